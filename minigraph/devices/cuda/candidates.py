@@ -25,6 +25,7 @@ from minigraph.devices.problem import (
     ProblemMaker,
     Product,
 )
+from minigraph.errors import GraphError
 from minigraph.graph import Node, Spec
 from minigraph.ops.activation import Relu
 from minigraph.ops.layout import Reorder
@@ -130,7 +131,15 @@ class CudaProblems(ProblemMaker):
 
     def _make(self, candidate: Candidate) -> Kernel:
         with self.current():
-            kernel: Kernel = candidate.make()
+            try:
+                kernel: Kernel = candidate.make()
+            except GraphError as error:
+                try:
+                    self.workbench.examine(error, candidate.name)
+                except MemoryError:  # of the library's own; now CuPy's pool holds nothing unused
+                    kernel = candidate.make()
+                else:
+                    raise
             return kernel
 
     def remake(self, arrangement: Arrangement, recipe: KernelRecipe) -> Kernel:

@@ -1,5 +1,6 @@
 """cuDNN's plans have names and properties, and the first that works is taken."""
 
+import contextlib
 import dataclasses
 from functools import partial
 from types import SimpleNamespace
@@ -11,9 +12,9 @@ pytest.importorskip("cupy")
 import cudnn
 from cudnn_device import Device, Engine, settable
 
-from minigraph.autotune.candidate import Candidate
+from minigraph.autotune.candidate import Candidate, HostBench
 from minigraph.autotune.policy import Policy, first_allowed
-from minigraph.devices.cuda import cudnn_plan
+from minigraph.devices.cuda import candidates, cudnn_plan
 from minigraph.devices.cuda.cudnn_graph import CudnnProblem, channels_last
 from minigraph.devices.cuda.cudnn_plan import CudnnPlan
 from minigraph.errors import GraphError
@@ -185,3 +186,27 @@ def test_a_plan_is_had_again_by_its_engine_and_knobs_unless_it_computes_in_less(
     for missing in (tiles, (9, {}), (5, {}), (1, {"ODD": 1})):
         with pytest.raises(GraphError, match=r"^cuDNN has no engine .*$"):
             cudnn_plan.replay(PLAIN, None, *missing)
+
+
+def test_a_plan_that_lacked_memory_is_built_once_more_and_another_is_not():
+    class Bench(HostBench):
+        def examine(self, error, name):
+            if "ALLOC_FAILED" in str(error):
+                raise MemoryError
+
+    problems = candidates.CudaProblems(None, Bench(), contextlib.nullcontext, None)
+    tried = []
+
+    def made(error):
+        def make():
+            tried.append(error)
+            if len(tried) == 1:
+                raise GraphError(error)
+            return "a kernel"
+
+        tried.clear()
+        return problems._make(Candidate("engine 1", (), make))
+
+    assert made("CUDNN_STATUS_ALLOC_FAILED") == "a kernel" and len(tried) == 2
+    with pytest.raises(GraphError, match=r"^NOT_SUPPORTED$"):
+        made("NOT_SUPPORTED")
