@@ -12,9 +12,10 @@ import cuda_on_cpu
 import cuda_written_cases as written
 import numpy as np
 import pytest
-from cuda_device import close, on_host, require
+from cuda_device import close, losses, on_host, require
 from heavy_nodes import convolution, laid_out
 from meaning import Meaning
+from new_process import python
 from random_graphs import RandomGraph
 from samples import LOOPS, SAMPLES, defined, is_random
 
@@ -328,6 +329,30 @@ def test_a_product_reads_a_view_that_begins_anywhere():
     values = [rng.normal(size=shape).astype(np.float32) for shape in (x.shape, w.shape)]
     found = mg.comp_graph("cuda", {"autotune": "off"}).compile([x, w], x[1:] @ w)(*values)
     np.testing.assert_allclose(on_host(found), values[0][1:] @ values[1], rtol=1e-4, atol=1e-5)
+
+
+WITHOUT_CUPYS_KERNELS = """
+import cupy, numpy as np
+from cupy.cuda import compiler
+from cuda_device import batch, training
+
+def compile(*args, **named):
+    raise AssertionError("CuPy compiles a kernel")
+
+compiler._compile_with_cache_cuda = compile
+images, labels = batch()
+last = cupy.asarray(images.transpose(0, 2, 3, 1).copy()).transpose(0, 3, 1, 2)
+wide = cupy.asarray(images.astype(np.float64))
+step = training("cuda", autotune="off")
+print(*(float(step(x, cupy.asarray(labels))) for x in (images, last, wide)))
+"""
+
+
+def test_a_step_of_training_needs_no_kernel_of_cupy():
+    """Those take headers of CUDA, which only the tuner's checks may ask for."""
+    printed, _ = python("-c", WITHOUT_CUPYS_KERNELS)
+    expected, _ = losses("cuda", 3, autotune="off")
+    np.testing.assert_allclose([*map(float, printed.split())], expected, rtol=1e-3)
 
 
 def test_labels_that_are_computed_are_looked_at_on_the_device():
