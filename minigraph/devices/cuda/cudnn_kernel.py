@@ -202,8 +202,8 @@ class CudnnKernel(Kernel):
     def __init__(self, node: Node, way: CudnnWay, plan: CudnnPlan, handle: Any) -> None:
         self.algorithm = way.label + plan.name
         self.node = node
-        self.plan = plan
         self.way = way
+        self.plan = plan
         self.handle = handle
         problem, last = way.problem, len(way.inputs)
         pairs = zip((*way.inputs, way.output), (*problem.inputs, problem.output), strict=True)
@@ -215,9 +215,10 @@ class CudnnKernel(Kernel):
                 continue
             self._copied[i] = self.scratch
             self.scratch += aligned(wanted.nbytes)
-            between = (wanted, own) if i == last else (own, wanted)
-            words = functools.partial(self._copied_between, i)
-            self.launches.append(channel_copy(*between, words, early=i < last))
+            source, target = (wanted, own) if i == last else (own, wanted)
+            given = None if i == last else i
+            words = functools.partial(_from_and_to, given, self._copied[i])
+            self.launches.append(channel_copy(source, target, words, early=i < last))
         self.scratch += ALIGNMENT * (self.scratch > 0)  # for where it may begin
         self.launches += [] if way.epilogue is None else in_place(way.epilogue)
         self.sources = [launch.source for launch in self.launches]
@@ -225,13 +226,6 @@ class CudnnKernel(Kernel):
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
         """Compute in NumPy."""
         NumpyKernel(self.node).run(inputs, outputs, scratch)
-
-    def _copied_between(
-        self, i: int, inputs: Sequence[int], outputs: Sequence[int], scratch: int
-    ) -> list[int]:
-        """Return from where to where operand `i` is copied."""
-        place = aligned(scratch) + self._copied[i]
-        return [place, outputs[0]] if i == len(self.way.inputs) else [inputs[i], place]
 
     def enqueue(
         self, inputs: Sequence[int], outputs: Sequence[int], scratch: int, stream: int
@@ -244,3 +238,15 @@ class CudnnKernel(Kernel):
             cudnn.set_stream(self.handle, stream)
             addresses = dict(zip((*graph.inputs, *graph.outputs), places, strict=True))
             self.plan.execute(addresses, scratch, self.handle)
+
+
+def _from_and_to(
+    given: int | None,
+    offset: int,
+    inputs: Sequence[int],
+    outputs: Sequence[int],
+    scratch: int,
+) -> list[int]:
+    """Return from where to where an input, or for None the output, is copied."""
+    place = aligned(scratch) + offset
+    return [place, outputs[0]] if given is None else [inputs[given], place]
