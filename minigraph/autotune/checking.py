@@ -96,9 +96,9 @@ class Sums:
                 continue
             left //= terms
             numbers = put(_numbers(axis).reshape(-1, terms))
-            y = _summed(y, axis.result, numbers)
+            y = summed(y, axis.result, numbers)
             for i, own in axis.inputs.items():
-                xs[i] = _summed(xs[i], own, numbers)
+                xs[i] = summed(xs[i], own, numbers)
             for i in axis.added:
                 xs[i] = xs[i] * numbers.sum()
         return y, self.meaning(y.shape, *map(widened, xs))
@@ -111,7 +111,7 @@ def _numbers(axis: SumAxis) -> Array:
     return signs * (1 + random.random(axis.length, np.float32))
 
 
-def _summed(x: Array, axis: int, numbers: Array) -> Array:
+def summed(x: Array, axis: int, numbers: Array) -> Array:
     """Return sums over runs of an axis: as many as rows of numbers, again and again."""
     before, after = x.shape[:axis], x.shape[axis + 1 :]
     runs = x.reshape(math.prod(before), -1, *numbers.shape, math.prod(after))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from minigraph.autotune.candidate import HostBench, Problem, Runner
+from minigraph.autotune.data import warm
 from minigraph.autotune.measurement import (
     LOADED,
     MEASURED,
@@ -229,8 +230,12 @@ class Session:
 
     def _measure(self, problems: Sequence[Problem]) -> None:
         self._before_measuring()
+        benches = dict.fromkeys(problem.workbench for problem in problems)
+        dtypes = dict.fromkeys(spec.dtype for p in problems for spec in (*p.inputs, *p.results))
+        for bench in benches:
+            warm(bench, dtypes)
         with self._turn():
-            for bench in dict.fromkeys(problem.workbench for problem in problems):
+            for bench in benches:
                 bench.compile(_kernels(p for p in problems if p.workbench is bench))
         memory = _memory(problems)
         for problem in _with_progress(problems):
@@ -244,7 +249,7 @@ class Session:
             problem.release(self._chosen(problem) if measured else ())
             if self._left <= 0:
                 break
-        for bench in {problem.workbench for problem in problems}:
+        for bench in benches:
             bench.release()
 
     def _measured(

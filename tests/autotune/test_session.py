@@ -108,6 +108,21 @@ def test_nothing_is_prepared_when_the_budget_is_spent(clock):
     assert origins(one.tables([late, large])) == {"large": "measured"}
 
 
+def test_what_is_compiled_when_a_check_first_needs_it_takes_nothing_of_the_budget(clock):
+    class Compiling(HostBench):
+        seen = False
+
+        def put(self, array):
+            clock.now += 0.0 if self.seen else 100.0
+            self.seen = True
+            return array
+
+    problem = FakeProblem(candidate("a", Twice(clock)), workbench=Compiling())
+    one = start(budget=0.02, clock=clock)
+    assert origins(one.tables([problem])) == {"twice": "measured"}
+    assert clock.now > 100 and one.spent < 0.02
+
+
 def test_an_interrupt_loses_no_more_than_one_problem(store):
     class Interrupted(Twice):
         def run(self, inputs, outputs, scratch):
