@@ -115,6 +115,12 @@ class CudnnProblem:
         return (*whole, self.groups > 1, last)
 
     @property
+    def has_window(self) -> bool:
+        """Whether it is a convolution with windows of several pixels, or a gradient of one."""
+        weights = self.output if self.kind == "wgrad" else self.inputs[1]
+        return math.prod(weights.shape[2:]) > 1
+
+    @property
     def groups(self) -> int:
         """The groups of channels."""
         x, w = (tensor.shape for tensor in self.inputs[:2])

@@ -18,6 +18,7 @@ MOST_PLANS = 6  # plans of a problem that are worth measuring: cuDNN names them 
 FEW_PLANS = 3  # so few plans are too few: all modes are asked
 NOTE = cudnn.numerical_note
 GENERATED = cudnn.behavior_note.RUNTIME_COMPILATION
+TRANSFORMED = {NOTE.FFT.name, NOTE.WINOGRAD.name}  # which multiply less than the sums say
 # Winograd's algorithm in tiles of 13 x 13, for windows of 5 x 5, loses more digits than tf32: on an
 # H200 gradients of AlexNet's weights were off by 5e-3 of their root mean square, by 3e-4 in tf32.
 LOSSY = (
@@ -44,6 +45,7 @@ class CudnnPlan:
     deterministic  whether it gives the same bits every run
     precision      what it computes in: the name of a dtype, or "tf32"
     generated      whether cuDNN compiles its kernel when the plan is built
+    transformed    whether it multiplies Fourier transforms, or Winograd's
     """
 
     graph: CudnnGraph
@@ -53,6 +55,7 @@ class CudnnPlan:
     deterministic: bool = True
     precision: str = "float32"
     generated: bool = False
+    transformed: bool = False
 
     @property
     def name(self) -> str:
@@ -102,10 +105,13 @@ class Catalogue:
         asks for are left out: see `lossy`.
         """
         if problem not in self._plans:
-            # Mode A ranks a gradient's exact engines behind its tensor cores, in no order: on an
-            # H200 its first one took up to 9 times as long as FALLBACK's first.
-            exact = problem.kind == "wgrad" and NOTE.TENSOR_CORE in lossy(problem)
-            found = self._listed(problem, MODES[::-1] if exact else MODES)
+            # Mode A ranks exact engines behind tensor cores, in no order: on an H200 its first one
+            # took up to 9 times as long as FALLBACK's for gradients of weights, and 10 times as
+            # long as a transform for windows of several pixels.
+            exact = NOTE.TENSOR_CORE in lossy(problem)
+            found = self._listed(problem, MODES[:: -1 if exact and problem.kind == "wgrad" else 1])
+            if exact and problem.has_window:
+                found.sort(key=lambda plan: not plan.transformed)
             if len(found) < FEW_PLANS:
                 found = self._listed(problem, ALL_MODES)
             found = [plan for plan in found if plan.engine != GENERIC] or found
@@ -140,6 +146,7 @@ class Catalogue:
                     "NONDETERMINISTIC" not in notes,
                     "tf32" if wide else problem.dtype,
                     GENERATED.name in notes,
+                    not notes.isdisjoint(TRANSFORMED),
                 )
             )
         return found
@@ -214,7 +221,7 @@ def _notes(problem: Any, handle: Any, engine: int, knobs: dict[Any, int]) -> set
 
     if not remains(lambda probe: None):
         return None
-    numeric = (*LOSSY, NOTE.TENSOR_CORE, NOTE.NONDETERMINISTIC)
+    numeric = (*LOSSY, NOTE.TENSOR_CORE, NOTE.NONDETERMINISTIC, NOTE.FFT, NOTE.WINOGRAD)
     found = {
         note.name
         for note in numeric

