@@ -11,6 +11,7 @@ from minigraph.graph import BFLOAT16, Node, input
 from minigraph.ops.along import AddAlong, PutAlong
 from minigraph.ops.cumulative import CumulativeProduct, CumulativeSum
 from minigraph.ops.indexing import OneHot, Take, TakeBackward
+from minigraph.ops.joining import Concat
 from minigraph.ops.layout import LaidOut, Reorder, pack
 from minigraph.ops.loss import CrossEntropy, CrossEntropyBackward
 from minigraph.ops.normalization import LocalResponseNorm
@@ -130,6 +131,9 @@ def cases():
     for name, axis in (("rows", 1), ("columns", 0)):
         bytes_ = RNG.choice(ANY_BYTE, (9, 40)).view(bool)
         yield f"argmax-{name}-any-byte", Argmax((axis,)), [bytes_]
+    for dtype in (F32, BFLOAT16, "int64", "int8", "bool"):
+        singles = [np.array([i % 2 or -i]).astype(dtype) for i in range(300)]
+        yield f"concat-singles-{dtype}", Concat(0), singles
     many = RNG.integers(-5, 5, 700)
     yield "take-many", Take(1), [RNG.normal(size=(2, 5, 300)).astype(F32), many]
     dy = RNG.integers(-9, 9, (2, 700, 300)).astype(F32)

@@ -1,4 +1,4 @@
-"""Gathers and scatters along an axis, in CUDA.
+"""Gathers and scatters along an axis, and joining single elements, in CUDA.
 
 Where several indices may name one element of the result, a thread or a block looks through the
 indices for those of its own, so every run gives the same bits.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from minigraph.devices.cuda.launches import MOST_WORDS
 from minigraph.devices.cuda.template import (
     EACH_ROW,
     MOST_THREADS,
@@ -24,6 +25,7 @@ from minigraph.graph import Node, around
 from minigraph.jit.expression import c_type
 from minigraph.ops.along import AddAlong, PutAlong, TakeAlong
 from minigraph.ops.indexing import Take, TakeBackward
+from minigraph.ops.joining import Concat
 
 # A thread does an element of y [outer, count, columns]; x is [outer, n, columns].  What is moved,
 # whatever its type, is moved as unsigned integers.
@@ -125,6 +127,22 @@ SEARCH = """
 """
 
 
+# A thread does an element; each is an operand of its own.
+SINGLES = """
+    ((%(T)s *)mg_global(a.w[%(sizes)d - 1]))[e] = *(const %(T)s *)mg_global(a.w[e]);
+  }
+}
+"""
+
+
+def concat(op: Concat, node: Node) -> WrittenKernel | None:
+    """Return the kernel of what joins single elements, as an optimizer its counts of steps."""
+    if not 2 < node.size == len(node.inputs) <= MOST_WORDS - 2:
+        return None  # that of others is generated
+    held = f"uint{8 * node.dtype.itemsize}_t"
+    return WrittenKernel(each_element(node, SINGLES, node.size, (), T=held))
+
+
 def take(op: Take, node: Node) -> WrittenKernel:
     wraps = not op.tokens
     return _gather(node, op.axis, node.inputs[1].size, wraps, "e / columns %% count")
@@ -188,6 +206,7 @@ def _search(node: Node, axis: int, fill: dict[str, str]) -> WrittenKernel:
 
 
 KERNELS: Kernels = {
+    Concat: concat,
     Take: take,
     TakeBackward: take_backward,
     TakeAlong: take_along,

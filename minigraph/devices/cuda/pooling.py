@@ -228,7 +228,7 @@ def _made(
     (top, _), (left, _) = pooling.padding
     window = zip(("r", "s", "down", "across"), (*pooling.window, *pooling.stride), strict=True)
     sizes = (*x[2:4], *y[2:4], lanes, planes, top, left, *extra)
-    neighbours = min(8, 16 // dtype.itemsize) if last else 4
+    neighbours = min(8, 16 // dtype.itemsize) if last else PLANES
     reach: tuple[int, ...] = pooling.window
     high, wide = y[2:4]
     addresses = " | ".join(f"a.w[{i}]" for i in range(len(node.inputs) + len(node.specs)))
@@ -252,6 +252,7 @@ def _made(
     return WrittenKernel(launch)
 
 
+PLANES = 4  # that a thread does at once
 MOST_PIXELS = 4  # of a cell, and windows that reach it: their sums and elements are in registers
 UNROLLED = 16  # elements of a window up to which its rows are unrolled
 
