@@ -100,6 +100,21 @@ def cases():
                 yield f"avg_pool2d-{name}", LaidOut(mean, last, last), [where(pack(x, lanes))]
                 op = LaidOut(AvgPool2dBackward(mean, shape), last, last)
                 yield f"avg_pool2d_backward-{name}", op, [where(pack(dy, lanes))]
+    for window, stride, pad in ((2, 2, 0), (3, 1, 1), (2, 3, 0), (3, 3, 1), (5, 2, 2), (7, 7, 0)):
+        sizes, border = (window,) * 2, ((pad, pad),) * 2
+        some = Pooling(sizes, (stride,) * 2, border)
+        mean = AvgPool2d(some, (pad, pad), True)
+        for channels, last in ((3, ()), (5, (5,)), (8, (8,))):
+            x = special_pixels(F32, channels)
+            dy, at = MaxPool2d(some).forward(x)
+            lanes, name = (*last, 1)[0], f"{window}-{stride}-{channels}-{len(last)}-float32"
+            back = MaxPool2dBackward(some, x.shape), AvgPool2dBackward(mean, x.shape)
+            plain = (MaxPool2d(some), (x,)), (mean, (x,)), (back[0], (dy, at)), (back[1], (dy,))
+            for i, (op, operands) in enumerate(plain):
+                given = [pack(each, lanes) for each in operands]
+                if last:
+                    op = LaidOut(op, last * len(given), last * (1 + (i == 0)))
+                yield f"{op.name}-windows-{name}", op, given
     yield "max_pool2d-wide", MaxPool2d(wide), [special_pixels(F32)]
     yield "avg_pool2d-special", AvgPool2d(windows, (1, 1), True), [special_pixels(F32)]
     for dtype in ("int8", "uint8", "int64"):
