@@ -44,9 +44,10 @@ TEXT = (
         for (int u = 0; u < vector; u++) tile[i][j + u] = part[m][u];
       }
     } else {
-      for (int k = threadIdx.x; k < side * side; k += %(block)d) {
-        const int i = k / side, j = k %% side;
-        if (i < tall && j < wide) tile[i][j] = x[i * columns + j];
+      #pragma unroll 8
+      for (int m = 0; m < side * side / %(block)d; m++) {
+        const int k = threadIdx.x + m * %(block)d, i = k / side, j = k %% side;
+        tile[i][j] = x[min(i, tall - 1) * columns + min(j, wide - 1)];
       }
     }
     __syncthreads();
@@ -60,8 +61,9 @@ TEXT = (
         if (i < wide && j < tall) mg_store<vector>((char *)(y + (i * rows + j)), part);
       }
     } else {
-      for (int k = threadIdx.x; k < side * side; k += %(block)d) {
-        const int i = k / side, j = k %% side;
+      #pragma unroll 8
+      for (int m = 0; m < side * side / %(block)d; m++) {
+        const int k = threadIdx.x + m * %(block)d, i = k / side, j = k %% side;
         if (i < wide && j < tall) y[i * rows + j] = tile[j][i];
       }
     }
