@@ -28,7 +28,7 @@ from minigraph.ops.indexing import Take, TakeBackward
 from minigraph.ops.joining import Concat
 
 # A thread does an element of y [outer, count, columns]; x is [outer, n, columns].  What is moved,
-# whatever its type, is moved as unsigned integers.
+# whatever its type, is moved as unsigned integers, or as vectors where rows are made of them.
 GATHER = """
     const %(I)s n = a.w[%(sizes)d + 1], count = a.w[%(sizes)d + 2], columns = a.w[%(sizes)d + 3];
     const %(L)s index = ((const %(L)s *)mg_global(a.w[1]))[%(place)s];
@@ -36,8 +36,9 @@ GATHER = """
     const bool inside = (uint64_t)at < (uint64_t)n;
     if (!inside) *(int *)mg_global(a.w[%(flag)d]) = 1;
     const %(T)s *x = (const %(T)s *)mg_global(a.w[0]);
-    ((%(T)s *)mg_global(a.w[2]))[e] =
-        inside ? x[(e / columns / count * n + (%(I)s)at) * columns + e %% columns] : (%(T)s)0;
+    %(T)s y = {};
+    if (inside) y = x[(e / columns / count * n + (%(I)s)at) * columns + e %% columns];
+    ((%(T)s *)mg_global(a.w[2]))[e] = y;
   }
 }
 """
@@ -105,6 +106,7 @@ BACKWARD = (
 }
 """
 )
+VECTOR = 16  # bytes
 SUMS = 4  # of a thread: more take registers that a block of all threads does not have
 
 
@@ -144,22 +146,34 @@ def concat(op: Concat, node: Node) -> WrittenKernel | None:
 
 
 def take(op: Take, node: Node) -> WrittenKernel:
-    wraps = not op.tokens
-    return _gather(node, op.axis, node.inputs[1].size, wraps, "e / columns %% count")
+    x, indices = node.inputs
+    _, n, columns = around(x.shape, op.axis)
+    size = x.dtype.itemsize
+    unit = size if columns * size % VECTOR else VECTOR
+    sizes = (n, indices.size, columns * size // unit)
+    return _gather(node, sizes, unit, not op.tokens, "e / columns %% count")
 
 
 def take_along(op: TakeAlong, node: Node) -> WrittenKernel:
-    return _gather(node, op.axis, node.shape[op.axis], True, "e")
+    x, _ = node.inputs
+    _, n, columns = around(x.shape, op.axis)
+    return _gather(node, (n, node.shape[op.axis], columns), x.dtype.itemsize, True, "e")
 
 
-def _gather(node: Node, axis: int, count: int, wraps: bool, place: str) -> WrittenKernel:
-    """Return a gather at `count` indices; an element's lies at `place`."""
-    x, indices = node.inputs
-    _, n, columns = around(x.shape, axis)
-    fill = {"T": f"uint{8 * x.dtype.itemsize}_t", "L": c_type(indices.dtype), "wraps": wraps}
+def _gather(
+    node: Node, sizes: tuple[int, int, int], unit: int, wraps: bool, place: str
+) -> WrittenKernel:
+    """Return a gather of `unit` bytes a thread; the index of an element lies at `place`.
+
+    sizes  n, count, and columns in such units
+    """
+    n, *_ = sizes
+    held = "mg_vector<uint32_t, 4>" if unit == VECTOR else f"uint{8 * unit}_t"
+    fill = {"T": held, "L": c_type(node.inputs[1].dtype), "wraps": wraps}
     text = GATHER.replace("%(place)s", place)
-    launch = each_element(node, text, node.size, (n, count, columns), **fill)
-    return WrittenKernel(launch, range=Range(1, -n if wraps else 0, n))
+    launch = each_element(node, text, node.spec.nbytes // unit, sizes, **fill)
+    alignment = unit if unit == VECTOR else 1
+    return WrittenKernel(launch, range=Range(1, -n if wraps else 0, n), alignment=alignment)
 
 
 def take_backward(op: TakeBackward, node: Node) -> WrittenKernel:

@@ -99,7 +99,9 @@ def cuda_kernel(
     if type(node.op) in WRITTEN and not view:
         made = WRITTEN[type(node.op)](node.op, node)
         if made is not None:
-            return CudaKernel(node, [made.launch], inplace=made.inplace, range=made.range)
+            kernel = CudaKernel(node, [made.launch], inplace=made.inplace, range=made.range)
+            kernel.alignment = made.alignment
+            return kernel
     found = launches.launches(node, strides, processors)
     if found is None:
         return None

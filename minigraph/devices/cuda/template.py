@@ -41,13 +41,15 @@ class Range:
 class WrittenKernel:
     """A handwritten kernel of a node.
 
-    inplace  for each input which outputs may overwrite it; empty if none may
-    range    of the integers among its inputs, where not all are valid
+    inplace    for each input which outputs may overwrite it; empty if none may
+    range      of the integers among its inputs, where not all are valid
+    alignment  bytes, at a multiple of which its inputs have to begin
     """
 
     launch: Launch
     inplace: tuple[tuple[int, ...], ...] = ()
     range: Range | None = None
+    alignment: int = 1
 
 
 Kernels = dict[type[Op], Callable[..., WrittenKernel | None]]

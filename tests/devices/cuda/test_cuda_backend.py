@@ -159,6 +159,17 @@ def test_a_direct_function_reads_and_writes_arrays_of_the_device_that_are_contig
     assert step.report().launches == 1 and device.graphs == []
 
 
+def test_rows_are_taken_wherever_their_table_begins(device):
+    x, places = mg.input("x", (65,)), mg.input("places", (3,), "int64")
+    cg = mg.comp_graph("cuda", {"autotune": "off"})
+    values, at = np.arange(65, dtype=np.float32), np.array([3, 0, -1])
+    for first in (0, 1):
+        rows = ops.reshape(x[first : first + 64], (4, 16))
+        step = cg.compile([x, places], ops.take(rows, places, 0))
+        wanted = values[first : first + 64].reshape(4, 16)[at]
+        np.testing.assert_array_equal(on_host(step(values, at)), wanted)
+
+
 def test_a_candidate_runs_alone_on_arrays_of_the_device(device):
     node = Reorder(3)(mg.input("x", (2, 3, 4, 5)))
     x, y, scratch = (
