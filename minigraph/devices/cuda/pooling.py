@@ -138,13 +138,12 @@ COUNT = """
 
 AVERAGE = (
     FORWARD.replace("BEGIN", COUNT + "  %(S)s sum[%(V)d] = {};")
-    .replace("STEP", "if (inside) sum[u] += v;")
+    .replace("STEP", "sum[u] += inside ? v : 0;")
     .replace("END", "result[u] = %(store)s((%(W)s)sum[u] / (%(W)s)(height * width));")
     + "}\n"
 )
 
-# A thread does a cell of pixels, of which all rows lie in the same windows but for how high those
-# are, and all columns: of %(cell_h)d x %(cell_w)d pixels, one or as many as windows are apart.
+# A thread does a cell of pixels, which lie in the same windows: one, or as many as those are apart.
 BACKWARD = (
     GROUP
     + """
@@ -169,7 +168,7 @@ BACKWARD = (
         #pragma unroll
         for (int q = 0; q < %(cell_w)d; q++) {
           const int place_y = k * down + in_y + p, place_x = l * across + in_x + q;
-          if (!there || place_y >= r || place_x >= s) continue;
+          const bool counts = there && place_y < r && place_x < s;
           #pragma unroll
           for (int u = 0; u < %(V)d; u++) SHARE
         }
@@ -198,7 +197,8 @@ PLACES = """
 MAX_BACKWARD = BACKWARD.replace("WINDOW", PLACES).replace(
     "SHARE",
     """
-            sum[p][q][u] += at[u] == place_y * s + place_x ? %(load)s(given[u]) : (%(W)s)0;""",
+            sum[p][q][u] +=
+                at[u] == (counts ? place_y * s + place_x : -1) ? %(load)s(given[u]) : (%(W)s)0;""",
 )
 
 AVERAGE_BACKWARD = BACKWARD.replace(
@@ -209,7 +209,7 @@ AVERAGE_BACKWARD = BACKWARD.replace(
       #pragma unroll
       for (int u = 0; u < %(V)d; u++) share[u] = %(load)s(given[u]) / (%(W)s)(height * width);
 """,
-).replace("SHARE", "sum[p][q][u] += share[u];")
+).replace("SHARE", "sum[p][q][u] += counts ? share[u] : 0;")
 
 
 def _made(

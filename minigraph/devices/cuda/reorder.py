@@ -44,10 +44,19 @@ TEXT = (
         for (int u = 0; u < vector; u++) tile[i][j + u] = part[m][u];
       }
     } else {
-      #pragma unroll 8
-      for (int m = 0; m < side * side / %(block)d; m++) {
-        const int k = threadIdx.x + m * %(block)d, i = k / side, j = k %% side;
-        tile[i][j] = x[min(i, tall - 1) * columns + min(j, wide - 1)];
+      const int all = side * side / %(block)d, some = all < 8 ? all : 8;
+      for (int m = 0; m < all; m += some) {
+        %(T)s part[some];
+        #pragma unroll
+        for (int u = 0; u < some; u++) {
+          const int k = threadIdx.x + (m + u) * %(block)d, i = k / side, j = k %% side;
+          part[u] = x[min(i, tall - 1) * columns + min(j, wide - 1)];
+        }
+        #pragma unroll
+        for (int u = 0; u < some; u++) {
+          const int k = threadIdx.x + (m + u) * %(block)d;
+          tile[k / side][k %% side] = part[u];
+        }
       }
     }
     __syncthreads();
