@@ -248,12 +248,13 @@ def _made(
         fill["S"] = fill["W"]
     fill["rows"] = reach[0] if math.prod(reach) <= UNROLLED else 1
     groups = -(-lanes // neighbours) * planes if last else -(-planes // neighbours)
-    launch = each_element(node, CALL, groups * high * wide, sizes, text, **fill)
+    launch = each_element(node, CALL, groups * high * wide, sizes, text, RESIDENT * last, **fill)
     return WrittenKernel(launch)
 
 
 PLANES = 4  # that a thread does at once
 MOST_PIXELS = 4  # of a cell, and windows that reach it: their sums and elements are in registers
+RESIDENT = 3  # blocks of a multiprocessor: with two, too few loads are on their way
 UNROLLED = 16  # elements of a window up to which its rows are unrolled
 
 

@@ -56,7 +56,7 @@ Kernels = dict[type[Op], Callable[..., WrittenKernel | None]]
 
 # A thread does one element after the other.
 EACH_ELEMENT = """
-extern "C" __global__ void __launch_bounds__(%(block)d) NAME(const __grid_constant__ NAME_args a) {
+extern "C" __global__ void __launch_bounds__(%(bounds)s) NAME(const __grid_constant__ NAME_args a) {
   const %(I)s count = a.w[%(sizes)d], step = gridDim.x * (%(I)s)blockDim.x;
   for (%(I)s e = blockIdx.x * (%(I)s)blockDim.x + threadIdx.x; e < count; e += step) {"""
 
@@ -73,6 +73,7 @@ def each_element(
     count: int,
     sizes: Sequence[int],
     functions: str = "",
+    resident: int = 0,
     /,
     **fill: object,
 ) -> Launch:
@@ -80,8 +81,10 @@ def each_element(
 
     sizes      the words after the count
     functions  that the text calls
-    fill       what they leave open
+    resident   blocks that a multiprocessor should hold, which limits a thread's registers
+    fill       what the texts leave open
     """
+    fill["bounds"] = f"{THREADS}, {resident}" if resident else THREADS
     blocks = -(-count // THREADS)
     whole = functions + EACH_ELEMENT + text
     return _launch(node, whole, (count, *sizes), blocks, (THREADS, 1, 1), fill)
