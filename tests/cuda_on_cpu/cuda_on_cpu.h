@@ -189,6 +189,15 @@ inline void __syncthreads() {
   const unsigned threads = block_size.x * block_size.y * block_size.z;
   barrier(arrived, threads, generation);
 }
+inline int __syncthreads_or(int yes) {
+  static int any;
+  __syncthreads();
+  any = 0;
+  __syncthreads();
+  any |= yes;
+  __syncthreads();
+  return any;
+}
 // All lanes of a warp take part: masks of fewer are not looked at.
 template <typename T> T __shfl_sync(unsigned, T value, int source, int width = 32) {
   const unsigned lane = cuda_on_cpu::current->lane;

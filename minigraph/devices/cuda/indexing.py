@@ -90,6 +90,10 @@ BACKWARD = (
         }
       }
       found = again;
+      if (!__syncthreads_or(found)) { /* no index names the row */
+        for (int64_t j = first + threadIdx.x; j < columns; j += %(block)d) dx[j] = 0;
+        break;
+      }
       #pragma unroll
       for (int u = 0; u < %(sums)d; u++) {
         of_warp[warp][lane] = sum[u];
