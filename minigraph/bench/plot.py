@@ -43,6 +43,8 @@ def draw(results: Results, folder: Path) -> None:
     first = next(iter(cases[0].measured))
     processor, _, _ = str(results.machine["processor"]).partition(" features ")
     machine = f"{processor}, {results.machine['cpus']} processors, {results.date}"
+    if "gpu" in results.versions:
+        machine = f"{results.versions['gpu']}, {machine}"
     figure.suptitle(f"Speed of a step relative to {first}: a longer bar is faster\n{machine}")
     for axes in grid.flat[len(cases) :]:
         axes.remove()

@@ -17,8 +17,9 @@ from msgspec.json import Decoder
 
 from minigraph.cache.machine import processor
 from minigraph.devices.cpu import onednn
+from minigraph.devices.factory import open_backend
 from minigraph.errors import GraphError
-from minigraph.options import cpus
+from minigraph.options import cpus, resolve
 from minigraph.platform.records import decode, encode
 from minigraph.platform.text_file import write_text
 from minigraph.version import __version__
@@ -155,6 +156,9 @@ class Results(Struct, forbid_unknown_fields=True):
         for package in PACKAGES:
             with suppress(metadata.PackageNotFoundError):
                 versions[package] = metadata.version(package)
+        device = options.get("device", "cpu")
+        if device != "cpu":
+            versions |= open_backend(device, resolve({})).versions
         memory = None
         if hasattr(os, "sysconf"):
             memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -3,12 +3,13 @@
 import importlib.util
 import os
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 import minigraph as mg
 from minigraph import cli
-from minigraph.bench import command
+from minigraph.bench import command, results
 from minigraph.bench.results import Results
 
 
@@ -35,6 +36,13 @@ def test_a_run_keeps_every_sample_of_every_side(out):
             assert side.peak > 1 << 20
     assert found.versions["minigraph"] == mg.__version__
     assert found.options["quick"] and found.options["levels"] == [0, 3]
+
+
+def test_results_of_a_gpu_name_it(monkeypatch):
+    backend = SimpleNamespace(versions={"gpu": "NVIDIA H200", "cudnn": "91900"})
+    monkeypatch.setattr(results, "open_backend", lambda device, values: backend)
+    assert Results.begin({"device": "cuda"}).versions["gpu"] == "NVIDIA H200"
+    assert "gpu" not in Results.begin({"device": "cpu"}).versions
 
 
 def test_the_pages_made_again_from_the_results_are_the_same(out, capsys):
