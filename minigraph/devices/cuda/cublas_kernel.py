@@ -25,6 +25,8 @@ from minigraph.ops.activation import Relu
 from minigraph.ops.matmul import Matmul
 from minigraph.program import Kernel
 
+MOST_BATCHES = 65_535  # of a call of cublasLt
+
 
 @dataclass(frozen=True, eq=False)
 class CublasWay:
@@ -90,27 +92,38 @@ def _bare(node: Node, strides: Sequence[Shape], tf32: bool) -> CublasWay:
         if len(axes) < 2 or not any(kept):
             break
     (x_lead, x_turned), (y_lead, y_turned) = filter(None, lying)
-    # The longest axis is the batch; along the others are calls.
-    count, *batch = axes.pop(axes.index(max(axes))) if axes else (1, 0, 0, 0)
-    calls = itertools.product(*(range(extent) for extent, *_ in axes))
-    offsets = [
-        tuple(
-            itemsize * sum(i * own[which] for i, (_, *own) in zip(at, axes, strict=True))
-            for which in (1, 0, 2)
-        )
-        for at in calls
-    ]
+    count, batch, starts = _calls(axes)
     operands = (
         Matrices(*((k, n) if y_turned else (n, k)), y_lead, batch[1]),
         Matrices(*((m, k) if x_turned else (k, m)), x_lead, batch[0]),
         Matrices(n, m, n, batch[2]),
     )
-    alignment = math.gcd(READABLE, *itertools.chain.from_iterable(offsets))
-    tf32 = tf32 and node.dtype.name == "float32"
+    offsets = [(y * itemsize, x * itemsize, z * itemsize) for x, y, z in starts]
     gemm = Gemm(
-        *(node.dtype.name, operands, (y_turned, x_turned), count), tf32=tf32, alignment=alignment
+        node.dtype.name,
+        operands,
+        (y_turned, x_turned),
+        count,
+        tf32=tf32 and node.dtype.name == "float32",
+        alignment=math.gcd(READABLE, *itertools.chain.from_iterable(offsets)),
     )
     return CublasWay("", gemm, kept, offsets)
+
+
+def _calls(axes: list[list[int]]) -> tuple[int, list[int], list[list[int]]]:
+    """Return the extent and the steps of the longest axis, and where calls along others begin."""
+    count, *batch = axes.pop(axes.index(max(axes))) if axes else (1, 0, 0, 0)
+    part = next(i for i in range(min(count, MOST_BATCHES), 0, -1) if count % i == 0)
+    if part < count:
+        axes.append([count // part, *(part * step for step in batch)])
+    starts = [[0, 0, 0]]
+    for extent, *steps in axes:
+        starts = [
+            [at + i * step for at, step in zip(start, steps, strict=True)]
+            for start in starts
+            for i in range(extent)
+        ]
+    return part, batch, starts
 
 
 def _steps(strides: Shape, spec: Spec) -> Shape:

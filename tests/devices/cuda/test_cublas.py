@@ -143,9 +143,10 @@ def test_leading_axes_join_where_they_lie_one_after_the_other(library, case):
         ((1, 4), (2, 1), 2),
         ((3, 1, 2), (1, 5, 1), 6),
         ((1, 1), (2, 3), 1),
+        ((70_000,), (70_000,), 2),
     ],
 )
-def test_leading_axes_broadcast_with_a_call_for_each_element_beyond_one_axis(
+def test_leading_axes_broadcast_with_a_call_for_each_element_beyond_one_axis_or_its_limit(
     library, first, second, calls
 ):
     rng = np.random.default_rng(0)

@@ -72,6 +72,22 @@ def test_what_cudnn_offers_computes_what_it_should_or_says_in_a_line_why_not(tun
     assert {m.precision for m in every} == {"float32"}
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_every_algorithm_for_a_product_is_right_and_as_exact_as_its_dtype(
+    monkeypatch, tmp_path, dtype
+):
+    begin(monkeypatch, tmp_path)
+    x, y = mg.input("x", (6, 64, 256), dtype), mg.input("y", (6, 256, 32), dtype)
+    w, b = mg.input("w", (512, 256), dtype), mg.input("b", (512,), dtype)
+    z = ops.linear(ops.reshape(x, (-1, 256)), w, b)
+    cg = mg.comp_graph("cuda", {"autotune.budget": BUDGET, "graph_opt_level": 3})
+    algorithms = cg.compile([x, y, w, b], [x @ y, z]).report().algorithms
+    assert len(algorithms) == 2
+    for algorithm in algorithms:
+        assert [m for m in algorithm.candidates if not m.error], algorithm
+        assert not [m for m in algorithm.candidates if m.error], algorithm
+
+
 def test_images_lie_with_the_channels_last_where_that_was_measured_too(tuned):
     convolutions = [a for a in tuned[1].algorithms if a.op == "conv2d"]
     layouts = {m.layouts for a in convolutions for m in a.candidates if not m.error}
