@@ -348,10 +348,11 @@ def test_a_bias_and_an_activation_follow_a_product(dtype, fast_math):
     for name, activation in (("plain", ops.relu), ("odd", ops.relu), ("plain", ops.tanh)):
         columns = PRODUCTS[name][1][1]
         bias = np.linspace(-3, 3, columns).astype(as_dtype(dtype))
-        _, found, wanted, size = multiplied(
+        step, found, wanted, size = multiplied(
             *(name, dtype, lambda z, bias=bias, f=activation: f(z + bias)),
-            **{"graph_opt.fast_math": fast_math},
+            **{"graph_opt_level": 3, "graph_opt.fast_math": fast_math},
         )
+        assert len(step.report().steps) == 1
         wanted = wanted + bias.astype(np.float64)
         wanted = np.maximum(wanted, 0) if activation is ops.relu else np.tanh(wanted)
         assert (np.abs(found - wanted) <= ROUNDING[dtype] * (size + 3)).all()
