@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from minigraph.graph import DType, Graph, Item, Node, placeholders
 from minigraph.jit.fused import Fused, meaning
 from minigraph.jit.product import FusedProduct
-from minigraph.ops.elementwise import Astype, Elementwise, astype
+from minigraph.ops.elementwise import Astype, Elementwise, astype, kind
 from minigraph.ops.reduction import Reduction
 
 
@@ -44,6 +44,12 @@ def retyped(
     values = Graph(inner.inputs, tuple(y for y, _ in wanted))
     made = values.map(lambda x, xs: there[x] if x in there else x.replace(xs)).outputs
     casts = {(y.inputs[0], y.dtype): y for y in made if isinstance(y.op, Astype)}
+    # What is widened and then wanted as it was needs no kernel.
+    lying = dict(zip(given, inputs, strict=True))
+    same = {y: lying[x] for (x, _), y in casts.items() if x in lying and _widens(x, y)}
+    dtypes = [dtype for _, dtype in wanted]
+    if dtypes == [same[y].dtype if y in same else None for y in made]:
+        return [same[y] for y in made]
     stored = [
         y if y.dtype == dtype else casts.setdefault((y, dtype), astype(y, dtype))
         for y, (_, dtype) in zip(made, wanted, strict=True)
@@ -52,3 +58,8 @@ def retyped(
     results = Fused(Graph(given, outputs)).results(*inputs)
     by_value = dict(zip(outputs, results, strict=True))
     return [by_value[y] for y in stored]
+
+
+def _widens(x: Node, y: Node) -> bool:
+    """Whether a cast from one float to the other loses nothing."""
+    return kind(x.dtype) == kind(y.dtype) == "f" and x.dtype.itemsize < y.dtype.itemsize

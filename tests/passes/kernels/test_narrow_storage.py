@@ -75,6 +75,15 @@ def test_what_a_convolution_reads_and_another_kernel_too_is_one_array():
     check(before, after)
 
 
+def test_what_a_kernel_would_only_widen_and_round_again_is_passed_on():
+    rows = ops.reshape(X, (64, 8)) @ mg.Parameter(real(8, 8, seed=3), "p")
+    before, after = graphs(ops.tanh(ops.reshape(rows, SHAPE) + real(8)))
+    computed = [[x.op.name for x in graph if x.inputs] for graph in (before, after)]
+    assert computed[0][-4:] == ["matmul", "astype", "reshape", "fused"]
+    assert computed[1][-3:] == ["matmul", "reshape", "fused"]
+    check(before, after)
+
+
 def test_pooling_takes_and_gives_the_small_type():
     y = ops.max_pool2d(ops.relu(conv(X, W) * 2), 2)
     loss = (conv(y, V) ** 2).mean()
