@@ -19,10 +19,12 @@ from minigraph import nn, ops, optim
 pytest.importorskip("cupy")
 pytest.importorskip("cuda.bindings.driver")
 pytest.importorskip("cudnn")
+import cublas_library
 from cuda_stand_in import DeviceArray, StandIn, open_instead
+from small_functions import real
 
 from minigraph.autotune.policy import Policy
-from minigraph.devices.cuda import binding
+from minigraph.devices.cuda import binding, cublas_kernel
 from minigraph.devices.cuda import device as device_module
 from minigraph.devices.cuda.kernel import cuda_kernel
 from minigraph.graph import as_dtype
@@ -30,6 +32,7 @@ from minigraph.inspect.page.document import from_file
 from minigraph.ops.layout import Reorder
 
 pytestmark = needs_gpp
+PRODUCT = cublas_kernel.product  # which a stand-in hides
 
 
 class Device(StandIn):
@@ -117,6 +120,29 @@ def test_a_number_that_does_not_fit_into_an_inputs_dtype_is_named(device):
     value[200] = 1e300
     with pytest.raises(mg.DTypeError, match=r"1e\+300"):
         step(DeviceArray(value))
+
+
+@pytest.mark.parametrize("level", [0, 2, 3])
+def test_attention_by_a_library_gives_what_it_does_on_the_cpu(device, monkeypatch, level):
+    """Products of heads, and with an activation, and their gradients."""
+    monkeypatch.setattr(cublas_kernel, "product", PRODUCT)
+    library = cublas_library.instead(monkeypatch, workspace=100)
+    x = mg.input("x", (3, 6, 4, 8))
+    w, v, b = (mg.Parameter(real(*s, seed=i), "w") for i, s in enumerate([(8, 8), (4, 1, 8), (8,)]))
+    heads = ops.permute_dims(ops.tanh(ops.linear(x, w, b)), (0, 2, 1, 3))
+    scores = ops.softmax(heads @ ops.permute_dims(heads, (0, 1, 3, 2)))
+    y = ops.permute_dims(scores @ (heads * v), (0, 2, 1, 3))
+    results = [y, *mg.grad((y * y[:1]).sum(), [w, v, b])]
+    value = real(*x.shape, seed=5)
+    options = {"graph_opt_level": level, "bulk": False, "autotune": "off"}
+    step, expected = (
+        mg.comp_graph(name, options).compile([x], results) for name in ("cuda", "cpu")
+    )
+    products = step.report().makers["cublas"]
+    assert products > 4 and not step.report().numpy
+    for found, wanted in zip(map(on_host, step(value)), expected(value), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    assert len(library.calls) == products
 
 
 def test_functions_are_drawn_whoever_made_their_kernels(device, tmp_path):
