@@ -339,7 +339,7 @@ class Nccl:
 
 def open_instead(patch, device, load, without_cudnn=True):
     """Let minigraph open a stand-in, with `load` for its compiler."""
-    from minigraph.devices.cuda import candidates, communicator, compiler, cublas
+    from minigraph.devices.cuda import communicator, compiler, cublas, cublas_kernel, cudnn_kernel
     from minigraph.devices.cuda import device as device_module
 
     # The emulation is slow.
@@ -350,10 +350,11 @@ def open_instead(patch, device, load, without_cudnn=True):
     patch.setattr(device_module, "CudaWorkbench", lambda *settings: NothingRuns())
     patch.setattr(device_module, "cupy", SimpleNamespace(ndarray=DeviceArray))
     patch.setattr(cublas, "version", lambda: "130100")
+    patch.setattr(cublas_kernel, "product", lambda node: None)
+    patch.setattr(device_module, "warn_once", lambda text, cause: None)  # of what NumPy computes
     if without_cudnn:
         patch.setattr(device_module.cudnn, "backend_version", lambda: 92800)
-        patch.setattr(candidates.CudaProblems, "product", lambda self, node: None)
-        patch.setattr(device_module, "warn_once", lambda text, cause: None)
+        patch.setattr(cudnn_kernel, "product", lambda node: None)
     patch.setattr(
         compiler.NvrtcKernels,
         "functions",

@@ -62,9 +62,9 @@ def library() -> dict[str, Any]:
     functions = {name: getattr(loaded, f"cublasLt{name}") for name in SIGNATURES}
     for name, function in functions.items():
         function.argtypes = SIGNATURES[name]
-    version = loaded.cublasLtGetVersion
-    version.restype = c_size_t
-    return {**functions, "GetVersion": version}
+    version, name_of_status = loaded.cublasLtGetVersion, loaded.cublasLtGetStatusName
+    version.restype, name_of_status.restype = c_size_t, ctypes.c_char_p
+    return {**functions, "GetVersion": version, "GetStatusName": name_of_status}
 
 
 def version() -> str:
@@ -84,7 +84,7 @@ def _call(name: str, *arguments: Any) -> None:
     result = library()[name](*arguments)
     if result:
         failed = DeviceError if result in OF_THE_DEVICE else KernelFailed
-        raise failed(f"cuBLAS: cublasLt{name} returned {result}")
+        raise failed(f"cublasLt{name}: {library()['GetStatusName'](result).decode()}")
 
 
 class Algorithm(ctypes.Structure):

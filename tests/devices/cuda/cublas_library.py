@@ -37,6 +37,7 @@ class Library:
             name: getattr(self, f"_{name.lower()}", None) for name in cublas.SIGNATURES
         }
         self.functions["GetVersion"] = lambda: 130100
+        self.functions["GetStatusName"] = lambda result: f"STATUS_{result}".encode()
         for kind in ("MatmulDesc", "MatrixLayout", "MatmulPreference"):
             self.functions[f"{kind}Init_internal"] = self._begin
             self.functions[f"{kind}SetAttribute"] = self._set

@@ -11,6 +11,7 @@ import contextlib
 
 import cublas_library
 from cublas_library import strided
+from cuda.pathfinder import DynamicLibNotFoundError
 from heavy_nodes import product
 
 from minigraph.autotune.candidate import HostBench
@@ -280,5 +281,22 @@ def test_a_call_that_cublas_refuses_is_an_error(library, monkeypatch):
     xs, y = [np.ones(x.shape, np.float32) for x in node.inputs], np.empty(node.shape, np.float32)
     for result, error in ((15, cublas.KernelFailed), (13, cublas.DeviceError)):
         library.functions["Matmul"] = lambda *_, result=result: result
-        with pytest.raises(error, match=f"^cuBLAS: cublasLtMatmul returned {result}$"):
+        with pytest.raises(error, match=f"^cublasLtMatmul: STATUS_{result}$"):
             cublas_library.run(kernel, xs, [y])
+
+
+def test_the_real_library_takes_what_describes_a_product():
+    """For that it needs no device."""
+    try:
+        cublas.library()
+    except DynamicLibNotFoundError:
+        pytest.skip("nvidia-cublas is not installed")
+    assert int(cublas.version()) >= 130000
+    for dtype, bias in (("bfloat16", True), ("float64", False)):
+        matrices = cublas.Matrices(4, 4, 8, 1 << 40)
+        gemm = cublas.Gemm(dtype, (matrices,) * 3, (True, False), batch=3, bias=bias, relu=bias)
+        described = cublas.Descriptors(gemm)
+        assert described.algorithms(cublas.c_void_p()) == []  # without a handle
+    assert cublas.Algorithm().name == "algorithm 0 {}"
+    with pytest.raises(cublas.DeviceError, match=r"^cublasLtMatmul: \w*_NOT_INITIALIZED$"):
+        described.enqueue(cublas.Algorithm(), [256] * 3, 0, cublas.c_void_p(), 0)

@@ -20,11 +20,10 @@ import cublas_library
 from cuda_stand_in import StandIn, open_instead
 from long_runs import ARCHITECTURES
 
-from minigraph.devices.cuda import cudnn_kernel, nvrtc
+from minigraph.devices.cuda import cublas_kernel, cudnn_kernel, nvrtc
 from minigraph.devices.cuda import device as device_module
-from minigraph.devices.cuda.candidates import CudaProblems
 
-PRODUCT = CudaProblems.product  # which a stand-in hides
+PRODUCTS = {module: module.product for module in (cublas_kernel, cudnn_kernel)}  # hidden there
 
 
 class NoUploads(StandIn):
@@ -89,7 +88,8 @@ class CudnnStandIn(Kernel):
 @pytest.fixture
 def libraries(sources, monkeypatch):
     """Let there be cuDNN and cuBLAS; all that NumPy would compute is then warned of."""
-    monkeypatch.setattr(CudaProblems, "product", PRODUCT)
+    for module, product in PRODUCTS.items():
+        monkeypatch.setattr(module, "product", product)
     monkeypatch.setattr(device_module, "WORTH_A_WARNING", 0)
     monkeypatch.setattr(device_module, "warn_once", lambda text, cause: pytest.fail(text))
     cublas_library.instead(monkeypatch)
