@@ -11,6 +11,7 @@ from minigraph.jit.loops import LoopNest
 
 MOST_BLOCKS = 1 << 16  # of a map: enough for any device, and each thread has more to do
 PER_PROCESSOR = 8  # blocks that fill a multiprocessor: 2048 threads
+ROUNDS = 1  # in which a multiprocessor runs its blocks that sum columns
 LONG = 8  # groups that a thread has at least where a unit is split
 JOINED = 4  # partial results that a thread joins, where there are threads enough
 
@@ -38,7 +39,7 @@ def geometry(walk: Walk, nest: LoopNest, processors: int) -> Geometry:
         groups = nest.length // across * -(-across // walk.group)
         blocks = -(-groups // THREADS)
         return Geometry((LaunchRun(min(blocks, MOST_BLOCKS), ()),))
-    busy = processors * (walk.resident or PER_PROCESSOR)
+    busy = processors * (walk.resident * ROUNDS or PER_PROCESSOR)
     side, groups = _side(walk, nest, busy)
     blocks = _blocks(walk, nest, side)
     walkers = THREADS // side if walk.column else side  # threads that share a unit, or a column
