@@ -190,27 +190,31 @@ class _Fusion:
         home = home or FusionGroup(0, 0)
         if not isinstance(node.op, Reduction) or home.reduced is not None:
             return None
-        others = (group.begun for group in reading if group is not home)
-        first = max([first, *others, *(self._first(x, home) for x in home.members)])
         found = (g for x in self.sources.reduced(node) for g in self.reducing[x][-SIBLINGS:])
         for group in dict.fromkeys(found):
-            if group.begun <= first or group.when != self.when[node]:
+            both = home, group
+            others = (g.begun for g in reading if g not in both)
+            last = max([first, *others, *(self._first(x, both) for x in home.members)])
+            if group.begun <= last or group.when != self.when[node]:
                 continue
             with contextlib.suppress(NotFusible), group.trial():
                 for x in home.members:
+                    group.leave(x)  # what it computes again
                     inside = [user for user in self.users[x] if user in group.loops]
                     group.take(x, inside, x in home.stored)
-                group.take(node, reading.get(home, ()), stored)
+                users = dict.fromkeys(user for g in both for user in reading.get(g, ()))
+                group.take(node, list(users), stored)
                 for x in home.members:
-                    self.kernels[x] = [group if g is home else g for g in self.kernels[x]]
+                    kernels = (group if g is home else g for g in self.kernels[x])
+                    self.kernels[x] = [*dict.fromkeys(kernels)]
                 self.groups.pop(home, None)
                 return group
         return None
 
-    def _first(self, x: Node, home: FusionGroup) -> int:
-        """Return the number of the reader outside of `home` that runs first; 0 if there is none."""
+    def _first(self, x: Node, inside: Sequence[FusionGroup]) -> int:
+        """Return the number of the reader outside of `inside` that runs first; 0: there is none."""
         users = self.users[x]
-        groups = [g.begun for user in users for g in self.kernels[user] if g is not home]
+        groups = [g.begun for user in users for g in self.kernels[user] if g not in inside]
         return max([0, *groups, *(self.alone.get(user, 0) for user in users)])
 
     def _lives_longer(self, group: FusionGroup, node: Node, stored: bool) -> bool:

@@ -134,6 +134,12 @@ class FusionGroup:
         if stored:
             self.stored.add(node)
 
+    def leave(self, node: Node) -> None:
+        """Forget a node that is about to join again, behind others that read it."""
+        if node in self.loops:
+            self.members.remove(node)
+            del self.loops[node]
+
     def _add(self, node: Node, looped: bool) -> None:
         self.members.append(node)
         self.reads.pop(node, None)

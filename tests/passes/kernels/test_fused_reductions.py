@@ -115,6 +115,15 @@ def test_reductions_that_read_the_same_are_one_kernel():
     assert kernels == ["sum divide multiply sum sqrt -> 2", "subtract multiply"]
 
 
+def test_a_reduction_joins_another_that_reads_what_is_made_of_it():
+    """As the statistics of a batch norm do, whose mean another kernel reads as well."""
+    distance = A - ROW
+    lack = distance.sum(0) / 16
+    mean, variance = ROW + lack, (distance * distance).sum(0) / 16 - lack * lack
+    statistics, _ = fused((A - mean) * ops.rsqrt(variance + 1), mean)
+    assert statistics.startswith("subtract sum divide add multiply sum divide ")
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
