@@ -12,6 +12,7 @@ from minigraph.jit.loops import LoopNest
 MOST_BLOCKS = 1 << 16  # of a map: enough for any device, and each thread has more to do
 PER_PROCESSOR = 8  # blocks that fill a multiprocessor: 2048 threads
 ROUNDS = 1  # in which a multiprocessor runs its blocks that sum columns
+SIDES = (32, 16, 8)  # how many threads of a block may take columns side by side
 LONG = 8  # groups that a thread has at least where a unit is split
 JOINED = 4  # partial results that a thread joins, where there are threads enough
 
@@ -78,7 +79,9 @@ def _side(walk: Walk, nest: LoopNest, busy: int) -> tuple[int, int]:
     across = -(-_extent(walk, nest) // walk.group)
     if walk.column:
         groups = nest.length
-        side = max(min(32, _power(across)), THREADS // min(_power(groups), THREADS))
+        # Threads beside the last column do nothing: 18 groups take three times 8, not once 32.
+        fewest = min(SIDES, key=lambda side: -(-across // side) * side)
+        side = max(min(fewest, _power(across)), THREADS // min(_power(groups), THREADS))
         return min(side, _power(across), THREADS), groups
     groups = math.prod(n for n, _ in nest.loops[:-1]) * across
     many = nest.count * groups >= 4 * busy * THREADS
