@@ -117,6 +117,22 @@ def test_split_sums_fill_the_device_and_are_joined_by_many_blocks():
     assert blocks_of((4, 1 << 22), 1, 132) == [8 * 132, 2]
 
 
+def test_few_threads_stand_beside_the_last_column():
+    """72 floats are 18 groups, which 8 threads take in three blocks: of 32, 14 would do nothing."""
+    for columns, side in ((72, 8), (48, 16), (128, 32)):
+        launch = Case(Sum((0,)), array(512, columns)).made.launches[0]
+        *_, threads, _, _, _, _, _ = launch.words([64], [64], 64)
+        assert threads == side
+
+
+def test_what_a_thread_needs_next_is_loaded_before_it_uses_what_it_has():
+    x = aligned(array(512, 64))
+    for axis in (0, 1):
+        text = Case(Sum((axis,)), x).made.launches[0].source.text
+        loads, _, uses = text.partition("q0[4][4];")[2].partition("if (g + r * step < stop)")
+        assert loads.count("mg_load") == 1 and "lane" not in loads and "lane" in uses
+
+
 def test_indices_have_64_bits_where_32_are_too_few():
     texts = [c.made.launches[0].source.text for n, c in CASES.items() if n.startswith("large")]
     assert texts and all("int64_t g = " in text for text in texts)
