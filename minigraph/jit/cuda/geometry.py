@@ -11,7 +11,8 @@ from minigraph.jit.loops import LoopNest
 
 MOST_BLOCKS = 1 << 16  # of a map: enough for any device, and each thread has more to do
 PER_PROCESSOR = 8  # blocks that fill a multiprocessor: 2048 threads
-ROUNDS = 1  # in which a multiprocessor runs its blocks that sum columns
+ROUNDS = 3  # in which a multiprocessor runs its blocks that stay in columns
+SUM_ROUNDS = 1  # the same where they sum: each block more has sums to be joined
 SIDES = (32, 16, 8)  # how many threads of a block may take columns side by side
 LONG = 8  # groups that a thread has at least where a unit is split
 JOINED = 4  # partial results that a thread joins, where there are threads enough
@@ -40,7 +41,8 @@ def geometry(walk: Walk, nest: LoopNest, processors: int) -> Geometry:
         groups = nest.length // across * -(-across // walk.group)
         blocks = -(-groups // THREADS)
         return Geometry((LaunchRun(min(blocks, MOST_BLOCKS), ()),))
-    busy = processors * (walk.resident * ROUNDS or PER_PROCESSOR)
+    rounds = SUM_ROUNDS if walk.reduces else ROUNDS
+    busy = processors * (walk.resident * rounds or PER_PROCESSOR)
     side, groups = _side(walk, nest, busy)
     blocks = _blocks(walk, nest, side)
     walkers = THREADS // side if walk.column else side  # threads that share a unit, or a column

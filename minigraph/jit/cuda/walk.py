@@ -28,7 +28,7 @@ from minigraph.jit.pattern import KernelPattern
 VECTOR = 16  # bytes that a thread loads at once
 LONGEST = 8  # elements of a group
 NARROW = 1 << 30  # below which 32 bits hold an index, and one a whole grid further
-RESIDENT = ((4, 16), (3, 32))  # blocks of a multiprocessor, for at most so many floats of a thread
+RESIDENT = ((4, 24), (3, 48))  # blocks of a multiprocessor, for at most so many floats of a thread
 MOST_SUMS = 24  # of a thread: what static shared memory holds
 WIDE = 64  # elements of a row from which on threads of a map stay in their columns
 
@@ -95,16 +95,17 @@ class Walk:
 
     @functools.cached_property
     def resident(self) -> int:
-        """How many blocks that sum columns a multiprocessor has registers for; 0: not said.
+        """How many blocks that stay in columns a multiprocessor has registers for; 0: not said.
 
-        A thread holds, while it walks, a sum for each of its columns, and what stays in them.
+        A thread holds, while it walks, what stays in its columns, and a sum of each takes as much
+        as two numbers.
         """
-        if not (self.column and self.reduces):
+        if not self.column:
             return 0
         pattern, held = self.pattern, 0
         for stage in range(pattern.stages):
             read = {a for v in pattern.run(stage) for a in pattern.values[v].args}
-            held = max(held, len(pattern.reduced(stage)) + len(read & self.wide))
+            held = max(held, 2 * len(pattern.reduced(stage)) + len(read & self.wide))
         return next((n for n, most in RESIDENT if self.group * held <= most), 2)
 
     @property
