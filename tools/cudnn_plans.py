@@ -89,9 +89,14 @@ def stand_in_for_the_driver(folder):
 
 @contextlib.contextmanager
 def an_h200():
-    """Let minigraph compile for an H200, with all of cuDNN but its execution; yield the patch."""
+    """Let minigraph compile for an H200, with all of cuDNN but its execution; yield the patch.
+
+    Products are not cuBLAS's, which asks the driver.
+    """
     import cudnn
     from cuda_stand_in import StandIn, open_instead
+
+    from minigraph.devices.cuda import cublas_kernel
 
     class Device(StandIn):
         def allocate(self, nbytes):
@@ -111,6 +116,7 @@ def an_h200():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cudnn, "pygraph", on_the_device)
         open_instead(patch, Device(), load, without_cudnn=False)
+        patch.setattr(cublas_kernel, "product", lambda node: None)
         yield patch
 
 
