@@ -1,83 +1,136 @@
-"""Copies of images and weights to channels last with channels added, and back without them."""
+"""Copies of images and weights to the channels that cuDNN reads best, and back from them.
+
+Channels may be added, which are zero, and the pixels of a block may become channels of one pixel:
+"space to depth", or PyTorch's `pixel_unshuffle`, of images that are padded before.  Channel k of
+pixel (i, j) is then, for blocks of b x b, channel k / b b of pixel (b i + k / b % b, b j + k % b).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from minigraph.devices.cuda.cudnn_graph import ITEMSIZE, Tensor, channels_last
 from minigraph.devices.cuda.launches import Launch
 from minigraph.devices.cuda.template import NARROW, THREADS
 from minigraph.jit.source import KernelSource
+from minigraph.ops.window import Pair
 
 MOST_ROWS = (1 << 16) - 1  # blocks of a grid along y
-VECTOR = 16  # bytes of the widest loads
+VECTOR, SECTOR = 16, 32  # bytes of the widest loads, and of what memory moves at once
 Words = Callable[[Sequence[int], Sequence[int], int], list[int]]
 BITS = {2: "uint16_t", 4: "uint32_t"}
 
+
+class Blocks(NamedTuple):
+    """Which pixels become channels of one pixel.
+
+    side     pixels along each side of a block
+    padding  rows above the first pixel, and columns left of it
+    """
+
+    side: int = 1
+    padding: Pair = (0, 0)
+
+
+EACH_PIXEL = Blocks()
 # A thread has `wide` neighbouring channels of one pixel: a vector where the channels are last.
 # Threads along x are pixels, so those of planes are neighbours too, and the many pixels of an image
-# cost no division; threads along y are vectors of all images.
+# cost no division; each has `pair` threads, whose vectors fill a sector.  Threads along y are the
+# other channels of all images.  A padded pixel is so far below 0 that it is no row or column.  An
+# index is a sum before it is added to an address: of a sum of three, NVRTC makes stores of single
+# elements.
 TEXT = """
-struct NAME_args { int64_t w[8]; };
+struct NAME_args { int64_t w[16]; };
 extern "C" __global__ void NAME(const __grid_constant__ NAME_args a) {
   %(T)s *const vectors = (%(T)s *)mg_global(a.w[%(last)d]);
   %(T)s *const others = (%(T)s *)mg_global(a.w[1 - %(last)d]);
-  const %(I)s pixels = a.w[2], rows = a.w[3], across = a.w[4], channels = a.w[5];
-  const %(I)s channel_step = a.w[6], pixel_step = a.w[7];
-  const %(I)s pixel = blockIdx.x * (%(I)s)blockDim.x + threadIdx.x;
-  if (pixel >= pixels) return;
+  const %(I)s places = a.w[2], rows = a.w[3], across = a.w[4], columns = a.w[5];
+  const %(I)s to_channel = a.w[6], to_pixel = a.w[7];
+  const %(I)s channels = a.w[8], height = a.w[9], width = a.w[10];
+  const %(I)s channel_step = a.w[11], row_step = a.w[12], column_step = a.w[13];
+  const %(I)s place = blockIdx.x * (%(I)s)blockDim.x + threadIdx.x;
+  if (place >= places) return;
+  const %(I)s pixel = place / %(pair)d, i = pixel / columns, j = pixel - i * columns;
+  const %(I)s top = i * %(side)d - (%(I)s)a.w[14], left = j * %(side)d - (%(I)s)a.w[15];
   const %(I)s begin = blockIdx.y * (%(I)s)blockDim.y + threadIdx.y, step = gridDim.y * blockDim.y;
-  for (%(I)s row = begin; row < rows; row += step) {
-    const %(I)s image = across == 1 ? row : row / across;
-    const %(I)s vector = row - image * across, first = vector * %(wide)d;
-    const %(I)s offset = image * channels * pixels + first * channel_step + pixel * pixel_step;
-    %(T)s *const one = others + offset;
-    char *const all = (char *)(vectors + ((image * pixels + pixel) * across + vector) * %(wide)d);
+  for (%(I)s line = begin; line < rows; line += step) {
+    const %(I)s image = across == 1 ? line : line / across;
+    const %(I)s vector = (line - image * across) * %(pair)d + place %% %(pair)d;
+    const %(I)s first = vector * %(wide)d;
+    const %(I)s offset = image * across * %(wide)d * places + first * to_channel + pixel * to_pixel;
+    %(T)s *const all = vectors + offset;
+    %(T)s *const one = others + image * channels * height * width;
     %(T)s x[%(wide)d];
-    %(move)s
+    %(load)s
+    %(unrolled)s{
+      const %(I)s k = first + u, channel = k / %(pixels)d;
+      const %(I)s row = top + k / %(side)d %% %(side)d, column = left + k %% %(side)d;
+      const bool inside = channel < channels && row < height && column < width;
+      const %(I)s at = channel * channel_step + row * row_step + column * column_step;
+      %(move)s
+    }
+    %(store)s
   }
 }
 """
-WIDEN = """
-    #pragma unroll
-    for (int u = 0; u < %(wide)d; u++) x[u] = first + u < channels ? one[u * channel_step] : 0;
-    mg_store<%(wide)d>(all, x);"""
-NARROW_DOWN = """
-    mg_load<%(wide)d>(x, all);
-    #pragma unroll
-    for (int u = 0; u < %(wide)d; u++) if (first + u < channels) one[u * channel_step] = x[u];"""
+WIDEN, NARROW_DOWN = "x[u] = inside ? one[at] : 0;", "if (inside) one[at] = x[u];"
+UNROLLED = """#pragma unroll
+    for (int u = 0; u < %(wide)d; u++) """
+VECTORS = {  # of channels that are last, or not
+    (True, "load"): "mg_load<%(wide)d>(x, (const char *)all);",
+    (True, "store"): "mg_store<%(wide)d>((char *)all, x);",
+    (False, "load"): UNROLLED + "x[u] = all[u * to_channel];",
+    (False, "store"): UNROLLED + "all[u * to_channel] = x[u];",
+}
 
 
-def channel_copy(source: Tensor, target: Tensor, words: Words, early: bool = False) -> Launch:
+def channel_copy(
+    source: Tensor,
+    target: Tensor,
+    words: Words,
+    blocks: Blocks = EACH_PIXEL,
+    early: bool = False,
+) -> Launch:
     """Return the launch that copies the channels that both have; others of the target become 0.
 
-    One of them, that with more channels if there is one, has the channels last.
+    That with more channels is what cuDNN has: its channels are pixels of the other's blocks.  Of
+    equally many, it has the channels last.
 
     words  returns the addresses of both, of the addresses that `Launch.words` takes
     early  as a launch is
     """
     before, after = source.shape[1], target.shape[1]
     widens = after > before or (after == before and _channels_last(target))
-    wide, narrow = (target, source) if widens else (source, target)
-    assert _channels_last(wide)
-    n, most, *plane = wide.shape
-    pixels, size = math.prod(plane), ITEMSIZE[wide.dtype]
-    channels, channel_step, pixel_step = narrow.shape[1], narrow.strides[1], narrow.strides[3]
+    inner, outer = (target, source) if widens else (source, target)
+    last, size = _channels_last(inner), ITEMSIZE[inner.dtype]
+    n, most, *plane = inner.shape
     together = math.gcd(most, VECTOR // size)
+    pair = math.gcd(most // together, SECTOR // VECTOR) if last else 1
     fill: dict[str, object] = {
         "T": BITS[size],
-        "I": "uint32_t" if math.prod(wide.shape) < NARROW else "uint64_t",
+        "I": "uint32_t" if max(map(math.prod, (inner.shape, outer.shape))) < NARROW else "uint64_t",
         "wide": together,
+        "pair": pair,
         "last": int(widens),
+        "side": blocks.side,
+        "pixels": blocks.side**2,
+        "unrolled": UNROLLED % {"wide": together},
+        "load": "",
+        "store": "",
+        "move": WIDEN if widens else NARROW_DOWN,
     }
-    across = most // together
-    text = TEXT % {**fill, "move": (WIDEN if widens else NARROW_DOWN) % fill}
+    end = "store" if widens else "load"
+    fill[end] = VECTORS[last, end] % fill
+    across, places = most // together // pair, math.prod(plane) * pair
     rows = n * across
-    block = (min(pixels, THREADS), max(1, THREADS // pixels), 1)
-    grid = (math.ceil(pixels / block[0]), min(math.ceil(rows / block[1]), MOST_ROWS), 1)
-    sizes = [pixels, rows, across, channels, channel_step, pixel_step]
-    return Launch(KernelSource(text), grid, block, lambda *at: [*words(*at), *sizes], early)
+    block = (min(places, THREADS), max(1, THREADS // places), 1)
+    grid = (math.ceil(places / block[0]), min(math.ceil(rows / block[1]), MOST_ROWS), 1)
+    inner_steps = inner.strides[1], inner.strides[3]
+    sizes = [places, rows, across, plane[1], *inner_steps, *outer.shape[1:], *outer.strides[1:]]
+    sizes += blocks.padding
+    return Launch(KernelSource(TEXT % fill), grid, block, lambda *at: [*words(*at), *sizes], early)
 
 
 def _channels_last(tensor: Tensor) -> bool:

@@ -3,6 +3,12 @@
 A node's operands need not have the layout that cuDNN reads best: weights are [k, c, r, s] in the
 graph, and the first convolution of a network reads images of 3 channels, whose pixels no wide load
 can fetch.  Those operands are copied to and from scratch memory, with zeros for missing channels.
+
+With a stride, such a convolution is also one without, of images whose channels are the pixels of
+blocks as large ("space to depth", as ResNet-50 was trained for MLPerf): tap i of its windows has
+the weights b i ... b i + b - 1 along an axis, and zeros beyond the last.  Its sums have the same
+terms, and fewer zeros than those of added channels.  A pixel that is NaN or infinite makes NaN also
+of results that it meets with such zeros, in the next row or column: Winograd's tiles do the same.
 """
 
 from __future__ import annotations
@@ -18,7 +24,7 @@ import cudnn
 
 from minigraph.autotune.candidate import Candidate
 from minigraph.autotune.measurement import KernelRecipe
-from minigraph.devices.cuda.channels import VECTOR, channel_copy
+from minigraph.devices.cuda.channels import EACH_PIXEL, VECTOR, Blocks, channel_copy
 from minigraph.devices.cuda.cudnn_graph import (
     FLOATS,
     ITEMSIZE,
@@ -32,6 +38,7 @@ from minigraph.devices.cuda.driver import ALIGNMENT, READABLE, aligned
 from minigraph.devices.cuda.epilogue import Exactness, epilogue_of, in_place
 from minigraph.devices.cuda.launches import Launch
 from minigraph.devices.problem import (
+    FEW_CHANNELS,
     ROLES,
     Arrangement,
     Product,
@@ -63,6 +70,7 @@ class CudnnWay:
     label     how the names of its candidates begin
     inputs    the node's operands as they lie, in the axes of the problem
     output    likewise
+    blocks    of the first two operands and of the output: what becomes channels when it is copied
     epilogue  what a generated kernel computes afterwards in place: a node of the result, and of the
               bias, if that is not the problem's
     """
@@ -71,6 +79,7 @@ class CudnnWay:
     problem: CudnnProblem
     inputs: tuple[Tensor, ...]
     output: Tensor
+    blocks: tuple[Blocks, ...]
     epilogue: Node | None = None
 
     def unfused(self, epilogue: Node) -> CudnnWay:
@@ -103,48 +112,83 @@ def ways(node: Node, exactness: Exactness) -> list[CudnnWay]:
     if found is None:
         return []
     relu = isinstance(found.activation, Relu)
-    whole = _convolution(node, found, relu, exactness.tf32)
+    made = [_convolution(node, found, relu, exactness.tf32, side) for side in _sides(found, node)]
     epilogue = epilogue_of(node, found)
     if epilogue is None:
-        return [whole]
+        return made
     fusible = found.activation is None or (relu and exactness.fast_math)
     # cuDNN adds nothing to gradients.
-    fused = [whole] if fusible and whole.problem.kind == "fprop" else []
-    return [*fused, whole.unfused(epilogue)]
+    fusible &= made[0].problem.kind == "fprop"
+    return [each for way in made for each in (*[way] * fusible, way.unfused(epilogue))]
 
 
 # ---------------------------------------------------------------- convolutions
 
 
-def _convolution(node: Node, found: Product, relu: bool, tf32: bool) -> CudnnWay:
-    op: Any = found.op
-    kind, roles = KINDS[type(op)], ROLES[type(op)]
-    conv = op if isinstance(op, Conv2d) else op.conv
-    operands = [*(x.spec for x in node.inputs[:2]), node.spec]
+def _shapes(node: Node, found: Product) -> dict[str, Shape]:
+    """The shapes of images before (x) and behind (y), and of weights."""
+    operands = zip((*node.inputs[:2], node), found.lanes, strict=True)
+    shapes = [unpacked(x.shape) if n > 1 else x.shape for x, n in operands]
+    return dict(zip(ROLES[type(found.op)], shapes, strict=True))
+
+
+def _sides(found: Product, node: Node) -> list[int]:
+    """The sides of the blocks whose pixels may become channels, that with least work first."""
+    conv = _conv(found)
+    x, w = (_shapes(node, found)[role] for role in "xw")
+    down, across = conv.stride
+    simple = conv.groups == 1 and conv.dilation == (1, 1) and down == across > 1
+    if not simple or x[1] > FEW_CHANNELS or isinstance(found.op, Conv2dBackwardData):
+        return [1]
     dtype = node.dtype.name
-    shapes = [
-        unpacked(s.shape) if n > 1 else s.shape for s, n in zip(operands, found.lanes, strict=True)
-    ]
+    return sorted((down, 1), key=lambda side: math.prod(_wider(_blocked(w, side), dtype)))
+
+
+def _blocked(w: Shape, side: int) -> Shape:
+    """The shape of weights for images whose channels are the pixels of blocks."""
+    k, c, *window = w
+    height, width = (math.ceil(n / side) for n in window)
+    return k, c * side**2, height, width
+
+
+def _conv(found: Product) -> Conv2d:
+    op: Any = found.op
+    return op if isinstance(op, Conv2d) else op.conv
+
+
+def _convolution(node: Node, found: Product, relu: bool, tf32: bool, side: int) -> CudnnWay:
+    """The way with blocks of this side."""
+    conv, dtype, roles = _conv(found), node.dtype.name, ROLES[type(found.op)]
+    shapes = _shapes(node, found)
+    given, window = shapes, (conv.stride, conv.padding, conv.dilation)
+    blocks = dict.fromkeys(roles, EACH_PIXEL)
+    if side > 1:
+        w = _blocked(shapes["w"], side)
+        height, width = (y + r - 1 for y, r in zip(shapes["y"][2:], w[2:], strict=True))
+        given = {**shapes, "w": w, "x": (shapes["x"][0], w[1], height, width)}
+        blocks |= {"w": Blocks(side), "x": Blocks(side, conv.padding)}
+        window = (1, 1), (0, 0), (1, 1)
     last = max(found.lanes) > 1
     lie = channels_last if last else contiguous
     own, wanted = [], []
-    for shape, role, lanes in zip(shapes, roles, found.lanes, strict=True):
-        own.append((channels_last if lanes > 1 else contiguous)(shape, dtype))
-        wider = last and conv.groups == 1 and role != "y"
-        wanted.append(lie(_wider(shape, dtype) if wider else shape, dtype))
+    for role, lanes in zip(roles, found.lanes, strict=True):
+        own.append((channels_last if lanes > 1 else contiguous)(shapes[role], dtype))
+        wider = (last or side > 1) and conv.groups == 1 and role != "y"
+        wanted.append(lie(_wider(given[role], dtype) if wider else given[role], dtype))
     bias = tuple(channels_last((1, *x.shape, 1, 1), dtype) for x in node.inputs[2:])
     problem = CudnnProblem(
-        kind,
+        KINDS[type(found.op)],
         (*wanted[:2], *bias),
         wanted[2],
-        conv.stride,
-        conv.padding,
-        conv.dilation,
+        *window,
         bias=bool(bias),
         relu=relu,
         tf32=tf32,
     )
-    return CudnnWay("", problem, (*own[:2], *bias), own[2])
+    label = "space to depth " if side > 1 else ""
+    return CudnnWay(
+        label, problem, (*own[:2], *bias), own[2], tuple(blocks[role] for role in roles)
+    )
 
 
 def _wider(shape: Shape, dtype: str) -> Shape:
@@ -218,7 +262,8 @@ class CudnnKernel(Kernel):
             source, target = (wanted, own) if i == last else (own, wanted)
             given = None if i == last else i
             words = functools.partial(_from_and_to, given, self._copied[i])
-            self.launches.append(channel_copy(source, target, words, early=i < last))
+            blocks = way.blocks[2 if i == last else i]
+            self.launches.append(channel_copy(source, target, words, blocks, early=i < last))
         self.scratch += ALIGNMENT * (self.scratch > 0)  # for where it may begin
         self.launches += [] if way.epilogue is None else in_place(way.epilogue)
         self.sources = [launch.source for launch in self.launches]

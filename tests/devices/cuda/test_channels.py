@@ -1,4 +1,6 @@
-"""Copies around cuDNN's convolutions: any channels, to channels last and back."""
+"""Copies around cuDNN's convolutions: any channels, pixels as channels, and back."""
+
+import itertools
 
 import cuda_on_cpu
 import numpy as np
@@ -8,6 +10,7 @@ from needs import needs_gpp
 
 pytest.importorskip("cudnn")
 from minigraph.devices.cuda import channels
+from minigraph.devices.cuda.channels import EACH_PIXEL, Blocks
 from minigraph.devices.cuda.cudnn_graph import Tensor, channels_last, contiguous
 
 SHAPES = {  # of the operand, and the channels that cuDNN has
@@ -22,25 +25,65 @@ SHAPES = {  # of the operand, and the channels that cuDNN has
 }
 
 
+BLOCKED = {  # of the operand, the blocks, and the shape that cuDNN has
+    "ResNet's images": ((2, 3, 18, 22), Blocks(2, (3, 3)), (2, 16, 12, 14)),
+    "images with pixels that no window has": ((1, 3, 23, 20), Blocks(4, (2, 1)), (1, 48, 5, 5)),
+    "images of an odd size and a padding below the last pixel": (
+        (2, 2, 7, 5),
+        Blocks(3, (2, 4)),
+        (2, 24, 5, 4),
+    ),
+    "one channel": ((3, 1, 17, 40), Blocks(2, (1, 0)), (3, 8, 10, 20)),
+    "AlexNet's weights": ((5, 3, 11, 11), Blocks(4), (5, 48, 3, 3)),
+    "weights of an odd window": ((40, 3, 2, 5), Blocks(3), (40, 28, 1, 2)),
+    "weights of one pixel": ((9, 3, 16, 16), Blocks(16), (9, 768, 1, 1)),
+}
+
+
 def copies(dtype):
-    """Yield where what lies how, from and to."""
+    """Yield where what lies how, from and to, and its blocks."""
     for shape, more in SHAPES.values():
         inner = channels_last((shape[0], more, *shape[2:]), dtype)
         for lie in (contiguous, channels_last) if more > shape[1] else (contiguous,):
-            yield lie(shape, dtype), inner
-            yield inner, lie(shape, dtype)
+            yield lie(shape, dtype), inner, EACH_PIXEL
+            yield inner, lie(shape, dtype), EACH_PIXEL
+    for shape, blocks, inside in BLOCKED.values():
+        for lie, lie_inside in itertools.product((contiguous, channels_last), repeat=2):
+            outer, inner = lie(shape, dtype), lie_inside(inside, dtype)
+            yield outer, inner, blocks
+            if blocks.padding == (0, 0):
+                yield inner, outer, blocks
 
 
 def words(inputs, outputs, scratch):
     return [inputs[0], outputs[0]]
 
 
+def launched(source, target, blocks):
+    return channels.channel_copy(source, target, words, blocks)
+
+
 COPIES = [*copies("float32"), *copies("bfloat16")]
-MADE = [channels.channel_copy(*pair, words) for pair in COPIES]
+MADE = list(itertools.starmap(launched, COPIES))
 with pytest.MonkeyPatch.context() as patch:
     patch.setattr(channels, "NARROW", 1)
-    HUGE = [channels.channel_copy(*pair, words) for pair in COPIES]
+    HUGE = list(itertools.starmap(launched, COPIES))
 SOURCES = {launch.source for launch in (*MADE, *HUGE)}
+
+
+def places(outer, inner, blocks):
+    """Return which element of an operand, counted from 1, each one that cuDNN has is; 0: none."""
+    side, (above, before) = blocks
+    n, _, height, width = inner
+    _, c, rows, columns = outer
+    padded = np.zeros((n, c, above + rows + side * height, before + columns + side * width), int)
+    numbers = 1 + np.arange(np.prod(outer)).reshape(outer)
+    padded[:, :, above : above + rows, before : before + columns] = numbers
+    whole = padded[:, :, : side * height, : side * width]
+    squares = whole.reshape(n, c, height, side, width, side).transpose(0, 1, 3, 5, 2, 4)
+    found = np.zeros(inner, int)
+    found[:, : c * side**2] = squares.reshape(n, -1, height, width)
+    return found
 
 
 def lying(array, tensor: Tensor):
@@ -51,17 +94,24 @@ def lying(array, tensor: Tensor):
 
 @needs_gpp
 @pytest.mark.parametrize("launches", [MADE, HUGE], ids=["32 bits", "64 bits"])
-def test_channels_that_both_have_are_copied_and_others_are_zero(run_folder, launches):
+def test_what_both_have_is_copied_and_other_channels_are_zero(run_folder, launches):
     texts = cuda_on_cpu.build(SOURCES, run_folder / "cuda")
     rng = np.random.default_rng(0)
-    for (source, target), launch in zip(COPIES, launches, strict=True):
+    for (source, target, blocks), launch in zip(COPIES, launches, strict=True):
         bits = {"float32": np.uint32, "bfloat16": np.uint16}[source.dtype]
         given = rng.integers(1, 1 << 16, np.prod(source.shape), bits)
         made, untouched = cuda_on_cpu.room((np.prod(target.shape),), bits)
         cuda_on_cpu.run(texts, [launch], [given], [made])
         wanted = np.zeros(target.shape, bits)
-        both = slice(min(source.shape[1], target.shape[1]))
-        wanted[:, both] = lying(given, source)[:, both]
+        before, after = source.shape[1], target.shape[1]
+        same = before == after and target.lies_as(channels_last(target.shape))
+        if after > before or same:
+            at = places(source.shape, target.shape, blocks)
+            wanted[at > 0] = lying(given, source).flat[at[at > 0] - 1]
+        else:
+            at = places(target.shape, source.shape, blocks)
+            assert (np.sort(at[at > 0]) == 1 + np.arange(wanted.size)).all()
+            wanted.flat[at[at > 0] - 1] = lying(given, source)[at > 0]
         np.testing.assert_array_equal(lying(made, target), wanted)
         assert untouched()
 

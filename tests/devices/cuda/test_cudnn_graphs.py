@@ -13,6 +13,7 @@ pytest.importorskip("cupy")
 from heavy_nodes import convolution, laid_out
 
 from minigraph.devices.cuda import cudnn_kernel
+from minigraph.devices.cuda.channels import EACH_PIXEL, Blocks
 from minigraph.devices.cuda.cudnn_graph import (
     TYPES,
     CudnnProblem,
@@ -69,7 +70,7 @@ def test_a_convolution_is_a_graph_in_each_direction(last, dtype):
             plain = [*(x.shape for x in node.inputs), node.shape]
             lanes = [s[1] if last and r != "w" else 1 for s, r in zip(plain, roles, strict=True)]
             laid = laid_out(node, tuple(lanes)) if last else node
-            (way,) = cudnn_kernel.ways(laid, Exactness())
+            way = {way.label: way for way in cudnn_kernel.ways(laid, Exactness())}[""]
             graph = build(way.problem)
             assert operations_of(graph) == [f"CONV_{kind.upper()}"]
             wide = [
@@ -86,6 +87,63 @@ def test_a_convolution_is_a_graph_in_each_direction(last, dtype):
             # The op's own shape rule, of the shapes that cuDNN gets.
             x, w, y = (wide[roles.index(role)] for role in "xwy")
             assert y.shape == conv.infer(*(Spec(t.shape) for t in (x, w))).shape
+
+
+def labels(node):
+    return [way.label for way in cudnn_kernel.ways(node, Exactness())]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("last", [False, True], ids=["nchw", "nhwc"])
+def test_pixels_of_blocks_as_large_as_the_stride_are_channels_of_first_convolutions(last, dtype):
+    """Without a stride and padding, the results have as many pixels; there are fewer products."""
+    lie = channels_last if last else contiguous
+    blocked = {7: ((8, 12, 115, 115), (64, 12, 4, 4)), 11: ((8, 48, 57, 57), (64, 48, 3, 3))}
+    for size, window, stride, padding in ((224, 7, 2, 3), (224, 11, 4, 2)):
+        y, _, dw = convolution(8, 3, 64, size, window, stride, padding, dtype)
+        for node in (y, dw):
+            roles = cudnn_kernel.ROLES[type(node.op)]
+            own = dict(zip(roles, (*node.inputs, node), strict=True))
+            lanes = tuple(64 if last and role == "y" else 1 for role in roles)
+            laid = laid_out(node, lanes) if last else node
+            way, plain = cudnn_kernel.ways(laid, Exactness())
+            assert (way.label, plain.label) == ("space to depth ", "")
+            problem = way.problem
+            tensors = dict(zip(roles, (*problem.inputs, problem.output), strict=True))
+            x, w = blocked[window]
+            added = x[1] % 8 if dtype == "bfloat16" else 0
+            shapes = {"x": (x[0], x[1] + added, *x[2:]), "w": (w[0], x[1] + added, *w[2:])}
+            shapes["y"] = own["y"].shape
+            assert tensors == {role: lie(shape, dtype) for role, shape in shapes.items()}
+            simple = Conv2d().infer(*(Spec(shapes[role]) for role in "xw"))
+            assert (simple.shape, problem.stride, problem.padding) == (shapes["y"], (1, 1), (0, 0))
+            found = dict(zip(roles, way.blocks, strict=True))
+            assert found == {
+                "x": Blocks(stride, (padding, padding)),
+                "w": Blocks(stride),
+                "y": EACH_PIXEL,
+            }
+
+
+def test_what_adds_fewer_zeros_is_first_and_other_convolutions_have_no_blocks():
+    def first(dtype="bfloat16", c=3, window=3, **facts):
+        x = input("x", (2, c, 30, 30), dtype)
+        w = input("w", (33, c // facts.get("groups", 1), window, window), dtype)
+        return Conv2d(**facts)(x, w)
+
+    assert labels(first(stride=(2, 2))) == ["space to depth ", ""]
+    assert labels(first("float32", stride=(2, 2))) == ["", "space to depth "]
+    assert labels(first(window=8, stride=(8, 8))) == ["space to depth ", ""]
+    assert labels(first(window=1, stride=(2, 2))) == ["", "space to depth "]
+    for other in (
+        first(),
+        first(stride=(1, 2)),
+        first(c=5, stride=(2, 2)),
+        first(stride=(2, 2), dilation=(2, 2)),
+        first(groups=3, c=3, stride=(2, 2)),
+        convolution(2, 3, 8, 9, 3, 2, 1, "bfloat16")[1],
+    ):
+        assert labels(other) == [""]
 
 
 def test_what_lies_as_cudnn_reads_it_is_not_copied():
@@ -119,6 +177,18 @@ def test_a_bias_is_added_by_cudnn_or_afterwards():
     assert (fused.problem.bias, fused.epilogue) == (True, None)
     assert not unfused.problem.fused
     assert [x.shape for x in unfused.epilogue.inputs] == [(2, 16, 3, 3), (16, 1, 1)]
+
+
+def test_each_way_is_taken_with_what_follows_inside_and_behind():
+    x, w, b = input("x", (2, 3, 9, 9)), input("w", (16, 3, 4, 4)), input("b", (16,))
+    found = cudnn_kernel.ways(Conv2d((2, 2))(x, w, b), Exactness())
+    assert [way.label for way in found] == [
+        "space to depth ",
+        "unfused space to depth ",
+        "",
+        "unfused ",
+    ]
+    assert [way.problem.bias for way in found] == [True, False] * 2
 
 
 def test_a_relu_is_cudnns_only_where_nan_may_be_lost():

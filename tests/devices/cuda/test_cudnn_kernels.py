@@ -91,6 +91,41 @@ def conv_nodes(dtype):
     yield Activated(Conv2d(), Relu())(*operands((2, 6, 4, 4), (8, 6, 1, 1), (8,)))
 
 
+FIRST = {  # channels in and out, height and width, window, stride, padding
+    "ResNet": (3, 8, (19, 18), (7, 7), 2, (3, 3)),
+    "AlexNet": (3, 6, (31, 28), (11, 11), 4, (2, 2)),
+    "a window that is no square": (4, 5, (10, 13), (2, 5), 3, (0, 2)),
+    "a patch": (1, 7, (12, 9), (4, 4), 4, (0, 0)),
+    "a stride beyond the window": (2, 4, (9, 11), (1, 2), 3, (1, 0)),
+    "a padding beyond the window": (3, 4, (5, 4), (2, 2), 2, (3, 5)),
+}
+
+
+@needs_gpp
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", FIRST)
+def test_first_convolutions_are_right_with_pixels_as_channels(host, name, dtype):
+    host(Engine(1))
+    c, k, size, window, stride, padding = FIRST[name]
+    conv = Conv2d((stride, stride), padding)
+    x, w = input("x", (2, c, *size), dtype), input("w", (k, c, *window), dtype)
+    y, bias = conv(x, w), input("b", (k,), dtype)
+    dw = Conv2dBackwardWeights(conv, w.shape)(input("dy", y.shape, dtype), x)
+    for node, names in (
+        (y, {""}),
+        (dw, {""}),
+        (Activated(conv, Relu())(x, w, bias), {"", "unfused "}),
+    ):
+        found = problems(fast_math=True).tunable(node, strides(node))
+        table = measure(found.problem, None)
+        assert not [m for m in table.measurements if m.error], found.problem.subject
+        way = {m.recipe.way for m in table.measurements}
+        assert way == {name + way for name in names for way in ("", "space to depth ")}
+        layouts = {m.layouts for m in table.measurements}
+        assert len(layouts) == (2 if c == 1 else 3)
+        assert len(table.measurements) == len(layouts) * len(way)
+
+
 @needs_gpp
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_every_way_to_convolve_is_right_in_every_layout(host, dtype):
