@@ -115,10 +115,10 @@ class CudnnProblem:
         return (*whole, self.groups > 1, last)
 
     @property
-    def has_window(self) -> bool:
-        """Whether it is a convolution with windows of several pixels, or a gradient of one."""
+    def window(self) -> Shape:
+        """The size of the windows in pixels."""
         weights = self.output if self.kind == "wgrad" else self.inputs[1]
-        return math.prod(weights.shape[2:]) > 1
+        return weights.shape[2:]
 
     @property
     def groups(self) -> int:

@@ -15,7 +15,7 @@ ROUNDS = 3  # in which a multiprocessor runs its blocks that stay in columns
 SUM_ROUNDS = 1  # the same where they sum: each block more has sums to be joined
 SIDES = (32, 16, 8)  # how many threads of a block may take columns side by side
 LONG = 8  # groups that a thread has at least where a unit is split
-JOINED = 4  # partial results that a thread joins, where there are threads enough
+JOINED = 2  # partial results that a thread joins, where there are threads enough
 
 
 @dataclass(frozen=True)

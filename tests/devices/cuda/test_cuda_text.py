@@ -112,9 +112,9 @@ def blocks_of(shape, axis, processors):
 
 
 def test_split_sums_fill_the_device_and_are_joined_by_many_blocks():
-    assert blocks_of((1 << 20, 64), 0, 14) == [4 * 14, 1]
+    assert blocks_of((1 << 20, 64), 0, 14) == [4 * 14, 2]
     assert blocks_of((1 << 20, 64), 0, 132) == [4 * 132, 16]  # which join four columns each
-    assert blocks_of((4, 1 << 22), 1, 132) == [8 * 132, 2]
+    assert blocks_of((4, 1 << 22), 1, 132) == [8 * 132, 4]
 
 
 def test_few_threads_stand_beside_the_last_column():

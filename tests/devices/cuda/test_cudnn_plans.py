@@ -86,6 +86,15 @@ def test_exact_gradients_of_weights_are_asked_of_the_fallback_first(device):
         assert listed(dataclasses.replace(PLAIN, kind=kind, tf32=tf32))[0].engine == first
 
 
+def test_the_engine_that_loses_digits_unsaid_is_no_plan_for_large_windows(device):
+    device(Engine(17), Engine(1))
+    image = channels_last((8, 8, 9, 9))
+    for size, engines in ((3, [17, 1]), (5, [1])):
+        weights = channels_last((8, 8, size, size))
+        problem = CudnnProblem("wgrad", (image, image), weights, padding=(size // 2, size // 2))
+        assert [plan.engine for plan in listed(problem)] == engines
+
+
 def test_transforms_go_first_where_an_exact_convolution_has_windows(device):
     device(Engine(1), Engine(2, ("WINOGRAD",)), Engine(3, ("FFT",)))
     image, weights = channels_last((8, 8, 4, 4)), channels_last((8, 8, 3, 3))
