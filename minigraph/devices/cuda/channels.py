@@ -1,8 +1,10 @@
 """Copies of images and weights to the channels that cuDNN reads best, and back from them.
 
 Channels may be added, which are zero, and the pixels of a block may become channels of one pixel:
-"space to depth", or PyTorch's `pixel_unshuffle`, of images that are padded before.  Channel k of
-pixel (i, j) is then, for blocks of b x b, channel k / b b of pixel (b i + k / b % b, b j + k % b).
+"space to depth", or PyTorch's `pixel_unshuffle`, of images that are padded before.  Of the images x
+channel k of pixel (i, j) is then, for blocks of h x w pixels which are s rows and columns apart,
+
+    x[n, k / w / h, s i + k / w % h, s j + k % w]
 """
 
 from __future__ import annotations
@@ -26,11 +28,13 @@ BITS = {2: "uint16_t", 4: "uint32_t"}
 class Blocks(NamedTuple):
     """Which pixels become channels of one pixel.
 
-    side     pixels along each side of a block
+    size     rows and columns of a block
+    apart    rows and columns from one block to the next
     padding  rows above the first pixel, and columns left of it
     """
 
-    side: int = 1
+    size: Pair = (1, 1)
+    apart: Pair = (1, 1)
     padding: Pair = (0, 0)
 
 
@@ -42,7 +46,7 @@ EACH_PIXEL = Blocks()
 # index is a sum before it is added to an address: of a sum of three, NVRTC makes stores of single
 # elements.
 TEXT = """
-struct NAME_args { int64_t w[16]; };
+struct NAME_args { int64_t w[18]; };
 extern "C" __global__ void NAME(const __grid_constant__ NAME_args a) {
   %(T)s *const vectors = (%(T)s *)mg_global(a.w[%(last)d]);
   %(T)s *const others = (%(T)s *)mg_global(a.w[1 - %(last)d]);
@@ -53,7 +57,8 @@ extern "C" __global__ void NAME(const __grid_constant__ NAME_args a) {
   const %(I)s place = blockIdx.x * (%(I)s)blockDim.x + threadIdx.x;
   if (place >= places) return;
   const %(I)s pixel = place / %(pair)d, i = pixel / columns, j = pixel - i * columns;
-  const %(I)s top = i * %(side)d - (%(I)s)a.w[14], left = j * %(side)d - (%(I)s)a.w[15];
+  const %(I)s top = i * (%(I)s)a.w[14] - (%(I)s)a.w[16];
+  const %(I)s left = j * (%(I)s)a.w[15] - (%(I)s)a.w[17];
   const %(I)s begin = blockIdx.y * (%(I)s)blockDim.y + threadIdx.y, step = gridDim.y * blockDim.y;
   for (%(I)s line = begin; line < rows; line += step) {
     const %(I)s image = across == 1 ? line : line / across;
@@ -65,8 +70,8 @@ extern "C" __global__ void NAME(const __grid_constant__ NAME_args a) {
     %(T)s x[%(wide)d];
     %(load)s
     %(unrolled)s{
-      const %(I)s k = first + u, channel = k / %(pixels)d;
-      const %(I)s row = top + k / %(side)d %% %(side)d, column = left + k %% %(side)d;
+      const %(I)s k = first + u, channel = k / %(w)d / %(h)d;
+      const %(I)s row = top + k / %(w)d %% %(h)d, column = left + k %% %(w)d;
       const bool inside = channel < channels && row < height && column < width;
       const %(I)s at = channel * channel_step + row * row_step + column * column_step;
       %(move)s
@@ -95,8 +100,8 @@ def channel_copy(
 ) -> Launch:
     """Return the launch that copies the channels that both have; others of the target become 0.
 
-    That with more channels is what cuDNN has: its channels are pixels of the other's blocks.  Of
-    equally many, it has the channels last.
+    That with more channels is what cuDNN has: its channels are the pixels of the other's blocks.
+    Of equally many, it has the channels last.
 
     words  returns the addresses of both, of the addresses that `Launch.words` takes
     early  as a launch is
@@ -114,8 +119,8 @@ def channel_copy(
         "wide": together,
         "pair": pair,
         "last": int(widens),
-        "side": blocks.side,
-        "pixels": blocks.side**2,
+        "h": blocks.size[0],
+        "w": blocks.size[1],
         "unrolled": UNROLLED % {"wide": together},
         "load": "",
         "store": "",
@@ -129,7 +134,7 @@ def channel_copy(
     grid = (math.ceil(places / block[0]), min(math.ceil(rows / block[1]), MOST_ROWS), 1)
     inner_steps = inner.strides[1], inner.strides[3]
     sizes = [places, rows, across, plane[1], *inner_steps, *outer.shape[1:], *outer.strides[1:]]
-    sizes += blocks.padding
+    sizes += blocks.apart + blocks.padding
     return Launch(KernelSource(TEXT % fill), grid, block, lambda *at: [*words(*at), *sizes], early)
 
 

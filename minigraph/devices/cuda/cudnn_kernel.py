@@ -50,6 +50,7 @@ from minigraph.graph import Array, Node, Op, Shape
 from minigraph.ops.activation import Relu
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import unpacked
+from minigraph.ops.window import Pair
 from minigraph.platform import forks
 from minigraph.program import Kernel
 
@@ -61,6 +62,10 @@ KINDS: dict[type[Op], str] = {
     Conv2dBackwardData: "dgrad",
     Conv2dBackwardWeights: "wgrad",
 }
+ONE_PIXEL = (1, 1)
+FILLED = 16  # channels, or a multiple, that cuDNN's fastest kernels of plain float32 ask for
+# On an H200 cuDNN reaches for 3 channels a half of what it does for many, or less.
+FEW_CHANNELS_COST = 1.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +117,8 @@ def ways(node: Node, exactness: Exactness) -> list[CudnnWay]:
     if found is None:
         return []
     relu = isinstance(found.activation, Relu)
-    made = [_convolution(node, found, relu, exactness.tf32, side) for side in _sides(found, node)]
+    sizes = _block_sizes(node, found)
+    made = [_convolution(node, found, size, relu, exactness.tf32) for size in sizes]
     epilogue = epilogue_of(node, found)
     if epilogue is None:
         return made
@@ -132,23 +138,30 @@ def _shapes(node: Node, found: Product) -> dict[str, Shape]:
     return dict(zip(ROLES[type(found.op)], shapes, strict=True))
 
 
-def _sides(found: Product, node: Node) -> list[int]:
-    """The sides of the blocks whose pixels may become channels, that with least work first."""
-    conv = _conv(found)
-    x, w = (_shapes(node, found)[role] for role in "xw")
-    down, across = conv.stride
-    simple = conv.groups == 1 and conv.dilation == (1, 1) and down == across > 1
-    if not simple or x[1] > FEW_CHANNELS or isinstance(found.op, Conv2dBackwardData):
-        return [1]
-    dtype = node.dtype.name
-    return sorted((down, 1), key=lambda side: math.prod(_wider(_blocked(w, side), dtype)))
+def _block_sizes(node: Node, found: Product) -> list[Pair]:
+    """The sizes of blocks whose pixels may become channels, that of the fastest way first.
+
+    Blocks of one pixel leave the images as they are.
+    """
+    conv, shapes, dtype = _conv(found), _shapes(node, found), node.dtype.name
+    c, *window = shapes["w"][1:]
+    height, width = map(min, window, conv.stride)
+    simple = conv.groups == 1 and conv.dilation == (1, 1) and (height, width) != ONE_PIXEL
+    if not simple or c > FEW_CHANNELS or isinstance(found.op, Conv2dBackwardData):
+        return [ONE_PIXEL]
+
+    def cost(size: Pair) -> float:
+        terms = math.prod(_wider(_blocked(shapes["w"], size), dtype, size))
+        return terms * FEW_CHANNELS_COST if size == ONE_PIXEL else terms
+
+    return sorted([(height, width), ONE_PIXEL], key=cost)
 
 
-def _blocked(w: Shape, side: int) -> Shape:
+def _blocked(w: Shape, size: Pair) -> Shape:
     """The shape of weights for images whose channels are the pixels of blocks."""
     k, c, *window = w
-    height, width = (math.ceil(n / side) for n in window)
-    return k, c * side**2, height, width
+    height, width = (math.ceil(n / side) for n, side in zip(window, size, strict=True))
+    return k, c * math.prod(size), height, width
 
 
 def _conv(found: Product) -> Conv2d:
@@ -156,45 +169,49 @@ def _conv(found: Product) -> Conv2d:
     return op if isinstance(op, Conv2d) else op.conv
 
 
-def _convolution(node: Node, found: Product, relu: bool, tf32: bool, side: int) -> CudnnWay:
-    """The way with blocks of this side."""
+def _convolution(node: Node, found: Product, size: Pair, relu: bool, tf32: bool) -> CudnnWay:
+    """The way whose channels are the pixels of blocks of this size."""
     conv, dtype, roles = _conv(found), node.dtype.name, ROLES[type(found.op)]
-    shapes = _shapes(node, found)
-    given, window = shapes, (conv.stride, conv.padding, conv.dilation)
-    blocks = dict.fromkeys(roles, EACH_PIXEL)
-    if side > 1:
-        w = _blocked(shapes["w"], side)
-        height, width = (y + r - 1 for y, r in zip(shapes["y"][2:], w[2:], strict=True))
-        given = {**shapes, "w": w, "x": (shapes["x"][0], w[1], height, width)}
-        blocks |= {"w": Blocks(side), "x": Blocks(side, conv.padding)}
-        window = (1, 1), (0, 0), (1, 1)
+    plain = _shapes(node, found)
+    shapes, blocks = dict(plain), dict.fromkeys(roles, EACH_PIXEL)
+    steps = conv.stride, conv.padding, conv.dilation
+    if size != ONE_PIXEL:
+        n, (k, c, *window) = plain["x"][0], _blocked(plain["w"], size)
+        pixels = (y + taps - 1 for y, taps in zip(plain["y"][2:], window, strict=True))
+        shapes |= {"x": (n, c, *pixels), "w": (k, c, *window)}
+        blocks |= {"x": Blocks(size, conv.stride, conv.padding), "w": Blocks(size, size)}
+        steps = (1, 1), (0, 0), (1, 1)
     last = max(found.lanes) > 1
     lie = channels_last if last else contiguous
     own, wanted = [], []
     for role, lanes in zip(roles, found.lanes, strict=True):
-        own.append((channels_last if lanes > 1 else contiguous)(shapes[role], dtype))
-        wider = (last or side > 1) and conv.groups == 1 and role != "y"
-        wanted.append(lie(_wider(given[role], dtype) if wider else given[role], dtype))
+        own.append((channels_last if lanes > 1 else contiguous)(plain[role], dtype))
+        wider = conv.groups == 1 and role != "y" and (last or size != ONE_PIXEL)
+        shape = _wider(shapes[role], dtype, size) if wider else shapes[role]
+        wanted.append(lie(shape, dtype))
     bias = tuple(channels_last((1, *x.shape, 1, 1), dtype) for x in node.inputs[2:])
     problem = CudnnProblem(
         KINDS[type(found.op)],
         (*wanted[:2], *bias),
         wanted[2],
-        *window,
+        *steps,
         bias=bool(bias),
         relu=relu,
         tf32=tf32,
     )
-    label = "space to depth " if side > 1 else ""
     return CudnnWay(
-        label, problem, (*own[:2], *bias), own[2], tuple(blocks[role] for role in roles)
+        "" if size == ONE_PIXEL else "space to depth ",
+        problem,
+        (*own[:2], *bias),
+        own[2],
+        tuple(blocks[role] for role in roles),
     )
 
 
-def _wider(shape: Shape, dtype: str) -> Shape:
-    """The shape with as many channels more as fill the widest loads."""
+def _wider(shape: Shape, dtype: str, size: Pair) -> Shape:
+    """The shape with as many channels more as fill the widest loads, or cuDNN's best kernels."""
     n, c, h, w = shape
-    step = VECTOR // ITEMSIZE[dtype]
+    step = VECTOR // ITEMSIZE[dtype] if size == ONE_PIXEL else FILLED
     return n, math.ceil(c / step) * step, h, w
 
 

@@ -26,17 +26,15 @@ SHAPES = {  # of the operand, and the channels that cuDNN has
 
 
 BLOCKED = {  # of the operand, the blocks, and the shape that cuDNN has
-    "ResNet's images": ((2, 3, 18, 22), Blocks(2, (3, 3)), (2, 16, 12, 14)),
-    "images with pixels that no window has": ((1, 3, 23, 20), Blocks(4, (2, 1)), (1, 48, 5, 5)),
-    "images of an odd size and a padding below the last pixel": (
-        (2, 2, 7, 5),
-        Blocks(3, (2, 4)),
-        (2, 24, 5, 4),
-    ),
-    "one channel": ((3, 1, 17, 40), Blocks(2, (1, 0)), (3, 8, 10, 20)),
-    "AlexNet's weights": ((5, 3, 11, 11), Blocks(4), (5, 48, 3, 3)),
-    "weights of an odd window": ((40, 3, 2, 5), Blocks(3), (40, 28, 1, 2)),
-    "weights of one pixel": ((9, 3, 16, 16), Blocks(16), (9, 768, 1, 1)),
+    "ResNet's images": ((2, 3, 18, 22), ((2, 2), (2, 2), (3, 3)), (2, 16, 12, 14)),
+    "pixels that no window has": ((1, 3, 23, 20), ((4, 4), (4, 4), (2, 1)), (1, 48, 5, 5)),
+    "a padding below the last pixel": ((2, 2, 7, 5), ((3, 3), (3, 3), (2, 4)), (2, 24, 5, 4)),
+    "blocks that are no squares": ((3, 1, 17, 40), ((1, 5), (1, 5), (0, 1)), (3, 8, 17, 9)),
+    "blocks that overlap": ((2, 3, 13, 20), ((2, 7), (2, 2), (3, 3)), (2, 48, 10, 10)),
+    "blocks with gaps": ((2, 3, 13, 20), ((2, 1), (3, 2), (1, 0)), (2, 8, 5, 10)),
+    "AlexNet's weights": ((5, 3, 11, 11), ((4, 4), (4, 4)), (5, 48, 3, 3)),
+    "weights of an odd window": ((40, 3, 2, 5), ((2, 3), (2, 3)), (40, 20, 1, 2)),
+    "weights of one pixel": ((9, 3, 16, 16), ((16, 16), (16, 16)), (9, 768, 1, 1)),
 }
 
 
@@ -47,11 +45,12 @@ def copies(dtype):
         for lie in (contiguous, channels_last) if more > shape[1] else (contiguous,):
             yield lie(shape, dtype), inner, EACH_PIXEL
             yield inner, lie(shape, dtype), EACH_PIXEL
-    for shape, blocks, inside in BLOCKED.values():
+    for shape, facts, inside in BLOCKED.values():
+        blocks = Blocks(*facts)
         for lie, lie_inside in itertools.product((contiguous, channels_last), repeat=2):
             outer, inner = lie(shape, dtype), lie_inside(inside, dtype)
             yield outer, inner, blocks
-            if blocks.padding == (0, 0):
+            if len(facts) == 2:
                 yield inner, outer, blocks
 
 
@@ -73,16 +72,14 @@ SOURCES = {launch.source for launch in (*MADE, *HUGE)}
 
 def places(outer, inner, blocks):
     """Return which element of an operand, counted from 1, each one that cuDNN has is; 0: none."""
-    side, (above, before) = blocks
-    n, _, height, width = inner
-    _, c, rows, columns = outer
-    padded = np.zeros((n, c, above + rows + side * height, before + columns + side * width), int)
     numbers = 1 + np.arange(np.prod(outer)).reshape(outer)
-    padded[:, :, above : above + rows, before : before + columns] = numbers
-    whole = padded[:, :, : side * height, : side * width]
-    squares = whole.reshape(n, c, height, side, width, side).transpose(0, 1, 3, 5, 2, 4)
+    (above, before), (h, w), (down, across) = blocks.padding, blocks.size, blocks.apart
     found = np.zeros(inner, int)
-    found[:, : c * side**2] = squares.reshape(n, -1, height, width)
+    for n, k, i, j in np.ndindex(inner):
+        channel, pixel = divmod(k, h * w)
+        at = n, channel, i * down + pixel // w - above, j * across + pixel % w - before
+        if all(0 <= x < size for x, size in zip(at, outer, strict=True)):
+            found[n, k, i, j] = numbers[at]
     return found
 
 

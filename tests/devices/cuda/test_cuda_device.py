@@ -241,6 +241,8 @@ CONVOLUTIONS = {  # batch, channels before and behind, size, window, stride, pad
     "strided": (4, 32, 16, 11, 3, 2, 1),
     "one pixel": (4, 32, 64, 7, 1, 1, 0),
     "few channels": (2, 3, 16, 39, 11, 4, 2),
+    "few channels, an even size": (3, 3, 32, 38, 7, 2, 3),
+    "patches": (2, 3, 32, 64, 16, 16, 0),
 }
 
 

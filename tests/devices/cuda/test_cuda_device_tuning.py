@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from cuda_device import batch, losses, on_host, require, training
+from heavy_nodes import convolution
 from new_process import begin, python
 
 import minigraph as mg
@@ -92,6 +93,20 @@ def test_images_lie_with_the_channels_last_where_that_was_measured_too(tuned):
     convolutions = [a for a in tuned[1].algorithms if a.op == "conv2d"]
     layouts = {m.layouts for a in convolutions for m in a.candidates if not m.error}
     assert {layout[0] for layout in layouts} == {"nchw", "nhwc"}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_first_convolutions_are_measured_with_pixels_as_channels_too(monkeypatch, tmp_path, dtype):
+    begin(monkeypatch, tmp_path)
+    options = {"autotune": "tune", "autotune.budget": BUDGET, "graph_opt_level": 0}
+    y, _, dw = convolution(8, 3, 16, 37, 7, 2, 3, dtype)
+    for node in (y, dw):
+        step = mg.comp_graph("cuda", options).compile(node.inputs, node)
+        (algorithm,) = step.report().algorithms
+        right = {m.recipe.way for m in algorithm.candidates if not m.error}
+        assert right == {"", "space to depth "}
+        blocked = [m for m in algorithm.candidates if m.recipe.way]
+        assert not [m for m in blocked if "wrong result" in m.error or "wrote" in m.error]
 
 
 def test_what_is_measured_is_found_again_and_frozen(folder):

@@ -98,47 +98,43 @@ def labels(node):
 def test_pixels_of_blocks_as_large_as_the_stride_are_channels_of_first_convolutions(last, dtype):
     """Without a stride and padding, the results have as many pixels; there are fewer products."""
     lie = channels_last if last else contiguous
-    blocked = {7: ((8, 12, 115, 115), (64, 12, 4, 4)), 11: ((8, 48, 57, 57), (64, 48, 3, 3))}
-    for size, window, stride, padding in ((224, 7, 2, 3), (224, 11, 4, 2)):
-        y, _, dw = convolution(8, 3, 64, size, window, stride, padding, dtype)
+    blocked = {7: ((8, 16, 115, 115), (64, 16, 4, 4)), 11: ((8, 48, 57, 57), (64, 48, 3, 3))}
+    for window, stride, padding in ((7, 2, 3), (11, 4, 2)):
+        y, _, dw = convolution(8, 3, 64, 224, window, stride, padding, dtype)
         for node in (y, dw):
             roles = cudnn_kernel.ROLES[type(node.op)]
-            own = dict(zip(roles, (*node.inputs, node), strict=True))
             lanes = tuple(64 if last and role == "y" else 1 for role in roles)
             laid = laid_out(node, lanes) if last else node
             way, plain = cudnn_kernel.ways(laid, Exactness())
             assert (way.label, plain.label) == ("space to depth ", "")
             problem = way.problem
             tensors = dict(zip(roles, (*problem.inputs, problem.output), strict=True))
-            x, w = blocked[window]
-            added = x[1] % 8 if dtype == "bfloat16" else 0
-            shapes = {"x": (x[0], x[1] + added, *x[2:]), "w": (w[0], x[1] + added, *w[2:])}
-            shapes["y"] = own["y"].shape
+            shapes = dict(zip("xwy", (*blocked[window], y.shape), strict=True))
             assert tensors == {role: lie(shape, dtype) for role, shape in shapes.items()}
             simple = Conv2d().infer(*(Spec(shapes[role]) for role in "xw"))
-            assert (simple.shape, problem.stride, problem.padding) == (shapes["y"], (1, 1), (0, 0))
-            found = dict(zip(roles, way.blocks, strict=True))
-            assert found == {
-                "x": Blocks(stride, (padding, padding)),
-                "w": Blocks(stride),
+            assert (simple.shape, problem.stride, problem.padding) == (y.shape, (1, 1), (0, 0))
+            side = (stride, stride)
+            assert dict(zip(roles, way.blocks, strict=True)) == {
+                "x": Blocks(side, side, (padding, padding)),
+                "w": Blocks(side, side),
                 "y": EACH_PIXEL,
             }
 
 
-def test_what_adds_fewer_zeros_is_first_and_other_convolutions_have_no_blocks():
-    def first(dtype="bfloat16", c=3, window=3, **facts):
+def test_what_takes_clearly_more_products_is_not_first_and_other_convolutions_have_no_blocks():
+    def first(dtype="bfloat16", c=3, window=(3, 3), **facts):
         x = input("x", (2, c, 30, 30), dtype)
-        w = input("w", (33, c // facts.get("groups", 1), window, window), dtype)
+        w = input("w", (33, c // facts.get("groups", 1), *window), dtype)
         return Conv2d(**facts)(x, w)
 
     assert labels(first(stride=(2, 2))) == ["space to depth ", ""]
     assert labels(first("float32", stride=(2, 2))) == ["", "space to depth "]
-    assert labels(first(window=8, stride=(8, 8))) == ["space to depth ", ""]
-    assert labels(first(window=1, stride=(2, 2))) == ["", "space to depth "]
+    assert labels(first(window=(8, 8), stride=(8, 8))) == ["space to depth ", ""]
+    assert labels(first(window=(1, 10), stride=(1, 5), c=1)) == ["space to depth ", ""]
     for other in (
         first(),
-        first(stride=(1, 2)),
         first(c=5, stride=(2, 2)),
+        first(window=(1, 1), stride=(2, 2)),
         first(stride=(2, 2), dilation=(2, 2)),
         first(groups=3, c=3, stride=(2, 2)),
         convolution(2, 3, 8, 9, 3, 2, 1, "bfloat16")[1],

@@ -92,12 +92,13 @@ def conv_nodes(dtype):
 
 
 FIRST = {  # channels in and out, height and width, window, stride, padding
-    "ResNet": (3, 8, (19, 18), (7, 7), 2, (3, 3)),
-    "AlexNet": (3, 6, (31, 28), (11, 11), 4, (2, 2)),
-    "a window that is no square": (4, 5, (10, 13), (2, 5), 3, (0, 2)),
-    "a patch": (1, 7, (12, 9), (4, 4), 4, (0, 0)),
-    "a stride beyond the window": (2, 4, (9, 11), (1, 2), 3, (1, 0)),
-    "a padding beyond the window": (3, 4, (5, 4), (2, 2), 2, (3, 5)),
+    "ResNet": (3, 8, (19, 18), (7, 7), (2, 2), (3, 3)),
+    "AlexNet": (3, 6, (31, 28), (11, 11), (4, 4), (2, 2)),
+    "a window that is no square": (4, 5, (10, 13), (2, 5), (3, 3), (0, 2)),
+    "one dimension": (1, 5, (1, 43), (1, 10), (1, 5), (0, 3)),
+    "a patch": (1, 7, (12, 9), (4, 4), (4, 4), (0, 0)),
+    "a stride beyond the window": (2, 4, (9, 11), (1, 2), (3, 4), (1, 0)),
+    "a padding beyond the window": (3, 4, (5, 4), (2, 2), (2, 2), (3, 5)),
 }
 
 
@@ -107,7 +108,7 @@ FIRST = {  # channels in and out, height and width, window, stride, padding
 def test_first_convolutions_are_right_with_pixels_as_channels(host, name, dtype):
     host(Engine(1))
     c, k, size, window, stride, padding = FIRST[name]
-    conv = Conv2d((stride, stride), padding)
+    conv = Conv2d(stride, padding)
     x, w = input("x", (2, c, *size), dtype), input("w", (k, c, *window), dtype)
     y, bias = conv(x, w), input("b", (k,), dtype)
     dw = Conv2dBackwardWeights(conv, w.shape)(input("dy", y.shape, dtype), x)
