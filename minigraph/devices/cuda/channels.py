@@ -41,10 +41,10 @@ class Blocks(NamedTuple):
 EACH_PIXEL = Blocks()
 # A thread has `wide` neighbouring channels of one pixel: a vector where the channels are last.
 # Threads along x are pixels, so those of planes are neighbours too, and the many pixels of an image
-# cost no division; each has `pair` threads, whose vectors fill a sector.  Threads along y are the
-# other channels of all images.  A padded pixel is so far below 0 that it is no row or column.  An
-# index is a sum before it is added to an address: of a sum of three, NVRTC makes stores of single
-# elements.
+# cost no division; `pair` of them have vectors that fill a sector.  Threads along y are the other
+# channels of all images.  Numbers are unsigned: a row above the first is one far below the last.
+# An index is a sum before it is added to an address: of a sum of three, NVRTC makes stores of
+# single elements.
 TEXT = """
 struct NAME_args { int64_t w[18]; };
 extern "C" __global__ void NAME(const __grid_constant__ NAME_args a) {

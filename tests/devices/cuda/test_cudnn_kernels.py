@@ -96,6 +96,7 @@ FIRST = {  # channels in and out, height and width, window, stride, padding
     "AlexNet": (3, 6, (31, 28), (11, 11), (4, 4), (2, 2)),
     "a window that is no square": (4, 5, (10, 13), (2, 5), (3, 3), (0, 2)),
     "one dimension": (1, 5, (1, 43), (1, 10), (1, 5), (0, 3)),
+    "a stride in one direction": (3, 4, (9, 8), (3, 3), (2, 1), (1, 1)),
     "a patch": (1, 7, (12, 9), (4, 4), (4, 4), (0, 0)),
     "a stride beyond the window": (2, 4, (9, 11), (1, 2), (3, 4), (1, 0)),
     "a padding beyond the window": (3, 4, (5, 4), (2, 2), (2, 2), (3, 5)),
