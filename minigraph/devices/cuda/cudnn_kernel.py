@@ -6,9 +6,10 @@ can fetch.  Those operands are copied to and from scratch memory, with zeros for
 
 With a stride, such a convolution is also one without, of images whose channels are the pixels of
 blocks as large ("space to depth", as ResNet-50 was trained for MLPerf): tap i of its windows has
-the weights b i ... b i + b - 1 along an axis, and zeros beyond the last.  Its sums have the same
-terms, and fewer zeros than those of added channels.  A pixel that is NaN or infinite makes NaN also
-of results that it meets with such zeros, in the next row or column: Winograd's tiles do the same.
+the weights b i ... b i + b - 1 along an axis, and zeros beyond the last.  Where that leaves too few
+channels for a tile of cuDNN's kernels, blocks are as long as the window along one axis, or both,
+and share pixels.  A pixel that is NaN or infinite makes NaN also of results that it meets with the
+zeros, in the next row or column: Winograd's tiles do the same.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,8 +65,9 @@ KINDS: dict[type[Op], str] = {
 }
 ONE_PIXEL = (1, 1)
 FILLED = 16  # channels, or a multiple, that cuDNN's fastest kernels of plain float32 ask for
-# On an H200 cuDNN reaches for 3 channels a half of what it does for many, or less.
-FEW_CHANNELS_COST = 1.5
+# On an H200, roughly: what decides is how work compares with moving data.
+TILE = 64  # bytes: as many channels of a tap, or a multiple, take as long as fewer
+FLOPS_A_BYTE = {"small": 100, "tf32": 50, "plain": 10}  # done while memory moves one byte
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +119,7 @@ def ways(node: Node, exactness: Exactness) -> list[CudnnWay]:
     if found is None:
         return []
     relu = isinstance(found.activation, Relu)
-    sizes = _block_sizes(node, found)
+    sizes = _block_sizes(node, found, exactness.tf32)
     made = [_convolution(node, found, size, relu, exactness.tf32) for size in sizes]
     epilogue = epilogue_of(node, found)
     if epilogue is None:
@@ -138,30 +140,39 @@ def _shapes(node: Node, found: Product) -> dict[str, Shape]:
     return dict(zip(ROLES[type(found.op)], shapes, strict=True))
 
 
-def _block_sizes(node: Node, found: Product) -> list[Pair]:
+def _block_sizes(node: Node, found: Product, tf32: bool) -> list[Pair]:
     """The sizes of blocks whose pixels may become channels, that of the fastest way first.
 
-    Blocks of one pixel leave the images as they are.
+    Blocks of one pixel leave the images as they are.  Others are as high as the stride or the
+    window, and as wide: such blocks overlap, so that there are more channels, and fewer taps.
     """
     conv, shapes, dtype = _conv(found), _shapes(node, found), node.dtype.name
     c, *window = shapes["w"][1:]
-    height, width = map(min, window, conv.stride)
-    simple = conv.groups == 1 and conv.dilation == (1, 1) and (height, width) != ONE_PIXEL
-    if not simple or c > FEW_CHANNELS or isinstance(found.op, Conv2dBackwardData):
+    simple = conv.groups == 1 and conv.dilation == (1, 1) and c <= FEW_CHANNELS
+    helps = max(conv.stride) > 1 and max(window) > 1
+    if not (simple and helps) or isinstance(found.op, Conv2dBackwardData):
         return [ONE_PIXEL]
+    rate = FLOPS_A_BYTE["small" if ITEMSIZE[dtype] < 4 else "tf32" if tf32 else "plain"]
 
-    def cost(size: Pair) -> float:
-        terms = math.prod(_wider(_blocked(shapes["w"], size), dtype, size))
-        return terms * FEW_CHANNELS_COST if size == ONE_PIXEL else terms
+    def cost(size: Pair) -> int:
+        x, w = (_wider(each, dtype, size) for each in _blocked(shapes, size))
+        channels = math.ceil(w[1] * ITEMSIZE[dtype] / TILE) * TILE // ITEMSIZE[dtype]
+        work = 2 * math.prod(shapes["y"]) * channels * math.prod(w[2:])
+        return work + 2 * math.prod(x) * ITEMSIZE[dtype] * rate
 
-    return sorted([(height, width), ONE_PIXEL], key=cost)
+    high, wide = ((min(r, step), r) for r, step in zip(window, conv.stride, strict=True))
+    blocks = min([(h, w) for h in high for w in wide if (h, w) != ONE_PIXEL], key=cost)
+    return sorted([blocks, ONE_PIXEL], key=cost)
 
 
-def _blocked(w: Shape, size: Pair) -> Shape:
-    """The shape of weights for images whose channels are the pixels of blocks."""
-    k, c, *window = w
-    height, width = (math.ceil(n / side) for n, side in zip(window, size, strict=True))
-    return k, c * math.prod(size), height, width
+def _blocked(shapes: Mapping[str, Shape], size: Pair) -> tuple[Shape, Shape]:
+    """The shapes of images and weights whose channels are the pixels of blocks."""
+    (n, *_), (k, c, *window), y = (shapes[role] for role in "xwy")
+    if size == ONE_PIXEL:
+        return shapes["x"], shapes["w"]
+    taps = [math.ceil(r / side) for r, side in zip(window, size, strict=True)]
+    pixels = (m + r - 1 for m, r in zip(y[2:], taps, strict=True))
+    return (n, c * math.prod(size), *pixels), (k, c * math.prod(size), *taps)
 
 
 def _conv(found: Product) -> Conv2d:
@@ -176,9 +187,7 @@ def _convolution(node: Node, found: Product, size: Pair, relu: bool, tf32: bool)
     shapes, blocks = dict(plain), dict.fromkeys(roles, EACH_PIXEL)
     steps = conv.stride, conv.padding, conv.dilation
     if size != ONE_PIXEL:
-        n, (k, c, *window) = plain["x"][0], _blocked(plain["w"], size)
-        pixels = (y + taps - 1 for y, taps in zip(plain["y"][2:], window, strict=True))
-        shapes |= {"x": (n, c, *pixels), "w": (k, c, *window)}
+        shapes["x"], shapes["w"] = _blocked(plain, size)
         blocks |= {"x": Blocks(size, conv.stride, conv.padding), "w": Blocks(size, size)}
         steps = (1, 1), (0, 0), (1, 1)
     last = max(found.lanes) > 1
@@ -200,7 +209,7 @@ def _convolution(node: Node, found: Product, size: Pair, relu: bool, tf32: bool)
         tf32=tf32,
     )
     return CudnnWay(
-        "" if size == ONE_PIXEL else "space to depth ",
+        "" if size == ONE_PIXEL else "space to depth {} x {} ".format(*size),
         problem,
         (*own[:2], *bias),
         own[2],

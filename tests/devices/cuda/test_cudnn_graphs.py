@@ -95,51 +95,57 @@ def labels(node):
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("last", [False, True], ids=["nchw", "nhwc"])
-def test_pixels_of_blocks_as_large_as_the_stride_are_channels_of_first_convolutions(last, dtype):
-    """Without a stride and padding, the results have as many pixels; there are fewer products."""
+def test_pixels_of_blocks_are_channels_of_first_convolutions_without_a_stride(last, dtype):
+    """The results have as many pixels, and there are fewer products."""
     lie = channels_last if last else contiguous
-    blocked = {7: ((8, 16, 115, 115), (64, 16, 4, 4)), 11: ((8, 48, 57, 57), (64, 48, 3, 3))}
-    for window, stride, padding in ((7, 2, 3), (11, 4, 2)):
+    for window, stride, padding, size, x, w in (
+        (7, 2, 3, (2, 7), (8, 48, 115, 112), (64, 48, 4, 1)),
+        (11, 4, 2, (4, 4), (8, 48, 57, 57), (64, 48, 3, 3)),
+    ):
         y, _, dw = convolution(8, 3, 64, 224, window, stride, padding, dtype)
         for node in (y, dw):
             roles = cudnn_kernel.ROLES[type(node.op)]
             lanes = tuple(64 if last and role == "y" else 1 for role in roles)
             laid = laid_out(node, lanes) if last else node
             way, plain = cudnn_kernel.ways(laid, Exactness())
-            assert (way.label, plain.label) == ("space to depth ", "")
+            assert (way.label, plain.label) == (f"space to depth {size[0]} x {size[1]} ", "")
             problem = way.problem
             tensors = dict(zip(roles, (*problem.inputs, problem.output), strict=True))
-            shapes = dict(zip("xwy", (*blocked[window], y.shape), strict=True))
+            shapes = {"x": x, "w": w, "y": y.shape}
             assert tensors == {role: lie(shape, dtype) for role, shape in shapes.items()}
-            simple = Conv2d().infer(*(Spec(shapes[role]) for role in "xw"))
+            simple = Conv2d().infer(Spec(x), Spec(w))
             assert (simple.shape, problem.stride, problem.padding) == (y.shape, (1, 1), (0, 0))
-            side = (stride, stride)
             assert dict(zip(roles, way.blocks, strict=True)) == {
-                "x": Blocks(side, side, (padding, padding)),
-                "w": Blocks(side, side),
+                "x": Blocks(size, (stride, stride), (padding, padding)),
+                "w": Blocks(size, size),
                 "y": EACH_PIXEL,
             }
 
 
-def test_what_takes_clearly_more_products_is_not_first_and_other_convolutions_have_no_blocks():
-    def first(dtype="bfloat16", c=3, window=(3, 3), **facts):
-        x = input("x", (2, c, 30, 30), dtype)
+def test_blocks_are_as_large_as_takes_least_and_other_convolutions_have_none():
+    def first(dtype="bfloat16", c=3, window=(3, 3), size=(224, 224), **facts):
+        x = input("x", (8, c, *size), dtype)
         w = input("w", (33, c // facts.get("groups", 1), *window), dtype)
-        return Conv2d(**facts)(x, w)
+        return labels(Conv2d(**facts)(x, w))
 
-    assert labels(first(stride=(2, 2))) == ["space to depth ", ""]
-    assert labels(first("float32", stride=(2, 2))) == ["", "space to depth "]
-    assert labels(first(window=(8, 8), stride=(8, 8))) == ["space to depth ", ""]
-    assert labels(first(window=(1, 10), stride=(1, 5), c=1)) == ["space to depth ", ""]
+    def blocks(height, width):
+        return [f"space to depth {height} x {width} ", ""]
+
+    assert first(window=(7, 7), stride=(2, 2)) == blocks(2, 7)
+    assert first(window=(11, 11), stride=(4, 4)) == blocks(4, 4)
+    assert first("float32", stride=(2, 2)) == blocks(3, 3)
+    assert first(window=(8, 8), stride=(8, 8)) == blocks(8, 8)
+    assert first(window=(1, 10), stride=(1, 5), c=1, size=(1, 16000)) == blocks(1, 10)
+    assert first(window=(1, 2), stride=(3, 3)) == blocks(1, 2)
     for other in (
         first(),
         first(c=5, stride=(2, 2)),
         first(window=(1, 1), stride=(2, 2)),
         first(stride=(2, 2), dilation=(2, 2)),
         first(groups=3, c=3, stride=(2, 2)),
-        convolution(2, 3, 8, 9, 3, 2, 1, "bfloat16")[1],
+        labels(convolution(2, 3, 8, 9, 3, 2, 1, "bfloat16")[1]),
     ):
-        assert labels(other) == [""]
+        assert other == [""]
 
 
 def test_what_lies_as_cudnn_reads_it_is_not_copied():
@@ -179,8 +185,8 @@ def test_each_way_is_taken_with_what_follows_inside_and_behind():
     x, w, b = input("x", (2, 3, 9, 9)), input("w", (16, 3, 4, 4)), input("b", (16,))
     found = cudnn_kernel.ways(Conv2d((2, 2))(x, w, b), Exactness())
     assert [way.label for way in found] == [
-        "space to depth ",
-        "unfused space to depth ",
+        "space to depth 2 x 2 ",
+        "unfused space to depth 2 x 2 ",
         "",
         "unfused ",
     ]
