@@ -9,7 +9,7 @@
 #          after its own limit, is interrupted, and what it has measured is kept.
 # PART     without one, the first three in this order; if the device cannot add, no part runs:
 #
-#   tests        all tests on a device, in eight processes; 1 minute on an H200
+#   tests        all tests on a device, in four processes
 #   networks     ResNet-50 in bfloat16 and AlexNet in float32, level 3 beside torch.compile, whose
 #                max-autotune takes one to three minutes for each; expressions beside PyTorch
 #   profiles     reports, profiles and caches of tuned steps; what an exchange by NCCL costs; four
@@ -110,7 +110,7 @@ with() {
 on_device=(python3 -m pytest -m cuda --tb=short --maxfail=50 --durations=10)
 
 tests() {
-  run tests 180 "${on_device[@]}" -n 8 tests/devices/cuda
+  run tests 180 "${on_device[@]}" -n 4 tests/devices/cuda
 }
 
 # Measure cases at level 3 and beside PyTorch: bench NAME SECONDS PRECISION MODELS PEERS

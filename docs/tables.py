@@ -47,6 +47,7 @@ FILES = (
     "README.md",
     "docs/architecture.md",
     "docs/errors.md",
+    "docs/performance/gpu.md",
     "docs/performance/index.md",
     "docs/pytorch.md",
     "docs/reference/options.md",
