@@ -106,6 +106,10 @@ class VerifiedFunction(Function):
         self._explained: dict[int, float] = {}  # the largest rounding that was seen, by output
         self._title = f"graph_opt_level {self._options['graph_opt_level']} differs from level 0"
 
+    def bind(self) -> None:
+        super().bind()
+        self._written.bind()
+
     def cache_entries(self) -> list[Entry]:
         return [*super().cache_entries(), *self._written.cache_entries()]
 

@@ -62,6 +62,6 @@ from minigraph.graph.node import (
     zero_gradient,
 )
 from minigraph.graph.sizing import with_sizes
-from minigraph.graph.spec import Shape, Sizes, Spec, aligned_empty, around, as_sizes
+from minigraph.graph.spec import ALIGNMENT, Shape, Sizes, Spec, aligned_empty, around, as_sizes
 from minigraph.graph.state import Claim, State
 from minigraph.symbolic import SymbolicSize, UndecidedSize, is_symbolic

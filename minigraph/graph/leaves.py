@@ -20,7 +20,7 @@ from minigraph.graph.dtypes import (
     as_dtype,
     cast,
 )
-from minigraph.graph.location import Location
+from minigraph.graph.location import Location, here
 from minigraph.graph.node import Node, Op
 from minigraph.graph.spec import Shape, Spec, as_sizes
 from minigraph.graph.state import State, alone
@@ -122,6 +122,14 @@ class Parameter(Node):
         super().__init__(Variable(name), (), (self.state.spec,))
         self.trainable = trainable
 
+    @classmethod
+    def sharing(cls, value: State, name: str, *, trainable: bool = True) -> Parameter:
+        """Return a parameter that has a value together with others.
+
+        value  its memory may be that of another library: `State(array, copy=False)`
+        """
+        return _with_state(cls, value, name, trainable, here())
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Let copies, and what was pickled, have the current value and share nothing."""
         given = (type(self), self.numpy(), self.name, self.trainable, self.source)
@@ -189,10 +197,16 @@ def assign_all(values: Sequence[tuple[Parameter, Array]]) -> None:
 def _restore(
     cls: type[Parameter], value: Array, name: str, trainable: bool, source: Location
 ) -> Parameter:
+    return _with_state(cls, State(value), name, trainable, source)
+
+
+def _with_state(
+    cls: type[Parameter], state: State, name: str, trainable: bool, source: Location
+) -> Parameter:
     """Return a parameter of a class whose `__init__` may take other arguments."""
     made = object.__new__(cls)
-    made.state, made.trainable = State(value), trainable
-    Node.__init__(made, Variable(name), (), (made.state.spec,))
+    made.state, made.trainable = state, trainable
+    Node.__init__(made, Variable(name), (), (state.spec,))
     made.source = source
     return made
 

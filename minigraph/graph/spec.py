@@ -98,8 +98,11 @@ def _check_axes(count: int) -> None:
 Sizes = Annotated[Any, Kind("an integer >= 0 or a sequence of them", as_sizes, ShapeError)]
 
 
+ALIGNMENT = 64  # bytes: where arrays that kernels use begin, for SIMD code
+
+
 def aligned_empty(spec: Spec) -> Array:
-    """Return an uninitialised array that begins at a multiple of 64 bytes, for SIMD code."""
-    raw = np.empty(spec.nbytes + 63, np.uint8)
-    start = -raw.ctypes.data % 64
+    """Return an uninitialised array that begins at a multiple of `ALIGNMENT`."""
+    raw = np.empty(spec.nbytes + ALIGNMENT - 1, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + spec.nbytes].view(spec.dtype).reshape(spec.shape)

@@ -9,8 +9,9 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
+from minigraph.errors import GraphError
 from minigraph.graph.dtypes import Array
-from minigraph.graph.spec import Spec, aligned_empty
+from minigraph.graph.spec import ALIGNMENT, Spec, aligned_empty
 from minigraph.platform import forks
 
 HOST = "host"
@@ -34,14 +35,35 @@ class State:
     Whoever changes a copy says so; the other copies are updated when they are next asked for.
     A copy keeps its address, which compiled programs hold.  Where there are several threads, the
     value is used within a `Claim` or `alone`.
+
+    copy  whether the value is copied; else it lies in the array itself, as `move` says
     """
 
-    def __init__(self, value: Array) -> None:
+    def __init__(self, value: Array, copy: bool = True) -> None:
         self.spec = Spec(value.shape, value.dtype)
         self._claims: Claims = ()
-        self._host = aligned_empty(self.spec)
-        self._host[...] = value
         self._copies: dict[str, Any] = {}
+        if copy:
+            memory = aligned_empty(self.spec)
+            memory[...] = value
+            value = memory
+        self.move(value)
+
+    def move(self, memory: Array) -> None:
+        """Let the value be the one in an array from now on, and lie there.
+
+        memory  of the same shape and dtype, contiguous, aligned and writable
+
+        Programs on the host that use the value have to be bound again (`CompiledFunction.bind`).
+        """
+        spec = Spec(memory.shape, memory.dtype)
+        misplaced = spec.size and memory.ctypes.data % ALIGNMENT
+        if spec != self.spec or not memory.flags.carray or misplaced:
+            raise GraphError(
+                f"a value of {self.spec} takes memory of its own shape and dtype, contiguous, "
+                f"writable and aligned to {ALIGNMENT} bytes; this is of {spec}"
+            )
+        self._host = memory
         self._current = {HOST}
 
     def read(self) -> Array:

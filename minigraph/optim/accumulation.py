@@ -74,6 +74,15 @@ class Accumulation:
         return updates
 
     @property
+    def weight(self) -> float:
+        """The weight of the calls since the sums were cleared, together: by default their number.
+
+        >>> optim.Accumulation([mg.Parameter([1.0])]).weight
+        0.0
+        """
+        return float(self._weight.numpy())
+
+    @property
     def mean(self) -> dict[Parameter, Node]:
         """The weighted mean of the gradients of the calls since the sums were cleared.
 

@@ -5,6 +5,8 @@ An optimizer's state is parameters that nothing trains, so a step updates it wit
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -183,12 +185,7 @@ class Optimizer:
         grads = self._gradients(loss) if grads is None else self._checked_gradients(grads)
         if reduce is not None:
             grads = {p: mean_gradient(g, reduce, p.name) for p, g in grads.items()}
-        grads = {p: astype(g, accumulator(p.dtype)) for p, g in grads.items()}
-        if clip_value is not None:
-            bound = within("minimize: clip_value", clip_value)
-            grads = {p: clip(g, -bound, bound) for p, g in grads.items()}
-        if clip_norm is not None:
-            grads = _clipped(grads, within("minimize: clip_norm", clip_norm))
+        grads = clipped("minimize", grads, clip_norm, clip_value)
         updates: Updates = {}
         for group in self.groups:
             if group_grads := {p: grads[p] for p in group.parameters if p in grads}:
@@ -391,11 +388,20 @@ def check_unambiguous(what: str, name: str | None) -> None:
         )
 
 
-def _clipped(grads: Updates, most: float) -> Updates:
-    """Return gradients whose norm together is at most `most`."""
-    squares = [square(g).sum() for g in grads.values()]
-    total = squares[0]
-    for each in squares[1:]:
-        total = total + each
-    factor = minimum(most / (sqrt(total) + 1e-6), 1.0)
-    return {p: g * astype(factor, g.dtype) for p, g in grads.items()}
+def clipped(
+    what: str, grads: Mapping[Parameter, Node], norm: float | None, value: float | None
+) -> Updates:
+    """Return gradients in the dtypes in which they are summed, clipped as `minimize` says.
+
+    what  how errors begin
+    """
+    clipped_grads = {p: astype(g, accumulator(p.dtype)) for p, g in grads.items()}
+    if value is not None:
+        bound = within(f"{what}: clip_value", value)
+        clipped_grads = {p: clip(g, -bound, bound) for p, g in clipped_grads.items()}
+    if norm is not None:
+        most = within(f"{what}: clip_norm", norm)
+        total = functools.reduce(operator.add, (square(g).sum() for g in clipped_grads.values()))
+        factor = minimum(most / (sqrt(total) + 1e-6), 1.0)
+        clipped_grads = {p: g * astype(factor, g.dtype) for p, g in clipped_grads.items()}
+    return clipped_grads

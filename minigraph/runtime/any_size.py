@@ -95,6 +95,11 @@ class AnySizeFunction(CompiledFunction):
         values = self._sizes.values(args, kwargs)
         return self._choose(values).function.profile(*values, calls=calls)
 
+    def bind(self) -> None:
+        with self._choosing:
+            for each in self._by_size.values():
+                each.function.bind()
+
     def __repr__(self) -> str:
         names = ", ".join(f"{x.name}: {x.spec}" for x in self._traced.inputs)
         return f"<function of ({names}) of any size, {len(self._by_size)} kept>"

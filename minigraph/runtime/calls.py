@@ -72,6 +72,10 @@ class CompiledFunction:
         """Whether there is something to describe: of any size, only once it was called."""
         return True
 
+    def bind(self) -> None:
+        """Use the memory in which parameters lie now, after `State.move`."""
+        raise NotImplementedError
+
     def describe(self) -> Description:
         """Return one record of all that is known of it, as pages and files keep it."""
         raise NotImplementedError

@@ -24,7 +24,7 @@ from minigraph.platform.signals import held
 from minigraph.platform.text_file import write_text
 from minigraph.program import Done, Step, Timing
 from minigraph.runtime import cache_file
-from minigraph.runtime.calls import FUNCTIONS, CallCounter, CompiledFunction
+from minigraph.runtime.calls import FUNCTIONS, CallCounter, CompiledFunction, T
 from minigraph.runtime.inputs import as_input, in_order
 
 CALLED = at_least(1)
@@ -124,7 +124,14 @@ class Function(CompiledFunction):
         self._kernel_times = [*zip(steps, profile.kernels, strict=True)]
         return profile
 
-    def _alone(self, work: Callable[[], list[Array]]) -> list[Array]:
+    def bind(self) -> None:
+        def work() -> None:
+            self._compilation.bind(self._program, [self._executor.arena])
+            self._load_program()
+
+        self._alone(work)
+
+    def _alone(self, work: Callable[[], T]) -> T:
         """Return the result of `work`, done while nobody changes what this function uses."""
         return self._claim.run(functools.partial(self._counter.alone, work))
 

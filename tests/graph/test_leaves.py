@@ -1,5 +1,6 @@
 """Constants, arrays and parameters: what they take, copy and give."""
 
+import pickle
 import re
 
 import ml_dtypes
@@ -14,7 +15,9 @@ from minigraph.graph import (
     FLOATS,
     INTEGERS,
     Graph,
+    Parameter,
     Spec,
+    State,
     aligned_empty,
     as_array,
     as_dtype,
@@ -223,3 +226,27 @@ def test_a_parameter_may_be_renamed():
     w.rename("layer.bias")
     assert w.name == "layer.bias"
     assert "parameter layer.bias" in str(Graph((), (w + 1,)))
+
+
+@pytest.mark.parametrize("level", [0, 3, -3])
+def test_parameters_may_share_a_value_whose_memory_moves(level):
+    spec = Spec((4,), np.dtype("float32"))
+    memory = [aligned_empty(spec) for _ in range(2)]
+    memory[0][...] = 1
+    state = State(memory[0], copy=False)
+    one, two = (Parameter.sharing(state, name) for name in ("one", "two"))
+    cg = mg.comp_graph("cpu", {"graph_opt_level": level, "autotune": "off"})
+    double = cg.compile([], [one * 1], {one: one * 2})
+    x = mg.input("x", (None, 4))
+    add = cg.compile([x], x + two)
+    row = np.zeros((1, 4), "float32")
+    assert double()[0].tolist() == [1] * 4 and memory[0].tolist() == [2] * 4
+    assert add(row).tolist() == [[2] * 4]
+    memory[1][...] = 10
+    state.move(memory[1])
+    for function in (double, add):
+        function.bind()
+    assert double()[0].tolist() == [10] * 4
+    assert memory[1].tolist() == [20] * 4 and memory[0].tolist() == [2] * 4
+    assert add(row).tolist() == [[20] * 4]
+    assert two.trainable and pickle.loads(pickle.dumps(two)).numpy().tolist() == [20] * 4

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from minigraph.graph import State
+from minigraph.errors import GraphError
+from minigraph.graph import Spec, State, aligned_empty
 from minigraph.graph.state import Claim
 
 
@@ -59,6 +60,24 @@ def test_a_second_device_gets_what_the_first_has_written():
     state.written("b")
     assert state.on("a", Copy).value.tolist() == [9, 9, 9]
     assert state.read().tolist() == [9, 9, 9]
+
+
+def test_a_value_may_lie_in_memory_of_others_and_move_to_another():
+    here, there = (aligned_empty(Spec((3,), np.dtype("float64"))) for _ in range(2))
+    here[...], there[...] = 1, 2
+    state = State(here, copy=False)
+    copy = state.on("a", Copy)
+    state.write()[0] = 5
+    assert here[0] == 5 and state.read() is here
+    state.move(there)
+    assert state.read() is there
+    assert state.on("a", Copy) is copy and copy.value.tolist() == [2, 2, 2]
+    read_only = there.copy()
+    read_only.flags.writeable = False
+    for wrong in (there[:2], there.astype("float32"), there[::-1], there.view(np.int64), read_only):
+        with pytest.raises(GraphError, match="takes memory of its own shape and dtype"):
+            state.move(wrong)
+    assert state.read() is there
 
 
 def test_a_change_on_the_host_keeps_the_rest_of_what_a_device_has_written():

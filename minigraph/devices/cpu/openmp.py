@@ -8,10 +8,12 @@ and ends the process where the system starts no more, so the first team of a thr
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
 import threading
+from collections.abc import Iterator
 
 from minigraph.errors import DeviceError, warn_once
 from minigraph.platform.signals import set_signal_stack, signals_blocked
@@ -39,9 +41,9 @@ class _Here(threading.local):
 here = _Here()
 
 
-@functools.cache
-def library() -> ctypes.CDLL:
-    """Return the library; OSError if it cannot be loaded.
+@contextlib.contextmanager
+def brief_spins() -> Iterator[None]:
+    """Let idle threads soon sleep if the library is loaded within the context.
 
     Whoever loads it first decides, and a user who has set its variables is obeyed.
     """
@@ -49,10 +51,17 @@ def library() -> ctypes.CDLL:
     if not said:
         os.environ[SETTING] = str(SPINS)  # which it reads once, when it is loaded
     try:
-        return ctypes.CDLL(NAME)
+        yield
     finally:
         if not said:
             os.environ.pop(SETTING, None)  # another thread may have been here too
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """Return the library; OSError if it cannot be loaded."""
+    with brief_spins():
+        return ctypes.CDLL(NAME)
 
 
 def available(threads: int) -> int:
