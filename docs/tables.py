@@ -13,6 +13,8 @@ torch_hints
          names of PyTorch and what serves here, from minigraph/torch_hints.toml
 errors   typical mistakes and their messages, from tests/mistakes.py and tests/golden/errors.txt
 refused  the most frequent reasons of that run why a sample was refused
+operators
+         the operators of ATen that had rows in that run
 sweep    what `tools/level_sweep.py --json docs/level-sweep.json` counted
 plans    what `tools/cudnn_plans.py --json docs/cudnn-plans.json` found
 growth   what `benchmarks/compare.py growth --json docs/growth.json` measured
@@ -108,9 +110,9 @@ def _of_code(name: str, document: str) -> list[str]:
         return _markdown(["", "file", "lines"], _tour(document))
     if name == "attacks":
         return _attacks()
-    if name in ("samples", "refused"):
+    if name in ("samples", "refused", "operators"):
         run = json.loads((ROOT / "docs" / "torch-samples.json").read_text())
-        return _samples(run) if name == "samples" else _refused(run)
+        return {"samples": _samples, "refused": _refused, "operators": _operators}[name](run)
     if name == "sweep":
         return _sweep()
     if name == "plans":
@@ -119,8 +121,8 @@ def _of_code(name: str, document: str) -> list[str]:
         return _growth()
     if name in ("networks", "expressions"):
         return _machines(name)
-    known = "parts, options, torch_hints, errors, tour, attacks, samples, refused, sweep, plans, "
-    known += "growth, networks, expressions"
+    known = "parts, options, torch_hints, errors, tour, attacks, samples, refused, operators, "
+    known += "sweep, plans, growth, networks, expressions"
     raise GraphError(f"there is no table {name!r}; use {known}")
 
 
@@ -201,9 +203,10 @@ def _attacks() -> list[str]:
 
 def _samples(run: Any) -> list[str]:
     """Return what agreed with PyTorch: by dtype, and by order of derivative at each level."""
+    most = f" on at most {run['samples']} samples of a dtype" if run["samples"] else ""
     about = (
-        f"{run['date']}, torch {run['torch']}: {len(run['compared'])} ops, layers and optimizers "
-        f"compared, {len(run['absent'])} of PyTorch's that do not exist here; "
+        f"{run['date']}, torch {run['torch']}: {len(run['compared'])} operators and modules "
+        f"compared{most}, {len(run['absent'])} more of which all samples were refused; "
         f"{sum(count for *_, count in run['refused']):,} samples refused, {len(run['wrong'])} "
         "wrong. Comparisons that agreed:"
     )
@@ -228,6 +231,15 @@ def _refused(run: Any) -> list[str]:
         few = ", ".join([*names][:3]) + (", …" if len(names) > 3 else "")
         rows.append([reason.replace("|", "\\|"), few, f"{sum(names.values()):,}"])
     return _markdown(["reason", "of", "samples"], rows)
+
+
+def _operators(run: Any) -> list[str]:
+    """Return the operators of ATen that have rows, by subject."""
+    rows = [[subject, ", ".join(names)] for subject, names in run["operators"].items()]
+    core, missing = run["core"]
+    about = f"{sum(len(names) for names in run['operators'].values())} operators have rows; of the "
+    about += f"{core} of core ATen these have none: {', '.join(missing)}."
+    return [about, "", *_markdown(["subject", "operators"], rows)]
 
 
 def _sweep() -> list[str]:

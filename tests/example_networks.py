@@ -1,5 +1,6 @@
 """The networks of the examples, and the same in PyTorch."""
 
+import importlib
 import importlib.util
 from pathlib import Path
 
@@ -28,72 +29,11 @@ ALEXNET, MLP, RESNET = (load(name, "model") for name in ("alexnet", "mlp", "resn
 
 
 def torch_alexnet(torch, classes):
-    """AlexNet of `torchvision.models`, without dropout."""
-    tnn = torch.nn
-
-    class AlexNet(tnn.Module):
-        def __init__(self):
-            super().__init__()
-            self.features = tnn.Sequential(
-                *[tnn.Conv2d(3, 64, 11, 4, 2), tnn.ReLU(), tnn.MaxPool2d(3, 2)],
-                *[tnn.Conv2d(64, 192, 5, padding=2), tnn.ReLU(), tnn.MaxPool2d(3, 2)],
-                *[tnn.Conv2d(192, 384, 3, padding=1), tnn.ReLU()],
-                *[tnn.Conv2d(384, 256, 3, padding=1), tnn.ReLU()],
-                *[tnn.Conv2d(256, 256, 3, padding=1), tnn.ReLU(), tnn.MaxPool2d(3, 2)],
-            )
-            self.avgpool = tnn.AdaptiveAvgPool2d((6, 6))
-            self.classifier = tnn.Sequential(
-                *[tnn.Dropout(0.0), tnn.Linear(256 * 6 * 6, 4096), tnn.ReLU()],
-                *[tnn.Dropout(0.0), tnn.Linear(4096, 4096), tnn.ReLU()],
-                tnn.Linear(4096, classes),
-            )
-
-        def forward(self, x):
-            return self.classifier(torch.flatten(self.avgpool(self.features(x)), 1))
-
-    return AlexNet()
+    return importlib.import_module("torch_networks").AlexNet(classes, dropout=0.0)
 
 
 def torch_resnet18(torch, classes):
-    """ResNet-18 of `torchvision.models`."""
-    tnn = torch.nn
-
-    class Block(tnn.Module):
-        def __init__(self, inputs, outputs, stride):
-            super().__init__()
-            self.conv1 = tnn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-            self.bn1 = tnn.BatchNorm2d(outputs)
-            self.conv2 = tnn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-            self.bn2 = tnn.BatchNorm2d(outputs)
-            if stride != 1:
-                self.downsample = tnn.Sequential(
-                    tnn.Conv2d(inputs, outputs, 1, stride, bias=False), tnn.BatchNorm2d(outputs)
-                )
-
-        def forward(self, x):
-            y = torch.relu(self.bn1(self.conv1(x)))
-            shortcut = self.downsample(x) if hasattr(self, "downsample") else x
-            return torch.relu(self.bn2(self.conv2(y)) + shortcut)
-
-    class ResNet(tnn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv1 = tnn.Conv2d(3, 64, 7, 2, 3, bias=False)
-            self.bn1 = tnn.BatchNorm2d(64)
-            self.maxpool = tnn.MaxPool2d(3, 2, 1)
-            self.layer1 = tnn.Sequential(Block(64, 64, 1), Block(64, 64, 1))
-            self.layer2 = tnn.Sequential(Block(64, 128, 2), Block(128, 128, 1))
-            self.layer3 = tnn.Sequential(Block(128, 256, 2), Block(256, 256, 1))
-            self.layer4 = tnn.Sequential(Block(256, 512, 2), Block(512, 512, 1))
-            self.avgpool = tnn.AdaptiveAvgPool2d(1)
-            self.fc = tnn.Linear(512, classes)
-
-        def forward(self, x):
-            x = self.maxpool(torch.relu(self.bn1(self.conv1(x))))
-            x = self.layer4(self.layer3(self.layer2(self.layer1(x))))
-            return self.fc(torch.flatten(self.avgpool(x), 1))
-
-    return ResNet()
+    return load("torch", "model").resnet18(classes)
 
 
 STEPS, BATCH = 10, 4

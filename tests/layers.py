@@ -28,7 +28,7 @@ LAYERS = {
         ["serialization"],
         # From here on the package is used as its users use it.
         ["nn", "optim", "data"],
-        ["training"],
+        ["training", "torch"],
         ["bench"],
         ["cli"],
     ],

@@ -38,8 +38,9 @@ TABLES = runpy.run_path(str(ROOT / "docs" / "tables.py"))
 OPTIONAL = (
     "devices.cuda.",
     "bench.jax_peer",
-    "bench.torch_peer",
+    "bench.torch_",
     "bench.plot",
+    "torch",
 )  # libraries
 
 
@@ -203,6 +204,20 @@ def test_the_picture_of_the_levels_shows_their_kernels(level):
     shown = [text for place, text in places if int(place) == column]
     drawn = [name for name in names if name != "fused"]
     assert shown == [f"level {level}", f"{len(kernels)} kernels", *drawn]
+
+
+def test_a_model_of_pytorch_learns_in_the_documents(tmp_path, monkeypatch, torch):
+    pytest.importorskip("sklearn")
+    monkeypatch.chdir(tmp_path)
+    printed = run_program_of("docs/pytorch.md")
+    losses = [float(x) for x in re.findall(r"epoch \d: loss ([\d.]+)", printed)]
+    assert len(losses) == 3 and losses[2] < 0.2
+    assert float(re.search(r"([\d.]+)% right", printed)[1]) > 90
+    for line in ("native calls 1", "aten._linalg_svd.default", "aten._fft_r2c.default"):
+        assert line in printed
+    found, labels = re.findall(r"\[([\d ]+)\]", printed)[-2:]
+    same = sum(a == b for a, b in zip(found.split(), labels.split(), strict=True))
+    assert same >= 7 and mg.load("digits.safetensors")
 
 
 def test_both_sides_of_coming_from_pytorch_compute_the_same(tmp_path, monkeypatch, torch):

@@ -341,3 +341,30 @@ def test_names_of_classes_are_lines_folders_or_numbers(tmp_path, predict):
         predict.names_of(tmp_path / "names", 3)
     with pytest.raises(mg.GraphError, match="absent cannot be read"):
         predict.names_of(tmp_path / "absent", 3)
+
+
+# ---------------------------------------------------------------- a model of PyTorch
+
+
+def test_a_model_of_pytorch_learns_the_digits_and_pytorch_goes_on(
+    tmp_path, monkeypatch, capsys, torch
+):
+    pytest.importorskip("sklearn")
+    monkeypatch.syspath_prepend(EXAMPLES / "torch")
+    monkeypatch.setenv("MINIGRAPH_OPTIONS", "autotune=off")
+    monkeypatch.delitem(sys.modules, "model", raising=False)
+
+    def learned(*args):
+        small = ["--width", "4", "--batch-size", "128", "--lr", "3e-3", *args]
+        monkeypatch.setattr(sys, "argv", ["train.py", *small])
+        load("torch", "train").main()
+        last = capsys.readouterr().out.splitlines()[-1]
+        return [float(x) for x in re.search(r"loss (.*?), .* accuracy (.*)%", last).groups()]
+
+    file = str(tmp_path / "checkpoint")
+    learned("--epochs", "2", "--checkpoint", file)
+    rest = ("--epochs", "4", "--resume", file)
+    ours, theirs = learned(*rest), learned(*rest, "--eager")
+    del sys.modules["model"]
+    assert ours[0] == pytest.approx(theirs[0], abs=0.01) and ours[1] > 85
+    assert ours[1] == pytest.approx(theirs[1], abs=1)

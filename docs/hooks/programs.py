@@ -2,7 +2,9 @@
 
 A page whose head says `run: true` is one program: its ```python blocks run in order, in one Jupyter
 kernel, and what each prints or displays follows it.  `output=c` after `python` says how to
-highlight that.  Notebooks become such pages.  A program that fails stops the build.
+highlight that.  Notebooks become such pages.  A program that fails stops the build.  One that needs
+a library which is not installed, as `needs: torch` in the head or in the notebook's metadata says,
+is shown without what it prints.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ import functools
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.util import find_spec
 from typing import Any
 
 import nbformat
@@ -48,14 +51,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, uri, content=page_of_notebook(file)))
     for file in files.documentation_pages():
         text, meta = get_data(file.content_string)
-        if meta.get("run"):
+        if runs(meta):
             running(program_of(text), file.src_uri)
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Put behind each block of a program what it printed."""
-    if not page.meta.get("run"):
+    if not runs(page.meta):
         return markdown
     outputs = iter(running(program_of(markdown), page.file.src_uri).result())
 
@@ -76,7 +79,18 @@ def page_of_notebook(file: File) -> str:
     ]
     title, _, text = "\n\n".join(cells).partition("\n")
     link = f'This page is the notebook <a href="{file.name}.ipynb">{file.name}.ipynb</a>.'
-    return f"---\nrun: true\n---\n\n{title}\n\n{link}\n{text}"
+    needs = notebook.metadata.get("needs", "")
+    return f"---\nrun: true\nneeds: {needs}\n---\n\n{title}\n\n{link}\n{text}"
+
+
+def runs(meta: Mapping[str, Any]) -> bool:
+    """Return whether the head of a page says that it runs, and what it needs is installed.
+
+    >>> runs({"run": True}), runs({"run": True, "needs": "no_such_library"}), runs({})
+    (True, False, False)
+    """
+    needs = (meta.get("needs") or "").split()
+    return bool(meta.get("run")) and all(map(find_spec, needs))
 
 
 def program_of(text: str) -> Program:

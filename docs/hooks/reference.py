@@ -12,6 +12,7 @@ import importlib
 import inspect
 import re
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -23,8 +24,9 @@ from minigraph.optim import Optimizer
 
 MARK = re.compile(r"^<!-- reference:\s+([\w.\s]+?)( by module)?\s+-->$", re.M)
 CODE = re.compile(r"(^(`{3,}|~{3,}).*?^\2$|^:::.*?$|^#.*?$|\[[^]]*\]\([^)]*\))", re.M | re.S)
-NAME = re.compile(r"`((?:mg|nn|ops|optim)(?:\.\w+)+)((?:\([^`]*\))?)`(?!\])")
-SHORT = {name: f"minigraph.{name}" for name in ("nn", "ops", "optim")} | {"mg": "minigraph"}
+NAME = re.compile(r"`((?:mg|mgt|nn|ops|optim)(?:\.\w+)+)((?:\([^`]*\))?)`(?!\])")
+SHORT = {name: f"minigraph.{name}" for name in ("nn", "ops", "optim")}
+SHORT |= {"mgt": "minigraph.torch", "mg": "minigraph"}
 # Where classes are that programs get and never name.
 UNNAMED = tuple(
     f"minigraph.{part}."
@@ -67,6 +69,10 @@ def meant(mark: re.Match[str]) -> dict[str, Any]:
     """Return what a mark stands for, by full name: names, and the public names of packages."""
     found: dict[str, Any] = {}
     for path in mark[1].split():
+        if path.startswith(SHORT["mgt"]):
+            if not find_spec("torch"):
+                continue  # the site needs no PyTorch: such entries are left out
+            importlib.import_module(SHORT["mgt"])  # which `import minigraph` does not do
         package, _, name = path.rpartition(".")
         value = getattr(importlib.import_module(package), name) if package else None
         found |= {path: value} if callable(value) else public_names(path)

@@ -7,50 +7,42 @@ import numpy as np
 import pytest
 from torch_rounding import difference
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 pytest.importorskip("expecttest")
 
-FEW = [
-    "__getitem__",
-    "add",
-    "div",
-    "linalg.vector_norm",
-    "matmul",
-    "nn.BatchNorm2d",
-    "nn.CrossEntropyLoss",
-    "nn.functional.conv_transpose2d",
-    "nn.functional.elu",
-    "nn.functional.layer_norm",
-    "pow",
-    "prod",
-    "var",
-]
+FEW = {
+    "__getitem__", "add", "addmm", "amax", "argmax", "clamp", "constant_pad_nd", "cumsum",
+    "diagonal_scatter", "div", "fmod", "gather", "index_put", "linalg.vector_norm", "matmul", "max",
+    "mean", "nn.functional.avg_pool2d", "nn.functional.conv2d", "nn.functional.conv_transpose2d",
+    "nn.functional.cross_entropy", "nn.functional.elu", "nn.functional.max_pool3d", "pow", "prod",
+    "remainder", "scatter_reduce", "sort", "take", "var", "where", "nn.BatchNorm2d", "nn.GRU",
+    "nn.LSTM",
+}  # fmt: skip
 
 
-def samples():
-    """The script; what it imports of torch takes seconds."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return importlib.import_module("torch_samples")
-
-
-def test_the_meaning_of_ops_is_that_of_pytorch():
-    script = samples()
+def counted(*arguments, **named):
+    """Run the script; what it imports of torch takes seconds."""
+    torch.set_num_threads(1)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
-        counts, absent = script.counted(FEW, ["float32", "bfloat16", "int64"], ["ops"], limit=6)
-    assert not counts.wrong and not absent
-    assert {name for name, *_ in counts.passed} == set(FEW)
-    assert {order for _, _, order, _ in counts.passed} == set(script.ORDERS)
+        script = importlib.import_module("torch_samples")
+        return script.counted(*arguments, **named)
+
+
+# Generators that make samples may end while another sample is traced.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_operators_compute_what_pytorch_does():
+    counts = counted(FEW, ["float32", "int64", "bool"], ["ops"], limit=3)
+    assert not counts.wrong
+    assert {name for name, *_ in counts.passed} == FEW
+    assert {order for _, _, order, _ in counts.passed} > {"values", "gradients"}
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("level", ["0", "3"])
 def test_compiled_functions_compute_what_pytorch_does(level):
-    script = samples()
-    with warnings.catch_warnings(), np.errstate(all="ignore"):
-        warnings.simplefilter("ignore")
-        counts, _ = script.counted([], ["float32", "float16", "int32"], [level], limit=4)
+    counts = counted([], ["float32", "bfloat16", "int32"], [level], limit=4)
     assert not counts.wrong
     assert sum(counts.passed.values()) > 1000
 

@@ -1,0 +1,135 @@
+"""Batches of a step: how their tensors become inputs of a graph, and arrays."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+import minigraph as mg
+from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.graph import Array, Node
+from minigraph.torch.memory import array_of, check_supported
+from minigraph.torch.operators import DTYPES
+
+Size = Any  # what torch.export.Dim makes
+
+
+class Batches:
+    """What all batches have in common with an example.
+
+    what     how errors begin
+    model    the arguments of its `forward` give all tensors but the last, the target, their names
+    dynamic  which sizes differ, as `training_step` takes it
+    """
+
+    def __init__(
+        self, what: str, model: torch.nn.Module, example: Sequence[torch.Tensor], dynamic: Any
+    ) -> None:
+        if not isinstance(example, list | tuple) or len(example) < 2:
+            found = len(example) if isinstance(example, list | tuple) else type(example).__name__
+            raise GraphError(f"{what}: a batch is a tuple of the inputs and a target, got {found}")
+        self.example = tuple(example)
+        self.names = _input_names(model, len(example))
+        self._specs = [(getattr(x, "shape", ()), getattr(x, "dtype", None)) for x in example]
+        self._sizes: list[Mapping[int, Size]] | None = None
+        self.arrays(self.example)
+        self._sizes = _sizes(what, dynamic, example)
+
+    @property
+    def dynamic_shapes(self) -> Any:
+        """What `torch.export` takes for a `forward(*batch)`."""
+        return None if self._sizes is None else {"batch": tuple(self._sizes)}
+
+    def inputs(self) -> list[Node]:
+        """Return inputs of a graph."""
+        made = []
+        for i, x in enumerate(self.example):
+            shape: list[Any] = list(x.shape)
+            for axis, size in (self._sizes[i] if self._sizes is not None else {}).items():
+                shape[axis] = size.__name__
+            made.append(mg.input(self.names[i], tuple(shape), DTYPES[x.dtype].name))
+        return made
+
+    def arrays(self, batch: Sequence[torch.Tensor]) -> list[Array]:
+        """Return a batch as arrays in the memory of its tensors."""
+        if len(batch) != len(self._specs):
+            raise GraphError(
+                f"the step takes a batch of {len(self._specs)} tensors "
+                f"({', '.join(self.names)}), got {len(batch)}"
+            )
+        arrays = []
+        for i, (x, (shape, dtype)) in enumerate(zip(batch, self._specs, strict=True)):
+            if (
+                not isinstance(x, torch.Tensor)
+                or x.dtype is not dtype
+                or not x.is_cpu
+                or x.requires_grad
+                or (self._sizes is None and x.shape != shape)
+                or x.layout is not torch.strided
+            ):
+                raise self.misfit(i, x)
+            arrays.append(array_of(x))
+        return arrays
+
+    def misfit(self, i: int, x: Any) -> GraphError:
+        """Return the error for what cannot be item i of a batch."""
+        what, (shape, dtype) = f"batch[{i}] ({self.names[i]})", self._specs[i]
+        if not isinstance(x, torch.Tensor):
+            return GraphError(f"{what} is a tensor, not {type(x).__name__}")
+        try:
+            check_supported(x, what)
+        except GraphError as error:
+            return error
+        if x.requires_grad:
+            return GraphError(f"{what} requires a gradient, and gets none; give its .detach()")
+        if x.dtype is not dtype:
+            return DTypeError(f"{what} was of {dtype} when the step was made, got {x.dtype}")
+        return ShapeError(
+            f"{what} had shape {tuple(shape)} when the step was made, got {tuple(x.shape)}; "
+            "make it with dynamic=True for batches of any size"
+        )
+
+
+def _input_names(model: torch.nn.Module, count: int) -> list[str]:
+    """Return names for the items of a batch: those of the arguments of the model's `forward`."""
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    try:
+        parameters = inspect.signature(model.forward).parameters.values()
+    except (TypeError, ValueError):  # of code that is not Python's
+        parameters = {}.values()
+    names = [p.name for p in parameters if p.kind in positional][: count - 1]
+    names += [f"x{i}" for i in range(len(names), count - 1)]
+    return [*names, "targets" if "target" in names else "target"]
+
+
+def _sizes(
+    what: str, dynamic: Any, batch: Sequence[torch.Tensor]
+) -> list[Mapping[int, Size]] | None:
+    """Return which sizes differ between calls, for each item of a batch, by axis."""
+    if isinstance(dynamic, bool):
+        axes: Any = [{0: "batch"} if x.ndim else {} for x in batch]
+        if not dynamic:
+            return None
+    else:
+        axes = dynamic
+    if not isinstance(axes, list | tuple) or len(axes) != len(batch):
+        raise GraphError(
+            f"{what}: dynamic is a bool, or for each of the {len(batch)} tensors of a batch a dict "
+            'of axes and names or torch.export.Dims, such as {0: "batch"}'
+        )
+    for i, (x, sizes) in enumerate(zip(batch, axes, strict=True)):
+        for axis in sizes or {}:
+            if axis not in range(x.ndim) or x.shape[axis] < 2:
+                raise GraphError(
+                    f"{what}: batch[{i}] of shape {tuple(x.shape)} has no size of 2 or more along "
+                    f"axis {axis}, which dynamic takes of an example"
+                )
+    named: dict[str, Size] = {}
+
+    def dim(size: Size) -> Size:
+        return named.setdefault(size, torch.export.Dim(size)) if isinstance(size, str) else size
+
+    return [{axis: dim(size) for axis, size in (each or {}).items()} for each in axes]

@@ -1,0 +1,188 @@
+"""A module of PyTorch as a graph of ATen's operators that have rows here.
+
+`torch.export` traces the module.  Operators that have a row stay whole; of the others PyTorch's own
+decompositions are taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import os
+import re
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._decomp import get_decompositions
+from torch.export import ExportedProgram
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.utils import _pytree as pytree
+
+from minigraph.arguments import few
+from minigraph.errors import GraphError, is_ours
+from minigraph.graph.location import Location
+from minigraph.torch.operators import NESTED, ROWS
+
+PYTHON = os.path.dirname(os.__file__) + os.sep
+TORCH = os.path.dirname(torch.__file__)
+WITH_GRADIENT = torch.ops.higher_order.wrap_with_set_grad_enabled
+ROUNDS = 8  # of decompositions: what one is made of may need another
+
+
+def capture(
+    what: str,
+    module: torch.nn.Module,
+    args: Sequence[Any],
+    dynamic_shapes: Any = None,
+    kwargs: Mapping[str, Any] | None = None,
+) -> ExportedProgram:
+    """Return the graph of a module's call, without mutations; GraphError where there is none.
+
+    what  how errors begin
+    """
+    given, named = _distinct((tuple(args), dict(kwargs or {})))
+    try:
+        with _quiet():
+            program = torch.export.export(
+                module, given, named, dynamic_shapes=dynamic_shapes, strict=False
+            )
+            _detach_without_gradient(program)
+            program.example_inputs = None  # else torch looks for the bases of those that are views
+            program = _decomposed(program.run_decompositions({}))
+    except Exception as error:  # of many classes, which torch does not document
+        raise GraphError(f"{what}: torch.export cannot trace the model{_brief(error)}") from None
+    refuse_missing(what, program)
+    return program
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Let through no warnings of tracing: they are of torch's own code, or become an error."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        # Of a branch on a tensor's value, torch prints the graph too.
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _distinct(arguments: Any) -> Any:
+    """Return arguments in which no tensor is there twice: tracing would take both for one input."""
+    seen: set[int] = set()
+
+    def one(x: torch.Tensor) -> torch.Tensor:
+        known = id(x) in seen
+        seen.add(id(x))
+        return x.detach().clone().requires_grad_(x.requires_grad) if known else x
+
+    return pytree.tree_map_only(torch.Tensor, one, arguments)
+
+
+def _detach_without_gradient(program: ExportedProgram) -> None:
+    """Detach what `torch.no_grad()` computes, which torch forgets when it decomposes a graph."""
+    for graph in _graphs(program):
+        for node in graph.graph.find_nodes(op="call_function", target=WITH_GRADIENT):
+            items = [] if node.args[0] else list(node.users)
+            for item in items:
+                if isinstance(item.meta.get("val"), torch.Tensor):
+                    with graph.graph.inserting_after(item):
+                        new = graph.graph.call_function(torch.ops.aten.detach.default, (item,))
+                    new.meta = dict(item.meta)
+                    item.replace_all_uses_with(
+                        new, delete_user_cb=lambda user, n=new: user is not n
+                    )
+                    program.graph_signature.replace_all_uses(item.name, new.name)
+        graph.recompile()
+
+
+def _graphs(program: ExportedProgram) -> list[torch.fx.GraphModule]:
+    """Return the graph of a program, and those in it."""
+    every = program.graph_module.modules()
+    return [graph for graph in every if isinstance(graph, torch.fx.GraphModule)]
+
+
+def _decomposed(program: ExportedProgram) -> ExportedProgram:
+    """Return a graph in which torch has broken down what has no row, as far as it can."""
+    every = torch.export.default_decompositions()
+    for _ in range(ROUNDS):
+        missing = _missing(program)
+        table = {op: every[op] for op in missing if op in every}
+        # Those that torch calls core have no other there, though torch knows how to make many.
+        if not (table := table or get_decompositions(list(missing))):
+            break
+        try:
+            program = program.run_decompositions(table)
+        except Exception:  # some of torch's decompositions cannot be traced
+            break
+    return program
+
+
+def refuse_missing(what: str, program: ExportedProgram) -> None:
+    """Raise GraphError if operators have no row: it lists all, with counts and places."""
+    if missing := _missing(program):
+        listed = few([f"{op} ({n} {place})" for op, (n, place) in missing.items()], 20)
+        values = [node.meta.get("val") for node in program.graph.nodes]
+        is_complex = any(isinstance(x, torch.Tensor) and x.is_complex() for x in values)
+        hint = "; there are no complex numbers here" if is_complex else ""
+        raise GraphError(f"{what}: there are no rows for {listed}{hint}")
+
+
+def _missing(program: ExportedProgram) -> dict[Any, tuple[int, Location | None]]:
+    """Return the operators that have no row, each with its count and where it is first called."""
+    calls = [node for g in _graphs(program) for node in g.graph.nodes if node.op == "call_function"]
+    lacking = [node for node in calls if name_of(node.target) not in (*ROWS, *NESTED)]
+    counts = Counter(node.target for node in lacking)
+    first = {node.target: location(node) for node in reversed(lacking)}
+    return {op: (n, first[op]) for op, n in counts.items()}
+
+
+def name_of(target: Any) -> str:
+    """Return the name of what a node calls, as the table of rows has it."""
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target)
+    if isinstance(target, torch._ops.HigherOrderOperator):
+        return f"higher_order.{target.name()}"
+    return f"{target.__module__}.{target.__name__}"
+
+
+def location(node: torch.fx.Node, prefix: str = "") -> Location | None:
+    """Return the user's line and the path of the torch module that a node belongs to.
+
+    prefix  of the paths of modules, which is left out
+    """
+    frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    stack = node.meta.get("nn_module_stack") or {}
+    path = next((path for path, _ in reversed(stack.values())), "")
+    path = path.removeprefix(prefix).removeprefix(".")
+    if not frames and not path:
+        return None
+    frames = [frame for frame in frames if not frame[0].startswith("<")]
+    users = [frame for frame in frames if not frame[0].startswith(TORCH)]
+    file, line = (users or frames or [("", 0)])[-1]
+    return Location(file, int(line), path)
+
+
+def _brief(error: Exception) -> str:
+    """Return where in the user's code an error of torch arose, and what it says, in one line."""
+    tracing = traceback.walk_tb(error.__traceback__)
+    users = [
+        f" at {frame.f_code.co_filename}:{line}"
+        for frame, line in tracing
+        if not is_ours(frame) and not frame.f_code.co_filename.startswith((TORCH, PYTHON, "<"))
+    ]
+    place = users[-1] if users else ""
+    if isinstance(error, GuardOnDataDependentSymNode):
+        return (
+            f"{place}: a size or a branch there depends on values of a tensor, which a graph does "
+            "not know; torch.where chooses between values"
+        )
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return f"{place}: {type(error).__name__}: {lines[0].strip() if lines else ''}"[:500]

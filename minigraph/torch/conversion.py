@@ -1,0 +1,217 @@
+"""A PyTorch model as a module of minigraph, on the same memory."""
+
+from __future__ import annotations
+
+from collections import UserDict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch.export import Dim, ShapesCollection
+from torch.utils import _pytree as pytree
+
+from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.graph import DType, Node, Parameter, as_node
+from minigraph.nn.module import Module
+from minigraph.torch.capture import capture
+from minigraph.torch.interpret import interpret
+from minigraph.torch.memory import SharedParameters
+from minigraph.torch.operators import DTYPES
+
+
+class _Tensor(NamedTuple):
+    """What is known of an input; None: a size that differs from call to call."""
+
+    dtype: DType
+    shape: tuple[int | None, ...]
+
+    @staticmethod
+    def like(tensor: torch.Tensor) -> _Tensor:
+        sizes = tuple(n if isinstance(n, int) else None for n in tensor.shape)
+        return _Tensor(DTYPES[tensor.dtype], sizes)
+
+    def __repr__(self) -> str:
+        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+
+
+class ConvertedModule(Module):
+    """What a PyTorch model computes, with its parameters and buffers under the same names.
+
+    A call builds expressions of the graph that was captured: in the mode, training or evaluation,
+    that the model had, and of inputs as in the example.  The result is nested as the model's.
+    `updates()` returns what a call in training changes, such as the statistics of batch norms.
+
+    Parameters have the memory of the model's tensors: a function that changes them changes the
+    model, and the other way round.  Where a tensor gets other memory (`model.double()`, or
+    `load_state_dict` with assign=True), functions that were compiled keep the old one: convert the
+    model again.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        dynamic: Any = False,
+    ) -> None:
+        super().__init__()
+        self._what = f"convert({type(model).__name__})"
+        if not isinstance(args, tuple | list):
+            raise GraphError(
+                f"{self._what}: the example is a tuple of the model's arguments, such as "
+                f"(images,), not a {type(args).__name__}"
+            )
+        call = (tuple(args), dict(kwargs or {}))
+        leaves, self._structure = pytree.tree_flatten(call)
+        sizes = _any_first_size(model, call, leaves) if dynamic is True else dynamic or None
+        self._program = capture(self._what, model, call[0], sizes, call[1])
+        traced = {x.name: x.meta.get("val") for x in self._program.graph.nodes}
+        names = self._program.graph_signature.user_inputs
+        self._inputs = [
+            _Tensor.like(traced[name]) if isinstance(x, torch.Tensor) else x
+            for x, name in zip(leaves, names, strict=True)
+        ]
+        shared, kept = SharedParameters(), model.state_dict(keep_vars=True)
+        self._captured_state: UserDict[str, Parameter] = UserDict()
+        for name, tensor in model.named_parameters(remove_duplicate=False):
+            self._captured_state[name] = shared.share(tensor, name, tensor.requires_grad)
+        for name, tensor in model.named_buffers(remove_duplicate=False):
+            self._captured_state[name] = shared.share(tensor, name, buffer=True)
+        for name, constant in self._program.constants.items():  # of no module, or of no state dict
+            floats = isinstance(constant, torch.Tensor) and constant.is_floating_point()
+            if floats and name not in self._captured_state:
+                self._captured_state[name] = shared.share(constant, name, buffer=True)
+        for name, parameter in self._captured_state.items():
+            if name in kept:  # else it is in no state dict of the model
+                self._add(name, parameter)
+        self.training = model.training
+
+    def _add(self, path: str, parameter: Parameter) -> None:
+        """Make a parameter an attribute of the module at its path."""
+        *parents, name = path.split(".")
+        module: Module = self
+        for parent in parents:
+            child = vars(module).get(parent)
+            if child is None:
+                child = Module()
+                setattr(module, parent, child)
+            module = child
+        setattr(module, name, parameter)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        given = {name: kwargs[name] for name in self._keywords if name in kwargs}
+        leaves, structure = pytree.tree_flatten((args, {**given, **kwargs}))
+        if structure != self._structure:
+            raise GraphError(
+                f"the call is {_shown(leaves, structure)}, and the example was "
+                f"{_shown(self._inputs, self._structure)}"
+            )
+        nodes = []
+        for i, (leaf, expected) in enumerate(zip(leaves, self._inputs, strict=True)):
+            if isinstance(expected, _Tensor):
+                nodes.append(self._fitting(i, as_node(leaf), expected))
+            elif isinstance(leaf, Node) or leaf != expected:
+                raise GraphError(
+                    f"input {i} was {expected!r} in the example, which is part of the graph, and "
+                    f"is {_word(leaf)} now: convert the model with it"
+                )
+        result = interpret(self._what, self._program, nodes, self._captured_state)
+        for name, value in result.changes.items():
+            Module.update(self, self._captured_state[name], value)  # the model may have an `update`
+        return result.outputs
+
+    @property
+    def _keywords(self) -> list[str]:
+        """The names of the example's keyword arguments, in its order."""
+        return [*pytree.tree_unflatten(self._inputs, self._structure)[1]]
+
+    def _fitting(self, i: int, node: Node, expected: _Tensor) -> Node:
+        """Return an input, or raise what is wrong with it."""
+        found = f"input {i} was {expected} in the example, not {node.spec}"
+        if node.dtype != expected.dtype:
+            raise DTypeError(found)
+        if len(node.shape) != len(expected.shape):
+            raise ShapeError(found)
+        for n, fixed in zip(node.shape, expected.shape, strict=True):
+            if fixed is not None and (not isinstance(n, int) or n != fixed):
+                raise ShapeError(f"{found}; dynamic=True converts for any number of examples")
+        return node
+
+    def train(self, mode: bool = True) -> Self:
+        """Return the module; GraphError if the model was converted in the other mode."""
+        if mode != self.training:
+            word = "train" if mode else "eval"
+            raise GraphError(
+                f"{self._what}: the model was in {'training' if self.training else 'evaluation'}; "
+                f"convert it again after model.{word}()"
+            )
+        return self
+
+    def __reduce__(self) -> Any:
+        raise GraphError(
+            f"{self._what} is not copied or pickled, because it shares memory with the model: "
+            "convert a copy of the model, or save state_dict()"
+        )
+
+
+def convert(
+    model: torch.nn.Module,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic: Any = False,
+) -> ConvertedModule:
+    """Return a minigraph module that computes what a PyTorch model does, on the same memory.
+
+    args, kwargs  an example of what the model is called with, which fixes dtypes and shapes, and
+                  the values of what is no tensor
+    dynamic       True: each input's first size may be any, and is two or more in the example.  Or
+                  what `torch.export.export` takes as dynamic_shapes
+
+    The model is captured in its mode: call `model.eval()` or `model.train()` before.  Raises
+    GraphError if `torch.export` cannot trace it, as where tensors decide what Python runs, or with
+    all operators that have no counterpart here, how often each occurs and where.
+
+    >>> import torch, minigraph.torch as mgt
+    >>> model = torch.nn.Linear(3, 2).eval()
+    >>> net = mgt.convert(model, (torch.zeros(4, 3),), dynamic=True)
+    >>> x = mg.input("x", (None, 3))
+    >>> f = cg.compile([x], net(x))
+    >>> model.bias.data.fill_(1.0)
+    tensor([1., 1.])
+    >>> f(np.zeros((1, 3)))
+    array([[1., 1.]], dtype=float32)
+    """
+    return ConvertedModule(model, args, kwargs, dynamic=dynamic)
+
+
+def _any_first_size(model: torch.nn.Module, call: Any, leaves: Sequence[Any]) -> Any:
+    """Return what tells torch.export that the first sizes of a call's tensors differ."""
+    sizes = ShapesCollection()
+    for x in leaves:
+        if isinstance(x, torch.Tensor) and x.ndim:
+            if len(x) < 2:
+                raise ShapeError(
+                    f"convert({type(model).__name__}): with dynamic=True the example has two "
+                    f"examples or more, because torch.export takes a size of {len(x)} as fixed"
+                )
+            sizes[x] = {0: Dim.DYNAMIC}
+    return sizes.dynamic_shapes(model, *call)
+
+
+def _shown(leaves: Sequence[Any], structure: Any) -> str:
+    """Return the arguments of a call as text."""
+    args, kwargs = pytree.tree_unflatten([_Word(_word(x)) for x in leaves], structure)
+    return f"({', '.join([*map(repr, args), *(f'{k}={x!r}' for k, x in kwargs.items())])})"
+
+
+class _Word(str):
+    """A text that lists and dicts print as it is."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _word(x: Any) -> str:
+    return str(x.spec) if isinstance(x, Node) else repr(x)

@@ -1,0 +1,96 @@
+"""`torch.compile(model, backend="minigraph")`: the graphs of PyTorch's compiler, compiled here.
+
+AOTAutograd makes the graphs: of the forward pass, and where there are gradients of the backward
+pass, without mutations and aliases, which it sees to itself.  Weights are inputs of the graphs, in
+PyTorch's memory, so what changes them between calls is seen.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from functorch.compile import min_cut_rematerialization_partition
+from torch._dynamo.backends.common import aot_autograd
+
+import minigraph as mg
+from minigraph.errors import OptionError
+from minigraph.graph_compiler import CompGraph
+from minigraph.torch.capture import name_of
+from minigraph.torch.graph_function import GraphFunction
+from minigraph.torch.operators import ROWS
+from minigraph.torch.operators.backward import max_pool2d_gradient, max_pool2d_with_places
+from minigraph.torch.operators.table import pair
+from minigraph.torch.training import DEFAULTS
+
+
+def minigraph(
+    module: torch.fx.GraphModule,
+    example: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """Return a function that computes what a graph of Dynamo does: a backend of `torch.compile`.
+
+    options  those of `minigraph.comp_graph`, as `torch.compile(..., options={...})` gives them
+
+    Random numbers are minigraph's; each call takes its seed from PyTorch's generator.  An operator
+    that minigraph lacks runs in PyTorch, with a warning.
+    """
+    if mode not in (None, "default"):
+        raise OptionError(f"torch.compile: mode={mode!r} is Inductor's; minigraph takes options")
+    for node in module.graph.nodes:
+        if node.target is F.adaptive_avg_pool2d and node.args[1:] in ((1,), ((1, 1),)):
+            # Which PyTorch itself makes of it, but of channels that lie last with as_strided.
+            node.target, node.args = torch.mean, (node.args[0], (-2, -1), True)
+    module.recompile()
+    compiler = mg.comp_graph("cpu", {**DEFAULTS, **(options or {})})
+    compile = functools.partial(_compiled, compiler=compiler)
+    backend = aot_autograd(
+        fw_compiler=compile,
+        bw_compiler=compile,
+        inference_compiler=compile,
+        partition_fn=_partition,
+        decompositions=_decompositions(),
+    )
+    return backend(module, example)
+
+
+def _compiled(
+    module: torch.fx.GraphModule, example: Sequence[Any], *, compiler: CompGraph
+) -> GraphFunction:
+    return GraphFunction(module, compiler)
+
+
+@functools.cache
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    """Return PyTorch's decompositions of operators that have no row."""
+    every = torch.export.default_decompositions()
+    return {op: made for op, made in every.items() if name_of(op) not in ROWS}
+
+
+def _partition(joint: torch.fx.GraphModule, inputs: Any, **named: Any) -> Any:
+    """Return the forward and the backward graph of a graph of both."""
+    for node in joint.graph.nodes:
+        if node.target is torch.ops.aten.max_pool2d_with_indices_backward.default:
+            _keep_places(node)
+    joint.graph.eliminate_dead_code()
+    joint.recompile()
+    return min_cut_rematerialization_partition(joint, inputs, **named)
+
+
+def _keep_places(node: torch.fx.Node) -> None:
+    """Keep places of maxima, of a byte each, for a max_pool2d's backward in place of indices."""
+    *window, indices = node.args[2:]
+    val = indices.meta["val"]
+    if len(indices.users) > 1 or val.ndim < 4 or math.prod(pair(window[0])) > 256:
+        return
+    pool = indices.args[0]
+    indices.meta["val"] = val.to(torch.uint8)
+    pool.meta["val"] = (pool.meta["val"][0], indices.meta["val"])
+    pool.target, node.target = max_pool2d_with_places, max_pool2d_gradient

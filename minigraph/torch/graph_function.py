@@ -1,0 +1,317 @@
+"""A graph of ATen's operators, as PyTorch's compiler makes it, as a function of tensors.
+
+What has no row runs in PyTorch: the graph is cut around it, and the rest is compiled.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import create_op_support
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.arguments import few
+from minigraph.errors import GraphError, reason, warn_once
+from minigraph.graph import Graph, Node
+from minigraph.graph.location import Location, Within
+from minigraph.graph_compiler import CompGraph
+from minigraph.ops.random import SEED
+from minigraph.torch.capture import location, name_of
+from minigraph.torch.interpret import as_constant, call
+from minigraph.torch.memory import array_of, tensor_of
+from minigraph.torch.operators import DTYPES, ROWS
+
+KEPT = 8  # functions of a graph whose sizes differ between calls
+
+NUMBERS = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
+
+Axes = tuple[int, ...]
+Compiled = Callable[[Sequence[Any]], Sequence[Any]]
+Refused = dict[torch.fx.Node, str]  # what runs in PyTorch, and why where it has a row
+
+
+class GraphFunction:
+    """The function of a graph: called with a list of tensors and sizes, which it empties.
+
+    The first call compiles, and where sizes differ between calls, the first call of each size does;
+    the functions of the last KEPT sizes are kept.
+    """
+
+    def __init__(self, module: torch.fx.GraphModule, compiler: CompGraph) -> None:
+        self._boxed_call = True  # tells PyTorch that the arguments come as a list
+        self._module = module
+        self._compiler = compiler
+        self._by_size: OrderedDict[Any, Compiled] = OrderedDict()
+        given = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
+        self._any_size = not all(isinstance(x, torch.Tensor) and _is_sized(x) for x in given)
+
+    def __call__(self, args: list[Any]) -> Sequence[Any]:
+        size = None
+        if self._any_size:
+            size = tuple(tuple(x.shape) if isinstance(x, torch.Tensor) else x for x in args)
+        run = self._by_size.get(size)
+        if run is None:
+            run = self._by_size[size] = self._compiled(args)
+            if len(self._by_size) > KEPT:
+                self._by_size.popitem(last=False)
+        elif size is not None:
+            self._by_size.move_to_end(size)
+        given = args[:]
+        args.clear()
+        return run(given)
+
+    def _compiled(self, args: Sequence[Any]) -> Compiled:
+        """Return what computes the graph for arguments of these sizes."""
+        calls = [node for node in self._module.graph.nodes if node.op == "call_function"]
+        refused: Refused = {node: "" for node in calls if not _has_row(node)}
+        try:
+            if not refused and calls:
+                made = _interpret(self._module, args, refused)
+                if not refused:
+                    return CompiledGraph(self._compiler, *made)
+            if refused:
+                _warn_of(refused)
+            if len(refused) < len(calls):
+                return self._cut(refused)
+        except Exception as error:  # whatever it is, training goes on
+            warn_once(f"torch.compile: a graph runs in PyTorch: {reason(error)}")
+        return _unpacked(self._module)
+
+    def _cut(self, refused: Refused) -> Compiled:
+        """Return the module with its parts compiled that have no refused operator."""
+        copies: dict[torch.fx.Node, torch.fx.Node] = {}
+        graph = torch.fx.Graph()
+        graph.output(graph.graph_copy(self._module.graph, copies))
+        avoided = {copies[node] for node in refused}
+
+        def is_ours(modules: Mapping[str, torch.nn.Module], node: torch.fx.Node) -> bool:
+            if node.op != "call_function" or node in avoided or not _tensors(node.meta.get("val")):
+                return False
+            return node.target is not operator.getitem or node.args[0] not in avoided
+
+        module = torch.fx.GraphModule(self._module, graph)
+        support = create_op_support(is_ours)
+        cut = CapabilityBasedPartitioner(module, support, allows_single_node_partition=True)
+        module = cut.partition_and_fuse()
+        for node in module.graph.nodes:
+            if node.op == "call_module":
+                part = getattr(module, node.target)
+                delattr(module, node.target)  # a module gives place to no function
+                setattr(module, node.target, _spread(GraphFunction(part, self._compiler), part))
+        return _unpacked(module)
+
+
+class Placed(NamedTuple):
+    """An expression, and the order in which its axes lie in a tensor's memory, if it is another."""
+
+    node: Node
+    axes: Axes | None
+
+
+class Result(NamedTuple):
+    """What a graph returns: the output or the argument of a number, or a value."""
+
+    kind: str
+    value: Any
+
+
+class CompiledGraph:
+    """A function of minigraph that takes and returns tensors.
+
+    inputs   by the number of the argument
+    outputs  what is computed
+    results  of the graph
+    """
+
+    def __init__(
+        self,
+        compiler: CompGraph,
+        inputs: Mapping[int, Placed],
+        outputs: Sequence[Placed],
+        results: Sequence[Result],
+    ) -> None:
+        self._inputs = [(i, each.axes) for i, each in inputs.items()]
+        self._back = [each.axes and inverse(each.axes) for each in outputs]
+        self._results = results
+        nodes = [each.node for each in outputs]
+        self.function = compiler.compile([each.node for each in inputs.values()], nodes)
+        self._random = any(node is SEED for node in Graph((), tuple(nodes)))
+
+    def __call__(self, args: Sequence[Any]) -> list[Any]:
+        arrays = []
+        for i, axes in self._inputs:
+            tensor = args[i] if axes is None else args[i].permute(axes)
+            arrays.append(array_of(tensor.detach()))
+        if self._random:
+            # A number of PyTorch's generator, so that its seed and state decide, nothing else.
+            self.function.calls = 0
+            self.function.seed = int(torch.empty((), dtype=torch.int64).random_())
+        made = [
+            tensor_of(array) if axes is None else tensor_of(array).permute(axes)
+            for array, axes in zip(self.function(*arrays), self._back, strict=True)
+        ]
+        known = {"output": made, "argument": args}
+        return [known[kind][x] if kind in known else x for kind, x in self._results]
+
+
+def _interpret(
+    module: torch.fx.GraphModule, args: Sequence[Any], refused: Refused
+) -> tuple[dict[int, Placed], list[Placed], list[Result]]:
+    """Return what `CompiledGraph` takes; the first operator whose row fails joins `refused`."""
+    values: dict[torch.fx.Node, Any] = {}
+    given: dict[torch.fx.Node, int] = {}
+    inputs: dict[int, Placed] = {}
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            i = given[node] = len(given)
+            values[node] = args[i]
+            if isinstance(args[i], torch.Tensor) and any(x.op != "output" for x in node.users):
+                inputs[i], values[node] = _input(f"x{i}", args[i])
+        elif node.op == "get_attr":
+            values[node] = as_constant(operator.attrgetter(node.target)(module))
+        elif node.op == "call_function":
+            place = _location(node)
+            try:
+                with Within(source=place) if place else Within():
+                    known = name_of(node.target) in ROWS
+                    values[node] = (call if known else _number)(node, values)
+                _check(node, values[node])
+            except Exception as error:  # of a row that takes less than the operator does
+                refused[node] = reason(error)
+                break
+    returned = module.graph.output_node().args[0]
+    outputs: dict[torch.fx.Node, Placed] = {}
+    results: list[Result] = []
+    for x in returned if isinstance(returned, list | tuple) else (returned,):
+        if refused or not isinstance(x, torch.fx.Node):
+            results.append(Result("value", x))
+        elif x in given:
+            results.append(Result("argument", given[x]))
+        elif isinstance(values[x], Node):
+            outputs[x] = outputs.get(x) or _placed(values[x], x.meta["val"])
+            results.append(Result("output", list(outputs).index(x)))
+        else:
+            results.append(Result("value", values[x]))
+    return inputs, list(outputs.values()), results
+
+
+def _input(name: str, tensor: torch.Tensor) -> tuple[Placed, Node]:
+    """Return an input whose axes lie as those of a tensor, and it with the tensor's axes."""
+    axes = axes_in_memory(tensor.shape, tensor.stride())
+    shape = tuple(tensor.shape[axis] for axis in axes or range(tensor.ndim))
+    node = mg.input(name, shape, DTYPES[tensor.dtype])
+    return Placed(node, axes), node if axes is None else ops.permute_dims(node, inverse(axes))
+
+
+def _placed(node: Node, like: torch.Tensor) -> Placed:
+    """Return a result whose axes will lie as those of a tensor: views of it are taken so."""
+    shape, strides = map(_as_traced, (like.shape, like.stride()))
+    axes = None if None in (*shape, *strides) else axes_in_memory(shape, strides)
+    return Placed(node if axes is None else ops.permute_dims(node, axes), axes)
+
+
+def _as_traced(sizes: Sequence[Any]) -> list[Any]:
+    """Return sizes as they were when the graph was traced, None where those were not known."""
+    return [n if isinstance(n, int) else n.node.hint for n in sizes]
+
+
+def axes_in_memory(shape: Sequence[int], strides: Sequence[int]) -> Axes | None:
+    """Return the order of a tensor's axes in memory; None where it is theirs, or there are gaps.
+
+    >>> axes_in_memory((2, 3, 4, 4), (48, 1, 12, 3))  # channels last
+    (0, 2, 3, 1)
+    """
+    axes = sorted(range(len(shape)), key=lambda axis: (shape[axis] != 1, -strides[axis]))
+    counted = [axis for axis in axes if shape[axis] != 1]
+    if counted == sorted(counted):
+        return None
+    sizes = [shape[axis] for axis in counted]
+    dense = all(strides[axis] == math.prod(sizes[i + 1 :]) for i, axis in enumerate(counted))
+    return tuple(axes) if dense else None
+
+
+def inverse(axes: Axes) -> Axes:
+    """Return the order that undoes an order of axes."""
+    return tuple(sorted(range(len(axes)), key=axes.__getitem__))
+
+
+def _number(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
+    """Return what a function of sizes makes of those of the call."""
+    return node.target(*torch.fx.node.map_arg(node.args, values.__getitem__))
+
+
+# ---------------------------------------------------------------- what has a row
+
+
+def _location(node: torch.fx.Node) -> Location | None:
+    """Return the user's line and the layer of a node, or of that whose gradient it is part of."""
+    backward = node.meta.get("partitioner_tag") == "is_backward"
+    stack = node.meta.get("fwd_nn_module_stack" if backward else "nn_module_stack")
+    path = next((path for path, _ in reversed((stack or {}).values())), "")
+    layer = re.sub(r"^L\[[^]]*\]\.?", "", path)  # how Dynamo begins: L['self'].
+    place = location(node)
+    return place and place._replace(layer=layer, backward=backward)
+
+
+def _has_row(node: torch.fx.Node) -> bool:
+    """Return whether a node's operator has a row, for tensors such as its own, or is of numbers."""
+    tensors = [
+        tensor for x in (node, *node.all_input_nodes) for tensor in _tensors(x.meta.get("val"))
+    ]
+    known = name_of(node.target) in ROWS or isinstance(node.meta.get("val"), NUMBERS)
+    return known and all(
+        x.device.type == "cpu" and x.layout is torch.strided and x.dtype in DTYPES for x in tensors
+    )
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    several = value if isinstance(value, list | tuple) else [value]
+    return [x for x in several if isinstance(x, torch.Tensor)]
+
+
+def _is_sized(tensor: torch.Tensor) -> bool:
+    return all(isinstance(n, int) for n in tensor.shape)
+
+
+def _check(node: torch.fx.Node, made: Any) -> None:
+    """Raise GraphError if a row lacks a tensor that the graph uses."""
+    users = [x.args[1] for x in node.users if x.target is operator.getitem]
+    value = node.meta.get("val")
+    pairs = [(made[i], value[i]) for i in users] if isinstance(made, list) else [(made, value)]
+    if any(isinstance(y, torch.Tensor) and not isinstance(x, Node) for x, y in pairs):
+        raise GraphError("its row does not make all of its results")
+
+
+def _warn_of(refused: Refused) -> None:
+    """Warn once of operators that run in PyTorch."""
+    counts = Counter(name_of(node.target) for node in refused)
+    first = {name_of(node.target): node for node in reversed(refused)}
+    named = []
+    for name, count in counts.items():
+        why = refused[first[name]] or _location(first[name]) or ""
+        named.append(f"{name} ({count}{why and ': '}{why})")
+    warn_once(f"torch.compile: these operators run in PyTorch: {few(named, 20)}")
+
+
+def _returns_one(module: torch.fx.GraphModule) -> bool:
+    """Return whether a module returns a tensor, as a part of one may, not a sequence of them."""
+    return isinstance(module.graph.output_node().args[0], torch.fx.Node)
+
+
+def _unpacked(module: torch.fx.GraphModule) -> Compiled:
+    return lambda args: [module(*args)] if _returns_one(module) else module(*args)
+
+
+def _spread(function: GraphFunction, part: torch.fx.GraphModule) -> Callable[..., Any]:
+    """Return the function of a part of a module as that calls it."""
+    if _returns_one(part):
+        return lambda *args: function([*args])[0]
+    return lambda *args: function([*args])

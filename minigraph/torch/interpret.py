@@ -1,0 +1,203 @@
+"""A captured graph as expressions."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind, OutputKind
+from torch.utils import _pytree as pytree
+
+from minigraph import ops
+from minigraph.errors import GraphError, ShapeError, located
+from minigraph.graph import Node, constant
+from minigraph.graph.location import Within
+from minigraph.torch.capture import location, name_of
+from minigraph.torch.memory import array_of
+from minigraph.torch.operators import DTYPES, NESTED, PROMOTING, ROWS
+
+PLACEMENT = {"device", "layout", "memory_format", "non_blocking", "pin_memory"}
+
+
+class Interpreted(NamedTuple):
+    """What a captured graph computes.
+
+    outputs  the results of the module, as it returns them
+    changes  the new values of buffers, by their names in the module
+    """
+
+    outputs: Any
+    changes: dict[str, Node]
+
+
+def interpret(
+    what: str,
+    program: ExportedProgram,
+    inputs: Sequence[Node],
+    state: Mapping[str, Node],
+    prefix: str = "",
+) -> Interpreted:
+    """Return a captured graph's results as expressions of its inputs.
+
+    what    how errors begin
+    state   parameters and buffers, by their names in the module
+    prefix  of the paths of modules, which reports leave out
+    """
+    values: dict[torch.fx.Node, Any] = {}
+    specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+    given = iter(inputs)
+    for node in program.graph.find_nodes(op="placeholder"):
+        spec = specs[node.name]
+        if spec.target in state:  # a parameter, a buffer or a constant that somebody may change
+            values[node] = state[spec.target]
+        elif spec.kind is not InputKind.USER_INPUT:
+            values[node] = _constant(what, program, spec.target)
+        elif isinstance(node.meta.get("val"), torch.Tensor):
+            values[node] = next(given)
+        else:
+            values[node] = getattr(spec.arg, "value", None)
+    results = run(what, program.graph_module, values, prefix)
+    return _outputs(what, program, results, prefix)
+
+
+def run(
+    what: str, graph: torch.fx.GraphModule, values: dict[torch.fx.Node, Any], prefix: str = ""
+) -> Any:
+    """Return what a graph returns, and enter the values of its nodes.
+
+    values  of its placeholders
+    """
+    for node in graph.graph.nodes:
+        if node.op == "get_attr":
+            held = operator.attrgetter(node.target)(graph)
+            values[node] = held if isinstance(held, torch.fx.GraphModule) else as_constant(held)
+        elif node.op == "output":
+            return value_of(node.args[0], values)
+        elif node.op == "call_function":
+            place = location(node, prefix)
+            try:
+                with Within(source=place) if place else Within():
+                    values[node] = _nested(what, node, values, prefix) or call(node, values)
+            except GraphError as error:
+                raise located(error, name_of(node.target), [], place) from error.__cause__
+            except Exception as error:  # of a row that does not foresee these arguments
+                text = f"{type(error).__name__}: {error}"
+                new = GraphError(f"{what}: cannot compute this call, {text}")
+                raise located(new, name_of(node.target), [], place) from error
+    raise AssertionError("a graph ends with its output")
+
+
+def _nested(
+    what: str, node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], prefix: str
+) -> Any:
+    """Return the results of a graph in a graph, as `torch.no_grad()` makes it; None for others."""
+    name = name_of(node.target)
+    if name not in NESTED:
+        return None
+    args = [value_of(x, values) for x in node.args]
+    at = NESTED[name]
+    graph, operands = args[at], args[at + 1 :]
+    inner = dict(zip(graph.graph.find_nodes(op="placeholder"), operands, strict=True))
+    results = run(what, graph, inner, prefix)
+    if name == "higher_order.wrap_with_set_grad_enabled" and not args[0]:
+        results = [ops.stop_gradient(x) if isinstance(x, Node) else x for x in results]
+    return results
+
+
+def _outputs(
+    what: str, program: ExportedProgram, values: Sequence[Any], prefix: str
+) -> Interpreted:
+    results, changes = [], {}
+    for spec, value in zip(program.graph_signature.output_specs, values, strict=True):
+        if spec.kind is OutputKind.BUFFER_MUTATION:
+            changes[str(spec.target)] = value
+        elif spec.kind is OutputKind.USER_OUTPUT:
+            results.append(value)
+        else:
+            made = [node for node in program.graph.nodes if node.name == spec.arg.name]
+            place = location(made[0], prefix) if made else None
+            where = f", {place}" if place else ""
+            raise GraphError(
+                f"{what}: the model changes {spec.target} in place, which is no buffer{where}; "
+                "change a clone() of it, or register it as a buffer"
+            )
+    return Interpreted(pytree.tree_unflatten(results, program.call_spec.out_spec), changes)
+
+
+def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
+    """Return the result of a node's row, in the dtype that torch gives it."""
+    name = name_of(node.target)
+    given, named = _arguments(node)
+    result = node.meta.get("val")
+    args = [value_of(x, values) for x in given]
+    if name in PROMOTING:
+        args = _promoted(node, args, result)
+    made = ROWS[name](*args, **{key: value_of(x, values) for key, x in named.items()})
+    return _as_torch(made, result)
+
+
+def _as_torch(made: Any, result: Any) -> Any:
+    """Return results in torch's dtypes; an error if their shapes are not torch's."""
+    if isinstance(made, tuple | list) and isinstance(result, tuple | list):
+        return [_as_torch(x, y) for x, y in zip(made, result, strict=False)]
+    if not isinstance(made, Node) or not isinstance(result, torch.Tensor):
+        return made
+    pairs = zip(made.shape, result.shape, strict=False)
+    sizes = [(m, n) for m, n in pairs if isinstance(m, int) and isinstance(n, int)]
+    if made.ndim != result.ndim or any(m != n for m, n in sizes):
+        raise ShapeError(f"the result has shape {made.shape}, in torch {tuple(result.shape)}")
+    wanted = DTYPES[result.dtype]
+    return made if made.dtype == wanted else ops.astype(made, wanted)
+
+
+def _arguments(node: torch.fx.Node) -> tuple[list[Any], dict[str, Any]]:
+    """Return what a node's row gets: by position what the operator takes so, and the rest by name.
+
+    What says only where and how a tensor lies is left out.
+    """
+    args, named = list(node.args), dict(node.kwargs)
+    if isinstance(node.target, torch._ops.OpOverload):
+        for argument in node.target._schema.arguments[len(args) :]:
+            if argument.kwarg_only or not named:
+                break
+            args.append(named.pop(argument.name, argument.default_value))
+    return args, {key: x for key, x in named.items() if key not in PLACEMENT}
+
+
+def _promoted(node: torch.fx.Node, args: list[Any], result: Any) -> list[Any]:
+    """Return operands in the dtype in which torch computes."""
+    tensors = [x.meta["val"] for x in node.args if isinstance(x, torch.fx.Node)]
+    numbers = [x for x in node.args if isinstance(x, bool | int | float)]
+    every = [x for x in (*tensors, *numbers) if not isinstance(x, torch.SymInt)]
+    dtype = result.dtype
+    if dtype is torch.bool:  # a comparison: of what its operands are together
+        dtype = every[0].dtype if isinstance(every[0], torch.Tensor) else torch.float32
+        for other in every[1:]:
+            dtype = torch.promote_types(dtype, torch.result_type(every[0], other))
+    wanted = DTYPES[dtype]
+    return [ops.astype(x, wanted) if isinstance(x, Node) and x.dtype != wanted else x for x in args]
+
+
+def value_of(x: Any, values: Mapping[torch.fx.Node, Any]) -> Any:
+    """Return an argument of a node, with the values of the nodes in it."""
+    if isinstance(x, torch.fx.Node):
+        return values[x]
+    if isinstance(x, list | tuple):
+        return [value_of(each, values) for each in x]
+    return x
+
+
+def _constant(what: str, program: ExportedProgram, name: str) -> Node:
+    held = program.state_dict.get(name, program.constants.get(name))
+    if not isinstance(held, torch.Tensor):
+        raise GraphError(f"{what}: {name} is a {type(held).__name__}, which is no tensor")
+    return as_constant(held)
+
+
+def as_constant(tensor: torch.Tensor) -> Node:
+    """Return a copy of a tensor's value as an expression."""
+    return constant(np.array(array_of(tensor.detach().cpu().contiguous())))

@@ -1,0 +1,196 @@
+"""Parameters of minigraph in the memory of PyTorch's tensors."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from minigraph.errors import DeviceError, DTypeError, GraphError, ShapeError
+from minigraph.graph import ALIGNMENT, Array, Parameter, Spec, State
+from minigraph.nn.module import ModuleState
+from minigraph.torch.operators import DTYPES
+
+if TYPE_CHECKING:
+    Reference = weakref.ref[torch.Tensor]
+
+# The value of each tensor that anything here shares, by the tensor's id: calls of all functions
+# that use it know of one another.  A tensor's hash and equality are no use here.
+_values: dict[int, tuple[Reference, State]] = {}
+
+
+class SharedParameters:
+    """For each tensor one parameter, which has its memory.
+
+    A tensor that is not contiguous, or not aligned, is moved to memory that is; it stays the same
+    object with the same value.
+
+    moves  how often memory has been replaced: functions that were compiled before are to be bound
+    """
+
+    def __init__(self) -> None:
+        self.moves = 0
+        self._by_id: dict[int, Parameter] = {}
+        self._tensors: list[torch.Tensor] = []
+        self._parameters: list[Parameter] = []  # of the tensors
+        self._addresses: list[int] = []
+        self._learnt: list[torch.Tensor] = []  # those of the tensors that users give other shapes
+        self._sizes: list[int] = []  # of these
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return iter(self._tensors)
+
+    def __contains__(self, tensor: object) -> bool:
+        return id(tensor) in self._by_id
+
+    def __getitem__(self, tensor: torch.Tensor) -> Parameter:
+        return self._by_id[id(tensor)]
+
+    def share(
+        self, tensor: torch.Tensor, name: str, trainable: bool = False, buffer: bool = False
+    ) -> Parameter:
+        """Return the parameter of a tensor, which is made the first time."""
+        if id(tensor) not in self._by_id:
+            kind = ModuleState if buffer else Parameter
+            made = kind.sharing(_value(tensor, name), name, trainable=trainable)
+            self._by_id[id(tensor)] = made
+            self._tensors.append(tensor)
+            self._parameters.append(made)
+            self._addresses.append(tensor.data_ptr())
+            if isinstance(tensor, torch.nn.Parameter):
+                self._learnt.append(tensor)
+                self._sizes.append(tensor.numel())
+        return self._by_id[id(tensor)]
+
+    def replace(self, old: torch.Tensor, new: torch.Tensor) -> None:
+        """Let the parameter of one tensor have the memory of another from now on."""
+        parameter = self._by_id[id(old)]
+        self._move(parameter, new)
+        _values[id(new)] = _reference(new), parameter.state
+        i = next(i for i, tensor in enumerate(self._tensors) if tensor is old)
+        self._by_id[id(new)] = self._by_id.pop(id(old))
+        self._tensors[i], self._addresses[i] = new, new.data_ptr()
+
+    def refresh(self) -> None:
+        """Use the memory that tensors have now; GraphError if it is of another kind.
+
+        A parameter may show the same memory in another way, as `p.data = p.data.t()` does.
+        """
+        if (
+            [*map(_address, self._tensors)] == self._addresses
+            and [*map(_size, self._learnt)] == self._sizes
+            and all(map(_is_contiguous, self._learnt))
+        ):
+            return
+        check_apart(zip((p.name for p in self._parameters), self._tensors, strict=True))
+        for i, (tensor, parameter) in enumerate(zip(self._tensors, self._parameters, strict=True)):
+            address = tensor.data_ptr()
+            if address != self._addresses[i] or not fits(tensor, parameter):
+                self._move(parameter, tensor)
+                self._addresses[i] = tensor.data_ptr()
+
+    def _move(self, parameter: Parameter, tensor: torch.Tensor) -> None:
+        check_supported(tensor, parameter.name)
+        found = Spec(tuple(tensor.shape), DTYPES[tensor.dtype])
+        if found != parameter.spec:
+            kind = ShapeError if found.shape != parameter.shape else DTypeError
+            raise kind(
+                f"{parameter.name} was {parameter.spec} when the step was made and is {found} now: "
+                "make the step again"
+            )
+        memory = _memory(tensor)
+        parameter.state.alone(lambda: parameter.state.move(memory), changes=True)
+        self.moves += 1
+
+
+_address = torch.Tensor.data_ptr
+_size = torch.Tensor.numel
+_is_contiguous = torch.Tensor.is_contiguous
+
+
+def fits(tensor: torch.Tensor, parameter: Parameter) -> bool:
+    """Return whether a tensor has a parameter's shape and dtype, and is contiguous."""
+    return (
+        tensor.is_cpu
+        and tensor.shape == parameter.shape
+        and DTYPES.get(tensor.dtype) == parameter.dtype
+        and tensor.is_contiguous()
+    )
+
+
+def check_supported(tensor: torch.Tensor, name: str) -> None:
+    """Raise GraphError if a tensor cannot be used where it is."""
+    if tensor.layout is not torch.strided:
+        raise GraphError(f"{name} is a tensor of {tensor.layout}; only dense ones are supported")
+    if not tensor.is_cpu:
+        raise DeviceError(f"{name} is on {tensor.device}; models and batches are on the CPU here")
+    if tensor.dtype not in DTYPES:
+        raise DTypeError(f"{name} is of {tensor.dtype}, which is not supported")
+
+
+def check_apart(named: Iterable[tuple[str, torch.Tensor]]) -> None:
+    """Raise GraphError if two tensors, which are not one object, have memory in common."""
+    extents = []
+    for name, tensor in {id(tensor): (name, tensor) for name, tensor in named}.values():
+        if tensor.is_cpu and tensor.numel():
+            last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+            start = tensor.data_ptr()
+            extents.append((start, start + (last + 1) * tensor.element_size(), name))
+    extents.sort()
+    for (_, end, first), (start, _, second) in pairwise(extents):
+        if start < end:
+            raise GraphError(
+                f"{first} and {second} are two tensors in the same memory; weights that are tied "
+                "are one nn.Parameter (a.weight = b.weight)"
+            )
+
+
+def array_of(tensor: torch.Tensor) -> Array:
+    """Return an array in the memory of a tensor on the CPU."""
+    if tensor.dtype is torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(DTYPES[torch.bfloat16])
+    return tensor.numpy()
+
+
+def tensor_of(array: Array) -> torch.Tensor:
+    """Return a tensor in the memory of an array."""
+    if array.dtype == DTYPES[torch.bfloat16]:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def _value(tensor: torch.Tensor, name: str) -> State:
+    """Return the value of a tensor, which all parameters have that share it."""
+    check_supported(tensor, name)
+    memory = _memory(tensor)
+    known = _values.get(id(tensor))
+    if known is None or id(known[0]()) != id(tensor):
+        state = State(memory, copy=False)
+        _values[id(tensor)] = _reference(tensor), state
+        return state
+    state = known[1]
+    if state.read().ctypes.data != tensor.data_ptr():
+        state.alone(lambda: state.move(memory), changes=True)
+    return state
+
+
+def _reference(tensor: torch.Tensor) -> Reference:
+    key = id(tensor)
+
+    def forget(reference: Reference) -> None:
+        if (known := _values.get(key)) and known[0] is reference:
+            del _values[key]
+
+    return weakref.ref(tensor, forget)
+
+
+def _memory(tensor: torch.Tensor) -> Array:
+    """Return a tensor's memory; the tensor moves where kernels could not read it."""
+    plain = tensor.detach()
+    if not plain.is_contiguous() or (plain.numel() and plain.data_ptr() % ALIGNMENT):
+        tensor.data = plain = plain.clone(memory_format=torch.contiguous_format)
+    return array_of(plain)

@@ -1,0 +1,19 @@
+"""The operators of ATen that minigraph computes."""
+
+from minigraph.torch.operators import (
+    backward,
+    elementwise,
+    indexing,
+    losses,
+    normalization,
+    pooling,
+    products,
+    recurrent,
+    reductions,
+    shapes,
+    sizes,
+    tensors,
+)
+from minigraph.torch.operators.table import DTYPES, NESTED, PROMOTING, ROWS, Row, row, rows
+
+__all__ = ["DTYPES", "NESTED", "PROMOTING", "ROWS", "Row", "row", "rows"]

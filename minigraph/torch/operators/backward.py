@@ -1,0 +1,260 @@
+"""ATen's operators of the backward pass, most of them by the gradient of the forward row.
+
+PyTorch itself decomposes the others, such as `gelu_backward`, into elementwise ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from minigraph import ops
+from minigraph.autodiff import vjp
+from minigraph.graph import Graph, Item, Node, placeholders
+from minigraph.ops.elementwise import widen
+from minigraph.torch.operators.table import DTYPES, ROWS, row
+
+
+def gradients(
+    forward: Callable[..., Any], xs: Sequence[Node], dy: Node, kept: Sequence[Node] = ()
+) -> list[Node]:
+    """Return the gradient for each of `xs` of what `forward` computes from them.
+
+    kept  what the forward pass has kept, in place of which nothing is computed again: the values of
+          the results of `forward` after the first, whose gradient is `dy`
+    """
+    # Placeholders, because one of `xs` may depend on another or occur twice.
+    inputs = placeholders([x.spec for x in (*xs, dy)])
+    made = forward(*inputs[:-1])
+    y, *others = made if isinstance(made, tuple) else (made,)
+    grads = vjp([y], [inputs[-1]], inputs[:-1])
+    given = (*xs, dy, *kept)
+    real = dict(zip(map(_identity, (*inputs, *others)), given, strict=True))
+
+    def replace(old: Node, new: tuple[Node, ...]) -> Node:
+        known = real.get(_identity(old))
+        return old.replace(new) if known is None else known
+
+    return list(Graph(inputs, tuple(grads)).map(replace).outputs)
+
+
+def _identity(node: Node) -> tuple[int, int | None]:
+    """Return what tells a node from others; there may be several nodes for one result of an op."""
+    return (id(node.inputs[0]), node.op.index) if isinstance(node.op, Item) else (id(node), None)
+
+
+def _chosen(values: Sequence[Any], mask: Sequence[bool]) -> tuple[Any, ...]:
+    return tuple(value if wanted else None for value, wanted in zip(values, mask, strict=True))
+
+
+# ---------------------------------------------------------------- convolutions and batch norm
+
+
+@row("convolution_backward")
+def _convolution_backward(
+    dy: Node, x: Node, w: Node, bias_sizes: Any, *args: Any
+) -> tuple[Node | None, ...]:
+    *window, mask = args
+    xs = [x, w]
+    if mask[2]:
+        xs.append(ops.zeros((dy.shape[1],), dtype=w.dtype))
+
+    def forward(x: Node, w: Node, bias: Node | None = None) -> Any:
+        return ROWS["aten.convolution.default"](x, w, bias, *window)
+
+    return _chosen([*gradients(forward, xs, dy), None][:3], mask)
+
+
+@row("native_batch_norm_backward")
+def _batch_norm_backward(
+    dy: Node, x: Node, weight: Any, mean: Any, var: Any, batch_mean: Any, batch_inverse: Any,
+    training: bool, eps: float, mask: Any,
+) -> tuple[Node | None, ...]:  # fmt: skip
+    dtype, channels = x.dtype, (x.shape[1],)
+    dy, x = widen(dy), widen(x)
+    xs = [x, ops.ones(channels, x.dtype) if weight is None else widen(weight)]
+    xs.append(ops.zeros(channels, x.dtype))
+    if training:
+        batch_var = ops.reciprocal(ops.square(batch_inverse)) - eps
+        # Those that were rounded to 16 bits are not precise enough, and computed again.
+        kept = [batch_mean, batch_var] if batch_mean.dtype == x.dtype else []
+
+        def forward(x: Node, w: Node, b: Node) -> Any:
+            made = ops.batch_norm_with_statistics(x, w, b, eps)
+            return made if kept else made[0]
+
+        dx, *others = gradients(forward, xs, dy, kept)
+    else:
+        dx, *others = gradients(
+            lambda x, w, b, mean, var: ops.batch_norm(x, mean, var, w, b, eps=eps),
+            [*xs, widen(mean), widen(var)], dy,
+        )[:3]  # fmt: skip
+    return _chosen([ops.astype(dx, dtype), *others], mask)
+
+
+# ---------------------------------------------------------------- pooling and padding
+
+
+@row("max_pool2d_with_indices")
+def _max_pool2d_with_indices(x: Node, *window: Any) -> tuple[Node, None]:
+    """Return the maxima; where they were, counted in the whole image, has no expression."""
+    return ROWS["aten.max_pool2d.default"](x, *window), None
+
+
+def max_pool2d_with_places(x: Any, *window: Any) -> tuple[Any, Any]:
+    """Return the maxima and where in each window they were, of tensors PyTorch's indices."""
+    if isinstance(x, torch.Tensor):
+        return torch.ops.aten.max_pool2d_with_indices(x, *window)
+    y = ROWS["aten.max_pool2d.default"](x, *window)
+    if not (isinstance(y.op, Item) and y.inputs[0].is_bundle):
+        raise NotImplementedError("it makes no places of these maxima")
+    return y, Item(1)(y.inputs[0])
+
+
+def max_pool2d_gradient(dy: Any, x: Any, *args: Any) -> Any:
+    """Return the gradient of max_pool2d's x, by what `max_pool2d_with_places` has returned."""
+    *window, places = args
+    if isinstance(x, torch.Tensor):
+        aten = torch.ops.aten
+        if places.dtype is not torch.int64:  # those of expressions
+            places = aten.max_pool2d_with_indices(x, *window)[1]
+        return aten.max_pool2d_with_indices_backward(dy, x, *window, places)
+    if places.dtype != np.uint8:
+        raise NotImplementedError("a gradient by PyTorch's indices")
+    return gradients(lambda x: max_pool2d_with_places(x, *window), [x], dy, [places])[0]
+
+
+for function in (max_pool2d_with_places, max_pool2d_gradient):
+    ROWS[f"{function.__module__}.{function.__name__}"] = function
+
+
+def _of_input(forward: str, *names: str) -> None:
+    """Enter rows (dy, x, *rest) that are the gradient of x of the forward row (x, *rest)."""
+
+    @row(*names)
+    def backward(dy: Node, x: Node, *rest: Any, **named: Any) -> Node:
+        return gradients(lambda x: ROWS[f"aten.{forward}"](x, *rest, **named), [x], dy)[0]
+
+
+_of_input("avg_pool2d.default", "avg_pool2d_backward")
+for n in (1, 2, 3):
+    _of_input(f"reflection_pad{n}d.default", f"reflection_pad{n}d_backward")
+    _of_input(f"replication_pad{n}d.default", f"replication_pad{n}d_backward")
+
+
+@row("_adaptive_avg_pool2d_backward")
+def _adaptive_avg_pool2d_backward(dy: Node, x: Node) -> Node:
+    forward = ROWS["aten._adaptive_avg_pool2d.default"]
+    return gradients(lambda x: forward(x, dy.shape[-2:]), [x], dy)[0]
+
+
+def _of_size(forward: str, name: str) -> None:
+    """Enter a row (dy, size, size of x, *rest): the gradient of the forward row (x, size)."""
+
+    @row(name)
+    def backward(dy: Node, size: Any, given: Any, *rest: Any) -> Node:
+        x = ops.zeros(tuple(given), dy.dtype)
+        return gradients(lambda x: ROWS[f"aten.{forward}"](x, size, *rest), [x], dy)[0]
+
+
+_of_size("upsample_nearest2d.default", "upsample_nearest2d_backward")
+_of_size("upsample_bilinear2d.default", "upsample_bilinear2d_backward")
+
+
+# ---------------------------------------------------------------- losses and embeddings
+
+
+@row("nll_loss_forward", "nll_loss2d_forward")
+def _nll_loss_forward(
+    x: Node, labels: Node, weight: Any, reduction: int, ignored: int
+) -> tuple[Node, Node]:
+    loss = ROWS["aten.nll_loss.default"](x, labels, weight, reduction, ignored)
+    if not reduction:
+        return loss, ops.zeros((), x.dtype)
+    counted = labels != ignored
+    weights: Any = 1 if weight is None else ops.take(weight, ops.where(counted, labels, 0), 0)
+    return loss, ops.astype(ops.sum(ops.where(counted, weights, 0)), x.dtype)
+
+
+@row("nll_loss_backward", "nll_loss2d_backward")
+def _nll_loss_backward(
+    dy: Node, x: Node, labels: Node, weight: Any, reduction: int, ignored: int, total: Node
+) -> Node:
+    forward = ROWS["aten.nll_loss.default"]
+    return gradients(lambda x: forward(x, labels, weight, reduction, ignored), [x], dy)[0]
+
+
+@row("embedding_dense_backward")
+def _embedding_dense_backward(
+    dy: Node, indices: Node, count: Any, padding: int, by_frequency: bool
+) -> Node:
+    if by_frequency:
+        raise NotImplementedError("an embedding's gradient scaled by frequency")
+    weight = ops.zeros((count, dy.shape[-1]), dy.dtype)
+    dw = gradients(lambda weight: ops.take(weight, indices, 0), [weight], dy)[0]
+    if padding < 0:
+        return dw
+    return ops.where(ops.expand_dims(ops.arange(count), 1) == padding, 0, dw)
+
+
+# ---------------------------------------------------------------- attention
+
+
+@row("_scaled_dot_product_flash_attention_for_cpu")
+def _attention(
+    query: Node, key: Node, value: Node, p: float = 0.0, causal: bool = False, *,
+    attn_mask: Any = None, scale: float | None = None,
+) -> tuple[Node, Node]:  # fmt: skip
+    """Return the result and, for each query, the logarithm of the sum of exponentials."""
+    if p:
+        raise NotImplementedError("attention with dropout that is kept whole")
+    y = ops.scaled_dot_product_attention(query, key, value, attn_mask, 0.0, causal, scale)
+    return y, ops.logsumexp(_scores(query, key, causal, attn_mask, scale), -1)
+
+
+def _scores(query: Node, key: Node, causal: bool, mask: Any, scale: float | None) -> Node:
+    """Return query @ key.T * scale in at least float32, with the mask."""
+    factor = query.shape[-1] ** -0.5 if scale is None else scale
+    scores = widen(ops.matmul(query * factor, ops.swapaxes(key, -1, -2)))
+    if causal:
+        seen = ops.tril(ops.ones(scores.shape[-2:], np.bool_))
+        return ops.where(seen, scores, -np.inf)
+    if mask is None:
+        return scores
+    return ops.where(mask, scores, -np.inf) if mask.dtype == np.bool_ else scores + mask
+
+
+@row("_scaled_dot_product_flash_attention_for_cpu_backward")
+def _attention_backward(
+    dy: Node, query: Node, key: Node, value: Node, y: Node, sums: Node, p: float, causal: bool, *,
+    attn_mask: Any = None, scale: float | None = None,
+) -> tuple[Node, ...]:  # fmt: skip
+    """Return the gradients; the weights are computed again, as in FlashAttention (Dao, 2022)."""
+    if p:
+        raise NotImplementedError("attention with dropout that is kept whole")
+    dtype, factor = query.dtype, query.shape[-1] ** -0.5 if scale is None else scale
+    scores = _scores(query, key, causal, attn_mask, scale)
+    sums = ops.expand_dims(sums, -1)
+    # A query that sees no key has a sum of -inf, and weights of 0.
+    weights = ops.where(scores == -np.inf, 0, ops.exp(scores - sums))
+    dweights = widen(ops.matmul(dy, ops.swapaxes(value, -1, -2)))
+    share = ops.sum(widen(dy) * widen(y), -1, True)
+    dscores = ops.astype(weights * (dweights - share), dtype)
+    return (
+        ops.matmul(dscores, key) * factor,
+        ops.matmul(ops.swapaxes(dscores, -1, -2), query) * factor,
+        ops.matmul(ops.swapaxes(ops.astype(weights, dtype), -1, -2), dy),
+    )
+
+
+# ---------------------------------------------------------------- what decompositions are made of
+
+
+def _convert_element_type(x: Node, dtype: torch.dtype) -> Node:
+    return ops.astype(x, DTYPES[dtype])
+
+
+ROWS["prims.convert_element_type.default"] = _convert_element_type

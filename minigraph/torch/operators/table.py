@@ -1,0 +1,66 @@
+"""The table of ATen's operators that minigraph computes: for each one row, a small function.
+
+A row takes what the captured graph calls its operator with: expressions where that has tensors,
+else Python values; sizes may be symbolic.  What it returns is then cast to the dtype that torch
+gives, so rows say nothing of dtypes unless they compute in another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from minigraph.errors import DTypeError
+from minigraph.graph import BFLOAT16, DType
+
+Row = Callable[..., Any]
+ROWS: dict[str, Row] = {}  # by the name of an operator's overload, such as "aten.relu.default"
+PROMOTING: set[str] = set()
+NESTED = {  # higher-order operators that only run a graph, which is the argument at this place
+    "higher_order.wrap_with_set_grad_enabled": 1,
+    "higher_order.wrap_with_autocast": 4,
+}
+
+
+class _DTypes(dict[torch.dtype, DType]):
+    def __missing__(self, dtype: torch.dtype) -> DType:
+        raise DTypeError(f"there is no {str(dtype).removeprefix('torch.')} here")
+
+
+NAMES = "float16 float32 float64 bool uint8 uint16 uint32 uint64 int8 int16 int32 int64"
+DTYPES = _DTypes({getattr(torch, name): np.dtype(name) for name in NAMES.split()})
+DTYPES[torch.bfloat16] = BFLOAT16
+FULL = (1 << 63) - 1  # where a slice without an end ends
+
+
+def row(*names: str, promotes: bool = False) -> Callable[[Row], Row]:
+    """Return a decorator that enters a function as the row of overloads.
+
+    promotes  whether torch promotes the dtypes of all operands to one
+    """
+
+    def enter(function: Row) -> Row:
+        for name in names:
+            overload = f"aten.{name}" if "." in name else f"aten.{name}.default"
+            ROWS[overload] = function
+            if promotes:
+                PROMOTING.add(overload)
+        return function
+
+    return enter
+
+
+def pair(value: Any) -> Any:
+    """Return the numbers of a window's two axes, of which torch has one or both."""
+    if isinstance(value, int):
+        return value, value
+    return tuple(value) * (2 if len(value) == 1 else 1)
+
+
+def rows(table: dict[str, Row], promotes: bool = False) -> None:
+    """Enter functions of `minigraph.ops` that take what the operator takes."""
+    for names, function in table.items():
+        row(*names.split(), promotes=promotes)(function)

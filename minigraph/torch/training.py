@@ -1,0 +1,392 @@
+"""A training step of a PyTorch model: forward, loss, backward and optimizer in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+import minigraph as mg
+from minigraph.arguments import Count, FilePath, checked, shown
+from minigraph.errors import GraphError, warn_once
+from minigraph.graph import FLOATS, Array, Node, Parameter
+from minigraph.inspect.profile import Profile
+from minigraph.inspect.report import Report
+from minigraph.ops import astype
+from minigraph.optim.accumulation import Accumulation
+from minigraph.optim.optimizer import clipped, gradients
+from minigraph.platform import forks
+from minigraph.runtime.calls import CompiledFunction
+from minigraph.torch.batch import Batches
+from minigraph.torch.capture import capture
+from minigraph.torch.interpret import interpret
+from minigraph.torch.memory import (
+    SharedParameters,
+    check_apart,
+    check_supported,
+    tensor_of,
+)
+from minigraph.torch.optimizer import SharedState, TorchOptimizer, needs_closure
+from minigraph.torch.watch import Watch, check_hooks
+
+WHAT = "training_step"
+DEFAULTS = {"graph_opt_level": 3}
+KEPT = 4  # graphs of a step: of training and evaluation, and of what is frozen
+OFTEN = 3  # calls one after the other that find memory replaced, and a warning says what it costs
+REFUSED = (torch.jit.ScriptModule, torch.nn.parallel.DistributedDataParallel)
+REASON = "give the module that it was made of"
+Loss = Callable[..., torch.Tensor]
+
+
+class _Loss(torch.nn.Module):  # type: ignore[misc]
+    """The loss of a model as a module of inputs and targets, in the modes of its parts."""
+
+    def __init__(self, model: torch.nn.Module, loss: Loss) -> None:
+        super().__init__()
+        self.model = model
+        self.loss = loss
+
+    def forward(self, *batch: torch.Tensor) -> torch.Tensor:
+        *inputs, target = batch
+        return self.loss(self.model(*inputs), target)
+
+
+@dataclass
+class _Compiled:
+    """What a step does as long as no mode changes.
+
+    function  of the batch; it returns the loss, and the gradients that torch's optimizer gets
+    apply     what a step does after several calls of `function`, whose gradients `sums` has
+    trained   the tensors whose gradients these functions return, if torch's own step runs
+    moves     how often memory had been replaced when they were bound
+    """
+
+    function: Any
+    apply: Any
+    sums: Accumulation | None
+    trained: Sequence[torch.Tensor] | None
+    moves: int
+
+
+class TrainingStep:
+    """What `training_step` returns: call it with a batch, and it returns the loss, a 0-d tensor."""
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        loss: Loss,
+        optimizer: torch.optim.Optimizer,
+        batch: Sequence[torch.Tensor],
+        options: Mapping[str, Any],
+        clip: tuple[float | None, float | None],
+        accumulate: int,
+        dynamic: Any,
+    ) -> None:
+        for what, given, fits, takes in (
+            ("model", model, isinstance(model, torch.nn.Module), "a torch.nn.Module"),
+            ("loss", loss, callable(loss), "a function or an nn.Module"),
+            (
+                "optimizer",
+                optimizer,
+                isinstance(optimizer, torch.optim.Optimizer),
+                "one of torch.optim",
+            ),
+        ):
+            if not fits:
+                raise GraphError(f"{WHAT}: {what} is {shown(given)}; it takes {takes}")
+        self.model, self.optimizer = model, optimizer
+        self._clip, self._accumulate = clip, accumulate
+        self._graph = mg.comp_graph("cpu", {**DEFAULTS, **options})
+        self._seed = options.get("seed", torch.initial_seed() % 2**64)
+        self._module = _Loss(model, loss)
+        self._module.training = model.training
+        self._batches = Batches(WHAT, model, batch, dynamic)
+        self._shared = SharedParameters()
+        self._state = SharedState(optimizer, self._shared)
+        self._watch = Watch(self._module, "model")
+        self._compiled: dict[Any, _Compiled] = {}
+        self._current: _Compiled
+        self._key: Any = None
+        self._moving = 0  # calls that have found memory replaced, one after the other
+        self._lock = forks.reentrant_lock()
+        self._check()
+        self._choose()
+
+    # ------------------------------------------------------------ a call
+
+    def __call__(self, *batch: torch.Tensor) -> torch.Tensor:
+        """Make a step: change parameters, buffers and the optimizer's state; return the loss."""
+        with self._lock:
+            arrays = self._batches.arrays(batch)
+            current = self._ready()
+            results = current.function(*arrays)
+            self._finish(current, results[1:])
+            return tensor_of(results[0])
+
+    def _finish(self, current: _Compiled, grads: Sequence[Array]) -> None:
+        """Do what a call does after the native function."""
+        if current.sums is not None:
+            if current.sums.weight < self._accumulate:
+                return
+            grads = current.apply()
+        if current.trained is not None:
+            for tensor, grad in zip(current.trained, grads, strict=True):
+                tensor.grad = tensor_of(grad)
+            self.optimizer.step()
+        # Schedulers warn where no step has come before theirs.
+        self.optimizer._opt_called = True
+
+    def profile(self, *batch: torch.Tensor, calls: int = 5) -> Profile:
+        """Run some calls, one kernel at a time, and return how long each kernel took.
+
+        For parameters it is one call.  Where torch's own optimizer steps, it changes buffers only.
+        """
+        with self._lock:
+            arrays = self._batches.arrays(batch)
+            current = self._ready()
+            profile = current.function.profile(*arrays, calls=calls)
+            if current.sums is not None:
+                self._finish(current, ())
+            return profile
+
+    def report(self) -> Report:
+        """Return what was compiled for the latest call, and how; `print` it."""
+        return self.function.report()
+
+    def to_html(self, path: FilePath, beside: Any = ()) -> None:
+        """Write a page to look inside, with torch's module names."""
+        self.function.to_html(path, beside)
+
+    @property
+    def function(self) -> Any:
+        """The compiled function of the latest call: it takes and returns arrays."""
+        return self._current.function
+
+    @property
+    def calls(self) -> int:
+        """How many calls were done, by which dropout counts; to resume a training, set it."""
+        return self.function.calls
+
+    @calls.setter
+    def calls(self, value: int) -> None:
+        self.function.calls = value
+
+    def __repr__(self) -> str:
+        return f"<training step of {type(self.model).__name__} by {type(self.optimizer).__name__}>"
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise GraphError("a training step cannot be copied or pickled; make another one")
+
+    # ------------------------------------------------------------ before a call
+
+    def _ready(self) -> _Compiled:
+        """Return the functions for the present modes, bound to the memory that there is now."""
+        if buffers := self._watch.replaced():
+            for old, new in buffers:
+                if old in self._shared:
+                    self._shared.replace(old, new)
+            self._watch.accept()
+        moves = self._shared.moves
+        self._shared.refresh()
+        self._moving = self._moving + 1 if self._shared.moves > moves else 0
+        if self._moving == OFTEN:
+            warn_once(
+                "parameters got other memory before each of the last calls (p.data = ...), and "
+                "each time the step is bound to it, which takes as long as many kernels; change "
+                "them in place (p.data.copy_(...))"
+            )
+        current = self._choose()
+        self._state.refresh()
+        if current.moves != self._shared.moves:
+            current.function.bind()
+            if current.apply is not None:
+                current.apply.bind()
+            current.moves = self._shared.moves
+        if current.sums is not None and current.sums.weight >= self._accumulate:
+            self._finish(current, ())  # an interrupt came before it
+        return current
+
+    def _choose(self) -> _Compiled:
+        """Return the functions for the present modes, which are compiled if they are not kept."""
+        autocast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu")
+        key = self._watch.modes(), self._state.key(), autocast
+        if key != self._key:
+            waiting = self._key and self._current.sums
+            if waiting and waiting.weight:
+                raise GraphError(
+                    f"a mode, requires_grad or a group of the optimizer was changed after "
+                    f"{waiting.weight:g} of {self._accumulate} calls that make one step"
+                )
+            compiled = self._compiled.pop(key, None) or self._compile()
+            self._compiled[key] = compiled
+            if len(self._compiled) > KEPT:
+                del self._compiled[next(iter(self._compiled))]
+            if self._key is not None:
+                compiled.function.calls = self._current.function.calls
+            self._current, self._key = compiled, key
+        return self._current
+
+    # ------------------------------------------------------------ compiling
+
+    def _check(self) -> None:
+        """Raise GraphError for a model or an optimizer that cannot be used."""
+        for path, module in self._module.named_modules():
+            if isinstance(module, REFUSED):
+                name = path.removeprefix("model").removeprefix(".") or "the model"
+                raise GraphError(f"{WHAT}: {name} is a {type(module).__name__}: {REASON}")
+        named = [*self._module.named_parameters(), *self._module.named_buffers()]
+        for name, tensor in named:
+            if torch.nn.parameter.is_lazy(tensor):
+                raise GraphError(
+                    f"{WHAT}: {name.removeprefix('model.')} has no shape yet: call the model once"
+                )
+            check_supported(tensor, name.removeprefix("model."))
+        check_apart((name.removeprefix("model."), tensor) for name, tensor in named)
+        check_hooks(self._module, "model")
+        if needs_closure(self.optimizer):
+            raise GraphError(
+                f"{WHAT}: {type(self.optimizer).__name__} computes the loss several times a step, "
+                "by a closure, which a step cannot call"
+            )
+
+    def _compile(self) -> _Compiled:
+        """Return functions for the modes that modules and parameters have now."""
+        self._module.training = self.model.training
+        batches = self._batches
+        with torch.enable_grad():
+            program = capture(WHAT, self._module, batches.example, batches.dynamic_shapes)
+        state: dict[str, Parameter] = {}
+        for name, tensor in self._module.named_parameters(remove_duplicate=False):
+            shared = self._shared.share(tensor, name.removeprefix("model."))
+            shared.trainable = tensor.requires_grad
+            state[name] = shared
+        for name, tensor in self._module.named_buffers(remove_duplicate=False):
+            state[name] = self._shared.share(tensor, name.removeprefix("model."), buffer=True)
+        state |= self._captured(program.constants)
+        inputs = batches.inputs()
+        result = interpret(WHAT, program, inputs, state, "model")
+        loss = result.outputs
+        if not isinstance(loss, Node) or loss.shape or loss.dtype not in FLOATS:
+            found = f"is {loss.spec}" if isinstance(loss, Node) else f"is a {type(loss).__name__}"
+            raise GraphError(f"{WHAT}: the loss {found}; it is one number, such as a mean")
+        changes = {state[name]: value for name, value in result.changes.items()}
+        return self._functions(inputs, loss, changes)
+
+    def _functions(
+        self, inputs: Sequence[Node], loss: Node, changes: Mapping[Parameter, Node]
+    ) -> _Compiled:
+        tensors = [p for group in self.optimizer.param_groups for p in group["params"]]
+        trained = [self._shared[p] for p in tensors if p in self._shared and p.requires_grad]
+        grads = gradients(WHAT, loss, trained)
+        updates: dict[Parameter, Node] = dict(changes)
+        apply = sums = None
+        if self._accumulate > 1:
+            sums = Accumulation([*grads])
+            updates |= sums.add(loss)
+            results, changed = self._step(sums.mean)
+            apply = self._make([], results, {**changed, **sums.clear()})
+            results = []
+        else:
+            results, changed = self._step(grads)
+            updates |= changed
+        function = self._make(inputs, [loss, *results], updates)
+        reached = [p for p in tensors if p in self._shared and self._shared[p] in grads]
+        given = None if self._state.is_shared else reached
+        return _Compiled(function, apply, sums, given, self._shared.moves)
+
+    def _step(self, grads: Mapping[Parameter, Node]) -> tuple[list[Node], Mapping[Parameter, Node]]:
+        """Return the gradients for torch's own optimizer, and the updates of ours."""
+        norm, value = self._clip
+        if self._state.is_shared:
+            optimizer = TorchOptimizer(self._state, grads)
+            return [], optimizer.minimize(grads=grads, clip_norm=norm, clip_value=value)
+        changed = clipped(WHAT, grads, norm, value)
+        return [astype(g, p.dtype) for p, g in changed.items()], {}
+
+    def _make(
+        self, inputs: Sequence[Node], results: Sequence[Node], updates: Mapping[Parameter, Node]
+    ) -> CompiledFunction:
+        function = self._graph.compile(inputs, results, updates)
+        function.seed = self._seed
+        return function
+
+    def _captured(self, constants: Mapping[str, Any]) -> dict[str, Parameter]:
+        """Return tensors that belong to no module, as those of a closure, as parameters.
+
+        What changes them in place, such as the moving average of a teacher, is seen.
+        """
+        trained = {
+            p.data_ptr(): p for group in self.optimizer.param_groups for p in group["params"]
+        }
+        found = {}
+        for name, tensor in constants.items():
+            if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
+                continue
+            if tensor.numel() and tensor.data_ptr() in trained:
+                raise GraphError(
+                    f"{WHAT}: the loss uses a parameter of shape {tuple(tensor.shape)} that the "
+                    "optimizer has, but no module: make the loss an nn.Module that has it"
+                )
+            found[name] = self._shared.share(tensor, name)
+        return found
+
+
+@checked
+def training_step(
+    model: torch.nn.Module,
+    loss: Loss,
+    optimizer: torch.optim.Optimizer,
+    batch: Sequence[torch.Tensor],
+    *,
+    options: Mapping[str, Any] | None = None,
+    clip_grad_norm: float | None = None,
+    clip_grad_value: float | None = None,
+    accumulate: Count = 1,
+    dynamic: Any = False,
+) -> TrainingStep:
+    """Return a function of a batch that makes a whole training step and returns the loss.
+
+    model            of PyTorch, on the CPU, which `torch.export` can trace
+    loss             `loss(model(*batch[:-1]), batch[-1])` is the loss, a single number: a function
+                     or an `nn.Module`
+    optimizer        of `torch.optim`.  SGD, Adam, AdamW, RMSprop and Adagrad are part of the native
+                     call.  For others, for subclasses, and where hooks are registered, gradients
+                     are written to `.grad` and the optimizer's own `step()` runs
+    batch            an example: all batches have its shapes and dtypes
+    options          of `mg.comp_graph`; the level is 3 if they do not say
+    clip_grad_norm   scales the gradients so that their norm together is at most this, as
+                     `torch.nn.utils.clip_grad_norm_` does
+    clip_grad_value  clips each element of a gradient, before that
+    accumulate       sums gradients: parameters change in every so manieth call, by the mean of the
+                     gradients since the last change.  Each call returns its own loss
+    dynamic          True: the first size of all tensors of a batch may differ between calls.  Or,
+                     for each tensor, which sizes may: `[{0: "batch", 1: "time"}, {0: "batch"}]`,
+                     with names or `torch.export.Dim`s.  The first call of a size compiles; sizes of
+                     the example are 2 or more
+
+    The model, its buffers and the optimizer's state stay PyTorch's, and are up to date after each
+    call; what is changed between calls counts: values, loaded state dicts, `train()` and `eval()`,
+    `requires_grad`, the numbers of `optimizer.param_groups`.  Learning rates, betas, momentum and
+    weight decay are read at each call, so schedulers compile nothing; what needs another graph
+    compiles it.  A parameter or a module that was replaced is an error.
+
+    Tensors that are not contiguous, as those of a model in `channels_last`, are moved to contiguous
+    memory, and so are tensors not aligned to 64 bytes.  `.grad` stays as it is, None, unless
+    PyTorch's own `step()` runs.  Dropout draws from minigraph's generator, which begins from
+    `torch.initial_seed()` (or the option `seed`) and counts the calls.  The Python of the model and
+    of its forward hooks runs when a graph is made, not at each call.
+
+    Raises GraphError for what cannot be traced or has no gradient, and lists all operators that are
+    not supported, with the lines that call them.
+
+    >>> model, x, y = torch.nn.Linear(3, 1), torch.ones(4, 3), torch.zeros(4, 1)
+    >>> adam = torch.optim.Adam(model.parameters(), lr=0.1)
+    >>> step = training_step(model, torch.nn.functional.mse_loss, adam, (x, y))
+    >>> losses = [step(x, y) for _ in range(10)]
+    >>> bool(losses[9] < losses[0])
+    True
+    """
+    numbers = (clip_grad_norm, clip_grad_value)
+    return TrainingStep(model, loss, optimizer, batch, options or {}, numbers, accumulate, dynamic)

@@ -1,0 +1,90 @@
+"""What a step that was compiled takes for granted of a module, looked at before each call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from operator import attrgetter, is_
+from typing import Any
+
+import torch
+
+from minigraph.errors import GraphError
+
+_training = attrgetter("training")
+_requires_grad = attrgetter("requires_grad")
+Buffers = list[tuple[torch.Tensor, torch.Tensor]]  # that were replaced, and by what
+
+
+class Watch:
+    """The parts of a module and its submodules, as they were, and their modes, as they are.
+
+    prefix  of the paths of modules, which errors leave out
+    """
+
+    def __init__(self, root: torch.nn.Module, prefix: str) -> None:
+        self._root, self._prefix = root, prefix
+        self._modules = [*root.modules()]
+        self._parameters = [*root.parameters()]
+        self._tables = [table for _, table in self._named_tables() if table]
+        self.accept()
+
+    def _named_tables(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        for path, module in self._root.named_modules():
+            path = path.removeprefix(self._prefix).removeprefix(".")
+            for table in (module._parameters, module._buffers, module._modules):
+                yield path, table
+
+    def accept(self) -> None:
+        """Take the parts as they are now."""
+        self._parts = [*chain.from_iterable(map(dict.values, self._tables))]
+
+    def modes(self) -> tuple[bool, ...]:
+        """Return which modules are in training, and which parameters require a gradient."""
+        modes = map(_training, self._modules)
+        return (*modes, *map(_requires_grad, self._parameters))
+
+    def replaced(self) -> Buffers:
+        """Return the buffers that other tensors have replaced since they were accepted.
+
+        GraphError if another part is not what it was.
+        """
+        if sum(map(len, self._tables)) == len(self._parts) and all(
+            map(is_, chain.from_iterable(map(dict.values, self._tables)), self._parts)
+        ):
+            return []
+        buffers: Buffers = []
+        known, before = {id(table) for table in self._tables}, iter(self._parts)
+        for path, table in self._named_tables():
+            if id(table) not in known:
+                continue
+            for name, part in table.items():
+                was = next(before, None)
+                if part is was:
+                    continue
+                is_buffer = isinstance(part, torch.Tensor) and isinstance(was, torch.Tensor)
+                if not is_buffer or isinstance(part, torch.nn.Parameter):
+                    name = f"{path}.{name}" if path else name
+                    raise GraphError(
+                        f"{name} was replaced, added or removed after the step was made, which has "
+                        "the old one, as the optimizer has: make both again (`load_state_dict` "
+                        "without assign=True keeps parameters)"
+                    )
+                buffers.append((was, part))
+        if next(before, self) is not self:
+            raise GraphError("a part of the model was removed: make the step again")
+        return buffers
+
+
+def check_hooks(root: torch.nn.Module, prefix: str) -> None:
+    """Raise GraphError for hooks that the backward pass of PyTorch would call."""
+    for path, module in root.named_modules():
+        for name in ("_backward_hooks", "_backward_pre_hooks"):
+            if getattr(module, name, None):
+                path = path.removeprefix(prefix).removeprefix(".") or type(module).__name__
+                raise GraphError(f"{path} has backward hooks, which the step cannot call")
+    for path, parameter in root.named_parameters():
+        for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):
+            if getattr(parameter, name, None):
+                path = path.removeprefix(prefix).removeprefix(".")
+                raise GraphError(f"{path} has a hook on its gradient, which the step cannot call")

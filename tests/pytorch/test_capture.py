@@ -1,0 +1,184 @@
+"""What a model may do and give, as a graph; and what the errors say where it cannot."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import minigraph as mg
+from minigraph.graph import Node
+
+torch = pytest.importorskip("torch")
+pytree = pytest.importorskip("torch.utils._pytree")
+capture = pytest.importorskip("minigraph.torch.capture").capture
+interpret = pytest.importorskip("minigraph.torch.interpret").interpret
+functional = torch.nn.functional
+
+
+class Model(torch.nn.Module):
+    """A module that does what a function of itself and its inputs does."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+        self.linear = torch.nn.Linear(4, 4)
+        self.recurrent = torch.nn.LSTM(4, 4, 2, batch_first=True, bidirectional=True)
+        self.register_buffer("mean", torch.zeros(4))
+        self.register_buffer("ones", torch.ones(4), persistent=False)
+        self.held = torch.tensor([1.0, 2.0, 3.0, 4.0])
+
+    def forward(self, *args, **kwargs):
+        return self.function(self, *args, **kwargs)
+
+
+def interpreted(function, *args, sizes=None, **kwargs):
+    """Return the inputs of a function of a model, what it gives and changes, and the model."""
+    torch.manual_seed(0)
+    model = Model(function)
+    program = capture("test", model, args, sizes, kwargs)
+    tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+    first = ("n",) if sizes else ()
+    inputs = [
+        mg.input(f"x{i}", (*first, *x.shape[len(first) :]), str(x.dtype).removeprefix("torch."))
+        for i, x in enumerate(tensors)
+    ]
+    held = [*model.named_parameters(), *model.named_buffers()]
+    state = {name: mg.Parameter(x.detach().numpy().copy(), name) for name, x in held}
+    return inputs, interpret("test", program, inputs, state), model
+
+
+def agrees(function, *args, sizes=None, others=(), **kwargs):
+    """Assert that a function gives what torch does, for its arguments and for others."""
+    inputs, result, model = interpreted(function, *args, sizes=sizes, **kwargs)
+    nodes = [x for x in pytree.tree_leaves(result.outputs) if isinstance(x, Node)]
+    nodes += result.changes.values()
+    compiled = mg.comp_graph("reference").compile(inputs, nodes)
+    for given in (args, *others):
+        tensors = [x for x in pytree.tree_leaves((given, kwargs)) if isinstance(x, torch.Tensor)]
+        found = compiled(*(x.numpy() for x in tensors))
+        with torch.no_grad():
+            wanted = model(*given, **kwargs)
+        arrays = [x.numpy() for x in pytree.tree_leaves(wanted) if isinstance(x, torch.Tensor)]
+        arrays += [model.get_buffer(name).numpy() for name in result.changes]
+        for x, y in zip(found, arrays, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
+    return result
+
+
+X = torch.arange(12.0).reshape(3, 4) - 5
+
+
+@dataclasses.dataclass
+class Pair:
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+torch.export.register_dataclass(Pair)
+
+
+def test_arguments_and_results_may_be_nested():
+    def function(model, inputs, *, scale, flag=True):
+        return {"a": inputs["x"] * scale, "b": (inputs["y"][0] + 2 if flag else 0, None, 3)}
+
+    result = agrees(function, {"x": X, "y": [X + 1]}, scale=2.0)
+    assert result.outputs["b"][1:] == (None, 3)
+    assert isinstance(agrees(lambda model, x: Pair(x + 1, x * 2), X).outputs, Pair)
+
+
+def test_tensors_that_a_model_holds_are_constants_or_state():
+    agrees(lambda model, x: x * model.held + torch.tensor([1.0, 2, 3, 4]) + model.ones, X)
+
+
+def test_changes_of_buffers_are_results():
+    def function(model, x):
+        model.mean.add_(x.mean(0)).mul_(2)
+        return x + model.mean
+
+    assert list(agrees(function, X).changes) == ["mean"]
+
+
+def test_writes_to_parts_of_a_tensor_become_values():
+    def function(model, x):
+        y = x.clone()
+        y[:, 0] = 5
+        y[1] += 1
+        y[:, 1:3].mul_(2)
+        return y, x[[0, 2]][:, None, ::2], torch.where(x > 0, x, 0.0)
+
+    agrees(function, X)
+
+
+def test_graphs_in_graphs_are_computed_in_place():
+    def without_gradient(model, x):
+        with torch.no_grad():
+            y = model.linear(x)
+        return y * x
+
+    def in_bfloat16(model, x):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = model.linear(x)
+        return y.float() * 0 + y.dtype.itemsize
+
+    agrees(without_gradient, X)
+    agrees(in_bfloat16, X)
+    (x,), result, model = interpreted(without_gradient, X)
+    gradient = mg.comp_graph("reference").compile([x], mg.grad(result.outputs.sum(), [x])[0])
+    with torch.no_grad():
+        np.testing.assert_allclose(gradient(X.numpy()), model.linear(X).numpy(), rtol=1e-5)
+
+
+def test_a_tensor_that_the_example_has_twice_is_two_inputs():
+    agrees(lambda model, x, y: x - y * 2, X, X, others=[(X, X + 1)])
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_a_dimension_may_have_any_size(rows):
+    def shapes(model, x):
+        n, m = x.shape
+        y = x.view(n * 2, m // 2).reshape(n, -1) + torch.arange(n)[:, None] + x.size(0) * 2
+        y = torch.cat(torch.chunk(y, 2, 1)[::-1], 1) + x.new_zeros(x.shape)
+        return (torch.ones(n, n).tril() @ y).expand(2, -1, -1).sum(0), x.flatten()
+
+    def recurrent(model, x):
+        return model.recurrent(x.unsqueeze(1).expand(-1, 5, -1))[0][:, -1]
+
+    sizes = (({0: torch.export.Dim("n")},),)
+    for function in (shapes, recurrent):
+        agrees(function, X, sizes=sizes, others=[(torch.randn(rows, 4),)])
+
+
+def branches(model, x):
+    return x + 1 if x.sum() > 0 else x - 1
+
+
+def changes_input(model, x):
+    return x.add_(1) * 2
+
+
+def changes_parameter(model, x):
+    with torch.no_grad():
+        model.linear.weight[0].zero_()
+    return model.linear(x)
+
+
+def rotates(model, x):
+    z = torch.view_as_complex(x.reshape(3, 2, 2))
+    return torch.view_as_real(z * z).flatten(1) + torch.linalg.svd(x)[1].sum()
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (branches, r"test_capture.py:\d+: a size or a branch there depends on values of a tensor"),
+        (changes_input, r"changes \w+ in place, which is no buffer, at .*test_capture.py:\d+"),
+        (changes_parameter, r"changes linear.weight in place, which is no buffer"),
+        (rotates, r"no rows for aten.*view_as_complex.* at .*svd.*there are no complex numbers"),
+        (lambda model, x: x[x > 0], r"a mask of bool .*test_capture.py"),
+    ],
+)
+def test_what_has_no_graph_is_an_error_of_one_line(function, said, capfd):
+    with pytest.raises(mg.GraphError, match=said) as caught:
+        interpreted(function, X)
+    assert "\n" not in str(caught.value)
+    assert capfd.readouterr().err == ""

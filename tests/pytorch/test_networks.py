@@ -1,0 +1,88 @@
+"""Networks of PyTorch give and learn here what they give and learn there."""
+
+import copy
+
+import numpy as np
+import pytest
+
+import minigraph as mg
+
+torch = pytest.importorskip("torch")
+mgt = pytest.importorskip("minigraph.torch")
+from torch_networks import SMALL  # noqa: E402
+
+STEPS = 10
+OPTIONS = {"autotune": "off", "num_threads": 1}
+
+
+@pytest.fixture(params=SMALL)
+def small(request, monkeypatch):
+    """A network in float64, a batch and the loss."""
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    made = SMALL[request.param]
+    inputs, targets = made.batch()
+    inputs = inputs.double() if inputs.is_floating_point() else inputs
+    return made.make().double(), (inputs, targets), made.loss
+
+
+def adam(model):
+    """Return an Adam that leaves at rest what has no gradient but rounding errors.
+
+    Such are biases before a batch norm; Adam divides gradients by their size, plus `eps`.
+    """
+    return torch.optim.Adam(model.parameters(), 1e-3, eps=1e-5)
+
+
+def eager(model, loss, optimizer):
+    """Return PyTorch's own step."""
+
+    def step(*batch):
+        optimizer.zero_grad()
+        value = loss(model(*batch[:-1]), batch[-1])
+        value.backward()
+        optimizer.step()
+        return value.detach()
+
+    return step
+
+
+def door(model, loss, optimizer, batch):
+    return mgt.training_step(model, loss, optimizer, batch, options=OPTIONS)
+
+
+def assert_equal(found, expected):
+    """Compare states, nested as they are, to 1e-9."""
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_a_converted_network_predicts_what_the_network_does(small):
+    model, (inputs, _), _ = small
+    model.eval()
+    net = mgt.convert(model, (inputs,))
+    x = mg.input("x", tuple(inputs.shape), inputs.numpy().dtype)
+    with torch.no_grad():
+        expected = model(inputs).numpy()
+    for level in (0, 3):
+        graph = mg.comp_graph("cpu", {**OPTIONS, "graph_opt_level": level})
+        found = graph.compile([x], net(x))(inputs.numpy())
+        np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_a_network_learns_what_it_learns_in_pytorch_and_goes_on_in_either(small):
+    there, batch, loss = small
+    here = copy.deepcopy(there)
+    theirs, ours = adam(there), adam(here)
+    torch_step, step = eager(there, loss, theirs), door(here, loss, ours, batch)
+
+    def learn():
+        for _ in range(STEPS):
+            assert_equal(step(*batch), torch_step(*batch))
+        assert_equal(here.state_dict(), there.state_dict())
+        assert_equal(ours.state_dict(), theirs.state_dict())
+
+    learn()
+    saved = copy.deepcopy([x.state_dict() for x in (here, ours, there, theirs)])
+    for x, state in zip((there, theirs, here, ours), saved, strict=True):  # each other's
+        x.load_state_dict(state)
+    learn()
