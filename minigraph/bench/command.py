@@ -21,8 +21,8 @@ import minigraph as mg
 from minigraph.bench.cases import EXPRESSIONS, GROUPS, NAMES, NETWORKS, PRECISIONS, USUAL
 from minigraph.bench.measure import Clock, measure_cases
 from minigraph.bench.own_network import is_file, name_of
-from minigraph.bench.plan import PEERS, Plan
-from minigraph.bench.results import FILE, LEVELS, PLOT, Results
+from minigraph.bench.plan import OTHERS, PEERS, Plan
+from minigraph.bench.results import DOOR, FILE, LEVELS, PLOT, Results
 from minigraph.bench.tables import markdown_page, terminal_lines
 from minigraph.errors import GraphError, OptionError, reason
 from minigraph.options import num_threads
@@ -47,7 +47,7 @@ FULL: dict[str, Any] = {
     "budget": 120.0,
     "twice": True,
     "models": (*EXPRESSIONS, *NETWORKS),
-    "peers": tuple(PEERS),
+    "peers": OTHERS,
 }
 
 
@@ -70,8 +70,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--once", dest="twice", action="store_const", const=False, help=once)
     add("--untuned", action="store_true", help="also run networks with heuristics only")
     add("--batch-size", type=_count, metavar="N", help="images per training step")
-    peers = f"of {', '.join(PEERS)}, or none (default: all; with --quick {', '.join(QUICK_PEERS)})"
-    peers += "; jax has expressions and the mlp"
+    peers = f"of {', '.join(PEERS)}, or none (default: {', '.join(OTHERS)}; with --quick "
+    peers += f"{', '.join(QUICK_PEERS)}); jax has expressions and the mlp; {DOOR}torch is "
+    peers += f"minigraph.torch.training_step, {DOOR}compile torch.compile(backend='minigraph')"
     add("--peers", type=_names(PEERS), metavar="A,B", help=peers)
     add("--threads", type=_count, metavar="N", help="default: one per core")
     add("--repeats", type=_count, metavar="N", help="turns of each side, at most")

@@ -28,6 +28,7 @@ from minigraph.bench.cases import PRECISIONS, Expression, Prediction
 from minigraph.bench.own_network import name_of
 from minigraph.bench.plan import Plan, by_priority
 from minigraph.bench.results import (
+    DOOR,
     EAGER,
     EAGER_LAST,
     LEVELS,
@@ -219,7 +220,7 @@ class CaseRun:
         levels = [name for level in LEVELS if (name := f"{OURS}{level}") in names]
         if self.plan.quick or isinstance(self.subject, Expression) or not levels:
             return []
-        compared = {EAGER, levels[-1], EAGER_LAST}
+        compared = {EAGER, levels[-1], EAGER_LAST, *(x for x in names if x.startswith(DOOR))}
         return [name for name in names if name in compared] if EAGER in names else []
 
     def _losses_seconds(self, name: str) -> float:

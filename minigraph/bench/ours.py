@@ -13,7 +13,6 @@ from minigraph import nn, ops, optim
 from minigraph.bench.cases import (
     LEARNING_RATE,
     LOSSES,
-    PRECISIONS,
     Expression,
     Prediction,
     TrainingStep,
@@ -61,9 +60,7 @@ def minigraph_side(task: Task) -> Side:
 
 def graph_for(task: Task, level: int) -> Any:
     """Return a compiler with the options of a task."""
-    options: dict[str, Any] = {"graph_opt_level": level, "num_threads": task.threads}
-    options |= {"autotune.budget": task.budget, **PRECISIONS[task.precision].options}
-    return mg.comp_graph(task.device, options)
+    return mg.comp_graph(task.device, {"graph_opt_level": level, **task.options})
 
 
 def until_done(call: Any, batches: Iterator[tuple[Any, ...]], task: Task) -> Callable[[], None]:

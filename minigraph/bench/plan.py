@@ -7,10 +7,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
 
-from minigraph.bench.cases import EXPRESSIONS, PRECISIONS, PREDICTIONS
+from minigraph.bench.cases import EXPRESSIONS, PRECISIONS, PREDICTIONS, USUAL
 from minigraph.bench.own_network import name_of
 from minigraph.bench.results import (
+    BY_MINIGRAPH,
     CHANNELS_LAST,
+    DOOR,
     EAGER,
     EAGER_LAST,
     LEVELS,
@@ -34,6 +36,8 @@ class Peer:
     on_cuda     the same for networks on a GPU, where a start may take minutes; empty: all
     precisions  those that it has
     cases       those that its program has; empty: all, and networks of users
+    lacks       others that it has not
+    devices     on which it runs
     """
 
     library: str
@@ -42,10 +46,14 @@ class Peer:
     on_cuda: Sequence[str] = ()
     precisions: Collection[str] = tuple(PRECISIONS)
     cases: Collection[str] = ()
+    lacks: Collection[str] = ()
+    devices: Collection[str] = ("cpu", "cuda")
 
     def settings_of(self, model: str, device: str) -> Sequence[str]:
         """Return the settings in which it runs a case; none if it does not."""
-        if self.cases and model not in self.cases:
+        if (self.cases and model not in self.cases) or model in self.lacks:
+            return ()
+        if device.partition(":")[0] not in self.devices:
             return ()
         if model in EXPRESSIONS:  # which have no channels
             return [setting for setting in self.settings if CHANNELS_LAST not in setting]
@@ -58,6 +66,7 @@ class Peer:
         return "" if precision in self.precisions else f"is not measured in {precision}"
 
 
+CPU_PRECISIONS = (USUAL, "bfloat16")
 BEST = f"compiled, {CHANNELS_LAST}"
 PEERS = {
     "torch": Peer("torch", "torch_peer", ("", CHANNELS_LAST)),
@@ -68,7 +77,14 @@ PEERS = {
         precisions=[name for name, p in PRECISIONS.items() if p.jax],
         cases=(*EXPRESSIONS, "mlp"),
     ),
+    f"{DOOR}torch": Peer(
+        "torch", "torch_door", precisions=CPU_PRECISIONS, lacks=EXPRESSIONS, devices=("cpu",)
+    ),
+    f"{DOOR}compile": Peer(
+        "torch", "torch_peer", (BY_MINIGRAPH,), precisions=(USUAL,), devices=("cpu",)
+    ),
 }
+OTHERS = tuple(name for name in PEERS if not name.startswith(DOOR))  # of other libraries
 
 
 @dataclass(frozen=True)

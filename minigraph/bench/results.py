@@ -29,9 +29,11 @@ PACKAGES = ("torch", "jax")
 NOISY = 0.15  # a spread above this is unusual
 LEVELS = (0, 1, 2, 3)
 OURS = "level "  # the names of minigraph's sides begin with this
+DOOR = "minigraph."  # and with this those in which it runs a model of PyTorch
 UNTUNED = ", untuned"  # the end of the name of an untuned level's side
 UNFROZEN = ", unfrozen"  # the same of a prediction's side whose parameters may change
 CHANNELS_LAST = "channels last"
+BY_MINIGRAPH = "compiled by minigraph"
 EAGER = "torch"  # the side with whose losses and scores others are compared
 EAGER_LAST = f"{EAGER}, {CHANNELS_LAST}"  # the same library, to show how far equal losses differ
 
@@ -110,6 +112,11 @@ class CaseResult(Struct, forbid_unknown_fields=True):
         return {name: side for name, side in self.measured.items() if name.startswith(OURS)}
 
     @property
+    def door(self) -> dict[str, SideResult]:
+        """The measured sides in which minigraph runs a model of PyTorch."""
+        return {name: side for name, side in self.measured.items() if name.startswith(DOOR)}
+
+    @property
     def highest(self) -> tuple[str, SideResult] | None:
         """The highest level that was measured, tuned and frozen; None if none was."""
         levels = [name for name in self.ours if not name.endswith((UNTUNED, UNFROZEN))]
@@ -121,7 +128,7 @@ class CaseResult(Struct, forbid_unknown_fields=True):
         peers = [
             (name, side)
             for name, side in self.measured.items()
-            if not name.startswith(OURS) and not side.error
+            if not name.startswith((OURS, DOOR)) and not side.error
         ]
         return min(peers, key=lambda peer: peer[1].median, default=None)
 

@@ -104,6 +104,7 @@ def tables(results: Results) -> dict[str, Table]:
     return {
         "levels": _levels(results),
         "peers": _peers(results),
+        "door": _door(results),
         "sides": _sides(results),
     }
 
@@ -153,6 +154,28 @@ def _peers(results: Results) -> Table:
     ]
     header = ["", "minigraph", "a step", "memory", "best peer", "its step", "its memory"]
     return Table("Peers", about, [*header, "times as fast"], rows, notes)
+
+
+def _door(results: Results) -> Table:
+    cases = [case for case in results.cases.values() if case.best_peer and case.door]
+    names = sorted({name for case in cases for name in case.door})
+    rows = []
+    for case in cases:
+        assert case.best_peer is not None
+        name, peer = case.best_peer
+        sides = [case.door.get(each) for each in names]
+        sides.append(case.highest[1] if case.highest else None)
+        times = (
+            f"{milliseconds(x.median)} ({_times(peer, x)}), {_memory(x)}" if x else NOTHING
+            for x in sides
+        )
+        rows.append([case.title, f"{milliseconds(peer.median)} ({name}), {_memory(peer)}", *times])
+    about = (
+        "A model of PyTorch that minigraph runs, beside the fastest other library and beside the "
+        "same network written in minigraph: the time of a step, how many times as fast it is, and "
+        f"the peak of memory. {LEGEND}"
+    )
+    return Table("PyTorch's models", about, ["", "best peer", *names, "in minigraph"], rows)
 
 
 def _memory(side: SideResult) -> str:

@@ -20,7 +20,7 @@ from minigraph.bench.cases import (
     first_value,
 )
 from minigraph.bench.networks import with_blocks, without_dropout
-from minigraph.bench.results import CHANNELS_LAST
+from minigraph.bench.results import BY_MINIGRAPH, CHANNELS_LAST
 from minigraph.bench.worker import Side, Task, serve
 
 ATTENTION = functional.scaled_dot_product_attention
@@ -73,6 +73,8 @@ def _small_dtype(task: Task) -> Any:
 
 def _compiled(fn: Any, task: Task) -> Any:
     """Return a function, compiled if the setting asks for it."""
+    if task.setting == BY_MINIGRAPH:
+        return torch.compile(fn, backend="minigraph", options=task.options)
     if "compiled" not in task.setting:
         return fn
     return torch.compile(fn, mode="default" if task.device == "cpu" else "max-autotune")

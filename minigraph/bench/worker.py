@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from msgspec.json import Decoder
 
-from minigraph.bench.cases import Case, Prediction, case
+from minigraph.bench.cases import PRECISIONS, Case, Prediction, case
 from minigraph.platform.records import decode, encode
 
 PAUSE = 0.02  # seconds before a turn
@@ -53,6 +53,12 @@ class Task:
     @property
     def subject(self) -> Case:
         return case(self.case, self.batch_size, self.quick, self.device)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Those of minigraph, without the level."""
+        shared = {"num_threads": self.threads, "autotune.budget": self.budget}
+        return {**shared, **PRECISIONS[self.precision].options}
 
 
 TASK, ANSWER = Decoder(Task), Decoder(dict[str, Any])

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from bench_plans import on_cuda, planned
+from bench_plans import on_cuda, planned, results
 
 import minigraph as mg
 from minigraph.bench import ours
@@ -51,6 +51,19 @@ def test_a_group_of_cases_has_a_name():
 def test_a_case_has_the_sides_in_which_it_differs(installed, model, flags, sides):
     plan = planned("--levels", "0,3", "--peers", "torch", *flags)
     assert list(plan.sides(model)) == sides
+
+
+def test_models_of_pytorch_that_minigraph_runs_are_measured_on_request(installed):
+    assert not any(name.startswith("minigraph.") for name in planned().peers)
+    plan = planned("--levels", "3", "--peers", "torch,minigraph.torch,minigraph.compile")
+    door = ["minigraph.torch", "minigraph.compile"]
+    eager = ["level 3", "torch", "torch, channels last"]
+    assert list(plan.sides("resnet18")) == [*eager, *door]
+    assert list(plan.sides("abc")) == ["level 3", "torch", "minigraph.compile"]
+    on_gpu = replace(on_cuda(), peers=("minigraph.torch",), named=True)
+    assert "does not run abc, " in on_gpu.missing()["torch"]
+    best = results(resnet18={"level 3": [1.0], "torch": [3.0], "minigraph.torch": [2.0]})
+    assert best.cases["resnet18"].best_peer[0] == "torch"
 
 
 def test_peers_that_are_not_installed_are_named_with_the_remedy(monkeypatch):

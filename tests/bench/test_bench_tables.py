@@ -52,6 +52,17 @@ def test_the_fastest_peer_that_did_not_fail_counts():
     assert rows(found, "sides")[-1] == ["", "level 0", "failed", *["-"] * 5, "2.00 s", *["-"] * 3]
 
 
+def test_models_of_pytorch_stand_beside_pytorch_and_the_network_in_minigraph():
+    samples = {"level 3": scaled(QUIET, 0.5), "torch": QUIET, "torch.compile": scaled(QUIET, 1.5)}
+    found = results(net={**samples, "minigraph.torch": scaled(QUIET, 0.4)}, other=samples)
+    found.cases["net"].sides["torch"].peak = 3 << 20
+    table = tables(found)["door"]
+    assert table.header == ["", "best peer", "minigraph.torch", "in minigraph"]
+    peer = "1000.0 ms (torch), 3 MiB"
+    ours = ["400.0 ms (2.50 x), -", "500.0 ms (2.00 x), -"]
+    assert table.rows == [["net, batch 8", peer, *ours]]
+
+
 @pytest.mark.parametrize("slower", [1.1, 1.3])
 def test_a_difference_smaller_than_the_spread_is_unclear(slower):
     found = results(net={"level 3": LOUD, "torch": scaled(LOUD, slower)})

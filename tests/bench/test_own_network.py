@@ -58,14 +58,16 @@ def test_it_is_measured_beside_pytorch_and_not_beside_libraries_with_fewer_layer
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="PyTorch is not installed")
 def test_a_run_has_the_name_of_the_file_and_the_losses_of_pytorch(file, tmp_path, capsys):
-    levels = ["--levels", "3", "--peers", "torch", "--once", "--repeats", "1", "--minutes", "9"]
-    asked = ["bench", "--device", "cpu", "--models", str(file), *levels, "--json"]
+    sides = ["--levels", "3", "--peers", "torch,minigraph.torch"]
+    short = ["--once", "--repeats", "1", "--minutes", "9"]
+    asked = ["bench", "--device", "cpu", "--models", str(file), *sides, *short, "--json"]
     assert cli.main(asked) == 0
     sides = json.loads(capsys.readouterr().out)["cases"]["thin"]["sides"]
-    assert set(sides) == {"level 3", "torch", "torch, channels last"}
+    assert set(sides) == {"level 3", "torch", "torch, channels last", "minigraph.torch"}
     for side in sides.values():
         assert not side["error"] and side["seconds"]
     assert sides["level 3"]["difference"] < 1e-3
+    assert sides["minigraph.torch"]["difference"] < 1e-3
 
 
 @pytest.mark.parametrize(

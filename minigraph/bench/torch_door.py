@@ -1,0 +1,62 @@
+"""A model of PyTorch that minigraph runs: with its own training step, or converted to predict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import cycle
+
+import torch
+from torch.nn import functional
+
+import minigraph as mg
+import minigraph.torch as mgt
+from minigraph.bench.cases import LEARNING_RATE, LOSSES, Prediction, TrainingStep
+from minigraph.bench.networks import without_dropout
+from minigraph.bench.ours import graph_for, until_done
+from minigraph.bench.torch_peer import LIBRARY, with_first_values
+from minigraph.bench.worker import Side, Task, serve
+
+LEVEL = 3
+
+
+def door_side(task: Task) -> Side:
+    """Build a network's step or prediction at the highest level."""
+    torch.set_num_threads(task.threads)
+    torch.set_flush_denormal(True)
+    subject = task.subject
+    if isinstance(subject, Prediction):
+        return _prediction(subject, task)
+    assert isinstance(subject, TrainingStep)  # `Peer.lacks` names the others
+
+    def losses() -> list[float]:
+        net = with_first_values(subject.network(without_dropout(LIBRARY)))
+        train = _training(subject, net, task)
+        return [train() for _ in range(LOSSES)]
+
+    return Side(_training(subject, subject.network(LIBRARY), task), losses)
+
+
+def _prediction(subject: Prediction, task: Task) -> Side:
+    net = with_first_values(subject.network(LIBRARY)).eval()
+    batches = [images for images, _ in subject.data()]
+    x = mg.input("x", batches[0].shape, batches[0].dtype)
+    y = mgt.convert(net, (torch.from_numpy(batches[0]),))(x)
+    call = graph_for(task, LEVEL).compile([x], y, freeze=True)
+
+    def scores() -> list[float]:
+        return [*map(float, call(batches[0]).ravel())]
+
+    return Side(until_done(call, cycle([(images,) for images in batches]), task), scores)
+
+
+def _training(subject: TrainingStep, net: torch.nn.Module, task: Task) -> Callable[[], float]:
+    batches = [(torch.from_numpy(x), torch.from_numpy(y)) for x, y in subject.data()]
+    adam = torch.optim.Adam(net.parameters(), lr=LEARNING_RATE)
+    options = {"graph_opt_level": LEVEL, **task.options}
+    step = mgt.training_step(net, functional.cross_entropy, adam, batches[0], options=options)
+    coming = cycle(batches)
+    return lambda: float(step(*next(coming)))
+
+
+if __name__ == "__main__":
+    serve(door_side)
