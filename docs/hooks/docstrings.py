@@ -24,7 +24,8 @@ class Docstrings(griffe.Extension):  # type: ignore[misc]
             imported = sys.modules.get(module.path)  # what is not has no public names
             for name, attribute in [*module.attributes.items()]:
                 value = getattr(imported, name, None)
-                if not attribute.is_alias and inspect.isroutine(value):
+                public = not (name.startswith("_") or attribute.is_alias)
+                if public and inspect.isroutine(value):
                     module.set_member(name, function(name, value, attribute))
             translate(module)
 

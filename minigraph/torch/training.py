@@ -359,8 +359,8 @@ def training_step(
     clip_grad_norm   scales the gradients so that their norm together is at most this, as
                      `torch.nn.utils.clip_grad_norm_` does
     clip_grad_value  clips each element of a gradient, before that
-    accumulate       sums gradients: parameters change in every so manieth call, by the mean of the
-                     gradients since the last change.  Each call returns its own loss
+    accumulate       how many calls make a step: parameters change in the last of them, by the mean
+                     of the gradients of all.  Each call returns its own loss
     dynamic          True: the first size of all tensors of a batch may differ between calls.  Or,
                      for each tensor, which sizes may: `[{0: "batch", 1: "time"}, {0: "batch"}]`,
                      with names or `torch.export.Dim`s.  The first call of a size compiles; sizes of
