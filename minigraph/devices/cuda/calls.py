@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from minigraph.devices.cuda.driver import Arguments, Driver
-from minigraph.devices.cuda.kernel import CudaKernel, LibraryKernel
+from minigraph.devices.cuda.kernel import CudaKernel, DeviceKernel, LibraryKernel
 from minigraph.devices.cuda.launches import Launch
 from minigraph.devices.reference import run_step
 from minigraph.errors import DeviceError, GraphError
@@ -24,7 +24,7 @@ Places = Mapping[Buffer, int]  # addresses in device memory
 
 def launches_of(kernel: Kernel) -> int | None:
     """Return how many calls enqueue a step with this kernel; None if NumPy runs it."""
-    if not isinstance(kernel, CudaKernel | LibraryKernel):
+    if not isinstance(kernel, DeviceKernel):
         return None
     return len(kernel.launches) + isinstance(kernel, LibraryKernel)
 
@@ -41,7 +41,7 @@ def calls_of(
         [places[v.buffer] + v.offset for v in views] for views in (step.inputs, step.outputs)
     )
     kernel = step.kernel
-    if not isinstance(kernel, CudaKernel | LibraryKernel):
+    if not isinstance(kernel, DeviceKernel):
         return None
     if isinstance(kernel, CudaKernel) and kernel.range is not None:
         outputs.append(flag)
@@ -49,7 +49,7 @@ def calls_of(
 
 
 def kernel_calls(
-    kernel: CudaKernel | LibraryKernel,
+    kernel: DeviceKernel,
     inputs: Sequence[int],
     outputs: Sequence[int],
     scratch: int,

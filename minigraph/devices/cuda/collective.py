@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from minigraph.devices.cuda import launches
 from minigraph.devices.cuda.communicator import TYPES, Communicator, connected
 from minigraph.devices.cuda.driver import Driver, aligned
+from minigraph.devices.cuda.kernel import LibraryKernel
 from minigraph.devices.cuda.launches import Launch
-from minigraph.devices.reference import NumpyKernel
-from minigraph.graph import Array, Node, input
+from minigraph.graph import Node, input
 from minigraph.ops.collective import (
     AllGather,
     AllReduce,
@@ -34,7 +34,7 @@ from minigraph.passes.overlap import (
     communicates,
     pending_collective,
 )
-from minigraph.program import Kernel, Step, Traffic
+from minigraph.program import Step, Traffic
 
 REDUCTIONS = {"sum": Sum, "max": Max}
 
@@ -86,7 +86,7 @@ def _exchange_of(pending: PendingCollective, communicator: Communicator) -> Nccl
     return _exchanges[pending]
 
 
-class NcclKernel(Kernel):
+class NcclKernel(LibraryKernel):
     """A collective, or a half of it: what begins it, or what waits for it.
 
     timeout  seconds that a call may wait for other processes
@@ -95,7 +95,6 @@ class NcclKernel(Kernel):
     maker = "nccl"
 
     def __init__(self, node: Node, communicator: Communicator, timeout: float) -> None:
-        self.node = node
         self.begins = not isinstance(node.op, AwaitCollective)
         self.ends = not isinstance(node.op, StartCollective)
         pending = pending_collective(node)
@@ -111,12 +110,12 @@ class NcclKernel(Kernel):
         # NCCL's maximum loses NaN, and it has no integers of 16 bits.
         floats = self.op.combines == "max" and kind(x.dtype) == "f"
         self.gathers = bool(self.op.combines) and (floats or x.dtype.name not in TYPES)
-        self.launches: Sequence[Launch] = []
+        combining: Sequence[Launch] = []
         if self.gathers and self.begins:
-            self.launches, self.scratch = _combining_launches(
+            combining, self.scratch = _combining_launches(
                 node, self.op, communicator.driver.processors
             )
-        self.sources = [launch.source for launch in self.launches]
+        super().__init__(node, combining)
 
     @property
     def traffic(self) -> Traffic | None:
@@ -177,10 +176,6 @@ class NcclKernel(Kernel):
                     driver.copy(shared, part, spec.nbytes // size, communicator.stream)
 
         self.exchange.begin(stream, exchange)
-
-    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
-        """Compute in NumPy."""
-        NumpyKernel(self.node).run(inputs, outputs, scratch)
 
 
 def collective_kernel(node: Node, driver: Driver, timeout: float) -> NcclKernel | None:

@@ -18,12 +18,11 @@ from minigraph.devices.cuda import cublas
 from minigraph.devices.cuda.cublas import TYPES, Algorithm, Descriptors, Gemm, Matrices
 from minigraph.devices.cuda.driver import ALIGNMENT, READABLE, aligned
 from minigraph.devices.cuda.epilogue import Exactness, epilogue_of, in_place
+from minigraph.devices.cuda.kernel import LibraryKernel
 from minigraph.devices.problem import Arrangement, Product, product_of
-from minigraph.devices.reference import NumpyKernel
-from minigraph.graph import Array, Node, Shape, Spec
+from minigraph.graph import Node, Shape, Spec
 from minigraph.ops.activation import Relu
 from minigraph.ops.matmul import Matmul
-from minigraph.program import Kernel
 
 MOST_BATCHES = 65_535  # of a call of cublasLt
 
@@ -175,7 +174,7 @@ def candidates(arrangement: Arrangement, ordinal: int, exactness: Exactness) -> 
             yield Candidate(name, arrangement.layouts, make, precision=precision)
 
 
-class CublasKernel(Kernel):
+class CublasKernel(LibraryKernel):
     """Calls of an algorithm of cuBLAS's, and what has to be done around them.
 
     launches  what follows in a kernel that is generated
@@ -187,20 +186,14 @@ class CublasKernel(Kernel):
     alignment = READABLE
 
     def __init__(self, node: Node, way: CublasWay, algorithm: Algorithm, ordinal: int) -> None:
+        super().__init__(node, in_place(way.epilogue))
         self.algorithm = way.label + algorithm.name
-        self.node = node
         self.way = way
-        self.launches = [] if way.epilogue is None else in_place(way.epilogue)
-        self.sources = [launch.source for launch in self.launches]
         self.strided = (*way.strided, *(False for _ in node.inputs[2:]))
         self.scratch = algorithm.workspace and algorithm.workspace + ALIGNMENT
         self._chosen = algorithm
         self._descriptors = Descriptors(way.gemm)
         self._handle = cublas.handle(ordinal)
-
-    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
-        """Compute in NumPy."""
-        NumpyKernel(self.node).run(inputs, outputs, scratch)
 
     def enqueue(
         self, inputs: Sequence[int], outputs: Sequence[int], scratch: int, stream: int

@@ -37,6 +37,7 @@ from minigraph.devices.cuda.cudnn_graph import (
 from minigraph.devices.cuda.cudnn_plan import Catalogue, CudnnPlan, replay
 from minigraph.devices.cuda.driver import ALIGNMENT, READABLE, aligned
 from minigraph.devices.cuda.epilogue import Exactness, epilogue_of, in_place
+from minigraph.devices.cuda.kernel import LibraryKernel
 from minigraph.devices.cuda.launches import Launch
 from minigraph.devices.problem import (
     FEW_CHANNELS,
@@ -45,15 +46,13 @@ from minigraph.devices.problem import (
     Product,
     product_of,
 )
-from minigraph.devices.reference import NumpyKernel
 from minigraph.errors import GraphError
-from minigraph.graph import Array, Node, Op, Shape
+from minigraph.graph import Node, Op, Shape
 from minigraph.ops.activation import Relu
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import unpacked
 from minigraph.ops.window import Pair
 from minigraph.platform import forks
-from minigraph.program import Kernel
 
 # All functions of a device share a handle, which works on the stream that was set last: between
 # that and the plan nobody else may come.
@@ -258,7 +257,7 @@ def kernel_of_recipe(
     raise GraphError(f"cuDNN has no way {recipe.way!r} to compute {arrangement.node.op.name}")
 
 
-class CudnnKernel(Kernel):
+class CudnnKernel(LibraryKernel):
     """A plan of cuDNN's, compiled, with what has to be done around it.
 
     launches  copies of operands that lie amiss, then what follows
@@ -271,7 +270,6 @@ class CudnnKernel(Kernel):
 
     def __init__(self, node: Node, way: CudnnWay, plan: CudnnPlan, handle: Any) -> None:
         self.algorithm = way.label + plan.name
-        self.node = node
         self.way = way
         self.plan = plan
         self.handle = handle
@@ -279,7 +277,7 @@ class CudnnKernel(Kernel):
         pairs = zip((*way.inputs, way.output), (*problem.inputs, problem.output), strict=True)
         self._copied: dict[int, int] = {}  # operands that cuDNN has in the scratch memory: offsets
         self.scratch = aligned(plan.workspace)
-        self.launches: list[Launch] = []
+        launches: list[Launch] = []
         for i, (own, wanted) in enumerate(pairs):
             if own.lies_as(wanted):
                 continue
@@ -289,14 +287,9 @@ class CudnnKernel(Kernel):
             given = None if i == last else i
             words = functools.partial(_from_and_to, given, self._copied[i])
             blocks = way.blocks[2 if i == last else i]
-            self.launches.append(channel_copy(source, target, words, blocks, early=i < last))
+            launches.append(channel_copy(source, target, words, blocks, early=i < last))
         self.scratch += ALIGNMENT * (self.scratch > 0)  # for where it may begin
-        self.launches += [] if way.epilogue is None else in_place(way.epilogue)
-        self.sources = [launch.source for launch in self.launches]
-
-    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
-        """Compute in NumPy."""
-        NumpyKernel(self.node).run(inputs, outputs, scratch)
+        super().__init__(node, [*launches, *in_place(way.epilogue)])
 
     def enqueue(
         self, inputs: Sequence[int], outputs: Sequence[int], scratch: int, stream: int

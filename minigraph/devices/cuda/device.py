@@ -25,7 +25,7 @@ from minigraph.devices.cuda.communicator import connected
 from minigraph.devices.cuda.compiler import kernels_of
 from minigraph.devices.cuda.driver import DeviceMemory, Driver, device_count
 from minigraph.devices.cuda.epilogue import Exactness
-from minigraph.devices.cuda.kernel import CudaKernel, LibraryKernel, cuda_kernel
+from minigraph.devices.cuda.kernel import DeviceKernel, cuda_kernel
 from minigraph.devices.cuda.program import CudaProgram
 from minigraph.devices.cuda.workbench import CudaWorkbench
 from minigraph.devices.problem import WORTH_A_WARNING, Arrangement, operations
@@ -209,7 +209,7 @@ class CudaBackend(Backend):
 
     def _runner(self, kernel: Runner) -> Run:
         """Return what runs a kernel alone, on arrays of the device."""
-        assert isinstance(kernel, CudaKernel | LibraryKernel)
+        assert isinstance(kernel, DeviceKernel)
         functions, driver = self._functions([kernel]), self.driver
 
         def run(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
@@ -235,5 +235,4 @@ class CudaBackend(Backend):
 
 def _sources(kernels: Sequence[Kernel]) -> list[KernelSource]:
     """Return what is generated for kernels."""
-    made = [kernel for kernel in kernels if isinstance(kernel, CudaKernel | LibraryKernel)]
-    return [launch.source for kernel in made for launch in kernel.launches]
+    return [source for kernel in kernels for source in kernel.sources]

@@ -41,8 +41,10 @@ def epilogue_of(node: Node, found: Product) -> Node | None:
     return None if result is y else Fused(Graph(tuple(operands), (result,)))(*operands)
 
 
-def in_place(epilogue: Node) -> list[Launch]:
+def in_place(epilogue: Node | None) -> list[Launch]:
     """Return the launches of a node of a kernel's result, which they change, and of its bias."""
+    if epilogue is None:
+        return []
     made = cuda_kernel(epilogue, [x.spec.strides for x in epilogue.inputs])
     assert made is not None and made.may_overwrite(0) and not made.scratch
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
 
 from minigraph.devices.cuda import (
     cumulative,
@@ -35,7 +35,23 @@ WRITTEN: Kernels = {
 }
 
 
-class CudaKernel(Kernel):
+class DeviceKernel(Kernel):
+    """What computes a node on the device.
+
+    launches  of kernels that are generated or written
+    """
+
+    def __init__(self, node: Node, launches: Sequence[Launch]) -> None:
+        self.node = node
+        self.launches = launches
+        self.sources = [*dict.fromkeys(launch.source for launch in launches)]
+
+    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+        """Compute in NumPy."""
+        NumpyKernel(self.node).run(inputs, outputs, scratch)
+
+
+class CudaKernel(DeviceKernel):
     """A kernel of one or a few launches.
 
     range  of the integers among its inputs, where not all are valid; the kernel gets, after the
@@ -53,29 +69,21 @@ class CudaKernel(Kernel):
         inplace: Sequence[Sequence[int]] = (),
         range: Range | None = None,
     ) -> None:
-        self.launches = launches
+        super().__init__(node, launches)
         self.scratch = scratch
-        self.node = node
         self.strided = strided
         self.inplace = inplace
         self.range = range
         self.refuses = range is not None
-        self.sources = [*dict.fromkeys(launch.source for launch in launches)]
-
-    def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
-        """Compute in NumPy."""
-        NumpyKernel(self.node).run(inputs, outputs, scratch)
 
 
-@runtime_checkable
-class LibraryKernel(Protocol):
+class LibraryKernel(DeviceKernel):
     """A kernel that calls a library, which enqueues its work and allocates nothing.
 
-    launches  of kernels of ours: those that come before the library, then those that follow
+    launches  those that come before the library, then those that follow
     """
 
-    launches: Sequence[Launch]
-
+    @abstractmethod
     def enqueue(
         self, inputs: Sequence[int], outputs: Sequence[int], scratch: int, stream: int
     ) -> None:

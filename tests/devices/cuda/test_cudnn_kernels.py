@@ -53,7 +53,7 @@ def host(device, monkeypatch, run_folder):
 
     def run(kernel, inputs, outputs, scratch):
         epilogue = kernel.way.epilogue
-        following = in_place(epilogue) if epilogue is not None else []
+        following = in_place(epilogue)
         functions = dict.fromkeys(launch.source.name for launch in following)
         copies = {source for source in kernel.sources if source.name not in functions}
         functions |= cuda_on_cpu.build(copies, run_folder / "cuda") if copies else {}
