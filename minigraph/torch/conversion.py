@@ -72,16 +72,9 @@ class ConvertedModule(Module):
             _Tensor.like(traced[name]) if isinstance(x, torch.Tensor) else x
             for x, name in zip(leaves, names, strict=True)
         ]
-        shared, kept = SharedParameters(), model.state_dict(keep_vars=True)
-        self._captured_state: UserDict[str, Parameter] = UserDict()
-        for name, tensor in model.named_parameters(remove_duplicate=False):
-            self._captured_state[name] = shared.share(tensor, name, tensor.requires_grad)
-        for name, tensor in model.named_buffers(remove_duplicate=False):
-            self._captured_state[name] = shared.share(tensor, name, buffer=True)
-        for name, constant in self._program.constants.items():  # of no module, or of no state dict
-            floats = isinstance(constant, torch.Tensor) and constant.is_floating_point()
-            if floats and name not in self._captured_state:
-                self._captured_state[name] = shared.share(constant, name, buffer=True)
+        kept = model.state_dict(keep_vars=True)
+        state = SharedParameters().share_module(model, self._program.constants)
+        self._captured_state: UserDict[str, Parameter] = UserDict(state)
         for name, parameter in self._captured_state.items():
             if name in kept:  # else it is in no state dict of the model
                 self._add(name, parameter)

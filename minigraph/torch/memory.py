@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -50,13 +50,30 @@ class SharedParameters:
     def __getitem__(self, tensor: torch.Tensor) -> Parameter:
         return self._by_id[id(tensor)]
 
-    def share(
-        self, tensor: torch.Tensor, name: str, trainable: bool = False, buffer: bool = False
-    ) -> Parameter:
+    def share_module(
+        self, module: torch.nn.Module, constants: Mapping[str, Any], prefix: str = ""
+    ) -> dict[str, Parameter]:
+        """Return by their names in a module the parameters of all that its graph reads.
+
+        constants  of the graph: floats among them, which somebody may change, are shared as well
+        prefix     of names, which parameters are not given
+        """
+        found = {}
+        for name, tensor in module.named_parameters(remove_duplicate=False):
+            found[name] = self.share(tensor, name.removeprefix(prefix))
+            found[name].trainable = tensor.requires_grad
+        for name, tensor in module.named_buffers(remove_duplicate=False):
+            found[name] = self.share(tensor, name.removeprefix(prefix), buffer=True)
+        for name, constant in constants.items():  # of no module, or of no state dict
+            if name not in found and is_float(constant):
+                found[name] = self.share(constant, name, buffer=True)
+        return found
+
+    def share(self, tensor: torch.Tensor, name: str, buffer: bool = False) -> Parameter:
         """Return the parameter of a tensor, which is made the first time."""
         if id(tensor) not in self._by_id:
             kind = ModuleState if buffer else Parameter
-            made = kind.sharing(_value(tensor, name), name, trainable=trainable)
+            made = kind.sharing(_value(tensor, name), name, trainable=False)
             self._by_id[id(tensor)] = made
             self._tensors.append(tensor)
             self._parameters.append(made)
@@ -110,6 +127,11 @@ class SharedParameters:
 _address = torch.Tensor.data_ptr
 _size = torch.Tensor.numel
 _is_contiguous = torch.Tensor.is_contiguous
+
+
+def is_float(value: Any) -> bool:
+    """Return whether a value is a tensor of floats."""
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 def fits(tensor: torch.Tensor, parameter: Parameter) -> bool:

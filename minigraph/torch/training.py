@@ -26,6 +26,7 @@ from minigraph.torch.memory import (
     SharedParameters,
     check_apart,
     check_supported,
+    is_float,
     tensor_of,
 )
 from minigraph.torch.optimizer import SharedState, TorchOptimizer, needs_closure
@@ -257,14 +258,8 @@ class TrainingStep:
         batches = self._batches
         with torch.enable_grad():
             program = capture(WHAT, self._module, batches.example, batches.dynamic_shapes)
-        state: dict[str, Parameter] = {}
-        for name, tensor in self._module.named_parameters(remove_duplicate=False):
-            shared = self._shared.share(tensor, name.removeprefix("model."))
-            shared.trainable = tensor.requires_grad
-            state[name] = shared
-        for name, tensor in self._module.named_buffers(remove_duplicate=False):
-            state[name] = self._shared.share(tensor, name.removeprefix("model."), buffer=True)
-        state |= self._captured(program.constants)
+        self._check_constants(program.constants)
+        state = self._shared.share_module(self._module, program.constants, "model.")
         inputs = batches.inputs()
         result = interpret(WHAT, program, inputs, state, "model")
         loss = result.outputs
@@ -312,25 +307,15 @@ class TrainingStep:
         function.seed = self._seed
         return function
 
-    def _captured(self, constants: Mapping[str, Any]) -> dict[str, Parameter]:
-        """Return tensors that belong to no module, as those of a closure, as parameters.
-
-        What changes them in place, such as the moving average of a teacher, is seen.
-        """
-        trained = {
-            p.data_ptr(): p for group in self.optimizer.param_groups for p in group["params"]
-        }
-        found = {}
-        for name, tensor in constants.items():
-            if not isinstance(tensor, torch.Tensor) or not tensor.is_floating_point():
-                continue
+    def _check_constants(self, constants: Mapping[str, Any]) -> None:
+        """Raise GraphError if a tensor that belongs to no module is one that is trained."""
+        trained = {p.data_ptr() for group in self.optimizer.param_groups for p in group["params"]}
+        for tensor in filter(is_float, constants.values()):
             if tensor.numel() and tensor.data_ptr() in trained:
                 raise GraphError(
                     f"{WHAT}: the loss uses a parameter of shape {tuple(tensor.shape)} that the "
                     "optimizer has, but no module: make the loss an nn.Module that has it"
                 )
-            found[name] = self._shared.share(tensor, name)
-        return found
 
 
 @checked
