@@ -10,10 +10,9 @@ from torch.nn import functional
 
 import minigraph as mg
 import minigraph.torch as mgt
-from minigraph.bench.cases import LEARNING_RATE, LOSSES, Prediction, TrainingStep
-from minigraph.bench.networks import without_dropout
+from minigraph.bench.cases import LEARNING_RATE, Prediction, TrainingStep
 from minigraph.bench.ours import graph_for, until_done
-from minigraph.bench.torch_peer import LIBRARY, with_first_values
+from minigraph.bench.torch_peer import LIBRARY, training_side, with_first_values
 from minigraph.bench.worker import Side, Task, serve
 
 LEVEL = 3
@@ -27,13 +26,7 @@ def door_side(task: Task) -> Side:
     if isinstance(subject, Prediction):
         return _prediction(subject, task)
     assert isinstance(subject, TrainingStep)  # `Peer.lacks` names the others
-
-    def losses() -> list[float]:
-        net = with_first_values(subject.network(without_dropout(LIBRARY)))
-        train = _training(subject, net, task)
-        return [train() for _ in range(LOSSES)]
-
-    return Side(_training(subject, subject.network(LIBRARY), task), losses)
+    return training_side(subject, task, _training)
 
 
 def _prediction(subject: Prediction, task: Task) -> Side:

@@ -23,6 +23,7 @@ from minigraph.bench.networks import with_blocks, without_dropout
 from minigraph.bench.results import BY_MINIGRAPH, CHANNELS_LAST
 from minigraph.bench.worker import Side, Task, serve
 
+Training = Callable[[TrainingStep, Any, Task], Callable[[], float]]
 ATTENTION = functional.scaled_dot_product_attention
 LIBRARY = with_blocks(
     torch.nn, SimpleNamespace(concat=torch.concat, scaled_dot_product_attention=ATTENTION)
@@ -43,13 +44,18 @@ def torch_side(task: Task) -> Side:
         return _prediction(subject, task)
     if isinstance(subject, Expression):
         return Side(_expression(subject, task), device_memory=lambda: _peak(task))
-    step = _training(subject, subject.network(LIBRARY), task)
+    return training_side(subject, task, _training)
+
+
+def training_side(subject: TrainingStep, task: Task, training: Training) -> Side:
+    """Return the side of a step, which `training` makes of the case and a network."""
 
     def losses() -> list[float]:
         net = with_first_values(subject.network(without_dropout(LIBRARY)))
-        train = _training(subject, net, task)
+        train = training(subject, net, task)
         return [train() for _ in range(LOSSES)]
 
+    step = training(subject, subject.network(LIBRARY), task)
     return Side(step, losses, lambda: _peak(task))
 
 
