@@ -37,7 +37,6 @@ class Peer:
     precisions  those that it has
     cases       those that its program has; empty: all, and networks of users
     lacks       others that it has not
-    devices     on which it runs
     """
 
     library: str
@@ -47,13 +46,10 @@ class Peer:
     precisions: Collection[str] = tuple(PRECISIONS)
     cases: Collection[str] = ()
     lacks: Collection[str] = ()
-    devices: Collection[str] = ("cpu", "cuda")
 
     def settings_of(self, model: str, device: str) -> Sequence[str]:
         """Return the settings in which it runs a case; none if it does not."""
         if (self.cases and model not in self.cases) or model in self.lacks:
-            return ()
-        if device.partition(":")[0] not in self.devices:
             return ()
         if model in EXPRESSIONS:  # which have no channels
             return [setting for setting in self.settings if CHANNELS_LAST not in setting]
@@ -66,7 +62,6 @@ class Peer:
         return "" if precision in self.precisions else f"is not measured in {precision}"
 
 
-CPU_PRECISIONS = (USUAL, "bfloat16")
 BEST = f"compiled, {CHANNELS_LAST}"
 PEERS = {
     "torch": Peer("torch", "torch_peer", ("", CHANNELS_LAST)),
@@ -77,12 +72,8 @@ PEERS = {
         precisions=[name for name, p in PRECISIONS.items() if p.jax],
         cases=(*EXPRESSIONS, "mlp"),
     ),
-    f"{DOOR}torch": Peer(
-        "torch", "torch_door", precisions=CPU_PRECISIONS, lacks=EXPRESSIONS, devices=("cpu",)
-    ),
-    f"{DOOR}compile": Peer(
-        "torch", "torch_peer", (BY_MINIGRAPH,), precisions=(USUAL,), devices=("cpu",)
-    ),
+    f"{DOOR}torch": Peer("torch", "torch_door", lacks=EXPRESSIONS),
+    f"{DOOR}compile": Peer("torch", "torch_peer", (BY_MINIGRAPH,), precisions=(USUAL,)),
 }
 OTHERS = tuple(name for name in PEERS if not name.startswith(DOOR))  # of other libraries
 

@@ -26,7 +26,25 @@ def door_side(task: Task) -> Side:
     if isinstance(subject, Prediction):
         return _prediction(subject, task)
     assert isinstance(subject, TrainingStep)  # `Peer.lacks` names the others
-    return training_side(subject, task, _training)
+    steps: list[mgt.TrainingStep] = []
+
+    def training(subject: TrainingStep, net: torch.nn.Module, task: Task) -> Callable[[], float]:
+        net = net.to(task.device)
+        batches = [
+            (torch.from_numpy(x).to(task.device), torch.from_numpy(y).to(task.device))
+            for x, y in subject.data()
+        ]
+        adam = torch.optim.Adam(net.parameters(), lr=LEARNING_RATE)
+        options = {"graph_opt_level": LEVEL, **task.options}
+        step = mgt.training_step(net, functional.cross_entropy, adam, batches[0], options=options)
+        steps.append(step)
+        coming = cycle(batches)
+        return lambda: float(step(*next(coming)))
+
+    def peak() -> int | None:
+        return None if task.device == "cpu" else steps[0].report().memory.peak_bytes
+
+    return training_side(subject, task, training, peak)
 
 
 def _prediction(subject: Prediction, task: Task) -> Side:
@@ -40,15 +58,6 @@ def _prediction(subject: Prediction, task: Task) -> Side:
         return [*map(float, call(batches[0]).ravel())]
 
     return Side(until_done(call, cycle([(images,) for images in batches]), task), scores)
-
-
-def _training(subject: TrainingStep, net: torch.nn.Module, task: Task) -> Callable[[], float]:
-    batches = [(torch.from_numpy(x), torch.from_numpy(y)) for x, y in subject.data()]
-    adam = torch.optim.Adam(net.parameters(), lr=LEARNING_RATE)
-    options = {"graph_opt_level": LEVEL, **task.options}
-    step = mgt.training_step(net, functional.cross_entropy, adam, batches[0], options=options)
-    coming = cycle(batches)
-    return lambda: float(step(*next(coming)))
 
 
 if __name__ == "__main__":

@@ -44,11 +44,16 @@ def torch_side(task: Task) -> Side:
         return _prediction(subject, task)
     if isinstance(subject, Expression):
         return Side(_expression(subject, task), device_memory=lambda: _peak(task))
-    return training_side(subject, task, _training)
+    return training_side(subject, task, _training, lambda: _peak(task))
 
 
-def training_side(subject: TrainingStep, task: Task, training: Training) -> Side:
-    """Return the side of a step, which `training` makes of the case and a network."""
+def training_side(
+    subject: TrainingStep, task: Task, training: Training, peak: Callable[[], int | None]
+) -> Side:
+    """Return the side of a step, which `training` makes of the case and a network.
+
+    peak  returns the most memory of a GPU that it has had
+    """
 
     def losses() -> list[float]:
         net = with_first_values(subject.network(without_dropout(LIBRARY)))
@@ -56,7 +61,7 @@ def training_side(subject: TrainingStep, task: Task, training: Training) -> Side
         return [train() for _ in range(LOSSES)]
 
     step = training(subject, subject.network(LIBRARY), task)
-    return Side(step, losses, lambda: _peak(task))
+    return Side(step, losses, peak)
 
 
 def _peak(task: Task) -> int | None:

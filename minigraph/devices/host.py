@@ -219,7 +219,7 @@ def _memory(program: Program, arena: Array) -> dict[Buffer, Array]:
             memory[buffer] = arena[buffer.offset : buffer.offset + buffer.nbytes]
         elif buffer.space is MemorySpace.PARAMETER:
             assert isinstance(buffer.node, Parameter)
-            memory[buffer] = buffer.node.state.read()
+            memory[buffer] = buffer.node.state.on_host()
         elif buffer.space is MemorySpace.CONSTANT:
             assert buffer.node is not None and isinstance(buffer.node.op, Constant)
             memory[buffer] = np.ascontiguousarray(buffer.node.op.value)

@@ -118,7 +118,7 @@ class Parameter(Node):
         dtype: DTypeLike | None = None,
         trainable: bool = True,
     ) -> None:
-        self.state = State(as_array(value, dtype))
+        self.state = State.of(as_array(value, dtype))
         super().__init__(Variable(name), (), (self.state.spec,))
         self.trainable = trainable
 
@@ -126,7 +126,7 @@ class Parameter(Node):
     def sharing(cls, value: State, name: str, *, trainable: bool = True) -> Parameter:
         """Return a parameter that has a value together with others.
 
-        value  its memory may be that of another library: `State(array, copy=False)`
+        value  its memory may be that of another library: `State.move`, `State.place`
         """
         return _with_state(cls, value, name, trainable, here())
 
@@ -157,11 +157,7 @@ class Parameter(Node):
             raise ShapeError(
                 f"assign to parameter {self.name} of shape {self.shape}: got shape {array.shape}"
             )
-
-        def write() -> None:
-            self.state.write()[...] = array
-
-        self.state.alone(write, changes=True)
+        self.state.alone(lambda: self.state.assign(array), changes=True)
 
 
 def namesake(node: Node, others: Iterable[Node]) -> str:
@@ -189,7 +185,7 @@ def assign_all(values: Sequence[tuple[Parameter, Array]]) -> None:
 
     def write() -> None:
         for parameter, value in values:
-            parameter.state.write()[...] = value
+            parameter.state.assign(value)
 
     alone([parameter.state for parameter, _ in values], write, changes=True)
 
@@ -197,7 +193,7 @@ def assign_all(values: Sequence[tuple[Parameter, Array]]) -> None:
 def _restore(
     cls: type[Parameter], value: Array, name: str, trainable: bool, source: Location
 ) -> Parameter:
-    return _with_state(cls, State(value), name, trainable, source)
+    return _with_state(cls, State.of(value), name, trainable, source)
 
 
 def _with_state(

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from minigraph.errors import GraphError
+from minigraph.errors import DeviceError, GraphError
 from minigraph.graph.dtypes import Array
 from minigraph.graph.spec import ALIGNMENT, Spec, aligned_empty
 from minigraph.platform import forks
@@ -36,25 +36,35 @@ class State:
     A copy keeps its address, which compiled programs hold.  Where there are several threads, the
     value is used within a `Claim` or `alone`.
 
-    copy  whether the value is copied; else it lies in the array itself, as `move` says
+    The value may lie in memory of another library, on the host (`move`) or on a device (`place`),
+    which may change it there at any time.  Then no other device has a copy.
     """
 
-    def __init__(self, value: Array, copy: bool = True) -> None:
-        self.spec = Spec(value.shape, value.dtype)
+    def __init__(self, spec: Spec) -> None:
+        """Make a value that is arbitrary until it is set."""
+        self.spec = spec
         self._claims: Claims = ()
         self._copies: dict[str, Any] = {}
-        if copy:
-            memory = aligned_empty(self.spec)
-            memory[...] = value
-            value = memory
-        self.move(value)
+        self._current = {HOST}
+        self._shared = ""  # where it lies in memory of another library
+
+    @classmethod
+    def of(cls, value: Array) -> State:
+        """Return a copy of an array as a value."""
+        state = cls(Spec(value.shape, value.dtype))
+        state._host[...] = value
+        return state
+
+    @functools.cached_property
+    def _host(self) -> Array:
+        return aligned_empty(self.spec)
 
     def move(self, memory: Array) -> None:
-        """Let the value be the one in an array from now on, and lie there.
+        """Let the value be the one in an array of another library from now on, and lie there.
 
         memory  of the same shape and dtype, contiguous, aligned and writable
 
-        Programs on the host that use the value have to be bound again (`CompiledFunction.bind`).
+        Programs that use the value have to be bound again (`CompiledFunction.bind`).
         """
         spec = Spec(memory.shape, memory.dtype)
         misplaced = spec.size and memory.ctypes.data % ALIGNMENT
@@ -64,23 +74,41 @@ class State:
                 f"writable and aligned to {ALIGNMENT} bytes; this is of {spec}"
             )
         self._host = memory
-        self._current = {HOST}
+        self._copies, self._current, self._shared = {}, {HOST}, HOST
+
+    def place(self, device: str, copy: Replica) -> None:
+        """Let the value lie in memory of another library on a device from now on.
+
+        Programs that use the value have to be bound again (`CompiledFunction.bind`).
+        """
+        self._copies, self._current, self._shared = {device: copy}, {device}, device
 
     def read(self) -> Array:
         """Return the value in the host's memory; the caller must not change it."""
         if HOST not in self._current:
             self._copies[min(self._current)].download(self._host)
-            self._current.add(HOST)
+            if not self._shared:
+                self._current.add(HOST)
         return self._host
 
     def write(self) -> Array:
-        """Return the value in the host's memory, for the caller to change."""
+        """Return the memory of the host in which programs of the host change the value."""
+        self._check_shared(HOST)
         host = self.read()
         self._current = {HOST}
         return host
 
+    def assign(self, value: Array) -> None:
+        """Set the value, wherever it lies; NumPy casts it."""
+        if self._shared in ("", HOST):
+            self.write()[...] = value
+        else:
+            self._host[...] = value
+            self._copies[self._shared].upload(self._host)
+
     def on(self, device: str, make: Callable[[Spec], Replica]) -> Any:
         """Return the current copy on a device; `make` allocates it the first time."""
+        self._check_shared(device)
         copy = self._copies.get(device)
         if copy is None:
             copy = self._copies.setdefault(
@@ -90,6 +118,19 @@ class State:
             copy.upload(self.read())
             self._current.add(device)
         return copy
+
+    def on_host(self) -> Array:
+        """Return the value in the host's memory, for programs that run there."""
+        self._check_shared(HOST)
+        return self.read()
+
+    def _check_shared(self, device: str) -> None:
+        if self._shared not in ("", device):
+            raise DeviceError(
+                f"a parameter of {self.spec} lies in memory of another library on the "
+                f"{self._shared}, which a function for the {device} cannot share: bring the model "
+                "to the device of the function first"
+            )
 
     def written(self, device: str) -> None:
         """Note that the copy on a device has been changed."""

@@ -132,7 +132,12 @@ def _nest(
     domain: Domain, strides: Sequence[Shape], target: Sequence[Shape] | None, short: int
 ) -> LoopNest:
     graph = domain.graph
-    steps = [*strides, *(target or (y.spec.strides for y in graph.outputs))]
+    # NumPy's strides of an empty array are 0, as of one that is broadcast along all its axes, which
+    # a kernel reads before its loops.
+    reads = [
+        s if x.spec.size else x.spec.strides for x, s in zip(graph.inputs, strides, strict=True)
+    ]
+    steps = [*reads, *(target or (y.spec.strides for y in graph.outputs))]
     nest = arrange(domain, [*graph.inputs, *graph.outputs], steps, short)
     if len(nest.units) + len(nest.loops) > MAX_RANK:
         raise NotFusible(f"it has more than {MAX_RANK} axes")

@@ -16,7 +16,7 @@ from minigraph.autotune.candidate import Layouts, Problem
 from minigraph.cache import Entry
 from minigraph.distributed import World
 from minigraph.errors import DeviceError
-from minigraph.graph import Array, DType, Graph, Node, Shape, cast
+from minigraph.graph import Array, DType, Graph, Node, Replica, Shape, cast
 from minigraph.passes.kernels.horizontal_fusion import HorizontalFusionLimits
 from minigraph.passes.kernels.products import Products
 from minigraph.program.steps import (
@@ -252,6 +252,17 @@ class Backend(ABC):
     def cast(self, array: Array, dtype: DType) -> Array:
         """Return an array in another dtype, as `graph.cast` does."""
         return cast(array, dtype)
+
+    def replica(self, array: Array) -> Replica:
+        """Return a copy of a parameter's value that lies in an array of the device.
+
+        array  contiguous, as `array` returns it; its memory stays the caller's
+        """
+        raise DeviceError(f"{self.device} has no memory that another library shares")
+
+    def ordered(self, stream: int) -> AbstractContextManager[Any]:
+        """Let calls in the context come after what a stream of the caller has been given so far."""
+        return contextlib.nullcontext()
 
     # ------------------------------------------------------------ caches
 

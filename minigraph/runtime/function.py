@@ -164,7 +164,7 @@ class Function(CompiledFunction):
 
     def _restore(self, state: Sequence[Array]) -> None:
         for parameter, value in zip(self._compilation.traced.updates, state, strict=True):
-            parameter.state.write()[...] = value
+            parameter.state.assign(value)
 
     def _own_seed(self) -> Array:
         """Return the seed of this process's random ops: each of several drops out other values."""

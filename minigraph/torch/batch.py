@@ -11,7 +11,7 @@ import torch
 import minigraph as mg
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import Array, Node
-from minigraph.torch.memory import array_of, check_supported
+from minigraph.torch.memory import CPU, array_of, check_supported
 from minigraph.torch.operators import DTYPES
 
 Size = Any  # what torch.export.Dim makes
@@ -22,20 +22,27 @@ class Batches:
 
     what     how errors begin
     model    the arguments of its `forward` give all tensors but the last, the target, their names
+    device   of the model; tensors of a batch may be on the CPU, too
     dynamic  which sizes differ, as `training_step` takes it
     """
 
     def __init__(
-        self, what: str, model: torch.nn.Module, example: Sequence[torch.Tensor], dynamic: Any
+        self,
+        what: str,
+        model: torch.nn.Module,
+        device: torch.device,
+        example: Sequence[torch.Tensor],
+        dynamic: Any,
     ) -> None:
         if not isinstance(example, list | tuple) or len(example) < 2:
             found = len(example) if isinstance(example, list | tuple) else type(example).__name__
             raise GraphError(f"{what}: a batch is a tuple of the inputs and a target, got {found}")
-        self.example = tuple(example)
+        self._devices = (device, CPU)
         self.names = _input_names(model, len(example))
         self._specs = [(getattr(x, "shape", ()), getattr(x, "dtype", None)) for x in example]
         self._sizes: list[Mapping[int, Size]] | None = None
-        self.arrays(self.example)
+        self.arrays(example)
+        self.example = tuple(x.to(device) for x in example)
         self._sizes = _sizes(what, dynamic, example)
 
     @property
@@ -65,7 +72,7 @@ class Batches:
             if (
                 not isinstance(x, torch.Tensor)
                 or x.dtype is not dtype
-                or not x.is_cpu
+                or x.device not in self._devices
                 or x.requires_grad
                 or (self._sizes is None and x.shape != shape)
                 or x.layout is not torch.strided
@@ -80,7 +87,7 @@ class Batches:
         if not isinstance(x, torch.Tensor):
             return GraphError(f"{what} is a tensor, not {type(x).__name__}")
         try:
-            check_supported(x, what)
+            check_supported(x, what, CPU if x.is_cpu else self._devices[0])
         except GraphError as error:
             return error
         if x.requires_grad:

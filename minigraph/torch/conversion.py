@@ -15,7 +15,7 @@ from minigraph.graph import DType, Node, Parameter, as_node
 from minigraph.nn.module import Module
 from minigraph.torch.capture import capture
 from minigraph.torch.interpret import interpret
-from minigraph.torch.memory import SharedParameters
+from minigraph.torch.memory import SharedParameters, device_of
 from minigraph.torch.operators import DTYPES
 
 
@@ -73,7 +73,7 @@ class ConvertedModule(Module):
             for x, name in zip(leaves, names, strict=True)
         ]
         kept = model.state_dict(keep_vars=True)
-        state = SharedParameters().share_module(model, self._program.constants)
+        state = SharedParameters(device_of(model)).share_module(model, self._program.constants)
         self._captured_state: UserDict[str, Parameter] = UserDict(state)
         for name, parameter in self._captured_state.items():
             if name in kept:  # else it is in no state dict of the model

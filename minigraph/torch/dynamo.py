@@ -7,6 +7,7 @@ PyTorch's memory, so what changes them between calls is seen.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -16,12 +17,13 @@ import torch
 import torch.nn.functional as F
 from functorch.compile import min_cut_rematerialization_partition
 from torch._dynamo.backends.common import aot_autograd
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import minigraph as mg
 from minigraph.errors import OptionError
-from minigraph.graph_compiler import CompGraph
 from minigraph.torch.capture import name_of
 from minigraph.torch.graph_function import GraphFunction
+from minigraph.torch.memory import CPU, device_name
 from minigraph.torch.operators import ROWS
 from minigraph.torch.operators.backward import max_pool2d_gradient, max_pool2d_with_places
 from minigraph.torch.operators.table import pair
@@ -49,8 +51,13 @@ def minigraph(
             # Which PyTorch itself makes of it, but of channels that lie last with as_strided.
             node.target, node.args = torch.mean, (node.args[0], (-2, -1), True)
     module.recompile()
-    compiler = mg.comp_graph("cpu", {**DEFAULTS, **(options or {})})
-    compile = functools.partial(_compiled, compiler=compiler)
+    tensors = [x for x in example if isinstance(x, torch.Tensor)]
+    device = next((x.device for x in tensors if not x.is_cpu), CPU)
+    compiler = mg.comp_graph(device_name(device), {**DEFAULTS, **(options or {})})
+
+    def compile(graph: torch.fx.GraphModule, example: Sequence[Any]) -> GraphFunction:
+        return GraphFunction(graph, compiler, device)
+
     backend = aot_autograd(
         fw_compiler=compile,
         bw_compiler=compile,
@@ -58,13 +65,10 @@ def minigraph(
         partition_fn=_partition,
         decompositions=_decompositions(),
     )
-    return backend(module, example)
-
-
-def _compiled(
-    module: torch.fx.GraphModule, example: Sequence[Any], *, compiler: CompGraph
-) -> GraphFunction:
-    return GraphFunction(module, compiler)
+    # The kernels of PyTorch for attention differ from GPU to GPU; what it is made of has rows.
+    whole = device.type == "cpu"
+    with contextlib.nullcontext() if whole else sdpa_kernel(SDPBackend.MATH):
+        return backend(module, example)
 
 
 @functools.cache

@@ -26,7 +26,7 @@ from minigraph.graph_compiler import CompGraph
 from minigraph.ops.random import SEED
 from minigraph.torch.capture import location, name_of
 from minigraph.torch.interpret import as_constant, call
-from minigraph.torch.memory import array_of, tensor_of
+from minigraph.torch.memory import array_of, in_order, tensor_of
 from minigraph.torch.operators import DTYPES, ROWS
 
 KEPT = 8  # functions of a graph whose sizes differ between calls
@@ -45,10 +45,12 @@ class GraphFunction:
     the functions of the last KEPT sizes are kept.
     """
 
-    def __init__(self, module: torch.fx.GraphModule, compiler: CompGraph) -> None:
+    def __init__(
+        self, module: torch.fx.GraphModule, compiler: CompGraph, device: torch.device
+    ) -> None:
         self._boxed_call = True  # tells PyTorch that the arguments come as a list
         self._module = module
-        self._compiler = compiler
+        self._compiler, self._device = compiler, device  # which are of one device
         self._by_size: OrderedDict[Any, Compiled] = OrderedDict()
         given = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
         self._any_size = not all(isinstance(x, torch.Tensor) and _is_sized(x) for x in given)
@@ -66,12 +68,13 @@ class GraphFunction:
             self._by_size.move_to_end(size)
         given = args[:]
         args.clear()
-        return run(given)
+        with in_order(self._device):
+            return run(given)
 
     def _compiled(self, args: Sequence[Any]) -> Compiled:
         """Return what computes the graph for arguments of these sizes."""
         calls = [node for node in self._module.graph.nodes if node.op == "call_function"]
-        refused: Refused = {node: "" for node in calls if not _has_row(node)}
+        refused: Refused = {node: "" for node in calls if not _has_row(node, self._device)}
         try:
             if not refused and calls:
                 made = _interpret(self._module, args, refused)
@@ -105,7 +108,11 @@ class GraphFunction:
             if node.op == "call_module":
                 part = getattr(module, node.target)
                 delattr(module, node.target)  # a module gives place to no function
-                setattr(module, node.target, _spread(GraphFunction(part, self._compiler), part))
+                setattr(
+                    module,
+                    node.target,
+                    _spread(GraphFunction(part, self._compiler, self._device), part),
+                )
         return _unpacked(module)
 
 
@@ -261,14 +268,16 @@ def _location(node: torch.fx.Node) -> Location | None:
     return place and place._replace(layer=layer, backward=backward)
 
 
-def _has_row(node: torch.fx.Node) -> bool:
+def _has_row(node: torch.fx.Node, device: torch.device) -> bool:
     """Return whether a node's operator has a row, for tensors such as its own, or is of numbers."""
-    tensors = [
-        tensor for x in (node, *node.all_input_nodes) for tensor in _tensors(x.meta.get("val"))
-    ]
+    results = _tensors(node.meta.get("val"))
+    operands = [x for y in node.all_input_nodes for x in _tensors(y.meta.get("val"))]
     known = name_of(node.target) in ROWS or isinstance(node.meta.get("val"), NUMBERS)
-    return known and all(
-        x.device.type == "cpu" and x.layout is torch.strided and x.dtype in DTYPES for x in tensors
+    return (
+        known
+        and all(x.device == device for x in results)
+        and all(x.device == device or (x.is_cpu and not x.ndim) for x in operands)
+        and all(x.layout is torch.strided and x.dtype in DTYPES for x in (*results, *operands))
     )
 
 

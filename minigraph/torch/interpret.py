@@ -141,11 +141,16 @@ def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
 
 
 def _as_torch(made: Any, result: Any) -> Any:
-    """Return results in torch's dtypes; an error if their shapes are not torch's."""
+    """Return results in torch's dtypes; an error if their shapes are not torch's.
+
+    What is empty in torch is so here: batch norms without training save nothing on the CPU.
+    """
     if isinstance(made, tuple | list) and isinstance(result, tuple | list):
         return [_as_torch(x, y) for x, y in zip(made, result, strict=False)]
     if not isinstance(made, Node) or not isinstance(result, torch.Tensor):
         return made
+    if tuple(result.shape) == (0,):
+        return ops.zeros((0,), DTYPES[result.dtype])
     pairs = zip(made.shape, result.shape, strict=False)
     sizes = [(m, n) for m, n in pairs if isinstance(m, int) and isinstance(n, int)]
     if made.ndim != result.ndim or any(m != n for m, n in sizes):

@@ -1,22 +1,30 @@
-"""Parameters of minigraph in the memory of PyTorch's tensors."""
+"""Parameters of minigraph in the memory of PyTorch's tensors, on the CPU or on a GPU."""
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from minigraph import options
+from minigraph.devices.factory import open_backend
 from minigraph.errors import DeviceError, DTypeError, GraphError, ShapeError
 from minigraph.graph import ALIGNMENT, Array, Parameter, Spec, State
 from minigraph.nn.module import ModuleState
+from minigraph.program import Backend
 from minigraph.torch.operators import DTYPES
 
 if TYPE_CHECKING:
     Reference = weakref.ref[torch.Tensor]
+
+CPU = torch.device("cpu")
 
 # The value of each tensor that anything here shares, by the tensor's id: calls of all functions
 # that use it know of one another.  A tensor's hash and equality are no use here.
@@ -29,10 +37,12 @@ class SharedParameters:
     A tensor that is not contiguous, or not aligned, is moved to memory that is; it stays the same
     object with the same value.
 
-    moves  how often memory has been replaced: functions that were compiled before are to be bound
+    device  on which all tensors are
+    moves   how often memory has been replaced: functions that were compiled before are to be bound
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
         self.moves = 0
         self._by_id: dict[int, Parameter] = {}
         self._tensors: list[torch.Tensor] = []
@@ -73,7 +83,7 @@ class SharedParameters:
         """Return the parameter of a tensor, which is made the first time."""
         if id(tensor) not in self._by_id:
             kind = ModuleState if buffer else Parameter
-            made = kind.sharing(_value(tensor, name), name, trainable=False)
+            made = kind.sharing(self._value(tensor, name), name, trainable=False)
             self._by_id[id(tensor)] = made
             self._tensors.append(tensor)
             self._parameters.append(made)
@@ -106,12 +116,12 @@ class SharedParameters:
         check_apart(zip((p.name for p in self._parameters), self._tensors, strict=True))
         for i, (tensor, parameter) in enumerate(zip(self._tensors, self._parameters, strict=True)):
             address = tensor.data_ptr()
-            if address != self._addresses[i] or not fits(tensor, parameter):
+            if address != self._addresses[i] or not fits(tensor, parameter, self.device):
                 self._move(parameter, tensor)
                 self._addresses[i] = tensor.data_ptr()
 
     def _move(self, parameter: Parameter, tensor: torch.Tensor) -> None:
-        check_supported(tensor, parameter.name)
+        check_supported(tensor, parameter.name, self.device)
         found = Spec(tuple(tensor.shape), DTYPES[tensor.dtype])
         if found != parameter.spec:
             kind = ShapeError if found.shape != parameter.shape else DTypeError
@@ -119,9 +129,18 @@ class SharedParameters:
                 f"{parameter.name} was {parameter.spec} when the step was made and is {found} now: "
                 "make the step again"
             )
-        memory = _memory(tensor)
-        parameter.state.alone(lambda: parameter.state.move(memory), changes=True)
+        _place(parameter.state, tensor)
         self.moves += 1
+
+    def _value(self, tensor: torch.Tensor, name: str) -> State:
+        """Return the value of a tensor, which all parameters have that share it."""
+        check_supported(tensor, name, self.device)
+        known = _values.get(id(tensor))
+        if known is None or id(known[0]()) != id(tensor):
+            known = _reference(tensor), State(Spec(tuple(tensor.shape), DTYPES[tensor.dtype]))
+            _values[id(tensor)] = known
+        _place(known[1], tensor)
+        return known[1]
 
 
 _address = torch.Tensor.data_ptr
@@ -134,22 +153,47 @@ def is_float(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
-def fits(tensor: torch.Tensor, parameter: Parameter) -> bool:
-    """Return whether a tensor has a parameter's shape and dtype, and is contiguous."""
+def fits(tensor: torch.Tensor, parameter: Parameter, device: torch.device) -> bool:
+    """Return whether a contiguous tensor on a device has a parameter's shape and dtype."""
     return (
-        tensor.is_cpu
+        tensor.device == device
         and tensor.shape == parameter.shape
         and DTYPES.get(tensor.dtype) == parameter.dtype
         and tensor.is_contiguous()
     )
 
 
-def check_supported(tensor: torch.Tensor, name: str) -> None:
-    """Raise GraphError if a tensor cannot be used where it is."""
+def device_of(module: torch.nn.Module) -> torch.device:
+    """Return the device of a module's first parameter or buffer; without one, the CPU."""
+    return next((x.device for x in (*module.parameters(), *module.buffers())), CPU)
+
+
+def device_name(device: torch.device) -> str:
+    """Return what minigraph calls a device of PyTorch; DeviceError for one that it lacks."""
+    if device.type not in ("cpu", "cuda"):
+        raise DeviceError(f"models are on the CPU or on CUDA here, not on {device}")
+    return "cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"
+
+
+@functools.cache
+def backend_of(device: torch.device) -> Backend:
+    """Return what reads and shares the memory of a device."""
+    return open_backend(device_name(device), options.resolve({}))
+
+
+def in_order(device: torch.device) -> AbstractContextManager[Any]:
+    """Let calls come after what PyTorch has enqueued for a device, and before what it will."""
+    if device.type == "cpu":
+        return contextlib.nullcontext()
+    return backend_of(device).ordered(torch.cuda.current_stream(device).cuda_stream)
+
+
+def check_supported(tensor: torch.Tensor, name: str, device: torch.device) -> None:
+    """Raise GraphError if a tensor cannot be used by a function for a device."""
     if tensor.layout is not torch.strided:
         raise GraphError(f"{name} is a tensor of {tensor.layout}; only dense ones are supported")
-    if not tensor.is_cpu:
-        raise DeviceError(f"{name} is on {tensor.device}; models and batches are on the CPU here")
+    if tensor.device != device:
+        raise DeviceError(f"{name} is on {tensor.device}, and the model on {device}")
     if tensor.dtype not in DTYPES:
         raise DTypeError(f"{name} is of {tensor.dtype}, which is not supported")
 
@@ -158,7 +202,7 @@ def check_apart(named: Iterable[tuple[str, torch.Tensor]]) -> None:
     """Raise GraphError if two tensors, which are not one object, have memory in common."""
     extents = []
     for name, tensor in {id(tensor): (name, tensor) for name, tensor in named}.values():
-        if tensor.is_cpu and tensor.numel():
+        if tensor.numel():
             last = sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
             start = tensor.data_ptr()
             extents.append((start, start + (last + 1) * tensor.element_size(), name))
@@ -172,32 +216,24 @@ def check_apart(named: Iterable[tuple[str, torch.Tensor]]) -> None:
 
 
 def array_of(tensor: torch.Tensor) -> Array:
-    """Return an array in the memory of a tensor on the CPU."""
+    """Return an array in the memory of a tensor without a gradient: NumPy's, on a GPU CuPy's.
+
+    There it is a copy if the tensor is not contiguous.
+    """
     if tensor.dtype is torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(DTYPES[torch.bfloat16])
-    return tensor.numpy()
+        return array_of(tensor.view(torch.int16)).view(DTYPES[torch.bfloat16])
+    if tensor.is_cpu:
+        return tensor.numpy()
+    array = backend_of(tensor.device).array(tensor)
+    assert array is not None, "the tensor is on the device"
+    return array
 
 
 def tensor_of(array: Array) -> torch.Tensor:
     """Return a tensor in the memory of an array."""
     if array.dtype == DTYPES[torch.bfloat16]:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
-
-
-def _value(tensor: torch.Tensor, name: str) -> State:
-    """Return the value of a tensor, which all parameters have that share it."""
-    check_supported(tensor, name)
-    memory = _memory(tensor)
-    known = _values.get(id(tensor))
-    if known is None or id(known[0]()) != id(tensor):
-        state = State(memory, copy=False)
-        _values[id(tensor)] = _reference(tensor), state
-        return state
-    state = known[1]
-    if state.read().ctypes.data != tensor.data_ptr():
-        state.alone(lambda: state.move(memory), changes=True)
-    return state
+        return tensor_of(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array) if isinstance(array, np.ndarray) else torch.from_dlpack(array)
 
 
 def _reference(tensor: torch.Tensor) -> Reference:
@@ -208,6 +244,19 @@ def _reference(tensor: torch.Tensor) -> Reference:
             del _values[key]
 
     return weakref.ref(tensor, forget)
+
+
+def _place(state: State, tensor: torch.Tensor) -> None:
+    """Let a value be the one in a tensor's memory from now on."""
+    memory, device = _memory(tensor), tensor.device
+
+    def place() -> None:
+        if device.type == "cpu":
+            state.move(memory)
+        else:
+            state.place(device_name(device), backend_of(device).replica(memory))
+
+    state.alone(place, changes=True)
 
 
 def _memory(tensor: torch.Tensor) -> Array:

@@ -118,6 +118,8 @@ class SharedState:
         self._is_new = True  # whether there are slots that no look at the state has filled
         self._states: list[dict[str, Any]] = []
         self._values: list[Any] = []  # of the states
+        if shared.device.type != "cpu" and self.is_shared:
+            optimizer.register_state_dict_post_hook(_steps_where_torch_has_them)
 
     @property
     def is_shared(self) -> bool:
@@ -243,14 +245,12 @@ class _Slot:
 
     def _made(self) -> torch.Tensor:
         """Return a tensor with the first value."""
-        made = torch.empty(self._first.shape, dtype=self._dtype)
+        made = torch.empty(self._first.shape, dtype=self._dtype, device=self.owner.device)
         return made.copy_(torch.from_numpy(np.array(self._first)))
 
     def _converted(self, found: Any) -> torch.Tensor:
         """Return a loaded value, which may be a number or of another dtype."""
-        if isinstance(found, torch.Tensor) and (found.dtype == self._dtype or not found.is_cpu):
-            return found
-        return torch.as_tensor(found).to(self._dtype)
+        return torch.as_tensor(found).to(self.owner.device, self._dtype)
 
     def adopt(self, state: dict[str, Any]) -> None:
         """Use the tensor that is in the state of the owner, or put one there."""
@@ -305,6 +305,24 @@ def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
     """Return whether the optimizer computes the loss itself, several times a step."""
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     return closure is not None and closure.default is inspect.Parameter.empty
+
+
+def _steps_where_torch_has_them(optimizer: torch.optim.Optimizer, saved: Group) -> Group:
+    """Return a state dict whose counts of steps are on the CPU, if PyTorch would have them there.
+
+    A step on a GPU counts there; PyTorch's own would wait for the GPU at each of them.
+    """
+    there = {
+        i
+        for group in saved["param_groups"]
+        for i in group["params"]
+        if not (group.get("capturable") or group.get("fused"))
+    }
+    state = {
+        i: {**each, "step": each["step"].cpu()} if i in there and "step" in each else each
+        for i, each in saved["state"].items()
+    }
+    return {**saved, "state": state}
 
 
 def _flat(values: Sequence[Any]) -> list[Any]:

@@ -26,6 +26,9 @@ from minigraph.torch.memory import (
     SharedParameters,
     check_apart,
     check_supported,
+    device_name,
+    device_of,
+    in_order,
     is_float,
     tensor_of,
 )
@@ -99,12 +102,13 @@ class TrainingStep:
                 raise GraphError(f"{WHAT}: {what} is {shown(given)}; it takes {takes}")
         self.model, self.optimizer = model, optimizer
         self._clip, self._accumulate = clip, accumulate
-        self._graph = mg.comp_graph("cpu", {**DEFAULTS, **options})
+        self._device = device_of(model)
+        self._graph = mg.comp_graph(device_name(self._device), {**DEFAULTS, **options})
         self._seed = options.get("seed", torch.initial_seed() % 2**64)
         self._module = _Loss(model, loss)
         self._module.training = model.training
-        self._batches = Batches(WHAT, model, batch, dynamic)
-        self._shared = SharedParameters()
+        self._batches = Batches(WHAT, model, self._device, batch, dynamic)
+        self._shared = SharedParameters(self._device)
         self._state = SharedState(optimizer, self._shared)
         self._watch = Watch(self._module, "model")
         self._compiled: dict[Any, _Compiled] = {}
@@ -119,7 +123,7 @@ class TrainingStep:
 
     def __call__(self, *batch: torch.Tensor) -> torch.Tensor:
         """Make a step: change parameters, buffers and the optimizer's state; return the loss."""
-        with self._lock:
+        with self._lock, in_order(self._device):
             arrays = self._batches.arrays(batch)
             current = self._ready()
             results = current.function(*arrays)
@@ -144,7 +148,7 @@ class TrainingStep:
 
         For parameters it is one call.  Where torch's own optimizer steps, it changes buffers only.
         """
-        with self._lock:
+        with self._lock, in_order(self._device):
             arrays = self._batches.arrays(batch)
             current = self._ready()
             profile = current.function.profile(*arrays, calls=calls)
@@ -211,7 +215,8 @@ class TrainingStep:
 
     def _choose(self) -> _Compiled:
         """Return the functions for the present modes, which are compiled if they are not kept."""
-        autocast = torch.is_autocast_enabled("cpu") and torch.get_autocast_dtype("cpu")
+        kind = self._device.type
+        autocast = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind)
         key = self._watch.modes(), self._state.key(), autocast
         if key != self._key:
             waiting = self._key and self._current.sums
@@ -243,7 +248,7 @@ class TrainingStep:
                 raise GraphError(
                     f"{WHAT}: {name.removeprefix('model.')} has no shape yet: call the model once"
                 )
-            check_supported(tensor, name.removeprefix("model."))
+            check_supported(tensor, name.removeprefix("model."), self._device)
         check_apart((name.removeprefix("model."), tensor) for name, tensor in named)
         check_hooks(self._module, "model")
         if needs_closure(self.optimizer):
@@ -333,7 +338,7 @@ def training_step(
 ) -> TrainingStep:
     """Return a function of a batch that makes a whole training step and returns the loss.
 
-    model            of PyTorch, on the CPU, which `torch.export` can trace
+    model            of PyTorch, on the CPU or on CUDA, which `torch.export` can trace
     loss             `loss(model(*batch[:-1]), batch[-1])` is the loss, a single number: a function
                      or an `nn.Module`
     optimizer        of `torch.optim`.  SGD, Adam, AdamW, RMSprop and Adagrad are part of the native

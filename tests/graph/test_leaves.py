@@ -233,7 +233,8 @@ def test_parameters_may_share_a_value_whose_memory_moves(level):
     spec = Spec((4,), np.dtype("float32"))
     memory = [aligned_empty(spec) for _ in range(2)]
     memory[0][...] = 1
-    state = State(memory[0], copy=False)
+    state = State(spec)
+    state.move(memory[0])
     one, two = (Parameter.sharing(state, name) for name in ("one", "two"))
     cg = mg.comp_graph("cpu", {"graph_opt_level": level, "autotune": "off"})
     double = cg.compile([], [one * 1], {one: one * 2})

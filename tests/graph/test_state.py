@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from minigraph.errors import GraphError
+from minigraph.errors import DeviceError, GraphError
 from minigraph.graph import Spec, State, aligned_empty
 from minigraph.graph.state import Claim
 
@@ -28,7 +28,7 @@ class Copy:
 
 
 def test_a_copy_is_made_once_and_renewed_only_after_a_change():
-    state = State(np.arange(3.0))
+    state = State.of(np.arange(3.0))
     copy = state.on("a", Copy)
     assert copy.value.tolist() == [0, 1, 2]
     assert state.on("a", Copy) is copy
@@ -40,7 +40,7 @@ def test_a_copy_is_made_once_and_renewed_only_after_a_change():
 
 
 def test_the_host_sees_what_a_device_has_written():
-    state = State(np.arange(3.0))
+    state = State.of(np.arange(3.0))
     copy = state.on("a", Copy)
     copy.value[...] = 7
     state.written("a")
@@ -50,7 +50,7 @@ def test_the_host_sees_what_a_device_has_written():
 
 
 def test_a_second_device_gets_what_the_first_has_written():
-    state = State(np.arange(3.0))
+    state = State.of(np.arange(3.0))
     one, two = state.on("a", Copy), state.on("b", Copy)
     one.value[...] = 4
     state.written("a")
@@ -65,13 +65,14 @@ def test_a_second_device_gets_what_the_first_has_written():
 def test_a_value_may_lie_in_memory_of_others_and_move_to_another():
     here, there = (aligned_empty(Spec((3,), np.dtype("float64"))) for _ in range(2))
     here[...], there[...] = 1, 2
-    state = State(here, copy=False)
-    copy = state.on("a", Copy)
+    state = State(Spec((3,), np.dtype("float64")))
+    state.move(here)
     state.write()[0] = 5
     assert here[0] == 5 and state.read() is here
     state.move(there)
     assert state.read() is there
-    assert state.on("a", Copy) is copy and copy.value.tolist() == [2, 2, 2]
+    with pytest.raises(DeviceError, match="lies in memory of another library on the host"):
+        state.on("a", Copy)
     read_only = there.copy()
     read_only.flags.writeable = False
     for wrong in (there[:2], there.astype("float32"), there[::-1], there.view(np.int64), read_only):
@@ -80,8 +81,24 @@ def test_a_value_may_lie_in_memory_of_others_and_move_to_another():
     assert state.read() is there
 
 
+def test_a_value_may_lie_in_memory_of_others_on_a_device():
+    state = State.of(np.arange(3.0))
+    there = Copy(state.spec)
+    there.value[...] = 7
+    state.place("a", there)
+    assert state.on("a", Copy) is there
+    assert state.read().tolist() == [7, 7, 7]
+    there.value[1] = 8  # as its owner may do at any time
+    assert state.read().tolist() == [7, 8, 7]
+    state.assign([1, 2, 3])
+    assert there.value.tolist() == [1, 2, 3]
+    for use in (state.write, state.on_host, lambda: state.on("b", Copy)):
+        with pytest.raises(DeviceError, match="lies in memory of another library on the a, "):
+            use()
+
+
 def test_a_change_on_the_host_keeps_the_rest_of_what_a_device_has_written():
-    state = State(np.arange(3.0))
+    state = State.of(np.arange(3.0))
     copy = state.on("a", Copy)
     copy.value[...] = 7
     state.written("a")
@@ -90,7 +107,7 @@ def test_a_change_on_the_host_keeps_the_rest_of_what_a_device_has_written():
 
 
 def test_the_memory_of_the_host_stays_where_it_is():
-    state = State(np.arange(3.0))
+    state = State.of(np.arange(3.0))
     host = state.read()
     assert state.write() is host
     assert host.ctypes.data % 64 == 0
@@ -141,7 +158,7 @@ A, B, C = range(3)
 def test_claims_exclude_each_other_if_one_changes_what_the_other_uses(
     first, second, together, early
 ):
-    states = [State(np.zeros(1)) for _ in range(3)]
+    states = [State.of(np.zeros(1)) for _ in range(3)]
     claims = []
 
     def claim(reads, changes):
@@ -163,7 +180,7 @@ def test_claims_exclude_each_other_if_one_changes_what_the_other_uses(
 
 @pytest.mark.parametrize("reads, changes, reading, changing", [([A], [], 0, 1), ([], [A], 1, 1)])
 def test_what_uses_a_value_by_itself_waits_for_claims(reads, changes, reading, changing):
-    state, other = State(np.zeros(1)), State(np.zeros(1))
+    state, other = State.of(np.zeros(1)), State.of(np.zeros(1))
     claim = Claim([state for _ in reads], [state for _ in changes])
     run = running(claim)
     try:
@@ -175,14 +192,14 @@ def test_what_uses_a_value_by_itself_waits_for_claims(reads, changes, reading, c
 
 
 def test_a_claim_runs_within_itself_and_beside_its_own_values():
-    state = State(np.zeros(1))
+    state = State.of(np.zeros(1))
     one, other = Claim([], [state]), Claim([state], [])
     inner = functools.partial(other.run, lambda: state.alone(lambda: 7, changes=True))
     assert one.run(lambda: one.run(inner)) == 7
 
 
 def test_many_claims_of_many_threads_wait_for_no_one_in_a_circle():
-    states = [State(np.zeros(1)) for _ in range(4)]
+    states = [State.of(np.zeros(1)) for _ in range(4)]
     counts = np.zeros(4, int)
 
     def thread(seed):
@@ -211,7 +228,7 @@ def test_many_claims_of_many_threads_wait_for_no_one_in_a_circle():
 
 
 def test_a_claim_that_is_gone_is_waited_for_no_more():
-    state = State(np.zeros(1))
+    state = State.of(np.zeros(1))
     kept = Claim([], [state])
     for _ in range(100):
         Claim([state], []).run(int)

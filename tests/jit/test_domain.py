@@ -253,3 +253,11 @@ def test_random_kernels_compute_what_their_graphs_mean(first, threads):
             scale = 0 if exact else tolerance * np.abs(expected).max(initial=1)
             message = f"seed {i} of {threads} threads\n{sample.graph}"
             np.testing.assert_allclose(found, expected, tolerance, scale, err_msg=message)
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((2, 0, 3), 1), ((0, 3), 0), ((4, 0), 1), ((0,), 0)])
+def test_a_kernel_reads_no_element_of_an_empty_array(shape, axis):
+    x = mg.input("x", shape)
+    strides = np.empty(shape, np.float32).strides  # zeros, as of one that is broadcast
+    graph = of(ops.sum(x, axis))
+    assert specialise(graph, [strides]).pattern.accesses[0] != "fixed"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,16 +24,17 @@ from minigraph.devices.cuda.candidates import CudaProblems
 from minigraph.devices.cuda.collective import collective_kernel
 from minigraph.devices.cuda.communicator import connected
 from minigraph.devices.cuda.compiler import kernels_of
-from minigraph.devices.cuda.driver import DeviceMemory, Driver, device_count
+from minigraph.devices.cuda.driver import DeviceMemory, Driver, device_count, on_stream
 from minigraph.devices.cuda.epilogue import Exactness
 from minigraph.devices.cuda.kernel import DeviceKernel, cuda_kernel
 from minigraph.devices.cuda.program import CudaProgram
+from minigraph.devices.cuda.staging import DeviceCopy
 from minigraph.devices.cuda.workbench import CudaWorkbench
 from minigraph.devices.problem import WORTH_A_WARNING, Arrangement, operations
 from minigraph.devices.reference import NumpyKernel
 from minigraph.distributed import World
 from minigraph.errors import DeviceError, warn_once
-from minigraph.graph import Array, DType, Node, Shape, cast
+from minigraph.graph import Array, DType, Node, Shape, Spec, cast
 from minigraph.jit.source import KernelSource
 from minigraph.passes.kernels.horizontal_fusion import HorizontalFusionLimits
 from minigraph.platform import forks
@@ -200,6 +202,13 @@ class CudaBackend(Backend):
         if isinstance(array, np.ndarray):
             return cast(array, dtype)
         return cast_on_device(array, dtype, self.driver, self._load)
+
+    def replica(self, array: Array) -> DeviceCopy:
+        return DeviceCopy(Spec(array.shape, array.dtype), self.driver, array)
+
+    def ordered(self, stream: int) -> contextlib.AbstractContextManager[Any]:
+        is_current = stream == self.driver.current_stream()
+        return contextlib.nullcontext() if is_current else on_stream(stream)
 
     def _load(self, kernel: Kernel) -> dict[str, int]:
         return self._functions([kernel])

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import itertools
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -113,21 +113,34 @@ def _threads() -> ThreadPoolExecutor:
 
 
 class DeviceCopy:
-    """The copy of a parameter's value that all functions of the device share."""
+    """The copy of a parameter's value that all functions of the device share.
 
-    def __init__(self, spec: Spec, driver: Driver) -> None:
+    memory  of an array of the caller, in which the copy lies; None: memory of its own
+    """
+
+    def __init__(self, spec: Spec, driver: Driver, memory: Array | None = None) -> None:
         self._driver = driver
-        self._memory = driver.allocate(spec.nbytes)
-        self.address = self._memory.address
+        self._memory = driver.allocate(spec.nbytes) if memory is None else memory
+        self.address: int = self._memory.address if memory is None else memory.data.ptr
+        self._is_shared = memory is not None
 
     def upload(self, value: Array) -> None:
         # After what functions still have to do; memory that is not pinned is read at once.
-        with self._driver.current():
+        with self._driver.current(), self._between_callers_work():
             self._driver.upload(self.address, value, self._driver.compute)
 
     def download(self, into: Array) -> None:
-        with self._driver.current():
+        with self._driver.current(), self._between_callers_work():
             self._driver.download(into, self.address, self._driver.compute)
+            self._driver.synchronize(self._driver.compute)
+
+    @contextlib.contextmanager
+    def _between_callers_work(self) -> Iterator[None]:
+        """Come after what the caller's stream has to do with shared memory, and before the rest."""
+        if self._is_shared:
+            self._driver.synchronize(self._driver.current_stream())
+        yield
+        if self._is_shared:
             self._driver.synchronize(self._driver.compute)
 
 

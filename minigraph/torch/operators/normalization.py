@@ -14,12 +14,11 @@ def _batch_norm_functional(
     x: Node, weight: Any, bias: Any, mean: Node, var: Node, training: bool, momentum: float,
     eps: float,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """Return the result, the batch's mean and its 1 / sqrt(var + eps), and the new statistics."""
+    """Return the result, the mean and 1 / sqrt(var + eps) that made it, and new statistics."""
     x = ops.astype(x, mean.dtype)  # of 16 bits beside float32 under autocast
     if not training:
         y = ops.batch_norm(x, mean, var, weight, bias, False, momentum, eps)
-        none = ops.zeros((0,), x.dtype)  # as torch has it on the CPU
-        return y, none, none, mean, var
+        return y, mean, ops.rsqrt(var + eps), mean, var
     y, batch_mean, batch_var = ops.batch_norm_with_statistics(x, weight, bias, eps)
     count = x.size // batch_mean.size
     unbiased = batch_var * (count / (count - 1) if count != 1 else 1.0)  # a size may be symbolic
