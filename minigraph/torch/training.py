@@ -371,7 +371,7 @@ def training_step(
     Raises GraphError for what cannot be traced or has no gradient, and lists all operators that are
     not supported, with the lines that call them.
 
-    >>> model, x, y = torch.nn.Linear(3, 1), torch.ones(4, 3), torch.zeros(4, 1)
+    >>> model, x, y = torch.nn.Linear(3, 1), torch.ones(4, 3), torch.full((4, 1), 9.0)
     >>> adam = torch.optim.Adam(model.parameters(), lr=0.1)
     >>> step = training_step(model, torch.nn.functional.mse_loss, adam, (x, y))
     >>> losses = [step(x, y) for _ in range(10)]
