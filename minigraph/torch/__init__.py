@@ -1,16 +1,31 @@
 """Models of PyTorch, trained and run by minigraph on PyTorch's own memory."""
 
+from minigraph.errors import warn_once
 from minigraph.torch.threads import torch
 
 OLDEST = (2, 6)  # that has torch.export's `default_decompositions` and `Dim.DYNAMIC`
+TESTED = (2, 13)  # the newest
 
-if tuple(map(int, torch.__version__.split(".")[:2])) < OLDEST:
+_found = tuple(map(int, torch.__version__.split(".")[:2]))
+_oldest, _tested = (".".join(map(str, version)) for version in (OLDEST, TESTED))
+if _found < OLDEST:
     raise ImportError(
-        f"minigraph.torch needs PyTorch {'.'.join(map(str, OLDEST))} or newer, "
-        f"and {torch.__version__} is installed"
+        f"minigraph.torch needs PyTorch {_oldest} or newer, and {torch.__version__} is installed"
     )
-
-from minigraph.torch.conversion import ConvertedModule, convert  # noqa: E402
-from minigraph.torch.training import TrainingStep, training_step  # noqa: E402
+try:
+    from minigraph.torch.conversion import ConvertedModule, convert
+    from minigraph.torch.training import TrainingStep, training_step
+except (ImportError, AttributeError) as error:
+    if _found <= TESTED:
+        raise
+    raise ImportError(
+        f"minigraph.torch does not work with PyTorch {torch.__version__} ({error}); {_tested} is "
+        "the newest that it was tested with"
+    ) from error
+if _found > TESTED:
+    warn_once(
+        f"PyTorch {torch.__version__} is newer than {_tested}, the newest that minigraph.torch was "
+        "tested with"
+    )
 
 __all__ = ["ConvertedModule", "TrainingStep", "convert", "training_step"]

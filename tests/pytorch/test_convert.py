@@ -3,6 +3,7 @@
 import copy
 import pickle
 import runpy
+import sys
 
 import numpy as np
 import pytest
@@ -233,5 +234,21 @@ def test_one_row_says_nothing_of_others():
 def test_a_pytorch_that_is_too_old_is_an_error_at_import(monkeypatch):
     monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
     words = r"minigraph\.torch needs PyTorch 2\.6 or newer, and 2\.5\.1\+cpu is installed"
+    with pytest.raises(ImportError, match=words):
+        runpy.run_path(mgt.__file__)
+
+
+def test_a_pytorch_that_is_newer_than_those_tested_is_a_warning(monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "99.1.0")
+    with pytest.warns(
+        mg.MinigraphWarning, match=r"PyTorch 99\.1\.0 is newer than 2\.\d+, the newest"
+    ):
+        runpy.run_path(mgt.__file__)
+
+
+def test_a_pytorch_too_new_to_work_says_which_was_tested(monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "99.1.0")
+    monkeypatch.setitem(sys.modules, "minigraph.torch.training", None)
+    words = r"does not work with PyTorch 99\.1\.0 \(.*\); 2\.\d+ is the newest that it was tested"
     with pytest.raises(ImportError, match=words):
         runpy.run_path(mgt.__file__)
