@@ -25,11 +25,12 @@ from minigraph.autotune.checking import (
     summed,
     widened,
 )
-from minigraph.graph import Array, DType, Spec
+from minigraph.graph import Array, DType
 
 GUARD = 4096  # bytes around each array that nobody may write to
 FILL = 0xFF  # in guards and, before a check, in outputs and scratch: a NaN in every float type
 POOL = 1_048_573  # random numbers; a prime, so that no stride of a kernel divides it
+KEPT = 64 << 20  # bytes of what has to come out, in layouts, which take long to make
 
 BYTES = np.dtype(np.uint8)
 
@@ -41,7 +42,12 @@ class Block:
         nbytes = math.prod(shape) * dtype.itemsize
         # Whole words, for the checksum.
         self.bytes = bench.empty(GUARD + -(-nbytes // 8) * 8 + GUARD)
-        self.array = self.bytes[GUARD : GUARD + nbytes].view(dtype).reshape(shape)
+        self.array = self.view(shape, dtype)
+
+    def view(self, shape: tuple[int, ...], dtype: DType) -> Array:
+        """Return the beginning of the memory as an array, which is no larger."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        return self.bytes[GUARD : GUARD + nbytes].view(dtype).reshape(shape)
 
     def clear(self, nbytes: int) -> None:
         """Make NaN of the first `nbytes` of the array, and a guard of what is next to them."""
@@ -52,15 +58,14 @@ class Block:
         before, after = self.bytes[:GUARD], self.bytes[GUARD + nbytes :][:GUARD]
         return bool((before == FILL).all() and (after == FILL).all())
 
-    def write(self, values: Array) -> None:
-        """Set the array and, around it, the guards."""
+    def seal(self) -> None:
+        """Set the guards around the array, from now on to change neither."""
         self.bytes[:GUARD].fill(FILL)
         self.bytes[GUARD + self.array.nbytes :].fill(FILL)
-        self.array[...] = values
         self._sum = self._checksum()
 
     def changed(self) -> bool:
-        """Return whether somebody has written to the array or its guards since `write`."""
+        """Return whether somebody has written to the array or its guards since `seal`."""
         return self._checksum() != self._sum
 
     def _checksum(self) -> int:
@@ -71,56 +76,80 @@ class Block:
 class Data:
     """What the candidates of a problem share.
 
-    Inputs and outputs are blocks by position and layout, made when a candidate first asks for
-    them, and the scratch is as large as the largest.
+    Inputs are blocks by position and layout, made when a candidate first asks for them.  A result
+    lies in one block in all layouts, and the scratch is as large as the largest.
     """
 
     def __init__(self, problem: Problem, bench: Workbench) -> None:
         self.problem = problem
         self.bench = bench
-        pool = self.bench.put(_pool())
-        self.plain = [
-            self._normal(pool, spec, zlib.crc32(f"{i} {problem.subject}".encode()))
-            for i, spec in enumerate(problem.inputs)
-        ]
+        self._pool = bench.put(_pool())
+        self._drawn = [Block(bench, spec.shape, spec.dtype) for spec in problem.inputs]
+        self.plain = [block.array for block in self._drawn]
+        self._draw()
         self.reference = checked(problem, bench, self.plain)
         self.scale = [root_mean_square(x, self.bench.chunk) for x in self.reference]
-        self.wanted: dict[tuple[int, Any], Array] = {}
         self.inputs: dict[tuple[int, Any], Block] = {}
-        self.outputs: dict[tuple[int, Any], Block] = {}
+        self.outputs: dict[int, Block] = {}
+        self._wanted: dict[tuple[int, Any], Array] = {}
         self.scratch = Block(self.bench, (0,), BYTES)
 
-    def _normal(self, pool: Array, spec: Spec, seed: int) -> Array:
-        """Return random numbers: those of the pool, again and again, from where the seed says."""
-        array = self._array(spec)
-        flat, done = array.reshape(-1), 0
-        while done < flat.size:
-            numbers = pool[(seed + done) % POOL :][: flat.size - done]
-            flat[done : done + numbers.size] = numbers.astype(spec.dtype)
-            done += numbers.size
-        return array
+    def _draw(self) -> None:
+        """Make inputs of the pool's numbers, again and again, from where a problem's seed says."""
+        for i, block in enumerate(self._drawn):
+            seed = zlib.crc32(f"{i} {self.problem.subject}".encode())
+            flat, done = block.array.reshape(-1), 0
+            while done < flat.size:
+                numbers = self._pool[(seed + done) % POOL :][: flat.size - done]
+                flat[done : done + numbers.size] = numbers.astype(flat.dtype)
+                done += numbers.size
+            block.seal()
 
-    def _array(self, spec: Spec) -> Array:
-        return self.bench.empty(spec.nbytes).view(spec.dtype).reshape(spec.shape)
-
-    def operands(self, candidate: Candidate) -> tuple[list[Block], list[Block]]:
-        """Return the blocks of a candidate's inputs and of its results."""
-        n = len(self.plain)
-        inputs = list(enumerate(candidate.layouts[:n]))
-        results = list(enumerate(candidate.layouts[n:]))
+    def operands(self, candidate: Candidate) -> tuple[list[Block], list[Array]]:
+        """Return the blocks of a candidate's inputs, and arrays for its results."""
+        inputs = list(enumerate(candidate.layouts[: len(self.plain)]))
         for key in inputs:
             if key not in self.inputs:
-                arranged = self.problem.arrange(self.plain[key[0]], key[1])
-                self.inputs[key] = Block(self.bench, arranged.shape, arranged.dtype)
-                self.inputs[key].write(arranged)
-        for key in results:
-            if key not in self.outputs:
-                arranged = self.problem.arrange(self.reference[key[0]], key[1])
-                self.wanted[key] = self._array(Spec(arranged.shape, arranged.dtype))
-                self.wanted[key][...] = arranged
-                dtype = self.problem.results[key[0]].dtype
-                self.outputs[key] = Block(self.bench, arranged.shape, dtype)
-        return [self.inputs[key] for key in inputs], [self.outputs[key] for key in results]
+                self.inputs[key] = self._arranged(*key)
+        return [self.inputs[key] for key in inputs], self._results(candidate)
+
+    def _arranged(self, i: int, layout: Any) -> Block:
+        """Return input i in a layout: in its own, the block that has it already."""
+        plain = self.plain[i]
+        arranged = self.problem.arrange(plain, layout)
+        if arranged is plain:
+            return self._drawn[i]
+        block = Block(self.bench, arranged.shape, arranged.dtype)
+        block.array[...] = arranged
+        block.seal()
+        return block
+
+    def _results(self, candidate: Candidate) -> list[Array]:
+        """Return where a candidate's results come to lie."""
+        arrays = []
+        for i, wanted in enumerate(self.wanted(candidate)):
+            dtype = self.problem.results[i].dtype
+            if i not in self.outputs or self.outputs[i].array.size < wanted.size:
+                self.outputs[i] = Block(self.bench, wanted.shape, dtype)
+            arrays.append(self.outputs[i].view(wanted.shape, dtype))
+        return arrays
+
+    def wanted(self, candidate: Candidate) -> list[Array]:
+        """Return what has to come out of a candidate."""
+        keys = [*enumerate(candidate.layouts[len(self.plain) :])]
+        return [self._in_layout(i, layout) for i, layout in keys]
+
+    def _in_layout(self, i: int, layout: Any) -> Array:
+        """Return result i as it has to be, in a layout."""
+        made = self._wanted.get((i, layout))
+        if made is None:
+            made = self.problem.arrange(self.reference[i], layout)
+            if not made.flags.c_contiguous:
+                made = made.copy(order="C")
+            if sum(x.nbytes for x in self._wanted.values()) + made.nbytes > KEPT:
+                self._wanted.clear()
+            self._wanted[i, layout] = made
+        return made
 
     def reserve(self, nbytes: int) -> None:
         """Make the scratch at least as large as this."""
@@ -129,14 +158,17 @@ class Data:
 
     def restore(self) -> None:
         """Write the inputs again."""
+        self._draw()
         for (i, layout), block in self.inputs.items():
-            block.write(self.problem.arrange(self.plain[i], layout))
+            if block is not self._drawn[i]:
+                block.array[...] = self.problem.arrange(self.plain[i], layout)
+                block.seal()
 
     def wrong(self, candidate: Candidate) -> str:
         """Return what is wrong with the results that a candidate has left, or an empty string."""
-        for i, layout in enumerate(candidate.layouts[len(self.plain) :]):
-            got = self.outputs[i, layout].array
-            error = largest_difference(got, self.wanted[i, layout], self.bench.chunk)
+        wanted = self.wanted(candidate)
+        for i, (got, expected) in enumerate(zip(self._results(candidate), wanted, strict=True)):
+            error = largest_difference(got, expected, self.bench.chunk)
             tolerance = max(TOLERANCE[candidate.precision], TOLERANCE[got.dtype.name])
             if math.isnan(error):
                 return "wrong result: NaN, or not written"
@@ -153,7 +185,8 @@ def warm(bench: Workbench, dtypes: Iterable[DType]) -> None:
         for dtype in dtypes:
             block = Block(bench, ones.shape, dtype)
             block.clear(block.array.nbytes)
-            block.write(ones.astype(dtype))
+            block.array[...] = ones.astype(dtype)
+            block.seal()
             block.changed()
             block.intact(block.array.nbytes)
             root_mean_square(block.array, bench.chunk)

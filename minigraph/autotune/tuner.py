@@ -60,10 +60,11 @@ class Trial:
         except Exception as error:  # of whatever library it is
             self._note(error)
             return
-        for block in outputs:
-            block.clear(block.array.nbytes)
+        rooms = [*zip(data.outputs.values(), outputs, strict=True)]
+        for block, y in rooms:
+            block.clear(y.nbytes)
         data.scratch.clear(self.workspace)
-        arrays = [x.array for x in inputs], [y.array for y in outputs]
+        arrays = [x.array for x in inputs], outputs
         # `data.scratch` is replaced as soon as a later candidate needs more.  `self` is not used: a
         # cycle would keep the data until the garbage collector runs.
         self._run = lambda: run(*arrays, data.scratch.array[:workspace])
@@ -74,7 +75,7 @@ class Trial:
         if any(block.changed() for block in inputs):
             self.error = self.error or "wrote to its inputs or around them"
             data.restore()
-        whole = all(block.intact(block.array.nbytes) for block in outputs)
+        whole = all(block.intact(y.nbytes) for block, y in rooms)
         if not (whole and data.scratch.intact(self.workspace)):
             self.error = self.error or "wrote outside its results and scratch"
         self.error = self.error or data.wrong(self.candidate)

@@ -55,7 +55,8 @@ def written(shape, values=None):
     if values is None:
         block.clear(block.array.nbytes)
     else:
-        block.write(values)
+        block.array[...] = values
+        block.seal()
     return block
 
 
