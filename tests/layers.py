@@ -111,7 +111,8 @@ LAYERS = {
     ],
     "minigraph.debug": [
         ["rounding"],
-        ["check_finite", "verify"],
+        ["check_finite", "fault_localization"],
+        ["verify"],
     ],
     "minigraph.compiler": [
         ["arguments", "context"],

@@ -4,66 +4,51 @@ Results of elementwise ops alone are compared bit for bit.  Where others differ 
 `TOLERANCES`, level 0 runs a few times more on inputs and parameters that are off by some ulps: if
 its results move as far as the difference, the graph amplifies rounding.  That costs a few calls.
 
-Other differences are examined in parts, which takes hundreds of times as long: each pass in
-float64, each kernel on the operands that it had, within the bound of `minigraph.debug.rounding`,
-and the kernels one by one beside the call.  Either the call raises an error that names the pass or
-the kernel that made the difference, and the user's line, or the difference is rounding.
+Other differences are examined in parts, which takes hundreds of times as long: see
+`minigraph.debug.fault_localization`.  Either the call raises an error that names the pass or the
+kernel that made the difference, and the user's line, or the difference is rounding.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
-import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 from minigraph.cache import Entry
 from minigraph.compiler.pipeline import Compilation, OptimizedGraph
+from minigraph.debug.fault_localization import (
+    Difference,
+    check_steps,
+    other_bits,
+    pass_with_other_bits,
+    pass_with_other_meaning,
+)
 from minigraph.debug.rounding import (
-    FLOAT32,
-    FLOAT64,
+    REACH,
     TOLERANCES,
-    bounded,
     distance,
-    evaluate,
-    limits,
+    largest,
     perturbed,
-    widened,
 )
 from minigraph.distributed import World
 from minigraph.errors import CompileError, GraphError
-from minigraph.graph import (
-    FLOATS,
-    Array,
-    Constant,
-    DType,
-    Graph,
-    Node,
-    Parameter,
-    Spec,
-    aligned_empty,
-    compute,
-)
+from minigraph.graph import FLOATS, Array, Graph, Node
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.random import SEED, STEP
 from minigraph.platform.signals import held
-from minigraph.program import Backend, Buffer, Program, Step
 from minigraph.runtime.calls import CallCounter
 from minigraph.runtime.function import Execute, Function
 
-SHARE = 0.1  # of a difference that a pass must account for in float64
 AGAIN = 4  # times the rounding of an output that an earlier call had, and nothing is looked at
-MARGIN = 8  # times the rounding that is seen in NumPy's results
 PERTURBED_RUNS = 4  # of level 0, at most
-REACH = 30  # times what these runs move an element: few of them may underestimate that
-PAIRED = 1e-9  # of the largest element: two nodes that differ by more in float64 differ in meaning
 
 # What options name a type that arrays may be rounded to.
 ROUNDING = ("amp", "graph_opt.saved_activations", "precision", "distributed.compress")
-EPS = {"bfloat16": 2.0**-7, "float16": 2.0**-10, "tf32": 2.0**-10}  # of these types
+NARROW = ("bfloat16", "float16", "tf32")
 
 Values = Mapping[int, Array]  # of some outputs, by their position
 
@@ -97,10 +82,9 @@ class VerifiedFunction(Function):
             self._stages = [("", self._stages[1][1]), *self._stages[2:]]
         # Fast math may replace level 0's NaN and infinity by any number.
         self._strict = not self._options["graph_opt.fast_math"]
-        types = {self._options[name] for name in ROUNDING} & EPS.keys()
-        self._eps = max((EPS[name] for name in types), default=0.0)
+        types = {self._options[name] for name in ROUNDING} & set(NARROW)
         self._least = max((TOLERANCES[name] for name in types), default=0.0)
-        self._product_eps = EPS["tf32"] if "tf32" in types else 0.0
+        self._kernel_share = TOLERANCES["tf32"] if "tf32" in types else 0.0
         exact = self._strict and types <= {"tf32"}
         self._bitwise = _elementwise_outputs(self._stages[0][1]) if exact else frozenset()
         self._explained: dict[int, float] = {}  # the largest rounding that was seen, by output
@@ -143,9 +127,11 @@ class VerifiedFunction(Function):
             self._restore(before)
             self.calls -= 1
             with contextlib.redirect_stdout(io.StringIO()):  # `ops.print` has printed
-                left = wrong if self._world else self._not_amplified(values, before, wrong)
-                examine = bool(left or self._world)
-                fault = self._fault(values, execute, expected, actual, left) if examine else ""
+                left = self._not_amplified(values, before, wrong)
+                if self._world:
+                    fault = self._wrong_process(self._world, left)
+                else:
+                    fault = self._fault(values, execute, expected, actual, left) if left else ""
             if fault:
                 note = "one process alone is told which pass or kernel it is" * bool(self._world)
                 raise CompileError(
@@ -169,7 +155,7 @@ class VerifiedFunction(Function):
         found = {}
         for at, x in expected.items():
             y = actual[at]
-            wrong = _other_bits(x, y) if at in self._bitwise else self._far(x, y)
+            wrong = other_bits(x, y) if at in self._bitwise else self._far(x, y)
             if wrong.any():
                 found[at] = Difference(x, y, wrong)
         return found
@@ -179,12 +165,10 @@ class VerifiedFunction(Function):
         gap = distance(expected, actual)
         if expected.dtype not in FLOATS:
             return gap > 0
-        finite = np.isfinite(expected)
-        largest = np.abs(expected).max(initial=0, where=finite)
-        far = gap > self._tolerance(expected.dtype) * widened(largest)
-        return far if self._strict else far & finite
+        far = gap > self._tolerance(expected.dtype) * largest(expected)
+        return far if self._strict else far & np.isfinite(expected)
 
-    def _tolerance(self, dtype: DType) -> float:
+    def _tolerance(self, dtype: np.dtype[Any]) -> float:
         return max(TOLERANCES[dtype.name], self._least)
 
     def _not_amplified(
@@ -193,9 +177,12 @@ class VerifiedFunction(Function):
         before: Sequence[Array],
         wrong: Mapping[int, Difference],
     ) -> dict[int, Difference]:
-        """Return the differences that perturbed runs of level 0 do not explain."""
+        """Return the differences that perturbed runs of level 0 do not explain.
+
+        Processes, which run level 0 together, do all the runs.
+        """
         left = {at: np.array(wrong[at].wrong) for at in wrong if at not in self._bitwise}
-        for seed in range(PERTURBED_RUNS if left else 0):
+        for seed in range(PERTURBED_RUNS if left or self._world else 0):
             self._restore([perturbed(x, seed) for x in before])
             with contextlib.suppress(GraphError):  # of an index that is computed from floats
                 results = self._as_written([perturbed(_on_host(x), seed) for x in values])
@@ -203,7 +190,7 @@ class VerifiedFunction(Function):
                     x, y, z = (v[mask] for v in (*wrong[at][:2], results[at]))
                     mask[mask] = distance(x, y) > REACH * distance(x, z)
                 left = {at: mask for at, mask in left.items() if mask.any()}
-            if not left:
+            if not (left or self._world):
                 break
         self._restore(before)
         return {at: wrong[at] for at in wrong if at in left or at in self._bitwise}
@@ -225,13 +212,11 @@ class VerifiedFunction(Function):
             STEP: np.array(self.calls, np.uint64),
         }
         args = [*given.values()]
-        if self._world:
-            return self._wrong_process(self._world, args, wrong)
         bits = {at: each for at, each in wrong.items() if at in self._bitwise}
         others = {at: each for at, each in wrong.items() if at not in bits}
-        fault = _wrong_bits(self._stages, bits, args)
+        fault = pass_with_other_bits(self._stages, bits, args)
         with contextlib.suppress(GraphError):  # of an index or a check, which float64 may decide
-            fault = fault or _wrong_pass(self._stages, others, args, self._strict)
+            fault = fault or pass_with_other_meaning(self._stages, others, args, self._strict)
         return (
             fault
             or self._wrong_kernel(self, given, actual, lambda: self._again(values, execute))
@@ -257,7 +242,7 @@ class VerifiedFunction(Function):
         """
         program, backend = function._program, function._backend
         level = abs(function._options["graph_opt_level"])
-        checked = check_steps(program, backend, given, self._product_eps, self._strict)
+        checked = check_steps(program, backend, given, self._kernel_share, self._strict)
         if checked.wrong:
             step, difference = checked.wrong
             return (
@@ -273,7 +258,7 @@ class VerifiedFunction(Function):
         self._restore(state)
         self.calls = calls
         # Where sums are atomic, each run gives other bits.
-        if any(_other_bits(results[at], repeated[at]).any() for at in apart):
+        if any(other_bits(results[at], repeated[at]).any() for at in apart):
             return ""
         return self._output(apart, TOGETHER, ("one by one", "together"))
 
@@ -292,27 +277,12 @@ class VerifiedFunction(Function):
         about = f"{what}, {node.op.name} {node.spec} {node.source}{why}\n"
         return about + difference.statistics(*names)
 
-    def _wrong_process(
-        self, world: World, args: Sequence[Array], wrong: Mapping[int, Difference]
-    ) -> str:
-        """Describe an output that rounding does not explain in one of several processes; or "".
+    def _wrong_process(self, world: World, wrong: Mapping[int, Difference]) -> str:
+        """Describe an output that is wrong in one of several processes; "" if none is.
 
-        Level 0 and this function have to be as near to float64 as NumPy is in float32, by a margin.
         To look for the pass and the kernel, each process would need other collectives.
         """
-        graph = self._stages[0][1]
-        exact, single = (evaluate(graph, args, dtype) for dtype in (FLOAT64, FLOAT32))
-        left: dict[int, Difference] = {}
-        for at, (x, y, mask) in wrong.items():
-            if at not in self._bitwise and x.dtype in FLOATS:
-                noise = _rounding_of(x.dtype, exact[at], single[at], self._eps)
-                largest = np.abs(exact[at]).max(initial=0, where=np.isfinite(exact[at]))
-                limit = self._tolerance(x.dtype) * largest + MARGIN * noise
-                near = (distance(exact[at], widened(v)) <= limit for v in (x, y))
-                mask = mask & ~np.logical_and(*near)
-            if mask.any():
-                left[at] = Difference(x, y, mask)
-        for rank, fault in enumerate(world.gather(self._output(left) if left else "")):
+        for rank, fault in enumerate(world.gather(self._output(wrong) if wrong else "")):
             if fault:
                 return f"in process {rank}: {fault}"
         return ""
@@ -329,62 +299,6 @@ ROUNDED = (
 )
 
 
-class Difference(NamedTuple):
-    """Two values of one expression, and a mask of the elements that differ."""
-
-    expected: Array
-    actual: Array
-    wrong: Array
-
-    def statistics(self, *names: str) -> str:
-        """Return lines that describe the two values and where they are furthest apart."""
-        width = max(map(len, names))
-        values = zip(names, (self.expected, self.actual), strict=True)
-        lines = [f"  {name:{width}}  {_summary(value)}" for name, value in values]
-        lines.append(f"  {self.wrong.sum()} of {self.wrong.size} elements differ")
-        x, y = (widened(v).astype(np.float64) for v in (self.expected, self.actual))
-        with np.errstate(all="ignore"):
-            gap = np.abs(x - y)
-            distances = {"furthest apart": gap, "relative to the size": gap / np.abs(x)}
-        for what, each in distances.items():
-            far = np.where(self.wrong, np.where(np.isnan(each), np.inf, each), -1)
-            at = np.unravel_index(int(far.argmax()), far.shape)
-            pair = f"{self.expected[at]!s} and {self.actual[at]!s}"
-            lines.append(f"  {what}: by {far[at]:.3g} at {[*map(int, at)]}: {pair}")
-        return "\n".join(lines)
-
-
-def _summary(x: Array) -> str:
-    """Return an array's smallest, largest and mean number, and its counts of NaN and infinity."""
-    wide = widened(x).astype(np.float64)
-    finite = wide[np.isfinite(wide)]
-    numbers = "no finite numbers"
-    if finite.size:
-        least, most, mean = finite.min(), finite.max(), finite.mean()
-        numbers = f"min {least:.6g}, max {most:.6g}, mean {mean:.6g}"
-    spec, nans, infinite = Spec(x.shape, x.dtype), np.isnan(wide).sum(), np.isinf(wide).sum()
-    return f"{spec}: {numbers}, {nans} NaN, {infinite} infinite"
-
-
-def _other_bits(x: Array, y: Array) -> Array:
-    """Return for each element whether a bit differs; denormals are zero, and all NaN are equal."""
-    if x.dtype not in FLOATS:
-        return np.asarray(x != y)
-    tiny = float(limits(x.dtype).tiny)
-    a, b = (np.where(np.abs(v) < tiny, np.copysign(0, v), v) for v in (widened(x), widened(y)))
-    alike = (a == b) & (np.signbit(a) == np.signbit(b))
-    return ~(alike | (np.isnan(a) & np.isnan(b)))
-
-
-def _rounding_of(dtype: DType, exact: Array, single: Array, eps: float = 0.0) -> float:
-    """Return how far a dtype rounds an array, as float32 is from float64."""
-    gaps = distance(exact, widened(single))
-    ratio = (
-        max(float(limits(dtype).eps), eps) / float(limits(FLOAT32).eps) if dtype in FLOATS else 1
-    )
-    return float(ratio * gaps.max(initial=0, where=np.isfinite(gaps)))
-
-
 def _elementwise_outputs(graph: Graph) -> frozenset[int]:
     """Return the positions of outputs that elementwise ops, and moves of elements, alone make."""
     alone: dict[Node, bool] = {}
@@ -397,193 +311,3 @@ def _elementwise_outputs(graph: Graph) -> frozenset[int]:
 def _on_host(array: Array) -> Array:
     """Return a NumPy array; CuPy arrays have a method for that."""
     return array if isinstance(array, np.ndarray) else array.get()
-
-
-# ---------------------------------------------------------------- passes
-
-Stages = Sequence[tuple[str, Graph]]
-
-
-def _wrong_bits(stages: Stages, wrong: Mapping[int, Difference], args: Sequence[Array]) -> str:
-    """Describe the first pass that changed a bit of these outputs; "" if none did."""
-    for (_, before), (name, after) in itertools.pairwise(stages):
-        graphs = _part(before, wrong), _part(after, wrong)
-        if found := _replaced(*graphs, args, None, _other_bits):
-            return f"{_rewrite(name, *found)}, in other bits\n{_values(found)}"
-    return ""
-
-
-def _wrong_pass(
-    stages: Stages, wrong: Mapping[int, Difference], args: Sequence[Array], strict: bool
-) -> str:
-    """Describe the first pass that accounts for one of the differences in float64; or ""."""
-    if not wrong:
-        return ""
-
-    def computed(graph: Graph, dtype: DType = FLOAT64) -> dict[int, Array]:
-        return dict(zip(wrong, evaluate(_part(graph, wrong), args, dtype), strict=True))
-
-    written = computed(stages[0][1])
-    single = computed(stages[0][1], FLOAT32)
-    noise = {
-        at: MARGIN * _rounding_of(stages[0][1].outputs[at].dtype, written[at], single[at])
-        for at in wrong
-    }
-
-    def accounts(graph: Graph) -> Iterator[tuple[int, Array, Array]]:
-        """Yield the outputs of which the graph means something else, and at which elements."""
-        for at, y in computed(graph).items():
-            gap, (expected, actual, mask) = distance(written[at], y), wrong[at]
-            apart = distance(expected, actual)
-            share = mask & (gap >= SHARE * apart) & (gap > noise[at])
-            share &= np.isfinite(gap) | np.isinf(apart)  # float64 may overflow later
-            if not strict:
-                share &= np.isfinite(written[at])
-            if share.any():
-                yield at, y, share
-
-    if next(accounts(stages[-1][1]), None) is None:
-        return ""
-    for (_, before), (name, after) in itertools.pairwise(stages):
-        for at, y, share in accounts(after):
-            old, new = before.outputs[at], after.outputs[at]
-            graphs = _part(before, [at]), _part(after, [at])
-            found = _replaced(*graphs, args, FLOAT64, lambda x, y: _other_meaning(x, y, strict))
-            found = found or (old, new, _difference(old, written[at], y, share))
-            return f"{_rewrite(name, *found)}\n{_values(found)}"
-    return ""
-
-
-def _rewrite(name: str, old: Node, new: Node, difference: Difference) -> str:
-    return f"pass {name} made {new.op} of {old.op}, {old.spec} {old.source}"
-
-
-def _values(found: tuple[Node, Node, Difference]) -> str:
-    return found[2].statistics("before", "after")
-
-
-def _difference(node: Node, expected: Array, actual: Array, wrong: Array) -> Difference:
-    with np.errstate(over="ignore"):
-        return Difference(expected.astype(node.dtype), actual.astype(node.dtype), wrong)
-
-
-def _other_meaning(x: Array, y: Array, strict: bool) -> Array:
-    """Return for each element of values in float64 whether passes cannot have rounded it so."""
-    finite = np.isfinite(x) if x.dtype in FLOATS else np.ones(x.shape, bool)
-    far = distance(x, y) > PAIRED * np.abs(x).max(initial=0, where=finite)
-    return far if strict else far & finite
-
-
-def _replaced(
-    before: Graph,
-    after: Graph,
-    args: Sequence[Array],
-    dtype: DType | None,
-    differ: Callable[[Array, Array], Array],
-) -> tuple[Node, Node, Difference] | None:
-    """Return the first node that a pass replaced by one of another value, and its replacement."""
-    pairs = [*_pairs(before, after)]
-    if not pairs:
-        return None
-    values = (
-        evaluate(Graph(before.inputs, nodes), args, dtype) for nodes in zip(*pairs, strict=True)
-    )
-    for (old, new), x, y in zip(pairs, *values, strict=True):
-        wrong = differ(x, y)
-        if wrong.any():
-            return old, new, _difference(old, x, y, wrong)
-    return None
-
-
-def _part(graph: Graph, outputs: Collection[int]) -> Graph:
-    return Graph(graph.inputs, tuple(graph.outputs[at] for at in outputs))
-
-
-def _pairs(before: Graph, after: Graph) -> Iterator[tuple[Node, Node]]:
-    """Yield the nodes that a pass replaced, each with its replacement, in order of computation.
-
-    A new node has the order of the node that it replaces.  Of several new nodes with one order, the
-    last replaces it, and the others are its operands.  Operands at the same position are a pair
-    too: a pass may have replaced one by a node that was there before.
-    """
-    old = {node.order[0]: node for node in before}
-    new = {node.order[0]: node for node in after}
-    pairs = [(old[order], node) for order, node in sorted(new.items()) if order in old]
-    for x, y in [*pairs, *zip(before.outputs, after.outputs, strict=True)]:
-        operands: Iterator[tuple[Node, Node]] = iter(())
-        if type(x.op) is type(y.op) and not x.op.commutative and len(x.inputs) == len(y.inputs):
-            operands = zip(x.inputs, y.inputs, strict=True)
-        for a, b in (*operands, (x, y)):
-            if a is not b and a.specs == b.specs and not a.is_bundle:
-                yield a, b
-
-
-# ---------------------------------------------------------------- kernels
-
-
-class Checked(NamedTuple):
-    """The first step whose kernel is wrong, if one is, and else what all steps together give."""
-
-    wrong: tuple[Step, Difference] | None
-    results: Sequence[Array] = ()
-
-
-def check_steps(
-    program: Program,
-    backend: Backend,
-    given: Mapping[Node, Array],
-    product_eps: float = 0.0,
-    strict: bool = True,
-    allocate: Callable[[Spec], Array] = aligned_empty,
-) -> Checked:
-    """Run the steps one by one, and compare each with float64 on what the steps before it made.
-
-    given  the values of inputs
-
-    Each buffer has memory of its own, so that no step overwrites what another one reads.
-    """
-    memory = {buffer: _memory(buffer, given, allocate) for buffer in program.buffers}
-    values: dict[Node, Any] = {
-        **{p: p.state.read().copy() for p in program.graph.parameters},
-        **given,
-    }
-    for step in program.steps:
-        backend.run_alone(step, memory)
-        results = [view.array(memory[view.buffer]).copy() for view in step.outputs]
-        operands = [_value(x, values) for x in step.node.inputs]
-        for result, exact in zip(results, bounded(step.node, operands, product_eps), strict=True):
-            wrong = exact.excludes(result)
-            wrong = wrong if strict else wrong & np.isfinite(exact.value)
-            if wrong.any():
-                with np.errstate(over="ignore"):
-                    expected = exact.value.astype(result.dtype)
-                return Checked((step, Difference(expected, result, wrong)))
-        values[step.node] = tuple(results) if step.node.is_bundle else results[0]
-    return Checked(None, [_value(y, values) for y in program.graph.outputs])
-
-
-def _value(node: Node, values: dict[Node, Any]) -> Any:
-    """Return the value of a node; views of what steps made have no step of their own."""
-    stack = [node]
-    while stack:
-        missing = [x for x in stack[-1].inputs if x not in values]
-        if stack[-1] in values:
-            stack.pop()
-        elif missing:
-            stack += missing
-        else:
-            values[stack[-1]] = compute(stack[-1], *(values[x] for x in stack[-1].inputs))
-    return values[node]
-
-
-def _memory(
-    buffer: Buffer, given: Mapping[Node, Array], allocate: Callable[[Spec], Array]
-) -> Array:
-    """Return memory for a buffer, with the value that it has when a call begins."""
-    memory = allocate(Spec((buffer.nbytes,), np.dtype(np.uint8)))
-    node = buffer.node
-    if node is not None:
-        value = node.op.value if isinstance(node.op, Constant) else given.get(node)
-        value = node.state.read() if isinstance(node, Parameter) else value
-        memory[...] = np.frombuffer(np.ascontiguousarray(value).tobytes(), np.uint8)
-    return memory

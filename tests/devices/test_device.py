@@ -11,7 +11,7 @@ from small_functions import parameter
 
 import minigraph as mg
 from minigraph import ops, optim
-from minigraph.debug import verify
+from minigraph.debug.fault_localization import check_steps
 from minigraph.devices import factory
 
 PACKAGE = Path(mg.__file__).parent
@@ -71,7 +71,7 @@ def test_an_input_that_does_not_fit_changes_no_parameter():
 def test_a_step_runs_alone_on_arrays_of_the_host(monkeypatch):
     x = mg.input("x", (5,))
     function = mg.comp_graph("toy", {"graph_opt_level": 0}).compile([x], ops.tanh(x) * 2)
-    check = partial(verify.check_steps, function._program, function._backend, {x: np.ones(5, "f4")})
+    check = partial(check_steps, function._program, function._backend, {x: np.ones(5, "f4")})
     assert check().wrong is None
     launch = toy_device.ToyExecutor.launch
 

@@ -11,7 +11,7 @@ import weakref
 
 import numpy as np
 
-from minigraph.debug import verify
+from minigraph.debug import fault_localization
 from minigraph.graph import Spec
 from minigraph.ops.random import SEED, STEP
 
@@ -70,7 +70,7 @@ def call(function, arrays, at_end=True):
     }
     allocate = functools.partial(empty, at_end=at_end)
     program, backend = function._program, function._backend
-    checked = verify.check_steps(program, backend, given, allocate=allocate)
+    checked = fault_localization.check_steps(program, backend, given, allocate=allocate)
     if checked.wrong:
         step, difference = checked.wrong
         raise AssertionError(

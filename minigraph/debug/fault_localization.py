@@ -1,0 +1,277 @@
+"""Which pass, or which kernel, made a difference between a function and level 0.
+
+Passes are compared in float64, or bit for bit, at the nodes that each replaced.  Kernels run one by
+one on the operands that they had, and are compared with NumPy.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from minigraph.debug.rounding import (
+    FLOAT64,
+    MARGIN,
+    distance,
+    evaluate,
+    kernel_bounds,
+    largest,
+    rounding_of,
+    widened,
+    without_denormals,
+)
+from minigraph.graph import (
+    FLOATS,
+    Array,
+    Constant,
+    DType,
+    Graph,
+    Node,
+    Parameter,
+    Spec,
+    aligned_empty,
+    compute,
+)
+from minigraph.program import Backend, Buffer, Program, Step
+
+SHARE = 0.1  # of a difference that a pass must account for in float64
+PAIRED = 1e-9  # of the largest element: two nodes that differ by more in float64 differ in meaning
+
+
+class Difference(NamedTuple):
+    """Two values of one expression, and a mask of the elements that differ."""
+
+    expected: Array
+    actual: Array
+    wrong: Array
+
+    def statistics(self, *names: str) -> str:
+        """Return lines that describe the two values and where they are furthest apart."""
+        width = max(map(len, names))
+        values = zip(names, (self.expected, self.actual), strict=True)
+        lines = [f"  {name:{width}}  {_summary(value)}" for name, value in values]
+        lines.append(f"  {self.wrong.sum()} of {self.wrong.size} elements differ")
+        x, y = (widened(v).astype(np.float64) for v in (self.expected, self.actual))
+        with np.errstate(all="ignore"):
+            gap = np.abs(x - y)
+            distances = {"furthest apart": gap, "relative to the size": gap / np.abs(x)}
+        for what, each in distances.items():
+            far = np.where(self.wrong, np.where(np.isnan(each), np.inf, each), -1)
+            at = np.unravel_index(int(far.argmax()), far.shape)
+            pair = f"{self.expected[at]!s} and {self.actual[at]!s}"
+            lines.append(f"  {what}: by {far[at]:.3g} at {[*map(int, at)]}: {pair}")
+        return "\n".join(lines)
+
+
+def _summary(x: Array) -> str:
+    """Return an array's smallest, largest and mean number, and its counts of NaN and infinity."""
+    wide = widened(x).astype(np.float64)
+    finite = wide[np.isfinite(wide)]
+    numbers = "no finite numbers"
+    if finite.size:
+        least, most, mean = finite.min(), finite.max(), finite.mean()
+        numbers = f"min {least:.6g}, max {most:.6g}, mean {mean:.6g}"
+    spec, nans, infinite = Spec(x.shape, x.dtype), np.isnan(wide).sum(), np.isinf(wide).sum()
+    return f"{spec}: {numbers}, {nans} NaN, {infinite} infinite"
+
+
+def other_bits(x: Array, y: Array) -> Array:
+    """Return for each element whether a bit differs; denormals are zero, and all NaN are equal."""
+    if x.dtype not in FLOATS:
+        return np.asarray(x != y)
+    a, b = (widened(without_denormals(v)) for v in (x, y))
+    alike = (a == b) & (np.signbit(a) == np.signbit(b))
+    return ~(alike | (np.isnan(a) & np.isnan(b)))
+
+
+# ---------------------------------------------------------------- passes
+
+Stages = Sequence[tuple[str, Graph]]
+
+
+def pass_with_other_bits(
+    stages: Stages, wrong: Mapping[int, Difference], args: Sequence[Array]
+) -> str:
+    """Describe the first pass that changed a bit of these outputs; "" if none did."""
+    for (_, before), (name, after) in itertools.pairwise(stages):
+        graphs = _part(before, wrong), _part(after, wrong)
+        if found := _replaced(*graphs, args, None, other_bits):
+            return _described(name, *found, ", in other bits")
+    return ""
+
+
+def pass_with_other_meaning(
+    stages: Stages, wrong: Mapping[int, Difference], args: Sequence[Array], strict: bool
+) -> str:
+    """Describe the first pass that accounts for one of the differences in float64; or ""."""
+    if not wrong:
+        return ""
+
+    def computed(graph: Graph, dtype: DType) -> dict[int, Array]:
+        return dict(zip(wrong, evaluate(_part(graph, wrong), args, dtype), strict=True))
+
+    written = computed(stages[0][1], FLOAT64)
+    single = computed(stages[0][1], np.dtype(np.float32))
+    noise = {
+        at: MARGIN * rounding_of(stages[0][1].outputs[at].dtype, written[at], single[at])
+        for at in wrong
+    }
+
+    def accounts(graph: Graph) -> Iterator[tuple[int, Array, Array]]:
+        """Yield the outputs of which the graph means something else, and at which elements."""
+        for at, y in computed(graph, FLOAT64).items():
+            gap, (expected, actual, mask) = distance(written[at], y), wrong[at]
+            apart = distance(expected, actual)
+            share = mask & (gap >= SHARE * apart) & (gap > noise[at])
+            share &= np.isfinite(gap) | np.isinf(apart)  # float64 may overflow later
+            if not strict:
+                share &= np.isfinite(written[at])
+            if share.any():
+                yield at, y, share
+
+    def other_meaning(x: Array, y: Array) -> Array:
+        """Return for each element whether a pass cannot have rounded it so."""
+        far = distance(x, y) > PAIRED * largest(x)
+        return far if strict else far & np.isfinite(widened(x))
+
+    if next(accounts(stages[-1][1]), None) is None:
+        return ""
+    for (_, before), (name, after) in itertools.pairwise(stages):
+        for at, y, share in accounts(after):
+            old, new = before.outputs[at], after.outputs[at]
+            graphs = _part(before, [at]), _part(after, [at])
+            found = _replaced(*graphs, args, FLOAT64, other_meaning)
+            return _described(name, *(found or (old, new, _difference(old, written[at], y, share))))
+    return ""
+
+
+def _described(name: str, old: Node, new: Node, difference: Difference, how: str = "") -> str:
+    what = f"pass {name} made {new.op} of {old.op}, {old.spec} {old.source}{how}"
+    return f"{what}\n{difference.statistics('before', 'after')}"
+
+
+def _difference(node: Node, expected: Array, actual: Array, wrong: Array) -> Difference:
+    with np.errstate(over="ignore"):
+        return Difference(expected.astype(node.dtype), actual.astype(node.dtype), wrong)
+
+
+def _replaced(
+    before: Graph,
+    after: Graph,
+    args: Sequence[Array],
+    dtype: DType | None,
+    differ: Callable[[Array, Array], Array],
+) -> tuple[Node, Node, Difference] | None:
+    """Return the first node that a pass replaced by one of another value, and its replacement."""
+    pairs = [*_pairs(before, after)]
+    if not pairs:
+        return None
+    values = (
+        evaluate(Graph(before.inputs, nodes), args, dtype) for nodes in zip(*pairs, strict=True)
+    )
+    for (old, new), x, y in zip(pairs, *values, strict=True):
+        wrong = differ(x, y)
+        if wrong.any():
+            return old, new, _difference(old, x, y, wrong)
+    return None
+
+
+def _part(graph: Graph, outputs: Collection[int]) -> Graph:
+    return Graph(graph.inputs, tuple(graph.outputs[at] for at in outputs))
+
+
+def _pairs(before: Graph, after: Graph) -> Iterator[tuple[Node, Node]]:
+    """Yield the nodes that a pass replaced, each with its replacement, in order of computation.
+
+    A new node has the order of the node that it replaces.  Of several new nodes with one order, the
+    last replaces it, and the others are its operands.  Operands at the same position are a pair
+    too: a pass may have replaced one by a node that was there before.
+    """
+    old = {node.order[0]: node for node in before}
+    new = {node.order[0]: node for node in after}
+    pairs = [(old[order], node) for order, node in sorted(new.items()) if order in old]
+    for x, y in [*pairs, *zip(before.outputs, after.outputs, strict=True)]:
+        operands: Iterator[tuple[Node, Node]] = iter(())
+        if type(x.op) is type(y.op) and not x.op.commutative and len(x.inputs) == len(y.inputs):
+            operands = zip(x.inputs, y.inputs, strict=True)
+        for a, b in (*operands, (x, y)):
+            if a is not b and a.specs == b.specs and not a.is_bundle:
+                yield a, b
+
+
+# ---------------------------------------------------------------- kernels
+
+
+class CheckedSteps(NamedTuple):
+    """The first step whose kernel is wrong, if one is, and else what all steps together give."""
+
+    wrong: tuple[Step, Difference] | None
+    results: Sequence[Array] = ()
+
+
+def check_steps(
+    program: Program,
+    backend: Backend,
+    given: Mapping[Node, Array],
+    share: float = 0.0,
+    strict: bool = True,
+    allocate: Callable[[Spec], Array] = aligned_empty,
+) -> CheckedSteps:
+    """Run the steps one by one, and compare each with NumPy on what the steps before it made.
+
+    given   the values of inputs
+    share   of an array's largest element that counts as rounding at least
+    strict  whether NumPy's NaN and infinities are compared, too
+
+    Each buffer has memory of its own, so that no step overwrites what another one reads.
+    """
+    memory = {buffer: _memory(buffer, given, allocate) for buffer in program.buffers}
+    values: dict[Node, Any] = {
+        **{p: p.state.read().copy() for p in program.graph.parameters},
+        **given,
+    }
+    for step in program.steps:
+        backend.run_alone(step, memory)
+        results = [view.array(memory[view.buffer]).copy() for view in step.outputs]
+        operands = [_value(x, values) for x in step.node.inputs]
+        for result, (exact, slack) in zip(
+            results, kernel_bounds(step.node, operands, share), strict=True
+        ):
+            wrong = distance(exact, widened(result)) > slack
+            wrong = wrong if strict else wrong & np.isfinite(exact)
+            if wrong.any():
+                with np.errstate(over="ignore"):
+                    expected = exact.astype(result.dtype)
+                return CheckedSteps((step, Difference(expected, result, wrong)))
+        values[step.node] = tuple(results) if step.node.is_bundle else results[0]
+    return CheckedSteps(None, [_value(y, values) for y in program.graph.outputs])
+
+
+def _value(node: Node, values: dict[Node, Any]) -> Any:
+    """Return the value of a node; views of what steps made have no step of their own."""
+    stack = [node]
+    while stack:
+        missing = [x for x in stack[-1].inputs if x not in values]
+        if stack[-1] in values:
+            stack.pop()
+        elif missing:
+            stack += missing
+        else:
+            values[stack[-1]] = compute(stack[-1], *(values[x] for x in stack[-1].inputs))
+    return values[node]
+
+
+def _memory(
+    buffer: Buffer, given: Mapping[Node, Array], allocate: Callable[[Spec], Array]
+) -> Array:
+    """Return memory for a buffer, with the value that it has when a call begins."""
+    memory = allocate(Spec((buffer.nbytes,), np.dtype(np.uint8)))
+    node = buffer.node
+    if node is not None:
+        value = node.op.value if isinstance(node.op, Constant) else given.get(node)
+        value = node.state.read() if isinstance(node, Parameter) else value
+        memory[...] = np.frombuffer(np.ascontiguousarray(value).tobytes(), np.uint8)
+    return memory
