@@ -33,7 +33,7 @@ LAYERS = {
         ["cli"],
     ],
     "minigraph.graph": [
-        ["dtypes", "location", "svg"],
+        ["dtypes", "listing", "location"],
         ["spec"],
         ["unsupported"],
         ["node", "state"],

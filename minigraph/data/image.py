@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-import re
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +18,6 @@ from minigraph.platform import regular_file
 # Pillow knows a file by its contents, whatever its name: for PostScript it would run Ghostscript.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
 ORIENTATION = 0x0112  # the EXIF tag
-INTEGERS = {1: "B", 3: "H", 4: "I"}  # the types of EXIF that are unsigned integers
 # How Pillow turns an image of each orientation upright, 0 and 1 aside.
 TURNS = {
     2: "FLIP_LEFT_RIGHT",
@@ -93,11 +91,10 @@ class ImageReader:
         opened, _ = regular_file.open_to_read(path)
         with opened, self._pillow.open(opened, formats=FORMATS) as file:
             self._check_size(*file.size)
-            if (
-                file.format == "TIFF"
-            ):  # which Pillow turns as it loads it; odd XMP is an error there
+            if file.format == "TIFF":  # Pillow turns it as it loads it; odd XMP is an error there
                 file.info.pop("xmp", None)
             file.load()  # a PNG file may have its EXIF data at its end
+            turn = None if file.format == "TIFF" else TURNS.get(_orientation(file))
             image = file
             # Pillow would clip 16 bits to 8 instead of scaling them.
             if image.mode.startswith("I;16") or (image.mode == "I" and file.format == "PNG"):
@@ -107,7 +104,6 @@ class ImageReader:
             elif "transparency" in image.info:
                 # From a palette with transparent entries straight to RGB, Pillow warns.
                 image = image.convert("RGBA")
-            turn = None if file.format == "TIFF" else TURNS.get(_orientation(file.info))
             image = image.convert("RGB")
             return image.transpose(self._pillow.Transpose[turn]) if turn else image
 
@@ -120,42 +116,11 @@ class ImageReader:
             )
 
 
-def _orientation(info: Mapping[Any, Any]) -> int:
-    """Return the orientation in a file's EXIF or XMP data, 0 if there is none.
-
-    Pillow's own reader refuses pictures for what is odd in the rest of these data.
-    """
-    exif = info.get("exif") or _raw_profile(str(info.get("Raw profile type exif", "")))
-    if orientation := _exif_orientation(exif.removeprefix(b"Exif\0\0")):
-        return orientation
-    xmp = info.get("xmp") or info.get("XML:com.adobe.xmp") or b""
-    xmp = xmp.encode(errors="replace") if isinstance(xmp, str) else xmp
-    match = re.search(rb'tiff:Orientation(?:="|>)([0-9])', xmp)
-    return int(match[1]) if match else 0
-
-
-def _exif_orientation(data: bytes) -> int:
-    order = {b"II*\0": "<", b"MM\0*": ">"}.get(data[:4])
-    if order is None:
-        return 0
-    try:
-        (at,) = struct.unpack_from(order + "I", data, 4)
-        (count,) = struct.unpack_from(order + "H", data, at)
-        for entry in range(at + 2, at + 2 + 12 * count, 12):
-            tag, kind = struct.unpack_from(order + "HH", data, entry)
-            if tag == ORIENTATION and kind in INTEGERS:
-                return int(struct.unpack_from(order + INTEGERS[kind], data, entry + 8)[0])
-    except struct.error:  # the data are cut off
-        pass
+def _orientation(file: Any) -> int:
+    """Return the orientation in a file's EXIF or XMP data, 0 if there is none that can be read."""
+    with contextlib.suppress(Exception):  # of what is odd in the rest of these data
+        return int(file.getexif().get(ORIENTATION, 0))
     return 0
-
-
-def _raw_profile(text: str) -> bytes:
-    """Return the EXIF data that ImageMagick writes into PNG files as text."""
-    try:
-        return bytes.fromhex("".join(text.split("\n")[3:]))
-    except ValueError:
-        return b""
 
 
 def _centre(width: int, height: int) -> Box:

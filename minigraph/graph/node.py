@@ -17,9 +17,9 @@ from typing import Any, ClassVar, NamedTuple, dataclass_transform
 from minigraph.arguments import brief
 from minigraph.errors import NoGradient
 from minigraph.graph.dtypes import Array, DType
+from minigraph.graph.listing import to_html
 from minigraph.graph.location import Location, Within, here, scope
 from minigraph.graph.spec import Shape, Spec
-from minigraph.graph.svg import to_svg
 from minigraph.graph.unsupported import Unsupported
 from minigraph.symbolic import UndecidedSize, assuming_large
 
@@ -269,7 +269,7 @@ class Node(Unsupported):
         return f"{brief(str(self.op))}: {', '.join(map(str, self.specs))}"
 
     def _repr_html_(self) -> str:
-        return to_svg(self)
+        return to_html(self)
 
     # What these do stands in `minigraph.ops`, which this file may not import.
 

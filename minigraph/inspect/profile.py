@@ -97,15 +97,6 @@ class Profile:
             bound=sum(least) / seconds if least and seconds else None,
         )
 
-    def compare(self, other: Profile) -> ProfileComparison:
-        """Return what became faster and slower from this profile to another, by layer and op."""
-        return ProfileComparison(
-            before=self.seconds,
-            after=other.seconds,
-            by_layer=_changes(self.by_layer, other.by_layer),
-            by_op=_changes(self.by_op, other.by_op),
-        )
-
     def __str__(self) -> str:
         speed = ""
         if self.speeds:
@@ -213,56 +204,3 @@ def _table(title: str, costs: Sequence[Cost]) -> list[str]:
         rest = sum(cost.seconds for cost in costs[MOST:])
         lines.append(f"{len(costs) - MOST} more, {1e3 * rest:.3f} ms together")
     return lines
-
-
-# ---------------------------------------------------------------- two profiles
-
-
-@dataclass(frozen=True)
-class Change:
-    """Seconds of a layer or op before and after; None where it is not there."""
-
-    name: str
-    before: float | None
-    after: float | None
-
-    @property
-    def seconds(self) -> float:
-        """How much longer it takes afterwards."""
-        return (self.after or 0.0) - (self.before or 0.0)
-
-
-@dataclass(frozen=True, repr=False)
-class ProfileComparison:
-    """Two profiles side by side, what changed most first; `print` it."""
-
-    before: float
-    after: float
-    by_layer: list[Change] = field(default_factory=list)
-    by_op: list[Change] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        total = Change("all", self.before, self.after)
-        lines = []
-        for title, changes in (("layer", self.by_layer), ("op", self.by_op)):
-            shown = [*changes[:MOST], total]
-            width = max([len(change.name) for change in shown] + [len(title)])
-            lines.append(f"{title:{width}} {'before, ms':>11} {'after, ms':>11} {'change':>9}")
-            for c in shown:
-                before, after = (
-                    "-" if s is None else f"{1e3 * s:.3f}" for s in (c.before, c.after)
-                )
-                lines.append(f"{c.name:{width}} {before:>11} {after:>11} {1e3 * c.seconds:+9.3f}")
-        return "\n".join(lines)
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return preformatted(str(self))
-
-
-def _changes(before: Sequence[Cost], after: Sequence[Cost]) -> list[Change]:
-    """Return the changes of what has the same name, the largest first."""
-    old, new = ({cost.name: cost.seconds for cost in costs} for costs in (before, after))
-    changes = [Change(name, old.get(name), new.get(name)) for name in dict.fromkeys([*old, *new])]
-    return sorted(changes, key=lambda change: -abs(change.seconds))

@@ -252,20 +252,7 @@ class Optimizer:
 
         Raises GraphError (ShapeError, DTypeError) with all that does not fit, and sets nothing.
         """
-        restore(f"{type(self).__name__}.load_state_dict", self._state, self._upgraded(state))
-
-    def _upgraded(self, state: Any) -> Any:
-        """Return a state of minigraph 0.2, which has one count and one rate, as one of today."""
-        if not isinstance(state, Mapping):
-            return state
-        upgraded, step, lr = dict(state), f"{self._prefix}.step", f"{self._prefix}.lr"
-        counts = [own["step"].name for own in self._states.values() if "step" in own]
-        if step in upgraded and counts and upgraded.keys().isdisjoint(counts):
-            upgraded |= dict.fromkeys(counts, upgraded.pop(step))
-        if lr in upgraded:
-            for p, ratio in zip(self._rates, self.ratios, strict=True):
-                upgraded.setdefault(p.name, np.asarray(upgraded[lr]) * ratio)
-        return upgraded
+        restore(f"{type(self).__name__}.load_state_dict", self._state, state)
 
     def _new_state(self, name: str, value: Any) -> Parameter:
         name = f"{self._prefix}.{name}"

@@ -56,27 +56,18 @@ class Resumable:
         """
         try:
             attributes = {name: make(state[name]) for name, make in self.saved.items()}
-            lr = _rates(state["lr"]) if "lr" in state else None
+            lr = _rates(state["lr"])
         except (KeyError, TypeError, ValueError) as error:
             raise GraphError(f"load_state_dict: no state of a schedule ({error!r})") from None
-        if "base" in attributes:
-            attributes["base"] = self._per_group(attributes["base"])
-        rates = lr and self._per_group(lr)
+        count = len(self.optimizer.rates)
+        for rates in (lr, attributes.get("base", lr)):
+            if len(rates) != count:
+                raise GraphError(
+                    f"load_state_dict: the state has {len(rates)} learning rates, the optimizer "
+                    f"{count}; make it with the groups that it had"
+                )
         vars(self).update(attributes)
-        if rates is not None:
-            self.optimizer.rates = rates
-
-    def _per_group(self, rates: list[float]) -> list[float]:
-        """Return the rates of a state, of which minigraph 0.2 saved the first only."""
-        shares = self.optimizer.ratios
-        if len(rates) == 1:
-            return [rates[0] * share for share in shares]
-        if len(rates) != len(shares):
-            raise GraphError(
-                f"load_state_dict: the state has {len(rates)} learning rates, the optimizer "
-                f"{len(shares)}; make it with the groups that it had"
-            )
-        return rates
+        self.optimizer.rates = lr
 
 
 def _rates(value: Any) -> list[float]:
@@ -129,11 +120,6 @@ class StepSchedule(Resumable):
 
     def _set(self) -> None:
         self.optimizer.rates = self.rates(self.steps)
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        if "lr" not in state:  # as in minigraph 0.2
-            self._set()
 
 
 @checked
@@ -250,16 +236,9 @@ class WarmUp(StepSchedule):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        if self.after is None:
-            return
-        inner = {name[6:]: x for name, x in state.items() if name.startswith("after.")}
-        if inner:
+        if self.after is not None:
+            inner = {name[6:]: x for name, x in state.items() if name.startswith("after.")}
             self.after.load_state_dict(inner)
-        else:  # as in minigraph 0.2
-            steps = max(self.steps - self.total, 0)
-            self.after.load_state_dict({"steps": steps, "base": self.base})
-            if not steps:
-                self._set()
 
 
 @checked

@@ -130,11 +130,11 @@ def test_a_photograph_is_upright_however_the_camera_was_held(pillow, tmp_path, s
 @pytest.mark.filterwarnings("ignore::UserWarning")  # Pillow's, of what it does not understand
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp"])
-def test_what_else_a_photograph_tells_of_itself_is_not_read(pillow, tmp_path, suffix, order):
+def test_odd_data_beside_the_orientation_do_no_harm(pillow, tmp_path, suffix, order):
     photograph(pillow, tmp_path / "upright.png")
     path = tmp_path / f"x.{suffix}"
     for tag, kind, count, value in itertools.product(
-        (0x010F, 0x8769), (1, 2, 5, 7, 12, 99), (0, 1, 2), (b"\xff\xfe\x00\x80", bytes(4))
+        (0x010F, 0x8769), (1, 2, 7, 99), (0, 1, 2), (b"\xff\xfe\x00\x80", bytes(4))
     ):
         odd = (tag, kind, count, value)
         both = sorted([orientation_in(order, 6, kind=4 if count else 3), odd])
@@ -147,7 +147,8 @@ def test_what_else_a_photograph_tells_of_itself_is_not_read(pillow, tmp_path, su
     for number in (0, 9, 255):
         exif = exif_data(order, orientation_in(order, number))
         assert is_upright(photograph(pillow, path, exif=exif))
-    assert is_upright(photograph(pillow, path, exif=exif_data(order, odd)[:-9]))
+    cut_off = exif_data(order, (0x010F, 5, 1, b"\xff\xfe\x00\x80"))[:-9]
+    assert is_upright(photograph(pillow, path, exif=cut_off))
 
 
 @pytest.mark.parametrize("suffix", ["png", "tif", "tiff"])

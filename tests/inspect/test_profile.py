@@ -60,21 +60,6 @@ def test_a_profile_prints_bounded_tables():
     assert json.loads(json.dumps(TWO.to_dict()))["by_op"][1]["name"] == "add"
 
 
-def test_two_profiles_are_compared_by_layer_and_op():
-    other = Profile([kernel("conv2d", 1.0, "stem.conv"), kernel("relu", 0.5, "head")])
-    changes = TWO.compare(other)
-    assert [(c.name, c.before, c.after) for c in changes.by_layer] == [
-        ("stem.conv", 3.0, 1.0),
-        ("a.py:7", 2.0, None),
-        ("stem", 1.0, None),
-        ("head", None, 0.5),
-    ]
-    assert (changes.before, changes.after) == (6.0, 1.5)
-    assert [(c.name, c.seconds) for c in changes.by_op][:2] == [("conv2d", -4.0), ("add", -1.0)]
-    assert str(changes).splitlines()[-1].split() == ["all", "6000.000", "1500.000", "-4500.000"]
-    assert changes._repr_html_() == f"<pre>{changes}</pre>"
-
-
 def events(tmp_path, profile, group):
     profile.to_chrome_trace(tmp_path / "trace.json")
     found = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]

@@ -309,17 +309,6 @@ def test_states_of_two_networks_are_told_apart_by_name_or_refused():
         np.testing.assert_array_equal(other.state_dict()[name], value)
 
 
-def test_a_state_with_one_count_and_one_rate_loads():
-    w, b = mg.Parameter(np.ones(3), "w"), mg.Parameter(np.ones(2), "b")
-    adam = optim.Adam([{"params": [w]}, {"params": [b], "lr": 0.5}], lr=0.1)
-    kept = {k: v + 2.0 for k, v in adam.state_dict().items() if "exp" in k}
-    adam.load_state_dict({"adam.lr": np.array(0.2), "adam.step": np.array(7), **kept})
-    state = adam.state_dict()
-    assert state["adam.step.w"] == state["adam.step.b"] == 7
-    assert (state["adam.lr"], state["adam.lr#1"]) == (0.2, 1.0)
-    assert all((state[k] == v).all() for k, v in kept.items())
-
-
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [

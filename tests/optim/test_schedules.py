@@ -187,13 +187,6 @@ def test_a_schedule_goes_on_from_a_state_in_whatever_order_states_are_loaded(mak
         np.testing.assert_allclose(sgd.rates, other.rates, rtol=1e-12)
 
 
-def test_a_state_with_one_rate_and_no_inner_schedule_loads():
-    sgd = optimizer()
-    warm = schedules.warmup(sgd, 4, 0.1, after=schedules.step(sgd, 3, 0.5))
-    warm.load_state_dict({"steps": np.array(9), "base": np.array(0.8)})
-    np.testing.assert_allclose(sgd.rates, [0.4, 0.02, 0.9])
-
-
 def test_after_the_warm_up_a_plateau_takes_its_metric():
     sgd = optim.SGD([mg.Parameter(np.zeros(2))], lr=1.0)
     after = schedules.plateau(sgd, patience=0, factor=0.5)
@@ -206,7 +199,9 @@ def test_after_the_warm_up_a_plateau_takes_its_metric():
     [
         (lambda s: schedules.cosine(s, 3).load_state_dict({}), "no state of a schedule"),
         (
-            lambda s: schedules.cosine(s, 3).load_state_dict({"steps": 1, "base": [1.0, 2.0]}),
+            lambda s: schedules.cosine(s, 3).load_state_dict(
+                {"steps": 1, "base": [1.0, 2.0], "lr": [1.0, 2.0]}
+            ),
             "the state has 2 learning rates, the optimizer 3",
         ),
         (lambda s: schedules.warmup(s, after=3), "after is 3; it takes a schedule"),
