@@ -16,6 +16,7 @@ import itertools
 import math
 import operator
 import threading
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass, replace
@@ -29,6 +30,7 @@ BITS = 1100  # of an integer: more than the largest float has
 LARGE = 50_000_017
 TRIED = (*range(1, 9), 31, 100, LARGE)  # sizes for which comparisons are decided
 MOST_TRIED = 128  # combinations of such sizes
+SAMPLES = 6  # large values of each name, for which sizes are compared
 
 
 class Operation:
@@ -113,13 +115,13 @@ else:
 class SymbolicSize(_Integer):
     """A polynomial of named sizes that has at least one name in it.
 
-    Two sizes are equal if they are equal for all values for which no slice is cut: the size of
+    Two sizes are equal if they are equal for large values, for which no slice is cut: the size of
     `x[:5]` equals 5, though a call may give an x of 3 rows.  Shapes are inferred again at the call,
     which is an error if the equality does not hold then.  `<` and the like are decided where the
     answer is the same for all values in TRIED, and raise UndecidedSize elsewhere.
     """
 
-    __slots__ = ("_uncut", "terms")
+    __slots__ = ("_large", "terms")
 
     if TYPE_CHECKING:
 
@@ -127,25 +129,24 @@ class SymbolicSize(_Integer):
 
     def __init__(self, terms: Mapping[Term, float]) -> None:
         self.terms = terms
-        self._uncut: Any = None
+        self._large: Any = None
 
     @property
-    def uncut(self) -> Any:
-        """This size, or the number that it is, where no slice is cut."""
-        if self._uncut is None:
-            plain = all(isinstance(atom, str) for term in self.terms for atom in term)
-            self._uncut = self if plain else self.at(Uncut())
-        return self._uncut
+    def large(self) -> Any:
+        """The numbers that this is for some large values of its names; one if they are the same."""
+        if self._large is None:
+            numbers: list[Any] = [None] * SAMPLES
+            for i in range(SAMPLES):
+                with suppress(ShapeError):  # of a division by 0, which is an error of the call
+                    numbers[i] = self.at(_LargeSizes(i))
+            self._large = numbers[0] if len(set(numbers)) == 1 else tuple(numbers)
+        return self._large
 
     def __eq__(self, other: object) -> bool:
-        mine, theirs = self.uncut, other.uncut if isinstance(other, SymbolicSize) else other
-        if isinstance(mine, SymbolicSize) and isinstance(theirs, SymbolicSize):
-            return bool(mine.terms == theirs.terms)
-        return not isinstance(mine, SymbolicSize) and bool(mine == theirs)
+        return bool(self.large == (other.large if isinstance(other, SymbolicSize) else other))
 
     def __hash__(self) -> int:
-        uncut = self.uncut
-        return hash(frozenset(uncut.terms.items()) if isinstance(uncut, SymbolicSize) else uncut)
+        return hash(self.large)
 
     def __add__(self, other: Any) -> Any:
         if (terms := _terms(other)) is None:
@@ -213,12 +214,13 @@ class SymbolicSize(_Integer):
         return not self < other
 
     def __bool__(self) -> bool:
-        """Return whether this size may be above 0 where no slice is cut.
+        """Return whether this size may be above 0 for large values, where no slice is cut.
 
         No caller relies on it for a size of 0: `infer`, or a function of sizes, checks that at the
         call.
         """
-        return bool(_extremes(self.uncut)[1] > 0)
+        numbers = self.large if isinstance(self.large, tuple) else (self.large,)
+        return any(n is not None and n > 0 for n in numbers)
 
     def __index__(self) -> NoReturn:
         raise UndecidedSize(
@@ -316,13 +318,6 @@ def positive_part(x: int) -> int:
     lowest, highest = _extremes(x)
     if lowest >= 0 or highest <= 0:
         return x if lowest >= 0 else 0
-    first = min((term for term in x.terms if term), key=lambda term: [*map(_order, term)])
-    if x.terms[first] < 0:  # one of the positive parts of x and -x stands for both
-        return x + positive_part(-x)
-    constant = x.terms.get((), 0)
-    match [*_polynomial({**x.terms, (): 0}).terms.items()]:
-        case [((Operation(name="max", x=inner),), 1)] if constant < 0:
-            return positive_part(inner + constant)
     return _atom("max", x, 0)
 
 
@@ -460,7 +455,7 @@ def _positive(difference: Any, x: Any, y: Any) -> bool:
     if lowest > 0 or highest <= 0:
         return lowest > 0
     if _rules.large:
-        return bool(difference.at(Large()) > 0)
+        return bool(difference.at(dict.fromkeys(difference.names, LARGE)) > 0)
     raise UndecidedSize(
         f"how {x} compares with {y} is known only when the function is called; give the input's "
         "shape in numbers"
@@ -489,27 +484,23 @@ class Sizes(dict[Any, Any]):
 
     def __missing__(self, atom: Any) -> Any:
         if isinstance(atom, str):
-            return self.size(atom)
+            raise KeyError(atom)
         x, y = (v.at(self) if isinstance(v, SymbolicSize) else v for v in (atom.x, atom.y))
         self[atom] = OPERATIONS[atom.name](x, y)
         return self[atom]
 
-    def size(self, name: str) -> Any:
-        raise KeyError(name)
 
+class _LargeSizes(Sizes):
+    """A large size for each name: different ones, with different rests when they are divided."""
 
-class Large(Sizes):
-    """Sizes that are all large."""
+    def __init__(self, sample: int) -> None:
+        super().__init__()
+        self.sample = sample
 
-    def size(self, name: str) -> Any:
-        return LARGE
-
-
-class Uncut(Sizes):
-    """Symbolic sizes, so large that no slice is cut."""
-
-    def size(self, name: str) -> Any:
-        return symbol(name)
+    def __missing__(self, atom: Any) -> Any:
+        if isinstance(atom, str):
+            return LARGE + zlib.crc32(f"{atom} {self.sample}".encode())
+        return super().__missing__(atom)
 
 
 def _power(x: Any, y: Any) -> Any:
@@ -518,20 +509,11 @@ def _power(x: Any, y: Any) -> Any:
     return math.inf if whole and (abs(x).bit_length() - 1) * y > BITS else x**y
 
 
-def _maximum(x: Any, y: Any) -> Any:
-    """Return the larger of two numbers, or of two sizes if both are large."""
-    difference = x - y
-    if isinstance(difference, SymbolicSize):
-        with suppress(ShapeError):  # of a division by 0, which is an error of the call
-            difference = difference.at(Large())
-    return x if isinstance(difference, SymbolicSize) or difference > 0 else y
-
-
 OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "//": operator.floordiv,
     "/": operator.truediv,
     "**": _power,
-    "max": _maximum,
+    "max": max,
     "ceil": quotient_above,
 }
 

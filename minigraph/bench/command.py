@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
@@ -15,16 +14,15 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 import minigraph as mg
 from minigraph.bench.cases import EXPRESSIONS, GROUPS, NAMES, NETWORKS, PRECISIONS, USUAL
-from minigraph.bench.measure import Clock, measure_cases
+from minigraph.bench.measure import measure_cases
 from minigraph.bench.own_network import is_file, name_of
 from minigraph.bench.plan import OTHERS, PEERS, Plan
 from minigraph.bench.results import DOOR, FILE, LEVELS, PLOT, Results
 from minigraph.bench.tables import markdown_page, terminal_lines
 from minigraph.errors import GraphError, OptionError, reason
+from minigraph.messages import progress
 from minigraph.options import num_threads
 from minigraph.platform.text_file import write_text
 
@@ -173,46 +171,14 @@ def _measure(plan: Plan, folder: Path | None) -> Results:
             with suppress(GraphError, OSError):  # the last write says why
                 results.write(folder)
 
-    with Bar(60.0 * plan.minutes) as bar:
-        return measure_cases(plan, options, bar.begin, save)
+    start, bar_format = time.monotonic(), "{desc} |{bar}| {n:.1f} of at most {total} minutes"
+    with progress(total=plan.minutes, bar_format=bar_format) as bar:
 
+        def begin(what: str) -> None:
+            bar.n = (time.monotonic() - start) / 60
+            bar.set_description_str(what)
 
-class Bar:
-    """A bar in a terminal, which shows each second what runs now and the time that is left."""
-
-    def __init__(self, limit: float, clock: Clock = time.monotonic) -> None:
-        self._limit, self._clock, self._start = limit, clock, clock()
-        # `None` disables it where there is no terminal.
-        self._bar = tqdm(total=limit, bar_format="{desc}", leave=False, disable=None)
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._refresh, daemon=True)
-
-    def __enter__(self) -> Bar:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._stopped.set()
-        self._thread.join()
-        self._bar.close()
-
-    def begin(self, what: str) -> None:
-        """Show what runs from now on."""
-        self._bar.set_description_str(what, refresh=False)
-        self.show()
-
-    def show(self) -> None:
-        """Draw the bar anew."""
-        elapsed = min(self._clock() - self._start, self._limit)
-        left = tqdm.format_interval(self._limit - elapsed)
-        words = f"{tqdm.format_interval(elapsed)}, at most {left} left"
-        self._bar.n = elapsed
-        self._bar.bar_format = f"{{desc}} {{percentage:3.0f}}%|{{bar}}| {words}"
-        self._bar.refresh()
-
-    def _refresh(self) -> None:
-        while not self._stopped.wait(1.0):
-            self.show()
+        return measure_cases(plan, options, begin, save)
 
 
 def _say(what: str) -> None:

@@ -42,6 +42,7 @@ from minigraph.graph.leaves import (
 )
 from minigraph.graph.location import Location, here, scope
 from minigraph.graph.loop import (
+    Composed,
     GraphOp,
     Loop,
     VectorJacobian,

@@ -50,6 +50,17 @@ class GraphOp(Op, eq=False):
         return hash(self.key)
 
 
+class Composed(Op):
+    """An op whose meaning is that of `expand`; one generated kernel can hold those simpler ops."""
+
+    composed = True
+
+    def forward(self, *xs: Any) -> Any:
+        places = placeholders([Spec(x.shape, x.dtype) for x in xs])
+        results = Graph(places, self.expand(*places))(*xs)
+        return results if len(results) > 1 else results[0]
+
+
 def nested(graph: Graph) -> Iterator[Graph]:
     """Yield the graph, and the graphs of its ops, and of theirs."""
     yield graph

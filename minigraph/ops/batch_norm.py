@@ -15,24 +15,24 @@ import numpy as np
 
 from minigraph.distributed.world import Processes, World
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Array, Node, Op, Operand, Spec, as_node, builder, constant
+from minigraph.graph import Composed, Node, Operand, Spec, as_node, builder, constant
 from minigraph.ops.activation import Relu
 from minigraph.ops.arithmetic import Rsqrt, Square
 from minigraph.ops.collective import AllGather
 from minigraph.ops.comparison import Isfinite, where
-from minigraph.ops.elementwise import kind, sum_dtype, widen
+from minigraph.ops.elementwise import kind, widen
 from minigraph.ops.extremes import Maximum
 from minigraph.ops.joining import stack
 from minigraph.ops.reduction import Sum, mean, var
 from minigraph.ops.shape import broadcast_to, reshape
 
 
-def of_channels(v: Any, x: Any) -> Any:
+def of_channels(v: Node, x: Node) -> Node:
     """View values of channels, [1, c, 1, ...], so that they broadcast against x."""
     return v.reshape((1, v.shape[0], *(1,) * (x.ndim - 1 - v.ndim), *v.shape[1:]))
 
 
-def _outer_axes(x: Node | Array, v: Node | Array) -> tuple[int, ...]:
+def _outer_axes(x: Node, v: Node) -> tuple[int, ...]:
     """All axes but those of the channels."""
     return (0, *range(2, x.ndim + 1 - v.ndim))
 
@@ -53,15 +53,13 @@ def _check_channels(x: Spec, *vectors: Spec) -> None:
         raise DTypeError("input and vectors have one float dtype")
 
 
-class BatchNorm(Op):
+class BatchNorm(Composed):
     """Normalise x by the batch's statistics: (y, mean, biased variance).
 
     y = (x - mean) / sqrt(variance + eps) * weight + bias (Ioffe and Szegedy, 2015).
     """
 
     eps: float
-
-    composed = True
 
     def infer(self, x: Spec, weight: Spec, bias: Spec) -> tuple[Spec, Spec, Spec]:
         _check_channels(x, weight, bias)
@@ -71,16 +69,6 @@ class BatchNorm(Op):
                 "a DataLoader leaves out the rest of an epoch, which may be a batch of one"
             )
         return x, weight, weight
-
-    def forward(self, x: Array, weight: Array, bias: Array) -> tuple[Array, Array, Array]:
-        axes = _outer_axes(x, weight)
-        wide = widen(x)
-        mean, var = (
-            f(axes, sum_dtype(wide.dtype)).astype(wide.dtype) for f in (wide.mean, wide.var)
-        )
-        scale = widen(weight) / np.sqrt(var + self.eps)
-        y = (wide - of_channels(mean, x)) * of_channels(scale, x) + of_channels(widen(bias), x)
-        return y.astype(x.dtype), mean.astype(x.dtype), var.astype(x.dtype)
 
     def expand(self, x: Node, weight: Node, bias: Node) -> tuple[Node, Node, Node]:
         y, mean, var = _normalized(x, weight, bias, self.eps)
@@ -134,31 +122,16 @@ def _if_finite(x: Node) -> Node:
     return where(Isfinite.of(x), x, 0)
 
 
-class BatchNormBackward(Op):
+class BatchNormBackward(Composed):
     """The gradients (dx, dweight, dbias) of the batch norm's y, from dy, x, weight, mean, var."""
 
     eps: float
-
-    composed = True
 
     def infer(self, dy: Spec, x: Spec, weight: Spec, mean: Spec, var: Spec) -> tuple[Spec, ...]:
         if dy != x:
             raise ShapeError(f"x is {x}, but dy is {dy}")
         _check_channels(x, weight, mean, var)
         return x, weight, weight
-
-    def forward(
-        self, dy: Array, x: Array, weight: Array, mean: Array, var: Array
-    ) -> tuple[Array, Array, Array]:
-        axes = _outer_axes(x, weight)
-        dtype, count = x.dtype, x.size // weight.size
-        dy, x, weight, mean, var = map(widen, (dy, x, weight, mean, var))
-        inverse = 1 / np.sqrt(var + self.eps)
-        normal = (x - of_channels(mean, x)) * of_channels(inverse, x)
-        dweight, dbias = (Sum(axes).forward(v).reshape(weight.shape) for v in (dy * normal, dy))
-        rest = dy - of_channels(dbias / count, x) - normal * of_channels(dweight / count, x)
-        dx = rest * of_channels(weight * inverse, x)
-        return dx.astype(dtype), dweight.astype(dtype), dbias.astype(dtype)
 
     def expand(self, dy: Node, x: Node, weight: Node, mean: Node, var: Node) -> tuple[Node, ...]:
         dtype, axes, count = x.dtype, _outer_axes(x, weight), x.size // weight.size
@@ -171,7 +144,7 @@ class BatchNormBackward(Op):
         return dx.astype(dtype), *vectors
 
 
-class BatchNormRelu(Op):
+class BatchNormRelu(Composed):
     """BatchNorm with a relu after y, which the optimizer makes of the two: (y, mean, variance).
 
     residual  whether there is a fourth input, like x, that is added before the relu
@@ -180,18 +153,10 @@ class BatchNormRelu(Op):
     eps: float
     residual: bool
 
-    composed = True
-
     def infer(self, x: Spec, weight: Spec, bias: Spec, *residual: Spec) -> tuple[Spec, ...]:
         if residual != (x,) * self.residual:
             raise ShapeError(f"x is {x}, but what is added is {' '.join(map(str, residual))}")
         return BatchNorm(self.eps).infer(x, weight, bias)
-
-    def forward(self, x: Array, weight: Array, bias: Array, *residual: Array) -> tuple[Array, ...]:
-        y, mean, var = BatchNorm(self.eps).forward(x, weight, bias)
-        for r in residual:
-            y = y + r
-        return Relu().forward(y), mean, var
 
     def expand(self, x: Node, weight: Node, bias: Node, *residual: Node) -> tuple[Node, ...]:
         y, mean, var = _normalized(x, weight, bias, self.eps)
@@ -200,7 +165,7 @@ class BatchNormRelu(Op):
         return Relu.of(y).astype(x.dtype), mean, var
 
 
-class BatchNormReluBackward(Op):
+class BatchNormReluBackward(Composed):
     """The gradients (dx, dweight, dbias) of BatchNormRelu's y, from dy, y, x, weight, mean, var.
 
     residual  whether to return the residual's too: dy, but 0 where y <= 0
@@ -209,40 +174,25 @@ class BatchNormReluBackward(Op):
     eps: float
     residual: bool
 
-    composed = True
-
     def infer(self, dy: Spec, y: Spec, x: Spec, *vectors: Spec) -> tuple[Spec, ...]:
         if dy != x or y != x:
             raise ShapeError(f"x is {x}, but dy is {dy} and y is {y}")
         _check_channels(x, *vectors)
         return (x, vectors[0], vectors[0], *[x] * self.residual)
 
-    def forward(self, dy: Array, y: Array, x: Array, *vectors: Array) -> tuple[Array, ...]:
-        dz = np.where(y <= 0, np.zeros_like(dy, shape=()), dy)
-        return (*BatchNormBackward(self.eps).forward(dz, x, *vectors), *[dz] * self.residual)
-
     def expand(self, dy: Node, y: Node, x: Node, *vectors: Node) -> tuple[Node, ...]:
         dz = where(y <= 0, 0, dy)
         return (*BatchNormBackward(self.eps).expand(dz, x, *vectors), *[dz] * self.residual)
 
 
-class BatchNormInference(Op):
+class BatchNormInference(Composed):
     """Normalise x [n, c, ...] by given statistics."""
 
     eps: float
 
-    composed = True
-
     def infer(self, x: Spec, weight: Spec, bias: Spec, mean: Spec, var: Spec) -> Spec:
         _check_channels(x, weight, bias, mean, var)
         return x
-
-    def forward(self, x: Array, weight: Array, bias: Array, mean: Array, var: Array) -> Array:
-        scale = widen(weight) / np.sqrt(widen(var) + self.eps)
-        y = (widen(x) - of_channels(widen(mean), x)) * of_channels(scale, x) + of_channels(
-            widen(bias), x
-        )
-        return y.astype(x.dtype)
 
     def expand(self, x: Node, weight: Node, bias: Node, mean: Node, var: Node) -> tuple[Node]:
         dtype = x.dtype

@@ -6,7 +6,7 @@ import numpy as np
 
 from minigraph.arguments import Axis
 from minigraph.errors import ShapeError
-from minigraph.graph import Array, Node, Op, Operand, Spec, as_node, builder
+from minigraph.graph import Composed, Node, Operand, Spec, as_node, builder
 from minigraph.ops import comparison
 from minigraph.ops.elementwise import promote, widen
 from minigraph.ops.exponential import Exp, Log
@@ -15,12 +15,10 @@ from minigraph.ops.reduction import Max, Sum
 from minigraph.ops.shape import normalize_axis, stop_gradient
 
 
-class AlongAxis(Op):
+class AlongAxis(Composed):
     """A function of the vectors along an axis; the result is like x."""
 
     axis: int
-
-    composed = True
 
     def infer(self, x: Spec) -> Spec:
         if not x.shape[self.axis]:
@@ -35,15 +33,6 @@ class Softmax(AlongAxis):
     """
 
     masked: bool = False
-
-    def forward(self, x: Array) -> Array:
-        wide = widen(x)
-        peak = wide.max(self.axis, keepdims=True)
-        if self.masked:
-            peak = np.maximum(peak, np.finfo(wide.dtype).min)
-        e = np.exp(wide - peak)
-        total = Sum((self.axis,)).forward(e)
-        return (e / (np.maximum(total, 1) if self.masked else total)).astype(x.dtype)
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
         weighted = dy * y
@@ -61,12 +50,6 @@ class Softmax(AlongAxis):
 
 class LogSoftmax(AlongAxis):
     """x - log(sum(exp(x))) along `axis`."""
-
-    def forward(self, x: Array) -> Array:
-        wide = widen(x)
-        shifted = wide - wide.max(self.axis, keepdims=True)
-        y = shifted - np.log(Sum((self.axis,)).forward(np.exp(shifted)))
-        return y.astype(x.dtype)
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
         return (dy - Exp.of(y) * Sum((self.axis,))(dy),)

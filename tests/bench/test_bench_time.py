@@ -3,14 +3,12 @@
 The clock and the workers are scripted: nothing here takes the time that it stands for.
 """
 
-import io
 import itertools
-import sys
 
 import pytest
 from bench_plans import planned
 
-from minigraph.bench import command, measure
+from minigraph.bench import measure
 from minigraph.bench.measure import LEAST, MOMENT, PAIR, TimeLimit
 from minigraph.bench.tables import remarks
 
@@ -152,32 +150,3 @@ def test_a_case_that_needs_less_leaves_its_time_to_the_next():
     now[0] = 10.0
     limit.begin_case()
     assert limit.until == limit.end == 90.0
-
-
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
-
-
-def test_the_bar_counts_down_while_a_side_runs(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", shown := Terminal())
-    now = [0.0]
-    bar = command.Bar(100.0, lambda: now[0])
-    bar.begin("ResNet-18: torch")
-    assert "ResNet-18: torch" in shown.getvalue()
-    assert "00:00, at most 01:40 left" in shown.getvalue()
-    now[0] = 30.0
-    bar.show()
-    assert " 30%|" in shown.getvalue() and "00:30, at most 01:10 left" in shown.getvalue()
-    now[0] = 130.0
-    bar.show()
-    assert "100%|" in shown.getvalue() and "01:40, at most 00:00 left" in shown.getvalue()
-    with bar:
-        pass
-
-
-def test_a_file_gets_no_bar(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", shown := io.StringIO())
-    with command.Bar(200.0) as bar:
-        bar.begin("ResNet-18: torch")
-    assert shown.getvalue() == ""
