@@ -5,11 +5,12 @@ The weights are a safetensors file: of torchvision's networks, or the best weigh
 
 from pathlib import Path
 
+import command_line
 from alexnet.model import AlexNet
 from resnet.model import resnet18, resnet34, resnet50, resnet101
 
 import minigraph as mg
-from minigraph import ops, training
+from minigraph import ops
 from minigraph.data import read_image
 
 MODELS = {
@@ -60,7 +61,7 @@ def names_of(path, count):
 
 
 def main():
-    parser = training.Parser(description=__doc__)
+    parser = command_line.Parser(description=__doc__)
     add = parser.add_argument
     add("weights", metavar="WEIGHTS", help="a safetensors file")
     add("picture", metavar="PICTURE", help="a JPEG or PNG file")
@@ -79,4 +80,4 @@ def main():
 
 
 if __name__ == "__main__":
-    training.run(main)
+    command_line.run(main)

@@ -120,8 +120,4 @@ LAYERS = {
         ["agreement"],
         ["pipeline"],
     ],
-    "minigraph.training": [
-        ["command_line", "evaluation"],
-        ["loop"],
-    ],
 }

@@ -20,13 +20,14 @@ CACHED = (
     library.possible,
 )
 ROOT = Path(__file__).parent.parent
+FOLDERS = ("tests", "tools", "examples")
 PATH = os.pathsep.join(
-    filter(None, [str(ROOT / "tests"), str(ROOT / "tools"), os.getenv("PYTHONPATH")])
+    filter(None, [*(str(ROOT / folder) for folder in FOLDERS), os.getenv("PYTHONPATH")])
 )
 
 
 def start(*arguments, **environment):
-    """Start Python, to which warnings are errors and the modules of tests/ and tools/ are known.
+    """Start Python, to which warnings are errors and the modules of FOLDERS are known.
 
     arguments    of the command line; a program after "-c"
     environment  variables that differ from those of this process

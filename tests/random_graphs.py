@@ -15,8 +15,8 @@ from samples import ELEMENTWISE
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.ops.arithmetic import ConstantPow
 from minigraph.ops.elementwise import kind
+from minigraph.ops.exponential import ConstantPow
 
 LARGEST = 700  # elements of a value
 

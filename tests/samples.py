@@ -29,12 +29,12 @@ from minigraph.graph import (
 from minigraph.ops import (
     activation,
     along,
-    arithmetic,
     collective,
     comparison,
     conv,
     cumulative,
     elementwise,
+    exponential,
     indexing,
     interpolation,
     joining,
@@ -102,8 +102,8 @@ WITH_FIELDS = {
     Fma3: signed(Fma3),
     Fma4: signed(Fma4),
     Fma: signed(Fma),
-    arithmetic.ConstantPow: {
-        f"{e:g}".replace(".", "_"): arithmetic.ConstantPow(e) for e in arithmetic.PRODUCTS
+    exponential.ConstantPow: {
+        f"{e:g}".replace(".", "_"): exponential.ConstantPow(e) for e in exponential.PRODUCTS
     },
     elementwise.Astype: {
         d: elementwise.Astype(np.dtype(d))

@@ -4,22 +4,28 @@ import contextlib
 import io
 import re
 import sys
+from pathlib import Path
 from unittest import mock
 
+import command_line
 import pytest
 
-from minigraph import training
-
+EXAMPLES = Path(command_line.__file__).parent
 PROGRAM = '''
 """Train a small network."""
 
 import os
 import signal
+import sys
 
 from minigraph import nn, optim
-from minigraph import training
 from minigraph.data import Dataset
-from minigraph.training import Recipe
+
+sys.path.append(EXAMPLES)
+
+import command_line
+from command_line import Recipe
+from loop import fit
 
 RECIPES = {
     "synthetic": Recipe(image_size=8, batch_size=100, epochs=3, lr=1e-3, lr_epochs=2),
@@ -64,21 +70,21 @@ class Net(nn.Module):
 
 
 def main():
-    parser = training.parser(__doc__, RECIPES)
+    parser = command_line.parser(__doc__, RECIPES)
     parser.add_argument("--model", default="net")
     parser.set_defaults(workers=0, threads=1)
     args = parser.parse_args()
-    recipe = training.settle(args, RECIPES)
-    train_set, test_set = training.data_sets(args.data, recipe.image_size)
+    recipe = command_line.settle(args, RECIPES)
+    train_set, test_set = command_line.data_sets(args.data, recipe.image_size)
     nn.manual_seed(args.seed)
     net = Net(train_set.shape, len(train_set.classes))
     optimizer = optim.Adam(net.parameters(), recipe.lr)
-    training.fit(net, optimizer, (Signalling(train_set), test_set), recipe, args)
+    fit(net, optimizer, (Signalling(train_set), test_set), recipe, args)
 
 
 if __name__ == "__main__":
-    training.run(main)
-'''
+    command_line.run(main)
+'''.replace("EXAMPLES", repr(str(EXAMPLES)))
 
 
 def run(folder, *args):
@@ -93,7 +99,7 @@ def run(folder, *args):
         mock.patch.object(sys, "argv", ["train.py", *map(str, args)]),
         pytest.raises(SystemExit) as ended,
     ):
-        training.run(names["main"])
+        command_line.run(names["main"])
     return ended.value.code, out.getvalue(), err.getvalue()
 
 

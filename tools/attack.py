@@ -29,7 +29,7 @@ from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 
 ROOT = Path(__file__).parent.parent
-sys.path[:0] = [str(ROOT / folder) for folder in ("", "tests", "tools")]
+sys.path[:0] = [str(ROOT / folder) for folder in ("", "tests", "tools", "examples")]
 
 from attacks.table import ATTACKS  # noqa: E402
 
@@ -98,7 +98,7 @@ class Part:
         command = [sys.executable, __file__, "--attempt", self.name, str(self.seed), str(end)]
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(sys.path[:3]),  # for what the attempts start, too
+            "PYTHONPATH": os.pathsep.join(sys.path[:4]),  # for what the attempts start, too
             **self.attack.environment(),
             "MINIGRAPH_CACHE_DIR": str(folder / "cache"),
             "TMPDIR": str(temporary),

@@ -1,10 +1,18 @@
 """Train AlexNet."""
 
+import sys
+from pathlib import Path
+
 from model import AlexNet
 
-from minigraph import nn, optim, training
+from minigraph import nn, optim
 from minigraph.data import Dataset
-from minigraph.training import Recipe
+
+sys.path.append(str(Path(__file__).parents[1]))  # where the loop of all examples is
+
+import command_line
+from command_line import Recipe
+from loop import fit
 
 # Digits are scaled up, and CIFAR-10's images doubled: the network needs 63 pixels a side.
 RECIPES = {
@@ -36,12 +44,12 @@ class Doubled(Dataset):
 
 
 def main():
-    parser = training.parser(__doc__, RECIPES)
+    parser = command_line.parser(__doc__, RECIPES)
     parser.set_defaults(model="alexnet")
     args = parser.parse_args()
-    recipe = training.settle(args, RECIPES)
+    recipe = command_line.settle(args, RECIPES)
 
-    train_set, test_set = training.data_sets(args.data, recipe.image_size)
+    train_set, test_set = command_line.data_sets(args.data, recipe.image_size)
     if recipe.image_size == 32:
         train_set, test_set = Doubled(train_set), Doubled(test_set)
 
@@ -49,8 +57,8 @@ def main():
     net = AlexNet(len(train_set.classes), channels=train_set.shape[0])
     optimizer = optim.Adam(net.parameters(), recipe.lr)
 
-    training.fit(net, optimizer, (train_set, test_set), recipe, args)
+    fit(net, optimizer, (train_set, test_set), recipe, args)
 
 
 if __name__ == "__main__":
-    training.run(main)
+    command_line.run(main)

@@ -4,6 +4,8 @@ import argparse
 import functools
 import itertools
 import math
+import sys
+from pathlib import Path
 
 import numpy as np
 import text
@@ -11,14 +13,20 @@ from model import GPT
 from tqdm import tqdm
 
 import minigraph as mg
-from minigraph import nn, ops, optim, training
+from minigraph import nn, ops, optim
 from minigraph.data import DataLoader
+from minigraph.training import Evaluation
+
+sys.path.append(str(Path(__file__).parents[1]))  # where the loop of all examples is
+
+import command_line
+from loop import held_signals
 
 CONTEXT = 64
 
 
 def parser():
-    made = training.Parser(description=__doc__)
+    made = command_line.Parser(description=__doc__)
     add = made.add_argument
     add("--data", metavar="FILE", help="a text (default: docstrings of the standard library)")
     add("--characters", type=_count, metavar="N", help="of the text, at most (default: all)")
@@ -34,7 +42,12 @@ def parser():
     add("--device", metavar="D", help="such as cpu (default: $MINIGRAPH_DEVICE, else cpu)")
     add("--threads", type=int, metavar="N", help="that compute (default: one a core)")
     add("--sample", type=int, default=400, metavar="N", help="characters to write at the end")
-    add("--best", metavar="FILE", default="gpt" + training.BEST, help="where the best weights go")
+    add(
+        "--best",
+        metavar="FILE",
+        default="gpt" + command_line.BEST,
+        help="where the best weights go",
+    )
     add("--checkpoint", metavar="FILE", help="write the state there: each epoch and on Ctrl-C")
     add("--resume", metavar="FILE", help="go on from a checkpoint, with the same other options")
     return made
@@ -79,7 +92,7 @@ class Run:
         loss = ops.cross_entropy(self.net.train()(now), then)
         updates = self.optimizer.minimize(loss, clip_norm=1.0, reduce=self.world)
         self.step = cg.compile([now, then], ops.all_reduce(loss, self.world, "mean"), updates)
-        self.evaluate = training.Evaluation(self.net, cg=cg, world=self.world)
+        self.evaluate = Evaluation(self.net, cg=cg, world=self.world)
         row = mg.input("row", (1, CONTEXT), "int64")
         self.scores = cg.compile([row], self.net.eval()(row))
 
@@ -157,9 +170,9 @@ def main():
     run = Run(args)
     if args.resume:
         run.resume(args.resume)
-    training.say(run.describe())
+    command_line.say(run.describe())
     run.compile(cg)
-    with training.held_signals() as check:
+    with held_signals() as check:
         try:
             while run.epoch < args.epochs:
                 run.train_epoch(check)
@@ -171,7 +184,7 @@ def main():
                         mg.save(args.best, run.net)
                 if args.checkpoint:
                     run.save(args.checkpoint)
-                training.say(
+                command_line.say(
                     f"epoch {run.epoch}/{args.epochs}: loss {loss:#.6g}, "
                     f"test loss {found['loss']:#.6g}, test accuracy {found['accuracy']:.2%}"
                 )
@@ -180,7 +193,7 @@ def main():
             if args.checkpoint:
                 run.save(args.checkpoint)
                 advice = f"--resume {args.checkpoint} goes on from there"
-            training.say(f"stopped in epoch {run.epoch + 1} after batch {run.batch}; {advice}")
+            command_line.say(f"stopped in epoch {run.epoch + 1} after batch {run.batch}; {advice}")
             raise
     if run.world.rank == 0:
         print(f"{run.sample(args.sample)}\n\nthe best weights are in {args.best}")
@@ -188,4 +201,4 @@ def main():
 
 
 if __name__ == "__main__":
-    training.run(main)
+    command_line.run(main)

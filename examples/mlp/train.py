@@ -1,11 +1,18 @@
 """Train a multilayer perceptron."""
 
 import math
+import sys
+from pathlib import Path
 
 from model import MLP
 
-from minigraph import nn, optim, training
-from minigraph.training import Recipe
+from minigraph import nn, optim
+
+sys.path.append(str(Path(__file__).parents[1]))  # where the loop of all examples is
+
+import command_line
+from command_line import Recipe
+from loop import fit
 
 RECIPES = {
     "digits": Recipe(image_size=8, batch_size=32, epochs=20, lr=1e-3, lr_epochs=15),
@@ -16,21 +23,21 @@ RECIPES = {
 
 
 def main():
-    parser = training.parser(__doc__, RECIPES)
+    parser = command_line.parser(__doc__, RECIPES)
     add = parser.add_argument
     add("--hidden", type=int, nargs="*", default=[128], metavar="N", help="widths (default: 128)")
     parser.set_defaults(model="mlp")
     args = parser.parse_args()
-    recipe = training.settle(args, RECIPES)
+    recipe = command_line.settle(args, RECIPES)
 
-    train_set, test_set = training.data_sets(args.data, recipe.image_size)
+    train_set, test_set = command_line.data_sets(args.data, recipe.image_size)
 
     nn.manual_seed(args.seed)
     net = MLP(math.prod(train_set.shape), len(train_set.classes), args.hidden)
     optimizer = optim.Adam(net.parameters(), recipe.lr)
 
-    training.fit(net, optimizer, (train_set, test_set), recipe, args)
+    fit(net, optimizer, (train_set, test_set), recipe, args)
 
 
 if __name__ == "__main__":
-    training.run(main)
+    command_line.run(main)

@@ -1,9 +1,17 @@
 """Train a ResNet."""
 
+import sys
+from pathlib import Path
+
 from model import resnet18, resnet34, resnet50, resnet101
 
-from minigraph import nn, optim, training
-from minigraph.training import Recipe
+from minigraph import nn, optim
+
+sys.path.append(str(Path(__file__).parents[1]))  # where the loop of all examples is
+
+import command_line
+from command_line import Recipe
+from loop import fit
 
 MODELS = {
     "resnet18": resnet18,
@@ -21,12 +29,12 @@ RECIPES = {
 
 
 def main():
-    parser = training.parser(__doc__, RECIPES)
+    parser = command_line.parser(__doc__, RECIPES)
     parser.add_argument("--model", choices=MODELS, default="resnet18", help="(default: resnet18)")
     args = parser.parse_args()
-    recipe = training.settle(args, RECIPES)
+    recipe = command_line.settle(args, RECIPES)
 
-    train_set, test_set = training.data_sets(args.data, recipe.image_size)
+    train_set, test_set = command_line.data_sets(args.data, recipe.image_size)
     channels, height, _ = train_set.shape
 
     nn.manual_seed(args.seed)
@@ -34,8 +42,8 @@ def main():
     net = make(len(train_set.classes), small_stem=height < 64, channels=channels)
     optimizer = optim.Adam(net.parameters(), recipe.lr)
 
-    training.fit(net, optimizer, (train_set, test_set), recipe, args)
+    fit(net, optimizer, (train_set, test_set), recipe, args)
 
 
 if __name__ == "__main__":
-    training.run(main)
+    command_line.run(main)

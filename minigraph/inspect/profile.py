@@ -14,7 +14,7 @@ from minigraph.compiler.pipeline import Compilation
 from minigraph.devices.cost import cost_of
 from minigraph.inspect.record import KernelTime
 from minigraph.inspect.report import preformatted
-from minigraph.inspect.roofline import GIGA, Roofline, Speeds, speeds
+from minigraph.inspect.roofline import GIGA, Speeds, speeds
 from minigraph.inspect.trace import Exchange, trace
 from minigraph.passes.overlap import AwaitCollective, PendingCollective, StartCollective
 from minigraph.platform.text_file import write_text
@@ -86,7 +86,7 @@ class Profile:
 
     def _cost(self, name: str, kernels: Sequence[KernelTime]) -> Cost:
         seconds = sum(k.seconds for k in kernels)
-        least = [Roofline(*self.speeds, k.bytes, k.flops).seconds for k in kernels if self.speeds]
+        least = [self.speeds.least_seconds(k.bytes, k.flops) for k in kernels if self.speeds]
         return Cost(
             name=name,
             kernels=len(kernels),

@@ -6,7 +6,6 @@ https://doi.org/10.1145/1498765.1498785.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,38 +22,15 @@ GIGA = 1e9
 RUNS = 5
 
 
-@dataclass(frozen=True)
-class Roofline:
-    """A roofline: the time to move the bytes or to compute the operations, whichever is longer.
-
-    bandwidth  bytes a second of the fastest copy
-    peak       operations a second of the fastest matrix product
-    """
-
-    bandwidth: float
-    peak: float
-    bytes: int
-    flops: int
-
-    @property
-    def is_memory_bound(self) -> bool:
-        return self.bytes / self.bandwidth >= self.flops / self.peak
-
-    @property
-    def seconds(self) -> float:
-        return max(self.bytes / self.bandwidth, self.flops / self.peak)
-
-    def __str__(self) -> str:
-        if self.is_memory_bound:
-            return f"{self.bytes / 1e6:,.1f} MB at {self.bandwidth / GIGA:.1f} GB/s"
-        return f"{self.flops / GIGA:,.4g} GFLOP at {self.peak / GIGA:,.0f} GFLOP/s"
-
-
 class Speeds(NamedTuple):
     """How fast a device is: bytes a second of a copy, operations a second of a matrix product."""
 
     bandwidth: float
     peak: float
+
+    def least_seconds(self, bytes: int, flops: int) -> float:
+        """Return how long it takes to move the bytes or to compute, whichever is longer."""
+        return max(bytes / self.bandwidth, flops / self.peak)
 
 
 _speeds: dict[tuple[Any, ...], Speeds] = {}  # by all that they depend on

@@ -11,7 +11,6 @@ from minigraph.ops import (
     arithmetic,
     comparison,
     exponential,
-    extremes,
     reduction,
     rounding,
     trigonometric,
@@ -29,7 +28,7 @@ from minigraph.ops.activation import (
 )
 from minigraph.ops.advanced_indexing import getitem, index_add, index_put
 from minigraph.ops.along import gather, scatter, scatter_add, take_along_axis
-from minigraph.ops.arithmetic import divide, positive, pow
+from minigraph.ops.arithmetic import divide, positive
 from minigraph.ops.arrangement import (
     flatten,
     matrix_transpose,
@@ -43,8 +42,7 @@ from minigraph.ops.arrangement import (
 from minigraph.ops.attention import scaled_dot_product_attention
 from minigraph.ops.batch_norm import batch_norm, batch_norm_with_statistics
 from minigraph.ops.collective import all_gather, all_reduce, broadcast
-from minigraph.ops.comparison import where
-from minigraph.ops.contraction import einsum, outer, tensordot, vecdot
+from minigraph.ops.comparison import clip, where
 from minigraph.ops.conv import conv2d, conv_transpose2d
 from minigraph.ops.creation import (
     arange,
@@ -61,7 +59,7 @@ from minigraph.ops.creation import (
 )
 from minigraph.ops.cumulative import cumprod, cumsum, cumulative_prod, cumulative_sum
 from minigraph.ops.elementwise import astype
-from minigraph.ops.extremes import clip
+from minigraph.ops.exponential import pow
 from minigraph.ops.fma import fma
 from minigraph.ops.indexing import one_hot, take
 from minigraph.ops.interpolation import interpolate
@@ -77,7 +75,7 @@ from minigraph.ops.loss import (
     nll_loss,
     smooth_l1_loss,
 )
-from minigraph.ops.matmul import linear, matmul
+from minigraph.ops.matmul import einsum, linear, matmul, outer, tensordot, vecdot
 from minigraph.ops.normalization import group_norm, layer_norm, local_response_norm, rms_norm
 from minigraph.ops.observation import check, print
 from minigraph.ops.ordering import argsort, searchsorted, sort, topk
@@ -164,8 +162,8 @@ log10 = exponential.Log10.of
 log1p = exponential.Log1p.of
 log2 = exponential.Log2.of
 
-maximum = extremes.Maximum.of
-minimum = extremes.Minimum.of
+maximum = comparison.Maximum.of
+minimum = comparison.Minimum.of
 
 max = reduction.Max.of
 min = reduction.Min.of

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from minigraph.errors import DTypeError
-from minigraph.graph import Array, Constant, DType, Node, Operand, builder, zero_gradient
+from minigraph.graph import Array, DType, Node, Operand, builder, zero_gradient
 from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import (
     Elementwise,
     MathFunction,
-    broadcast_shapes,
     kind,
     promote,
-    widen,
 )
-from minigraph.ops.exponential import Log
-from minigraph.ops.shape import broadcast_to
 
 
 class Add(Elementwise):
@@ -164,103 +158,6 @@ static inline {T} mg_remainder_{T}({T} x, {T} y) {{
 
     def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
         return dy, -dy * (x // y)
-
-
-def _root(x: Array) -> Array:
-    """The power 0.5, which is inf of -inf and 0.0 of -0.0."""
-    return np.where(x == -np.inf, x.dtype.type(np.inf), np.sqrt(x + 0))
-
-
-_ROOT = "({0} == -INFINITY ? INFINITY : sqrt{f}({0} + 0))"
-
-# By exponent, a float's power as products and roots: in C and in NumPy, with the same bits.
-PRODUCTS: dict[float, tuple[str, Callable[[Array], Array]]] = {
-    -2.0: ("(1 / {0}) * (1 / {0})", lambda x: np.square(1 / x)),
-    -1.0: ("1 / {0}", lambda x: 1 / x),
-    -0.5: (f"1 / {_ROOT}", lambda x: 1 / _root(x)),
-    0.5: (_ROOT, _root),
-    1.0: ("{0}", lambda x: x),
-    2.0: ("{0} * {0}", np.square),
-    3.0: ("{0} * {0} * {0}", lambda x: x * x * x),
-    4.0: ("({0} * {0}) * ({0} * {0})", lambda x: np.square(np.square(x))),
-}
-
-
-class Pow(Elementwise):
-    """x to the power y; of integers, a negative y gives 1 / x truncated (NumPy raises)."""
-
-    c = "pow{f}({0}, {1})"
-    c_int = "mg_pow_{T}({0}, {1})"
-    support_int = """
-static inline {T} mg_pow_{T}({T} x, {T} y) {{
-  if (y < 0) return x == 1 ? 1 : x + 1 == 0 ? (y % 2 == 0 ? 1 : -1) : 0;
-  {T} z = 1;
-  for (; y > 0; y /= 2, x *= x)
-    if (y % 2 != 0) z *= x;
-  return z;
-}}"""
-    domain = (0.3, 2.0)
-    costly = True
-
-    def has_bits_of_numpy(self, dtype: DType) -> bool:
-        return kind(dtype) != "f"
-
-    def forward(self, x: Array, y: Array) -> Array:
-        if kind(x.dtype) == "f":
-            # Of an exponent that is repeated NumPy makes a square root, which differs in these two.
-            root = (y == 0.5) & ((x == 0) | (x == -np.inf))
-            return np.power(np.where(root, np.abs(x), x), y)
-        if kind(x.dtype) == "u":
-            return np.power(x, y)
-        unit = np.where(y % 2 == 0, 1, x)
-        inverse = np.where(np.abs(x) == 1, unit, 0)
-        return np.where(y < 0, inverse, np.power(x, np.maximum(y, 0))).astype(x.dtype)
-
-    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
-        zero = (x == 0) & (y >= 0)
-        slope = where(zero, 0, z * Log.of(where(zero, 1, x)))
-        if isinstance(y.op, Constant) and y.op.value.size == 1:
-            exponent = y.op.value.item()
-            return dy * (exponent * x ** (exponent - 1)) if exponent else dy * 0, dy * slope
-        return dy * where(y == 0, 0, y * x ** (y - 1)), dy * slope
-
-
-class ConstantPow(Elementwise):
-    """x to a power that is one of PRODUCTS."""
-
-    exponent: float
-
-    name = "pow"
-    accepts = "f"
-    domain = (0.3, 2.0)
-    costly = True
-
-    def template(self, dtype: DType) -> str:
-        return PRODUCTS[self.exponent][0]
-
-    def forward(self, x: Array) -> Array:
-        return PRODUCTS[self.exponent][1](widen(x)).astype(x.dtype)
-
-    def grad(self, dy: Node, z: Node, x: Node) -> tuple[Node]:
-        return (dy * (self.exponent * x ** (self.exponent - 1)),)
-
-
-@builder
-def pow(x: Operand, y: Operand) -> Node:
-    """Return x to the power y; of integers, a negative y gives 1 / x truncated (NumPy raises).
-
-    The powers -2, -1, 1, 2, 3, 4, 0.5 and -0.5 of floats are products and roots.
-
-    >>> cg.compile([], ops.pow([2.0, 3.0], 2))()
-    array([4., 9.])
-    """
-    known = not isinstance(y, Node)  # of a node, the gradient may be asked for
-    x, y = promote(x, y)
-    if known and isinstance(y.op, Constant) and y.size and kind(x.dtype) == "f":
-        exponent = float(y.op.value.flat[0])
-        if exponent in PRODUCTS and (y.op.value == exponent).all():
-            return broadcast_to(ConstantPow(exponent)(x), broadcast_shapes(x.shape, y.shape))
-    return Pow()(x, y)
 
 
 class Negative(Elementwise):

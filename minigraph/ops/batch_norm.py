@@ -19,9 +19,8 @@ from minigraph.graph import Composed, Node, Operand, Spec, as_node, builder, con
 from minigraph.ops.activation import Relu
 from minigraph.ops.arithmetic import Rsqrt, Square
 from minigraph.ops.collective import AllGather
-from minigraph.ops.comparison import Isfinite, where
+from minigraph.ops.comparison import Isfinite, Maximum, where
 from minigraph.ops.elementwise import kind, widen
-from minigraph.ops.extremes import Maximum
 from minigraph.ops.joining import stack
 from minigraph.ops.reduction import Sum, mean, var
 from minigraph.ops.shape import broadcast_to, reshape

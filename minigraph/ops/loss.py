@@ -19,10 +19,9 @@ from minigraph.graph import BOOL, Array, DType, Node, Op, Operand, Spec, as_node
 from minigraph.ops.activation import softplus
 from minigraph.ops.arithmetic import Abs
 from minigraph.ops.arrangement import moveaxis
-from minigraph.ops.comparison import where
+from minigraph.ops.comparison import clip, where
 from minigraph.ops.elementwise import as_operand, kind, promote, widen
 from minigraph.ops.exponential import Exp, Log
-from minigraph.ops.extremes import clip
 from minigraph.ops.indexing import OneHot, take
 from minigraph.ops.reduction import mean
 from minigraph.ops.shape import broadcast_to, reshape, stop_gradient

@@ -1,15 +1,20 @@
-"""Matrix products."""
+"""Products of matrices, and other sums of products, which are made of them."""
 
 from __future__ import annotations
 
 import math
+import string
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
 
 import numpy as np
 
-from minigraph.errors import DTypeError, ShapeError
+from minigraph.arguments import Axis, Kind, one_or_several, shown
+from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import Array, Node, Op, Operand, Spec, as_node, builder
-from minigraph.ops.elementwise import broadcast_shapes, kind, promote, sum_dtype
-from minigraph.ops.shape import PermuteDims, permute_dims, reshape
+from minigraph.ops.elementwise import broadcast_shapes, kind, promote, sum_dtype, widen
+from minigraph.ops.reduction import Sum
+from minigraph.ops.shape import PermuteDims, broadcast_to, normalize_axis, permute_dims, reshape
 
 LONG = 4096  # products that BLAS adds up in their own type
 
@@ -102,3 +107,196 @@ def linear(x: Operand, w: Operand, bias: Operand | None = None) -> Node:
     if as_node(bias).shape != w.shape[:1]:
         raise ShapeError(f"bias has shape {as_node(bias).shape}; it is (out,): {w.shape[:1]}")
     return y + bias
+
+
+# ---------------------------------------------------------------- sums over other axes
+
+# An axis of an operand: a letter, or its place, from the back, among those of the ellipsis.
+Label = str | int
+
+
+@builder
+def vecdot(x1: Operand, x2: Operand, axis: Axis = -1) -> Node:
+    """Return the sums of products along `axis`, which both have; other axes broadcast.
+
+    >>> cg.compile([], ops.vecdot([[1.0, 2.0], [3.0, 4.0]], [1.0, 10.0]))()
+    array([21., 43.])
+    """
+    x1, x2 = promote(x1, x2)
+    if not -min(x1.ndim, x2.ndim) <= axis < 0:
+        raise ShapeError(
+            f"axis {shown(axis)} does not exist; axes of both are counted from the end"
+        )
+    if x1.shape[axis] != x2.shape[axis]:
+        raise ShapeError(f"axis {axis} has lengths {x1.shape[axis]} and {x2.shape[axis]}")
+    products = widen(x1) * widen(x2)
+    at = (normalize_axis(axis, products.ndim),)
+    shape = [n for i, n in enumerate(products.shape) if i != at[0]]
+    return reshape(Sum(at)(products), shape).astype(x1.dtype)
+
+
+@builder
+def outer(x1: Operand, x2: Operand) -> Node:
+    """Return the products of each element of x1 (n,) with each of x2 (m,): (n, m).
+
+    >>> cg.compile([], ops.outer([1, 2], [3, 4]))()
+    array([[3, 4],
+           [6, 8]])
+    """
+    x1, x2 = promote(x1, x2)
+    if x1.ndim != 1 or x2.ndim != 1:
+        raise ShapeError(f"shapes {x1.shape} and {x2.shape}; vectors are wanted")
+    return reshape(x1, (x1.size, 1)) * x2
+
+
+def _axes(value: Any) -> int | tuple[tuple[int, ...], tuple[int, ...]]:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        left, right = map(one_or_several, value)
+        return ((left,) if isinstance(left, int) else left), (
+            (right,) if isinstance(right, int) else right
+        )
+    count = one_or_several(value)
+    if not isinstance(count, int) or count < 0:
+        raise ValueError
+    return count
+
+
+AXES = Kind("an integer >= 0 or two sequences of axes", _axes, ShapeError)
+
+
+@builder
+def tensordot(x1: Operand, x2: Operand, axes: Annotated[Any, AXES] = 2) -> Node:
+    """Return the sums of products over `axes`: the last so many of x1 with the first of x2.
+
+    Or over the pairs that two sequences of axes name.  What is left of x1 comes first.
+
+    >>> ops.tensordot(mg.input("x", (2, 3, 4)), mg.input("y", (3, 4, 5))).shape
+    (2, 5)
+    """
+    x1, x2 = promote(x1, x2)
+    if isinstance(axes, int):
+        if axes > min(x1.ndim, x2.ndim):
+            raise ShapeError(f"axes is {axes}; there are {x1.ndim} and {x2.ndim}")
+        axes = tuple(range(x1.ndim - axes, x1.ndim)), tuple(range(axes))
+    left = [normalize_axis(a, x1.ndim) for a in axes[0]]
+    right = [normalize_axis(a, x2.ndim) for a in axes[1]]
+    unique = len(set(left)) == len(left) and len(set(right)) == len(right)
+    if not unique or [x1.shape[a] for a in left] != [x2.shape[a] for a in right]:
+        raise ShapeError(f"axes {axes} of shapes {x1.shape} and {x2.shape} do not pair")
+    kept = [a for a in range(x1.ndim) if a not in left]
+    other = [b for b in range(x2.ndim) if b not in right]
+    count = math.prod(x1.shape[a] for a in left)
+    rows, columns = [x1.shape[a] for a in kept], [x2.shape[b] for b in other]
+    product = matmul(
+        reshape(permute_dims(x1, kept + left), (math.prod(rows), count)),
+        reshape(permute_dims(x2, right + other), (count, math.prod(columns))),
+    )
+    return reshape(product, (*rows, *columns))
+
+
+@builder
+def einsum(subscripts: str, *operands: Operand) -> Node:
+    """Return the sum of products that `subscripts` describes, as "bij,bjk->bik".
+
+    `...` stands for axes that broadcast.  Operands are multiplied from left to right.  GraphError
+    for subscripts that do not fit, and for a letter that one operand has twice (a diagonal).
+
+    >>> cg.compile([], ops.einsum("ij,j->i", [[1.0, 2.0], [3.0, 4.0]], [1.0, 10.0]))()
+    array([21., 43.])
+    """
+    terms, result = _parsed(subscripts)
+    if len(terms) != len(operands):
+        raise GraphError(f"{subscripts} is of {len(terms)} operands; there are {len(operands)}")
+    xs = promote(*operands)
+    labels = [_labels(term, x) for term, x in zip(terms, xs, strict=True)]
+    dots: list[Label] = sorted({c for term in labels for c in term if isinstance(c, int)})
+    if result is None:
+        letters = [c for term in labels for c in term if isinstance(c, str)]
+        wanted = [*dots, *sorted(c for c in letters if letters.count(c) == 1)]
+    else:
+        wanted = _result(result, dots)
+    there = {c for term in labels for c in term}
+    if len(set(wanted)) < len(wanted) or not set(wanted) <= there:
+        raise GraphError(f"the result of {subscripts} has a letter twice, or one of no operand")
+    sizes: dict[Label, int] = {}
+    for term, x in zip(labels, xs, strict=True):
+        for c, n in zip(term, x.shape, strict=True):
+            if n != sizes.setdefault(c, n) and isinstance(c, str) and 1 not in (n, sizes[c]):
+                raise ShapeError(f"{c} is {sizes[c]} and {n}; equal letters have equal sizes")
+            (sizes[c],) = broadcast_shapes((sizes[c],), (n,))
+    x, term = xs[0], labels[0]
+    for i in range(1, len(xs)):
+        later = {c for other in labels[i + 1 :] for c in other}
+        x, term = _product(x, term, xs[i], labels[i], later.union(wanted), sizes)
+    x, term = _without(x, term, wanted)
+    return permute_dims(x, [term.index(c) for c in wanted])
+
+
+def _parsed(subscripts: str) -> tuple[list[str], str | None]:
+    """Return the terms of the operands, and of the result if it is given."""
+    left, arrow, result = subscripts.replace(" ", "").partition("->")
+    terms = left.split(",")
+    for term in (*terms, result):
+        if set(term.replace("...", "", 1)) - set(string.ascii_letters):
+            raise GraphError(
+                f'subscripts is "{subscripts}"; it takes letters, ... and commas, then ->'
+            )
+    return terms, result if arrow else None
+
+
+def _labels(term: str, x: Node) -> list[Label]:
+    """Return what each axis of x is called."""
+    before, dots, after = term.partition("...")
+    named = len(before) + len(after)
+    if named > x.ndim or (not dots and named < x.ndim):
+        raise ShapeError(f'"{term}" does not fit shape {x.shape}')
+    if len(set(before + after)) < named:
+        raise GraphError(f'"{term}" has a letter twice; a diagonal is no sum of products')
+    return [*before, *range(named - x.ndim, 0), *after]
+
+
+def _result(term: str, dots: Iterable[Label]) -> list[Label]:
+    before, there, after = term.partition("...")
+    return [*before, *(dots if there else ()), *after]
+
+
+def _without(x: Node, term: list[Label], kept: Iterable[Label]) -> tuple[Node, list[Label]]:
+    """Return x summed over the axes that are not kept, and what is left of its term."""
+    axes = tuple(i for i, c in enumerate(term) if c not in kept)
+    if not axes:
+        return x, term
+    left = [i for i in range(x.ndim) if i not in axes]
+    total = reshape(Sum(axes)(widen(x)), [x.shape[i] for i in left]).astype(x.dtype)
+    return total, [term[i] for i in left]
+
+
+def _product(
+    x: Node,
+    x_term: list[Label],
+    y: Node,
+    y_term: list[Label],
+    kept: set[Label],
+    sizes: dict[Label, int],
+) -> tuple[Node, list[Label]]:
+    """Return the product of two operands, summed over what only they have, and its term."""
+    x, x_term = _without(x, x_term, kept.union(y_term))
+    y, y_term = _without(y, y_term, kept.union(x_term))
+    both = [c for c in x_term if c in y_term]
+    batch, summed = [c for c in both if c in kept], [c for c in both if c not in kept]
+    rows = [c for c in x_term if c not in both]
+    columns = [c for c in y_term if c not in both]
+    x, y = _sized(x, x_term, sizes), _sized(y, y_term, sizes)
+    x = permute_dims(x, [x_term.index(c) for c in batch + rows + summed])
+    y = permute_dims(y, [y_term.index(c) for c in batch + summed + columns])
+    shared, n, m, k = ([sizes[c] for c in labels] for labels in (batch, rows, columns, summed))
+    if summed:
+        x = reshape(x, (*shared, math.prod(n), math.prod(k)))
+        y = reshape(y, (*shared, math.prod(k), math.prod(m)))
+        z = matmul(x, y)
+    else:
+        z = reshape(x, (*shared, math.prod(n), 1)) * reshape(y, (*shared, 1, math.prod(m)))
+    return reshape(z, (*shared, *n, *m)), batch + rows + columns
+
+
+def _sized(x: Node, term: list[Label], sizes: dict[Label, int]) -> Node:
+    return broadcast_to(x, [sizes[c] for c in term])

@@ -34,9 +34,8 @@ from minigraph.graph import (
     constant,
     zero_gradient,
 )
-from minigraph.ops.comparison import where
+from minigraph.ops.comparison import Maximum, Minimum, where
 from minigraph.ops.elementwise import Elementwise, astype, kind
-from minigraph.ops.extremes import Maximum, Minimum
 from minigraph.ops.rounding import Floor
 
 

@@ -8,9 +8,9 @@ from minigraph.arguments import Axis
 from minigraph.errors import ShapeError
 from minigraph.graph import Composed, Node, Operand, Spec, as_node, builder
 from minigraph.ops import comparison
+from minigraph.ops.comparison import Maximum
 from minigraph.ops.elementwise import promote, widen
 from minigraph.ops.exponential import Exp, Log
-from minigraph.ops.extremes import Maximum
 from minigraph.ops.reduction import Max, Sum
 from minigraph.ops.shape import normalize_axis, stop_gradient
 

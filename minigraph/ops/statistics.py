@@ -9,9 +9,8 @@ from minigraph.arguments import Axis, Integers, Scalar, Size, shown
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import BOOL, Node, Operand, as_node, builder
 from minigraph.ops.arithmetic import Abs, Sqrt
-from minigraph.ops.comparison import where
+from minigraph.ops.comparison import Maximum, where
 from minigraph.ops.elementwise import broadcast_shapes, kind, promote, widen
-from minigraph.ops.extremes import Maximum
 from minigraph.ops.reduction import Max, Min, Sum, argmax, drop_axes, var
 from minigraph.ops.shape import broadcast_to, normalize_axes, normalize_axis
 from minigraph.symbolic import assuming_large

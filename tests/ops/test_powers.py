@@ -8,7 +8,7 @@ from samples import assert_same, specials
 
 import minigraph as mg
 from minigraph.graph import FLOATS
-from minigraph.ops.arithmetic import Pow
+from minigraph.ops.exponential import Pow
 
 EXPONENTS = [*(n / 2 for n in range(-10, 11)), np.inf, -np.inf, np.nan]
 

@@ -6,12 +6,13 @@ import math
 import re
 from argparse import Namespace
 
+import loop
 import numpy as np
 import pytest
 from small_training import PROGRAM, image_folder, run, trained
 
 import minigraph as mg
-from minigraph import optim, training
+from minigraph import optim
 from minigraph.data import Synthetic
 
 
@@ -90,7 +91,7 @@ def resumed(checkpoint, tmp_path_factory):
     def resume(change):
         text = change(arrays["training"].tobytes())
         mg.save(path, {**arrays, "training": np.frombuffer(text, np.uint8)})
-        made = training.Training(net, adam, sets, recipe, args)
+        made = loop.Training(net, adam, sets, recipe, args)
         made.resume(str(path), None)
         return made
 
@@ -201,4 +202,4 @@ def test_what_is_right_is_resumed(resumed):
 
 
 def test_a_checkpoint_from_before_the_best_was_noted_is_resumed(resumed):
-    assert resumed(setting("best", ...)).best == training.Best()
+    assert resumed(setting("best", ...)).best == loop.Best()

@@ -8,12 +8,14 @@ import subprocess
 import sys
 from argparse import Namespace
 
+import command_line
+import loop
 import numpy as np
 import pytest
 from small_training import PROGRAM, WAITED, image_folder, run, trained
 
 import minigraph as mg
-from minigraph import nn, optim, training
+from minigraph import nn, optim
 from minigraph.data import Synthetic
 
 IMAGES = 1001  # the first of `compile`, then 10 batches of 100 in each epoch of synthetic data
@@ -148,7 +150,7 @@ def test_without_a_checkpoint_an_interrupted_training_says_that_nothing_is_kept(
 
 def test_a_second_signal_ends_the_process_at_once():
     handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
-    with training.held_signals() as check:
+    with loop.held_signals() as check:
         check()
         os.kill(os.getpid(), signal.SIGINT)
         assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
@@ -162,11 +164,11 @@ def test_a_second_signal_ends_the_process_at_once():
 
 def small_training(train_images=20, test_images=7, batch_size=4):
     sets = Synthetic((1, 4, 4), 3, train_images), Synthetic((1, 4, 4), 3, test_images, seed=1)
-    recipe = training.Recipe(image_size=4, batch_size=batch_size, epochs=1, lr=0.1, lr_epochs=1)
+    recipe = command_line.Recipe(image_size=4, batch_size=batch_size, epochs=1, lr=0.1, lr_epochs=1)
     args = Namespace(model="net", data="synthetic", seed=0, workers=0)
     nn.manual_seed(0)
     net = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
-    made = training.Training(net, optim.SGD(net.parameters(), 0.1), sets, recipe, args)
+    made = loop.Training(net, optim.SGD(net.parameters(), 0.1), sets, recipe, args)
     return made, sets
 
 
@@ -185,7 +187,7 @@ def test_the_learning_rate_falls_to_a_tenth_each_time_its_epochs_have_passed():
     made.compile(mg.comp_graph("reference"))
     rates = []
     for epoch in range(3):
-        made.progress = training.Progress(epoch)
+        made.progress = loop.Progress(epoch)
         made.train_epoch(lambda: None)
         rates.append(made.optimizer.lr)
     np.testing.assert_allclose(rates, [0.1, 0.01, 0.001])
@@ -228,7 +230,7 @@ def test_only_a_higher_accuracy_replaces_the_best_weights(tmp_path):
     kept = []
     for epoch, accuracy in enumerate((0.0, 0.5, 0.25, 0.5, 0.75)):
         made.net[1].bias.assign(np.full(3, epoch, "float32"))
-        made.progress = training.Progress(epoch)
+        made.progress = loop.Progress(epoch)
         made.keep_best(accuracy, path)
         kept.append((made.best.epoch, int(mg.load(path)["1.bias"][0]) + 1))
     assert kept == [(1, 1), (2, 2), (2, 2), (2, 2), (5, 5)]

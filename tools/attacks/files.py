@@ -13,11 +13,13 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
+import command_line
+import loop
 import numpy as np
 from PIL import Image
 
 import minigraph as mg
-from minigraph import cli, nn, optim, training
+from minigraph import cli, nn, optim
 from minigraph.data import CIFAR10, ImageFolder, Synthetic
 
 SECONDS = 20  # within which a reader has to answer; none takes a tenth of one
@@ -83,11 +85,11 @@ KINDS = {
 
 def new_training():
     """Return a training that could go on from a checkpoint."""
-    recipe = training.Recipe(image_size=4, batch_size=2, epochs=2, lr=1e-3, lr_epochs=1)
+    recipe = command_line.Recipe(image_size=4, batch_size=2, epochs=2, lr=1e-3, lr_epochs=1)
     data = Synthetic((1, 4, 4), classes=2, length=4)
     net = nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
     args = argparse.Namespace(workers=0, seed=0, model="net", data="synthetic")
-    return training.Training(net, optim.SGD(net.parameters(), 0.1), (data, data), recipe, args)
+    return loop.Training(net, optim.SGD(net.parameters(), 0.1), (data, data), recipe, args)
 
 
 def load(path):

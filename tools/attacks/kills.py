@@ -17,12 +17,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import command_line
 import numpy as np
 from new_process import start, wait
 from small_training import PROGRAM
 
 import minigraph as mg
-from minigraph import ops, training
+from minigraph import ops
 from minigraph.cache import Store, file
 
 OLD = 7 * 86_400  # seconds after which nobody works on a file any more
@@ -140,7 +141,7 @@ def train(folder, *args):
         contextlib.redirect_stderr(nothing),
         contextlib.suppress(SystemExit),
     ):
-        training.run(names["main"])
+        command_line.run(names["main"])
 
 
 def resumed(folder):

@@ -11,11 +11,11 @@ from pathlib import Path
 import launched
 import numpy as np
 from example_networks import EXAMPLES
+from loop import POSITION
 from new_process import wait
 
 import minigraph as mg
 from minigraph.platform.records import decode
-from minigraph.training.loop import POSITION
 
 STARTING = 3.0  # seconds, roughly
 TRAINING = 0.75  # the share of kills while the network is trained; the others are before

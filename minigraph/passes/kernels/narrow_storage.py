@@ -18,9 +18,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from minigraph.graph import BFLOAT16, Constant, Graph, Item, Node, in_place_of
-from minigraph.ops.arithmetic import Pow, Reciprocal, Rsqrt
+from minigraph.ops.arithmetic import Reciprocal, Rsqrt
 from minigraph.ops.elementwise import astype
-from minigraph.ops.exponential import Exp, Expm1, Log, Log1p, Log2, Log10
+from minigraph.ops.exponential import Exp, Expm1, Log, Log1p, Log2, Log10, Pow
 from minigraph.ops.layout import LaidOut
 from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward, MaxPool2d, MaxPool2dBackward
 from minigraph.ops.reduction import Reduction

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
+from command_line import BEST, Recipe, say
 from msgspec import Meta, Struct, to_builtins
 from msgspec.json import Decoder
 from tqdm.auto import tqdm
@@ -30,8 +31,7 @@ from minigraph.errors import GraphError, warn_once
 from minigraph.graph import Array
 from minigraph.optim import Optimizer
 from minigraph.platform.records import Record, decode, encode
-from minigraph.training.command_line import BEST, Recipe, say
-from minigraph.training.evaluation import Evaluation, accuracy
+from minigraph.training import Evaluation, accuracy
 
 LONG_WAIT = 0.1  # of an epoch's time, for data
 
