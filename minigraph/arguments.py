@@ -17,7 +17,7 @@ import operator
 import os
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar, Union, cast
 
@@ -215,15 +215,15 @@ def one_of(*options: str) -> Kind:
     return Kind('"' + '" or "'.join(options) + '"', parse)
 
 
-def instance_of(cls: type, takes: str) -> Kind:
-    """Return the kind of instances of a class, which `takes` describes."""
+def instance_of(cls: Any, takes: str, quick: Iterable[type] = ()) -> Kind:
+    """Return the kind of instances of a class, of which some subclasses are `quick`."""
 
     def parse(value: Any) -> Any:
         if not isinstance(value, cls):
             raise TypeError
         return value
 
-    return Kind(takes, parse)
+    return Kind(takes, parse, quick=frozenset({cls, *quick}))
 
 
 def optional(kind: Kind) -> Kind:

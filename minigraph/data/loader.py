@@ -19,7 +19,7 @@ from typing import Annotated, Any, TypeVar
 
 import numpy as np
 
-from minigraph.arguments import Count, Kind, Seed, Size, at_least, checked
+from minigraph.arguments import Count, Kind, Seed, Size, at_least, checked, instance_of
 from minigraph.data.collation import collate_examples
 from minigraph.data.dataset import Dataset, InMemory
 from minigraph.data.source import SOURCE, Columns, Stream, optional_generator
@@ -36,15 +36,9 @@ def _unary(fn: Any) -> Callable[..., Any]:
     return optional_generator(fn, 1)
 
 
-def _callable(fn: Any) -> Any:
-    if not callable(fn):
-        raise TypeError
-    return fn
-
-
 Transform = Annotated[Callable[..., Any], Kind(FUNCTION.format("an example"), _unary)]
 BatchTransform = Annotated[Callable[..., Any], Kind(FUNCTION.format("a batch"), _unary)]
-Collate = Annotated[Callable[..., Any], Kind("a function of a list of examples", _callable)]
+Collate = Annotated[Callable[..., Any], instance_of(Callable, "a function of a list of examples")]
 
 
 class NoLength(GraphError, TypeError):

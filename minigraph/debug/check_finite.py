@@ -96,16 +96,15 @@ def _look(step: Step, memory: Memory, source: str, updated: Mapping[Buffer, str]
 
 def _new_nonfinite(inputs: Sequence[Array], outputs: Sequence[Array]) -> str:
     """Count the NaN or infinities in outputs that no input accounts for; "" if there are none."""
-    for what, is_new, excuse in (("NaN", np.isnan, np.isnan), ("infinity", np.isinf, _not_finite)):
+    for what, is_new, excuse in (
+        ("NaN", np.isnan, np.isnan),
+        ("infinity", np.isinf, lambda x: ~np.isfinite(x)),
+    ):
         counts = [int(is_new(widened(y)).sum()) for y in outputs if y.dtype in FLOATS]
         if any(counts) and not any(excuse(widened(x)).any() for x in inputs if x.dtype in FLOATS):
             size = sum(y.size for y in outputs if y.dtype in FLOATS)
             return f"{what} in {sum(counts)} of {size} elements"
     return ""
-
-
-def _not_finite(x: Array) -> Array:
-    return ~np.isfinite(x)
 
 
 def _message(node: Node, nonfinite: str, inputs: Sequence[Array]) -> str:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -165,11 +164,8 @@ class VerifiedFunction(Function):
         gap = distance(expected, actual)
         if expected.dtype not in FLOATS:
             return gap > 0
-        far = gap > self._tolerance(expected.dtype) * largest(expected)
+        far = gap > max(TOLERANCES[expected.dtype.name], self._least) * largest(expected)
         return far if self._strict else far & np.isfinite(expected)
-
-    def _tolerance(self, dtype: np.dtype[Any]) -> float:
-        return max(TOLERANCES[dtype.name], self._least)
 
     def _not_amplified(
         self,

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from minigraph import options
-from minigraph.arguments import Kind, at_least, checked
+from minigraph.arguments import Kind, at_least, checked, instance_of
 from minigraph.distributed import ending
 from minigraph.distributed.board import ENDED, Board, described
 from minigraph.errors import GraphError
@@ -233,10 +233,4 @@ def world() -> World:
     return World(mpi)
 
 
-def _world(value: Any) -> World:
-    if not isinstance(value, World):
-        raise TypeError
-    return value
-
-
-Processes = Annotated[World, Kind("what mg.distributed.world() returned", _world)]
+Processes = Annotated[World, instance_of(World, "what mg.distributed.world() returned")]

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from minigraph.arguments import Kind, Name, checked
+from minigraph.arguments import Kind, Name, checked, instance_of
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph.builder import builder
 from minigraph.graph.dtypes import (
@@ -290,13 +290,7 @@ def _operand(value: Any) -> Any:
     return value if isinstance(value, Node | int | float | SymbolicSize) else as_array(value)
 
 
-def _expression(value: Any) -> Node:
-    if not isinstance(value, Node):
-        raise TypeError
-    return value
-
-
-Expression = Annotated[Node, Kind("an expression", _expression, quick=frozenset({Node, Parameter}))]
+Expression = Annotated[Node, instance_of(Node, "an expression", quick=[Parameter])]
 Operand = Annotated[
     Any,
     Kind(

@@ -128,7 +128,8 @@ class _Parts:
             self.contents.setdefault(view.buffer, node)
         scratch = [step.scratch] if step.scratch.nbytes else []
         # A report shows the texts of fused kernels alone, and it takes time to write them.
-        is_generated = _is_fused(step) or bool(self.ids and step.kernel.sources)
+        fused = isinstance(step.node.op, Fused | HorizontalFusion)
+        is_generated = fused or bool(self.ids and step.kernel.sources)
         record = StepRecord(
             name=step.node.op.name,
             kernel=step.kernel.name,
@@ -198,10 +199,6 @@ def _algorithm(step: Step, record: StepRecord) -> Algorithm:
         candidates=list(choice.rivals),
         layer=record.layer,
     )
-
-
-def _is_fused(step: Step) -> bool:
-    return isinstance(step.node.op, Fused | HorizontalFusion)
 
 
 def _generated(step: Step, record: StepRecord) -> GeneratedKernel:

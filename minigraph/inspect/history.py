@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from minigraph.graph import Constant, Graph, GraphOp, Input, Item, Node, Parameter
-from minigraph.graph.location import Location
 from minigraph.inspect.record import NodeRecord, Removed, Rewired, Stage
 from minigraph.jit.fused import HorizontalFusion, meaning
 from minigraph.passes.notes import PassRecord
@@ -241,7 +240,7 @@ class History:
                     updated[x] |= owners
 
     def _record(self, entry: GraphEntry) -> NodeRecord:
-        node = entry.node
+        node, place, made = entry.node, entry.node.source, entry.kind in ("op", "box")
         name = node.name if entry.kind in ("op", "box", "parameter", "input") else str(node.op)
         text = entry.key[1]
         return NodeRecord(
@@ -251,15 +250,12 @@ class History:
             results=tuple(map(str, node.specs)),
             reads=_ids(entry.reads),
             text=text if text != name and entry.kind == "op" else "",
-            line=self._line(node.source) if entry.kind in ("op", "box") else "",
+            line=f"{place.file.removeprefix(self._folder)}:{place.line}" if made else "",
             layer=self._layers.get(entry.id, node.source.layer),
             role=entry.role,
             order=node.order[0],
             box=_box(entry),
         )
-
-    def _line(self, place: Location) -> str:
-        return f"{place.file.removeprefix(self._folder)}:{place.line}"
 
 
 def layer_of(name: str, names: set[str], layers: set[str]) -> str:

@@ -57,7 +57,10 @@ def getitem(x: Operand, index: Any) -> Node:
     if not any(isinstance(item, Node) for item in items):
         return slicing.getitem(x, index)
     # An int beside arrays is one without axes.
-    items = [_number_index(i) if isinstance(i, NUMBERS) else i for i in items]
+    items = [
+        as_node(i if isinstance(i, SymbolicSize) else np.int64(i)) if isinstance(i, NUMBERS) else i
+        for i in items
+    ]
     at = [i for i, item in enumerate(items) if isinstance(item, Node)]
     indices = [items[i] for i in at]
     y = slicing.getitem(x, tuple(slice(None) if isinstance(i, Node) else i for i in items))
@@ -80,10 +83,6 @@ def _parse_item(item: Any) -> Any:
     if not (isinstance(item, list | tuple | range) or hasattr(item, "dtype")):
         raise GraphError(f"{MADE_OF}, not {type(item).__name__}")
     return _index_expression(item)
-
-
-def _number_index(item: Any) -> Node:
-    return as_node(item if isinstance(item, SymbolicSize) else np.int64(item))
 
 
 def _index_expression(value: Any) -> Node:

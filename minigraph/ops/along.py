@@ -44,10 +44,10 @@ class TakeAlong(Op):
 
     def infer(self, x: Spec, indices: Spec) -> Spec:
         _check_indices(indices)
-        rest, others = (_drop_axis(s.shape, self.axis) for s in (x, indices))
-        if rest != others:
+        a = self.axis
+        if _replace_size(x.shape, a, 0) != _replace_size(indices.shape, a, 0):
             raise ShapeError(
-                f"x has shape {x.shape}, indices {indices.shape}; only axis {self.axis} differs"
+                f"x has shape {x.shape}, indices {indices.shape}; only axis {a} differs"
             )
         return Spec(indices.shape, x.dtype)
 
@@ -105,10 +105,6 @@ class PutAlong(Op):
         last = self(broadcast_to(as_node(-1), x.shape), indices, rows)
         dx = self(dy, indices, broadcast_to(as_operand(0, dy.dtype), v.shape))
         return dx, None, where(take(last, indices) == rows, take(dy, indices), 0)
-
-
-def _drop_axis(shape: Shape, axis: int) -> Shape:
-    return shape[:axis] + shape[axis + 1 :]
 
 
 def _replace_size(shape: Shape, axis: int, size: int) -> Shape:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
-from minigraph.arguments import Kind, Size, shown
+from minigraph.arguments import Kind, Size, instance_of, shown
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import (
     Constant,
@@ -67,10 +67,6 @@ class Scan(Loop, eq=False):
 
 def _zeros(spec: Spec) -> Node:
     return broadcast_to(constant(0, spec.dtype), spec.shape)
-
-
-def _or_zeros(dy: Node | None, y: Node) -> Node:
-    return _zeros(y.spec) if dy is None else dy
 
 
 def _is_float(node: Node) -> bool:
@@ -226,7 +222,8 @@ class _Gradient:
         outputs = _substitute(Graph((), (*ends, *made)), given)
         read = self.seeds[len(self.carries) :]
         loop, outside = close(outputs, carries, (*read, *slices), op.length, not op.reverse)
-        starts = [_or_zeros(self.dys[i], self.graph.outputs[i]) for i in self.carries]
+        last = [(self.dys[i], self.graph.outputs[i].spec) for i in self.carries]
+        starts = [_zeros(spec) if dy is None else dy for dy, spec in last]
         starts += [_zeros(k.spec) for k in self.early]
         stacks = [dy for i in self.read if (dy := self.dys[i]) is not None]
         return loop.results(*starts, *stacks, *saved.values(), *outside)
@@ -251,15 +248,13 @@ def _summands(dk: Node) -> dict[Node, None] | None:
         broadcasts = isinstance(node.op, Add) and any(x.shape != node.shape for x in node.inputs)
         if isinstance(node.op, Add | Reshape | PermuteDims) and not broadcasts:
             waiting.extend(reversed(node.inputs))
-        elif isinstance(node.op, Sum) or _multiplies_matrices(node):
+        elif isinstance(node.op, Sum) or (
+            isinstance(node.op, Matmul) and [x.ndim for x in node.inputs] == [2, 2]
+        ):
             found[node] = None
         else:
             return None
     return found
-
-
-def _multiplies_matrices(node: Node) -> bool:
-    return isinstance(node.op, Matmul) and [x.ndim for x in node.inputs] == [2, 2]
 
 
 def _factors(dk: Node) -> list[Node]:
@@ -317,12 +312,6 @@ def _join_steps(x: Node, axis: int, stacks: Mapping[Node, Node]) -> Node:
 # ---------------------------------------------------------------- building one
 
 
-def _callable(value: Any) -> Callable[..., Any]:
-    if not callable(value):
-        raise TypeError
-    return value
-
-
 def _flatten(tree: Any) -> tuple[Any, ...]:
     return tuple(tree) if isinstance(tree, tuple | list) else () if tree is None else (tree,)
 
@@ -340,7 +329,7 @@ def _parse_tree(value: Any) -> Any:
     return _unflatten(value, [as_node(x) for x in _flatten(value)])
 
 
-BODY = Kind("a function (carry, x) -> (carry, y)", _callable)
+BODY = instance_of(Callable, "a function (carry, x) -> (carry, y)")
 TREE = Kind("an expression, or a tuple or list of them", _parse_tree, DTypeError)
 
 
@@ -384,11 +373,10 @@ def scan(
     if not isinstance(made, tuple) or len(made) != 2:
         raise GraphError(f"the body returns {shown(made)}; it returns (carry, y)")
     ends, ys = _parse_tree(made[0]), _parse_tree(made[1])
-    _check_carry(first, _flatten(ends))
     outputs = (*_flatten(ends), *_flatten(ys))
+    _check_body(first, _flatten(ends), outputs, start)
     if not outputs:
         raise GraphError("the body returns neither a carry nor a result")
-    _check_random(outputs, start)
     op, outside = close(outputs, carries, slices, steps, reverse)
     results = op.results(*first, *arrays, *outside)
     return _unflatten(carry, results[: len(first)]), _unflatten(ys, results[len(first) :])
@@ -407,17 +395,16 @@ def _steps(arrays: Sequence[Node], length: int | None) -> int:
     return lengths.pop()
 
 
-def _check_carry(before: Sequence[Node], after: Sequence[Node]) -> None:
+def _check_body(
+    before: Sequence[Node], after: Sequence[Node], outputs: Sequence[Node], start: Node
+) -> None:
+    """Raise an error for carries that change, and for a random op that was made since `start`."""
     if len(before) != len(after):
         raise GraphError(f"the body makes {len(after)} carries of {len(before)}")
     for x, y in zip(before, after, strict=True):
         error = ShapeError if x.shape != y.shape else DTypeError
         if x.spec != y.spec:
             raise error(f"the body makes the carry {y.spec} (made {y.source}) of {x.spec}")
-
-
-def _check_random(outputs: Sequence[Node], start: Node) -> None:
-    """Raise GraphError for a random op that was made since `start`."""
     for node in toposort(outputs):
         if isinstance(node.op, Random) and node.order > start.order:
             raise GraphError(

@@ -148,11 +148,9 @@ def normalize_axes(axes: Ints | None, ndim: int) -> Ints:
     return tuple(counted)
 
 
-def _partial_sizes(shape: Any) -> Shape:
-    return as_sizes(shape, -1)
-
-
-PARTIAL = Kind("an integer >= -1 or a sequence of them", _partial_sizes, ShapeError)
+PARTIAL = Kind(
+    "an integer >= -1 or a sequence of them", lambda shape: as_sizes(shape, -1), ShapeError
+)
 
 
 @builder

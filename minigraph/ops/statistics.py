@@ -170,16 +170,7 @@ def diff(x: Operand, axis: Axis = -1, n: Size = 1) -> Node:
     with assuming_large():
         times = min(n, x.shape[axis])  # then no element is left
     for _ in range(times):
-        last, first = _without_first(x, axis, 1), _without_last(x, axis, 1)
+        before = (builtins.slice(None),) * axis
+        last, first = x[(*before, builtins.slice(1, None))], x[(*before, builtins.slice(-1))]
         x = last != first if x.dtype == BOOL else last - first
     return x
-
-
-def _without_first(x: Node, axis: int, count: int) -> Node:
-    """Return x without the first `count` elements along `axis`."""
-    return x[(builtins.slice(None),) * axis + (builtins.slice(count, None),)]
-
-
-def _without_last(x: Node, axis: int, count: int) -> Node:
-    """Return x without the last `count` elements along `axis`."""
-    return x[(builtins.slice(None),) * axis + (builtins.slice(-count),)]
