@@ -20,7 +20,6 @@ UNCLEAR = "unclear"
 LEGEND = f'"{UNCLEAR}": the times differ by less than the distance between their quartiles.'
 WIDTH = 100  # of a sentence in a terminal
 INDENT = "  "
-LIBRARIES = {"torch": "PyTorch", "jax": "JAX"}  # by the beginning of the names of their sides
 
 
 @dataclass(frozen=True)
@@ -225,35 +224,6 @@ def _side(case: CaseResult, side: SideResult) -> list[str]:
 # ---------------------------------------------------------------- sentences
 
 
-def conclusion(results: Results) -> str:
-    """Return in one sentence how fast the highest level is; empty if there is no comparison.
-
-    It is compared with the fastest peer of each case; where no case has one, with the lowest level.
-    """
-    cases = [case for case in results.cases.values() if case.highest]
-    pairs = [(case, case.best_peer) for case in cases if case.best_peer]
-    libraries = [
-        shown
-        for name, shown in LIBRARIES.items()
-        if any(side.startswith(name) for case, _ in pairs for side in case.measured)
-    ]
-    rival = f"{libraries[0]}'s best" if len(libraries) == 1 else f"the best of {listed(libraries)}"
-    if not pairs:
-        pairs = [(case, next(iter(case.ours.items()))) for case in cases if len(case.ours) > 1]
-        rival = pairs[0][1][0] if pairs else ""
-    level, parts = "", []
-    for case, (_, theirs) in pairs:
-        assert case.highest is not None
-        level, ours = case.highest
-        times = theirs.median / ours.median
-        words = f"{times:.{1 if times >= 1 else 2}f} times as fast"
-        words = words if ours.differs(theirs) else "no clear difference"
-        step, other = milliseconds(ours.median), milliseconds(theirs.median)
-        parts.append(f"{case.title.partition(', ')[0]} {step} instead of {other} ({words})")
-    where = " on this noisy machine" * results.noisy
-    return f"A step at {level} beside {rival}{where}: {listed(parts)}." if parts else ""
-
-
 def remarks(results: Results) -> list[str]:
     """Return what a reader has to know before the tables, in sentences."""
     lines = []
@@ -320,8 +290,6 @@ def terminal_lines(results: Results) -> list[str]:
     for table in tables(results).values():
         if table.rows:
             lines += ["", *table.text(columns)]
-    if last := conclusion(results):
-        lines += ["", *_wrapped([last], columns)]
     return lines
 
 
@@ -329,7 +297,6 @@ def markdown_page(results: Results, plots: Sequence[str]) -> str:
     """Return the Markdown page, with these plots, which lie beside it."""
     parts = ["# minigraph bench", "\n".join(f"* {line}" for line in about(results))]
     parts += [f"**{remark}**" for remark in remarks(results)]
-    parts += filter(None, [escaped(conclusion(results))])
     for table in tables(results).values():
         if table.rows:
             parts += [f"## {table.title}", table.about, "\n".join(table.markdown())]

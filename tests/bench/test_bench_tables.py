@@ -7,7 +7,7 @@ import pytest
 from bench_plans import results
 
 from minigraph.bench.results import Results, SideResult
-from minigraph.bench.tables import UNCLEAR, conclusion, markdown_page, tables, terminal_lines
+from minigraph.bench.tables import UNCLEAR, tables, terminal_lines
 from minigraph.errors import GraphError
 
 QUIET, LOUD = [1.0, 1.01, 0.99, 1.0, 1.0], [1.0, 1.4, 0.6, 1.2, 0.7]
@@ -82,46 +82,6 @@ def test_every_side_has_its_facts_in_a_row():
     assert first[:6] == ["net, batch 8", "level 3", "1000.0 ms", "1%", "2000.0 ms", "5"]
     assert first[6:] == ["8", "50%", "5.00 s", "1.00 s", "1,024 MiB", "2.5e-06"]
     assert second == ["", "torch", "2000.0 ms", "1%", "-", "5", "4", *["-"] * 5]
-
-
-@pytest.mark.parametrize(
-    ("cases", "words"),
-    [
-        (
-            {"AlexNet": OURS | PEERS},
-            "PyTorch's best: AlexNet 1000.0 ms instead of 1900.0 ms (1.9 times as fast)",
-        ),
-        (
-            {"AlexNet": OURS | PEERS, "MLP": OURS | {"jax": scaled(QUIET, 0.5)}, "A": OURS},
-            "the best of PyTorch and JAX: AlexNet 1000.0 ms instead of 1900.0 ms (1.9 times as "
-            "fast) and MLP 1000.0 ms instead of 500.0 ms (0.50 times as fast)",
-        ),
-        (
-            {"B": OURS | {"torch": QUIET}},
-            "PyTorch's best: B 1000.0 ms instead of 1000.0 ms (no clear difference)",
-        ),
-        (
-            {"AlexNet": OURS, "B": {"level 3": QUIET}},
-            "level 0: AlexNet 1000.0 ms instead of 3000.0 ms (3.0 times as fast)",
-        ),
-        (
-            {"B": {"level 3": LOUD, "torch": scaled(LOUD, 9)}},
-            "PyTorch's best on this noisy machine: B 1000.0 ms instead of 9000.0 ms (9.0 times "
-            "as fast)",
-        ),
-    ],
-)
-def test_one_sentence_at_the_end_has_the_times_of_the_highest_level(cases, words):
-    found = results(**cases)
-    assert conclusion(found) == f"A step at level 3 beside {words}."
-    assert " ".join(terminal_lines(found)).endswith(conclusion(found))
-    assert conclusion(found) in markdown_page(found, [])
-
-
-def test_without_a_comparison_there_is_no_last_sentence():
-    assert conclusion(results(AlexNet={"level 3": QUIET})) == ""
-    assert conclusion(Results.begin({})) == ""
-    assert "minigraph bench" in markdown_page(Results.begin({}), [])
 
 
 def test_tables_without_rows_and_columns_without_a_figure_are_not_printed():
