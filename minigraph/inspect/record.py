@@ -6,9 +6,7 @@ a pass keeps the id of a node that computes the same after it.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Container, Iterable, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, field
 from msgspec.json import Decoder
@@ -347,39 +345,6 @@ def from_text(text: str | bytes) -> tuple[Description, ...]:
     if found.format != FORMAT:
         raise ValueError(f"is of format {shown(found.format)}; this version reads {FORMAT}")
     for function in found.functions:
-        _check(function)
+        if any(run.step >= len(function.steps) for run in function.runs):
+            raise ValueError("is damaged: it has times of steps that there are not")
     return found.functions
-
-
-def _check(d: Description) -> None:
-    """Raise ValueError where a part of a description names what there is not."""
-    nodes: set[int] = set()
-    boxes: dict[int, int] = {}
-    for stage in d.stages:
-        _check_all("removed node", [gone.id for gone in stage.removed], nodes)
-        _check_all("rewired node", [node.id for node in stage.rewired], nodes)
-        nodes |= {node.id for node in stage.added}
-        changed: Sequence[NodeRecord | Rewired] = (*stage.added, *stage.rewired)
-        boxes |= {node.id: node.box for node in changed}
-        named = [*(node.reads for node in changed), *(gone.became for gone in stage.removed)]
-        _check_all("node", itertools.chain(*named, filter(None, boxes.values())), nodes)
-    if d.stages:
-        _check_all("pass", range(len(d.stages) - 1), range(len(d.passes)))
-        computed = (*(step.node for step in d.steps), *(buffer.node for buffer in d.buffers))
-        _check_all("node", filter(None, computed), nodes)
-    steps, buffers = range(len(d.steps)), range(1, len(d.buffers) + 1)
-    _check_all("buffer", (x for s in d.steps for x in (*s.reads, *s.writes)), buffers)
-    _check_all("buffer", (b.heir for b in d.buffers if b.heir), buffers)
-    _check_all("step", (run.step for run in d.runs), steps)
-    _check_all("step", (s.loop for s in d.steps if s.loop is not None), steps)
-    for what, chosen, records in (
-        ("algorithm", [s.algorithm for s in d.steps], d.algorithms),
-        ("kernel", [s.generated for s in d.steps], d.kernels),
-    ):
-        _check_all(what, (x for x in chosen if x is not None), range(len(records)))
-
-
-def _check_all(what: str, ids: Iterable[int | str], there: Container[Any]) -> None:
-    missing = next((x for x in ids if x not in there), None)
-    if missing is not None:
-        raise ValueError(f"is damaged: there is no {what} {shown(missing)}")

@@ -173,22 +173,10 @@ def test_what_is_no_page_is_refused_in_one_line(text, why, tmp_path):
         from_file(tmp_path / "odd.html")
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        (lambda d: d["stages"][-1]["removed"].append({"id": 999_999}), "no removed node 999999"),
-        (lambda d: d["stages"][0]["added"][0].update(reads=[999_999]), "no node 999999"),
-        (lambda d: d["passes"].pop(), "no pass"),
-        (lambda d: d["buffers"].clear(), "no buffer"),
-        (lambda d: d["runs"][0].update(step=10**6), "no step 1000000"),
-        (lambda d: d["kernels"].clear(), "no kernel 0"),
-        (lambda d: d["algorithms"].clear(), "no algorithm 0"),
-    ],
-)
-def test_a_description_whose_parts_do_not_fit_is_refused(description, change, why):
+def test_times_of_steps_that_there_are_not_are_refused(description):
     damaged = json.loads(to_text((description,)))
-    change(damaged["functions"][0])
-    with pytest.raises(ValueError, match=f"^is damaged: there is {why}"):
+    damaged["functions"][0]["runs"][0]["step"] = 10**6
+    with pytest.raises(ValueError, match=r"^is damaged: it has times of steps"):
         from_text(json.dumps(damaged))
 
 
