@@ -184,6 +184,13 @@ def _path(value: Any) -> str:
     return path
 
 
+def _probability(value: Any) -> float:
+    number = _number(value)
+    if not 0 <= number <= 1:
+        raise ValueError
+    return number
+
+
 def mapping(value: Any) -> Mapping[Any, Any]:
     """Parse a mapping; TypeError if the value is none."""
     if not isinstance(value, Mapping):
@@ -247,6 +254,7 @@ Axis = Annotated[int, Kind("an integer", _integer, ShapeError, quick=frozenset({
 Integers = Annotated[Any, Kind("an integer or a sequence of them", integers, ShapeError)]
 Sections = Annotated[Any, Kind("an integer or a sequence of them", _sections, ShapeError)]
 Scalar = Annotated[float, Kind("a number", _scalar, quick=frozenset({int, float}))]
+Probability = Annotated[float, Kind("a probability", _probability)]
 Name = Annotated[str, Kind("a non-empty string", _name)]
 FilePath = Annotated[str | os.PathLike[str], Kind("a path", _path)]
 Size = Annotated[int, Kind("an integer >= 0", size, ShapeError)]

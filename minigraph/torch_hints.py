@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -38,6 +38,13 @@ def of_module(module: str, part: str, *others: ModuleType) -> Callable[[str], No
         raise _error(module, name, answer, sys.modules[module])
 
     return raise_missing
+
+
+def install(module: str, part: str) -> None:
+    """Let a module show the names of its `__all__` alone, and raise the errors for others."""
+    own: Any = sys.modules[module]
+    own.__dir__ = lambda: own.__all__
+    own.__getattr__ = of_module(module, part)
 
 
 def of_expression(name: str, expression: object, functions: Iterable[str]) -> AttributeError:

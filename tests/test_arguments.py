@@ -81,7 +81,7 @@ X = mg.input("x", (2, 3))
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
-        (lambda: ops.dropout(X, None), GraphError, "dropout: p is None; it takes a number"),
+        (lambda: ops.dropout(X, None), GraphError, "dropout: p is None; it takes a probability"),
         (lambda: ops.var(X, 0, "a"), GraphError, "var: correction is 'a'; it takes a number"),
         (lambda: ops.sum(X, 0, [1]), GraphError, r"sum: keepdims is \[1\]; it takes True or"),
         (lambda: ops.sum(X, 0.5), ShapeError, r"sum: axis is 0\.5; it takes an integer or a"),

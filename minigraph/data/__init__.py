@@ -3,8 +3,6 @@
 scikit-learn (`Digits`) and Pillow (`ImageFolder`) are optional: `pip install minigraph[data]`.
 """
 
-from typing import TYPE_CHECKING
-
 from minigraph import torch_hints
 from minigraph.data.cifar import CIFAR10
 from minigraph.data.collation import default_collate
@@ -25,11 +23,4 @@ __all__ = [
     "default_collate",
     "read_image",
 ]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-if not TYPE_CHECKING:  # with it, mypy would accept every name
-    __getattr__ = torch_hints.of_module(__name__, "data")
+torch_hints.install(__name__, "data")

@@ -1,7 +1,5 @@
 """Layers, with the arguments, initialisation and state names of `torch.nn`."""
 
-from typing import TYPE_CHECKING
-
 from minigraph import torch_hints
 from minigraph.graph import Parameter as Parameter
 from minigraph.nn import init
@@ -78,11 +76,4 @@ from minigraph.nn.upsampling import Upsample, UpsamplingBilinear2d, UpsamplingNe
 Buffer = ModuleState  # as torch calls it
 
 __all__ = sorted(["init", *[n for n, value in globals().items() if isinstance(value, type)]])
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-if not TYPE_CHECKING:  # with it, mypy would accept every name
-    __getattr__ = torch_hints.of_module(__name__, "layers")
+torch_hints.install(__name__, "layers")

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from minigraph import ops
-from minigraph.arguments import Count, Layers, checked, shown
+from minigraph.arguments import Count, Layers, Probability, checked, shown
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import Node, Parameter, as_node
 from minigraph.nn import init
@@ -43,7 +43,7 @@ class MultiheadAttention(Module):
         self,
         embed_dim: Count,
         num_heads: Count,
-        dropout: float = 0.0,
+        dropout: Probability = 0.0,
         bias: bool = True,
         *,
         batch_first: bool = False,
@@ -151,7 +151,7 @@ class TransformerEncoderLayer(Module):
         d_model: Count,
         nhead: Count,
         dim_feedforward: Count = 2048,
-        dropout: float = 0.1,
+        dropout: Probability = 0.1,
         activation: Literal["relu", "gelu"] = "relu",
         layer_norm_eps: float = 1e-5,
         batch_first: bool = False,

@@ -9,10 +9,11 @@ from dataclasses import KW_ONLY
 from typing import Any, Literal
 
 from minigraph import ops
+from minigraph.arguments import Probability
 from minigraph.graph import Node
 from minigraph.nn.layer import FunctionLayer, layer_of
 from minigraph.nn.module import ModuleState
-from minigraph.ops.loss import Reducing, Share
+from minigraph.ops.loss import Reducing
 
 
 class Loss(FunctionLayer):
@@ -51,7 +52,7 @@ class CrossEntropyLoss(ClassLoss):
     _: KW_ONLY
     ignore_index: int | None = None
     reduction: Reducing = "mean"
-    label_smoothing: Share = 0.0
+    label_smoothing: Probability = 0.0
 
 
 @layer_of(ops.nll_loss)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from minigraph import ops
-from minigraph.arguments import Count, Layers, at_least, checked
+from minigraph.arguments import Count, Layers, Probability, at_least, checked
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import DType, Node, Parameter, as_node
 from minigraph.nn import init
@@ -163,13 +163,11 @@ class _Layers(_Recurrence):
         num_layers: Layers = 1,
         bias: bool = True,
         batch_first: bool = False,
-        dropout: float = 0.0,
+        dropout: Probability = 0.0,
         bidirectional: bool = False,
         dtype: Weights = "float32",
     ) -> None:
         super().__init__()
-        if not 0 <= dropout <= 1:
-            raise GraphError(f"{type(self).__name__}: dropout is {dropout}; it takes a probability")
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first = bias, batch_first
         self.dropout, self.bidirectional = dropout, bidirectional
@@ -254,7 +252,7 @@ class RNN(_Layers, _Elman):
         nonlinearity: Literal["tanh", "relu"] = "tanh",
         bias: bool = True,
         batch_first: bool = False,
-        dropout: float = 0.0,
+        dropout: Probability = 0.0,
         bidirectional: bool = False,
         dtype: Weights = "float32",
     ) -> None:

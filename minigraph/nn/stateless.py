@@ -6,8 +6,8 @@ import math
 from typing import Annotated, Any
 
 from minigraph import ops
-from minigraph.arguments import Axis, Count
-from minigraph.errors import GraphError, ShapeError
+from minigraph.arguments import Axis, Count, Probability
+from minigraph.errors import ShapeError
 from minigraph.graph import Node, as_node
 from minigraph.nn.layer import layer_of
 from minigraph.nn.module import Module
@@ -25,14 +25,10 @@ class Dropout(Module):
     True
     """
 
-    p: float = 0.5
+    p: Probability = 0.5
     inplace: bool = False
 
     _repr_format = "p={p}, inplace={inplace}"
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.p <= 1:
-            raise GraphError(f"{type(self).__name__}: p is {self.p}; it takes a probability")
 
     def forward(self, x: Any) -> Node:
         return ops.dropout(x, self.p, self.training)

@@ -3,8 +3,6 @@
 Importing this package gives nodes their operators and methods.
 """
 
-from typing import TYPE_CHECKING
-
 from minigraph import graph, torch_hints
 from minigraph.ops import (
     activation,
@@ -191,11 +189,4 @@ tanh = trigonometric.Tanh.of
 
 __all__ = sorted([name for name, value in globals().items() if callable(value)])
 graph.bind_functions({name: globals()[name] for name in __all__})
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-if not TYPE_CHECKING:  # else no wrong name would be found
-    __getattr__ = torch_hints.of_module(__name__, "ops")
+torch_hints.install(__name__, "ops")

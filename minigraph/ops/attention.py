@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from minigraph.arguments import Probability
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import Node, Operand, as_node, builder
 from minigraph.ops.comparison import where
@@ -23,7 +24,7 @@ def scaled_dot_product_attention(
     key: Operand,
     value: Operand,
     attn_mask: Operand | None = None,
-    dropout_p: float = 0.0,
+    dropout_p: Probability = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
 ) -> Node:

@@ -9,11 +9,11 @@ neither the one-hot labels nor the logarithms of all probabilities are stored.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from minigraph.arguments import NUMBER, Kind
+from minigraph.arguments import Probability
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import BOOL, Array, DType, Node, Op, Operand, Spec, as_node, builder
 from minigraph.ops.activation import softplus
@@ -78,15 +78,7 @@ def _check_labels(logits: Spec, labels: Spec) -> None:
         raise ShapeError(f"labels of shape {labels.shape} do not fit logits {logits.shape}")
 
 
-def _parse_share(value: Any) -> float:
-    number: float = NUMBER.parse(value)
-    if not 0 <= number <= 1:
-        raise ValueError
-    return number
-
-
 Reducing = Literal["mean", "sum", "none"]
-Share = Annotated[float, Kind("a number from 0 to 1", _parse_share)]
 
 
 @builder
@@ -97,7 +89,7 @@ def cross_entropy(
     *,
     ignore_index: int | None = None,
     reduction: Reducing = "mean",
-    label_smoothing: Share = 0.0,
+    label_smoothing: Probability = 0.0,
 ) -> Node:
     """Return the mean of -log(softmax(logits)) at the labels.
 

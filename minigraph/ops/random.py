@@ -16,6 +16,7 @@ import math
 
 import numpy as np
 
+from minigraph.arguments import Probability
 from minigraph.errors import DTypeError, GraphError
 from minigraph.graph import (
     BFLOAT16,
@@ -226,15 +227,13 @@ def random_normal(
 
 
 @builder
-def dropout(x: Operand, p: float = 0.5, training: bool = True) -> Node:
+def dropout(x: Operand, p: Probability = 0.5, training: bool = True) -> Node:
     """Return x with each element 0 with probability p, else x / (1 - p) (Srivastava, 2014).
 
     >>> cg.compile([], ops.dropout(ops.ones((6,)), 0.5))()
     array([0., 2., 0., 2., 2., 0.], dtype=float32)
     """
     x = as_node(x)
-    if not 0 <= p <= 1:
-        raise GraphError(f"p is {p}; it takes a probability")
     if not training or p == 0:
         return x
     if p == 1:

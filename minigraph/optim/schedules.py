@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -22,14 +22,7 @@ from minigraph.optim.optimizer import Optimizer
 from minigraph.optim.rule import within
 
 __all__ = ["cosine", "exponential", "multi_step", "one_cycle", "plateau", "step", "warmup"]
-
-
-def __dir__() -> list[str]:
-    return __all__
-
-
-if not TYPE_CHECKING:  # with it, mypy would accept every name
-    __getattr__ = torch_hints.of_module(__name__, "schedules")
+torch_hints.install(__name__, "schedules")
 
 Rate = Callable[[float, int], float]  # of the rate to begin with, and of the steps done
 

@@ -176,7 +176,7 @@ def test_a_layer_is_two_loops_whatever_its_length():
     ("make", "error", "text"),
     [
         (lambda: nn.LSTM(0, 3), ShapeError, "input_size is 0"),
-        (lambda: nn.LSTM(2, 3, dropout=2), GraphError, "dropout is 2.0; it takes a probability"),
+        (lambda: nn.LSTM(2, 3, dropout=2), GraphError, "dropout is 2; it takes a probability"),
         (lambda: nn.RNN(2, 3, nonlinearity="gelu"), GraphError, "nonlinearity"),
         (lambda: nn.LSTM(2, 3)(mg.input("x", (5, 1, 3))), ShapeError, r"\(length, n, 2\)"),
         (lambda: nn.LSTM(2, 3)(mg.input("x", (5, 1, 2)), real(1, 1, 3)), GraphError, r"\(h, c\)"),
