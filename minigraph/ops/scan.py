@@ -26,13 +26,11 @@ from minigraph.graph import (
     placeholders,
     toposort,
 )
-from minigraph.ops.arithmetic import Add
 from minigraph.ops.elementwise import kind
 from minigraph.ops.joining import stack
-from minigraph.ops.matmul import Matmul
 from minigraph.ops.random import Random
-from minigraph.ops.reduction import Sum
-from minigraph.ops.shape import PermuteDims, Reshape, broadcast_to, permute_dims, reshape
+from minigraph.ops.shape import PermuteDims, broadcast_to
+from minigraph.ops.step_sums import factors, sum_over_steps, summands
 
 
 class Scan(Loop, eq=False):
@@ -140,8 +138,8 @@ class _Gradient:
         self.reached = set(toposort(seeded))
         # Gradients of constants that are computed after the loop, and those added up in it.
         summed = [k for k in self.constants if k in self.grads and k in self.reached]
-        self.late = [k for k in summed if _summands(self.grads[k]) is not None]
-        self.early = [k for k in summed if _summands(self.grads[k]) is None]
+        self.late = [k for k in summed if summands(self.grads[k]) is not None]
+        self.early = [k for k in summed if summands(self.grads[k]) is None]
 
     def results(self) -> list[Node | None]:
         sums = placeholders([k.spec for k in self.early])
@@ -150,7 +148,7 @@ class _Gradient:
         ends += [total + self.grads[k] for total, k in zip(sums, self.early, strict=True)]
         stacked = {x: self.grads[x] for x in self.slices if x in self.grads and x in self.reached}
         made = dict.fromkeys(stacked.values())
-        made.update(dict.fromkeys(x for k in self.late for x in _factors(self.grads[k])))
+        made.update(dict.fromkeys(x for k in self.late for x in factors(self.grads[k])))
         saved = self._saved([*ends, *made])
         for x in [x for x in made if x in saved]:  # it is there already
             del made[x]
@@ -163,7 +161,7 @@ class _Gradient:
         inputs = [self.graph.inputs[i] for i in self.carries]
         found.update(zip((*inputs, *self.early), last, strict=True))
         for k in self.late:
-            found[k] = _sum_over_steps(
+            found[k] = sum_over_steps(
                 self.grads[k], values, isinstance(self.outer[k].op, PermuteDims)
             )
         return [found.get(x) for x in self.graph.inputs]
@@ -227,86 +225,6 @@ class _Gradient:
         starts += [_zeros(k.spec) for k in self.early]
         stacks = [dy for i in self.read if (dy := self.dys[i]) is not None]
         return loop.results(*starts, *stacks, *saved.values(), *outside)
-
-
-# ------------------------------------------------ sums over all steps, after the loop
-
-
-def _summands(dk: Node) -> dict[Node, None] | None:
-    """Return the matrix products and sums that `dk` is the sum of; None if it is another node.
-
-    Stacks of their operands then give the sum of `dk` over all steps.
-    """
-    found: dict[Node, None] = {}
-    seen: set[Node] = set()
-    waiting = [dk]
-    while waiting:
-        node = waiting.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        broadcasts = isinstance(node.op, Add) and any(x.shape != node.shape for x in node.inputs)
-        if isinstance(node.op, Add | Reshape | PermuteDims) and not broadcasts:
-            waiting.extend(reversed(node.inputs))
-        elif isinstance(node.op, Sum) or (
-            isinstance(node.op, Matmul) and [x.ndim for x in node.inputs] == [2, 2]
-        ):
-            found[node] = None
-        else:
-            return None
-    return found
-
-
-def _factors(dk: Node) -> list[Node]:
-    """Return the nodes of the body whose stacks the sum over all steps needs."""
-    factors: list[Node] = []
-    for part in _summands(dk) or ():
-        factors += part.inputs if isinstance(part.op, Sum) else map(_untransposed, part.inputs)
-    return factors
-
-
-def _untransposed(x: Node) -> Node:
-    while isinstance(x.op, PermuteDims):
-        x = x.inputs[0]
-    return x
-
-
-def _sum_over_steps(dk: Node, stacks: Mapping[Node, Node], is_transposed: bool) -> Node:
-    """Return the sum of `dk` over all steps.
-
-    is_transposed  whether `dk` is the gradient of a transposed constant; then products are
-                   transposed, too, as in `Matmul`
-    """
-    parts = dict.fromkeys(_summands(dk) or (), ())
-    totals: dict[Node, Node] = {}
-    for node in toposort([dk], parts):
-        if node in parts:
-            totals[node] = _sum_part_over_steps(node, stacks, is_transposed)
-        else:
-            totals[node] = node.op(*(totals[x] for x in node.inputs))
-    return totals[dk]
-
-
-def _sum_part_over_steps(part: Node, stacks: Mapping[Node, Node], is_transposed: bool) -> Node:
-    if isinstance(part.op, Sum):
-        whole = stacks[part.inputs[0]]
-        return reshape(Sum((0, *(a + 1 for a in part.op.axes)))(whole), part.shape)
-    left, right = (_join_steps(x, 1 - i, stacks) for i, x in enumerate(part.inputs))
-    if is_transposed:
-        product = Matmul()(permute_dims(right, (1, 0)), permute_dims(left, (1, 0)))
-        return permute_dims(product, (1, 0))
-    return Matmul()(left, right)
-
-
-def _join_steps(x: Node, axis: int, stacks: Mapping[Node, Node]) -> Node:
-    """Return the matrices x of all steps as one, side by side along `axis`."""
-    if isinstance(x.op, PermuteDims):
-        return permute_dims(_join_steps(x.inputs[0], 1 - axis, stacks), (1, 0))
-    whole = stacks[x]
-    steps, rows, columns = whole.shape
-    if axis == 0:
-        return reshape(whole, (steps * rows, columns))
-    return reshape(permute_dims(whole, (1, 0, 2)), (rows, steps * columns))
 
 
 # ---------------------------------------------------------------- building one
