@@ -68,9 +68,9 @@ def shown(value: Any) -> str:
     return brief(text)
 
 
-def brief(text: str) -> str:
+def brief(text: str, longest: int = LONGEST) -> str:
     """Return a text, cut where it is too long for a line."""
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def few(names: Sequence[str], most: int = 3) -> str:

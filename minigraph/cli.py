@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from minigraph import options as settings
+from minigraph.arguments import brief
 from minigraph.autotune.measurement import merge
 from minigraph.bench import command as bench
 from minigraph.bench.tables import align_columns
@@ -231,7 +232,7 @@ def _listed(entries: Iterable[Entry]) -> list[str]:
         groups.setdefault((entry.kind, entry.environment), []).append(entry)
     lines: list[str] = []
     for (kind, environment), group in groups.items():
-        words = _words({name: _cut(value) for name, value in environment if value})
+        words = _words({name: brief(value, 24) for name, value in environment if value})
         title = f"{kind}, {_number(len(group))}: {words}"
         lines += textwrap.wrap(title, COLUMNS, subsequent_indent="  ", break_on_hyphens=False)
         lines += [f"  {amount(_size(entry)):>11}  {entry.subject}" for entry in group]
@@ -307,10 +308,6 @@ def _number(entries: int) -> str:
 
 def _words(values: dict[str, Any], between: str = " ") -> str:
     return ", ".join(f"{k}{between}{v}" for k, v in values.items() if v is not None)
-
-
-def _cut(value: str) -> str:
-    return value if len(value) <= 24 else f"{value[:21]}..."
 
 
 def _printable(text: str) -> str:

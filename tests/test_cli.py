@@ -259,7 +259,7 @@ def test_entries_stand_below_what_they_hold_for_in_lines_of_a_terminal(folder):
     lines = run("cache", "list", "--kind", "onednn")[0].splitlines()
     titles = [line for line in lines if "KiB" not in line]
     assert titles == [
-        f"onednn, 2 entries: compiler {'c' * 21}..., oneDNN 3.3.0, processor",
+        f"onednn, 2 entries: compiler {'c' * 23}…, oneDNN 3.3.0, processor",
         "  x86_64 of some kind",
         "onednn, 1 entry: oneDNN 3.2.0, processor x86_64 of some kind",
     ]

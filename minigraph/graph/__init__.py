@@ -43,6 +43,7 @@ from minigraph.graph.leaves import (
 from minigraph.graph.location import Location, here, scope
 from minigraph.graph.loop import (
     Composed,
+    Expanded,
     GraphOp,
     Loop,
     VectorJacobian,

@@ -50,15 +50,19 @@ class GraphOp(Op, eq=False):
         return hash(self.key)
 
 
-class Composed(Op):
-    """An op whose meaning is that of `expand`; one generated kernel can hold those simpler ops."""
-
-    composed = True
+class Expanded(Op):
+    """An op whose meaning is that of `expand`."""
 
     def forward(self, *xs: Any) -> Any:
         places = placeholders([Spec(x.shape, x.dtype) for x in xs])
         results = Graph(places, self.expand(*places))(*xs)
         return results if len(results) > 1 else results[0]
+
+
+class Composed(Expanded):
+    """An op that one generated kernel can compute, which holds the simpler ops of `expand`."""
+
+    composed = True
 
 
 def nested(graph: Graph) -> Iterator[Graph]:

@@ -35,25 +35,6 @@ def _sources(d: Description) -> Iterator[tuple[int, Sequence[Source]]]:
             made |= dict.fromkeys(step.writes, i)
 
 
-def every_step(d: Description) -> str:
-    """Return the graph of the steps with their inputs and parameters; constants are left out."""
-    names: dict[Source, str] = {}
-    lines = []
-    for i, sources in _sources(d):
-        step = d.steps[i]
-        names[i] = f"s{len(names)}"
-        label = f"{step.name}\n{step.result}"
-        colour = MAKERS.get(step.maker, OTHER)
-        lines.append(_box(names[i], label, colour, f"{step.kernel} {step.line}"))
-        for source in sources:
-            if isinstance(source, BufferRecord) and source not in names and source.name:
-                names[source] = f"s{len(names)}"
-                lines.append(_leaf(names[source], source))
-            if source in names:
-                lines.append(f"  {names[source]} -> {names[i]};")
-    return "\n".join([*HEAD, *lines, "}", ""])
-
-
 class LayerBox(NamedTuple):
     """The steps of a box: of a layer, or a line of the program, forwards or backwards."""
 
@@ -61,18 +42,21 @@ class LayerBox(NamedTuple):
     backward: bool
 
 
-def by_layer(d: Description) -> str:
-    """Return the graph of the layers, with the inputs; parameters are counted in the boxes.
+Group = int | LayerBox  # the steps of a box: one, or those of a layer
+
+
+def drawn(d: Description, whole: bool) -> str:
+    """Return the graph of the layers or, if it is `whole`, of every step; without constants.
 
     Layers are as deep as a picture of some boxes allows; a deeper one is in the box of the layer
-    around it.
+    around it.  Their boxes count parameters, which stand beside those of steps.
     """
-    groups = _groups(d)
+    groups: Mapping[int, Group] = {i: i for i, _ in _sources(d)} if whole else _layers(d)
     names = {group: f"g{i}" for i, group in enumerate(dict.fromkeys(groups.values()))}
-    steps: dict[LayerBox, list[StepRecord]] = {group: [] for group in names}
-    parameters: dict[LayerBox, set[int]] = {group: set() for group in names}
+    steps: dict[Group, list[StepRecord]] = {group: [] for group in names}
+    parameters: dict[Group, set[int]] = {group: set() for group in names}
     edges: Counter[tuple[str, str]] = Counter()
-    inputs: dict[BufferRecord, str] = {}
+    leaves: dict[BufferRecord, str] = {}
     for i, sources in _sources(d):
         group = groups[i]
         steps[group].append(d.steps[i])
@@ -80,19 +64,23 @@ def by_layer(d: Description) -> str:
             if isinstance(source, int):
                 if groups[source] != group:
                     edges[names[groups[source]], names[group]] += 1
+            elif source.space == "input" or (whole and source.space == "parameter"):
+                edges[leaves.setdefault(source, f"i{len(leaves)}"), names[group]] += 1
             elif source.space == "parameter":
                 parameters[group].add(source.id)
-            elif source.space == "input":
-                edges[inputs.setdefault(source, f"i{len(inputs)}"), names[group]] += 1
-    lines = [_leaf(name, buffer) for buffer, name in inputs.items()]
-    lines += [_layer(names[group], group, steps[group], len(parameters[group])) for group in names]
+    lines = [_leaf(name, buffer) for buffer, name in leaves.items()]
+    for group, name in names.items():
+        if isinstance(group, LayerBox):
+            lines.append(_layer(name, group, steps[group], len(parameters[group])))
+        else:
+            lines.append(_step(name, *steps[group]))
     for (begin, end), count in edges.items():
         label = f' [label="{count} arrays"]' if count > 1 else ""
         lines.append(f"  {begin} -> {end}{label};")
     return "\n".join([*HEAD, *lines, "}", ""])
 
 
-def _groups(d: Description) -> Mapping[int, LayerBox]:
+def _layers(d: Description) -> Mapping[int, LayerBox]:
     """Return the box of each step, with layers as deep as possible."""
     steps = {i: step for i, step in enumerate(d.steps) if step.loop is None}
     deepest = max((len(layer_path(step.layer)) for step in steps.values()), default=1)
@@ -104,6 +92,11 @@ def _groups(d: Description) -> Mapping[int, LayerBox]:
         if depth == 1 or len(set(groups.values())) <= BOXES:
             break
     return groups
+
+
+def _step(name: str, step: StepRecord) -> str:
+    colour = MAKERS.get(step.maker, OTHER)
+    return _box(name, f"{step.name}\n{step.result}", colour, f"{step.kernel} {step.line}")
 
 
 def _layer(name: str, group: LayerBox, steps: Sequence[StepRecord], parameters: int) -> str:

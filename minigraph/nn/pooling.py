@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from minigraph import ops
@@ -157,9 +158,7 @@ class MaxPool1d(PoolingLayer):
     _repr_format = MaxPool2d._repr_format
 
     def forward(self, x: Any) -> Node:
-        image = _as_image(x)
-        window, stride, padding = (1, self.kernel_size), (1, self.stride), (0, self.padding)
-        return ops.squeeze(ops.max_pool2d(image, window, stride, padding, self.ceil_mode), 2)
+        return _along_rows(self, ops.max_pool2d, x, self.ceil_mode)
 
 
 @layer_of()
@@ -179,15 +178,7 @@ class AvgPool1d(PoolingLayer):
     _repr_format = "kernel_size=({kernel_size},), stride=({stride},), padding=({padding},)"
 
     def forward(self, x: Any) -> Node:
-        y = ops.avg_pool2d(
-            _as_image(x),
-            (1, self.kernel_size),
-            (1, self.stride),
-            (0, self.padding),
-            self.ceil_mode,
-            self.count_include_pad,
-        )
-        return ops.squeeze(y, 2)
+        return _along_rows(self, ops.avg_pool2d, x, self.ceil_mode, self.count_include_pad)
 
 
 @layer_of()
@@ -223,6 +214,12 @@ class AdaptiveMaxPool1d(PoolingLayer):
 
     def forward(self, x: Any) -> Node:
         return ops.squeeze(ops.adaptive_max_pool2d(_as_image(x), (1, self.output_size)), 2)
+
+
+def _along_rows(layer: Any, pool: Callable[..., Node], x: Any, *others: Any) -> Node:
+    """Return sequences pooled as images of one row."""
+    sizes = (1, layer.kernel_size), (1, layer.stride), (0, layer.padding)
+    return ops.squeeze(pool(_as_image(x), *sizes, *others), 2)
 
 
 def _as_image(x: Any) -> Node:

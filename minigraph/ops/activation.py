@@ -9,7 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from minigraph.errors import ShapeError
-from minigraph.graph import Array, DType, Node, Op, Operand, Spec, builder
+from minigraph.graph import Array, DType, Expanded, Node, Op, Operand, Spec, builder
 from minigraph.ops.comparison import Isinf, where
 from minigraph.ops.elementwise import Elementwise, promote, widen
 from minigraph.ops.exponential import Erfc, Exp, Expm1, Log1p
@@ -115,7 +115,7 @@ static inline {T} mg_logaddexp{f}({T} x, {T} y) {{
         return dy * Sigmoid.of(apart), dy * Sigmoid.of(-apart)
 
 
-class Activated(Op):
+class Activated(Expanded):
     """`activation`, which has one input, of the result of `first`; reports show the latter's name.
 
     The optimizer makes it of a convolution or a product and the activation that follows: as one op
@@ -130,10 +130,6 @@ class Activated(Op):
 
     def infer(self, *xs: Spec) -> Spec:
         return self.activation.infer(self.first.infer(*xs))
-
-    def forward(self, *xs: Array) -> Array:
-        y: Array = self.activation.forward(self.first.forward(*xs))
-        return y
 
     def expand(self, *xs: Node) -> tuple[Node]:
         return (self.activation(self.first(*xs)),)

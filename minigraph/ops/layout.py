@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from minigraph.errors import ShapeError
-from minigraph.graph import Array, Node, Op, Shape, Spec
+from minigraph.graph import Array, Expanded, Node, Op, Shape, Spec
 
 
 def packed(shape: Shape, lanes: int) -> Shape:
@@ -91,7 +91,7 @@ class Reorder(Op):
         return (Reorder(x.shape[4] if x.ndim == 5 else 1)(dy),)
 
 
-class LaidOut(Op):
+class LaidOut(Expanded):
     """The op `plain` on images in layouts other than nchw; reports show the name of `plain`.
 
     lanes_in   the lanes of each input; 1 for one that is no image
@@ -117,11 +117,6 @@ class LaidOut(Op):
             Spec(unpacked(x.shape), x.dtype) if lanes > 1 else x
             for x, lanes in zip(xs, self.lanes_in, strict=True)
         ]
-
-    def forward(self, *xs: Array) -> Any:
-        pairs = zip(xs, self.lanes_in, strict=True)
-        results = self.plain.forward(*(unpack(x) if lanes > 1 else x for x, lanes in pairs))
-        return self._laid_out(pack, results)
 
     def expand(self, *xs: Node) -> tuple[Node, ...]:
         pairs = zip(xs, self.lanes_in, strict=True)

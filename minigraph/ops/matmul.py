@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from minigraph.arguments import Axis, Kind, one_or_several, shown
+from minigraph.arguments import Axis, Kind, integers, one_or_several, shown
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import Array, Node, Op, Operand, Spec, as_node, builder
 from minigraph.ops.elementwise import broadcast_shapes, kind, promote, sum_dtype, widen
@@ -151,10 +151,8 @@ def outer(x1: Operand, x2: Operand) -> Node:
 
 def _axes(value: Any) -> int | tuple[tuple[int, ...], tuple[int, ...]]:
     if isinstance(value, Sequence) and not isinstance(value, str):
-        left, right = map(one_or_several, value)
-        return ((left,) if isinstance(left, int) else left), (
-            (right,) if isinstance(right, int) else right
-        )
+        left, right = map(integers, value)
+        return left, right
     count = one_or_several(value)
     if not isinstance(count, int) or count < 0:
         raise ValueError

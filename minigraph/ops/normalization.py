@@ -7,19 +7,18 @@ from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
-import numpy as np
 
 from minigraph.arguments import Count
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import Array, Node, Op, Operand, Shape, Sizes, Spec, as_node, builder
+from minigraph.graph import Expanded, Node, Operand, Shape, Sizes, Spec, as_node, builder
 from minigraph.ops.arithmetic import Rsqrt
-from minigraph.ops.elementwise import common_dtype, kind, promote, sum_dtype, widen
+from minigraph.ops.elementwise import common_dtype, kind, promote, widen
 from minigraph.ops.padding import pad
 from minigraph.ops.reduction import mean
 from minigraph.ops.shape import reshape
 
 
-class LocalResponseNorm(Op):
+class LocalResponseNorm(Expanded):
     """x / (k + alpha * mean of x * x over `size` neighbouring channels) ** beta.
 
     As in `torch.nn.functional`; "AlexNet" (Krizhevsky et al., 2012) has the sum for the mean.
@@ -37,25 +36,11 @@ class LocalResponseNorm(Op):
             raise DTypeError(f"the input has a float dtype, not {x.dtype.name}")
         return x
 
-    def _widths(self, ndim: int) -> tuple[tuple[int, int], ...]:
-        """How many channels of zeros come before and after those of x."""
-        before = self.size // 2
-        return (0, 0), (before, self.size - 1 - before), *((0, 0),) * (ndim - 2)
-
-    def forward(self, x: Array) -> Array:
-        wide = widen(x)
-        padded = np.pad(wide * wide, self._widths(x.ndim))
-        near = np.lib.stride_tricks.sliding_window_view(padded, self.size, 1)
-        y = (
-            wide
-            / (near.mean(-1, sum_dtype(wide.dtype)).astype(wide.dtype) * self.alpha + self.k)
-            ** self.beta
-        )
-        return y.astype(x.dtype)
-
     def expand(self, x: Node) -> tuple[Node]:
         wide = widen(x)
-        squares = pad(wide * wide, self._widths(x.ndim))
+        before = self.size // 2  # channels of zeros; as many or one less come behind
+        widths = (0, 0), (before, self.size - 1 - before), *((0, 0),) * (x.ndim - 2)
+        squares = pad(wide * wide, widths)
         near = [squares[:, i : i + x.shape[1]] for i in range(self.size)]
         while len(near) > 1:
             odd = near[len(near) & ~1 :]

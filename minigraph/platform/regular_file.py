@@ -17,6 +17,7 @@ PathLike = str | os.PathLike[str]
 
 PATIENCE = 30.0  # seconds for which a writer waits for another one
 MOST_LINKS = 40  # on the way to a file, on Linux
+LEFT_BEHIND = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW  # how to open what a writer has left
 
 # ---------------------------------------------------------------- reading
 
@@ -165,7 +166,7 @@ def _claimed(path: Path) -> BinaryIO:
             file = open(path, "xb")  # noqa: SIM115
         except FileExistsError:
             try:
-                file = open(path, "rb", opener=_left_behind)  # noqa: SIM115
+                file = os.fdopen(os.open(path, LEFT_BEHIND), "rb")
             except FileNotFoundError:
                 continue
         try:
@@ -178,10 +179,6 @@ def _claimed(path: Path) -> BinaryIO:
             file.close()
             raise
         file.close()
-
-
-def _left_behind(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
 
 
 def _lock(file: BinaryIO) -> None:

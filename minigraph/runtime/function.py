@@ -14,7 +14,7 @@ from minigraph.cache import Entry
 from minigraph.compiler.pipeline import Compilation
 from minigraph.graph import Array, Claim, Node
 from minigraph.inspect.describe import describe
-from minigraph.inspect.dot import by_layer, every_step
+from minigraph.inspect.dot import drawn
 from minigraph.inspect.page.document import to_html
 from minigraph.inspect.profile import Profile, profile_of
 from minigraph.inspect.record import Description, KernelTime
@@ -190,7 +190,7 @@ class Function(CompiledFunction):
         whole  draw every step, with all that it reads; for a large network Graphviz takes minutes
         """
         description = describe(self._compilation, self._kernel_times)
-        write_text(path, every_step(description) if whole else by_layer(description))
+        write_text(path, drawn(description, whole))
 
     def describe(self) -> Description:
         """Return one record of all that is known of the function, as pages and files keep it.

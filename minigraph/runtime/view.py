@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from minigraph.arguments import brief
 from minigraph.errors import GraphError
 from minigraph.inspect.comparison import differences
 from minigraph.inspect.page.document import from_file, to_html
@@ -77,18 +78,16 @@ def diff(arguments: argparse.Namespace) -> Output:
     a, b = first[0], second[0]
     all_differences = differences(a, b)
     data = {"a": a.title, "b": b.title, "differences": [each._asdict() for each in all_differences]}
-    lines = [f"{_cut(a.title)} -> {_cut(b.title)}"]
+    before, after = (brief(function.title, LONGEST) for function in (a, b))
+    lines = [f"{before} -> {after}"]
     subject = ""
     for each in all_differences:
         if each.subject != subject:
             subject = each.subject
             lines.append(subject)
-        lines.append(f"  {_cut(each.what)}: {_cut(each.before)} -> {_cut(each.after)}")
+        what, before, after = (brief(text, LONGEST) for text in each[1:])
+        lines.append(f"  {what}: {before} -> {after}")
     return data, lines if all_differences else [*lines, "no difference"]
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
 def _functions_of(path: Path, arguments: Sequence[str]) -> tuple[Description, ...]:

@@ -21,7 +21,7 @@ from samples import (
 )
 
 from minigraph import DTypeError, ops
-from minigraph.graph import DTYPES, FLOATS, Composed, Op, Spec
+from minigraph.graph import DTYPES, FLOATS, Expanded, Op, Spec
 from minigraph.graph.builder import builder
 from minigraph.ops.elementwise import kind
 
@@ -47,7 +47,7 @@ def test_no_two_ops_share_a_name():
 def test_classes_are_abstract_or_final():
     for cls in registered().values():
         if is_abstract(cls):
-            own = "forward" in vars(cls) and cls is not Composed  # that asks `expand`
+            own = "forward" in vars(cls) and cls is not Expanded  # that asks `expand`
             assert not own, f"{cls.__name__} has subclasses and a meaning"
         else:
             assert cls.__dataclass_params__.frozen, f"{cls.__name__} is not a frozen dataclass"
