@@ -5,20 +5,20 @@ it as they do with an integer: a size is a polynomial of named sizes, each at le
 function is called, `graph.with_sizes` substitutes integers for the names, infers every shape again,
 and the graph is one like all others.  `jax.export` and `torch.export` do the same.
 
-A comparison is decided by hints, as in PyTorch: by the numbers that a size has for some values of
-the names.
+Comparisons are decided by hints, as in PyTorch: by the numbers that sizes have for some values of
+the names, large ones where equality is asked for.
 """
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import itertools
 import math
 import operator
-import threading
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -30,7 +30,7 @@ BITS = 1100  # of an integer: more than the largest float has
 LARGE = 50_000_017
 TRIED = (*range(1, 9), 31, 100, LARGE)  # sizes for which comparisons are decided
 MOST_TRIED = 128  # combinations of such sizes
-SAMPLES = 6  # large values of each name, for which sizes are compared
+SAMPLES = 12  # large values of each name, for which sizes are compared
 
 
 class Operation:
@@ -86,11 +86,7 @@ class UndecidedSize(ShapeError):
     """Raised where a decision depends on a size that is not known yet."""
 
 
-class _Rules(threading.local):
-    large = False  # whether sizes that are not known count as large in comparisons
-
-
-_rules = _Rules()
+_all_large = ContextVar("large", default=False)  # whether all sizes count as large in comparisons
 
 
 @contextmanager
@@ -99,11 +95,11 @@ def assuming_large() -> Iterator[None]:
 
     Only for checks that are repeated at the call.
     """
-    before, _rules.large = _rules.large, True
+    token = _all_large.set(True)
     try:
         yield
     finally:
-        _rules.large = before
+        _all_large.reset(token)
 
 
 if TYPE_CHECKING:  # to the type checker a size is an integer: what takes one takes the other
@@ -129,24 +125,24 @@ class SymbolicSize(_Integer):
 
     def __init__(self, terms: Mapping[Term, float]) -> None:
         self.terms = terms
-        self._large: Any = None
+        self._large: dict[int, Any] = {}
 
-    @property
-    def large(self) -> Any:
-        """The numbers that this is for some large values of its names; one if they are the same."""
-        if self._large is None:
-            numbers: list[Any] = [None] * SAMPLES
-            for i in range(SAMPLES):
-                with suppress(ShapeError):  # of a division by 0, which is an error of the call
-                    numbers[i] = self.at(_LargeSizes(i))
-            self._large = numbers[0] if len(set(numbers)) == 1 else tuple(numbers)
-        return self._large
+    def large(self, sample: int) -> Any:
+        """Return the number that this is for a sample of large sizes; None if there is none."""
+        if sample not in self._large:
+            self._large[sample] = None
+            with suppress(ShapeError):  # of a division by 0, which is an error of the call
+                self._large[sample] = self.at(_LargeSizes(sample))
+        return self._large[sample]
 
     def __eq__(self, other: object) -> bool:
-        return bool(self.large == (other.large if isinstance(other, SymbolicSize) else other))
+        if not isinstance(other, SymbolicSize):
+            return all(self.large(i) == other for i in range(SAMPLES))
+        same = self.terms == other.terms
+        return same or all(self.large(i) == other.large(i) for i in range(SAMPLES))
 
     def __hash__(self) -> int:
-        return hash(self.large)
+        return hash(self.large(0))
 
     def __add__(self, other: Any) -> Any:
         if (terms := _terms(other)) is None:
@@ -219,8 +215,7 @@ class SymbolicSize(_Integer):
         No caller relies on it for a size of 0: `infer`, or a function of sizes, checks that at the
         call.
         """
-        numbers = self.large if isinstance(self.large, tuple) else (self.large,)
-        return any(n is not None and n > 0 for n in numbers)
+        return any((self.large(i) or 0) > 0 for i in range(SAMPLES))
 
     def __index__(self) -> NoReturn:
         raise UndecidedSize(
@@ -454,7 +449,7 @@ def _positive(difference: Any, x: Any, y: Any) -> bool:
     lowest, highest = _extremes(difference)
     if lowest > 0 or highest <= 0:
         return lowest > 0
-    if _rules.large:
+    if _all_large.get():
         return bool(difference.at(dict.fromkeys(difference.names, LARGE)) > 0)
     raise UndecidedSize(
         f"how {x} compares with {y} is known only when the function is called; give the input's "
@@ -490,8 +485,18 @@ class Sizes(dict[Any, Any]):
         return self[atom]
 
 
+@functools.cache
+def _drawn(name: str, sample: int) -> int:
+    """Return a random number below 2 ** 32, the same in every process."""
+    return int.from_bytes(hashlib.sha256(f"{name} {sample}".encode()).digest()[:4], "big")
+
+
 class _LargeSizes(Sizes):
-    """A large size for each name: different ones, with different rests when they are divided."""
+    """A large size for each name.
+
+    They are random, so that sizes which leave different rests, or of different names, differ; the
+    second one is odd where the first one is even.
+    """
 
     def __init__(self, sample: int) -> None:
         super().__init__()
@@ -499,7 +504,7 @@ class _LargeSizes(Sizes):
 
     def __missing__(self, atom: Any) -> Any:
         if isinstance(atom, str):
-            return LARGE + zlib.crc32(f"{atom} {self.sample}".encode())
+            return LARGE + (self.sample == 1) + _drawn(atom, self.sample - (self.sample == 1))
         return super().__missing__(atom)
 
 
