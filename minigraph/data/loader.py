@@ -197,7 +197,11 @@ class DataLoader:
                     if batch is None:
                         return
                     yield batch
-                    _check_process(process)
+                    if os.getpid() != process:  # a fork lacks the threads that prepare batches
+                        raise GraphError(
+                            "DataLoader: a forked child cannot go on with an epoch that its "
+                            "parent has begun; iterate over the loader anew"
+                        )
         finally:
             if os.getpid() == process:
                 stop.set()
@@ -350,15 +354,6 @@ def _fill_part(get_batch: _BatchGetter, part: int, stop: threading.Event) -> Non
     batch = get_batch()
     if batch is not None:
         batch.fill(part, stop)
-
-
-def _check_process(process: int) -> None:
-    """Raise GraphError in a forked child, which lacks the threads that prepare the batches."""
-    if os.getpid() != process:
-        raise GraphError(
-            "DataLoader: a forked child cannot go on with an epoch that its parent has begun; "
-            "iterate over the loader anew"
-        )
 
 
 def _generator(seed: int, *key: int) -> np.random.Generator:

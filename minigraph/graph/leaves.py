@@ -142,7 +142,7 @@ class Parameter(Node):
 
     def numpy(self) -> Array:
         """Return a copy of the current value, after the calls that are changing it."""
-        return self.state.alone(lambda: self.state.read().copy(), changes=False)
+        return values_of({"value": self})["value"]
 
     def assign(self, value: Any) -> None:
         """Set the value, cast by NumPy's "same_kind" rule; ShapeError for another shape.
@@ -157,7 +157,7 @@ class Parameter(Node):
             raise ShapeError(
                 f"assign to parameter {self.name} of shape {self.shape}: got shape {array.shape}"
             )
-        self.state.alone(lambda: self.state.assign(array), changes=True)
+        assign_all([(self, array)])
 
 
 def namesake(node: Node, others: Iterable[Node]) -> str:

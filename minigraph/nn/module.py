@@ -345,7 +345,7 @@ class Module:
     def _repr_html_(self) -> str:
         """Return a table of the layers that have arguments or parameters of their own."""
         rows = [
-            (path, type(module).__name__, module.extra_repr(), own)
+            (path, type(module).__name__, brief(module.extra_repr()), _shown(own))
             for path, module in self.named_modules()
             if (own := module._own_state()) or module.extra_repr() or not module._children()
         ]
@@ -355,7 +355,7 @@ class Module:
             f"<th>{name}</th>" for name in ("layer", "class", "arguments", "parameters")
         )
         lines = [
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in _cells(*row)) + "</tr>"
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
             for row in rows[:ROWS]
         ]
         more = f"<tr><td>{len(rows) - ROWS} more</td></tr>" if len(rows) > ROWS else ""
@@ -366,11 +366,8 @@ class Module:
         return [(name, p) for name, p in vars(self).items() if isinstance(p, Parameter)]
 
 
-def _cells(
-    path: str, kind: str, arguments: str, own: list[tuple[str, Parameter]]
-) -> tuple[str, str, str, str]:
-    """Return a row of the table of layers."""
-    return path, kind, brief(arguments), ", ".join(f"{name} {p.spec}" for name, p in own)
+def _shown(own: list[tuple[str, Parameter]]) -> str:
+    return ", ".join(f"{name} {p.spec}" for name, p in own)
 
 
 def _distinct(named: Iterable[tuple[str, T]]) -> Iterator[tuple[str, T]]:

@@ -107,7 +107,8 @@ class LaidOut(Expanded):
 
     def infer(self, *xs: Spec) -> Spec | tuple[Spec, ...]:
         specs: Spec | tuple[Spec, ...] = self._laid_out(
-            _packed_spec, self.plain.infer(*self.unpacked(xs))
+            lambda spec, lanes: Spec(packed(spec.shape, lanes), spec.dtype),
+            self.plain.infer(*self.unpacked(xs)),
         )
         return specs
 
@@ -134,7 +135,3 @@ class LaidOut(Expanded):
 
     def __str__(self) -> str:
         return f"{self.plain} lanes {self.lanes_in} to {self.lanes_out}"
-
-
-def _packed_spec(spec: Spec, lanes: int) -> Spec:
-    return Spec(packed(spec.shape, lanes), spec.dtype)
