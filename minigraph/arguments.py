@@ -171,12 +171,6 @@ def _text(value: Any) -> str:
     return value
 
 
-def _name(value: Any) -> str:
-    if not value:
-        raise TypeError
-    return _text(value)
-
-
 def _path(value: Any) -> str:
     path = os.fspath(value)
     if not isinstance(path, str):
@@ -255,7 +249,7 @@ Integers = Annotated[Any, Kind("an integer or a sequence of them", integers, Sha
 Sections = Annotated[Any, Kind("an integer or a sequence of them", _sections, ShapeError)]
 Scalar = Annotated[float, Kind("a number", _scalar, quick=frozenset({int, float}))]
 Probability = Annotated[float, Kind("a probability", _probability)]
-Name = Annotated[str, Kind("a non-empty string", _name)]
+Name = Annotated[str, Kind("a non-empty string", lambda value: _text(value or None))]
 FilePath = Annotated[str | os.PathLike[str], Kind("a path", _path)]
 Size = Annotated[int, Kind("an integer >= 0", size, ShapeError)]
 Seed = Annotated[int, at_least(0)]
