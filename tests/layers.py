@@ -90,6 +90,7 @@ LAYERS = {
     ],
     "minigraph.optim": [
         ["rule"],
+        ["parameter_group"],
         ["optimizer"],
         ["accumulation", "algorithms", "average", "schedules"],
     ],

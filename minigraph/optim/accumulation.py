@@ -8,7 +8,8 @@ from minigraph.arguments import checked
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import Expression, Node, Operand, Parameter, as_node, constant
 from minigraph.ops import astype, where
-from minigraph.optim.optimizer import Parameters, Updates, gradients, parameter_list
+from minigraph.optim.optimizer import Updates, gradients
+from minigraph.optim.parameter_group import Parameters, parameter_list
 from minigraph.optim.rule import accumulator
 
 

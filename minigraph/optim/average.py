@@ -10,13 +10,8 @@ from minigraph.arguments import checked
 from minigraph.graph import Array, Node, Parameter, values_of
 from minigraph.ops import astype
 from minigraph.ops.elementwise import as_operand
-from minigraph.optim.optimizer import (
-    Parameters,
-    Updates,
-    check_unambiguous,
-    parameter_list,
-    user_name,
-)
+from minigraph.optim.optimizer import Updates, check_unambiguous, user_name
+from minigraph.optim.parameter_group import Parameters, parameter_list
 from minigraph.optim.rule import accumulator, within
 from minigraph.serialization import restore
 

@@ -8,15 +8,14 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from minigraph.arguments import NUMBER, Kind, checked, mapping
 from minigraph.autodiff import grad
 from minigraph.distributed.world import Processes
-from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import (
     Array,
     Constant,
@@ -33,37 +32,15 @@ from minigraph.graph import (
 )
 from minigraph.ops import astype, clip, minimum, split, sqrt, square, stack
 from minigraph.ops.collective import mean_gradient
-from minigraph.ops.elementwise import as_operand, kind
+from minigraph.ops.elementwise import as_operand
+from minigraph.optim.parameter_group import GROUP, ParameterGroup, parsed_groups
 from minigraph.optim.rule import UpdateRule, accumulator, within
 from minigraph.serialization import restore
 from minigraph.torch_hints import hints, missing
 
 Updates = dict[Parameter, Node]
 
-
-def _parameters_or_groups(value: Any) -> list[Any]:
-    if hasattr(value, "parameters"):
-        raise GraphError(f"{type(value).__name__} is a module; give what its parameters() returns")
-    if isinstance(value, Node | Mapping):
-        raise TypeError
-    return list(value)
-
-
-Parameters = Annotated[
-    Iterable[Parameter] | Iterable[Mapping[str, Any]],
-    Kind(
-        "a list of parameters, or of dicts with a list of them as `params`", _parameters_or_groups
-    ),
-]
 GRADS = Kind("a mapping of parameters to gradients", mapping)
-
-
-class ParameterGroup(NamedTuple):
-    """Parameters that are trained alike, and their learning rate."""
-
-    parameters: Sequence[Parameter]
-    lr: Parameter
-    rule: UpdateRule
 
 
 class Optimizer:
@@ -73,8 +50,9 @@ class Optimizer:
                 of them as in torch: `[{"params": net.body.parameters(), "lr": 1e-4}, …]`; the other
                 arguments are the defaults of groups
     lr          the learning rate.  `optimizer.lr = 3e-4` takes effect at the next call of the
-                compiled functions, and compiles nothing.  The rates of groups that have their own
-                change in proportion; schedules set each
+                compiled functions, and compiles nothing.  It sets the rates of all groups, in the
+                proportion in which they were given; schedules set each, and so does
+                `optimizer.param_groups[1]["lr"] = 3e-4`
 
     All graphs share the optimizer's state: the function of one loss goes on from the steps of the
     function of another.  Each parameter counts its own steps: calls of functions that change it.
@@ -91,21 +69,26 @@ class Optimizer:
     def __init__(self, parameters: Iterable[Any], lr: float, rule: UpdateRule) -> None:
         self._prefix = type(self).__name__.lower()
         self._state: dict[str, Parameter] = {}
-        self._ambiguous_name: str | None = None  # that two parameters with a state have
-        groups = _parsed_groups(type(self).__name__, list(parameters), within("lr", lr), rule)
-        self._lr = self._new_state("lr", np.float64(lr))
-        ratios = {self._lr: 1.0}
-        self.groups: list[ParameterGroup] = []
-        for i, (trained, rate, own_rule) in enumerate(groups):
-            group_lr = self._lr if rate == lr else self._new_state(f"lr#{i}", np.float64(rate))
-            ratios.setdefault(group_lr, rate / (lr or 1))
-            self.groups.append(ParameterGroup(trained, group_lr, own_rule))
-        self._rates, self.ratios = [*ratios], [*ratios.values()]  # ratios: to the first rate
         self._states: dict[Parameter, dict[str, Parameter]] = {}
-        for group in self.groups:
-            for p in group.parameters:
-                self._init_state(p, group.rule)
+        self._ambiguous_name: str | None = None  # that two parameters with a state have
+        self._rule = rule  # of groups without numbers of their own
+        groups = parsed_groups(type(self).__name__, list(parameters), within("lr", lr), rule)
+        self._lr = self._new_state("lr", np.float64(lr))
+        self._rates, self._ratios = [self._lr], [1.0]  # ratios: to the first rate
+        self.param_groups: list[ParameterGroup] = []
+        for group in groups:
+            self._add_group(*group)
         self.parameters = [*self._states]
+
+    def _add_group(self, trained: list[Parameter], rate: float, rule: UpdateRule) -> None:
+        i, group_lr = len(self.param_groups), self._lr
+        if i or rate != self.lr:
+            group_lr = self._new_state(f"lr#{i}", np.float64(rate))
+            self._rates.append(group_lr)
+            self._ratios.append(rate / (self.lr or 1))
+        self.param_groups.append(ParameterGroup(trained, group_lr, rule))
+        for p in trained:
+            self._init_state(p, rule)
 
     if not TYPE_CHECKING:  # with it, mypy would accept every name
 
@@ -122,7 +105,7 @@ class Optimizer:
         """Raise AttributeError for an attribute that would change nothing if it was set."""
         if name in hints("optimizers"):
             raise missing(type(self).__name__, name, "optimizers", self)
-        if any(name in group.rule.hyperparameters for group in self.groups):
+        if any(name in group.rule.hyperparameters for group in self.param_groups):
             raise AttributeError(
                 f"{type(self).__name__}: {name} is part of the updates that minimize has returned; "
                 "make an optimizer with another one, and compile its minimize(loss). lr alone "
@@ -133,7 +116,7 @@ class Optimizer:
         parts = (
             f"{(n := len(group.parameters))} parameter{'s' * (n != 1)}: lr={group.lr.numpy():g}"
             + "".join(f", {name}={value!r}" for name, value in group.rule.hyperparameters.items())
-            for group in self.groups
+            for group in self.param_groups
         )
         return f"{type(self).__name__}({'; '.join(parts)})"
 
@@ -144,17 +127,29 @@ class Optimizer:
     @lr.setter
     def lr(self, value: float) -> None:
         number = within("lr", NUMBER.check("lr", value))
-        self.rates = [number * ratio for ratio in self.ratios]
+        self.rates = [number * ratio for ratio in self._ratios]
 
     @property
     def rates(self) -> list[float]:
-        """The learning rate, and those of the groups that have their own, in order."""
+        """The learning rate, and those of the further groups, in order."""
         return [float(p.numpy()) for p in self._rates]
 
     @rates.setter
     def rates(self, values: Sequence[float]) -> None:
         for p, value in zip(self._rates, values, strict=True):
             p.assign(within("lr", value))
+
+    @checked
+    def add_param_group(self, group: Annotated[Mapping[str, Any], GROUP]) -> None:
+        """Train further parameters, those of a dict such as `{"params": net.head.parameters()}`.
+
+        It may have an lr and other numbers of its own.  Functions that were compiled before go on
+        without them: compile what `minimize` returns now.
+        """
+        what, known = f"{type(self).__name__}.add_param_group", self.parameters
+        (added,) = parsed_groups(what, [group], self.lr, self._rule, known)
+        self._add_group(*added)
+        self.parameters += added[0]
 
     @checked
     def minimize(
@@ -187,7 +182,7 @@ class Optimizer:
             grads = {p: mean_gradient(g, reduce, p.name) for p, g in grads.items()}
         grads = clipped("minimize", grads, clip_norm, clip_value)
         updates: Updates = {}
-        for group in self.groups:
+        for group in self.param_groups:
             if group_grads := {p: grads[p] for p in group.parameters if p in grads}:
                 updates |= self._group_updates(group, group_grads)
         descent = Descent(f"{type(self).__name__}.minimize", tuple(grads), here())
@@ -301,60 +296,6 @@ def _is_constant_zero(gradient: Node) -> bool:
     while gradient.op.is_view and len(gradient.inputs) == 1:
         (gradient,) = gradient.inputs
     return isinstance(gradient.op, Constant) and not gradient.op.value.any()
-
-
-def _parsed_groups(
-    what: str, parameters: list[Any], lr: float, rule: UpdateRule
-) -> list[tuple[list[Parameter], float, UpdateRule]]:
-    """Return the groups that a user gave: the parameters that are trainable, rate and rule."""
-    dicts = parameters
-    if not (parameters and isinstance(parameters[0], Mapping)):
-        dicts = [{"params": parameters}]
-    groups: list[tuple[list[Parameter], float, UpdateRule]] = []
-    seen: dict[Parameter, None] = {}
-    for i, one in enumerate(dicts):
-        if not isinstance(one, Mapping) or "params" not in one:
-            raise GraphError(f"{what}: group {i} is no dict with a list of parameters as `params`")
-        others = {name: value for name, value in one.items() if name not in ("params", "lr")}
-        try:
-            own_rule = replace(rule, **others)
-        except TypeError:
-            names = ", ".join(["lr", *rule.hyperparameters])
-            raise GraphError(f"{what}: group {i} takes params, {names}, not {[*others]}") from None
-        rate = within("lr", NUMBER.check("lr", one.get("lr", lr)))
-        if rate != lr and not lr:
-            raise GraphError(f"{what}: groups with rates of their own take an lr above 0")
-        groups.append(
-            (_trainable(what, _parameters_or_groups(one["params"]), seen), rate, own_rule)
-        )
-    if not any(trained for trained, _, _ in groups):
-        if not seen:
-            raise GraphError(
-                f"{what}: there are no parameters; an iterator such as net.parameters() gives "
-                "them only once"
-            )
-        raise GraphError(f"{what}: none of {len(seen)} parameters is trainable")
-    return groups
-
-
-def _trainable(what: str, parameters: list[Any], seen: dict[Parameter, None]) -> list[Parameter]:
-    """Return the parameters that are trainable; none may be among those `seen` before."""
-    for p in parameter_list(what, parameters):
-        if p in seen:
-            raise GraphError(f"{what}: parameter {p.name} is there twice")
-        if p.trainable and kind(p.dtype) != "f":
-            raise DTypeError(f"{what}: parameter {p.name} is {p.dtype.name}, which has no gradient")
-        seen[p] = None
-    return [p for p in parameters if p.trainable]
-
-
-def parameter_list(what: str, values: Iterable[Any]) -> list[Parameter]:
-    """Return parameters as a list; a GraphError that begins with `what` for anything else."""
-    parameters = list(values)
-    for p in parameters:
-        if not isinstance(p, Parameter):
-            raise GraphError(f"{what}: parameters are mg.Parameters, not {type(p).__name__}")
-    return parameters
 
 
 def user_name(p: Parameter) -> str | None:

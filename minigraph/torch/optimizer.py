@@ -17,7 +17,8 @@ from minigraph.errors import GraphError
 from minigraph.graph import Array, Node, Parameter, Spec
 from minigraph.ops import astype
 from minigraph.optim.algorithms import AdagradRule, AdamRule, AdamWRule, RMSpropRule, SGDRule
-from minigraph.optim.optimizer import Optimizer, ParameterGroup
+from minigraph.optim.optimizer import Optimizer
+from minigraph.optim.parameter_group import ParameterGroup
 from minigraph.optim.rule import STEP, Coefficients, State, Update, UpdateRule
 from minigraph.torch.memory import SharedParameters
 
@@ -277,7 +278,7 @@ class TorchOptimizer(Optimizer):
     def __init__(self, state: SharedState, trained: Collection[Parameter]) -> None:
         self._states: dict[Parameter, dict[str, Parameter]] = {}
         groups = enumerate(state.optimizer.param_groups)
-        self.groups = [self._group(state, i, group, trained) for i, group in groups]
+        self.param_groups = [self._group(state, i, group, trained) for i, group in groups]
         self.parameters = [*self._states]
 
     def _group(

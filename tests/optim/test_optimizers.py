@@ -276,7 +276,8 @@ def test_only_groups_that_need_a_state_have_it():
         optimizer = getattr(optim, kind)([{"params": [w]}, {"params": [b], **option}])
         updates = optimizer.minimize(ops.square(w).sum() + ops.square(b).sum())
         assert set(optimizer.state_dict()) == {p.name for p in updates} - {"w", "b"} | {
-            f"{kind.lower()}.lr"
+            f"{kind.lower()}.lr",
+            f"{kind.lower()}.lr#1",
         }
         return [name for name in optimizer.state_dict() if name.endswith(".w")]
 
@@ -386,7 +387,6 @@ def test_mistakes_are_graph_errors_of_one_line(make, text):
         ("weight_decay", "Adam: weight_decay is part of the updates that minimize has returned"),
         ("betas", "lr alone changes between calls"),
         ("learning_rate", "Adam has no learning_rate: optimizer.lr is the learning rate"),
-        ("param_groups", "optimizer.lr is the learning rate, which takes effect at the next call"),
     ],
 )
 def test_what_would_change_nothing_cannot_be_set(name, text):
@@ -395,6 +395,50 @@ def test_what_would_change_nothing_cannot_be_set(name, text):
         setattr(adam, name, 0.5)
     adam.name_of_mine = 1
     assert adam.name_of_mine == 1
+
+
+def test_groups_are_read_and_their_rates_set_as_in_torch(torch):
+    body, head = mg.Parameter([1.0, 2.0], "body"), mg.Parameter([3.0], "head")
+    sgd = optim.SGD([{"params": [body]}, {"params": [head], "momentum": 0.5}], lr=0.1)
+    theirs = [torch.nn.Parameter(torch.tensor(p.numpy())) for p in (body, head)]
+    groups = [{"params": theirs[:1]}, {"params": theirs[1:], "momentum": 0.5}]
+    other = torch.optim.SGD(groups, lr=0.1)
+    step = mg.comp_graph().compile([], [], sgd.minimize((body**2).sum() + (head**2).sum()))
+    for rate in (0.1, 0.03, 0.2):
+        for group, same in zip(sgd.param_groups, other.param_groups, strict=True):
+            assert (group["lr"], group["momentum"]) == (same["lr"], same["momentum"])
+            group["lr"] = same["lr"] = group["lr"] + rate
+        step()
+        other.zero_grad()
+        sum((p**2).sum() for p in theirs).backward()
+        other.step()
+        for p, q in zip((body, head), theirs, strict=True):
+            np.testing.assert_allclose(p.numpy(), q.detach().numpy(), rtol=1e-12)
+    sgd.lr = 0.86  # twice as much: other groups in proportion
+    assert [group["lr"] for group in sgd.param_groups] == pytest.approx([0.86, 0.86])
+    assert sgd.param_groups[1]["params"] == [head]
+    with pytest.raises(GraphError, match="momentum of a group cannot be set"):
+        sgd.param_groups[1]["momentum"] = 0.1
+
+
+def test_a_group_may_join_later():
+    body, head = mg.Parameter([1.0], "body"), mg.Parameter([1.0], "head")
+    loss = (body**2).sum() + (head**2).sum()
+    adam = optim.Adam([body], lr=0.1)
+    mg.comp_graph().compile([], [], adam.minimize(loss))()
+    adam.add_param_group({"params": [head], "lr": 0.5, "betas": (0.5, 0.9)})
+    assert [group["lr"] for group in adam.param_groups] == [0.1, 0.5]
+    mg.comp_graph().compile([], [], adam.minimize(loss))()
+    assert body.numpy() == pytest.approx(0.8, abs=1e-3) and head.numpy() == pytest.approx(0.5)
+    state = adam.state_dict()
+    assert state["adam.step.body"] == 2 and state["adam.step.head"] == 1
+    for group, text in (
+        ({"params": [head]}, "add_param_group: parameter head is there twice"),
+        ({"params": []}, "add_param_group: there are no parameters"),
+        ({"params": [mg.Parameter([1.0])], "gamma": 1}, "takes params, lr, betas"),
+    ):
+        with pytest.raises(GraphError, match=text):
+            adam.add_param_group(group)
 
 
 def test_an_optimizer_prints_its_groups():
