@@ -35,7 +35,6 @@ CASES = {
     "growth": Case(growth.growth, growth.add_arguments),
     "trace": Case(compile_trace.trace, compile_trace.add_arguments),
     "memory-limit": Case(steps.memory_limit, steps.add_arguments, ("resnet50",)),
-    "saved-activations": Case(steps.saved_activations, steps.add_arguments, LARGE),
     "bfloat16": Case(steps.bfloat16, steps.add_arguments, LARGE),
     "without-onednn": Case(steps.without_onednn, steps.add_arguments, LARGE),
     "profile": Case(profiling.profile, profiling.add_arguments, ("resnet50",)),

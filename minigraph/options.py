@@ -141,14 +141,6 @@ OPTIONS: dict[str, Option] = {
             as_written=None,
         ),
         Option(
-            "graph_opt.saved_activations",
-            "float32",
-            "The type in which what the forward pass computes in float32 waits for the backward "
-            'pass. "bfloat16" takes half of the memory, and gradients are computed from numbers of '
-            "8 bits. At level 3.",
-            choices=("float32", "bfloat16"),
-        ),
-        Option(
             "autotune",
             lambda values: "tune" if abs(values["graph_opt_level"]) >= 2 else "off",
             'How algorithms are chosen. "off": by heuristics. "cached": by stored measurements, '

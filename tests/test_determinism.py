@@ -99,9 +99,8 @@ def tree(seed, limit):
 
 for level in (0, 2, 3) if trees > 3 else (0, 3):
     images, words = mg.input("x", (4, 3, 12, 12)), mg.input("x", (4, 6, 16))
-    for limit, saved in ((None, "float32"), (400_000, "bfloat16")):
-        options = {"graph_opt_level": level, "graph_opt.saved_activations": saved}
-        training(Tangle(level), images, limit, **options)
+    for limit in (None, 400_000):
+        training(Tangle(level), images, limit, graph_opt_level=level)
     mixed = nn.Sequential(nn.TransformerEncoderLayer(16, 2, 32), nn.Flatten(), nn.Linear(96, 5))
     training(mixed, words, None, graph_opt_level=level)
 for seed in range(trees):

@@ -14,7 +14,6 @@ DEFAULTS = {
     "graph_opt.jit": "auto",
     "graph_opt.fast_math": False,
     "graph_opt.memory_limit": None,
-    "graph_opt.saved_activations": "float32",
     "autotune": "tune",
     "debug.check_finite": False,
     "sizes.kept": None,

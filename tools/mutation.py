@@ -42,8 +42,6 @@ TESTS = {
     "passes": "cases golden fusion library_fusion layout",
     "passes/kernels": "fusion golden batch_norm_fusion cross_entropy_fusion",
     "passes/kernels/fma": "cases fma",
-    "passes/kernels/retyping": "saved_activations narrow_storage",
-    "passes/kernels/saved_activations": "saved_activations",
     "passes/kernels/narrow_storage": "narrow_storage",
     "passes/layout": "pbqp layout",
     "passes/levels": "golden levels",

@@ -71,19 +71,6 @@ def memory_limit(asked: argparse.Namespace) -> None:
     _compare(asked, sides)
 
 
-def saved_activations(asked: argparse.Namespace) -> None:
-    """Time training steps whose activations wait for the backward pass in bfloat16.
-
-    The option is `graph_opt.saved_activations`.
-    """
-
-    def sides(network: str, stack: ExitStack) -> Iterator[Side]:
-        for dtype in ("float32", "bfloat16"):
-            yield _side(dtype, asked, network, {"graph_opt.saved_activations": dtype})
-
-    _compare(asked, sides)
-
-
 def without_onednn(asked: argparse.Namespace) -> None:
     """Time training steps with oneDNN, and with minigraph's own kernels alone.
 

@@ -46,7 +46,7 @@ AGAIN = 4  # times the rounding of an output that an earlier call had, and nothi
 PERTURBED_RUNS = 4  # of level 0, at most
 
 # What options name a type that arrays may be rounded to.
-ROUNDING = ("amp", "graph_opt.saved_activations", "precision", "distributed.compress")
+ROUNDING = ("amp", "precision", "distributed.compress")
 NARROW = ("bfloat16", "float16", "tf32")
 
 Values = Mapping[int, Array]  # of some outputs, by their position

@@ -22,7 +22,6 @@ from minigraph.passes.kernels.fusion import fuse_elementwise, fuse_kernels
 from minigraph.passes.kernels.horizontal_fusion import fuse_horizontally
 from minigraph.passes.kernels.narrow_storage import narrow_storage
 from minigraph.passes.kernels.products import fuse_products
-from minigraph.passes.kernels.saved_activations import narrow_saved_activations
 from minigraph.passes.layout.region import CONVOLUTIONS
 from minigraph.passes.layout.selection import assign_layouts
 from minigraph.passes.library.batch_norm import fuse_batch_norm
@@ -99,7 +98,6 @@ TABLE = (
     PassRow(fuse_horizontally, jit=(1, 2)),
     PassRow(fuse_products, among=(Matmul,), jit=(2,)),
     PassRow(fuse_activation, 2),
-    PassRow(narrow_saved_activations, jit=(1, 2), off="float32"),
     PassRow(overlap_collectives, 1, (Collective,)),
 )
 

@@ -13,18 +13,28 @@ https://docs.pytorch.org/docs/stable/amp.html.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from minigraph.graph import BFLOAT16, Constant, Graph, Item, Node, in_place_of
+from minigraph.graph import (
+    BFLOAT16,
+    Constant,
+    DType,
+    Graph,
+    Item,
+    Node,
+    in_place_of,
+    placeholders,
+)
+from minigraph.jit.fused import Fused, meaning
+from minigraph.jit.product import FusedProduct
 from minigraph.ops.arithmetic import Reciprocal, Rsqrt
-from minigraph.ops.elementwise import astype
+from minigraph.ops.elementwise import Astype, Elementwise, astype, kind
 from minigraph.ops.exponential import Exp, Expm1, Log, Log1p, Log2, Log10, Pow
 from minigraph.ops.layout import LaidOut
 from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward, MaxPool2d, MaxPool2dBackward
 from minigraph.ops.reduction import Reduction
-from minigraph.passes.kernels.retyping import graph_of, is_generated, items_of, retyped
 from minigraph.passes.notes import Notes
 
 FLOAT32 = (Exp, Expm1, Log, Log1p, Log2, Log10, Pow, Reciprocal, Rsqrt)
@@ -62,7 +72,7 @@ class _Storage:
         """Return the results of a node that are to be in bfloat16."""
         if not node.inputs or isinstance(node.op, Item):
             return []
-        items = items_of(node, self.users)
+        items = _items_of(node, self.users)
         if node.op.is_view:
             return [node] if node.inputs[0] in self.stored else []
         if _pools(node):
@@ -70,9 +80,9 @@ class _Storage:
             return [
                 x for x in items if fits and x is not None and x.dtype == F32 and self._readable(x)
             ]
-        if not is_generated(node):
+        if not _is_generated(node):
             return []
-        inner = graph_of(node)
+        inner = meaning(node.op, [x.spec for x in node.inputs])
         there = {y for x, y in zip(node.inputs, inner.inputs, strict=True) if x in self.stored}
         return [
             x
@@ -85,7 +95,7 @@ class _Storage:
         if x in self.outputs:
             return False
         return all(
-            self._readable(user) if user.op.is_view else _pools(user) or is_generated(user)
+            self._readable(user) if user.op.is_view else _pools(user) or _is_generated(user)
             for user in self.users[x]
         )
 
@@ -114,9 +124,9 @@ class _Storage:
     def _rewrite(self, node: Node, inputs: tuple[Node, ...]) -> Node:
         if isinstance(node.op, Item) and node.inputs[0] in self.results:
             return self.results[node.inputs[0]][node.op.index]
-        items = items_of(node, self.users) if node.inputs else []
+        items = _items_of(node, self.users) if node.inputs else []
         changed = any(x in self.stored for x in (*node.inputs, *items) if x is not None)
-        if not changed or isinstance(node.op, Item) or not is_generated(node):
+        if not changed or isinstance(node.op, Item) or not _is_generated(node):
             return self._other(node, inputs, items) if changed else node.replace(inputs)
         with in_place_of(node):
             made = self._kernel(node, inputs, items)
@@ -136,13 +146,65 @@ class _Storage:
         self, node: Node, inputs: tuple[Node, ...], items: Sequence[Node | None]
     ) -> list[Node]:
         """Return the results of a kernel that reads and writes bfloat16."""
-        inner = graph_of(node)
+        inner = meaning(node.op, [x.spec for x in node.inputs])
         small = [x in self.stored for x in items]
         self.notes.fired["stored"] += sum(small)
         outputs = zip(inner.outputs, small, strict=True)
-        return retyped(inner, inputs, [(y, BFLOAT16 if x else y.dtype) for y, x in outputs])
+        return _retyped(inner, inputs, [(y, BFLOAT16 if x else y.dtype) for y, x in outputs])
 
 
 def _pools(node: Node) -> bool:
     op = node.op.plain if isinstance(node.op, LaidOut) else node.op
     return isinstance(op, POOLS)
+
+
+# ---------------------------------------------------------------- kernels with other types
+
+
+def _is_generated(node: Node) -> bool:
+    """Whether the kernel of a node is generated, so that it can read and write other types."""
+    if isinstance(node.op, Reduction):
+        return bool(node.op.combine)
+    return isinstance(node.op, Fused | Elementwise) and not isinstance(node.op, FusedProduct)
+
+
+def _items_of(node: Node, users: Mapping[Node, Sequence[Node]]) -> list[Node | None]:
+    """Return the nodes that stand for the results of a node; None for one that is not read."""
+    if not node.is_bundle:
+        return [node]
+    items = {x.op.index: x for x in users[node] if isinstance(x.op, Item)}
+    return [items.get(i) for i in range(len(node.specs))]
+
+
+def _retyped(
+    inner: Graph, inputs: Sequence[Node], wanted: Sequence[tuple[Node, DType]]
+) -> list[Node]:
+    """Return the results of one kernel that computes what the graph `inner` does.
+
+    inputs  what it reads; where a type is another one than in `inner`, the kernel casts
+    wanted  what it stores: nodes of `inner`, inputs too, each with a type
+    """
+    given = placeholders([x.spec for x in inputs])
+    there = {old: new.astype(old.dtype) for old, new in zip(inner.inputs, given, strict=True)}
+    values = Graph(inner.inputs, tuple(y for y, _ in wanted))
+    made = values.map(lambda x, xs: there[x] if x in there else x.replace(xs)).outputs
+    casts = {(y.inputs[0], y.dtype): y for y in made if isinstance(y.op, Astype)}
+    # What is widened and then wanted as it was needs no kernel.
+    lying = dict(zip(given, inputs, strict=True))
+    same = {y: lying[x] for (x, _), y in casts.items() if x in lying and _widens(x, y)}
+    dtypes = [dtype for _, dtype in wanted]
+    if dtypes == [same[y].dtype if y in same else None for y in made]:
+        return [same[y] for y in made]
+    stored = [
+        y if y.dtype == dtype else casts.setdefault((y, dtype), astype(y, dtype))
+        for y, (_, dtype) in zip(made, wanted, strict=True)
+    ]
+    outputs = tuple(dict.fromkeys(stored))
+    results = Fused(Graph(given, outputs)).results(*inputs)
+    by_value = dict(zip(outputs, results, strict=True))
+    return [by_value[y] for y in stored]
+
+
+def _widens(x: Node, y: Node) -> bool:
+    """Whether a cast from one float to the other loses nothing."""
+    return kind(x.dtype) == kind(y.dtype) == "f" and x.dtype.itemsize < y.dtype.itemsize
