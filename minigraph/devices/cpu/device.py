@@ -15,7 +15,6 @@ from minigraph.devices.cpu import (
     kernels,
     onednn,
     openmp,
-    panel_product,
     primitives,
     walker,
 )
@@ -102,7 +101,9 @@ class CpuBackend(HostBackend):
     def kernel(self, node: Node, strides: Sequence[Shape], choice: Choice | None = None) -> Kernel:
         if isinstance(node.op, Activated):
             return self._activated(node, strides, choice)
-        kernel = choice.kernel if choice else self._library_kernel(node, strides)
+        kernel = choice.kernel if choice else None
+        if not choice and self.library:
+            kernel = primitives.onednn_kernel(node, strides, self.threads)
         if kernel is None and compiler.compiler():
             kernel = collective_kernel(node, self.timeout)
             kernel = kernel or kernels.native_kernel(node, strides, self.threads)
@@ -140,14 +141,6 @@ class CpuBackend(HostBackend):
                 cause=f"NumPy computes {cause}",
             )
         return why
-
-    def _library_kernel(self, node: Node, strides: Sequence[Shape]) -> Kernel | None:
-        if self.library:
-            return primitives.onednn_kernel(node, strides, self.threads)
-        if panel_product.computes(node, strides):
-            threads = primitives.threads_for(node, self.threads)
-            return panel_product.panel_product(node, strides, threads)
-        return None
 
     def _activated(self, node: Node, strides: Sequence[Shape], choice: Choice | None) -> Kernel:
         """Return the kernel for the first op followed by the activation's; NumPy's for both else.

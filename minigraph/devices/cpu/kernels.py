@@ -23,7 +23,7 @@ from minigraph.devices.cpu.kernel import (
     cache_bytes,
     threads_for,
 )
-from minigraph.devices.cpu.product import fused_product
+from minigraph.devices.cpu.product import fused_product, plain_product
 from minigraph.devices.parts import KernelPart, KernelParts, can_be_generated, kernel_parts
 from minigraph.graph import Node, Op, Shape, Spec
 from minigraph.jit.c.source import c_source
@@ -35,6 +35,7 @@ from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.jit.source import KernelSource
 from minigraph.ops.along import PutAlong, TakeAlong
 from minigraph.ops.indexing import OneHot, Take
+from minigraph.ops.matmul import Matmul
 from minigraph.ops.observation import Check
 
 WRITTEN: KernelTable = {
@@ -75,7 +76,9 @@ def _kernel(
         if written:
             return written
     if isinstance(node.op, FusedProduct):
-        return fused_product(node, strides, most)
+        return fused_product(node, node.op, strides, most)
+    if isinstance(node.op, Matmul):
+        return plain_product(node, strides, most)
     generated = kernel_parts(node, strides, SHORT)
     if generated is None:
         return None

@@ -1,4 +1,4 @@
-/* A product x y whose elements an elementwise kernel takes tile by tile.
+/* A product x y, whose elements an elementwise kernel may take tile by tile.
 
    Tiles have R rows and as many columns as fit the second cache.  While the products of a tile are
    computed, what the elementwise kernel will read there is fetched.
@@ -6,13 +6,16 @@
    The argument block: threads, rows, columns, sums, columns of a tile; of x, then y: slot, offset,
    and how far the next row and column are, in floats; slot and offset of the scratch memory, which
    begins with the rows of all tiles, and how many vectors of the rest a thread has; then the block
-   of the elementwise kernel, whose first operand is the tile: see `jit/kernel.py`.
+   of the elementwise kernel, whose first operand is the tile: see `jit/kernel.py`.  Where there is
+   none, slot and offset of the result; whether there is a bias, its slot and offset.
 
    L     floats of a vector
    R     rows of a tile
    CHUNK tiles whose rows are brought side by side at once
    NV    vectors of a row that a product keeps in registers
-   COUNT how many operands the elementwise kernel has
+   STRETCH products that are added up one after the other
+   PLAIN whether there is no elementwise kernel
+   COUNT how many operands it has
    WORDS of its block
    FETCH statements that fetch what it reads in `rows` rows from column `c` on */
 typedef float NAME_vec __attribute__((vector_size(L * 4), aligned(4), may_alias));
@@ -50,6 +53,20 @@ static inline void NAME_fetch(const int64_t *operand, char **slots, int64_t rows
   const char *p = slots[operand[0]] + operand[1] + from;
   for (int64_t r = 0; r < rows; r++) mg_fetch(p + r * operand[3], bytes);
 }
+#if PLAIN
+/* Write a tile, with the bias added, from some row and column of the result on. */
+static void NAME_put(const int64_t *after, char **slots, const vec *tile, int64_t gap, int64_t n,
+                     int64_t row, int64_t column, int64_t rows, int64_t columns) {
+  float *y = (float *)(slots[after[0]] + after[1]) + row * n + column;
+  const float *bias = (const float *)(slots[after[3]] + after[4]) + column;
+  for (int64_t r = 0; r < rows; r++, tile += gap, y += n) {
+    const float *from = (const float *)tile;
+    if (!after[2]) memcpy(y, from, columns * sizeof *y);
+    else
+      for (int64_t c = 0; c < columns; c++) y[c] = from[c] + bias[c];
+  }
+}
+#endif
 int NAME(const int64_t *a, char **slots) {
   const int64_t threads = a[0], m = a[1], n = a[2], sums = a[3], wide = a[4];
   const float *x = (const float *)(slots[a[5]] + a[6]), *y = (const float *)(slots[a[9]] + a[10]);
@@ -60,8 +77,11 @@ int NAME(const int64_t *a, char **slots) {
   {
     const int64_t me = omp_get_thread_num(), team = omp_get_num_threads();
     vec *panel = left + down * sums + me * a[15], *tile = panel + wide / L * sums;
-    int64_t block[WORDS], *extent = block + 8, *operand = block + 10, begun = -1;
+    int64_t begun = -1;
+#if !PLAIN
+    int64_t block[WORDS], *extent = block + 8, *operand = block + 10;
     memcpy(block, after, sizeof block);
+#endif
     #pragma omp for schedule(static)
     for (int64_t i = 0; i < down; i += CHUNK)
       NAME_rows(x, a[7], a[8], sums, m, i, down - i < CHUNK ? down : i + CHUNK, left);
@@ -71,6 +91,7 @@ int NAME(const int64_t *a, char **slots) {
       const int64_t columns = n - column < wide ? n - column : wide;
       if (column != begun) NAME_panel(y, a[11], a[12], sums, column, columns, panel);
       begun = column;
+#if !PLAIN
       for (int64_t o = 0; o < COUNT; o++) {
         const int64_t *step = operand + 5 * o + 3;
         operand[5 * o + 1] = after[10 + 5 * o + 1] + row * step[0] + column * step[1];
@@ -78,11 +99,18 @@ int NAME(const int64_t *a, char **slots) {
       operand[1] = (char *)tile - slots[a[13]];
       extent[0] = rows;
       extent[1] = columns;
+#endif
       for (int64_t c = 0; c < columns; c += NV * L) {
         FETCH
-        NAME_products(sums, sums, left + row / R * sums, panel + c / L * sums, tile + c / L, gap, 0);
+        for (int64_t t = 0; t < sums; t += STRETCH)
+          NAME_products(sums - t < STRETCH ? sums - t : STRETCH, sums, left + row / R * sums + t,
+                        panel + c / L * sums + t, tile + c / L, gap, t > 0);
       }
+#if PLAIN
+      NAME_put(after, slots, tile, gap, n, row, column, rows, columns);
+#else
       NAME_units(block, slots, 0, 1, 0, 0);
+#endif
     }
   }
   return 0;

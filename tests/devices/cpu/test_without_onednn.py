@@ -11,7 +11,7 @@ from small_functions import real
 
 import minigraph as mg
 from minigraph import nn, ops, optim
-from minigraph.devices.cpu import onednn, panel_product
+from minigraph.devices.cpu import onednn
 
 pytestmark = needs_compiler
 
@@ -116,6 +116,8 @@ PRODUCTS = [
     ((2, 3, 6, 9), (9, 21)),
     ((2, 3, 6, 9), (2, 3, 9, 4)),
     ((5, 2), (2, 3)),
+    ((1, 5000), (5000, 1)),
+    ((3, 1, 4, 2), (5, 2, 3)),
 ]
 
 
@@ -131,20 +133,8 @@ def test_products_are_right_however_the_operands_lie(shapes, swapped, threads):
     given = [real(*s, seed=i) for i, s in enumerate((*lie, bias.shape))]
     wide = [v.astype("float64") for v in given]
     left, right = (v.swapaxes(-1, -2) if i in swapped else v for i, v in enumerate(wide[:2]))
-    np.testing.assert_allclose(step(*given), left @ right + wide[2], rtol=0, atol=1e-4)
-    assert [a.name for a in step.report().algorithms] == [panel_product.NAME]
-
-
-def test_rows_are_divided_among_threads_where_columns_are_few():
-    x, w = mg.input("x", (1000, 20)), mg.input("w", (20, 3))
-    node = x @ w
-    steps = [v.spec.strides for v in (x, w)]
-    (part,) = panel_product.panel_product(node, steps, 2).parts
-    block = part.block([(0, 0)] * 2, [(0, 0)], (0, 0))
-    assert block[6] == panel_product.TASKS * 2  # parts of the rows
-    given = real(1000, 20), real(20, 3)
-    step = function("cpu", [x, w], node, num_threads=2)
-    np.testing.assert_allclose(step(*given), given[0] @ given[1], rtol=0, atol=1e-4)
+    np.testing.assert_allclose(step(*given), left @ right + wide[2], rtol=1e-5, atol=1e-4)
+    assert not step.report().numpy
 
 
 def test_nan_and_infinity_of_an_operand_reach_their_own_results_alone():
