@@ -16,8 +16,7 @@ from minigraph.devices.cpu import (
     skinny_product,
     winograd,
 )
-from minigraph.devices.cpu.casts import upcast_node, with_casts
-from minigraph.devices.cpu.converted import ConvertedKernel
+from minigraph.devices.cpu.converted import ConvertedKernel, upcast_node, with_casts
 from minigraph.devices.cpu.kernel import CpuKernel, KernelRunner, constants_of
 from minigraph.devices.cpu.kernels import native_kernel
 from minigraph.devices.problem import (

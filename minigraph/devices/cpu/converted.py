@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from minigraph.devices.cpu.kernel import (
@@ -15,10 +15,15 @@ from minigraph.devices.cpu.kernel import (
     preparations_of,
     texts_of,
 )
-from minigraph.graph import Spec
+from minigraph.devices.reference import NumpyKernel
+from minigraph.graph import Node, Shape, Spec, placeholders
+from minigraph.jit.small_float import FLOAT32, SMALL_FLOATS
 from minigraph.jit.source import KernelSource
+from minigraph.ops.elementwise import Astype
 from minigraph.program import Kernel
 from minigraph.program.steps import round_up
+
+MakeKernel = Callable[[Node, Sequence[Shape]], Kernel | None]
 
 
 class Conversion(NamedTuple):
@@ -86,3 +91,57 @@ class ConvertedKernel(CpuKernel):
                 (first if i < count else last).extend(calls_of(each.kernel, moved, linker))
         inner = Operands(places[:count], places[count:], rest, operands.prepared)
         return [*first, *calls_of(self.inside, inner, linker), *last]
+
+
+# ---------------------------------------------------------------- floats of 16 bits
+
+
+def upcast_kernel(node: Node, strides: Sequence[Shape], make: MakeKernel) -> Kernel | None:
+    """Return the kernel of a node that reads floats of 16 bits by way of float32, or None.
+
+    make  returns the kernel of a node whose inputs have these strides, in bytes
+    """
+    if not any(x.dtype in SMALL_FLOATS for x in node.inputs):
+        return None
+    whole, lie = upcast_node(node, strides)
+    wide = make(whole, lie)
+    if wide is None or isinstance(wide, NumpyKernel):
+        return None
+    return with_casts(node, strides, wide, make)
+
+
+def upcast_node(node: Node, strides: Sequence[Shape]) -> tuple[Node, list[Shape]]:
+    """Return a node without floats of 16 bits, in float32, and the strides of its inputs."""
+    operands = placeholders([_upcast_spec(x.spec) for x in node.inputs])
+    whole = node.op.results(*operands)[0].inputs[0] if node.is_bundle else node.op(*operands)
+    pairs = zip(node.inputs, operands, strides, strict=True)
+    return whole, [lies if x.spec == y.spec else y.spec.strides for x, y, lies in pairs]
+
+
+def with_casts(
+    node: Node, strides: Sequence[Shape], wide: Kernel, make: MakeKernel
+) -> ConvertedKernel:
+    """Return the kernel of a node that reads floats of 16 bits, made of that of `upcast_node`."""
+    before = [
+        _cast(x.spec, _upcast_spec(x.spec), lies, make) if x.dtype in SMALL_FLOATS else None
+        for x, lies in zip(node.inputs, strides, strict=True)
+    ]
+    after = [
+        _cast(_upcast_spec(y), y, _upcast_spec(y).strides, make)
+        if y.dtype in SMALL_FLOATS
+        else None
+        for y in node.specs
+    ]
+    strided = [each is not None or wide.reads_strided(i) for i, each in enumerate(before)]
+    return ConvertedKernel(before, wide, after, "in float32", strided)
+
+
+def _cast(source: Spec, target: Spec, strides: Shape, make: MakeKernel) -> Conversion:
+    """Return the conversion from one type to another."""
+    kernel = make(Node(Astype(target.dtype), placeholders([source]), (target,)), [strides])
+    assert kernel is not None, "every cast has a kernel"
+    return Conversion(kernel, target if target.dtype == FLOAT32 else source)
+
+
+def _upcast_spec(spec: Spec) -> Spec:
+    return Spec(spec.shape, FLOAT32) if spec.dtype in SMALL_FLOATS else spec

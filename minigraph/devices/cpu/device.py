@@ -19,8 +19,8 @@ from minigraph.devices.cpu import (
     walker,
 )
 from minigraph.devices.cpu.candidates import CpuProblems
-from minigraph.devices.cpu.casts import narrow, upcast_kernel
 from minigraph.devices.cpu.collective import collective_kernel
+from minigraph.devices.cpu.converted import upcast_kernel
 from minigraph.devices.cpu.kernel import Linker, SequenceKernel
 from minigraph.devices.cpu.loop import loop_kernel
 from minigraph.devices.host import HostBackend, StepRunner
@@ -28,7 +28,7 @@ from minigraph.devices.problem import WORTH_A_WARNING, operations
 from minigraph.devices.reference import Interpreter, NumpyKernel
 from minigraph.distributed import World
 from minigraph.errors import warn_once
-from minigraph.graph import Array, DType, Node, Op, Shape, in_place_of
+from minigraph.graph import Node, Op, Shape, in_place_of
 from minigraph.ops.activation import Activated
 from minigraph.ops.layout import LaidOut
 from minigraph.passes.kernels.products import Products
@@ -153,9 +153,6 @@ class CpuBackend(HostBackend):
         if isinstance(first, NumpyKernel):
             return NumpyKernel(node, first.why_numpy)
         return SequenceKernel(first, self.kernel(activated, [product.spec.strides]), activated)
-
-    def cast(self, array: Array, dtype: DType) -> Array:
-        return narrow(array, dtype, self.on_disk)
 
     def runner(self, program: Program, memory: Memory) -> StepRunner:
         if not compiler.compiler():
