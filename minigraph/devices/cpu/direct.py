@@ -14,13 +14,13 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import compiler, onednn, winograd
-from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
+from minigraph.devices.cpu.kernel import NativeKernel, call
 from minigraph.devices.cpu.onednn import F32
 from minigraph.devices.cpu.prepacked import PrepackedWeights
 from minigraph.devices.cpu.product import pinned, sums
@@ -346,10 +346,6 @@ def _to_weights(node: Node, form: DirectForm, threads: int) -> NativeKernel:
     rows = max(1, min(ROWS[lanes] // row, MANY // wide, high))
     steps = [*conv.padding, *conv.stride, *conv.dilation]
     values = [n, ins, outs, height, width, high, wide, *steps, whole, parts, rows, threads]
-
-    def words(operands: Sequence[Place], results: Sequence[Place], scratch: Place) -> list[int]:
-        return [*values, *(v for place in (*operands, *results, scratch) for v in place)]
-
     source = _weight_text(lanes, lanes_in, vectors, form.window)
     memory = parts * outs * ins * math.prod(form.window) * lanes_in * lanes * F32.itemsize
-    return NativeKernel(node, [KernelCall(source, words)], memory, algorithm=NAME)
+    return NativeKernel(node, [call(source, *values, scratch=True)], memory, algorithm=NAME)

@@ -1,4 +1,4 @@
-"""Kernels in C of ops that are neither generated nor oneDNN's, in the order of their texts.
+"""Kernels in C of ops that are neither generated nor oneDNN's.
 
 check                what a program asks to be true, with the value that it hands on
 cross_entropy        oneDNN has none, and its softmax loses NaN and infinity
@@ -12,24 +12,40 @@ import math
 import struct
 from pathlib import Path
 
+import numpy as np
+
+from minigraph.devices.cpu.indexing import columns_for
 from minigraph.devices.cpu.kernel import KernelCall, KernelTable, NativeKernel, call
-from minigraph.graph import Node
+from minigraph.graph import BFLOAT16, BOOL, Node, around
 from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
+from minigraph.jit.small_float import FLOAT16
+from minigraph.ops.cumulative import CumulativeProduct, CumulativeSum
+from minigraph.ops.elementwise import kind
+from minigraph.ops.indexing import OneHot
 from minigraph.ops.loss import CrossEntropy, CrossEntropyBackward
 from minigraph.ops.normalization import LocalResponseNorm
 from minigraph.ops.observation import Check
-from minigraph.ops.reduction import FEW
+from minigraph.ops.ordering import Argsort, Searchsorted
+from minigraph.ops.reduction import FEW, Argmax
+from minigraph.program.steps import round_up
 
-CHECK, CROSS_ENTROPY, LOCAL_RESPONSE_NORM = (
-    Path(__file__).with_name(f"{name}.c").read_text()
-    for name in ("check", "cross_entropy", "local_response_norm")
-)
+BITS_OF_1 = {FLOAT16: "0x3c00", BFLOAT16: "0x3f80"}
+FEW_FOUND = 64  # a heap finds one element of so many or more sooner than all are sorted
+LONGEST = (1 << 32) - 1  # of a row that is sorted: its places have 32 bits
+# Of cumulative sums: elements of a part of a row, rows up to which rows are cut into parts, and
+# columns that are added up side by side, at most.
+PART, FEW_ROWS, COLUMNS = 4096, 16, 512
+
+
+def _text(name: str, **macros: object) -> str:
+    """Return the text in the file of this name, with what varies in it as macros."""
+    return with_macros(Path(__file__).with_name(f"{name}.c").read_text(), **macros)
 
 
 def check(op: Check, node: Node, threads: int) -> NativeKernel:
     x, condition = node.inputs
-    copy = call(CHECK, x.spec.nbytes, condition.size)
+    copy = call(_text("check"), x.spec.nbytes, condition.size)
     return NativeKernel(node, [copy], inplace=((0,), ()), refuses=True)
 
 
@@ -45,8 +61,8 @@ def cross_entropy_backward(op: CrossEntropyBackward, node: Node, threads: int) -
 
 
 def _cross_entropy(logits: Node, labels: Node, backward: bool, threads: int) -> KernelCall:
-    text = with_macros(
-        CROSS_ENTROPY,
+    text = _text(
+        "cross_entropy",
         T=c_type(logits.dtype),
         L=c_type(labels.dtype),
         EXP="expf" if logits.dtype.itemsize == 4 else "exp",
@@ -59,15 +75,114 @@ def local_response_norm(op: LocalResponseNorm, node: Node, threads: int) -> Nati
     images, channels, *sides = node.shape
     element, power = c_type(node.dtype), "powf" if node.dtype.itemsize == 4 else "pow"
     total = "double" if op.size > FEW else element
-    text = with_macros(LOCAL_RESPONSE_NORM, T=element, W=total, POW=power)
+    text = _text("local_response_norm", T=element, W=total, POW=power)
     numbers = struct.unpack("<3q", struct.pack("<3d", op.alpha / op.size, op.beta, op.k))
     sizes = (images, channels, math.prod(sides), op.size)
     return NativeKernel(node, [call(text, threads, *sizes, *numbers)])
 
 
+def one_hot(op: OneHot, node: Node, threads: int) -> NativeKernel:
+    labels = node.inputs[0]
+    one = BITS_OF_1.get(node.dtype, "1")
+    text = _text("one_hot", T=c_type(labels.dtype), R=c_type(node.dtype), ONE=one)
+    return NativeKernel(node, [call(text, labels.size, op.size)], refuses=True)
+
+
+# ---------------------------------------------------------------- rows
+
+
+def argsort(op: Argsort, node: Node, threads: int) -> NativeKernel | None:
+    (x,) = node.inputs
+    outer, n, inner = around(x.shape, op.axis)
+    if n > LONGEST:
+        return None
+    threads = min(threads, outer * inner)
+    few = op.count * FEW_FOUND <= n
+    text = _text(
+        "argsort",
+        T=c_type(x.dtype),
+        K=f"uint{8 * x.dtype.itemsize}_t",
+        IS_BOOL=int(kind(x.dtype) == "b"),
+        IS_FLOAT=int(kind(x.dtype) == "f"),
+        IS_SIGNED=int(kind(x.dtype) == "i"),
+        DESCENDING=int(op.descending),
+        FEW=int(few),
+    )
+    pair = 2 * max(x.dtype.itemsize, 4)
+    room = round_up((op.count if few else 2 * n) * pair)
+    made = call(text, threads, outer, n, inner, op.count, room, scratch=True)
+    return NativeKernel(node, [made], threads * room)
+
+
+def searchsorted(op: Searchsorted, node: Node, threads: int) -> NativeKernel:
+    x, v = node.inputs
+    text = _text("searchsorted", T=c_type(x.dtype), RIGHT=int(op.right))
+    rows = math.prod(x.shape[:-1])
+    return NativeKernel(node, [call(text, threads, rows, x.shape[-1], v.shape[-1])])
+
+
+def argmax(op: Argmax, node: Node, threads: int) -> NativeKernel | None:
+    x = node.inputs[0]
+    sizes = around(x.shape, *op.axes)
+    if sizes[1] > np.iinfo(np.int32).max:
+        return None
+    text = _text("argmax", T=c_type(x.dtype), BOOL=int(x.dtype == BOOL))
+    return NativeKernel(node, [call(text, threads, *sizes)])
+
+
+def cumulative_sum(op: CumulativeSum, node: Node, threads: int) -> NativeKernel | None:
+    # -0 + -0 is -0, but 0 + -0 is 0.  In float64 a part may overflow where the row does not.
+    of_floats = kind(node.dtype) == "f"
+    parted = node.dtype != np.float64
+    return _cumulative(op, node, threads, "+", "-0.0" if of_floats else "0", parted, op.reverse)
+
+
+def cumulative_product(op: CumulativeProduct, node: Node, threads: int) -> NativeKernel | None:
+    return _cumulative(op, node, threads, "*", "1", kind(node.dtype) != "f", False)
+
+
+def _cumulative(
+    op: CumulativeSum | CumulativeProduct,
+    node: Node,
+    threads: int,
+    join: str,
+    none: str,
+    parted: bool,
+    reverse: bool,
+) -> NativeKernel | None:
+    """Return the kernel of a cumulative sum or product.
+
+    join    C's operator
+    none    what changes nothing it is joined with
+    parted  whether elements may be joined in another order
+    """
+    if kind(node.dtype) == "b":
+        return None
+    outer, n, inner = around(node.shape, op.axis)
+    text = _text(
+        "cumulative",
+        T=c_type(node.dtype),
+        W="double" if kind(node.dtype) == "f" else c_type(node.dtype),
+        OPERATOR=join,
+        NONE=none,
+        REVERSE=int(reverse),
+    )
+    parts = -(-n // PART) if parted and inner == 1 and outer <= FEW_ROWS else 1
+    columns = min(columns_for(threads, outer, inner, node.dtype), COLUMNS)
+    made = call(text, threads, outer, n, inner, columns, parts, PART, scratch=True)
+    room = round_up(8 * outer * parts) if parts > 1 else 0
+    return NativeKernel(node, [made], room, inplace=((0,),))
+
+
 KERNELS: KernelTable = {
+    Argmax: argmax,
+    Argsort: argsort,
     Check: check,
     CrossEntropy: cross_entropy,
     CrossEntropyBackward: cross_entropy_backward,
+    CumulativeProduct: cumulative_product,
+    CumulativeSum: cumulative_sum,
     LocalResponseNorm: local_response_norm,
+    OneHot: one_hot,
+    Searchsorted: searchsorted,
 }

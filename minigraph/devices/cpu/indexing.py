@@ -6,12 +6,10 @@ What is only moved, whatever its type, is moved as unsigned integers of its size
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from minigraph.devices.cpu.kernel import NativeKernel, call
-from minigraph.graph import DType, Node, Op, Shape, around
+from minigraph.devices.cpu.kernel import KernelTable, NativeKernel, call
+from minigraph.graph import DType, Node, Shape, around
 from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
 from minigraph.ops.along import AddAlong, PutAlong, TakeAlong
@@ -134,7 +132,7 @@ def columns_for(threads: int, outer: int, columns: int, dtype: DType) -> int:
     return math.ceil(columns / math.ceil(threads / outer) / least) * least
 
 
-KERNELS: dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]] = {
+KERNELS: KernelTable = {
     Take: take,
     TakeBackward: take_backward,
     TakeAlong: take_along,

@@ -374,14 +374,15 @@ class KernelRunner:
         self._calls = [*map(self._linker.callable, self._kernel.calls(bound, self._linker))]
 
 
-def call(text: str, *values: int, scratch: bool = False) -> KernelCall:
+def call(text: str | KernelSource, *values: int, scratch: bool = False) -> KernelCall:
     """Return a call whose argument block is `values`, then slot and offset of each operand.
 
     scratch  whether those of the scratch memory follow
     """
+    source = text if isinstance(text, KernelSource) else KernelSource(text)
 
     def block(ins: Sequence[Place], outs: Sequence[Place], room: Place) -> list[int]:
         places = (*ins, *outs, room) if scratch else (*ins, *outs)
         return [*values, *(v for place in places for v in place)]
 
-    return KernelCall(KernelSource(text), block)
+    return KernelCall(source, block)

@@ -6,14 +6,7 @@ import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
-from minigraph.devices.cpu import (
-    cumulative,
-    handwritten,
-    indexing,
-    one_hot,
-    ordering,
-    pooling,
-)
+from minigraph.devices.cpu import handwritten, indexing, pooling
 from minigraph.devices.cpu.kernel import (
     KernelCall,
     KernelTable,
@@ -38,14 +31,7 @@ from minigraph.ops.indexing import OneHot, Take
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.observation import Check
 
-WRITTEN: KernelTable = {
-    **cumulative.KERNELS,
-    **handwritten.KERNELS,
-    **indexing.KERNELS,
-    **one_hot.KERNELS,
-    **ordering.KERNELS,
-    **pooling.KERNELS,
-}
+WRITTEN: KernelTable = {**handwritten.KERNELS, **indexing.KERNELS, **pooling.KERNELS}
 # Those that take floats of 16 bits as they are: they compute nothing, or know bfloat16.
 OF_SMALL_FLOATS = (Check, OneHot, PutAlong, Take, TakeAlong, *pooling.KERNELS)
 SHORT = 48  # elements of a row, up to which vectors of many rows are faster than those of one

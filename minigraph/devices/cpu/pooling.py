@@ -7,14 +7,12 @@ In nchw, strided loads of it are slow, and the kernels of float32 faster.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 from minigraph.devices.cpu import onednn
 from minigraph.devices.cpu.indexing import total_type
-from minigraph.devices.cpu.kernel import KernelCall, KernelTable, NativeKernel, Place
+from minigraph.devices.cpu.kernel import KernelTable, NativeKernel, call
 from minigraph.graph import BFLOAT16, DType, Node, Shape
 from minigraph.jit.c.body import limits
 from minigraph.jit.expression import c_type
@@ -66,13 +64,9 @@ def _pooling_kernel(
     )
     (top, _), (left, _) = pooling.padding
     values = threads, x[0] * x[1], *x[2:4], *y[2:4], top, left
-
-    def block(ins: Sequence[Place], outs: Sequence[Place], scratch: Place) -> list[int]:
-        return [*values, *itertools.chain(*ins, *outs, scratch)]
-
     source = KernelSource(text, CONVERTED if small else ())
     summed = threads * math.prod(x[2:]) * wide.itemsize * (1 + many) if separate else 0
-    return NativeKernel(node, [KernelCall(source, block)], summed)
+    return NativeKernel(node, [call(source, *values, scratch=True)], summed)
 
 
 def max_pool2d(op: MaxPool2d, node: Node, threads: int) -> NativeKernel | None:

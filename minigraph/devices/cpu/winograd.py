@@ -33,7 +33,7 @@ from typing import NamedTuple
 from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import compiler, onednn
 from minigraph.devices.cpu.cook_toom import Matrix, matrices, statements, transposed
-from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
+from minigraph.devices.cpu.kernel import NativeKernel, call
 from minigraph.devices.cpu.onednn import F32
 from minigraph.devices.cpu.prepacked import PrepackedWeights
 from minigraph.devices.cpu.product import outer_products, sums
@@ -300,13 +300,8 @@ def _to_weights(node: Node, conv: Conv2d, algorithm: str, threads: int) -> Nativ
     dy, x = (operand.shape for operand in node.inputs)
     work = _WeightWork(NAMES[algorithm], node.shape[-1], x, dy, threads)
     values = [*work.sizes, *conv.padding, *work.panel]
-
-    def block(ins: Sequence[Place], outs: Sequence[Place], scratch: Place) -> list[int]:
-        return [*values, *(v for place in (*ins, *outs, scratch) for v in place)]
-
-    source = _weight_text(work.form)
-    nbytes = work.memory * work.vector_bytes
-    return NativeKernel(node, [KernelCall(source, block)], nbytes, algorithm=algorithm)
+    made = call(_weight_text(work.form), *values, scratch=True)
+    return NativeKernel(node, [made], work.memory * work.vector_bytes, algorithm=algorithm)
 
 
 class _Work:
