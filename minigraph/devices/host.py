@@ -8,7 +8,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -36,30 +36,35 @@ from minigraph.program.memory import demand, outputs_in_words
 BYTE = np.dtype(np.uint8)
 
 
-class StepRunner(Protocol):
-    """What runs the steps of a program whose memory is there.
+class Invocation(NamedTuple):
+    """What differs between the calls of a program.
 
-    `inputs` and `outputs` are what differs between calls: the arrays given for the program's
-    `inputs`, and memory for its `returned` buffers.  `commit` ends a call, `together` with the
-    steps that change parameters.  The rest is as in `Executor`.
+    inputs   the arrays given for its `inputs`
+    outputs  memory for its `returned` buffers
+    commit   what ends the call, `together` with the steps that change parameters
     """
+
+    inputs: Sequence[Array]
+    outputs: Sequence[Array]
+    commit: Sequence[Done] = ()
+
+    def memory(self, program: Program) -> Memory:
+        """Return the memory of the buffers that differ between calls."""
+        buffers = (*program.inputs, *program.returned)
+        return dict(zip(buffers, (*self.inputs, *self.outputs), strict=True))
+
+
+class StepRunner(Protocol):
+    """What runs the steps of a program whose memory is there, as an `Executor` does."""
 
     failures: dict[Step, str]
 
     @property
     def launches(self) -> int: ...
 
-    def __call__(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], commit: Sequence[Done]
-    ) -> None: ...
+    def __call__(self, call: Invocation) -> None: ...
 
-    def profile(
-        self,
-        inputs: Sequence[Array],
-        outputs: Sequence[Array],
-        commit: Sequence[Done],
-        look: Look = look_away,
-    ) -> list[Timing]: ...
+    def profile(self, call: Invocation, look: Look = look_away) -> list[Timing]: ...
 
 
 def together(calls: Sequence[Done]) -> bool:
@@ -98,7 +103,7 @@ class HostBackend(Backend):
             b: memory[b] for b in used if b.space not in (MemorySpace.INPUT, MemorySpace.OUTPUT)
         }
         run = self.runner(alone, static)
-        run([memory[b] for b in alone.inputs], [memory[b] for b in alone.returned], [])
+        run(Invocation(*([memory[b] for b in each] for each in (alone.inputs, alone.returned))))
 
 
 class HostExecutor(Executor):
@@ -131,71 +136,54 @@ class HostExecutor(Executor):
         return self._runner.launches
 
     def __call__(self, inputs: Sequence[Array], done: Done = nothing) -> list[Array]:
-        outputs = self._prepare()
-        results, commit = self._ending(inputs, outputs, done)
-        self._runner(inputs, outputs, commit)
+        results, call = self._begin(inputs, done)
+        self._runner(call)
         return results
 
     def profile(
         self, inputs: Sequence[Array], done: Done = nothing
     ) -> tuple[list[Array], list[Timing]]:
-        outputs = self._prepare()
-        results, commit = self._ending(inputs, outputs, done)
-        return results, self._runner.profile(inputs, outputs, commit)
+        results, call = self._begin(inputs, done)
+        return results, self._runner.profile(call)
 
     def inspect(self, inputs: Sequence[Array], done: Done, look: Look) -> list[Array]:
-        outputs = self._prepare()
-        results, commit = self._ending(inputs, outputs, done)
-        self._runner.profile(inputs, outputs, commit, look)
+        results, call = self._begin(inputs, done)
+        self._runner.profile(call, look)
         return results
 
-    def _prepare(self) -> list[Array]:
-        """Bring parameters that a device has changed, and return memory for the outputs."""
+    def _begin(self, inputs: Sequence[Array], done: Done) -> tuple[list[Array], Invocation]:
+        """Bring parameters that a device has changed; return what the caller gets, and the call.
+
+        What ends the call are copies for the caller, who gets parameters as they were; then the
+        updates that are not made in place; then `done`.
+        """
         for state in self._read:
             state.read()
         for state in self._changed:
             state.write()
+        results: list[Array] = []
+        copies: list[tuple[Array, View]] = []
         try:
-            return [
+            outputs = [
                 _free_memory(returned, buffer.nbytes)
                 for returned, buffer in zip(self._returned, self.program.returned, strict=True)
             ]
+            for view, owner in self._results:
+                if owner is None:
+                    results.append(np.empty(view.spec.shape, view.spec.dtype))
+                    copies.append((results[-1], view))
+                else:
+                    results.append(view.array(outputs[owner]))
         except MemoryError:
             raise _too_large(self.program) from None
-
-    def _ending(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], done: Done
-    ) -> tuple[list[Array], list[Done]]:
-        """Return what the caller gets, and what ends a call.
-
-        That is: copies for the caller, who gets parameters as they were; then the updates that are
-        not made in place; then `done`.
-        """
-        results: list[Array] = []
-        copies: list[tuple[Array, View]] = []
-        for view, owner in self._results:
-            if owner is None:
-                try:
-                    results.append(np.empty(view.spec.shape, view.spec.dtype))
-                except MemoryError:
-                    raise _too_large(self.program) from None
-                copies.append((results[-1], view))
-            else:
-                results.append(view.array(outputs[owner]))
         copies += [(parameter.state.write(), view) for parameter, view in self.program.updates]
-        ending: list[Done] = [
-            functools.partial(operator.setitem, to, ..., self._array(view, inputs, outputs))
-            for to, view in copies
-        ]
-        return results, [*ending, done]
-
-    def _array(self, view: View, inputs: Sequence[Array], outputs: Sequence[Array]) -> Array:
-        """Return the array that `view` shows."""
-        if view.buffer.space is MemorySpace.INPUT:
-            return view.array(inputs[self.program.inputs.index(view.buffer)])
-        if view.buffer.space is MemorySpace.OUTPUT:
-            return view.array(outputs[self.program.returned.index(view.buffer)])
-        return view.array(self._memory[view.buffer])
+        changing = Invocation(inputs, outputs).memory(self.program) if copies else {}
+        commit: list[Done] = []
+        for to, view in copies:
+            memory = changing if view.buffer in changing else self._memory
+            array = view.array(memory[view.buffer])
+            commit.append(functools.partial(operator.setitem, to, ..., array))
+        return results, Invocation(inputs, outputs, [*commit, done])
 
 
 def _new_arena(program: Program) -> Array:

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minigraph.devices.host import HostBackend, together
+from minigraph.devices.host import HostBackend, Invocation, together
 from minigraph.graph import Array, Node, Shape, compute
 from minigraph.program import (
     Choice,
-    Done,
     Kernel,
     KernelFailed,
     Look,
@@ -52,11 +51,6 @@ def run_step(step: Step, kernel: Kernel, memory: Memory) -> None:
     )
 
 
-def changing_memory(program: Program, inputs: Sequence[Array], outputs: Sequence[Array]) -> Memory:
-    """Return the memory of the buffers that differ between calls."""
-    return dict(zip((*program.inputs, *program.returned), (*inputs, *outputs), strict=True))
-
-
 class Interpreter:
     """Runs the steps of a program one by one from Python."""
 
@@ -67,19 +61,11 @@ class Interpreter:
         self.memory = memory
         self.failures: dict[Step, str] = {}
 
-    def __call__(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], commit: Sequence[Done]
-    ) -> None:
-        self.profile(inputs, outputs, commit)
+    def __call__(self, call: Invocation) -> None:
+        self.profile(call)
 
-    def profile(
-        self,
-        inputs: Sequence[Array],
-        outputs: Sequence[Array],
-        commit: Sequence[Done],
-        look: Look = look_away,
-    ) -> list[Timing]:
-        memory = {**self.memory, **changing_memory(self.program, inputs, outputs)}
+    def profile(self, call: Invocation, look: Look = look_away) -> list[Timing]:
+        memory = {**self.memory, **call.memory(self.program)}
         timings = []
         for step in self.program.steps:
             looked = look(step, memory)
@@ -92,7 +78,7 @@ class Interpreter:
                 run_step(step, NumpyKernel(step.node), memory)
             timings.append(Timing(step, start, time.perf_counter() - start))
             looked()
-        together(commit)
+        together(call.commit)
         return timings
 
 

@@ -179,7 +179,7 @@ class _Schedule:
 
         Empty if there are too many, or one cannot run again.
         """
-        found: dict[Step, bool] = {}  # whether its inputs were looked at
+        found: dict[Step, None] = {}
         waiting = [step]
         while waiting:
             step = waiting[-1]
@@ -192,7 +192,7 @@ class _Schedule:
             if makers:
                 waiting += makers
             else:
-                found[waiting.pop()] = True
+                found[waiting.pop()] = None
         return [*found]
 
     def _repeatable(self, step: Step) -> bool:

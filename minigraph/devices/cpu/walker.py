@@ -31,14 +31,13 @@ from minigraph.devices.cpu.kernel import (
     texts_of,
 )
 from minigraph.devices.cpu.onednn_kernel import EXECUTE
-from minigraph.devices.host import together
-from minigraph.devices.reference import NumpyKernel, changing_memory, run_step
+from minigraph.devices.host import Invocation, together
+from minigraph.devices.reference import NumpyKernel, run_step
 from minigraph.errors import GraphError
 from minigraph.graph import Array
 from minigraph.jit.source import KernelSource
 from minigraph.platform.signals import held
 from minigraph.program import (
-    Done,
     KernelFailed,
     Look,
     Memory,
@@ -193,32 +192,24 @@ class NativeProgram:
     def _places(self, views: Sequence[View]) -> list[Place]:
         return [(self.slot[view.buffer], view.offset) for view in views]
 
-    def __call__(
-        self, inputs: Sequence[Array], outputs: Sequence[Array], commit: Sequence[Done]
-    ) -> None:
-        self._start_call(inputs, outputs)
+    def __call__(self, call: Invocation) -> None:
+        self._start_call(call)
         for begun in self.linker.begun:
             begun[:] = 0
         for segment in self.segments[: self.changes_from]:
-            self._run(segment, inputs, outputs)
+            self._run(segment, call)
         rest = self.segments[self.changes_from :]
         if not rest:
-            together(commit)
+            together(call.commit)
         elif len(rest) == 1 and rest[0].walk:
-            self._run_and_commit(rest[0], inputs, outputs, commit)
+            self._run_and_commit(rest[0], call)
         else:
             with held():
                 for segment in rest:
-                    self._run(segment, inputs, outputs)
-                together(commit)
+                    self._run(segment, call)
+                together(call.commit)
 
-    def _run_and_commit(
-        self,
-        segment: NativeSegment,
-        inputs: Sequence[Array],
-        outputs: Sequence[Array],
-        commit: Sequence[Done],
-    ) -> None:
+    def _run_and_commit(self, segment: NativeSegment, call: Invocation) -> None:
         """Run a segment that changes parameters and, without an interrupt in between, commit.
 
         While a loop pauses that comes before all changes, an interrupt ends the call.
@@ -228,27 +219,25 @@ class NativeProgram:
         while True:
             self.failed.value = -1
             try:
-                together([walk, *commit])
+                together([walk, *call.commit])
             finally:  # also where a signal came just after the walk
                 stopped = self.failed.value
                 at = begin - 2 - stopped
                 paused = stopped < -1 and not segment.changes_before(at)
                 if stopped != -1 and not paused:
                     with held():
-                        self._resume(segment, inputs, outputs, begin)
-                        together(commit)
+                        self._resume(segment, call, begin)
+                        together(call.commit)
             if not paused:
                 return
             begin = at
             walk = functools.partial(self.walk, *self._rows(segment.calls, at, len(segment.steps)))
 
-    def _run(
-        self, segment: NativeSegment, inputs: Sequence[Array], outputs: Sequence[Array]
-    ) -> None:
+    def _run(self, segment: NativeSegment, call: Invocation) -> None:
         if not segment.walk:
-            self._run_in_python(segment.steps[0], inputs, outputs)
+            self._run_in_python(segment.steps[0], call)
         elif segment.walk():
-            self._resume(segment, inputs, outputs)
+            self._resume(segment, call)
 
     def _rows(self, calls: Array, begin: int, end: int) -> tuple[int, int, int, int, int]:
         """Return the arguments of a walk over some of the rows of a segment."""
@@ -263,13 +252,7 @@ class NativeProgram:
                 return True
         return False
 
-    def _resume(
-        self,
-        segment: NativeSegment,
-        inputs: Sequence[Array],
-        outputs: Sequence[Array],
-        begin: int = 0,
-    ) -> None:
+    def _resume(self, segment: NativeSegment, call: Invocation, begin: int = 0) -> None:
         """Run the rest of a segment, of which the walk that began at a row has stopped."""
         assert segment.calls is not None
         end = len(segment.steps)
@@ -279,21 +262,15 @@ class NativeProgram:
             else:
                 begin += self.failed.value
                 step = segment.steps[begin]
-                self._compute_in_numpy(step, inputs, outputs)
+                self._compute_in_numpy(step, call)
                 while begin < end and segment.steps[begin] is step:
                     begin += 1
             if begin == end or not self.walk(*self._rows(segment.calls, begin, end)):
                 return
 
-    def profile(
-        self,
-        inputs: Sequence[Array],
-        outputs: Sequence[Array],
-        commit: Sequence[Done],
-        look: Look = look_away,
-    ) -> list[Timing]:
-        self._start_call(inputs, outputs)
-        memory = {**self.memory, **changing_memory(self.program, inputs, outputs)}
+    def profile(self, call: Invocation, look: Look = look_away) -> list[Timing]:
+        self._start_call(call)
+        memory = {**self.memory, **call.memory(self.program)}
         timings = []
         with held():
             for segment in self.segments:
@@ -302,36 +279,33 @@ class NativeProgram:
                     for i, _ in rows:
                         start = time.perf_counter()
                         if segment.calls is None:
-                            self._run_in_python(step, inputs, outputs)
+                            self._run_in_python(step, call)
                         elif self._row_fails(segment.calls, i):
-                            self._compute_in_numpy(step, inputs, outputs)
+                            self._compute_in_numpy(step, call)
                         timings.append(Timing(step, start, time.perf_counter() - start))
                     looked()
-            together(commit)
+            together(call.commit)
         return timings
 
-    def _start_call(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
+    def _start_call(self, call: Invocation) -> None:
         """Fill in where the arrays of this call are, and see that its threads are there."""
         self._start_threads()
-        for slot, array in zip(self.changing, (*inputs, *outputs), strict=True):
+        for slot, array in zip(self.changing, (*call.inputs, *call.outputs), strict=True):
             self.slots[slot] = address_of(array)
 
     def _start_threads(self) -> None:
         if openmp.here.threads < self.threads:
             openmp.start(self.threads)
 
-    def _run_in_python(self, step: Step, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        changing = changing_memory(self.program, inputs, outputs)
+    def _run_in_python(self, step: Step, call: Invocation) -> None:
         try:
-            run_step(step, step.kernel, {**self.memory, **changing})
+            run_step(step, step.kernel, {**self.memory, **call.memory(self.program)})
         except KernelFailed as error:
-            self._compute_in_numpy(step, inputs, outputs, str(error))
+            self._compute_in_numpy(step, call, str(error))
 
-    def _compute_in_numpy(
-        self, step: Step, inputs: Sequence[Array], outputs: Sequence[Array], why: str = ""
-    ) -> None:
+    def _compute_in_numpy(self, step: Step, call: Invocation, why: str = "") -> None:
         """Compute a step whose kernel failed in NumPy, which raises if an input is invalid."""
-        memory = {**self.memory, **changing_memory(self.program, inputs, outputs)}
+        memory = {**self.memory, **call.memory(self.program)}
         run_step(step, step.kernel.rescue or NumpyKernel(step.node), memory)
         if step.kernel.refuses and not why:
             raise GraphError(f"{step.node!r} {step.node.source}: {step.kernel.name} failed")
