@@ -19,8 +19,7 @@ from minigraph.devices.factory import check_device, open_backend
 from minigraph.graph import Node, Parameter
 from minigraph.runtime import cache_file
 from minigraph.runtime.any_size import AnySizeFunction
-from minigraph.runtime.calls import CallCounter
-from minigraph.runtime.collector import collect
+from minigraph.runtime.calls import CallCounter, collect
 from minigraph.runtime.function import Function
 from minigraph.torch_hints import missing
 

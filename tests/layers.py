@@ -44,7 +44,7 @@ LAYERS = {
         ["sizing"],
     ],
     "minigraph.cache": [
-        ["counters", "entry", "machine"],
+        ["counters", "machine"],
         ["database"],
         ["file", "store"],
     ],
@@ -77,7 +77,7 @@ LAYERS = {
         ["choices", "lower", "recomputation"],
     ],
     "minigraph.devices": [
-        ["averages", "kernel_cache", "pages", "problem"],
+        ["kernel_cache", "pages", "problem"],
         ["cost", "parts"],
         ["host"],
         ["reference"],
@@ -107,7 +107,7 @@ LAYERS = {
     ],
     "minigraph.runtime": [
         ["cache_file", "calls", "inputs"],
-        ["collector", "function"],
+        ["function"],
         ["any_size", "view"],
     ],
     "minigraph.debug": [

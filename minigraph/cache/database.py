@@ -10,17 +10,22 @@ row that is not as it was written is no entry.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from msgspec.json import Decoder
 
-from minigraph.cache.entry import Entry, digest_of, environment_of
 from minigraph.errors import reason
 from minigraph.platform.records import decode, encode
+
+MEASUREMENTS = ("onednn", "cudnn")  # of the libraries' algorithms
+KINDS = (*MEASUREMENTS, "jit")  # and kernels
 
 SCHEMA = 2  # a change makes all databases unknown
 MAX_VALUE = 64 << 20  # bytes of a text or blob, so that a damaged length costs little memory
@@ -52,6 +57,47 @@ FIELDS = Decoder(dict[str, str])
 # SQLite's primary codes for a file whose bytes are damaged, or were never those of a database
 # (https://sqlite.org/rescode.html).
 DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One result.
+
+    kind         one of KINDS
+    subject      the problem that was measured, in words, or the kernel's name
+    environment  the fields in which the result holds: versions, processor, …, with their names
+    body         the result, as JSON text
+    blob         the machine code that has the kernel; kernels that were compiled together share it
+    """
+
+    kind: str
+    subject: str
+    environment: tuple[tuple[str, str], ...]
+    body: str
+    blob: bytes = b""
+
+    @property
+    def key(self) -> str:
+        """64 hexadecimal digits, equal for entries of one subject in one environment."""
+        return _digest(self.kind, self.subject, *map(" = ".join, self.environment))
+
+    def checksum(self, blob_digest: str) -> str:
+        """Return 64 hexadecimal digits that cover the whole entry, given its blob's digest."""
+        return _digest(self.key, self.body, blob_digest)
+
+
+def environment_of(fields: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the fields of an environment as entries hold them: sorted by name."""
+    return tuple(sorted(fields.items()))
+
+
+def digest_of(blob: bytes) -> str:
+    """Return 64 hexadecimal digits for a blob, and "" for an empty one."""
+    return hashlib.sha256(blob).hexdigest() if blob else ""
+
+
+def _digest(*texts: str) -> str:
+    return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
 
 
 class Damage(Exception):

@@ -18,8 +18,7 @@ from pathlib import Path
 import msgspec
 
 from minigraph.cache import database
-from minigraph.cache.database import MAGIC, VERSIONS, Damage
-from minigraph.cache.entry import KINDS, Entry
+from minigraph.cache.database import KINDS, MAGIC, VERSIONS, Damage, Entry
 from minigraph.errors import CacheError, reason
 from minigraph.platform import regular_file, trust
 

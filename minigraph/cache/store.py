@@ -17,8 +17,16 @@ from pathlib import Path
 from typing import TypeVar
 
 from minigraph.cache import database
-from minigraph.cache.database import KEY, Damage, Reader, code_of, in_one_line, key_of
-from minigraph.cache.entry import MEASUREMENTS, Entry
+from minigraph.cache.database import (
+    KEY,
+    MEASUREMENTS,
+    Damage,
+    Entry,
+    Reader,
+    code_of,
+    in_one_line,
+    key_of,
+)
 from minigraph.errors import reason, warn_once
 from minigraph.platform import forks, trust
 

@@ -8,18 +8,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minigraph.devices.averages import averages
-from minigraph.graph import Copy, Node, Op, Shape, Spec
+from minigraph.graph import Copy, Graph, Node, Op, Shape, Spec, placeholders
 from minigraph.jit.domain import NotFusible
 from minigraph.jit.expression import literal
 from minigraph.jit.fused import Fused, HorizontalFusion
 from minigraph.jit.kernel import SpecialisedKernel, kernel_of
-from minigraph.ops.elementwise import Elementwise
+from minigraph.ops.elementwise import Elementwise, kind, widen
 from minigraph.ops.joining import Concat
 from minigraph.ops.layout import LaidOut, Reorder, unpacked
 from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward
-from minigraph.ops.reduction import Reduction
-from minigraph.ops.shape import Reshape
+from minigraph.ops.reduction import Reduction, Sum
+from minigraph.ops.shape import BroadcastTo, Reshape
 from minigraph.ops.slicing import Pad
 
 
@@ -79,7 +78,7 @@ def kernel_parts(node: Node, strides: Sequence[Shape], short: int = 0) -> Kernel
         case Reshape():  # of what is not contiguous
             op: Op = Copy()
         case Reorder() | AvgPool2d() | AvgPool2dBackward() | LaidOut():
-            in_order = _in_order if isinstance(node.op, Reorder) else averages
+            in_order = _in_order if isinstance(node.op, Reorder) else _averages
             copy = in_order(node, strides[0])
             if copy is None:
                 return None
@@ -130,7 +129,43 @@ def _independent(
     return KernelParts(parts, inplace)
 
 
-# ---------------------------------------------------------------- ops made of copies
+# ---------------------------------------------------------------- ops that are others of views
+
+
+def _averages(node: Node, strides: Shape) -> tuple[Op, Spec, Shape] | None:
+    """Return average pooling as an op that can be generated, and how the op sees the input.
+
+    That is a mean, and for the gradient a broadcast.  The rows and columns of a window are axes of
+    their own there.  None for other nodes, for windows that reach into padding, and for the
+    gradient of those that overlap or leave something out.
+
+    strides  of the input, in bytes
+    """
+    op = node.op.plain if isinstance(node.op, LaidOut) else node.op
+    if not isinstance(op, AvgPool2d | AvgPool2dBackward) or node.inputs[0].ndim != node.ndim:
+        return None
+    (x,), backward = node.inputs, isinstance(op, AvgPool2dBackward)
+    pool = op.pool if isinstance(op, AvgPool2dBackward) else op
+    (high, wide), (down, across) = window, stride = pool.pooling.window, pool.pooling.stride
+    (n, c, h, w, *lanes), (rows, columns) = (
+        (node if backward else x).shape,
+        (x if backward else node).shape[2:4],
+    )
+    apart = stride != window or h % high or w % wide
+    if (backward and apart) or any(map(any, pool.pooling.padding)) or kind(node.dtype) != "f":
+        return None
+    split = (n, c, rows, high, columns, wide, *lanes)
+    image, channel, row, pixel, *lane = strides
+    if backward:
+        given = Spec((n, c, rows, 1, columns, 1, *lanes), x.dtype)
+        steps = (image, channel, row, 0, pixel, 0, *lane)
+    else:
+        given = Spec(split, x.dtype)
+        steps = (image, channel, row * down, row, pixel * across, pixel, *lane)
+    (stand_in,) = xs = placeholders([given])
+    total = widen(stand_in)
+    total = BroadcastTo(split)(total) if backward else Sum((3, 5))(total)
+    return Fused(Graph(xs, ((total / float(high * wide)).astype(x.dtype),))), given, steps
 
 
 def _in_order(node: Node, strides: Shape) -> tuple[Op, Spec, Shape] | None:

@@ -1,9 +1,10 @@
-"""Counting the calls of compiled functions, one call at a time."""
+"""What all compiled functions are: things that count their calls, and that can be collected."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
@@ -108,3 +109,27 @@ def _functions(value: Any) -> list[CompiledFunction]:
 
 
 FUNCTIONS = Kind("a compiled function or a sequence of them", _functions)
+
+
+# ---------------------------------------------------------------- what a program compiles
+
+F = TypeVar("F", bound=CompiledFunction)
+_collections: list[list[CompiledFunction]] = []
+
+
+@contextmanager
+def collecting() -> Iterator[list[CompiledFunction]]:
+    """Give a list, to which functions are appended that are compiled inside."""
+    functions: list[CompiledFunction] = []
+    _collections.append(functions)
+    try:
+        yield functions
+    finally:
+        _collections.remove(functions)
+
+
+def collect(function: F) -> F:
+    """Return a function that was compiled, after adding it to all lists that collect."""
+    for functions in _collections:
+        functions.append(function)
+    return function

@@ -19,7 +19,7 @@ from minigraph.inspect.comparison import differences
 from minigraph.inspect.page.document import from_file, to_html
 from minigraph.inspect.record import Description, to_text
 from minigraph.platform.text_file import write_text
-from minigraph.runtime.collector import collecting
+from minigraph.runtime.calls import collecting
 
 Output = tuple[dict[str, Any], list[str]]  # as JSON, and as lines for a person
 LONGEST = 60  # characters of a value in a line

@@ -26,8 +26,7 @@ from minigraph.jit.expression import is_number
 from minigraph.jit.fused import Fused
 from minigraph.jit.kernel import check_speed, kernel_of
 from minigraph.ops.reduction import Reduction
-from minigraph.passes.kernels.group import FusionGroup, is_kernel_op, is_placement
-from minigraph.passes.kernels.sources import RecomputeCosts
+from minigraph.passes.kernels.group import FusionGroup, RecomputeCosts, is_kernel_op, is_placement
 from minigraph.passes.notes import Notes
 
 SIBLINGS = 4  # kernels that reduce the same value that another reduction may join, at most
