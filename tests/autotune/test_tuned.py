@@ -71,7 +71,7 @@ def of_onednn(folder):
     """The cache folder of a process that begins, in which oneDNN's algorithms alone are right."""
 
     def change(_, m):
-        return structs.replace(m, error="not oneDNN's") if m.name in winograd.NAMES else m
+        return structs.replace(m, error="not oneDNN's") if m.name == winograd.NAME else m
 
     edit(folder, change)
     return folder

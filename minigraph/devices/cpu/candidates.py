@@ -43,9 +43,9 @@ FLOPS = {"winograd": 1.6e11, "direct": 8e10, "numpy": 2e9}
 
 
 def winograd_in_float32(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
-    """Yield Winograd's algorithms for floats of 16 bits.
+    """Yield Winograd's algorithm for floats of 16 bits.
 
-    A product of bfloat16 takes half the time of one of float32; these take a fourth of them.
+    A product of bfloat16 takes half the time of one of float32; this takes a fourth of them.
     """
     node, strides, layouts = arrangement
     if node.dtype not in SMALL_FLOATS:
@@ -166,7 +166,7 @@ class CpuProblems(ProblemMaker):
             for spec, layout in zip(specs, layouts, strict=True)
             if layout.lanes not in (0, onednn.block()) and spec.shape[1] > FEW_CHANNELS
         )
-        kind = "winograd" if first.name in winograd.NAMES else "direct"
+        kind = "winograd" if first.name == winograd.NAME else "direct"
         return (problem.work / FLOPS[kind] + 2 * reordered / BYTES) / self.threads
 
     def candidates(self, arrangement: Arrangement) -> Iterator[Candidate]:

@@ -249,7 +249,7 @@ class DirectForm(NamedTuple):
 def form_of(node: Node) -> DirectForm | None:
     """Return what `node` is, or None where these kernels do not compute it."""
     op = node.op
-    if not isinstance(op, LaidOut) or winograd.algorithms(node):
+    if not isinstance(op, LaidOut) or winograd.computes(node):
         return None
     plain, lanes = op.plain, onednn.block()
     if isinstance(plain, Conv2dBackwardWeights):

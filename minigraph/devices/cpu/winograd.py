@@ -1,21 +1,18 @@
 """Convolutions with windows of 3 x 3 or 5 x 5 by Winograd's algorithm, in C: oneDNN 3.2 has none.
 
-Results are computed in tiles of 2 x 2 or 4 x 4.  The pixels that a tile is made of are transformed
-to 16 or 36 points, of the larger window to 36 or 64, the weights too; at each point the convolution
-is then a matrix product over the channels, with 2.25 or 4 times, 2.8 or 6.25 times fewer
-multiplications than there are without it.  The gradient for the weights is the transposed
-algorithm: the products are over the tiles.
+Results are computed in tiles of 4 x 4.  The pixels that a tile is made of are transformed to 36
+points, of the larger window to 64, the weights too; at each point the convolution is then a matrix
+product over the channels, with 4 or 6.25 times fewer multiplications than there are without it.
+The gradient for the weights is the transposed algorithm: the products are over the tiles.
 
-Tiles of 2 x 2 round as a direct convolution does.  For tiles of 4 x 4 and windows of 3 x 3 the
-points are 0, 2/3, -2/3, 3/2, -3/2 and infinity: the error is four times that of a direct
-convolution, where it would be eight times with Lavin and Gray's 1, -1, 2, -2 (root mean squares,
-512 channels).  It is four times with windows of 5 x 5 too (192 channels).  Errors are relative to
-the pixels of a whole tile.  Where their sum of squares is more than RANGES times that of the pixels
-that one result is made of, the tile is computed without the algorithm.  So errors stay below 64
-roundings of the norm of a result's own pixels times that of its weights, and a result of zeros
-alone is zero.  Where a result is NaN or infinite its tile is
-computed again without the algorithm too, which would spread that over the whole of it; many of
-those are slow.
+For windows of 3 x 3 the points are 0, 2/3, -2/3, 3/2, -3/2 and infinity: the error is four times
+that of a direct convolution, where it would be eight times with Lavin and Gray's 1, -1, 2, -2 (root
+mean squares, 512 channels).  It is four times with windows of 5 x 5 too (192 channels).  Errors are
+relative to the pixels of a whole tile.  Where their sum of squares is more than RANGES times that
+of the pixels that one result is made of, the tile is computed without the algorithm.  So errors
+stay below 64 roundings of the norm of a result's own pixels times that of its weights, and a result
+of zeros alone is zero.  Where a result is NaN or infinite its tile is computed again without the
+algorithm too, which would spread that over the whole of it; many of those are slow.
 
 Strides and dilations are 1, and images are in blocks of channels, see `minigraph.ops.layout`.
 """
@@ -24,8 +21,7 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
@@ -45,13 +41,11 @@ from minigraph.jit.source import KernelSource
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut
 
-TILES, WINDOWS = (2, 4), (3, 5)
-NAMES = {f"winograd {tile}x{tile}": tile for tile in TILES}  # the algorithms
-POINTS = {  # by tile and window; infinity is one more
-    (2, 3): [Fraction(p) for p in (0, 1, -1)],
-    (4, 3): [Fraction(p) for p in ("0", "2/3", "-2/3", "3/2", "-3/2")],
-    (2, 5): [Fraction(p) for p in ("0", "2/3", "-2/3", "3/2", "-3/2")],
-    (4, 5): [Fraction(p) for p in ("0", "1", "-1", "1/2", "-1/2", "2", "-2")],
+NAME = "winograd 4x4"  # the algorithm
+TILE = 4  # results on each side; tiles of 2 x 2 would round less, and take longer
+POINTS = {  # by window; infinity is one more
+    3: [Fraction(p) for p in ("0", "2/3", "-2/3", "3/2", "-3/2")],
+    5: [Fraction(p) for p in ("0", "1", "-1", "1/2", "-1/2", "2", "-2")],
 }
 # By lanes: how many tiles a product keeps in registers, two vectors of sums each, and in groups of
 # how many those follow that are left over; the second divides the first.
@@ -71,7 +65,7 @@ PANEL_INS, PANEL_OUTS, PANEL_BYTES, SHARED = 2, 8, 20 << 20, 96
 # How many times as large the sum of squares of a tile's pixels may be as that of the pixels of one
 # of its results, by window: the error grows with its root, and with the number of points.
 RANGES = {3: 256, 5: 64}
-# With at least so many tiles of 4 x 4 they are expected to take the least time of all algorithms.
+# With at least so many tiles they are expected to take the least time of all algorithms.
 MANY = 8
 
 # ---------------------------------------------------------------- the texts
@@ -86,20 +80,18 @@ class WinogradForm(NamedTuple):
     """What a text depends on.
 
     window   taps on each side
-    tile     results on each side
     lanes    channels of a block
     vectors  blocks of outputs whose sums a product keeps in registers
     """
 
     window: int
-    tile: int
     lanes: int
     vectors: int
 
     @property
     def side(self) -> int:
         """The pixels that a tile is made of, on each side."""
-        return self.tile + self.window - 1
+        return TILE + self.window - 1
 
     @property
     def cell(self) -> int:
@@ -107,17 +99,17 @@ class WinogradForm(NamedTuple):
 
         Windows are those of a tile's results, or, for the weights, what meets a tile of dy.
         """
-        return (min(self.tile, self.window) + 1) // 2
+        return (min(TILE, self.window) + 1) // 2
 
     @property
     def transforms(self) -> tuple[Matrix, Matrix, Matrix]:
         """The matrices AT, G and BT."""
-        return matrices(self.tile, self.window, POINTS[self.tile, self.window])
+        return matrices(TILE, self.window, POINTS[self.window])
 
 
 def _text(form: WinogradForm, rows: int, parts: Sequence[str]) -> KernelSource:
     """Return parts of a text with what they have in common."""
-    fixed = {"WINDOW": form.window, "TILE": form.tile, "SIDE": form.side, "POINTS": "(SIDE * SIDE)"}
+    fixed = {"WINDOW": form.window, "TILE": TILE, "SIDE": form.side, "POINTS": "(SIDE * SIDE)"}
     fixed |= {"TAPS": "(WINDOW * WINDOW)", "vec": "NAME_vec", "RANGE": RANGES[form.window]}
     whole = "\n".join([HEAD, *parts])
     return KernelSource(with_macros(whole, L=form.lanes, R=rows, NV=form.vectors, **fixed))
@@ -200,11 +192,11 @@ def _weight_text(form: WinogradForm) -> KernelSource:
 # ---------------------------------------------------------------- kernels
 
 
-def algorithms(node: Node) -> list[str]:
-    """Return the names of those that compute `node`."""
+def computes(node: Node) -> bool:
+    """Whether the algorithm computes `node`."""
     op = node.op
     if not isinstance(op, LaidOut):
-        return []
+        return False
     match op.plain:
         case Conv2dBackwardWeights(conv, window):
             images = op.lanes_in
@@ -212,68 +204,53 @@ def algorithms(node: Node) -> list[str]:
             conv = op.plain if isinstance(op.plain, Conv2d) else op.plain.conv
             window, images = node.inputs[1].shape, (op.lanes_in[0], *op.lanes_out)
         case _:
-            return []
-    fits = (
+            return False
+    return (
         all(spec.dtype == F32 and spec.size for spec in (node.spec, *(x.spec for x in node.inputs)))
-        and window[2:] in [(side, side) for side in WINDOWS]
+        and window[2:] in [(side, side) for side in POINTS]
         and conv.stride == conv.dilation == (1, 1)
         and conv.groups == 1
         and max(conv.padding) < window[2]
         and set(images) == {onednn.block()}
     )
-    return list(NAMES) if fits else []
 
 
-def favourite(node: Node) -> str:
-    """Return the algorithm that is expected to be faster than all others for `node`, or ""."""
-    if not algorithms(node):
-        return ""
+def is_favourite(node: Node) -> bool:
+    """Whether the algorithm is expected to be faster than all others for `node`."""
     n, _, h, w, _ = node.shape if node.ndim == 5 else node.inputs[0].shape  # y, dx or dy
-    name, side = max(NAMES.items(), key=operator.itemgetter(1))
-    tiles = n * math.ceil(h / side) * math.ceil(w / side)
-    return name if tiles >= MANY else ""
+    return n * math.ceil(h / TILE) * math.ceil(w / TILE) >= MANY
 
 
 def favourites(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
-    """Yield the algorithm that is expected to be the fastest of all for a node, if one is."""
-    return _offered(arrangement, threads, [favourite(arrangement.node)])
+    """Yield the algorithm if it is expected to be the fastest of all for a node."""
+    return (c for c in candidates(arrangement, threads) if is_favourite(arrangement.node))
 
 
 def others(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
-    """Yield the algorithms that compute a node but are no favourites."""
-    return _offered(arrangement, threads, NAMES.keys() - {favourite(arrangement.node)})
+    """Yield the algorithm if it computes a node but is no favourite."""
+    return (c for c in candidates(arrangement, threads) if not is_favourite(arrangement.node))
 
 
 def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
-    """Yield all algorithms that compute a node, a favourite first."""
-    yield from favourites(arrangement, threads)
-    yield from others(arrangement, threads)
-
-
-def _offered(arrangement: Arrangement, threads: int, names: Collection[str]) -> Iterator[Candidate]:
-    """Yield the algorithms with these names that compute a node, if there is a compiler."""
+    """Yield the algorithm if it computes a node, and there is a compiler."""
     node, _, layouts = arrangement
-    for algorithm in algorithms(node) if compiler.compiler() else ():
-        if algorithm in names:
-            make = functools.partial(winograd_kernel, node, algorithm, threads)
-            yield Candidate(algorithm, layouts, make)
+    if computes(node) and compiler.compiler():
+        yield Candidate(NAME, layouts, functools.partial(winograd_kernel, node, threads))
 
 
-def winograd_kernel(node: Node, algorithm: str, threads: int) -> NativeKernel:
-    """Return the kernel of one of the `algorithms` for `node`."""
+def winograd_kernel(node: Node, threads: int) -> NativeKernel:
+    """Return the kernel for `node`, which the algorithm computes."""
     op: Op = node.op.plain  # type: ignore[attr-defined]
     if isinstance(op, Conv2dBackwardWeights):
-        kernel = _to_weights(node, op.conv, algorithm, threads)
+        kernel = _to_weights(node, op.conv, threads)
     else:
         assert isinstance(op, Conv2d | Conv2dBackwardData)
-        kernel = _to_images(node, op, algorithm, threads)
+        kernel = _to_images(node, op, threads)
     kernel.threads = threads
     return kernel
 
 
-def _to_images(
-    node: Node, op: Conv2d | Conv2dBackwardData, algorithm: str, threads: int
-) -> NativeKernel:
+def _to_images(node: Node, op: Conv2d | Conv2dBackwardData, threads: int) -> NativeKernel:
     x, w, *bias = node.inputs
     _, inputs, window, _ = w.shape
     taps = window * window
@@ -284,10 +261,10 @@ def _to_images(
     else:
         padding = list(op.padding)
         steps = 0, inputs * taps, taps, 1
-    work = _ImageWork(NAMES[algorithm], window, x.shape, node.shape, threads)
+    work = _ImageWork(window, x.shape, node.shape, threads)
     return PrepackedWeights(
         node,
-        algorithm,
+        NAME,
         _image_text(work.form),
         [*work.sizes, *padding, *steps, len(bias)],
         weights=work.weights * work.vector_bytes,
@@ -296,12 +273,12 @@ def _to_images(
     )
 
 
-def _to_weights(node: Node, conv: Conv2d, algorithm: str, threads: int) -> NativeKernel:
+def _to_weights(node: Node, conv: Conv2d, threads: int) -> NativeKernel:
     dy, x = (operand.shape for operand in node.inputs)
-    work = _WeightWork(NAMES[algorithm], node.shape[-1], x, dy, threads)
+    work = _WeightWork(node.shape[-1], x, dy, threads)
     values = [*work.sizes, *conv.padding, *work.panel]
     made = call(_weight_text(work.form), *values, scratch=True)
-    return NativeKernel(node, [made], work.memory * work.vector_bytes, algorithm=algorithm)
+    return NativeKernel(node, [made], work.memory * work.vector_bytes, algorithm=NAME)
 
 
 class _Work:
@@ -317,15 +294,13 @@ class _Work:
     sizes    images, blocks of x and y; the sides of both
     """
 
-    def __init__(
-        self, tile: int, window: int, x: Shape, y: Shape, threads: int, shared: int
-    ) -> None:
+    def __init__(self, window: int, x: Shape, y: Shape, threads: int, shared: int) -> None:
         lanes = x[4]
         self.threads = threads
-        self.form = WinogradForm(window, tile, lanes, 1 if y[1] % 2 else 2)
+        self.form = WinogradForm(window, lanes, 1 if y[1] % 2 else 2)
         self.points = self.form.side**2
         self.vector_bytes = lanes * F32.itemsize
-        self.tiles = x[0] * math.ceil(y[2] / tile) * math.ceil(y[3] / tile)
+        self.tiles = x[0] * math.ceil(y[2] / TILE) * math.ceil(y[3] / TILE)
         self.weights = self.points * (x[1] * lanes * y[1] + 1)
         small = self.weights * self.vector_bytes <= LARGE
         self.own = small and self.tiles >= threads * OWN
@@ -348,8 +323,8 @@ class _ImageWork(_Work):
     chunk  blocks of inputs for which they are, or 0 where threads have strips of their own
     """
 
-    def __init__(self, tile: int, window: int, x: Shape, y: Shape, threads: int) -> None:
-        super().__init__(tile, window, x, y, threads, PANEL)
+    def __init__(self, window: int, x: Shape, y: Shape, threads: int) -> None:
+        super().__init__(window, x, y, threads, PANEL)
         self.fresh = not self.own and self.tiles <= AGAIN * self.room
         self.chunk = 0 if self.own else min(math.ceil(CHUNK / self.form.lanes), self.ins)
         self.sizes = [threads, self.chunk, self.room, *self.sizes]
@@ -373,8 +348,8 @@ class _WeightWork(_Work):
     memory  vectors of scratch
     """
 
-    def __init__(self, tile: int, window: int, x: Shape, y: Shape, threads: int) -> None:
-        super().__init__(tile, window, x, y, threads, PANEL)
+    def __init__(self, window: int, x: Shape, y: Shape, threads: int) -> None:
+        super().__init__(window, x, y, threads, PANEL)
         self.panel = min(PANEL_INS, self.ins), min(PANEL_OUTS, self.outs)
         points = self.space * self.vector_bytes
         if self.own or self.room < self.tiles or points > PANEL_BYTES:

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from minigraph.devices.cpu.cook_toom import matrices, statements, transposed
-from minigraph.devices.cpu.winograd import POINTS
+from minigraph.devices.cpu.winograd import POINTS, TILE
 
 LAVIN_GRAY = [Fraction(p) for p in (0, 1, -1, 2, -2)]
 SEVEN = [*LAVIN_GRAY, Fraction(1, 2), Fraction(-1, 2)]
 
 # (results, taps, points)
 CORRELATIONS = {
-    **{f"{m}-results-{r}-taps-used": (m, r, points) for (m, r), points in POINTS.items()},
+    **{f"{r}-taps-used": (TILE, r, points) for r, points in POINTS.items()},
     "4-results-lavin-gray": (4, 3, LAVIN_GRAY),
     "6-results": (6, 3, SEVEN),
     "5-taps": (2, 5, LAVIN_GRAY),
@@ -150,10 +150,10 @@ def test_the_c_of_transforms_rounds_the_coefficients_alone(results, taps, points
             np.testing.assert_allclose(near, [float(y) for y in times(used, x)], rtol=1e-12)
 
 
-@pytest.mark.parametrize(("tile", "window"), POINTS)
-def test_points_with_both_signs_share_what_is_even_in_them(tile, window):
-    for matrix in matrices(tile, window, POINTS[tile, window]):
+@pytest.mark.parametrize("window", POINTS)
+def test_points_with_both_signs_share_what_is_even_in_them(window):
+    for matrix in matrices(TILE, window, POINTS[window]):
         for used in (matrix, transposed(matrix)):
             assert (operations(used) <= plain_operations(used)).all()
-    _, _, bt = matrices(4, 3, POINTS[4, 3])
+    _, _, bt = matrices(TILE, 3, POINTS[3])
     assert (operations(bt) < plain_operations(bt)).all()

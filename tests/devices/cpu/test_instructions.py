@@ -67,7 +67,7 @@ def test_kernels_of_avx2_agree_with_level_0():
     assert not found["bfloat16"]
     assert "-mno-avx512f" in found["flags"]
     assert not [name for name in found["candidates"] if "avx512" in name]
-    assert {"winograd 2x2", "winograd 4x4"} <= {*found["candidates"]}
+    assert "winograd 4x4" in found["candidates"]
 
 
 @pytest.mark.long

@@ -7,9 +7,7 @@ from needs import needs_both
 from new_process import begin
 from small_network import DIRECTIONS, batch, compiled, graph_compiler, network
 from winograd_cases import (
-    NAMES,
     Case,
-    every_algorithm,
     every_way,
     every_window,
     in_blocks,
@@ -66,23 +64,23 @@ def gradients(node):
 def test_other_convolutions_have_no_such_algorithm(make):
     for node in gradients(make()):
         laid = in_lanes(node, onednn.block())
-        assert winograd.algorithms(laid) == []
+        assert not winograd.computes(laid)
 
 
 @every_way
 @every_window
-def test_blocks_alone_have_the_algorithms(window, way):
+def test_blocks_alone_have_the_algorithm(window, way):
     case = Case(ins=2, outs=2).of_window(window)
     plain = plain_of(way, case)
-    assert winograd.algorithms(in_blocks(way, case)) == NAMES
-    assert winograd.algorithms(plain) == []
-    assert winograd.algorithms(in_lanes(plain, 2 * onednn.block())) == []
+    assert winograd.computes(in_blocks(way, case))
+    assert not winograd.computes(plain)
+    assert not winograd.computes(in_lanes(plain, 2 * onednn.block()))
 
 
 def test_a_convolution_from_one_layout_to_another_has_no_such_algorithm():
     lanes = onednn.block()
     x, w = mg.input("x", (2, lanes, 9, 9)), mg.input("w", (lanes, lanes, 3, 3))
-    assert winograd.algorithms(LaidOut(Conv2d(), (1, 1), (lanes,))(x, w)) == []
+    assert not winograd.computes(LaidOut(Conv2d(), (1, 1), (lanes,))(x, w))
 
 
 def test_other_ops_have_no_such_algorithm():
@@ -90,8 +88,8 @@ def test_other_ops_have_no_such_algorithm():
     x = mg.input("x", packed((2, lanes, 9, 9), lanes))
     pool = MaxPool2d(Pooling((3, 3), (1, 1), ((0, 0), (0, 0))))
     largest, _ = LaidOut(pool, (lanes,), (lanes, lanes)).results(x)
-    assert winograd.algorithms(largest) == []
-    assert winograd.algorithms(Reorder(1)(x)) == []
+    assert not winograd.computes(largest)
+    assert not winograd.computes(Reorder(1)(x))
 
 
 # ---------------------------------------------------------------- tuning
@@ -105,22 +103,20 @@ def strides(node):
 def test_the_autotuner_measures_it_in_blocks_alone(way):
     node = in_blocks(way)
     found = CpuBackend(2, True).tunable(node, strides(node))
-    layouts = {c.layouts for c in found.problem.candidates(None) if c.name in NAMES}
+    layouts = {c.layouts for c in found.problem.candidates(None) if c.name == winograd.NAME}
     assert layouts == {found.layouts}
-    measured = [m for m in measure(found.problem, None).measurements if m.name in NAMES]
-    assert sorted(m.name for m in measured) == sorted(NAMES)
-    for m in measured:
-        assert not m.error and m.seconds > 0
-        assert m.workspace == winograd.winograd_kernel(node, m.name, 1).scratch
+    measured = [m for m in measure(found.problem, None).measurements if m.name == winograd.NAME]
+    (m,) = measured
+    assert not m.error and m.seconds > 0
+    assert m.workspace == winograd.winograd_kernel(node, 1).scratch
 
 
-@every_algorithm
 @every_way
-def test_the_kernel_has_the_name_of_the_algorithm(way, name):
+def test_the_kernel_has_the_name_of_the_algorithm(way):
     node = in_blocks(way)
     problem, layouts = CpuBackend(2, True).tunable(node, strides(node))
     made = {c.name: c.make() for c in problem.candidates(layouts)}
-    assert made[name].name == f"c {name}"
+    assert made[winograd.NAME].name == f"c {winograd.NAME}"
 
 
 # ---------------------------------------------------------------- heuristics
@@ -129,14 +125,13 @@ def test_the_kernel_has_the_name_of_the_algorithm(way, name):
 @every_way
 @every_window
 @pytest.mark.parametrize(("images", "many"), [(1, False), (2, True)])
-def test_the_heuristic_takes_the_largest_tiles_where_there_are_many(window, way, images, many):
+def test_the_heuristic_takes_it_where_there_are_many_tiles(window, way, images, many):
     case = Case(images, 2, 2, (8, 8)).of_window(window)  # of 4 tiles of 4 x 4 each
     node = in_blocks(way, case)
     problem, layouts = CpuBackend(2, True).tunable(node, strides(node))
     names = [c.name for c in problem.candidates(layouts)]
-    assert (names[0] == "winograd 4x4") is many
-    assert (names[0] in NAMES) is many
-    assert sorted(n for n in names if n in NAMES) == sorted(NAMES)
+    assert (names[0] == winograd.NAME) is many
+    assert names.count(winograd.NAME) == 1
 
 
 def test_before_anything_is_measured_convolutions_stay_in_blocks_and_take_it(tmp_path, monkeypatch):
@@ -144,22 +139,21 @@ def test_before_anything_is_measured_convolutions_stay_in_blocks_and_take_it(tmp
     monkeypatch.setattr(winograd, "MANY", 1)
     function = compiled(network(), level=3, autotune="off")
     of_blocks = [a for a in convolutions(function) if f"nChw{onednn.block()}c" in a.layout]
-    assert of_blocks and {a.name for a in of_blocks} == {"winograd 4x4"}
+    assert of_blocks and {a.name for a in of_blocks} == {winograd.NAME}
     assert {a.origin for a in convolutions(function)} == {"heuristic"}
     assert not any("reorders" in maker for _, maker, _ in function.report().steps)
     np.testing.assert_allclose(losses(function), losses(compiled(level=0)), rtol=1e-3)
 
 
-@every_algorithm
-def test_an_activation_follows_it(name):
+def test_an_activation_follows_it():
     node = in_blocks("with a bias")
     activated = Activated(node.op, Relu())(*node.inputs)
     backend = CpuBackend(2, True)
     problem, layouts = backend.tunable(activated, strides(activated))
-    (made,) = (c.make() for c in problem.candidates(layouts) if c.name == name)
+    (made,) = (c.make() for c in problem.candidates(layouts) if c.name == winograd.NAME)
     choice = Choice(problem, layouts, made, None, "heuristic", ())
     kernel = backend.kernel(activated, strides(activated), choice)
-    assert kernel.name == f"c {name} + c"
+    assert kernel.name == f"c {winograd.NAME} + c"
 
 
 # ---------------------------------------------------------------- networks
@@ -190,35 +184,32 @@ def plain_losses():
     return losses(compiled(level=0))
 
 
-@every_algorithm
-def test_a_network_trains_as_level_0_does(name, prefer, plain_losses):
-    prefer(name)
+def test_a_network_trains_as_level_0_does(prefer, plain_losses):
+    prefer(winograd.NAME)
     function = compiled(level=3)
     assert len(convolutions(function)) == sum(DIRECTIONS.values()) - DIRECTIONS["matmul"]
-    assert {a.name for a in convolutions(function)} == {name}
+    assert {a.name for a in convolutions(function)} == {winograd.NAME}
     np.testing.assert_allclose(losses(function), plain_losses, rtol=1e-3)
     kernels = [k.kernel for k in function.profile(*batch()).kernels if k.name.startswith("conv2d")]
     assert len(kernels) == len(convolutions(function))
-    assert all(kernel.startswith(f"c {name}") for kernel in kernels)
+    assert all(kernel.startswith(f"c {winograd.NAME}") for kernel in kernels)
 
 
-@every_algorithm
-def test_zeros_that_are_rounded_are_no_fault_of_a_level(name, prefer):
-    prefer(name)
+def test_zeros_that_are_rounded_are_no_fault_of_a_level(prefer):
+    prefer(winograd.NAME)
     channels, rng = onednn.block(), np.random.default_rng(0)
     x = mg.input("x", (1, channels, 8, 8))
     w = mg.Parameter(rng.standard_normal((channels, channels, 3, 3)).astype("float32"))
     y = ops.relu(ops.conv2d(x, w, padding=1))
     step = graph_compiler(-3).compile([x], [y, *mg.grad(y.sum(), [x, w])])
-    assert {a.name for a in convolutions(step)} == {name}
+    assert {a.name for a in convolutions(step)} == {winograd.NAME}
     one_pixel = np.zeros(x.shape, np.float32)
     one_pixel[0, :, 1, 1] = rng.standard_normal(channels)
     step(one_pixel)  # a direct convolution gives 0 where no window reaches the pixel
 
 
-@every_algorithm
-def test_nan_reaches_the_loss(name, prefer):
-    prefer(name)
+def test_nan_reaches_the_loss(prefer):
+    prefer(winograd.NAME)
     images, labels = batch()
     images[2, 3, 4, 5] = np.nan
     assert np.isnan(compiled(level=3)(images, labels))
@@ -229,12 +220,12 @@ def test_where_the_compiler_fails_another_algorithm_is_chosen(
 ):
     begin(monkeypatch, tmp_path)
     fail_to_compile()
-    prefer(NAMES[0])
+    prefer(winograd.NAME)
     function = compiled(level=3)
     for a in convolutions(function):
-        assert a.name not in NAMES
-        errors = {c.error for c in a.candidates if c.name in NAMES}
-        assert len(errors) == len(NAMES) and all("could not compile" in e for e in errors)
+        assert a.name != winograd.NAME
+        errors = {c.error for c in a.candidates if c.name == winograd.NAME}
+        assert errors and all("could not compile" in e for e in errors)
     np.testing.assert_allclose(losses(function), plain_losses, rtol=1e-3)
 
 
@@ -242,23 +233,22 @@ def test_where_the_compiler_fails_another_algorithm_is_chosen(
 def test_where_the_compiler_fails_for_what_was_chosen_another_takes_its_place(
     fail_to_compile, prefer, plain_losses
 ):
-    prefer(NAMES[0])
+    prefer(winograd.NAME)
     compiled(network(), level=3)  # which measures
     fail_to_compile()
     function = compiled(network(), level=3)
-    assert {a.name for a in convolutions(function)} == {NAMES[0]}
+    assert {a.name for a in convolutions(function)} == {winograd.NAME}
     np.testing.assert_allclose(losses(function), plain_losses, rtol=1e-3)
-    assert not any(a.name == NAMES[0] for a in convolutions(function))
+    assert not any(a.name == winograd.NAME for a in convolutions(function))
 
 
-def test_texts_of_all_tiles_are_compiled_in_one_unit(monkeypatch):
+def test_texts_of_all_windows_are_compiled_in_one_unit(monkeypatch):
     """No two of them define the same name, whatever a compiler makes of them."""
     monkeypatch.setattr(compiler, "FLAGS", (*compiler.FLAGS, "-O0"))
     made = [
-        text(winograd.WinogradForm(window, tile, onednn.block(), vectors))
+        text(winograd.WinogradForm(window, onednn.block(), vectors))
         for text in (winograd._image_text, winograd._weight_text)
-        for window in winograd.WINDOWS
-        for tile in winograd.TILES
+        for window in winograd.POINTS
         for vectors in (1, 2)
     ]
     [unit] = compiler.KERNELS.compile([CompilationUnit(tuple(made))])

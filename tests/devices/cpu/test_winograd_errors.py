@@ -12,7 +12,6 @@ from winograd_cases import (
     Case,
     assert_near,
     computed,
-    every_algorithm,
     every_way,
     every_window,
     in_blocks,
@@ -82,15 +81,12 @@ PLACES = {
 ODD = [[np.nan, np.nan], [np.inf, np.inf], [-np.inf, -np.inf], [np.inf, -np.inf]]
 
 
-@every_algorithm
 @every_way
 @every_window
 @pytest.mark.parametrize("places", PLACES.values(), ids=PLACES)
 @pytest.mark.parametrize("operand", [0, 1])
 @pytest.mark.filterwarnings("ignore:invalid value")
-def test_nan_and_infinity_are_where_a_direct_convolution_has_them(
-    operand, places, window, way, name
-):
+def test_nan_and_infinity_are_where_a_direct_convolution_has_them(operand, places, window, way):
     node = in_blocks(way, ODD_SIZES.of_window(window))
     for values in ODD:
         xs = drawn(node)
@@ -102,24 +98,22 @@ def test_nan_and_infinity_are_where_a_direct_convolution_has_them(
                 x[place[4], place[0], place[2] % 3, place[3] % 3] = value
         want = skipping_padding(node, xs)
         assert 0 < np.isfinite(want).sum() < want.size
-        assert_near(computed(node, name, xs, 2), want, name, window)
+        assert_near(computed(node, xs, 2), want, window)
 
 
-@every_algorithm
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_an_odd_bias_is_added_to_its_channel(name, value):
+def test_an_odd_bias_is_added_to_its_channel(value):
     node = in_blocks("with a bias")
     xs = drawn(node)
     xs[2][5] = value
     want = meaning(node, xs)
     assert np.isfinite(want).any()
-    assert_near(computed(node, name, xs), want, name)
+    assert_near(computed(node, xs), want)
 
 
-@every_algorithm
 @every_way
 @every_window
-def test_points_that_overflow_spoil_no_result(window, way, name):
+def test_points_that_overflow_spoil_no_result(window, way):
     node = in_blocks(way, ODD_SIZES.of_window(window))
     rng = np.random.default_rng(0)
     large = np.finfo("float32").max
@@ -130,7 +124,7 @@ def test_points_that_overflow_spoil_no_result(window, way, name):
         xs[2] *= np.float32(1e-3)
     want = meaning(node, xs)
     assert np.abs(want).max() < large
-    assert_near(computed(node, name, xs), want, name, window)
+    assert_near(computed(node, xs), want, window)
 
 
 # ---------------------------------------------------------------- pixels of very different size
@@ -186,28 +180,26 @@ SIZES = [30, 300, 1e4, 1e6, 1e12, 1e25]  # some of which are let through, and so
 MOST = 64  # roundings
 
 
-@every_algorithm
 @every_way
 @every_window
 @pytest.mark.parametrize(
     "change", [one_pixel, a_corner, one_half, one_channel, zeros_but_two, all_sizes]
 )
-def test_the_error_of_a_result_is_relative_to_what_it_is_made_of(change, window, way, name):
+def test_the_error_of_a_result_is_relative_to_what_it_is_made_of(change, window, way):
     node = in_blocks(way, Case(1, 1, 2, (11, 9)).of_window(window))
     for size in SIZES:
         xs = drawn(node)
         change(xs[way == "to the weights"], np.float32(size))
-        error = np.abs(computed(node, name, xs, 2) - meaning(node, xs))
+        error = np.abs(computed(node, xs, 2) - meaning(node, xs))
         assert (error <= MOST * 2.0**-24 * norms(node, xs)).all(), size
 
 
-@every_algorithm
 @pytest.mark.parametrize("way", ["forward", "to the images"])
 @every_window
-def test_results_of_zeros_alone_are_zero(window, way, name):
+def test_results_of_zeros_alone_are_zero(window, way):
     node = in_blocks(way, Case(1, 1, 1, (12, 12)).of_window(window))
     xs = drawn(node)
     xs[0][:] = 0
     xs[0][0, 0, 5, 6, 3] = 1e6
     want = meaning(node, xs)
-    np.testing.assert_array_equal(computed(node, name, xs) == 0, want == 0)
+    np.testing.assert_array_equal(computed(node, xs) == 0, want == 0)

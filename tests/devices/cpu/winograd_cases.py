@@ -9,14 +9,12 @@ from laid_out import WAYS, computed_by, in_lanes, plain_node
 from minigraph.devices.cpu import onednn, winograd
 from minigraph.ops.conv import Conv2d
 
-NAMES = list(winograd.NAMES)
 # Of errors relative to the root mean square of the results that are not zero: about four times the
 # largest there is.
-TOLERANCE = {3: {"winograd 2x2": 1e-5, "winograd 4x4": 2e-5}, 5: dict.fromkeys(NAMES, 4e-5)}
+TOLERANCE = {3: 2e-5, 5: 4e-5}
 
-every_algorithm = pytest.mark.parametrize("name", NAMES)
 every_way = pytest.mark.parametrize("way", WAYS)
-every_window = pytest.mark.parametrize("window", winograd.WINDOWS)
+every_window = pytest.mark.parametrize("window", winograd.POINTS)
 any_threads = pytest.mark.parametrize("threads", [1, 2])
 
 
@@ -52,19 +50,17 @@ def in_blocks(way, case=ODD_SIZES):
     return in_lanes(plain_of(way, case), onednn.block())
 
 
-def computed(node, name, xs, threads=1):
+def computed(node, xs, threads=1):
     """Return what the algorithm computes, with nothing written where it does not belong."""
-    return computed_by(winograd.winograd_kernel(node, name, threads), node, xs)
+    return computed_by(winograd.winograd_kernel(node, threads), node, xs)
 
 
-def assert_near(got, want, name, window=3):
+def assert_near(got, want, window=3):
     """Where the result is finite it is near; the others are the same."""
     finite = np.isfinite(want)
     np.testing.assert_array_equal(got[~finite], want[~finite])
     scale = np.sqrt(np.mean(want[finite & (want != 0)] ** 2))
-    np.testing.assert_allclose(
-        got[finite], want[finite], rtol=0, atol=TOLERANCE[window][name] * scale
-    )
+    np.testing.assert_allclose(got[finite], want[finite], rtol=0, atol=TOLERANCE[window] * scale)
 
 
 CASES = {
