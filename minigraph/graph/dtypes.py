@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import ml_dtypes
@@ -68,14 +69,19 @@ def as_array(value: Any, dtype: DType | None = None) -> Array:
     return array if dtype is None else same_kind(array, dtype)
 
 
-def same_kind(array: Array, dtype: DType) -> Array:
-    """Return an array in a dtype, cast if NumPy's "same_kind" rule allows it; else DTypeError."""
+def same_kind(
+    array: Array, dtype: DType, by: Callable[[Array, DType], Array] | None = None
+) -> Array:
+    """Return an array in a dtype, cast if NumPy's "same_kind" rule allows it; else DTypeError.
+
+    by  casts, `cast` by default
+    """
     if array.dtype == dtype:
         return array
     # An empty list says nothing about its type.
     if array.size and not can_cast(array.dtype, dtype):
         raise DTypeError(f"{array.dtype.name} does not cast to {dtype.name} by the same_kind rule")
-    return cast(array, dtype)
+    return (by or cast)(array, dtype)
 
 
 def cast(array: Array, dtype: DType) -> Array:

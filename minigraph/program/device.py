@@ -16,7 +16,7 @@ from minigraph.autotune.candidate import Layouts, Problem
 from minigraph.cache import Entry
 from minigraph.distributed import World
 from minigraph.errors import DeviceError
-from minigraph.graph import Array, Graph, Node, Replica, Shape
+from minigraph.graph import Array, DType, Graph, Node, Replica, Shape, cast
 from minigraph.passes.kernels.horizontal_fusion import HorizontalFusionLimits
 from minigraph.passes.kernels.products import Products
 from minigraph.program.steps import (
@@ -248,6 +248,10 @@ class Backend(ABC):
     def array(self, value: Any) -> Array | None:
         """Return a value that is in the memory of the device already, as its array; else None."""
         return None
+
+    def cast(self, array: Array, dtype: DType) -> Array:
+        """Return an array in another dtype, as `graph.cast` does."""
+        return cast(array, dtype)
 
     def replica(self, array: Array) -> Replica:
         """Return a copy of a parameter's value that lies in an array of the device.

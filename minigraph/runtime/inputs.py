@@ -65,7 +65,7 @@ def as_input(node: Node, value: Any, backend: Backend) -> Array:
     here_already = backend.array(value)
     try:
         given = as_array(value) if here_already is None else here_already
-        array = same_kind(given, node.dtype)
+        array = same_kind(given, node.dtype, backend.cast)
     except DTypeError as error:
         text = f"input {node.name} takes {node.spec}: {error} {here()}{_in_one([value])}"
         raise DTypeError(text) from None
