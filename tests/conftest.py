@@ -3,14 +3,18 @@
 import gc
 import os
 import signal
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import toy_device
+from once import once
 from small_functions import DEVICES
 
 import minigraph as mg
+from minigraph.cache import database
 from minigraph.devices.cpu import processes
 
 # Two processes of tests share two cores: a thread that spins takes the time of the other's threads.
@@ -40,17 +44,45 @@ def run_folder(tmp_path_factory, worker_id):
     return folder if worker_id == "master" else folder.parent
 
 
+def copy_kernels(source, target):
+    """Let the database of a cache at `target` be the kernels of another one; they are whole."""
+    new = target.with_name(f"{os.getpid()}.db")
+    with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(new)) as copy:
+        old.backup(copy)
+        copy.execute("DELETE FROM entries WHERE kind <> 'jit'")
+        copy.execute(database.UNUSED_BLOBS)
+        copy.commit()
+    new.chmod(0o600)
+    new.rename(target)
+
+
 @pytest.fixture(scope="session", autouse=True)
-def cache_folder(run_folder):
-    """Keep the kernels of this run, and what Python compiles, in folders of its own."""
+def cache_folder(run_folder, pytestconfig):
+    """Keep what this run makes in folders of its own; begin with the kernels of earlier runs.
+
+    Those are in pytest's cache folder: `pytest --cache-clear` begins with none, and a mutant, whose
+    kernels may have the names of others, runs without that folder.
+    """
+    folder = run_folder / "cache"
+    cache = getattr(pytestconfig, "cache", None)  # none after `-p no:cacheprovider`
+    kept = cache.mkdir("kernels") / "cache.db" if cache else None
+
+    def begin(folder):
+        folder.mkdir(0o700)
+        if kept and kept.exists():
+            copy_kernels(kept, folder / "cache.db")
+
+    once(folder, begin)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MINIGRAPH_CACHE_DIR", str(run_folder / "cache"))
+        patch.setenv("MINIGRAPH_CACHE_DIR", str(folder))
         for name in ("BACKEND", "WORKDIR", "KEEP_INTERM"):
             patch.delenv(f"MINIGRAPH_JIT_{name}", raising=False)
         if sys.dont_write_bytecode:  # of the package, which each process would compile again
             patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
             patch.setenv("PYTHONPYCACHEPREFIX", str(run_folder / "bytecode"))
         yield
+    if kept and (folder / "cache.db").exists():
+        copy_kernels(folder / "cache.db", kept)
 
 
 @pytest.fixture(scope="session", autouse=True)

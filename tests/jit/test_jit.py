@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from level_3 import array, assert_same, check, compilations, compiled
 from needs import needs_compiler
+from new_process import begin
 
 import minigraph as mg
 from minigraph import ops
@@ -71,7 +72,9 @@ def test_the_report_says_why_neighbours_are_apart():
 # ---------------------------------------------------------------- what is compiled
 
 
-def test_a_hundred_equal_functions_compile_once():
+def test_a_hundred_equal_functions_compile_once(monkeypatch, tmp_path):
+    begin(monkeypatch, tmp_path)
+
     def build():
         x = mg.input("x", (30, 40))
         compiled([ops.softmax(ops.tanh(x * 2) / 3 + 1)], [x])
