@@ -6,6 +6,7 @@ import itertools
 import ml_dtypes
 import numpy as np
 import pytest
+from long_runs import long
 from needs import needs_compiler
 from samples import (
     ELEMENTWISE,
@@ -212,41 +213,50 @@ def small(xs, dtype):
     return [x.astype(dtype) if kind(x.dtype) == "f" else x for x in map(np.asarray, xs)]
 
 
-def two_of_each_op():
-    """Yield an op's first sample for one type, and the second, if there is one, for the other."""
+def a_sample_for_each_type():
+    """Yield an op's first sample for one type, and for the long runs its second for the other."""
     samples = {}
     for name, (op, xs) in STRUCTURAL.items():
         if xs and all(np.size(x) for x in xs) and op.name != "one_hot":
             samples.setdefault(op.name, []).append(name)
-    for names in samples.values():
-        for name, dtype in zip((names[0], names[:2][-1]), (F16, BFLOAT16), strict=True):
-            yield pytest.param(name, dtype, id=f"{name}-{dtype}")
+    for i, names in enumerate(samples.values()):
+        yield names[0], (F16, BFLOAT16)[i % 2], False
+        yield names[:2][-1], (BFLOAT16, F16)[i % 2], True
 
 
-OTHERS = list(two_of_each_op())
-CASES = [
-    pytest.param(name, dtype, id=f"{name}-{dtype}")
-    for name, op in ELEMENTWISE.items()
-    for dtype in (F16, BFLOAT16)
+def cases(found):
+    """Return parameters of (sample, type, whether only the long runs do it)."""
+    return [
+        pytest.param(name, dtype, id=f"{name}-{dtype}", marks=[pytest.mark.long] * only_long)
+        for name, dtype, only_long in found
+    ]
+
+
+OTHERS = cases(a_sample_for_each_type())
+# How a type is loaded and stored is no matter of the op: the short run takes each op with one.
+CASES = cases(
+    (name, dtype, (i + j) % 2 and "{round}" not in getattr(op, "c", ""))
+    for i, (name, op) in enumerate(ELEMENTWISE.items())
+    for j, dtype in enumerate((F16, BFLOAT16))
     if accepts(op, dtype) and not is_random(op)
-]
+)
 
 
-def elementwise_samples(dtype):
-    names = [case.values[0] for case in CASES if case.values[1] == dtype]
+def elementwise_samples(names, dtype):
     ops = {name: ELEMENTWISE[name] for name in names}
     return {name: (op, elementwise_operands(op, dtype)) for name, op in ops.items()}
 
 
-def other_samples(dtype):
-    names = [case.values[0] for case in OTHERS if case.values[1] == dtype]
+def other_samples(names, dtype):
     return {name: (STRUCTURAL[name][0], small(STRUCTURAL[name][1], dtype)) for name in names}
 
 
 @functools.cache
-def computed(samples, dtype):
+def computed(samples, dtype, only_long):
     """By name, the op, operands and results of each sample, compiled at once; by op, its kernel."""
-    given = samples(dtype)
+    table = CASES if samples is elementwise_samples else OTHERS
+    asked = [c.values[0] for c in table if c.values[1] == dtype and bool(c.marks) == only_long]
+    given = samples(asked, dtype)
     nodes = {name: nodes_for(xs, name) for name, (_, xs) in given.items()}
     ys = {name: op.results(*nodes[name]) for name, (op, _) in given.items()}
     function = compiled(
@@ -258,9 +268,10 @@ def computed(samples, dtype):
 
 
 @pytest.mark.parametrize(("name", "dtype"), CASES)
-def test_c_agrees_with_the_meaning(name, dtype):
+def test_c_agrees_with_the_meaning(name, dtype, request):
     """Bit for bit where no library's function is called."""
-    made, kernels = computed(elementwise_samples, dtype)
+    only_long = request.node.get_closest_marker("long") is not None
+    made, kernels = computed(elementwise_samples, dtype, only_long)
     op, xs, (y,) = made[name]
     assert kernels[op.name] == "c"
     if y.dtype != dtype:
@@ -274,8 +285,9 @@ def test_c_agrees_with_the_meaning(name, dtype):
 
 
 @pytest.mark.parametrize(("name", "dtype"), OTHERS)
-def test_every_op_agrees_with_its_meaning(name, dtype):
-    op, xs, ys = computed(other_samples, dtype)[0][name]
+def test_every_op_agrees_with_its_meaning(name, dtype, request):
+    only_long = request.node.get_closest_marker("long") is not None
+    op, xs, ys = computed(other_samples, dtype, only_long)[0][name]
     for y, expected in zip(ys, in_float32(op, dtype, *xs), strict=True):
         assert y.dtype == expected.dtype
         if kind(y.dtype) != "f":
@@ -365,6 +377,7 @@ def numbers(x, y):
 
 
 GRAPHS = [masked, mixed, rows, columns, everything, views, numbers]
+SOME = {F16: GRAPHS[::2], BFLOAT16: GRAPHS[1::2]}
 
 
 def graphs_of(makes, dtype, *size):
@@ -381,9 +394,9 @@ def graphs_of(makes, dtype, *size):
     return inputs, outputs, arrays
 
 
-@SMALL
-def test_a_fused_kernel_gives_the_bits_of_one_kernel_an_op(dtype):
-    inputs, outputs, xs = graphs_of(GRAPHS, dtype, 24, 50)
+@pytest.mark.parametrize("dtype, graphs", [*SOME.items(), *(long(dtype, GRAPHS) for dtype in SOME)])
+def test_a_fused_kernel_gives_the_bits_of_one_kernel_an_op(dtype, graphs):
+    inputs, outputs, xs = graphs_of(graphs, dtype, 24, 50)
     alone = compiled(inputs, outputs, 1)
     fused = compiled(inputs, outputs, 1, **{"graph_opt.jit": 2})
     assert set(fused.report().ops) <= {"fused", "reshape", "slice", "flip"}
