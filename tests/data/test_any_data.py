@@ -10,8 +10,8 @@ from data_sets import WORKERS, values
 
 import minigraph as mg
 from minigraph import nn, ops, optim
-from minigraph.data import DataLoader, Digits, default_collate
-from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.data import DataLoader, default_collate
+from minigraph.errors import ShapeError
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "int64", "bool", "float16", "float64", "<U3"])
@@ -147,53 +147,6 @@ def test_examples_of_different_shapes_name_place_index_shapes_and_remedy(workers
 def test_an_example_of_an_iterable_is_named_by_its_number():
     with pytest.raises(ShapeError, match=r"example 2 has shape \(2,\), example 3 has \(5,\)"):
         list(DataLoader(lambda: (np.zeros(n) for n in (2, 2, 2, 5)), 2))
-
-
-@pytest.mark.parametrize(
-    ("examples", "error", "text"),
-    [
-        (
-            [{"a": 1}, {"b": 1}],
-            GraphError,
-            "example 0 is a dict of 'a', example 1 is a dict of 'b'",
-        ),
-        ([(1, 2), (1, 2, 3)], GraphError, "0 is a tuple of 2, example 1 is a tuple of 3"),
-        ([(1, (2,)), (1, 2)], GraphError, r"0\[1\] is a tuple of 1, example 1\[1\] is of type int"),
-        ([{}, 3], GraphError, "0 is a dict of nothing, example 1 is of type int"),
-        ([1, None], DTypeError, "example 1 is None "),
-        ([[1, 2], [3, [4]]], DTypeError, r"example 1 is \[3, \[4\]\] .*inhomogeneous"),
-        (["a", 1], DTypeError, "example 0 is of <U1, example 1 of int64"),
-        ([np.datetime64(1, "s"), 0.5], DTypeError, "example 1 of float64"),
-        ([3, mg.input("x", (2,))], DTypeError, "example 1 is "),
-    ],
-)
-def test_examples_that_make_no_batch_are_errors_that_name_them(examples, error, text):
-    for make in (lambda: list(DataLoader(examples)), lambda: default_collate(examples)):
-        with pytest.raises(error, match=text) as raised:
-            make()
-        assert "a collate function can change that" in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ({"dataset": "images/"}, "dataset is 'images/'; it takes a data set or a list"),
-        ({"dataset": Digits}, "dataset is <class .*; it takes a data set or a list"),
-        ({"dataset": np.array(3.0)}, "dataset is array"),
-        ({"dataset": lambda x, y: 3}, "dataset is <function"),
-        ({"dataset": (np.ones(3), np.ones(4))}, r"arrays of one length.*; these have \[3, 4\]"),
-        ({"dataset": {"x": [1, 2], "y": None}}, "'y' is NoneType, no array with an axis"),
-        ({"dataset": {}}, "arrays of one length"),
-        ({"dataset": np.ones((0, 3))}, "length is 0"),
-        ({"transform": 3}, "transform is 3; it takes a function of an example, or of an"),
-        ({"transform": lambda: 3}, "transform is <function"),
-        ({"batch_transform": lambda x, y, z: 3}, "it takes a function of a batch, or of a batch"),
-        ({"collate": "pad"}, "collate is 'pad'; it takes a function of a list of examples"),
-    ],
-)
-def test_bad_arguments_are_errors_that_name_them(arguments, text):
-    with pytest.raises(GraphError, match=text):
-        DataLoader(**{"dataset": [1, 2], **arguments})
 
 
 def test_an_error_of_a_transform_is_the_users_own():

@@ -9,7 +9,7 @@ from new_process import python
 from minigraph.data import CIFAR10, DataLoader, Digits, ImageFolder, Synthetic
 from minigraph.data.cifar import MEAN, RECORD, STD, TEST, TRAIN
 from minigraph.data.digits import enlarge
-from minigraph.errors import GraphError, ShapeError
+from minigraph.errors import GraphError
 
 # ---------------------------------------------------------------- CIFAR-10
 
@@ -179,12 +179,6 @@ def test_enlarging_is_pillows_bilinear(pillow):
         assert np.allclose(enlarge(images, size), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("arguments", [{"size": 7}, {"size": 8.5}, {"channels": 0}])
-def test_digits_refuse_a_bad_size(arguments):
-    with pytest.raises(GraphError, match=f"{next(iter(arguments))} is"):
-        Digits(**arguments)
-
-
 # ---------------------------------------------------------------- synthetic images
 
 
@@ -215,15 +209,6 @@ def test_indexes_count_from_the_end_and_outside_of_the_set_are_index_errors():
         with pytest.raises(IndexError, match="Synthetic, which has 4"):
             synthetic[index]
     assert len(list(synthetic)) == 4
-
-
-def test_synthetic_refuses_what_is_no_shape():
-    with pytest.raises(ShapeError, match=r"\(2, 2\)"):
-        Synthetic((2, 2), 2)
-    with pytest.raises(GraphError, match=r"Synthetic: shape is \(0, 2, 2\)"):
-        Synthetic((0, 2, 2), 2)
-    with pytest.raises(GraphError, match="classes is 0"):
-        Synthetic((1, 2, 2), 0)
 
 
 # ---------------------------------------------------------------- optional libraries

@@ -223,30 +223,6 @@ def test_images_of_different_shapes_in_a_batch_are_a_shape_error_naming_both(wor
     assert len(list(DataLoader(Listed(items), 1, workers=workers))) == 6
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"batch_size": 0}, "batch_size is 0"),
-        ({"batch_size": 2.5}, "batch_size is 2.5"),
-        ({"workers": -1}, "workers is -1"),
-        ({"prefetch": -1}, "prefetch is -1"),
-        ({"seed": -1}, "seed is -1"),
-        ({"batch_size": 6, "drop_last": True}, "no batch to give"),
-    ],
-)
-def test_a_bad_argument_is_an_error_that_names_it(arguments, message):
-    with pytest.raises(GraphError, match=message):
-        DataLoader(numbered(5), **arguments)
-
-
-def test_an_empty_data_set_and_a_negative_epoch_are_errors():
-    with pytest.raises(GraphError, match="length is 0"):
-        DataLoader(Listed([]))
-    loader = DataLoader(numbered(5))
-    with pytest.raises(GraphError, match="epoch is -1"):
-        loader.epoch = -1
-
-
 @pytest.mark.parametrize("error", [None, ZeroDivisionError, KeyboardInterrupt])
 def test_leaving_early_ends_the_threads(error):
     loader = DataLoader(Noisy(), 2, workers=3, prefetch=5)

@@ -127,23 +127,6 @@ def test_a_gradient_is_made_in_the_name_of_the_users_line():
 X = mg.input("x", (2, 3))
 
 
-@pytest.mark.parametrize(
-    ("name", "build"),
-    [
-        ("std", lambda: ops.std(X, axis=5)),
-        ("full", lambda: ops.full((2,), [1, 2, 3])),
-        (
-            "scaled_dot_product_attention",
-            lambda: ops.scaled_dot_product_attention(X, X, X, np.ones(9)),
-        ),
-        ("unstack", lambda: ops.unstack(mg.input("x", (None, 2)))),
-    ],
-)
-def test_an_error_names_what_the_user_called_not_what_that_calls(name, build):
-    with pytest.raises(ShapeError, match=f"^{name}: "):
-        build()
-
-
 def test_an_error_is_located_once_by_what_the_user_called_last():
     @builder
     def outer(x):

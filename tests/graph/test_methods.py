@@ -5,7 +5,7 @@ import pytest
 from samples import real
 
 import minigraph as mg
-from minigraph import GraphError, ops
+from minigraph import ops
 from minigraph.graph import Graph, Node
 
 X = mg.input("x", (2, 3, 4), "float64")
@@ -48,28 +48,3 @@ def test_every_method_names_a_function_of_ops():
 def test_a_detached_expression_passes_no_gradient():
     (dx,) = mg.grad((X.detach() * X).sum(), [X])
     np.testing.assert_array_equal(Graph((X,), (dx,))(VALUE)[0], VALUE)
-
-
-@pytest.mark.parametrize(
-    ("eager", "instead"),
-    [
-        (lambda x: x.item(), "compile"),
-        (lambda x: x.numpy(), "compile"),
-        (lambda x: x.backward(), "mg.grad"),
-        (lambda x: x.to("cuda"), "mg.comp_graph\\(device="),
-        (lambda x: x.cpu(), "mg.comp_graph\\(device="),
-        (lambda x: x.float(), "astype"),
-        (lambda x: x.dim(), "ndim"),
-        (lambda x: x.nonsense, "no attribute 'nonsense'"),
-    ],
-)
-def test_what_only_values_have_says_what_to_do_instead(eager, instead):
-    with pytest.raises(AttributeError, match=instead) as caught:
-        eager(X)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("convert", [float, int, complex])
-def test_an_expression_is_no_number(convert):
-    with pytest.raises(GraphError, match="compile"):
-        convert(X.sum())

@@ -4,7 +4,6 @@ import copy
 import inspect
 import warnings
 
-import numpy as np
 import pytest
 
 import minigraph as mg
@@ -158,27 +157,6 @@ def test_a_copy_of_a_list_shares_nothing():
     other.layers.pop(0)
     assert len(net.layers) == 2
     assert other.layers[0].weight is not net.layers[1].weight
-
-
-@pytest.mark.parametrize(
-    ("wrong", "text"),
-    [
-        (lambda: nn.ModuleList([3]), r"ModuleList takes modules, not int \(0\)"),
-        (lambda: nn.ModuleList(nn.ReLU()), "ModuleList takes an iterable, not ReLU"),
-        (lambda: nn.ModuleList().append(nn.ReLU), r"takes modules; ReLU \(0\) is a class: call it"),
-        (lambda: nn.Sequential(None), r"Sequential takes modules, not NoneType \(0\)"),
-        (lambda: nn.ModuleDict({"a": 1}), r"ModuleDict takes modules, not int \(a\)"),
-        (lambda: nn.ModuleDict({"a.b": nn.ReLU()}), "a string without dots, not 'a.b'"),
-        (lambda: nn.ModuleDict({1: nn.ReLU()}), "a string without dots, not 1"),
-        (lambda: nn.ModuleDict({"keys": nn.ReLU()}), "'keys' is an attribute's name"),
-        (lambda: nn.ModuleDict(["ab"]), "ModuleDict takes pairs of name and module, not 'ab'"),
-        (lambda: nn.ModuleDict(3), "ModuleDict takes an iterable, not int"),
-        (lambda: nn.ModuleList(np.ones(())), "ModuleList takes an iterable, not ndarray"),
-    ],
-)
-def test_what_is_no_module_and_no_name_is_refused(wrong, text):
-    with pytest.raises(GraphError, match=text):
-        wrong()
 
 
 @pytest.mark.usefixtures("unwarned")

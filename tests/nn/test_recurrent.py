@@ -5,7 +5,6 @@ import pytest
 
 import minigraph as mg
 from minigraph import nn, ops, optim
-from minigraph.errors import GraphError, ShapeError
 
 torch = pytest.importorskip("torch")
 
@@ -170,23 +169,6 @@ def test_a_layer_is_two_loops_whatever_its_length():
     assert report.launches == 1
     assert not report.numpy
     assert len(report.steps) < 40
-
-
-@pytest.mark.parametrize(
-    ("make", "error", "text"),
-    [
-        (lambda: nn.LSTM(0, 3), ShapeError, "input_size is 0"),
-        (lambda: nn.LSTM(2, 3, dropout=2), GraphError, "dropout is 2; it takes a probability"),
-        (lambda: nn.RNN(2, 3, nonlinearity="gelu"), GraphError, "nonlinearity"),
-        (lambda: nn.LSTM(2, 3)(mg.input("x", (5, 1, 3))), ShapeError, r"\(length, n, 2\)"),
-        (lambda: nn.LSTM(2, 3)(mg.input("x", (5, 1, 2)), real(1, 1, 3)), GraphError, r"\(h, c\)"),
-        (lambda: nn.GRU(2, 3)(mg.input("x", (5, 1, 2)), real(1, 3)), ShapeError, r"\(1, 1, 3\)"),
-        (lambda: nn.GRUCell(2, 3)(mg.input("x", (5, 3))), ShapeError, r"\(n, 2\)"),
-    ],
-)
-def test_mistakes_are_named(make, error, text):
-    with pytest.raises(error, match=text):
-        make()
 
 
 @pytest.mark.parametrize(

@@ -101,11 +101,6 @@ def test_the_mask_of_a_softmax_adds_no_kernel():
     assert kernel.ops.count("maximum") == 2
 
 
-def test_a_mask_of_a_softmax_that_is_larger_is_refused():
-    with pytest.raises(mg.ShapeError, match=r"where of \(2, 4\) does not broadcast to \(4,\)"):
-        ops.softmax(np.zeros(4), where=np.ones((2, 4), bool))
-
-
 SEQUENCE = floats(2, 5, 8)
 HIDDEN = np.array([[False] * 5, [False, False, True, True, False]])
 EMPTY = np.array([[True] * 5, [True, True, False, False, False]])

@@ -5,7 +5,6 @@ import pytest
 
 import minigraph as mg
 from minigraph import nn, ops
-from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import Graph
 
 torch = pytest.importorskip("torch")
@@ -126,35 +125,3 @@ def test_layers_are_torchs(name, kwargs):
 
 
 X = mg.input("x", (2, 3, 4, 6))
-
-
-@pytest.mark.parametrize(
-    ("wrong", "error", "text"),
-    [
-        (lambda: ops.interpolate(X), ShapeError, "give either size or scale_factor"),
-        (lambda: ops.interpolate(X, 2, 2), ShapeError, "give either size or scale_factor"),
-        (lambda: ops.interpolate(X, (1, 2, 3)), ShapeError, "neither one number nor 2"),
-        (lambda: ops.interpolate(X, 0), ShapeError, "size is 0; it takes integers from 1"),
-        (lambda: ops.interpolate(X, 2**40), ShapeError, "it takes integers from 1 to 1048576"),
-        (lambda: ops.interpolate(X, scale_factor=-1), ShapeError, "it takes numbers > 0"),
-        (lambda: ops.interpolate(X, scale_factor=0.1), ShapeError, r"would have \[0, 0\] elements"),
-        (lambda: ops.interpolate(X, scale_factor=9e5), ShapeError, "they take 1 to 1048576"),
-        (lambda: ops.interpolate(X[:, :, :0], 3), ShapeError, "they take 1 to 1048576"),
-        (
-            lambda: ops.interpolate(X, 2, mode="linear"),
-            ShapeError,
-            "'bilinear' is linear, not 'linear'",
-        ),
-        (lambda: ops.interpolate(X, 2, mode="cubic"), GraphError, "mode is 'cubic'; it takes"),
-        (lambda: ops.interpolate(X, 2, align_corners=True), GraphError, "takes no align_corners"),
-        (lambda: ops.interpolate(X[0, 0], 2), ShapeError, r"the input is \(n, c, ...\)"),
-        (
-            lambda: ops.interpolate(X.astype("int32"), 2, mode="bilinear"),
-            DTypeError,
-            "a mean of int32",
-        ),
-    ],
-)
-def test_what_cannot_be_interpolated_is_refused(wrong, error, text):
-    with pytest.raises(error, match=text):
-        wrong()

@@ -14,7 +14,7 @@ from toy_device import ToyBackend
 import minigraph as mg
 from minigraph import ops
 from minigraph.devices.cpu import loop
-from minigraph.errors import DeviceError, DTypeError, GraphError, ShapeError
+from minigraph.errors import DeviceError, GraphError
 from minigraph.graph import Graph
 from minigraph.inspect.page.document import from_file
 from minigraph.jit.source import KernelSource
@@ -387,35 +387,6 @@ def test_an_interrupt_ends_a_long_loop_and_changes_nothing(level):
 
 X = mg.input("x", (3, 4))
 H = mg.input("h", (4,))
-
-
-@pytest.mark.parametrize(
-    ("error", "text", "arguments"),
-    [
-        (
-            ShapeError,
-            "the body makes the carry float32",
-            (lambda c, v: (ops.stack([c, v]), c), H, X),
-        ),
-        (DTypeError, "of float32", (lambda c, v: (c.astype("float64"), c), H, X)),
-        (GraphError, "makes 2 carries of 1", (lambda c, v: ((c, c), v), H, X)),
-        (GraphError, r"it returns \(carry, y\)", (lambda c, v: c, H, X)),
-        (GraphError, "neither a carry nor a result", (lambda c, v: (None, None), (), X)),
-        (GraphError, "body is 3", (3, H, X)),
-        (ShapeError, "no axis to scan along", (lambda c, v: (c, v), H, ops.zeros(()))),
-        (ShapeError, "the lengths differ: 3, 4", (lambda c, v: (c, None), H, (X, H))),
-        (ShapeError, "the lengths differ: 3, 7", (lambda c, v: (c, v), H, X, 7)),
-        (GraphError, "length is None", (lambda c, v: (c, None), H)),
-        (ShapeError, "length is -1", (lambda c, v: (c, None), H, None, -1)),
-        (DTypeError, "carry: <object", (lambda c, v: (c, v), object(), X)),
-        (GraphError, "draws random numbers", (lambda c, v: (ops.dropout(c), v), H, X)),
-    ],
-)
-def test_mistakes_are_named(error, text, arguments):
-    with pytest.raises(error, match=text) as caught:
-        ops.scan(*arguments)
-    assert "\n" not in str(caught.value)
-    assert "scan: " in str(caught.value)
 
 
 def test_random_numbers_from_outside_are_scanned():

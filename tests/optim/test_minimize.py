@@ -8,7 +8,7 @@ from beside_torch_optim import TorchTrained, Trained, assert_same_steps
 
 import minigraph as mg
 from minigraph import ops, optim
-from minigraph.errors import GraphError, ShapeError
+from minigraph.errors import GraphError
 
 STARTS = [np.linspace(-1, 1, 6).reshape(2, 3), np.linspace(0.2, 2, 3)]
 X = np.random.default_rng(0).standard_normal((5, 4, 2))
@@ -141,35 +141,6 @@ def test_a_new_value_may_be_changed_by_hand():
     mg.comp_graph("reference").compile([x], loss, updates)(X[0])
     assert abs(w.numpy()).max() == 0.01
     np.testing.assert_array_equal(b.numpy(), STARTS[1])
-
-
-# ---------------------------------------------------------------- mistakes
-
-
-@pytest.mark.parametrize(
-    "call, error, text",
-    [
-        (lambda w, b, loss: optim.Adam([{"lr": 1}]), GraphError, "group 0 is no dict"),
-        (lambda w, b, loss: optim.Adam([{"params": [w], "beta": 1}]), GraphError, "group 0 takes"),
-        (lambda w, b, loss: optim.Adam([{"params": [w]}, {"params": [w]}]), GraphError, "twice"),
-        (lambda w, b, loss: optim.Adam([w], lr=0).minimize(), GraphError, "takes a loss"),
-        (lambda w, b, loss: optim.Adam([w]).minimize(grads={b: b}), GraphError, "of b is of no"),
-        (lambda w, b, loss: optim.Adam([w]).minimize(grads={w: b}), ShapeError, r"shape \(3,\)"),
-        (lambda w, b, loss: optim.Adam([w]).minimize(loss, clip_norm=-1), GraphError, "clip_norm"),
-        (lambda w, b, loss: optim.RMSprop([w], alpha=None), GraphError, "alpha"),
-        (lambda w, b, loss: optim.EMA([w], decay=1), GraphError, "decay"),
-        (lambda w, b, loss: optim.EMA([3]), GraphError, "EMA: parameters are mg.Parameters"),
-        (lambda w, b, loss: optim.Accumulation(["w"]), GraphError, "mg.Parameters, not str"),
-        (lambda w, b, loss: optim.Accumulation([w]).mean, GraphError, r"call add\(loss\) first"),
-        (lambda w, b, loss: optim.Accumulation([w]).add((b * 1).sum()), GraphError, "on none of"),
-        (lambda w, b, loss: optim.Accumulation([w]).add(loss, w), ShapeError, "weight has shape"),
-        (lambda w, b, loss: optim.schedules.step(w, 3), GraphError, "it takes an optimizer"),
-    ],
-)
-def test_mistakes_name_the_argument(call, error, text):
-    w, b, _, loss = made()
-    with pytest.raises(error, match=text):
-        call(w, b, loss)
 
 
 # ---------------------------------------------------------------- sums and averages

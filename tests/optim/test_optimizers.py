@@ -329,70 +329,8 @@ def test_a_state_that_does_not_fit_is_one_line_and_assigns_nothing(change, error
     assert all(np.array_equal(before[k], v) for k, v in optimizer.state_dict().items())
 
 
-# Mistakes
-
-P = mg.Parameter(np.ones(2), "p")
-
-
-@pytest.mark.parametrize(
-    ("make", "text"),
-    [
-        (lambda: optim.SGD([]), "SGD: there are no parameters; an iterator such as"),
-        (lambda: optim.SGD([mg.Parameter(1.0, trainable=False)]), "none of 1 parameters"),
-        (lambda: optim.Adam([P, P]), "Adam: parameter p is there twice"),
-        (lambda: optim.Adam([P + 1]), "Adam: parameters are mg.Parameters, not Node"),
-        (lambda: optim.Adam(["p"]), "not str"),
-        (
-            lambda: optim.Adam(P),
-            "Adam: parameters is .*; it takes a list of parameters",
-        ),
-        (lambda: optim.Adam(3), "Adam: parameters is 3; it takes a list of parameters"),
-        (lambda: optim.Adam([mg.Parameter(1, "n")]), "parameter n is int64"),
-        (lambda: optim.Adam([P], lr=-1), r"lr is -1\.0; it takes a number in \[0, inf\)"),
-        (lambda: optim.SGD([P], lr=float("nan")), "lr is nan"),
-        (lambda: optim.SGD([P], lr=None), "lr is None"),
-        (lambda: setattr(optim.SGD([P]), "lr", float("inf")), "lr is inf"),
-        (lambda: optim.Adam([P], betas=(0.9, 1.0)), r"betas\[1\] is 1.0; .* in \[0, 1\)"),
-        (lambda: optim.Adam([P], betas=(-0.1, 0.5)), r"betas\[0\] is -0.1"),
-        (lambda: optim.Adam([P], betas=0.9), "betas is 0.9; it takes a pair"),
-        (lambda: optim.Adam([P], eps=-1e-8), "eps is -1e-08"),
-        (lambda: optim.SGD([P], weight_decay=-1), "weight_decay is -1"),
-        (lambda: optim.SGD([P], momentum=-0.9), "momentum is -0.9"),
-        (lambda: optim.SGD([P], nesterov=True), "nesterov takes a momentum"),
-        (lambda: optim.SGD([P]).minimize(P), "the loss is a scalar"),
-        (lambda: optim.SGD([P]).minimize(1.0), r"minimize: loss is 1\.0; it takes an expression"),
-        (
-            lambda: optim.SGD([P]).minimize(mg.input("x", ())),
-            r"SGD.minimize: the loss \(made .*test_optimizers.py:\d+\) depends on none of",
-        ),
-        (
-            lambda: optim.SGD([P]).minimize(mg.Parameter(1.0, P.name) * 2),
-            f"depends on none of .*; another parameter {P.name} was made .* run those that use it",
-        ),
-        (
-            lambda: optim.SGD([P]).minimize(grads={mg.Parameter(1.0, P.name): P}),
-            f"is of no parameter .*; another parameter {P.name} was made {P.source}: each call",
-        ),
-    ],
-)
-def test_mistakes_are_graph_errors_of_one_line(make, text):
-    with pytest.raises(GraphError, match=text) as caught:
-        make()
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("weight_decay", "Adam: weight_decay is part of the updates that minimize has returned"),
-        ("betas", "lr alone changes between calls"),
-        ("learning_rate", "Adam has no learning_rate: optimizer.lr is the learning rate"),
-    ],
-)
-def test_what_would_change_nothing_cannot_be_set(name, text):
+def test_users_may_give_an_optimizer_attributes_of_their_own():
     adam = optim.Adam([mg.Parameter([1.0])])
-    with pytest.raises(AttributeError, match=text):
-        setattr(adam, name, 0.5)
     adam.name_of_mine = 1
     assert adam.name_of_mine == 1
 

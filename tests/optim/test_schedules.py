@@ -7,7 +7,6 @@ import pytest
 
 import minigraph as mg
 from minigraph import optim
-from minigraph.errors import GraphError
 from minigraph.optim import schedules
 
 GROUPS = {}, {"lr": 0.02}, {"lr": 0.9}  # beside a rate of 0.4
@@ -192,26 +191,6 @@ def test_after_the_warm_up_a_plateau_takes_its_metric():
     after = schedules.plateau(sgd, patience=0, factor=0.5)
     found = rates(sgd, schedules.warmup(sgd, 2, 0.5, after=after), 5, [9, 9, 1, 2, 1])
     assert [rate for (rate,) in found] == [0.5, 0.75, 1.0, 1.0, 0.5, 0.25]
-
-
-@pytest.mark.parametrize(
-    "call, text",
-    [
-        (lambda s: schedules.cosine(s, 3).load_state_dict({}), "no state of a schedule"),
-        (
-            lambda s: schedules.cosine(s, 3).load_state_dict(
-                {"steps": 1, "base": [1.0, 2.0], "lr": [1.0, 2.0]}
-            ),
-            "the state has 2 learning rates, the optimizer 3",
-        ),
-        (lambda s: schedules.warmup(s, after=3), "after is 3; it takes a schedule"),
-        (lambda s: schedules.warmup(s, after=schedules.step(optimizer(), 2)), "another optimizer"),
-    ],
-)
-def test_mistakes_are_graph_errors_of_one_line(call, text):
-    with pytest.raises(GraphError, match=text) as caught:
-        call(optimizer())
-    assert "\n" not in str(caught.value)
 
 
 def test_a_schedule_compiles_nothing():

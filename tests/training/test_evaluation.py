@@ -8,7 +8,6 @@ from minigraph import nn, ops, optim
 from minigraph.data import DataLoader
 from minigraph.distributed.world import World
 from minigraph.training import Evaluation, evaluate, evaluation
-from minigraph.training.evaluation import accuracy
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((10, 4)).astype("float32")
@@ -139,34 +138,6 @@ def test_a_metric_with_a_weight_is_a_mean_over_all_that_weighs(batch_size, reduc
     assert found["examples"] == pytest.approx(scores[:, 0, 0].mean(), rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("scores", "labels", "error", "text"),
-    [
-        (
-            (4, 3),
-            np.zeros((4, 1), int),
-            mg.ShapeError,
-            r"\(4, 3\) take labels \(4,\), not \(4, 1\)",
-        ),
-        ((4, 3), np.zeros((4, 3), int), mg.ShapeError, r"take labels \(4,\), not \(4, 3\)"),
-        ((4, 3), np.zeros(1, int), mg.ShapeError, r"take labels \(4,\), not \(1,\)"),
-        ((4, 3), 0, mg.ShapeError, r"take labels \(4,\), not \(\)"),
-        ((2, 3, 4, 4), np.zeros((2, 1, 4, 4), int), mg.ShapeError, r"labels \(2, 4, 4\), not"),
-        (
-            (4, 1),
-            np.zeros(4, int),
-            mg.ShapeError,
-            r"\(4, 1\) are of one class; .*scores\[:, 0\] > 0",
-        ),
-        ((4,), np.zeros(4, int), mg.ShapeError, r"logits \(4,\) take labels"),
-        ((4, 3), np.zeros(4), mg.DTypeError, "labels are integers, not float64"),
-    ],
-)
-def test_accuracy_is_of_integers_one_for_each_row_of_scores(scores, labels, error, text):
-    with pytest.raises(error, match=text):
-        accuracy(mg.input("scores", scores), labels)
-
-
 def test_a_network_may_have_several_inputs_and_masks_for_labels():
     class Masked(nn.Module):
         def forward(self, scores, mask):
@@ -210,36 +181,6 @@ def test_it_may_be_called_between_steps_of_training():
         losses.append(measure([(X, LABELS)])["loss"])
         step(X, LABELS)
     assert losses[-1] < losses[0]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text"),
-    [
-        ({"net": 3}, "net is 3; it takes a module"),
-        ({"loader": 3}, "loader is 3; it takes an iterable of batches"),
-        ({"loader": []}, "the loader gave no batch"),
-        ({"loader": [X]}, "batch 0 is array.* it takes tuples of inputs and a target"),
-        ({"loader": [{"x": X, "y": X}]}, "batch 0 is {'x': .* batch_transform can make"),
-        ({"loader": [(X, None)]}, "batch 0: None is neither a number, an array"),
-        ({"loader": [(X, LABELS[:9])]}, r"batch 0 have shapes \(10, 4\), \(9,\); the first axis"),
-        ({"loader": [(X[0, 0], X[0, 0])]}, "the first axis of each counts the examples"),
-        ({"metrics": {"loss": 3}}, "metrics is {'loss': 3}; it takes a mapping of names to"),
-        ({"metrics": {"a": ops.mse_loss, "b": 3}}, "metrics is .*; it takes a mapping"),
-        ({"metrics": {"m": lambda y, t: 3.0}}, "metric 'm' returned 3.0; it takes expressions"),
-        ({"metrics": {"m": lambda y, t: (y.sum(), 2)}}, "metric 'm' returned .* a pair of"),
-        ({"metrics": {"m": lambda y, t: (y, t == t)}}, r"values of shape \(batch, 3\) and weights"),
-        ({"metrics": {"m": lambda y, t: (y.mean(), t < 0)}}, "weights of metric 'm' are 0 in all"),
-        (
-            {"loader": [(X * np.float64(1e41), LABELS)]},
-            r"batch 0: -?\d.*e\+\d+ at \(0, 0\) does not fit",
-        ),
-        ({"cg": "cpu"}, "cg is 'cpu'; it takes what mg.comp_graph returned"),
-    ],
-)
-def test_what_does_not_fit_is_an_error_that_names_it(arguments, text):
-    given = {"net": nn.Linear(4, 3), "loader": [(X, LABELS)], "cg": GRAPH, **arguments}
-    with pytest.raises(mg.GraphError, match=text):
-        evaluate(**given)
 
 
 def test_evaluating_restores_the_modes_after_an_error():
