@@ -59,17 +59,20 @@ def normed(inputs, outputs, size, stride=1, groups=1):
 
 
 class MobileNetV2(nn.Module):
-    """MobileNetV2 of `torchvision.models`, with channels divided by `narrower`."""
+    """MobileNetV2 of `torchvision.models`, with channels divided by `narrower`.
 
-    # Expansion, channels, blocks, stride of the first.
-    SETTINGS = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1))
-    SETTINGS += ((6, 160, 3, 2), (6, 320, 1, 1))
+    depths  the number of blocks of each stage, from the first
+    """
 
-    def __init__(self, classes=1000, narrower=1, dropout=0.2):
+    # Expansion, channels, stride of the first block.
+    SETTINGS = ((1, 16, 1), (6, 24, 2), (6, 32, 2), (6, 64, 2), (6, 96, 1), (6, 160, 2))
+    SETTINGS += ((6, 320, 1),)
+
+    def __init__(self, classes=1000, narrower=1, dropout=0.2, depths=(1, 2, 3, 4, 3, 3, 1)):
         super().__init__()
         inputs, last = 32 // narrower, 1280 // narrower
         features = [*normed(3, inputs, 3, 2), nn.ReLU6(inplace=True)]
-        for expansion, channels, count, stride in self.SETTINGS:
+        for (expansion, channels, stride), count in zip(self.SETTINGS, depths, strict=False):
             for i in range(count):
                 outputs = channels // narrower
                 features.append(InvertedResidual(inputs, outputs, 1 if i else stride, expansion))
@@ -241,9 +244,8 @@ class Small(NamedTuple):
 
 
 CLASSES, TOKENS = 5, 11
-# The last batch norms of the two deepest networks have 16 values a channel.  With images of half
-# the size they have four: then PyTorch's own losses are 1 % apart after ten steps from weights that
-# are 1e-16 apart.
+# The last batch norms have 16 values a channel.  With images of half the size they have four: then
+# PyTorch's own losses are 1 % apart after ten steps from weights that are 1e-16 apart.
 LARGER = 64
 
 
@@ -265,10 +267,16 @@ def rows_of_tokens():
 
 
 SMALL = {
-    "resnet18": Small(lambda: RESNETS.resnet18(CLASSES, width=4), images(32)),
-    "resnet50": Small(lambda: RESNETS.resnet50(CLASSES, width=4), images(LARGER)),
+    "resnet of two convolutions a block": Small(
+        lambda: RESNETS.ResNet(RESNETS.BasicBlock, (2, 1, 1, 1), CLASSES, width=4), images(32)
+    ),
+    "resnet of bottlenecks": Small(
+        lambda: RESNETS.ResNet(RESNETS.Bottleneck, (1, 2, 1, 1), CLASSES, width=4), images(LARGER)
+    ),
     "alexnet": Small(lambda: AlexNet(CLASSES, width=4, hidden=16, dropout=0.0), images(LARGER)),
-    "mobilenetv2": Small(lambda: MobileNetV2(CLASSES, narrower=8, dropout=0.0), images(LARGER)),
+    "mobilenetv2": Small(
+        lambda: MobileNetV2(CLASSES, narrower=8, dropout=0.0, depths=(1, 2, 2, 1)), images(32)
+    ),
     "unet": Small(lambda: UNet(CLASSES, width=4, depth=2), images(16, (16, 16))),
     "vit": Small(lambda: ViT(CLASSES, size=16, patch=4, width=16, depth=2, heads=2), images(16)),
     "gpt": Small(
