@@ -76,9 +76,6 @@ def test_casts_follow_numpys_same_kind_rule():
     assert as_array([], as_dtype("int8")).dtype == np.int8
     assert as_array(np.ones(2), as_dtype("bfloat16")).dtype == ml_dtypes.bfloat16
     assert as_array(np.ones(2, ml_dtypes.bfloat16), as_dtype("float32")).dtype == np.float32
-    for given, dtype in (("float64", "int64"), ("int64", "uint8"), ("int8", "bool")):
-        with pytest.raises(DTypeError, match=f"{given}.*{dtype}.*same_kind"):
-            as_array(np.ones(2, given), as_dtype(dtype))
 
 
 def bounds(dtype):
@@ -93,7 +90,9 @@ def bounds(dtype):
 @pytest.mark.parametrize("given", DTYPES, ids=str)
 def test_a_cast_keeps_each_number_that_fits_and_names_the_first_that_does_not(given, taken):
     if not can_cast(given, taken):
-        pytest.skip("the same_kind rule forbids it")
+        with pytest.raises(DTypeError, match=f"{given}.*{taken}.*same_kind"):
+            as_array(np.zeros(1, given), taken)
+        return
     (least, most), (low, high) = bounds(given), bounds(taken)
     kind = float if given in FLOATS else int
     special = (-np.inf, np.inf, np.nan) if given in FLOATS else ()
