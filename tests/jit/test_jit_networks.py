@@ -38,10 +38,10 @@ def test_batch_norm_by_hand_is_one_kernel_and_stores_little():
     outputs = [z, *mg.grad((z * ops.tanh(z)).sum(), [x, scale, w])]
     arrays = [array(*x.shape), array(*scale.shape, seed=2)]
     found = {}
-    for level in (0, 3):
+    for level, device in ((0, "reference"), (3, "cpu")):
         for p in running:
             p.assign(np.ones(p.shape))
-        function = compiled(outputs, [x, scale], updates, level)
+        function = compiled(outputs, [x, scale], updates, level, device)
         found[level] = [*function(*arrays), *(p.numpy() for p in running)]
     for new, old in zip(found[3], found[0], strict=True):
         assert_same(new, old, 2e-4, signs=False)
@@ -62,7 +62,7 @@ def test_what_is_cheap_is_computed_again_in_the_backward_pass():
     values = array(64, 256, seed=1) / 16
     for found, expected in zip(
         function(values),
-        compiled([y, *mg.grad((y * y).sum(), [w])], [x], level=0)(values),
+        compiled([y, *mg.grad((y * y).sum(), [w])], [x], level=0, device="reference")(values),
         strict=True,
     ):
         assert_same(found, expected, 1e-4, signs=False)
@@ -146,8 +146,8 @@ def training(kind, optimizer, level, **options):
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_networks_train_as_at_level_0(kind, optimizer):
     losses, weights = [], []
-    for level in (0, 3):
-        step, net, _ = training(kind, optimizer, level, num_threads=2)
+    for level, device in ((0, "reference"), (3, "cpu")):
+        step, net, _ = training(kind, optimizer, level, device=device, num_threads=2)
         x, _ = step._inputs
         batch = array(*x.shape, seed=5), np.array([1, 7, 3, 3])
         losses.append([float(step(*batch)[0]) for _ in range(4)])

@@ -44,7 +44,7 @@ def test_kernels_agree_with_numpy_for_rows_of_any_length(shape):
     xs = [mg.input(f"x{i}", shape) for i in range(len(FUNCTIONS))]
     ys = list(all_functions(*xs))
     arrays = [array(*shape, seed=i) for i in range(len(xs))]
-    expected = mg.comp_graph("reference", {"graph_opt_level": 0}).compile(xs, ys)(*arrays)
+    expected = compiled(ys, xs, level=0, device="reference")(*arrays)
     for threads in (1, 2, 5):
         function = compiled(ys, xs, num_threads=threads)
         assert {made for op, made, _ in function.report().steps if op == "fused"} == {"c"}
@@ -73,7 +73,7 @@ def test_what_all_parts_of_a_split_row_read_is_not_overwritten_before():
         assert_same(compiled([y], [x], num_threads=threads)(values)[0], expected)
 
 
-def test_special_values_pass_as_at_level_0():
+def test_special_values_pass_as_in_numpy():
     x = np.resize(np.array(SPECIAL, "float32"), (16, 40))
     x[8:] = array(8, 40)
     for i, value in enumerate(SPECIAL[:5]):

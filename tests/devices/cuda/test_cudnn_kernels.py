@@ -105,8 +105,8 @@ FIRST = {  # channels in and out, height and width, window, stride, padding
 
 
 @needs_gpp
-@pytest.mark.parametrize("cost", [0, 10_000])  # of memory: the largest blocks, and the smallest
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+# The cost of memory decides: the largest blocks, or the smallest.
+@pytest.mark.parametrize(("dtype", "cost"), [("float32", 0), ("bfloat16", 10_000)])
 @pytest.mark.parametrize("name", FIRST)
 def test_first_convolutions_are_right_with_pixels_as_channels(host, name, dtype, cost, monkeypatch):
     host(Engine(1))
