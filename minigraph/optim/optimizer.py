@@ -75,18 +75,18 @@ class Optimizer:
         groups = parsed_groups(type(self).__name__, list(parameters), within("lr", lr), rule)
         self._lr = self._new_state("lr", np.float64(lr))
         self._rates, self._ratios = [self._lr], [1.0]  # ratios: to the first rate
-        self.param_groups: list[ParameterGroup] = []
+        self._groups: list[ParameterGroup] = []
         for group in groups:
             self._add_group(*group)
         self.parameters = [*self._states]
 
     def _add_group(self, trained: list[Parameter], rate: float, rule: UpdateRule) -> None:
-        i, group_lr = len(self.param_groups), self._lr
+        i, group_lr = len(self._groups), self._lr
         if i or rate != self.lr:
             group_lr = self._new_state(f"lr#{i}", np.float64(rate))
             self._rates.append(group_lr)
             self._ratios.append(rate / (self.lr or 1))
-        self.param_groups.append(ParameterGroup(trained, group_lr, rule))
+        self._groups.append(ParameterGroup(trained, group_lr, rule))
         for p in trained:
             self._init_state(p, rule)
 
@@ -105,7 +105,7 @@ class Optimizer:
         """Raise AttributeError for an attribute that would change nothing if it was set."""
         if name in hints("optimizers"):
             raise missing(type(self).__name__, name, "optimizers", self)
-        if any(name in group.rule.hyperparameters for group in self.param_groups):
+        if any(name in group.rule.hyperparameters for group in self._groups):
             raise AttributeError(
                 f"{type(self).__name__}: {name} is part of the updates that minimize has returned; "
                 "make an optimizer with another one, and compile its minimize(loss). lr alone "
@@ -116,7 +116,7 @@ class Optimizer:
         parts = (
             f"{(n := len(group.parameters))} parameter{'s' * (n != 1)}: lr={group.lr.numpy():g}"
             + "".join(f", {name}={value!r}" for name, value in group.rule.hyperparameters.items())
-            for group in self.param_groups
+            for group in self._groups
         )
         return f"{type(self).__name__}({'; '.join(parts)})"
 
@@ -138,6 +138,11 @@ class Optimizer:
     def rates(self, values: Sequence[float]) -> None:
         for p, value in zip(self._rates, values, strict=True):
             p.assign(within("lr", value))
+
+    @property
+    def param_groups(self) -> list[ParameterGroup]:
+        """The groups as in torch: each has `params`, an `lr` that can be set, and the rest."""
+        return [*self._groups]
 
     @checked
     def add_param_group(self, group: Annotated[Mapping[str, Any], GROUP]) -> None:
@@ -182,7 +187,7 @@ class Optimizer:
             grads = {p: mean_gradient(g, reduce, p.name) for p, g in grads.items()}
         grads = clipped("minimize", grads, clip_norm, clip_value)
         updates: Updates = {}
-        for group in self.param_groups:
+        for group in self._groups:
             if group_grads := {p: grads[p] for p in group.parameters if p in grads}:
                 updates |= self._group_updates(group, group_grads)
         descent = Descent(f"{type(self).__name__}.minimize", tuple(grads), here())

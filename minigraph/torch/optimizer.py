@@ -278,7 +278,7 @@ class TorchOptimizer(Optimizer):
     def __init__(self, state: SharedState, trained: Collection[Parameter]) -> None:
         self._states: dict[Parameter, dict[str, Parameter]] = {}
         groups = enumerate(state.optimizer.param_groups)
-        self.param_groups = [self._group(state, i, group, trained) for i, group in groups]
+        self._groups = [self._group(state, i, group, trained) for i, group in groups]
         self.parameters = [*self._states]
 
     def _group(
