@@ -43,6 +43,7 @@ __all__ = [
     "jit",
     "load",
     "nn",
+    "onnx",
     "ops",
     "optim",
     "save",
@@ -54,11 +55,11 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
-    from minigraph import data, nn, optim
+    from minigraph import data, nn, onnx, optim
 else:  # a program that uses none of these does not wait for their import
 
     def __getattr__(name: str) -> object:
-        if name in ("data", "nn", "optim"):
+        if name in ("data", "nn", "onnx", "optim"):
             return importlib.import_module(f"minigraph.{name}")
         others = (importlib.import_module(f"minigraph.{other}") for other in ("nn", "optim"))
         return torch_hints.of_module(__name__, "package", ops, *others)(name)

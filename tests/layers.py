@@ -28,7 +28,7 @@ LAYERS = {
         ["serialization"],
         # From here on the package is used as its users use it.
         ["nn", "optim", "data"],
-        ["training", "torch"],
+        ["training", "torch", "onnx"],
         ["bench"],
         ["cli"],
     ],
@@ -120,5 +120,11 @@ LAYERS = {
         ["trace"],
         ["agreement"],
         ["pipeline"],
+    ],
+    "minigraph.onnx": [
+        ["tensorrt", "writer"],
+        ["structural"],
+        ["elementwise"],
+        ["save"],
     ],
 }

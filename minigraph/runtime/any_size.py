@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -94,6 +94,14 @@ class AnySizeFunction(CompiledFunction):
         """Run some calls of a size, as `Function.profile` does."""
         values = self._sizes.values(args, kwargs)
         return self._choose(values).function.profile(*values, calls=calls)
+
+    @property
+    def traced(self) -> TracedGraph:
+        return self._traced
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        return self._context.options
 
     def bind(self) -> None:
         with self._choosing:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
 from minigraph.arguments import Kind, at_least
+from minigraph.compiler.trace import TracedGraph
 from minigraph.errors import GraphError
 from minigraph.graph import Array, here
 from minigraph.inspect.record import Description
@@ -72,6 +73,16 @@ class CompiledFunction:
     def ready(self) -> bool:
         """Whether there is something to describe: of any size, only once it was called."""
         return True
+
+    @property
+    def traced(self) -> TracedGraph:
+        """The graph as written."""
+        raise NotImplementedError
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """All options that it was compiled with."""
+        raise NotImplementedError
 
     def bind(self) -> None:
         """Use the memory in which parameters lie now, after `State.move`."""

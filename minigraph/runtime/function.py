@@ -12,6 +12,7 @@ import numpy as np
 from minigraph.arguments import FilePath, at_least, checked
 from minigraph.cache import Entry
 from minigraph.compiler.pipeline import Compilation
+from minigraph.compiler.trace import TracedGraph
 from minigraph.graph import Array, Claim, Node
 from minigraph.inspect.describe import describe
 from minigraph.inspect.dot import drawn
@@ -123,6 +124,14 @@ class Function(CompiledFunction):
         steps = dict.fromkeys(timing.step for timing in runs[0])
         self._kernel_times = [*zip(steps, profile.kernels, strict=True)]
         return profile
+
+    @property
+    def traced(self) -> TracedGraph:
+        return self._compilation.traced
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        return self._options
 
     def bind(self) -> None:
         def work() -> None:

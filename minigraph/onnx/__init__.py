@@ -1,0 +1,3 @@
+"""Models of ONNX: graphs of ours as files that other programs read."""
+
+from minigraph.onnx.save import save

@@ -1,0 +1,189 @@
+"""Exports of elementwise ops: tables of those that ONNX has as well, and functions of the rest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from minigraph import ops
+from minigraph.graph import BOOL, Constant, Node, Op
+from minigraph.onnx.structural import product_with_bias
+from minigraph.onnx.writer import CannotSay, Exports, Writer, entering
+from minigraph.ops import (
+    activation,
+    arithmetic,
+    comparison,
+    elementwise,
+    exponential,
+    extremes,
+    rounding,
+    trigonometric,
+)
+from minigraph.ops.elementwise import kind
+from minigraph.ops.fma import Fma, Fma3, Fma4
+from minigraph.symbolic import same_shape
+
+# The ops of which an operator of ONNX does the same to the same inputs, and those of the same name.
+SAME: dict[type[Op], str] = {
+    activation.Hardswish: "HardSwish",
+    arithmetic.Divide: "Div",
+    arithmetic.Negative: "Neg",
+    arithmetic.Subtract: "Sub",
+}
+NAMESAKES: tuple[type[Op], ...] = (
+    *(activation.Relu, activation.Sigmoid, arithmetic.Abs, arithmetic.Pow, arithmetic.Reciprocal),
+    *(arithmetic.Sign, arithmetic.Sqrt, comparison.Equal, exponential.Erf, exponential.Exp),
+    *(exponential.Log, trigonometric.Acos, trigonometric.Acosh, trigonometric.Asin),
+    *(trigonometric.Asinh, trigonometric.Atan, trigonometric.Atanh, trigonometric.Cos),
+    *(trigonometric.Cosh, trigonometric.Sin, trigonometric.Sinh, trigonometric.Tan),
+    trigonometric.Tanh,
+)
+SAME |= {op: op.__name__ for op in NAMESAKES}
+
+# Of numbers, and of bools.
+OF_BOOLS: dict[type[Op], tuple[str, str]] = {
+    arithmetic.Add: ("Add", "Or"),
+    arithmetic.Multiply: ("Mul", "And"),
+    comparison.BitwiseAnd: ("BitwiseAnd", "And"),
+    comparison.BitwiseInvert: ("BitwiseNot", "Not"),
+    comparison.BitwiseOr: ("BitwiseOr", "Or"),
+    comparison.BitwiseXor: ("BitwiseXor", "Xor"),
+    extremes.Maximum: ("Max", "Or"),
+    extremes.Minimum: ("Min", "And"),
+}
+ORDER: dict[type[Op], str] = {
+    comparison.Greater: "Greater",
+    comparison.GreaterEqual: "GreaterOrEqual",
+    comparison.Less: "Less",
+    comparison.LessEqual: "LessOrEqual",
+}
+LOGIC: dict[type[Op], str] = {
+    comparison.LogicalAnd: "And",
+    comparison.LogicalNot: "Not",
+    comparison.LogicalOr: "Or",
+    comparison.LogicalXor: "Xor",
+}
+# What ops that ONNX has compute as well.
+COMPOSED: dict[type[Op], Callable[..., Node]] = {
+    activation.Logaddexp: lambda x, y: (
+        ops.maximum(x, y) + ops.log1p(ops.exp(-ops.where(x == y, 0, abs(x - y))))
+    ),
+    arithmetic.Copysign: lambda x, y: ops.where(ops.signbit(y), -abs(x), abs(x)),
+    arithmetic.Hypot: lambda x, y: ops.sqrt(x * x + y * y),
+    arithmetic.Rsqrt: lambda x: ops.reciprocal(ops.sqrt(x)),
+    arithmetic.Square: lambda x: x * x,
+    comparison.Isfinite: lambda x: ops.logical_not(ops.isinf(x) | ops.isnan(x)),
+    comparison.NotEqual: lambda x, y: ops.logical_not(x == y),
+    comparison.Signbit: lambda x: (x < 0) | ((x == 0) & (1 / x < 0)),
+    exponential.Erfc: lambda x: 1 - ops.erf(x),
+    exponential.Expm1: lambda x: ops.tanh(x * 0.5) * (ops.exp(x) + 1),  # no digits are lost near 0
+    exponential.Log10: lambda x: ops.log(x) / math.log(10),
+    exponential.Log1p: lambda x: ops.log(x + 1),
+    exponential.Log2: lambda x: ops.log(x) / math.log(2),
+    trigonometric.Atan2: lambda y, x: (
+        ops.where(x == 0, ops.sign(y) * (math.pi / 2), ops.atan(y / x))
+        + ops.where(x < 0, ops.copysign(ops.full_like(y, math.pi), y), 0)
+    ),
+}
+
+EXPORTS: Exports = {
+    **dict.fromkeys(SAME, lambda w, op, node, *xs: w.op(SAME[type(op)], *xs)),
+    **dict.fromkeys(COMPOSED, lambda w, op, node, *xs: w.expanded(COMPOSED[type(op)], node, xs)),
+    elementwise.Astype: lambda w, op, node, x: w.cast(x, node.dtype),
+}
+export = entering(EXPORTS)
+
+
+@export(*OF_BOOLS)
+def _numbers_or_bools(w: Writer, op: Op, node: Node, *xs: str) -> str:
+    if isinstance(op, arithmetic.Add) and (product := product_with_bias(w, *node.inputs)):
+        return product
+    return w.op(OF_BOOLS[type(op)][node.dtype == BOOL], *xs)
+
+
+@export(*ORDER)
+def _order(w: Writer, op: Op, node: Node, *xs: str) -> str:
+    bools = node.inputs[0].dtype == BOOL
+    return w.op(ORDER[type(op)], *(w.cast(x, np.int32) if bools else x for x in xs))
+
+
+@export(*LOGIC)
+def _logic(w: Writer, op: Op, node: Node, *xs: str) -> str:
+    bools = node.inputs[0].dtype == BOOL
+    return w.op(LOGIC[type(op)], *(x if bools else w.cast(x, BOOL) for x in xs))
+
+
+@export(comparison.Isinf, comparison.Isnan)
+def _special(w: Writer, op: Op, node: Node, x: str) -> str:
+    if node.inputs[0].dtype not in (np.float32, np.float64):  # IsInf takes others from opset 20 on
+        x = w.cast(x, np.float32)
+    return w.op("IsInf" if isinstance(op, comparison.Isinf) else "IsNaN", x)
+
+
+@export(comparison.Where)
+def _where(w: Writer, op: Op, node: Node, condition: str, x: str, y: str) -> str:
+    """Write where(y >= c, c, y), y = relu(x), as a clip of x: that is what `relu6` is."""
+    above, limit, positive = node.inputs
+    compared = isinstance(above.op, comparison.GreaterEqual) and not limit.shape
+    same = compared and [w.values[v] for v in above.inputs] == [y, x]
+    if same and isinstance(positive.op, activation.Relu):
+        return w.op("Clip", w.values[positive.inputs[0]], w.constant(0, node.dtype), x)
+    if node.dtype == BOOL:  # onnxruntime has no Where of these
+        chosen = w.op("And", condition, x)
+        return w.op("Or", chosen, w.op("And", w.op("Not", condition), y))
+    return w.op("Where", condition, x, y)
+
+
+@export(rounding.Ceil, rounding.Floor, rounding.Round, rounding.Trunc)
+def _rounding(w: Writer, op: Op, node: Node, x: str) -> str:
+    if kind(node.dtype) != "f":
+        return x
+    if isinstance(op, rounding.Trunc):
+        return w.op("Mul", w.op("Sign", x), w.op("Floor", w.op("Abs", x)))
+    return w.op(type(op).__name__, x)
+
+
+@export(arithmetic.ConstantPow)
+def _constant_pow(w: Writer, op: arithmetic.ConstantPow, node: Node, x: str) -> str:
+    if op.exponent == 2:
+        return w.op("Mul", x, x)
+    return w.op("Pow", x, w.constant(op.exponent, node.dtype))
+
+
+@export(arithmetic.FloorDivide, arithmetic.Remainder)
+def _floor_divide(w: Writer, op: Op, node: Node, x: str, y: str) -> str:
+    divides, whole = isinstance(op, arithmetic.FloorDivide), kind(node.dtype) != "f"
+    below = "" if whole else w.op("Floor", w.op("Div", x, y))
+    if divides and not whole:
+        return below
+    rest = w.op("Mod", x, y) if whole else w.op("Sub", x, w.op("Mul", below, y))
+    return w.op("Div", w.op("Sub", x, rest), y) if divides else rest
+
+
+@export(activation.LeakyRelu)
+def _leaky_relu(w: Writer, op: Op, node: Node, x: str, slope: str) -> str:
+    factor = node.inputs[1].op
+    if isinstance(factor, Constant) and factor.value.size == 1:
+        return w.op("LeakyRelu", x, alpha=float(factor.value.item()))
+    if not same_shape(node.shape, node.inputs[0].shape):
+        raise CannotSay
+    return w.op("PRelu", x, slope)
+
+
+@export(extremes.Clip)
+def _clip(w: Writer, op: Op, node: Node, x: str, low: str, high: str) -> str:
+    if node.inputs[1].shape == node.inputs[2].shape == ():
+        return w.op("Clip", x, low, high)
+    return w.op("Min", w.op("Max", x, low), high)
+
+
+@export(Fma, Fma3, Fma4)
+def _multiply_add(w: Writer, op: Fma | Fma3 | Fma4, node: Node, *xs: str) -> str:
+    signs = (op.first, op.second) if isinstance(op, Fma4) else (op.product, op.addend)
+    product = w.op("Mul", *xs[:2])
+    addend = w.op("Mul", *xs[2:]) if isinstance(op, Fma4) else xs[2]
+    if signs[0] == "-":
+        product = w.op("Neg", product)
+    return w.op("Add" if signs[1] == "+" else "Sub", product, addend)

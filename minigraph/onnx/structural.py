@@ -1,0 +1,275 @@
+"""Exports of all ops that are not elementwise."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from minigraph.graph import BFLOAT16, BOOL, Copy, DType, FromSizes, Node, Op
+from minigraph.onnx.writer import END, INT64, CannotSay, Exports, Writer, entering
+from minigraph.ops import (
+    along,
+    conv,
+    indexing,
+    interpolation,
+    pooling,
+    reduction,
+    shape,
+    slicing,
+)
+from minigraph.ops.batch_norm import BatchNormInference
+from minigraph.ops.cumulative import CumulativeSum
+from minigraph.ops.elementwise import kind
+from minigraph.ops.joining import Concat
+from minigraph.ops.matmul import Matmul
+from minigraph.ops.normalization import LocalResponseNorm
+from minigraph.ops.ordering import Argsort
+from minigraph.ops.scan import Scan
+from minigraph.ops.softmax import LogSoftmax, Softmax
+from minigraph.symbolic import is_symbolic, is_whole, same_shape
+
+REDUCTIONS: dict[type[Op], str] = {
+    reduction.Max: "ReduceMax",
+    reduction.Min: "ReduceMin",
+    reduction.Prod: "ReduceProd",
+    reduction.Sum: "ReduceSum",
+}
+EXPORTS: Exports = {
+    Concat: lambda w, op, node, *xs: w.op("Concat", *xs, axis=op.axis),
+    Copy: lambda w, op, node, x: x,
+    CumulativeSum: lambda w, op, node, x: w.op(
+        "CumSum", x, w.constant(op.axis, INT64), reverse=int(op.reverse)
+    ),
+    LogSoftmax: lambda w, op, node, x: w.op("LogSoftmax", x, axis=op.axis),
+    along.PutAlong: lambda w, op, node, x, at, v: w.op(
+        "ScatterElements", x, w.index(node.inputs[1], at), v, axis=op.axis
+    ),
+    along.TakeAlong: lambda w, op, node, x, at: w.op(
+        "GatherElements", x, w.index(node.inputs[1], at), axis=op.axis
+    ),
+    conv.Conv2d: lambda w, op, node, *xs: w.op("Conv", *xs, **_window(op, node.inputs[1])),
+    indexing.Take: lambda w, op, node, x, at: w.op(
+        "Gather", x, w.index(node.inputs[1], at), axis=op.axis
+    ),
+    # The places of maxima have another meaning.
+    pooling.MaxPool2d: lambda w, op, node, x: [w.op("MaxPool", x, **_pool(op.pooling))],
+    shape.BroadcastTo: lambda w, op, node, x: w.expand(x, node.inputs[0].shape, node.shape),
+    shape.PermuteDims: lambda w, op, node, x: w.op("Transpose", x, perm=op.axes),
+    shape.Reshape: lambda w, op, node, x: w.reshape(x, node.shape),
+    shape.StopGradient: lambda w, op, node, x: x,
+}
+export = entering(EXPORTS)
+
+
+@export(slicing.Slice)
+def _slice(w: Writer, op: slicing.Slice, node: Node, x: str) -> str:
+    windows = zip(range(node.ndim), op.start, op.stop, op.step, node.inputs[0].shape, strict=True)
+    cut = [
+        (axis, start, END if same_shape((stop,), (size,)) else stop, step)
+        for axis, start, stop, step, size in windows
+        if not same_shape((start, stop, step), (0, size, 1))
+    ]
+    axes, start, stop, step = map(w.sizes, zip(*cut, strict=True) if cut else ((),) * 4)
+    return w.op("Slice", x, start, stop, axes, step)
+
+
+@export(slicing.Flip)
+def _flip(w: Writer, op: slicing.Flip, node: Node, x: str) -> str:
+    behind, step = ([n] * len(op.axes) for n in (-END, -1))
+    return w.op("Slice", x, *map(w.sizes, (step, behind, op.axes, step)))
+
+
+@export(slicing.Pad)
+def _pad(w: Writer, op: slicing.Pad, node: Node, x: str) -> str:
+    if any(op.interior):
+        raise CannotSay
+    return w.op("Pad", x, w.sizes((*op.low, *op.high)), w.constant(op.value, node.dtype))
+
+
+@export(along.AddAlong)
+def _add_along(w: Writer, op: along.AddAlong, node: Node, x: str, at: str) -> str:
+    zeros = w.expand(w.constant(0, node.dtype), (), node.shape)
+    at = w.index(node.inputs[1], at)
+    return w.op("ScatterElements", zeros, at, x, axis=op.axis, reduction="add")
+
+
+@export(indexing.OneHot)
+def _one_hot(w: Writer, op: indexing.OneHot, node: Node, labels: str) -> str:
+    column = w.op("Unsqueeze", w.cast(labels, np.int64), w.sizes([-1]))
+    return w.cast(w.op("Equal", column, _numbers(w, 0, op.size)), node.dtype)
+
+
+@export(interpolation.Blend)
+def _blend(w: Writer, op: interpolation.Blend, node: Node, x: str, *xs: str) -> str:
+    dtype = node.inputs[3].dtype
+    wide = x if node.dtype == dtype else w.cast(x, dtype)
+    share = w.reshape(xs[2], (-1, *(1,) * (node.ndim - op.axis - 1)))
+    below, above = (w.op("Gather", wide, places, axis=op.axis) for places in xs[:2])
+    y = w.op("Mul", below, w.op("Sub", w.constant(1, dtype), share))
+    y = w.op("Add", y, w.op("Mul", above, share))
+    return y if node.dtype == dtype else w.cast(y, node.dtype)
+
+
+@export(Argsort)
+def _argsort(w: Writer, op: Argsort, node: Node, x: str) -> str:
+    largest = int(op.descending)
+    return w.ops("TopK", 2, x, w.sizes([op.count]), axis=op.axis, largest=largest)[1]
+
+
+@export(FromSizes)
+def _from_sizes(w: Writer, op: FromSizes, node: Node) -> str:
+    """Write a number, the numbers up to it, or a triangle."""
+    match op.of:
+        case "a size" | "mean" | "var":
+            dtype = INT64 if is_whole(op.sizes[0]) else op.dtype
+            number = w.op("Squeeze", w.size(op.sizes[0], dtype), w.sizes([0]))
+            return number if dtype == op.dtype else w.cast(number, op.dtype)
+        case "arange" | "index":
+            ends = op.sizes if len(op.sizes) == 3 else (0, *op.sizes)
+            return w.cast(_numbers(w, *ends), op.dtype)
+        case "triangle":
+            rows, columns, k = op.sizes
+            down = w.op("Unsqueeze", _numbers(w, k, rows + k), w.sizes([1]))
+            return w.op("LessOrEqual", _numbers(w, 0, columns), down)
+    raise CannotSay
+
+
+def _numbers(w: Writer, *ends: int) -> str:
+    if not is_symbolic(ends):
+        return w.constant(np.arange(*ends), INT64)
+    return w.op("Range", *(w.op("Squeeze", w.size(n), w.sizes([0])) for n in (*ends, 1)[:3]))
+
+
+# ---------------------------------------------------------------- reductions and layers
+
+
+@export(*REDUCTIONS)
+def _reduce(w: Writer, op: reduction.Reduction, node: Node, x: str) -> str:
+    wide = _wide(node.dtype)
+    x = x if node.inputs[0].dtype == wide else w.cast(x, wide)
+    if op.axes:
+        x = w.op(REDUCTIONS[type(op)], x, w.sizes(op.axes), keepdims=1)
+    return x if node.dtype == wide else w.cast(x, node.dtype)
+
+
+def _wide(dtype: DType) -> DType:
+    """Return the dtype in which a reduction is computed: of 16 bits, and less, a wider one."""
+    if dtype in (BFLOAT16, np.float16):
+        return np.dtype(np.float32)
+    return dtype if dtype.itemsize > 2 else np.dtype(np.int32)
+
+
+@export(CumulativeSum)
+def _cumulative_sum(w: Writer, op: CumulativeSum, node: Node, x: str) -> str:
+    wide = _wide(node.dtype)
+    x = x if node.dtype == wide else w.cast(x, wide)
+    x = w.op("CumSum", x, w.constant(op.axis, INT64), reverse=int(op.reverse))
+    return x if node.dtype == wide else w.cast(x, node.dtype)
+
+
+@export(reduction.Argmax)
+def _argmax(w: Writer, op: reduction.Argmax, node: Node, x: str) -> str:
+    x = w.cast(x, np.int32) if node.inputs[0].dtype == BOOL else x
+    return w.op("ArgMax", x, axis=op.axes[0], keepdims=1)
+
+
+@export(Softmax)
+def _softmax(w: Writer, op: Softmax, node: Node, x: str) -> str:
+    if op.masked:
+        raise CannotSay
+    return w.op("Softmax", x, axis=op.axis)
+
+
+@export(Matmul)
+def _matmul(w: Writer, op: Matmul, node: Node, x: str, y: str, *bias: str) -> str:
+    turned = node.inputs[1].op
+    if kind(node.dtype) == "f" and node.inputs[0].ndim == node.inputs[1].ndim == 2:
+        if isinstance(turned, shape.PermuteDims):  # the weights of `linear`
+            return w.op("Gemm", x, w.values[node.inputs[1].inputs[0]], *bias, transB=1)
+        if bias:
+            return w.op("Gemm", x, y, *bias)
+    product = w.op("MatMul", x, y)
+    return w.op("Add", product, *bias) if bias else product
+
+
+def product_with_bias(w: Writer, product: Node, bias: Node) -> str:
+    """Return product + bias as one node, "" if they are not what `linear` adds up."""
+    if not isinstance(product.op, Matmul) or w.users[product] > 1 or len(product.inputs) > 2:
+        return ""
+    matrices = kind(product.dtype) == "f" and product.inputs[0].ndim == product.inputs[1].ndim == 2
+    if not matrices or not same_shape(bias.shape, product.shape[1:]):
+        return ""
+    w.withdraw(w.values[product])
+    return _matmul(w, product.op, product, *(w.values[x] for x in (*product.inputs, bias)))
+
+
+@export(conv.Conv2dBackwardData)
+def _conv_transpose2d(w: Writer, op: conv.Conv2dBackwardData, node: Node, *xs: str) -> str:
+    y, weights = node.inputs
+    sizes = (node.shape[2:], y.shape[2:], weights.shape[2:])
+    numbers = (op.conv.stride, op.conv.padding, op.conv.dilation)
+    more = [
+        m - ((n - 1) * stride - 2 * padding + dilation * (k - 1) + 1)
+        for m, n, k, stride, padding, dilation in zip(*sizes, *numbers, strict=True)
+    ]
+    if not all(isinstance(n, int) for n in more):
+        raise CannotSay
+    return w.op("ConvTranspose", *xs, output_padding=more, **_window(op.conv, weights))
+
+
+def _window(op: conv.Conv2d, weights: Node) -> dict[str, Any]:
+    return {
+        "kernel_shape": weights.shape[2:],
+        "strides": op.stride,
+        "pads": op.padding * 2,
+        "dilations": op.dilation,
+        "group": op.groups,
+    }
+
+
+@export(pooling.AvgPool2d)
+def _avg_pool2d(w: Writer, op: pooling.AvgPool2d, node: Node, x: str) -> str:
+    y = w.op("AveragePool", x, count_include_pad=int(op.count_padding), **_pool(op.pooling))
+    if not op.count_padding or op.pooling.padding == tuple((p, p) for p in op.pad):
+        return y
+    if is_symbolic(node.inputs[0].shape[2:]):
+        raise CannotSay
+    # With ceil_mode, what a window covers beyond the padding does not count.
+    share = math.prod(op.pooling.window) / op.counts(node.inputs[0].shape)
+    return w.op("Mul", y, w.constant(share, node.dtype))
+
+
+def _pool(p: pooling.Pooling) -> dict[str, Any]:
+    (top, bottom), (left, right) = p.padding
+    return {"kernel_shape": p.window, "strides": p.stride, "pads": (top, left, bottom, right)}
+
+
+@export(BatchNormInference)
+def _batch_norm(w: Writer, op: BatchNormInference, node: Node, *xs: str) -> str:
+    if node.inputs[1].ndim > 1:  # in a layout that the optimizer has chosen
+        raise CannotSay
+    return w.op("BatchNormalization", *xs, epsilon=op.eps)
+
+
+@export(LocalResponseNorm)
+def _local_response_norm(w: Writer, op: LocalResponseNorm, node: Node, x: str) -> str:
+    if node.ndim != 4 or not op.size % 2:  # of an even number, other neighbours are taken
+        raise CannotSay
+    return w.op("LRN", x, size=op.size, alpha=op.alpha, beta=op.beta, bias=op.k)
+
+
+@export(Scan)
+def _scan(w: Writer, op: Scan, node: Node, *xs: str) -> Any:
+    own, results = op.carried + op.scanned, len(op.graph.outputs)
+    if not (op.scanned and op.length):
+        raise CannotSay
+    body = w.body(op.graph, [*(w.unique(f"step.{i}") for i in range(own)), *xs[own:]], own)
+    reverse = int(op.reverse)
+    directions = {
+        "scan_input_directions": [reverse] * op.scanned,
+        "scan_output_directions": [reverse] * (results - op.carried),
+    }
+    names = w.ops("Scan", results, *xs[:own], body=body, num_scan_inputs=op.scanned, **directions)
+    return names if node.is_bundle else names[0]

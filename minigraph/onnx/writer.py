@@ -1,0 +1,303 @@
+"""What writes nodes of ONNX: names, constants, sizes that calls give, the nodes themselves."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
+
+from minigraph.graph import (
+    BFLOAT16,
+    BOOL,
+    Array,
+    Constant,
+    DType,
+    Graph,
+    Input,
+    Item,
+    Node,
+    Op,
+    Parameter,
+    Spec,
+    SymbolicSize,
+    here,
+    is_symbolic,
+    placeholders,
+    toposort,
+)
+from minigraph.graph.location import Within
+
+ELEMENTS: dict[DType, int] = {BFLOAT16: TensorProto.BFLOAT16, BOOL: TensorProto.BOOL} | {
+    np.dtype(name): TensorProto.DataType.Value(name.upper())
+    for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+    + ("float16",)
+}
+ELEMENTS |= {np.dtype("float32"): TensorProto.FLOAT, np.dtype("float64"): TensorProto.DOUBLE}
+INT64 = np.dtype(np.int64)
+END = np.iinfo(np.int64).max  # of a slice: whatever the length of the axis is
+# ONNX's operators on sizes, which are vectors of one element.
+SIZE_OPERATORS = {"//": "Div", "max": "Max"}
+
+
+class CannotSay(Exception):
+    """Raised by an export for an instance of its op that ONNX cannot say; `expand` may."""
+
+
+# export(writer, op, node, *names of inputs): the name of the result, or those of a bundle's.
+Export = Callable[..., Any]
+Exports = dict[type[Op], Export]
+
+
+def entering(table: Exports) -> Callable[..., Callable[[Export], Export]]:
+    """Return a decorator that enters a function into a table, for the ops that it is given."""
+
+    def export(*ops: type[Op]) -> Callable[[Export], Export]:
+        return lambda function: table.update(dict.fromkeys(ops, function)) or function
+
+    return export
+
+
+class Writer:
+    """Nodes of ONNX, written one after the other for the nodes of a graph.
+
+    nodes         of the graph, or of the body that is being written
+    initializers  by name: parameters, by their own names, and constants
+    missing       how often which op is there that cannot be written
+    values        the name of the result of each node that is written; for a bundle, the names
+    """
+
+    def __init__(self, exports: Exports) -> None:
+        self.nodes: list[NodeProto] = []
+        self.initializers: dict[str, Array] = {}
+        self.missing: Counter[str] = Counter()
+        self.values: dict[Node, Any] = {}
+        self.users: Counter[Node] = Counter()
+        self._exports = exports  # what each op is in ONNX; others are written by their `expand`
+        self._taken: set[str] = set()
+        self._constants: dict[tuple[Any, ...], str] = {}
+        self._sizes: dict[str, tuple[str, int, int]] = {}  # the input, axis and factor of each
+
+    # ------------------------------------------------------------ names
+
+    def unique(self, name: str) -> str:
+        """Return `name`, or with a number behind it if it is taken."""
+        names = (f"{name}_{i}" if i else name for i in itertools.count())
+        chosen = next(n for n in names if n not in self._taken)
+        self._taken.add(chosen)
+        return chosen
+
+    def declare(self, inputs: Iterable[Node]) -> None:
+        """Name the inputs, whose axes tell the sizes that calls give."""
+        for x in inputs:
+            name = self.values[x] = self.unique(x.name)
+            for axis, size in enumerate(x.shape):
+                if isinstance(size, SymbolicSize) and (found := size.multiple):
+                    self._sizes.setdefault(found[0], (name, axis, found[1]))
+
+    # ------------------------------------------------------------ what exports call
+
+    def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        """Append a node of ONNX with one result and return the name of that."""
+        (result,) = self.ops(kind, 1, *inputs, **attributes)
+        return result
+
+    def ops(self, kind: str, results: int, *inputs: str, **attributes: Any) -> list[str]:
+        """Append a node of ONNX and return the names of its results."""
+        layer = here().layer
+        name = self.unique(f"{layer}/{kind}" if layer else kind)
+        names = [self.unique(f"{name}.{i}" if i else f"{name}.y") for i in range(results)]
+        self.nodes.append(helper.make_node(kind, inputs, names, name=name, **attributes))
+        return names
+
+    def withdraw(self, result: str) -> None:
+        """Remove the node that makes a result, which nothing reads."""
+        node = next(node for node in reversed(self.nodes) if result in node.output)
+        self.nodes.remove(node)
+        self._taken -= {node.name, *node.output}
+
+    def constant(self, value: Any, dtype: Any = None) -> str:
+        """Return the name of a constant; equal ones are one."""
+        array = np.asarray(value, dtype, order="C")
+        key = (array.dtype.name, array.shape, array.tobytes())
+        if key not in self._constants:
+            self._constants[key] = self.unique("constant")
+            self.initializers[self._constants[key]] = array
+        return self._constants[key]
+
+    def cast(self, x: str, dtype: Any) -> str:
+        return self.op("Cast", x, to=ELEMENTS[np.dtype(dtype)])
+
+    def sizes(self, sizes: Sequence[int]) -> str:
+        """Return a vector of int64 of sizes, of which some may be given by calls."""
+        if not is_symbolic(sizes):
+            return self.constant(sizes, INT64)
+        parts = [self.size(n) if isinstance(n, SymbolicSize) else self.sizes([n]) for n in sizes]
+        return self.op("Concat", *parts, axis=0) if len(parts) > 1 else parts[0]
+
+    def size(self, size: Any, dtype: DType = INT64) -> str:
+        """Return a vector of one element that holds a size, computed in `dtype`."""
+        if not isinstance(size, SymbolicSize):
+            return self.constant([size], dtype)
+        if dtype == INT64 and not size.is_whole:
+            raise CannotSay
+        terms = []
+        for term, factor in size.terms.items():
+            factors = [self._atom(atom, dtype) for atom in term]
+            if factor != 1 or not factors:
+                factors.append(self.constant([factor], dtype))
+            terms.append(self._joined("Mul", factors))
+        return self._joined("Add", terms)
+
+    def _atom(self, atom: Any, dtype: DType) -> str:
+        """Return the vector of a named size, or of the result of an operation on sizes."""
+        if not isinstance(atom, str):
+            if atom.name == "ceil" and dtype == INT64:  # rounded up: of ints, -(-x // y)
+                x, y = self.size(atom.x), self.size(atom.y)
+                above = self.op("Sub", self.op("Add", x, y), self.constant([1], INT64))
+                return self.op("Div", above, y)
+            if atom.name not in SIZE_OPERATORS or dtype != INT64:
+                raise CannotSay
+            return self.op(SIZE_OPERATORS[atom.name], self.size(atom.x), self.size(atom.y))
+        if atom not in self._sizes:
+            raise CannotSay
+        name, axis, factor = self._sizes[atom]
+        size = self.op("Shape", name, start=axis, end=axis + 1)
+        size = size if factor == 1 else self.op("Div", size, self.constant([factor], INT64))
+        return size if dtype == INT64 else self.cast(size, dtype)
+
+    def _joined(self, kind: str, names: Sequence[str]) -> str:
+        first, *rest = names
+        for name in rest:
+            first = self.op(kind, first, name)
+        return first
+
+    def index(self, node: Node, name: str) -> str:
+        """Return the name of indices, of int32 or int64."""
+        return name if node.dtype in (np.int32, np.int64) else self.cast(name, np.int64)
+
+    def expanded(self, build: Callable[..., Any], node: Node, names: Sequence[str]) -> Any:
+        """Write build(*inputs), the result or results of `node` made of other ops."""
+        inputs = placeholders([x.spec for x in node.inputs])
+        made = build(*inputs)
+        results = [made] if isinstance(made, Node) else made
+        self.values.update(zip(inputs, names, strict=True))
+        for inner in toposort(results):
+            self._write(inner)
+        written = [self.values[y] for y in results]
+        return written if node.is_bundle else written[0]
+
+    def reshape(self, x: str, shape: Sequence[int]) -> str:
+        """Return the elements of x in another shape, of which calls may give one size or more."""
+        unknown = [isinstance(n, SymbolicSize) for n in shape]
+        if sum(unknown) == 1 and 0 not in shape:
+            shape = [-1 if is_unknown else n for n, is_unknown in zip(shape, unknown, strict=True)]
+        zeros = {"allowzero": 1} if 0 in shape else {}
+        return self.op("Reshape", x, self.sizes(shape), **zeros)
+
+    def expand(self, x: str, old: Sequence[int], new: Sequence[int]) -> str:
+        """Return x, which has the shape `old`, repeated to `new`; ones leave an axis as it is."""
+        lead = len(new) - len(old)
+        kept = [1 if i >= lead and n == old[i - lead] else n for i, n in enumerate(new)]
+        return self.op("Expand", x, self.sizes(kept)) if set(kept) != {1} or lead else x
+
+    def body(self, graph: Graph, names: Sequence[str], inputs: int) -> GraphProto:
+        """Return a graph as the body of a loop.
+
+        names   of its inputs; the first ones are its own, the others are read from outside
+        inputs  how many are its own
+        """
+        self.values.update(zip(graph.inputs, names, strict=True))
+        with self._elsewhere() as nodes:
+            self.write(graph)
+            outputs = [self.op("Identity", self.values[y]) for y in graph.outputs]
+        return helper.make_graph(
+            nodes,
+            self.unique("body"),
+            [info(n, x.spec) for n, x in zip(names[:inputs], graph.inputs, strict=False)],
+            [info(n, y.spec) for n, y in zip(outputs, graph.outputs, strict=True)],
+        )
+
+    @contextmanager
+    def _elsewhere(self) -> Iterator[list[NodeProto]]:
+        """Let nodes be appended to another list."""
+        before, self.nodes = self.nodes, []
+        try:
+            yield self.nodes
+        finally:
+            self.nodes = before
+
+    # ------------------------------------------------------------ the nodes of a graph
+
+    def write(self, graph: Graph) -> None:
+        """Append what the nodes of a graph are in ONNX."""
+        self.users.update([*graph.outputs, *(x for node in graph for x in node.inputs)])
+        for node in graph:
+            with Within(source=node.source):
+                self._write(node)
+
+    def _write(self, node: Node) -> None:
+        if node in self.values:
+            return
+        if isinstance(node, Parameter):
+            name = self.values[node] = self.unique(node.name)
+            self.initializers[name] = node.numpy()
+        elif isinstance(node.op, Constant):
+            self.values[node] = self.constant(node.op.value)
+        elif isinstance(node.op, Item):
+            results = self.values[node.inputs[0]]
+            if node.op.index >= len(results):  # as the places of maxima
+                self.missing[f"result {node.op.index} of {node.inputs[0].op.name}"] += 1
+                results = ["missing"] * (node.op.index + 1)
+            self.values[node] = results[node.op.index]
+        else:
+            names = [self.values[x] for x in node.inputs]
+            self.values[node] = self._exported(node, names)
+
+    def _exported(self, node: Node, names: list[Any]) -> Any:
+        count = len(self.nodes)
+        export = self._exports.get(type(node.op))
+        try:
+            if export and not {spec.dtype for x in node.inputs for spec in x.specs} - {*ELEMENTS}:
+                return export(self, node.op, node, *names)
+        except CannotSay:
+            del self.nodes[count:]
+        if type(node.op).expand is not Op.expand:
+            return self.expanded(node.op.expand, node, names)
+        if not isinstance(node.op, Input):
+            self.missing[node.op.name] += 1
+        return [self.unique("missing") for _ in node.specs] if node.is_bundle else "missing"
+
+
+def info(name: str, spec: Spec) -> Any:
+    """Return the record of a tensor's type; sizes that calls give have their names."""
+    shape = [str(n) if isinstance(n, SymbolicSize) else n for n in spec.shape]
+    return helper.make_tensor_value_info(name, ELEMENTS[spec.dtype], shape)
+
+
+def tensor(name: str, array: Array) -> TensorProto:
+    return numpy_helper.from_array(array, name)
+
+
+def pruned(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> tuple[list[NodeProto], set[str]]:
+    """Return the nodes that outputs depend on, and the names of all that is read."""
+    read = set(outputs)
+    kept = []
+    for node in reversed(nodes):
+        if not read.isdisjoint(node.output):
+            kept.append(node)
+            read.update(_reads(node))
+    return kept[::-1], read
+
+
+def _reads(node: NodeProto) -> Iterator[str]:
+    """Yield the names that a node, and its bodies, read."""
+    yield from node.input
+    for attribute in node.attribute:
+        for inner in attribute.g.node:
+            yield from _reads(inner)
+        yield from (y.name for y in attribute.g.output)

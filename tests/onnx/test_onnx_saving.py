@@ -1,0 +1,254 @@
+"""Graphs as models of ONNX: what onnxruntime computes of them, and what they are called."""
+
+import importlib
+
+import numpy as np
+import pytest
+from example_networks import load
+from samples import F32, F64, SAMPLES
+
+import minigraph as mg
+from minigraph import nn, ops, optim
+from minigraph.bench import networks
+from minigraph.bench.ours import LIBRARY
+
+onnx = pytest.importorskip("onnx")
+runtime = pytest.importorskip("onnxruntime")
+
+# What ONNX has no operators for.
+UNSAID = {
+    *("all_gather", "all_reduce", "broadcast", "reduce", "reduce_scatter", "check", "print"),
+    *("avg_pool2d_backward", "blend_backward", "max_pool2d_backward", "take_backward"),
+    *("bitwise_left_shift", "bitwise_right_shift", "nextafter", "searchsorted", "reorder"),
+    *("conv2d_backward_weights", "cross_entropy", "cross_entropy_backward"),
+    *("pad", "random_normal", "random_uniform", "result 1 of max_pool2d"),
+}
+# What onnxruntime has no kernels for.
+NO_KERNEL = {"sum-uint16", "prod-uint16"}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "net.onnx"
+
+
+def session(path):
+    runtime.set_default_logger_severity(3)
+    return runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+
+def run(path, inputs, arrays):
+    given = {x.name: array for x, array in zip(inputs, arrays, strict=True)}
+    return session(path).run(None, given)
+
+
+def inputs_of(name, arrays):
+    return [mg.input(f"{name}.{i}", x.shape, x.dtype) for i, x in enumerate(arrays)]
+
+
+def all_samples(chosen):
+    """Return the inputs, arrays, results and values of samples, all in float32 but for loops."""
+    inputs, arrays, results, values = [], [], {}, {}
+    for name, (op, given) in SAMPLES.items():
+        if not chosen(name):
+            continue
+        loop = name.startswith("scan")
+        xs = [np.asarray(x, F32 if x.dtype == F64 and not loop else None) for x in given]
+        these = inputs_of(name, xs)
+        with np.errstate(all="ignore"):
+            made = op.forward(*xs)
+        made = made if isinstance(made, tuple) else (made,)
+        for i, (y, value) in enumerate(zip(op.results(*these), made, strict=True)):
+            if i == 0 or op.name != "max_pool2d":
+                results[f"{name}.y{i}"], values[f"{name}.y{i}"] = y, np.asarray(value)
+        inputs += these
+        arrays += xs
+    return inputs, arrays, results, values
+
+
+def unsaid(path, chosen):
+    """Return the ops that ONNX does not have, of samples that are written together."""
+    inputs, _, results, _ = all_samples(chosen)
+    try:
+        mg.onnx.save(path, inputs, results)
+    except mg.GraphError as error:
+        listed = str(error).partition("ONNX does not have these ops as they are used here: ")[2]
+        return {each.rpartition(" (")[0] for each in listed.split(", ")}
+    return set()
+
+
+def test_every_op_computes_the_same_in_onnxruntime_or_is_listed_as_missing(path):
+    assert unsaid(path, lambda name: True) == UNSAID
+    said = {name for name in SAMPLES if not unsaid(path, {name}.__contains__)} - NO_KERNEL
+    inputs, arrays, results, values = all_samples(said.__contains__)
+    mg.onnx.save(path, inputs, results)
+    for (name, want), got in zip(values.items(), run(path, inputs, arrays), strict=True):
+        assert (got.dtype, got.shape) == (want.dtype, want.shape), name
+        np.testing.assert_allclose(got, want, 1e-5, 1e-5, err_msg=name)
+
+
+class ViT(nn.Module):
+    """A small vision transformer, with tokens of patches."""
+
+    def __init__(self, width=32, patch=8, depth=2):
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, patch, patch)
+        self.places = nn.Parameter(np.full((1, 16, width), 0.1, "float32"))
+        blocks = [nn.TransformerEncoderLayer(width, 4, 64, 0.0, "gelu", batch_first=True)]
+        self.blocks = nn.Sequential(*(blocks * depth))
+        self.head = nn.Linear(width, 10)
+
+    def forward(self, x):
+        tokens = self.patches(x).flatten(2).swapaxes(1, 2) + self.places
+        return self.head(self.blocks(tokens).mean(1))
+
+
+IMAGES = np.random.default_rng(0).normal(size=(2, 3, 32, 32)).astype("float32")
+TOKENS = np.random.default_rng(0).integers(0, networks.VOCABULARY, (2, networks.CONTEXT))
+NETWORKS = {
+    "gpt": (lambda: networks.gpt(LIBRARY, 2), TOKENS),
+    "lstm": (lambda: networks.lstm(LIBRARY, 16, 1), TOKENS),
+    "mobilenetv2": (lambda: networks.mobilenetv2(LIBRARY), IMAGES),
+    "resnet18": (lambda: load("resnet", "model").resnet18(10), IMAGES),
+    "unet": (lambda: networks.unet(LIBRARY, 8), IMAGES),
+    "vit": (ViT, IMAGES),
+}
+
+
+@pytest.mark.parametrize("any_size", [False, True], ids=["fixed", "any_size"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_compute_the_same_in_onnxruntime(name, any_size, path):
+    make, given = NETWORKS[name]
+    net = make().eval()
+    x = mg.input("x", (None, *given.shape[1:]) if any_size else given.shape, given.dtype)
+    step = mg.comp_graph("reference").compile([x], net(x))
+    mg.onnx.save(path, step)
+    (got,) = run(path, [x], [given])
+    want = step(given)
+    np.testing.assert_allclose(got, want, 1e-5, 1e-5 * np.abs(want).max())
+
+
+def test_nodes_have_the_names_of_layers_and_tensors_those_of_their_authors(path):
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU6(), nn.Flatten()).eval()
+    head = nn.Linear(4 * 36, 2)
+    x = mg.input("images", (None, 3, 8, 8))
+    y = head(net(x))
+    mg.onnx.save(path, [x], {"scores": y, "same": x})
+    graph = onnx.load(path).graph
+    assert [node.name for node in graph.node] == [
+        *("0/Conv", "1/BatchNormalization", "2/Clip", "3/Reshape", "Gemm", "same/y"),
+    ]
+    assert {"0.weight", "0.bias", "1.running_mean"} < {each.name for each in graph.initializer}
+    assert [y.name for y in graph.output] == ["scores", "same"]
+    assert graph.input[0].type.tensor_type.shape.dim[0].dim_param == "batch"
+
+
+def test_a_product_that_is_a_result_stays_beside_its_sum_with_a_bias(path):
+    x, w, bias = mg.input("x", (2, 3)), mg.input("w", (4, 3)), mg.input("bias", (4,))
+    product = x @ w.T
+    mg.onnx.save(path, [x, w, bias], [product, product + bias])
+    given = [np.ones((2, 3), "float32"), np.ones((4, 3), "float32"), np.ones(4, "float32")]
+    got = run(path, [x, w, bias], given)
+    assert [y.tolist() for y in got] == [[[3.0] * 4] * 2, [[4.0] * 4] * 2]
+
+
+def test_a_training_step_has_the_new_values_of_parameters_as_results(path):
+    x, w = mg.input("x", (4, 3)), mg.Parameter(np.ones((3,), "float32"), "w")
+    loss = ((x @ w) ** 2).mean()
+    updates = optim.SGD([w], 0.5).minimize(loss)
+    step = mg.comp_graph("reference").compile([x], loss, updates)
+    mg.onnx.save(path, step)
+    given = np.arange(12, dtype="float32").reshape(4, 3) / 8
+    named = zip([y.name for y in session(path).get_outputs()], run(path, [x], [given]), strict=True)
+    results = dict(named)
+    np.testing.assert_allclose(results.pop("output"), step(given), 1e-5)
+    np.testing.assert_allclose(results.pop("w.new"), w.numpy(), 1e-5)
+
+
+def test_casts_of_amp_are_kept(path):
+    x = mg.input("x", (2, 3))
+    net = nn.Linear(3, 4)
+    step = mg.comp_graph("reference", {"amp": "float16"}).compile([x], net(x))
+    mg.onnx.save(path, step)
+    nodes = onnx.load(path).graph.node
+    kinds = [(n.op_type, *(a.i for a in n.attribute if a.name == "to")) for n in nodes]
+    half, single = onnx.TensorProto.FLOAT16, onnx.TensorProto.FLOAT
+    assert kinds.count(("Cast", half)) == 2 and kinds.count(("Cast", single)) == 1
+    given = np.array([[1, 2, 3], [4, 5, 6]], "float32") / 8
+    np.testing.assert_allclose(run(path, [x], [given])[0], step(given), 2e-3, 2e-3)
+
+
+def test_sizes_of_calls_are_computed_by_the_model(path):
+    rows, columns = mg.input("x", ("rows", "4*columns")), mg.input("y", ("columns", 2))
+    n, m = rows.shape
+    results = [
+        *(rows.reshape((m, n)), rows.reshape((-1,)), rows[1:, ::2], rows.mean(), rows.var(0)),
+        *(ops.tril(rows), ops.arange(n) + 1, ops.broadcast_to(columns.sum(), (m, n)), rows[:3]),
+        *(ops.pad(rows, 1), ops.concat([columns, columns[:1]]), rows.reshape((n * 2, m // 2))),
+        *(ops.flip(rows, 1), rows.sum() / n, ops.zeros((n, 3)), columns @ columns.T),
+    ]
+    step = mg.comp_graph("reference").compile([rows, columns], results)
+    mg.onnx.save(path, step)
+    for n, m in ((5, 1), (3, 4)):
+        given = [np.random.default_rng(0).random((n, 4 * m), "float32"), np.ones((m, 2), "float32")]
+        for got, want in zip(run(path, [rows, columns], given), step(*given), strict=True):
+            assert got.dtype == want.dtype
+            np.testing.assert_allclose(got, want, 1e-5, 1e-6)
+
+
+def test_large_arrays_are_in_a_file_beside_the_model(path, monkeypatch):
+    monkeypatch.setattr(importlib.import_module("minigraph.onnx.save"), "MOST_BYTES", 4000)
+    x = mg.input("x", (2, 40))
+    net = nn.Linear(40, 30)
+    mg.onnx.save(path, [x], net(x))
+    assert path.stat().st_size < 2000 < (path.parent / "net.onnx.data").stat().st_size
+    given = np.ones((2, 40), "float32")
+    want = mg.comp_graph("reference").compile([x], net(x))(given)
+    np.testing.assert_allclose(run(path, [x], [given])[0], want, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("opset", [18, 20, onnx.defs.onnx_opset_version()])
+def test_a_model_has_the_opset_that_was_asked_for(opset, path):
+    x = mg.input("x", (1, 3, 32, 32))
+    mg.onnx.save(path, [x], NETWORKS["vit"][0]()(x), opset=opset)
+    model = onnx.load(path)
+    assert [each.version for each in model.opset_import] == [opset]
+    onnx.checker.check_model(model, full_check=True)
+
+
+def test_tensorrt_gets_its_command_or_an_error_with_all_that_it_lacks(path, capsys):
+    x = mg.input("x", (None, 3))
+    mg.onnx.save(path, [x], nn.Linear(3, 2)(x), check="tensorrt")
+    out = capsys.readouterr().out
+    assert out.startswith(f"trtexec --onnx={path} --saveEngine={path.with_suffix('.engine')} ")
+    assert f"--timingCacheFile={path.with_suffix('.timing')} --minShapes=x:1x3" in out
+    path.unlink()
+    whole = mg.input("n", (2,), "int32")
+    wrong = [whole & 1, whole | 2, ops.exp(mg.input("d", (2,), "float64"))]
+    with pytest.raises(mg.GraphError) as error:
+        mg.onnx.save(path, [whole, *inputs_in(wrong[2])], wrong, check="tensorrt")
+    lacks = "BitwiseAnd (1), BitwiseOr (1), Exp of double (1)"
+    assert str(error.value) == f"onnx.save: onnx-tensorrt 10.15 does not take {lacks}"
+    assert not path.exists()
+
+
+def inputs_in(y):
+    return list(y.inputs)
+
+
+def test_what_cannot_be_saved_is_an_error_that_says_so(path, tmp_path):
+    x = mg.input("x", (2,))
+    for arguments, message in (
+        (([x],), "outputs are needed, or a compiled function"),
+        (([], x), "depends on input x"),
+        (([x], ops.random_uniform((2,)) + ops.check(x > 0, "0", x)), r"check \(1\), random_"),
+    ):
+        with pytest.raises(mg.GraphError, match=message):
+            mg.onnx.save(path, *arguments)
+    step = mg.comp_graph("reference").compile([x], x)
+    with pytest.raises(mg.GraphError, match="give it alone"):
+        mg.onnx.save(path, step, x)
+    with pytest.raises(mg.GraphError, match=r"opset is 17; it takes an opset from 18"):
+        mg.onnx.save(path, [x], x, opset=17)
+    with pytest.raises(mg.GraphError, match="cannot be written"):
+        mg.onnx.save(tmp_path, [x], x)
