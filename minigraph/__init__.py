@@ -17,8 +17,9 @@ from minigraph.errors import (
 )
 from minigraph.graph import Parameter, input
 from minigraph.graph_compiler import comp_graph
+from minigraph.graph_file import load_graph, save_graph
 from minigraph.messages import start_log
-from minigraph.serialization import load, save
+from minigraph.serialization import load, load_matching, save
 from minigraph.version import __version__
 
 start_log()
@@ -42,11 +43,14 @@ __all__ = [
     "input",
     "jit",
     "load",
+    "load_graph",
+    "load_matching",
     "nn",
     "onnx",
     "ops",
     "optim",
     "save",
+    "save_graph",
 ]
 
 

@@ -1,58 +1,30 @@
 """Named arrays: to files and back, and into parameters.
 
-Files are safetensors, which hold shapes, dtypes and bytes, so nothing is unpickled.  The format has
-no checksum: `save` adds one to the file's metadata, which other readers ignore.
+What is written is safetensors, which hold shapes, dtypes and bytes, so nothing is unpickled.  What
+`torch.save` has written is read, too, and nothing in it is run.
 """
 
 from __future__ import annotations
 
 import os
-import zlib
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import safetensors
-import safetensors.numpy
-from msgspec import Struct
-from msgspec.json import Decoder
 
+from minigraph import tensor_file, torch_file
 from minigraph.arguments import FilePath, checked
-from minigraph.errors import DTypeError, GraphError, ShapeError, reason, warn_once
-from minigraph.graph import (
-    BFLOAT16,
-    BOOL,
-    DTYPES,
-    Array,
-    Node,
-    Parameter,
-    as_array,
-    assign_all,
-    values_of,
-)
-from minigraph.platform import regular_file
-from minigraph.platform.records import decode
+from minigraph.errors import DTypeError, GraphError, ShapeError, warn_once
+from minigraph.graph import BFLOAT16, Array, Node, Parameter, as_array, assign_all, values_of
 
-# The format's names: F32, I64, ...
-NAMES = {"BF16": BFLOAT16, "BOOL": BOOL} | {
-    f"{d.kind.upper()}{8 * d.itemsize}": d for d in DTYPES if d.kind in "fiu"
-}
-CHECKSUM = "minigraph.crc32"
 # File endings of other formats, with the functions that read them.
 OTHER_READERS = {".pt": "torch.load", ".pth": "torch.load", ".npy": "np.load", ".npz": "np.load"}
 PICKLE_PROTOCOLS = (b"\x02", b"\x03", b"\x04", b"\x05")
 PICKLE_FRAME = b"\x95"  # the opcode before the length of a pickle's frame
+ZIP = b"PK\x03\x04"
 MOST_NAMES = 10  # that an error lists
 OPTIONAL = "num_batches_tracked"  # files of early versions of PyTorch have none
-
-
-class _SafetensorsHeader(Struct, rename={"metadata": "__metadata__"}):
-    """The part of a safetensors header that the library does not return, which may be null."""
-
-    metadata: dict[str, str] | None = None
-
-
-HEADER = Decoder(_SafetensorsHeader)
 
 
 class Incompatible(NamedTuple):
@@ -85,18 +57,18 @@ def save(path: FilePath, state: Any) -> None:
     named = state.state_dict() if hasattr(state, "state_dict") else state
     values = host_arrays("save", named)
     arrays = {name: np.asarray(value, order="C") for name, value in values.items()}
-    if "__metadata__" in arrays:
-        raise GraphError("save: safetensors keeps the name __metadata__ for itself; use another")
-    try:
-        data = safetensors.numpy.save(arrays, {CHECKSUM: str(_checksum(arrays))})
-        regular_file.replace(path, data)
-    except (OSError, ValueError) as error:
-        raise GraphError(f"save: {path} cannot be written ({reason(error)})") from error
+    tensor_file.write("save", path, arrays, {})
 
 
 @checked
-def load(path: FilePath) -> dict[str, Array]:
-    """Return the arrays of a safetensors file by name, new and writable.
+def load(path: FilePath, *, mmap: bool = False) -> dict[str, Any]:
+    """Return the arrays of a file by name, new and writable.
+
+    path  a safetensors file; an index of several (`*.index.json`), which lie beside it; or what
+          `torch.save` has written (`*.pt`), from version 1.6 on: a dict of tensors, numbers,
+          strings, lists and dicts.  Objects of other classes are left out, which is a warning
+    mmap  whether the arrays lie in a private mapping of the file.  Then only those are read that
+          are used; the file has to stay as it is
 
     GraphError if the file is missing, damaged, of another format, or has arrays of unknown dtypes.
 
@@ -104,57 +76,45 @@ def load(path: FilePath) -> dict[str, Array]:
     >>> mg.load("weights.safetensors")
     {'w': array([0., 0., 0.])}
     """
+    return _loaded("load", path, mmap)
+
+
+def _loaded(what: str, path: FilePath, mapped: bool) -> dict[str, Any]:
+    """Return what a file, or several with an index, hold."""
+    if os.fspath(path).lower().endswith(tensor_file.INDEX):
+        arrays: dict[str, Any] = {}
+        for file, names in tensor_file.shards(what, path).items():
+            found = _loaded(what, file, mapped)
+            if lacking := sorted(names - found.keys()):
+                raise GraphError(f"{what}: {path} lists {lacking[0]!r} in {file}, which lacks it")
+            arrays |= {name: found[name] for name in found if name in names}
+        return arrays
+    data = tensor_file.contents(what, path, mapped)
+    if data[:4] == ZIP and b"/data.pkl" in data[30:300]:
+        return torch_file.read(path, data, mapped)
     try:
-        data = regular_file.read(path)
-    except (OSError, ValueError) as error:
-        raise GraphError(f"load: {path} cannot be read ({reason(error)})") from error
-    try:
-        entries = safetensors.deserialize(data)  # type: ignore[no-untyped-call]
-    except safetensors.SafetensorError as error:
-        other = _other_format(path, data) or f"no safetensors file, or damaged ({error})"
-        raise GraphError(f"load: {path} is {other}") from error
-    arrays: dict[str, Array] = {}
-    for name, entry in entries:
-        try:
-            arrays[name] = _array(**entry)
-        except ValueError as error:
-            raise GraphError(f"load: {path} holds {name!r} as {error}") from error
-    expected = _metadata(data).get(CHECKSUM)
-    if expected is not None and expected != str(_checksum(arrays)):
-        raise GraphError(f"load: {path} is damaged: its checksum is not that of its contents")
-    return arrays
+        return tensor_file.parse(what, path, data).arrays
+    except GraphError:
+        raise
+    except ValueError as error:
+        other = _other_format(path, data) or f"no safetensors file, or damaged: it {error}"
+        raise GraphError(f"{what}: {path} is {other}") from None
 
 
 def _other_format(path: str | os.PathLike[str], data: bytes) -> str:
     """Return the format of a file of torch or NumPy, and its reader, in words; "" for others."""
     member = data[30 : 30 + int.from_bytes(data[26:28], "little")]  # the first one of a zip
-    zipped = data.startswith(b"PK\x03\x04")
-    if data.startswith(b"\x93NUMPY") or (zipped and member.endswith(b".npy")):
+    if data[:6] == b"\x93NUMPY" or (data[:4] == ZIP and member.endswith(b".npy")):
         return "a file of np.save or np.savez; np.load reads it"
     # A damaged safetensors file may begin as a pickle does: its first 8 bytes are a length, whose
     # upper bytes are 0.
     not_a_length = any(data[4:8]) or data[2:3] == PICKLE_FRAME
-    pickled = data[:1] == b"\x80" and data[1:2] in PICKLE_PROTOCOLS and not_a_length
-    if pickled or (zipped and member.endswith(b"/data.pkl")):
+    if data[:1] == b"\x80" and data[1:2] in PICKLE_PROTOCOLS and not_a_length:
         return (
-            "a pickle, as torch.save writes it, which could run any program; with PyTorch, make a "
-            "safetensors file of its tensors: safetensors.torch.save_file("
-            f"torch.load({str(path)!r}), {os.path.splitext(path)[0] + '.safetensors'!r})"
+            "a pickle, as torch.save wrote it before version 1.6, which could run any program; "
+            f"with PyTorch, write it anew: torch.save(torch.load({str(path)!r}), {str(path)!r})"
         )
     return ""
-
-
-def _array(dtype: str, shape: Sequence[int], data: bytes) -> Array:
-    """Return an array of a file, new and writable; ValueError if there can be none."""
-    if dtype not in NAMES:
-        raise ValueError(f"{dtype}, no dtype of ours")
-    flat = np.frombuffer(data, NAMES[dtype])
-    if NAMES[dtype] == BOOL and (flat.view(np.uint8) > 1).any():
-        raise ValueError("BOOL with a byte that is neither 0 nor 1")
-    try:
-        return flat.reshape(shape).copy()
-    except (ValueError, OverflowError) as error:  # too many axes, or too long beside an empty one
-        raise ValueError(f"{dtype} of shape {tuple(shape)} ({error})") from None
 
 
 def restore(
@@ -176,30 +136,89 @@ def restore(
             f"{what}: all names begin with {prefix!r}, without which they would be right: "
             f"{{name.removeprefix({prefix!r}): x for name, x in state.items()}}"
         )
-    misfits: list[tuple[type[GraphError], str]] = []
-    values: list[tuple[Parameter, Array]] = []
-    for name, parameter in parameters.items():
-        if name not in arrays:
-            continue
-        if arrays[name].shape != parameter.shape:
-            text = f"{name} has shape {arrays[name].shape}, not {parameter.shape}"
-            misfits.append((ShapeError, text))
-            continue
-        try:
-            values.append((parameter, as_array(arrays[name], parameter.dtype)))
-        except DTypeError as error:
-            misfits.append((DTypeError, f"{name}: {error}"))
+    values, misfits = _compare(parameters, arrays)
     names = {"missing ": missing, "unexpected ": unexpected} if strict else {}
     problems = [(word, ", ", texts) for word, texts in names.items() if texts]
-    classes = {GraphError for _ in problems} | {error for error, _ in misfits}
+    classes = {GraphError for _ in problems} | {type(error) for error in misfits.values()}
     if misfits:
-        problems.append(("", "; ", [text for _, text in misfits]))
+        problems.append(("", "; ", [*map(str, misfits.values())]))
     if problems:
         most = MOST_NAMES // len(problems)
         text = "; ".join(word + _few(texts, between, most) for word, between, texts in problems)
         raise (classes.pop() if len(classes) == 1 else GraphError)(f"{what}: {text}")
     assign_all(values)
     return Incompatible(missing, unexpected)
+
+
+def _compare(
+    parameters: Mapping[str, Parameter], arrays: Mapping[str, Array]
+) -> tuple[list[tuple[Parameter, Array]], dict[str, GraphError]]:
+    """Return the values of parameters that are among the arrays, and why others do not fit."""
+    values: list[tuple[Parameter, Array]] = []
+    misfits: dict[str, GraphError] = {}
+    for name, parameter in parameters.items():
+        array = arrays.get(name)
+        if array is not None and array.shape != parameter.shape:
+            text = f"{name} has shape {array.shape}, not {parameter.shape}"
+            misfits[name] = ShapeError(text)
+        elif array is not None:
+            try:
+                values.append((parameter, as_array(array, parameter.dtype)))
+            except DTypeError as error:
+                misfits[name] = DTypeError(f"{name}: {error}")
+    return values, misfits
+
+
+@dataclass(frozen=True)
+class Matching:
+    """What `load_matching` did, by name.
+
+    matched     what was assigned
+    missing     what the file lacks
+    unexpected  what only the file has
+    misfits     what is in both, and why it was not assigned
+    """
+
+    matched: list[str]
+    missing: list[str]
+    unexpected: list[str]
+    misfits: list[str]
+
+    def __str__(self) -> str:
+        counts = {"matched": self.matched, "missing": self.missing, "unexpected": self.unexpected}
+        lines = [
+            f"{len(names)} {what}" + (f": {_few(names, ', ', 4)}" if names else "")
+            for what, names in counts.items()
+        ]
+        return "\n".join([*lines, *self.misfits])
+
+
+@checked
+def load_matching(path: FilePath, module: Any) -> Matching:
+    """Assign the arrays of a file that have the name, shape and kind of dtype of a parameter.
+
+    path    as `load` takes it; of a safetensors file, only what is assigned is read
+    module  a module, an optimizer, or a mapping of names to parameters
+
+    All others stay as they are: `print` what comes back.  GraphError as of `load`.
+
+    >>> mg.save("net.safetensors", nn.Linear(2, 1))
+    >>> print(mg.load_matching("net.safetensors", nn.Linear(2, 1, bias=False)))
+    1 matched: weight
+    0 missing
+    1 unexpected: bias
+    """
+    found = _loaded("load_matching", path, mapped=True)
+    arrays = {name: x for name, x in found.items() if isinstance(x, np.ndarray)}
+    parameters = dict(module._state()) if hasattr(module, "_state") else dict(module)
+    values, misfits = _compare(parameters, arrays)
+    assign_all(values)
+    return Matching(
+        [name for name in parameters if name in arrays and name not in misfits],
+        [name for name in parameters if name not in arrays],
+        [name for name in found if name not in parameters],
+        [*map(str, misfits.values())],
+    )
 
 
 def _prefix(names: Sequence[str], expected: Container[str]) -> str:
@@ -249,18 +268,3 @@ def _host_array(value: Any) -> Array:
         if str(value.dtype) == "torch.bfloat16":
             return value.float().numpy().astype(BFLOAT16)
     return as_array(value)
-
-
-def _checksum(arrays: Mapping[str, Array]) -> int:
-    """Return the CRC-32 of names, dtypes, shapes and bytes."""
-    crc = 0
-    for name in sorted(arrays):
-        array = arrays[name]
-        crc = zlib.crc32(f"{name} {array.dtype.name} {array.shape}".encode(), crc)
-        crc = zlib.crc32(array.reshape(-1).view(np.uint8), crc)
-    return crc
-
-
-def _metadata(data: bytes) -> dict[str, str]:
-    """Return the metadata of a valid safetensors file: 8 bytes for its length, then JSON."""
-    return decode(HEADER, data[8 : 8 + int.from_bytes(data[:8], "little")]).metadata or {}

@@ -25,7 +25,8 @@ LAYERS = {
         ["runtime"],
         ["debug"],
         ["graph_compiler"],
-        ["serialization"],
+        ["tensor_file", "torch_file"],
+        ["graph_file", "serialization"],
         # From here on the package is used as its users use it.
         ["nn", "optim", "data"],
         ["training", "torch", "onnx"],
@@ -122,9 +123,12 @@ LAYERS = {
         ["pipeline"],
     ],
     "minigraph.onnx": [
-        ["tensorrt", "writer"],
+        ["exports", "tensorrt"],
+        ["save"],
+    ],
+    "minigraph.onnx.exports": [
+        ["writer"],
         ["structural"],
         ["elementwise"],
-        ["save"],
     ],
 }

@@ -40,6 +40,7 @@ OPTIONAL = (
     "bench.jax_peer",
     "bench.torch_",
     "bench.plot",
+    "onnx",
     "torch",
 )  # libraries
 

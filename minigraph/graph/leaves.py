@@ -99,7 +99,7 @@ class Parameter(Node):
     name       shown in reports and errors; `nn.Module` fills it in where it is not given
     trainable  whether optimizers take it (`nn.Module.parameters()` lists all of them)
 
-    Every function that uses it sees its current value.
+    Every function that uses it sees its current value.  `np.asarray` and DLPack give a copy of it.
 
     >>> w = mg.Parameter(np.zeros((2, 3), "float32"), name="w")
     >>> w.assign(np.ones((2, 3)))
@@ -143,6 +143,17 @@ class Parameter(Node):
     def numpy(self) -> Array:
         """Return a copy of the current value, after the calls that are changing it."""
         return values_of({"value": self})["value"]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        if copy is False:
+            raise ValueError("an array of a parameter is a copy of its value")
+        return np.asarray(self.numpy(), dtype)
+
+    def __dlpack__(self, **kwargs: Any) -> Any:
+        return self.numpy().__dlpack__(**kwargs)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return np.empty(0).__dlpack_device__()
 
     def assign(self, value: Any) -> None:
         """Set the value, cast by NumPy's "same_kind" rule; ShapeError for another shape.

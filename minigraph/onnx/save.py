@@ -11,15 +11,16 @@ import onnx
 from onnx import ModelProto, NodeProto, external_data_helper, helper
 
 from minigraph.arguments import FilePath, Kind, checked
-from minigraph.compiler.trace import TracedGraph, trace
+from minigraph.compiler.trace import TracedGraph
 from minigraph.errors import GraphError, reason
 from minigraph.graph import Graph, Node, is_symbolic
-from minigraph.onnx import elementwise, structural, tensorrt
-from minigraph.onnx.writer import Writer, info, pruned, tensor
+from minigraph.graph_file import written
+from minigraph.onnx import tensorrt
+from minigraph.onnx.exports import EXPORTS
+from minigraph.onnx.exports.writer import Writer, info, pruned, tensor
 from minigraph.passes.library.mixed_precision import autocast
 from minigraph.passes.notes import Notes
 from minigraph.platform import regular_file
-from minigraph.runtime.calls import CompiledFunction
 from minigraph.version import __version__
 
 FIRST_OPSET = 18
@@ -65,8 +66,11 @@ def save(
     >>> x = mg.input("x", (None, 4))
     >>> mg.onnx.save("net.onnx", [x], nn.Linear(4, 2)(x))
     """
-    traced = _traced(inputs, outputs)
-    writer = Writer({**elementwise.EXPORTS, **structural.EXPORTS})
+    traced, options = written("onnx.save", inputs, outputs)
+    amp = options.get("amp", "off")
+    if amp != "off":
+        traced = replace(traced, graph=autocast(traced.graph, Notes(), amp))
+    writer = Writer(EXPORTS)
     model = _model(traced, writer, opset)
     total = sum(array.nbytes for array in writer.initializers.values())
     data = b"" if total <= MOST_BYTES else _moved(model, os.path.basename(path) + ".data")
@@ -89,18 +93,6 @@ def save(
         raise GraphError(f"onnx.save: ONNX's checker refuses the model: {text}") from error
     if check == "tensorrt":
         print(_trtexec(os.fspath(path), traced.inputs))
-
-
-def _traced(inputs: Any, outputs: Any) -> TracedGraph:
-    """Return the graph that `save` was given, in whichever of its two ways."""
-    if not isinstance(inputs, CompiledFunction):
-        if outputs is None:
-            raise GraphError("onnx.save: outputs are needed, or a compiled function")
-        return trace([inputs] if isinstance(inputs, Node) else inputs, outputs, {}, freeze=False)
-    if outputs is not None:
-        raise GraphError("onnx.save: a compiled function has its own outputs; give it alone")
-    traced, amp = inputs.traced, inputs.options["amp"]
-    return traced if amp == "off" else replace(traced, graph=autocast(traced.graph, Notes(), amp))
 
 
 def _named_outputs(traced: TracedGraph) -> dict[str, Node]:

@@ -51,5 +51,9 @@ def _reason(error: msgspec.ValidationError) -> str:
     """Return what is wrong in a line: names in it may be those of a file."""
     what, _, place = str(error).partition(" - at `$")
     place = place.removesuffix("`").removeprefix(".")
-    line = f"is wrong at {place}: {what}" if place else f"is wrong: {what}"
-    return "".join(c if c.isprintable() else "?" for c in line)[:LONGEST]
+    return one_line(f"is wrong at {place}: {what}" if place else f"is wrong: {what}")[:LONGEST]
+
+
+def one_line(text: str) -> str:
+    """Return a text that may be of a file without what does not print in a line."""
+    return "".join(c if c.isprintable() else "?" for c in text)

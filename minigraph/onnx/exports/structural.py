@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from minigraph.graph import BFLOAT16, BOOL, Copy, DType, FromSizes, Node, Op
-from minigraph.onnx.writer import END, INT64, CannotSay, Exports, Writer, entering
+from minigraph.onnx.exports.writer import END, INT64, CannotSay, Exports, Writer, entering
 from minigraph.ops import (
     along,
     conv,

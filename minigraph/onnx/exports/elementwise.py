@@ -9,8 +9,8 @@ import numpy as np
 
 from minigraph import ops
 from minigraph.graph import BOOL, Constant, Node, Op
-from minigraph.onnx.structural import product_with_bias
-from minigraph.onnx.writer import CannotSay, Exports, Writer, entering
+from minigraph.onnx.exports.structural import product_with_bias
+from minigraph.onnx.exports.writer import CannotSay, Exports, Writer, entering
 from minigraph.ops import (
     activation,
     arithmetic,

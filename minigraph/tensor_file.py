@@ -1,0 +1,189 @@
+"""Files of named arrays: safetensors, of which several may have an index.
+
+Such a file is the length of a header, the header, which is JSON, and the bytes of the arrays.  It
+has no checksum: one is in the metadata of what is written here, and other readers ignore it.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import zlib
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from msgspec.json import Decoder
+
+from minigraph.errors import GraphError, reason
+from minigraph.graph import BFLOAT16, BOOL, DTYPES, Array
+from minigraph.platform import regular_file
+from minigraph.platform.records import decode
+
+# The format's names: F32, I64, ...
+NAMES = {"BF16": BFLOAT16, "BOOL": BOOL} | {
+    f"{d.kind.upper()}{8 * d.itemsize}": d for d in DTYPES if d.kind in "fiu"
+}
+CHECKSUM = "minigraph.crc32"
+METADATA = "__metadata__"
+LONGEST_HEADER = 100_000_000  # bytes, which is the limit of the safetensors library
+INDEX = ".json"  # how the names of indices end
+
+Size = Annotated[int, msgspec.Meta(ge=0)]
+Metadata = dict[str, str]
+
+
+class _Entry(Struct, forbid_unknown_fields=True):
+    """Where an array lies: the first byte behind the header, and the first one behind it."""
+
+    dtype: str
+    shape: list[Size]
+    data_offsets: tuple[Size, Size]
+
+
+class _Index(Struct):
+    """An index: the file of each array."""
+
+    weight_map: dict[str, str]
+
+
+HEADER = Decoder(dict[str, msgspec.Raw])
+ENTRY, WORDS, FILES = Decoder(_Entry), Decoder(Metadata | None), Decoder(_Index)
+
+
+class Arrays(NamedTuple):
+    """What a file holds."""
+
+    arrays: dict[str, Array]
+    metadata: Metadata
+
+
+def write(what: str, path: Any, arrays: Mapping[str, Array], metadata: Metadata) -> None:
+    """Write contiguous arrays to a file, whole or not at all; GraphError if that is not possible.
+
+    what  begins the errors
+    """
+    if METADATA in arrays:
+        raise GraphError(f"{what}: safetensors keeps the name {METADATA} for itself; use another")
+    try:
+        checksum = {CHECKSUM: str(_checksum(arrays, metadata))}
+        regular_file.replace(path, _packed(arrays, metadata | checksum))
+    except (OSError, ValueError) as error:
+        raise GraphError(f"{what}: {path} cannot be written ({reason(error)})") from error
+
+
+def _packed(arrays: Mapping[str, Array], metadata: Metadata) -> bytes:
+    """Return the bytes of a file; arrays of larger elements come first, so that all are aligned."""
+    header: dict[str, Any] = {METADATA: metadata}
+    formats = {dtype: name for name, dtype in NAMES.items()}
+    parts, end = [b"", b""], 0
+    for name in sorted(arrays, key=lambda name: (-arrays[name].itemsize, name)):
+        array = arrays[name]
+        begin, end = end, end + array.nbytes
+        header[name] = _Entry(formats[array.dtype], list(array.shape), (begin, end))
+        parts.append(array.reshape(-1).view(np.uint8))
+    text = msgspec.json.encode(header)
+    parts[1] = text + b" " * (-len(text) % 8)
+    parts[0] = len(parts[1]).to_bytes(8, "little")
+    return b"".join(parts)
+
+
+def contents(what: str, path: Any, mapped: bool) -> Any:
+    """Return the bytes of a file; `mapped`: in memory that the system fills when they are used."""
+    try:
+        if not mapped:
+            return regular_file.read(path)
+        file, size = regular_file.open_to_read(path)
+        with file:
+            return mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY) if size else b""
+    except (OSError, ValueError) as error:
+        raise GraphError(f"{what}: {path} cannot be read ({reason(error)})") from error
+
+
+def parse(what: str, path: Any, data: Any) -> Arrays:
+    """Return the arrays of a safetensors file, writable; those of a mapping lie in it.
+
+    ValueError, whose text follows "it", for what is no such file.
+    """
+    places, metadata = _header(data)
+    arrays: dict[str, Array] = {}
+    for name, (entry, begin) in places.items():
+        try:
+            arrays[name] = _array(entry, data, begin)
+        except ValueError as error:
+            raise GraphError(f"{what}: {path} holds {name!r} as {error}") from error
+    expected = metadata.pop(CHECKSUM, None)
+    if expected not in (None, str(_checksum(arrays, metadata))):
+        raise GraphError(f"{what}: {path} is damaged: its checksum is not that of its contents")
+    return Arrays(arrays, metadata)
+
+
+def _header(data: Any) -> tuple[dict[str, tuple[_Entry, int]], Metadata]:
+    """Return the entries of a file, each with the place of its first byte, and the metadata.
+
+    ValueError for what is no such file.
+    """
+    length = int.from_bytes(data[:8], "little")
+    start = 8 + length
+    if len(data) < 8 or length > LONGEST_HEADER or start > len(data):
+        raise ValueError("has no header")
+    raw = decode(HEADER, bytes(data[8:start]))
+    metadata = decode(WORDS, bytes(raw.pop(METADATA, msgspec.Raw(b"null")))) or {}
+    entries = {name: decode(ENTRY, bytes(text)) for name, text in raw.items()}
+    end = 0
+    places = {}
+    for name, entry in sorted(entries.items(), key=lambda item: item[1].data_offsets):
+        if entry.data_offsets[0] != end:
+            raise ValueError(f"has a gap before {name!r}, or two arrays overlap")
+        places[name] = entry, start + end
+        end = max(end, entry.data_offsets[1])
+    if start + end != len(data):
+        raise ValueError(f"has {len(data) - start} bytes of arrays where {end} are listed")
+    return {name: places[name] for name in entries}, metadata
+
+
+def _array(entry: _Entry, data: Any, start: int) -> Array:
+    """Return an array of a file, writable; ValueError if there can be none."""
+    if entry.dtype not in NAMES:
+        raise ValueError(f"{entry.dtype}, no dtype of ours")
+    dtype, count = NAMES[entry.dtype], math.prod(entry.shape)
+    begin, end = entry.data_offsets
+    if end - begin != count * dtype.itemsize:
+        raise ValueError(f"{entry.dtype} of {entry.shape} in {end - begin} bytes: it is damaged")
+    flat = np.frombuffer(data, dtype, count, start) if count else np.empty(0, dtype)
+    if dtype == BOOL and (flat.view(np.uint8) > 1).any():
+        raise ValueError("BOOL with a byte that is neither 0 nor 1")
+    try:
+        array = flat.reshape(entry.shape)
+    except (ValueError, OverflowError) as error:  # too many axes, or too long beside an empty one
+        raise ValueError(f"{entry.dtype} of shape {tuple(entry.shape)} ({error})") from None
+    return array if isinstance(data, mmap.mmap) else array.copy()
+
+
+def _checksum(arrays: Mapping[str, Array], metadata: Metadata) -> int:
+    """Return the CRC-32 of names, dtypes, shapes and bytes, and of metadata."""
+    crc = 0
+    for name in sorted(arrays):
+        array = arrays[name]
+        crc = zlib.crc32(f"{name} {array.dtype.name} {array.shape}".encode(), crc)
+        crc = zlib.crc32(array.reshape(-1).view(np.uint8), crc)
+    return zlib.crc32("".join(f"{k} {v}" for k, v in sorted(metadata.items())).encode(), crc)
+
+
+def shards(what: str, path: Any) -> dict[str, set[str]]:
+    """Return the names of the arrays of each file that an index lists, by path."""
+    try:
+        index = decode(FILES, contents(what, path, mapped=False))
+    except ValueError as error:
+        if isinstance(error, GraphError):
+            raise
+        raise GraphError(f"{what}: {path} {error}; an index has a weight_map") from None
+    files: dict[str, set[str]] = {}
+    for name, file in index.weight_map.items():
+        if os.path.basename(file) != file or file in ("", ".", "..") or file.endswith(INDEX):
+            raise GraphError(f"{what}: {path} lists {name!r} in {file!r}, no weights beside it")
+        files.setdefault(os.path.join(os.path.dirname(path), file), set()).add(name)
+    return files
