@@ -95,10 +95,9 @@ def _loaded(what: str, path: FilePath, mapped: bool) -> dict[str, Any]:
     try:
         return tensor_file.parse(what, path, data).arrays
     except GraphError:
+        if other := _other_format(path, data):
+            raise GraphError(f"{what}: {path} is {other}") from None
         raise
-    except ValueError as error:
-        other = _other_format(path, data) or f"no safetensors file, or damaged: it {error}"
-        raise GraphError(f"{what}: {path} is {other}") from None
 
 
 def _other_format(path: str | os.PathLike[str], data: bytes) -> str:

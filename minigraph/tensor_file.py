@@ -104,11 +104,12 @@ def contents(what: str, path: Any, mapped: bool) -> Any:
 
 
 def parse(what: str, path: Any, data: Any) -> Arrays:
-    """Return the arrays of a safetensors file, writable; those of a mapping lie in it.
-
-    ValueError, whose text follows "it", for what is no such file.
-    """
-    places, metadata = _header(data)
+    """Return the arrays of a safetensors file, writable; those of a mapping lie in it."""
+    try:
+        places, metadata = _header(data)
+    except ValueError as error:
+        text = f"{what}: {path} is no safetensors file, or damaged: it {error}"
+        raise GraphError(text) from None
     arrays: dict[str, Array] = {}
     for name, (entry, begin) in places.items():
         try:

@@ -1,55 +1,99 @@
 """What `torch.save` has written, read without PyTorch, and without running anything.
 
-Such a file is a zip archive of a pickle and of the bytes of tensors.  `pickletools` splits the
-pickle into opcodes; here is what those do that build dicts, lists, strings and numbers.  Of the
-functions and classes that a pickle names, those in `REBUILT` are functions of ours.  Objects of all
-others are left out, and named in a warning.
+Such a file is a zip archive of a pickle and of the bytes of tensors.  Python's own interpreter of
+pickles runs, but of its opcodes only those that build data, and no name that it looks up leads out
+of this file: tensors are rebuilt by functions here, and all other classes are `Unread`.
 """
 
 from __future__ import annotations
 
 import io
-import pickletools
+import pickle
 import zipfile
 import zlib
-from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 
 from minigraph.arguments import few
 from minigraph.errors import GraphError, warn_once
-from minigraph.graph import BFLOAT16, BOOL, Array, DType, as_dtype
+from minigraph.graph import BFLOAT16, BOOL, DTYPES, Array, DType
 from minigraph.platform.records import one_line
 
-MOST_OPCODES = 1_000_000  # of a pickle: that of 10,000 tensors has 300,000
-STORAGES: dict[str, DType] = {
-    "torch.BFloat16Storage": BFLOAT16,
-    "torch.BoolStorage": BOOL,
-    "torch.ByteStorage": np.dtype(np.uint8),
-    "torch.CharStorage": np.dtype(np.int8),
-    "torch.DoubleStorage": np.dtype(np.float64),
-    "torch.FloatStorage": np.dtype(np.float32),
-    "torch.HalfStorage": np.dtype(np.float16),
-    "torch.IntStorage": np.dtype(np.int32),
-    "torch.LongStorage": np.dtype(np.int64),
-    "torch.ShortStorage": np.dtype(np.int16),
-    "torch.storage.UntypedStorage": np.dtype(np.uint8),
-}
+LONGEST = 4 << 20  # bytes of a pickle: that of 10,000 tensors has 2 MB
+OPCODES = (
+    *(pickle.APPEND, pickle.APPENDS, pickle.BINBYTES, pickle.BINFLOAT, pickle.BINGET),
+    *(pickle.BININT, pickle.BININT1, pickle.BININT2, pickle.BINPERSID, pickle.BINPUT),
+    *(pickle.BINUNICODE, pickle.EMPTY_DICT, pickle.EMPTY_LIST, pickle.EMPTY_TUPLE),
+    *(pickle.FRAME, pickle.GLOBAL, pickle.LONG1, pickle.LONG_BINGET, pickle.LONG_BINPUT),
+    *(pickle.MARK, pickle.MEMOIZE, pickle.NEWFALSE, pickle.NEWTRUE, pickle.NONE, pickle.PROTO),
+    *(pickle.REDUCE, pickle.SHORT_BINBYTES, pickle.SHORT_BINUNICODE, pickle.STACK_GLOBAL),
+    *(pickle.STOP, pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3),
+)
 
 
 class Unread:
-    """A function or class that a pickle names, and what it would make."""
+    """An object of a class that means nothing here."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
+    def __repr__(self) -> str:
+        return f"<unread {self.name}>"
 
-class _Arguments(tuple[Any, ...]):
-    """A tuple that holds what is not read: only what names a storage may."""
+    def __call__(self, *args: Any) -> Unread:
+        return self
 
-    name = "tuple"
+    def append(self, items: Any) -> None:
+        pass
+
+    extend = append
+
+
+def _tensor(storage: Any, offset: int, size: Any, stride: Any, *rest: Any) -> Array:
+    """Return a tensor as a view of its storage; ValueError if it reaches beyond it."""
+    if not isinstance(storage, np.ndarray) or len(size) != len(stride):
+        raise ValueError("it has a tensor without a storage")
+    if min(offset, *size, *stride, 0) < 0:
+        raise ValueError("it has a tensor with negative sizes")
+    if 0 in size:
+        return np.empty(size, storage.dtype)
+    steps = [(n - 1) * step for n, step in zip(size, stride, strict=True)]
+    if offset + sum(steps) >= storage.size:
+        raise ValueError("it has a tensor that reaches beyond its storage")
+    repeats = any(n > 1 and not step for n, step in zip(size, steps, strict=True))
+    strides = [step * storage.itemsize for step in stride]
+    view = np.lib.stride_tricks.as_strided
+    return view(storage[offset:], size, strides, writeable=not repeats)
+
+
+def _typed_tensor(storage: Any, offset: int, size: Any, stride: Any, *rest: Any) -> Array:
+    """Return a tensor whose storage has bytes; its dtype is the third of `rest`."""
+    if not isinstance(rest[2], np.dtype):
+        raise ValueError("it has a tensor without a dtype")
+    return _tensor(storage.view(rest[2]), offset, size, stride)
+
+
+def _ordered_dict() -> dict[str, Any]:
+    return {}  # `dict` itself would take items, and hash their keys
+
+
+FLOAT = {"Half": np.float16, "Float": np.float32, "Double": np.float64, "BFloat16": BFLOAT16}
+INTEGER = {"Char": np.int8, "Short": np.int16, "Int": np.int32, "Long": np.int64, "Byte": np.uint8}
+# What the names in a pickle stand for.
+NAMES: dict[str, Any] = {
+    "collections.OrderedDict": _ordered_dict,
+    "torch.Size": lambda sizes: sizes,
+    "torch._utils._rebuild_parameter": lambda data, *rest: data,
+    "torch._utils._rebuild_tensor_v2": _tensor,
+    "torch._utils._rebuild_tensor_v3": _typed_tensor,
+    "torch.device": lambda *words: ":".join(map(str, words)),
+    "torch.storage.UntypedStorage": np.dtype(np.uint8),
+    "torch.BoolStorage": BOOL,
+    **{f"torch.{dtype.name}": dtype for dtype in DTYPES},
+    **{f"torch.{kind}Storage": np.dtype(each) for kind, each in (FLOAT | INTEGER).items()},
+}
 
 
 def read(path: Any, data: Any, mapped: bool) -> dict[str, Any]:
@@ -64,13 +108,10 @@ def read(path: Any, data: Any, mapped: bool) -> dict[str, Any]:
     try:
         unpickler = _Unpickler(_Archive(data, mapped))
         made = unpickler.load()
-    except (ArithmeticError, LookupError, TypeError, ValueError, NotImplementedError) as error:
-        text = one_line(str(error))
+    except Exception as error:  # what a damaged pickle raises is anything
+        text = one_line(f"{type(error).__name__}: {error}")
         raise GraphError(f"load: {path} is damaged, or not as torch.save writes: {text}") from None
-    except zipfile.BadZipFile as error:
-        text = one_line(str(error))
-        raise GraphError(f"load: {path} is a damaged zip archive: {text}") from None
-    unread = [f"{one_line(name)} ({n})" for name, n in sorted(unpickler.unread.items())]
+    unread = sorted(map(one_line, unpickler.unread))
     if not isinstance(made, dict) or not all(isinstance(key, str) for key in made):
         what = one_line(made.name) if isinstance(made, Unread) else type(made).__name__
         raise GraphError(
@@ -78,7 +119,7 @@ def read(path: Any, data: Any, mapped: bool) -> dict[str, Any]:
             "torch.save(model.state_dict(), path) writes it"
         )
     if unread:
-        warn_once(f"load: {path}: objects of other classes are left out: {few(unread, 8)}")
+        warn_once(f"load: {path} has objects of other classes, which are Unread: {few(unread, 8)}")
     return made
 
 
@@ -115,172 +156,69 @@ class _Archive:
         return flat if self._mapped else flat.copy()
 
 
-class _Unpickler:
-    """A stack, a memo, and what each opcode does with them.
+class _Unpickler(pickle._Unpickler):
+    """Python's interpreter of pickles, of which little is left.
 
-    unread  how many objects of which class were left out
+    unread  the names of the classes that are not read
     """
+
+    stack: list[Any]
+    pop_mark: Callable[[], list[Any]]
 
     def __init__(self, archive: _Archive) -> None:
         self._archive = archive
         self._storages: dict[str, Array] = {}
-        self._stack: list[Any] = []
-        self._marks: list[int] = []
-        self._memo: dict[int, Any] = {}
-        self.unread: Counter[str] = Counter()
+        self.unread: set[str] = set()
+        text = bytes(archive.bytes_of("data.pkl"))
+        if len(text) > LONGEST:
+            raise ValueError(f"its pickle has {len(text)} bytes, more than {LONGEST}")
+        super().__init__(io.BytesIO(text))
 
-    def load(self) -> Any:
-        pickle = bytes(self._archive.bytes_of("data.pkl"))
-        for count, (opcode, argument, _) in enumerate(pickletools.genops(pickle)):
-            name = opcode.name
-            if name == "STOP" or count > MOST_OPCODES:
-                break
-            if name in VALUES:
-                self._stack.append(argument)
-            elif name in OPCODES:
-                OPCODES[name](self, argument)
-            else:
-                raise ValueError(f"its pickle has the opcode {name}, which no tensors need")
-        if name != "STOP" or len(self._stack) != 1:
-            raise ValueError("its pickle is too long, or leaves more than one object")
-        return self._stack[0]
+    def find_class(self, module: str, name: str) -> Any:
+        full = f"{module}.{name}"
+        if full in NAMES:
+            return NAMES[full]
+        self.unread.add(full)
+        return Unread(full)
 
-    def _take(self, count: int) -> list[Any]:
-        """Take the last objects from the stack, but none before a mark."""
-        start = len(self._stack) - count
-        if start < (self._marks[-1] if self._marks else 0):
-            raise ValueError("its pickle takes more than it has made")
-        items = self._stack[start:]
-        del self._stack[start:]
-        return items
+    def persistent_load(self, named: Any) -> Array:
+        """Return the storage that a pickle names."""
+        kind, dtype, key, _, count = named
+        if kind != "storage" or not isinstance(dtype, np.dtype) or not isinstance(key, str):
+            raise ValueError(f"it has tensors in {dtype}")
+        if key not in self._storages:
+            self._storages[key] = self._archive.storage(key, dtype, count)
+        return self._storages[key]
 
-    def _marked(self) -> list[Any]:
-        """Take what is above the last mark, and the mark."""
-        items = self._take(len(self._stack) - self._marks[-1])
-        self._marks.pop()
-        return items
-
-    def _read(self, value: Any) -> bool:
-        """Return whether an object is one that is read; count it if it is not."""
-        if isinstance(value, Unread | _Arguments):
-            self.unread[value.name] += 1
-            return False
-        return True
-
-    def _put(self, index: int | None) -> None:
-        self._memo[len(self._memo) if index is None else index] = self._stack[-1]
-
-    def _global(self, argument: str | None) -> None:
-        words = self._take(2) if argument is None else argument.split(" ")
-        self._stack.append(Unread(".".join(map(str, words))))
-
-    def _tuple(self, items: Sequence[Any]) -> None:
-        unread = any(isinstance(x, Unread | _Arguments) for x in items)
-        self._stack.append((_Arguments if unread else tuple)(items))
-
-    def _append(self, items: Sequence[Any]) -> None:
-        into = self._stack[-1]
-        if not isinstance(into, list | Unread):
-            raise ValueError("its pickle appends to something that is no list")
-        if isinstance(into, list):
-            into += [x if self._read(x) else None for x in items]
-
-    def _set(self, items: Sequence[Any]) -> None:
-        into = self._stack[-1]
-        if not isinstance(into, dict | Unread) or len(items) % 2:
-            raise ValueError("its pickle sets items of something that is no dict")
-        for key, value in zip(items[::2], items[1::2], strict=True):
-            if not isinstance(key, str | int | float | None):  # a tuple may be nested deeply
-                raise ValueError("its pickle has keys that are neither strings nor numbers")
-            if isinstance(into, dict) and self._read(value):
-                into[key] = value
-
-    def _reduce(self) -> None:
-        function, arguments = self._take(2)
-        if not isinstance(function, Unread) or not isinstance(arguments, tuple):
-            raise ValueError("its pickle calls something that is no function")
-        rebuild = REBUILT.get(function.name)
-        self._stack.append(rebuild(*arguments) if rebuild else function)
-
-    def _build(self) -> None:
-        self._take(1)
-        if not isinstance(self._stack[-1], Unread | dict):  # an OrderedDict has attributes
+    def load_build(self) -> None:
+        self.stack.pop()
+        if not isinstance(self.stack[-1], dict | Unread):  # an OrderedDict has attributes
             raise ValueError("its pickle gives attributes to something that has none")
 
-    def _storage(self) -> None:
-        """Put a storage in the place of what names it."""
-        ((kind, storage, key, _, count),) = self._take(1)
-        if kind != "storage" or not isinstance(key, str) or storage.name not in STORAGES:
-            raise ValueError(f"it has tensors in {getattr(storage, 'name', storage)}")
-        if key not in self._storages:
-            dtype = STORAGES[storage.name]
-            self._storages[key] = self._archive.storage(key, dtype, count)
-        self._stack.append(self._storages[key])
+    def load_newobj(self) -> None:
+        self.stack.pop()
 
+    def load_setitem(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        self._set([key, value])
 
-def _tensor(storage: Any, offset: int, size: Any, stride: Any, *rest: Any) -> Array:
-    """Return a tensor as a view of its storage; ValueError if it reaches beyond it."""
-    if not isinstance(storage, np.ndarray) or len(size) != len(stride):
-        raise ValueError("it has a tensor without a storage")
-    if min(offset, *size, *stride, 0) < 0:
-        raise ValueError("it has a tensor with negative sizes")
-    if 0 in size:
-        return np.empty(size, storage.dtype)
-    last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
-    if last >= storage.size:
-        raise ValueError("it has a tensor that reaches beyond its storage")
-    steps = [step * storage.itemsize for step in stride]
-    repeats = any(n > 1 and not step for n, step in zip(size, stride, strict=True))
-    view = np.lib.stride_tricks.as_strided
-    return view(storage[offset:], size, steps, writeable=not repeats)
+    def load_setitems(self) -> None:
+        self._set(self.pop_mark())
 
+    def _set(self, items: list[Any]) -> None:
+        into = self.stack[-1]
+        if not isinstance(into, dict | Unread):
+            raise ValueError("its pickle sets items of something that is no dict")
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            if not isinstance(key, str | int | float | None):  # to hash a deep tuple ends a process
+                raise ValueError("its pickle has keys that are neither strings nor numbers")
+            if isinstance(into, dict):
+                into[key] = value
 
-def _typed_tensor(storage: Any, offset: int, size: Any, stride: Any, *rest: Any) -> Array:
-    """Return a tensor whose storage has bytes; `rest` names its dtype."""
-    dtype = as_dtype(rest[2].name.removeprefix("torch."))
-    return _tensor(storage.view(dtype), offset, size, stride)
-
-
-REBUILT: dict[str, Callable[..., Any]] = {
-    "collections.OrderedDict": dict,
-    "torch.Size": lambda sizes: sizes,
-    "torch._utils._rebuild_parameter": lambda data, *rest: data,
-    "torch._utils._rebuild_parameter_with_state": lambda data, *rest: data,
-    "torch._utils._rebuild_tensor": _tensor,
-    "torch._utils._rebuild_tensor_v2": _tensor,
-    "torch._utils._rebuild_tensor_v3": _typed_tensor,
-    "torch.device": lambda *words: ":".join(map(str, words)),
-}
-VALUES = {
-    *("BINBYTES", "BINFLOAT", "BININT", "BININT1", "BININT2", "BINUNICODE", "LONG1", "NONE"),
-    *("SHORT_BINBYTES", "SHORT_BINUNICODE"),
-}
-OPCODES: dict[str, Callable[[_Unpickler, Any], None]] = {
-    "APPEND": lambda u, _: u._append(u._take(1)),
-    "APPENDS": lambda u, _: u._append(u._marked()),
-    "BINGET": lambda u, index: u._stack.append(u._memo[index]),
-    "BINPERSID": lambda u, _: u._storage(),
-    "BINPUT": lambda u, index: u._put(index),
-    "BUILD": lambda u, _: u._build(),
-    "EMPTY_DICT": lambda u, _: u._stack.append({}),
-    "EMPTY_LIST": lambda u, _: u._stack.append([]),
-    "EMPTY_TUPLE": lambda u, _: u._stack.append(()),
-    "FRAME": lambda u, _: None,
-    "GLOBAL": lambda u, name: u._global(name),
-    "LONG_BINGET": lambda u, index: u._stack.append(u._memo[index]),
-    "LONG_BINPUT": lambda u, index: u._put(index),
-    "MARK": lambda u, _: u._marks.append(len(u._stack)),
-    "MEMOIZE": lambda u, _: u._put(None),
-    "NEWFALSE": lambda u, _: u._stack.append(False),
-    "NEWOBJ": lambda u, _: u._reduce(),
-    "NEWTRUE": lambda u, _: u._stack.append(True),
-    "PROTO": lambda u, _: None,
-    "REDUCE": lambda u, _: u._reduce(),
-    "SETITEM": lambda u, _: u._set(u._take(2)),
-    "SETITEMS": lambda u, _: u._set(u._marked()),
-    "STACK_GLOBAL": lambda u, _: u._global(None),
-    "TUPLE": lambda u, _: u._tuple(u._marked()),
-    "TUPLE1": lambda u, _: u._tuple(u._take(1)),
-    "TUPLE2": lambda u, _: u._tuple(u._take(2)),
-    "TUPLE3": lambda u, _: u._tuple(u._take(3)),
-}
+    dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
+        **{opcode[0]: pickle._Unpickler.dispatch[opcode[0]] for opcode in OPCODES},
+        pickle.BUILD[0]: load_build,
+        pickle.NEWOBJ[0]: load_newobj,
+        pickle.SETITEM[0]: load_setitem,
+        pickle.SETITEMS[0]: load_setitems,
+    }

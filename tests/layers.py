@@ -122,6 +122,10 @@ LAYERS = {
         ["agreement"],
         ["pipeline"],
     ],
+    "minigraph.graph_file": [
+        ["record"],
+        ["reading", "writing"],
+    ],
     "minigraph.onnx": [
         ["exports", "tensorrt"],
         ["save"],

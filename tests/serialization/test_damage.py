@@ -10,7 +10,7 @@ import pytest
 
 import minigraph as mg
 from minigraph import nn, ops, tensor_file
-from minigraph.graph_file import KEY
+from minigraph.graph_file.record import KEY
 
 ATTEMPTS = 150
 HOSTILE = [None, -1, 0, 2**62, 2**70, 1e308, "", "Scan", "a\n", [], [[]], {}, True, [2**40] * 3]

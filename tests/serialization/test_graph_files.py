@@ -11,7 +11,7 @@ import minigraph as mg
 from minigraph import nn, ops, optim, tensor_file
 from minigraph.distributed import World
 from minigraph.graph import Graph, State
-from minigraph.graph_file import FUNCTIONS, KEY
+from minigraph.graph_file.record import FUNCTIONS, KEY
 from minigraph.ops.collective import AllReduce, Collective
 from minigraph.ops.random import Random
 
@@ -166,3 +166,16 @@ def test_what_has_no_place_in_a_file_is_an_error(path):
     mg.save(path, {"a": np.ones(2)})
     with pytest.raises(mg.GraphError, match="holds arrays and no graph"):
         mg.load_graph(path)
+
+
+def test_parameters_and_outputs_may_have_any_name(path):
+    names = ("constant 0", "__metadata__", "w", "w", "other w")
+    parameters = [mg.Parameter(np.full(2, i), name) for i, name in enumerate(names)]
+    outputs = {"": parameters[0] + np.arange(2), "all": ops.stack(parameters)}
+    mg.save_graph(path, [], outputs)
+    found = mg.load_graph(path).compile("reference")()
+    assert found["all"][:, 0].tolist() == [0, 1, 2, 3, 4] and found[""].tolist() == [0, 1]
+    mg.save_graph(path, [], {})
+    assert mg.load_graph(path).compile("reference")() == {}
+    with pytest.raises(mg.GraphError, match="the names of outputs are strings in a file, not 3"):
+        mg.save_graph(path, [], {3: parameters[0]})

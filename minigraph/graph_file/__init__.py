@@ -1,0 +1,7 @@
+"""Graphs on disk: one safetensors file of parameters and constants, with JSON in its metadata.
+
+The JSON names ops by their classes and holds the fields of each.
+"""
+
+from minigraph.graph_file.reading import StoredGraph, load_graph
+from minigraph.graph_file.writing import save_graph, written

@@ -1,0 +1,245 @@
+"""Reading a graph from a file.  Nothing of it is run; what is read is typed."""
+
+from __future__ import annotations
+
+import functools
+import math
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import msgspec
+from msgspec.json import Decoder
+
+from minigraph import options as settings
+from minigraph import symbolic, tensor_file
+from minigraph.arguments import FilePath, checked
+from minigraph.errors import GraphError
+from minigraph.graph import (
+    Array,
+    Graph,
+    Input,
+    Location,
+    Node,
+    Op,
+    Parameter,
+    Spec,
+    State,
+    SymbolicSize,
+    as_dtype,
+    constant,
+)
+from minigraph.graph_compiler import comp_graph
+from minigraph.graph_file.record import (
+    FORMAT,
+    FUNCTIONS,
+    KEY,
+    OF_CALLS,
+    OPERATIONS,
+    RECORDS,
+    FileRecord,
+    GraphRecord,
+    NodeRecord,
+    VersionRecord,
+)
+from minigraph.platform.records import decode, one_line
+from minigraph.version import __version__
+
+FILE, VERSION = Decoder(FileRecord), Decoder(VersionRecord)
+
+
+class StoredGraph:
+    """A graph of a file.  Called with arrays, it is compiled for the default device.
+
+    inputs      expressions, as `mg.input` makes them
+    outputs     an expression, a list or a dict, as they were saved
+    parameters  by name
+    updates     parameters with their new values
+    options     those that the saved function was compiled with
+    """
+
+    def __init__(self, inputs: Any, outputs: Any, updates: Any, options: Mapping[str, Any]) -> None:
+        self.inputs, self.outputs, self.updates, self.options = inputs, outputs, updates, options
+        listed = list(outputs.values()) if isinstance(outputs, Mapping) else outputs
+        ends = [listed] if isinstance(listed, Node) else listed
+        graph = Graph(tuple(inputs), (*ends, *updates.values()))
+        self.parameters = {p.name: p for p in dict.fromkeys((*graph.parameters, *updates))}
+
+    def compile(self, device: str | None = None, options: Mapping[str, Any] | None = None) -> Any:
+        """Return the function for a device, with the options of the file but for those given."""
+        cg = comp_graph(device, {**self.options, **(options or {})})
+        return cg.compile(self.inputs, self.outputs, self.updates)
+
+    @functools.cached_property
+    def _function(self) -> Any:
+        return self.compile()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._function(*args, **kwargs)
+
+
+@checked
+def load_graph(path: FilePath) -> StoredGraph:
+    """Return the graph that `save_graph` has written.
+
+    Called with arrays it computes, and `compile(device, options)` returns its function.
+    GraphError for a file that is damaged, of a newer version, or holds an op that is not there.
+    """
+    data = tensor_file.contents("load_graph", path, mapped=False)
+    arrays, metadata = tensor_file.parse("load_graph", path, data)
+    try:
+        if KEY not in metadata:
+            raise ValueError("holds arrays and no graph; mg.load reads it")
+        made = decode(VERSION, metadata[KEY])
+        if not 1 <= made.format <= FORMAT:
+            raise ValueError(
+                f"is of format {made.format}, of minigraph {made.minigraph}; this one, "
+                f"{__version__}, reads up to format {FORMAT}"
+            )
+        return _Reader(decode(FILE, metadata[KEY]), arrays).stored()
+    except (ValueError, RecursionError) as error:
+        raise GraphError(f"load_graph: {path} {one_line(str(error))}") from None
+
+
+class _Reader:
+    """What makes the nodes of a file."""
+
+    def __init__(self, file: FileRecord, arrays: Mapping[str, Array]) -> None:
+        self._file, self._arrays = file, arrays
+        self._states: dict[str, State] = {}
+        self._sources = [Location(*source) for source in file.sources]
+
+    def stored(self) -> StoredGraph:
+        """Return the graph of the file."""
+        file = self._file
+        nodes, graph = self._graph(file.graph)
+        updated = [_at(nodes, i) for i in file.updates]
+        results = list(graph.outputs[: len(graph.outputs) - len(updated)])
+        names = file.outputs
+        count = len(names) if isinstance(names, list) else 1 if names is None else names
+        if count != len(results) or not all(isinstance(p, Parameter) for p in updated):
+            raise ValueError("is wrong: its outputs are not those of its graph")
+        graph.check()
+        outputs: Any = results if names is not None else results[0]
+        if isinstance(names, list):
+            outputs = dict(zip(names, results, strict=True))
+        return StoredGraph(
+            [x for x in graph.inputs if not any(x is given for given in OF_CALLS.values())],
+            outputs,
+            dict(zip(updated, graph.outputs[len(results) :], strict=True)),
+            {n: settings.find(n).check(self.value(v, Any)) for n, v in file.options.items()},
+        )
+
+    def _graph(self, record: GraphRecord) -> tuple[list[Node], Graph]:
+        nodes: list[Node] = []
+        for i, each in enumerate(record.nodes):
+            try:
+                nodes.append(self._node(each, [_at(nodes, number) for number in each.inputs]))
+            except Exception as error:  # an op may raise anything for fields that it cannot have
+                raise ValueError(f"is wrong at node {i}, {each.op}: {error}") from None
+        ends = [tuple(_at(nodes, i) for i in side) for side in (record.inputs, record.outputs)]
+        if not all(isinstance(x.op, Input) for x in ends[0]):
+            raise ValueError("is wrong: an input of a graph is none")
+        return nodes, Graph(*ends)
+
+    def _node(self, record: NodeRecord, inputs: list[Node]) -> Node:
+        """Return a node, whose op infers the shapes that the file says."""
+        if record.op in OF_CALLS:
+            return OF_CALLS[record.op]
+        specs = tuple(
+            Spec(self.value(shape, tuple[int, ...]), as_dtype(dtype))
+            for shape, dtype in record.results
+        )
+        if record.array is not None:
+            node = self._with_value(record, self._arrays[record.array])
+        else:
+            op = self._op(record.op, record.fields)
+            inferred = specs if isinstance(op, Input) else op.inferred(inputs)
+            each = inferred if isinstance(inferred, tuple) else (inferred,)
+            node = Node(op, tuple(inputs), each)
+        if node.specs != specs:
+            raise ValueError(f"the op infers {' '.join(map(str, node.specs))}")
+        node.source = self._sources[record.source]
+        return node
+
+    def _with_value(self, record: NodeRecord, array: Array) -> Node:
+        if record.op == "Constant":
+            return constant(array)
+        state = self._states.setdefault(str(record.array), State(array))
+        name, trainable = (self.value(record.fields[n], t) for n, t in PARAMETER.items())
+        return Parameter.sharing(state, name, trainable=trainable)
+
+    def _op(self, name: Any, given: Mapping[str, Any]) -> Op:
+        cls = Op.registry.get(name)
+        if cls is None or (cls.forward is Op.forward and cls is not Input):
+            raise ValueError(f"minigraph {__version__} has no such op")
+        return self._dataclass(cls, given)
+
+    def _dataclass(self, cls: Any, given: Mapping[str, Any]) -> Any:
+        """Return a dataclass with fields of a file, of the types that it says."""
+        hints = _hints(cls)
+        if unknown := given.keys() - hints.keys():
+            raise ValueError(f"{cls.__name__} has no field {min(unknown)}")
+        return cls(**{name: self.value(value, hints[name]) for name, value in given.items()})
+
+    def value(self, value: Any, hint: Any) -> Any:
+        """Return a field of a file, which has to be of a type."""
+        kind, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
+        if isinstance(value, dict):
+            value = self._tagged(value)
+            fits = kind in (int, float) and isinstance(value, SymbolicSize)
+        elif isinstance(value, list) and kind in (tuple, Any):
+            each = arguments or (Any, ...)
+            hints = each if each[-1] is not ... else each[:1] * len(value)
+            return tuple(self.value(v, h) for v, h in zip(value, hints, strict=True))
+        elif kind is typing.Literal:
+            fits = value in arguments
+        else:
+            fits = type(value) is kind or (kind is float and type(value) is int)
+        if fits or kind is Any or (isinstance(kind, type) and isinstance(value, kind)):
+            return value
+        raise ValueError(f"{value!r} is no {getattr(kind, '__name__', kind)}")
+
+    def _tagged(self, value: Mapping[str, Any]) -> Any:
+        """Return what a dict of a file stands for: see `writing.plain`."""
+        match value:
+            case {"float": str(text)}:
+                return float(text)
+            case {"dtype": str(name)}:
+                return as_dtype(name)
+            case {"graph": record}:
+                return self._graph(msgspec.convert(record, GraphRecord))[1]
+            case {"op": name, "fields": dict(given)}:
+                return self._op(name, given)
+            case {"record": str(name), "fields": dict(given)}:
+                return self._dataclass(RECORDS[name], given)
+            case {"size": list(terms)}:
+                return sum(number * math.prod(map(self._atom, term)) for number, *term in terms)
+            case {"function": str(name)}:
+                return FUNCTIONS[name]
+        raise ValueError(f"{value} is no field")
+
+    def _atom(self, value: Any) -> Any:
+        """Return a factor of a size: one that has a name, or the result of an operation."""
+        if isinstance(value, str) and value.isidentifier():
+            return symbolic.symbol(value)
+        x, y = (self.value(value[name], float) for name in "xy")
+        return OPERATIONS[value["operation"]](x, y)
+
+
+PARAMETER = {"name": str, "trainable": bool}
+
+
+@functools.cache
+def _hints(cls: Any) -> dict[str, Any]:
+    """Return the types of the fields of a dataclass."""
+    hints = typing.get_type_hints(cls)
+    return {f.name: hints[f.name] for f in fields(cls)}
+
+
+def _at(nodes: Sequence[Node], number: int) -> Node:
+    """Return a node by its number; ValueError if there is none so far."""
+    if not 0 <= number < len(nodes):
+        raise ValueError(f"is wrong: there is no node {number} so far")
+    return nodes[number]

@@ -1,0 +1,184 @@
+"""Writing a graph to a file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from minigraph import options as settings
+from minigraph import tensor_file
+from minigraph.arguments import FilePath, checked
+from minigraph.compiler.trace import TracedGraph, trace
+from minigraph.errors import GraphError
+from minigraph.graph import (
+    Array,
+    Constant,
+    Graph,
+    Location,
+    Node,
+    Op,
+    Parameter,
+    SymbolicSize,
+    values_of,
+)
+from minigraph.graph_file.record import (
+    FORMAT,
+    FUNCTIONS,
+    KEY,
+    OF_CALLS,
+    RECORDS,
+    FileRecord,
+    GraphRecord,
+    NodeRecord,
+)
+from minigraph.platform.records import encode
+from minigraph.runtime.calls import CompiledFunction
+from minigraph.symbolic import Operation
+from minigraph.version import __version__
+
+CONSTANT = "constant "  # how the names of constants begin
+
+
+def written(what: str, inputs: Any, outputs: Any) -> tuple[TracedGraph, Mapping[str, Any]]:
+    """Return the graph, as written, of a compiled function or of inputs and outputs; its options.
+
+    what  begins the errors
+    """
+    if not isinstance(inputs, CompiledFunction):
+        if outputs is None:
+            raise GraphError(f"{what}: outputs are needed, or a compiled function")
+        given = [inputs] if isinstance(inputs, Node) else list(inputs)
+        return trace(given, outputs, {}, freeze=False), {}
+    if outputs is not None:
+        raise GraphError(f"{what}: a compiled function has its own outputs; give it alone")
+    return inputs.traced, inputs.options
+
+
+def output_names(what: str, traced: TracedGraph) -> list[str] | int | None:
+    """Return the names of results; their number if they are a list; None if there is one alone."""
+    packed = traced.pack([*range(traced.results)])
+    if not isinstance(packed, Mapping):
+        return None if isinstance(packed, int) else len(packed)
+    if unnamed := [name for name in packed if not isinstance(name, str)]:
+        raise GraphError(f"{what}: the names of outputs are strings in a file, not {unnamed[0]!r}")
+    return list(packed)
+
+
+@checked
+def save_graph(path: FilePath, inputs: Any, outputs: Any = None) -> None:
+    """Write a graph, with its parameters as they are now, to one file.
+
+    inputs   of the graph; or a function of `compile`, whose updates and options are kept, too
+    outputs  an expression, a list or a dict
+
+    `load_graph` reads it, also where the program that made it is not there, and `load` its arrays.
+    GraphError for a graph that runs in several processes, and for what cannot be written.
+
+    >>> x = mg.input("x", (None, 2))
+    >>> mg.save_graph("net.graph", [x], nn.Linear(2, 1)(x))
+    >>> mg.load_graph("net.graph")(np.ones((3, 2), "float32")).shape
+    (3, 1)
+    """
+    traced, options = written("save_graph", inputs, outputs)
+    writer = _Writer()
+    graph, numbers = writer.graph(traced.graph, traced.updates)
+    kept = {o.name for o in settings.OPTIONS.values() if not o.per_process}
+    file = FileRecord(
+        format=FORMAT,
+        minigraph=__version__,
+        graph=graph,
+        outputs=output_names("save_graph", traced),
+        updates=[numbers[p] for p in traced.updates],
+        options={name: plain(value, writer) for name, value in options.items() if name in kept},
+        sources=list(writer.sources),
+    )
+    arrays = writer.constants | values_of(writer.parameters)
+    tensor_file.write("save_graph", path, arrays, {KEY: encode(file)})
+
+
+class _Writer:
+    """What collects the arrays and places of all graphs of a file."""
+
+    def __init__(self) -> None:
+        self.sources: dict[Location, int] = {}
+        self.constants: dict[str, Array] = {}
+        self.parameters: dict[str, Parameter] = {}
+        self._names: dict[Any, str] = {}  # of the values of parameters
+
+    def graph(
+        self, graph: Graph, others: Sequence[Node] = ()
+    ) -> tuple[GraphRecord, Mapping[Node, int]]:
+        """Return the record of a graph and of other nodes, and the numbers of the nodes."""
+        numbers: dict[Node, int] = {}
+        nodes: list[NodeRecord] = []
+        for node in Graph((), (*graph.inputs, *graph.outputs, *others)).by_order():
+            nodes.append(self._node(node, [numbers[x] for x in node.inputs]))
+            numbers[node] = len(numbers)
+        ends = [[numbers[x] for x in side] for side in (graph.inputs, graph.outputs)]
+        return GraphRecord(nodes, *ends), numbers
+
+    def _node(self, node: Node, inputs: list[int]) -> NodeRecord:
+        op, values, array = type(node.op).__name__, {}, None
+        if of_call := [name for name, x in OF_CALLS.items() if x is node]:
+            op = of_call[0]
+        elif isinstance(node, Parameter):
+            op, values = "Parameter", {"name": node.name, "trainable": node.trainable}
+            array = self._name(node)
+        elif isinstance(node.op, Constant):
+            array = f"{CONSTANT}{len(self.constants)}"
+            self.constants[array] = np.asarray(node.op.value, order="C")
+        else:
+            try:
+                values = _fields(node.op, self)
+            except (TypeError, RecursionError) as error:
+                what = f"save_graph: {node.op.name} {node.source} cannot be written"
+                raise GraphError(f"{what}: {error}") from None
+        results = [(plain(spec.shape, self), spec.dtype.name) for spec in node.specs]
+        source = self.sources.setdefault(node.source, len(self.sources))
+        return NodeRecord(op, values, inputs, results, source, array)
+
+    def _name(self, parameter: Parameter) -> str:
+        """Return the name of a parameter's value, which several parameters may share."""
+        name = parameter.name
+        while name in self.parameters or name.startswith((CONSTANT, tensor_file.METADATA)):
+            name = f"other {name}"
+        name = self._names.setdefault(parameter.state, name)
+        self.parameters.setdefault(name, parameter)
+        return name
+
+
+def _fields(value: Any, writer: _Writer) -> dict[str, Any]:
+    return {f.name: plain(getattr(value, f.name), writer) for f in fields(value) if f.init}
+
+
+def plain(value: Any, writer: _Writer) -> Any:
+    """Return a field as JSON has it; what JSON has not is a dict that says what it is."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return float(value) if math.isfinite(value) else {"float": str(value)}
+        case tuple():
+            return [plain(each, writer) for each in value]
+        case np.dtype():
+            return {"dtype": value.name}
+        case Graph():
+            return {"graph": writer.graph(value)[0]}
+        case Op():
+            return {"op": type(value).__name__, "fields": _fields(value, writer)}
+        case SymbolicSize():
+            terms = value.terms.items()
+            return {"size": [[n, *(plain(x, writer) for x in term)] for term, n in terms]}
+        case Operation():
+            x, y = (plain(each, writer) for each in (value.x, value.y))
+            return {"operation": value.name, "x": x, "y": y}
+    if (name := type(value).__name__) in RECORDS:
+        return {"record": name, "fields": _fields(value, writer)}
+    for name, function in FUNCTIONS.items():
+        if function is value:
+            return {"function": name}
+    raise TypeError(f"a {type(value).__name__} has no place in a file")
