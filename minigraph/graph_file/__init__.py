@@ -4,4 +4,4 @@ The JSON names ops by their classes and holds the fields of each.
 """
 
 from minigraph.graph_file.reading import StoredGraph, load_graph
-from minigraph.graph_file.writing import save_graph, written
+from minigraph.graph_file.writing import output_names, save_graph, written

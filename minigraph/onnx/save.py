@@ -8,16 +8,16 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import onnx
-from onnx import ModelProto, NodeProto, external_data_helper, helper
+from onnx import ModelProto, NodeProto, external_data_helper, helper, numpy_helper
 
 from minigraph.arguments import FilePath, Kind, checked
 from minigraph.compiler.trace import TracedGraph
 from minigraph.errors import GraphError, reason
-from minigraph.graph import Graph, Node, is_symbolic
-from minigraph.graph_file import written
+from minigraph.graph import Array, Spec
+from minigraph.graph_file import output_names, written
 from minigraph.onnx import tensorrt
 from minigraph.onnx.exports import EXPORTS
-from minigraph.onnx.exports.writer import Writer, info, pruned, tensor
+from minigraph.onnx.exports.writer import Writer, info, pruned
 from minigraph.passes.library.mixed_precision import autocast
 from minigraph.passes.notes import Notes
 from minigraph.platform import regular_file
@@ -26,7 +26,7 @@ from minigraph.version import __version__
 FIRST_OPSET = 18
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
 MOST_BYTES = 1_900_000_000  # of arrays in the file itself: protobuf's limit is 2**31
-EXTERNAL = 1024  # bytes from which on an array is in the file beside it
+LARGE = 1024  # bytes of an array that decides no shape, and that may be in a file beside the model
 
 
 def _opset(value: Any) -> int:
@@ -67,81 +67,89 @@ def save(
     >>> mg.onnx.save("net.onnx", [x], nn.Linear(4, 2)(x))
     """
     traced, options = written("onnx.save", inputs, outputs)
-    amp = options.get("amp", "off")
-    if amp != "off":
-        traced = replace(traced, graph=autocast(traced.graph, Notes(), amp))
+    if options.get("amp", "off") != "off":
+        traced = replace(traced, graph=autocast(traced.graph, Notes(), options["amp"]))
     writer = Writer(EXPORTS)
-    model = _model(traced, writer, opset)
-    total = sum(array.nbytes for array in writer.initializers.values())
-    data = b"" if total <= MOST_BYTES else _moved(model, os.path.basename(path) + ".data")
+    writer.declare(traced.inputs)
+    writer.write(traced.graph)
+    if writer.missing:
+        listed = ", ".join(f"{name} ({n})" for name, n in sorted(writer.missing.items()))
+        raise GraphError(f"onnx.save: ONNX does not have these ops as they are used here: {listed}")
+    model, arrays = _model(traced, writer, opset)
     try:
-        if not data:
-            onnx.checker.check_model(model, full_check=True)
-        if check == "tensorrt":
-            _check_tensorrt(model)
-        if data:
-            regular_file.replace(f"{os.fspath(path)}.data", data)
-        regular_file.replace(path, model.SerializeToString())
-        if data:
-            onnx.checker.check_model(os.fspath(path), full_check=True)
-    except (OSError, ValueError) as error:
-        if isinstance(error, GraphError):
-            raise
-        raise GraphError(f"onnx.save: {path} cannot be written ({reason(error)})") from error
+        onnx.checker.check_model(model, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         text = " ".join(str(error).split())
         raise GraphError(f"onnx.save: ONNX's checker refuses the model: {text}") from error
     if check == "tensorrt":
-        print(_trtexec(os.fspath(path), traced.inputs))
+        tensorrt.check(model)
+    data = _fill(model, arrays, f"{os.path.basename(path)}.data")
+    try:
+        if data:
+            regular_file.replace(f"{os.fspath(path)}.data", data)
+        regular_file.replace(path, model.SerializeToString())
+    except (OSError, ValueError) as error:
+        raise GraphError(f"onnx.save: {path} cannot be written ({reason(error)})") from error
+    if check == "tensorrt":
+        print(tensorrt.command(os.fspath(path), traced.inputs))
 
 
-def _named_outputs(traced: TracedGraph) -> dict[str, Node]:
-    """Return the results and new values by the names that they get."""
-    results = list(traced.graph.outputs[: traced.results])
-    packed = traced.pack(results)
-    if isinstance(packed, Mapping):
-        named = {str(name): y for name, y in packed.items()}
-    else:
-        named = {f"output_{i}" if i else "output": y for i, y in enumerate(results)}
-    news = traced.graph.outputs[traced.results :]
-    return named | {f"{p.name}.new": y for p, y in zip(traced.updates, news, strict=True)}
-
-
-def _model(traced: TracedGraph, writer: Writer, opset: int) -> ModelProto:
-    """Return the model of a graph; GraphError with all ops that ONNX does not have."""
-    named = _named_outputs(traced)
-    graph = Graph(traced.graph.inputs, tuple(named.values()))
-    writer.declare(traced.inputs)
-    writer.write(graph)
-    if writer.missing:
-        listed = ", ".join(f"{name} ({n})" for name, n in sorted(writer.missing.items()))
-        raise GraphError(f"onnx.save: ONNX does not have these ops as they are used here: {listed}")
-    outputs = _name_outputs(writer, named)
+def _model(
+    traced: TracedGraph, writer: Writer, opset: int
+) -> tuple[ModelProto, Mapping[str, Array]]:
+    """Return the model, in which large arrays are inputs so far, and these arrays by name."""
+    outputs = _name_outputs(traced, writer)
     nodes, read = pruned(writer.nodes, outputs)
-    arrays = {name: a for name, a in writer.initializers.items() if name in read}
-    made = helper.make_graph(
+    arrays = {name: array for name, array in writer.initializers.items() if name in read}
+    large = {name: array for name, array in arrays.items() if array.nbytes >= LARGE}
+    graph = helper.make_graph(
         nodes,
         "minigraph",
-        [info(writer.values[x], x.spec) for x in traced.inputs],
-        [info(name, y.spec) for name, y in zip(outputs, named.values(), strict=True)],
-        [tensor(name, array) for name, array in arrays.items()],
+        [info(writer.values[x], x.spec) for x in traced.inputs]
+        + [info(name, Spec(array.shape, array.dtype)) for name, array in large.items()],
+        [info(name, y.spec) for name, y in zip(outputs, traced.graph.outputs, strict=True)],
+        [numpy_helper.from_array(a, name) for name, a in arrays.items() if name not in large],
     )
     imports = [helper.make_opsetid("", opset)]
-    return helper.make_model(
-        made,
+    model = helper.make_model(
+        graph,
         opset_imports=imports,
         ir_version=helper.find_min_ir_version_for(imports),
         producer_name="minigraph",
         producer_version=__version__,
     )
+    return model, large
 
 
-def _name_outputs(writer: Writer, named: Mapping[str, Node]) -> list[str]:
+def _fill(model: ModelProto, arrays: Mapping[str, Array], location: str) -> bytes:
+    """Give a model the arrays that are its last inputs; return those of a file beside it, if any.
+
+    location  the name of that file
+    """
+    graph, data = model.graph, bytearray()
+    outside = sum(array.nbytes for array in arrays.values()) > MOST_BYTES
+    del graph.input[len(graph.input) - len(arrays) :]
+    for name, array in arrays.items():
+        made = numpy_helper.from_array(array, name)
+        if outside:
+            data += bytes(-len(data) % 64)
+            external_data_helper.set_external_data(made, location, len(data), array.nbytes)
+            data += made.raw_data
+            made.ClearField("raw_data")
+        graph.initializer.append(made)
+    return bytes(data)
+
+
+def _name_outputs(traced: TracedGraph, writer: Writer) -> list[str]:
     """Return the names of the outputs, which the nodes that make them have from now on."""
+    names = output_names("onnx.save", traced)
+    if not isinstance(names, list):
+        names = [f"output_{i}" if i else "output" for i in range(traced.results)]
+    names += [f"{parameter.name}.new" for parameter in traced.updates]
     made = {name for node in writer.nodes for name in node.output}
     outputs: list[str] = []
     renamed: dict[str, str] = {}
-    for wanted, node in named.items():
+    for wanted, node in zip(names, traced.graph.outputs, strict=True):
         value, name = writer.values[node], writer.unique(wanted)
         outputs.append(name)
         if value in made and value not in renamed:
@@ -158,40 +166,3 @@ def _rename(nodes: Sequence[NodeProto], renamed: Mapping[str, str]) -> None:
             names[:] = [renamed.get(name, name) for name in names]
         for attribute in node.attribute:
             _rename(attribute.g.node, renamed)
-
-
-def _moved(model: ModelProto, location: str) -> bytes:
-    """Take the large arrays out of a model and return them, one behind the other."""
-    data = bytearray()
-    for each in model.graph.initializer:
-        raw = each.raw_data
-        if len(raw) >= EXTERNAL:
-            data += bytes(-len(data) % 64)
-            external_data_helper.set_external_data(each, location, len(data), len(raw))
-            each.ClearField("raw_data")
-            data += raw
-    return bytes(data)
-
-
-# ---------------------------------------------------------------- TensorRT
-
-
-def _check_tensorrt(model: ModelProto) -> None:
-    inferred = onnx.shape_inference.infer_shapes(model).graph
-    values = (*inferred.input, *inferred.value_info, *inferred.output)
-    types = {value.name: value.type.tensor_type.elem_type for value in values}
-    types |= {each.name: each.data_type for each in inferred.initializer}
-    if lacking := tensorrt.refused(model, types):
-        raise GraphError(
-            f"onnx.save: onnx-tensorrt {tensorrt.VERSION} does not take {', '.join(lacking)}"
-        )
-
-
-def _trtexec(path: str, inputs: Sequence[Node]) -> str:
-    """Return the command that builds an engine, with 1 for each size that calls give."""
-    shapes = [
-        (x.name, "x".join("1" if is_symbolic([n]) else str(n) for n in x.shape))
-        for x in inputs
-        if is_symbolic(x.shape)
-    ]
-    return tensorrt.command(path, shapes)

@@ -4,76 +4,76 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Sequence
 
-from onnx import ModelProto, TensorProto
+import onnx
+from onnx import ModelProto, NodeProto, TensorProto
+
+from minigraph.errors import GraphError
+from minigraph.graph import Node, is_symbolic
 
 VERSION = "10.15"
 OPSETS = range(9, 25)
-MOST_CHOSEN = 3839  # elements that TopK gives
-
-# By the types of their first operand, the operators of the table that graphs of ours are made of:
-# floats; floats and integers of 32 and 64 bits; these and bool; bool.
-FLOATS = (
-    "Acos Acosh Asin Asinh Atan Atanh AveragePool BatchNormalization Ceil Clip Conv ConvTranspose "
-    "Cos Cosh CumSum Erf Exp Floor Gemm HardSwish IsInf LRN LeakyRelu Log LogSoftmax MatMul "
-    "MaxPool PRelu Reciprocal Round Scan Sigmoid Sin Sinh Softmax Sqrt Tan Tanh"
-)
-NUMBERS = (
-    "Abs Add ArgMax Div Equal Greater GreaterOrEqual IsNaN Less LessOrEqual Max Min Mod Mul Neg "
-    "Pad Pow Range ReduceMax ReduceMin ReduceProd ReduceSum Relu ScatterElements Sign Sub TopK"
-)
-ALL = (
-    "Cast Concat Expand Gather GatherElements Identity Reshape Shape Slice Squeeze Transpose "
-    "Unsqueeze Where"
-)
-BOOLS = "And Not Or Xor"
-
-_NUMBERS = ("FLOAT", "FLOAT16", "BFLOAT16", "INT32", "INT64")
-TYPES = {
-    operator: types
-    for operators, types in (
-        (FLOATS, _NUMBERS[:3]),
-        (NUMBERS, _NUMBERS),
-        (ALL, (*_NUMBERS, "BOOL")),
-        (BOOLS, ("BOOL",)),
-    )
-    for operator in operators.split()
+NUMBERS = ("FLOAT", "FLOAT16", "BFLOAT16", "INT32", "INT64")
+# The operators of the table that graphs of ours are made of, by the types of their first operand.
+TABLE = {
+    NUMBERS[:3]: (
+        "Acos Acosh Asin Asinh Atan Atanh AveragePool BatchNormalization Ceil Clip Conv "
+        "ConvTranspose Cos Cosh CumSum Erf Exp Floor Gemm HardSwish IsInf LRN LeakyRelu Log "
+        "LogSoftmax MatMul MaxPool PRelu Reciprocal Round Scan Sigmoid Sin Sinh Softmax Sqrt Tan "
+        "Tanh"
+    ),
+    NUMBERS: (
+        "Abs Add ArgMax Div Equal Greater GreaterOrEqual IsNaN Less LessOrEqual Max Min Mod Mul "
+        "Neg Pad Pow Range ReduceMax ReduceMin ReduceProd ReduceSum Relu ScatterElements Sign Sub "
+        "TopK"
+    ),
+    (*NUMBERS, "BOOL"): (
+        "Cast Concat Expand Gather GatherElements Identity Reshape Shape Slice Squeeze Transpose "
+        "Unsqueeze Where"
+    ),
+    ("BOOL",): "And Not Or Xor",
 }
+TYPES = {name: types for types, names in TABLE.items() for name in names.split()}
 
 
-def refused(model: ModelProto, types: Mapping[str, int]) -> list[str]:
-    """Return in words, with counts, what of a model TensorRT does not take.
-
-    types  of its tensors, by name; those that are not there are not looked at
-    """
-    found: Counter[str] = Counter()
-    opset = max(each.version for each in model.opset_import)
-    if opset not in OPSETS:
-        found[f"opset {opset}"] += 1
-    for node in model.graph.node:
+def check(model: ModelProto) -> None:
+    """Raise GraphError with all that TensorRT does not take of a model, with counts."""
+    inferred = onnx.shape_inference.infer_shapes(model).graph
+    types = {
+        value.name: TensorProto.DataType.Name(value.type.tensor_type.elem_type)
+        for value in (*inferred.input, *inferred.value_info, *inferred.output)
+    }
+    lacking: Counter[str] = Counter()
+    if model.opset_import[0].version not in OPSETS:
+        lacking[f"opset {model.opset_import[0].version}"] += 1
+    for node in _nodes(inferred.node):
+        first = [*node.input, ""][1 if node.op_type == "Where" else 0]
         if node.op_type not in TYPES:
-            found[node.op_type] += 1
-            continue
-        operand = [*node.input, ""][1 if node.op_type == "Where" else 0]
-        name = TensorProto.DataType.Name(types.get(operand, 0))
-        if operand in types and name not in TYPES[node.op_type]:
-            found[f"{node.op_type} of {name.lower()}"] += 1
-    return [f"{what} ({count})" for what, count in sorted(found.items())]
+            lacking[node.op_type] += 1
+        elif first in types and types[first] not in TYPES[node.op_type]:
+            lacking[f"{node.op_type} of {types[first].lower()}"] += 1
+    if lacking:
+        listed = ", ".join(f"{what} ({n})" for what, n in sorted(lacking.items()))
+        raise GraphError(f"onnx.save: onnx-tensorrt {VERSION} does not take {listed}")
 
 
-def command(path: str, shapes: Iterable[tuple[str, str]]) -> str:
-    """Return the line that builds an engine from a model.
+def _nodes(nodes: Sequence[NodeProto]) -> Iterator[NodeProto]:
+    """Yield nodes, and those of their bodies."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            yield from _nodes(attribute.g.node)
 
-    shapes  of the inputs with sizes that calls give: name and an example, as in 1x3x224x224
-    """
+
+def command(path: str, inputs: Sequence[Node]) -> str:
+    """Return the line that builds an engine from a model, with 1 for sizes that calls give."""
+    shapes = ",".join(
+        f"{x.name}:" + "x".join("1" if is_symbolic([n]) else str(n) for n in x.shape)
+        for x in inputs
+        if is_symbolic(x.shape)
+    )
     stem = path.removesuffix(".onnx")
-    words = [
-        "trtexec",
-        f"--onnx={path}",
-        f"--saveEngine={stem}.engine",
-        f"--timingCacheFile={stem}.timing",
-    ]
-    if given := ",".join(f"{name}:{shape}" for name, shape in shapes):
-        words += [f"--{which}Shapes={given}" for which in ("min", "opt", "max")]
-    return shlex.join(words)
+    words = [f"--onnx={path}", f"--saveEngine={stem}.engine", f"--timingCacheFile={stem}.timing"]
+    words += [f"--{which}Shapes={shapes}" for which in ("min", "opt", "max") if shapes]
+    return shlex.join(["trtexec", *words])

@@ -196,7 +196,7 @@ def _matmul(w: Writer, op: Matmul, node: Node, x: str, y: str, *bias: str) -> st
 
 def product_with_bias(w: Writer, product: Node, bias: Node) -> str:
     """Return product + bias as one node, "" if they are not what `linear` adds up."""
-    if not isinstance(product.op, Matmul) or w.users[product] > 1 or len(product.inputs) > 2:
+    if not isinstance(product.op, Matmul) or w.users[product] != 1 or len(product.inputs) > 2:
         return ""
     matrices = kind(product.dtype) == "f" and product.inputs[0].ndim == product.inputs[1].ndim == 2
     if not matrices or not same_shape(bias.shape, product.shape[1:]):

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
+import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, NodeProto, TensorProto, helper
 
 from minigraph.graph import (
-    BFLOAT16,
-    BOOL,
+    DTYPES,
     Array,
     Constant,
     DType,
@@ -32,16 +30,10 @@ from minigraph.graph import (
 )
 from minigraph.graph.location import Within
 
-ELEMENTS: dict[DType, int] = {BFLOAT16: TensorProto.BFLOAT16, BOOL: TensorProto.BOOL} | {
-    np.dtype(name): TensorProto.DataType.Value(name.upper())
-    for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-    + ("float16",)
-}
-ELEMENTS |= {np.dtype("float32"): TensorProto.FLOAT, np.dtype("float64"): TensorProto.DOUBLE}
+_NAMES = {"float32": "FLOAT", "float64": "DOUBLE"}  # those that are not NumPy's, in capitals
+ELEMENTS = {d: TensorProto.DataType.Value(_NAMES.get(d.name, d.name.upper())) for d in DTYPES}
 INT64 = np.dtype(np.int64)
 END = np.iinfo(np.int64).max  # of a slice: whatever the length of the axis is
-# ONNX's operators on sizes, which are vectors of one element.
-SIZE_OPERATORS = {"//": "Div", "max": "Max"}
 
 
 class CannotSay(Exception):
@@ -79,6 +71,7 @@ class Writer:
         self.users: Counter[Node] = Counter()
         self._exports = exports  # what each op is in ONNX; others are written by their `expand`
         self._taken: set[str] = set()
+        self._counts: Counter[str] = Counter()
         self._constants: dict[tuple[Any, ...], str] = {}
         self._sizes: dict[str, tuple[str, int, int]] = {}  # the input, axis and factor of each
 
@@ -86,8 +79,10 @@ class Writer:
 
     def unique(self, name: str) -> str:
         """Return `name`, or with a number behind it if it is taken."""
-        names = (f"{name}_{i}" if i else name for i in itertools.count())
-        chosen = next(n for n in names if n not in self._taken)
+        chosen = name
+        while chosen in self._taken:
+            self._counts[name] += 1
+            chosen = f"{name}_{self._counts[name]}"
         self._taken.add(chosen)
         return chosen
 
@@ -150,31 +145,24 @@ class Writer:
             factors = [self._atom(atom, dtype) for atom in term]
             if factor != 1 or not factors:
                 factors.append(self.constant([factor], dtype))
-            terms.append(self._joined("Mul", factors))
-        return self._joined("Add", terms)
+            terms.append(functools.reduce(functools.partial(self.op, "Mul"), factors))
+        return functools.reduce(functools.partial(self.op, "Add"), terms)
 
     def _atom(self, atom: Any, dtype: DType) -> str:
         """Return the vector of a named size, or of the result of an operation on sizes."""
         if not isinstance(atom, str):
-            if atom.name == "ceil" and dtype == INT64:  # rounded up: of ints, -(-x // y)
-                x, y = self.size(atom.x), self.size(atom.y)
-                above = self.op("Sub", self.op("Add", x, y), self.constant([1], INT64))
-                return self.op("Div", above, y)
-            if atom.name not in SIZE_OPERATORS or dtype != INT64:
+            if atom.name not in ("//", "max", "ceil") or dtype != INT64:
                 raise CannotSay
-            return self.op(SIZE_OPERATORS[atom.name], self.size(atom.x), self.size(atom.y))
+            x, y = self.size(atom.x), self.size(atom.y)
+            if atom.name == "ceil":  # (x + y - 1) // y
+                x = self.op("Sub", self.op("Add", x, y), self.constant([1], INT64))
+            return self.op("Max" if atom.name == "max" else "Div", x, y)
         if atom not in self._sizes:
             raise CannotSay
         name, axis, factor = self._sizes[atom]
         size = self.op("Shape", name, start=axis, end=axis + 1)
         size = size if factor == 1 else self.op("Div", size, self.constant([factor], INT64))
         return size if dtype == INT64 else self.cast(size, dtype)
-
-    def _joined(self, kind: str, names: Sequence[str]) -> str:
-        first, *rest = names
-        for name in rest:
-            first = self.op(kind, first, name)
-        return first
 
     def index(self, node: Node, name: str) -> str:
         """Return the name of indices, of int32 or int64."""
@@ -211,25 +199,18 @@ class Writer:
         names   of its inputs; the first ones are its own, the others are read from outside
         inputs  how many are its own
         """
-        self.values.update(zip(graph.inputs, names, strict=True))
-        with self._elsewhere() as nodes:
-            self.write(graph)
-            outputs = [self.op("Identity", self.values[y]) for y in graph.outputs]
-        return helper.make_graph(
-            nodes,
+        outside = self.nodes, self.values
+        self.nodes, self.values = [], dict(zip(graph.inputs, names, strict=True))
+        self.write(graph)
+        outputs = [self.op("Identity", self.values[y]) for y in graph.outputs]
+        made = helper.make_graph(
+            self.nodes,
             self.unique("body"),
             [info(n, x.spec) for n, x in zip(names[:inputs], graph.inputs, strict=False)],
             [info(n, y.spec) for n, y in zip(outputs, graph.outputs, strict=True)],
         )
-
-    @contextmanager
-    def _elsewhere(self) -> Iterator[list[NodeProto]]:
-        """Let nodes be appended to another list."""
-        before, self.nodes = self.nodes, []
-        try:
-            yield self.nodes
-        finally:
-            self.nodes = before
+        self.nodes, self.values = outside
+        return made
 
     # ------------------------------------------------------------ the nodes of a graph
 
@@ -262,7 +243,7 @@ class Writer:
         count = len(self.nodes)
         export = self._exports.get(type(node.op))
         try:
-            if export and not {spec.dtype for x in node.inputs for spec in x.specs} - {*ELEMENTS}:
+            if export:
                 return export(self, node.op, node, *names)
         except CannotSay:
             del self.nodes[count:]
@@ -277,10 +258,6 @@ def info(name: str, spec: Spec) -> Any:
     """Return the record of a tensor's type; sizes that calls give have their names."""
     shape = [str(n) if isinstance(n, SymbolicSize) else n for n in spec.shape]
     return helper.make_tensor_value_info(name, ELEMENTS[spec.dtype], shape)
-
-
-def tensor(name: str, array: Array) -> TensorProto:
-    return numpy_helper.from_array(array, name)
 
 
 def pruned(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> tuple[list[NodeProto], set[str]]:
