@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
 from minigraph import tensor_file, torch_file
-from minigraph.arguments import FilePath, checked
+from minigraph.arguments import FilePath, Kind, checked, mapping
 from minigraph.errors import DTypeError, GraphError, ShapeError, warn_once
 from minigraph.graph import BFLOAT16, Array, Node, Parameter, as_array, assign_all, values_of
 
@@ -66,7 +66,7 @@ def load(path: FilePath, *, mmap: bool = False) -> dict[str, Any]:
 
     path  a safetensors file; an index of several (`*.index.json`), which lie beside it; or what
           `torch.save` has written (`*.pt`), from version 1.6 on: a dict of tensors, numbers,
-          strings, lists and dicts.  Objects of other classes are left out, which is a warning
+          strings, lists and dicts.  Objects of other classes are `Unread`, which is a warning
     mmap  whether the arrays lie in a private mapping of the file.  Then only those are read that
           are used; the file has to stay as it is
 
@@ -93,7 +93,7 @@ def _loaded(what: str, path: FilePath, mapped: bool) -> dict[str, Any]:
     if data[:4] == ZIP and b"/data.pkl" in data[30:300]:
         return torch_file.read(path, data, mapped)
     try:
-        return tensor_file.parse(what, path, data).arrays
+        return tensor_file.parse(what, path, data)[0]
     except GraphError:
         if other := _other_format(path, data):
             raise GraphError(f"{what}: {path} is {other}") from None
@@ -192,12 +192,23 @@ class Matching:
         return "\n".join([*lines, *self.misfits])
 
 
+def _parameters(value: Any) -> Mapping[str, Parameter]:
+    """Return the parameters and buffers of a module, or of a mapping, by name."""
+    named = dict(value._state()) if hasattr(value, "_state") else mapping(value)
+    if not all(isinstance(k, str) and isinstance(p, Parameter) for k, p in named.items()):
+        raise TypeError
+    return named
+
+
+PARAMETERS = Kind("a module, or a mapping of names to parameters", _parameters)
+
+
 @checked
-def load_matching(path: FilePath, module: Any) -> Matching:
+def load_matching(path: FilePath, module: Annotated[Any, PARAMETERS]) -> Matching:
     """Assign the arrays of a file that have the name, shape and kind of dtype of a parameter.
 
     path    as `load` takes it; of a safetensors file, only what is assigned is read
-    module  a module, an optimizer, or a mapping of names to parameters
+    module  a module, or a mapping of names to parameters
 
     All others stay as they are: `print` what comes back.  GraphError as of `load`.
 
@@ -209,13 +220,12 @@ def load_matching(path: FilePath, module: Any) -> Matching:
     """
     found = _loaded("load_matching", path, mapped=True)
     arrays = {name: x for name, x in found.items() if isinstance(x, np.ndarray)}
-    parameters = dict(module._state()) if hasattr(module, "_state") else dict(module)
-    values, misfits = _compare(parameters, arrays)
+    values, misfits = _compare(module, arrays)
     assign_all(values)
     return Matching(
-        [name for name in parameters if name in arrays and name not in misfits],
-        [name for name in parameters if name not in arrays],
-        [name for name in found if name not in parameters],
+        [name for name in module if name in arrays and name not in misfits],
+        [name for name in module if name not in arrays],
+        [name for name in found if name not in module],
         [*map(str, misfits.values())],
     )
 

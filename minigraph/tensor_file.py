@@ -11,7 +11,7 @@ import mmap
 import os
 import zlib
 from collections.abc import Mapping
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -52,13 +52,6 @@ class _Index(Struct):
 
 HEADER = Decoder(dict[str, msgspec.Raw])
 ENTRY, WORDS, FILES = Decoder(_Entry), Decoder(Metadata | None), Decoder(_Index)
-
-
-class Arrays(NamedTuple):
-    """What a file holds."""
-
-    arrays: dict[str, Array]
-    metadata: Metadata
 
 
 def write(what: str, path: Any, arrays: Mapping[str, Array], metadata: Metadata) -> None:
@@ -103,8 +96,11 @@ def contents(what: str, path: Any, mapped: bool) -> Any:
         raise GraphError(f"{what}: {path} cannot be read ({reason(error)})") from error
 
 
-def parse(what: str, path: Any, data: Any) -> Arrays:
-    """Return the arrays of a safetensors file, writable; those of a mapping lie in it."""
+def parse(what: str, path: Any, data: Any) -> tuple[dict[str, Array], Metadata]:
+    """Return the arrays of a safetensors file, writable, and its metadata.
+
+    The arrays of a mapping lie in it.
+    """
     try:
         places, metadata = _header(data)
     except ValueError as error:
@@ -119,7 +115,7 @@ def parse(what: str, path: Any, data: Any) -> Arrays:
     expected = metadata.pop(CHECKSUM, None)
     if expected not in (None, str(_checksum(arrays, metadata))):
         raise GraphError(f"{what}: {path} is damaged: its checksum is not that of its contents")
-    return Arrays(arrays, metadata)
+    return arrays, metadata
 
 
 def _header(data: Any) -> tuple[dict[str, tuple[_Entry, int]], Metadata]:

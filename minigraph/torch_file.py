@@ -21,7 +21,7 @@ from minigraph.errors import GraphError, warn_once
 from minigraph.graph import BFLOAT16, BOOL, DTYPES, Array, DType
 from minigraph.platform.records import one_line
 
-LONGEST = 4 << 20  # bytes of a pickle: that of 10,000 tensors has 2 MB
+LONGEST = 2_500_000  # bytes of a pickle, as 20,000 tensors have
 OPCODES = (
     *(pickle.APPEND, pickle.APPENDS, pickle.BINBYTES, pickle.BINFLOAT, pickle.BINGET),
     *(pickle.BININT, pickle.BININT1, pickle.BININT2, pickle.BINPERSID, pickle.BINPUT),

@@ -12,6 +12,7 @@ import numpy as np
 from minigraph import options as settings
 from minigraph import tensor_file
 from minigraph.arguments import FilePath, checked
+from minigraph.compiler.arguments import INPUTS, OUTPUTS
 from minigraph.compiler.trace import TracedGraph, trace
 from minigraph.errors import GraphError
 from minigraph.graph import (
@@ -51,8 +52,8 @@ def written(what: str, inputs: Any, outputs: Any) -> tuple[TracedGraph, Mapping[
     if not isinstance(inputs, CompiledFunction):
         if outputs is None:
             raise GraphError(f"{what}: outputs are needed, or a compiled function")
-        given = [inputs] if isinstance(inputs, Node) else list(inputs)
-        return trace(given, outputs, {}, freeze=False), {}
+        given = INPUTS.check("inputs", inputs), OUTPUTS.check("outputs", outputs)
+        return trace(*given, {}, freeze=False), {}
     if outputs is not None:
         raise GraphError(f"{what}: a compiled function has its own outputs; give it alone")
     return inputs.traced, inputs.options

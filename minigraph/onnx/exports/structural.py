@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.graph import BFLOAT16, BOOL, Copy, DType, FromSizes, Node, Op
+from minigraph.graph import BFLOAT16, BOOL, Copy, FromSizes, Node, Op
 from minigraph.onnx.exports.writer import END, INT64, CannotSay, Exports, Writer, entering
 from minigraph.ops import (
     along,
@@ -145,27 +145,16 @@ def _numbers(w: Writer, *ends: int) -> str:
 # ---------------------------------------------------------------- reductions and layers
 
 
-@export(*REDUCTIONS)
-def _reduce(w: Writer, op: reduction.Reduction, node: Node, x: str) -> str:
-    wide = _wide(node.dtype)
+@export(*REDUCTIONS, CumulativeSum)
+def _reduce(w: Writer, op: Any, node: Node, x: str) -> str:
+    """Write a reduction, which is computed in 32 bits at least."""
+    wide = np.dtype(np.float32 if node.dtype in (BFLOAT16, np.float16) else np.int32)
+    wide = node.dtype if node.dtype.itemsize > 2 else wide
     x = x if node.inputs[0].dtype == wide else w.cast(x, wide)
-    if op.axes:
+    if isinstance(op, CumulativeSum):
+        x = w.op("CumSum", x, w.constant(op.axis, INT64), reverse=int(op.reverse))
+    elif op.axes:
         x = w.op(REDUCTIONS[type(op)], x, w.sizes(op.axes), keepdims=1)
-    return x if node.dtype == wide else w.cast(x, node.dtype)
-
-
-def _wide(dtype: DType) -> DType:
-    """Return the dtype in which a reduction is computed: of 16 bits, and less, a wider one."""
-    if dtype in (BFLOAT16, np.float16):
-        return np.dtype(np.float32)
-    return dtype if dtype.itemsize > 2 else np.dtype(np.int32)
-
-
-@export(CumulativeSum)
-def _cumulative_sum(w: Writer, op: CumulativeSum, node: Node, x: str) -> str:
-    wide = _wide(node.dtype)
-    x = x if node.dtype == wide else w.cast(x, wide)
-    x = w.op("CumSum", x, w.constant(op.axis, INT64), reverse=int(op.reverse))
     return x if node.dtype == wide else w.cast(x, node.dtype)
 
 
