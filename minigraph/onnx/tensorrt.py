@@ -10,7 +10,7 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto
 
 from minigraph.errors import GraphError
-from minigraph.graph import Node, is_symbolic
+from minigraph.graph import Node, SymbolicSize, is_symbolic
 
 VERSION = "10.15"
 OPSETS = range(9, 25)
@@ -67,13 +67,15 @@ def _nodes(nodes: Sequence[NodeProto]) -> Iterator[NodeProto]:
 
 
 def command(path: str, inputs: Sequence[Node]) -> str:
-    """Return the line that builds an engine from a model, with 1 for sizes that calls give."""
+    """Return the line that builds an engine from a model, for the least sizes that calls give."""
     shapes = ",".join(
-        f"{x.name}:" + "x".join("1" if is_symbolic([n]) else str(n) for n in x.shape)
-        for x in inputs
-        if is_symbolic(x.shape)
+        f"{x.name}:" + "x".join(map(_least, x.shape)) for x in inputs if is_symbolic(x.shape)
     )
     stem = path.removesuffix(".onnx")
     words = [f"--onnx={path}", f"--saveEngine={stem}.engine", f"--timingCacheFile={stem}.timing"]
     words += [f"--{which}Shapes={shapes}" for which in ("min", "opt", "max") if shapes]
     return shlex.join(["trtexec", *words])
+
+
+def _least(size: int) -> str:
+    return str(size.at(dict.fromkeys(size.names, 1)) if isinstance(size, SymbolicSize) else size)
