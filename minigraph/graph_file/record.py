@@ -20,13 +20,18 @@ KEY = "minigraph.graph"  # of the metadata
 OF_CALLS = {"SEED": SEED, "STEP": STEP}  # inputs that compiled functions give themselves
 # The functions that make arrays of sizes (`FromSizes`), and the records that are fields of ops.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
-    f"{f.__module__}.{f.__name__}": f
-    for f in (
-        *(np.arange, creation._below, creation._evenly_spaced, creation._on_diagonal),
-        *(interpolation._above, interpolation._below, interpolation._nearest_places),
-        *(interpolation._share, leaves._identity, padding._places, reduction._check_count),
-        reduction._degrees_of_freedom,
-    )
+    "arange": np.arange,
+    "diagonal": creation._on_diagonal,
+    "interpolate.high": interpolation._above,
+    "interpolate.low": interpolation._below,
+    "interpolate.nearest": interpolation._nearest_places,
+    "interpolate.share": interpolation._share,
+    "linspace": creation._evenly_spaced,
+    "mean": reduction._check_count,
+    "pad": padding._places,
+    "size": leaves._identity,
+    "triangle": creation._below,
+    "var": reduction._degrees_of_freedom,
 }
 RECORDS = {"Pooling": pooling.Pooling}
 # What makes the results of operations on sizes again.

@@ -77,6 +77,7 @@ def save_graph(path: FilePath, inputs: Any, outputs: Any = None) -> None:
     outputs  an expression, a list or a dict
 
     `load_graph` reads it, also where the program that made it is not there, and `load` its arrays.
+    Of the program it holds the names of its files and the lines where ops were made, for errors.
     GraphError for a graph that runs in several processes, and for what cannot be written.
 
     >>> x = mg.input("x", (None, 2))
@@ -139,7 +140,8 @@ class _Writer:
                 what = f"save_graph: {node.op.name} {node.source} cannot be written"
                 raise GraphError(f"{what}: {error}") from None
         results = [(plain(spec.shape, self), spec.dtype.name) for spec in node.specs]
-        source = self.sources.setdefault(node.source, len(self.sources))
+        place = Location("", 0) if of_call else node.source
+        source = self.sources.setdefault(place, len(self.sources))
         return NodeRecord(op, values, inputs, results, source, array)
 
     def _name(self, parameter: Parameter) -> str:

@@ -265,3 +265,6 @@ def test_what_cannot_be_saved_is_an_error_that_says_so(path, tmp_path):
         mg.onnx.save(path, [x], x, opset=17)
     with pytest.raises(mg.GraphError, match="cannot be written"):
         mg.onnx.save(tmp_path, [x], x)
+    y = mg.input("y", (None,))
+    with pytest.raises(mg.GraphError, match=r"used here: from_sizes \(1\)"):
+        mg.onnx.save(path, [y], ops.arange(0, y.shape[0], 0.5))

@@ -39,9 +39,6 @@ REDUCTIONS: dict[type[Op], str] = {
 EXPORTS: Exports = {
     Concat: lambda w, op, node, *xs: w.op("Concat", *xs, axis=op.axis),
     Copy: lambda w, op, node, x: x,
-    CumulativeSum: lambda w, op, node, x: w.op(
-        "CumSum", x, w.constant(op.axis, INT64), reverse=int(op.reverse)
-    ),
     LogSoftmax: lambda w, op, node, x: w.op("LogSoftmax", x, axis=op.axis),
     along.PutAlong: lambda w, op, node, x, at, v: w.op(
         "ScatterElements", x, w.index(node.inputs[1], at), v, axis=op.axis

@@ -29,6 +29,7 @@ from minigraph.graph import (
     toposort,
 )
 from minigraph.graph.location import Within
+from minigraph.symbolic import is_whole
 
 _NAMES = {"float32": "FLOAT", "float64": "DOUBLE"}  # those that are not NumPy's, in capitals
 ELEMENTS = {d: TensorProto.DataType.Value(_NAMES.get(d.name, d.name.upper())) for d in DTYPES}
@@ -136,10 +137,10 @@ class Writer:
 
     def size(self, size: Any, dtype: DType = INT64) -> str:
         """Return a vector of one element that holds a size, computed in `dtype`."""
+        if dtype == INT64 and not is_whole(size):
+            raise CannotSay
         if not isinstance(size, SymbolicSize):
             return self.constant([size], dtype)
-        if dtype == INT64 and not size.is_whole:
-            raise CannotSay
         terms = []
         for term, factor in size.terms.items():
             factors = [self._atom(atom, dtype) for atom in term]
