@@ -102,14 +102,14 @@ def parse(what: str, path: Any, data: Any) -> tuple[dict[str, Array], Metadata]:
     The arrays of a mapping lie in it.
     """
     try:
-        places, metadata = _header(data)
+        entries, start, metadata = _header(data)
     except ValueError as error:
         text = f"{what}: {path} is no safetensors file, or damaged: it {error}"
         raise GraphError(text) from None
     arrays: dict[str, Array] = {}
-    for name, (entry, begin) in places.items():
+    for name, entry in entries.items():
         try:
-            arrays[name] = _array(entry, data, begin)
+            arrays[name] = _array(entry, data, start)
         except ValueError as error:
             raise GraphError(f"{what}: {path} holds {name!r} as {error}") from error
     expected = metadata.pop(CHECKSUM, None)
@@ -118,8 +118,8 @@ def parse(what: str, path: Any, data: Any) -> tuple[dict[str, Array], Metadata]:
     return arrays, metadata
 
 
-def _header(data: Any) -> tuple[dict[str, tuple[_Entry, int]], Metadata]:
-    """Return the entries of a file, each with the place of its first byte, and the metadata.
+def _header(data: Any) -> tuple[dict[str, _Entry], int, Metadata]:
+    """Return the entries of a file, where its header ends, and the metadata.
 
     ValueError for what is no such file.
     """
@@ -131,26 +131,27 @@ def _header(data: Any) -> tuple[dict[str, tuple[_Entry, int]], Metadata]:
     metadata = decode(WORDS, bytes(raw.pop(METADATA, msgspec.Raw(b"null")))) or {}
     entries = {name: decode(ENTRY, bytes(text)) for name, text in raw.items()}
     end = 0
-    places = {}
     for name, entry in sorted(entries.items(), key=lambda item: item[1].data_offsets):
         if entry.data_offsets[0] != end:
             raise ValueError(f"has a gap before {name!r}, or two arrays overlap")
-        places[name] = entry, start + end
         end = max(end, entry.data_offsets[1])
     if start + end != len(data):
         raise ValueError(f"has {len(data) - start} bytes of arrays where {end} are listed")
-    return {name: places[name] for name in entries}, metadata
+    return entries, start, metadata
 
 
 def _array(entry: _Entry, data: Any, start: int) -> Array:
-    """Return an array of a file, writable; ValueError if there can be none."""
+    """Return an array of a file, writable; ValueError if there can be none.
+
+    start  where the bytes of arrays begin
+    """
     if entry.dtype not in NAMES:
         raise ValueError(f"{entry.dtype}, no dtype of ours")
     dtype, count = NAMES[entry.dtype], math.prod(entry.shape)
     begin, end = entry.data_offsets
     if end - begin != count * dtype.itemsize:
         raise ValueError(f"{entry.dtype} of {entry.shape} in {end - begin} bytes: it is damaged")
-    flat = np.frombuffer(data, dtype, count, start) if count else np.empty(0, dtype)
+    flat = np.frombuffer(data, dtype, count, start + begin) if count else np.empty(0, dtype)
     if dtype == BOOL and (flat.view(np.uint8) > 1).any():
         raise ValueError("BOOL with a byte that is neither 0 nor 1")
     try:
