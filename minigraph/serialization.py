@@ -207,7 +207,8 @@ PARAMETERS = Kind("a module, or a mapping of names to parameters", _parameters)
 def load_matching(path: FilePath, module: Annotated[Any, PARAMETERS]) -> Matching:
     """Assign the arrays of a file that have the name, shape and kind of dtype of a parameter.
 
-    path    as `load` takes it; of a safetensors file, only what is assigned is read
+    path    as `load` takes it.  It is mapped into memory, and has to stay as it is meanwhile: of
+            a file without a checksum of ours, only what is assigned is read
     module  a module, or a mapping of names to parameters
 
     All others stay as they are: `print` what comes back.  GraphError as of `load`.

@@ -66,6 +66,12 @@ TESTS = {
     "graph": "graph state function ops",
     "data": "any_data iterables transforms loader",
     "training/evaluation": "evaluation",
+    "graph_file": "graph_files damage",
+    "onnx/exports": "onnx_saving",
+    "onnx/save": "onnx_saving",
+    "onnx/tensorrt": "onnx_saving",
+    "tensor_file": "loading serialization shards damage",
+    "torch_file": "torch_files damage",
 }
 # What takes longest and finds least: other processes, many random graphs, whole networks.
 SKIPPED = (
