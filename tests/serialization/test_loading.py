@@ -119,6 +119,7 @@ def entry(dtype, shape, end):
         ({"__metadata__": [1], "a": entry("U8", [0], 0)}, b"", "damaged"),
         ({"__metadata__": {"minigraph.crc32": 1}, "a": entry("U8", [0], 0)}, b"", "damaged"),
         ({"a": entry("U8", [-1], 0)}, b"", "damaged"),
+        ({"a": entry("U8", [-1], -1), "b": entry("U8", [2], 2)}, b"ab", "damaged"),
         ({"a": entry("U8", 3, 3)}, b"abc", "damaged"),
         ({"a": entry("U8", [2.5], 2)}, b"ab", "damaged"),
         ({"a": entry("F4", [2], 1)}, b"a", "F4"),

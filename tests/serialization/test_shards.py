@@ -7,6 +7,7 @@ import pytest
 
 import minigraph as mg
 from minigraph import nn
+from minigraph.graph import DTYPES
 
 
 @pytest.fixture
@@ -31,6 +32,14 @@ def test_an_index_gives_the_arrays_of_all_its_files(index, mmap):
         np.testing.assert_array_equal(found[name], array)
         found[name][...] = 5
     assert not any((array == 5).all() for array in mg.load(path).values())
+
+
+def test_arrays_of_a_mapping_are_aligned_whatever_lies_between_them(tmp_path):
+    for length in range(8):
+        arrays = {f"{d.name}{'x' * length}": np.ones(3, d) for d in DTYPES}
+        mg.save(tmp_path / "a.safetensors", arrays)
+        found = mg.load(tmp_path / "a.safetensors", mmap=True)
+        assert all(array.flags.aligned and array.flags.writeable for array in found.values())
 
 
 @pytest.mark.parametrize(
