@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import minigraph as mg
+from minigraph import torch_file
 
 
 @pytest.fixture
@@ -69,6 +70,7 @@ def test_a_checkpoint_comes_back_as_torch_reads_it(path, torch, mmap, protocol):
     torch.save(checkpoint, path, pickle_protocol=protocol)
     found = mg.load(path, mmap=mmap)
     same(found, checkpoint, torch)
+    assert [view.flags.writeable for view in found["views"]] == [True, True, False]
     found["model"]["0.weight"][0] = 7
     assert mg.load(path)["model"]["0.weight"][0, 0, 0, 0] != 7
 
@@ -129,3 +131,12 @@ def test_a_pickle_that_torch_does_not_write_is_an_error_of_one_line(path, made):
     with pytest.raises(mg.GraphError, match=r"model\.pt") as caught:
         mg.load(path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("offset", "size", "stride"),
+    [(-1, (2,), (1,)), (2, (2,), (-1,)), (0, (-2,), (1,)), (3, (2,), (1,)), (0, (2, 2), (3, 1))],
+)
+def test_a_tensor_that_reaches_beyond_its_storage_is_an_error(offset, size, stride):
+    with pytest.raises(ValueError, match="beyond its storage|negative sizes"):
+        torch_file._tensor(np.zeros(4), offset, size, stride)
