@@ -144,6 +144,7 @@ def nodes(record):
         (lambda r: nodes(r)[-1].update(inputs=[-1]), "there is no node -1 so far"),
         (lambda r: nodes(r)[-1]["fields"].update(speed=3), "has no field speed"),
         (lambda r: nodes(r)[-1]["fields"].update(shape=["4", 6]), "'4' is no int"),
+        (lambda r: nodes(r)[-1]["fields"].update(shape=[{"dtype": "int8"}]), "is no int"),
         (lambda r: nodes(r)[-1]["fields"].update(shape={"function": "os.system"}), "os.system"),
         (lambda r: nodes(r)[-1].update(results=[[[9], "float32"]]), r"the op infers float32\[24\]"),
         (lambda r: r.update(outputs=3), "its outputs are not those of its graph"),
@@ -159,6 +160,13 @@ def test_a_file_that_this_version_cannot_read_is_an_error_of_one_line(path, chan
     with pytest.raises(mg.GraphError, match=rf"^load_graph: \S*net.graph .*{message}") as caught:
         mg.load_graph(path)
     assert "\n" not in str(caught.value)
+
+
+def test_a_damaged_file_is_named(path):
+    mg.save_graph(path, [], mg.Parameter(np.ones(3)))
+    path.write_bytes(path.read_bytes()[:-1] + b"a")
+    with pytest.raises(mg.GraphError, match=r"^load_graph: \S*net\.graph is damaged"):
+        mg.load_graph(path)
 
 
 def test_what_has_no_place_in_a_file_is_an_error(path):
