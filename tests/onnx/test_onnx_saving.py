@@ -72,7 +72,10 @@ def unsaid(path, chosen):
     try:
         mg.onnx.save(path, inputs, results)
     except mg.GraphError as error:
-        listed = str(error).partition("ONNX does not have these ops as they are used here: ")[2]
+        _, found, listed = str(error).partition(
+            "ONNX does not have these ops as they are used here: "
+        )
+        assert found, error
         return {each.rpartition(" (")[0] for each in listed.split(", ")}
     return set()
 
