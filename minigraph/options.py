@@ -52,6 +52,10 @@ class Option:
     per_process: bool = False
     as_written: Any = ...
 
+    def default_among(self, values: Mapping[str, Any]) -> Any:
+        """Return the default beside values of the options above."""
+        return self.default(values) if callable(self.default) else self.default
+
     @property
     def default_words(self) -> str:
         """The default in words."""
@@ -288,8 +292,7 @@ def resolve(of_program: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in of_program.items():
         values[name] = find(name).check(value)
     for name, option in OPTIONS.items():  # in order: a default may depend on the options above
-        default = option.default
-        values.setdefault(name, default(values) if callable(default) else default)
+        values.setdefault(name, option.default_among(values))
     return {name: values[name] for name in OPTIONS}
 
 

@@ -166,7 +166,7 @@ class _Reader:
     def _with_value(self, record: NodeRecord, array: Array) -> Node:
         if record.op == "Constant":
             return constant(array)
-        state = self._states.setdefault(str(record.array), State(array))
+        state = self._states.setdefault(str(record.array), State.of(array))
         name, trainable = (self.value(record.fields[n], t) for n, t in PARAMETER.items())
         return Parameter.sharing(state, name, trainable=trainable)
 

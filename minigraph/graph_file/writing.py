@@ -88,14 +88,19 @@ def save_graph(path: FilePath, inputs: Any, outputs: Any = None) -> None:
     traced, options = written("save_graph", inputs, outputs)
     writer = _Writer()
     graph, numbers = writer.graph(traced.graph, traced.updates)
-    kept = {o.name for o in settings.OPTIONS.values() if not o.per_process}
     file = FileRecord(
         format=FORMAT,
         minigraph=__version__,
         graph=graph,
         outputs=output_names("save_graph", traced),
         updates=[numbers[p] for p in traced.updates],
-        options={name: plain(value, writer) for name, value in options.items() if name in kept},
+        options={
+            name: plain(options[name], writer)
+            for name, option in settings.OPTIONS.items()
+            if name in options
+            and not option.per_process
+            and options[name] != option.default_among(options)
+        },
         sources=list(writer.sources),
     )
     arrays = writer.constants | values_of(writer.parameters)

@@ -105,7 +105,7 @@ def test_a_graph_called_with_arrays_computes_and_its_arrays_load_as_weights(path
 
 
 def test_parameters_that_share_a_value_share_it_again(path):
-    state = State(np.ones(2, "float32"))
+    state = State.of(np.ones(2, "float32"))
     a, b = (mg.Parameter.sharing(state, name) for name in "ab")
     mg.save_graph(path, [], [a, b, mg.Parameter(np.zeros(1), "a")])
     found = {p.name: p for p in mg.load_graph(path).outputs}

@@ -17,7 +17,6 @@ from minigraph.ops import (
     comparison,
     elementwise,
     exponential,
-    extremes,
     rounding,
     trigonometric,
 )
@@ -33,7 +32,7 @@ SAME: dict[type[Op], str] = {
     arithmetic.Subtract: "Sub",
 }
 NAMESAKES: tuple[type[Op], ...] = (
-    *(activation.Relu, activation.Sigmoid, arithmetic.Abs, arithmetic.Pow, arithmetic.Reciprocal),
+    *(activation.Relu, activation.Sigmoid, arithmetic.Abs, exponential.Pow, arithmetic.Reciprocal),
     *(arithmetic.Sign, arithmetic.Sqrt, comparison.Equal, exponential.Erf, exponential.Exp),
     *(exponential.Log, trigonometric.Acos, trigonometric.Acosh, trigonometric.Asin),
     *(trigonometric.Asinh, trigonometric.Atan, trigonometric.Atanh, trigonometric.Cos),
@@ -50,8 +49,8 @@ OF_BOOLS: dict[type[Op], tuple[str, str]] = {
     comparison.BitwiseInvert: ("BitwiseNot", "Not"),
     comparison.BitwiseOr: ("BitwiseOr", "Or"),
     comparison.BitwiseXor: ("BitwiseXor", "Xor"),
-    extremes.Maximum: ("Max", "Or"),
-    extremes.Minimum: ("Min", "And"),
+    comparison.Maximum: ("Max", "Or"),
+    comparison.Minimum: ("Min", "And"),
 }
 ORDER: dict[type[Op], str] = {
     comparison.Greater: "Greater",
@@ -145,8 +144,8 @@ def _rounding(w: Writer, op: Op, node: Node, x: str) -> str:
     return w.op(type(op).__name__, x)
 
 
-@export(arithmetic.ConstantPow)
-def _constant_pow(w: Writer, op: arithmetic.ConstantPow, node: Node, x: str) -> str:
+@export(exponential.ConstantPow)
+def _constant_pow(w: Writer, op: exponential.ConstantPow, node: Node, x: str) -> str:
     if op.exponent == 2:
         return w.op("Mul", x, x)
     return w.op("Pow", x, w.constant(op.exponent, node.dtype))
@@ -172,7 +171,7 @@ def _leaky_relu(w: Writer, op: Op, node: Node, x: str, slope: str) -> str:
     return w.op("PRelu", x, slope)
 
 
-@export(extremes.Clip)
+@export(comparison.Clip)
 def _clip(w: Writer, op: Op, node: Node, x: str, low: str, high: str) -> str:
     if node.inputs[1].shape == node.inputs[2].shape == ():
         return w.op("Clip", x, low, high)
