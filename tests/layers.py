@@ -29,7 +29,8 @@ LAYERS = {
         ["graph_file", "serialization"],
         # From here on the package is used as its users use it.
         ["nn", "optim", "data"],
-        ["training", "torch", "onnx"],
+        ["interchange", "training"],
+        ["onnx", "torch"],
         ["bench"],
         ["cli"],
     ],

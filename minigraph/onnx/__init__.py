@@ -1,3 +1,14 @@
-"""Models of ONNX: graphs of ours as files that other programs read."""
+"""Models of ONNX: read as expressions and compiled functions, and written for other programs."""
 
+try:
+    import onnx as _onnx
+except ImportError as error:
+    raise ImportError(
+        "minigraph.onnx needs the package onnx: pip install 'minigraph[onnx]'"
+    ) from error
+
+from minigraph.onnx.function import ValueFunction, function
+from minigraph.onnx.model import Model, load
 from minigraph.onnx.save import save
+
+__all__ = ["Model", "ValueFunction", "function", "load", "save"]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from typing import Any
-
-import numpy as np
 
 from minigraph import ops
 from minigraph.graph import FLOATS, Node
+from minigraph.interchange.windows import Windows
 from minigraph.torch.operators.table import Row, pair, row, rows
 
 
@@ -25,30 +22,14 @@ def _max_pool2d(
     return ops.squeeze(y, 0) if single else y
 
 
-def _taps(
-    x: Node, rank: int, window: Any, stride: Any, padding: Any, dilation: Any, ceil: bool, fill: Any
-) -> Node:
-    """Return what each window over the last `rank` axes reads, along a new first axis."""
-    sizes = zip(
-        *(_each(v, rank) for v in (window, stride or window, padding, dilation)), strict=True
+def _windows(
+    rank: int, window: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+) -> Windows:
+    size, step, border, spread = (
+        [v] * rank if isinstance(v, int) else [*v] * (rank // len(v))
+        for v in (window, stride or window, padding, dilation)
     )
-    starts, widths = [], [(0, 0)] * (x.ndim - rank)
-    for n, (k, s, p, d) in zip(x.shape[x.ndim - rank :], sizes, strict=True):
-        span = d * (k - 1) + 1
-        room = n + 2 * p - span
-        count = (-(-room // s) if ceil else room // s) + 1
-        if ceil and (count - 1) * s >= n + p:  # the last window would lie in the padding
-            count -= 1
-        reach = (count - 1) * s + span
-        widths.append((p, max(reach - n - p, 0)))
-        starts.append([slice(i * d, i * d + (count - 1) * s + 1, s) for i in range(k)])
-    x = ops.pad(x, widths, fill)
-    return ops.stack([x[(..., *places)] for places in itertools.product(*starts)])
-
-
-def _each(value: Any, rank: int) -> tuple[int, ...]:
-    values = (value,) if isinstance(value, int) else tuple(value)
-    return values * (rank // len(values))
+    return Windows(size, step, [(n, n) for n in border], spread, ceil)
 
 
 def _max_pool(rank: int) -> Row:
@@ -58,19 +39,8 @@ def _max_pool(rank: int) -> Row:
         x: Node, window: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
         ceil: bool = False,
     ) -> tuple[Node, Node]:  # fmt: skip
-        shape = x.shape[x.ndim - rank :]
-        places = ops.reshape(ops.arange(math.prod(shape), dtype="int64"), shape)
-        how = (rank, window, stride, padding, dilation, ceil)
-        lowest = -math.inf if x.dtype in FLOATS else int(np.iinfo(x.dtype).min)
-        values = _taps(x, *how, lowest)
-        most = ops.argmax(values, 0, True)
-        read = ops.broadcast_to(
-            ops.reshape(
-                t := _taps(places, *how, 0), (t.shape[0], *(1,) * (x.ndim - rank), *t.shape[1:])
-            ),
-            values.shape,
-        )
-        return tuple(ops.take_along_axis(v, most, 0)[0] for v in (values, read))  # type: ignore[return-value]
+        windows = _windows(rank, window, stride, padding, dilation, ceil)
+        return windows.maximum(x), windows.place_of_maximum(x)
 
     return pool
 
@@ -98,20 +68,10 @@ def _avg_pool(rank: int) -> Row:
         x: Node, window: Any, stride: Any = (), padding: Any = 0, ceil: bool = False,
         count_include_pad: bool = True, divisor: Any = None,
     ) -> Node:  # fmt: skip
-        how = (rank, window, stride, padding, 1, ceil)
-        total = ops.sum(_taps(x, *how, 0), 0)
+        windows = _windows(rank, window, stride, padding, 1, ceil)
         if divisor is not None:
-            return total / divisor
-        shape = x.shape[x.ndim - rank :]
-        if count_include_pad:  # but not what `ceil` adds
-            borders = _each(padding, rank)
-            inside = ops.ones(tuple(n + 2 * p for n, p in zip(shape, borders, strict=True)))
-            how = (rank, window, stride, 0, 1, ceil)
-            taps = _taps(inside, *how, 0)
-            taps = taps[(slice(None), *(slice(n) for n in total.shape[total.ndim - rank :]))]
-        else:
-            taps = _taps(ops.ones(shape), *how, 0)
-        return total / ops.astype(ops.sum(taps, 0), x.dtype)
+            return windows.reduced(x, ops.sum, 0) / divisor
+        return windows.mean(x, count_include_pad)
 
     return pool
 

@@ -1,0 +1,1 @@
+"""What the doors to other libraries' models share."""

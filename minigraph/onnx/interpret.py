@@ -1,0 +1,281 @@
+"""The graph of a model as expressions."""
+
+from __future__ import annotations
+
+from collections import ChainMap, Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from typing import Any
+
+from onnx import FunctionProto, GraphProto, NodeProto, TypeProto, defs, helper
+
+from minigraph import ops
+from minigraph.arguments import few
+from minigraph.errors import GraphError, located
+from minigraph.graph import Array, Node, SymbolicSize, constant
+from minigraph.graph.location import Location, Within, scope
+from minigraph.onnx.operators import COUNTING, ROWS
+from minigraph.onnx.tensors import CODES, OWN, File, Opsets, array_of, attribute_value, opsets_of
+from minigraph.onnx.values import NeedsValue, folded, integer, known, value_of
+
+NESTED = {"If": "_if", "Loop": "_loop", "Scan": "_scan"}
+DEPTH = 50  # of functions in functions
+Values = MutableMapping[str, Any]
+
+
+class Interpreter:
+    """What computes the results of a model's graph, and of the functions in it.
+
+    what  how errors begin
+    """
+
+    def __init__(self, what: str, file: File) -> None:
+        self.what, self.file = what, file
+        self.functions = {(f.domain, f.name): f for f in file.model.functions}
+        self.depth = 0
+
+    def run(
+        self,
+        nodes: Iterable[NodeProto],
+        values: Values,
+        opsets: Opsets,
+        attributes: Mapping[str, Any],
+        source: Location | None = None,
+    ) -> None:
+        """Enter the results of nodes, which are in order, by their names.
+
+        values      of what the nodes read
+        attributes  of the function whose nodes these are
+        source      where that was called; else each node is a place of its own
+        """
+        for i, node in enumerate(nodes):
+            place = source or Location(self.file.name, i, node.name or node.op_type)
+            missing = [x for x in node.input if x and x not in values]
+            if missing:
+                raise GraphError(
+                    f"{self.what}: {node.op_type} reads {missing[0]}, which no node before it makes"
+                )
+            inputs = [values[x] if x else None for x in node.input]
+            try:
+                with Within(source=place, layers=()):
+                    results = self._results(node, inputs, values, opsets, attributes)
+            except NeedsValue:
+                raise
+            except GraphError as error:
+                raise located(error, node.op_type, _given(inputs), place) from error.__cause__
+            except Exception as error:  # of a row that does not foresee these arguments
+                text = " ".join(f"{type(error).__name__}: {error}".split())
+                new = GraphError(f"{self.what}: cannot compute this operator, {text}")
+                raise located(new, node.op_type, _given(inputs), place) from error
+            values.update((name, y) for name, y in zip(node.output, results, strict=False) if name)
+
+    def _results(
+        self,
+        node: NodeProto,
+        inputs: Sequence[Node | None],
+        values: Values,
+        opsets: Opsets,
+        outer: Mapping[str, Any],
+    ) -> Sequence[Node | None]:
+        attributes = {}
+        for a in node.attribute:
+            if not a.ref_attr_name:
+                attributes[a.name] = attribute_value(a)
+            elif a.ref_attr_name in outer:
+                attributes[a.name] = outer[a.ref_attr_name]
+        name = key(node)
+        if (node.domain, node.op_type) in self.functions:
+            function = self.functions[node.domain, node.op_type]
+            return self._call(function, inputs, attributes)
+        if name in NESTED:
+            return getattr(self, NESTED[name])(inputs, attributes, values, opsets)
+        if name not in ROWS:
+            made = NodeProto()
+            made.CopyFrom(node)
+            del made.attribute[:]
+            made.attribute.extend(helper.make_attribute(k, v) for k, v in attributes.items())
+            return self._call(expansion(made, opsets, inputs), inputs, attributes)
+        if name in COUNTING:
+            attributes["outputs"] = len(node.output)
+        results = ROWS[name](*inputs, **attributes)
+        results = results if isinstance(results, list | tuple) else [results]
+        if all(x is None or known(x) is not None for x in inputs):
+            results = [y if y is None else folded(y) for y in results]
+        return results
+
+    def _call(
+        self,
+        function: FunctionProto,
+        inputs: Sequence[Node | None],
+        attributes: Mapping[str, Any],
+    ) -> list[Node | None]:
+        """Return the results of a function of ONNX."""
+        if self.depth > DEPTH:
+            raise GraphError(f"{function.name} is a function of itself")
+        given = dict(zip(function.input, inputs, strict=False))
+        values: Values = {name: given.get(name) for name in function.input}
+        opsets = opsets_of(function.opset_import)
+        defaults = {a.name: attribute_value(a) for a in function.attribute_proto}
+        self.depth += 1
+        try:
+            self.run(function.node, values, opsets, {**defaults, **attributes}, scope.source)
+        finally:
+            self.depth -= 1
+        return [values.get(name) for name in function.output]
+
+    def _inside(
+        self, graph: GraphProto, given: Mapping[str, Node], values: Values, opsets: Opsets
+    ) -> list[Node]:
+        """Return the results of a graph in a node: it reads what that may read, and `given`."""
+        inner: Values = ChainMap({**self.initializers(graph), **given}, values)
+        self.run(graph.node, inner, opsets, {}, scope.source)
+        return [inner[y.name] for y in graph.output]
+
+    def _if(
+        self, inputs: Any, attributes: Mapping[str, Any], values: Values, opsets: Opsets
+    ) -> list[Node]:
+        """Return the results of the branch that a condition, a known one, chooses."""
+        branch = "then_branch" if value_of(inputs[0]).all() else "else_branch"
+        return self._inside(attributes[branch], {}, values, opsets)
+
+    def _loop(
+        self, inputs: Any, attributes: Mapping[str, Any], values: Values, opsets: Opsets
+    ) -> list[Node]:
+        """Return the results of a loop that runs as often as it says."""
+        times, goes_on, *first = inputs
+        if times is None or (goes_on is not None and not value_of(goes_on).all()):
+            raise GraphError("it has a number of steps that is not known")
+        body: GraphProto = attributes["body"]
+        names = [x.name for x in body.input]
+
+        def step(carry: tuple[Node, ...], count: Node) -> Any:
+            given = dict(zip(names, (count, constant(True), *carry), strict=True))
+            condition, *made = self._inside(body, given, values, opsets)
+            if not value_of(condition).all():
+                raise GraphError("it has a number of steps that is not known")
+            return tuple(made[: len(first)]), tuple(made[len(first) :])
+
+        last, ys = ops.scan(step, tuple(first), ops.arange(integer(times)))
+        return [*last, *ys]
+
+    def _scan(
+        self, inputs: Any, attributes: Mapping[str, Any], values: Values, opsets: Opsets
+    ) -> list[Node]:
+        count = attributes["num_scan_inputs"]
+        first, scanned = inputs[:-count], inputs[-count:]
+        body: GraphProto = attributes["body"]
+        names = [x.name for x in body.input]
+
+        def step(carry: tuple[Node, ...], slices: tuple[Node, ...]) -> Any:
+            given = dict(zip(names, (*carry, *slices), strict=True))
+            made = self._inside(body, given, values, opsets)
+            return tuple(made[: len(first)]), tuple(made[len(first) :])
+
+        def told(what: str, n: int) -> list[tuple[int, int]]:
+            axes, backwards = (attributes.get(f"scan_{what}_{x}") for x in ("axes", "directions"))
+            return [*zip(axes or [0] * n, backwards or [0] * n, strict=True)]
+
+        xs = [
+            ops.moveaxis(x, a, 0) for x, (a, _) in zip(scanned, told("input", count), strict=True)
+        ]
+        xs = [
+            ops.flip(x, 0) if d else x for x, (_, d) in zip(xs, told("input", count), strict=True)
+        ]
+        last, ys = ops.scan(step, tuple(first), tuple(xs))
+        how = told("output", len(ys))
+        ys = [ops.flip(y, 0) if d else y for y, (_, d) in zip(ys, how, strict=True)]
+        return [*last, *(ops.moveaxis(y, 0, a) for y, (a, _) in zip(ys, how, strict=True))]
+
+    def initializers(
+        self, graph: GraphProto, held: Callable[[str, Array], Node] = lambda _, x: constant(x)
+    ) -> dict[str, Node]:
+        """Return the values that stand in a graph, by their names.
+
+        held  makes an expression of a name and an array
+        """
+        if graph.sparse_initializer:
+            raise GraphError(f"{self.what}: there are no sparse tensors here")
+        arrays = ((x.name, array_of(x, self.file.folder)) for x in graph.initializer)
+        return {name: held(name, array) for name, array in arrays}
+
+
+def _given(inputs: Sequence[Node | None]) -> list[str]:
+    return ["none" if x is None else str(x.spec) for x in inputs]
+
+
+def key(node: NodeProto) -> str:
+    """Return the name by which the table knows the operator of a node."""
+    return node.op_type if node.domain in OWN else f"{node.domain}.{node.op_type}"
+
+
+def expansion(node: NodeProto, opsets: Opsets, inputs: Sequence[Node | None]) -> FunctionProto:
+    """Return the function of ONNX that an operator is, for a node whose inputs these are."""
+    opset = opsets[""]
+    schema = defs.get_schema(node.op_type, opset, "")
+    if schema.has_function:
+        version = _at_most(opset, schema.function_opset_versions)
+        body = schema.get_function_with_opset_version(version)
+    else:
+        version = _at_most(opset, schema.context_dependent_function_opset_versions)
+        types = [_type_of(x).SerializeToString() for x in inputs]
+        body = schema.get_context_dependent_function_with_opset_version(
+            version, node.SerializeToString(), types
+        )
+    function = FunctionProto()
+    function.ParseFromString(body)
+    given = {a.name for a in function.attribute_proto}
+    defaults = (a.default_value for a in schema.attributes.values() if a.name not in given)
+    function.attribute_proto.extend(a for a in defaults if a.type)
+    return function
+
+
+def _at_most(opset: int, versions: Sequence[int]) -> int:
+    return max((v for v in versions if v <= opset), default=min(versions))
+
+
+def _type_of(x: Node | None) -> TypeProto:
+    """Return the type of an expression as ONNX has it; of an input that is left out, none."""
+    if x is None:
+        return TypeProto()
+    sizes = [str(n) if isinstance(n, SymbolicSize) else n for n in x.shape]
+    return helper.make_tensor_type_proto(CODES[x.dtype], sizes)
+
+
+def refuse_missing(what: str, file: File, opsets: Opsets) -> None:
+    """Raise GraphError if there are operators that nothing computes: all of them, with counts."""
+    lacking = Counter[str]()
+    own = {(f.domain, f.name) for f in file.model.functions}
+    graphs = [(file.model.graph.node, opsets)]
+    for f in file.model.functions:
+        graphs.append((f.node, opsets_of(f.opset_import)))
+    for nodes, versions in graphs:
+        for node in _every(nodes):
+            if (node.domain, node.op_type) not in own and (why := _lacks(node, versions)):
+                lacking[why] += 1
+    if lacking:
+        listed = few([f"{name} ({n})" for name, n in sorted(lacking.items())], 30)
+        raise GraphError(
+            f"{what}: {file.name} has operators that are not computed here, with how often each "
+            f"occurs: {listed}; `minigraph onnx operators` lists those that are"
+        )
+
+
+def _every(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """Yield nodes, and those of the graphs in them."""
+    for node in nodes:
+        yield node
+        for a in node.attribute:
+            for graph in (a.g, *a.graphs):
+                yield from _every(graph.node)
+
+
+def _lacks(node: NodeProto, opsets: Opsets) -> str:
+    """Return the operator of a node in words if nothing computes it, else an empty text."""
+    name, domain = key(node), "" if node.domain in OWN else node.domain
+    if domain:
+        return "" if name in ROWS else name
+    opset = opsets.get(domain, 0)
+    if not defs.has(node.op_type, opset, domain):
+        return f"{name} of opset {opset}"
+    schema = defs.get_schema(node.op_type, opset, domain)
+    is_function = schema.has_function or schema.has_context_dependent_function
+    return "" if name in ROWS or name in NESTED or is_function else name

@@ -1,0 +1,125 @@
+"""A model of ONNX as expressions and parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from onnx import GraphProto, ValueInfoProto
+
+from minigraph.arguments import few
+from minigraph.errors import GraphError, ShapeError
+from minigraph.graph import (
+    FLOATS,
+    Array,
+    Node,
+    Parameter,
+    State,
+    as_array,
+    constant,
+    input,
+    toposort,
+)
+from minigraph.graph.spec import ALIGNMENT
+from minigraph.onnx.interpret import Interpreter, refuse_missing
+from minigraph.onnx.tensors import File, dtype_of, opsets_of, read
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a file of ONNX computes, as expressions.
+
+    inputs      in the file's order, without those that stand for parameters
+    outputs     in the file's order
+    parameters  what the outputs are computed from, in the file's order: tensors of floats that have
+                axes.  Those that a BatchNormalization reads as statistics are not trainable
+    """
+
+    inputs: list[Node]
+    outputs: list[Node]
+    parameters: list[Parameter] = field(repr=False)
+
+
+def load(model: Any, values: Mapping[str, Any] | None = None) -> Model:
+    """Return a model's inputs, outputs and parameters: expressions, to compile and to train.
+
+    model   a path, or an onnx.ModelProto
+    values  arrays for some inputs, by name, which become constants: for sizes, axes and the like,
+            which the shapes of results depend on
+
+    A size without a number, such as "batch", is one that calls give.  Tensors in files of their own
+    are mapped into memory.  Raises GraphError for a file that is damaged or no model, and with all
+    operators that have no counterpart here, and how often each occurs.
+    """
+    file = read("onnx.load", model)
+    return model_of("onnx.load", file, given_values("onnx.load", file, values or {}))
+
+
+def model_of(what: str, file: File, values: Mapping[str, Array]) -> Model:
+    """Return a model whose inputs in `values` are constants; NeedsValue if others have to be."""
+    graph, opsets = file.model.graph, opsets_of(file.model.opset_import)
+    refuse_missing(what, file, opsets)
+    interpreter = Interpreter(what, file)
+    nodes: dict[str, Node] = interpreter.initializers(graph, _held)
+    parameters = [x for x in nodes.values() if isinstance(x, Parameter)]
+    inputs = []
+    for info in inputs_of(graph):
+        if info.name in values:
+            nodes[info.name] = constant(values[info.name])
+        else:
+            nodes[info.name] = _input(what, info)
+            inputs.append(nodes[info.name])
+    interpreter.run(graph.node, nodes, opsets, {})
+    lacking = [y.name for y in graph.output if not isinstance(nodes.get(y.name), Node)]
+    if lacking:
+        raise GraphError(f"{what}: no node of {file.name} makes the output {lacking[0]!r}")
+    outputs = [nodes[y.name] for y in graph.output]
+    used = set(toposort(outputs))
+    return Model(inputs, outputs, [x for x in parameters if x in used])
+
+
+def inputs_of(graph: GraphProto) -> list[ValueInfoProto]:
+    """Return the inputs that a caller gives: those that have no value in the file."""
+    held = {x.name for x in graph.initializer}
+    return [info for info in graph.input if info.name not in held]
+
+
+def given_values(what: str, file: File, values: Mapping[str, Any]) -> dict[str, Array]:
+    """Return values for inputs as arrays of their dtypes; GraphError if there is no such input."""
+    infos = {info.name: info for info in inputs_of(file.model.graph)}
+    if unknown := [name for name in values if name not in infos]:
+        raise GraphError(
+            f"{what}: {file.name} has no input {unknown[0]!r}; it has {few([*infos], 10)}"
+        )
+    types = {name: infos[name].type.tensor_type.elem_type for name in values}
+    return {name: as_array(x, dtype_of(types[name])) for name, x in values.items()}
+
+
+def _held(name: str, array: Array) -> Node:
+    """Return a tensor of the file as a parameter, in its own memory where it can stay there."""
+    if not array.ndim or array.dtype not in FLOATS:
+        return constant(array)
+    stays = array.flags.carray and array.ctypes.data % ALIGNMENT == 0
+    return Parameter.sharing(State(array, copy=not stays), name)
+
+
+def _input(what: str, info: ValueInfoProto) -> Node:
+    kind = info.type.WhichOneof("value")
+    if kind != "tensor_type":
+        raise GraphError(f"{what}: the input {info.name!r} is no tensor, but of {kind}")
+    tensor = info.type.tensor_type
+    if not tensor.HasField("shape"):
+        raise ShapeError(f"{what}: the number of axes of the input {info.name!r} is not known")
+    sizes: list[Any] = []
+    for axis, size in enumerate(tensor.shape.dim):
+        if size.HasField("dim_value"):
+            sizes.append(size.dim_value)
+        else:  # a name may be any text; where there is none, the size is like no other
+            sizes.append(_identifier(size.dim_param or f"{info.name}_{axis}"))
+    return input(info.name, sizes, dtype_of(tensor.elem_type))
+
+
+def _identifier(text: str) -> str:
+    return re.sub(r"\W|^(?=\d)", "_", text)

@@ -1,0 +1,19 @@
+"""The operators of ONNX that minigraph computes."""
+
+from minigraph.onnx.operators import (
+    elementwise,
+    indexing,
+    normalization,
+    pooling,
+    products,
+    quantization,
+    recurrent,
+    reductions,
+    resizing,
+    shapes,
+    spectra,
+    tensors,
+)
+from minigraph.onnx.operators.table import COUNTING, MICROSOFT, ROWS, Row
+
+__all__ = ["COUNTING", "MICROSOFT", "ROWS", "Row"]

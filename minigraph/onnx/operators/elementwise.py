@@ -1,0 +1,103 @@
+"""Rows of operators that compute each element from those in its place."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from minigraph import ops
+from minigraph.graph import FLOATS, Node
+from minigraph.onnx.operators.table import MICROSOFT, row, rows
+from minigraph.onnx.tensors import dtype_of
+
+UNARY = """Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor IsNaN Log Mish
+Reciprocal Relu Round Sigmoid Sign Sin Sinh Sqrt Tan Tanh"""
+rows({name: getattr(ops, name.lower()) for name in UNARY.split()})
+rows(
+    {
+        "Neg": ops.negative,
+        "Not": ops.logical_not,
+        "BitwiseNot": ops.bitwise_invert,
+        "HardSwish": ops.hardswish,
+        "Softplus": ops.softplus,
+        "Add": ops.add,
+        "Sub": ops.subtract,
+        "Mul": ops.multiply,
+        "Equal": ops.equal,
+        "Less": ops.less,
+        "LessOrEqual": ops.less_equal,
+        "Greater": ops.greater,
+        "GreaterOrEqual": ops.greater_equal,
+        "And": ops.logical_and,
+        "Or": ops.logical_or,
+        "Xor": ops.logical_xor,
+        "BitwiseAnd": ops.bitwise_and,
+        "BitwiseOr": ops.bitwise_or,
+        "BitwiseXor": ops.bitwise_xor,
+        "Where": ops.where,
+        "Max": lambda *xs: functools.reduce(ops.maximum, xs),
+        "Min": lambda *xs: functools.reduce(ops.minimum, xs),
+        "Sum": lambda *xs: functools.reduce(ops.add, xs),
+        "Mean": lambda *xs: functools.reduce(ops.add, xs) / len(xs),
+        "LeakyRelu": lambda x, alpha=0.01: ops.leaky_relu(x, alpha),
+        "Elu": lambda x, alpha=1.0: ops.elu(x, alpha),
+        f"Gelu {MICROSOFT}.Gelu": lambda x, approximate="none": ops.gelu(x, approximate),
+        "Pow": lambda x, y: ops.astype(ops.pow(x, y), x.dtype),
+        "CastLike": lambda x, like, **unused: _cast(x, like.dtype),
+    }
+)
+
+
+@row("Cast")
+def _cast_to(x: Node, to: int, **unused: Any) -> Node:
+    return _cast(x, dtype_of(to))
+
+
+def _cast(x: Node, dtype: Any) -> Node:
+    return x if x.dtype == dtype else ops.astype(x, dtype)
+
+
+@row("PRelu")
+def _prelu(x: Node, slope: Node) -> Node:
+    if (
+        slope.ndim == 1 and x.ndim > 1 and slope.shape != x.shape[-1:]
+    ):  # of channels, before opset 9
+        slope = ops.reshape(slope, (-1, *(1,) * (x.ndim - 2)))
+    return ops.where(x < 0, x * slope, x)
+
+
+@row("Div")
+def _div(x: Node, y: Node) -> Node:
+    if x.dtype in FLOATS:
+        return x / y
+    if x.dtype.kind == "u":
+        return ops.floor_divide(x, y)
+    return ops.floor_divide(ops.abs(x), ops.abs(y)) * ops.sign(x) * ops.sign(y)
+
+
+@row("Mod")
+def _mod(x: Node, y: Node, fmod: int = 0) -> Node:
+    if not fmod:
+        return ops.remainder(x, y)
+    if x.dtype in FLOATS:
+        return ops.copysign(ops.remainder(ops.abs(x), ops.abs(y)), x)
+    return x if x.dtype.kind == "u" else ops.remainder(ops.abs(x), ops.abs(y)) * ops.sign(x)
+
+
+@row("BitShift")
+def _bit_shift(x: Node, y: Node, direction: str) -> Node:
+    shift = ops.bitwise_left_shift if direction == "LEFT" else ops.bitwise_right_shift
+    return shift(x, y)
+
+
+@row("Clip")
+def _clip(x: Node, low: Any = None, high: Any = None) -> Node:
+    x = x if low is None else ops.maximum(x, low)
+    return x if high is None else ops.minimum(x, high)
+
+
+@row("IsInf")
+def _is_inf(x: Node, detect_negative: int = 1, detect_positive: int = 1) -> Node:
+    found = ops.isinf(x)
+    found = found if detect_negative else ops.logical_and(found, x > 0)
+    return found if detect_positive else ops.logical_and(found, x < 0)

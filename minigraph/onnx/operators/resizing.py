@@ -1,0 +1,184 @@
+"""Rows of operators that resize images and read between their pixels."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from minigraph import ops
+from minigraph.graph import FLOATS, Array, Node, constant
+from minigraph.onnx.operators.table import row
+from minigraph.onnx.values import integers, value_of
+
+REACH = {"linear": 1, "cubic": 2}  # how far a pixel reaches
+ROUNDING: dict[str, Callable[[Any], Any]] = {
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+}
+
+
+@row("Resize")
+def _resize(
+    x: Node, roi: Node | None = None, scales: Node | None = None, sizes: Node | None = None,
+    mode: str = "nearest", coordinate_transformation_mode: str = "half_pixel",
+    axes: Sequence[int] | None = None, keep_aspect_ratio_policy: str = "stretch",
+    nearest_mode: str = "round_prefer_floor", antialias: int = 0, cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0, extrapolation_value: float = 0.0,
+) -> Node:  # fmt: skip
+    chosen = [axis % x.ndim for axis in axes or range(x.ndim)]
+    old = [x.shape[axis] for axis in chosen]
+    if sizes is not None and sizes.size:
+        new = integers(sizes) or []
+        factors = [m / n for m, n in zip(new, old, strict=True)]
+        if keep_aspect_ratio_policy != "stretch":
+            factor = (min if keep_aspect_ratio_policy == "not_larger" else max)(factors)
+            new, factors = [math.floor(n * factor + 0.5) for n in old], [factor] * len(old)
+    else:
+        assert scales is not None
+        factors = value_of(scales).tolist()
+        new = [
+            n * int(f) if f == int(f) else math.floor(n * f)
+            for n, f in zip(old, factors, strict=True)
+        ]
+    crop = coordinate_transformation_mode == "tf_crop_and_resize"
+    corners = value_of(roi).tolist() if crop and roi is not None else [0.0, 1.0] * len(old)
+    dtype = x.dtype
+    for i, axis in enumerate(chosen):
+        n, m = old[i], new[i]
+        if m == n and factors[i] == 1 and not crop:
+            continue
+        if (
+            mode == "nearest"
+            and coordinate_transformation_mode == "asymmetric"
+            and nearest_mode == "floor"
+            and factors[i] == int(factors[i])
+        ):
+            x = ops.repeat(x, int(factors[i]), axis)  # of any size
+            continue
+        ends = (corners[i], corners[i + len(old)]) if crop else (0.0, 1.0)
+        places = _places(coordinate_transformation_mode, n, m, factors[i], ends)
+        if mode == "nearest":
+            at = np.clip(ROUNDING[nearest_mode](places), 0, n - 1).astype(np.int64)
+            x = ops.take(x, constant(at), axis)
+        else:
+            stretch = min(factors[i], 1.0) if antialias else 1.0
+            weights = _weights(mode, places, n, stretch, cubic_coeff_a, bool(exclude_outside))
+            wide = x if dtype in FLOATS else ops.astype(x, "float32")
+            x = ops.moveaxis(
+                ops.matmul(ops.moveaxis(wide, axis, -1), constant(weights.T, wide.dtype)), -1, axis
+            )
+        if crop:
+            inside = ((places >= 0) & (places <= n - 1)).reshape(-1, *(1,) * (x.ndim - 1 - axis))
+            x = ops.where(inside, x, extrapolation_value)
+    return x if x.dtype == dtype else ops.astype(ops.round(x), dtype)
+
+
+def _places(mode: str, n: int, m: int, scale: float, ends: tuple[float, float]) -> Array:
+    """Return where in the image of n pixels along an axis each of the m new pixels lies."""
+    at = np.arange(m, dtype=np.float64)
+    match mode:
+        case "asymmetric":
+            return at / scale
+        case "align_corners":
+            return at * ((n - 1) / (scale * n - 1) if m > 1 else 0)
+        case "tf_crop_and_resize":
+            a, b = ends
+            if m == 1:
+                return np.full(1, 0.5 * (a + b) * (n - 1))
+            return a * (n - 1) + at * ((b - a) * (n - 1) / (scale * n - 1))
+        case "pytorch_half_pixel" if m == 1:
+            return np.zeros(1)
+        case "half_pixel_symmetric":
+            return n / 2 * (1 - m / (scale * n)) + (at + 0.5) / scale - 0.5
+    return (at + 0.5) / scale - 0.5
+
+
+def _kernel(mode: str, t: Any, a: float) -> Array:
+    """Return the weights of pixels at a distance."""
+    t = np.abs(t)
+    if mode == "linear":
+        return np.maximum(1 - t, 0)
+    near = ((a + 2) * t - (a + 3)) * t * t + 1
+    far = a * (((t - 5) * t + 8) * t - 4)
+    return np.where(t <= 1, near, np.where(t < 2, far, 0))
+
+
+def _weights(
+    mode: str, places: Array, n: int, stretch: float, a: float, exclude_outside: bool
+) -> Array:
+    """Return the matrix that makes new pixels along an axis of n old ones."""
+    first = math.floor(-REACH[mode] / stretch) + 1
+    offsets = np.arange(first, 2 - first)
+    below = np.floor(places).astype(np.int64)[:, None]
+    each = _kernel(mode, (offsets - (places[:, None] - below)) * stretch, a)
+    at = below + offsets
+    if exclude_outside:
+        each = np.where((at >= 0) & (at < n), each, 0)
+    each = each / each.sum(1, keepdims=True)
+    matrix = np.zeros((len(places), n))
+    np.add.at(matrix, (np.arange(len(places))[:, None], np.clip(at, 0, n - 1)), each)
+    return matrix
+
+
+@row("GridSample")
+def _grid_sample(
+    x: Node, grid: Node, mode: str = "linear", padding_mode: str = "zeros", align_corners: int = 0
+) -> Node:
+    n, c, *sizes = x.shape
+    new = grid.shape[1:-1]
+    points = ops.reshape(grid, (n, -1, len(sizes)))
+    axes = []
+    for axis, size in enumerate(sizes):
+        g = points[..., len(sizes) - 1 - axis]  # its last axis comes first
+        lowest, highest = (0, size - 1) if align_corners else (-0.5, size - 0.5)
+        at = (g + 1) / 2 * (size - 1) if align_corners else ((g + 1) * size - 1) / 2
+        at = ops.round(at) if mode == "nearest" else at
+        if padding_mode == "border":
+            at = ops.clip(at, 0, size - 1)
+        elif padding_mode == "reflection":
+            at = _reflected(at, lowest, highest)
+        axes.append([*_taps(at, size, mode.removeprefix("bi"), padding_mode, lowest, highest)])
+    image = ops.reshape(x, (n, c, math.prod(sizes)))
+    total: Any = 0
+    for taps in itertools.product(*axes):
+        place: Any = 0
+        weight: Any = 1
+        for size, (at, share) in zip(sizes, taps, strict=True):
+            place, weight = place * size + at, weight * share
+        place = ops.broadcast_to(ops.expand_dims(place, 1), (n, c, *place.shape[1:]))
+        total = total + ops.take_along_axis(image, place, 2) * ops.expand_dims(weight, 1)
+    return ops.reshape(total, (n, c, *new))
+
+
+def _taps(at: Node, size: int, mode: str, padding: str, lowest: float, highest: float) -> Any:
+    """Yield the pixels along an axis that are read for places between them, and their weights."""
+    below = ops.floor(at)
+    distance = at - below
+    for offset in {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}[mode]:
+        pixel = below + offset
+        t = ops.abs(distance - offset)
+        if mode == "nearest":
+            weight = ops.ones_like(t)
+        elif mode == "linear":
+            weight = 1 - t
+        elif offset in (0, 1):
+            weight = (1.25 * t - 2.25) * t * t + 1
+        else:
+            weight = -0.75 * (((t - 5) * t + 8) * t - 4)
+        if padding == "zeros":
+            weight = ops.where(ops.logical_and(pixel >= 0, pixel < size), weight, 0)
+        elif padding == "reflection":
+            pixel = _reflected(pixel, lowest, highest)
+        yield ops.astype(ops.clip(pixel, 0, size - 1), "int64"), weight
+
+
+def _reflected(x: Node, lowest: float, highest: float) -> Node:
+    span = highest - lowest
+    t = ops.remainder(x - lowest, 2 * span)
+    return ops.where(t > span, 2 * span - t, t) + lowest

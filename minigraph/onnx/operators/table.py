@@ -1,0 +1,35 @@
+"""The table of ONNX's operators that minigraph computes: for each one row, a small function.
+
+A row takes an operator's inputs by position, expressions or None where one is left out, and its
+attributes by name.  It returns a result, or a list of them.  An operator that has no row is
+computed by the function that ONNX says it is, if it is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Row = Callable[..., Any]
+ROWS: dict[str, Row] = {}  # by an operator's name, with its domain if that is not ONNX's own
+COUNTING: set[str] = set()  # operators whose rows are told how many `outputs` are asked for
+MICROSOFT = "com.microsoft"
+
+
+def row(*names: str, counting: bool = False) -> Callable[[Row], Row]:
+    """Return a decorator that enters a function as the row of operators."""
+
+    def enter(function: Row) -> Row:
+        for name in names:
+            ROWS[name] = function
+            if counting:
+                COUNTING.add(name)
+        return function
+
+    return enter
+
+
+def rows(table: Mapping[str, Row]) -> None:
+    """Enter functions, each as the row of the operators that its key names."""
+    for names, function in table.items():
+        row(*names.split())(function)

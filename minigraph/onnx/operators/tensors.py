@@ -1,0 +1,116 @@
+"""Rows of operators that make tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from minigraph import ops
+from minigraph.errors import GraphError
+from minigraph.graph import Array, Node, constant
+from minigraph.onnx.operators.table import row
+from minigraph.onnx.tensors import CODES, dtype_of
+from minigraph.onnx.values import integer, integers, number, value_of
+
+FLOAT = 1  # the number of float32
+
+
+@row("Constant")
+def _constant(**given: Any) -> Node:
+    ((name, value),) = given.items()
+    kind = {"value_int": "int64", "value_ints": "int64", "value_float": "float32"}
+    kind |= {"value_floats": "float32"}
+    if name == "value":
+        return constant(value)
+    if name not in kind:
+        raise GraphError(f"there is no constant of {name} here")
+    return constant(np.array(value, kind[name]))
+
+
+@row("ConstantOfShape")
+def _constant_of_shape(shape: Node, value: Array | None = None) -> Node:
+    fill = np.zeros(1, np.float32) if value is None else value
+    return ops.full(tuple(integers(shape) or ()), fill.reshape(()), fill.dtype)
+
+
+@row("EyeLike")
+def _eye_like(x: Node, dtype: int | None = None, k: int = 0) -> Node:
+    return ops.eye(x.shape[0], x.shape[1], k, x.dtype if dtype is None else dtype_of(dtype))
+
+
+@row("Range")
+def _range(start: Node, limit: Node, delta: Node, stash_type: int = FLOAT) -> Node:
+    if start.dtype.kind in "iu":
+        return ops.arange(integer(start), integer(limit), integer(delta), start.dtype)
+    a, b, step = (float(value_of(x).reshape(())) for x in (start, limit, delta))
+    count = max(int(np.ceil((b - a) / step)), 0)
+    wide = np.promote_types(start.dtype, np.float32)
+    return ops.astype(start + ops.arange(count, dtype=wide) * delta, start.dtype)
+
+
+@row("Trilu")
+def _trilu(x: Node, k: Node | None = None, upper: int = 1) -> Node:
+    return (ops.triu if upper else ops.tril)(x, int(number(k, 0)))
+
+
+@row("OneHot")
+def _one_hot(indices: Node, depth: Node, values: Node, axis: int = -1) -> Node:
+    count = int(number(depth, 0))
+    labels = ops.astype(indices, "int64")
+    labels = ops.expand_dims(ops.where(labels < 0, labels + count, labels), axis)
+    shape = [1] * labels.ndim
+    shape[axis] = count
+    is_label = labels == ops.reshape(ops.arange(count), shape)
+    return ops.where(is_label, values[1], values[0])
+
+
+@row("RandomUniform", "RandomUniformLike")
+def _random_uniform(
+    x: Any = None, shape: Any = None, dtype: int | None = None, low: float = 0.0, high: float = 1.0,
+    seed: float = 0.0,
+) -> Node:  # fmt: skip
+    return ops.random_uniform(*_like(x, shape, dtype, low, high))
+
+
+@row("RandomNormal", "RandomNormalLike")
+def _random_normal(
+    x: Any = None, shape: Any = None, dtype: int | None = None, mean: float = 0.0,
+    scale: float = 1.0, seed: float = 0.0,
+) -> Node:  # fmt: skip
+    return ops.random_normal(*_like(x, shape, dtype, mean, scale))
+
+
+def _like(x: Node | None, shape: Any, dtype: int | None, *how: float) -> tuple[Any, ...]:
+    sizes = tuple(shape) if x is None else x.shape
+    own = CODES[np.dtype("float32") if x is None else x.dtype]
+    return sizes, *how, dtype_of(own if dtype is None else dtype)
+
+
+@row("Bernoulli")
+def _bernoulli(x: Node, dtype: int | None = None, seed: float = 0.0) -> Node:
+    kept = ops.random_uniform(x.shape, dtype=x.dtype) < x
+    return ops.astype(kept, x.dtype if dtype is None else dtype_of(dtype))
+
+
+@row("Dropout", counting=True)
+def _dropout(
+    x: Node, ratio: Node | None = None, training: Node | None = None, seed: float = 0.0,
+    outputs: int = 1,
+) -> list[Node]:  # fmt: skip
+    p = number(ratio, 0.5) if training is not None and number(training, 0) else 0.0
+    if not p:
+        return [x, ops.ones(x.shape, "bool")][:outputs]
+    kept = ops.dropout(ops.ones_like(x), p)
+    return [x * kept, kept != 0]
+
+
+@row("OptionalHasElement")
+def _has_element(x: Node | None = None) -> Node:
+    return constant(np.array(x is not None))
+
+
+def vector(values: Sequence[float], like: Node) -> Node:
+    """Return numbers as a constant of the dtype of another expression."""
+    return constant(np.array(values, like.dtype))

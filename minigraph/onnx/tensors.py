@@ -1,0 +1,163 @@
+"""What a file of ONNX holds, checked as it is read: the model, its tensors, their types."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnx
+from onnx import (
+    AttributeProto,
+    ModelProto,
+    OperatorSetIdProto,
+    TensorProto,
+    numpy_helper,
+    version_converter,
+)
+
+from minigraph.errors import DTypeError, GraphError, reason
+from minigraph.graph import BFLOAT16, Array, DType
+from minigraph.platform import regular_file
+
+NAMES = [
+    "float32",
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "int32",
+    "int64",
+    "",
+    "bool",
+    "float16",
+    "float64",
+    "uint32",
+    "uint64",
+]
+KINDS = {code: np.dtype(name) for code, name in enumerate(NAMES, 1) if name}
+KINDS[TensorProto.BFLOAT16] = BFLOAT16
+CODES = {dtype: code for code, dtype in KINDS.items()}
+
+
+OWN = ("", "ai.onnx")  # the names of the domain of ONNX's own operators
+OLDEST = 13  # of their versions: ONNX's own converter makes it of an older one
+Opsets = Mapping[str, int]
+
+
+class File(NamedTuple):
+    """A model, and where it lies.
+
+    name    what errors and reports call it
+    folder  where external data lies; None for a model in memory
+    """
+
+    model: ModelProto
+    name: str
+    folder: Path | None
+
+
+def read(what: str, model: Any) -> File:
+    """Return a model, or read it from a path; GraphError for what is no model of ONNX.
+
+    what  how errors begin
+    """
+    if isinstance(model, ModelProto):
+        return _current(what, File(model, model.graph.name or "model", None))
+    if not isinstance(model, str | PathLike):
+        kind = type(model).__name__
+        raise GraphError(f"{what}: a model is a path or an onnx.ModelProto, not a {kind}")
+    path = Path(fspath(model))
+    try:
+        proto = onnx.load_model_from_string(regular_file.read(path))
+    except (OSError, ValueError) as error:
+        raise GraphError(f"{what}: {path} cannot be read ({reason(error)})") from None
+    except Exception as error:  # protobuf's, whose class depends on how it was built
+        text = " ".join(str(error).split())
+        raise GraphError(f"{what}: {path} is no model of ONNX, or damaged ({text})") from None
+    if not proto.graph.node and not proto.graph.output:
+        raise GraphError(f"{what}: {path} is no model of ONNX, or has no graph")
+    return _current(what, File(proto, path.name, path.parent))
+
+
+def _current(what: str, file: File) -> File:
+    """Return a model whose operators are not older than those that are computed here."""
+    opset = opsets_of(file.model.opset_import).get("", OLDEST)
+    if opset >= OLDEST:
+        return file
+    try:
+        return file._replace(model=version_converter.convert_version(file.model, OLDEST))
+    except Exception as error:  # of many classes, from C++
+        text = " ".join(str(error).split())
+        raise GraphError(
+            f"{what}: {file.name} has opset {opset}, of which ONNX's converter makes no opset "
+            f"{OLDEST} ({text}); export the model again"
+        ) from None
+
+
+def opsets_of(imports: Iterable[OperatorSetIdProto]) -> Opsets:
+    """Return the versions of operators by domain; that of ONNX's own is called ""."""
+    return {"" if o.domain in OWN else o.domain: o.version for o in imports}
+
+
+def dtype_of(code: int) -> DType:
+    """Return the dtype that a number of ONNX stands for; DTypeError if there is none here."""
+    if code not in KINDS:
+        known = code in TensorProto.DataType.values()
+        name = TensorProto.DataType.Name(code).lower() if known else f"type {code}"
+        raise DTypeError(f"there is no {name} here")
+    return KINDS[code]
+
+
+def array_of(tensor: TensorProto, folder: Path | None = None) -> Array:
+    """Return a tensor's value, mapped into memory where it lies in a file of its own.
+
+    GraphError if its bytes are not there, or are not as many as its shape says.
+    """
+    dtype, shape = dtype_of(tensor.data_type), tuple(tensor.dims)
+    count = math.prod(shape)
+    if any(n < 0 for n in shape):
+        raise GraphError(f"the tensor {tensor.name!r} has the shape {shape}")
+    try:
+        if tensor.data_location == TensorProto.EXTERNAL:
+            return _mapped(tensor, dtype, shape, folder)
+        if tensor.HasField("raw_data") and len(tensor.raw_data) != count * dtype.itemsize:
+            raise ValueError(f"it has {len(tensor.raw_data)} bytes")
+        array = numpy_helper.to_array(tensor)
+    except (OSError, ValueError, TypeError) as error:
+        text = " ".join(reason(error).split())
+        kind = f"{dtype.name}{[*shape]}"
+        raise GraphError(f"the tensor {tensor.name!r} of {kind} is damaged: {text}") from None
+    return array.astype(dtype, copy=False)
+
+
+def _mapped(tensor: TensorProto, dtype: DType, shape: Any, folder: Path | None) -> Array:
+    if folder is None:
+        raise ValueError("its data lies in another file: give the path of the model")
+    where = {entry.key: entry.value for entry in tensor.external_data}
+    path = (folder / where.get("location", "")).resolve()
+    if not path.is_relative_to(folder.resolve()):  # nor do ONNX's own tools read there
+        raise ValueError(f"{path} does not lie in the folder of the model")
+    offset, nbytes = int(where.get("offset", 0)), math.prod(shape) * dtype.itemsize
+    if int(where.get("length", nbytes)) != nbytes or offset < 0:
+        raise ValueError(f"{path.name} holds {where['length']} bytes of it, not {nbytes}")
+    if not nbytes:
+        return np.empty(shape, dtype)
+    if not path.is_file() or path.stat().st_size < offset + nbytes:
+        raise ValueError(f"{path.name} is missing or too short")
+    return np.asarray(np.memmap(path, dtype, "c", offset, shape))  # of which changes stay in memory
+
+
+def attribute_value(attribute: AttributeProto) -> Any:
+    """Return an attribute as Python has it: tensors are arrays, and graphs stay what they are."""
+    value = onnx.helper.get_attribute_value(attribute)
+    if isinstance(value, TensorProto):
+        return array_of(value)
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if attribute.type == AttributeProto.STRINGS:
+        return [each.decode(errors="replace") for each in value]
+    return [*value] if attribute.type in (AttributeProto.INTS, AttributeProto.FLOATS) else value

@@ -1,0 +1,137 @@
+"""Values that are known while a model is read: constants, and arithmetic with sizes.
+
+ONNX computes shapes with the same operators as everything else.  An expression of constants and of
+the sizes of expressions is computed at once by the ops' own meaning, also where a size is symbolic:
+arrays of objects hold such sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from minigraph.errors import GraphError
+from minigraph.graph import (
+    FLOATS,
+    Array,
+    Constant,
+    DType,
+    FromSizes,
+    Graph,
+    Input,
+    Node,
+    Parameter,
+    SymbolicSize,
+    constant,
+    from_sizes,
+    is_symbolic,
+    toposort,
+)
+
+MOST = 1 << 16  # elements of what is computed while a model is read
+
+
+class NeedsValue(GraphError):
+    """Raised where a model can be read only with the values of some inputs."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = [*names]
+        listed = ", ".join(self.names)
+        super().__init__(
+            f"its result has a shape that depends on the value of the input {listed}; "
+            "onnx.load takes it as values={...}, and onnx.function reads it from the first call"
+        )
+
+
+def known(node: Node) -> Array | None:
+    """Return the value of a constant, objects where a size is symbolic; None for other nodes."""
+    if isinstance(node.op, Constant):
+        return node.op.value
+    if isinstance(node.op, FromSizes) and node.op.function is _elements:
+        return _objects(node.op.sizes, node.op.shape)
+    return None
+
+
+def as_expression(array: Array, dtype: DType) -> Node:
+    """Return a value as an expression of a dtype; `array` may hold symbolic sizes."""
+    if array.dtype != object:
+        return constant(array.astype(dtype, copy=False))
+    numbers = tuple(n if isinstance(n, SymbolicSize) else int(n) for n in array.flat)
+    return from_sizes("Shape", _elements, numbers, array.shape, dtype)
+
+
+def of_sizes(sizes: Iterable[int]) -> Node:
+    """Return sizes as an expression: a vector of int64."""
+    sizes = tuple(sizes)
+    return as_expression(_objects(sizes, (len(sizes),)), np.dtype(np.int64))
+
+
+def value_of(node: Node) -> Array:
+    """Return the value of an expression that depends on no input; NeedsValue if it does."""
+    value = known(node)
+    if value is not None:
+        return value
+    names = [x.name for x in toposort([node]) if isinstance(x.op, Input)]
+    if names:
+        raise NeedsValue(names)
+    return _computed(node)
+
+
+def integers(node: Node | None) -> list[Any] | None:
+    """Return the elements of a vector or a number as a list; sizes may be symbolic."""
+    return None if node is None else [*_integers(value_of(node)).flat]
+
+
+def integer(node: Node) -> Any:
+    """Return the only element of an expression; it may be a symbolic size."""
+    (number,) = _integers(value_of(node)).flat
+    return number
+
+
+def number(node: Node | None, default: float) -> float:
+    """Return the only element of an expression as a float."""
+    return default if node is None else float(value_of(node).reshape(()))
+
+
+def folded(node: Node) -> Node:
+    """Return a small expression of known values as one of its value, else the expression itself."""
+    if known(node) is not None or not _small(node):
+        return node
+    try:
+        return as_expression(_computed(node), node.dtype)
+    except Exception:  # what NumPy raises where a size is symbolic; or it is an error of the call
+        return node
+
+
+def _small(node: Node) -> bool:
+    sizes = [n.size for x in toposort([node]) for n in x.specs]
+    return not is_symbolic(sizes) and max(sizes) <= MOST
+
+
+def _computed(node: Node) -> Array:
+    nodes = toposort([node])
+    leaves = {x: value for x in nodes if (value := known(x)) is not None}
+    if all(value.dtype != object for value in leaves.values()):
+        return Graph((), (node,))()[0]
+    if node.dtype in FLOATS or any(isinstance(x, Parameter) for x in nodes):
+        raise GraphError("it depends on a size that is known only when the function is called")
+    values = [value.astype(object) for value in leaves.values()]  # sizes take Python's integers
+    return Graph(tuple(leaves), (node,))(*values)[0]
+
+
+def _objects(numbers: Iterable[Any], shape: tuple[int, ...]) -> Array:
+    array = np.empty(math.prod(shape), object)
+    for i, n in enumerate(numbers):
+        array[i] = n
+    return array.reshape(shape)
+
+
+def _elements(*numbers: Any) -> Array:
+    return np.array(numbers)
+
+
+def _integers(array: Array) -> Array:
+    return array if array.dtype == object else array.astype(object)
