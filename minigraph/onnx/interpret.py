@@ -13,8 +13,18 @@ from minigraph.arguments import few
 from minigraph.errors import GraphError, located
 from minigraph.graph import Array, Node, SymbolicSize, constant
 from minigraph.graph.location import Location, Within, scope
+from minigraph.onnx.former import SETTLED, renewed
 from minigraph.onnx.operators import COUNTING, ROWS
-from minigraph.onnx.tensors import CODES, OWN, File, Opsets, array_of, attribute_value, opsets_of
+from minigraph.onnx.tensors import (
+    CODES,
+    OWN,
+    File,
+    Opsets,
+    array_of,
+    attribute_value,
+    one_line,
+    opsets_of,
+)
 from minigraph.onnx.values import NeedsValue, folded, integer, known, value_of
 
 NESTED = {"If": "_if", "Loop": "_loop", "Scan": "_scan"}
@@ -48,12 +58,11 @@ class Interpreter:
         source      where that was called; else each node is a place of its own
         """
         for i, node in enumerate(nodes):
-            place = source or Location(self.file.name, i, node.name or node.op_type)
+            place = source or Location(self.file.name, i, one_line(node.name) or node.op_type)
             missing = [x for x in node.input if x and x not in values]
             if missing:
-                raise GraphError(
-                    f"{self.what}: {node.op_type} reads {missing[0]}, which no node before it makes"
-                )
+                lacking = f"reads {missing[0]!r}, which no node before it makes"
+                raise GraphError(f"{self.what}: {node.op_type} {lacking}")
             inputs = [values[x] if x else None for x in node.input]
             try:
                 with Within(source=place, layers=()):
@@ -63,7 +72,7 @@ class Interpreter:
             except GraphError as error:
                 raise located(error, node.op_type, _given(inputs), place) from error.__cause__
             except Exception as error:  # of a row that does not foresee these arguments
-                text = " ".join(f"{type(error).__name__}: {error}".split())
+                text = one_line(f"{type(error).__name__}: {error}")
                 new = GraphError(f"{self.what}: cannot compute this operator, {text}")
                 raise located(new, node.op_type, _given(inputs), place) from error
             values.update((name, y) for name, y in zip(node.output, results, strict=False) if name)
@@ -94,6 +103,8 @@ class Interpreter:
             del made.attribute[:]
             made.attribute.extend(helper.make_attribute(k, v) for k, v in attributes.items())
             return self._call(expansion(made, opsets, inputs), inputs, attributes)
+        if opsets.get("", SETTLED) < SETTLED:
+            inputs, attributes = renewed(name, inputs, attributes)
         if name in COUNTING:
             attributes["outputs"] = len(node.output)
         results = ROWS[name](*inputs, **attributes)
@@ -204,7 +215,7 @@ def _given(inputs: Sequence[Node | None]) -> list[str]:
 
 def key(node: NodeProto) -> str:
     """Return the name by which the table knows the operator of a node."""
-    return node.op_type if node.domain in OWN else f"{node.domain}.{node.op_type}"
+    return one_line(node.op_type if node.domain in OWN else f"{node.domain}.{node.op_type}")
 
 
 def expansion(node: NodeProto, opsets: Opsets, inputs: Sequence[Node | None]) -> FunctionProto:

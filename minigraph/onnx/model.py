@@ -24,7 +24,7 @@ from minigraph.graph import (
 )
 from minigraph.graph.spec import ALIGNMENT
 from minigraph.onnx.interpret import Interpreter, refuse_missing
-from minigraph.onnx.tensors import File, dtype_of, opsets_of, read
+from minigraph.onnx.tensors import File, dtype_of, one_line, opsets_of, read
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,16 @@ def load(model: Any, values: Mapping[str, Any] | None = None) -> Model:
 
 def model_of(what: str, file: File, values: Mapping[str, Array]) -> Model:
     """Return a model whose inputs in `values` are constants; NeedsValue if others have to be."""
+    try:
+        return _model_of(what, file, values)
+    except GraphError:
+        raise
+    except Exception as error:  # protobuf gives bytes for texts that are none, and the like
+        text = one_line(f"{type(error).__name__}: {error}")
+        raise GraphError(f"{what}: {file.name} is damaged ({text})") from error
+
+
+def _model_of(what: str, file: File, values: Mapping[str, Array]) -> Model:
     graph, opsets = file.model.graph, opsets_of(file.model.opset_import)
     refuse_missing(what, file, opsets)
     interpreter = Interpreter(what, file)
@@ -118,7 +128,7 @@ def _input(what: str, info: ValueInfoProto) -> Node:
             sizes.append(size.dim_value)
         else:  # a name may be any text; where there is none, the size is like no other
             sizes.append(_identifier(size.dim_param or f"{info.name}_{axis}"))
-    return input(info.name, sizes, dtype_of(tensor.elem_type))
+    return input(one_line(info.name) or "input", sizes, dtype_of(tensor.elem_type))
 
 
 def _identifier(text: str) -> str:

@@ -15,8 +15,8 @@ from onnx import (
     ModelProto,
     OperatorSetIdProto,
     TensorProto,
+    defs,
     numpy_helper,
-    version_converter,
 )
 
 from minigraph.errors import DTypeError, GraphError, reason
@@ -44,7 +44,7 @@ CODES = {dtype: code for code, dtype in KINDS.items()}
 
 
 OWN = ("", "ai.onnx")  # the names of the domain of ONNX's own operators
-OLDEST = 13  # of their versions: ONNX's own converter makes it of an older one
+OLDEST = 1  # version of them that is read
 Opsets = Mapping[str, int]
 
 
@@ -66,7 +66,7 @@ def read(what: str, model: Any) -> File:
     what  how errors begin
     """
     if isinstance(model, ModelProto):
-        return _current(what, File(model, model.graph.name or "model", None))
+        return _checked(what, File(model, one_line(str(model.graph.name)) or "model", None))
     if not isinstance(model, str | PathLike):
         kind = type(model).__name__
         raise GraphError(f"{what}: a model is a path or an onnx.ModelProto, not a {kind}")
@@ -76,31 +76,31 @@ def read(what: str, model: Any) -> File:
     except (OSError, ValueError) as error:
         raise GraphError(f"{what}: {path} cannot be read ({reason(error)})") from None
     except Exception as error:  # protobuf's, whose class depends on how it was built
-        text = " ".join(str(error).split())
+        text = one_line(str(error))
         raise GraphError(f"{what}: {path} is no model of ONNX, or damaged ({text})") from None
     if not proto.graph.node and not proto.graph.output:
         raise GraphError(f"{what}: {path} is no model of ONNX, or has no graph")
-    return _current(what, File(proto, path.name, path.parent))
+    return _checked(what, File(proto, path.name, path.parent))
 
 
-def _current(what: str, file: File) -> File:
-    """Return a model whose operators are not older than those that are computed here."""
-    opset = opsets_of(file.model.opset_import).get("", OLDEST)
-    if opset >= OLDEST:
-        return file
-    try:
-        return file._replace(model=version_converter.convert_version(file.model, OLDEST))
-    except Exception as error:  # of many classes, from C++
-        text = " ".join(str(error).split())
+def _checked(what: str, file: File) -> File:
+    opset, newest = opsets_of(file.model.opset_import).get("", 1), defs.onnx_opset_version()
+    if not OLDEST <= opset <= newest:
         raise GraphError(
-            f"{what}: {file.name} has opset {opset}, of which ONNX's converter makes no opset "
-            f"{OLDEST} ({text}); export the model again"
-        ) from None
+            f"{what}: {file.name} has opset {opset}; those from {OLDEST} to {newest} can be read, "
+            f"the newest that onnx {onnx.__version__} knows"
+        )
+    return file
 
 
 def opsets_of(imports: Iterable[OperatorSetIdProto]) -> Opsets:
     """Return the versions of operators by domain; that of ONNX's own is called ""."""
     return {"" if o.domain in OWN else o.domain: o.version for o in imports}
+
+
+def one_line(text: str) -> str:
+    """Return a text, such as a name from a file, without line breaks."""
+    return " ".join(text.split())
 
 
 def dtype_of(code: int) -> DType:
@@ -128,7 +128,7 @@ def array_of(tensor: TensorProto, folder: Path | None = None) -> Array:
             raise ValueError(f"it has {len(tensor.raw_data)} bytes")
         array = numpy_helper.to_array(tensor)
     except (OSError, ValueError, TypeError) as error:
-        text = " ".join(reason(error).split())
+        text = one_line(reason(error))
         kind = f"{dtype.name}{[*shape]}"
         raise GraphError(f"the tensor {tensor.name!r} of {kind} is damaged: {text}") from None
     return array.astype(dtype, copy=False)

@@ -32,6 +32,7 @@ from minigraph.graph import (
 )
 
 MOST = 1 << 16  # elements of what is computed while a model is read
+LARGEST = 1 << 24  # of what is so because a row needs the value
 
 
 class NeedsValue(GraphError):
@@ -77,6 +78,8 @@ def value_of(node: Node) -> Array:
     names = [x.name for x in toposort([node]) if isinstance(x.op, Input)]
     if names:
         raise NeedsValue(names)
+    if not _fits(node, LARGEST):
+        raise GraphError("it depends on the values of a large expression, or of symbolic sizes")
     return _computed(node)
 
 
@@ -98,7 +101,7 @@ def number(node: Node | None, default: float) -> float:
 
 def folded(node: Node) -> Node:
     """Return a small expression of known values as one of its value, else the expression itself."""
-    if known(node) is not None or not _small(node):
+    if known(node) is not None or not _fits(node, MOST):
         return node
     try:
         return as_expression(_computed(node), node.dtype)
@@ -106,9 +109,9 @@ def folded(node: Node) -> Node:
         return node
 
 
-def _small(node: Node) -> bool:
+def _fits(node: Node, most: int) -> bool:
     sizes = [n.size for x in toposort([node]) for n in x.specs]
-    return not is_symbolic(sizes) and max(sizes) <= MOST
+    return not is_symbolic(sizes) and max(sizes) <= most
 
 
 def _computed(node: Node) -> Array:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from minigraph import ops
+from minigraph.errors import GraphError
 from minigraph.graph import FLOATS, Array, Node, constant
 from minigraph.onnx.operators.table import row
 from minigraph.onnx.values import integers, value_of
@@ -40,7 +41,8 @@ def _resize(
             factor = (min if keep_aspect_ratio_policy == "not_larger" else max)(factors)
             new, factors = [math.floor(n * factor + 0.5) for n in old], [factor] * len(old)
     else:
-        assert scales is not None
+        if scales is None:
+            raise GraphError("it has neither scales nor sizes")
         factors = value_of(scales).tolist()
         new = [
             n * int(f) if f == int(f) else math.floor(n * f)
@@ -77,6 +79,12 @@ def _resize(
             inside = ((places >= 0) & (places <= n - 1)).reshape(-1, *(1,) * (x.ndim - 1 - axis))
             x = ops.where(inside, x, extrapolation_value)
     return x if x.dtype == dtype else ops.astype(ops.round(x), dtype)
+
+
+@row("Upsample")
+def _upsample(x: Node, scales: Node, mode: str = "nearest") -> Node:
+    how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    return _resize(x, None, scales, mode=mode, **how)
 
 
 def _places(mode: str, n: int, m: int, scale: float, ends: tuple[float, float]) -> Array:
