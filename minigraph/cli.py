@@ -1,4 +1,4 @@
-"""The command line: `minigraph info`, `bench`, `view`, `diff` and `cache`."""
+"""The command line: `minigraph info`, `run`, `bench`, `view`, `diff`, `cache` and `onnx`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+import minigraph as mg
 from minigraph import options as settings
 from minigraph.arguments import brief
 from minigraph.autotune.measurement import merge
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, `head` for one, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (GraphError, OSError) as error:
+    except (GraphError, ImportError, OSError) as error:
         print(f"minigraph: {error}", file=sys.stderr)
         return 1
     return answer.status
@@ -88,14 +89,29 @@ def _parser() -> _Parser:
     parser = _Parser("minigraph", description="Show the machine, measure speed, look inside.")
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    about = "show versions, processor, libraries and settings"
-    commands.add_parser("info", parents=[answers], help=about).set_defaults(run=_info)
+    about = "show versions, processor, libraries and settings, or what a model of ONNX is"
+    machine = commands.add_parser("info", parents=[answers], help=about, description=about)
+    machine.add_argument("file", metavar="MODEL", nargs="?", help="a model, such as model.onnx")
+    machine.set_defaults(run=_info)
+    about = "run a model of ONNX on arrays from files"
+    model = commands.add_parser("run", parents=[answers], help=about, description=about)
+    model.add_argument("file", metavar="MODEL", help="such as model.onnx")
+    each = "an array in a file .npy: one for each input, in the order of the model"
+    model.add_argument("--input", metavar="PATH", action="append", default=[], help=each)
+    model.add_argument("--out", metavar="PATH", help="a file .npz for the results")
+    model.add_argument("--device", default="cpu", help="cpu by default")
+    model.add_argument("--level", type=int, default=3, help="graph_opt_level, 3 by default")
+    model.set_defaults(run=_run)
+    about = "list the operators of ONNX that are computed"
+    onnx = commands.add_parser("onnx", help=about).add_subparsers(required=True, metavar="COMMAND")
+    listing = onnx.add_parser("operators", parents=[answers], help=about, description=about)
+    listing.set_defaults(run=lambda _: Answer(*mg.onnx.command.operators()))
     about = "measure the levels beside each other, PyTorch and JAX"
     speed = commands.add_parser("bench", parents=[answers], help=about, description=about)
     bench.add_arguments(speed)
     speed.set_defaults(run=lambda asked: Answer(*bench.bench(asked)))
     for name, add_arguments, look, about in (
-        ("view", view.add_view, view.view, "open the page of a function in the browser"),
+        ("view", view.add_view, _view, "open the page of a function in the browser"),
         ("diff", view.add_diff, view.diff, "compare two functions"),
     ):
         command = commands.add_parser(name, parents=[answers], help=about, description=about)
@@ -122,6 +138,8 @@ def _parser() -> _Parser:
 
 
 def _info(asked: argparse.Namespace) -> Answer:
+    if asked.file:
+        return Answer(*mg.onnx.command.describe(asked.file))
     onednn_library, folder = onednn.library(), settings.cache_folder()
     try:
         cc, version, jit = compiler.compiler(), compiler.compiler_version(), _jit()
@@ -171,6 +189,20 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+# ---------------------------------------------------------------- models
+
+
+def _run(asked: argparse.Namespace) -> Answer:
+    how = asked.input, asked.out, asked.device, asked.level
+    return Answer(*mg.onnx.command.run(asked.file, *how))
+
+
+def _view(asked: argparse.Namespace) -> view.Output:
+    is_model = asked.file.endswith(".onnx")
+    functions = (mg.onnx.command.called(asked.file).describe(),) if is_model else None
+    return view.view(asked, functions)
 
 
 # ---------------------------------------------------------------- the caches

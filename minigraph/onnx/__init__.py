@@ -7,6 +7,7 @@ except ImportError as error:
         "minigraph.onnx needs the package onnx: pip install 'minigraph[onnx]'"
     ) from error
 
+from minigraph.onnx import command
 from minigraph.onnx.function import ValueFunction, function
 from minigraph.onnx.model import Model, load
 from minigraph.onnx.save import save

@@ -220,17 +220,21 @@ def key(node: NodeProto) -> str:
 
 def expansion(node: NodeProto, opsets: Opsets, inputs: Sequence[Node | None]) -> FunctionProto:
     """Return the function of ONNX that an operator is, for a node whose inputs these are."""
-    opset = opsets[""]
+    opset = opsets.get("", SETTLED)
+    if not defs.has(node.op_type, opset, ""):
+        raise GraphError(f"there is no {node.op_type} of opset {opset}")
     schema = defs.get_schema(node.op_type, opset, "")
     if schema.has_function:
         version = _at_most(opset, schema.function_opset_versions)
         body = schema.get_function_with_opset_version(version)
-    else:
+    elif schema.has_context_dependent_function:
         version = _at_most(opset, schema.context_dependent_function_opset_versions)
         types = [_type_of(x).SerializeToString() for x in inputs]
         body = schema.get_context_dependent_function_with_opset_version(
             version, node.SerializeToString(), types
         )
+    else:
+        raise GraphError(f"{node.op_type} is not computed here")
     function = FunctionProto()
     function.ParseFromString(body)
     given = {a.name for a in function.attribute_proto}

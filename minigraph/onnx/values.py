@@ -20,7 +20,6 @@ from minigraph.graph import (
     Constant,
     DType,
     FromSizes,
-    Graph,
     Input,
     Node,
     Parameter,
@@ -115,14 +114,16 @@ def _fits(node: Node, most: int) -> bool:
 
 
 def _computed(node: Node) -> Array:
-    nodes = toposort([node])
-    leaves = {x: value for x in nodes if (value := known(x)) is not None}
-    if all(value.dtype != object for value in leaves.values()):
-        return Graph((), (node,))()[0]
-    if node.dtype in FLOATS or any(isinstance(x, Parameter) for x in nodes):
-        raise GraphError("it depends on a size that is known only when the function is called")
-    values = [value.astype(object) for value in leaves.values()]  # sizes take Python's integers
-    return Graph(tuple(leaves), (node,))(*values)[0]
+    values: dict[Node, Any] = {}
+    with np.errstate(all="ignore"):
+        for x in toposort([node]):
+            value = x.state.read() if isinstance(x, Parameter) else known(x)
+            if value is None:
+                value = x.op.forward(*(values[y] for y in x.inputs))
+            if not isinstance(value, tuple | np.ndarray):  # NumPy would ask a size for its value
+                value = _objects([value], ()) if x.dtype not in FLOATS else np.asarray(value)
+            values[x] = value
+    return values[node]
 
 
 def _objects(numbers: Iterable[Any], shape: tuple[int, ...]) -> Array:

@@ -30,8 +30,8 @@ def add_view(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "file",
         metavar="FILE|SCRIPT",
-        help="a page, descriptions in JSON, or a program in Python (.py), which is run: the page "
-        "shows the functions that it compiled",
+        help="a page, descriptions in JSON, a model (.onnx), or a program in Python (.py), which "
+        "is run: the page shows the functions that it compiled",
     )
     parser.add_argument("--out", metavar="PATH", help="write there: a page, or JSON to PATH.json")
     rest = "those of the program; options of minigraph view stand before FILE"
@@ -48,17 +48,19 @@ def add_diff(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def view(arguments: argparse.Namespace) -> Output:
-    """Open the page of a file or program in the browser; say where it is if there is none."""
+def view(arguments: argparse.Namespace, functions: tuple[Description, ...] | None = None) -> Output:
+    """Open the page of a file or program in the browser; say where it is if there is none.
+
+    functions  of the file, where it is neither a page nor a program
+    """
     path = Path(arguments.file)
     if arguments.program_arguments and path.suffix != ".py":
         rest = " ".join(arguments.program_arguments)
         raise GraphError(f"{path} is no program that takes {rest}; options stand before the file")
-    functions = (
-        _functions_of(path, arguments.program_arguments)
-        if path.suffix == ".py"
-        else from_file(path)
-    )
+    if path.suffix == ".py":
+        functions = _functions_of(path, arguments.program_arguments)
+    elif functions is None:
+        functions = from_file(path)
     if arguments.out or path.suffix not in (".html", ".htm"):
         path = Path(arguments.out or Path(tempfile.mkdtemp(prefix="minigraph-")) / "page.html")
         as_json = path.suffix == ".json"

@@ -68,8 +68,11 @@ def _layer(gates: int, step: Callable[..., State], defaults: Sequence[str]) -> R
         layout: int = 0,
         activations: Sequence[str] | None = None,
         linear_before_reset: int = 0,
+        input_forget: int = 0,
     ) -> list[Node]:
         names = activations or [*defaults] * w.shape[0]
+        if input_forget:
+            raise GraphError("it has no input_forget")
         if unknown := {*names} - {*ACTIVATIONS}:
             raise GraphError(f"it has no activation {min(unknown)}")
         x = ops.swapaxes(x, 0, 1) if layout else x

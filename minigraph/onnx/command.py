@@ -1,0 +1,99 @@
+"""What `minigraph` does with a model of ONNX, from the command line."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from onnx import defs
+
+from minigraph.errors import GraphError, reason
+from minigraph.graph import SymbolicSize
+from minigraph.onnx.function import function
+from minigraph.onnx.interpret import NESTED, key
+from minigraph.onnx.model import inputs_of, load
+from minigraph.onnx.operators import ROWS
+from minigraph.onnx.tensors import OLDEST, opsets_of, read
+
+Output = tuple[dict[str, Any], list[str]]  # as JSON, and as lines for a person
+COLUMNS = 100
+
+
+def run(path: str, files: Sequence[str], out: str | None, device: str, level: int) -> Output:
+    """Run a model on arrays from files: what it gives, and how long a second call takes."""
+    try:
+        arrays = [np.load(file, allow_pickle=False) for file in files]
+    except (OSError, ValueError, EOFError) as error:
+        raise GraphError(f"run: an input cannot be read ({reason(error)})") from None
+    graph = read("run", path).model.graph
+    if len(arrays) != len(inputs_of(graph)):
+        names = ", ".join(info.name for info in inputs_of(graph))
+        raise GraphError(f"run: there are {len(arrays)} times --input, and the inputs are {names}")
+    call = function(path, device, {"graph_opt_level": level})
+    call(*arrays)
+    start = time.perf_counter()
+    found = call(*arrays)
+    seconds = time.perf_counter() - start
+    every = found if isinstance(found, list) else [found]
+    hosted = [x.get() if hasattr(x, "get") else x for x in every]  # from a device
+    results = dict(zip([y.name for y in graph.output], hosted, strict=True))
+    if out:
+        np.savez(out, **results)
+    shown = {name: f"{x.dtype.name}{[*x.shape]}" for name, x in results.items()}
+    lines = [f"{name}: {shown[name]} {_brief(x)}" for name, x in results.items()]
+    return {"outputs": shown, "seconds": seconds}, [*lines, f"{seconds * 1e3:.2f} ms"]
+
+
+def _brief(x: Any) -> str:
+    if not x.size:
+        return "without elements"
+    x = x.astype(np.float64)
+    return f"from {x.min():g} to {x.max():g}, mean {x.mean():g}"
+
+
+def describe(path: str) -> Output:
+    """Return what a model takes, gives and consists of."""
+    model, proto = load(path), read("info", path).model
+    names = [y.name for y in proto.graph.output]
+    tables: dict[str, dict[str, Any]] = {
+        "inputs": {x.name: str(x.spec) for x in model.inputs},
+        "outputs": {name: str(y.spec) for name, y in zip(names, model.outputs, strict=True)},
+        "operators": dict(Counter(key(node) for node in proto.graph.node).most_common()),
+    }
+    data: dict[str, Any] = {
+        "producer": f"{proto.producer_name} {proto.producer_version}".strip() or None,
+        "opset": opsets_of(proto.opset_import).get(""),
+        "parameters": sum(p.size for p in model.parameters),
+        **tables,
+    }
+    texts = {name: ", ".join(f"{k} {v}" for k, v in rows.items()) for name, rows in tables.items()}
+    lines = []
+    for name, value in data.items():
+        text = f"{name:12}{texts.get(name, value)}"
+        lines += textwrap.wrap(text, COLUMNS, subsequent_indent=" " * 12)
+    return data, lines
+
+
+def called(path: str) -> Any:
+    """Return the function of a model after a call with zeros; sizes that calls give are 1."""
+    call, inputs = function(path), load(path).inputs
+    shapes = [[1 if isinstance(n, SymbolicSize) else n for n in x.shape] for x in inputs]
+    call(*(np.zeros(shape, x.dtype) for shape, x in zip(shapes, inputs, strict=True)))
+    return call
+
+
+def operators() -> Output:
+    """Return the operators that are computed: by rows of the table, and by ONNX's definitions."""
+    own = [s for s in defs.get_all_schemas() if not s.domain and not s.deprecated]
+    defined = {s.name for s in own if s.has_function or s.has_context_dependent_function}
+    rows = sorted((*ROWS, *NESTED))
+    others = sorted(name for name in defined - {*rows} if not name.startswith("Sequence"))
+    opsets = [OLDEST, defs.onnx_opset_version()]
+    lines = [f"opsets {opsets[0]} to {opsets[1]}"]
+    for title, names in (("computed", rows), ("computed as ONNX defines them", others)):
+        lines += ["", f"{title}:", *textwrap.wrap(" ".join(names), COLUMNS)]
+    return {"opsets": opsets, "operators": rows, "defined_by_onnx": others}, lines
