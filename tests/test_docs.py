@@ -221,6 +221,15 @@ def test_a_model_of_pytorch_learns_in_the_documents(tmp_path, monkeypatch, torch
     assert same >= 7 and mg.load("digits.safetensors")
 
 
+def test_a_model_of_onnx_runs_and_learns_in_the_documents(tmp_path, monkeypatch):
+    pytest.importorskip("onnx.defs")
+    monkeypatch.chdir(tmp_path)
+    printed = run_program_of("docs/onnx.md")
+    assert "(5, 10) (2, 10)" in printed and "Unique (1)" in printed
+    before, after = map(float, re.search(r"([\d.]+) -> ([\d.]+)", printed).groups())
+    assert after < before / 2
+
+
 def test_both_sides_of_coming_from_pytorch_compute_the_same(tmp_path, monkeypatch, torch):
     monkeypatch.chdir(tmp_path)
     text = (ROOT / "docs" / "pytorch.md").read_text()

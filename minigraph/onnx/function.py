@@ -50,6 +50,8 @@ class ValueFunction:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run once, compiled for these values if they are new."""
+        if len(args) > len(self._inputs):
+            raise GraphError(f"{WHAT}: {len(args)} arrays for {len(self._inputs)} inputs")
         given = dict(zip(self._inputs, args, strict=False)) | kwargs
         while True:
             if lacking := [name for name in self._names if name not in given]:

@@ -1,0 +1,341 @@
+"""Models of ONNX run, learn and are shown here as what they are."""
+
+import contextlib
+import io
+import json
+import logging
+import random
+import warnings
+
+import numpy as np
+import pytest
+from long_runs import long
+from new_process import python
+
+import minigraph as mg
+from minigraph import cli, ops, optim
+
+pytest.importorskip("onnx.defs")
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+RNG = np.random.default_rng(0)
+PLAIN = {"autotune": "off", "num_threads": 1}
+X = RNG.normal(size=(2, 3)).astype("f")
+
+
+def info(name, shape, kind=TensorProto.FLOAT):
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def model(nodes, inputs, outputs=("y",), opset=21, **arrays):
+    """Return a model of nodes, each a text such as "y = Add(x, w)" or a NodeProto."""
+    made = []
+    for node in nodes:
+        if isinstance(node, str):
+            results, call = node.split(" = ")
+            name, _, given = call.rstrip(")").partition("(")
+            node = helper.make_node(name, given.split(", "), results.split(", "))
+        made.append(node)
+    tensors = [numpy_helper.from_array(np.asarray(x), name) for name, x in arrays.items()]
+    results = [info(y, None) for y in outputs]
+    graph = helper.make_graph(made, "net", inputs, results, tensors)
+    domains = [("", opset), ("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid(*x) for x in domains])
+
+
+def run(proto, *arrays, level=0):
+    return mg.onnx.function(proto, "reference", {"graph_opt_level": level})(*arrays)
+
+
+# ---------------------------------------------------------------- networks of PyTorch
+
+
+@pytest.fixture(scope="module")
+def networks():
+    pytest.importorskip("torch")
+    from torch_networks import SMALL
+
+    return SMALL
+
+
+NAMES = ["alexnet", "encoder", "gpt", "lstm", "mobilenetv2", "resnet18", "resnet50", "unet", "vit"]
+SHORT = [("gpt", False), ("resnet18", True)]
+CASES = [(name, dynamo) for name in NAMES for dynamo in (False, True)]
+CASES.remove(("alexnet", False))  # the older exporter has no such adaptive pooling
+
+
+@pytest.mark.parametrize(("name", "dynamo"), [x if x in SHORT else long(*x) for x in CASES])
+def test_a_network_that_torch_exports_predicts_the_same_for_any_batch(
+    networks, name, dynamo, tmp_path
+):
+    torch = pytest.importorskip("torch")
+    if dynamo:
+        pytest.importorskip("onnxscript")
+    torch.manual_seed(0)
+    net, (x, _) = networks[name].make(), networks[name].batch()
+    net(x)  # which gives batch norms statistics
+    net.eval()
+    how = {"dynamic_shapes": ({0: torch.export.Dim("batch")},), "verbose": False}
+    if not dynamo:
+        names = {"input_names": ["x"], "output_names": ["y"]}
+        how = {**names, "dynamic_axes": {"x": {0: "batch"}, "y": {0: "batch"}}}
+    logging.disable(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(net, (x,), str(tmp_path / "net.onnx"), dynamo=dynamo, **how)
+    logging.disable(logging.NOTSET)
+    with torch.no_grad():
+        expected = net(x).numpy()
+    for level in (0, 3):
+        function = mg.onnx.function(
+            tmp_path / "net.onnx", options={**PLAIN, "graph_opt_level": level}
+        )
+        for n in (len(expected), 1):
+            np.testing.assert_allclose(function(x.numpy()[:n]), expected[:n], 1e-4, 1e-4)
+
+
+# ---------------------------------------------------------------- what load and function give
+
+HIDDEN = RNG.normal(size=(3, 4)).astype("f")
+NET = ["h = MatMul(x, w)", "a = Add(h, b)", "y = Relu(a)"]
+WEIGHTS = {"w": HIDDEN, "b": np.ones(4, "f")}
+
+
+def test_an_imported_model_learns_on():
+    loaded = mg.onnx.load(model(NET, [info("x", ["n", 3])], **WEIGHTS))
+    assert [p.name for p in loaded.parameters] == ["w", "b"]
+    target = mg.input("target", loaded.outputs[0].shape)
+    loss = ops.mse_loss(loaded.outputs[0], target)
+    adam = optim.Adam(loaded.parameters, lr=0.1)
+    step = mg.comp_graph("reference").compile([*loaded.inputs, target], loss, adam.minimize(loss))
+    wanted = np.abs(RNG.normal(size=(2, 4)))
+    losses = [step(X, wanted) for _ in range(50)]
+    assert losses[-1] < losses[0] / 10
+
+
+def test_what_a_batch_norm_has_learnt_is_a_parameter_and_not_trainable():
+    each = {name: np.ones(3, "f") for name in ("scale", "b", "mean", "var")}
+    loaded = mg.onnx.load(
+        model(["y = BatchNormalization(x, scale, b, mean, var)"], [info("x", [2, 3])], **each)
+    )
+    trainable = {p.name: p.trainable for p in loaded.parameters}
+    assert trainable == {"scale": True, "b": True, "mean": False, "var": False}
+
+
+def test_a_function_gives_an_array_or_a_list_in_the_order_of_the_file():
+    proto = model(NET, [info("x", [2, 3])], **WEIGHTS)
+    expected = np.maximum(X @ HIDDEN + 1, 0)
+    np.testing.assert_allclose(run(proto, X), expected, 1e-5)
+    proto = model([*NET, "z = Neg(y)"], [info("x", [2, 3])], ("z", "y"), **WEIGHTS)
+    for found, value in zip(run(proto, X), (-expected, expected), strict=True):
+        np.testing.assert_allclose(found, value, 1e-5)
+
+
+def test_arithmetic_with_sizes_leaves_no_trace_also_where_sizes_are_symbolic():
+    nodes = ["s = Shape(x)", "n = Gather(s, zero)", "m = Mul(n, two)", "t = Concat(m, rest)"]
+    nodes[3] = helper.make_node("Concat", ["m", "rest"], ["t"], axis=0)
+    arrays = {"zero": np.array([0]), "two": np.array([2]), "rest": np.array([-1])}
+    loaded = mg.onnx.load(model([*nodes, "y = Reshape(x, t)"], [info("x", ["n", 4])], **arrays))
+    (y,) = loaded.outputs
+    assert (y.op.name, y.inputs[0].op.name) == ("reshape", "x")
+    assert str(y.spec) == "float32[2*n,2]"
+
+
+SHAPED = model(
+    ["y = Reshape(x, shape)"], [info("x", [2, 3]), info("shape", [2], TensorProto.INT64)]
+)
+
+
+def test_a_size_that_calls_give_is_read_from_each_call():
+    function = mg.onnx.function(SHAPED, "reference")
+    assert function(X, np.array([3, 2])).shape == (3, 2)
+    assert function(X, shape=np.array([6, 1])).shape == (6, 1)
+    with pytest.raises(mg.GraphError, match="lacks a value for the input 'shape'"):
+        function(X)
+    with pytest.raises(mg.GraphError, match=r"3 arrays.*2 inputs"):
+        function(X, np.array([3, 2]), X)
+
+
+def test_load_asks_for_the_values_that_shapes_depend_on():
+    with pytest.raises(mg.GraphError, match=r"value of the input shape; onnx.load .* values="):
+        mg.onnx.load(SHAPED)
+    loaded = mg.onnx.load(SHAPED, values={"shape": [3, -1]})
+    assert [x.name for x in loaded.inputs] == ["x"]
+    assert loaded.outputs[0].shape == (3, 2)
+
+
+def test_tensors_in_another_file_are_mapped_into_memory_and_trained_in_place(tmp_path):
+    big = RNG.normal(size=(64, 64)).astype("f")
+    proto = model(["y = MatMul(x, w)"], [info("x", [1, 64])], w=big)
+    how = {"save_as_external_data": True, "location": "data", "size_threshold": 0}
+    onnx.save_model(proto, tmp_path / "net.onnx", **how)
+    (w,) = mg.onnx.load(tmp_path / "net.onnx").parameters
+    assert isinstance(w.state.read().base, np.memmap)
+    np.testing.assert_array_equal(w.numpy(), big)
+    before = (tmp_path / "data").read_bytes()
+    w.assign(big + 1)
+    assert (tmp_path / "data").read_bytes() == before
+    (tmp_path / "data").write_bytes(before[:100])
+    with pytest.raises(mg.GraphError, match=r"'w' of float32.* data is missing or too short"):
+        mg.onnx.load(tmp_path / "net.onnx")
+
+
+def test_the_branch_of_a_known_condition_is_taken():
+    branches = {
+        name: helper.make_graph([helper.make_node(op, ["x"], ["z"])], name, [], [info("z", None)])
+        for name, op in (("then_branch", "Neg"), ("else_branch", "Abs"))
+    }
+    node = helper.make_node("If", ["c"], ["y"], **branches)
+    for value, expected in ((True, -X), (False, np.abs(X))):
+        assert (run(model([node], [info("x", [2, 3])], c=np.array(value)), X) == expected).all()
+
+
+# ---------------------------------------------------------------- operators of others
+
+
+def test_operators_of_microsoft_compute_what_they_say():
+    def call(name, arrays, **attributes):
+        node = helper.make_node(name, [*arrays], ["y"], domain="com.microsoft", **attributes)
+        inputs = [info(k, x.shape) for k, x in arrays.items()]
+        return run(model([node], inputs), *arrays.values())
+
+    a, b, gamma = X, X + 1, np.arange(3, dtype="f")
+    rms = X / np.sqrt((X**2).mean(-1, keepdims=True) + 1e-5) * gamma
+    found = call("SimplifiedLayerNormalization", {"x": X, "g": gamma}, epsilon=1e-5)
+    np.testing.assert_allclose(found, rms, 1e-5)
+    total = a + b
+    centred = total - total.mean(-1, keepdims=True)
+    norm = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * gamma + 1
+    arrays = {"a": a, "b": b, "g": gamma, "beta": np.ones(3, "f")}
+    np.testing.assert_allclose(call("SkipLayerNormalization", arrays, epsilon=1e-5), norm, 1e-4)
+    found = call("FusedMatMul", {"a": a, "b": b}, alpha=2.0, transB=1)
+    np.testing.assert_allclose(found, 2 * a @ b.T, 1e-5)
+    cdf = np.array([[0.5, 0.8413447, 0.9772499]])
+    found = call("Gelu", {"x": np.array([[0.0, 1.0, 2.0]], "f")})
+    np.testing.assert_allclose(found, [[0, 1, 2]] * cdf, 1e-5)
+
+
+def test_quantised_pairs_are_computed_in_floats_and_said_once(monkeypatch):
+    monkeypatch.setattr("minigraph.errors._warned", set())
+    nodes = ["q = QuantizeLinear(x, s, z)", "y = DequantizeLinear(q, s, z)"]
+    proto = model(nodes, [info("x", [3])], s=np.float32(0.1), z=np.uint8(128))
+    with pytest.warns(mg.MinigraphWarning, match="computed in floats") as caught:
+        found = [run(proto, np.array([0.33, -99, 99], "f")) for _ in range(2)]
+    assert len(caught) == 1
+    np.testing.assert_allclose(found, [[0.3, -12.8, 12.7]] * 2, 1e-5)
+
+
+# ---------------------------------------------------------------- what cannot be read
+
+
+def test_all_operators_that_are_missing_are_named_at_once_with_counts():
+    nodes = ["a = Unique(x)", "b = Unique(a)", "y = Optional(b)"]
+    other = helper.make_node("Own", ["x"], ["z"], domain="my.domain")
+    with pytest.raises(mg.GraphError, match=r"Optional \(1\), Unique \(2\), my.domain.Own \(1\);"):
+        mg.onnx.load(model([*nodes, other], [info("x", [3])]))
+
+
+@pytest.mark.parametrize(
+    ("proto", "text"),
+    [
+        (model(["y = Relu(z)"], [info("x", [3])]), "Relu reads 'z', which no node before it makes"),
+        (model(["z = Relu(x)"], [info("x", [3])]), "no node of net makes the output 'y'"),
+        (model(["y = Relu(x)"], [info("x", None)]), "number of axes of the input 'x'"),
+        (model(["y = Relu(x)"], [info("x", [3], TensorProto.COMPLEX64)]), "no complex64 here"),
+        (model(["y = Relu(x)"], [info("x", [3])], opset=99), "net has opset 99; those from 1 to"),
+        (model(["y = Add(x, w)"], [info("x", [3])], w=np.ones(2, "f")), "do not broadcast"),
+        (3, "a model is a path or an onnx.ModelProto, not a int"),
+        ("nowhere.onnx", "nowhere.onnx cannot be read"),
+    ],
+)
+def test_what_is_no_model_is_an_error_of_one_line(proto, text):
+    with pytest.raises(mg.GraphError) as caught:
+        mg.onnx.load(proto)
+    assert text in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def damaged(data, rng):
+    """Return a model's bytes, some of which are others, missing or new."""
+    made = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 8))):
+        at, how = rng.randrange(len(made)), rng.random()
+        if how < 0.7:
+            made[at] = rng.randrange(256)
+        elif how < 0.85:
+            del made[at : at + rng.choice((1, 8))]
+        else:
+            made[at:at] = rng.randbytes(rng.choice((1, 4)))
+    return bytes(made)
+
+
+@pytest.mark.parametrize("count", [300, long(5000)])
+def test_a_damaged_file_is_read_or_is_an_error_of_one_line(tmp_path, count):
+    rng = random.Random(0)
+    data = model([*NET, "s = Shape(y)"], [info("x", ["n", 3])], **WEIGHTS).SerializeToString()
+    path, read = tmp_path / "net.onnx", 0
+    for _ in range(count):
+        path.write_bytes(damaged(data, rng))
+        try:
+            mg.onnx.load(path)
+            read += 1
+        except mg.GraphError as error:
+            assert "\n" not in str(error)
+    assert 0 < read < count
+
+
+def test_without_the_package_onnx_one_line_says_what_to_install(tmp_path):
+    (tmp_path / "onnx.py").write_text("raise ImportError('none')")
+    code = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import minigraph\n"
+        "try: minigraph.onnx\n"
+        "except ImportError as error: print(error)"
+    )
+    assert python("-c", code)[0] == (
+        "minigraph.onnx needs the package onnx: pip install 'minigraph[onnx]'\n"
+    )
+
+
+# ---------------------------------------------------------------- the command line
+
+
+@pytest.fixture
+def file(tmp_path):
+    onnx.save_model(model(NET, [info("x", ["n", 3])], **WEIGHTS), tmp_path / "net.onnx")
+    np.save(tmp_path / "x.npy", X)
+    return tmp_path / "net.onnx"
+
+
+def command(*arguments, status=0):
+    printed, said = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said):
+        assert cli.main([*map(str, arguments)]) == status
+    return printed.getvalue(), said.getvalue()
+
+
+def test_run_writes_what_a_model_gives(file, tmp_path):
+    given = ("--input", tmp_path / "x.npy", "--out", tmp_path / "y.npz", "--device", "reference")
+    found = json.loads(command("run", file, *given, "--json")[0])
+    assert found["outputs"] == {"y": "float32[2, 4]"}
+    np.testing.assert_allclose(
+        np.load(tmp_path / "y.npz")["y"], np.maximum(X @ HIDDEN + 1, 0), 1e-5
+    )
+    assert command("run", file, status=1)[1] == (
+        "minigraph: run: there are 0 times --input, and the inputs are x\n"
+    )
+
+
+def test_info_and_view_show_what_a_model_is(file, tmp_path):
+    found = json.loads(command("info", file, "--json")[0])
+    assert found["inputs"] == {"x": "float32[n,3]"}
+    assert found["operators"] == {"MatMul": 1, "Add": 1, "Relu": 1}
+    assert found["parameters"] == 16
+    command("view", "--out", tmp_path / "page.html", file)
+    assert "<html" in (tmp_path / "page.html").read_text()
+
+
+def test_operators_are_listed():
+    found = json.loads(command("onnx", "operators", "--json")[0])
+    assert {"Conv", "Resize", "com.microsoft.FusedMatMul"} <= {*found["operators"]}
+    assert "Attention" in found["defined_by_onnx"]
