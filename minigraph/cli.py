@@ -102,10 +102,6 @@ def _parser() -> _Parser:
     model.add_argument("--device", default="cpu", help="cpu by default")
     model.add_argument("--level", type=int, default=3, help="graph_opt_level, 3 by default")
     model.set_defaults(run=_run)
-    about = "list the operators of ONNX that are computed"
-    onnx = commands.add_parser("onnx", help=about).add_subparsers(required=True, metavar="COMMAND")
-    listing = onnx.add_parser("operators", parents=[answers], help=about, description=about)
-    listing.set_defaults(run=lambda _: Answer(*mg.onnx.command.operators()))
     about = "measure the levels beside each other, PyTorch and JAX"
     speed = commands.add_parser("bench", parents=[answers], help=about, description=about)
     bench.add_arguments(speed)
@@ -131,6 +127,11 @@ def _parser() -> _Parser:
             name, parents=[*parents, answers], help=about, description=about
         )
         subparser.set_defaults(run=run)
+    onnx = commands.add_parser("onnx", help="show what of ONNX is computed")
+    of_onnx = onnx.add_subparsers(required=True, metavar="COMMAND")
+    about = "list the operators of ONNX that are computed"
+    listing = of_onnx.add_parser("operators", parents=[answers], help=about, description=about)
+    listing.set_defaults(run=lambda asked: Answer(*mg.onnx.command.operators()))
     return parser
 
 

@@ -1,6 +1,7 @@
 """The command line, as a user runs it."""
 
 import contextlib
+import importlib
 import io
 import json
 import os
@@ -9,8 +10,10 @@ import resource
 import sqlite3
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 from needs import NO_BFLOAT16
 from new_process import python
@@ -193,11 +196,12 @@ def documented():
 def test_the_documents_have_every_command_and_what_its_help_says(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")  # so that no line is broken
     found = []
-    for group in ("", "cache "):
-        for line in run(*group.split(), "--help")[0].splitlines():
-            if command := re.fullmatch(r"    (\w+) +(.*)", line):
-                found.append((group + command[1], command[2]))
+    for group in ("", "cache ", "onnx "):
+        printed = run(*group.split(), "--help")[0]
+        commands = re.findall(r"^    (\w+)\s+(.*)", printed, re.M)
+        found += [(group + name, about) for name, about in commands]
     found.remove(("cache", "show or change what is kept between processes"))
+    found.remove(("onnx", "show what of ONNX is computed"))
     assert found == [(name, about) for name, (about, _) in documented().items()]
 
 
@@ -209,14 +213,25 @@ def test_the_documents_have_the_fields_of_every_answer(folder, tmp_path, monkeyp
     x = mg.input("x", (2,))
     page = tmp_path / "page.html"
     mg.comp_graph("reference").compile([x], x + 1).to_html(page)
+    answers = documented()
+    if find_spec("onnx.helper"):
+        onnx = importlib.import_module("onnx")
+        model = (
+            '<ir_version: 10, opset_import: ["" : 21]> f (float[2] x) => (float[2] y) {y=Relu(x)}'
+        )
+        onnx.save(onnx.parser.parse_model(model), tmp_path / "f.onnx")
+        np.save(tmp_path / "x.npy", np.ones(2, "float32"))
+    else:
+        del answers["run"], answers["onnx operators"]
     arguments = {
+        "run": (tmp_path / "f.onnx", "--input", tmp_path / "x.npy", "--device", "reference"),
         "bench": ("--render", tmp_path),
         "view": (page,),
         "diff": (page, page),
         "cache export": (tmp_path / "kept",),
         "cache import": (tmp_path / "kept",),
     }
-    for name, (_, fields) in documented().items():
+    for name, (_, fields) in answers.items():
         options = ("--json", *arguments.get(name, ()))
         assert list(json.loads(run(*name.split(), *options)[0])) == fields, name
 
