@@ -25,6 +25,13 @@ def function(model: Any, device: str = "cpu", options: Mapping[str, Any] | None 
     with `compile(..., freeze=True)`.  It has what functions of `compile` have, such as `report()`.
     Where an input gives sizes, axes or the like, it is compiled at its first call, for that value,
     and again for another.  Raises what `load` raises.
+
+    >>> import onnx
+    >>> net = "net (float[n, 2] x) => (float[n, 2] y) { y = Relu (x) }"
+    >>> model = onnx.parser.parse_model('<ir_version: 10, opset_import: ["" : 21]>' + net)
+    >>> predict = mg.onnx.function(model, "reference")
+    >>> predict([[-1.0, 2.0]])
+    array([[0., 2.]], dtype=float32)
     """
     file = read(WHAT, model)
     chosen = {"graph_opt_level": 3, **(options or {})}

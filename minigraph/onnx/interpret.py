@@ -114,10 +114,7 @@ class Interpreter:
         return results
 
     def _call(
-        self,
-        function: FunctionProto,
-        inputs: Sequence[Node | None],
-        attributes: Mapping[str, Any],
+        self, function: FunctionProto, inputs: Sequence[Any], attributes: Mapping[str, Any]
     ) -> list[Node | None]:
         """Return the results of a function of ONNX."""
         if self.depth > DEPTH:
@@ -185,16 +182,15 @@ class Interpreter:
             axes, backwards = (attributes.get(f"scan_{what}_{x}") for x in ("axes", "directions"))
             return [*zip(axes or [0] * n, backwards or [0] * n, strict=True)]
 
-        xs = [
-            ops.moveaxis(x, a, 0) for x, (a, _) in zip(scanned, told("input", count), strict=True)
-        ]
-        xs = [
-            ops.flip(x, 0) if d else x for x, (_, d) in zip(xs, told("input", count), strict=True)
-        ]
+        xs = []
+        for x, (axis, backwards) in zip(scanned, told("input", count), strict=True):
+            x = ops.moveaxis(x, axis, 0)
+            xs.append(ops.flip(x, 0) if backwards else x)
         last, ys = ops.scan(step, tuple(first), tuple(xs))
-        how = told("output", len(ys))
-        ys = [ops.flip(y, 0) if d else y for y, (_, d) in zip(ys, how, strict=True)]
-        return [*last, *(ops.moveaxis(y, 0, a) for y, (a, _) in zip(ys, how, strict=True))]
+        results = [*last]
+        for y, (axis, backwards) in zip(ys, told("output", len(ys)), strict=True):
+            results.append(ops.moveaxis(ops.flip(y, 0) if backwards else y, 0, axis))
+        return results
 
     def initializers(
         self, graph: GraphProto, held: Callable[[str, Array], Node] = lambda _, x: constant(x)

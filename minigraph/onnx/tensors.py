@@ -23,26 +23,10 @@ from minigraph.errors import DTypeError, GraphError, reason
 from minigraph.graph import BFLOAT16, Array, DType
 from minigraph.platform import regular_file
 
-NAMES = [
-    "float32",
-    "uint8",
-    "int8",
-    "uint16",
-    "int16",
-    "int32",
-    "int64",
-    "",
-    "bool",
-    "float16",
-    "float64",
-    "uint32",
-    "uint64",
-]
-KINDS = {code: np.dtype(name) for code, name in enumerate(NAMES, 1) if name}
+NAMES = "float32 uint8 int8 uint16 int16 int32 int64 - bool float16 float64 uint32 uint64"  # from 1
+KINDS = {code: np.dtype(name) for code, name in enumerate(NAMES.split(), 1) if name != "-"}
 KINDS[TensorProto.BFLOAT16] = BFLOAT16
 CODES = {dtype: code for code, dtype in KINDS.items()}
-
-
 OWN = ("", "ai.onnx")  # the names of the domain of ONNX's own operators
 OLDEST = 1  # version of them that is read
 Opsets = Mapping[str, int]

@@ -11,7 +11,6 @@ from minigraph.onnx.operators import (
     reductions,
     resizing,
     shapes,
-    spectra,
     tensors,
 )
 from minigraph.onnx.operators.table import COUNTING, MICROSOFT, ROWS, Row

@@ -43,6 +43,7 @@ rows(
         "Elu": lambda x, alpha=1.0: ops.elu(x, alpha),
         f"Gelu {MICROSOFT}.Gelu": lambda x, approximate="none": ops.gelu(x, approximate),
         "Pow": lambda x, y: ops.astype(ops.pow(x, y), x.dtype),
+        "Clip": lambda x, low=None, high=None: ops.clip(x, low, high),
         "CastLike": lambda x, like, **unused: _cast(x, like.dtype),
     }
 )
@@ -88,12 +89,6 @@ def _mod(x: Node, y: Node, fmod: int = 0) -> Node:
 def _bit_shift(x: Node, y: Node, direction: str) -> Node:
     shift = ops.bitwise_left_shift if direction == "LEFT" else ops.bitwise_right_shift
     return shift(x, y)
-
-
-@row("Clip")
-def _clip(x: Node, low: Any = None, high: Any = None) -> Node:
-    x = x if low is None else ops.maximum(x, low)
-    return x if high is None else ops.minimum(x, high)
 
 
 @row("IsInf")

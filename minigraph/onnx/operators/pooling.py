@@ -11,18 +11,12 @@ from minigraph.errors import GraphError
 from minigraph.graph import FLOATS, Node
 from minigraph.interchange.windows import Windows
 from minigraph.onnx.operators.table import row, rows
-from minigraph.onnx.values import integers
 
 
 def windows(
-    x: Node,
-    kernel_shape: Sequence[int],
-    strides: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    dilations: Sequence[int] | None = None,
-    auto_pad: str = "NOTSET",
-    ceil_mode: int = 0,
-) -> Windows:
+    x: Node, kernel_shape: Sequence[int], strides: Any = None, pads: Any = None,
+    dilations: Any = None, auto_pad: str = "NOTSET", ceil_mode: int = 0,
+) -> Windows:  # fmt: skip
     """Return the windows that the attributes of a pool or a convolution describe."""
     rank = len(kernel_shape)
     stride, dilation = [*(strides or [1] * rank)], [*(dilations or [1] * rank)]
@@ -94,17 +88,3 @@ rows(
         "GlobalLpPool": lambda x, p=2: _lp(x, p, _spatial(x), True),
     }
 )
-
-
-@row("MaxUnpool")
-def _max_unpool(
-    x: Node, places: Node, output_shape: Node | None = None, *, kernel_shape: Any,
-    strides: Any = None, pads: Any = None,
-) -> Node:  # fmt: skip
-    w = windows(x, kernel_shape, strides, pads)
-    axes = zip(x.shape[2:], w.size, w.stride, w.padding, strict=True)
-    shape = (*x.shape[:2], *((n - 1) * s + k - a - b for n, k, s, (a, b) in axes))
-    flat = ops.zeros((math.prod(shape),), x.dtype)
-    y = ops.reshape(ops.scatter(flat, 0, ops.flatten(places), ops.flatten(x)), shape)
-    wanted = integers(output_shape) or shape
-    return ops.pad(y, [(0, m - n) for m, n in zip(wanted, shape, strict=True)])

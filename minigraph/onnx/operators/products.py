@@ -123,21 +123,3 @@ def _transposed(x: Node, how: Windows) -> list[int]:
     """Return the sizes of the images of a transposed convolution without borders."""
     axes = zip(x.shape[2:], how.size, how.stride, how.dilation, strict=True)
     return [(n - 1) * s + d * (k - 1) + 1 for n, k, s, d in axes]
-
-
-@row("Det")
-def _det(x: Node) -> Node:
-    n = x.shape[-1]
-    if n > 3:
-        raise GraphError(f"the determinant of matrices of {n} rows")
-    rows_of = [[x[..., i, j] for j in range(n)] for i in range(n)]
-    return _determinant(rows_of)
-
-
-def _determinant(matrix: Any) -> Node:
-    if len(matrix) == 1:
-        return matrix[0][0]
-    first, *rest = matrix
-    minors = [[[*r[:j], *r[j + 1 :]] for r in rest] for j in range(len(first))]
-    terms = [x * _determinant(m) for x, m in zip(first, minors, strict=True)]
-    return sum(terms[2::2], terms[0]) - sum(terms[3::2], terms[1])

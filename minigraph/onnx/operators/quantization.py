@@ -13,7 +13,7 @@ from minigraph.onnx.operators.products import convolution
 from minigraph.onnx.operators.table import row
 from minigraph.onnx.tensors import dtype_of
 
-UINT8, INT32 = np.dtype("uint8"), np.dtype("int32")
+UINT8 = np.dtype("uint8")
 
 
 def _warn() -> None:

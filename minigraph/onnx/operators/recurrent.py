@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import NamedTuple
 
 from minigraph import ops
 from minigraph.errors import GraphError
@@ -15,38 +15,48 @@ State = tuple[Node, ...]
 ACTIVATIONS = ("Relu", "Sigmoid", "Softplus", "Tanh")
 
 
-def _elman(
-    state: State, x: Node, r: Node, b: Any, peepholes: Any, acts: Sequence[Any], linear: int
-) -> State:
-    return (acts[0](x + ops.linear(state[0], r, b)),)
+class Direction(NamedTuple):
+    """What one direction of a layer computes with.
+
+    r, b         the weights and biases of the state
+    peepholes    those of an LSTM
+    activations  functions of expressions
+    after        whether a GRU resets after the product
+    """
+
+    r: Node
+    b: Node | None
+    peepholes: Node | None
+    activations: Sequence[Callable[[Node], Node]]
+    after: bool
 
 
-def _long_short_term(
-    state: State, x: Node, r: Node, b: Any, peepholes: Any, acts: Sequence[Any], linear: int
-) -> State:
-    h, c = state
-    i, o, f, g = ops.split(x + ops.linear(h, r, b), 4, -1)
-    to_input, to_output, to_forget = (
-        ops.split(peepholes, 3, -1) if peepholes is not None else (0, 0, 0)
-    )
-    c_new = acts[0](f + to_forget * c) * c + acts[0](i + to_input * c) * acts[1](g)
-    return acts[0](o + to_output * c_new) * acts[2](c_new), c_new
+def _elman(own: Direction, state: State, x: Node) -> State:
+    return (own.activations[0](x + ops.linear(state[0], own.r, own.b)),)
 
 
-def _gated(
-    state: State, x: Node, r: Node, b: Any, peepholes: Any, acts: Sequence[Any], linear: int
-) -> State:
-    (h,) = state
-    xz, xr, xn = ops.split(x, 3, -1)
-    rz, rr, rn = ops.split(r, 3, 0)
-    bz, br, bn = (None, None, None) if b is None else ops.split(b, 3, -1)
-    z, reset = acts[0](xz + ops.linear(h, rz, bz)), acts[0](xr + ops.linear(h, rr, br))
-    product = reset * ops.linear(h, rn, bn) if linear else ops.linear(reset * h, rn, bn)
-    n = acts[1](xn + product)
+def _long_short_term(own: Direction, state: State, x: Node) -> State:
+    (h, c), (f, g, k) = state, own.activations
+    i_x, o_x, f_x, g_x = ops.split(x + ops.linear(h, own.r, own.b), 4, -1)
+    if own.peepholes is not None:
+        p_i, p_o, p_f = ops.split(own.peepholes, 3, -1)
+        i_x, f_x = i_x + p_i * c, f_x + p_f * c
+    new = f(f_x) * c + f(i_x) * g(g_x)
+    return f(o_x if own.peepholes is None else o_x + p_o * new) * k(new), new
+
+
+def _gated(own: Direction, state: State, x: Node) -> State:
+    (h,), (f, g) = state, own.activations
+    z_x, r_x, n_x = ops.split(x, 3, -1)
+    z_w, r_w, n_w = ops.split(own.r, 3)
+    z_b, r_b, n_b = (None, None, None) if own.b is None else ops.split(own.b, 3)
+    z, reset = f(z_x + ops.linear(h, z_w, z_b)), f(r_x + ops.linear(h, r_w, r_b))
+    product = reset * ops.linear(h, n_w, n_b) if own.after else ops.linear(reset * h, n_w, n_b)
+    n = g(n_x + product)
     return (n + z * (h - n),)
 
 
-def _layer(gates: int, step: Callable[..., State], defaults: Sequence[str]) -> Row:
+def _layer(step: Callable[..., State], defaults: Sequence[str]) -> Row:
     """Return the row of a recurrent layer.
 
     step      makes the next state of a state, and of the input as it is projected
@@ -54,80 +64,64 @@ def _layer(gates: int, step: Callable[..., State], defaults: Sequence[str]) -> R
     """
 
     def call(
-        x: Node,
-        w: Node,
-        r: Node,
-        b: Node | None = None,
-        lengths: Node | None = None,
-        h: Node | None = None,
-        c: Node | None = None,
-        peepholes: Node | None = None,
-        *,
-        hidden_size: int = 0,
-        direction: str = "forward",
-        layout: int = 0,
-        activations: Sequence[str] | None = None,
-        linear_before_reset: int = 0,
+        x: Node, w: Node, r: Node, b: Node | None = None, lengths: Node | None = None,
+        h: Node | None = None, c: Node | None = None, peepholes: Node | None = None, *,
+        hidden_size: int = 0, direction: str = "forward", layout: int = 0,
+        activations: Sequence[str] | None = None, linear_before_reset: int = 0,
         input_forget: int = 0,
-    ) -> list[Node]:
-        names = activations or [*defaults] * w.shape[0]
-        if input_forget:
-            raise GraphError("it has no input_forget")
-        if unknown := {*names} - {*ACTIVATIONS}:
-            raise GraphError(f"it has no activation {min(unknown)}")
+    ) -> list[Node]:  # fmt: skip
+        names, n = activations or [*defaults] * w.shape[0], len(defaults)
+        if input_forget or {*names} - {*ACTIVATIONS}:
+            raise GraphError(f"activations are {', '.join(ACTIVATIONS)}, without input_forget")
         x = ops.swapaxes(x, 0, 1) if layout else x
-        first = [s if s is None or not layout else ops.swapaxes(s, 0, 1) for s in (h, c)]
-        first = first if step is _long_short_term else first[:1]
-        results, lasts = [], []
+        zeros = ops.zeros((w.shape[0], x.shape[1], r.shape[-1]), x.dtype)
+        states = [h, c] if step is _long_short_term else [h]
+        states = [s if s is None or not layout else ops.swapaxes(s, 0, 1) for s in states]
+        results, ends = [], []
         for d in range(w.shape[0]):
             backwards = direction == "reverse" or d == 1
-            acts = [getattr(ops, n.lower()) for n in names[d * len(defaults) :][: len(defaults)]]
-            zeros = ops.zeros((x.shape[1], r.shape[-1]), x.dtype)
-            start = tuple(zeros if s is None else s[d] for s in first)
             of_x, of_h = (None, None) if b is None else ops.split(b[d], 2)
-            own = (r[d], of_h, None if peepholes is None else peepholes[d], acts)
-            along = _backwards(x, lengths) if backwards else x
-            y, last = _over_time(
-                step, ops.linear(along, w[d], of_x), lengths, start, own, linear_before_reset
-            )
-            results.append(_backwards(y, lengths) if backwards else y)
-            lasts.append(last)
-        y = ops.stack(results, 1)
-        ends = [ops.stack(s) for s in zip(*lasts, strict=True)]
+            functions = [getattr(ops, name.lower()) for name in names[n * d : n * d + n]]
+            peeps = None if peepholes is None else peepholes[d]
+            own = Direction(r[d], of_h, peeps, functions, bool(linear_before_reset))
+            start = tuple((zeros if s is None else s)[d] for s in states)
+            projected = ops.linear(_reversed(x, lengths) if backwards else x, w[d], of_x)
+            y, end = _over_time(step, own, projected, lengths, start)
+            results.append(_reversed(y, lengths) if backwards else y)
+            ends.append(end)
+        y, last = ops.stack(results, 1), [ops.stack(s) for s in zip(*ends, strict=True)]
         if layout:
-            y, ends = ops.permute_dims(y, (2, 0, 1, 3)), [ops.swapaxes(s, 0, 1) for s in ends]
-        return [y, *ends]
+            y, last = ops.permute_dims(y, (2, 0, 1, 3)), [ops.swapaxes(s, 0, 1) for s in last]
+        return [y, *last]
 
     return call
 
 
-def _backwards(x: Node, lengths: Node | None) -> Node:
+def _reversed(x: Node, lengths: Node | None) -> Node:
     return ops.flip(x, 0) if lengths is None else reverse_sequence(x, lengths)
 
 
 def _over_time(
-    step: Callable[..., State], x: Node, lengths: Node | None, start: State, own: Any, linear: int
+    step: Callable[..., State], own: Direction, x: Node, lengths: Node | None, start: State
 ) -> tuple[Node, State]:
     """Return h of all steps (length, n, hidden) and the last state; beyond its length h is 0."""
 
     def advance(state: State, given: tuple[Node, Node]) -> tuple[State, Node]:
-        part, t = given
-        new = step(state, part, *own, linear)
+        new = step(own, state, given[0])
         if lengths is None:
             return new, new[0]
-        runs = ops.expand_dims(t < lengths, -1)
+        runs = ops.expand_dims(given[1] < lengths, -1)
         kept = tuple(ops.where(runs, a, b) for a, b in zip(new, state, strict=True))
         return kept, ops.where(runs, new[0], 0)
 
-    times = ops.arange(x.shape[0], dtype="int32")
-    last, y = ops.scan(advance, start, (x, times))
+    last, y = ops.scan(advance, start, (x, ops.arange(x.shape[0], dtype="int32")))
     return y, last
 
 
 rows(
     {
-        "RNN": _layer(1, _elman, ("Tanh",)),
-        "LSTM": _layer(4, _long_short_term, ("Sigmoid", "Tanh", "Tanh")),
-        "GRU": _layer(3, _gated, ("Sigmoid", "Tanh")),
+        "RNN": _layer(_elman, ("Tanh",)),
+        "LSTM": _layer(_long_short_term, ("Sigmoid", "Tanh", "Tanh")),
+        "GRU": _layer(_gated, ("Sigmoid", "Tanh")),
     }
 )

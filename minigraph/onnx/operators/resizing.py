@@ -1,8 +1,7 @@
-"""Rows of operators that resize images and read between their pixels."""
+"""Rows of operators that resize images."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -132,61 +131,3 @@ def _weights(
     matrix = np.zeros((len(places), n))
     np.add.at(matrix, (np.arange(len(places))[:, None], np.clip(at, 0, n - 1)), each)
     return matrix
-
-
-@row("GridSample")
-def _grid_sample(
-    x: Node, grid: Node, mode: str = "linear", padding_mode: str = "zeros", align_corners: int = 0
-) -> Node:
-    n, c, *sizes = x.shape
-    new = grid.shape[1:-1]
-    points = ops.reshape(grid, (n, -1, len(sizes)))
-    axes = []
-    for axis, size in enumerate(sizes):
-        g = points[..., len(sizes) - 1 - axis]  # its last axis comes first
-        lowest, highest = (0, size - 1) if align_corners else (-0.5, size - 0.5)
-        at = (g + 1) / 2 * (size - 1) if align_corners else ((g + 1) * size - 1) / 2
-        at = ops.round(at) if mode == "nearest" else at
-        if padding_mode == "border":
-            at = ops.clip(at, 0, size - 1)
-        elif padding_mode == "reflection":
-            at = _reflected(at, lowest, highest)
-        axes.append([*_taps(at, size, mode.removeprefix("bi"), padding_mode, lowest, highest)])
-    image = ops.reshape(x, (n, c, math.prod(sizes)))
-    total: Any = 0
-    for taps in itertools.product(*axes):
-        place: Any = 0
-        weight: Any = 1
-        for size, (at, share) in zip(sizes, taps, strict=True):
-            place, weight = place * size + at, weight * share
-        place = ops.broadcast_to(ops.expand_dims(place, 1), (n, c, *place.shape[1:]))
-        total = total + ops.take_along_axis(image, place, 2) * ops.expand_dims(weight, 1)
-    return ops.reshape(total, (n, c, *new))
-
-
-def _taps(at: Node, size: int, mode: str, padding: str, lowest: float, highest: float) -> Any:
-    """Yield the pixels along an axis that are read for places between them, and their weights."""
-    below = ops.floor(at)
-    distance = at - below
-    for offset in {"nearest": (0,), "linear": (0, 1), "cubic": (-1, 0, 1, 2)}[mode]:
-        pixel = below + offset
-        t = ops.abs(distance - offset)
-        if mode == "nearest":
-            weight = ops.ones_like(t)
-        elif mode == "linear":
-            weight = 1 - t
-        elif offset in (0, 1):
-            weight = (1.25 * t - 2.25) * t * t + 1
-        else:
-            weight = -0.75 * (((t - 5) * t + 8) * t - 4)
-        if padding == "zeros":
-            weight = ops.where(ops.logical_and(pixel >= 0, pixel < size), weight, 0)
-        elif padding == "reflection":
-            pixel = _reflected(pixel, lowest, highest)
-        yield ops.astype(ops.clip(pixel, 0, size - 1), "int64"), weight
-
-
-def _reflected(x: Node, lowest: float, highest: float) -> Node:
-    span = highest - lowest
-    t = ops.remainder(x - lowest, 2 * span)
-    return ops.where(t > span, 2 * span - t, t) + lowest

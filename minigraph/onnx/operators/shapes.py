@@ -11,8 +11,7 @@ from minigraph.graph import Node
 from minigraph.onnx.operators.table import row
 from minigraph.onnx.values import integers, of_sizes
 
-FULL = (1 << 63) - 1  # where a slice without an end ends, or more
-LIMIT = (1 << 31) - 1
+LIMIT = (1 << 31) - 1  # from which on an end is none
 
 
 @row("Shape")
@@ -29,7 +28,7 @@ def _size(x: Node) -> Node:
 def _reshape(x: Node, shape: Node, allowzero: int = 0) -> Node:
     wanted = integers(shape) or []
     if not allowzero:
-        wanted = [x.shape[i] if n == 0 or n == 0 else n for i, n in enumerate(wanted)]
+        wanted = [x.shape[i] if n == 0 else n for i, n in enumerate(wanted)]
     return ops.reshape(x, tuple(wanted))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -109,8 +108,3 @@ def _dropout(
 @row("OptionalHasElement")
 def _has_element(x: Node | None = None) -> Node:
     return constant(np.array(x is not None))
-
-
-def vector(values: Sequence[float], like: Node) -> Node:
-    """Return numbers as a constant of the dtype of another expression."""
-    return constant(np.array(values, like.dtype))
