@@ -55,6 +55,12 @@ def known(node: Node) -> Array | None:
     return None
 
 
+def sizes_in(node: Node) -> Array | None:
+    """Return the value of an expression if a size in it is symbolic, else None."""
+    value = known(node)
+    return value if value is not None and value.dtype == object else None
+
+
 def as_expression(array: Array, dtype: DType) -> Node:
     """Return a value as an expression of a dtype; `array` may hold symbolic sizes."""
     if array.dtype != object:

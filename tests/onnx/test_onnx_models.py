@@ -142,6 +142,16 @@ def test_arithmetic_with_sizes_leaves_no_trace_also_where_sizes_are_symbolic():
     assert str(y.spec) == "float32[2*n,2]"
 
 
+def test_quotients_and_casts_of_sizes_are_sizes():
+    cast = [helper.make_node("Cast", [a], [b], to=k) for a, b, k in (("n", "i", 6), ("q", "m", 7))]
+    arrays = {"zero": np.array([0]), "four": np.array([4], "i4")}
+    nodes = ["s = Shape(x)", "n = Gather(s, zero)", cast[0], "q = Div(i, four)", cast[1]]
+    nodes.append("y = Slice(x, zero, m)")
+    loaded = mg.onnx.load(model(nodes, [info("x", ["n", 4])], **arrays))
+    function = mg.comp_graph("reference").compile(loaded.inputs, loaded.outputs[0])
+    assert function(np.zeros((9, 4))).shape == (2, 4)
+
+
 SHAPED = model(
     ["y = Reshape(x, shape)"], [info("x", [2, 3]), info("shape", [2], TensorProto.INT64)]
 )

@@ -6,9 +6,10 @@ import functools
 from typing import Any
 
 from minigraph import ops
-from minigraph.graph import FLOATS, Node
+from minigraph.graph import FLOATS, INTEGERS, Node
 from minigraph.onnx.operators.table import MICROSOFT, row, rows
 from minigraph.onnx.tensors import dtype_of
+from minigraph.onnx.values import as_expression, sizes_in
 
 UNARY = """Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor IsNaN Log Mish
 Reciprocal Relu Round Sigmoid Sign Sin Sinh Sqrt Tan Tanh"""
@@ -55,14 +56,16 @@ def _cast_to(x: Node, to: int, **unused: Any) -> Node:
 
 
 def _cast(x: Node, dtype: Any) -> Node:
+    sizes = sizes_in(x)
+    if sizes is not None and dtype in INTEGERS:
+        return as_expression(sizes, dtype)
     return x if x.dtype == dtype else ops.astype(x, dtype)
 
 
 @row("PRelu")
 def _prelu(x: Node, slope: Node) -> Node:
-    if (
-        slope.ndim == 1 and x.ndim > 1 and slope.shape != x.shape[-1:]
-    ):  # of channels, before opset 9
+    # Before opset 9, numbers were of channels.
+    if slope.ndim == 1 and x.ndim > 1 and slope.shape != x.shape[-1:]:
         slope = ops.reshape(slope, (-1, *(1,) * (x.ndim - 2)))
     return ops.where(x < 0, x * slope, x)
 
@@ -71,7 +74,7 @@ def _prelu(x: Node, slope: Node) -> Node:
 def _div(x: Node, y: Node) -> Node:
     if x.dtype in FLOATS:
         return x / y
-    if x.dtype.kind == "u":
+    if x.dtype.kind == "u" or sizes_in(x) is not None:  # where both roundings are one
         return ops.floor_divide(x, y)
     return ops.floor_divide(ops.abs(x), ops.abs(y)) * ops.sign(x) * ops.sign(y)
 

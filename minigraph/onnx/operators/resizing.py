@@ -49,17 +49,13 @@ def _resize(
         ]
     crop = coordinate_transformation_mode == "tf_crop_and_resize"
     corners = value_of(roi).tolist() if crop and roi is not None else [0.0, 1.0] * len(old)
-    dtype = x.dtype
+    how = (mode, coordinate_transformation_mode, nearest_mode)
+    repeats, dtype = how == ("nearest", "asymmetric", "floor"), x.dtype
     for i, axis in enumerate(chosen):
         n, m = old[i], new[i]
         if m == n and factors[i] == 1 and not crop:
             continue
-        if (
-            mode == "nearest"
-            and coordinate_transformation_mode == "asymmetric"
-            and nearest_mode == "floor"
-            and factors[i] == int(factors[i])
-        ):
+        if repeats and factors[i] == int(factors[i]):
             x = ops.repeat(x, int(factors[i]), axis)  # of any size
             continue
         ends = (corners[i], corners[i + len(old)]) if crop else (0.0, 1.0)
@@ -71,9 +67,8 @@ def _resize(
             stretch = min(factors[i], 1.0) if antialias else 1.0
             weights = _weights(mode, places, n, stretch, cubic_coeff_a, bool(exclude_outside))
             wide = x if dtype in FLOATS else ops.astype(x, "float32")
-            x = ops.moveaxis(
-                ops.matmul(ops.moveaxis(wide, axis, -1), constant(weights.T, wide.dtype)), -1, axis
-            )
+            last = ops.matmul(ops.moveaxis(wide, axis, -1), constant(weights.T, wide.dtype))
+            x = ops.moveaxis(last, -1, axis)
         if crop:
             inside = ((places >= 0) & (places <= n - 1)).reshape(-1, *(1,) * (x.ndim - 1 - axis))
             x = ops.where(inside, x, extrapolation_value)
