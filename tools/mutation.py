@@ -64,6 +64,7 @@ TESTS = {
     "platform/trust": "trust store cache_file jit_disk",
     "program": "program memory_plan program_steps cuda_program function tuned",
     "graph": "graph state function ops",
+    "onnx": "onnx_suite onnx_models",
     "data": "any_data iterables transforms loader",
     "training/evaluation": "evaluation",
     "graph_file": "graph_files damage",

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from minigraph.errors import GraphError
+from minigraph.graph import Array
 from minigraph.graph_compiler import comp_graph
+from minigraph.inspect.report import Report
 from minigraph.onnx.model import given_values, inputs_of, model_of
 from minigraph.onnx.tensors import File, read
 from minigraph.onnx.values import NeedsValue
 
 WHAT = "onnx.function"
+KEPT = 16  # functions for values, of one model
 
 
 def function(model: Any, device: str = "cpu", options: Mapping[str, Any] | None = None) -> Any:
@@ -64,17 +67,33 @@ class ValueFunction:
             if lacking := [name for name in self._names if name not in given]:
                 raise GraphError(f"{WHAT}: the call lacks a value for the input {lacking[0]!r}")
             values = given_values(WHAT, self._file, {name: given[name] for name in self._names})
-            key = tuple((x.shape, x.tobytes()) for x in values.values())
             try:
-                if key not in self._by_value:
-                    self._by_value[key] = _compiled(self._file, self._device, self._options, values)
-                return self._by_value[key](
-                    *[x for name, x in zip(self._inputs, args, strict=False) if name not in values],
-                    **{name: x for name, x in kwargs.items() if name not in values},
-                )
+                chosen = self._choose(values)
             except NeedsValue as error:
                 self._names += [name for name in error.names if name not in self._names]
                 self._by_value.clear()
+                continue
+            others = [x for name, x in zip(self._inputs, args, strict=False) if name not in values]
+            named = {name: x for name, x in kwargs.items() if name not in values}
+            return chosen(*others, **named)
+
+    def _choose(self, values: Mapping[str, Array]) -> Any:
+        """Return the function for these values; the latest ones are kept."""
+        key = tuple((x.shape, x.tobytes()) for x in values.values())
+        chosen = self._by_value.pop(key, None)
+        if chosen is None:
+            chosen = _compiled(self._file, self._device, self._options, values)
+        self._by_value[key] = chosen
+        if len(self._by_value) > KEPT:
+            del self._by_value[next(iter(self._by_value))]
+        return chosen
+
+    def report(self) -> Report:
+        """Return what was compiled for the values of the latest call, and how."""
+        if not self._by_value:
+            raise GraphError(f"{WHAT}: the function has no values yet; call it")
+        report: Report = next(reversed(self._by_value.values())).report()
+        return report
 
 
 def _compiled(

@@ -161,6 +161,7 @@ def test_a_size_that_calls_give_is_read_from_each_call():
     function = mg.onnx.function(SHAPED, "reference")
     assert function(X, np.array([3, 2])).shape == (3, 2)
     assert function(X, shape=np.array([6, 1])).shape == (6, 1)
+    assert function.report().ops["reshape"] == 1
     with pytest.raises(mg.GraphError, match="lacks a value for the input 'shape'"):
         function(X)
     with pytest.raises(mg.GraphError, match=r"3 arrays.*2 inputs"):
@@ -189,6 +190,12 @@ def test_tensors_in_another_file_are_mapped_into_memory_and_trained_in_place(tmp
     (tmp_path / "data").write_bytes(before[:100])
     with pytest.raises(mg.GraphError, match=r"'w' of float32.* data is missing or too short"):
         mg.onnx.load(tmp_path / "net.onnx")
+
+
+def test_outputs_may_be_inputs_and_what_stands_in_the_file():
+    proto = model(["y = Identity(x)"], [info("x", [2, 3])], ("y", "w", "y"), w=np.ones(3, "f"))
+    y, w, again = run(proto, X)
+    assert (y == X).all() and (again == X).all() and (w == 1).all()
 
 
 def test_the_branch_of_a_known_condition_is_taken():
