@@ -8,8 +8,8 @@ except ImportError as error:
     ) from error
 
 from minigraph.onnx import command
-from minigraph.onnx.function import ValueFunction, function
+from minigraph.onnx.function import CallFunction, function
 from minigraph.onnx.model import Model, load
 from minigraph.onnx.save import save
 
-__all__ = ["Model", "ValueFunction", "function", "load", "save"]
+__all__ = ["CallFunction", "Model", "function", "load", "save"]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from minigraph.errors import GraphError
-from minigraph.graph import Array
+from minigraph.graph import Array, Shape, UndecidedSize
 from minigraph.graph_compiler import comp_graph
 from minigraph.inspect.report import Report
 from minigraph.onnx.model import given_values, inputs_of, model_of
@@ -14,7 +16,7 @@ from minigraph.onnx.tensors import File, read
 from minigraph.onnx.values import NeedsValue
 
 WHAT = "onnx.function"
-KEPT = 16  # functions for values, of one model
+KEPT = 16  # functions of a model
 
 
 def function(model: Any, device: str = "cpu", options: Mapping[str, Any] | None = None) -> Any:
@@ -27,7 +29,8 @@ def function(model: Any, device: str = "cpu", options: Mapping[str, Any] | None 
     It returns an array, or a list of them in the file's order.  Its parameters are constants, as
     with `compile(..., freeze=True)`.  It has what functions of `compile` have, such as `report()`.
     Where an input gives sizes, axes or the like, it is compiled at its first call, for that value,
-    and again for another.  Raises what `load` raises.
+    and again for another; and so for the shapes of inputs where a symbolic size is not enough.
+    Raises what `load` raises.
 
     >>> import onnx
     >>> net = "net (float[n, 2] x) => (float[n, 2] y) { y = Relu (x) }"
@@ -36,69 +39,71 @@ def function(model: Any, device: str = "cpu", options: Mapping[str, Any] | None 
     >>> predict([[-1.0, 2.0]])
     array([[0., 2.]], dtype=float32)
     """
-    file = read(WHAT, model)
-    chosen = {"graph_opt_level": 3, **(options or {})}
+    call = CallFunction(read(WHAT, model), device, {"graph_opt_level": 3, **(options or {})})
     try:
-        return _compiled(file, device, chosen, {})
-    except NeedsValue as error:
-        return ValueFunction(file, device, chosen, error.names)
+        return call.compiled({}, {})
+    except UndecidedSize as error:
+        call.note(error)
+        return call
 
 
-class ValueFunction:
-    """The function of a model in which shapes depend on values of inputs: one for each value met.
+class CallFunction:
+    """The function of a model that is read anew for values, or shapes, of inputs that calls give.
 
-    names  the inputs whose values are constants of a function
+    It keeps what it compiled for the latest of them.
     """
 
-    def __init__(
-        self, file: File, device: str, options: Mapping[str, Any], names: list[str]
-    ) -> None:
-        self._file, self._device, self._options = file, device, options
-        self._names = names
-        self._by_value: dict[Any, Any] = {}
+    def __init__(self, file: File, device: str, options: Mapping[str, Any]) -> None:
+        self._file, self._graph = file, comp_graph(device, options)
         self._inputs = [info.name for info in inputs_of(file.model.graph)]
+        self._valued: list[str] = []  # the inputs whose values are constants
+        self._sized = False  # whether the shapes of inputs are those of the call
+        self._functions: dict[Any, Any] = {}
+
+    def note(self, error: UndecidedSize) -> None:
+        """Take from each call what could not be known without; raise the error if it is."""
+        if isinstance(error, NeedsValue):
+            self._valued += [name for name in error.names if name not in self._valued]
+        elif self._sized:
+            raise error
+        else:
+            self._sized = True
+        self._functions.clear()
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Run once, compiled for these values if they are new."""
-        if len(args) > len(self._inputs):
-            raise GraphError(f"{WHAT}: {len(args)} arrays for {len(self._inputs)} inputs")
+        """Run once, compiled for these values and shapes if they are new."""
         given = dict(zip(self._inputs, args, strict=False)) | kwargs
+        if len(args) > len(self._inputs) or given.keys() != {*self._inputs}:
+            names = ", ".join(self._inputs)
+            raise GraphError(f"{WHAT}: got {len(args) + len(kwargs)} arrays for the inputs {names}")
         while True:
-            if lacking := [name for name in self._names if name not in given]:
-                raise GraphError(f"{WHAT}: the call lacks a value for the input {lacking[0]!r}")
-            values = given_values(WHAT, self._file, {name: given[name] for name in self._names})
             try:
-                chosen = self._choose(values)
-            except NeedsValue as error:
-                self._names += [name for name in error.names if name not in self._names]
-                self._by_value.clear()
+                chosen = self._choose(given)
+            except UndecidedSize as error:
+                self.note(error)
                 continue
-            others = [x for name, x in zip(self._inputs, args, strict=False) if name not in values]
-            named = {name: x for name, x in kwargs.items() if name not in values}
-            return chosen(*others, **named)
+            return chosen(*(given[name] for name in self._inputs if name not in self._valued))
 
-    def _choose(self, values: Mapping[str, Array]) -> Any:
-        """Return the function for these values; the latest ones are kept."""
-        key = tuple((x.shape, x.tobytes()) for x in values.values())
-        chosen = self._by_value.pop(key, None)
-        if chosen is None:
-            chosen = _compiled(self._file, self._device, self._options, values)
-        self._by_value[key] = chosen
-        if len(self._by_value) > KEPT:
-            del self._by_value[next(iter(self._by_value))]
-        return chosen
+    def _choose(self, given: Mapping[str, Any]) -> Any:
+        chosen = {name: given[name] for name in self._valued}
+        values = given_values(WHAT, self._file, chosen)
+        shapes = {name: np.shape(x) for name, x in given.items() if self._sized}
+        key = tuple((x.shape, x.tobytes()) for x in values.values()), tuple(shapes.values())
+        function = self._functions.pop(key, None) or self.compiled(values, shapes)
+        self._functions[key] = function
+        if len(self._functions) > KEPT:
+            del self._functions[next(iter(self._functions))]
+        return function
+
+    def compiled(self, values: Mapping[str, Array], shapes: Mapping[str, Shape]) -> Any:
+        """Return the function for values of some inputs, and shapes of others."""
+        model = model_of(WHAT, self._file, values, shapes)
+        outputs = model.outputs[0] if len(model.outputs) == 1 else model.outputs
+        return self._graph.compile(model.inputs, outputs, freeze=True)
 
     def report(self) -> Report:
-        """Return what was compiled for the values of the latest call, and how."""
-        if not self._by_value:
-            raise GraphError(f"{WHAT}: the function has no values yet; call it")
-        report: Report = next(reversed(self._by_value.values())).report()
+        """Return what was compiled for the latest call, and how."""
+        if not self._functions:
+            raise GraphError(f"{WHAT}: nothing is compiled before the first call")
+        report: Report = next(reversed(self._functions.values())).report()
         return report
-
-
-def _compiled(
-    file: File, device: str, options: Mapping[str, Any], values: Mapping[str, Any]
-) -> Any:
-    model = model_of(WHAT, file, values)
-    outputs = model.outputs[0] if len(model.outputs) == 1 else model.outputs
-    return comp_graph(device, options).compile(model.inputs, outputs, freeze=True)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from onnx import GraphProto, ValueInfoProto
 
 from minigraph.arguments import few
-from minigraph.errors import GraphError, ShapeError
+from minigraph.errors import GraphError
 from minigraph.graph import (
     FLOATS,
     Array,
     Node,
     Parameter,
     State,
+    UndecidedSize,
     as_array,
     constant,
     input,
@@ -42,25 +43,36 @@ class Model:
     parameters: list[Parameter] = field(repr=False)
 
 
-def load(model: Any, values: Mapping[str, Any] | None = None) -> Model:
+def load(
+    model: Any,
+    values: Mapping[str, Any] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Model:
     """Return a model's inputs, outputs and parameters: expressions, to compile and to train.
 
     model   a path, or an onnx.ModelProto
     values  arrays for some inputs, by name, which become constants: for sizes, axes and the like,
             which the shapes of results depend on
+    shapes  those of some inputs, by name, in place of what the file says
 
     A size without a number, such as "batch", is one that calls give.  Tensors in files of their own
     are mapped into memory.  Raises GraphError for a file that is damaged or no model, and with all
     operators that have no counterpart here, and how often each occurs.
     """
     file = read("onnx.load", model)
-    return model_of("onnx.load", file, given_values("onnx.load", file, values or {}))
+    constants = given_values("onnx.load", file, values or {})
+    return model_of("onnx.load", file, constants, shapes or {})
 
 
-def model_of(what: str, file: File, values: Mapping[str, Array]) -> Model:
-    """Return a model whose inputs in `values` are constants; NeedsValue if others have to be."""
+def model_of(
+    what: str, file: File, values: Mapping[str, Array], shapes: Mapping[str, Sequence[int]]
+) -> Model:
+    """Return a model whose inputs in `values` are constants, and others have these `shapes`.
+
+    UndecidedSize if others have to be constants, or to have shapes of numbers.
+    """
     try:
-        return _model_of(what, file, values)
+        return _model_of(what, file, values, shapes)
     except GraphError:
         raise
     except Exception as error:  # protobuf gives bytes for texts that are none, and the like
@@ -68,7 +80,9 @@ def model_of(what: str, file: File, values: Mapping[str, Array]) -> Model:
         raise GraphError(f"{what}: {file.name} is damaged ({text})") from error
 
 
-def _model_of(what: str, file: File, values: Mapping[str, Array]) -> Model:
+def _model_of(
+    what: str, file: File, values: Mapping[str, Array], shapes: Mapping[str, Sequence[int]]
+) -> Model:
     graph, opsets = file.model.graph, opsets_of(file.model.opset_import)
     refuse_missing(what, file, opsets)
     interpreter = Interpreter(what, file)
@@ -79,7 +93,7 @@ def _model_of(what: str, file: File, values: Mapping[str, Array]) -> Model:
         if info.name in values:
             nodes[info.name] = constant(values[info.name])
         else:
-            nodes[info.name] = _input(what, info)
+            nodes[info.name] = _input(what, info, shapes.get(info.name))
             inputs.append(nodes[info.name])
     interpreter.run(graph.node, nodes, opsets, {})
     lacking = [y.name for y in graph.output if not isinstance(nodes.get(y.name), Node)]
@@ -115,15 +129,15 @@ def _held(name: str, array: Array) -> Node:
     return Parameter.sharing(State(array, copy=not stays), name)
 
 
-def _input(what: str, info: ValueInfoProto) -> Node:
+def _input(what: str, info: ValueInfoProto, shape: Sequence[int] | None) -> Node:
     kind = info.type.WhichOneof("value")
     if kind != "tensor_type":
         raise GraphError(f"{what}: the input {info.name!r} is no tensor, but of {kind}")
     tensor = info.type.tensor_type
-    if not tensor.HasField("shape"):
-        raise ShapeError(f"{what}: the number of axes of the input {info.name!r} is not known")
-    sizes: list[Any] = []
-    for axis, size in enumerate(tensor.shape.dim):
+    if shape is None and not tensor.HasField("shape"):
+        raise UndecidedSize(f"{what}: the number of axes of the input {info.name!r} is not known")
+    sizes: list[Any] = [*(shape or ())]
+    for axis, size in enumerate(tensor.shape.dim if shape is None else ()):
         if size.HasField("dim_value"):
             sizes.append(size.dim_value)
         else:  # a name may be any text; where there is none, the size is like no other

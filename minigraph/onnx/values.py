@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.errors import GraphError
 from minigraph.graph import (
     FLOATS,
     Array,
@@ -24,6 +23,7 @@ from minigraph.graph import (
     Node,
     Parameter,
     SymbolicSize,
+    UndecidedSize,
     constant,
     from_sizes,
     is_symbolic,
@@ -34,7 +34,7 @@ MOST = 1 << 16  # elements of what is computed while a model is read
 LARGEST = 1 << 24  # of what is so because a row needs the value
 
 
-class NeedsValue(GraphError):
+class NeedsValue(UndecidedSize):
     """Raised where a model can be read only with the values of some inputs."""
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -84,7 +84,7 @@ def value_of(node: Node) -> Array:
     if names:
         raise NeedsValue(names)
     if not _fits(node, LARGEST):
-        raise GraphError("it depends on the values of a large expression, or of symbolic sizes")
+        raise UndecidedSize("it depends on the values of a large expression, or of symbolic sizes")
     return _computed(node)
 
 

@@ -162,10 +162,25 @@ def test_a_size_that_calls_give_is_read_from_each_call():
     assert function(X, np.array([3, 2])).shape == (3, 2)
     assert function(X, shape=np.array([6, 1])).shape == (6, 1)
     assert function.report().ops["reshape"] == 1
-    with pytest.raises(mg.GraphError, match="lacks a value for the input 'shape'"):
-        function(X)
-    with pytest.raises(mg.GraphError, match=r"3 arrays.*2 inputs"):
-        function(X, np.array([3, 2]), X)
+    for wrong in ((X,), (X, np.array([3, 2]), X)):
+        with pytest.raises(mg.GraphError, match=f"got {len(wrong)} arrays for the inputs x, shape"):
+            function(*wrong)
+
+
+def test_a_function_is_compiled_for_shapes_where_symbolic_sizes_are_not_enough():
+    unknown = model(["y = Relu(x)"], [info("x", None)])
+    halved = model(["s = Shape(x)", "f = Cast(s)", "g = Mul(f, half)", "t = Cast(g)"], [])
+    for node, to in ((halved.graph.node[1], 1), (halved.graph.node[3], 7)):
+        node.attribute.append(helper.make_attribute("to", to))
+    nodes = [*halved.graph.node, "y = Slice(x, zeros, t)"]
+    arrays = {"half": np.float32(0.5), "zeros": np.array([0, 0])}
+    sliced = model(nodes, [info("x", ["h", "w"])], **arrays)
+    for proto, expected in ((unknown, np.maximum), (sliced, lambda x, _: x[:1, : x.shape[1] // 2])):
+        function = mg.onnx.function(proto, "reference")
+        for x in (X, X[:, :2], X):
+            np.testing.assert_array_equal(function(x), expected(x, 0))
+        loaded = mg.onnx.load(proto, shapes={"x": (2, 3)})
+        assert loaded.inputs[0].shape == (2, 3)
 
 
 def test_load_asks_for_the_values_that_shapes_depend_on():
