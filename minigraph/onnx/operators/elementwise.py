@@ -7,6 +7,7 @@ from typing import Any
 
 from minigraph import ops
 from minigraph.graph import FLOATS, INTEGERS, Node
+from minigraph.interchange.division import quotient_toward_zero, remainder_toward_zero
 from minigraph.onnx.operators.table import MICROSOFT, row, rows
 from minigraph.onnx.tensors import dtype_of
 from minigraph.onnx.values import as_expression, sizes_in
@@ -74,18 +75,13 @@ def _prelu(x: Node, slope: Node) -> Node:
 def _div(x: Node, y: Node) -> Node:
     if x.dtype in FLOATS:
         return x / y
-    if x.dtype.kind == "u" or sizes_in(x) is not None:  # where both roundings are one
-        return ops.floor_divide(x, y)
-    return ops.floor_divide(ops.abs(x), ops.abs(y)) * ops.sign(x) * ops.sign(y)
+    # Of sizes, which are never negative, all roundings are one.
+    return ops.floor_divide(x, y) if sizes_in(x) is not None else quotient_toward_zero(x, y)
 
 
 @row("Mod")
 def _mod(x: Node, y: Node, fmod: int = 0) -> Node:
-    if not fmod:
-        return ops.remainder(x, y)
-    if x.dtype in FLOATS:
-        return ops.copysign(ops.remainder(ops.abs(x), ops.abs(y)), x)
-    return x if x.dtype.kind == "u" else ops.remainder(ops.abs(x), ops.abs(y)) * ops.sign(x)
+    return remainder_toward_zero(x, y) if fmod else ops.remainder(x, y)
 
 
 @row("BitShift")

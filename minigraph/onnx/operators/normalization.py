@@ -39,14 +39,9 @@ def _layer_norm(
     x: Node, scale: Node, bias: Node | None = None, axis: int = -1, epsilon: float = 1e-5,
     stash_type: int = 1, outputs: int = 1,
 ) -> Any:  # fmt: skip
-    axes = tuple(range(axis % x.ndim, x.ndim))
-    shape = x.shape[axes[0] :]
-    plain = scale.shape == shape and (bias is None or bias.shape == shape)
-    if plain:
-        y = ops.layer_norm(x, shape, scale, bias, epsilon)
-    else:
-        y = ops.layer_norm(x, shape, eps=epsilon) * scale
-        y = y if bias is None else y + bias
+    axes, shape = tuple(range(axis % x.ndim, x.ndim)), x.shape[axis % x.ndim :]
+    factor, term = (w if w is None else ops.broadcast_to(w, shape) for w in (scale, bias))
+    y = ops.layer_norm(x, shape, factor, term, epsilon)
     if outputs == 1:
         return y
     return [y, ops.mean(x, axes, True), ops.rsqrt(ops.var(x, axes, 0, True) + epsilon)][:outputs]
@@ -59,9 +54,7 @@ def _rms_norm(
     x: Node, scale: Node, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1
 ) -> Node:
     shape = x.shape[axis % x.ndim :]
-    if scale.shape == shape:
-        return ops.rms_norm(x, shape, scale, epsilon)
-    return ops.rms_norm(x, shape, None, epsilon) * scale
+    return ops.rms_norm(x, shape, ops.broadcast_to(scale, shape), epsilon)
 
 
 @row(f"{MICROSOFT}.SkipLayerNormalization")

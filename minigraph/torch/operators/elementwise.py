@@ -6,6 +6,7 @@ from typing import Any
 
 from minigraph import ops
 from minigraph.graph import FLOATS, Node
+from minigraph.interchange.division import quotient_toward_zero, remainder_toward_zero
 from minigraph.torch.operators.table import Row, row, rows
 
 UNARY = """abs acos acosh asin asinh atan atanh ceil cos cosh erf erfc exp expm1 floor isfinite
@@ -29,6 +30,7 @@ rows(
         "mul.Tensor mul.Scalar": ops.multiply,
         "pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar": ops.pow,
         "remainder.Tensor remainder.Scalar": ops.remainder,
+        "fmod.Tensor fmod.Scalar": remainder_toward_zero,
         "floor_divide floor_divide.Scalar": ops.floor_divide,
         "eq.Tensor eq.Scalar": ops.equal,
         "ne.Tensor ne.Scalar": ops.not_equal,
@@ -79,9 +81,7 @@ def _div(x: Any, y: Any, rounding_mode: str | None = None) -> Any:
         return x / y
     if rounding_mode == "floor":
         return ops.floor_divide(x, y)
-    if x.dtype in FLOATS:
-        return ops.trunc(x / y)
-    return ops.floor_divide(ops.abs(x), ops.abs(y)) * ops.sign(x) * ops.sign(y)
+    return quotient_toward_zero(x, y)
 
 
 def _without_nan(function: Row) -> Row:
@@ -136,15 +136,6 @@ def _clamp_min(x: Node, low: Any) -> Node:
 @row("clamp_max", "clamp_max.Tensor")
 def _clamp_max(x: Node, high: Any) -> Node:
     return ops.minimum(x, high)
-
-
-@row("fmod.Tensor", "fmod.Scalar", promotes=True)
-def _fmod(x: Node, y: Any) -> Node:
-    return (
-        ops.copysign(ops.remainder(ops.abs(x), ops.abs(y)), x)
-        if x.dtype in FLOATS
-        else (ops.remainder(ops.abs(x), ops.abs(y)) * ops.sign(x))
-    )
 
 
 @row("masked_fill.Scalar", "masked_fill.Tensor")
