@@ -128,8 +128,12 @@ LAYERS = {
         ["reading", "writing"],
     ],
     "minigraph.onnx": [
-        ["exports", "tensorrt"],
-        ["save"],
+        ["exports", "former", "tensorrt", "tensors", "values"],
+        ["operators", "save"],
+        ["interpret"],
+        ["model"],
+        ["function"],
+        ["command"],
     ],
     "minigraph.onnx.exports": [
         ["writer"],

@@ -49,10 +49,16 @@ class State:
         self._shared = ""  # where it lies in memory of another library
 
     @classmethod
-    def of(cls, value: Array) -> State:
-        """Return a copy of an array as a value."""
+    def of(cls, value: Array, copy: bool = True) -> State:
+        """Return a copy of an array as a value; or one that lies in the array, if nobody has it.
+
+        Such an array is contiguous, aligned and writable.
+        """
         state = cls(Spec(value.shape, value.dtype))
-        state._host[...] = value
+        if copy:
+            state._host[...] = value
+        else:
+            state._host = value
         return state
 
     @functools.cached_property

@@ -126,7 +126,7 @@ def _held(name: str, array: Array) -> Node:
     if not array.ndim or array.dtype not in FLOATS:
         return constant(array)
     stays = array.flags.carray and array.ctypes.data % ALIGNMENT == 0
-    return Parameter.sharing(State(array, copy=not stays), name)
+    return Parameter.sharing(State.of(array, copy=not stays), name)
 
 
 def _input(what: str, info: ValueInfoProto, shape: Sequence[int] | None) -> Node:

@@ -59,8 +59,11 @@ def networks():
     return SMALL
 
 
-NAMES = ["alexnet", "encoder", "gpt", "lstm", "mobilenetv2", "resnet18", "resnet50", "unet", "vit"]
-SHORT = [("gpt", False), ("resnet18", True)]
+NAMES = [
+    *("alexnet", "encoder", "gpt", "lstm", "mobilenetv2", "unet", "vit"),
+    *("resnet of bottlenecks", "resnet of two convolutions a block"),
+]
+SHORT = [("gpt", False), ("resnet of bottlenecks", True)]
 CASES = [(name, dynamo) for name in NAMES for dynamo in (False, True)]
 CASES.remove(("alexnet", False))  # the older exporter has no such adaptive pooling
 
