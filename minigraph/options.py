@@ -417,3 +417,9 @@ def jit_keep_interm() -> bool:
     """Return `MINIGRAPH_JIT_KEEP_INTERM`: compile every kernel again and keep its source."""
     text = os.environ.get("MINIGRAPH_JIT_KEEP_INTERM") or "0"
     return bool(Option("MINIGRAPH_JIT_KEEP_INTERM", False, "", kind=bool).parse(text))
+
+
+def halide_debug() -> bool:
+    """Return `MINIGRAPH_HALIDE_DEBUG`: print the schedule and the code of Halide's kernels."""
+    text = os.environ.get("MINIGRAPH_HALIDE_DEBUG") or "0"
+    return bool(Option("MINIGRAPH_HALIDE_DEBUG", False, "", kind=bool).parse(text))

@@ -75,8 +75,12 @@ def cache_folder(run_folder, pytestconfig):
     once(folder, begin)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MINIGRAPH_CACHE_DIR", str(folder))
-        for name in ("BACKEND", "WORKDIR", "KEEP_INTERM"):
+        for name in ("WORKDIR", "KEEP_INTERM"):
             patch.delenv(f"MINIGRAPH_JIT_{name}", raising=False)
+        if (
+            os.environ.get("MINIGRAPH_JIT_BACKEND") != "halide"
+        ):  # of which tests/jit is the test, too
+            patch.delenv("MINIGRAPH_JIT_BACKEND", raising=False)
         if sys.dont_write_bytecode:  # of the package, which each process would compile again
             patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
             patch.setenv("PYTHONPYCACHEPREFIX", str(run_folder / "bytecode"))

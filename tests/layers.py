@@ -58,7 +58,7 @@ LAYERS = {
         ["kernel"],
         ["product"],
         ["c"],
-        ["cuda"],
+        ["cuda", "halide"],
     ],
     "minigraph.autotune": [
         ["checking", "measurement"],

@@ -3,11 +3,14 @@
 import pytest
 from cuda_on_cpu import COMPILER
 
-from minigraph.devices.cpu import compiler, onednn
+from minigraph.devices.cpu import compiler, halide_compiler, onednn
 from minigraph.graph import BFLOAT16
 
 NO_COMPILER, NO_ONEDNN = compiler.compiler() is None, onednn.library() is None
 NO_BFLOAT16 = NO_ONEDNN or BFLOAT16 not in onednn.dtypes()
+
+# Who makes generated kernels in this run: MINIGRAPH_JIT_BACKEND=halide pytest tests/jit
+GENERATED = "halide" if halide_compiler.chosen() else "c"
 
 needs_compiler = pytest.mark.skipif(NO_COMPILER, reason="there is no C compiler")
 needs_onednn = pytest.mark.skipif(NO_ONEDNN, reason="there is no oneDNN")
@@ -16,5 +19,8 @@ needs_both = pytest.mark.skipif(
 )
 needs_bfloat16 = pytest.mark.skipif(
     NO_COMPILER or NO_BFLOAT16, reason="there is no AVX512_BF16 or AMX, no oneDNN or no C compiler"
+)
+needs_c = pytest.mark.skipif(
+    NO_COMPILER or GENERATED != "c", reason="generated kernels are not the C compiler's"
 )
 needs_gpp = pytest.mark.skipif(COMPILER is None, reason="there is no g++")

@@ -149,6 +149,7 @@ def test_libraries_are_imported_by_name_in_one_place_only():
         "__init__.py",
         "messages.py",
         "data/dataset.py",
+        "devices/cpu/halide_compiler.py",
         "devices/cuda/communicator.py",
         "devices/factory.py",
         "distributed/world.py",

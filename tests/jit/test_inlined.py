@@ -4,7 +4,7 @@ import shutil
 import subprocess
 
 import pytest
-from needs import needs_compiler
+from needs import needs_c
 
 import minigraph as mg
 from minigraph import ops
@@ -16,7 +16,7 @@ from minigraph.jit.c.prelude import PRELUDE
 from minigraph.jit.c.vector_math import vector_math
 from minigraph.jit.fused import Fused
 
-pytestmark = needs_compiler
+pytestmark = needs_c
 
 FUNCTIONS = {
     "tanh": ops.tanh,

@@ -8,8 +8,8 @@ from functools import partial
 
 from minigraph.autotune.candidate import Candidate, HostBench, Run, Runner
 from minigraph.devices.cpu import (
-    compiler,
     direct,
+    halide_compiler,
     onednn,
     primitives,
     reordered,
@@ -87,7 +87,7 @@ class CpuBench(HostBench):
         native = (kernel for kernel in kernels if isinstance(kernel, CpuKernel))
         texts = [text for kernel in native for text in kernel.texts]
         if texts:
-            compiler.KERNELS.functions(texts, self.on_disk)
+            halide_compiler.functions(texts, self.on_disk)
 
     def runner(self, kernel: Runner) -> Run:
         return (

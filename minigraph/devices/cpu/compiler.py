@@ -67,7 +67,6 @@ WITHOUT = {
 SECONDS = 120.0  # time limit of one run of the compiler
 NOT_OURS = {  # of MINIGRAPH_JIT_BACKEND
     "none": "MINIGRAPH_JIT_BACKEND is none",
-    "halide": "MINIGRAPH_JIT_BACKEND is halide, which this version does not have",
     "nvrtc": "MINIGRAPH_JIT_BACKEND is nvrtc, which is for CUDA devices",
 }
 NO_COMPILER = "there is no C compiler"
@@ -171,9 +170,7 @@ def compiler_name() -> str:
 
 def why_no_jit() -> str:
     """Return why no kernels are generated for the CPU; "" if they are."""
-    if settings.jit_backend() not in ("", "c"):
-        return NOT_OURS[settings.jit_backend()]
-    return NO_COMPILER if compiler() is None else ""
+    return NOT_OURS.get(settings.jit_backend()) or (NO_COMPILER if compiler() is None else "")
 
 
 def _libraries() -> list[str]:

@@ -12,6 +12,7 @@ from minigraph.cache.machine import model, processor
 from minigraph.devices import kernel_cache
 from minigraph.devices.cpu import (
     compiler,
+    halide_compiler,
     kernels,
     onednn,
     openmp,
@@ -74,7 +75,7 @@ class CpuBackend(HostBackend):
             "instructions": hex(self.library.instructions) if self.library else "none",
             "compiler": compiler.compiler_version(),
         }
-        self.why_no_jit = compiler.why_no_jit()
+        self.why_no_jit = "" if halide_compiler.chosen() else compiler.why_no_jit()
         # Whether anything but NumPy computes convolutions and products.
         self._convolves = self.library is not None or compiler.compiler() is not None
         if self._convolves:
@@ -169,7 +170,7 @@ class CpuBackend(HostBackend):
         return compiler.environment() if kind == "jit" and compiler.compiler() else {}
 
     def kernels(self, program: Program) -> list[Entry]:
-        return compiler.KERNELS.stored(walker.texts(program))
+        return halide_compiler.stored(walker.texts(program))
 
     def keep_kernels(self, entries: Sequence[Entry]) -> None:
         kernel_cache.keep_kernels(entries, replace=False)

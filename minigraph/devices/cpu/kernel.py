@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minigraph.devices.cpu import compiler
+from minigraph.devices.cpu import compiler, halide_compiler
 from minigraph.devices.reference import NumpyKernel
 from minigraph.graph import Array, Constant, Node, Op, Spec, aligned_empty
+from minigraph.jit.halide.source import HalideSource
 from minigraph.jit.source import KernelSource
 from minigraph.program import Kernel, KernelFailed
 
@@ -96,7 +97,7 @@ class Linker:
         on_disk: bool,
         substitutes: Mapping[KernelSource, Function] = MappingProxyType({}),
     ) -> None:
-        self._addresses = compiler.KERNELS.functions(sources, on_disk)
+        self._addresses = halide_compiler.functions(sources, on_disk)
         self._substitutes = {s: f for s, f in substitutes.items() if not self._addresses[s.name]}
         self._blocks: list[Array] = []
         self.begun: list[Array] = []  # how far loops have come that pause: all 0 before a call
@@ -117,7 +118,8 @@ class Linker:
             return id(self._substitutes[source])
         address = self._addresses[source.name]
         if not address:
-            raise KernelFailed(f"{compiler.compiler()} could not compile {source.name}")
+            who = "Halide" if isinstance(source, HalideSource) else compiler.compiler()
+            raise KernelFailed(f"{who} could not compile {source.name}")
         return address
 
     def call(self, source: KernelSource, words: Sequence[int]) -> NativeCall:

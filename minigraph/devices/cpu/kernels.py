@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
-from minigraph.devices.cpu import handwritten, indexing, pooling
+from minigraph.devices.cpu import compiler, halide_compiler, handwritten, indexing, pooling
+from minigraph.devices.cpu.halide_kernel import halide_kernel
 from minigraph.devices.cpu.kernel import (
     KernelCall,
     KernelTable,
@@ -20,6 +22,7 @@ from minigraph.devices.cpu.product import fused_product, plain_product
 from minigraph.devices.parts import KernelPart, KernelParts, can_be_generated, kernel_parts
 from minigraph.graph import Node, Op, Shape, Spec
 from minigraph.jit.c.source import c_source
+from minigraph.jit.domain import NotFusible
 from minigraph.jit.expression import c_type
 from minigraph.jit.fused import HorizontalFusion
 from minigraph.jit.macros import with_macros
@@ -57,14 +60,16 @@ def _kernel(
 ) -> NativeKernel | None:
     """Return the kernel that runs on at most so many threads."""
     small = not SMALL_FLOATS.isdisjoint(s.dtype for s in specs)
-    if type(node.op) in WRITTEN and (not small or isinstance(node.op, OF_SMALL_FLOATS)):
+    has_c = compiler.compiler() is not None
+    as_it_is = not small or isinstance(node.op, OF_SMALL_FLOATS)
+    if has_c and type(node.op) in WRITTEN and as_it_is:
         written = WRITTEN[type(node.op)](node.op, node, most)
         if written:
             return written
     if isinstance(node.op, FusedProduct):
-        return fused_product(node, node.op, strides, most)
+        return fused_product(node, node.op, strides, most) if has_c else None
     if isinstance(node.op, Matmul):
-        return plain_product(node, strides, most)
+        return plain_product(node, strides, most) if has_c else None
     generated = kernel_parts(node, strides, SHORT)
     if generated is None:
         return None
@@ -74,6 +79,12 @@ def _kernel(
         copied = [x.spec.strides if i in across else s for i, (x, s) in lie]
         generated = kernel_parts(node, copied, SHORT)
         assert generated is not None
+    strided = [i not in across for i, _ in enumerate(strides)]
+    if halide_compiler.chosen() and not generated.fill:
+        with suppress(NotFusible):
+            return halide_kernel(node, generated, most, strided)
+    if not has_c:
+        return None
     if isinstance(node.op, HorizontalFusion):  # each of them on one thread
         *at, scratch = itertools.accumulate(
             (p.kernel.scratch(1) for p in generated.parts), initial=0
@@ -84,7 +95,6 @@ def _kernel(
     if generated.fill:
         calls.insert(0, _fill(node, generated.fill, most))
     scratch = max(part.kernel.scratch(most) for part in generated.parts)
-    strided = [i not in across for i, _ in enumerate(strides)]
     return NativeKernel(node, calls, scratch, strided, generated.inplace)
 
 

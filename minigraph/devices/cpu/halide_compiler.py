@@ -1,0 +1,153 @@
+"""Halide as a compiler: pipelines in, loaded functions out, in this process and without a linker.
+
+Halide itself is loaded when the first kernel is compiled; kernels of the cache need it no more.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import platform
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from minigraph import options as settings
+from minigraph.cache import Entry
+from minigraph.cache.machine import processor
+from minigraph.devices.cpu import compiler, elf, library, onednn
+from minigraph.devices.kernel_cache import (
+    CompilationUnit,
+    CompiledUnit,
+    KernelCache,
+    working_folder,
+)
+from minigraph.errors import warn_once
+from minigraph.jit.halide.source import FUNCTIONS, HalideSource
+from minigraph.jit.source import KernelSource, digest
+from minigraph.platform.records import Record
+
+PACKAGES = ("halide", "pycparser")
+PIPELINE = "minigraph.jit.halide.pipeline"
+# By a set of instructions: how Halide's names of what takes it begin.
+TAKES = {
+    onednn.AVX: ("avx",),
+    onednn.AVX2: ("avx2", "fma", "f16c", "avxvnni", "avx512", "avx10"),
+    onednn.AVX512: ("avx512", "avx10"),
+}
+
+
+@functools.cache
+def why_not() -> str:
+    """Return why Halide compiles nothing here; "" if it does."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return "Halide's kernels are for Linux on the x86-64"
+    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        return f"{missing[0]} is not installed: pip install 'minigraph[halide]'"
+    return ""
+
+
+def chosen() -> bool:
+    """Whether Halide compiles generated kernels: the user wants it, or there is no C compiler.
+
+    Warns where it is wanted and missing.
+    """
+    wanted = settings.jit_backend()
+    if wanted == "halide" and why_not():
+        instead = "the C compiler's" if compiler.compiler() else "NumPy's"
+        warn_once(f"MINIGRAPH_JIT_BACKEND is halide, but {why_not()}; kernels are {instead}")
+    if why_not() or not library.possible():
+        return False
+    return wanted == "halide" or (wanted == "" and compiler.compiler() is None)
+
+
+class HalideObject(Record, frozen=True):
+    """An object file, and functions of the C library by the name that it has for them."""
+
+    code: bytes
+    exchanged: dict[str, str]
+
+
+OBJECTS = msgspec.msgpack.Decoder(list[HalideObject])
+
+
+class HalideKernels(KernelCache):
+    """The kernels that Halide compiles."""
+
+    worth_a_run = sys.maxsize  # one after the other
+
+    def environment(self) -> Mapping[str, str]:
+        return {
+            "compiler": "halide 21",
+            "without": " ".join(_without()),
+            "processor": processor(),
+            "pipeline": _generator(),
+            "functions": digest(FUNCTIONS),
+        }
+
+    def compile(self, units: Sequence[CompilationUnit]) -> Iterator[CompiledUnit]:
+        pipeline = importlib.import_module(PIPELINE)
+        with working_folder() as folder:
+            for unit in units:
+                try:
+                    objects = [self._object(each, pipeline, folder) for each in unit.sources]
+                    binary = msgspec.msgpack.encode(objects)
+                    yield CompiledUnit(unit, binary, self.load(binary, unit.kernels))
+                except (RuntimeError, KeyError, OSError, AttributeError) as error:
+                    yield CompiledUnit(unit, error=f"{type(error).__name__}: {error}")
+
+    def _object(self, source: KernelSource, pipeline: Any, folder: Path) -> HalideObject:
+        assert isinstance(source, HalideSource)
+        code = pipeline.compile_kernel(source, folder, _without(), settings.halide_debug())
+        return HalideObject(code, dict(source.exchanged))
+
+    def load(self, binary: bytes, kernels: Sequence[str]) -> list[int]:
+        found: dict[str, int] = {}
+        try:
+            for each in OBJECTS.decode(binary):
+                found.update(elf.load(each.code, each.exchanged))
+            return [found[f"{name}_argv"] for name in kernels]
+        except (msgspec.MsgspecError, KeyError) as error:
+            raise OSError(f"it is no object of Halide's: {error}") from None
+
+    def refuse(self, error: str) -> None:
+        warn_once(f"Halide could not compile kernels ({error.splitlines()[0]}); NumPy runs them")
+
+
+def _without() -> tuple[str, ...]:
+    """How Halide's names of instructions begin that kernels must not use, as oneDNN does not."""
+    lib = onednn.library()
+    missing = ~lib.instructions if lib else 0
+    return tuple(name for bits, names in TAKES.items() if bits & missing for name in names)
+
+
+@functools.cache
+def _generator() -> str:
+    """Return a digest of the code that makes pipelines."""
+    folder = Path(__file__).parents[2] / "jit" / "halide"
+    return digest(*(path.read_text() for path in sorted(folder.glob("*.py"))))
+
+
+KERNELS = HalideKernels()
+
+
+def functions(sources: Sequence[KernelSource], on_disk: bool) -> dict[str, int]:
+    """Return the function of each kernel by name, whichever compiler it is for."""
+    halide, others = _divided(sources)
+    return {**compiler.KERNELS.functions(others, on_disk), **KERNELS.functions(halide, on_disk)}
+
+
+def stored(sources: Sequence[KernelSource]) -> list[Entry]:
+    """Return the entries of those kernels that this process or the disk has kept."""
+    halide, others = _divided(sources)
+    return [*compiler.KERNELS.stored(others), *(KERNELS.stored(halide) if halide else ())]
+
+
+def _divided(sources: Sequence[KernelSource]) -> tuple[list[KernelSource], list[KernelSource]]:
+    halide: list[KernelSource] = [source for source in sources if isinstance(source, HalideSource)]
+    return halide, [source for source in sources if not isinstance(source, HalideSource)]

@@ -1,0 +1,123 @@
+/* Functions of floats, of which Halide's own know neither NaN nor infinity, or are no vectors.  They
+   compute in double, so that what is rounded is the last step; the polynomials are Chebyshev's.
+   What Halide cannot read is an `if` within a loop; both sides of a choice are computed. */
+
+/* The logarithm of a number above 0: n * log(2) + 2 * atanh(s), s = (m - 1) / (m + 1), where m lies
+   between the root of 1/2 and that of 2. */
+static inline double mg_log_of(double x) {
+  uint64_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  const uint64_t above = bits - 0x3fe6a09e667f3bcdu;
+  const int32_t n = ((int32_t)(above >> 52) << 20) >> 20;
+  bits = (above & 0x000fffffffffffffu) + 0x3fe6a09e667f3bcdu;
+  double m;
+  memcpy(&m, &bits, sizeof m);
+  const double s = (m - 1) / (m + 1), z = s * s;
+  double p = 0x1.91a39ed1f295dp-4;
+  p = p * z + 0x1.c61fd2b23b9a9p-4;
+  p = p * z + 0x1.24943b5e8eca9p-3;
+  p = p * z + 0x1.999996245fa43p-3;
+  p = p * z + 0x1.55555556745f0p-2;
+  return n * 0x1.62e42fefa39efp-1 + 2 * (s + s * z * p);
+}
+/* What a logarithm is of x, of which `y` is right where x is above 0 and finite. */
+static inline float mg_of_logarithm(float x, double y) {
+  const float usual = x < INFINITY ? (float)y : x;
+  return x < 0 ? NAN : x == 0 ? -INFINITY : usual;
+}
+static inline float mg_logf(float x) { return mg_of_logarithm(x, mg_log_of(x)); }
+static inline float mg_log2f(float x) {
+  return mg_of_logarithm(x, mg_log_of(x) * 0x1.71547652b82fep+0);
+}
+static inline float mg_log10f(float x) {
+  return mg_of_logarithm(x, mg_log_of(x) * 0x1.bcb7b1526e50ep-2);
+}
+/* Its second term is what 1 + x rounds off. */
+static inline float mg_log1pf(float x) {
+  const double u = 1 + (double)x, lost = x - (u - 1);
+  const float y = mg_of_logarithm(u, mg_log_of(u) + lost / u);
+  return x == 0 ? x : y;
+}
+/* e to the power x less `one`, 1 or 0, for x from -700 to 700: 2**n * (e**r - 1) + (2**n - one). */
+static inline double mg_exp_less(double x, double one) {
+  const double n = rint(x * 0x1.71547652b82fep+0);
+  const double r = x - n * 0x1.62e42fefa39efp-1;
+  double p = 0x1.a137426f16cfcp-16;
+  p = p * r + 0x1.a17ea987d8dd3p-13;
+  p = p * r + 0x1.6c166b8f94446p-10;
+  p = p * r + 0x1.1110a5b46901ap-7;
+  p = p * r + 0x1.55555565dead9p-5;
+  p = p * r + 0x1.5555557eb07e9p-3;
+  p = p * r + 0x1.fffffffffe028p-2;
+  p = p * r + 1;
+  const uint64_t bits = (uint64_t)((int32_t)n + 1023) << 52;
+  double power;
+  memcpy(&power, &bits, sizeof power);
+  return power * (p * r) + (power - one);
+}
+static inline float mg_expm1f(float x) {
+  const double inside = x > 100 ? 100 : x < -100 ? -100 : x;
+  const float y = mg_exp_less(inside, 1);
+  return x == 0 || x != x ? x : y;
+}
+/* 1 - erf(x) for x from 0.95 on: e**-x**2 times a polynomial of t = 1 / (1 + x / 2). */
+static inline double mg_erfc_of(double x) {
+  const double t = 1 / (1 + x * 0.5);
+  double p = 0x1.e6f37f55cf659p-5;
+  p = p * t - 0x1.433e3655fd1c8p-2;
+  p = p * t + 0x1.558c9849cb05ep-1;
+  p = p * t - 0x1.545da82b72139p-1;
+  p = p * t + 0x1.2951f48a9bb79p-2;
+  p = p * t - 0x1.1790bb588faeep-3;
+  p = p * t + 0x1.e3ea87ea99743p-4;
+  p = p * t + 0x1.5cac140b5720ap-3;
+  p = p * t + 0x1.faed912549c4ap-3;
+  p = p * t + 0x1.20d16cb35eb3ap-2;
+  p = p * t + 0x1.20ddcf960ee04p-2;
+  return mg_exp_less(-x * x, 0) * (p * t);
+}
+/* erf(x) / x between -1 and 1, of z = x * x. */
+static inline double mg_erf_near_0(double z) {
+  double p = -0x1.445f47d33ce77p-17;
+  p = p * z + 0x1.d887505de36f2p-14;
+  p = p * z - 0x1.bccf664d7f680p-11;
+  p = p * z + 0x1.562a60ddba6d0p-8;
+  p = p * z - 0x1.b829c897922e3p-6;
+  p = p * z + 0x1.ce2f08fec14fcp-4;
+  p = p * z - 0x1.81274665754c3p-2;
+  return p * z + 0x1.20dd7504045d6p+0;
+}
+static inline float mg_erff(float x) {
+  const float a = fabsf(x);
+  const double inside = a < 1 ? 1 : a > 5 ? 5 : a;
+  const double far = 1 - mg_erfc_of(inside), near = a * mg_erf_near_0((double)a * a);
+  const float y = a < 1 ? near : far;
+  return x != x ? x : copysignf(y, x);
+}
+static inline float mg_erfcf(float x) {
+  const float a = fabsf(x);
+  const double inside = a < 1 ? 1 : a > 10.5f ? 10.5f : a;
+  const double far = mg_erfc_of(inside), near = a * mg_erf_near_0((double)a * a);
+  const double y = a < 1 ? 1 - near : far;
+  const float result = x < 0 ? (a < 1 ? 1 + near : 2 - far) : y;
+  return x != x ? x : result;
+}
+static inline float mg_hypotf(float x, float y) {
+  const double a = x, b = y;
+  const float length = sqrt(a * a + b * b);
+  return fabsf(x) == INFINITY || fabsf(y) == INFINITY ? INFINITY : length;
+}
+/* x to the power y, of which |x| to the power y is the absolute value. */
+static inline float mg_powf(float x, float y) {
+  const float a = fabsf(x);
+  const double log = a == 0 ? -INFINITY : a < INFINITY ? mg_log_of(a) : (double)a;
+  const double exponent = y * log;
+  const double inside = exponent > 200 ? 200 : exponent < -200 ? -200 : exponent;
+  const float size = mg_exp_less(inside, 0);
+  const int odd = floorf(y) == y && floorf(y * 0.5f) != y * 0.5f;
+  const float negative = floorf(y) == y ? (odd ? -size : size) : a == 0 || a == INFINITY ? size : NAN;
+  const float z = copysignf(1, x) < 0 ? negative : size;
+  const float number = exponent != exponent || x != x ? x * y : z;
+  const int one = y == 0 || x == 1 || (x == -1 && fabsf(y) == INFINITY);
+  return one ? 1 : number;
+}

@@ -1,0 +1,204 @@
+"""What a kernel of Halide is known by: its values in C, and how its operands lie in memory.
+
+It serves every shape with as many axes and the same pattern of broadcasting.  Its arguments are the
+inputs, a zero, the constants, the extents of the loops, and the outputs.  Where some have an
+element for each unit and others for each element of it, the results of reductions are outputs, too.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from minigraph.graph import DType
+from minigraph.jit.c.prelude import PRELUDE
+from minigraph.jit.domain import NotFusible
+from minigraph.jit.expression import expression, stored, support, takes_index
+from minigraph.jit.kernel import SpecialisedKernel
+from minigraph.jit.pattern import KernelPattern, Value
+from minigraph.jit.source import KernelSource
+from minigraph.ops.elementwise import kind
+from minigraph.ops.reduction import Reduction
+
+T = TypeVar("T")
+
+# Functions that are C here: those of the C backend, and what the C library has in vectors there.
+FUNCTIONS = "\n".join(
+    (
+        *re.findall(r"^MG_INLINE .*?^}", PRELUDE, re.MULTILINE | re.DOTALL),
+        Path(__file__).with_name("functions.c").read_text(),
+    )
+)
+OWN = frozenset(re.findall(r"mg_(\w+)\(", FUNCTIONS))
+# What else C text may call: Halide has it, or the C library for one element at a time.
+CALLED = (
+    "sqrt floor ceil trunc rint fabs copysign exp log pow sin cos tan asin acos atan atan2 sinh "
+    "cosh tanh asinh acosh atanh"
+)
+# Functions of doubles that Halide does not know go by the name of one of as many arguments that it
+# does not look into, and the loader exchanges them.
+UNKNOWN = {
+    **dict.fromkeys(
+        ("expm1", "log1p", "log2", "log10", "erf", "erfc"), ("asinh", "acosh", "atanh")
+    ),
+    **dict.fromkeys(("fmod", "hypot"), ("atan2",)),
+}
+KNOWN = OWN.union(
+    (name + suffix for name in (*CALLED.split(), "fma") for suffix in ("", "f")),
+    UNKNOWN,
+    ("fmodf",),
+)
+MOST = 1 << 31  # elements that an axis, or a stride, has at most
+
+
+@dataclass(frozen=True)
+class HalideSource(KernelSource):
+    """The text of a kernel, with what it was made of.
+
+    units, loops  how many axes there are of each
+    exchanged     functions that Halide does not know, by the name that they go by
+    """
+
+    pattern: KernelPattern = field(compare=False, kw_only=True)
+    units: int = field(compare=False, kw_only=True)
+    loops: int = field(compare=False, kw_only=True)
+    exchanged: Mapping[str, str] = field(compare=False, kw_only=True)
+
+    def order(self, units: Sequence[T], loops: Sequence[T], lanes: Sequence[T]) -> list[T]:
+        """Return the axes of an operand, the innermost first."""
+        if self.pattern.form == "column":
+            return [units[-1], *reversed(loops), *reversed(units[:-1])]
+        return [*lanes, *reversed(loops), *reversed(units)]
+
+    @property
+    def totals(self) -> list[DType]:
+        """The types of the results of reductions, as far as they are outputs."""
+        if not self.keeps_totals:
+            return []
+        values = (self.pattern.values[v] for v in self.reductions)
+        each = (accumulator(self.pattern, value) for value in values)
+        return [how.dtype for how in each for _ in range(how.count)]
+
+    @property
+    def reductions(self) -> list[int]:
+        """The reductions, by stage."""
+        stages = range(1 + max(value.stage for value in self.pattern.values))
+        return [v for stage in stages if stage for v in self.pattern.reduced(stage - 1)]
+
+    @property
+    def results(self) -> list[int]:
+        """The operands that are outputs in the order of the kernel's arguments."""
+        stores = [*enumerate(self.pattern.stores, self.pattern.inputs)]
+        return [k for per_unit in (True, False) for k, s in stores if s.per_unit == per_unit]
+
+    @property
+    def keeps_totals(self) -> bool:
+        """Whether the results of reductions are outputs."""
+        return len({store.per_unit for store in self.pattern.stores}) > 1
+
+
+def halide_source(kernel: SpecialisedKernel) -> HalideSource:
+    """Return the source of a kernel; NotFusible where Halide cannot compute it."""
+    axes = (*kernel.nest.units, *kernel.nest.loops)
+    for n, strides in axes:
+        if n >= MOST or any(abs(s) >= MOST for s in strides):
+            raise NotFusible("Halide counts elements in 32 bits")
+        if any(s % size for s, size in zip(strides, kernel.nest.sizes, strict=True)):
+            raise NotFusible("elements are not a whole number of elements apart")
+    units = 0 if kernel.pattern.form == "map" else len(kernel.nest.units)
+    return _source(kernel.pattern, units, len(kernel.nest.loops))
+
+
+@functools.lru_cache(4096)
+def _source(pattern: KernelPattern, units: int, loops: int) -> HalideSource:
+    lines = [f"// Halide: {pattern.form}, {units} unit axes, {loops} loop axes"]
+    lines += [f"// lanes: {pattern.lanes}"] if pattern.lanes > 1 else []
+    for k, dtype in enumerate(pattern.dtypes):
+        lines.append(f"// operand {k}: {dtype.name}, {pattern.accesses[k]}, {pattern.across[k]}")
+    functions: dict[str, None] = {}
+    for v, value in enumerate(pattern.values):
+        lines.append(f"// {value.dtype.name}, level {value.level}, stage {value.stage}")
+        lines.append(f"v{v} = {text_of(pattern, value)};")
+        if value.op is not None and not value.reduces:
+            operands = [pattern.values[a].dtype for a in value.args]
+            functions.update(dict.fromkeys(support(value.op, operands, value.dtype)))
+    for k, store in enumerate(pattern.stores, pattern.inputs):
+        lines.append(f"p{k}{'[unit]' if store.per_unit else '[]'} = v{store.value};")
+    text = "\n".join(("// NAME", *lines))
+    called = set(re.findall(r"\b(\w+)\(", "\n".join((*functions, text))))
+    own = set(re.findall(r"(\w+)\([^;{}]*\) \{", "\n".join(functions)))
+    # A cast looks like a call of a type, and so do statements.
+    called -= own.union(("if", "for", "while", "return", "sizeof", "memcpy"))
+    unknown = sorted(name for name in called - KNOWN if not name.endswith("_t"))
+    if unknown:
+        raise NotFusible(f"Halide has no {unknown[0]}")
+    return HalideSource(
+        text,
+        tuple(functions),
+        pattern=pattern,
+        units=units,
+        loops=loops,
+        exchanged=_exchanged(called),
+    )
+
+
+def _exchanged(called: set[str]) -> dict[str, str]:
+    """Return by which names functions go that Halide does not know; NotFusible if too many."""
+    made: dict[str, str] = {}
+    for name in sorted({"fmod" if name == "fmodf" else name for name in called}):
+        if name in UNKNOWN:
+            free = [n for n in UNKNOWN[name] if n not in called and n not in made]
+            if not free:
+                raise NotFusible(f"it calls more than Halide knows, such as {name}")
+            made[free[0]] = name
+    return made
+
+
+def text_of(pattern: KernelPattern, value: Value) -> str:
+    """Return C for a value: of a reduction, how two of its parts are combined."""
+    if value.literal:
+        return value.literal
+    if value.constant >= 0:
+        return f"c{value.constant}"
+    if value.op is None:
+        return f"p{value.operand}[]"
+    if isinstance(value.op, Reduction):
+        return f"{value.op.combine}, {value.op.identity}, v{value.args[0]}"
+    operands = [pattern.values[a].dtype for a in value.args]
+    text = expression(value.op, operands, value.dtype, [f"v{a}" for a in value.args])
+    return stored(value.dtype, text)
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """In which type a reduction combines; `compensated` if it keeps what additions round off."""
+
+    dtype: DType
+    compensated: bool = False
+
+    @property
+    def count(self) -> int:
+        """How many numbers a total is."""
+        return 2 if self.compensated else 1
+
+
+def accumulator(pattern: KernelPattern, value: Value) -> Accumulator:
+    """Return how a reduction combines: floats in double."""
+    assert isinstance(value.op, Reduction)
+    source = pattern.values[value.args[0]].dtype
+    if value.op.combine.startswith("("):  # a choice between elements needs nothing wider
+        return Accumulator(source)
+    if kind(source) != "f":
+        return Accumulator(value.dtype)
+    return Accumulator(np.dtype("float64"), value.op.adds and source == np.float64)
+
+
+def counts_elements(pattern: KernelPattern) -> bool:
+    """Whether values depend on the index of the element."""
+    return any(value.op is not None and takes_index(value.op) for value in pattern.values)
