@@ -24,7 +24,7 @@ from minigraph.bench import command as bench
 from minigraph.bench.tables import align_columns
 from minigraph.cache import KINDS, Entry, Store, database, file
 from minigraph.cache.machine import processor
-from minigraph.devices.cpu import compiler, library, onednn
+from minigraph.devices.cpu import compiler, halide_compiler, library, onednn
 from minigraph.devices.factory import check_device
 from minigraph.errors import CacheError, CompileError, DeviceError, GraphError, warn_once
 from minigraph.inspect.report import amount
@@ -163,6 +163,7 @@ def _info(asked: argparse.Namespace) -> Answer:
         "compiler": cc,
         "compiler_version": version if cc else None,
         "jit": jit,
+        **_jit_backends(cc),
         "cache_folder": str(folder) if folder else None,
         "cuda_packages": {name: _version(name) for name in CUDA_PACKAGES},
         "options": settings.from_environment(),
@@ -175,8 +176,22 @@ def _info(asked: argparse.Namespace) -> Answer:
     return Answer(data, align_columns(rows))
 
 
+def _jit_backends(cc: str | None) -> dict[str, str]:
+    """Return what each JIT backend does, or why it does nothing here."""
+    cuda = "" if _version("cupy-cuda13x") else "pip install 'minigraph[cuda]'"
+    missing = {
+        "jit_c": "" if cc else compiler.NO_COMPILER,
+        "jit_halide": compiler.why_no_halide(),
+        "jit_nvrtc": cuda,
+    }
+    does = "binary cache, reuse for other shapes, non-contiguous input, reductions"
+    return {name: f"none: {why}" if why else does for name, why in missing.items()}
+
+
 def _jit() -> str:
     """Return what compiles kernels for the CPU, or why nothing does."""
+    if halide_compiler.chosen():
+        return f"{settings.jit_backend() or 'auto'} (halide {_version('halide')})"
     why = compiler.why_no_jit()
     if not (why or library.possible()):
         why = "no machine code can be loaded"

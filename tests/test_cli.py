@@ -114,7 +114,11 @@ def test_info_says_what_compiles_kernels_or_why_nothing_does(monkeypatch):
 @pytest.mark.parametrize(
     ("settings", "jit", "text"),
     [
-        ({"PATH": "nowhere", "CC": ""}, "there is no C compiler", "no C compiler"),
+        (
+            {"PATH": "nowhere", "CC": "", "MINIGRAPH_JIT_BACKEND": "c"},
+            "there is no C compiler",
+            "no C compiler",
+        ),
         (
             {"CC": "no-compiler"},
             "CC does not run",

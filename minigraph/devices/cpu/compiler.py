@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.util
 import itertools
 import os
 import platform
@@ -14,6 +15,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -69,6 +71,7 @@ NOT_OURS = {  # of MINIGRAPH_JIT_BACKEND
     "none": "MINIGRAPH_JIT_BACKEND is none",
     "nvrtc": "MINIGRAPH_JIT_BACKEND is nvrtc, which is for CUDA devices",
 }
+HALIDE = ("halide", "pycparser")  # the packages that it takes
 NO_COMPILER = "there is no C compiler"
 WORTH_A_RUN = 4000  # characters of kernels that take as long as the headers of a unit
 
@@ -91,9 +94,12 @@ def _compiler() -> _Compiler | None:
         return _wanted(wanted)
     path = shutil.which("gcc") or shutil.which("cc")
     if path is None:
+        run = "elementwise ops and reductions run in NumPy, several times slower"
+        if settings.jit_backend() in ("", "halide") and not why_no_halide():
+            run = "Halide compiles elementwise ops and reductions, NumPy runs what else would be C"
         warn_once(
-            "no C compiler was found; elementwise ops and reductions run in NumPy, several times "
-            "slower: install gcc (Debian: apt-get install gcc libc6-dev)",
+            f"no C compiler was found; {run}: install gcc (Debian: apt-get install gcc libc6-dev), "
+            "or pip install 'minigraph[compiler]' (in a clone: pip install -e '.[compiler]')",
             cause=NO_COMPILER,
         )
         return None
@@ -166,6 +172,17 @@ def compiler_name() -> str:
     names = (name for name in ("clang", "gcc") if name in f"{version} {os.path.realpath(path)}")
     numbers = re.findall(r"\d+(?:\.\d+)+", version)
     return " ".join([next(names, os.path.basename(path)), *numbers[-1:]])
+
+
+@functools.cache
+def why_no_halide() -> str:
+    """Return why Halide compiles nothing here; "" if it does."""
+    if sys.platform != "linux" or platform.machine() != "x86_64":
+        return "Halide's kernels are for Linux on the x86-64"
+    missing = [name for name in HALIDE if importlib.util.find_spec(name) is None]
+    if missing:
+        return f"{missing[0]} is not installed: pip install 'minigraph[halide]'"
+    return ""
 
 
 def why_no_jit() -> str:

@@ -76,6 +76,8 @@ class CpuBackend(HostBackend):
             "compiler": compiler.compiler_version(),
         }
         self.why_no_jit = "" if halide_compiler.chosen() else compiler.why_no_jit()
+        if compiler.compiler() is None:
+            self.products = Products(depth=0)  # whose kernels are C
         # Whether anything but NumPy computes convolutions and products.
         self._convolves = self.library is not None or compiler.compiler() is not None
         if self._convolves:
@@ -107,7 +109,8 @@ class CpuBackend(HostBackend):
             kernel = primitives.onednn_kernel(node, strides, self.threads)
         if kernel is None and compiler.compiler():
             kernel = collective_kernel(node, self.timeout)
-            kernel = kernel or kernels.native_kernel(node, strides, self.threads)
+        if kernel is None and (compiler.compiler() or halide_compiler.chosen()):
+            kernel = kernels.native_kernel(node, strides, self.threads)
             kernel = kernel or upcast_kernel(node, strides, self.kernel)
         return kernel or NumpyKernel(node, self._why_numpy(node))
 
@@ -167,7 +170,10 @@ class CpuBackend(HostBackend):
     def environment(self, kind: str) -> Mapping[str, str]:
         if kind == "onednn" and self._convolves:
             return {"minigraph": __version__, **self.versions, "processor": processor()}
-        return compiler.environment() if kind == "jit" and compiler.compiler() else {}
+        if kind != "jit":
+            return {}
+        kept = compiler.KERNELS if compiler.compiler() else halide_compiler.KERNELS
+        return kept.environment()
 
     def kernels(self, program: Program) -> list[Entry]:
         return halide_compiler.stored(walker.texts(program))

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.util
-import platform
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -31,7 +29,6 @@ from minigraph.jit.halide.source import FUNCTIONS, HalideSource
 from minigraph.jit.source import KernelSource, digest
 from minigraph.platform.records import Record
 
-PACKAGES = ("halide", "pycparser")
 PIPELINE = "minigraph.jit.halide.pipeline"
 # By a set of instructions: how Halide's names of what takes it begin.
 TAKES = {
@@ -41,29 +38,18 @@ TAKES = {
 }
 
 
-@functools.cache
-def why_not() -> str:
-    """Return why Halide compiles nothing here; "" if it does."""
-    if sys.platform != "linux" or platform.machine() != "x86_64":
-        return "Halide's kernels are for Linux on the x86-64"
-    missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
-    if missing:
-        return f"{missing[0]} is not installed: pip install 'minigraph[halide]'"
-    return ""
-
-
 def chosen() -> bool:
     """Whether Halide compiles generated kernels: the user wants it, or there is no C compiler.
 
     Warns where it is wanted and missing.
     """
-    wanted = settings.jit_backend()
-    if wanted == "halide" and why_not():
+    wanted, why = settings.jit_backend(), compiler.why_no_halide()
+    if wanted == "halide" and why:
         instead = "the C compiler's" if compiler.compiler() else "NumPy's"
-        warn_once(f"MINIGRAPH_JIT_BACKEND is halide, but {why_not()}; kernels are {instead}")
-    if why_not() or not library.possible():
+        warn_once(f"MINIGRAPH_JIT_BACKEND is halide, but {why}; kernels are {instead}")
+    if why or wanted not in ("", "halide") or not (wanted or compiler.compiler() is None):
         return False
-    return wanted == "halide" or (wanted == "" and compiler.compiler() is None)
+    return library.possible()
 
 
 class HalideObject(Record, frozen=True):

@@ -32,10 +32,9 @@ from minigraph.devices.cpu.kernel import (
 )
 from minigraph.devices.parts import KernelParts
 from minigraph.graph import Node
-from minigraph.jit.halide.source import HalideSource, halide_source
+from minigraph.jit.halide.source import HalideSource, halide_source, overwritten
 from minigraph.jit.kernel import SHARE, SpecialisedKernel
 from minigraph.jit.loops import Ints
-from minigraph.jit.pattern import KernelPattern
 from minigraph.jit.source import KernelSource
 from minigraph.platform.signals import held
 
@@ -207,37 +206,6 @@ def _buffer(linker: Linker, dimensions: Sequence[tuple[int, int, int]]) -> int:
     return linker.keep([0, 0, 0, 0, len(dimensions) << 32, linker.keep(words), 0])
 
 
-def _overwritten(kernel: SpecialisedKernel) -> tuple[Ints, ...]:
-    """Return for each input which outputs may overwrite it.
-
-    Halide takes it that buffers are apart: only what an output is made of is read before it is
-    written.  Outputs with one element for a unit come first, and those of elements are made then.
-    """
-    pattern = kernel.pattern
-    mixed = len({store.per_unit for store in pattern.stores}) > 1
-    read = [_inputs_of(pattern, store.value) for store in pattern.stores]
-    return tuple(
-        tuple(
-            i
-            for i in outputs
-            if [k in inputs for inputs in read].count(True) == 1
-            and k in read[i]
-            and not (mixed and pattern.stores[i].per_unit)
-        )
-        for k, outputs in enumerate(kernel.inplace)
-    )
-
-
-def _inputs_of(pattern: KernelPattern, v: int) -> set[int]:
-    """Return the inputs of which a value is made."""
-    made_of, stack = {v}, [v]
-    while stack:
-        new = set(pattern.values[stack.pop()].args) - made_of
-        made_of |= new
-        stack += new
-    return {pattern.values[v].operand for v in made_of}
-
-
 class HalideKernel(NativeKernel):
     """Calls of Halide's kernels, one after the other."""
 
@@ -283,7 +251,7 @@ def halide_kernel(
         scratch += calls[-1].scratch_bytes
         first = part.outs.start or 0
         own = range(len(node.inputs))[part.ins]
-        for i, outputs in zip(own, _overwritten(part.kernel), strict=True):
+        for i, outputs in zip(own, overwritten(part.kernel, source.delayed), strict=True):
             inplace[i].update(first + k for k in outputs)
     allowed = zip(generated.inplace, inplace, strict=True)
     both = [tuple(k for k in outputs if k in safe) for outputs, safe in allowed]

@@ -39,6 +39,7 @@ from minigraph.ops.reduction import Reduction
 
 LANES = 32  # that a reduction along the innermost axis has
 COLUMNS = 32  # that are reduced together
+STRETCH = 256  # elements that are computed before outputs are written that may overwrite inputs
 GUARD = hl.TailStrategy.GuardWithIf  # nothing is computed twice: an output may overwrite an input
 FEATURES = ("no_runtime", "no_asserts", "no_bounds_query")
 Exprs = list[Any]
@@ -288,17 +289,29 @@ class KernelPipeline:
             to(memory_type(self.pattern.dtypes[k]), self._value(store.value, self.loops))
             for k, store in wanted
         ]
-        _define(made, order, entries)
+        computed = hl.Func("computed") if self.source.delayed else made
+        _define(computed, order, entries)
+        if self.source.delayed:
+            self._delay(made, computed, order, len(entries))
         for buffer, (k, _) in zip(made.output_buffers(), wanted, strict=True):
             if per_unit and not self.lanes and self.pattern.form != "column":
                 buffer.dim(0).set_stride(hl.Expr())
             else:
                 self._constrain(buffer, k)
         if per_unit or self.pattern.form != "map":
-            self._schedule_units(made, self.sums, full=not per_unit)
+            self._schedule_units(computed, self.sums, full=not per_unit)
         else:
-            self._in_vectors(made, order[0])
+            self._in_vectors(computed, order[0])
         return [made]
+
+    def _delay(self, made: hl.Func, computed: hl.Func, order: Exprs, count: int) -> None:
+        """Let outputs be written when a stretch of all of them is computed."""
+        _define(made, order, _entries(computed, order, count))
+        inside = hl.Var("stretch")
+        made.split(order[0], order[0], inside, STRETCH, GUARD)
+        self._in_vectors(made, inside)
+        computed.compute_at(made, order[0]).store_in(hl.MemoryType.Stack)
+        computed.bound_storage(order[0], STRETCH)
 
     def _in_vectors(self, f: Any, x: hl.Var) -> None:
         if self.lanes:

@@ -21,6 +21,7 @@ from minigraph.jit.c.prelude import PRELUDE
 from minigraph.jit.domain import NotFusible
 from minigraph.jit.expression import expression, stored, support, takes_index
 from minigraph.jit.kernel import SpecialisedKernel
+from minigraph.jit.loops import Ints
 from minigraph.jit.pattern import KernelPattern, Value
 from minigraph.jit.source import KernelSource
 from minigraph.ops.elementwise import kind
@@ -63,12 +64,15 @@ class HalideSource(KernelSource):
 
     units, loops  how many axes there are of each
     exchanged     functions that Halide does not know, by the name that they go by
+    delayed       whether a stretch of all outputs is computed before any is written: Halide takes
+                  it that buffers are apart, and else would read what it has overwritten
     """
 
     pattern: KernelPattern = field(compare=False, kw_only=True)
     units: int = field(compare=False, kw_only=True)
     loops: int = field(compare=False, kw_only=True)
     exchanged: Mapping[str, str] = field(compare=False, kw_only=True)
+    delayed: bool = field(compare=False, kw_only=True)
 
     def order(self, units: Sequence[T], loops: Sequence[T], lanes: Sequence[T]) -> list[T]:
         """Return the axes of an operand, the innermost first."""
@@ -100,7 +104,7 @@ class HalideSource(KernelSource):
     @property
     def keeps_totals(self) -> bool:
         """Whether the results of reductions are outputs."""
-        return len({store.per_unit for store in self.pattern.stores}) > 1
+        return _mixed(self.pattern)
 
 
 def halide_source(kernel: SpecialisedKernel) -> HalideSource:
@@ -112,13 +116,58 @@ def halide_source(kernel: SpecialisedKernel) -> HalideSource:
         if any(s % size for s, size in zip(strides, kernel.nest.sizes, strict=True)):
             raise NotFusible("elements are not a whole number of elements apart")
     units = 0 if kernel.pattern.form == "map" else len(kernel.nest.units)
-    return _source(kernel.pattern, units, len(kernel.nest.loops))
+    return _source(kernel.pattern, units, len(kernel.nest.loops), _delayed(kernel))
+
+
+def _mixed(pattern: KernelPattern) -> bool:
+    return len({store.per_unit for store in pattern.stores}) > 1
+
+
+def _delayed(kernel: SpecialisedKernel) -> bool:
+    """Whether outputs may overwrite what several of them read, and stretches of all can wait."""
+    pattern = kernel.pattern
+    per_unit = all(store.per_unit for store in pattern.stores)
+    if pattern.lanes > 1 or not (per_unit or pattern.form == "map"):
+        return False
+    return overwritten(kernel, delayed=False) != kernel.inplace
+
+
+def overwritten(kernel: SpecialisedKernel, delayed: bool) -> tuple[Ints, ...]:
+    """Return for each input which outputs may overwrite it.
+
+    Unless stretches wait, an output is made of what it overwrites, and no other is.  Outputs with
+    one element for a unit come first, and those of elements are made then.
+    """
+    if delayed:
+        return kernel.inplace
+    pattern = kernel.pattern
+    read = [inputs_of(pattern, store.value) for store in pattern.stores]
+    return tuple(
+        tuple(
+            i
+            for i in outputs
+            if [x for x, inputs in enumerate(read) if k in inputs] == [i]
+            and not (_mixed(pattern) and pattern.stores[i].per_unit)
+        )
+        for k, outputs in enumerate(kernel.inplace)
+    )
+
+
+def inputs_of(pattern: KernelPattern, v: int) -> set[int]:
+    """Return the inputs of which a value is made."""
+    made_of, stack = {v}, [v]
+    while stack:
+        new = set(pattern.values[stack.pop()].args) - made_of
+        made_of |= new
+        stack += new
+    return {pattern.values[v].operand for v in made_of}
 
 
 @functools.lru_cache(4096)
-def _source(pattern: KernelPattern, units: int, loops: int) -> HalideSource:
+def _source(pattern: KernelPattern, units: int, loops: int, delayed: bool) -> HalideSource:
     lines = [f"// Halide: {pattern.form}, {units} unit axes, {loops} loop axes"]
     lines += [f"// lanes: {pattern.lanes}"] if pattern.lanes > 1 else []
+    lines += ["// outputs are delayed"] if delayed else []
     for k, dtype in enumerate(pattern.dtypes):
         lines.append(f"// operand {k}: {dtype.name}, {pattern.accesses[k]}, {pattern.across[k]}")
     functions: dict[str, None] = {}
@@ -145,6 +194,7 @@ def _source(pattern: KernelPattern, units: int, loops: int) -> HalideSource:
         units=units,
         loops=loops,
         exchanged=_exchanged(called),
+        delayed=delayed,
     )
 
 

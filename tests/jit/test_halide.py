@@ -1,0 +1,153 @@
+"""Kernels that Halide compiles: their bits beside C's, how they are kept, and where none are made.
+
+All other tests of this folder run with them, too: MINIGRAPH_JIT_BACKEND=halide pytest tests/jit
+"""
+
+import numpy as np
+import pytest
+from level_3 import compiled
+from needs import needs_compiler
+from new_process import python
+from samples import ELEMENTWISE, accepts, c_operands, is_random
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.devices.cpu import compiler, elf, halide_compiler
+
+pytestmark = pytest.mark.skipif(
+    bool(compiler.why_no_halide()), reason=compiler.why_no_halide() or "Halide is here"
+)
+DTYPES = ("float32", "float64", "int8", "int32", "int64", "uint64", "uint8", "bool")
+# Units in the last place by which results differ at most from those of C; the table of the
+# documents says the same.  Of all other ops the bits are the same.
+ULPS = {
+    **dict.fromkeys(("log", "log1p", "log2", "log10", "expm1", "erf", "erfc", "pow"), 4),
+    "hypot": 512,  # where C's squares are denormal
+    **dict.fromkeys(("sin", "cos", "tan", "asin", "acos", "atan", "atan2"), 4),
+    **dict.fromkeys(("sinh", "cosh", "asinh", "acosh", "atanh", "logaddexp"), 4),
+}
+DOUBLES = {**ULPS, **dict.fromkeys(("exp", "tanh", "sigmoid"), 4)}
+
+
+@pytest.fixture
+def backend(monkeypatch):
+    """A function that says which backend makes the kernels from now on."""
+    return lambda name: monkeypatch.setenv("MINIGRAPH_JIT_BACKEND", name)
+
+
+def ordered(x):
+    """The bits of floats as integers in the order of the numbers."""
+    bits = x.view(f"int{8 * x.itemsize}").astype(np.int64)
+    return np.where(bits < 0, -(bits & np.iinfo(f"int{8 * x.itemsize}").max), bits)
+
+
+def is_denormal(x):
+    return (x != 0) & (np.abs(x) < np.finfo(x.dtype).tiny) if x.dtype.kind == "f" else x != x
+
+
+def units_apart(x, y):
+    """By how many units in the last place floats differ; denormals, flushed or not, are alike."""
+    if x.dtype.kind != "f":
+        return np.abs(x.astype(np.int64) - y.astype(np.int64))
+    tiny = np.finfo(x.dtype).tiny
+    flushed = (np.abs(x) <= tiny) & (np.abs(y) <= tiny)
+    nan = np.isnan(x) & np.isnan(y)
+    return np.where(nan | flushed, 0, np.abs(ordered(x) - ordered(y)))
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_elementwise_results_have_the_bits_of_c_but_for_some_functions(dtype, backend):
+    taken = {
+        name: c_operands(op, np.dtype(dtype))
+        for name, op in ELEMENTWISE.items()
+        if accepts(op, np.dtype(dtype)) and not is_random(op)
+    }
+    found = {}
+    for made in ("c", "halide"):
+        backend(made)
+        inputs, outputs = [], []
+        for name, xs in taken.items():
+            nodes = [mg.input(f"x{len(inputs)}_{i}", x.shape, x.dtype) for i, x in enumerate(xs)]
+            inputs += nodes
+            outputs += ELEMENTWISE[name].results(*nodes)
+        function = compiled(outputs, inputs, level=0)
+        kernels = [made for _, made, _ in function.report().steps]
+        assert kernels.count(made) == len(kernels)
+        results = function(*(x for xs in taken.values() for x in xs))
+        found[made] = dict(zip(taken, results, strict=True))
+    most = DOUBLES if dtype == "float64" else ULPS
+    for name, xs in taken.items():
+        usual = ~np.any([is_denormal(x) for x in xs], 0)  # others are flushed, or not
+        apart = units_apart(found["halide"][name][usual], found["c"][name][usual])
+        assert apart.max() <= most.get(ELEMENTWISE[name].name, 0), name
+
+
+def test_a_kernel_is_compiled_once_for_all_shapes_and_found_on_disk_later(backend):
+    backend("halide")
+    program = """
+import numpy as np, minigraph as mg
+from minigraph import ops
+for shape in ((37, 70), (5, 129)):
+    x = mg.input("x", shape)
+    options = {"graph_opt_level": 3, "autotune": "off"}
+    f = mg.comp_graph("cpu", options).compile([x], ops.softmax(x * 3.25) + 0.75)
+    assert [made for _, made, _ in f.report().steps] == ["halide"]
+    f(np.ones(shape, "float32"))
+stats = mg.jit.stats()
+print(stats.compilations, stats.disk_hits)
+"""
+    first, second = ([*map(int, python("-c", program)[0].split())] for _ in range(2))
+    # Beside the pipeline there are, in C, what calls it and what runs programs.
+    assert first[0] and sum(first) == (1 if compiler.compiler() is None else 3)
+    assert second == [0, sum(first)]
+
+
+def test_it_prints_the_schedule_and_the_program_if_asked(backend, monkeypatch, capfd):
+    backend("halide")
+    monkeypatch.setenv("MINIGRAPH_HALIDE_DEBUG", "1")
+    x = mg.input("x", (5, 70))
+    compiled([ops.sum(x * 1.375 + 2.625, 1)], [x])
+    printed, said = capfd.readouterr()
+    assert "vectorized" in said + printed
+    assert "strict_add" in printed and "module name=" in printed
+
+
+def test_objects_that_are_damaged_are_not_loaded():
+    for code in (b"", b"\x7fELF\x02", b"\x7fELF\x02" + bytes(200), b"no object"):
+        with pytest.raises(OSError):
+            elf.load(code, {})
+        with pytest.raises(OSError):
+            halide_compiler.KERNELS.load(code, ["mg_kernel"])
+
+
+@needs_compiler
+def test_without_the_package_a_warning_says_so_and_c_takes_over(backend, monkeypatch):
+    backend("halide")
+    monkeypatch.setattr(compiler, "why_no_halide", lambda: "it is not installed")
+    x = mg.input("x", (5, 70))
+    with pytest.warns(mg.MinigraphWarning, match="halide, but it is not installed; .* compiler's"):
+        function = compiled([ops.exp(x) * 3], [x])
+    assert {made for _, made, _ in function.report().steps} == {"c"}
+
+
+def test_without_a_compiler_halide_makes_what_c_would(tmp_path):
+    program = """
+import warnings
+import numpy as np, minigraph as mg
+from minigraph import ops
+warnings.simplefilter("always")
+x, y = mg.input("x", (300, 1001)), mg.input("y", (1001,))
+f = mg.comp_graph("cpu", {"graph_opt_level": 3, "num_threads": 2}).compile(
+    [x, y], [ops.softmax(ops.tanh(x) * y), (x * y).sum(0), ops.mean(x)])
+a, b = np.linspace(-3, 3, 300300, dtype="float32").reshape(300, 1001), np.arange(1001.) / 500
+values = f(a, b.astype("float32"))
+print({made for _, made, _ in f.report().steps}, [float(v.astype("float64").sum()) for v in values])
+"""
+    environment = {"PATH": str(tmp_path), "CC": "", "MINIGRAPH_JIT_BACKEND": ""}
+    printed, said = python("-W", "default", "-c", program, **environment)
+    assert printed.startswith("{'halide'}")
+    assert said.count("no C compiler was found; Halide compiles") == 1
+    sums = eval(printed[printed.index("[") :])
+    a = np.linspace(-3, 3, 300300).reshape(300, 1001)
+    np.testing.assert_allclose(sums, [300, (a * np.arange(1001) / 500).sum(), 0], 1e-5, 1e-5)
