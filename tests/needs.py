@@ -5,6 +5,7 @@ from cuda_on_cpu import COMPILER
 
 from minigraph.devices.cpu import compiler, halide_compiler, onednn
 from minigraph.graph import BFLOAT16
+from minigraph.platform import toolchain
 
 NO_COMPILER, NO_ONEDNN = compiler.compiler() is None, onednn.library() is None
 NO_BFLOAT16 = NO_ONEDNN or BFLOAT16 not in onednn.dtypes()
@@ -22,5 +23,8 @@ needs_bfloat16 = pytest.mark.skipif(
 )
 needs_c = pytest.mark.skipif(
     NO_COMPILER or GENERATED != "c", reason="generated kernels are not the C compiler's"
+)
+needs_no_zig = pytest.mark.skipif(
+    toolchain.zig() is not None, reason="there is a C compiler wherever PATH leads: ziglang"
 )
 needs_gpp = pytest.mark.skipif(COMPILER is None, reason="there is no g++")

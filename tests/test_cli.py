@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from needs import NO_BFLOAT16
+from needs import NO_BFLOAT16, needs_no_zig
 from new_process import python
 
 import minigraph as mg
@@ -111,6 +111,7 @@ def test_info_says_what_compiles_kernels_or_why_nothing_does(monkeypatch):
     assert said == "none: MINIGRAPH_JIT_BACKEND is nvrtc, which is for CUDA devices"
 
 
+@needs_no_zig
 @pytest.mark.parametrize(
     ("settings", "jit", "text"),
     [

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import os
+import shutil
 
 # Where gcc looks for its programs, headers and libraries.
 SEARCH_PATHS = ("GCC_EXEC_PREFIX", "COMPILER_PATH", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH")
@@ -20,6 +23,14 @@ NOT_INHERITED = (
 def c_compiler() -> str:
     """Return `CC`: the C compiler that the user wants, perhaps with arguments, or ""."""
     return os.environ.get("CC", "")
+
+
+@functools.cache
+def zig() -> str | None:
+    """Return the program of the package ziglang, whose command `cc` is clang; None without it."""
+    found = importlib.util.find_spec("ziglang")
+    folders = found.submodule_search_locations if found else None
+    return shutil.which("zig", path=os.pathsep.join(folders)) if folders else None
 
 
 def settings() -> str:

@@ -6,7 +6,7 @@ All other tests of this folder run with them, too: MINIGRAPH_JIT_BACKEND=halide 
 import numpy as np
 import pytest
 from level_3 import compiled
-from needs import needs_compiler
+from needs import needs_compiler, needs_no_zig
 from new_process import python
 from samples import ELEMENTWISE, accepts, c_operands, is_random
 
@@ -131,6 +131,7 @@ def test_without_the_package_a_warning_says_so_and_c_takes_over(backend, monkeyp
     assert {made for _, made, _ in function.report().steps} == {"c"}
 
 
+@needs_no_zig
 def test_without_a_compiler_halide_makes_what_c_would(tmp_path):
     program = """
 import warnings

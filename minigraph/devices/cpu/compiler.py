@@ -60,6 +60,9 @@ WRAPPED = (
     "-Wl,--wrap=GOMP_parallel",
     "-Wl,--wrap=GOMP_parallel_loop_nonmonotonic_dynamic",
 )
+# Clang's headers may lack omp.h, and its library is another one: CLANG_OMP stands for both.
+OF_CLANG = ("-Xclang", "-fopenmp", "-I.")
+CLANG_OMP = Path(__file__).with_name("clang_omp.h").read_text()
 # By a set of instructions: the flags that take it, and what builds on it, from -march=native.
 WITHOUT = {
     onednn.AVX: ("-mno-avx",),
@@ -92,7 +95,7 @@ def _compiler() -> _Compiler | None:
     wanted = toolchain.c_compiler()
     if wanted:
         return _wanted(wanted)
-    path = shutil.which("gcc") or shutil.which("cc")
+    path = shutil.which("gcc") or shutil.which("clang") or shutil.which("cc") or toolchain.zig()
     if path is None:
         run = "elementwise ops and reductions run in NumPy, several times slower"
         if settings.jit_backend() in ("", "halide") and not why_no_halide():
@@ -103,7 +106,7 @@ def _compiler() -> _Compiler | None:
             cause=NO_COMPILER,
         )
         return None
-    command = (os.path.abspath(path),)
+    command = (os.path.abspath(path), *(("cc",) if path == toolchain.zig() else ()))
     return _Compiler(command, _version(command)[0])
 
 
@@ -191,6 +194,8 @@ def why_no_jit() -> str:
 
 
 def _libraries() -> list[str]:
+    if compiler_name().startswith("clang"):
+        return [*openmp.path(), "-lm"]
     return ["-lmvec", "-lm"] if vector_functions() else ["-lm"]
 
 
@@ -199,29 +204,30 @@ def flags() -> list[str]:
 
     Kernels have no instructions that oneDNN does without, so that ONEDNN_MAX_CPU_ISA limits all.
     """
+    clang = compiler_name().startswith("clang")
+    chosen = [*FLAGS]
+    if clang:
+        at = chosen.index("-fopenmp")
+        chosen[at : at + 1] = OF_CLANG
     if platform.machine() != "x86_64":
-        return [*FLAGS]
+        return chosen
     lib = onednn.library()
     missing = ~lib.instructions if lib else 0
     without = (taken for bits, taken in WITHOUT.items() if bits & missing)
-    return [*FLAGS, WIDE, *WRAPPED, *itertools.chain.from_iterable(without)]
+    wrapped = () if clang else WRAPPED
+    return [*chosen, WIDE, *wrapped, *itertools.chain.from_iterable(without)]
 
 
 @functools.cache
 def environment() -> Mapping[str, str]:
-    """Return what machine code depends on besides the text of its kernel; warn of clang."""
-    if onednn.library() and compiler_name().startswith("clang"):
-        warn_once(
-            f"{compiler_name()} gives kernels threads of their own, which are in the way of "
-            "oneDNN's, and a step may take 1.6 times as long: install gcc, and unset CC"
-        )
+    """Return what machine code depends on besides the text of its kernel."""
     return {
         "compiler": compiler() or "none",
         "version": compiler_version(),
         "flags": " ".join([*flags(), *_libraries()]),
         "toolchain": toolchain.settings(),
         "processor": processor(),  # -march=native
-        "prelude": digest(PRELUDE),
+        "prelude": digest(PRELUDE, CLANG_OMP),
         "vector math": digest(*vector_functions(), vector_math(EACH_KIND)),
     }
 
@@ -245,6 +251,8 @@ class GccKernels(KernelCache):
         with working_folder() as folder:
             commands: dict[str, list[str]] = {}
             begin = [*chosen.command, *flags()]
+            if compiler_name().startswith("clang"):
+                (folder / "omp.h").write_text(CLANG_OMP)
             names: list[str] = []
             for unit in units:
                 kernels = unit.text("")

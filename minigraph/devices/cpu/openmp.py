@@ -14,6 +14,7 @@ import functools
 import os
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 from minigraph.errors import DeviceError, warn_once
 from minigraph.platform.signals import set_signal_stack, signals_blocked
@@ -62,6 +63,17 @@ def library() -> ctypes.CDLL:
     """Return the library; OSError if it cannot be loaded."""
     with brief_spins():
         return ctypes.CDLL(NAME)
+
+
+def path() -> list[str]:
+    """Return where the library is that is loaded, which a linker may not find by its name."""
+    try:
+        library()
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return []
+    files = (line.split(maxsplit=5)[-1] for line in lines if f"/{NAME}" in line)
+    return [os.path.realpath(file) for file in files][:1]
 
 
 def available(threads: int) -> int:

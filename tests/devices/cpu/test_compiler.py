@@ -2,18 +2,22 @@
 
 import os
 import shlex
+import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
-from needs import needs_compiler, needs_onednn
+from needs import needs_compiler
 from numbered_kernels import GCC, counts, kernel, results
 
 import minigraph as mg
 from minigraph import options
 from minigraph.cache import Store
 from minigraph.devices import kernel_cache
-from minigraph.devices.cpu import compiler
+from minigraph.devices.cpu import compiler, openmp
+from minigraph.devices.cpu.kernel import SIGNATURE
 from minigraph.jit.source import KernelSource
+from minigraph.platform import toolchain
 
 pytestmark = needs_compiler
 
@@ -88,11 +92,36 @@ def test_a_compiler_that_crashes_on_a_kernel_compiles_the_others(cache, use_comp
         assert results(kernel(1), bad) == [1, None]
 
 
-@needs_onednn
-def test_clang_is_warned_of_whose_threads_are_not_those_of_onednn(cache, use_compiler):
-    use_compiler('[ "$1" = --version ] && echo clang version 14.0.6 && exit')
-    with pytest.warns(mg.MinigraphWarning, match=r"^clang 14\.0\.6 .* install gcc, and unset CC"):
-        assert results(kernel(1)) == [1]
+@pytest.mark.skipif(not (toolchain.zig() or shutil.which("clang")), reason="there is no clang")
+def test_threads_of_clangs_kernels_are_those_of_gnus_library(cache, monkeypatch, new_process):
+    monkeypatch.setenv("CC", f"{toolchain.zig()} cc" if toolchain.zig() else "clang")
+    new_process()
+    assert compiler.compiler_name().startswith("clang")
+    threads = 3
+    for how in ("static", "dynamic"):
+        source = KernelSource(f"""
+#include <omp.h>
+int NAME(const int64_t *a, char **slots) {{
+  int64_t *made = (int64_t *)slots[0];
+  #pragma omp parallel num_threads(a[0]) if (a[0] > 1)
+  {{
+    made[100 + omp_get_thread_num()] = omp_get_num_threads();
+    #pragma omp for schedule({how})
+    for (int64_t i = 0; i < 100; i++) made[i] += i;
+    #pragma omp for schedule({how})
+    for (int64_t i = 0; i < 100; i++) made[i] += 1;
+  }}
+  return 0;
+}}
+""")
+        for count in (1, threads):
+            openmp.start(count)
+            made = np.zeros(104, np.int64)
+            block, slots = np.array([count]), np.array([made.ctypes.data])
+            function = SIGNATURE(compiler.KERNELS.functions([source])[source.name])
+            assert function(block.ctypes.data, slots.ctypes.data) == 0
+            np.testing.assert_array_equal(made[:100], np.arange(100) + 1)
+            assert made[100:].tolist() == [count] * count + [0] * (4 - count)
 
 
 def test_gcc_comes_before_what_is_called_cc(tmp_path, monkeypatch, new_process):

@@ -1,0 +1,57 @@
+"""A network trains alike where the environment has almost nothing."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import warnings
+import numpy as np
+import minigraph as mg
+from minigraph import nn, ops, optim
+warnings.simplefilter("ignore")
+nn.manual_seed(0)
+net = nn.Sequential(nn.Linear(20, 16), nn.Tanh(), nn.Linear(16, 3))
+x, y = mg.input("x", (8, 20)), mg.input("y", (8,), "int64")
+loss = ops.cross_entropy(net(x), y)
+updates = optim.SGD(net.parameters(), lr=0.5).minimize(loss)
+graph = mg.comp_graph("cpu", {"graph_opt_level": 3, "autotune": "off"})
+step = graph.compile([x, y], loss, updates)
+xs, ys = np.linspace(-1, 1, 160, dtype="float32").reshape(8, 20), np.arange(8) % 3
+print(*(f"{float(step(xs, ys)):.4f}" for _ in range(6)))
+"""
+KEPT = ("MINIGRAPH_CACHE_DIR",)
+USUAL = {"PATH": os.environ.get("PATH", os.defpath)}
+ENVIRONMENTS = {
+    "empty": ([], {}),
+    "only PATH": ([], USUAL),
+    "-O": (["-O"], USUAL),
+    "-OO": (["-OO"], USUAL),
+    "isolated": (["-I", "-B"], USUAL),
+    "LANG=C": ([], {**USUAL, "LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0"}),
+    "a home where nothing can be written": ([], {**USUAL, "HOME": "/proc"}),
+    "no cache folder": ([], {**USUAL, "MINIGRAPH_CACHE_DIR": "/proc/nowhere"}),
+    "one thread": ([], {**USUAL, "OMP_NUM_THREADS": "1", "MINIGRAPH_NUM_THREADS": "1"}),
+}
+
+
+def trained(arguments, environment):
+    given = {name: os.environ[name] for name in KEPT if name in os.environ}
+    command = [sys.executable, *arguments, "-c", PROGRAM]
+    done = subprocess.run(
+        command, env={**given, **environment}, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return trained([], dict(os.environ))
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_a_network_trains_alike(name, expected):
+    assert trained(*ENVIRONMENTS[name]) == expected
