@@ -38,7 +38,7 @@ from minigraph.jit.pattern import UNIT, Value
 from minigraph.ops.reduction import Reduction
 
 LANES = 32  # that a reduction along the innermost axis has
-COLUMNS = 32  # that are reduced together
+COLUMNS = 128  # that are reduced together
 STRETCH = 256  # elements that are computed before outputs are written that may overwrite inputs
 GUARD = hl.TailStrategy.GuardWithIf  # nothing is computed twice: an output may overwrite an input
 FEATURES = ("no_runtime", "no_asserts", "no_bounds_query")
