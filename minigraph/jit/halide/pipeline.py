@@ -42,6 +42,7 @@ COLUMNS = 128  # that are reduced together
 STRETCH = 256  # elements that are computed before outputs are written that may overwrite inputs
 GUARD = hl.TailStrategy.GuardWithIf  # nothing is computed twice: an output may overwrite an input
 FEATURES = ("no_runtime", "no_asserts", "no_bounds_query")
+FIXED = ("fixed", "same")  # accesses of what stays along the innermost axis
 Exprs = list[Any]
 
 
@@ -161,7 +162,8 @@ class KernelPipeline:
             made[tuple(at)] = self._loaded(value)
             return made
         if value.constant >= 0:
-            names[f"c{value.constant}"] = self._held(hl.Expr(self.constants[value.constant]), value)
+            x = hl.Expr(self.constants[value.constant])
+            names[f"c{value.constant}"] = binary("!=", x, 0) if value.dtype == BOOL else x
         if value.op is not None and takes_index(value.op):
             names["i"] = self._index()
         evaluated = CText(self.functions, at, self.source.exchanged)
@@ -176,9 +178,6 @@ class KernelPipeline:
             at[0] = 0
         found = self.images[k][tuple(at)]
         return binary("!=", found, 0) if self.pattern.dtypes[k] == BOOL else found
-
-    def _held(self, x: hl.Expr, value: Value) -> hl.Expr:
-        return binary("!=", x, 0) if value.dtype == BOOL else x
 
     def _index(self) -> hl.Expr:
         """How many elements come before this one."""
@@ -208,7 +207,7 @@ class KernelPipeline:
             self.sums.append([total, partial])
         else:
             loops = hl.RDom([(0, hl.Expr(n)) for n in reversed(self.extents)])
-            index = list(reversed(_axes(loops, len(self.extents))))
+            index = [loops[i] for i in reversed(range(len(self.extents)))]
             self._combine(total, at, how, self._elements(found, how, index))
             self.sums.append([total])
         kept = []
@@ -234,7 +233,7 @@ class KernelPipeline:
         outer = [(0, hl.Expr(n)) for n in reversed(self.extents[:-1])]
         for extent, first, width in ((n // LANES, 0, LANES), (n % LANES, n // LANES * LANES, 1)):
             loops = hl.RDom([(0, extent), *outer])
-            inner, *others = _axes(loops, len(self.extents))
+            inner, *others = (loops[i] for i in range(len(self.extents)))
             if width > 1:
                 index = [*reversed(others), hl.Expr(inner) * LANES + lane]
                 place: tuple[Any, ...] = at
@@ -364,13 +363,6 @@ class KernelPipeline:
         update.reorder(x, *f.rvars(0))
         for each in (f, update):
             self._in_vectors(each, x)
-
-
-FIXED = ("fixed", "same")
-
-
-def _axes(domain: hl.RDom, count: int) -> Exprs:
-    return [domain[i] for i in range(count)]
 
 
 class _Combination:
