@@ -322,7 +322,7 @@ class Maximum(Elementwise):
     array([3, 5])
     """
 
-    c = "({0} > {1} || {0} != {0} ? {0} : {1})"
+    c = "({0} <= {1} || {1} != {1} ? {1} : {0})"
     accepts = "fiub"
     forward = np.maximum
 
@@ -337,7 +337,7 @@ class Minimum(Elementwise):
     array([1, 3])
     """
 
-    c = "({0} < {1} || {0} != {0} ? {0} : {1})"
+    c = "({0} >= {1} || {1} != {1} ? {1} : {0})"
     accepts = "fiub"
     forward = np.minimum
 

@@ -172,7 +172,7 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
     const uint8_t v19 = (v18 - v18 == v18 - v18) != 0;
     const float v21 = (v19 ? v18 : v20);
     const float v22 = v17 - v21;
-    const float v24 = (v22 > v23 || v22 != v22 ? v22 : v23);
+    const float v24 = (v22 <= v23 || v23 != v23 ? v23 : v22);
     const float v26 = v24 + v25;
     const float v27 = 1 / sqrtf(v26);
     const float v28 = v13 * v27;
