@@ -15,7 +15,6 @@ CASES = {
     "bfloat16": (SMALL, "| minigraph, bfloat16 | - |"),
     "growth": ("--nodes 100", "unrolled"),
     "memory-limit": (SMALL, "| 80% |"),
-    "saved-activations": (SMALL, "| bfloat16 |"),
     "scaling": ("mlp --quick --budget 0.01", "2 processes"),
     "start": ("mlp --quick --steps 2", "| mlp | off | filled |"),
     "trace": ("--list", "compile"),

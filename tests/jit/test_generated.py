@@ -382,5 +382,8 @@ def test_choices_of_choices_are_vectorised():
         "both bounds": lambda v: ops.minimum(ops.maximum(v, -0.5), 0.5),
         "of relu": lambda v: ops.minimum(ops.relu(v), 0.5),
         "three": lambda v: ops.maximum(ops.minimum(ops.maximum(v, -0.5), v * v), 0.1),
+        "of hardswish": lambda v: ops.maximum(v, ops.hardswish(v * v)),
+        "where": lambda v: ops.where((v > 0) | (v * v < 0.5), ops.clip(v, -1, 1), v) * v,
+        "largest": lambda v: ops.max(ops.where((v > 0) & (v * v > 0.5), v, ops.minimum(v, 0.7))),
     }
     assert {name for name, chain in chains.items() if seconds(chain) > 10 * one} == set()
