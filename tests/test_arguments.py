@@ -34,7 +34,7 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_the_calls_are_those_of_every_op_and_right():
+def test_the_calls_are_those_of_every_op_and_right(elsewhere):
     every = [*calls()]
     assert {name for name, *_ in every} >= {f"ops.{name}" for name in ops.__all__}
     for name, function, kwargs in every:

@@ -37,6 +37,7 @@ NOTEBOOKS = [*ROOT.glob("docs/notebooks/*.ipynb")]
 TABLES = runpy.run_path(str(ROOT / "docs" / "tables.py"))
 OPTIONAL = (
     "devices.cuda.",
+    "jit.halide.",
     "bench.jax_peer",
     "bench.torch_",
     "bench.plot",
