@@ -3,7 +3,10 @@
 The weights are a safetensors file: of torchvision's networks, or the best weights of train.py.
 """
 
+import sys
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent / "training"))  # what all examples share
 
 import command_line
 from alexnet.model import AlexNet

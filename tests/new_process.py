@@ -20,7 +20,7 @@ CACHED = (
     library.possible,
 )
 ROOT = Path(__file__).parent.parent
-FOLDERS = ("tests", "tools", "examples")
+FOLDERS = ("tests", "tools", "examples/training")
 PATH = os.pathsep.join(
     filter(None, [*(str(ROOT / folder) for folder in FOLDERS), os.getenv("PYTHONPATH")])
 )

@@ -17,7 +17,7 @@ from minigraph import nn, ops, optim
 from minigraph.data import DataLoader
 from minigraph.training import Evaluation
 
-sys.path.append(str(Path(__file__).parents[1]))  # where the loop of all examples is
+sys.path.append(str(Path(__file__).parents[1] / "training"))  # the loop of all examples
 
 import command_line
 from loop import held_signals

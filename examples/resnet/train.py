@@ -7,7 +7,7 @@ from model import resnet18, resnet34, resnet50, resnet101
 
 from minigraph import nn, optim
 
-sys.path.append(str(Path(__file__).parents[1]))  # where the loop of all examples is
+sys.path.append(str(Path(__file__).parents[1] / "training"))  # the loop of all examples
 
 import command_line
 from command_line import Recipe
