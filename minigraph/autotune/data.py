@@ -58,6 +58,11 @@ class Block:
         before, after = self.bytes[:GUARD], self.bytes[GUARD + nbytes :][:GUARD]
         return bool((before == FILL).all() and (after == FILL).all())
 
+    def write(self, values: Array) -> None:
+        """Set the array and, around it, the guards."""
+        self.array[...] = values
+        self.seal()
+
     def seal(self) -> None:
         """Set the guards around the array, from now on to change neither."""
         self.bytes[:GUARD].fill(FILL)
@@ -120,8 +125,7 @@ class Data:
         if arranged is plain:
             return self._drawn[i]
         block = Block(self.bench, arranged.shape, arranged.dtype)
-        block.array[...] = arranged
-        block.seal()
+        block.write(arranged)
         return block
 
     def _results(self, candidate: Candidate) -> list[Array]:
@@ -161,8 +165,7 @@ class Data:
         self._draw()
         for (i, layout), block in self.inputs.items():
             if block is not self._drawn[i]:
-                block.array[...] = self.problem.arrange(self.plain[i], layout)
-                block.seal()
+                block.write(self.problem.arrange(self.plain[i], layout))
 
     def wrong(self, candidate: Candidate) -> str:
         """Return what is wrong with the results that a candidate has left, or an empty string."""
@@ -185,8 +188,7 @@ def warm(bench: Workbench, dtypes: Iterable[DType]) -> None:
         for dtype in dtypes:
             block = Block(bench, ones.shape, dtype)
             block.clear(block.array.nbytes)
-            block.array[...] = ones.astype(dtype)
-            block.seal()
+            block.write(ones.astype(dtype))
             block.changed()
             block.intact(block.array.nbytes)
             root_mean_square(block.array, bench.chunk)

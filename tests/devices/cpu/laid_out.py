@@ -55,8 +55,7 @@ def written(shape, values=None):
     if values is None:
         block.clear(block.array.nbytes)
     else:
-        block.array[...] = values
-        block.seal()
+        block.write(values)
     return block
 
 
