@@ -35,12 +35,7 @@ def parser():
     add("--epochs", type=_count, default=3, metavar="N", help="in all, also if resumed")
     add("--lr", type=float, default=1e-3, help="the highest learning rate (default: 0.001)")
     add("--seed", type=int, default=0, metavar="N", help="of weights, order, sample (default: 0)")
-    add("--opt-level", type=int, metavar="N", help="graph optimisation, -3 to 3 (default: 2)")
-    add(
-        "--amp", metavar="TYPE", help="bfloat16 or float16: what products compute in (default: off)"
-    )
-    add("--device", metavar="D", help="such as cpu (default: $MINIGRAPH_DEVICE, else cpu)")
-    add("--threads", type=int, metavar="N", help="that compute (default: one a core)")
+    made.add_compiler()
     add("--sample", type=int, default=400, metavar="N", help="characters to write at the end")
     add(
         "--best",
@@ -48,8 +43,7 @@ def parser():
         default="gpt" + command_line.BEST,
         help="where the best weights go",
     )
-    add("--checkpoint", metavar="FILE", help="write the state there: each epoch and on Ctrl-C")
-    add("--resume", metavar="FILE", help="go on from a checkpoint, with the same other options")
+    made.add_checkpoints()
     return made
 
 

@@ -37,6 +37,22 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise GraphError(f"{message}; --help lists what there is")
 
+    def add_compiler(self) -> None:
+        """Add what chooses how functions are compiled, and where they run."""
+        add = self.add_argument
+        level = "graph optimisation, -3 to 3 (default: 2)"
+        add("--opt-level", type=int, metavar="N", help=level)
+        small = "bfloat16 or float16: what products compute in (default: off)"
+        add("--amp", metavar="TYPE", help=small)
+        add("--device", metavar="D", help="such as cpu (default: $MINIGRAPH_DEVICE, else cpu)")
+        add("--threads", type=int, metavar="N", help="that compute (default: one a core)")
+
+    def add_checkpoints(self) -> None:
+        """Add where the state of a training goes to, and comes from."""
+        add = self.add_argument
+        add("--checkpoint", metavar="FILE", help="write the state there: each epoch and on Ctrl-C")
+        add("--resume", metavar="FILE", help="go on from a checkpoint, with the same other options")
+
 
 def parser(description: str, recipes: Mapping[str, Recipe]) -> Parser:
     """Return a parser of the options of all examples."""
@@ -55,15 +71,9 @@ def parser(description: str, recipes: Mapping[str, Recipe]) -> Parser:
     add("--epochs", type=int, metavar="N", help=f"in all, also if resumed {default('epochs')}")
     add("--lr", type=float, help=f"learning rate to begin with {default('lr')}")
     add("--seed", type=int, default=0, metavar="N", help="of weights, order, dropout (default: 0)")
-    add("--opt-level", type=int, metavar="N", help="graph optimisation, -3 to 3 (default: 2)")
-    add(
-        "--amp", metavar="TYPE", help="bfloat16 or float16: what products compute in (default: off)"
-    )
-    add("--device", metavar="D", help="such as cpu (default: $MINIGRAPH_DEVICE, else cpu)")
-    add("--threads", type=int, metavar="N", help="that compute (default: one a core)")
+    common.add_compiler()
     add("--workers", type=int, default=2, metavar="N", help="that load images (default: 2)")
-    add("--checkpoint", metavar="FILE", help="write the state there: each epoch and on Ctrl-C")
-    add("--resume", metavar="FILE", help="go on from a checkpoint, with the same other options")
+    common.add_checkpoints()
     best = f"CHECKPOINT{BEST}, else MODEL{BEST}"
     add(
         "--best", metavar="FILE", help=f"write the best weights there, '' nowhere (default: {best})"
