@@ -35,6 +35,12 @@ def backend(monkeypatch):
     return lambda name: monkeypatch.setenv("MINIGRAPH_JIT_BACKEND", name)
 
 
+@pytest.fixture
+def no_kernels(monkeypatch, tmp_path):
+    """A cache of no kernels: a run begins with those of earlier runs."""
+    monkeypatch.setenv("MINIGRAPH_CACHE_DIR", str(tmp_path / "cache"))
+
+
 def ordered(x):
     """The bits of floats as integers in the order of the numbers."""
     bits = x.view(f"int{8 * x.itemsize}").astype(np.int64)
@@ -83,7 +89,7 @@ def test_elementwise_results_have_the_bits_of_c_but_for_some_functions(dtype, ba
         assert apart.max() <= most.get(ELEMENTWISE[name].name, 0), name
 
 
-def test_a_kernel_is_compiled_once_for_all_shapes_and_found_on_disk_later(backend):
+def test_a_kernel_is_compiled_once_for_all_shapes_and_found_on_disk_later(backend, no_kernels):
     backend("halide")
     program = """
 import numpy as np, minigraph as mg
@@ -103,7 +109,7 @@ print(stats.compilations, stats.disk_hits)
     assert second == [0, sum(first)]
 
 
-def test_it_prints_the_schedule_and_the_program_if_asked(backend, monkeypatch, capfd):
+def test_it_prints_the_schedule_and_the_program_if_asked(backend, no_kernels, monkeypatch, capfd):
     backend("halide")
     monkeypatch.setenv("MINIGRAPH_HALIDE_DEBUG", "1")
     x = mg.input("x", (5, 70))
