@@ -11,8 +11,8 @@
 #
 #   tests        all tests on a device, in four processes
 #   networks     ResNet-50 in bfloat16 and AlexNet in float32, level 3 beside torch.compile, whose
-#                max-autotune takes one to three minutes for each; a PyTorch model trained by
-#                minigraph.torch; expressions beside PyTorch
+#                max-autotune takes three minutes and more, so it starts last; a PyTorch model
+#                trained by minigraph.torch; expressions beside PyTorch
 #   profiles     reports, profiles and caches of tuned steps; what an exchange by NCCL costs; four
 #                kernels under ncu, where it is; 2 minutes
 #   sanitizers   tests of generated and written kernels under compute-sanitizer's four tools at once,
@@ -121,8 +121,8 @@ bench() {
 }
 
 networks() {
-  bench resnet50_bfloat16 300 bfloat16 resnet50 torch,torch.compile,minigraph.torch
-  bench alexnet_float32 300 float32 alexnet torch,torch.compile
+  bench resnet50_bfloat16 420 bfloat16 resnet50 torch,minigraph.torch,torch.compile
+  bench alexnet_float32 420 float32 alexnet torch,torch.compile
   bench expressions 100 float32 expressions torch
 }
 

@@ -33,7 +33,6 @@ class Peer:
     library     that has to be installed
     program     the module of this package that runs it
     settings    one for each of its sides
-    on_cuda     the same for networks on a GPU, where a start may take minutes; empty: all
     precisions  those that it has
     cases       those that its program has; empty: all, and networks of users
     lacks       others that it has not
@@ -42,18 +41,17 @@ class Peer:
     library: str
     program: str
     settings: Sequence[str] = ("",)
-    on_cuda: Sequence[str] = ()
     precisions: Collection[str] = tuple(PRECISIONS)
     cases: Collection[str] = ()
     lacks: Collection[str] = ()
 
-    def settings_of(self, model: str, device: str) -> Sequence[str]:
+    def settings_of(self, model: str) -> Sequence[str]:
         """Return the settings in which it runs a case; none if it does not."""
         if (self.cases and model not in self.cases) or model in self.lacks:
             return ()
         if model in EXPRESSIONS:  # which have no channels
             return [setting for setting in self.settings if CHANNELS_LAST not in setting]
-        return (device != "cpu" and self.on_cuda) or self.settings
+        return self.settings
 
     def unusable(self, precision: str) -> str:
         """Return why it can run nothing here; "" if it can."""
@@ -65,7 +63,7 @@ class Peer:
 BEST = f"compiled, {CHANNELS_LAST}"
 PEERS = {
     "torch": Peer("torch", "torch_peer", ("", CHANNELS_LAST)),
-    "torch.compile": Peer("torch", "torch_peer", ("compiled", BEST), (BEST,)),
+    "torch.compile": Peer("torch", "torch_peer", ("compiled", BEST)),
     "jax": Peer(
         "jax",
         "jax_peer",
@@ -114,7 +112,7 @@ class Plan:
         """Return the libraries that were asked for and cannot be measured, each with the reason."""
         reasons = {}
         for peer in map(PEERS.__getitem__, self.peers):
-            lacking = [m for m in self.models if not peer.settings_of(m, self.device)]
+            lacking = [m for m in self.models if not peer.settings_of(m)]
             why = "" if len(lacking) == len(self.models) else peer.unusable(self.precision)
             if not why and lacking and self.named:
                 why = f"does not run {', '.join(map(name_of, lacking))} on {self.device}"
@@ -138,7 +136,7 @@ class Plan:
         for name in self.peers:
             peer = PEERS[name]
             usable = not peer.unusable(self.precision)
-            for setting in peer.settings_of(model, self.device) if usable else ():
+            for setting in peer.settings_of(model) if usable else ():
                 side = f"{name}, {CHANNELS_LAST}" if CHANNELS_LAST in setting else name
                 commands[side] = command(peer.program, setting)
         return commands

@@ -117,11 +117,23 @@ def test_jax_is_left_out_where_it_has_no_such_precision(installed):
     assert all(json.loads(command[-1])["precision"] == "bfloat16" for command in commands.values())
 
 
-def test_on_a_gpu_networks_are_compiled_by_pytorch_in_one_memory_format(installed):
-    sides = on_cuda().sides("resnet50")
-    assert "torch.compile, channels last" in sides and "torch.compile" not in sides
-    assert {"torch", "torch, channels last"} <= sides.keys()
-    assert "torch.compile" in on_cuda().sides("abc")
+@pytest.mark.parametrize(
+    ("device", "setting", "mode"),
+    [
+        ("cpu", "compiled", None),
+        ("cpu", plans.BEST, None),
+        ("cuda", "compiled", "reduce-overhead"),
+        ("cuda", plans.BEST, "max-autotune"),
+    ],
+)
+def test_inductor_measures_its_kernels_only_in_the_best_setting_on_a_gpu(
+    monkeypatch, device, setting, mode
+):
+    torch_peer = pytest.importorskip("minigraph.bench.torch_peer")
+    modes = []
+    monkeypatch.setattr(torch_peer.torch, "compile", lambda fn, mode=None: modes.append(mode))
+    torch_peer._compiled(abs, replace(on_cuda(), device=device).task("resnet50", setting))
+    assert modes == [mode]
 
 
 @pytest.mark.parametrize(
