@@ -210,9 +210,10 @@ OPTIONS: dict[str, Option] = {
         Option(
             "precision",
             "float32",
-            'CUDA only. "tf32" lets float32 convolutions and matrix products round their inputs to '
-            "TF32.",
-            choices=("float32", "tf32"),
+            'What float32 convolutions and matrix products may compute in. "tf32", on CUDA only, '
+            'rounds their inputs to TF32, to 11 bits. "bf16x3", on processors with AMX only, '
+            "multiplies sums of two numbers of bfloat16, which have 16 bits.",
+            choices=("float32", "tf32", "bf16x3"),
         ),
         Option(
             "amp",

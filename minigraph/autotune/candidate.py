@@ -142,7 +142,7 @@ class Candidate:
     layouts        of the inputs, then of the results
     make           returns the kernel; raises where the library cannot do it
     deterministic  whether it gives the same bits every run
-    precision      what it computes in: the name of a dtype, or "tf32"
+    precision      what it computes in: the name of a dtype, "tf32" or "bf16x3"
     recipe         what the problem makes the kernel of in another process
     """
 

@@ -24,7 +24,14 @@ from minigraph.graph import Array
 # The inputs are drawn from N(0, 1), so that a sum of n products has a root mean square of sqrt(n):
 # its rounding error stays below 1e-3 of that in float32 up to a million products, and a single
 # product that is missing does not.  The other precisions follow from their own rounding.
-TOLERANCE = {"float64": 1e-9, "float32": 1e-3, "tf32": 1e-2, "float16": 2e-2, "bfloat16": 0.1}
+TOLERANCE = {
+    "float64": 1e-9,
+    "float32": 1e-3,
+    "bf16x3": 1e-3,
+    "tf32": 1e-2,
+    "float16": 2e-2,
+    "bfloat16": 0.1,
+}
 MOST = 64  # elements of an axis in a sum
 # Elements in a sum, by dtype: what they were rounded by adds up to the root of their number.
 TERMS = {"float64": 1024, "float32": 1024, "float16": 16, "bfloat16": 4}

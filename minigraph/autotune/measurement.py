@@ -22,7 +22,7 @@ PREDICTED, RECEIVED = "measured for another size", "measured by another process"
 HEURISTIC = "heuristic"  # nothing was measured
 
 Key = tuple[str, tuple[str, ...]]  # of a candidate among those of its problem: name and layouts
-Precision = Annotated[str, Meta(pattern=r"^(float64|float32|tf32|float16|bfloat16)\Z")]
+Precision = Annotated[str, Meta(pattern=r"^(float64|float32|tf32|bf16x3|float16|bfloat16)\Z")]
 Text = Annotated[str, Meta(min_length=1)]
 Bytes = Annotated[int, Meta(ge=0, le=1 << 62)]
 Seconds = Annotated[float, Meta(ge=0, le=LONGEST)]

@@ -11,6 +11,7 @@ from minigraph.autotune.candidate import Candidate
 from minigraph.autotune.measurement import Measurement
 from minigraph.errors import GraphError
 
+LESS_EXACT = ("tf32", "bf16x3")  # ways to compute in float32
 NOISE = 0.03  # two measurements of a kernel on a quiet machine differ by about this much
 DOUBT = 0.5  # however much the times of a busy machine spread, twice as fast is faster
 
@@ -21,7 +22,7 @@ class Policy:
 
     workspace_limit  bytes, or None
     deterministic    whether it has to give the same bits every run
-    precision        the lowest that it may compute in: "float32" or "tf32"
+    precision        the lowest that it may compute in: "float32", "tf32" or "bf16x3"
     """
 
     workspace_limit: int | None = None
@@ -42,8 +43,8 @@ class Policy:
             return f"needs {measurement.workspace} bytes of workspace, the limit is {limit}"
         if self.deterministic and not measurement.deterministic:
             return "not deterministic"
-        if measurement.precision == "tf32" and self.precision != "tf32":
-            return "precision tf32"
+        if measurement.precision in LESS_EXACT and measurement.precision != self.precision:
+            return f"precision {measurement.precision}"
         return ""
 
 

@@ -44,6 +44,7 @@ USUAL = "float32"
 PRECISIONS = {
     "float32": Precision({}, 4, "highest"),
     "tf32": Precision({"precision": "tf32"}, 4, "tensorfloat32", 1e-2),
+    "bf16x3": Precision({"precision": "bf16x3"}, 4),  # the others in float32
     "bfloat16": Precision({"amp": "bfloat16"}, 2, tolerance=1e-1),
     "float16": Precision({"amp": "float16"}, 2, tolerance=1e-2),
 }

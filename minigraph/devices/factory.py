@@ -65,14 +65,14 @@ def open_backend(
     """Return the backend for a device, opened as `Backend.open` says.
 
     Raises DeviceError where the device, its driver or a package is missing, and where the device
-    does not compute in the type of the option `amp`.
+    does not compute as the options `amp` and `precision` say.
     """
     kind, number = split(device)
     backend = _backend(kind).open(number, values, on_disk, world)
-    amp = values["amp"]
-    why = "" if amp == "off" else backend.why_no_amp(amp)
-    if why:
-        raise DeviceError(f"amp={amp!r} does not work on device {device!r}: {why}")
+    for option in ("amp", "precision"):
+        value = values[option]
+        if why := backend.refusal(option, value):
+            raise DeviceError(f"{option}={value!r} does not work on device {device!r}: {why}")
     return backend
 
 

@@ -202,9 +202,9 @@ class Backend(ABC):
         """Return what may be measured for `node`; None if there is nothing to choose."""
         return None
 
-    def why_no_amp(self, amp: str) -> str:
-        """Return why convolutions and products are not computed in a small type; "" if they are."""
-        return ""
+    def refusal(self, option: str, value: str) -> str:
+        """Return why products are not computed as `amp` or `precision` says; "" if they are."""
+        return "only processors compute so, with AMX" if value == "bf16x3" else ""
 
     # ------------------------------------------------------------ memory
 

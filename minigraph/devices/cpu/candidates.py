@@ -8,6 +8,7 @@ from functools import partial
 
 from minigraph.autotune.candidate import Candidate, HostBench, Run, Runner
 from minigraph.devices.cpu import (
+    bf16x3,
     direct,
     halide_compiler,
     onednn,
@@ -65,6 +66,7 @@ def _in_float32(arrangement: Arrangement, candidate: Candidate, threads: int) ->
 CANDIDATES: tuple[Callable[[Arrangement, int], Iterable[Candidate]], ...] = (
     skinny_product.candidates,
     winograd.favourites,
+    bf16x3.candidates,
     primitives.candidates,
     winograd.others,
     winograd_in_float32,
@@ -98,15 +100,17 @@ class CpuBench(HostBench):
 class CpuProblems(ProblemMaker):
     """Makes the problems of nodes for the CPU.
 
-    threads  that kernels may use
-    on_disk  whether kernels may be looked for, and kept, on disk
+    threads    that kernels may use
+    on_disk    whether kernels may be looked for, and kept, on disk
+    precision  the option
     """
 
     kind = "onednn"
 
-    def __init__(self, threads: int, on_disk: bool) -> None:
+    def __init__(self, threads: int, on_disk: bool, precision: str = "float32") -> None:
         super().__init__()
         self.threads = threads
+        self.in_parts = precision == bf16x3.NAME
         self.workbench = CpuBench(on_disk)
         self.dtypes = onednn.dtypes() | {onednn.F32}
 
@@ -118,7 +122,8 @@ class CpuProblems(ProblemMaker):
     def note(self, node: Node) -> str:
         threads = primitives.threads_for(node, self.threads)
         constant = ", constant weights" if self._weights_are_constant(node) else ""
-        return f", {threads} thread{'s' if threads > 1 else ''}{constant}"
+        in_parts = f", {bf16x3.NAME}" * (self.in_parts and node.dtype == onednn.F32)
+        return f", {threads} thread{'s' if threads > 1 else ''}{constant}{in_parts}"
 
     def _weights_are_constant(self, node: Node) -> bool:
         """Whether a convolution's kernel brings its weights into its own layout only once."""
@@ -172,7 +177,12 @@ class CpuProblems(ProblemMaker):
     def candidates(self, arrangement: Arrangement) -> Iterator[Candidate]:
         node = arrangement.node
         threads = primitives.threads_for(node, self.threads)
-        offered = (c for generator in CANDIDATES for c in generator(arrangement, threads))
+        offered = (
+            candidate
+            for generator in CANDIDATES
+            if self.in_parts or generator is not bf16x3.candidates
+            for candidate in generator(arrangement, threads)
+        )
         product = product_of(node)
         if product and reordered.sums_of_many_pixels(product.op, node):
             yield from _for_long_sums([*offered], node)

@@ -11,6 +11,7 @@ from minigraph.cache import Entry
 from minigraph.cache.machine import model, processor
 from minigraph.devices import kernel_cache
 from minigraph.devices.cpu import (
+    bf16x3,
     compiler,
     halide_compiler,
     kernels,
@@ -59,17 +60,25 @@ class CpuBackend(HostBackend):
         world: World | None = None,
     ) -> CpuBackend:
         threads = options.num_threads(values["num_threads"])
-        return cls(threads, values["bulk"], on_disk, values["distributed.timeout"])
+        timeout, precision = values["distributed.timeout"], values["precision"]
+        return cls(threads, values["bulk"], on_disk, timeout, precision)
 
     def __init__(
-        self, threads: int, bulk: bool, on_disk: bool = True, timeout: float = math.inf
+        self,
+        threads: int,
+        bulk: bool,
+        on_disk: bool = True,
+        timeout: float = math.inf,
+        precision: str = "float32",
     ) -> None:
         self.threads = openmp.available(threads)
         self.bulk = bulk
         self.on_disk = on_disk
         self.timeout = timeout
         self.library = onednn.library()
-        self._problems = CpuProblems(self.threads, on_disk)
+        self._problems = CpuProblems(self.threads, on_disk, precision)
+        if precision == bf16x3.NAME:
+            self.ignored_options = {}
         self.versions = {
             "onednn": self.library.version if self.library else "none",
             "instructions": hex(self.library.instructions) if self.library else "none",
@@ -83,8 +92,12 @@ class CpuBackend(HostBackend):
         if self._convolves:
             self.block = onednn.block()
 
-    def why_no_amp(self, amp: str) -> str:
-        if amp != "bfloat16":
+    def refusal(self, option: str, value: str) -> str:
+        if option == "precision":
+            return bf16x3.why_not() if value == bf16x3.NAME else ""
+        if value == "off":
+            return ""
+        if value != "bfloat16":
             return 'on the CPU amp is "bfloat16" or "off"'
         if not self.library:
             return "oneDNN is missing: pip install onednn-cpu-gomp (x86-64)"

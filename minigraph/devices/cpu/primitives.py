@@ -22,7 +22,7 @@ from minigraph.devices.cpu.onednn import F32, MAX_NDIM, Descriptor, MemoryDescri
 from minigraph.devices.cpu.onednn_kernel import Argument, Implementation, OneDnnKernel, Operand
 from minigraph.devices.problem import ROLES, Arrangement, operations
 from minigraph.errors import GraphError
-from minigraph.graph import Node, Op, Shape, Spec
+from minigraph.graph import DType, Node, Op, Shape, Spec
 from minigraph.jit.macros import with_macros
 from minigraph.jit.source import KernelSource
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
@@ -39,6 +39,7 @@ LARGE = 1 << 18  # elements of an operand from which on it does, as memory bound
 POINT = (1, 1)  # a window of one pixel
 Specs = Sequence[Spec]
 Strides = Sequence[Shape]
+Layouts = tuple[MemoryDescriptor, MemoryDescriptor, MemoryDescriptor]  # of x, w and y
 Named = tuple[int, MemoryDescriptor]  # oneDNN's name of an argument, and how the caller's lies
 
 
@@ -166,7 +167,12 @@ def convolution(op: Any, xs: Specs, ys: Specs) -> Iterator[Implementation]:
         weights = onednn.any_layout(grouped, w.dtype)
         added = bias[0][1] if bias else None
         try:
-            for descriptor in _convolved(kind, x_layout, weights, added, y_layout, window):
+            operands = (x_layout, weights, y_layout)
+            # What a gradient belongs to has one type, even if the gradient is of another.
+            alike = x.dtype == y.dtype == w.dtype
+            sizes = unpacked(x.shape), grouped, unpacked(y.shape)
+            hint = operands if alike else _any_layouts(xs[0].dtype, *sizes)
+            for descriptor in _convolved(kind, operands, added, window, hint):
                 images = [
                     (n, lie[role]) for n, role in zip(names, roles, strict=True) if role != "w"
                 ]
@@ -181,22 +187,31 @@ def convolution(op: Any, xs: Specs, ys: Specs) -> Iterator[Implementation]:
             continue
 
 
+def _any_layouts(dtype: DType, x: Shape, w: Shape, y: Shape) -> Layouts:
+    return onednn.any_layout(x, dtype), onednn.any_layout(w, dtype), onednn.any_layout(y, dtype)
+
+
 def _convolved(
     kind: str,
-    x: MemoryDescriptor,
-    w: MemoryDescriptor,
+    operands: Layouts,
     bias: MemoryDescriptor | None,
-    y: MemoryDescriptor,
     window: Sequence[Any],
+    hint: Layouts,
 ) -> Iterator[Descriptor]:
-    forward: list[Any] = ["dnnl_convolution_forward_primitive_desc_create"]
-    forward += [onednn.FORWARD_TRAINING, onednn.CONVOLUTION_DIRECT, x, w, bias, y, *window]
+    """Yield the implementations of a convolution, or of a gradient of the one of `hint`."""
+
+    def forward(x: MemoryDescriptor, w: MemoryDescriptor, y: MemoryDescriptor) -> list[Any]:
+        create = "dnnl_convolution_forward_primitive_desc_create"
+        kinds = onednn.FORWARD_TRAINING, onednn.CONVOLUTION_DIRECT
+        return [create, *kinds, x, w, bias, y, *window]
+
     if kind == "forward":
-        return onednn.implementations(*forward)
-    operands = [x, w, None, y] if kind == "backward_weights" else [x, w, y]
+        return onednn.implementations(*forward(*operands))
+    x, w, y = operands
+    given = [x, w, None, y] if kind == "backward_weights" else [x, w, y]
     create = f"dnnl_convolution_{kind}_primitive_desc_create"
-    hint = Descriptor(*forward)
-    return onednn.implementations(create, onednn.CONVOLUTION_DIRECT, *operands, *window, hint)
+    related = Descriptor(*forward(*hint))
+    return onednn.implementations(create, onednn.CONVOLUTION_DIRECT, *given, *window, related)
 
 
 def _padding_behind(op: Conv2d, x: Shape, w: Shape, y: Shape) -> list[int]:
