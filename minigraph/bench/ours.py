@@ -53,7 +53,7 @@ def minigraph_side(task: Task) -> Side:
 
     def roofline() -> float | None:
         costs = call.profile(*next(batches)).by_kernel
-        return sum(cost.seconds * (cost.bound or 0.0) for cost in costs) or None
+        return sum(cost.seconds * (cost.roofline or 0.0) for cost in costs) or None
 
     return Side(until_done(call, batches, task), outputs, device_memory, roofline)
 

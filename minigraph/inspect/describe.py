@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import linecache
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from minigraph.arguments import few
 from minigraph.compiler.pipeline import Compilation
+from minigraph.compiler.trace import TracedGraph
 from minigraph.devices.cost import cost_of
 from minigraph.graph import Constant, Input, Item, Node, Parameter, Variable
 from minigraph.inspect.history import History
@@ -22,11 +26,13 @@ from minigraph.inspect.record import (
 from minigraph.inspect.roofline import speeds
 from minigraph.jit.fused import Fused, HorizontalFusion
 from minigraph.options import ineffective
+from minigraph.passes.kernels.group import is_kernel_op
 from minigraph.program import Buffer, MemorySpace, Program, Step
 from minigraph.program.memory import largest_results
 from minigraph.version import __version__
 
 LEAVES = (Input, Constant, Item, Variable)
+ASSIGNMENT = re.compile(r"\s*(\w+)\s*=(?!=)")  # of an expression to a name
 
 
 def describe(
@@ -57,7 +63,7 @@ def describe(
     nodes = (node for graph in (program.graph, *bodies) for node in graph)
     fingerprint = compilation.environment["fingerprint"]
     return Description(
-        title=f"{fingerprint[-7:]}, level {context.options['graph_opt_level']}",
+        title=_title(traced),
         version=__version__,
         device=context.backend.device,
         fingerprint=fingerprint,
@@ -82,6 +88,22 @@ def describe(
         stages=tuple(past.stages if past else ()),
         speeds=speeds(context, program) if history else None,
     )
+
+
+def _title(traced: TracedGraph) -> str:
+    names = [_name(node) for node in traced.graph.outputs[: traced.results]]
+    names = list(dict.fromkeys(names)) or ["no result"]
+    updates = len(traced.updates)
+    return few(names) + (f" and {updates} update{'s' * (updates > 1)}" if updates else "")
+
+
+def _name(node: Node) -> str:
+    """Return what the user's program calls a result: its layer, its variable, or its line."""
+    if isinstance(node, Parameter) or isinstance(node.op, Input):
+        return node.name
+    place = node.source
+    assigned = ASSIGNMENT.match(linecache.getline(place.file, place.line))
+    return assigned[1] if assigned and not place.layer else place.brief
 
 
 def _memory_use(program: Program) -> MemoryUse:
@@ -146,6 +168,7 @@ class _Parts:
             generated=len(self.kernels) if is_generated else None,
             numpy=f"{step.node} ({step.kernel.why_numpy})" if step.kernel.why_numpy else "",
             loop=loop,
+            fusible=is_kernel_op(step.node, reductions=True),
         )
         if record.algorithm is not None:
             self.algorithms.append(_algorithm(step, record))

@@ -1,4 +1,4 @@
-"""How long each kernel of a function took, and how long it had to take."""
+"""How long each kernel of a function took, beside an estimate of how fast it can be."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from minigraph.compiler.pipeline import Compilation
 from minigraph.devices.cost import cost_of
 from minigraph.inspect.record import KernelTime
-from minigraph.inspect.report import preformatted
+from minigraph.inspect.report import counted, preformatted
 from minigraph.inspect.roofline import GIGA, Speeds, speeds
 from minigraph.inspect.trace import Exchange, trace
 from minigraph.passes.overlap import AwaitCollective, PendingCollective, StartCollective
@@ -28,10 +28,10 @@ MOST = 15  # rows of a table
 class Cost:
     """What some kernels take together.
 
-    share  of the time of the whole profile
-    bound  the share of their time that moving their bytes, or computing their operations, has to
-           take on this device; over 1 where data stay in caches, or an algorithm needs fewer
-           operations; None where the device's speed is not known
+    share     of the time of the whole profile
+    roofline  an estimate of the share of their time that they take at the device's full speed; over
+              1 where data stay in caches, or an algorithm needs fewer operations; None where that
+              speed is not known
     """
 
     name: str
@@ -40,7 +40,7 @@ class Cost:
     bytes: int
     flops: int
     share: float
-    bound: float | None
+    roofline: float | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,7 +86,7 @@ class Profile:
 
     def _cost(self, name: str, kernels: Sequence[KernelTime]) -> Cost:
         seconds = sum(k.seconds for k in kernels)
-        least = [self.speeds.least_seconds(k.bytes, k.flops) for k in kernels if self.speeds]
+        estimates = [self.speeds.estimate(k.bytes, k.flops) for k in kernels if self.speeds]
         return Cost(
             name=name,
             kernels=len(kernels),
@@ -94,17 +94,18 @@ class Profile:
             bytes=sum(k.bytes for k in kernels),
             flops=sum(k.flops for k in kernels),
             share=seconds / (self.seconds or 1.0),
-            bound=sum(least) / seconds if least and seconds else None,
+            roofline=sum(estimates) / seconds if estimates and seconds else None,
         )
 
     def __str__(self) -> str:
         speed = ""
         if self.speeds:
             bandwidth, peak = (value / GIGA for value in self.speeds)
-            speed = f"; the bound: {bandwidth:.1f} GB/s, {peak:,.0f} GFLOP/s"
-        head = f"{1e3 * self.seconds:.3f} ms in {len(self.kernels)} kernels, median of {self.calls}"
+            speed = f"\nroofline: estimated from {bandwidth:.1f} GB/s and {peak:,.0f} GFLOP/s"
+        kernels, calls = counted(len(self.kernels), "kernel"), counted(self.calls, "call")
+        head = f"{1e3 * self.seconds:.3f} ms in {kernels}, median of {calls}{speed}"
         tables = (_table("layer", self.by_layer), _table("kernel", self.by_kernel))
-        return "\n".join([f"{head} calls{speed}", *(line for table in tables for line in table)])
+        return "\n".join([head, *(line for table in tables for line in table)])
 
     __repr__ = __str__
 
@@ -192,15 +193,15 @@ def _by_step(timings: Sequence[Timing]) -> dict[Step, float]:
 def _table(title: str, costs: Sequence[Cost]) -> list[str]:
     shown = costs[:MOST]
     width = max([len(cost.name) for cost in shown] + [len(title)])
-    names = f"{'kernels':>7} {'ms':>9} {'share':>6} {'MB':>9} {'MFLOP':>10} {'bound':>6}"
+    names = f"{'kernels':>7} {'ms':>9} {'share':>6} {'MB':>9} {'MFLOP':>10} {'roofline':>8}"
     lines = [f"{title:{width}} {names}"]
     for c in shown:
-        bound = "" if c.bound is None else f"{c.bound:6.0%}"
+        roofline = "" if c.roofline is None else f"{c.roofline:8.0%}"
         lines.append(
             f"{c.name:{width}} {c.kernels:7} {1e3 * c.seconds:9.3f} {c.share:6.1%} "
-            f"{c.bytes / 1e6:9.2f} {c.flops / 1e6:10.2f} {bound}".rstrip()
+            f"{c.bytes / 1e6:9.2f} {c.flops / 1e6:10.2f} {roofline}".rstrip()
         )
     if len(costs) > MOST:
         rest = sum(cost.seconds for cost in costs[MOST:])
-        lines.append(f"{len(costs) - MOST} more, {1e3 * rest:.3f} ms together")
+        lines.append(f"{len(costs) - MOST} more take {1e3 * rest:.3f} ms")
     return lines

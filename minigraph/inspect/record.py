@@ -126,6 +126,7 @@ class StepRecord(Record, frozen=True, omit_defaults=True):
     generated  the number of its generated kernel
     numpy      the op, and why NumPy computes it on a device that has kernels
     loop       the number of the step whose loop it is in
+    fusible    whether a generated kernel may compute it together with its neighbours
     """
 
     name: str
@@ -143,6 +144,7 @@ class StepRecord(Record, frozen=True, omit_defaults=True):
     generated: Count | None = None
     numpy: str = ""
     loop: Count | None = None
+    fusible: bool = False
 
     @property
     def maker(self) -> str:
@@ -282,6 +284,7 @@ class Stage(Record, frozen=True):
 class Description(Record, frozen=True):
     """A compiled function.
 
+    title        the names of its results, and how many parameters it updates
     ineffective  options whose values have no effect on the device, and why
     ops          how often each op is in the graph that is executed
     seconds      of compiling, by stage

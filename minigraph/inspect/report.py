@@ -1,4 +1,4 @@
-"""Summaries of a compiled function as text: its steps, memory, layers and advice."""
+"""Summaries of a compiled function as text: its kernels, memory, layers and advice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from minigraph.arguments import few
+from minigraph.arguments import brief, few
 from minigraph.errors import GraphError
 from minigraph.inspect.record import (
     Algorithm,
@@ -22,7 +22,9 @@ from minigraph.passes.notes import MissedFusion, PassRecord
 from minigraph.platform.records import Record
 from minigraph.program import Traffic
 
-FEW = 3  # names in a line of the summary
+WIDTH = 80  # of a line of the summary
+# What fusion has to save to be advised: a share of the bytes that kernels move, and bytes.
+GAIN, LEAST = 0.1, 1 << 16
 
 
 class LayerUse(Record, frozen=True):
@@ -56,6 +58,7 @@ class Report:
     `section(name)` returns the details of one subject as text, `to_dict()` everything as JSON's
     types.  Steps of a loop's body follow the loop, in this and the other lists.
 
+    title        the names of the results and how many parameters are updated
     ops          number of executions of each op
     steps        for each step in order: the op, the name of its kernel, and its result
     makers       number of steps by the maker of their kernels: "c", "onednn", "numpy", ...
@@ -73,10 +76,12 @@ class Report:
     fingerprint  40 hexadecimal digits that identify the graph, options, device and versions
     options      the options of the compilation
     ineffective  options whose values have no effect on the device, and why
+    fusible      an estimate of the bytes that fusion would save a call
     """
 
     def __init__(self, description: Description) -> None:
         d = description
+        self.title: str = d.title
         self.device: str = d.device
         self.ops: Counter[str] = Counter(d.ops)
         self.steps: list[tuple[str, str, str]] = [(s.name, s.kernel, s.result) for s in d.steps]
@@ -99,6 +104,7 @@ class Report:
         self.stops: list[MissedFusion] = d.stops
         self.algorithms: list[Algorithm] = list(d.algorithms)
         self.traffic: list[Traffic] = list(d.traffic)
+        self.fusible: int = _fusible(d)
 
     @property
     def hidden(self) -> float | None:
@@ -114,26 +120,33 @@ class Report:
         """Changes that would make calls faster, the most effective first."""
         level = self.options["graph_opt_level"]
         tunes = self.options["autotune"] == "tune"
-        checks = self.options["debug.check_finite"]
         guesses = sum(a.origin == "heuristic" for a in self.algorithms)
-        of = f"{guesses} of {len(self.algorithms)} algorithms are guesses"
-        python = f"{len(self.numpy)} of {len(self.steps)} steps run in NumPy"
+        untuned = f"{guesses} of {len(self.algorithms)} algorithms are heuristic choices"
+        numpy = f"NumPy computes {len(self.numpy)} of {len(self.steps)} steps"
+        share = self.fusible / (sum(use.bytes for use in self.layers) or 1)
+        saved = f"fusion saves {share:.0%} of the memory traffic (estimate)"
+        gains = share >= GAIN and self.fusible >= LEAST
         advice = (
-            ("debug.check_finite=False: now each call looks at every result", checks),
-            (f"graph_opt_level={-level}: now each call also runs level 0", level < 0),
-            (f'section("numpy"): {python}', self.numpy),
-            (f"graph_opt_level=3: now it is {level}", 0 <= level < 3),
-            (f'autotune="tune": {of}', guesses and not tunes),
-            (f"compile again, with a larger autotune.budget: {of}", guesses and tunes),
-            ("bulk=True: now each kernel is a call", not self.options["bulk"]),
+            (
+                "debug.check_finite=False: each call now inspects all results",
+                self.options["debug.check_finite"],
+            ),
+            (f"graph_opt_level={-level}: each call now also runs level 0", level < 0),
+            (f'section("numpy"): {numpy}', self.numpy),
+            (f"graph_opt_level=3: {saved}", 0 <= level < 3 and gains),
+            (f'autotune="tune": {untuned}', guesses and not tunes),
+            (f"a larger autotune.budget: {untuned}", guesses and tunes),
+            ("bulk=True: each kernel is now a call of its own", not self.options["bulk"]),
         )
         return [text for text, holds in advice if holds]
 
-    def section(self, name: str) -> Text:
+    def section(self, name: str = "") -> Text:
         """Return the details of one subject as text: "none" where there are none.
 
-        Raises GraphError, which lists the names of all sections, for another name.
+        Without a name: the names of all sections.  Raises GraphError for another name.
         """
+        if not name:
+            return Text(", ".join(SECTIONS))
         if name not in SECTIONS:
             raise GraphError(f"a report has no section {name!r}; it has {', '.join(SECTIONS)}")
         return Text("\n".join(SECTIONS[name](self)) or "none")
@@ -144,19 +157,19 @@ class Report:
         return everything
 
     def __str__(self) -> str:
-        makers = ", ".join(f"{count} by {name}" for name, count in self.makers.most_common())
+        """Return five lines of at most 80 columns, and a sixth where processes exchange arrays."""
+        facts = (
+            f": level {self.options['graph_opt_level']} on {self.device}, "
+            f"{counted(len(self.steps), 'kernel')}, compiled in {sum(self.seconds.values()):.1f} s"
+        )
         return "\n".join(
             (
-                f"function {self.fingerprint[-7:]} on {self.device} at level "
-                f"{self.options['graph_opt_level']}: {len(self.steps)} steps ({makers}), "
-                f"native calls {self.launches}, synchronisations {self.syncs}; "
-                f"compiled in {sum(self.seconds.values()):.2f} s",
-                f"  layers    {self._heaviest()}",
+                brief(self.title, WIDTH - len(facts)) + facts,
+                self._heaviest(),
                 f"  memory    {_memory(self.memory)}",
-                *([f"  processes {self._travels()}"] if self.traffic else []),
-                f"  try       {'; '.join(self.advice) or 'step.profile(...), for what takes long'}",
-                f'  details   report.section("{next(iter(SECTIONS))}"), and so '
-                f"{', '.join([*SECTIONS][1:])}",
+                *([self._traffic_line()] if self.traffic else []),
+                _fitting("  try       ", self.advice or [PROFILE], "; "),
+                '  details   report.section("layers"), "steps", "kernels"; all: report.section()',
             )
         )
 
@@ -165,26 +178,38 @@ class Report:
     def _repr_html_(self) -> str:
         return preformatted(str(self))
 
-    def _travels(self) -> str:
+    def _traffic_line(self) -> str:
         sent = amount(sum(t.bytes for t in self.traffic))
-        hidden = "" if self.hidden is None else f", {self.hidden:.0%} of their time hidden"
-        return f"exchange {sent} a call in {len(self.traffic)} collectives{hidden}"
+        hidden = "" if self.hidden is None else f"; computation overlaps {self.hidden:.0%}"
+        return f"  processes exchange {sent} a call, {len(self.traffic)} collectives{hidden}"
 
     def _heaviest(self) -> str:
-        """Return the slowest layers; without a profile, those with most arithmetic."""
-        times = {use.layer: use.seconds for use in self.layers if use.seconds is not None}
-        if times:
-            total = sum(times.values()) or 1.0
-            slowest = sorted(times.items(), key=lambda item: -item[1])[:FEW]
-            texts = (f"{layer} {1e3 * s:.3g} ms ({s / total:.0%})" for layer, s in slowest)
-            return f"slowest of {len(self.layers)}: {', '.join(texts)}"
-        total = sum(use.flops for use in self.layers) or 1
-        most = sorted(self.layers, key=lambda use: -use.flops)[:FEW]
-        shares = ", ".join(f"{use.layer} ({use.flops / total:.0%})" for use in most)
-        return (
-            f"most of {_operations(total)} in {shares or 'none'}; "
-            "after step.profile(...) the slowest"
-        )
+        """Return the line of the slowest layers; without a profile, of those that compute most."""
+        timed = {use.layer: use.seconds for use in self.layers if use.seconds is not None}
+        amounts = timed or {use.layer: use.flops for use in self.layers}
+        total = sum(amounts.values()) or 1
+        most = sorted(amounts.items(), key=lambda item: -item[1])
+        all_of_them = milliseconds(total) if timed else _operations(total)
+        shares = [f"{layer} {part / total:.0%}" for layer, part in most]
+        return _fitting(f"  layers    {all_of_them}: ", shares or ["none"], ", ")
+
+
+PROFILE = "step.profile(...): the time of each layer and kernel"
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number of things in words: "1 kernel", "2 kernels"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _fitting(head: str, parts: Sequence[str], between: str) -> str:
+    """Return a line of the first parts, as many as fit; the first is cut if it is too long."""
+    line = head + brief(parts[0], WIDTH - len(head))
+    for part in parts[1:]:
+        if len(line) + len(between) + len(part) > WIDTH:
+            break
+        line += between + part
+    return line
 
 
 def preformatted(text: str) -> str:
@@ -206,9 +231,28 @@ def amount(nbytes: int) -> str:
     return f"{number:.1f} {unit}"
 
 
+def milliseconds(seconds: float) -> str:
+    """Return a time in milliseconds, with three digits."""
+    ms = 1e3 * seconds
+    return f"{ms:.3f} ms" if ms < 1 else f"{ms:.2f} ms" if ms < 10 else f"{ms:.1f} ms"
+
+
 def _operations(count: float) -> str:
+    if count < 1000:
+        return f"{count} FLOP"
     number, unit = _scaled(count, 1000, ("kFLOP", "MFLOP", "GFLOP"))
     return f"{number:.3g} {unit}"
+
+
+def _fusible(d: Description) -> int:
+    """Return how many bytes fusible kernels read that other fusible kernels have written.
+
+    Fusion keeps these in registers; it has further conditions, so this is an estimate.
+    """
+    size = {buffer.id: buffer.bytes for buffer in d.buffers if buffer.space == "arena"}
+    steps = [step for step in d.steps if step.fusible]
+    written = {buffer for step in steps for buffer in step.writes}
+    return sum(size.get(buffer, 0) for step in steps for buffer in written.intersection(step.reads))
 
 
 def _memory(memory: MemoryUse) -> str:
@@ -269,6 +313,8 @@ def _steps(report: Report) -> list[str]:
     makers = ", ".join(f"{count} by {name}" for name, count in report.makers.most_common())
     return [
         f"steps      {len(report.steps)}: {makers}",
+        f"a call     {counted(report.launches, 'native call')}, "
+        f"{counted(report.syncs, 'synchronisation')}",
         f"ops        {', '.join(f'{name} {count}' for name, count in report.ops.most_common())}",
         *(f"  {op} {result}: {kernel}" for op, kernel, result in report.steps),
     ]
@@ -293,8 +339,8 @@ def _not_fused(report: Report) -> list[str]:
 
 def _traffic(report: Report) -> list[str]:
     return [
-        f"{t.what}: {t.times} times, {1e3 * t.pending / max(t.times, 1):.3g} ms on the way, "
-        f"of which {1e3 * t.waited / max(t.times, 1):.3g} ms waited for"
+        f"{t.what}: {t.times} times, {1e3 * t.pending / max(t.times, 1):.3g} ms each, "
+        f"of which computation does not overlap {1e3 * t.waited / max(t.times, 1):.3g} ms"
         for t in report.traffic
     ]
 

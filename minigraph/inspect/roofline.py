@@ -1,4 +1,4 @@
-"""The least time of a step: what it moves and computes, and how fast the device does either.
+"""The roofline, an estimate of a step's time: what it moves and computes at the device's speed.
 
 S. Williams, A. Waterman, D. Patterson (2009), Roofline: an insightful visual performance model,
 https://doi.org/10.1145/1498765.1498785.
@@ -28,8 +28,8 @@ class Speeds(NamedTuple):
     bandwidth: float
     peak: float
 
-    def least_seconds(self, bytes: int, flops: int) -> float:
-        """Return how long it takes to move the bytes or to compute, whichever is longer."""
+    def estimate(self, bytes: int, flops: int) -> float:
+        """Return an estimate: the time to move the bytes or to compute, whichever is longer."""
         return max(bytes / self.bandwidth, flops / self.peak)
 
 

@@ -40,7 +40,7 @@ def test_a_notebook_shows_pictures_tables_and_progress():
     html = [page.get("text/html", page["text/plain"]) for page in pages]
     assert html[0].startswith("<pre>") and "relu" in html[0]
     assert html[1].startswith("<table") and "Linear" in html[1]
-    for page, word in zip(html[2:6], ("function ", "function ", "fuse", "ms in"), strict=True):
+    for page, word in zip(html[2:6], ("1: level 2", "1: level 2", "fuse", "ms in"), strict=True):
         assert word in page
     assert html[6].startswith("<pre>")
     assert all(len(page["text/plain"]) < 4000 for page in pages)

@@ -1,4 +1,4 @@
-"""Profiles: medians by layer, op and kernel, the bound, comparisons and traces."""
+"""Profiles: medians by layer, op and kernel, the roofline, comparisons and traces."""
 
 import json
 from collections import Counter
@@ -45,15 +45,15 @@ def test_costs_are_summed_by_layer_op_and_kernel_the_slowest_first():
     assert TWO.by_op[0].flops == 500 and TWO.by_op[0].share == pytest.approx(5 / 6)
 
 
-def test_the_bound_is_the_longer_of_moving_and_computing_of_each_kernel():
-    bounds = {cost.name: cost.bound for cost in TWO.by_op}
-    assert bounds == {"conv2d": pytest.approx((2.0 + 0.5) / 5), "add": pytest.approx(0.5)}
-    assert all(cost.bound is None for cost in Profile(TWO.kernels).by_op)
+def test_the_roofline_is_the_longer_of_moving_and_computing_of_each_kernel():
+    shares = {cost.name: cost.roofline for cost in TWO.by_op}
+    assert shares == {"conv2d": pytest.approx((2.0 + 0.5) / 5), "add": pytest.approx(0.5)}
+    assert all(cost.roofline is None for cost in Profile(TWO.kernels).by_op)
 
 
 def test_a_profile_prints_bounded_tables():
     many = Profile([kernel("add", 1.0, f"layer{i}") for i in range(100)])
-    assert "85 more, 85000.000 ms together" in str(many)
+    assert "85 more take 85000.000 ms" in str(many)
     assert len(str(many).splitlines()) < 25
     assert repr(TWO) == str(TWO) and "median of 3 calls" in str(TWO)
     assert TWO._repr_html_().startswith("<pre>")
@@ -143,10 +143,10 @@ def test_a_function_of_any_size_is_profiled_for_the_size_of_the_call():
     assert "float32[5,3]" in step.profile(np.ones((5, 3)), calls=2).kernels[0].result
 
 
-def test_the_slower_of_moving_and_computing_bounds_a_step():
+def test_the_slower_of_moving_and_computing_is_the_estimate_of_a_step():
     speeds = Speeds(1e9, 1e12)
-    assert speeds.least_seconds(2_000_000, 8) == pytest.approx(2e-3)
-    assert speeds.least_seconds(8, 3_000_000_000) == pytest.approx(3e-3)
+    assert speeds.estimate(2_000_000, 8) == pytest.approx(2e-3)
+    assert speeds.estimate(8, 3_000_000_000) == pytest.approx(3e-3)
 
 
 def test_a_device_is_measured_once():
