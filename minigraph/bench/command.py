@@ -36,6 +36,7 @@ QUICK: dict[str, Any] = {
     "minutes": 2,
     "budget": 3.0,
     "twice": False,
+    "levels": (LEVELS[0], LEVELS[-1]),
     "models": ("resnet18", "alexnet", "mlp", "abc", "abplusc"),
     "peers": QUICK_PEERS,
 }
@@ -44,6 +45,7 @@ FULL: dict[str, Any] = {
     "minutes": 60,
     "budget": 120.0,
     "twice": True,
+    "levels": LEVELS,
     "models": (*EXPRESSIONS, *NETWORKS),
     "peers": OTHERS,
 }
@@ -61,7 +63,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"of {', '.join([*GROUPS, *NAMES])}, or files of networks of your own; "
         "default: all but inference",
     )
-    add("--levels", type=_levels, default=LEVELS, metavar="0,3", help="default: 0,1,2,3")
+    levels = "default: 0,1,2,3, with --quick 0,3"
+    add("--levels", type=_levels, metavar="0,3", help=levels)
     add("--precision", choices=tuple(PRECISIONS), default=USUAL, help=f"default: {USUAL}")
     add("--budget", type=_count, metavar="S", help="seconds of tuning per compile, at most")
     once = "start each side in one process only, so that there are no warm starts"

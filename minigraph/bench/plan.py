@@ -56,7 +56,7 @@ class Peer:
     def unusable(self, precision: str) -> str:
         """Return why it can run nothing here; "" if it can."""
         if find_spec(self.library) is None:
-            return f"is not installed: pip install {self.library}"
+            return f"is not installed (pip install {self.library})"
         return "" if precision in self.precisions else f"is not measured in {precision}"
 
 

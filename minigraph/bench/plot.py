@@ -41,8 +41,7 @@ def draw(results: Results, folder: Path) -> None:
         rows, columns, figsize=(max(6.0 * columns, 1.2 * height), height), squeeze=False
     )
     first = next(iter(cases[0].measured))
-    processor, _, _ = str(results.machine["processor"]).partition(" features ")
-    machine = f"{processor}, {results.machine['cpus']} processors, {results.date}"
+    machine = f"{results.processor}, {results.machine['cpus']} processors, {results.date}"
     if "gpu" in results.versions:
         machine = f"{results.versions['gpu']}, {machine}"
     figure.suptitle(f"Speed of a step relative to {first}: a longer bar is faster\n{machine}")

@@ -6,6 +6,7 @@ import datetime
 import os
 import statistics
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
@@ -27,6 +28,7 @@ from minigraph.version import __version__
 FILE, PLOT = "results.json", "levels.svg"
 PACKAGES = ("torch", "jax")
 NOISY = 0.15  # a spread above this is unusual
+NEAR = 0.02  # times that differ by less are the same
 LEVELS = (0, 1, 2, 3)
 OURS = "level "  # the names of minigraph's sides begin with this
 DOOR = "minigraph."  # and with this those in which it runs a model of PyTorch
@@ -72,23 +74,29 @@ class SideResult(Struct, forbid_unknown_fields=True):
         return statistics.median(self.seconds)
 
     @property
-    def scatter(self) -> float:
-        """The distance between the quartiles, in seconds; of few turns, between the extremes."""
-        if len(self.seconds) < 4:
-            return max(self.seconds) - min(self.seconds)
-        low, _, high = statistics.quantiles(self.seconds, n=4)
-        return high - low
-
-    @property
     def spread(self) -> float:
-        """The scatter divided by the median."""
-        return self.scatter / self.median
+        """The distance between the quartiles divided by the median."""
+        low, high = _quartiles(self.seconds)
+        return (high - low) / self.median
 
     def differs(self, other: SideResult) -> bool:
-        """Return whether the medians differ by more than either scatter; one turn shows nothing."""
-        if min(len(self.seconds), len(other.seconds)) < 2:
+        """Return whether one of two sides was faster by NEAR in three quarters of the rounds.
+
+        Sides take turns, so what slows the machine down slows both.  One round shows nothing.
+        """
+        ratios = [a / b for a, b in zip(self.seconds, other.seconds, strict=False)]
+        if len(ratios) < 2:
             return False
-        return abs(self.median - other.median) > max(self.scatter, other.scatter)
+        low, high = _quartiles(ratios)
+        return high < 1 - NEAR or low > 1 + NEAR
+
+
+def _quartiles(values: Sequence[float]) -> tuple[float, float]:
+    """Return the first and the third quartile; of few values, the extremes."""
+    if len(values) < 4:
+        return min(values), max(values)
+    low, _, high = statistics.quantiles(values, n=4)
+    return low, high
 
 
 class CaseResult(Struct, forbid_unknown_fields=True):
@@ -192,8 +200,9 @@ class Results(Struct, forbid_unknown_fields=True):
         return statistics.median(spreads) if spreads else 0.0
 
     @property
-    def noisy(self) -> bool:
-        return self.spread > NOISY
+    def processor(self) -> str:
+        """The processor without the number of its features, which tells caches apart."""
+        return str(self.machine["processor"]).partition(" features ")[0]
 
     def data(self) -> dict[str, Any]:
         """Return the results as JSON's types."""

@@ -1,6 +1,6 @@
 """The tables of one run and the sentences around them, as text and as Markdown.
 
-Where two times differ by less than their samples scatter, a table names no winner.
+Where neither of two sides is faster in most rounds, a table names no winner.
 """
 
 from __future__ import annotations
@@ -8,16 +8,25 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from minigraph.bench.cases import LOSSES
-from minigraph.bench.results import NOISY, OURS, CaseResult, Results, SideResult
+from minigraph.bench.results import (
+    CHANNELS_LAST,
+    NEAR,
+    NOISY,
+    OURS,
+    CaseResult,
+    Results,
+    SideResult,
+)
+from minigraph.inspect.report import milliseconds
 
 NOTHING = "-"
 UNCLEAR = "unclear"
-LEGEND = f'"{UNCLEAR}": the times differ by less than the distance between their quartiles.'
+LEGEND = f'"{UNCLEAR}": neither is faster by {NEAR:.0%} in three quarters of the rounds.'
 WIDTH = 100  # of a sentence in a terminal
 INDENT = "  "
 
@@ -26,12 +35,12 @@ INDENT = "  "
 class Table:
     """Rows of text below a header; columns without a figure are not shown.
 
-    about  explains the columns
+    about  explains columns, by the name of each; "" is that of the first
     notes  what is too long for a row, a line each
     """
 
     title: str
-    about: str
+    about: Mapping[str, str]
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
     notes: Sequence[str] = ()
@@ -40,6 +49,12 @@ class Table:
     def _columns(self) -> list[tuple[str, ...]]:
         columns = zip(self.header, *self.rows, strict=True)
         return [column for column in columns if not {*column[1:]} <= {NOTHING, ""}]
+
+    @property
+    def explanation(self) -> str:
+        """What explains the columns that are shown."""
+        shown = {column[0] for column in self._columns}
+        return " ".join(text for name, text in self.about.items() if text and name in shown)
 
     def text(self, columns: int) -> list[str]:
         """Return lines for a terminal so wide; where a row is too long, its first cell gets one."""
@@ -51,7 +66,7 @@ class Table:
             for title, row in zip(cells[0][1:], below, strict=True):
                 rows += [title] * bool(title) + [INDENT + row]
         notes = [line for note in self.notes for line in textwrap.wrap(note, columns)]
-        return [self.title, "", *_wrapped([self.about], columns), "", *rows, *notes]
+        return [self.title, "", *_wrapped([self.explanation], columns), "", *rows, *notes]
 
     def markdown(self) -> list[str]:
         """Return the rows and the notes as Markdown."""
@@ -84,12 +99,6 @@ def escaped(cell: str) -> str:
     return cell if set(cell) == {"-"} else cell.replace("*", r"\*").replace("|", r"\|")
 
 
-def milliseconds(seconds: float) -> str:
-    """Return a time in milliseconds, with three digits."""
-    ms = 1e3 * seconds
-    return f"{ms:.3f} ms" if ms < 1 else f"{ms:.2f} ms" if ms < 10 else f"{ms:.1f} ms"
-
-
 def listed(words: Sequence[str]) -> str:
     """Return words with commas and a last "and"."""
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
@@ -113,18 +122,20 @@ def _levels(results: Results) -> Table:
     names = sorted({name for case in cases for name in case.ours})
     rows = []
     for case in cases:
-        ours = case.ours
-        first = next(iter(ours.values()))
+        first = next(iter(case.ours.values()))
         cells = {
             name: milliseconds(side.median) + f" ({_times(first, side)})" * (side is not first)
-            for name, side in ours.items()
+            for name, side in case.ours.items()
         }
-        rows.append([case.title, *(cells.get(name, NOTHING) for name in names)])
-    about = (
-        "The time of a step at each level of optimisation, and how many times as fast it is as "
-        f"the first level in the row. {LEGEND}"
-    )
-    return Table("Levels", about, ["", *names], rows)
+        memory = _memory(case.highest[1]) if case.highest else NOTHING
+        rows.append([case.title, *(cells.get(name, NOTHING) for name in names), memory])
+    unclear = UNCLEAR in "".join(cell for row in rows for cell in row)
+    about = {
+        "": "The time of a step at each level of optimisation, and how many times as fast it is as "
+        f"the first level in the row. {LEGEND if unclear else ''}".rstrip(),
+        "memory": "Memory is the peak of the process of the highest level.",
+    }
+    return Table("Levels", about, ["", *names, "memory"], rows)
 
 
 def _times(theirs: SideResult, ours: SideResult) -> str:
@@ -140,19 +151,20 @@ def _peers(results: Results) -> Table:
             row = [case.title, level, milliseconds(ours.median), _memory(ours)]
             row += [name, milliseconds(peer.median), _memory(peer), _times(peer, ours)]
             rows.append(row)
-    about = (
-        "How many times as fast the highest level is as the fastest other library. On expressions, "
-        "the others allocate a new result in each call; minigraph reuses results that the caller "
-        f"has dropped, and new memory pages cost more time than the arithmetic. {LEGEND}"
-    )
+    about = {
+        "": "How many times as fast the highest level is as the fastest other library. On "
+        "expressions, the others allocate a new result in each call; minigraph reuses results that "
+        "the caller has dropped, and new memory pages cost more time than the arithmetic. "
+        f"{LEGEND}"
+    }
     notes = [
         f"{case.title}: {name} failed and is left out."
         for case in results.cases.values()
         for name, side in case.sides.items()
         if side.error and not name.startswith(OURS)
     ]
-    header = ["", "minigraph", "a step", "memory", "best peer", "its step", "its memory"]
-    return Table("Peers", about, [*header, "times as fast"], rows, notes)
+    header = ["", "minigraph", "a step", "memory", "fastest other", "its step", "its memory"]
+    return Table("Other libraries", about, [*header, "times as fast"], rows, notes)
 
 
 def _door(results: Results) -> Table:
@@ -169,12 +181,12 @@ def _door(results: Results) -> Table:
             for x in sides
         )
         rows.append([case.title, f"{milliseconds(peer.median)} ({name}), {_memory(peer)}", *times])
-    about = (
-        "A model of PyTorch that minigraph runs, beside the fastest other library and beside the "
-        "same network written in minigraph: the time of a step, how many times as fast it is, and "
-        f"the peak of memory. {LEGEND}"
-    )
-    return Table("PyTorch's models", about, ["", "best peer", *names, "in minigraph"], rows)
+    about = {
+        "": "A model of PyTorch that minigraph runs, beside the fastest other library and beside "
+        "the same network written in minigraph: the time of a step, how many times as fast it is, "
+        f"and the peak of memory. {LEGEND}"
+    }
+    return Table("PyTorch's models", about, ["", "fastest other", *names, "in minigraph"], rows)
 
 
 def _memory(side: SideResult) -> str:
@@ -191,17 +203,22 @@ def _sides(results: Results) -> Table:
                 title = ""  # stands in the first row only
             failures = (side.error, side.losses_error and f"losses: {side.losses_error}")
             notes += [f"{case.title}, {name}: {failure}" for failure in failures if failure]
-    about = (
-        "A step's time is the median of its turns; the spread is the distance between their "
-        "quartiles divided by the median; p99 is the time that one call in a hundred exceeds. The "
-        "roofline is an estimate: what the level's kernels would take at the speed of a large copy "
-        "and a large product. Its share exceeds 100% where data fit the caches, and with "
-        "Winograd's algorithm, which multiplies less. Cold and warm are the first call, which "
-        "makes data and weights, compiles and tunes: with empty caches, and in a second process; "
-        "the library's import is not counted. On a CPU, memory is the peak of the whole process. "
-        "PyTorch with channels last uses its fused Adam. The difference is the largest, relative "
-        f"to PyTorch's loss in any of {LOSSES} steps, or to its largest score."
-    )
+    fused = any(CHANNELS_LAST in name for case in results.cases.values() for name in case.sides)
+    about = {
+        "": "PyTorch with channels last uses its fused Adam." * fused,
+        "a step": "A step's time is the median of its turns.",
+        "spread": "The spread is the distance between their quartiles divided by the median.",
+        "p99": "One call in a hundred takes longer than p99.",
+        "of the roofline": "The roofline is an estimate: the time of the level's kernels at the "
+        "speed of a large copy and a large product. Its share exceeds 100% where data fit the "
+        "caches, and with Winograd's algorithm, which multiplies less.",
+        "cold": "Cold is the first call, which makes data and weights, compiles and tunes, with "
+        "empty caches; the library's import is not counted.",
+        "warm": "Warm is the first call of a second process.",
+        "memory": "On a CPU, memory is the peak of the whole process.",
+        "difference": "The difference is the largest, relative to PyTorch's loss in any of "
+        f"{LOSSES} steps, or to its largest score.",
+    }
     header = ["", "side", "a step", "spread", "p99", "turns", "images/s", "of the roofline"]
     header += ["cold", "warm", "memory", "difference"]
     return Table("Every side", about, header, rows, notes)
@@ -232,13 +249,13 @@ def remarks(results: Results) -> list[str]:
             "A quick run: images of 64 x 64, small batches, few turns, little time to tune; "
             "leave out --quick for figures that count."
         )
-    if results.noisy:
+    if results.spread > NOISY:
         lines.append(
             f"The machine was noisy: half of the sides have a spread above {results.spread:.0%} "
             f"(up to {NOISY:.0%} is usual); trust only large differences."
         )
     lines += _out_of_time(results)
-    lines += [f"Not compared with: {name} {why}." for name, why in results.missing.items()]
+    lines += [f"Not compared: {name} {why}." for name, why in results.missing.items()]
     if results.interrupted:
         lines.append("Interrupted: this is what was measured until then.")
     return lines
@@ -265,12 +282,12 @@ def about(results: Results) -> list[str]:
     machine = results.machine
     memory = f", {machine['memory'] / (1 << 30):.0f} GiB" if machine.get("memory") else ""
     options = [
-        f"{name.replace('_', ' ')} {_shown(value)}"
+        name.replace("_", " ") + f" {_shown(value)}" * (value is not True)
         for name, value in results.options.items()
-        if value is not None
+        if value is not None and value is not False
     ]
     return [
-        f"{results.date}, {machine['processor']}, {machine['cpus']} processors{memory}",
+        f"{results.date}, {results.processor}, {machine['cpus']} processors{memory}",
         ", ".join(f"{name} {version}" for name, version in results.versions.items()),
         ", ".join(options),
     ]
@@ -299,6 +316,6 @@ def markdown_page(results: Results, plots: Sequence[str]) -> str:
     parts += [f"**{remark}**" for remark in remarks(results)]
     for table in tables(results).values():
         if table.rows:
-            parts += [f"## {table.title}", table.about, "\n".join(table.markdown())]
+            parts += [f"## {table.title}", table.explanation, "\n".join(table.markdown())]
     parts += [f"![speed of each level and library]({name})" for name in plots]
     return "\n\n".join(parts) + "\n"

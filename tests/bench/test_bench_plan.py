@@ -70,7 +70,7 @@ def test_peers_that_are_not_installed_are_named_with_the_remedy(monkeypatch):
     monkeypatch.setattr(plans, "find_spec", lambda name: None)
     plan = planned()
     assert plan.missing() == {
-        name: f"is not installed: pip install {name}" for name in ("torch", "jax")
+        name: f"is not installed (pip install {name})" for name in ("torch", "jax")
     }
     assert list(plan.sides("abc")) == [f"level {level}" for level in (0, 1, 2, 3)]
 
