@@ -26,7 +26,14 @@ from minigraph.cache import KINDS, Entry, Store, database, file
 from minigraph.cache.machine import processor
 from minigraph.devices.cpu import compiler, halide_compiler, library, onednn
 from minigraph.devices.factory import check_device
-from minigraph.errors import CacheError, CompileError, DeviceError, GraphError, warn_once
+from minigraph.errors import (
+    CacheError,
+    CompileError,
+    DeviceError,
+    GraphError,
+    install_command,
+    warn_once,
+)
 from minigraph.inspect.report import amount
 from minigraph.runtime import view
 from minigraph.version import __version__
@@ -178,7 +185,7 @@ def _info(asked: argparse.Namespace) -> Answer:
 
 def _jit_backends(cc: str | None) -> dict[str, str]:
     """Return what each JIT backend does, or why it does nothing here."""
-    cuda = "" if _version("cupy-cuda13x") else "pip install 'minigraph[cuda]'"
+    cuda = "" if _version("cupy-cuda13x") else install_command("cuda")
     missing = {
         "jit_c": "" if cc else compiler.NO_COMPILER,
         "jit_halide": compiler.why_no_halide(),

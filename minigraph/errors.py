@@ -69,6 +69,14 @@ def located(error: GraphError, name: str, operands: Sequence[object], place: obj
     return new
 
 
+def install_command(extra: str) -> str:
+    """Return the command that installs the packages of an extra: for a clone, where this is one."""
+    clone = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if os.path.isfile(os.path.join(clone, "pyproject.toml")):
+        return f"pip install -e '{clone}[{extra}]'"
+    return f"pip install 'minigraph[{extra}]'"
+
+
 def bounded(message: str) -> str:
     """Return a message without the middle of its long words, and of itself, if it is long."""
     if len(message) > WORD:

@@ -266,7 +266,11 @@ def test_the_exercises_show_the_program_that_makes_their_page():
 
 def test_the_program_of_the_tour_is_compiled_as_the_tour_says():
     printed = run_program_of("docs/tour.md")
-    for line in ("fuse_bias: 6 -> 5 nodes", "fuse_activation: 5 -> 4 nodes", ", 1 kernel, compiled in"):
+    for line in (
+        "fuse_bias: 6 -> 5 nodes",
+        "fuse_activation: 5 -> 4 nodes",
+        ", 1 kernel, compiled in",
+    ):
         assert line in printed
 
 

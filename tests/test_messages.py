@@ -3,15 +3,18 @@
 import logging
 import os
 import pty
+import runpy
+import shutil
 import subprocess
 import sys
 import termios
+from pathlib import Path
 
 import pytest
 from new_process import python
 
 import minigraph as mg
-from minigraph import messages
+from minigraph import errors, messages
 from minigraph.autotune import session
 from minigraph.messages import progress, status_line
 
@@ -60,6 +63,15 @@ def test_nothing_is_shown_where_only_errors_are_wanted_or_nobody_looks():
     assert on_a_terminal(SLOW, MINIGRAPH_LOG="error") == ""
     unused = 'import sys\nassert "tqdm" not in sys.modules'  # which takes 50 ms to import
     assert python("-c", f"{SLOW}\n{unused}") == ("", "")
+
+
+def test_what_installs_an_extra_works_in_a_clone_and_elsewhere(tmp_path):
+    clone = Path(errors.__file__).parents[1]
+    assert errors.install_command("onnx") == f"pip install -e '{clone}[onnx]'"
+    (tmp_path / "minigraph").mkdir()
+    copied = shutil.copy(errors.__file__, tmp_path / "minigraph" / "errors.py")
+    command = runpy.run_path(copied)["install_command"]("onnx")
+    assert command == "pip install 'minigraph[onnx]'"
 
 
 def test_an_error_inside_ends_what_is_told(monkeypatch):

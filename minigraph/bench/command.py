@@ -21,7 +21,7 @@ from minigraph.bench.own_network import is_file, name_of
 from minigraph.bench.plan import OTHERS, PEERS, Plan
 from minigraph.bench.results import DOOR, FILE, LEVELS, PLOT, Results
 from minigraph.bench.tables import markdown_page, terminal_lines
-from minigraph.errors import GraphError, OptionError, reason
+from minigraph.errors import GraphError, OptionError, install_command, reason
 from minigraph.messages import progress
 from minigraph.options import num_threads
 from minigraph.platform.text_file import write_text
@@ -126,7 +126,7 @@ def bench(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str], int]:
     """Run the command: return the results as data, as lines, and the exit status."""
     plan = None if asked.render else plan_of(asked)
     if (asked.render or asked.out) and not find_spec("matplotlib"):
-        _say("matplotlib is not installed, so there will be no plot; minigraph[bench] has it")
+        _say(f"matplotlib is not installed, so there will be no plot: {install_command('bench')}")
     if plan is None:
         results = Results.read(asked.render)
         names = render(results, asked.render)

@@ -207,7 +207,7 @@ def _sides(results: Results) -> Table:
     about = {
         "": "PyTorch with channels last uses its fused Adam." * fused,
         "a step": "A step's time is the median of its turns.",
-        "spread": "The spread is the distance between their quartiles divided by the median.",
+        "spread": "The spread is the distance between the turns' quartiles, divided by it.",
         "p99": "One call in a hundred takes longer than p99.",
         "of the roofline": "The roofline is an estimate: the time of the level's kernels at the "
         "speed of a large copy and a large product. Its share exceeds 100% where data fit the "

@@ -1,6 +1,6 @@
 """Data sets and the loader that makes batches of them: NumPy in, NumPy out, no graph.
 
-scikit-learn (`Digits`) and Pillow (`ImageFolder`) are optional: `pip install minigraph[data]`.
+scikit-learn (`Digits`) and Pillow (`ImageFolder`) are optional: the extra `data`.
 """
 
 from minigraph import torch_hints

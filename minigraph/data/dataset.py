@@ -16,7 +16,7 @@ from types import ModuleType
 import numpy as np
 import numpy.typing as npt
 
-from minigraph.errors import GraphError
+from minigraph.errors import GraphError, install_command
 
 Images = npt.NDArray[np.float32]
 Labels = npt.NDArray[np.int64]
@@ -97,7 +97,7 @@ def normalise(pixels: npt.NDArray[np.uint8], mean: Sequence[float], std: Sequenc
 
 
 def library(module: str, user: str) -> ModuleType:
-    """Import an optional library, one of `pip install minigraph[data]`, for the data set `user`.
+    """Import an optional library, one of the extra `data`, for the data set `user`.
 
     GraphError if it is absent.  `minigraph.data` works, and is imported fast, without them.
     """
@@ -105,6 +105,5 @@ def library(module: str, user: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         raise GraphError(
-            f"{user} needs {module}, which cannot be imported ({error}); "
-            "pip install minigraph[data]"
+            f"{user} needs {module}, which cannot be imported ({error}); {install_command('data')}"
         ) from error

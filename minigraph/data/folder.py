@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from minigraph.arguments import Count, FilePath, checked
+from minigraph.arguments import Count, FilePath, checked, few
 from minigraph.data.dataset import Dataset, Example
 from minigraph.data.image import MEAN, STD, Channels, ImageReader
 from minigraph.errors import GraphError, reason
@@ -50,8 +50,7 @@ class ImageFolder(Dataset):
 
         root = Path(directory)
         try:
-            folders = (p.name for p in root.iterdir() if p.is_dir() and not _hidden(p.name))
-            self.classes = tuple(sorted(folders))
+            self.classes = _folders(root)
             self._files = [
                 (root / name / file, label)
                 for label, name in enumerate(self.classes)
@@ -86,12 +85,27 @@ def _hidden(name: str) -> bool:
     return name.startswith(".") or name in SYSTEM
 
 
+def _folders(root: Path) -> tuple[str, ...]:
+    return tuple(sorted(p.name for p in root.iterdir() if p.is_dir() and not _hidden(p.name)))
+
+
+def _named_as_images(folder: Path) -> list[str]:
+    files = (name for name in os.listdir(folder) if not _hidden(name))
+    return sorted(name for name in files if name.lower().endswith(SUFFIXES))
+
+
 def _images(folder: Path) -> list[str]:
     """Return the names of the images in a class's folder, of which there must be some."""
-    files = (name for name in os.listdir(folder) if not _hidden(name))
-    names = sorted(name for name in files if name.lower().endswith(SUFFIXES))
-    if not names:
+    names = _named_as_images(folder)
+    if names:
+        return names
+    if any(_named_as_images(folder / name) for name in _folders(folder)):
+        root = folder.parent
+        parts = few([f"ImageFolder({str(root / name)!r})" for name in _folders(root)])
         raise GraphError(
-            f"ImageFolder found no image in {folder}; it takes {', '.join(SUFFIXES)} files"
+            f"ImageFolder({str(root)!r}): {folder} has folders of images, not images; if "
+            f"{root} holds data sets, such as train and test, read each: {parts}"
         )
-    return names
+    raise GraphError(
+        f"ImageFolder found no image in {folder}; it takes {', '.join(SUFFIXES)} files"
+    )

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from minigraph.arguments import shown
 from minigraph.distributed import World
-from minigraph.errors import DeviceError
+from minigraph.errors import DeviceError, install_command
 from minigraph.program import Backend
 from minigraph.torch_hints import hints
 
@@ -82,7 +82,6 @@ def _backend(kind: str) -> type[Backend]:
         backend: type[Backend] = getattr(importlib.import_module(row.module), row.backend)
     except ImportError as error:
         raise DeviceError(
-            f"{kind.upper()} needs packages that are missing ({error}): "
-            f"pip install 'minigraph[{kind}]'"
+            f"{kind.upper()} needs packages that are missing ({error}): {install_command(kind)}"
         ) from error
     return backend

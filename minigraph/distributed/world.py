@@ -20,7 +20,7 @@ from minigraph import options
 from minigraph.arguments import Kind, at_least, checked, instance_of
 from minigraph.distributed import ending
 from minigraph.distributed.board import ENDED, Board, described
-from minigraph.errors import GraphError
+from minigraph.errors import GraphError, install_command
 from minigraph.platform.launcher import launched
 
 SHORT = 0.01  # seconds: nobody is told of a wait that takes no longer
@@ -223,7 +223,7 @@ def world() -> World:
     except (ImportError, RuntimeError) as error:
         raise GraphError(
             f"{launcher} says that a launcher started several processes, which need mpi4py; it "
-            f"cannot be imported ({error}): pip install 'minigraph[mpi]'"
+            f"cannot be imported ({error}): {install_command('mpi')}"
         ) from error
     if size is not None and mpi.COMM_WORLD.size != size:
         raise GraphError(

@@ -1,10 +1,12 @@
 """Models of ONNX: read as expressions and compiled functions, and written for other programs."""
 
+from minigraph.errors import install_command
+
 try:
     import onnx as _onnx
 except ImportError as error:
     raise ImportError(
-        "minigraph.onnx needs the package onnx: pip install 'minigraph[onnx]'"
+        f"minigraph.onnx needs the package onnx: {install_command('onnx')}"
     ) from error
 
 from minigraph.onnx import command

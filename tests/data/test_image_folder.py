@@ -1,6 +1,7 @@
 """Folders of images: which are read, how they are decoded, cut and turned."""
 
 import itertools
+import shutil
 import struct
 import warnings
 
@@ -273,6 +274,17 @@ def test_an_image_with_too_many_pixels_is_not_decoded(pillow, folder, monkeypatc
             with warnings.catch_warnings(), pytest.raises(GraphError, match=r"c\.PNG .*pixels"):
                 warnings.simplefilter(action)
                 images[0]
+
+
+def test_the_parent_of_train_and_test_is_an_error_that_names_both(pillow, folder, tmp_path_factory):
+    root = tmp_path_factory.mktemp("photos")
+    for part in ("train", "test"):
+        shutil.copytree(folder, root / part)
+    photos = str(root)
+    with pytest.raises(GraphError, match="has folders of images, not images") as raised:
+        ImageFolder(photos)
+    reads = (f"ImageFolder({photos + '/' + part!r})" for part in ("test", "train"))
+    assert str(raised.value).endswith(f"read each: {', '.join(reads)}")
 
 
 def test_a_folder_without_images_or_classes_is_an_error_that_names_it(pillow, folder):

@@ -11,6 +11,7 @@ from new_process import wait
 import minigraph as mg
 from minigraph import options
 from minigraph.distributed.board import described
+from minigraph.errors import install_command
 from minigraph.platform import launcher
 
 AGREE = """
@@ -88,7 +89,7 @@ def test_a_missing_library_is_named_where_processes_were_launched(monkeypatch):
     monkeypatch.setenv("PMI_SIZE", "2")
     monkeypatch.setitem(sys.modules, "mpi4py", None)
     mg.distributed.world.cache_clear()
-    with pytest.raises(mg.GraphError, match=r"PMI_RANK .* pip install 'minigraph\[mpi\]'"):
+    with pytest.raises(mg.GraphError, match=f"PMI_RANK .* {re.escape(install_command('mpi'))}"):
         mg.distributed.world()
 
 

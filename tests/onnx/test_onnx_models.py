@@ -14,6 +14,7 @@ from new_process import python
 
 import minigraph as mg
 from minigraph import cli, ops, optim
+from minigraph.errors import install_command
 
 pytest.importorskip("onnx.defs")
 import onnx
@@ -328,7 +329,7 @@ def test_without_the_package_onnx_one_line_says_what_to_install(tmp_path):
         "except ImportError as error: print(error)"
     )
     assert python("-c", code)[0] == (
-        "minigraph.onnx needs the package onnx: pip install 'minigraph[onnx]'\n"
+        f"minigraph.onnx needs the package onnx: {install_command('onnx')}\n"
     )
 
 

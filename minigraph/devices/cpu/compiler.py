@@ -31,7 +31,7 @@ from minigraph.devices.kernel_cache import (
     KernelCache,
     working_folder,
 )
-from minigraph.errors import CompileError, reason, warn_once
+from minigraph.errors import CompileError, install_command, reason, warn_once
 from minigraph.jit.c.prelude import PRELUDE
 from minigraph.jit.c.vector_math import EACH_KIND, vector_functions, vector_math
 from minigraph.jit.source import KernelSource, digest
@@ -105,7 +105,7 @@ def _compiler() -> _Compiler | None:
             run = "Halide compiles elementwise ops and reductions, NumPy runs what else would be C"
         warn_once(
             f"no C compiler was found; {run}: install gcc (Debian: apt-get install gcc libc6-dev), "
-            "or pip install 'minigraph[compiler]' (in a clone: pip install -e '.[compiler]')",
+            f"or {install_command('compiler')}",
             cause=NO_COMPILER,
         )
         return None
@@ -187,7 +187,7 @@ def why_no_halide() -> str:
         return "Halide's kernels are for Linux on the x86-64"
     missing = [name for name in HALIDE if importlib.util.find_spec(name) is None]
     if missing:
-        return f"{missing[0]} is not installed: pip install 'minigraph[halide]'"
+        return f"{missing[0]} is not installed: {install_command('halide')}"
     return ""
 
 

@@ -34,7 +34,7 @@ from typing import Any
 from minigraph.devices.cuda.call_watch import CallWatch
 from minigraph.devices.cuda.driver import Driver
 from minigraph.distributed import World
-from minigraph.errors import DeviceError
+from minigraph.errors import DeviceError, install_command
 from minigraph.graph import DType
 from minigraph.platform import forks
 
@@ -155,7 +155,7 @@ def _library() -> Any:
     if not nccl.available:
         raise DeviceError(
             "collectives on CUDA devices need NCCL, which was not found: "
-            "pip install 'minigraph[cuda]' brings it, as nvidia-nccl-cu13"
+            f"{install_command('cuda')} brings it, as nvidia-nccl-cu13"
         )
     return nccl
 

@@ -33,7 +33,7 @@ from minigraph.devices.cuda.workbench import CudaWorkbench
 from minigraph.devices.problem import WORTH_A_WARNING, Arrangement, operations
 from minigraph.devices.reference import NumpyKernel
 from minigraph.distributed import World
-from minigraph.errors import DeviceError, warn_once
+from minigraph.errors import DeviceError, install_command, warn_once
 from minigraph.graph import Array, DType, Node, Shape, Spec, cast
 from minigraph.jit.source import KernelSource
 from minigraph.passes.kernels.horizontal_fusion import HorizontalFusionLimits
@@ -87,7 +87,7 @@ def _opened(ordinal: int) -> tuple[Driver, Any]:
     except Exception as error:  # its own classes, one for each way to fail
         said = " ".join(str(error).split())
         raise DeviceError(
-            f"cuBLAS or cuDNN cannot be used ({said}): pip install 'minigraph[cuda]' brings it"
+            f"cuBLAS or cuDNN cannot be used ({said}): {install_command('cuda')} brings it"
         ) from error
 
 

@@ -214,7 +214,7 @@ def test_a_missing_package_is_an_error_that_names_the_extra(package, monkeypatch
     monkeypatch.setitem(sys.modules, package, None)
     for module in ("device", "driver"):
         monkeypatch.delitem(sys.modules, f"minigraph.devices.cuda.{module}", raising=False)
-    with pytest.raises(mg.DeviceError, match=r"pip install 'minigraph\[cuda\]'"):
+    with pytest.raises(mg.DeviceError, match=r"pip install .*\[cuda\]'"):
         mg.comp_graph("cuda")
 
 
