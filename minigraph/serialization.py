@@ -1,7 +1,8 @@
 """Named arrays: to files and back, and into parameters.
 
-What is written is safetensors, which hold shapes, dtypes and bytes, so nothing is unpickled.  What
-`torch.save` has written is read, too, and nothing in it is run.
+What is written is safetensors, which hold shapes, dtypes and bytes, so nothing is unpickled; of
+nested dicts, the metadata hold the tree, as JSON.  What `torch.save` has written is read, too, and
+nothing in it is run.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
+from msgspec.json import Decoder
 
 from minigraph import tensor_file, torch_file
 from minigraph.arguments import FilePath, Kind, checked, mapping
 from minigraph.errors import DTypeError, GraphError, ShapeError, warn_once
 from minigraph.graph import BFLOAT16, Array, Node, Parameter, as_array, assign_all, values_of
+from minigraph.platform.records import decode, encode
 
 # File endings of other formats, with the functions that read them.
 OTHER_READERS = {".pt": "torch.load", ".pth": "torch.load", ".npy": "np.load", ".npz": "np.load"}
@@ -25,6 +28,8 @@ PICKLE_FRAME = b"\x95"  # the opcode before the length of a pickle's frame
 ZIP = b"PK\x03\x04"
 MOST_NAMES = 10  # that an error lists
 OPTIONAL = "num_batches_tracked"  # files of early versions of PyTorch have none
+TREE = "minigraph.tree"  # of the metadata: dicts, strings and None; [name] stands for an array
+BRANCHES: Decoder[Mapping[str, Any]] = Decoder(dict[str, Any])
 
 
 class Incompatible(NamedTuple):
@@ -39,14 +44,16 @@ def save(path: FilePath, state: Any) -> None:
     """Write a module's or an optimizer's state, or a mapping of names to arrays, to `path`.
 
     Values are NumPy arrays, torch tensors, numbers, and parameters, whose values are those of one
-    time: steps in other threads come before or after.  The file appears whole or not at
-    all: an earlier one stays as it was until the new one is on disk.  DTypeError for a value that
-    is no array; GraphError for a file that cannot be written.  A name that ends as those of torch
-    or NumPy is a warning.
+    time: steps in other threads come before or after.  They may also be strings, None, modules,
+    optimizers, and mappings of all these; `load` returns dicts of the same names.  The file appears
+    whole or not at all: an earlier one stays as it was until the new one is on disk.  DTypeError
+    for a value that is no array; GraphError for a file that cannot be written.  A name that ends as
+    those of torch or NumPy is a warning.
 
-    >>> mg.save("net.safetensors", nn.Linear(2, 1))
-    >>> sorted(mg.load("net.safetensors"))
-    ['bias', 'weight']
+    >>> mg.save("state.safetensors", {"net": nn.Linear(2, 1), "epoch": 3, "note": None})
+    >>> state = mg.load("state.safetensors")
+    >>> sorted(state["net"]), state["epoch"], state["note"]
+    (['bias', 'weight'], array(3), None)
     """
     if reader := OTHER_READERS.get(os.path.splitext(path)[1].lower()):
         warn_once(
@@ -54,10 +61,44 @@ def save(path: FilePath, state: Any) -> None:
             "call it .safetensors",
             cause=f"save: a file of {reader}",
         )
-    named = state.state_dict() if hasattr(state, "state_dict") else state
-    values = host_arrays("save", named)
-    arrays = {name: np.asarray(value, order="C") for name, value in values.items()}
-    tensor_file.write("save", path, arrays, {})
+    leaves: dict[str, Any] = {}
+    try:
+        tree = _tree(state.state_dict() if hasattr(state, "state_dict") else state, leaves)
+        metadata = {} if tree == {name: [name] for name in leaves} else {TREE: encode(tree)}
+    except (RecursionError, UnicodeError) as error:  # of a mapping that holds itself, for one
+        raise GraphError(f"save: {path} cannot be written ({error})") from None
+    arrays = host_arrays("save", leaves)
+    contiguous = {name: np.asarray(value, order="C") for name, value in arrays.items()}
+    tensor_file.write("save", path, contiguous, metadata)
+
+
+def _tree(named: Any, leaves: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return a mapping as JSON, in which [name] stands for an array, and enter these by name."""
+    tree: dict[str, Any] = {}
+    for key, value in _names("save", named).items():
+        value = value.state_dict() if hasattr(value, "state_dict") else value
+        if value is None or isinstance(value, str):
+            tree[key] = value
+        elif isinstance(value, Mapping):
+            tree[key] = _tree(value, leaves, f"{prefix}{key}.")
+        else:
+            name = prefix + key
+            while name in leaves:  # as of {"a": {"b": x}, "a.b": y}
+                name += "_"
+            leaves[name], tree[key] = value, [name]
+    return tree
+
+
+def _grown(tree: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
+    """Return the mapping whose tree this is."""
+    return {
+        key: _grown(x, arrays)
+        if isinstance(x, dict)
+        else arrays[x[0]]
+        if isinstance(x, list)
+        else x
+        for key, x in tree.items()
+    }
 
 
 @checked
@@ -70,7 +111,8 @@ def load(path: FilePath, *, mmap: bool = False) -> dict[str, Any]:
     mmap  whether the arrays lie in a private mapping of the file.  Then only those are read that
           are used; the file has to stay as it is
 
-    GraphError if the file is missing, damaged, of another format, or has arrays of unknown dtypes.
+    What was saved in nested mappings is in dicts.  GraphError if the file is missing, damaged, of
+    another format, or has arrays of unknown dtypes.
 
     >>> mg.save("weights.safetensors", {"w": np.zeros(3)})
     >>> mg.load("weights.safetensors")
@@ -93,11 +135,15 @@ def _loaded(what: str, path: FilePath, mapped: bool) -> dict[str, Any]:
     if data[:4] == ZIP and b"/data.pkl" in data[30:300]:
         return torch_file.read(path, data, mapped)
     try:
-        return tensor_file.parse(what, path, data)[0]
+        found, metadata = tensor_file.parse(what, path, data)
     except GraphError:
         if other := _other_format(path, data):
             raise GraphError(f"{what}: {path} is {other}") from None
         raise
+    try:
+        return _grown(decode(BRANCHES, metadata[TREE]), found) if TREE in metadata else found
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise GraphError(f"{what}: {path} is damaged: its tree is not that of its arrays") from None
 
 
 def _other_format(path: str | os.PathLike[str], data: bytes) -> str:
@@ -248,21 +294,25 @@ def _few(texts: Sequence[str], between: str, most: int) -> str:
     return between.join(texts[:most]) + more
 
 
-def host_arrays(what: str, named: Any) -> dict[str, Array]:
-    """Return the values of a mapping as NumPy arrays; DTypeError names a value that is no array."""
+def _names(what: str, named: Any) -> Mapping[str, Any]:
+    """Return a mapping of names; GraphError if it is none."""
     if not isinstance(named, Mapping):
         raise GraphError(f"{what}: a mapping of names to arrays, not {type(named).__name__}")
-    arrays: dict[str, Array] = {}
-    parameters = values_of({k: v for k, v in named.items() if isinstance(v, Parameter)})
-    for name, value in named.items():
+    for name in named:
         if not isinstance(name, str):
             raise GraphError(f"{what}: names are strings, not {name!r}")
-        if isinstance(value, Mapping) or hasattr(value, "state_dict"):
-            state = "v.items()" if isinstance(value, Mapping) else "v.state_dict().items()"
-            raise DTypeError(
-                f"{what}: {name} has names of its own; a file has one list of them, such as "
-                f'{{f"{name}.{{k}}": x for k, x in {state}}}'
-            )
+    return named
+
+
+def host_arrays(what: str, named: Any) -> dict[str, Array]:
+    """Return the values of a mapping as NumPy arrays; DTypeError names a value that is no array."""
+    arrays: dict[str, Array] = {}
+    parameters = values_of(
+        {k: v for k, v in _names(what, named).items() if isinstance(v, Parameter)}
+    )
+    for name, value in named.items():
+        if isinstance(value, Mapping):
+            raise DTypeError(f"{what}: {name} is a mapping, no array: give it alone")
         try:
             arrays[name] = _host_array(parameters.get(name, value))
         except DTypeError as error:

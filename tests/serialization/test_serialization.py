@@ -10,7 +10,7 @@ import pytest
 from same_arrays import assert_same
 
 import minigraph as mg
-from minigraph import nn, optim
+from minigraph import nn, optim, tensor_file
 from minigraph.errors import GraphError
 from minigraph.graph import DTYPES
 from minigraph.serialization import load, save
@@ -70,6 +70,37 @@ def test_parameters_numbers_and_lists_are_arrays(path):
     assert found["p"].tolist() == [1, 1]
     assert found["epoch"] == 3
     assert found["losses"].tolist() == [0.5, 0.25]
+
+
+def test_nested_mappings_with_strings_and_none_come_back(path):
+    net = nn.Linear(2, 1)
+    state = {
+        "net": net,
+        "": {"a.b": np.ones(1), "a": {"b": np.zeros(2), "none": {}}},
+        ".a.b": np.arange(3),
+        "of": {"what": 'a "ü"\n', "best": None, "epoch": np.array(3)},
+    }
+    save(path, state)
+    found = load(path, mmap=True)
+    assert found["of"] == state["of"] and found[""]["a"].pop("none") == {}
+    assert_same(found["net"], net.state_dict())
+    assert_same(found[""]["a"], {"b": np.zeros(2)})
+    assert_same({"x": found[""]["a.b"], "y": found[".a.b"]}, {"x": np.ones(1), "y": np.arange(3)})
+    holds_itself = {"a": np.ones(1)}
+    holds_itself["b"] = holds_itself
+    for wrong, text in (
+        (holds_itself, "cannot be written .*recursion"),
+        ({"a": {2: 3}}, "strings, not 2"),
+    ):
+        with pytest.raises(GraphError, match=text):
+            save(path, wrong)
+
+
+@pytest.mark.parametrize("tree", ['{"a": ["b"]}', '{"a": []}', "[]", '{"a": 3', '{"a": [[]]}'])
+def test_a_tree_of_other_arrays_is_damage(path, tree):
+    tensor_file.write("save", path, {"a": np.ones(1)}, {"minigraph.tree": tree})
+    with pytest.raises(GraphError, match="its tree is not that of its arrays"):
+        load(path)
 
 
 def test_torch_tensors_are_saved_and_torch_reads_the_file(path, torch):
