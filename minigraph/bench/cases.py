@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+import minigraph as mg
 from minigraph.bench import networks, own_network
 from minigraph.bench.networks import NetworkSpec, Shape
 from minigraph.data import Synthetic
@@ -179,6 +180,28 @@ class NetworkCase:
         return [(batch[:, :-1].copy(), batch[:, 1:].reshape(-1)) for batch in rows]
 
 
+@dataclass(frozen=True)
+class ModelFile:
+    """The results of a model of ONNX for a batch of inputs that are drawn.
+
+    images  in the batch, where the file leaves its size open
+    """
+
+    title: str
+    path: str
+    images: int
+
+    def data(self) -> dict[str, Array]:
+        """Return an array for each input, by name."""
+        arrays: dict[str, Array] = mg.onnx.command.drawn(self.path, self.images)
+        return arrays
+
+    def numbers(self, results: Any) -> list[float]:
+        """Return the numbers of the results, an array or a list."""
+        each = results if isinstance(results, list) else [results]
+        return [float(number) for y in each for number in np.ravel(y)]
+
+
 class TrainingStep(NetworkCase):
     """One step of training a network with Adam and cross entropy."""
 
@@ -205,7 +228,7 @@ def first_value(name: str, shape: Shape) -> Array:
     return normal * np.float32(1 / math.sqrt(3 * math.prod(shape[1:])))
 
 
-Case = Expression | TrainingStep | Prediction
+Case = Expression | TrainingStep | Prediction | ModelFile
 
 
 def case(
@@ -218,6 +241,9 @@ def case(
     """
     if name in EXPRESSIONS:
         return expressions(device)[name]
+    if name.endswith(own_network.MODEL):
+        images = batch_size or 1
+        return ModelFile(f"{own_network.name_of(name)} predicts {images}", name, images)
     network, images = PREDICTIONS.get(name, (name, 0))
     spec = own_network.read(name) if own_network.is_file(name) else NETWORKS[network]
     shape = spec.quick if quick else spec.shape

@@ -29,7 +29,7 @@ from minigraph.platform.text_file import write_text
 PAGE = "README.md"  # web sites of repositories show it with its folder
 UNPRINTED = ("models", "named")  # fields of the plan that results do not repeat
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
-QUICK_PEERS = ("torch", "jax")
+QUICK_PEERS = ("torch", "jax", "onnxruntime")
 # The first cases say most: on a slow machine two minutes end before the last.
 QUICK: dict[str, Any] = {
     "repeats": 5,
@@ -60,8 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--models",
         type=_models,
         metavar="A,B",
-        help=f"of {', '.join([*GROUPS, *NAMES])}, or files of networks of your own; "
-        "default: all but inference",
+        help=f"of {', '.join([*GROUPS, *NAMES])}, or files: networks of your own, "
+        "such as net.py, and model.onnx; default: all but inference",
     )
     levels = "default: 0,1,2,3, with --quick 0,3"
     add("--levels", type=_levels, metavar="0,3", help=levels)
@@ -70,10 +70,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     once = "start each side in one process only, so that there are no warm starts"
     add("--once", dest="twice", action="store_const", const=False, help=once)
     add("--untuned", action="store_true", help="also run networks with heuristics only")
-    add("--batch-size", type=_count, metavar="N", help="images per training step")
+    add("--batch-size", type=_count, metavar="N", help="images per training step, or model of ONNX")
     peers = f"of {', '.join(PEERS)}, or none (default: {', '.join(OTHERS)}; with --quick "
-    peers += f"{', '.join(QUICK_PEERS)}); jax has expressions and the mlp; {DOOR}torch is "
-    peers += f"minigraph.torch.training_step, {DOOR}compile torch.compile(backend='minigraph')"
+    peers += f"{', '.join(QUICK_PEERS)}); jax has expressions and the mlp, "
+    peers += f"onnxruntime models of ONNX; {DOOR}torch is minigraph.torch.training_step, "
+    peers += f"{DOOR}compile torch.compile(backend='minigraph')"
     add("--peers", type=_names(PEERS), metavar="A,B", help=peers)
     add("--threads", type=_count, metavar="N", help="default: one per core")
     add("--repeats", type=_count, metavar="N", help="turns of each side, at most")

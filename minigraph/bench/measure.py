@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.bench.cases import PRECISIONS, Expression, Prediction
+from minigraph.bench.cases import PRECISIONS, Expression, ModelFile, Prediction
 from minigraph.bench.own_network import name_of
 from minigraph.bench.plan import Plan, by_priority
 from minigraph.bench.results import (
@@ -131,7 +131,7 @@ class CaseRun:
         self.left_out: list[str] = []
         self._limit = limit
         self._report, self._position = progress, position
-        self._predicts = isinstance(subject, Prediction)
+        self._predicts = isinstance(subject, Prediction | ModelFile)
 
     def _progress(self, what: str) -> None:
         name, _, _ = self.result.title.partition(", ")  # a terminal has room for no more

@@ -14,6 +14,7 @@ from minigraph.bench.cases import (
     LEARNING_RATE,
     LOSSES,
     Expression,
+    ModelFile,
     Prediction,
     TrainingStep,
     first_value,
@@ -35,6 +36,9 @@ def minigraph_side(task: Task) -> Side:
         cg.set_option("autotune", "off")
     if isinstance(subject, Expression):
         call, batches = _expression(cg, subject)
+    elif isinstance(subject, ModelFile):
+        call = mg.onnx.function(subject.path, task.device, cg.options)
+        batches = repeat(tuple(subject.data().values()))
     elif isinstance(subject, Prediction):
         call, batches = _prediction(cg, subject, freeze=not task.setting.endswith(UNFROZEN))
     else:
@@ -45,6 +49,8 @@ def minigraph_side(task: Task) -> Side:
             net = with_first_values(subject.network(without_dropout(LIBRARY)))
             step, batches = training(cg, subject, net)
             return [float(step(*next(batches))) for _ in range(LOSSES)]
+        if isinstance(subject, ModelFile):
+            return subject.numbers(call(*subject.data().values()))
         images, _ = subject.data()[0]
         return [*map(float, np.ravel(call(images)))]
 
@@ -52,6 +58,8 @@ def minigraph_side(task: Task) -> Side:
         return None if task.device == "cpu" else call.report().memory.peak_bytes
 
     def roofline() -> float | None:
+        if not hasattr(call, "profile"):  # of a model whose shapes depend on values
+            return None
         costs = call.profile(*next(batches)).by_kernel
         return sum(cost.seconds * (cost.roofline or 0.0) for cost in costs) or None
 

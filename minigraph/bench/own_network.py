@@ -26,14 +26,14 @@ from typing import Any, get_args
 from minigraph.bench.networks import Labels, NetworkSpec
 from minigraph.errors import GraphError
 
-SUFFIX = ".py"
+SUFFIX, MODEL = ".py", ".onnx"
 OPTIONAL = {"batch": 32, "labels": "examples"}
 KINDS = get_args(Labels)
 
 
 def is_file(model: str) -> bool:
     """Whether a model is a file, and none of the benchmark's own."""
-    return model.endswith(SUFFIX)
+    return model.endswith((SUFFIX, MODEL))
 
 
 def name_of(model: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from importlib.util import find_spec
 
 from minigraph.bench.cases import EXPRESSIONS, PRECISIONS, PREDICTIONS, USUAL
-from minigraph.bench.own_network import name_of
+from minigraph.bench.own_network import MODEL, name_of
 from minigraph.bench.results import (
     BY_MINIGRAPH,
     CHANNELS_LAST,
@@ -36,6 +36,7 @@ class Peer:
     precisions  those that it has
     cases       those that its program has; empty: all, and networks of users
     lacks       others that it has not
+    models      whether it runs models of ONNX, and these alone, on the CPU
     """
 
     library: str
@@ -44,10 +45,13 @@ class Peer:
     precisions: Collection[str] = tuple(PRECISIONS)
     cases: Collection[str] = ()
     lacks: Collection[str] = ()
+    models: bool = False
 
-    def settings_of(self, model: str) -> Sequence[str]:
+    def settings_of(self, model: str, device: str) -> Sequence[str]:
         """Return the settings in which it runs a case; none if it does not."""
         if (self.cases and model not in self.cases) or model in self.lacks:
+            return ()
+        if model.endswith(MODEL) != self.models or (self.models and device != "cpu"):
             return ()
         if model in EXPRESSIONS:  # which have no channels
             return [setting for setting in self.settings if CHANNELS_LAST not in setting]
@@ -70,6 +74,7 @@ PEERS = {
         precisions=[name for name, p in PRECISIONS.items() if p.jax],
         cases=(*EXPRESSIONS, "mlp"),
     ),
+    "onnxruntime": Peer("onnxruntime", "onnx_peer", precisions=(USUAL,), models=True),
     f"{DOOR}torch": Peer("torch", "torch_door", lacks=EXPRESSIONS),
     f"{DOOR}compile": Peer("torch", "torch_peer", (BY_MINIGRAPH,), precisions=(USUAL,)),
 }
@@ -112,7 +117,7 @@ class Plan:
         """Return the libraries that were asked for and cannot be measured, each with the reason."""
         reasons = {}
         for peer in map(PEERS.__getitem__, self.peers):
-            lacking = [m for m in self.models if not peer.settings_of(m)]
+            lacking = [m for m in self.models if not peer.settings_of(m, self.device)]
             why = "" if len(lacking) == len(self.models) else peer.unusable(self.precision)
             if not why and lacking and self.named:
                 why = f"does not run {', '.join(map(name_of, lacking))} on {self.device}"
@@ -136,7 +141,7 @@ class Plan:
         for name in self.peers:
             peer = PEERS[name]
             usable = not peer.unusable(self.precision)
-            for setting in peer.settings_of(model) if usable else ():
+            for setting in peer.settings_of(model, self.device) if usable else ():
                 side = f"{name}, {CHANNELS_LAST}" if CHANNELS_LAST in setting else name
                 commands[side] = command(peer.program, setting)
         return commands

@@ -26,7 +26,7 @@ from minigraph.platform.text_file import write_text
 from minigraph.version import __version__
 
 FILE, PLOT = "results.json", "levels.svg"
-PACKAGES = ("torch", "jax")
+PACKAGES = ("torch", "jax", "onnxruntime")
 NOISY = 0.15  # a spread above this is unusual
 NEAR = 0.02  # times that differ by less are the same
 LEVELS = (0, 1, 2, 3)

@@ -15,6 +15,7 @@ from minigraph.bench.cases import (
     LOSSES,
     PRECISIONS,
     Expression,
+    ModelFile,
     Prediction,
     TrainingStep,
     first_value,
@@ -43,6 +44,7 @@ def torch_side(task: Task) -> Side:
     subject = task.subject
     if isinstance(subject, Prediction):
         return _prediction(subject, task)
+    assert not isinstance(subject, ModelFile)  # `Peer.models` has them
     if isinstance(subject, Expression):
         return Side(_expression(subject, task), device_memory=lambda: _peak(task))
     return training_side(subject, task, _training, lambda: _peak(task))

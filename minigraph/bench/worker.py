@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from msgspec.json import Decoder
 
-from minigraph.bench.cases import PRECISIONS, Case, Prediction, case
+from minigraph.bench.cases import PRECISIONS, Case, ModelFile, Prediction, case
 from minigraph.platform.records import decode, encode
 
 PAUSE = 0.02  # seconds before a turn
@@ -99,7 +99,8 @@ def serve(make: Callable[[Task], Side]) -> None:
         side = make(task)
         side.step()
         say({"first": time.perf_counter() - start})
-        single = isinstance(task.subject, Prediction) and task.subject.images == 1
+        subject = task.subject
+        single = isinstance(subject, Prediction | ModelFile) and subject.images == 1
         calls: list[float] = []
         for line in sys.stdin:
             match line.strip():

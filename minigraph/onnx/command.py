@@ -12,15 +12,16 @@ import numpy as np
 from onnx import defs
 
 from minigraph.errors import GraphError, reason
-from minigraph.graph import SymbolicSize
+from minigraph.graph import FLOATS, Array, SymbolicSize
 from minigraph.onnx.function import function
 from minigraph.onnx.interpret import NESTED, key
-from minigraph.onnx.model import inputs_of, load
+from minigraph.onnx.model import input_of, inputs_of, load
 from minigraph.onnx.operators import ROWS
 from minigraph.onnx.tensors import OLDEST, opsets_of, read
 
 Output = tuple[dict[str, Any], list[str]]  # as JSON, and as lines for a person
 COLUMNS = 100
+OPEN = 64  # an open size: the length of a text, the side of an image
 
 
 def run(path: str, files: Sequence[str], out: str | None, device: str, level: int) -> Output:
@@ -79,11 +80,27 @@ def describe(path: str) -> Output:
 
 
 def called(path: str) -> Any:
-    """Return the function of a model after a call with zeros; sizes that calls give are 1."""
-    call, inputs = function(path), load(path).inputs
-    shapes = [[1 if isinstance(n, SymbolicSize) else n for n in x.shape] for x in inputs]
-    call(*(np.zeros(shape, x.dtype) for shape, x in zip(shapes, inputs, strict=True)))
+    """Return the function of a model after a call."""
+    call = function(path)
+    call(*drawn(path, 1).values())
     return call
+
+
+def drawn(path: str, batch: int) -> dict[str, Array]:
+    """Return an array for each input of a model: floats in [0, 1), and integers and bools 0 or 1.
+
+    batch  the size of the first axis, where the file leaves it open; sizes of others are `OPEN`
+    """
+    rng, arrays = np.random.default_rng(0), {}
+    for info in inputs_of(read("bench", path).model.graph):
+        x = input_of("bench", info)
+        sizes = [batch, *[OPEN] * x.ndim]
+        shape = [
+            m if isinstance(n, SymbolicSize) else n for n, m in zip(x.shape, sizes, strict=False)
+        ]
+        draw = rng.random(shape) if x.dtype in FLOATS else rng.integers(0, 2, shape)
+        arrays[info.name] = draw.astype(x.dtype)
+    return arrays
 
 
 def operators() -> Output:

@@ -93,7 +93,7 @@ def _model_of(
         if info.name in values:
             nodes[info.name] = constant(values[info.name])
         else:
-            nodes[info.name] = _input(what, info, shapes.get(info.name))
+            nodes[info.name] = input_of(what, info, shapes.get(info.name))
             inputs.append(nodes[info.name])
     interpreter.run(graph.node, nodes, opsets, {})
     lacking = [y.name for y in graph.output if not isinstance(nodes.get(y.name), Node)]
@@ -129,7 +129,8 @@ def _held(name: str, array: Array) -> Node:
     return Parameter.sharing(State.of(array, copy=not stays), name)
 
 
-def _input(what: str, info: ValueInfoProto, shape: Sequence[int] | None) -> Node:
+def input_of(what: str, info: ValueInfoProto, shape: Sequence[int] | None = None) -> Node:
+    """Return the expression of an input, of the shape that the file says if none is given."""
     kind = info.type.WhichOneof("value")
     if kind != "tensor_type":
         raise GraphError(f"{what}: the input {info.name!r} is no tensor, but of {kind}")

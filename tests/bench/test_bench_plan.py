@@ -17,7 +17,7 @@ def test_all_is_measured_unless_less_is_asked_for(monkeypatch):
     monkeypatch.delenv("MINIGRAPH_NUM_THREADS", raising=False)
     plan = planned()
     assert plan.models == (*EXPRESSIONS, *NETWORKS) and plan.levels == (0, 1, 2, 3)
-    assert plan.peers == ("torch", "torch.compile", "jax") and plan.twice
+    assert plan.peers == ("torch", "torch.compile", "jax", "onnxruntime") and plan.twice
     less = planned("--quick", "--models", "abc,mlp", "--peers", "jax", "--threads", "1")
     assert (less.models, less.peers, less.threads) == (("abc", "mlp"), ("jax",), 1)
     assert less.budget < plan.budget and less.repeats < plan.repeats

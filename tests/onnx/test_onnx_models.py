@@ -371,6 +371,18 @@ def test_info_and_view_show_what_a_model_is(file, tmp_path):
     assert "<html" in (tmp_path / "page.html").read_text()
 
 
+def test_bench_measures_levels_beside_onnxruntime(file):
+    pytest.importorskip("onnxruntime")
+    short = ("--once", "--repeats", "1", "--minutes", "9", "--threads", "1", "--device", "cpu")
+    given = ("--models", file, "--levels", "0", "--peers", "torch,onnxruntime", "--batch-size", "3")
+    (case,) = json.loads(command("bench", *given, *short, "--json")[0])["cases"].values()
+    assert (case["title"], case["images"]) == ("net predicts 3", 3)
+    assert case["sides"].keys() == {"level 0", "onnxruntime"}
+    for side in case["sides"].values():
+        assert side["seconds"] and not side["error"]
+    assert case["sides"]["onnxruntime"]["difference"] < 1e-6
+
+
 def test_operators_are_listed():
     found = json.loads(command("onnx", "operators", "--json")[0])
     assert {"Conv", "Resize", "com.microsoft.FusedMatMul"} <= {*found["operators"]}

@@ -1,0 +1,30 @@
+"""onnxruntime's side of a model of ONNX."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnxruntime
+
+from minigraph.bench.cases import ModelFile
+from minigraph.bench.worker import Side, Task, serve
+
+
+def onnx_side(task: Task) -> Side:
+    """Open a session with the threads of the task."""
+    subject = task.subject
+    assert isinstance(subject, ModelFile)  # `Peer.models` names the others
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = task.threads
+    providers = ["CPUExecutionProvider"]
+    session = onnxruntime.InferenceSession(subject.path, options, providers=providers)
+    arrays = subject.data()
+
+    def step() -> list[Any]:
+        return session.run(None, arrays)
+
+    return Side(step, lambda: subject.numbers(step()))
+
+
+if __name__ == "__main__":
+    serve(onnx_side)
