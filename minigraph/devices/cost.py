@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from minigraph.devices.problem import operations, product_of
-from minigraph.graph import Loop, Node
+from minigraph.graph import GraphOp, Loop, Node
 from minigraph.jit.fused import Fused, HorizontalFusion
 from minigraph.program import Step
 
@@ -38,8 +38,9 @@ def cost_of(step: Step) -> StepCost:
 def _flops(node: Node) -> int:
     if product_of(node):
         return operations(node)
-    if isinstance(node.op, Fused):
-        return sum(map(_flops, (each for each in node.op.graph if each.inputs)))
+    if isinstance(node.op, GraphOp):
+        runs = node.op.length if isinstance(node.op, Loop) else 1
+        return runs * sum(map(_flops, (each for each in node.op.graph if each.inputs)))
     if isinstance(node.op, HorizontalFusion):
         return sum(
             sum(map(_elements, (each for each in op.graph if each.inputs)))

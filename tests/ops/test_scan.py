@@ -13,15 +13,29 @@ from toy_device import ToyBackend
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.devices.cpu import loop
+from minigraph.devices.cpu import loop, straight_line
 from minigraph.errors import DeviceError, GraphError
-from minigraph.graph import Graph
+from minigraph.graph import Graph, Op
 from minigraph.inspect.page.document import from_file
 from minigraph.jit.source import KernelSource
 from minigraph.ops.scan import Scan
 from minigraph.passes.rewrite.loops import unroll_loops
 
 STEPS = 5
+
+
+@pytest.fixture
+def of_kernels(monkeypatch):
+    """Loops call the kernels of their bodies, whose values do not fit one function."""
+    monkeypatch.setattr(straight_line, "LARGEST", 0)
+
+
+@pytest.fixture(params=["one function", "kernels"])
+def form(request):
+    """The two forms of a loop on the CPU."""
+    if request.param == "kernels":
+        request.getfixturevalue("of_kernels")
+    return request.param
 
 
 def real(*shape, seed=0):
@@ -133,7 +147,7 @@ def meaning(name, reverse):
 
 
 @pytest.mark.parametrize(("reverse", "level"), [(False, 0), (True, 2), (False, 3), (True, 3)])
-def test_loops_and_their_gradients_are_those_of_the_unrolled_graphs(reverse, level):
+def test_loops_and_their_gradients_are_those_of_the_unrolled_graphs(reverse, level, form):
     """All are compiled as one function."""
     inputs, found = zip(*(outputs(name, reverse, ops.scan) for name in BODIES), strict=True)
     cg = mg.comp_graph("cpu", {"graph_opt_level": level, "autotune": "off"})
@@ -247,7 +261,7 @@ def test_an_unrolled_graph_has_no_loops():
 # ---------------------------------------------------------------- functions that have loops
 
 
-def test_the_report_names_the_loop_and_its_kernels():
+def test_the_report_names_the_loop_and_its_kernels(of_kernels):
     loss, _, wrt = trained()
     cg = mg.comp_graph("cpu", {"graph_opt_level": 3, "autotune": "off"})
     report = cg.compile(wrt, [loss, *mg.grad(loss, wrt)]).report()
@@ -263,7 +277,7 @@ def zeros(x):
     return np.zeros(x.shape, x.dtype)
 
 
-def test_pictures_show_the_loop(tmp_path):
+def test_pictures_show_the_loop(tmp_path, of_kernels):
     loss, _, wrt = trained()
     function = mg.comp_graph("cpu").compile(wrt, loss)
     function.to_dot(tmp_path / "loop.dot")
@@ -274,16 +288,52 @@ def test_pictures_show_the_loop(tmp_path):
     assert described.steps[loop].name == "scan"
 
 
-def test_a_body_that_numpy_computes_is_named():
-    x = mg.input("x", (3, 4), "float64")
-    h = mg.input("h", (2, 4, 4), "float64")
-    _, ys = ops.scan(lambda c, v: (c, ops.matmul(c[0], c[1]) @ v), h, x)
-    given = real(3, 4).astype("float64"), real(2, 4, 4).astype("float64")
+def test_a_body_that_numpy_computes_is_named(monkeypatch):
+    monkeypatch.setattr(Op, "registry", {})
+
+    class Rotated(Op):
+        """An op of a user's program, for which nobody wrote C."""
+
+        def infer(self, x):
+            return x
+
+        def forward(self, x):
+            return np.roll(x, 1)
+
+    x, h = mg.input("x", (3, 4)), mg.input("h", (4,))
+    _, ys = ops.scan(lambda c, v: (Rotated()(c) + v, c), h, x)
     function = mg.comp_graph("cpu").compile([x, h], ys)
     (why,) = [text for text in function.report().numpy if text.startswith("scan")]
-    assert "NumPy computes matmul in its body: oneDNN has no matmul of float64" in why
-    (want,) = Graph((x, h), (ys,))(*given)
-    np.testing.assert_allclose(function(*given), want)
+    assert "NumPy computes rotated in its body: there is no kernel of rotated" in why
+    (want,) = Graph((x, h), (ys,))(real(3, 4), real(4))
+    np.testing.assert_allclose(function(real(3, 4), real(4)), want)
+
+
+KINDS = ["float32", "float64", "int8", "uint16", "int64", "bool"]
+
+
+@needs_compiler
+@pytest.mark.parametrize("sides", [(3, 3), (1, 7), (16, 16)])
+@pytest.mark.parametrize("dtype", KINDS)
+def test_small_products_of_every_type_are_one_function(dtype, sides):
+    """The slices are transposed, so that they are read across."""
+    rows, n = sides
+    rng = np.random.default_rng(0)
+    xs = rng.integers(-1, 2, (6, n, n)).astype(dtype)
+    first = rng.integers(0, 2, (rows, n)).astype(dtype)
+    x, h = mg.input("x", xs.shape, dtype), mg.input("h", first.shape, dtype)
+    last, ys = ops.scan(lambda c, v: (c @ v.T, c), h, x)
+    function = mg.comp_graph("cpu").compile([h, x], [last, ys, ops.sum(ys)])
+    assert [kernel for op, kernel, _ in function.report().steps if op == "scan"] == [
+        "c one function"
+    ]
+    want = [first]
+    for each in xs:
+        want.append(want[-1] @ each.T)
+    got_last, got, total = function(first, xs)
+    np.testing.assert_array_equal(got_last, want[-1])
+    np.testing.assert_array_equal(got, want[:-1])
+    assert total == np.sum(want[:-1], dtype=total.dtype)
 
 
 def test_a_refused_token_in_the_loop_leaves_the_parameters_as_they_were():
@@ -317,10 +367,11 @@ def test_a_loop_runs_without_a_compiler(monkeypatch):
 
 @needs_compiler
 @pytest.mark.parametrize("level", [0, 3])
-def test_a_loop_that_pauses_goes_on_where_it_was(level, monkeypatch):
-    text = loop.LOOP.text
-    assert "100000000" in text
-    monkeypatch.setattr(loop, "LOOP", KernelSource(text.replace("100000000", "-1")))
+def test_a_loop_that_pauses_goes_on_where_it_was(level, form, monkeypatch):
+    assert "100000000" in loop.CLOCK
+    hasty = loop.CLOCK.replace("100000000", "-1")
+    monkeypatch.setattr(loop, "CLOCK", hasty)
+    monkeypatch.setattr(loop, "LOOP", KernelSource(hasty + loop.LOOP_TEXT))
     x, p = mg.input("x", (5, 3, 4)), mg.Parameter(np.full(4, 0.5, np.float32))
 
     def row(c, v):
@@ -352,7 +403,10 @@ import numpy as np
 
 import minigraph as mg
 from minigraph import ops
+from minigraph.devices.cpu import straight_line
 
+if sys.argv[2] == "kernels":
+    straight_line.LARGEST = 0
 signal.signal(signal.SIGINT, signal.default_int_handler)
 p, x = mg.Parameter(np.ones(4)), mg.input("x", (4,), "float64")
 for length in (10**12, 3):
@@ -375,8 +429,8 @@ for length in (10**12, 3):
 
 @needs_compiler
 @pytest.mark.parametrize("level", [0, 3])
-def test_an_interrupt_ends_a_long_loop_and_changes_nothing(level):
-    printed, _ = wait(start("-c", ENDLESS, level), timeout=60)
+def test_an_interrupt_ends_a_long_loop_and_changes_nothing(level, form):
+    printed, _ = wait(start("-c", ENDLESS, level, form), timeout=60)
     lines = printed.splitlines()
     assert lines[:4] == ["1.0 1.0 1.0 1.0"] * 4
     assert len(lines) == 8

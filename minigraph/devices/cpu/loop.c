@@ -2,24 +2,11 @@
    kernels, {function, argument block}, and how many; their table of addresses; how many rows the
    three tables have that follow; where to keep the step and the kernel to go on with, and whether to.
 
-   It pauses every 0.1 seconds.
-
    still   {slot, outer slot, offset}: memory that stays where it is
    moving  {slot, outer slot, offset, stride}: a slice for each step
    carry   {slot that is read, slot that is written, outer slot and offset of the first value, of the
            last, of memory for two in between (-1: it is written to a slice), bytes of one, and of
            the space for one} */
-#include <time.h>
-#define NAME_PAUSE 100000000 /* nanoseconds */
-static int64_t NAME_now(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-  return now.tv_sec * (int64_t)1000000000 + now.tv_nsec;
-}
-static int NAME_paused(int64_t *next, int64_t step, int64_t kernel) {
-  next[0] = step, next[1] = kernel, next[2] = 1;
-  return MG_PAUSED;
-}
 int NAME(const int64_t *a, char **outer) {
   const int64_t steps = a[0], kernels = a[2], stills = a[4], slices = a[5], carries = a[6];
   const int64_t *rows = (const int64_t *)a[1];
@@ -30,8 +17,8 @@ int NAME(const int64_t *a, char **outer) {
     slots[still[3 * i]] = outer[still[3 * i + 1]] + still[3 * i + 2];
   for (int64_t i = 0; i < carries && !next[2]; i++)
     slots[carry[10 * i]] = outer[carry[10 * i + 2]] + carry[10 * i + 3];
-  int64_t t = next[2] ? next[0] : 0, every = 1, look = t + 1, last = NAME_now();
-  const int64_t until = last + NAME_PAUSE;
+  int64_t t = next[2] ? next[0] : 0;
+  NAME_clock clock = NAME_begin(t);
   next[2] = 0;
   for (; t < steps; t++) {
     for (int64_t i = 0; i < slices; i++) {
@@ -50,11 +37,7 @@ int NAME(const int64_t *a, char **outer) {
     }
     first = 0;
     for (int64_t i = 0; i < carries; i++) slots[carry[10 * i]] = slots[carry[10 * i + 1]];
-    if (t + 1 != look) continue;
-    const int64_t now = NAME_now();
-    if (now > until && look < steps) return NAME_paused(next, look, 0);
-    every = now - last < NAME_PAUSE / 100 ? 8 * every : (every + 1) / 2;
-    look += every, last = now;
+    if (t + 1 == clock.look && t + 1 < steps && NAME_late(&clock)) return NAME_paused(next, t + 1, 0);
   }
   for (int64_t i = 0; i < carries; i++) {
     const int64_t *c = carry + 10 * i;
@@ -63,4 +46,3 @@ int NAME(const int64_t *a, char **outer) {
   }
   return 0;
 }
-#undef NAME_PAUSE

@@ -1,12 +1,15 @@
-"""Loops: the kernels of a body, run for one slice after the other by one native call.
+"""Loops: small values are computed in one generated function, else a native call runs kernels.
 
-Nothing is copied between the steps: they read and write the slices where they are, and carries
-change places between two pieces of memory, or are read from the slice that the step before wrote.
+The function keeps all values of a step on its stack.  Kernels of a body are run for one slice after
+the other.  Nothing is copied between the steps: they read and write the slices where they are, and
+carries change places between two pieces of memory, or are read from the slice that the step before
+wrote.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -20,22 +23,91 @@ from minigraph.devices.cpu.kernel import (
     calls_of,
     texts_of,
 )
+from minigraph.devices.cpu.straight_line import loop_text
 from minigraph.devices.reference import NumpyKernel
 from minigraph.graph import Array, Constant, Loop, Node, Shape
+from minigraph.jit.domain import NotFusible
+from minigraph.jit.emitter import block, function
 from minigraph.jit.source import KernelSource
 from minigraph.program import Buffer, Kernel, MemorySpace, Program, round_up
 
 Table = list[tuple[int, ...]]
-LOOP = KernelSource(Path(__file__).with_name("loop.c").read_text())
+CLOCK, LOOP_TEXT = (Path(__file__).with_name(f"{n}.c").read_text() for n in ("clock", "loop"))
+LOOP = KernelSource(CLOCK + LOOP_TEXT)
 
 
 def loop_kernel(node: Node, strides: Sequence[Shape], body: Program) -> Kernel:
     """Return the kernel of a loop: NumPy's where NumPy has to compute a part of the body."""
+    with suppress(NotFusible):
+        return StraightLineLoop(node, strides)
     for step in body.steps:
         if not isinstance(step.kernel, CpuKernel):
             why = f": {step.kernel.why_numpy}" if step.kernel.why_numpy else ""
             return NumpyKernel(node, f"NumPy computes {step.node.op.name} in its body{why}")
     return LoopKernel(node, strides, body)
+
+
+class StraightLineLoop(CpuKernel):
+    """A loop as one generated function.
+
+    Its argument block: the number of steps; where to keep how far it has come, see `clock.c`; slot,
+    offset and step of each operand, in bytes.
+    """
+
+    maker = "c"
+    algorithm = "one function"
+
+    def __init__(self, node: Node, strides: Sequence[Shape]) -> None:
+        assert isinstance(node.op, Loop)
+        self.node = node
+        self.op = node.op
+        last = self.op.carried + self.op.scanned
+        sliced = [self.op.carried <= i < last for i, _ in enumerate(strides)]
+        stacks = [spec.strides[0] for spec in node.specs[self.op.carried :]]
+        self.steps = [s[0] if each else 0 for s, each in zip(strides, sliced, strict=True)]
+        self.steps += [*(0 for _ in range(self.op.carried)), *stacks]
+        self.strided = sliced
+        self.sources = [_straight_line(self.op, strides)]
+
+    @property
+    def texts(self) -> Sequence[KernelSource]:
+        return self.sources
+
+    def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
+        length, words = self.op.length, [self.op.length, linker.progress()]
+        for (slot, offset), step in zip(
+            (*operands.inputs, *operands.outputs), self.steps, strict=True
+        ):
+            first = (length - 1) * step if self.op.reverse else 0
+            words += [slot, offset + first, -step if self.op.reverse else step]
+        return [linker.call(self.sources[0], words)]
+
+
+def _straight_line(op: Loop, strides: Sequence[Shape]) -> KernelSource:
+    """Return the function of a loop; raises NotFusible where its values do not fit the stack."""
+    text = loop_text(op, strides)
+    operands = range(len(strides) + len(op.graph.outputs))
+    pause = block(
+        "if (t + 1 == clock.look && t + 1 < steps && NAME_late(&clock))",
+        *text.results,
+        "return NAME_paused(next, t + 1, 0);",
+    )
+    whole = function(
+        "int NAME(const int64_t *a, char **slots)",
+        [
+            "const int64_t steps = a[0];",
+            "int64_t *next = (int64_t *)a[1], t = next[2] ? next[0] : 0;",
+            *(f"char *const p{k} = slots[a[{3 * k + 2}]] + a[{3 * k + 3}];" for k in operands),
+            *(f"const int64_t step{k} = a[{3 * k + 4}];" for k in operands),
+            *text.operands,
+            "NAME_clock clock = NAME_begin(t);",
+            "next[2] = 0;",
+            *block("for (; t < steps; t++)", *text.step, *pause),
+            *text.results,
+            "return 0;",
+        ],
+    )
+    return KernelSource(CLOCK + whole, text.support)
 
 
 class LoopKernel(CpuKernel):

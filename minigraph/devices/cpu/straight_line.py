@@ -1,0 +1,280 @@
+"""C for a loop over small values: one function for all steps, whose values are on its stack.
+
+Statements name each element where there are few, and run over constant extents else.  Views cost
+nothing: they are other indices of the same array.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from minigraph.graph import BOOL, Array, Constant, Graph, Item, Loop, Node, Op, Shape
+from minigraph.jit.c.body import limits
+from minigraph.jit.domain import NotFusible
+from minigraph.jit.emitter import block
+from minigraph.jit.expression import (
+    c_type,
+    expression,
+    filled,
+    literal,
+    stored,
+    support,
+    takes_index,
+)
+from minigraph.jit.fused import Fused, HorizontalFusion
+from minigraph.jit.small_float import SMALL_FLOATS
+from minigraph.ops.elementwise import Elementwise, kind
+from minigraph.ops.matmul import Matmul
+from minigraph.ops.reduction import FEW, Reduction
+
+SIDE = 16  # the longest side of a product
+LARGEST = 1024  # elements of a value
+ON_STACK = 32 << 10  # bytes of all values
+WORK = 1 << 15  # operations of a step
+NAMED = 128  # operations of a node up to which its elements are named one by one
+
+
+class Value(NamedTuple):
+    """Where the elements of a node are: which element of a C array each of them is."""
+
+    name: str
+    index: Array
+
+    def reshaped(self, shape: Shape) -> Value:
+        return Value(self.name, np.broadcast_to(self.index, shape))
+
+
+Place = Callable[[Value], str]  # of the element that a statement is about
+
+
+class LoopText(NamedTuple):
+    """The C of a loop, and the functions that it calls.
+
+    operands  declarations: pointers p0, p1 and so on are known by then
+    step      statements that compute step `t`
+    results   statements that write the carries
+    """
+
+    operands: list[str]
+    step: list[str]
+    results: list[str]
+    support: tuple[str, ...]
+
+
+def loop_text(op: Loop, strides: Sequence[Shape]) -> LoopText:
+    """Return the text of a loop whose inputs have these strides in bytes.
+
+    `NotFusible` says why values do not fit, or which op has no statements.
+    """
+    graph = flattened(op.graph)
+    writer = _Writer()
+    last, operands = op.carried + op.scanned, []
+    for i, (x, steps) in enumerate(zip(graph.inputs, strides, strict=True)):
+        if op.carried <= i < last:
+            pointer = f"const {_held(x)} *x{i} = (const {_held(x)} *)(p{i} + t * step{i});"
+            writer.lines.append(pointer)
+            writer.values[x] = _slice(f"x{i}", x, steps[1:])
+        else:
+            first = f"next[2] ? p{i + len(strides)} : p{i}" if i < op.carried else f"p{i}"
+            operands.append(f"{writer.array(x, f'x{i}')} memcpy(x{i}, {first}, sizeof x{i});")
+        if x.dtype == BOOL:  # a view may have made it of any byte
+            given = writer.values[x]
+            writer.lines.append(writer.array(x, f"bit{i}"))
+            writer.copy(writer.values[x], given, x.shape, " != 0")
+    for node in graph:
+        if node not in writer.values:
+            writer.compute(node)
+    outputs = len(strides)
+    for k, y in enumerate(graph.outputs[op.carried :], outputs + op.carried):
+        writer.lines.append(f"{_held(y)} *y{k} = ({_held(y)} *)(p{k} + t * step{k});")
+        writer.copy(writer.own(f"y{k}", y.shape), writer.values[y], y.shape)
+    for i, y in enumerate(graph.outputs[: op.carried]):
+        writer.lines.append(writer.array(y, f"new{i}", keep=False))
+        writer.copy(writer.own(f"new{i}", y.shape), writer.values[y], y.shape)
+    carries = range(op.carried)
+    writer.lines += [f"memcpy(x{i}, new{i}, sizeof x{i});" for i in carries]
+    results = [f"memcpy(p{outputs + i}, x{i}, sizeof x{i});" for i in carries]
+    return LoopText(operands, writer.lines, results, tuple(writer.support))
+
+
+def flattened(graph: Graph) -> Graph:
+    """Return the graph with what one kernel computes taken apart."""
+    while any(_takes_apart(node.op) for node in graph):
+        made: dict[Node, tuple[Node, ...]] = {}
+        for node in graph:
+            inputs = [made[x][0] for x in node.inputs]
+            if isinstance(node.op, Item):
+                made[node] = (made[node.inputs[0]][node.op.index],)
+            elif _takes_apart(node.op):
+                made[node] = tuple(node.op.expand(*inputs))
+            else:
+                new = node.replace(tuple(inputs))
+                made[node] = new.op.results(*inputs) if node.is_bundle else (new,)
+        graph = Graph(graph.inputs, tuple(made[y][0] for y in graph.outputs))
+    return graph
+
+
+def _takes_apart(op: Op) -> bool:
+    return isinstance(op, Fused | HorizontalFusion) or op.composed
+
+
+def _held(node: Node) -> str:
+    return c_type(node.dtype)
+
+
+def _slice(name: str, node: Node, strides: Shape) -> Value:
+    """Return the elements of a view, whose strides are in bytes."""
+    steps = [step // node.dtype.itemsize for step in strides]
+    axes = np.ix_(*(step * np.arange(n) for n, step in zip(node.shape, steps, strict=True)))
+    return Value(name, np.broadcast_to(sum(axes, np.zeros((), np.int64)), node.shape))
+
+
+class _Writer:
+    """Statements that compute nodes, and where their values are."""
+
+    def __init__(self) -> None:
+        self.values: dict[Node, Value] = {}
+        self.lines: list[str] = []
+        self.support: dict[str, None] = {}
+        self.bytes = 0
+        self.work = 0
+
+    def own(self, name: str, shape: Shape) -> Value:
+        """Return the elements of an array in their order."""
+        return Value(name, np.arange(math.prod(shape)).reshape(shape))
+
+    def array(self, node: Node, name: str, keep: bool = True) -> str:
+        """Return the declaration of an array for a node, whose value it is if `keep`."""
+        self.bytes += node.spec.nbytes
+        if not 0 < node.size <= LARGEST or self.bytes > ON_STACK:
+            raise NotFusible("its values are empty, or do not fit the first cache")
+        if keep:
+            self.values[node] = self.own(name, node.shape)
+        return f"{_held(node)} {name}[{node.size}];"
+
+    def compute(self, node: Node) -> None:
+        """Append the statements of a node."""
+        if node.is_bundle or isinstance(node.op, Item):
+            raise NotFusible(f"{node.op.name} has several results")
+        xs = [self.values[x] for x in node.inputs]
+        if node.op.is_view:
+            self.values[node] = Value(xs[0].name, node.op.forward(xs[0].index))
+            return
+        name = f"v{len(self.values)}"
+        if isinstance(node.op, Constant):
+            numbers = ", ".join(map(literal, np.asarray(node.op.value).reshape(-1)))
+            self.lines.append(f"static const {self.array(node, name)[:-1]} = {{{numbers}}};")
+            return
+        self.lines.append(self.array(node, name))
+        to = self.values[node]
+        match node.op:
+            case Elementwise() if not takes_index(node.op):
+                self.elementwise(node, to, xs)
+            case Reduction() if node.op.combine:
+                self.reduction(node, to, xs[0])
+            case Matmul():
+                self.product(node, to, xs)
+            case _:
+                raise NotFusible(f"{node.op.name} is computed by a kernel of its own")
+
+    def each(self, shape: Shape, made: int, line: Callable[[Place], str]) -> None:
+        """Append `line` for each element of a shape, which has `made` operations."""
+        self.work += made
+        if self.work > WORK:
+            raise NotFusible("a step has many operations")
+        self.lines += _each(shape, made, line)
+
+    def copy(self, to: Value, x: Value, shape: Shape, then: str = "") -> None:
+        self.each(shape, x.index.size, lambda at: f"{at(to)} = {at(x)}{then};")
+
+    def elementwise(self, node: Node, to: Value, xs: Sequence[Value]) -> None:
+        xs = [x.reshaped(node.shape) for x in xs]
+        dtypes = [x.dtype for x in node.inputs]
+        self.support.update(
+            (text.replace("static inline ", "MG_INLINE "), None)
+            for text in support(node.op, dtypes, node.dtype)
+        )
+
+        def line(at: Place) -> str:
+            right = expression(node.op, dtypes, node.dtype, [*map(at, xs)])
+            return f"{at(to)} = {stored(node.dtype, right)};"
+
+        self.each(node.shape, node.size, line)
+
+    def reduction(self, node: Node, to: Value, x: Value) -> None:
+        (given,) = node.inputs
+        axes = node.op.axes  # type: ignore[attr-defined]
+        count = given.size // node.size
+        if count > FEW or given.dtype in SMALL_FLOATS:
+            raise NotFusible(f"{node.op.name} is of many elements, or of floats of 16 bits")
+        chosen = node.op.combine.startswith("(")  # type: ignore[attr-defined]
+        held = _held(given if chosen else node)
+        order = [a for a in range(given.ndim) if a not in axes] + [*axes]
+        terms = x.index.transpose(order).reshape(*node.shape, count)
+        first = filled(node.op, node.op.identity, **limits(given.dtype))  # type: ignore[attr-defined]
+
+        def line(at: Place) -> str:
+            taken = (
+                f"s = {filled(node.op, node.op.combine, f'({held})' + at(x), 's')};"  # type: ignore[attr-defined]
+                for x in _along(x.name, terms)
+            )
+            return f"{{ {held} s = {first}; {' '.join(taken)} {at(to)} = s; }}"
+
+        self.each(node.shape, given.size, line)
+
+    def product(self, node: Node, to: Value, xs: Sequence[Value]) -> None:
+        x, y, *bias = xs
+        count = node.inputs[0].shape[-1]
+        if max(*node.shape[-2:], count) > SIDE or node.dtype in SMALL_FLOATS:
+            raise NotFusible("a product is large, or of floats of 16 bits")
+        lead, (m, n) = node.shape[:-2], node.shape[-2:]
+        left = np.broadcast_to(x.index[..., None, :], (*lead, m, n, count))
+        right = np.broadcast_to(np.swapaxes(y.index, -1, -2)[..., None, :, :], (*lead, m, n, count))
+        times, plus = ("&", "|") if kind(node.dtype) == "b" else ("*", "+")
+        held = _held(node)
+
+        def line(at: Place) -> str:
+            pairs = zip(_along(x.name, left), _along(y.name, right), strict=True)
+            terms = [f"({held})({at(a)} {times} {at(b)})" for a, b in pairs]
+            terms += [at(b.reshaped(node.shape)) for b in bias]
+            return f"{at(to)} = {f' {plus} '.join(terms) or '0'};"
+
+        self.each(node.shape, node.size * count, line)
+
+
+def _along(name: str, index: Array) -> Iterator[Value]:
+    """Yield the values that a reduction combines, along the last axis."""
+    return (Value(name, index[..., k]) for k in range(index.shape[-1]))
+
+
+def _each(shape: Shape, made: int, line: Callable[[Place], str]) -> list[str]:
+    """Return `line` for each element of a shape: named one by one, or in loops."""
+    if made <= NAMED:
+        return [line(functools.partial(_named, place)) for place in np.ndindex(*shape)]
+    lines = [line(_in_loops)]
+    for axis in reversed(range(len(shape))):
+        if shape[axis] > 1:
+            lines = block(f"for (int i{axis} = 0; i{axis} < {shape[axis]}; i{axis}++)", *lines)
+    return lines
+
+
+def _named(place: tuple[int, ...], value: Value) -> str:
+    return f"{value.name}[{value.index[place]}]"
+
+
+def _in_loops(value: Value) -> str:
+    """Return the element at the indices i0, i1 and so on; NotFusible for a view without strides."""
+    index = value.index
+    steps = [
+        np.take(index, min(1, n - 1), d).flat[0] - index.flat[0] for d, n in enumerate(index.shape)
+    ]
+    axes = np.ix_(*(step * np.arange(n) for n, step in zip(index.shape, steps, strict=True)))
+    if not np.array_equal(index, sum(axes, index.flat[0])):
+        raise NotFusible("a view has no strides")
+    terms = [str(index.flat[0]), *(f"{s} * i{d}" for d, s in enumerate(steps) if s)]
+    return f"{value.name}[{' + '.join(terms)}]"
