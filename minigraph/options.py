@@ -24,12 +24,12 @@ from minigraph.platform import launcher
 
 @dataclass(frozen=True)
 class Option:
-    """A setting: one of `choices`, or without them a value of type `kind`.
+    """A setting: one of `choices`, or without them a value of the default's type.
 
-    default       a value, or a function of the values of the options above
+    default       a value, or a function of the values of the options above; None stands for no
+                  integer, and is allowed
     sentence      what the option does, for the table in docs/reference/options.md
     default_text  the default in words, if it is a function or None
-    optional      whether None is allowed
     removed       values of earlier versions, each with its replacement
     fingerprint   whether kernels or measurements depend on it, so functions with other values have
                   other fingerprints
@@ -42,15 +42,23 @@ class Option:
     default: Any
     sentence: str
     choices: tuple[Any, ...] = ()
-    kind: type = object
     minimum: float = 0
     maximum: float = math.inf
-    optional: bool = False
     default_text: str = ""
     removed: tuple[tuple[str, str], ...] = ()
     fingerprint: bool = True
     per_process: bool = False
     as_written: Any = ...
+
+    @property
+    def optional(self) -> bool:
+        """Whether None is allowed."""
+        return self.default is None
+
+    @property
+    def kind(self) -> type:
+        """The type of values other than None; object where there are choices."""
+        return object if self.choices else int if self.optional else type(self.default)
 
     def default_among(self, values: Mapping[str, Any]) -> Any:
         """Return the default beside values of the options above."""
@@ -130,7 +138,6 @@ OPTIONS: dict[str, Option] = {
             "Allow rewrites that may change NaN, infinity or the sign of zero (`x/x` becomes 1, "
             "`x*0` becomes 0), regroup constants, and round a product once with the sum that adds "
             "it.",
-            kind=bool,
             as_written=False,
         ),
         Option(
@@ -139,8 +146,6 @@ OPTIONS: dict[str, Option] = {
             "Keep intermediate results within so many bytes: what waits for the backward pass is "
             "dropped and computed again where that costs the least time. The results keep their "
             "bits.",
-            kind=int,
-            optional=True,
             default_text="no limit",
             as_written=None,
         ),
@@ -162,24 +167,19 @@ OPTIONS: dict[str, Option] = {
             "Stop at the first op that makes a NaN or an infinity of numbers, with an error that "
             "names the op, its layer, its line and the ranges of its inputs. The graph runs as "
             "written, op by op. Not on CUDA.",
-            kind=bool,
         ),
         Option(
             "sizes.kept",
             None,
             "A function whose inputs have sizes that calls give keeps what it compiled for so many "
             "sizes, those of the latest calls.",
-            kind=int,
             minimum=1,
-            optional=True,
             default_text="as many as take 2 GiB",
         ),
         Option(
             "autotune.workspace_limit",
             None,
             "Choose no algorithm that needs more bytes of workspace than this.",
-            kind=int,
-            optional=True,
             default_text="no limit",
             fingerprint=False,
         ),
@@ -187,7 +187,6 @@ OPTIONS: dict[str, Option] = {
             "autotune.deterministic",
             False,
             "Choose only algorithms that give the same bits in every run.",
-            kind=bool,
             fingerprint=False,
         ),
         Option(
@@ -196,7 +195,6 @@ OPTIONS: dict[str, Option] = {
             "Measure for at most this many seconds per compile, after waiting for at most as many "
             "while other processes measure. Whatever is not measured by then uses heuristics until "
             "the next compile.",
-            kind=float,
             fingerprint=False,
         ),
         Option(
@@ -204,7 +202,6 @@ OPTIONS: dict[str, Option] = {
             True,
             "Run a whole step as one native call (CPU) or one CUDA graph. False: one call per "
             "kernel.",
-            kind=bool,
             fingerprint=False,
         ),
         Option(
@@ -229,7 +226,6 @@ OPTIONS: dict[str, Option] = {
             0,
             "The seed of the random ops. The same seed, call and op give the same numbers at every "
             "level and on every device.",
-            kind=int,
             maximum=2**64 - 1,
             fingerprint=False,
         ),
@@ -237,10 +233,8 @@ OPTIONS: dict[str, Option] = {
             "num_threads",
             None,
             "The number of CPU threads. Small kernels run on one thread.",
-            kind=int,
             minimum=1,
             maximum=4096,
-            optional=True,
             default_text="`MINIGRAPH_NUM_THREADS`, else one per core, shared among the processes "
             "launched there",
             per_process=True,
@@ -250,7 +244,6 @@ OPTIONS: dict[str, Option] = {
             4 << 20,
             "From level 1 on, gradients that several processes reduce travel together until they "
             "are so many bytes. A larger one travels alone.",
-            kind=int,
         ),
         Option(
             "distributed.compress",
@@ -264,7 +257,6 @@ OPTIONS: dict[str, Option] = {
             300.0,
             "Seconds that a process waits for the others at most. After them an error says what "
             "each process waits for.",
-            kind=float,
             minimum=0.001,
             fingerprint=False,
         ),
@@ -383,28 +375,24 @@ def cache_folder() -> Path | None:
 
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
+JIT_BACKENDS = ("c", "halide", "nvrtc", "none")
 
 
 def log_level() -> str:
     """Return `MINIGRAPH_LOG`, the lowest level of the log that is shown; "" if it is not set."""
-    text = os.environ.get("MINIGRAPH_LOG", "").lower()
-    if text and text not in LOG_LEVELS:
-        allowed = ", ".join(map(repr, LOG_LEVELS))
-        raise OptionError(f"MINIGRAPH_LOG does not take {text!r}; allowed: {allowed}")
-    return text
-
-
-JIT_BACKENDS = ("c", "halide", "nvrtc", "none")
+    return _one_of("MINIGRAPH_LOG", os.environ.get("MINIGRAPH_LOG", "").lower(), LOG_LEVELS)
 
 
 def jit_backend() -> str:
     """Return `MINIGRAPH_JIT_BACKEND`, which compiles generated kernels; "": the device decides."""
-    text = os.environ.get("MINIGRAPH_JIT_BACKEND") or ""
-    if not text:
-        return ""
-    if text not in JIT_BACKENDS:
-        allowed = ", ".join(map(repr, JIT_BACKENDS))
-        raise OptionError(f"MINIGRAPH_JIT_BACKEND does not take {text!r}; allowed: {allowed}")
+    text = os.environ.get("MINIGRAPH_JIT_BACKEND", "")
+    return _one_of("MINIGRAPH_JIT_BACKEND", text, JIT_BACKENDS)
+
+
+def _one_of(variable: str, text: str, choices: Sequence[str]) -> str:
+    if text and text not in choices:
+        allowed = ", ".join(map(repr, choices))
+        raise OptionError(f"{variable} does not take {text!r}; allowed: {allowed}")
     return text
 
 
@@ -416,11 +404,13 @@ def jit_workdir() -> Path | None:
 
 def jit_keep_interm() -> bool:
     """Return `MINIGRAPH_JIT_KEEP_INTERM`: compile every kernel again and keep its source."""
-    text = os.environ.get("MINIGRAPH_JIT_KEEP_INTERM") or "0"
-    return bool(Option("MINIGRAPH_JIT_KEEP_INTERM", False, "", kind=bool).parse(text))
+    return _flag("MINIGRAPH_JIT_KEEP_INTERM")
 
 
 def halide_debug() -> bool:
     """Return `MINIGRAPH_HALIDE_DEBUG`: print the schedule and the code of Halide's kernels."""
-    text = os.environ.get("MINIGRAPH_HALIDE_DEBUG") or "0"
-    return bool(Option("MINIGRAPH_HALIDE_DEBUG", False, "", kind=bool).parse(text))
+    return _flag("MINIGRAPH_HALIDE_DEBUG")
+
+
+def _flag(variable: str) -> bool:
+    return bool(Option(variable, False, "").parse(os.environ.get(variable) or "0"))

@@ -85,33 +85,36 @@ class World:
     @checked
     def barrier(self, timeout: Seconds | None = None) -> None:
         """Wait until all processes have called this."""
-        if self._comms:
-            self.wait(self._comms["barrier"].Ibarrier().Test, "a barrier", timeout)
+        self._exchange("barrier", "a barrier", None, timeout)
 
     @checked
     def broadcast(self, value: Any, root: Rank = 0, timeout: Seconds | None = None) -> Any:
         """Return the value that process `root` gives, Python data that can be pickled."""
         if root >= self.size:
             raise GraphError(f"root is {root}; it takes a rank from 0 to {self.size - 1}")
-        if not self._comms:
-            return value
-        comm = self._comms["broadcast"]
-        what = f"a broadcast of process {root}"
-        data = pickle.dumps(value) if self.rank == root else b""
-        length = np.array([len(data)], np.int64)
-        self.wait(comm.Ibcast(length, root).Test, what, timeout)
-        held = np.empty(int(length[0]), np.uint8)
-        held[: len(data)] = np.frombuffer(data, np.uint8)
-        self.wait(comm.Ibcast(held, root).Test, what, timeout)
-        return value if self.rank == root else pickle.loads(held.tobytes())
+        given = value if self.rank == root else None
+        found = self._exchange("broadcast", f"a broadcast of process {root}", given, timeout)
+        return value if self.rank == root else found[root]
 
     @checked
     def gather(self, value: Any, timeout: Seconds | None = None) -> list[Any]:
         """Return the values of all processes, by rank, to all; Python data that can be pickled."""
+        return self._exchange("gather", "values of all processes", value, timeout)
+
+    @checked
+    def any(self, flag: bool, timeout: Seconds | None = None) -> bool:
+        """Return whether the flag of one process or more is True."""
+        return True in self._exchange("any", "a flag of all processes", flag, timeout)
+
+    def _exchange(self, use: str, what: str, value: Any, timeout: float | None) -> list[Any]:
+        """Return the values of all processes, by rank.
+
+        use   whose communicator it takes
+        what  that is, for the error that a wait has taken too long
+        """
         if not self._comms:
             return [value]
-        comm = self._comms["gather"]
-        what = "values of all processes"
+        comm = self._comms[use]
         data = np.frombuffer(pickle.dumps(value), np.uint8)
         lengths = np.empty(self.size, np.int64)
         own = np.array([len(data)], np.int64)
@@ -121,16 +124,6 @@ class World:
         self.wait(comm.Iallgatherv(data, into).Test, what, timeout)
         parts = np.split(held, lengths.cumsum()[:-1])
         return [pickle.loads(part.tobytes()) for part in parts]
-
-    @checked
-    def any(self, flag: bool, timeout: Seconds | None = None) -> bool:
-        """Return whether the flag of one process or more is True."""
-        if not self._comms:
-            return flag
-        given, found = np.array([flag], np.uint8), np.empty(1, np.uint8)
-        request = self._comms["any"].Iallreduce(given, found, self.mpi.MAX)
-        self.wait(request.Test, "a flag of all processes", timeout)
-        return bool(found[0])
 
     def gather_arrays(self, x: Any, what: str, timeout: float | None = None) -> Any:
         """Return the arrays of all processes, of one shape and dtype, along a new first axis.

@@ -7,6 +7,7 @@ decompositions are taken.
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import logging
 import os
@@ -14,7 +15,7 @@ import re
 import traceback
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -53,7 +54,7 @@ def capture(
             )
             _detach_without_gradient(program)
             program.example_inputs = None  # else torch looks for the bases of those that are views
-            program = _decomposed(program.run_decompositions({}))
+            program = _decomposed(program.run_decompositions(decompositions()))
     except Exception as error:  # of many classes, which torch does not document
         raise GraphError(f"{what}: torch.export cannot trace the model{_brief(error)}") from None
     refuse_missing(what, program)
@@ -109,14 +110,20 @@ def _graphs(program: ExportedProgram) -> list[torch.fx.GraphModule]:
     return [graph for graph in every if isinstance(graph, torch.fx.GraphModule)]
 
 
-def _decomposed(program: ExportedProgram) -> ExportedProgram:
-    """Return a graph in which torch has broken down what has no row, as far as it can."""
+@functools.cache
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """Return PyTorch's decompositions of operators that have no row."""
     every = torch.export.default_decompositions()
+    return {op: made for op, made in every.items() if name_of(op) not in ROWS}
+
+
+def _decomposed(program: ExportedProgram) -> ExportedProgram:
+    """Return a graph in which torch has broken down what it calls core and has no row.
+
+    As far as it can: it knows how to make many of those from others.
+    """
     for _ in range(ROUNDS):
-        missing = _missing(program)
-        table = {op: every[op] for op in missing if op in every}
-        # Those that torch calls core have no other there, though torch knows how to make many.
-        if not (table := table or get_decompositions(list(missing))):
+        if not (table := get_decompositions(list(_missing(program)))):
             break
         try:
             program = program.run_decompositions(table)
@@ -154,20 +161,22 @@ def name_of(target: Any) -> str:
 
 
 def location(node: torch.fx.Node, prefix: str = "") -> Location | None:
-    """Return the user's line and the path of the torch module that a node belongs to.
+    """Return the user's line and the layer of a node, or of that whose gradient it is part of.
 
     prefix  of the paths of modules, which is left out
     """
     frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
-    stack = node.meta.get("nn_module_stack") or {}
+    backward = node.meta.get("partitioner_tag") == "is_backward"
+    stack = node.meta.get("fwd_nn_module_stack" if backward else "nn_module_stack") or {}
     path = next((path for path, _ in reversed(stack.values())), "")
+    path = re.sub(r"^L\[[^]]*\]", "", path)  # how Dynamo begins: L['self']
     path = path.removeprefix(prefix).removeprefix(".")
     if not frames and not path:
         return None
     frames = [frame for frame in frames if not frame[0].startswith("<")]
     users = [frame for frame in frames if not frame[0].startswith(TORCH)]
     file, line = (users or frames or [("", 0)])[-1]
-    return Location(file, int(line), path)
+    return Location(file, int(line), path, backward)
 
 
 def _brief(error: Exception) -> str:

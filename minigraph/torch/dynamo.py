@@ -8,7 +8,6 @@ PyTorch's memory, so what changes them between calls is seen.
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,10 +20,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import minigraph as mg
 from minigraph.errors import OptionError
-from minigraph.torch.capture import name_of
+from minigraph.torch.capture import decompositions
 from minigraph.torch.graph_function import GraphFunction
 from minigraph.torch.memory import CPU, device_name
-from minigraph.torch.operators import ROWS
 from minigraph.torch.operators.backward import max_pool2d_gradient, max_pool2d_with_places
 from minigraph.torch.operators.table import pair
 from minigraph.torch.training import DEFAULTS
@@ -63,19 +61,12 @@ def minigraph(
         bw_compiler=compile,
         inference_compiler=compile,
         partition_fn=_partition,
-        decompositions=_decompositions(),
+        decompositions=decompositions(),
     )
     # The kernels of PyTorch for attention differ from GPU to GPU; what it is made of has rows.
     whole = device.type == "cpu"
     with contextlib.nullcontext() if whole else sdpa_kernel(SDPBackend.MATH):
         return backend(module, example)
-
-
-@functools.cache
-def _decompositions() -> dict[Any, Callable[..., Any]]:
-    """Return PyTorch's decompositions of operators that have no row."""
-    every = torch.export.default_decompositions()
-    return {op: made for op, made in every.items() if name_of(op) not in ROWS}
 
 
 def _partition(joint: torch.fx.GraphModule, inputs: Any, **named: Any) -> Any:

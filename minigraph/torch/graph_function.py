@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import operator
-import re
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,13 +18,12 @@ from torch.fx.passes.operator_support import create_op_support
 import minigraph as mg
 from minigraph import ops
 from minigraph.arguments import few
-from minigraph.errors import GraphError, reason, warn_once
+from minigraph.errors import reason, warn_once
 from minigraph.graph import Graph, Node
-from minigraph.graph.location import Location, Within
 from minigraph.graph_compiler import CompGraph
 from minigraph.ops.random import SEED
 from minigraph.torch.capture import location, name_of
-from minigraph.torch.interpret import as_constant, call
+from minigraph.torch.interpret import RowError, run
 from minigraph.torch.memory import array_of, in_order, tensor_of
 from minigraph.torch.operators import DTYPES, ROWS
 
@@ -172,28 +170,21 @@ class CompiledGraph:
 def _interpret(
     module: torch.fx.GraphModule, args: Sequence[Any], refused: Refused
 ) -> tuple[dict[int, Placed], list[Placed], list[Result]]:
-    """Return what `CompiledGraph` takes; the first operator whose row fails joins `refused`."""
+    """Return what `CompiledGraph` takes; operators whose rows fail join `refused`."""
     values: dict[torch.fx.Node, Any] = {}
     given: dict[torch.fx.Node, int] = {}
     inputs: dict[int, Placed] = {}
-    for node in module.graph.nodes:
-        if node.op == "placeholder":
-            i = given[node] = len(given)
-            values[node] = args[i]
-            if isinstance(args[i], torch.Tensor) and any(x.op != "output" for x in node.users):
-                inputs[i], values[node] = _input(f"x{i}", args[i])
-        elif node.op == "get_attr":
-            values[node] = as_constant(operator.attrgetter(node.target)(module))
-        elif node.op == "call_function":
-            place = _location(node)
-            try:
-                with Within(source=place) if place else Within():
-                    known = name_of(node.target) in ROWS
-                    values[node] = (call if known else _number)(node, values)
-                _check(node, values[node])
-            except Exception as error:  # of a row that takes less than the operator does
-                refused[node] = reason(error)
-                break
+    for i, node in enumerate(module.graph.find_nodes(op="placeholder")):
+        given[node], values[node] = i, args[i]
+        if isinstance(args[i], torch.Tensor) and any(x.op != "output" for x in node.users):
+            inputs[i], values[node] = _input(f"x{i}", args[i])
+    try:
+        run(module, values)
+    except RowError as error:
+        refused[error.node] = reason(error.__cause__ or error)
+    for node, made in values.items():
+        if node.op == "call_function" and not _is_complete(node, made):
+            refused[node] = "its row does not make all of its results"
     returned = module.graph.output_node().args[0]
     outputs: dict[torch.fx.Node, Placed] = {}
     results: list[Result] = []
@@ -250,22 +241,7 @@ def inverse(axes: Axes) -> Axes:
     return tuple(sorted(range(len(axes)), key=axes.__getitem__))
 
 
-def _number(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
-    """Return what a function of sizes makes of those of the call."""
-    return node.target(*torch.fx.node.map_arg(node.args, values.__getitem__))
-
-
 # ---------------------------------------------------------------- what has a row
-
-
-def _location(node: torch.fx.Node) -> Location | None:
-    """Return the user's line and the layer of a node, or of that whose gradient it is part of."""
-    backward = node.meta.get("partitioner_tag") == "is_backward"
-    stack = node.meta.get("fwd_nn_module_stack" if backward else "nn_module_stack")
-    path = next((path for path, _ in reversed((stack or {}).values())), "")
-    layer = re.sub(r"^L\[[^]]*\]\.?", "", path)  # how Dynamo begins: L['self'].
-    place = location(node)
-    return place and place._replace(layer=layer, backward=backward)
 
 
 def _has_row(node: torch.fx.Node, device: torch.device) -> bool:
@@ -290,13 +266,12 @@ def _is_sized(tensor: torch.Tensor) -> bool:
     return all(isinstance(n, int) for n in tensor.shape)
 
 
-def _check(node: torch.fx.Node, made: Any) -> None:
-    """Raise GraphError if a row lacks a tensor that the graph uses."""
+def _is_complete(node: torch.fx.Node, made: Any) -> bool:
+    """Return whether a row has made all tensors that the graph uses."""
     users = [x.args[1] for x in node.users if x.target is operator.getitem]
     value = node.meta.get("val")
     pairs = [(made[i], value[i]) for i in users] if isinstance(made, list) else [(made, value)]
-    if any(isinstance(y, torch.Tensor) and not isinstance(x, Node) for x, y in pairs):
-        raise GraphError("its row does not make all of its results")
+    return all(isinstance(x, Node) or not isinstance(y, torch.Tensor) for x, y in pairs)
 
 
 def _warn_of(refused: Refused) -> None:
@@ -305,7 +280,7 @@ def _warn_of(refused: Refused) -> None:
     first = {name_of(node.target): node for node in reversed(refused)}
     named = []
     for name, count in counts.items():
-        why = refused[first[name]] or _location(first[name]) or ""
+        why = refused[first[name]] or location(first[name]) or ""
         named.append(f"{name} ({count}{why and ': '}{why})")
     warn_once(f"torch.compile: these operators run in PyTorch: {few(named, 20)}")
 

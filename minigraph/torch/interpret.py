@@ -15,12 +15,12 @@ from torch.utils import _pytree as pytree
 from minigraph import ops
 from minigraph.errors import GraphError, ShapeError, located
 from minigraph.graph import Node, constant
-from minigraph.graph.location import Within
+from minigraph.graph.location import Location, Within
 from minigraph.torch.capture import location, name_of
 from minigraph.torch.memory import array_of
 from minigraph.torch.operators import DTYPES, NESTED, PROMOTING, ROWS
 
-PLACEMENT = {"device", "layout", "memory_format", "non_blocking", "pin_memory"}
+PLACEMENT = {"device", "layout", "memory_format", "non_blocking", "pin_memory", "sparse_grad"}
 
 
 class Interpreted(NamedTuple):
@@ -60,14 +60,26 @@ def interpret(
             values[node] = next(given)
         else:
             values[node] = getattr(spec.arg, "value", None)
-    results = run(what, program.graph_module, values, prefix)
+    try:
+        results = run(program.graph_module, values, prefix)
+    except RowError as failed:
+        error = failed.__cause__
+        if not isinstance(error, GraphError):
+            text = f"{type(error).__name__}: {error}"
+            error = GraphError(f"{what}: cannot compute this call, {text}")
+        raise located(error, name_of(failed.node.target), [], failed.place) from failed.__cause__
     return _outputs(what, program, results, prefix)
 
 
-def run(
-    what: str, graph: torch.fx.GraphModule, values: dict[torch.fx.Node, Any], prefix: str = ""
-) -> Any:
-    """Return what a graph returns, and enter the values of its nodes.
+class RowError(Exception):
+    """The row of a node's operator does not take its arguments; the cause says why."""
+
+    def __init__(self, node: torch.fx.Node, place: Location | None) -> None:
+        self.node, self.place = node, place
+
+
+def run(graph: torch.fx.GraphModule, values: dict[torch.fx.Node, Any], prefix: str = "") -> Any:
+    """Return what a graph returns, and enter the values of its nodes; RowError where one has none.
 
     values  of its placeholders
     """
@@ -81,19 +93,15 @@ def run(
             place = location(node, prefix)
             try:
                 with Within(source=place) if place else Within():
-                    values[node] = _nested(what, node, values, prefix) or call(node, values)
-            except GraphError as error:
-                raise located(error, name_of(node.target), [], place) from error.__cause__
-            except Exception as error:  # of a row that does not foresee these arguments
-                text = f"{type(error).__name__}: {error}"
-                new = GraphError(f"{what}: cannot compute this call, {text}")
-                raise located(new, name_of(node.target), [], place) from error
+                    values[node] = _nested(node, values, prefix) or call(node, values)
+            except RowError:  # of a node of a graph in this one
+                raise
+            except Exception as error:  # a row need not foresee all arguments
+                raise RowError(node, place) from error
     raise AssertionError("a graph ends with its output")
 
 
-def _nested(
-    what: str, node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], prefix: str
-) -> Any:
+def _nested(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], prefix: str) -> Any:
     """Return the results of a graph in a graph, as `torch.no_grad()` makes it; None for others."""
     name = name_of(node.target)
     if name not in NESTED:
@@ -102,7 +110,7 @@ def _nested(
     at = NESTED[name]
     graph, operands = args[at], args[at + 1 :]
     inner = dict(zip(graph.graph.find_nodes(op="placeholder"), operands, strict=True))
-    results = run(what, graph, inner, prefix)
+    results = run(graph, inner, prefix)
     if name == "higher_order.wrap_with_set_grad_enabled" and not args[0]:
         results = [ops.stop_gradient(x) if isinstance(x, Node) else x for x in results]
     return results
@@ -134,6 +142,8 @@ def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
     given, named = _arguments(node)
     result = node.meta.get("val")
     args = [value_of(x, values) for x in given]
+    if name not in ROWS:  # a function of sizes
+        return node.target(*args)
     if name in PROMOTING:
         args = _promoted(node, args, result)
     made = ROWS[name](*args, **{key: value_of(x, values) for key, x in named.items()})
@@ -167,9 +177,8 @@ def _arguments(node: torch.fx.Node) -> tuple[list[Any], dict[str, Any]]:
     args, named = list(node.args), dict(node.kwargs)
     if isinstance(node.target, torch._ops.OpOverload):
         for argument in node.target._schema.arguments[len(args) :]:
-            if argument.kwarg_only or not named:
-                break
-            args.append(named.pop(argument.name, argument.default_value))
+            if not argument.kwarg_only:
+                args.append(named.pop(argument.name, argument.default_value))
     return args, {key: x for key, x in named.items() if key not in PLACEMENT}
 
 

@@ -4,14 +4,11 @@ from minigraph.torch.operators import (
     backward,
     elementwise,
     indexing,
-    losses,
-    normalization,
+    layers,
     pooling,
     products,
-    recurrent,
     reductions,
     shapes,
-    sizes,
     tensors,
 )
 from minigraph.torch.operators.table import DTYPES, NESTED, PROMOTING, ROWS, Row, row, rows

@@ -15,7 +15,16 @@ from minigraph import ops
 from minigraph.autodiff import vjp
 from minigraph.graph import Graph, Item, Node, placeholders
 from minigraph.ops.elementwise import widen
-from minigraph.torch.operators.table import DTYPES, ROWS, row
+from minigraph.torch.operators.layers import nll_loss
+from minigraph.torch.operators.pooling import (
+    avg_pool,
+    max_pool,
+    upsample_bilinear,
+    upsample_nearest,
+)
+from minigraph.torch.operators.products import convolution
+from minigraph.torch.operators.shapes import BORDERS
+from minigraph.torch.operators.table import ROWS, row
 
 
 def gradients(
@@ -63,7 +72,7 @@ def _convolution_backward(
         xs.append(ops.zeros((dy.shape[1],), dtype=w.dtype))
 
     def forward(x: Node, w: Node, bias: Node | None = None) -> Any:
-        return ROWS["aten.convolution.default"](x, w, bias, *window)
+        return convolution(x, w, bias, *window)
 
     return _chosen([*gradients(forward, xs, dy), None][:3], mask)
 
@@ -98,17 +107,11 @@ def _batch_norm_backward(
 # ---------------------------------------------------------------- pooling and padding
 
 
-@row("max_pool2d_with_indices")
-def _max_pool2d_with_indices(x: Node, *window: Any) -> tuple[Node, None]:
-    """Return the maxima; where they were, counted in the whole image, has no expression."""
-    return ROWS["aten.max_pool2d.default"](x, *window), None
-
-
 def max_pool2d_with_places(x: Any, *window: Any) -> tuple[Any, Any]:
     """Return the maxima and where in each window they were, of tensors PyTorch's indices."""
     if isinstance(x, torch.Tensor):
         return torch.ops.aten.max_pool2d_with_indices(x, *window)
-    y = ROWS["aten.max_pool2d.default"](x, *window)
+    y, _ = max_pool(x, *window)
     if not (isinstance(y.op, Item) and y.inputs[0].is_bundle):
         raise NotImplementedError("it makes no places of these maxima")
     return y, Item(1)(y.inputs[0])
@@ -131,73 +134,45 @@ for function in (max_pool2d_with_places, max_pool2d_gradient):
     ROWS[f"{function.__module__}.{function.__name__}"] = function
 
 
-def _of_input(forward: str, *names: str) -> None:
-    """Enter rows (dy, x, *rest) that are the gradient of x of the forward row (x, *rest)."""
+def _of_input(name: str, forward: Callable[..., Node]) -> None:
+    """Enter a row (dy, x, *rest): the gradient of x of `forward(x, *rest)`."""
 
-    @row(*names)
-    def backward(dy: Node, x: Node, *rest: Any, **named: Any) -> Node:
-        return gradients(lambda x: ROWS[f"aten.{forward}"](x, *rest, **named), [x], dy)[0]
+    @row(name)
+    def backward(dy: Node, x: Node, *rest: Any) -> Node:
+        return gradients(lambda x: forward(x, *rest), [x], dy)[0]
 
 
-_of_input("avg_pool2d.default", "avg_pool2d_backward")
-for n in (1, 2, 3):
-    _of_input(f"reflection_pad{n}d.default", f"reflection_pad{n}d_backward")
-    _of_input(f"replication_pad{n}d.default", f"replication_pad{n}d_backward")
+_of_input("avg_pool2d_backward", avg_pool)
+for name, forward in BORDERS.items():
+    _of_input(f"{name}_backward", forward)
 
 
 @row("_adaptive_avg_pool2d_backward")
 def _adaptive_avg_pool2d_backward(dy: Node, x: Node) -> Node:
-    forward = ROWS["aten._adaptive_avg_pool2d.default"]
-    return gradients(lambda x: forward(x, dy.shape[-2:]), [x], dy)[0]
+    return gradients(lambda x: ops.adaptive_avg_pool2d(x, dy.shape[-2:]), [x], dy)[0]
 
 
-def _of_size(forward: str, name: str) -> None:
-    """Enter a row (dy, size, size of x, *rest): the gradient of the forward row (x, size)."""
+def _of_size(name: str, forward: Callable[..., Node]) -> None:
+    """Enter a row (dy, size, size of x, *rest): the gradient of x of `forward(x, size, *rest)`."""
 
     @row(name)
     def backward(dy: Node, size: Any, given: Any, *rest: Any) -> Node:
         x = ops.zeros(tuple(given), dy.dtype)
-        return gradients(lambda x: ROWS[f"aten.{forward}"](x, size, *rest), [x], dy)[0]
+        return gradients(lambda x: forward(x, size, *rest), [x], dy)[0]
 
 
-_of_size("upsample_nearest2d.default", "upsample_nearest2d_backward")
-_of_size("upsample_bilinear2d.default", "upsample_bilinear2d_backward")
+_of_size("upsample_nearest2d_backward", upsample_nearest)
+_of_size("upsample_bilinear2d_backward", upsample_bilinear)
 
 
-# ---------------------------------------------------------------- losses and embeddings
-
-
-@row("nll_loss_forward", "nll_loss2d_forward")
-def _nll_loss_forward(
-    x: Node, labels: Node, weight: Any, reduction: int, ignored: int
-) -> tuple[Node, Node]:
-    loss = ROWS["aten.nll_loss.default"](x, labels, weight, reduction, ignored)
-    if not reduction:
-        return loss, ops.zeros((), x.dtype)
-    counted = labels != ignored
-    weights: Any = 1 if weight is None else ops.take(weight, ops.where(counted, labels, 0), 0)
-    return loss, ops.astype(ops.sum(ops.where(counted, weights, 0)), x.dtype)
+# ---------------------------------------------------------------- losses
 
 
 @row("nll_loss_backward", "nll_loss2d_backward")
 def _nll_loss_backward(
     dy: Node, x: Node, labels: Node, weight: Any, reduction: int, ignored: int, total: Node
 ) -> Node:
-    forward = ROWS["aten.nll_loss.default"]
-    return gradients(lambda x: forward(x, labels, weight, reduction, ignored), [x], dy)[0]
-
-
-@row("embedding_dense_backward")
-def _embedding_dense_backward(
-    dy: Node, indices: Node, count: Any, padding: int, by_frequency: bool
-) -> Node:
-    if by_frequency:
-        raise NotImplementedError("an embedding's gradient scaled by frequency")
-    weight = ops.zeros((count, dy.shape[-1]), dy.dtype)
-    dw = gradients(lambda weight: ops.take(weight, indices, 0), [weight], dy)[0]
-    if padding < 0:
-        return dw
-    return ops.where(ops.expand_dims(ops.arange(count), 1) == padding, 0, dw)
+    return gradients(lambda x: nll_loss(x, labels, weight, reduction, ignored), [x], dy)[0]
 
 
 # ---------------------------------------------------------------- attention
@@ -248,13 +223,3 @@ def _attention_backward(
         ops.matmul(ops.swapaxes(dscores, -1, -2), query) * factor,
         ops.matmul(ops.swapaxes(ops.astype(weights, dtype), -1, -2), dy),
     )
-
-
-# ---------------------------------------------------------------- what decompositions are made of
-
-
-def _convert_element_type(x: Node, dtype: torch.dtype) -> Node:
-    return ops.astype(x, DTYPES[dtype])
-
-
-ROWS["prims.convert_element_type.default"] = _convert_element_type

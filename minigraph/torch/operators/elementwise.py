@@ -51,11 +51,14 @@ rows(
 )
 rows(
     {
-        "where.self where.ScalarSelf where.ScalarOther where.Scalar": ops.where,
+        "where.self": ops.where,
         "leaky_relu": ops.leaky_relu,
         "softplus": ops.softplus,
         "prelu": ops.prelu,
-        "clamp clamp.Tensor": ops.clip,
+        "gelu": ops.gelu,
+        "clamp clamp.Tensor hardtanh": ops.clip,
+        "clamp_min clamp_min.Tensor": ops.maximum,
+        "clamp_max clamp_max.Tensor": ops.minimum,
     }
 )
 
@@ -68,11 +71,6 @@ def _add(x: Any, y: Any, alpha: Any = 1) -> Any:
 @row("sub.Tensor", "sub.Scalar", promotes=True)
 def _sub(x: Any, y: Any, alpha: Any = 1) -> Any:
     return x - y if alpha == 1 else x - y * alpha
-
-
-@row("rsub.Tensor", "rsub.Scalar", promotes=True)
-def _rsub(x: Any, y: Any, alpha: Any = 1) -> Any:
-    return _sub(y, x, alpha)
 
 
 @row("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", promotes=True)
@@ -96,53 +94,8 @@ def _without_nan(function: Row) -> Row:
 rows({"fmax": _without_nan(ops.maximum), "fmin": _without_nan(ops.minimum)}, promotes=True)
 
 
-@row("addcmul")
-def _addcmul(x: Node, first: Node, second: Node, value: Any = 1) -> Node:
-    return x + first * second * value
-
-
-@row("addcdiv")
-def _addcdiv(x: Node, first: Node, second: Node, value: Any = 1) -> Node:
-    return x + first / second * value
-
-
-@row("lerp.Scalar", "lerp.Tensor")
-def _lerp(x: Node, y: Node, weight: Any) -> Node:
-    return x + (y - x) * weight
-
-
 @row("elu")
 def _elu(x: Node, alpha: float = 1.0, scale: float = 1.0, inside: float = 1.0) -> Node:
     if scale == inside == 1:
         return ops.elu(x, alpha)
     return ops.where(x > 0, x, alpha * ops.expm1(ops.minimum(x, 0) * inside)) * scale
-
-
-@row("gelu")
-def _gelu(x: Node, approximate: Any = "none") -> Node:
-    return ops.gelu(x, approximate)
-
-
-@row("hardtanh")
-def _hardtanh(x: Node, low: float = -1.0, high: float = 1.0) -> Node:
-    return ops.clip(x, low, high)
-
-
-@row("clamp_min", "clamp_min.Tensor")
-def _clamp_min(x: Node, low: Any) -> Node:
-    return ops.maximum(x, low)
-
-
-@row("clamp_max", "clamp_max.Tensor")
-def _clamp_max(x: Node, high: Any) -> Node:
-    return ops.minimum(x, high)
-
-
-@row("masked_fill.Scalar", "masked_fill.Tensor")
-def _masked_fill(x: Node, mask: Node, value: Any) -> Node:
-    return ops.where(mask, value, x)
-
-
-@row("log_sigmoid", "log_sigmoid_forward")
-def _log_sigmoid(x: Node) -> Node:
-    return -ops.softplus(-x)

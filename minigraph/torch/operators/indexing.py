@@ -10,7 +10,20 @@ import numpy as np
 from minigraph import ops
 from minigraph.errors import GraphError
 from minigraph.graph import FLOATS, Node
-from minigraph.torch.operators.table import row
+from minigraph.torch.operators.table import row, rows
+
+rows(
+    {
+        "index_select": lambda x, axis, index: ops.take(x, index, axis),
+        "embedding": lambda weight, indices, *unused: ops.take(weight, indices, 0),
+        "take": ops.take,
+        "gather": ops.gather,
+        "scatter.src scatter.value": ops.scatter,
+        "scatter_add": ops.scatter_add,
+        "index_add": ops.index_add,
+        "one_hot": ops.one_hot,
+    }
+)
 
 
 @row("index.Tensor")
@@ -18,33 +31,8 @@ def _index(x: Node, indices: Sequence[Any]) -> Node:
     return x[tuple(slice(None) if i is None else i for i in indices)]
 
 
-@row("index_select")
-def _index_select(x: Node, axis: int, index: Node) -> Node:
-    return ops.take(x, index, axis)
-
-
-@row("embedding")
-def _embedding(weight: Node, indices: Node, *unused: Any) -> Node:
-    return ops.take(weight, indices, 0)
-
-
-@row("gather")
-def _gather(x: Node, axis: int, index: Node, **unused: Any) -> Node:
-    return ops.gather(x, axis, index)
-
-
-@row("scatter.src", "scatter.value")
-def _scatter(x: Node, axis: int, index: Node, source: Any) -> Node:
-    return ops.scatter(x, axis, index, source)
-
-
-@row("scatter_add")
-def _scatter_add(x: Node, axis: int, index: Node, source: Node) -> Node:
-    return ops.scatter_add(x, axis, index, source)
-
-
 @row("index_put")
-def _index_put(x: Node, indices: Sequence[Any], values: Node, accumulate: bool = False) -> Node:
+def _index_put(x: Node, indices: Sequence[Any], values: Node, accumulate: bool) -> Node:
     indexed = [axis for axis, index in enumerate(indices) if index is not None]
     chosen = tuple(index for index in indices if index is not None)
     if indexed == [*range(len(indexed))]:
@@ -59,16 +47,6 @@ def _index_put(x: Node, indices: Sequence[Any], values: Node, accumulate: bool =
     order = (*indexed, *others)
     made = ops.index_put(ops.permute_dims(x, order), chosen, values, accumulate)
     return ops.permute_dims(made, tuple(sorted(range(x.ndim), key=order.__getitem__)))
-
-
-@row("index_add")
-def _index_add(x: Node, axis: int, index: Node, source: Node, alpha: Any = 1) -> Node:
-    return ops.index_add(x, axis, index, source, alpha)
-
-
-@row("one_hot")
-def _one_hot(labels: Node, classes: int = -1) -> Node:
-    return ops.one_hot(labels, classes)
 
 
 @row("scatter_reduce.two")
@@ -87,8 +65,3 @@ def _scatter_reduce(
     if x.dtype in FLOATS:
         return total / ops.maximum(count, 1)
     return ops.floor_divide(total, ops.maximum(count, 1))
-
-
-@row("take")
-def _take(x: Node, index: Node) -> Node:
-    return ops.take(ops.flatten(x) if x.ndim else ops.reshape(x, (1,)), index, 0)

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from minigraph import ops
 from minigraph.graph import FLOATS, Node
-from minigraph.interchange.windows import Windows
-from minigraph.torch.operators.table import Row, pair, row, rows
-
-
-@row("max_pool2d")
-def _max_pool2d(
-    x: Node, window: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
-) -> Node:
-    if pair(dilation) != (1, 1) or x.dtype not in FLOATS:
-        return _max_pool(2)(x, window, stride, padding, dilation, ceil)[0]
-    single = x.ndim == 3
-    x = ops.expand_dims(x, 0) if single else x
-    y = ops.max_pool2d(x, pair(window), pair(stride) if stride else None, pair(padding), ceil)
-    return ops.squeeze(y, 0) if single else y
+from minigraph.interchange.windows import MOST, Windows
+from minigraph.torch.operators.table import pair, row, rows
 
 
 def _windows(
@@ -32,30 +21,33 @@ def _windows(
     return Windows(size, step, [(n, n) for n in border], spread, ceil)
 
 
-def _max_pool(rank: int) -> Row:
-    """Return the row of max pooling that gives the maxima, and where in the image they are."""
+@row("max_pool2d_with_indices", "max_pool3d_with_indices")
+def max_pool(
+    x: Node, window: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
+) -> tuple[Node, Node | None]:
+    """Return the maxima, and where in the image they are; None of large windows."""
+    rank = len(window)
+    windows = _windows(rank, window, stride, padding, dilation, ceil)
+    places = windows.place_of_maximum(x) if math.prod(windows.size) <= MOST else None
+    if rank != 2 or pair(dilation) != (1, 1) or x.dtype not in FLOATS:
+        return windows.maximum(x), places
+    single = x.ndim == 3
+    x = ops.expand_dims(x, 0) if single else x
+    y = ops.max_pool2d(x, pair(window), pair(stride) if stride else None, pair(padding), ceil)
+    return ops.squeeze(y, 0) if single else y, places
 
-    def pool(
-        x: Node, window: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1,
-        ceil: bool = False,
-    ) -> tuple[Node, Node]:  # fmt: skip
-        windows = _windows(rank, window, stride, padding, dilation, ceil)
-        return windows.maximum(x), windows.place_of_maximum(x)
 
-    return pool
-
-
-rows({f"max_pool{n}d_with_indices": _max_pool(n) for n in (2, 3)})
-rows({f"max_pool{n}d": lambda *args, n=n: _max_pool(n)(*args)[0] for n in (1, 3)})
-
-
-@row("avg_pool2d")
-def _avg_pool2d(
-    x: Node, window: Any, stride: Any = (), padding: Any = 0, ceil: bool = False,
-    count_include_pad: bool = True, divisor: Any = None,
+@row("avg_pool2d", "avg_pool3d")
+def avg_pool(
+    x: Node, window: Any, stride: Any, padding: Any, ceil: bool, count_include_pad: bool,
+    divisor: Any,
 ) -> Node:  # fmt: skip
+    """Return the means of windows, or their sums over a divisor."""
+    windows = _windows(len(window), window, stride, padding, 1, ceil)
     if divisor is not None:
-        return _avg_pool(2)(x, window, stride, padding, ceil, count_include_pad, divisor)
+        return windows.reduced(x, ops.sum, 0) / divisor
+    if len(window) != 2 or x.dtype not in FLOATS:
+        return windows.mean(x, count_include_pad)
     single = x.ndim == 3
     x = ops.expand_dims(x, 0) if single else x
     strides = pair(stride) if stride else None
@@ -63,49 +55,24 @@ def _avg_pool2d(
     return ops.squeeze(y, 0) if single else y
 
 
-def _avg_pool(rank: int) -> Row:
-    def pool(
-        x: Node, window: Any, stride: Any = (), padding: Any = 0, ceil: bool = False,
-        count_include_pad: bool = True, divisor: Any = None,
-    ) -> Node:  # fmt: skip
-        windows = _windows(rank, window, stride, padding, 1, ceil)
-        if divisor is not None:
-            return windows.reduced(x, ops.sum, 0) / divisor
-        return windows.mean(x, count_include_pad)
-
-    return pool
-
-
-rows({f"avg_pool{n}d": _avg_pool(n) for n in (1, 3)})
-
-
-@row("adaptive_avg_pool2d", "_adaptive_avg_pool2d")
-def _adaptive_avg_pool2d(x: Node, size: Any) -> Node:
-    return ops.adaptive_avg_pool2d(x, pair(size))
-
-
-@row("adaptive_avg_pool1d")
-def _adaptive_avg_pool1d(x: Node, size: Any) -> Node:
-    return ops.squeeze(ops.adaptive_avg_pool2d(ops.expand_dims(x, 2), (1, pair(size)[-1])), 2)
+rows(
+    {
+        "adaptive_avg_pool2d _adaptive_avg_pool2d": (
+            lambda x, size: ops.adaptive_avg_pool2d(x, pair(size))
+        )
+    }
+)
 
 
 @row("upsample_nearest2d.vec", "upsample_nearest2d")
-def _upsample_nearest(x: Node, size: Any = None, factors: Any = None, *unused: Any) -> Node:
+def upsample_nearest(x: Node, size: Any, factors: Any, *unused: Any) -> Node:
+    """Return images of another size, of their nearest pixels."""
     size, factor = (tuple(size), None) if size else (None, tuple(factors))
     return ops.interpolate(x, size, factor, "nearest")
 
 
 @row("upsample_bilinear2d.vec", "upsample_bilinear2d")
-def _upsample_bilinear(
-    x: Node, size: Any = None, align: bool = False, factors: Any = None, *unused: Any
-) -> Node:
+def upsample_bilinear(x: Node, size: Any, align: bool, factors: Any, *unused: Any) -> Node:
+    """Return images of another size, of mixed pixels."""
     size, factor = (tuple(size), None) if size else (None, tuple(factors))
     return ops.interpolate(x, size, factor, "bilinear", align)
-
-
-@row("pixel_shuffle")
-def _pixel_shuffle(x: Node, factor: int) -> Node:
-    n, c, h, w = x.shape
-    cut = ops.reshape(x, (n, c // factor**2, factor, factor, h, w))
-    moved = ops.permute_dims(cut, (0, 1, 4, 2, 5, 3))
-    return ops.reshape(moved, (n, c // factor**2, h * factor, w * factor))

@@ -34,61 +34,23 @@ def _einsum(equation: str, operands: Sequence[Node], **unused: Any) -> Node:
 
 
 @row("convolution", "_convolution")
-def _convolution(
-    x: Node,
-    w: Node,
-    bias: Node | None,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
-    transposed: bool,
-    output_padding: Any,
-    groups: int,
-    *unused: Any,
-) -> Node:
+def convolution(
+    x: Node, w: Node, bias: Node | None, stride: Any, padding: Any, dilation: Any,
+    transposed: bool, output_padding: Any, groups: int, *unused: Any,
+) -> Node:  # fmt: skip
+    """Return a convolution, of sequences as that of images of one row."""
     pairs = [pair(each) for each in (stride, padding, dilation)]
-    if x.ndim == 3:
+    single = x.ndim == 3
+    if single:
         x, w = ops.expand_dims(x, 2), ops.expand_dims(w, 2)
         pairs = [(neutral, each[-1]) for each, neutral in zip(pairs, (1, 0, 1), strict=True)]
     stride, padding, dilation = pairs
     if transposed:
-        lead = (0, *output_padding) if len(output_padding) == 1 else output_padding
-        y = ops.conv_transpose2d(x, w, bias, stride, padding, pair(lead), groups, dilation)
+        lead = (0, *output_padding) if single else pair(output_padding)
+        y = ops.conv_transpose2d(x, w, bias, stride, padding, lead, groups, dilation)
     else:
         y = ops.conv2d(x, w, bias, stride, padding, dilation, groups)
-    return ops.squeeze(y, 2) if len(output_padding) == 1 else y
-
-
-@row("conv1d", "conv1d.padding")
-def _conv1d(
-    x: Node, w: Node, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-    groups: int = 1,
-) -> Node:  # fmt: skip
-    border = padding if isinstance(padding, str) else (0, pair(padding)[-1])
-    window = (1, pair(stride)[-1]), border, (1, pair(dilation)[-1])
-    y = ops.conv2d(ops.expand_dims(x, 2), ops.expand_dims(w, 2), bias, *window, groups)
-    return ops.squeeze(y, 2)
-
-
-@row("conv2d", "conv2d.padding")
-def _conv2d(
-    x: Node, w: Node, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
-    groups: int = 1,
-) -> Node:  # fmt: skip
-    border = padding if isinstance(padding, str) else pair(padding)
-    single = x.ndim == 3
-    x = ops.expand_dims(x, 0) if single else x
-    y = ops.conv2d(x, w, bias, pair(stride), border, pair(dilation), groups)
-    return ops.squeeze(y, 0) if single else y
-
-
-@row("conv_transpose2d.input")
-def _conv_transpose2d(
-    x: Node, w: Node, bias: Any = None, stride: Any = 1, padding: Any = 0, output_padding: Any = 0,
-    groups: int = 1, dilation: Any = 1,
-) -> Node:  # fmt: skip
-    window = pair(stride), pair(padding), pair(output_padding)
-    return ops.conv_transpose2d(x, w, bias, *window, groups, pair(dilation))
+    return ops.squeeze(y, 2) if single else y
 
 
 @row("_cdist_forward")

@@ -33,7 +33,6 @@ class _DTypes(dict[torch.dtype, DType]):
 NAMES = "float16 float32 float64 bool uint8 uint16 uint32 uint64 int8 int16 int32 int64"
 DTYPES = _DTypes({getattr(torch, name): np.dtype(name) for name in NAMES.split()})
 DTYPES[torch.bfloat16] = BFLOAT16
-FULL = (1 << 63) - 1  # where a slice without an end ends
 
 
 def row(*names: str, promotes: bool = False) -> Callable[[Row], Row]:
