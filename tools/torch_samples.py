@@ -16,8 +16,6 @@ The level "ops" is the meaning of ops, in NumPy, without a compiled function.
 
 import argparse
 import collections
-import copy
-import functools
 import itertools
 import json
 import logging
@@ -25,17 +23,12 @@ import re
 import sys
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
 
 import numpy as np
 import torch
-from torch.testing._internal.common_methods_invocations import op_db
-from torch.testing._internal.common_modules import module_db
-from torch.testing._internal.opinfo.core import BinaryUfuncInfo, UnaryUfuncInfo
-from torch.utils import _pytree as pytree
+from torch_calls import families, numpy_of, tensors_of, weights
 from torch_rounding import difference, largest
 
 import minigraph as mg
@@ -43,14 +36,12 @@ from minigraph import ops
 from minigraph.graph import FLOATS, Graph
 from minigraph.torch import capture as captured
 from minigraph.torch import interpret as interpreted
-from minigraph.torch.memory import array_of
 from minigraph.torch.operators import ROWS
 
 DTYPES = ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int8", "uint8", "bool")
 LEVELS = ("ops", "0", "1", "2", "3")
 ORDERS = ("values", "gradients", "second derivatives")
 TOGETHER = 32  # samples that one capture and one function have
-ERRORS = (RuntimeError, IndexError, ValueError, TypeError, KeyError, AssertionError)
 NUMBERS = itertools.count()  # of inputs
 
 # Whose results say less than the type: torch computes in float32, with constants of float32 ...
@@ -66,72 +57,9 @@ FLAT = {
 }  # derivatives that come close to 0 are exact to what 1 is rounded to
 
 TIES = {"argsort", "sort", "topk"}  # PyTorch leaves open in which order equals come
-# Their samples set the seed, or they leave open what is in memory.
-DRAWN = {"bernoulli", "empty", "empty_like", "empty_permuted", "empty_strided", "multinomial"}
-DRAWN |= {
-    "new_empty",
-    "new_empty_strided",
-    "normal",
-    "rand",
-    "rand_like",
-    "randint",
-    "randint_like",
-}
-DRAWN |= {"randn", "randn_like", "randperm", "uniform", "nn.functional.rrelu"}
-DROPOUTS = "dropout dropout2d dropout3d alpha_dropout feature_alpha_dropout"
-DRAWN |= {f"nn.functional.{name}" for name in DROPOUTS.split()}
-DRAWN |= {"nn.functional.multi_head_attention_forward"}
-TWICE = {f"nn.functional.max_unpool{n}d" for n in (1, 2, 3)}  # write several values to one place
 
 
-@dataclass
-class Sample:
-    """One call, and what PyTorch gives for it, for each order.
-
-    module       what makes the results of tensors
-    tensors      its inputs
-    expected     for each order, pairs of arrays: computed in float64, and in the inputs' type
-    elementwise  whether results are as accurate as PyTorch's where they are small, too
-    """
-
-    name: str
-    dtype: str
-    text: str
-    module: torch.nn.Module
-    tensors: list
-    expected: list
-    elementwise: bool = False
-    inputs: list = field(default_factory=list)  # expressions, and their arrays
-    arrays: list = field(default_factory=list)
-    results: list = field(default_factory=list)  # for each order the nodes, or why there are none
-
-    def __str__(self):
-        return f"{self.name} {self.dtype} {self.text}"
-
-
-# ---------------------------------------------------------------- PyTorch's side
-
-
-class Call(torch.nn.Module):
-    """A function of tensors, and of what else it takes.
-
-    make  returns what a call of `function` gets, of the tensors; they may be in any structure
-    """
-
-    def __init__(self, function: Callable, arguments: tuple) -> None:
-        super().__init__()
-        self.function = function
-        leaves, self.spec = pytree.tree_flatten(arguments)
-        self.tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
-        self.leaves = [None if isinstance(x, torch.Tensor) else x for x in leaves]
-        self.places = [i for i, x in enumerate(leaves) if isinstance(x, torch.Tensor)]
-
-    def forward(self, *tensors):
-        leaves = list(self.leaves)
-        for i, x in zip(self.places, tensors, strict=True):
-            leaves[i] = x
-        args, kwargs = pytree.tree_unflatten(leaves, self.spec)
-        return self.function(*args, **kwargs)
+# ---------------------------------------------------------------- our side
 
 
 class Together(torch.nn.Module):
@@ -148,123 +76,6 @@ class Together(torch.nn.Module):
             tensors_of(part(*itertools.islice(left, n)))
             for part, n in zip(self.parts, self.counts, strict=True)
         ]
-
-
-def tensors_of(results):
-    """Return the results of a function of PyTorch as a list of tensors."""
-    return [x for x in pytree.tree_leaves(results) if isinstance(x, torch.Tensor)]
-
-
-def copied(x, wide):
-    kept = not (wide and x.dtype.is_floating_point)
-    made = x.detach().clone().to(x.dtype if kept else torch.float64)
-    return made.requires_grad_(x.requires_grad)
-
-
-def expected(module, tensors):
-    """Return the orders as pairs; None where PyTorch computes nothing, or draws random numbers."""
-    both = []
-    for wide in (True, False):
-        try:
-            own = copy.deepcopy(module)
-            own = own.double() if wide else own
-            xs = [copied(x, wide) for x in tensors]
-            torch.manual_seed(1)
-            ys = tensors_of(own(*xs))
-            wrt = [x for x in (*xs, *own.parameters()) if x.requires_grad]
-            both.append(derivatives(ys, wrt))
-            torch.manual_seed(2)
-            again = tensors_of(copy.deepcopy(module)(*tensors)) if not wide else ys
-            if not wide and not all(
-                torch.equal(x.nan_to_num(), y.nan_to_num())
-                for x, y in zip(ys, again, strict=True)
-                if not x.is_complex()
-            ):
-                return None
-        except ERRORS:
-            both.append(None)
-    wide, own = both
-    if own is None:
-        return None
-    wide = own if wide is None or len(wide) < len(own) else wide
-    if any(len(w) != len(o) for w, o in zip(wide, own, strict=False)):
-        wide = own
-    return [list(zip(w, o, strict=True)) for w, o in zip(wide, own, strict=False)]
-
-
-def derivatives(ys, xs):
-    """Return for each order the arrays that PyTorch computes; fewer where it has none."""
-    orders = [ys]
-    for number in (1, 2):
-        parts = [
-            (y * torch.from_numpy(weights(y.shape, number + i)).to(y.dtype)).sum()
-            for i, y in enumerate(orders[-1])
-            if y.requires_grad
-        ]
-        if not parts or not xs:
-            break
-        try:
-            grads = torch.autograd.grad(
-                sum(parts), xs, create_graph=number == 1, materialize_grads=True, allow_unused=True
-            )
-        except ERRORS:
-            break
-        orders.append(list(grads))
-    return [[numpy_of(y) for y in order] for order in orders]
-
-
-def numpy_of(x):
-    x = x.detach().resolve_conj().resolve_neg()
-    return x.numpy() if x.is_complex() else array_of(x.contiguous())
-
-
-def weights(shape, seed):
-    """Numbers around 1 that every float holds exactly."""
-    return np.asarray(np.random.default_rng(seed).integers(4, 12, tuple(shape)) / 8)
-
-
-def samples_of_op(op, dtype, limit):
-    """Yield the samples of an op of PyTorch in a dtype."""
-    torch.manual_seed(0)
-    kind = getattr(torch, dtype)
-    requires_grad = kind.is_floating_point and op.supports_autograd
-    elementwise = isinstance(op, UnaryUfuncInfo | BinaryUfuncInfo)
-    given = op.sample_inputs("cpu", kind, requires_grad=requires_grad)
-    for sample in itertools.islice(given, limit):
-        if sample.kwargs.get("dropout_p") or op.name in DRAWN | TWICE:
-            continue
-        arguments = ((sample.input, *sample.args), sample.kwargs)
-        call = Call(op, arguments)
-        pairs = expected(call, call.tensors)
-        if pairs is not None:
-            text = " ".join(str(shown(v)) for v in (sample.input, sample.args, sample.kwargs))
-            yield Sample(op.name, dtype, text, call, call.tensors, pairs, elementwise)
-
-
-def samples_of_module(info, dtype, limit):
-    """Yield the samples of a layer of PyTorch in a dtype."""
-    kind = getattr(torch, dtype)
-    for training in (True, False) if info.train_and_eval_differ else (True,):
-        torch.manual_seed(0)
-        given = info.module_inputs_func(
-            info, device="cpu", dtype=kind, requires_grad=True, training=training
-        )
-        for sample in itertools.islice(given, limit):
-            how, called = sample.constructor_input, sample.forward_input
-            layer = info.module_cls(*how.args, **how.kwargs).to(kind).train(training)
-            call = Call(layer, (called.args, called.kwargs))
-            pairs = expected(call, call.tensors)
-            if pairs is not None:
-                text = f"{shown((how.args, how.kwargs))} of {shown((called.args, called.kwargs))}"
-                text += f", training={training}"
-                yield Sample(info.name, dtype, text, call, call.tensors, pairs)
-
-
-def shown(value):
-    return pytree.tree_map_only(torch.Tensor, lambda x: f"{str(x.dtype)[6:]}{[*x.shape]}", value)
-
-
-# ---------------------------------------------------------------- our side
 
 
 def build(samples):
@@ -493,31 +304,30 @@ def operators():
 # ---------------------------------------------------------------- all of it
 
 
-def families():
-    """Yield for each op and layer its name, its dtypes and what makes samples."""
-    for op in op_db:
-        yield op.name, op.dtypes, functools.partial(samples_of_op, op)
-    for info in module_db:
-        kinds = [*info.dtypes, torch.float16, torch.bfloat16]
-        yield info.name, kinds, functools.partial(samples_of_module, info)
-
-
 def counted(names, dtypes, levels, limit=None):
     """Compare `names` (none: all); return the counts."""
-    counts = Counts()
-    for name, kinds, make in families():
-        if names and name not in names:
-            continue
+    counts, samples, named = Counts(), [], []
+
+    def compare():
         start = time.monotonic()
-        samples = []
-        for dtype in dtypes:
-            if getattr(torch, dtype) in kinds:
-                samples += make(dtype, limit)
         counts.build(samples)
         for level in levels:
             counts.compare(samples, level)
         seconds = time.monotonic() - start
-        print(f"{name}: {len(samples)} samples, {seconds:.1f} s", flush=True)
+        print(f"{', '.join(named)}: {len(samples)} samples, {seconds:.1f} s", flush=True)
+        samples.clear()
+        named.clear()
+
+    for name, kinds, make in families():
+        if not names or name in names:
+            named.append(name)
+            for dtype in dtypes:
+                if getattr(torch, dtype) in kinds:
+                    samples += make(dtype, limit)
+            if len(samples) >= TOGETHER:
+                compare()
+    if samples:
+        compare()
     return counts
 
 

@@ -16,13 +16,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:.*
 
 @pytest.fixture(autouse=True)
 def fresh():
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
     torch._dynamo.reset()
     yield
     torch._dynamo.reset()
-    torch.set_num_threads(threads)
 
 
 def compiled(model, **named):

@@ -21,7 +21,6 @@ OPTIONS = {"autotune": "off"}
 
 @pytest.fixture(autouse=True)
 def exact():
-    torch.manual_seed(0)
     torch._dynamo.reset()
     torch.backends.cudnn.allow_tf32 = False
     yield
