@@ -4,15 +4,12 @@
 
 What lies between `<!-- table: NAME -->` and `<!-- end -->` becomes one of these tables:
 
-parts    the parts of the package, in the order of tests/layers.py
+parts    the parts of the package, in the order of tests/layers.py, with what they hold
 options  the options, from minigraph/options.py
 tour     the files that are headings of the document, with their numbers of lines
 attacks  what `tools/attack.py --json docs/long-run.json` counted, with its machine, seed and commit
 samples  what `tools/torch_samples.py --json docs/torch-samples.json` counted
-torch_hints
-         names of PyTorch and what serves here, from minigraph/torch_hints.toml
-errors   typical mistakes and their messages, from tests/mistakes.py and tests/golden/errors.txt
-refused  the most frequent reasons of that run why a sample was refused
+errors   two mistakes of each kind, from tests/mistakes.py, and their messages
 operators
          the operators of ATen that had rows in that run
 sweep    what `tools/level_sweep.py --json docs/level-sweep.json` counted
@@ -42,7 +39,6 @@ from minigraph.bench.results import CaseResult, Results
 from minigraph.bench.tables import NOTHING, UNCLEAR, about, escaped, milliseconds, remarks, tables
 from minigraph.errors import GraphError
 from minigraph.options import OPTIONS
-from minigraph.torch_hints import hints
 
 ROOT = Path(__file__).parent.parent
 FILES = (
@@ -51,8 +47,10 @@ FILES = (
     "docs/errors.md",
     "docs/performance/gpu.md",
     "docs/performance/index.md",
+    "docs/performance/history.md",
     "docs/pytorch.md",
     "docs/reference/options.md",
+    "docs/reference/torch.md",
     "docs/reliability.md",
     "docs/tour.md",
 )
@@ -97,22 +95,20 @@ def _of_results(name: str, folder: Path) -> list[str]:
 def _of_code(name: str, document: str) -> list[str]:
     """Return a table that is made from the code, as Markdown."""
     if name == "parts":
-        header = ["rank", "part", "what it holds", "its own parts, in order"]
+        header = ["rank", "part", "what it holds"]
         return _markdown(header, _parts())
     if name == "options":
         rows = [[f"`{o.name}`", o.default_words, o.sentence] for o in OPTIONS.values()]
         return _markdown(["option", "default", "meaning"], rows)
-    if name == "torch_hints":
-        return _markdown(["name", "what the error says"], _torch_hints())
     if name == "errors":
         return _errors()
     if name == "tour":
         return _markdown(["", "file", "lines"], _tour(document))
     if name == "attacks":
         return _attacks()
-    if name in ("samples", "refused", "operators"):
+    if name in ("samples", "operators"):
         run = json.loads((ROOT / "docs" / "torch-samples.json").read_text())
-        return {"samples": _samples, "refused": _refused, "operators": _operators}[name](run)
+        return {"samples": _samples, "operators": _operators}[name](run)
     if name == "sweep":
         return _sweep()
     if name == "plans":
@@ -121,7 +117,7 @@ def _of_code(name: str, document: str) -> list[str]:
         return _growth()
     if name in ("networks", "expressions"):
         return _machines(name)
-    known = "parts, options, torch_hints, errors, tour, attacks, samples, refused, operators, "
+    known = "parts, options, errors, tour, attacks, samples, operators, "
     known += "sweep, plans, growth, networks, expressions"
     raise GraphError(f"there is no table {name!r}; use {known}")
 
@@ -130,28 +126,13 @@ def _markdown(header: Sequence[str], rows: Iterator[list[str]] | list[list[str]]
     return ["| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows)]
 
 
-def _torch_hints() -> Iterator[list[str]]:
-    """Yield a row for each answer: the names, on an object that lacks them, and the answer."""
-    owners = {
-        "expressions": "x",
-        "modules": "net",
-        "optimizers": "adam",
-        "functions": "function",
-        "comp_graphs": "graph",
-        "schedules": "lr_scheduler",
-    }
-    for part, owner in owners.items():
-        for answer, names in itertools.groupby(hints(part), key=hints(part).__getitem__):
-            yield [", ".join(f"`{owner}.{name}`" for name in names), answer]
-
-
 def _errors() -> list[str]:
-    """Return the programs of tests/mistakes.py with their messages, by subject."""
+    """Return the first programs of each subject of tests/mistakes.py with their messages."""
     mistakes = runpy.run_path(str(ROOT / "tests" / "mistakes.py"))
     messages = mistakes["golden"]((ROOT / "tests" / "golden" / "errors.txt").read_text())
     lines = ["```python", *mistakes["BEGIN"].splitlines(), "```"]
     for subject, programs in itertools.groupby(mistakes["programs"](), lambda pair: pair[0]):
-        rows = [[_code(line), _code(messages[line])] for _, line in programs]
+        rows = [[_code(line), _code(messages[line])] for _, line in itertools.islice(programs, 2)]
         lines += ["", f"## {subject}", "", *_markdown(["program", "error"], rows)]
     return lines
 
@@ -163,7 +144,7 @@ def _code(text: str) -> str:
 
 
 def _parts() -> Iterator[list[str]]:
-    """Yield a row for each part: its rank, its name, its docstring's first line, its own parts."""
+    """Yield a row for each part: its rank, its name, and its docstring's first line."""
     layers = runpy.run_path(str(ROOT / "tests" / "layers.py"))["LAYERS"]
     for rank, parts in enumerate(layers["minigraph"], 1):
         for part in parts:
@@ -171,9 +152,7 @@ def _parts() -> Iterator[list[str]]:
             source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
             docstring = ast.get_docstring(ast.parse(source.read_text())) or ""
             sentence = docstring.partition("\n")[0].replace("  ", " ")
-            inside = layers.get(f"minigraph.{part}", [])
-            order = " → ".join(", ".join(f"`{name}`" for name in line) for line in inside)
-            yield [str(rank), f"`{part}/`" if path.is_dir() else f"`{part}.py`", sentence, order]
+            yield [str(rank), f"`{part}/`" if path.is_dir() else f"`{part}.py`", sentence]
 
 
 def tour(document: str) -> dict[str, int]:
@@ -219,18 +198,6 @@ def _samples(run: Any) -> list[str]:
         cells = (counts.get((dtype, *column), 0) for column in columns)
         rows.append([dtype, *(f"{count:,}" if count else "" for count in cells)])
     return [about, "", *_markdown(header, rows)]
-
-
-def _refused(run: Any) -> list[str]:
-    """Return the reasons that refused most samples, each with the ops that it was given for."""
-    reasons: dict[str, dict[str, int]] = {}
-    for name, reason, count in run["refused"]:
-        reasons.setdefault(re.sub(r"^\w+: ", "", reason), {})[name] = count
-    rows = []
-    for reason, names in sorted(reasons.items(), key=lambda item: -sum(item[1].values()))[:15]:
-        few = ", ".join([*names][:3]) + (", …" if len(names) > 3 else "")
-        rows.append([reason.replace("|", "\\|"), few, f"{sum(names.values()):,}"])
-    return _markdown(["reason", "of", "samples"], rows)
 
 
 def _operators(run: Any) -> list[str]:
@@ -322,8 +289,12 @@ def _beside_peer(case: CaseResult | None) -> str:
     (_, ours), (name, peer) = case.highest, case.best_peer
     times = f"{peer.median / ours.median:.2f} x" if ours.differs(peer) else UNCLEAR
     share = f", {ours.roofline / ours.median:.0%} of the roofline" if ours.roofline else ""
-    steps = f"{milliseconds(ours.median)} instead of {milliseconds(peer.median)}"
-    return f"**{times}**, {steps} ({name}){share}"
+    in_all = not ours.roofline  # of expressions, nearly all memory is their operands
+    took, theirs = (
+        milliseconds(x.median) + f" and {(x.peak or 0) / 2**20:,.0f} MiB" * bool(in_all and x.peak)
+        for x in (ours, peer)
+    )
+    return f"**{times}**, {took} instead of {theirs} ({name}){share}"
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,6 +1,6 @@
 """Name what a picture shows: the five most probable classes, by a ResNet or an AlexNet.
 
-The weights are a safetensors file: of torchvision's networks, or the best weights of train.py.
+The weights are the best ones of train.py, or a file of torchvision's weights as it is downloaded.
 """
 
 import sys
@@ -66,7 +66,7 @@ def names_of(path, count):
 def main():
     parser = command_line.Parser(description=__doc__)
     add = parser.add_argument
-    add("weights", metavar="WEIGHTS", help="a safetensors file")
+    add("weights", metavar="WEIGHTS", help="a file of safetensors or torch.save")
     add("picture", metavar="PICTURE", help="a JPEG or PNG file")
     add("--model", choices=MODELS, default="resnet18", help="(default: resnet18)")
     add("--classes", metavar="PATH", help="a file with a name a line, or a folder of each class")

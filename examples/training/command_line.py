@@ -40,8 +40,8 @@ class Parser(argparse.ArgumentParser):
     def add_compiler(self) -> None:
         """Add what chooses how functions are compiled, and where they run."""
         add = self.add_argument
-        level = "graph optimisation, -3 to 3 (default: 2)"
-        add("--opt-level", type=int, metavar="N", help=level)
+        level = "graph optimisation, -3 to 3 (default: 3)"
+        add("--opt-level", type=int, default=3, metavar="N", help=level)
         small = "bfloat16 or float16: what products compute in (default: off)"
         add("--amp", metavar="TYPE", help=small)
         add("--device", metavar="D", help="such as cpu (default: $MINIGRAPH_DEVICE, else cpu)")
@@ -71,6 +71,8 @@ def parser(description: str, recipes: Mapping[str, Recipe]) -> Parser:
     add("--epochs", type=int, metavar="N", help=f"in all, also if resumed {default('epochs')}")
     add("--lr", type=float, help=f"learning rate to begin with {default('lr')}")
     add("--seed", type=int, default=0, metavar="N", help="of weights, order, dropout (default: 0)")
+    weights = "begin with the weights in this file; a last layer of other classes stays new"
+    add("--weights", metavar="FILE", help=weights)
     common.add_compiler()
     add("--workers", type=int, default=2, metavar="N", help="that load images (default: 2)")
     common.add_checkpoints()

@@ -283,6 +283,14 @@ class Training:
         return saved
 
 
+def begin_with(net: nn.Module, path: str) -> None:
+    """Load weights into a network; a last layer for another number of classes stays as it is."""
+    saved, own = mg.load(path), net.state_dict()
+    last = {name: own[name] for name in [*own][-2:]}  # its weight and bias
+    new = {n: v for n, v in last.items() if n in saved and saved[n].shape != v.shape}
+    net.load_state_dict({**saved, **new})
+
+
 def fit(
     net: nn.Module,
     optimizer: Optimizer,
@@ -300,6 +308,8 @@ def fit(
     cg = mg.comp_graph(args.device, {n: value for n, value in options.items() if value is not None})
     if recipe.epochs < 1:
         raise GraphError(f"--epochs is {recipe.epochs}; it takes an integer >= 1")
+    if args.weights:
+        begin_with(net, args.weights)
     training = Training(net, optimizer, sets, recipe, args)
     stem = args.checkpoint or args.resume or args.model
     best = f"{stem}{BEST}" if args.best is None else args.best
