@@ -16,7 +16,11 @@ from minigraph.jit.cuda.text import PRELUDE
 from minigraph.jit.source import digest
 
 HERE = Path(__file__).parent
-FLAGS = ["-std=c++20", "-O0", "-w", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing"]
+HEADER = "cuda_on_cpu.h"
+FLAGS = [
+    *("-std=c++20", "-O0", "-w", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing"),
+    *("-fPIC", f"-I{HERE}"),
+]
 COMPILER = shutil.which("g++")
 # What instructions of the device do there.
 CONVERSIONS = "\n".join(dict.fromkeys(t for _, ts in small_float.CONVERSIONS.values() for t in ts))
@@ -51,19 +55,27 @@ def build(sources, folder):
 def _library(folder, sources):
     """Return the kernels of a library by name."""
     launchers = (f"CUDA_ON_CPU({source.name})" for source in sources)
-    text = "\n".join(['#include "cuda_on_cpu.h"', CONVERSIONS, program(sources), *launchers])
+    text = "\n".join([f'#include "{HEADER}"', CONVERSIONS, program(sources), *launchers])
 
     def compile(path):
         path.with_suffix(".cpp").write_text(text)
-        command = [COMPILER, *FLAGS, f"-I{HERE}", "-shared", "-fPIC", path.with_suffix(".cpp")]
-        done = subprocess.run([*command, "-o", path], capture_output=True)
-        assert not done.returncode, done.stderr.decode()[:2000]
+        _gpp("-shared", path.with_suffix(".cpp"), "-o", path)
 
+    # Parsing the header of each library would take longer; g++ finds this beside their text.
+    header = HERE / HEADER
+    once(folder / f"{HEADER}.gch", lambda path: _gpp("-x", "c++-header", header, "-o", path))
     library = ctypes.CDLL(str(once(folder / f"{digest(text)}.so", compile)))
     kernels = {source.name: getattr(library, f"{source.name}_on_cpu") for source in sources}
     for kernel in kernels.values():
         kernel.restype = ctypes.c_char_p
     return kernels
+
+
+def _gpp(*arguments):
+    """Run g++."""
+    command = [COMPILER, *FLAGS, *arguments]
+    done = subprocess.run(command, capture_output=True)
+    assert not done.returncode, done.stderr.decode()[:2000]
 
 
 def run(kernels, launches, inputs, outputs, scratch=0):

