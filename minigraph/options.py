@@ -153,9 +153,10 @@ OPTIONS: dict[str, Option] = {
             "autotune",
             lambda values: "tune" if abs(values["graph_opt_level"]) >= 2 else "off",
             'How algorithms are chosen. "off": by heuristics. "cached": by stored measurements, '
-            'else by heuristics. "tune": by measurements; missing ones are made. "frozen": by '
-            "stored measurements; a missing one is an error.",
-            choices=("off", "cached", "tune", "frozen"),
+            'else by heuristics. "tune": by measurements; missing ones are made where they may pay '
+            '(on CUDA: all). "exhaustive": by measurements of everything that computes the result, '
+            'in all layouts. "frozen": by stored measurements; a missing one is an error.',
+            choices=("off", "cached", "tune", "exhaustive", "frozen"),
             removed=(("online", 'use "tune", which measures before the first call, or "off"'),),
             default_text='"tune" at levels 2 and 3, else "off"',
             fingerprint=False,

@@ -63,7 +63,7 @@ LAYERS = {
     "minigraph.autotune": [
         ["checking", "measurement"],
         ["candidate"],
-        ["data", "policy", "prediction"],
+        ["data", "policy"],
         ["tuner"],
         ["session"],
     ],

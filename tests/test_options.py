@@ -149,7 +149,7 @@ def test_numpy_scalar_is_taken_as_the_python_value(name, value):
     [
         ("graph_opt_level", 9, "-3, -2, -1, 0, 1, 2, 3"),
         ("graph_opt.jit", 9, "'auto', 0, 1, 2"),
-        ("autotune", 9, "'off', 'cached', 'tune', 'frozen'"),
+        ("autotune", 9, "'off', 'cached', 'tune', 'exhaustive', 'frozen'"),
         ("bulk", 9, "True or False"),
         ("autotune.budget", "9", "float >= 0"),
         ("autotune.workspace_limit", "9", "int >= 0 or None"),

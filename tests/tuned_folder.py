@@ -14,7 +14,7 @@ def tuned_folder(parent):
 def _make(folder):
     with pytest.MonkeyPatch.context() as patch:
         begin(patch, folder / "cache")
-        function = compiled()
+        function = compiled(autotune="exhaustive")
         done = work()
         assert min(done) > 0
         compiled()

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import itertools
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -94,23 +92,12 @@ class HostBench:
     """The workbench of this machine's processor."""
 
     chunk = 1 << 16  # they stay in the cache
-    _free: Array | None = None  # memory of which arrays are cut, as far as they fit
-
-    def within(self, memory: Array) -> Self:
-        """Return a workbench whose arrays lie in memory that has its pages already."""
-        bench = copy.copy(self)
-        bench._free = memory
-        return bench
 
     def current(self) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
 
     def empty(self, nbytes: int) -> Array:
-        size = math.ceil(nbytes / ALIGNMENT) * ALIGNMENT
-        if self._free is None or size > self._free.nbytes:
-            return aligned_empty(Spec((nbytes,), np.dtype(np.uint8)))
-        array, self._free = self._free[:nbytes], self._free[size:]
-        return array
+        return aligned_empty(Spec((nbytes,), np.dtype(np.uint8)))
 
     def put(self, array: Array) -> Array:
         return array
@@ -180,8 +167,6 @@ class Problem(ABC):
 
     kind       of the entries that keep its measurements
     subject    all that its measurements depend on besides the environment, in words
-    family     the subject of a problem that differs from others in sizes only, without these sizes
-    sizes      which the family lacks
     inputs     their shapes and dtypes, all of them floats
     results    likewise
     layouts    all layouts in which there are candidates, by their names
@@ -192,8 +177,6 @@ class Problem(ABC):
 
     kind: str
     subject: str
-    family: str
-    sizes: tuple[int, ...]
     inputs: tuple[Spec, ...]
     results: tuple[Spec, ...]
     layouts: Mapping[tuple[str, ...], Layouts]
@@ -229,6 +212,13 @@ class Problem(ABC):
         self._chosen = {c.key: c for c in self.candidates() if c.key in keep} if keep else {}
         self._by_layouts.clear()
 
+    def shortlist(self, layouts: Layouts) -> Sequence[Candidate]:
+        """Return the candidates that may be the fastest in these layouts, the likeliest first.
+
+        With one, its time would tell nothing, so it is not measured.
+        """
+        return [*self.candidates(layouts)]
+
     def estimate(self, layouts: Layouts) -> float | None:
         """Return roughly the seconds that it takes in these layouts; None if nobody knows."""
         return None
@@ -244,9 +234,11 @@ class Problem(ABC):
             candidate = next((c for c in offered if c.name == measurement.name), None)
         return candidate and candidate.kernel
 
-    def table(self, measurements: Iterable[Measurement], origin: str) -> ProblemTable:
+    def table(
+        self, measurements: Iterable[Measurement], origin: str, exhaustive: bool = True
+    ) -> ProblemTable:
         """Return a table of measurements of the problem."""
-        return ProblemTable(self.subject, tuple(measurements), self.family, self.sizes, origin)
+        return ProblemTable(self.subject, tuple(measurements), exhaustive, origin)
 
     def read(self, entry: Entry) -> ProblemTable | str:
         """Return the table in an entry about the problem, or in words what is odd about it."""

@@ -16,9 +16,10 @@ from minigraph.platform.records import Record, decode, encode
 QUARANTINE = "failed at run time: "  # how the error of a candidate begins that is not tried again
 LONGEST = 1e6  # seconds: no run is longer
 
-# Where measurements come from: this process, its store, a file, another size, another process.
+# Where measurements come from: this process, its store, a file, another process.
 MEASURED, STORED, LOADED = "measured", "stored", "loaded file"
-PREDICTED, RECEIVED = "measured for another size", "measured by another process"
+RECEIVED = "measured by another process"
+PREDICTED = "predicted"  # measuring would not pay
 HEURISTIC = "heuristic"  # nothing was measured
 
 Key = tuple[str, tuple[str, ...]]  # of a candidate among those of its problem: name and layouts
@@ -41,7 +42,7 @@ class KernelRecipe(Record, frozen=True):
 
 
 class Measurement(Record, frozen=True):
-    """The time of a candidate, or its error.
+    """The time of a candidate, or its error; neither if it is the model's choice.
 
     layouts    of inputs and results, by name
     seconds    that the shortest of its runs took; None if it was not timed
@@ -67,12 +68,16 @@ class Measurement(Record, frozen=True):
         """What tells it from the others of its table."""
         return self.name, self.layouts
 
+    @property
+    def predicted(self) -> bool:
+        """Whether it was left to the model of cost."""
+        return self.seconds is None and not self.error
+
 
 class _Body(Record, frozen=True):
     """The body of an entry: a table but for its subject."""
 
-    family: str
-    sizes: tuple[Bytes, ...]
+    exhaustive: bool
     measurements: tuple[Measurement, ...]
 
 
@@ -81,15 +86,15 @@ BODY = Decoder(_Body)
 
 @dataclass(frozen=True)
 class ProblemTable:
-    """The measurements of a problem's candidates, in their order; `Problem` explains the fields.
+    """The measurements of a problem's candidates, in their order.
 
-    origin  where they come from
+    exhaustive  whether all candidates are among them, in all layouts
+    origin      where they come from
     """
 
     subject: str
     measurements: tuple[Measurement, ...]
-    family: str = ""
-    sizes: tuple[int, ...] = ()
+    exhaustive: bool = True
     origin: str = dataclasses.field(default=STORED, compare=False)
 
     def with_error(self, which: Measurement, error: str) -> ProblemTable:
@@ -106,12 +111,15 @@ class ProblemTable:
         """
         before = {m.key: m for m in old.measurements}
         both = [_newer(before.pop(m.key, m), m) for m in self.measurements]
-        return dataclasses.replace(self, measurements=(*both, *before.values()))
+        exhaustive = self.exhaustive or old.exhaustive
+        return dataclasses.replace(
+            self, measurements=(*both, *before.values()), exhaustive=exhaustive
+        )
 
     def entry(self, kind: str, fields: Mapping[str, str]) -> Entry:
         """Return the entry of the table in an environment."""
         rows = tuple(structs.replace(m, error=_encodable(m.error)) for m in self.measurements)
-        body = encode(_Body(self.family, self.sizes, rows))
+        body = encode(_Body(self.exhaustive, rows))
         return Entry(kind, self.subject, environment_of(fields), body)
 
 
@@ -121,13 +129,12 @@ def table(entry: Entry) -> ProblemTable | str:
         body = decode(BODY, entry.body)
     except ValueError as error:
         return str(error)
-    measurements = body.measurements
-    for m in measurements:
-        if m.seconds is None and not m.error:
+    for m in body.measurements:
+        if m.predicted and m.rounds:
             return f"{m.name[:40]} has neither a time nor an error"
-    if len({m.key for m in measurements}) < len(measurements):
+    if len({m.key for m in body.measurements}) < len(body.measurements):
         return "two measurements are of the same candidate"
-    return ProblemTable(entry.subject, measurements, body.family, body.sizes)
+    return ProblemTable(entry.subject, body.measurements, body.exhaustive)
 
 
 def merge(old: Entry, new: Entry, read: Callable[[Entry], ProblemTable | str] = table) -> Entry:
@@ -141,8 +148,9 @@ def merge(old: Entry, new: Entry, read: Callable[[Entry], ProblemTable | str] = 
 
 
 def _newer(old: Measurement, new: Measurement) -> Measurement:
-    failed = old.error.startswith(QUARANTINE)
-    return structs.replace(new, error=old.error) if failed else new
+    if old.error.startswith(QUARANTINE):
+        return structs.replace(new, error=old.error)
+    return old if new.predicted else new
 
 
 def _encodable(text: str) -> str:

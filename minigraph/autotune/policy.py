@@ -72,14 +72,17 @@ def choose(measurements: Sequence[Measurement], policy: Policy) -> Measurement |
 
     The first one allowed stays unless a later one is clearly faster, and so on with that one.
     Clearly: by more than 3 % and by more than the spread of either, and in any case by half.  Less
-    may be noise, and a choice made of noise is another one after the next measurement.
+    may be noise, and a choice made of noise is another one after the next measurement.  What the
+    model chose counts where nothing is timed.
     """
     best: Measurement | None = None
     for new in measurements:
-        if policy.allows(new) or new.seconds is None:
+        if policy.allows(new):
             continue
         if best is None or best.seconds is None:
-            best = new
+            best = new if best is None or new.seconds is not None else best
+            continue
+        if new.seconds is None:
             continue
         margin = min(max(NOISE, best.spread, new.spread), DOUBT)
         if new.seconds < best.seconds * (1 - margin):

@@ -1,19 +1,16 @@
-"""The measurements that one compile uses: found, predicted, or made now."""
+"""The measurements that one compile uses: found, left to the model of cost, or made now."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from minigraph.autotune.candidate import HostBench, Problem, Runner
+from minigraph.autotune.candidate import Candidate, Layouts, Problem, Runner, names_of
 from minigraph.autotune.data import warm
 from minigraph.autotune.measurement import (
     LOADED,
@@ -26,20 +23,17 @@ from minigraph.autotune.measurement import (
     Measurement,
     ProblemTable,
     merge,
-    table,
 )
 from minigraph.autotune.policy import Policy, choose_by_layouts
-from minigraph.autotune.prediction import predict
 from minigraph.autotune.tuner import measure
 from minigraph.cache import Entry, Store, environment_of
 from minigraph.cache.counters import tuning_counters
-from minigraph.errors import CacheError, warn_once
-from minigraph.graph import Array, Spec, aligned_empty
+from minigraph.errors import CacheError, GraphError, warn_once
 from minigraph.messages import progress
 
 log = logging.getLogger(__name__)
-COPIES = 16  # of a problem's operands: in its layouts, and what has to come out
 Tables = Mapping[str, ProblemTable]  # by subject
+Wanted = tuple[Problem, Layouts]  # and the layouts of a node that has to be computed; (): all
 
 # Entries that no store could keep, by key: a process measures nothing twice even so.
 _unstored: dict[str, Entry] = {}
@@ -49,23 +43,22 @@ _unstored: dict[str, Entry] = {}
 class Sources:
     """Where measurements are found before any are made.
 
-    store     what is on disk, or None
-    loaded    entries of a file, by key; they go before those of the store
-    peer      tables of the process that measures for this one, by subject; then these alone count
-    predicts  whether a problem is measured only where the tables of its family predict nothing
+    store   what is on disk, or None
+    loaded  entries of a file, by key; they go before those of the store
+    peer    tables of the process that measures for this one, by subject; then these alone count
     """
 
     store: Store | None = None
     loaded: Mapping[str, Entry] = field(default_factory=dict)
     peer: Tables | None = None
-    predicts: bool = False
 
 
 class Session:
     """The measurements that one compile uses.
 
-    mode              "off": none; "cached": those that are found; "tune": and measure the rest;
-                      "frozen": and raise CacheError for the rest
+    mode              "off": none; "cached": those that are found; "tune": and measure the rest in
+                      the layouts of nodes, where that may pay; "exhaustive": and measure all
+                      candidates in all layouts; "frozen": and raise CacheError for the rest
     policy            for whoever chooses
     budget            seconds of measuring
     environment       where measurements hold: versions, processor, ..., by name
@@ -99,10 +92,11 @@ class Session:
             for subject, each in (sources.peer or {}).items()
         }
         self._problems: dict[str, Problem] = {}  # of the tables, by subject
-        self._missing: set[str] = set()
+        self._sought: set[str] = set()
+        self._counted: set[str] = set()
         self._odd: set[Entry | None] = set()
 
-    def tables(self, problems: Sequence[Problem]) -> dict[str, ProblemTable]:
+    def tables(self, wanted: Sequence[Wanted]) -> dict[str, ProblemTable]:
         """Return the tables of problems, by subject.
 
         Problems that are neither found nor measured, as the mode and the budget will have it, are
@@ -110,32 +104,36 @@ class Session:
         """
         if self.mode == "off":
             return {}
-        wanted = {problem.subject: problem for problem in problems}
         if self.sources.peer is None:
-            self._find_or_measure([*wanted.values()])
-        return {subject: self._tables[subject] for subject in wanted if subject in self._tables}
+            self._find_or_measure(wanted)
+        subjects = dict.fromkeys(problem.subject for problem, _ in wanted)
+        return {subject: self._tables[subject] for subject in subjects if subject in self._tables}
 
-    def _find_or_measure(self, problems: Sequence[Problem]) -> None:
-        new = self._without_table(problems)
-        self._look_up([p for p in new if p.subject not in self._missing])
-        missing = self._without_table(problems)
-        old = len(problems) - len(missing)
+    def _find_or_measure(self, wanted: Sequence[Wanted]) -> None:
+        self._look_up([problem for problem, _ in wanted if problem.subject not in self._sought])
+        # Layouts are chosen by estimates where nothing is measured in all of them.
+        asked = [each for each in dict.fromkeys(wanted) if each[1] or self.mode == "exhaustive"]
+        self._count(asked)
+        missing = self._unknown(asked)
         if missing and self.mode == "frozen":
-            raise CacheError(self._why_missing(missing[0]))
-        if missing and self.mode == "tune":
-            if self.sources.predicts:
-                for problem in missing:
-                    self._predict(problem)
-            missing = self._without_table(missing)
-            if missing and self._left > 0:
-                self._measure(sorted(missing, key=lambda p: (-p.work, p.subject)))
+            raise CacheError(self._why_missing(missing[0][0]))
+        if missing and self.mode in ("tune", "exhaustive"):
+            self._measure(missing)
         log.info(
             "%d problems: %d were known, %d are not measured",
-            *(len(problems), old, len(self._without_table(problems))),
+            *(len(asked), len(asked) - len(missing), len(self._unknown(missing))),
         )
 
-    def _without_table(self, problems: Sequence[Problem]) -> list[Problem]:
-        return [p for p in problems if p.subject not in self._tables]
+    def _unknown(self, wanted: Iterable[Wanted]) -> list[Wanted]:
+        return [each for each in wanted if not self._knows(*each)]
+
+    def _knows(self, problem: Problem, layouts: Layouts) -> bool:
+        """Whether the tables answer for a problem in these layouts."""
+        known = self._tables.get(problem.subject)
+        if known is None or known.exhaustive or self.mode == "exhaustive":
+            return known is not None and known.exhaustive
+        names = names_of(layouts)
+        return any(m.layouts == names for m in known.measurements)
 
     @property
     def all_tables(self) -> Tables:
@@ -151,55 +149,36 @@ class Session:
         if subject not in self._tables:
             return
         failed = self._tables[subject].with_error(measurement, f"{QUARANTINE}{why}")
-        if failed.origin in (PREDICTED, RECEIVED):
+        if failed.origin == RECEIVED:
             self._tables[subject] = failed
         else:
-            self._add(self._problems[subject], failed)
+            self._keep([(self._problems[subject], failed)])
 
     def merge(self, old: Entry, new: Entry) -> Entry:
         """Return `new` with the candidates of `old`, unless those are odd for their problem."""
         problem = self._problems.get(new.subject)
         return problem.merge(old, new) if problem else merge(old, new)
 
-    # ------------------------------------------------------------ other sizes
-
-    def _predict(self, problem: Problem) -> None:
-        """Make a table of what the tables of other sizes lead to expect of a problem, if any do."""
-        tables = {t.subject: t for t in self._tables_by_family.get(problem.family, ())}
-        measured = (self._tables[subject] for subject in self._problems)
-        tables.update((t.subject, t) for t in measured if t.family == problem.family)
-        rows = predict(problem.sizes, [*tables.values()])
-        rows = [row for row in rows if row.layouts in problem.layouts]
-        if rows:
-            self._tables[problem.subject] = problem.table(rows, PREDICTED)
-
-    @functools.cached_property
-    def _tables_by_family(self) -> Mapping[str, Sequence[ProblemTable]]:
-        """What was measured here for any function; read once for all problems."""
-        environment, store = environment_of(self.environment), self.sources.store
-        stored = store.entries() if store else []
-        families = defaultdict(list)
-        for entry in (*stored, *_unstored.values(), *self.sources.loaded.values()):
-            contents = table(entry) if entry.environment == environment else ""
-            if isinstance(contents, ProblemTable):
-                families[contents.family].append(contents)
-        return families
-
     # ------------------------------------------------------------ what is found
 
     def _look_up(self, problems: Sequence[Problem]) -> None:
         """Use the tables of problems that were measured before."""
+        asked = {problem.subject: problem for problem in problems}
+        self._sought.update(asked)
         used = []
-        for problem, old in zip(problems, self._find(problems), strict=True):
+        for problem, old in zip(asked.values(), self._find([*asked.values()]), strict=True):
             if old:
-                tuning_counters.count("hits")
                 log.debug("%s: %s %s", old.origin, problem.kind, problem.subject)
                 used.append(self._use(problem, old))
-            elif problem.subject not in self._missing:
-                tuning_counters.count("misses")
-                self._missing.add(problem.subject)
         if self.sources.store:
             self.sources.store.touch(used)
+
+    def _count(self, wanted: Sequence[Wanted]) -> None:
+        """Count the problems that are known, and those that are not, each once."""
+        for problem, layouts in wanted:
+            if problem.subject not in self._counted:
+                self._counted.add(problem.subject)
+                tuning_counters.count("hits" if self._knows(problem, layouts) else "misses")
 
     def _find(self, problems: Sequence[Problem]) -> Iterator[ProblemTable | None]:
         """Yield the table of each problem that was measured before, and None for the others."""
@@ -228,39 +207,52 @@ class Session:
 
     # ------------------------------------------------------------ what is measured
 
-    def _measure(self, problems: Sequence[Problem]) -> None:
+    def _tried(self, wanted: Sequence[Wanted]) -> dict[Problem, Iterable[Candidate]]:
+        """Return the candidates to measure; of the others, what the model chooses is kept."""
+        if self.mode == "exhaustive":
+            return {problem: problem.candidates() for problem, _ in wanted}
+        tried: dict[Problem, list[Candidate]] = defaultdict(list)
+        left: list[tuple[Problem, ProblemTable]] = []
+        for problem, layouts in wanted:
+            candidates = problem.shortlist(layouts)
+            if len(candidates) > 1:
+                tried[problem] += candidates
+                continue
+            with contextlib.suppress(GraphError):  # the heuristic goes on to others
+                rows = [c.measurement(c.kernel.scratch) for c in candidates]
+                left.append((problem, problem.table(rows, PREDICTED, exhaustive=False)))
+        self._keep(left)
+        return dict(tried)
+
+    def _measure(self, wanted: Sequence[Wanted]) -> None:
+        tried = self._tried(wanted)
+        if not tried or self._left <= 0:
+            return
         self._before_measuring()
-        benches = dict.fromkeys(problem.workbench for problem in problems)
-        dtypes = dict.fromkeys(spec.dtype for p in problems for spec in (*p.inputs, *p.results))
-        for bench in benches:
-            warm(bench, dtypes)
+        (bench,) = {problem.workbench for problem in tried}
+        warm(bench, dict.fromkeys(s.dtype for p in tried for s in (*p.inputs, *p.results)))
         with self._turn():
-            for bench in benches:
-                bench.compile(_kernels(p for p in problems if p.workbench is bench))
-        memory = _memory(problems)
-        for problem in _with_progress(problems):
+            bench.compile(_kernels(c for candidates in tried.values() for c in candidates))
+        order = sorted(tried, key=lambda problem: (-problem.work, problem.subject))
+        for problem in _with_progress(order):
             with self._turn() as start:
                 self._look_up([problem])  # another process may have measured it meanwhile
-                if problem.subject not in self._tables:
-                    new = self._measured(problem, start + self._left, memory)
+                if self._unknown(each for each in wanted if each[0] is problem):
+                    new = self._measured(problem, tried[problem], start + self._left)
                     if new:  # at once: an interrupt loses no more than what is being measured
-                        self._add(problem, new)
-            measured = problem.subject in self._tables
-            problem.release(self._chosen(problem) if measured else ())
+                        self._keep([(problem, new)])
+            problem.release(self._chosen(problem))
             if self._left <= 0:
                 break
-        for bench in benches:
-            bench.release()
+        bench.release()
 
     def _measured(
-        self, problem: Problem, deadline: float, memory: Array | None
+        self, problem: Problem, candidates: Iterable[Candidate], deadline: float
     ) -> ProblemTable | None:
         """Return what is measured now; None, with a warning, where memory does not suffice."""
-        bench = problem.workbench
-        if memory is not None and isinstance(bench, HostBench):
-            bench = bench.within(memory)
+        these = None if self.mode == "exhaustive" else candidates
         try:
-            return measure(problem, deadline, self._clock, bench)
+            return measure(problem, deadline, self._clock, these)
         except MemoryError as error:  # the function itself may need less
             warn_once(
                 f"{problem.kind} {problem.subject} could not be measured ({error}), so a heuristic "
@@ -287,17 +279,25 @@ class Session:
 
     def _chosen(self, problem: Problem) -> set[Key]:
         """Return the keys of the candidates that will be chosen, one for each of the layouts."""
-        measurements = self._tables[problem.subject].measurements
-        return {m.key for m in choose_by_layouts(measurements, self.policy).values()}
+        known = self._tables.get(problem.subject)
+        rows = known.measurements if known else ()
+        return {m.key for m in choose_by_layouts(rows, self.policy).values()}
 
-    def _add(self, problem: Problem, new: ProblemTable) -> None:
-        """Use a table from now on, and keep it on disk or else in this process."""
-        log.debug("%s: %s %s", new.origin, problem.kind, problem.subject)
-        entry = self._use(problem, new)
-        if self.sources.store and self.sources.store.keep([entry], problem.merge):
-            _unstored.pop(entry.key, None)
-        else:
-            _unstored[entry.key] = entry
+    def _keep(self, tables: Sequence[tuple[Problem, ProblemTable]]) -> None:
+        """Use tables from now on, with what is known already, on disk or else in this process."""
+        entries = []
+        for problem, new in tables:
+            log.debug("%s: %s %s", new.origin, problem.kind, problem.subject)
+            known = self._tables.get(problem.subject)
+            entries.append(self._use(problem, new.merged(known) if known else new))
+        problems = {entry.key: problem for entry, (problem, _) in zip(entries, tables, strict=True)}
+        store = self.sources.store
+        kept = store and store.keep(entries, lambda old, new: problems[new.key].merge(old, new))
+        for entry in entries:
+            if kept:
+                _unstored.pop(entry.key, None)
+            else:
+                _unstored[entry.key] = entry
 
     def _use(self, problem: Problem, new: ProblemTable) -> Entry:
         """Use a table of a problem from now on; return its entry."""
@@ -324,21 +324,11 @@ class Session:
         return f'{text}; compile once with autotune="tune", or load a cache that has it'
 
 
-def _memory(problems: Sequence[Problem]) -> Array | None:
-    """Return memory for one problem after the other: its pages come once.  None: it is missing."""
-    most = max(sum(spec.nbytes for spec in (*p.inputs, *p.results)) for p in problems)
-    try:
-        return aligned_empty(Spec((COPIES * most,), np.dtype(np.uint8)))
-    except MemoryError:
-        return None
-
-
-def _kernels(problems: Iterable[Problem]) -> Iterator[Runner]:
+def _kernels(candidates: Iterable[Candidate]) -> Iterator[Runner]:
     """Yield the kernels of all candidates that can be made."""
-    for problem in problems:
-        for candidate in problem.candidates():
-            with contextlib.suppress(Exception):  # of whatever library: the trial notes it
-                yield candidate.kernel
+    for candidate in candidates:
+        with contextlib.suppress(Exception):  # of whatever library: the trial notes it
+            yield candidate.kernel
 
 
 def _with_progress(problems: Sequence[Problem]) -> Iterator[Problem]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from msgspec import structs
 
@@ -136,11 +136,11 @@ def measure(
     problem: Problem,
     deadline: float | None = None,
     clock: Callable[[], float] = time.perf_counter,
-    workbench: Workbench | None = None,
+    candidates: Iterable[Candidate] | None = None,
 ) -> ProblemTable | None:
-    """Return the measurements of all candidates; None if the deadline came first.
+    """Return the measurements of candidates; None if the deadline came first.
 
-    workbench  where to measure, if not on the problem's own
+    candidates  which to measure, if not all
 
     Each runs once on random data, and is checked.  Those that were right and not hopelessly slow
     take turns, so that a machine that is busy for a while is so for all of them, until they have
@@ -148,13 +148,13 @@ def measure(
     Raises MemoryError where it suffices for none, and DeviceLost where one has spoilt the device.
     """
     end = math.inf if deadline is None else deadline
-    bench = workbench or problem.workbench
+    bench = problem.workbench
     with bench.current():
         if clock() >= end:
             return None
         data = Data(problem, bench)
         trials, starved = [], None
-        for candidate in problem.candidates():
+        for candidate in problem.candidates() if candidates is None else candidates:
             if clock() >= end:
                 return None
             trial = Trial(candidate, bench)
@@ -182,4 +182,4 @@ def measure(
                     trial.time(clock)
     measurements = [trial.measurement() for trial in trials]
     tuning_counters.count("measurements", sum(m.seconds is not None for m in measurements))
-    return problem.table(measurements, MEASURED)
+    return problem.table(measurements, MEASURED, exhaustive=candidates is None)

@@ -68,7 +68,8 @@ def minigraph_side(task: Task) -> Side:
 
 def graph_for(task: Task, level: int) -> Any:
     """Return a compiler with the options of a task."""
-    return mg.comp_graph(task.device, {"graph_opt_level": level, **task.options})
+    searched = {"autotune": "exhaustive"} if level >= 2 else {}
+    return mg.comp_graph(task.device, {"graph_opt_level": level, **searched, **task.options})
 
 
 def until_done(call: Any, batches: Iterator[tuple[Any, ...]], task: Task) -> Callable[[], None]:

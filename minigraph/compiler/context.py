@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from minigraph import options as settings
+from minigraph.autotune.measurement import HEURISTIC, PREDICTED
 from minigraph.autotune.policy import policy_of
 from minigraph.autotune.session import Session, Sources, Tables
 from minigraph.cache import Entry, open_store
@@ -39,7 +40,7 @@ class CompileContext:
     world      the processes that run the function together, if there are several
     cache_dir  the folder of the function's own cache file, if it has one
     loaded     measurements of cache files, by key; they go before those of the user's cache
-    predicts   choose algorithms by the measurements of other sizes, where there are any
+    predicts   leave to the model of cost what is not measured yet
     peer       measurements of the process that measures for this one; then these alone count
     memory     for the arena, made ready while passes run
     """
@@ -58,7 +59,8 @@ class CompileContext:
     def choices(self) -> Choices:
         """What chooses kernels and layouts for this compile, with a budget of its own."""
         folder = settings.cache_folder()
-        mode = self.options["autotune"]
+        mode = "cached" if self.predicts else self.options["autotune"]
+        mode = self.backend.tunes if mode == "tune" else mode
         session = Session(
             mode,
             policy_of(self.options),
@@ -68,11 +70,10 @@ class CompileContext:
                 open_store(folder) if folder and mode != "off" else None,
                 self.loaded,
                 self.peer,
-                self.predicts,
             ),
             self.memory.drop,  # measuring needs memory first
         )
-        return Choices(self.backend, session)
+        return Choices(self.backend, session, PREDICTED if self.predicts else HEURISTIC)
 
     @functools.cached_property
     def pass_parameters(self) -> dict[str, Any]:

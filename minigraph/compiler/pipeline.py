@@ -116,6 +116,7 @@ class Compilation:
     def _run(self, arenas: Sequence[Any] = ()) -> OptimizedGraph:
         with timed(self.seconds, "optimize"):
             optimized = self.optimize()
+            self.context.choices.prepare(optimized.graph)
         with timed(self.seconds, "lower"):
             program = self.lower(optimized.graph)
         self.seconds["bind"] = 0.0  # the last time counts

@@ -80,6 +80,14 @@ def product_of(node: Node) -> Product | None:
     return None
 
 
+def conv_of(op: Op) -> Conv2d:
+    """Return the convolution that an op is, or is a gradient of."""
+    if isinstance(op, Conv2dBackwardData | Conv2dBackwardWeights):
+        return op.conv
+    assert isinstance(op, Conv2d)
+    return op
+
+
 def plain_shapes(node: Node, lanes: Lanes) -> tuple[list[Shape], Shape]:
     """Return the shapes of inputs and result, those of images as [n, c, h, w]."""
     shapes = [*(x.shape for x in node.inputs[:2]), node.shape]
@@ -215,22 +223,12 @@ class OpProblem(Problem):
         node = self.arrangement(options[0]).node
         self.work = operations(node)
         self.sums = None if activation else _sums(op, self.inputs, specs[-1].shape)
-        note = maker.note(node)
-        shapes = [x.shape for x in self.inputs]
-        of_op: Shape = ()
-        without_sizes = op
-        if isinstance(op, Conv2dBackwardData | Conv2dBackwardWeights):
-            of_op, without_sizes = op.shape, replace(op, shape=())
-        self.subject = self._text(op, shapes) + note
-        self.family = self._text(without_sizes, [() for _ in shapes]) + note
-        self.sizes = (*of_op, *itertools.chain(*shapes))
-
-    def _text(self, op: Op, shapes: Sequence[Shape]) -> str:
         about = op.name if isinstance(op, Reorder) else str(op)
         if isinstance(op, Matmul):
-            about += f" of {' and '.join(map(str, self.options[0][:-1]))}"
-        about += f" and {self.activation.name}" if self.activation else ""
-        return " ".join([about, *(f"{self.inputs[0].dtype}{[*shape]}" for shape in shapes)])
+            about += f" of {' and '.join(map(str, options[0][:-1]))}"
+        about += f" and {activation.name}" if activation else ""
+        shapes = (f"{x.dtype}{[*x.shape]}" for x in self.inputs)
+        self.subject = " ".join([about, *shapes]) + maker.note(node)
 
     def arrangement(self, layouts: Layouts) -> Arrangement:
         """Return the problem as a node whose operands lie in some layouts."""
@@ -249,6 +247,9 @@ class OpProblem(Problem):
     def offer(self, layouts: Layouts) -> Iterable[Candidate]:
         return self.maker.candidates(self.arrangement(layouts))
 
+    def shortlist(self, layouts: Layouts) -> Sequence[Candidate]:
+        return self.maker.shortlist(self, layouts)
+
     def estimate(self, layouts: Layouts) -> float | None:
         return self.maker.estimate(self, layouts)
 
@@ -265,13 +266,9 @@ def _sums(op: Op, inputs: Sequence[Spec], y: Shape) -> Sums | None:
 
     Each of the first two axes of the result is an axis of one of the operands.
     """
-    match op:
-        case Conv2d():
-            groups = op.groups
-        case Conv2dBackwardData() | Conv2dBackwardWeights():
-            groups = op.conv.groups
-        case _:
-            return None
+    if type(op) not in ROLES:
+        return None
+    groups = conv_of(op).groups
     first, second, role = [*ROLES[type(op)]]
     roles = (first, second, *("b" for _ in inputs[2:]))
     axes = []
@@ -332,6 +329,10 @@ class ProblemMaker(ABC):
     @abstractmethod
     def candidates(self, arrangement: Arrangement) -> Iterable[Candidate]:
         """Return the candidates for a node; the first is what the heuristic chooses."""
+
+    def shortlist(self, problem: OpProblem, layouts: Layouts) -> Sequence[Candidate]:
+        """Return what `Problem.shortlist` does."""
+        return [*problem.candidates(layouts)]
 
     @abstractmethod
     def estimate(self, problem: OpProblem, layouts: Layouts) -> float | None:

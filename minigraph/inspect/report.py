@@ -119,7 +119,7 @@ class Report:
     def advice(self) -> list[str]:
         """Changes that would make calls faster, the most effective first."""
         level = self.options["graph_opt_level"]
-        tunes = self.options["autotune"] == "tune"
+        tunes = self.options["autotune"] in ("tune", "exhaustive")
         guesses = sum(a.origin == "heuristic" for a in self.algorithms)
         untuned = f"{guesses} of {len(self.algorithms)} algorithms are heuristic choices"
         numpy = f"NumPy computes {len(self.numpy)} of {len(self.steps)} steps"

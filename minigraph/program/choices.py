@@ -6,11 +6,11 @@ device what there is to choose for a node, and the autotuner for the measurement
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 from minigraph.autotune.candidate import Problem, names_of
-from minigraph.autotune.measurement import HEURISTIC, Measurement
+from minigraph.autotune.measurement import HEURISTIC, PREDICTED, Measurement
 from minigraph.autotune.policy import choose, choose_by_layouts, first_allowed
 from minigraph.autotune.session import Session
 from minigraph.errors import GraphError, warn_once
@@ -23,11 +23,14 @@ class Choices:
     """The times of a graph's nodes, and the kernels that were chosen for them.
 
     Nodes that are the same problem in the same layouts share a choice, hence a kernel.
+
+    origin  what reports say of a choice without a measurement
     """
 
-    def __init__(self, backend: Backend, session: Session) -> None:
+    def __init__(self, backend: Backend, session: Session, origin: str = HEURISTIC) -> None:
         self.backend = backend
         self.session = session
+        self.origin = origin
         self._seconds: dict[Problem, Mapping[tuple[int, int], float]] = {}  # by lanes
         self._choices: dict[Tunable, Choice] = {}
 
@@ -39,13 +42,13 @@ class Choices:
         return self.backend.block
 
     def measure(self, nodes: Sequence[Node]) -> None:
-        """Find the times of nodes."""
-        tunables = [tunable for tunable in map(self._tunable, nodes) if tunable]
-        problems = [tunable.problem for tunable in tunables]
-        tables = self.session.tables(problems)
+        """Find the times of nodes in all layouts."""
+        problems = [tunable.problem for tunable in map(self._tunable, nodes) if tunable]
+        tables = self.session.tables([(problem, ()) for problem in problems])
         for problem in problems:
-            if problem.subject in tables:
-                best = choose_by_layouts(tables[problem.subject].measurements, self.session.policy)
+            table = tables.get(problem.subject)
+            if table and table.exhaustive:
+                best = choose_by_layouts(table.measurements, self.session.policy)
                 self._seconds[problem] = {
                     _image_lanes(problem, names): m.seconds
                     for names, m in best.items()
@@ -75,6 +78,15 @@ class Choices:
 
     # ------------------------------------------------------------ kernels
 
+    def prepare(self, nodes: Iterable[Node]) -> None:
+        """Measure what `choose` will choose among, all together: then all kernels compile at once.
+
+        How the operands of others lie is known when they are lowered only.
+        """
+        plain = [n for n in nodes if not any(x.is_bundle or x.op.is_view for x in n.inputs)]
+        tunables = [tunable for tunable in map(self._tunable, plain) if tunable]
+        self.session.tables([tunable for tunable in tunables if tunable.layouts])
+
     def choose(self, node: Node, strides: Sequence[Shape]) -> Choice | None:
         """Return the choice for a node whose inputs have these strides, in bytes.
 
@@ -91,13 +103,15 @@ class Choices:
     def _choose(self, tunable: Tunable, node: Node) -> Choice:
         problem, layouts = tunable
         names = names_of(layouts)
-        table = self.session.tables([problem]).get(problem.subject)
-        rivals = table.measurements if table else ()
-        fitting = [m for m in rivals if m.layouts == names]
+        table = self.session.tables([tunable]).get(problem.subject)
+        known = table.measurements if table else ()
+        rivals = [m for m in known if not m.predicted]
+        fitting = [m for m in known if m.layouts == names]
         best = self._best(fitting, node)
         kernel = _kernel(problem, best) if best else None
         if table and kernel:
-            return Choice(problem, names, kernel, best, table.origin, rivals)
+            origin = PREDICTED if best and best.predicted else table.origin
+            return Choice(problem, names, kernel, best, origin, rivals)
         failed = {m.key: m.error for m in fitting if m.error}
         rest = (c for c in problem.candidates(layouts) if c.key not in failed)
         kernel = first_allowed(rest, self.session.policy)
@@ -107,7 +121,7 @@ class Choices:
                 f"({next(iter(failed.values()))}), so NumPy or a generated kernel computes it",
                 cause=f"each algorithm for {problem.subject}",
             )
-        return Choice(problem, names, kernel, None, HEURISTIC, rivals)
+        return Choice(problem, names, kernel, None, self.origin, rivals)
 
     def _best(self, measurements: Sequence[Measurement], node: Node) -> Measurement | None:
         policy = self.session.policy

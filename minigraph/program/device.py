@@ -133,6 +133,8 @@ class Backend(ABC):
     why_no_jit       why kernels cannot be generated; empty if they can
     tuning           the kind of cache entries that keep measurements of its algorithms; empty if
                      nothing is measured
+    tunes            what `autotune="tune"` means here: "exhaustive" where no model of cost says
+                     which candidates suffice
     horizontal_fusion  which updates of parameters are so small that one kernel does many of them
     products         which products generated kernels compute with what follows them; None: none
     saturating       elements of an array, and rows of a square matrix, whose copy and product keep
@@ -147,6 +149,7 @@ class Backend(ABC):
     versions: Mapping[str, str] = {}
     why_no_jit: str = ""
     tuning: str = ""
+    tunes: str = "tune"
     horizontal_fusion: HorizontalFusionLimits = HorizontalFusionLimits()
     products: Products | None = None
     saturating: tuple[int, int] = 1 << 24, 1 << 10

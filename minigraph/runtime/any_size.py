@@ -32,7 +32,7 @@ SHORT = 5.0  # seconds: the calls of a size take at least so long before it is m
 class SizedFunction:
     """The function for one size.
 
-    predicted  whether its algorithms were chosen by what was measured for other sizes
+    predicted  whether its algorithms were left to the model of cost
     seconds    that its calls have taken so far
     """
 
@@ -46,10 +46,10 @@ class AnySizeFunction(CompiledFunction):
     """What `comp_graph().compile` returns where inputs have sizes such as None: see `Function`.
 
     The first call of a size compiles a function for it.  Algorithms are measured for the first
-    size.  Another size begins with those that are expected to be the fastest by all that was
-    measured of other sizes, and is measured, too, once its calls have taken as long as measuring
-    the first one took.  The functions of the latest sizes are kept, as many as the option
-    `sizes.kept` says.  Calls of all sizes are counted together.
+    size.  Another size begins with those that the model of cost expects to be the fastest, and is
+    measured, too, once its calls have taken as long as measuring the first one took.  The
+    functions of the latest sizes are kept, as many as the option `sizes.kept` says.  Calls of all
+    sizes are counted together.
     """
 
     def __init__(
@@ -164,7 +164,8 @@ class AnySizeFunction(CompiledFunction):
                 f"of {len(self._by_size)} sizes, and the option sizes.kept lets it keep more"
             )
         measured = any(not each.predicted for each in self._by_size.values())
-        predicts = is_new and measured and self._context.options["autotune"] == "tune"
+        tunes = self._context.options["autotune"] in ("tune", "exhaustive")
+        predicts = is_new and measured and tunes
         seconds: dict[str, float] = {}
         with timed(seconds, "build"):
             traced = self._traced.with_sizes(by_name)

@@ -61,7 +61,6 @@ class FakeProblem(Problem):
         self,
         *candidates,
         subject="twice",
-        size=0,
         work=1.0,
         shape=(5, 7),
         dtype="float32",
@@ -70,8 +69,7 @@ class FakeProblem(Problem):
         layouts=LAYOUTS,
     ):
         super().__init__()
-        self.family, self.sizes = subject, (size,)
-        self.subject = f"{subject} {size}" if size else subject
+        self.subject = subject
         self.work = work
         self.inputs = self.results = (Spec(shape, np.dtype(dtype)),)
         self.compute = meaning
@@ -111,8 +109,8 @@ def entry_of(*measurements):
     return ProblemTable("twice", measurements).entry("onednn", MACHINE)
 
 
-def start(store=None, mode="tune", budget=30.0, machine=MACHINE, loaded=None, **other):
+def start(store=None, mode="exhaustive", budget=30.0, machine=MACHINE, loaded=None, **other):
     """Return a session; the policy has the fields of `Policy` among the arguments."""
-    sources = Sources(store, loaded or {}, predicts=other.pop("predicts", False))
+    sources = Sources(store, loaded or {})
     policy = {f: other.pop(f) for f in Policy.__dataclass_fields__ if f in other}
     return Session(mode, Policy(**policy), budget, machine, sources, **other)

@@ -41,6 +41,11 @@ def two(clock=None):
     ]
 
 
+def nodes(problems):
+    """Return what sessions take: problems, and the layouts of a node of each."""
+    return [(problem, LAYOUTS[0]) for problem in problems]
+
+
 def origins(tables):
     return {subject: table.origin for subject, table in tables.items()}
 
@@ -52,14 +57,16 @@ def measured(subject, *measurements):
 
 def test_a_second_session_measures_nothing(store, new_process):
     first = start(store)
-    new = first.tables(two())
+    new = first.tables(nodes(two()))
     assert origins(new) == {"small": "measured", "large": "measured"}
-    assert first.tables(two()[:1]).keys() == {"small"}, "what it has it does not look up again"
+    assert first.tables(nodes(two()[:1])).keys() == {"small"}, (
+        "what it has it does not look up again"
+    )
     assert mg.autotune.stats() == TuningStats(measurements=4, misses=2)
     assert sorted(entry.subject for entry in first.used.values()) == ["large", "small"]
     new_process()
     second = start(store)
-    old = second.tables(two())
+    old = second.tables(nodes(two()))
     assert origins(old) == {"small": "stored", "large": "stored"}
     assert old == new and second.used == first.used
     assert mg.autotune.stats() == TuningStats(hits=2)
@@ -69,33 +76,33 @@ def test_another_policy_is_answered_without_measuring(store, new_process):
     runner = Twice()
     runner.scratch = 4096
     fast = candidate("fast", runner, deterministic=False)
-    start(store).tables([FakeProblem(fast, candidate("safe"))])
+    start(store).tables(nodes([FakeProblem(fast, candidate("safe"))]))
     new_process()
-    known = start(store).tables([FakeProblem(fast, candidate("safe"))])["twice"]
+    known = start(store).tables(nodes([FakeProblem(fast, candidate("safe"))]))["twice"]
     for policy in (Policy(workspace_limit=1024), Policy(deterministic=True)):
         assert choose(known.measurements, policy).name == "safe"
     assert mg.autotune.stats() == TuningStats(hits=1)
 
 
 def test_off_touches_nothing_and_cached_measures_nothing(store):
-    assert start(store, "off").tables(two()) == {}
+    assert start(store, "off").tables(nodes(two())) == {}
     assert not store.root.exists()
     assert mg.autotune.stats() == TuningStats()
-    start(store).tables(two()[:1])
+    start(store).tables(nodes(two()[:1]))
     one = start(store, "cached")
-    assert origins(one.tables(two())) == {"small": "stored"}
+    assert origins(one.tables(nodes(two()))) == {"small": "stored"}
     one.quarantine("large", measurement("a"), "why")  # of which there is no table
     assert {entry.subject for entry in store.entries()} == {"small"}
 
 
 def test_the_budget_is_kept_and_large_problems_come_first(store, clock):
     one = start(store, budget=0.02, clock=clock)
-    assert origins(one.tables(two(clock))) == {"large": "measured"}
+    assert origins(one.tables(nodes(two(clock)))) == {"large": "measured"}
     before = mg.autotune.stats()
-    assert origins(one.tables(two(clock))) == {"large": "measured"}
+    assert origins(one.tables(nodes(two(clock)))) == {"large": "measured"}
     assert mg.autotune.stats() == before
     assert {entry.subject for entry in store.entries()} == {"large"}
-    assert start(store, budget=0.0).tables(two()[:1]) == {}
+    assert start(store, budget=0.0).tables(nodes(two()[:1])) == {}
 
 
 def test_nothing_is_prepared_when_the_budget_is_spent(clock):
@@ -105,7 +112,7 @@ def test_nothing_is_prepared_when_the_budget_is_spent(clock):
     late, large = two(clock)
     late.offer = never
     one = start(budget=0.0155, clock=clock)  # the last of 16 runs begins after 0.015 seconds
-    assert origins(one.tables([late, large])) == {"large": "measured"}
+    assert origins(one.tables(nodes([late, large]))) == {"large": "measured"}
 
 
 def test_what_is_compiled_when_a_check_first_needs_it_takes_nothing_of_the_budget(clock):
@@ -119,7 +126,7 @@ def test_what_is_compiled_when_a_check_first_needs_it_takes_nothing_of_the_budge
 
     problem = FakeProblem(candidate("a", Twice(clock)), workbench=Compiling())
     one = start(budget=0.02, clock=clock)
-    assert origins(one.tables([problem])) == {"twice": "measured"}
+    assert origins(one.tables(nodes([problem]))) == {"twice": "measured"}
     assert clock.now > 100 and one.spent < 0.02
 
 
@@ -130,38 +137,38 @@ def test_an_interrupt_loses_no_more_than_one_problem(store):
 
     last = FakeProblem(candidate("a", Interrupted()), subject="last", work=0.0)
     with pytest.raises(KeyboardInterrupt):
-        start(store).tables([last, *two()])
+        start(store).tables(nodes([last, *two()]))
     assert {entry.subject for entry in store.entries()} == {"small", "large"}
 
 
 def test_a_frozen_miss_names_the_problem_and_the_field_that_differs(store):
     with pytest.raises(mg.CacheError, match=r'onednn small; compile once with autotune="tune"'):
-        start(store, "frozen").tables(two())
-    start(store).tables(two())
-    assert len(start(store, "frozen").tables(two())) == 2
+        start(store, "frozen").tables(nodes(two()))
+    start(store).tables(nodes(two()))
+    assert len(start(store, "frozen").tables(nodes(two()))) == 2
     for field, differs in (
         ({"library": "3.3.0"}, r"small \(library is '3.3.0', measured with '3.2.0'\)"),
         ({"driver": "5"}, "driver is '5', measured with None"),
     ):
         with pytest.raises(mg.CacheError, match=differs):
-            start(store, "frozen", machine={**MACHINE, **field}).tables(two())
+            start(store, "frozen", machine={**MACHINE, **field}).tables(nodes(two()))
     assert mg.autotune.stats().measurements == 4
 
 
 def test_a_candidate_in_quarantine_stays_there(store, new_process):
     one = start(store)
-    best, other = one.tables(two())["small"].measurements
+    best, other = one.tables(nodes(two()))["small"].measurements
     one.quarantine("small", best, "status 2")
     failed = f"{QUARANTINE}status 2"
-    assert one.tables(two())["small"].measurements[0].error == failed
+    assert one.tables(nodes(two()))["small"].measurements[0].error == failed
     new_process()
-    assert choose(start(store).tables(two())["small"].measurements, Policy()) == other
+    assert choose(start(store).tables(nodes(two()))["small"].measurements, Policy()) == other
     # Another process had measured it at the same time, and writes later.
     before = measured("small", best, other)
     store.keep([before], merge)
-    assert start(store).tables(two())["small"].measurements[0].error == failed
+    assert start(store).tables(nodes(two()))["small"].measurements[0].error == failed
     # A file that was saved before it failed does not take it out either.
-    loaded = start(store, loaded={before.key: before}).tables(two())
+    loaded = start(store, loaded={before.key: before}).tables(nodes(two()))
     assert loaded["small"].measurements[0].error == failed
 
 
@@ -175,8 +182,8 @@ def test_what_another_process_has_kept_meanwhile_is_not_lost(store):
             store.keep([theirs], merge)
 
     ours = FakeProblem(candidate("a", Meanwhile()))
-    start(store).tables([ours])
-    known = start(store).tables([ours])["twice"]
+    start(store).tables(nodes([ours]))
+    known = start(store).tables(nodes([ours]))["twice"]
     a, b = known.measurements
     assert (a.error, b) == (failed.error, other)
     assert a.seconds is not None  # it was measured here
@@ -189,8 +196,8 @@ def test_what_there_is_no_memory_to_measure_is_left_to_heuristics_with_one_warni
     big = FakeProblem(candidate("a"), subject="big", work=9.0, meaning=huge)
     small = FakeProblem(candidate("a"), subject="small")
     with pytest.warns(mg.MinigraphWarning, match=r"onednn big .* \(Unable to allocate") as caught:
-        assert origins(start(store).tables([big, small])) == {"small": "measured"}
-        assert origins(start(store).tables([big, small])) == {"small": "stored"}
+        assert origins(start(store).tables(nodes([big, small]))) == {"small": "measured"}
+        assert origins(start(store).tables(nodes([big, small]))) == {"small": "stored"}
     assert len(caught) == 1
 
 
@@ -210,7 +217,7 @@ def test_the_kernels_of_all_problems_are_compiled_together_before_any_is_measure
 
     bench = Compiles()
     first, second = (Wrong(lambda i, o, s: steps.append("runs")) for _ in range(2))
-    start(store).tables([of("first", first), of("second", second)])
+    start(store).tables(nodes([of("first", first), of("second", second)]))
     assert steps[0] == [first, second]
     assert set(steps[1:]) == {"runs"}
 
@@ -222,20 +229,11 @@ def test_who_has_set_memory_aside_hears_of_it_before_anything_is_measured(store)
     def compile_once():
         events.clear()
         begins = {"before_measuring": lambda: events.append("begins")}
-        start(store, **begins).tables([FakeProblem(candidate("a", right))])
+        start(store, **begins).tables(nodes([FakeProblem(candidate("a", right))]))
         return events
 
     assert compile_once()[0] == "begins" and events.count("begins") == 1
     assert compile_once() == []
-
-
-def test_one_problem_after_the_other_is_measured_in_the_same_memory(store):
-    places = []
-    kept = Wrong(lambda i, o, s: places.append((i[0].ctypes.data, o[0].ctypes.data)))
-    shape = (100, 1000)
-    start(store).tables([FakeProblem(candidate("a", kept), subject=s, shape=shape) for s in "xyz"])
-    assert len(places) >= 3 * 4
-    assert len(set(places)) == 1
 
 
 class Alone(Twice):
@@ -251,42 +249,17 @@ class Alone(Twice):
         Alone.running -= 1
 
 
-def test_tables_of_other_sizes_predict_and_what_they_do_not_predict_is_measured(store):
-    def sized(size, **seconds):
-        rows = [measurement(name, s) for name, s in seconds.items()]
-        return FakeProblem(size=size).table(rows, "measured").entry("onednn", MACHINE)
-
-    # The nearest one alone would have b be the fastest.
-    tables = [*(sized(n, a=1.0, b=1.5) for n in (14, 15, 18, 19)), sized(17, a=1.2, b=1.0)]
-    assert store.keep(tables, merge)
-    one = FakeProblem(candidate("a"), candidate("b"), size=16)
-    other = FakeProblem(candidate("c"), subject="thrice", size=16)
-    session = start(store, predicts=True)
-    tables = session.tables([one, other])
-    assert origins(tables) == {
-        "twice 16": "measured for another size",
-        "thrice 16": "measured",
-    }
-    assert choose(tables["twice 16"].measurements, Policy()).name == "a"
-    session.quarantine("twice 16", measurement("a"), "why")
-    assert {entry.subject for entry in store.entries()} >= {"twice 14", "thrice 16"}
-    assert "twice 16" not in {entry.subject for entry in store.entries()}, "a guess is not kept"
-    # What this compile has measured counts like what is stored.
-    last = session.tables([FakeProblem(candidate("c"), subject="thrice", size=17)])
-    assert origins(last) == {"thrice 17": "measured for another size"}
-
-
 def test_tables_of_another_process_are_all_that_is_used(store):
     first = start(store)
-    tables = first.tables(two()[:1])
+    tables = first.tables(nodes(two()[:1]))
     assert first.all_tables == tables
     sources = Sources(store, peer=pickle.loads(pickle.dumps(first.all_tables)))
-    other = Session("tune", Policy(), 30.0, MACHINE, sources)
-    assert origins(other.tables(two())) == {"small": "measured by another process"}
+    other = Session("exhaustive", Policy(), 30.0, MACHINE, sources)
+    assert origins(other.tables(nodes(two()))) == {"small": "measured by another process"}
     best = tables["small"].measurements[0]
     other.quarantine("small", best, "why")
-    assert other.tables(two())["small"].measurements[0].error == f"{QUARANTINE}why"
-    assert start(store).tables(two())["small"].measurements[0].error == ""
+    assert other.tables(nodes(two()))["small"].measurements[0].error == f"{QUARANTINE}why"
+    assert start(store).tables(nodes(two()))["small"].measurements[0].error == ""
     assert mg.autotune.stats().measurements == 4
 
 
@@ -297,7 +270,7 @@ def test_who_measures_at_the_same_time_takes_turns_and_measures_each_problem_onc
         own = start(Store(tmp_path / "cache"))
         problems = [FakeProblem(candidate("a", Alone()), subject=f"{i}") for i in range(5)]
         together.wait()
-        return own.tables(problems)
+        return own.tables(nodes(problems))
 
     with ThreadPoolExecutor(4) as threads:
         first, *others = threads.map(tables, range(4))
@@ -314,21 +287,21 @@ def test_who_measures_and_does_not_end_is_waited_for_once(store, monkeypatch):
         assert alone
         waiting = start(store)
         waiting._patience = 0.1
-        waiting.tables(two())
+        waiting.tables(nodes(two()))
     assert mg.autotune.stats().measurements == 4
     assert patience == [0.1, 0.0, 0.0]  # for what compiles kernels, and for each problem
-    start(store, budget=9.0).tables([FakeProblem(candidate("a"), subject="next")])
+    start(store, budget=9.0).tables(nodes([FakeProblem(candidate("a"), subject="next")]))
     assert patience[3] == 9.0
 
 
 def test_a_loaded_file_goes_before_the_store(store):
-    start(store).tables(two())
+    start(store).tables(nodes(two()))
     entry = measured("small", measurement("a", 7.0))
-    found = start(store, loaded={entry.key: entry}).tables(two())
+    found = start(store, loaded={entry.key: entry}).tables(nodes(two()))
     assert origins(found) == {"small": "loaded file", "large": "stored"}
     assert found["small"].measurements[0].seconds == 7.0
     elsewhere = measured("twice", measurement("a"))
-    assert start(None, "cached", loaded={elsewhere.key: elsewhere}).tables(two()) == {}
+    assert start(None, "cached", loaded={elsewhere.key: elsewhere}).tables(nodes(two())) == {}
 
 
 @pytest.mark.parametrize("broken", [False, True])
@@ -336,21 +309,21 @@ def test_a_loaded_file_goes_before_the_store(store):
 def test_without_a_store_that_can_be_written_a_process_measures_nothing_twice(tmp_path, broken):
     (tmp_path / "cache").touch()
     store = Store(tmp_path / "cache") if broken else None
-    start(store).tables(two())
+    start(store).tables(nodes(two()))
     again = start(store)
-    tables = again.tables(two())
+    tables = again.tables(nodes(two()))
     assert origins(tables) == {"small": "measured", "large": "measured"}
     assert mg.autotune.stats() == TuningStats(measurements=4, misses=2, hits=2)
     again.quarantine("small", tables["small"].measurements[0], "why")
-    assert start(store).tables(two())["small"].measurements[0].error == f"{QUARANTINE}why"
+    assert start(store).tables(nodes(two()))["small"].measurements[0].error == f"{QUARANTINE}why"
 
 
 def test_a_damaged_row_is_counted_and_measured_again(store, new_process):
-    start(store).tables(two()[:1])
+    start(store).tables(nodes(two()[:1]))
     new_process()
     with contextlib.closing(sqlite3.connect(store.path)) as db, db:
         db.execute("UPDATE entries SET body = '[]'")
-    assert origins(start(store).tables(two()[:1])) == {"small": "measured"}
+    assert origins(start(store).tables(nodes(two()[:1]))) == {"small": "measured"}
     assert mg.autotune.stats() == TuningStats(measurements=2, misses=1, rejected=1)
 
 
@@ -363,7 +336,9 @@ def test_a_bar_is_shown_on_a_terminal_alone_and_leaves_nothing(monkeypatch, stor
     monkeypatch.setattr("tqdm.std.time", lambda: float(next(times)))
     for kind, shown in ((Terminal, True), (io.StringIO, False)):
         monkeypatch.setattr(sys, "stderr", kind())
-        start().tables([FakeProblem(candidate("a"), subject=f"{kind} {i}") for i in range(5)])
+        start().tables(
+            nodes([FakeProblem(candidate("a"), subject=f"{kind} {i}") for i in range(5)])
+        )
         text = sys.stderr.getvalue()
         assert ("autotune:" in text and " left" in text) == shown
         assert not text.rpartition("\r")[2].strip()

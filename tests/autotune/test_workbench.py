@@ -9,14 +9,6 @@ from minigraph.autotune.candidate import HostBench
 from minigraph.autotune.tuner import measure
 
 
-def test_arrays_lie_in_memory_that_is_given_as_far_as_they_fit():
-    memory = np.zeros(256, np.uint8)
-    bench = HostBench().within(memory)
-    first, second, third = bench.empty(100), bench.empty(100), bench.empty(100)
-    assert [np.shares_memory(memory, x) for x in (first, second, third)] == [True, True, False]
-    assert not np.shares_memory(first, second) and third.nbytes == 100
-
-
 class Elsewhere(np.ndarray):
     """An array of another library."""
 

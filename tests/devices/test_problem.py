@@ -10,9 +10,8 @@ import minigraph as mg
 from minigraph.devices.cpu import candidates, onednn
 from minigraph.devices.cpu.candidates import CpuProblems
 from minigraph.graph import constant
-from minigraph.ops.conv import Conv2d, Conv2dBackwardData
+from minigraph.ops.conv import Conv2d
 from minigraph.ops.layout import LaidOut, Reorder, packed
-from minigraph.ops.matmul import Matmul
 
 pytestmark = needs_both
 
@@ -85,18 +84,3 @@ def test_candidates_are_described_once_until_they_are_released(problems, monkeyp
     assert problem.kernel(measured) is first.kernel
     problem.release()
     assert problem.kernel(measured) is not first.kernel, "another function has it"
-
-
-def test_a_family_has_what_problems_of_other_sizes_share(problems):
-    x, w = operands()
-    dy = mg.input("dy", (2, 32, 7, 7))
-    gradient = tunable(problems, Conv2dBackwardData(Conv2d(), x.shape)(dy, w)).problem
-    assert gradient.sizes == (*x.shape, *dy.shape, *w.shape)
-    assert "shape=()" in gradient.family and "stride=(1, 1)" in gradient.family
-    small, large, other = (
-        tunable(problems, Matmul()(mg.input("x", (n, k)), mg.input("y", (k, n)))).problem
-        for n, k in ((300, 700), (400, 500), (2, 3))
-    )
-    assert small.family == large.family == "matmul of rows and rows float32[] float32[], 2 threads"
-    assert small.subject == "matmul of rows and rows float32[300, 700] float32[700, 300], 2 threads"
-    assert other.family != small.family, "it runs on one thread"

@@ -88,10 +88,10 @@ def test_other_sizes_take_what_is_expected_of_them_until_they_are_measured():
     def origins():
         return {algorithm.origin for algorithm in step.report().algorithms}
 
-    assert origins() == {"measured for another size"}
+    assert origins() == {"predicted"}
     next(reversed(step._by_size.values())).seconds = 1e6  # as after many calls
     step(real(5, 3, 16, 16))
-    assert origins() <= {"measured", "stored"}
+    assert "measured" in origins()
 
 
 def test_caches_hold_what_all_sizes_use(tmp_path):
@@ -102,7 +102,7 @@ def test_caches_hold_what_all_sizes_use(tmp_path):
     step(real(4, 3, 16, 16))
     step.save_cache(tmp_path / "all.cache")
     loaded = mg.comp_graph(options={"graph_opt_level": 3}).load_cache(tmp_path / "all.cache")
-    assert len(loaded.entries) >= 2
+    assert loaded.accepted >= 2
     folder = tmp_path / "folder"
     folder.mkdir()
     again = mg.comp_graph().compile([x], net(x), cache_dir=folder)

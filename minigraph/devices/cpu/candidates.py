@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -29,8 +30,10 @@ from minigraph.devices.problem import (
     OpProblem,
     ProblemMaker,
     Product,
+    conv_of,
     product_of,
 )
+from minigraph.errors import GraphError
 from minigraph.graph import Node, Spec
 from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.ops.layout import Reorder
@@ -41,6 +44,14 @@ from minigraph.ops.matmul import Matmul
 BYTES = 5e9  # that are moved a second
 # The operations a second of a convolution, as many as it has by definition.
 FLOPS = {"winograd": 1.6e11, "direct": 8e10, "numpy": 2e9}
+
+# What is worth measuring.  Candidates differ by up to SHARE of the time, which STEPS calls repeat;
+# a rival costs its making, or its compilation too.  A call of any kernel takes BEGIN.
+RIVALS, STEPS, SHARE = 2, 1000, 0.5
+MADE, COMPILED, BEGIN = 2e-3, 0.3, 5e-6  # seconds
+# Of problems with so many operations the first candidate was the fastest, or nearly, of 264 in six
+# networks on Zen 5, but for convolutions with strides.
+LARGE = 1e8
 
 
 def winograd_in_float32(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
@@ -115,9 +126,12 @@ class CpuProblems(ProblemMaker):
         self.dtypes = onednn.dtypes() | {onednn.F32}
 
     def product(self, node: Node) -> Product | None:
+        product = product_of(node)
+        if product is None:
+            return None
         specs = (*(x.spec for x in node.inputs), *node.specs)
         alike = len({s.dtype for s in specs}) == 1 and specs[0].dtype in self.dtypes
-        return product_of(node) if alike and all(s.size for s in specs) else None
+        return product if alike and all(s.size for s in specs) else None
 
     def note(self, node: Node) -> str:
         threads = primitives.threads_for(node, self.threads)
@@ -163,16 +177,31 @@ class CpuProblems(ProblemMaker):
             return 2 * specs[0].nbytes / BYTES / self.threads
         if isinstance(problem.op, Matmul) or specs[0].dtype != onednn.F32:
             return None
-        first = next(iter(problem.candidates(layouts)), None)
-        if first is None:
+        arrangement = problem.arrangement(layouts)
+        fast = any(winograd.favourites(arrangement, self.threads))
+        # oneDNN has all convolutions but some in groups; describing them takes long.
+        known = fast or (onednn.library() and conv_of(problem.op).groups == 1)
+        if not known and not any(problem.candidates(layouts)):
             return problem.work / FLOPS["numpy"]
         reordered = sum(
             spec.nbytes
             for spec, layout in zip(specs, layouts, strict=True)
             if layout.lanes not in (0, onednn.block()) and spec.shape[1] > FEW_CHANNELS
         )
-        kind = "winograd" if first.name == winograd.NAME else "direct"
+        kind = "winograd" if fast else "direct"
         return (problem.work / FLOPS[kind] + 2 * reordered / BYTES) / self.threads
+
+    def shortlist(self, problem: OpProblem, layouts: Layouts) -> list[Candidate]:
+        """Return the first candidate, and its rivals where measuring may pay."""
+        offered = (c for c in problem.candidates(layouts) if _can_be_made(c))
+        first = next(offered, None)
+        if first is None or _is_sure(problem, first):
+            return [first] if first else []
+        rivals = [*itertools.islice(offered, RIVALS)]
+        cost = sum(COMPILED if each.kernel.maker == "c" else MADE for each in rivals)
+        moved = sum(spec.nbytes for spec in (*problem.inputs, *problem.results))
+        seconds = (problem.work / FLOPS["direct"] + moved / BYTES) / self.threads + BEGIN
+        return [first, *rivals] if STEPS * SHARE * seconds > cost else [first]
 
     def candidates(self, arrangement: Arrangement) -> Iterator[Candidate]:
         node = arrangement.node
@@ -188,6 +217,25 @@ class CpuProblems(ProblemMaker):
             yield from _for_long_sums([*offered], node)
         else:
             yield from offered
+
+
+def _can_be_made(candidate: Candidate) -> bool:
+    try:
+        return candidate.kernel is not None
+    except GraphError:  # described, but the library cannot make it
+        return False
+
+
+def _is_sure(problem: OpProblem, first: Candidate) -> bool:
+    """Whether the first candidate is all but certain to be the fastest."""
+    result = problem.results[0]
+    if problem.work < LARGE or result.dtype != onednn.F32 or isinstance(problem.op, Reorder):
+        return False
+    if isinstance(problem.op, Matmul):
+        return True
+    shapes = [spec.shape for spec in (*problem.inputs[:2], result)]
+    x, w = (shapes[ROLES[type(problem.op)].index(role)] for role in "xw")
+    return first.name == winograd.NAME or w[2:] == primitives.POINT or x[1] <= FEW_CHANNELS
 
 
 def _for_long_sums(offered: Sequence[Candidate], node: Node) -> Sequence[Candidate]:

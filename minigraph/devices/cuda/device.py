@@ -103,7 +103,7 @@ class CudaBackend(Backend):
 
     horizontal_fusion = HORIZONTAL_FUSION
     saturating = 1 << 26, 1 << 13
-    tuning = "cudnn"
+    tuning, tunes = "cudnn", "exhaustive"
 
     @classmethod
     def check(cls, number: int | None) -> None:
