@@ -201,7 +201,7 @@ class _Parts:
             offset=buffer.offset,
             first=buffer.first,
             last=buffer.last,
-            heir=self.number[buffer.successor] if buffer.successor else 0,
+            successor=self.number[buffer.successor] if buffer.successor else 0,
         )
 
 

@@ -22,7 +22,7 @@ LARGEST = 1 << 62
 Count = Annotated[int, Meta(ge=0, le=LARGEST)]
 Id = Annotated[int, Meta(ge=1, le=LARGEST)]
 Seconds = Annotated[float, Meta(ge=0)]
-FORMAT = 2
+FORMAT = 3
 
 # ---------------------------------------------------------------- what runs
 
@@ -158,13 +158,13 @@ class StepRecord(Record, frozen=True, omit_defaults=True):
 class BufferRecord(Record, frozen=True, omit_defaults=True):
     """A piece of memory.
 
-    space   "arena", "input", "output", "parameter" or "constant"
-    name    of the input or parameter that it holds
-    node    the id of what it holds, 0 for what a step needs only while it runs
-    offset  in the arena
-    first   the number of the step that writes it
-    last    the number of the last step that uses it
-    heir    the id of the buffer that takes its memory over, else 0
+    space      "arena", "input", "output", "parameter" or "constant"
+    name       of the input or parameter that it holds
+    node       the id of what it holds, 0 for what a step needs only while it runs
+    offset     in the arena
+    first      the number of the step that writes it
+    last       the number of the last step that uses it
+    successor  the id of the buffer that is written in place, into its memory, else 0
     """
 
     id: Id
@@ -175,7 +175,7 @@ class BufferRecord(Record, frozen=True, omit_defaults=True):
     offset: Count = 0
     first: Count = 0
     last: Count = 0
-    heir: Count = 0
+    successor: Count = 0
 
 
 class Run(Record, frozen=True):

@@ -104,7 +104,7 @@ def overlap_collectives(graph: Graph, notes: Notes, bucket_bytes: int) -> Graph:
     """
     results: dict[Node, Sequence[Node]] = {}
     for bucket in _buckets(graph, bucket_bytes):
-        notes.fired["buckets" if len(bucket) > 1 else "alone"] += 1
+        notes.fired["buckets" if len(bucket) > 1 else "single reductions"] += 1
         # That of the last input to be ready.
         with in_place_of(max((node.inputs[0] for node in bucket), key=lambda x: x.order)):
             results.update(_begun(bucket))

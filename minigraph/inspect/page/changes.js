@@ -29,7 +29,7 @@ function changesOf(model, k) {
     byOrder.set(order, id);
   }
   for (const id of gone) {
-    for (const heir of model.became.get(id)) if (isNew.has(heir)) join(id, heir);
+    for (const other of model.became.get(id)) if (isNew.has(other)) join(id, other);
   }
   const attached = new Set(gone.map(root));
   for (const id of fresh) {
@@ -91,8 +91,8 @@ function titleOf(model, { old, now }, ids) {
   const left = old.filter((id) => !now.includes(id));
   const right = now.filter((id) => !old.includes(id));
   if (!right.length) {
-    const heirs = ids.flatMap((id) => model.became.get(id) ?? []);
-    return `${cut(names(left))} ${heirs.length ? "→ one that is there already" : "→ nothing"}`;
+    const kept = ids.flatMap((id) => model.became.get(id) ?? []);
+    return `${cut(names(left))} ${kept.length ? "→ an equal node" : "→ removed"}`;
   }
   return left.length ? `${cut(names(left))} → ${cut(names(right))}` : `new: ${cut(names(right))}`;
 }
@@ -103,7 +103,7 @@ class ChangesView {
     this.element = element;
     this.page = page;
     this.chosen = new Map(); // by title, which of the changes is shown
-    element.addEventListener("click", (event) => this._click(event));
+    element.addEventListener("click", (event) => page.keepFocus(() => this._click(event)));
   }
 
   show(model, k) {
@@ -115,34 +115,34 @@ class ChangesView {
     this.model = model;
     this.k = k;
     const stage = model.stages[k];
-    const wide = Math.max(560, this.element.clientWidth - 40);
+    const wide = this.element.clientWidth - 40;
     const count = this.kinds.reduce((sum, kind) => sum + kind.changes.length, 0);
     const constants = constantsOf(model, k);
     const shown = count ? `${plural(count, "change")} of ${plural(this.kinds.length, "kind")}` : "";
-    const what = [shown, ...constants].filter(Boolean).join("; ") || "It changed nothing.";
+    const what = [shown, ...constants].filter(Boolean).join("; ");
+    const only = constants.length ? "only constants" : isTouched(stage) ? "only which results nodes read" : "nothing";
+    const none = count ? "" : `<p class="hint">This pass changed ${only}.</p>`;
     const cards = this.kinds.slice(0, KINDS_SHOWN).map((kind, i) => this._card(kind, i, wide));
     const rest = this.kinds.length - cards.length;
-    this.element.innerHTML = `<h2>${escape(stage.name)} <small>${escape(what)}</small></h2>${cards.join("")}${rest > 0 ? `<p>and ${plural(rest, "kind")} more</p>` : ""}`;
+    this.element.innerHTML = `<h2>${escape(stage.name)} <small>${escape(what)}</small></h2>${none}${cards.join("")}${rest > 0 ? `<p>and ${plural(rest, "kind")} more</p>` : ""}`;
     this.mark();
   }
 
   mark() {
-    for (const picked of this.element.querySelectorAll(".picked")) picked.classList.remove("picked");
-    const found = this.element.querySelectorAll(`[data-id="${this.page.state.node}"]`);
-    for (const element of found) element.classList.add("picked");
+    markPicked(this.element, `[data-id="${this.page.state.node}"]`);
   }
 
   _card(kind, i, wide) {
     const at = this.chosen.get(i) ?? 0;
     const change = kind.changes[at];
-    const half = (wide - 30) / 2;
+    const half = isNarrow() ? wide - 16 : (wide - 30) / 2;
     const sides = [
       this._side(this.k - 1, change.old, change.now, half, "removed"),
       this._side(this.k, change.now, change.old, half, "added"),
     ];
     const where = kind.changes.slice(0, 60).map((each, j) => {
       const name = each.layer || "no layer";
-      return `<button data-kind="${i}" data-change="${j}" class="${j === at ? "on" : ""}">${escape(name)}</button>`;
+      return `<button data-kind="${i}" data-change="${j}" class="${j === at ? "on" : ""}" aria-pressed="${j === at}">${escape(name)}</button>`;
     });
     const more = kind.changes.length - where.length;
     const places = `<p class="where">${where.join("")}${more > 0 ? `<span>and ${more} more</span>` : ""}</p>`;
@@ -164,7 +164,7 @@ class ChangesView {
       for (const x of snapshot.entries.get(id).reads) take(x);
       for (const x of snapshot.readers.get(id) ?? []) take(x);
     }
-    for (const id of others) for (const heir of this.model.became.get(id) ?? []) if (snapshot.entries.has(heir)) take(heir);
+    for (const id of others) for (const other of this.model.became.get(id) ?? []) if (snapshot.entries.has(other)) take(other);
     const marks = new Map([...around].map((id) => [id, "context"]));
     for (const id of ids) if (!kept.has(id)) marks.set(id, mark);
     const items = [...outer, ...around].map((id) => {

@@ -1,4 +1,4 @@
-/* The right: all about the thing picked. */
+/* The details of what is selected. */
 
 /** Return what the page tells of a node, as HTML. */
 function details(model, id, k) {
@@ -61,8 +61,8 @@ function links(model, ids, most = 12) {
 function untilWhen(model, id) {
   if (!model.died.has(id)) return "";
   const pass = escape(model.stages[model.died.get(id)].name);
-  const heirs = model.became.get(id);
-  const now = heirs.length ? `, which has in its place${links(model, heirs)}` : ": nothing needs it any more";
+  const replacements = model.became.get(id);
+  const now = replacements.length ? `, replaced by${links(model, replacements)}` : ": no node reads it";
   return `removed by <b>${pass}</b>${now}`;
 }
 
@@ -84,8 +84,8 @@ function stepDetails(model, number) {
       ["time", model.profiled && `${time(spent)}, ${percent(spent / model.total)} of the call`],
       ["bytes", `${bytes(step.bytes)} at least`],
       ["FLOPs", step.flops && flops(step.flops)],
-      ["bound", `${time(step.bound)}, by ${step.bytes / model.bandwidth >= step.flops / model.peak ? "memory" : "arithmetic"}`],
-      ["share of it", model.profiled && spent > 0 && percent(step.bound / spent)],
+      ["roofline", `${time(step.roofline)} (estimate), limited by ${step.bytes / model.bandwidth >= step.flops / model.peak ? "memory" : "arithmetic"}`],
+      ["of the roofline", model.profiled && spent > 0 && percent(step.roofline / spent)],
       ["in NumPy", step.numpy && escape(step.numpy)],
       ["reads", step.reads.length && `<span class="links">${memory(step.reads)}</span>`],
       ["writes", step.writes.length && `<span class="links">${memory(step.writes)}</span>`],
@@ -122,7 +122,7 @@ function algorithmDetails(model, number) {
     return `<tr class="${chosen ? "chosen" : ""}"><td>${chosen ? "✓ " : ""}${escape(candidate.name)}<small>${escape(candidate.layouts.join(" → "))}</small></td><td>${said}${bar}</td><td>${bytes(candidate.workspace)}</td></tr>`;
   });
   const table = lines.length
-    ? `<table class="rivals"><tr><th>algorithm, layouts</th><th>time</th><th>workspace</th></tr>${lines.join("")}</table>`
+    ? `<table class="rivals" aria-label="candidates"><tr><th scope="col">algorithm, layouts</th><th scope="col">time</th><th scope="col">workspace</th></tr>${lines.join("")}</table>`
     : "";
   const why = sorted[0]?.seconds && !isChosen(sorted[0]) ? NOT_THE_FASTEST : "";
   return `${heading(`algorithm: ${plural(candidates.length, "candidate")}, ${escape(origin)}`)}<p><code>${escape(subject)}</code></p><p>Chosen: <b>${escape(name)}</b> in ${escape(layouts.join(" → "))}</p>${table}${why}`;
@@ -136,7 +136,7 @@ function textDetails(model, number) {
   if (generated === undefined || generated === null) return "";
   const { name, source } = model.data.kernels[generated];
   const language = model.data.device.startsWith("cuda") ? "CUDA" : "C";
-  return `<details open><summary>${language} of <code>${escape(name)}</code></summary><pre>${coloured(source)}</pre></details>`;
+  return `<details open><summary>${language} of <code>${escape(name)}</code></summary><pre tabindex="0">${coloured(source)}</pre></details>`;
 }
 
 const WORDS = /(\/\*[\s\S]*?\*\/|\/\/[^\n]*)|("(?:[^"\\\n]|\\.)*")|\b(for|if|else|return|while|const|static|int|float|double|char|void|int64_t|restrict|unsigned|long|bool|extern|struct)\b|\b(\d[\w.]*)\b/g;
@@ -168,12 +168,12 @@ function bufferDetails(model, id) {
       ["lives", buffer.space === "arena" && `from step ${buffer.first} to step ${buffer.last}`],
       ["written by", `<span class="links">${few(using("writes"))}</span>`],
       ["read by", `<span class="links">${few(using("reads"))}</span>`],
-      ["heir", buffer.heir && `<button class="link" data-buffer="${buffer.heir}">buffer ${buffer.heir}</button> is written where it lies`],
+      ["reused by", buffer.successor && `<button class="link" data-buffer="${buffer.successor}">buffer ${buffer.successor}</button>, which is written in place`],
     ])
   );
 }
 
-/** Return what is worth knowing of a function before anything is picked. */
+/** Return what is worth knowing of a function while nothing is selected. */
 function overview(model) {
   const { data } = model;
   const kernels = new Map();
@@ -182,7 +182,7 @@ function overview(model) {
     kernels.set(maker, (kernels.get(maker) ?? 0) + 1);
   }
   const sum = (key) => model.steps.reduce((total, step) => total + (step[key] ?? 0), 0);
-  const options = Object.entries(data.options).map(([name, value]) => `<tr><td>${escape(name)}</td><td>${escape(JSON.stringify(value))}</td></tr>`);
+  const options = Object.entries(data.options).map(([name, value]) => `<tr><th scope="row">${escape(name)}</th><td>${escape(JSON.stringify(value))}</td></tr>`);
   return (
     `<h2>${escape(data.title)}</h2>` +
     rows([
@@ -191,12 +191,12 @@ function overview(model) {
       ["a call", model.profiled ? `${time(model.total)} in the profile` : "no profile was made"],
       ["moves", bytes(sum("bytes"))],
       ["computes", flops(sum("flops"))],
-      ["bound", `${time(sum("bound"))} at ${(model.bandwidth / 1e9).toFixed(1)} GB/s and ${(model.peak / 1e9).toFixed(0)} GFLOP/s`],
+      ["roofline", `${time(sum("roofline"))} (estimate) at ${(model.bandwidth / 1e9).toFixed(1)} GB/s and ${(model.peak / 1e9).toFixed(0)} GFLOP/s`],
       ["arena", `${bytes(data.memory.arena_bytes)}; ${bytes(data.memory.unplanned_bytes)} without reuse`],
       ["compiled", Object.entries(data.seconds).map(([stage, s]) => `${escape(stage)} ${time(s)}`).join(", ")],
       ["version", escape(data.version)],
     ]) +
     heading("options") +
-    `<table class="plain">${options.join("")}</table><p class="hint">Pick an op, a kernel or a buffer. Press <kbd>?</kbd> for the keys.</p>`
+    `<table class="plain" aria-label="options">${options.join("")}</table><p class="hint">Select an op, a kernel or a buffer. Press <kbd>?</kbd> for the keys.</p>`
   );
 }

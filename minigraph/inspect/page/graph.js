@@ -5,13 +5,13 @@ class GraphView {
   constructor(element, page) {
     this.element = element;
     this.page = page;
-    element.innerHTML = '<div class="columns"></div><div class="sheet"><svg class="wires"></svg><div class="rows"></div></div>';
+    element.innerHTML = '<div class="columns"></div><div class="sheet"><svg class="wires" aria-hidden="true"></svg><div class="rows"></div></div>';
     this.heads = element.querySelector(".columns");
     this.sheet = element.querySelector(".sheet");
     this.wires = element.querySelector(".wires");
     this.body = element.querySelector(".rows");
     element.addEventListener("scroll", () => this.fill());
-    element.addEventListener("click", (event) => this._click(event));
+    element.addEventListener("click", (event) => page.keepFocus(() => this._click(event)));
   }
 
   /** Draw a stage of a function, with some layers open. */
@@ -33,18 +33,21 @@ class GraphView {
   fill() {
     const top = this.element.scrollTop - 300;
     const bottom = top + this.element.clientHeight + 600;
+    let before = null; // rows stand in their order, in which Tab goes through them
     for (const row of this.rows.rows) {
       const seen = row.y < bottom && row.y + row.height > top;
-      if (seen === this.drawn.has(row)) continue;
-      if (seen) {
-        const made = document.createElement("div");
-        made.innerHTML = row.kind === "layer" ? this._header(row) : this._ops(row);
-        this.drawn.set(row, made);
-        this.body.append(made);
-      } else {
-        this.drawn.get(row).remove();
+      let drawn = this.drawn.get(row);
+      if (drawn && !seen && !drawn.contains(document.activeElement)) {
+        drawn.remove();
         this.drawn.delete(row);
+      } else if (seen && !drawn) {
+        drawn = document.createElement("div");
+        drawn.innerHTML = row.kind === "layer" ? this._header(row) : this._ops(row);
+        this.drawn.set(row, drawn);
+        if (before) before.after(drawn);
+        else this.body.prepend(drawn);
       }
+      if (drawn?.isConnected) before = drawn;
     }
     this.mark();
   }
@@ -52,8 +55,7 @@ class GraphView {
   /** Show what is picked, and what it reads and is read by. */
   mark() {
     const { node } = this.page.state;
-    for (const picked of this.body.querySelectorAll(".picked")) picked.classList.remove("picked");
-    for (const found of this.body.querySelectorAll(`[data-id="${node}"]`)) found.classList.add("picked");
+    markPicked(this.body, `[data-id="${node}"]`);
     const entry = this.rows.snapshot.entries.get(node);
     const [reads, readers] = this.wires.querySelectorAll(".reads, .readers");
     if (!reads) return;
@@ -95,7 +97,7 @@ class GraphView {
     if (!items.length) return "";
     const kernels = items.filter((item) => item.node.kind === "box").length;
     const ops = items.reduce((sum, item) => sum + (item.inside.length || 1), 0);
-    const heavy = items.filter((item) => /conv|matmul/.test(item.node.name)).map((i) => i.node.name.replace("conv2d_backward_", "d"));
+    const heavy = items.filter((item) => /conv|matmul/.test(item.node.name)).map((i) => i.node.name.replace(/_backward_(data|weight)s?$/, " $1 gradient"));
     const steps = new Set(items.map((item) => this.model.stepOf.get(item.id)));
     const spent = [...steps].reduce((sum, i) => sum + (this.model.seconds[i] ?? 0), 0);
     const parts = [heavy.length ? counted(heavy) : "", plural(ops, "op")];
@@ -156,11 +158,23 @@ class GraphView {
   }
 }
 
+/** Mark what a selector finds in an element as picked, and nothing else there. */
+function markPicked(element, selector) {
+  for (const picked of element.querySelectorAll(".picked")) {
+    picked.classList.remove("picked");
+    picked.removeAttribute("aria-current");
+  }
+  for (const found of element.querySelectorAll(selector)) {
+    found.classList.add("picked");
+    if (found.matches("button, tr")) found.setAttribute("aria-current", "true");
+  }
+}
+
 /** Return a small graph as HTML, at a place; `marks` gives some ids a class. */
 function drawSmall(graph, x, y, marks = new Map()) {
   const lines = graph.edges.map(([from, to]) => curve(from, to)).join("");
   const wires = lines
-    ? `<svg class="local" style="left:${x}px;top:${y}px" width="1" height="1"><path d="${lines}"/></svg>`
+    ? `<svg class="local" aria-hidden="true" style="left:${x}px;top:${y}px" width="1" height="1"><path d="${lines}"/></svg>`
     : "";
   const boxes = graph.boxes.map((box) => {
     const { node } = box.item;

@@ -1,7 +1,7 @@
 /* Where the boxes of a graph stand: layers as rows, and within a row small graphs from top to bottom. */
 
-const NODE = { width: 148, height: 38, gap: 10, rise: 16 };
-const CHIP = { height: 20, gap: 4, most: 60 };
+const NODE = { width: 148, height: 42, gap: 10, rise: 16 };
+const CHIP = { height: 24, gap: 4, most: 60 };
 const HEADER = 34;
 const PAD = 10;
 
@@ -69,11 +69,11 @@ class Layer {
 
   /** When the first of its ops was made: of the forward pass, if it has any there. */
   get order() {
-    if (this._turn !== undefined) return this._turn;
+    if (this._order !== undefined) return this._order;
     const forward = this.all.filter((item) => item.node.role === "forward");
     const orders = (forward.length ? forward : this.all).map((item) => item.node.order);
-    this._turn = orders.reduce((a, b) => Math.min(a, b), Infinity);
-    return this._turn;
+    this._order = orders.reduce((a, b) => Math.min(a, b), Infinity);
+    return this._order;
   }
 }
 
@@ -250,9 +250,9 @@ function chipsOf(snapshot, item, width) {
   const shown = item.inside.slice(0, CHIP.most);
   const chips = [];
   let x = 8;
-  let y = 24;
+  let y = 28;
   const put = (id, text, role) => {
-    const size = Math.min(7 * text.length + 14, width - 16);
+    const size = Math.min(7.3 * text.length + 16, width - 16);
     if (x > 8 && x + size > width - 8) {
       x = 8;
       y += CHIP.height + CHIP.gap;

@@ -1,21 +1,22 @@
-/* The page: what is picked and open, in the address too; search and keys. */
+/* The page: what is selected and open, in the address too; search and keys. */
 
 const TABS = ["memory", "timeline", "layers", "steps"];
 const FOUND = 60; // results of a search that are shown
 const KEYS = [
   ["/", "search"],
-  ["[ and ]", "the pass before, the pass behind"],
-  ["← and →", "the step before, the step behind the one picked"],
-  ["o", "open the layer of what is picked, or all layers"],
+  ["[ and ]", "previous pass, next pass"],
+  ["p and n", "previous step, next step"],
+  ["o", "open the layer of the selection, or all layers"],
   ["c", "close all layers"],
   ["1 to 4", "memory, timeline, layers, steps"],
-  ["b", "show or hide the part below"],
+  ["b", "show or hide charts and tables"],
   ["d", "dark or light"],
-  ["Esc", "pick nothing"],
+  ["Esc", "clear the selection"],
   ["?", "these keys"],
 ];
 
 const $ = (selector) => document.querySelector(selector);
+const isNarrow = () => matchMedia("(max-width: 760px)").matches;
 
 class Page {
   constructor(models) {
@@ -116,12 +117,12 @@ class Page {
     const { model, state } = this;
     const most = Math.max(...model.stages.map((stage) => stage.nodes));
     const lines = model.stages.map((stage, k) => {
-      const touched = k === 0 || stage.added.length + stage.removed.length + stage.rewired.length > 0;
+      const touched = k === 0 || isTouched(stage);
       const fired = Object.entries(stage.fired).map(([name, n]) => `${n} × ${name}`).join(", ");
       const nodes = k ? `${model.stages[k - 1].nodes} → ${stage.nodes}` : `${stage.nodes} nodes`;
-      return `<li><button data-pass="${k}" class="${k === state.pass ? "on" : ""} ${touched ? "" : "idle"}"><b>${k ? `${k} ` : ""}${escape(stage.name)}</b><span>${nodes}</span><i class="bar" style="width:${(100 * stage.nodes) / most}%"></i>${fired ? `<small>${escape(fired)}</small>` : ""}${k && !touched ? "<small>changed nothing</small>" : ""}</button></li>`;
+      return `<li><button data-pass="${k}" class="${k === state.pass ? "on" : ""} ${touched ? "" : "idle"}" aria-pressed="${k === state.pass}"><b>${k ? `${k} ` : ""}${escape(stage.name)}</b><span>${nodes}</span><i class="bar" style="width:${(100 * stage.nodes) / most}%"></i>${fired ? `<small>${escape(fired)}</small>` : ""}${k && !touched ? "<small>changed nothing</small>" : ""}</button></li>`;
     });
-    lines.push(`<li><button data-pass="-1" class="runs ${state.pass < 0 ? "on" : ""}"><b>what runs</b><span>${plural(model.steps.length, "step")}</span></button></li>`);
+    lines.push(`<li><button data-pass="-1" class="runs ${state.pass < 0 ? "on" : ""}" aria-pressed="${state.pass < 0}"><b>what runs</b><span>${plural(model.steps.length, "step")}</span></button></li>`);
     $("#passes").innerHTML = lines.join("");
     $("#passes .on")?.scrollIntoView({ block: "nearest" });
     const select = $("#function");
@@ -150,26 +151,28 @@ class Page {
   _drawBelow() {
     const { model, state } = this;
     const element = $("#below");
-    const [width, height] = [element.clientWidth - 4, element.clientHeight - 8];
+    const [width, height] = [element.clientWidth - 4, isNarrow() ? 270 : element.clientHeight - 8];
     const shown = [state.f, state.tab, width, height, state.zoom, state.sort, state.depth].join();
     if (shown !== this.below) this._drawTab(element, width, height);
     this.below = shown;
-    for (const picked of element.querySelectorAll(".picked")) picked.classList.remove("picked");
     const step = model.step(state.node);
-    const which = state.buffer ? `[data-buffer="${state.buffer}"]` : `[data-step="${step}"]`;
-    for (const found of element.querySelectorAll(which)) found.classList.add("picked");
+    markPicked(element, state.buffer ? `[data-buffer="${state.buffer}"]` : `:is(tr, .run)[data-step="${step}"]`);
   }
 
   _drawTab(element, width, height) {
     const { model, state } = this;
     for (const button of document.querySelectorAll("#tabs [data-tab]")) {
-      button.setAttribute("aria-selected", button.dataset.tab === state.tab);
+      button.setAttribute("aria-pressed", button.dataset.tab === state.tab);
     }
+    element.setAttribute("aria-label", state.tab);
     const { scrollTop, scrollLeft } = element;
     $("#zoom").hidden = state.tab !== "timeline" || !model.profiled;
     $("#depth").hidden = state.tab !== "layers";
     if (state.tab === "memory") {
-      element.innerHTML = `<div class="beside">${memoryChart(model, width - 250, height)}${arenaOf(model).length ? peakList(model) : ""}</div>`;
+      const beside = isNarrow() ? 0 : 250;
+      element.innerHTML = arenaOf(model).length
+        ? `${peakLabel(model)}<div class="beside">${memoryChart(model, width - beside, height - 30)}${peakList(model)}</div>`
+        : '<p class="hint">The function has no intermediate results.</p>';
     } else if (state.tab === "timeline") {
       element.innerHTML = timelineChart(model, width, height, state.zoom);
     } else if (state.tab === "layers") {
@@ -225,14 +228,15 @@ class Page {
       return `<li><button data-id="${node.id}" class="${i ? "" : "first"}"><i class="dot ${node.role}"></i>${escape(this.model.label(node.id))}<small>${escape(node.results[0] ?? "")}${escape(gone)}</small></button></li>`;
     });
     const more = found.length - lines.length;
-    $("#found").innerHTML = words.length ? lines.join("") + `<li class="count">${found.length ? plural(found.length, "result") : "nothing found"}${more > 0 ? `, ${FOUND} shown` : ""}</li>` : "";
+    $("#found ol").innerHTML = lines.join("");
+    $("#found p").textContent = `${found.length ? plural(found.length, "result") : "nothing found"}${more > 0 ? `, ${FOUND} shown` : ""}`;
     $("#found").hidden = !words.length;
   }
 
   // -------------------------------------------------------------- input
 
   _listen() {
-    const on = (selector, act) => $(selector).addEventListener("click", act);
+    const on = (selector, act) => $(selector).addEventListener("click", (event) => this.keepFocus(() => act(event)));
     on("#passes", (event) => {
       const button = event.target.closest("[data-pass]");
       if (button) this.pickPass(Number(button.dataset.pass));
@@ -253,7 +257,6 @@ class Page {
     });
     on("#dark", () => this.dark());
     on("#help", () => this.help());
-    on("#keys", () => $("#keys").close());
     document.addEventListener("keydown", (event) => this._key(event));
     window.addEventListener("hashchange", () => {
       if (location.hash === this.address) return;
@@ -266,7 +269,19 @@ class Page {
       clearTimeout(waiting);
       waiting = setTimeout(() => this.draw(), 60);
     });
-    $("#keys").innerHTML = `<h2>keys</h2><dl>${KEYS.map(([key, what]) => `<dt><kbd>${escape(key)}</kbd></dt><dd>${what}</dd>`).join("")}</dl>`;
+    $("#keys").innerHTML = `<h2 id="keys-title">Keys</h2><dl>${KEYS.map(([key, what]) => `<dt><kbd>${escape(key)}</kbd></dt><dd>${what}</dd>`).join("")}</dl><label><input type="checkbox" id="shortcuts" checked> single keys act</label><form method="dialog"><button>Close</button></form>`;
+  }
+
+  /** Act, and focus what stands in the place of an element that was drawn anew. */
+  keepFocus(act) {
+    const focused = document.activeElement;
+    const within = focused?.closest("#pipeline, #graph, #changes, #details, #below");
+    const given = within && focused !== within ? Object.entries(focused.dataset) : [];
+    act();
+    if (!given.length || focused.isConnected) return;
+    const same = given.map(([name, value]) => `[data-${name}="${CSS.escape(value)}"]`).join("");
+    const [at, again] = [within.hidden ? $("#details") : within, within.querySelector(`button${same}`)];
+    (again && !within.hidden ? again : at).focus({ preventScroll: true });
   }
 
   _follow(event) {
@@ -329,9 +344,7 @@ class Page {
   }
 
   help() {
-    const keys = $("#keys");
-    if (keys.open) keys.close();
-    else keys.showModal();
+    $("#keys").showModal();
   }
 
   _next(by) {
@@ -343,21 +356,22 @@ class Page {
 
   _key(event) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if ($("#keys").open) return;
     if (event.key === "Escape") {
       Object.assign(this.state, { node: 0, buffer: 0 });
       this.closeSearch();
       this._picked();
       return;
     }
-    if (event.target.matches("input, select")) return;
+    if (event.target.matches("input, select") || !$("#shortcuts").checked) return;
     const passes = this.model.last + 1;
     const at = (this.state.pass + passes + 1) % (passes + 1); // "what runs" comes last
     const acts = {
       "/": () => $("#search").focus(),
       "[": () => this.pickPass(this.state.pass < 0 ? passes - 1 : at - 1),
       "]": () => this.pickPass(this.state.pass < 0 || this.state.pass === passes - 1 ? -1 : this.state.pass + 1),
-      ArrowLeft: () => this._next(-1),
-      ArrowRight: () => this._next(1),
+      p: () => this._next(-1),
+      n: () => this._next(1),
       o: () => this.openAll(true),
       c: () => this.openAll(false),
       b: () => {
@@ -376,7 +390,7 @@ class Page {
     }
     if (!acts[event.key]) return;
     event.preventDefault();
-    acts[event.key]();
+    this.keepFocus(acts[event.key]);
   }
 }
 

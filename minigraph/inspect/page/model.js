@@ -18,8 +18,8 @@ class Model {
     const records = [{ name: "as written", after: data.passes[0]?.before ?? data.stages[0].added.length, seconds: 0, fired: {} }, ...data.passes];
     this.stages = data.stages.map((stage, k) => ({ ...stage, name: records[k].name, nodes: records[k].after, fired: records[k].fired }));
     [this.bandwidth, this.peak] = data.speeds ?? [Infinity, Infinity];
-    this.steps = data.steps.map((step) => ({ ...step, bound: Math.max(step.bytes / this.bandwidth, step.flops / this.peak) }));
-    this.buffers = data.buffers.map((buffer) => ({ node: 0, offset: 0, first: 0, last: 0, heir: 0, ...buffer }));
+    this.steps = data.steps.map((step) => ({ ...step, roofline: Math.max(step.bytes / this.bandwidth, step.flops / this.peak) }));
+    this.buffers = data.buffers.map((buffer) => ({ node: 0, offset: 0, first: 0, last: 0, successor: 0, ...buffer }));
     this.nodes = new Map(); // all that there ever were
     this.born = new Map(); // the stage that added a node
     this.died = new Map(); // the stage after which it was gone
@@ -88,6 +88,11 @@ class Model {
     const name = node.kind === "box" ? boxName(node) : node.name;
     return node.layer && node.kind !== "parameter" ? `${name} of ${node.layer}` : name;
   }
+}
+
+/** Return whether a pass has changed a node. */
+function isTouched(stage) {
+  return stage.added.length + stage.removed.length + stage.rewired.length > 0;
 }
 
 /** The graph after one stage. */

@@ -36,7 +36,7 @@ def fuse_horizontally(
     updates = _small_updates(graph, horizontal_fusion)
     if len(updates) < 2:
         return graph
-    notes.fired["together"] += len(updates)
+    notes.fired["updates in one kernel"] += len(updates)
     op = HorizontalFusion(tuple(n.op for n in updates), tuple(len(n.inputs) for n in updates))
     with in_place_of(max(updates, key=lambda node: node.order)):
         results = iter(op.results(*(x for node in updates for x in node.inputs)))

@@ -148,7 +148,7 @@ class _Storage:
         """Return the results of a kernel that reads and writes bfloat16."""
         inner = meaning(node.op, [x.spec for x in node.inputs])
         small = [x in self.stored for x in items]
-        self.notes.fired["stored"] += sum(small)
+        self.notes.fired["values in 16 bits"] += sum(small)
         outputs = zip(inner.outputs, small, strict=True)
         return _retyped(inner, inputs, [(y, BFLOAT16 if x else y.dtype) for y, x in outputs])
 

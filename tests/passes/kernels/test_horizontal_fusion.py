@@ -17,7 +17,7 @@ LIMITS = HorizontalFusionLimits()
 def gather(graph, limits=LIMITS):
     """The graph, and how many updates were gathered."""
     notes = Notes()
-    return fuse_horizontally(graph, notes, limits), notes.fired["together"]
+    return fuse_horizontally(graph, notes, limits), notes.fired["updates in one kernel"]
 
 
 def gathered(*ys, limits=LIMITS):
