@@ -267,6 +267,12 @@ def long_chain(x):
     return x
 
 
+def borders(x):
+    half = ops.pad(x.astype("float16") * 3, ((1, 0), (0, 0)), 2) + 1
+    joined = ops.concat([x, x * 2], 0)
+    return ops.pad(x[:, 1:] * 2, ((2, 0), (0, 1)), 7) * 3, half, joined + 1, joined.sum(1) + 1
+
+
 FUNCTIONS = {
     "chain": long_chain,
     "several results": lambda x: (ops.exp(x), ops.exp(x) * x + 1, (ops.exp(x) * x).sum(1)),
@@ -280,6 +286,7 @@ FUNCTIONS = {
     "dropout": lambda x: ops.dropout(x, 0.5) * 2 + 1,
     "float16": lambda x: (x.astype("float16") * 3 + x.astype("float16")).astype("float32") + x,
     "bool": lambda x: ops.where(x * 2 > 0.5, x, 0) + 1,
+    "borders": borders,
 }
 ELEMENTWISE_ONLY = ("chain", "dropout", "float16", "bool")  # rows make no difference to these
 ROWS = [(1, 31), (5, 33), (3, 4097), (40, 1000), (9, 80_000), (700, 2)]

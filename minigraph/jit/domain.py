@@ -4,20 +4,27 @@ Axes that have to run together are one loop: those of an elementwise op's operan
 that a reduction keeps, those that a transposition moves.  A reduction's input has loops that its
 result has not: the *reduced* ones, which have to be the same for all reductions of a kernel.
 
+A node may begin before or after the loops do, and end sooner or later: what is sliced, padded or
+joined.  Its *window* is the part of the iteration space in which it has elements.
+
 What is made of a reduction's result is computed one *stage* later: in the next run over the reduced
 loops.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from minigraph.graph import Constant, Graph, Node, Shape
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
+from minigraph.ops.slicing import Windowed
 
 Loops = tuple[int | None, ...]  # for each axis of a node the loop that it is; None: length 1
+Starts = tuple[int, ...]  # for each axis of a node the index of its loop at which it begins
+Window = tuple[tuple[int, int, int], ...]  # of some loops (loop, first index, past the last one)
 
 
 class NotFusible(Exception):
@@ -31,6 +38,7 @@ class Domain:
     extents  of the loops, in the order of the axes of the largest node
     reduced  which of the loops reductions run over
     loops    for each node which loops its axes are
+    starts   for each node where in these loops it begins
     stages   for each node the stage in which it is known: the first is 0
     """
 
@@ -38,6 +46,7 @@ class Domain:
     extents: Shape
     reduced: frozenset[int]
     loops: dict[Node, Loops]
+    starts: dict[Node, Starts]
     stages: dict[Node, int]
 
     def varies(self, node: Node) -> set[int]:
@@ -52,6 +61,32 @@ class Domain:
     def reduces(self) -> bool:
         return any(isinstance(node.op, Reduction) for node in self.graph)
 
+    def window(self, node: Node) -> Window:
+        """The loops along which a node has elements for a part of the indices only."""
+        return self._window(node, self.starts[node], node.shape)
+
+    def windows(self, node: Node) -> list[Window]:
+        """The windows in which a windowed op takes the elements of each input."""
+        return [
+            self._window(node, [a + b for a, b in zip(self.starts[node], at, strict=True)], x.shape)
+            for x, at in zip(node.inputs, offsets(node) or (), strict=True)
+        ]
+
+    def _window(self, node: Node, starts: Sequence[int], shape: Shape) -> Window:
+        found = []
+        for loop, start, n in zip(self.loops[node], starts, shape, strict=True):
+            if loop is not None and (start > 0 or start + n < self.extents[loop]):
+                found.append((loop, start, start + n))
+        return tuple(sorted(found))
+
+    @functools.cached_property
+    def bounded(self) -> list[int]:
+        """The loops of all windows."""
+        windows = [self.window(x) for x in self.graph.inputs]
+        for node in computed(self.graph):
+            windows += self.windows(node) if isinstance(node.op, Windowed) else []
+        return sorted({loop for window in windows for loop, _, _ in window})
+
 
 def computed(graph: Graph) -> Iterator[Node]:
     """Yield the nodes that a kernel computes: neither inputs nor constants."""
@@ -61,26 +96,38 @@ def computed(graph: Graph) -> Iterator[Node]:
             yield node
 
 
-def connections(node: Node) -> Iterator[tuple[Node, list[tuple[int, int]]]]:
-    """Yield each input with the pairs (its axis, the result's axis) that are one loop.
+def offsets(node: Node) -> Sequence[Starts] | None:
+    """Return where in the result each input of a windowed op begins; None for other nodes."""
+    if not isinstance(node.op, Windowed):
+        return None
+    return node.op.offsets([x.shape for x in node.inputs], node.shape)
+
+
+def connections(node: Node) -> Iterator[tuple[Node, list[tuple[int, int, int]]]]:
+    """Yield each input with (its axis, the result's axis, where there it begins) of each loop.
 
     Raises NotFusible for an op that kernels cannot be made of.
     """
     if isinstance(node.op, Elementwise):
         for x in node.inputs:
             lead = node.ndim - x.ndim
-            yield x, [(i, i + lead) for i, n in enumerate(x.shape) if n != 1]
+            yield x, [(i, i + lead, 0) for i, n in enumerate(x.shape) if n != 1]
         return
     if isinstance(node.op, Reduction) and node.op.combine:
         (x,) = node.inputs
-        kept = [(i, i) for i, n in enumerate(x.shape) if n != 1 and i not in node.op.axes]
+        kept = [(i, i, 0) for i, n in enumerate(x.shape) if n != 1 and i not in node.op.axes]
         yield x, kept
+        return
+    places = offsets(node)
+    if places is not None:
+        for x, starts in zip(node.inputs, places, strict=True):
+            yield x, [(i, i, at) for i, at in enumerate(starts) if x.shape[i] != 1]
         return
     if len(node.inputs) == 1 and not node.is_bundle and not node.inputs[0].is_bundle:
         (x,) = node.inputs
         along = node.op.along(x.shape, node.shape)
         if along is not None:
-            yield x, [(i, j) for j, i in enumerate(along) if i is not None and x.shape[i] != 1]
+            yield x, [(i, j, 0) for j, i in enumerate(along) if i is not None and x.shape[i] != 1]
             return
     raise NotFusible(f"{node.op.name} is computed by a kernel of its own")
 
@@ -127,7 +174,7 @@ def analyse(graph: Graph) -> Domain:
         stages[node] += isinstance(node.op, Reduction)
     for node in computed(graph):
         for x, pairs in connections(node):
-            for i, j in pairs:
+            for i, j, _ in pairs:
                 loops.join(loops.find(x, i), loops.find(node, j))
     reductions = [node for node in computed(graph) if isinstance(node.op, Reduction)]
     if reductions:
@@ -155,14 +202,40 @@ def analyse(graph: Graph) -> Domain:
         tuple(extents.values()),
         frozenset(list(extents).index(axis) for axis in reduced.pop()),
         {node: tuple(number[axis] for axis in axes) for node, axes in found.items()},
+        _starts(graph),
         stages,
     )
+    whole_nodes = (*graph.outputs, *reductions, *(x for y in reductions for x in y.inputs))
+    if any(not _is_whole(domain, x) for x in whole_nodes):
+        raise NotFusible("a part of the iteration space is stored or reduced")
     whole = set(range(len(domain.extents)))
     for y in graph.outputs:
         varies = domain.varies(y)
         if varies != whole and not (reductions and varies == domain.kept):
             raise NotFusible("a result has fewer axes than the iteration space")
     return domain
+
+
+def _starts(graph: Graph) -> dict[Node, Starts]:
+    """Return where in its loops each node begins."""
+    starts: dict[Node, Starts] = {y: (0,) * y.ndim for y in graph.outputs}
+    made = set(computed(graph))
+    for node in reversed(graph.order):
+        own = starts.setdefault(node, (0,) * node.ndim)
+        for x, axes in connections(node) if node in made else ():
+            at = [0] * x.ndim
+            for i, j, begin in axes:
+                at[i] = own[j] + begin
+            if starts.setdefault(x, tuple(at)) != tuple(at):
+                raise NotFusible("it reads one value at two places at once")
+    return starts
+
+
+def _is_whole(domain: Domain, node: Node) -> bool:
+    """Whether a node has an element for each index of its loops, and no other."""
+    axes = zip(domain.loops[node], node.shape, strict=True)
+    same = all(loop is None or n == domain.extents[loop] for loop, n in axes)
+    return same and not any(domain.starts[node])
 
 
 def _join_reduced(loops: _Loops, reductions: list[Node]) -> None:

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from minigraph.graph import Constant, Graph, Node, Op, Shape, Spec
-from minigraph.jit.domain import Domain, NotFusible, analyse
+from minigraph.graph import Array, Constant, Graph, Node, Op, Shape, Spec
+from minigraph.jit.domain import Domain, NotFusible, Window, analyse
 from minigraph.jit.expression import is_number, literal, takes_index
 from minigraph.jit.fused import meaning
 from minigraph.jit.loops import Ints, LoopNest, arrange
@@ -26,6 +27,7 @@ from minigraph.jit.pattern import ELEMENT, ROW, UNIT, KeptValue, KernelPattern, 
 from minigraph.jit.small_float import widen_reductions
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
+from minigraph.ops.slicing import Windowed
 
 MAX_RANK = 16  # axes of a collapsed iteration space
 STRETCH = 4096  # elements that are combined in the input's own type
@@ -42,8 +44,9 @@ class SpecialisedKernel:
 
     pattern: KernelPattern
     nest: LoopNest
-    constants: tuple[int, ...]  # as the argument block has them
+    constants: tuple[int, ...]  # as the argument block has them, with the bounds of windows
     inplace: tuple[Ints, ...]  # for each input the outputs that may overwrite it
+    shifts: Ints  # how many bytes behind its first element each operand is where loops begin
 
     @property
     def units(self) -> int:
@@ -91,8 +94,10 @@ class SpecialisedKernel:
         busy = min(threads, self.units * splits)
         head = [busy, len(self.nest.units), len(self.nest.loops), splits]
         values = [*head, int(stream), *scratch, *(n for n, _ in axes)]
-        for k, place in enumerate(places):
-            values += [*place, *(strides[k] for _, strides in axes)]
+        for k, (slot, offset) in enumerate(places):
+            values += [slot, offset + self.shifts[k], *(strides[k] for _, strides in axes)]
+        for k in range(len(places), self.pattern.walked):
+            values += [0, 0, *(strides[k] for _, strides in axes)]
         return [*values, *self.constants]
 
 
@@ -106,7 +111,7 @@ def kernel_of(
 ) -> SpecialisedKernel:
     """Return the kernel of an op of inputs with these specs and strides, as `specialise` does."""
     domain = _domain_of(op, inputs)
-    return _kernel(domain, _nest(domain, strides, None if target is None else (target,), short))
+    return _kernel(domain, *_nest(domain, strides, None if target is None else (target,), short))
 
 
 @functools.lru_cache(4096)
@@ -125,12 +130,13 @@ def specialise(
     Raises NotFusible where there is none.
     """
     domain = analyse(widen_reductions(graph))
-    return _kernel(domain, _nest(domain, strides, target, short))
+    return _kernel(domain, *_nest(domain, strides, target, short))
 
 
 def _nest(
     domain: Domain, strides: Sequence[Shape], target: Sequence[Shape] | None, short: int
-) -> LoopNest:
+) -> tuple[LoopNest, Ints]:
+    """Return the loops of a kernel and its shifts."""
     graph = domain.graph
     # NumPy's strides of an empty array are 0, as of one that is broadcast along all its axes, which
     # a kernel reads before its loops.
@@ -138,14 +144,16 @@ def _nest(
         s if x.spec.size else x.spec.strides for x, s in zip(graph.inputs, strides, strict=True)
     ]
     steps = [*reads, *(target or (y.spec.strides for y in graph.outputs))]
-    nest = arrange(domain, [*graph.inputs, *graph.outputs], steps, short)
+    operands = [*graph.inputs, *graph.outputs]
+    nest = arrange(domain, operands, steps, short)
     if len(nest.units) + len(nest.loops) > MAX_RANK:
         raise NotFusible(f"it has more than {MAX_RANK} axes")
-    return nest
+    moved = zip((domain.starts[x] for x in operands), steps, strict=True)
+    return nest, tuple(-sum(map(operator.mul, starts, s)) for starts, s in moved)
 
 
 @functools.lru_cache(4096)  # most nests are the same for rows that may be short
-def _kernel(domain: Domain, nest: LoopNest) -> SpecialisedKernel:
+def _kernel(domain: Domain, nest: LoopNest, shifts: Ints) -> SpecialisedKernel:
     """Return the kernel for a subgraph that runs over its domain in these loops."""
     graph = domain.graph
     operands = [*graph.inputs, *graph.outputs]
@@ -159,19 +167,40 @@ def _kernel(domain: Domain, nest: LoopNest) -> SpecialisedKernel:
     wide = tuple(map(bool, across))
     values = tuple(with_levels(made.values, nest))
     pattern = KernelPattern(
-        nest.form, values, dtypes, nest.accesses, stores, lanes, wide, nest.columns
+        nest.form,
+        values,
+        dtypes,
+        nest.accesses,
+        stores,
+        lanes,
+        wide[: len(dtypes)],
+        nest.columns,
+        windows=tuple(tuple(domain.bounded.index(d) for d, _, _ in w) for w in made.windows),
+        counters=len(domain.bounded),
     )
+    _check_windows(pattern)
     kept = tuple(_worth_keeping(pattern, nest))
     held = {k.operand for k in kept}
     # As CUDA devices run it, where nothing is kept.
     last = {k: run for run in range(pattern.stages) for k in pattern.loaded(pattern.run(run))}
     inplace = tuple(
         _overwriting(pattern, k, last.get(k, 0), held, operands, nest)
+        if not shifts[k] and k not in pattern.masked
+        else ()
         for k in range(pattern.inputs)
     )
     columns = min(pattern.columns, ON_STACK // (pattern.beside or 1) // 16 * 16)
     pattern = _reading_back(replace(pattern, kept=kept, columns=columns))
-    return SpecialisedKernel(pattern, nest, tuple(made.constants), inplace)
+    return SpecialisedKernel(pattern, nest, (*made.constants, *made.bounds()), inplace, shifts)
+
+
+def _check_windows(pattern: KernelPattern) -> None:
+    """Raise NotFusible for windows that the text does not know."""
+    if pattern.form == "column" and pattern.windows:
+        raise NotFusible("a kernel down columns has no borders")
+    fixed = any(pattern.accesses[k] == "fixed" for k in pattern.masked)
+    if fixed or any(s.per_unit and pattern.values[s.value].level for s in pattern.stores):
+        raise NotFusible("borders are those of elements, not of what is reduced")
 
 
 def _overwriting(
@@ -205,33 +234,68 @@ class _Values:
         self.nest = nest
         self.values: list[Value] = []
         self.constants: list[int] = []
+        self.windows: dict[Window, int] = {}
         self.place: dict[Node, int] = {}
         operand = {x: k for k, x in enumerate(domain.graph.inputs)}
         for node in domain.graph:
             made: Value | None
             if node in operand:
-                made = Value(node.dtype, operand=operand[node])
+                window = self._number(domain.window(node))
+                made = Value(node.dtype, operand=operand[node], window=window)
             elif isinstance(node.op, Constant):
-                made = self._constant(node)
+                if not is_number(node):
+                    raise NotFusible("an array of constants is read from memory")
+                made = self._constant(node.op.value)
             else:
                 made = self._computed(node)
             if made is None:
-                self.place[node] = self.place[node.inputs[0]]
+                self.place[node] = self._moved(node)
             else:
-                self.place[node] = len(self.values)
-                self.values.append(made)
+                self.place[node] = self._add(made)
 
-    def _constant(self, node: Node) -> Value:
-        assert isinstance(node.op, Constant)
-        if not is_number(node):
-            raise NotFusible("an array of constants is read from memory")
-        value = node.op.value.reshape(())[()]
-        if value in (0, 1, -1) or not np.isfinite(value):
-            return Value(node.dtype, literal=literal(value))
+    def _add(self, value: Value) -> int:
+        self.values.append(value)
+        return len(self.values) - 1
+
+    def _number(self, window: Window) -> int:
+        return self.windows.setdefault(window, len(self.windows)) if window else -1
+
+    def bounds(self) -> Iterator[int]:
+        """Yield the bounds of all windows, as counters count."""
+        for window in self.windows:
+            for loop, *ends in window:
+                scale = self.nest.scales[self.domain.bounded.index(loop)]
+                yield from (end * scale for end in ends)
+
+    def _moved(self, node: Node) -> int:
+        """Return the value of what moves elements: its input's, or a choice between several."""
+        if not isinstance(node.op, Windowed):
+            return self.place[node.inputs[0]]
+        inputs, stage = [self.place[x] for x in node.inputs], self.domain.stages[node]
+        windows = [*map(self._number, self.domain.windows(node))]
+        if len(inputs) == 1:
+            fill = np.array(node.op.around()).astype(node.dtype)
+            given = self.values[inputs[0]]
+            zero = not any(fill.tobytes())
+            if zero and given.operand >= 0 and given.window == windows[0]:
+                return inputs[0]
+            # Of a choice between elements and a known number gcc makes branches.
+            chosen = self._add(self._constant(fill, known=False))
+        else:
+            chosen = inputs.pop()
+        for x, window in reversed([*zip(inputs, windows, strict=False)]):
+            choice = Value(node.dtype, args=(x, chosen), window=window, stage=stage)
+            chosen = x if window < 0 else self._add(choice)
+        return chosen
+
+    def _constant(self, number: Array, known: bool = True) -> Value:
+        value = number.reshape(())[()]
+        if known and (value in (0, 1, -1) or not np.isfinite(value)):
+            return Value(number.dtype, literal=literal(value))
         word = np.zeros(8, np.uint8)
-        word[: node.dtype.itemsize] = np.frombuffer(value.tobytes(), np.uint8)
+        word[: number.itemsize] = np.frombuffer(value.tobytes(), np.uint8)
         self.constants.append(int(word.view(np.int64)[0]))
-        return Value(node.dtype, constant=len(self.constants) - 1)
+        return Value(number.dtype, constant=len(self.constants) - 1)
 
     def _computed(self, node: Node) -> Value | None:
         """Return the value of a node; None where it is its input's."""
@@ -241,7 +305,8 @@ class _Values:
             return None
         if takes_index(op):
             long = tuple(n for n in node.shape if n != 1)
-            if self.nest.form != "map" or long != self.domain.extents:
+            moved = long != self.domain.extents or any(self.domain.starts[node])
+            if self.nest.form != "map" or moved:
                 raise NotFusible("random numbers are counted along one flat axis")
         return Value(node.dtype, op, args, stage=self.domain.stages[node])
 
@@ -259,6 +324,7 @@ def with_levels(values: Sequence[Value], nest: LoopNest) -> Iterator[Value]:
             moves, differs = False, nest.form == "column"
         else:
             moves, differs = (any(known[a] for a in value.args) for known in (moving, beside))
+        moves |= value.window >= 0
         moving.append(moves)
         beside.append(differs)
         yield replace(value, level=UNIT if not moves else ELEMENT if differs else ROW)

@@ -5,6 +5,7 @@ Axes are merged where all operands walk them as one.  What is left decides the f
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 from collections.abc import Iterable, Sequence
@@ -24,7 +25,7 @@ FEW = 12  # elements of a column up to which it does not matter
 APART = ("strided", "back")  # accesses along which elements are not loaded in order as one
 BLOCKS = (8, 16)  # lengths of an innermost axis whose elements are lanes
 Ints = tuple[int, ...]
-Axis = tuple[int, Ints]  # its extent, and the stride of each operand along it
+Axis = tuple[int, Ints]  # its extent, and the stride of each operand, and counter, along it
 Axes = tuple[Axis, ...]
 
 
@@ -36,6 +37,9 @@ class LoopNest:
     loops  those that a unit runs over
     lanes  the axis within a pixel; of length 1 in other forms
     sizes  of the operands' elements
+    scales  of the counters: how much each adds from one index of its loop to the next.  A counter
+            says where along a loop that windows bound a kernel is; behind the operands it has
+            strides as they have
     """
 
     form: str
@@ -43,6 +47,7 @@ class LoopNest:
     loops: Axes
     lanes: Axis
     sizes: Ints
+    scales: Ints = ()
 
     @property
     def count(self) -> int:
@@ -98,6 +103,8 @@ def arrange(
            the innermost axis of a large map is not short
     """
     by_loop = [_by_loop(domain, x, s) for x, s in zip(operands, strides, strict=True)]
+    by_loop += map(functools.partial(_counter, domain), domain.bounded)
+    scales = tuple(map(operator.getitem, by_loop[len(operands) :], domain.bounded))
     sizes = tuple(x.dtype.itemsize for x in operands)
     every = range(len(domain.extents))
     kept, reduced = sorted(domain.kept), sorted(domain.reduced)
@@ -108,8 +115,9 @@ def arrange(
         form, units, loops = "column" if column else "row", kept, reduced
     outer, inner = (_collapsed(domain, axes, by_loop) for axes in (units, loops))
     length = math.prod(n for n, _ in inner)
-    turned = form == "row" and 1 < length <= short and outer[-1][0] > 1
-    nest = LoopNest("column" if turned else form, outer, inner, (1, (0,) * len(sizes)), sizes)
+    turned = form == "row" and 1 < length <= short and outer[-1][0] > 1 and not scales
+    single = (1, (0,) * len(by_loop))
+    nest = LoopNest("column" if turned else form, outer, inner, single, sizes, scales)
     if turned or any(takes_index(node.op) for node in domain.graph):
         return nest  # random numbers are counted along one flat axis
     found = _laned(domain, nest, by_loop)
@@ -121,6 +129,20 @@ def arrange(
 def _by_loop(domain: Domain, node: Node, strides: Shape) -> dict[int, int]:
     axes = zip(domain.loops[node], strides, strict=True)
     return {loop: stride for loop, stride in axes if loop is not None}
+
+
+def _counter(domain: Domain, loop: int) -> dict[int, int]:
+    """Return the strides of what counts along a loop.
+
+    It counts along the free loops within it as well, so that they may be one axis with it.
+    """
+    steps, size = {}, 1
+    for inner in range(len(domain.extents) - 1, loop, -1):
+        free = not any(d in domain.bounded for d in range(loop + 1, inner + 1))
+        if free and (inner in domain.reduced) == (loop in domain.reduced):
+            steps[inner] = size
+            size *= domain.extents[inner]
+    return {**steps, loop: size}
 
 
 def _collapsed(domain: Domain, axes: list[int], by_loop: list[dict[int, int]]) -> Axes:
@@ -152,8 +174,10 @@ def _laned(domain: Domain, nest: LoopNest, by_loop: list[dict[int, int]]) -> Loo
     run over columns more than once, which no other form can.
     """
     across = tuple(s.get(len(domain.extents) - 1, 0) for s in by_loop)
-    beside = all(s in (0, size) for s, size in zip(across, nest.sizes, strict=True))
+    beside = all(s in (0, size) for s, size in zip(across, nest.sizes, strict=False))
     if nest.form == "row" or not beside or not set(BLOCKS).intersection(domain.extents[-1:]):
+        return None
+    if len(domain.extents) - 1 in domain.bounded:
         return None
     lanes = (domain.extents[-1], across)
     if nest.form == "map":

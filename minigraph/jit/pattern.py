@@ -30,12 +30,13 @@ UNIT, ROW, ELEMENT = range(3)
 
 @dataclass(frozen=True)
 class Value:
-    """A number that the kernel computes; `op` is None for one that it loads.
+    """A number that the kernel computes; `op` is None for one that it loads or chooses.
 
-    args      of the op, as indices of values
+    args      of the op, as indices of values; of a choice its values inside and outside of a window
     literal   C's text of a constant that cannot be another one: 0, 1, -1, infinity and NaN
     constant  in the argument block, as an index
     operand   that is loaded, as an index
+    window    outside of which what is loaded is 0, or by which the value is chosen, as an index
     """
 
     dtype: DType
@@ -44,6 +45,7 @@ class Value:
     literal: str = ""
     constant: int = -1
     operand: int = -1
+    window: int = -1
     level: int = UNIT
     stage: int = 0
 
@@ -84,6 +86,9 @@ class KernelPattern:
     across    for each operand whether it has a number for each lane, rather than one for all
     columns   how many of them a unit has at most
     kept      values that a unit keeps for its later runs: computing them again would take longer
+    windows   for each the counters whose bounds it has: the first and the last number of each stand
+              behind the constants, window by window
+    counters  how many there are
     """
 
     form: str
@@ -95,6 +100,24 @@ class KernelPattern:
     across: tuple[bool, ...]
     columns: int
     kept: tuple[KeptValue, ...] = ()
+    windows: tuple[Ints, ...] = ()
+    counters: int = 0
+
+    @property
+    def walked(self) -> int:
+        """How many operands and counters a unit moves along its loops."""
+        return len(self.dtypes) + self.counters
+
+    @functools.cached_property
+    def masked(self) -> dict[int, int]:
+        """The window of each operand that has one."""
+        return {v.operand: v.window for v in self.values if v.operand >= 0 <= v.window}
+
+    def bounds(self, window: int) -> dict[int, int]:
+        """Where among the constants the bounds of a window stand, for each of its counters."""
+        first = 1 + max((value.constant for value in self.values), default=-1)
+        first += 2 * sum(map(len, self.windows[:window]))
+        return {counter: first + 2 * i for i, counter in enumerate(self.windows[window])}
 
     @functools.cached_property
     def inputs(self) -> int:

@@ -41,6 +41,7 @@ def specialise_tiles(graph: Graph, pitch: int) -> SpecialisedKernel:
     tile, *others = graph.inputs
     kernel = specialise(graph, [(pitch, tile.dtype.itemsize), *(x.spec.strides for x in others)])
     counts = any(takes_index(node.op) for node in graph)
-    if counts or kernel.pattern.form != "map" or len(kernel.nest.loops) != 2:
+    borders = kernel.pattern.windows or any(kernel.shifts)
+    if counts or borders or kernel.pattern.form != "map" or len(kernel.nest.loops) != 2:
         raise NotFusible("the kernel does not run along the rows of a matrix")
     return kernel

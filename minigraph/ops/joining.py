@@ -13,20 +13,20 @@ from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph import (
     Array,
     Node,
-    Op,
     Operand,
+    Shape,
     Spec,
     SymbolicSize,
     as_node,
     builder,
 )
 from minigraph.ops.elementwise import of_multiples, promote
-from minigraph.ops.shape import expand_dims, normalize_axis, reshape
-from minigraph.ops.slicing import Pad, Slice, getitem
+from minigraph.ops.shape import Ints, expand_dims, normalize_axis, reshape
+from minigraph.ops.slicing import Pad, Slice, Windowed, getitem
 from minigraph.symbolic import UndecidedSize
 
 
-class Concat(Op):
+class Concat(Windowed):
     """The inputs one after the other along `axis`."""
 
     axis: int
@@ -43,6 +43,11 @@ class Concat(Op):
                 raise DTypeError("the dtypes differ")
         size = sum(x.shape[a] for x in xs)
         return Spec((*xs[0].shape[:a], size, *xs[0].shape[a + 1 :]), xs[0].dtype)
+
+    def offsets(self, xs: Sequence[Shape], y: Shape) -> Sequence[Ints]:
+        before, after = (0,) * self.axis, (0,) * (len(y) - self.axis - 1)
+        ends = itertools.accumulate((x[self.axis] for x in xs[:-1]), initial=0)
+        return [(*before, begin, *after) for begin in ends]
 
     def forward(self, *xs: Array) -> Array:
         return np.concatenate(xs, self.axis)

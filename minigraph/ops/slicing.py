@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import operator
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -30,7 +31,19 @@ from minigraph.symbolic import positive_part, same_shape
 KNOWN = (int, np.integer, SymbolicSize, builtins.slice)  # of an index, when the graph is built
 
 
-class Slice(Op):
+class Windowed(Op):
+    """An op whose inputs are windows of its result, or whose result is a window of its input."""
+
+    def offsets(self, xs: Sequence[Shape], y: Shape) -> Sequence[Ints] | None:
+        """Return where in the result each input begins, along each axis; None for steps between."""
+        raise NotImplementedError
+
+    def around(self) -> float:
+        """Return what stands around an input that is the only one."""
+        return 0.0
+
+
+class Slice(Windowed):
     """x[start:stop:step] along every axis, with steps above 0."""
 
     start: Ints
@@ -48,6 +61,10 @@ class Slice(Op):
                     what = f"slice {start}:{stop}" if stop - start != 1 else f"index {index}"
                     raise ShapeError(f"{what} is out of range for an axis of length {size}")
         return Spec(tuple((b - a + t - 1) // t for a, b, t, _ in windows), x.dtype)
+
+    def offsets(self, xs: Sequence[Shape], y: Shape) -> Sequence[Ints] | None:
+        single = any(n == 1 < m for n, m in zip(y, xs[0], strict=True))
+        return None if single or {*self.step} - {1} else [tuple(-a for a in self.start)]
 
     def forward(self, x: Array) -> Array:
         return x[tuple(map(builtins.slice, self.start, self.stop, self.step))]
@@ -75,7 +92,7 @@ class Flip(Op):
         return (Flip(self.axes)(dy),)
 
 
-class Pad(Op):
+class Pad(Windowed):
     """x with `value` around it (`low` before, `high` after) and `interior` times between elements.
 
     The interior makes it the gradient of a slice with steps (XLA's Pad has the same form).
@@ -91,6 +108,12 @@ class Pad(Op):
             raise ShapeError(f"a border of {self.low} and {self.high} elements is none")
         sizes = zip(x.shape, self.low, self.high, self.interior, strict=True)
         return Spec(tuple(a + b + _span(n, i) for n, a, b, i in sizes), x.dtype)
+
+    def offsets(self, xs: Sequence[Shape], y: Shape) -> Sequence[Ints] | None:
+        return None if any(self.interior) else [self.low]
+
+    def around(self) -> float:
+        return self.value
 
     def forward(self, x: Array) -> Array:
         y = np.full(self.infer(Spec(x.shape, x.dtype)).shape, self.value, x.dtype)

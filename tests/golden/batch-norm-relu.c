@@ -56,7 +56,7 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
       int64_t begin = from, col = from - first_row * inner;
       mg_start(a, 4, loops - 1, first_row, at, step, index);
       while (begin < to) {
-        const int64_t n = inner - col < to - begin ? inner - col : to - begin;
+        int64_t n = inner - col < to - begin ? inner - col : to - begin;
         const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
         for (int64_t first = 0; first < n; first += 4096) {
           const int64_t last = n - first > 4096 ? first + 4096 : n;
@@ -82,8 +82,10 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
           }
         }
         begin += n;
-        col = 0;
-        mg_next(a, 4, loops - 1, at, step, index);
+        if ((col += n) == inner) {
+          col = 0;
+          mg_next(a, 4, loops - 1, at, step, index);
+        }
       }
       total1 = mg_fold_sum_float32_float32(lane1) + total1;
     }
@@ -109,7 +111,7 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
       int64_t begin = from, col = from - first_row * inner;
       mg_start(a, 4, loops - 1, first_row, at, step, index);
       while (begin < to) {
-        const int64_t n = inner - col < to - begin ? inner - col : to - begin;
+        int64_t n = inner - col < to - begin ? inner - col : to - begin;
         const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
         for (int64_t first = 0; first < n; first += 4096) {
           const int64_t last = n - first > 4096 ? first + 4096 : n;
@@ -144,8 +146,10 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
           }
         }
         begin += n;
-        col = 0;
-        mg_next(a, 4, loops - 1, at, step, index);
+        if ((col += n) == inner) {
+          col = 0;
+          mg_next(a, 4, loops - 1, at, step, index);
+        }
       }
       total5 = mg_fold_sum_float32_float32(lane5) + total5;
       total15 = mg_fold_sum_float32_float32(lane15) + total15;
@@ -181,7 +185,7 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
       int64_t begin = from, col = from - first_row * inner;
       mg_start(a, 4, loops - 1, first_row, at, step, index);
       while (begin < to) {
-        const int64_t n = inner - col < to - begin ? inner - col : to - begin;
+        int64_t n = inner - col < to - begin ? inner - col : to - begin;
         const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
         float *p3 = (float *)(base3 + at[3] + col * (int64_t)sizeof(float));
         for (int64_t first = 0, last; first < n; first = last) {
@@ -199,8 +203,10 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
           if (stream) mg_stream(p3 + first, piece3, (last - first) * sizeof *piece3);
         }
         begin += n;
-        col = 0;
-        mg_next(a, 4, loops - 1, at, step, index);
+        if ((col += n) == inner) {
+          col = 0;
+          mg_next(a, 4, loops - 1, at, step, index);
+        }
       }
     }
     (void)inner; (void)index; (void)at; (void)to;

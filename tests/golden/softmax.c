@@ -57,7 +57,7 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
       int64_t begin = from, col = from - first_row * inner;
       mg_start(a, 2, loops - 1, first_row, at, step, index);
       while (begin < to) {
-        const int64_t n = inner - col < to - begin ? inner - col : to - begin;
+        int64_t n = inner - col < to - begin ? inner - col : to - begin;
         const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
         for (int64_t first = 0; first < n; first += 4096) {
           const int64_t last = n - first > 4096 ? first + 4096 : n;
@@ -83,8 +83,10 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
           }
         }
         begin += n;
-        col = 0;
-        mg_next(a, 2, loops - 1, at, step, index);
+        if ((col += n) == inner) {
+          col = 0;
+          mg_next(a, 2, loops - 1, at, step, index);
+        }
       }
       total1 = (mg_fold_max_float32_float32(lane1) > total1 || mg_fold_max_float32_float32(lane1) != mg_fold_max_float32_float32(lane1) ? mg_fold_max_float32_float32(lane1) : total1);
     }
@@ -97,7 +99,7 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
       int64_t begin = from, col = from - first_row * inner;
       mg_start(a, 2, loops - 1, first_row, at, step, index);
       while (begin < to) {
-        const int64_t n = inner - col < to - begin ? inner - col : to - begin;
+        int64_t n = inner - col < to - begin ? inner - col : to - begin;
         const float *p0 = (const float *)(base0 + at[0] + col * (int64_t)sizeof(float));
         for (int64_t first = 0; first < n; first += 4096) {
           const int64_t last = n - first > 4096 ? first + 4096 : n;
@@ -129,8 +131,10 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
           }
         }
         begin += n;
-        col = 0;
-        mg_next(a, 2, loops - 1, at, step, index);
+        if ((col += n) == inner) {
+          col = 0;
+          mg_next(a, 2, loops - 1, at, step, index);
+        }
       }
       total4 = mg_fold_sum_float32_float32(lane4) + total4;
     }
@@ -140,7 +144,7 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
       int64_t begin = from, col = from - first_row * inner;
       mg_start(a, 2, loops - 1, first_row, at, step, index);
       while (begin < to) {
-        const int64_t n = inner - col < to - begin ? inner - col : to - begin;
+        int64_t n = inner - col < to - begin ? inner - col : to - begin;
         float *p1 = (float *)(base1 + at[1] + col * (int64_t)sizeof(float));
         for (int64_t first = 0, last; first < n; first = last) {
           float piece1[256];
@@ -155,8 +159,10 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
           if (stream) mg_stream(p1 + first, piece1, (last - first) * sizeof *piece1);
         }
         begin += n;
-        col = 0;
-        mg_next(a, 2, loops - 1, at, step, index);
+        if ((col += n) == inner) {
+          col = 0;
+          mg_next(a, 2, loops - 1, at, step, index);
+        }
       }
     }
     (void)inner; (void)index; (void)at; (void)to;

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -79,6 +80,7 @@ class _WalkedPart:
     ) -> list[int]:
         part = self.part
         operands = [*inputs[part.ins], *(y + part.offset for y in outputs[part.outs])]
+        operands = [*map(operator.add, operands, part.kernel.shifts)]
         constants = part.kernel.constants
         return words(self.walk, self.nest, constants, run.options, operands, scratch)
 

@@ -19,9 +19,9 @@ from minigraph.ops.reduction import Reduction
 HEAD = """const int64_t units = a[1], loops = a[2], splits = a[3];
 const int64_t pitch = units + loops + 2;
 const int64_t *extent = a + 7 + units, *operand = extent + loops;
-const int64_t *constants = operand + {count} * pitch;
+const int64_t *constants = operand + {walked} * pitch;
 char *const partial = slots[a[5]] + a[6];
-int64_t place[{count}], at[{count}], step[{count}], index[MG_MAX_RANK], length = 1;
+int64_t place[{walked}], at[{walked}], step[{walked}], index[MG_MAX_RANK], length = 1;
 for (int64_t d = 0; d < loops; d++) length *= extent[d];
 const int64_t share = ((length + splits - 1) / splits + {most}) / {share} * {share};
 const int64_t from = share * split < length ? share * split : length;
@@ -65,7 +65,7 @@ def unit_function(
     """
     arguments = "const int64_t *a, char **slots, int64_t unit, int64_t end, int64_t split,"
     head = f"static void NAME_units({arguments} int64_t run)"
-    opening = HEAD.format(count=len(pattern.dtypes), share=SHARE, most=SHARE - 1)
+    opening = HEAD.format(walked=pattern.walked, share=SHARE, most=SHARE - 1)
     units = block("for (; unit < end; unit++)", *place, *body)
     return "\n" + function(head, [opening, *units, *after])
 
@@ -98,9 +98,35 @@ def bases(pattern: KernelPattern, last: str) -> list[str]:
     for k, how in enumerate(pattern.accesses):
         made.append(f"char *const base{k} = slots[operand[{k} * pitch]] + place[{k}];")
         if how == "strided":
-            made.append(f"const int64_t step{k} = operand[{k} * pitch + {last}];")
+            step = "pace" if k in pattern.masked else "step"
+            made.append(f"const int64_t {step}{k} = operand[{k} * pitch + {last}];")
         elif how == "fixed":
             made.append(pointer(pattern, k, f"base{k}"))
+    for k in range(len(pattern.dtypes), pattern.walked):
+        made.append(f"const int64_t pace{k} = operand[{k} * pitch + {last}];")
+    return made
+
+
+def within(pattern: KernelPattern, stage: int) -> list[str]:
+    """Return statements that say in which windows the elements of a row are, from `col` on.
+
+    They end the row, of n elements, where that changes, or the zeros do that stand for elements
+    outside.
+    """
+    values, made, first = pattern.run(stage), [], len(pattern.dtypes)
+    windows = sorted({pattern.values[v].window for v in values} - {-1})
+    for window in windows:
+        tests = [
+            f"mg_within(place[{first + c}] + at[{first + c}] + col * pace{first + c}, "
+            f"pace{first + c}, constants + {bound}, &n)"
+            for c, bound in pattern.bounds(window).items()
+        ]
+        made.append(f"const int in{window} = {' && '.join(tests)};")
+    loads = sorted({pattern.masked[k] for k in pattern.loaded(values) if k in pattern.masked})
+    if loads:
+        inside = " && ".join(f"in{window}" for window in loads)
+        most = f"MG_ZEROS / {pattern.lanes}"
+        made.append(f"if (!({inside}) && n > {most}) n = {most};")
     return made
 
 
@@ -147,6 +173,9 @@ def declare(pattern: KernelPattern, v: int, index: str) -> str:
         right = value.literal
     elif value.constant >= 0:
         right = f"*(const {c_type(value.dtype)} *)(constants + {value.constant})"
+    elif value.op is None and value.args:
+        inside, outside = value.args
+        right = f"in{value.window} ? v{inside} : v{outside}"
     elif value.op is None:
         right = element(pattern, value.operand, index)
         if value.dtype == BOOL:
@@ -180,18 +209,31 @@ def element(pattern: KernelPattern, k: int, index: str) -> str:
 
 
 def pointer(pattern: KernelPattern, k: int, base: str, column: str = "") -> str:
-    """Return the declaration of the pointer to operand `k` in a row that begins at `base`."""
+    """Return the declaration of the pointer to operand `k` in a row that begins at `base`.
+
+    Outside of the operand's window it points to zeros.
+    """
     how, held = pattern.accesses[k], c_type(pattern.dtypes[k])
     const = "const " if k < pattern.inputs else ""
+    window = pattern.masked.get(k, -1)
+    step, behind = "", " + MG_ZEROS - 1" if how == "back" else ""
     if how == "strided":
-        moved = f" + {column} * step{k}" if column else ""
-        return f"{const}char *p{k} = {base}{moved};"
-    if how == "back":
+        moved = f" + {column} * {'step' if window < 0 else 'pace'}{k}" if column else ""
+        if window < 0:
+            return f"{const}char *p{k} = {base}{moved};"
+        step = f"const int64_t step{k} = in{window} ? pace{k} : 0; "
+    elif how == "back":
         moved = f" - {column} * (int64_t)sizeof({held})" if column else ""
-        return f"{const}{held} *p{k} = ({const}{held} *)({base}{moved});"
-    many = f"{pattern.lanes} * " if pattern.across[k] else ""
-    moved = f" + {column} * {many}(int64_t)sizeof({held})" if column and how == "unit" else ""
-    return f"{const}{held} *p{k} = ({const}{held} *)({base}{moved});"
+    else:
+        many = f"{pattern.lanes} * " if pattern.across[k] else ""
+        moved = f" + {column} * {many}(int64_t)sizeof({held})" if column and how == "unit" else ""
+    given = f"({const}{held} *)({base}{moved})"
+    if window < 0:
+        return f"{const}{held} *p{k} = {given};"
+    given = f"in{window} ? {given} : ({const}{held} *)mg_zeros{behind}"
+    if how == "strided":
+        return f"{step}const char *p{k} = (const char *)({given});"
+    return f"{const}{held} *p{k} = {given};"
 
 
 def accumulators(pattern: KernelPattern, value: Value) -> tuple[str, str]:

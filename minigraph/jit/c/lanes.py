@@ -36,6 +36,7 @@ from minigraph.jit.c.body import (
     pointer,
     unit_function,
     widened,
+    within,
 )
 from minigraph.jit.c.pieces import (
     piece,
@@ -59,10 +60,9 @@ def lane_text(pattern: KernelPattern) -> str:
     loop = ("#pragma omp simd", f"for (int k = 0; k < {pattern.lanes}; k++)")
     cell = f"((unit * splits + {{s}}) * {len(pattern.reductions)} + {{r}}) * {pattern.lanes} + k"
     lanes = SideBySide(pattern, loop, pattern.lanes, "0", cell)
-    count = len(pattern.dtypes)
     place = [
         "const int64_t inner = extent[loops - 1], first_row = from ? from / inner : 0;",
-        f"mg_place(a, {count}, unit, place);",
+        f"mg_place(a, {pattern.walked}, unit, place);",
     ]
     body = bases(pattern, "pitch - 1") + lanes.totals() + lanes.once(0)
     for stage in range(pattern.stages):
@@ -76,7 +76,8 @@ def _run_over_pixels(lanes: SideBySide, stage: int) -> list[str]:
     """Statements for one run over the pixels of a unit."""
     pattern = lanes.pattern
     reduced, stores, values = pattern.reduced(stage), pattern.stored(stage), pattern.run(stage)
-    row = [
+    row = within(pattern, stage)
+    row += [
         pointer(pattern, k, f"base{k} + at[{k}]", "col")
         for k in pattern.touched(stage)
         if pattern.accesses[k] != "fixed"
@@ -96,12 +97,11 @@ def _run_over_pixels(lanes: SideBySide, stage: int) -> list[str]:
         some = "" if rounded(pattern, stage) else "stream && "
         limit = [f"if ({some}n > {pixels}) n = {pixels};"] if streams else []
         row += _mapped(lanes, stage, taken, each, streams)
-    count = len(pattern.dtypes)
     body = [
         *whether_to_stream(pattern, stage),
         *before,
         "int64_t begin = from, col = from - first_row * inner;",
-        f"mg_start(a, {count}, loops - 1, first_row, at, step, index);",
+        f"mg_start(a, {pattern.walked}, loops - 1, first_row, at, step, index);",
         *block(
             "while (begin < to)",
             "int64_t n = inner - col < to - begin ? inner - col : to - begin;",
@@ -111,7 +111,7 @@ def _run_over_pixels(lanes: SideBySide, stage: int) -> list[str]:
             *block(
                 "if ((col += n) == inner)",
                 "col = 0;",
-                f"mg_next(a, {count}, loops - 1, at, step, index);",
+                f"mg_next(a, {pattern.walked}, loops - 1, at, step, index);",
             ),
             *after,
         ),

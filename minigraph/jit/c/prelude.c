@@ -79,6 +79,16 @@ static inline void mg_next(const int64_t *a, int operands, int64_t axes, int64_t
   for (int k = 0; k < operands; k++) at[k] += step[k];
   if (++index[axes - 1] == a[7 + a[1] + axes - 1]) mg_wrap(a, operands, axes, at, index);
 }
+/* Whether an axis that is at x, `pace` numbers from element to element, is within its bounds; n
+   elements are cut to those of which the same is true. */
+static inline int mg_within(int64_t x, int64_t pace, const int64_t *bound, int64_t *n) {
+  const int64_t end = x < bound[0] ? bound[0] : bound[1];
+  if (x < end && x + *n * pace > end) *n = (end - x + pace - 1) / pace;
+  return x >= bound[0] && x < bound[1];
+}
+/* What stands for elements outside of an array. */
+#define MG_ZEROS 512
+static const int64_t mg_zeros[MG_ZEROS] __attribute__((unused));
 /* Functions in which products may be fused with sums, as they are in any library. */
 #if defined(__clang__)
 #define MG_FAST static

@@ -46,6 +46,7 @@ from minigraph.jit.c.body import (
     total_of,
     unit_function,
     widened,
+    within,
 )
 from minigraph.jit.c.pieces import (
     piece,
@@ -124,10 +125,9 @@ def _fold(pattern: KernelPattern, v: int) -> str:
 
 def unit_text(pattern: KernelPattern) -> str:
     """Return the function NAME_units, which computes units or a split of one."""
-    count = len(pattern.dtypes)
     place = [
         "const int64_t inner = extent[loops - 1], first_row = from ? from / inner : 0;",
-        f"mg_place(a, {count}, unit, place);",
+        f"mg_place(a, {pattern.walked}, unit, place);",
     ]
     body = bases(pattern, "pitch - 1") + _next_unit(pattern)
     for v in pattern.reductions:
@@ -205,7 +205,8 @@ def _fetch(pattern: KernelPattern, stage: int, index: str, count: str) -> list[s
 def _stage(pattern: KernelPattern, stage: int) -> list[str]:
     """Statements for one run over the loops of a unit."""
     reduced, values = pattern.reduced(stage), pattern.run(stage)
-    row = [
+    row = within(pattern, stage)
+    row += [
         pointer(pattern, k, f"base{k} + at[{k}]", "col")
         for k in pattern.touched(stage)
         if pattern.accesses[k] != "fixed"
@@ -231,14 +232,17 @@ def _stage(pattern: KernelPattern, stage: int) -> list[str]:
         *whether_to_stream(pattern, stage),
         *lanes,
         "int64_t begin = from, col = from - first_row * inner;",
-        f"mg_start(a, {len(pattern.dtypes)}, loops - 1, first_row, at, step, index);",
+        f"mg_start(a, {pattern.walked}, loops - 1, first_row, at, step, index);",
         *block(
             "while (begin < to)",
-            "const int64_t n = inner - col < to - begin ? inner - col : to - begin;",
+            "int64_t n = inner - col < to - begin ? inner - col : to - begin;",
             *row,
             "begin += n;",
-            "col = 0;",
-            f"mg_next(a, {len(pattern.dtypes)}, loops - 1, at, step, index);",
+            *block(
+                "if ((col += n) == inner)",
+                "col = 0;",
+                f"mg_next(a, {pattern.walked}, loops - 1, at, step, index);",
+            ),
         ),
         *combined,
         *done,

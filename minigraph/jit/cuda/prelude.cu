@@ -81,6 +81,12 @@ static __forceinline__ char *mg_global(long long address) {
   __builtin_assume(__isGlobal(p));
   return p;
 }
+/* What stands for elements outside of an array, and whether an axis is within its bounds. */
+#define MG_ZEROS 1
+static const int64_t mg_zeros[MG_ZEROS] = {0};
+static __forceinline__ bool mg_within(int64_t x, const long long *bound) {
+  return x >= bound[0] && x < bound[1];
+}
 /* Divide *rest by an extent; return the remainder.  64-bit division takes several times longer. */
 static __forceinline__ int mg_take(int *rest, int extent) {
   const uint32_t x = *rest, whole = x / (uint32_t)extent;

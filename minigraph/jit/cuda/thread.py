@@ -59,7 +59,8 @@ def bases(walk: Walk, axes: Sequence[int]) -> list[str]:
     for k, how in enumerate(walk.pattern.accesses):
         made.append(f"char *const base{k} = {place(walk, k, axes, f'mg_global(w[{k}])')};")
         if how == "strided":
-            made.append(f"const {walk.integer} step{k} = {walk.stride(k, walk.innermost)};")
+            step = "pace" if k in walk.pattern.masked else "step"
+            made.append(f"const {walk.integer} {step}{k} = {walk.stride(k, walk.innermost)};")
         elif how == "fixed":
             made.append(pointer(walk.pattern, k, f"base{k}"))
     return [*made, "(void)constants;"]
@@ -86,12 +87,27 @@ def position(walk: Walk, group: str) -> list[str]:
     count, size = walk.integer, walk.group
     across, first = ("whole", f" * {size}") if size > 1 else ("(inner - begun)", " + begun")
     if not walk.rows:
-        return [f"const {count} column = {group}{first};"]
+        return [f"const {count} column = {group}{first};", *_within(walk)]
     return [
         f"{count} row = {group};",
         f"const {count} column = mg_take(&row, {across}){first};",
         *indices(walk, walk.rows, "row"),
+        *_within(walk),
     ]
+
+
+def _within(walk: Walk) -> list[str]:
+    """Return statements that say in which windows the thread's element is."""
+    made = []
+    for window, _ in enumerate(walk.pattern.windows):
+        tests = []
+        for c, bound in walk.pattern.bounds(window).items():
+            k = walk.operands + c
+            inner = f"column * {walk.stride(k, walk.innermost)}"
+            at = place(walk, k, range(walk.innermost), inner)
+            tests.append(f"mg_within({at}, constants + {bound})")
+        made.append(f"const bool in{window} = {' && '.join(tests)};")
+    return [*made, *(f"(void)in{window};" for window, _ in enumerate(walk.pattern.windows))]
 
 
 def load(walk: Walk, k: int, base: str, tail: bool = False) -> list[str]:
@@ -153,8 +169,10 @@ def declare(walk: Walk, v: int, index: str) -> str:
     elif value.constant >= 0:
         bits = f"*(const uint16_t *)(constants + {value.constant})"
         right = f"mg_float_of_{value.dtype.name}({bits})"
-    elif value.op is None:
+    elif value.operand >= 0:
         right = f"mg_float_of_{value.dtype.name}({element(pattern, value.operand, index)})"
+    elif not value.op:
+        return c_declare(pattern, v, index).replace(c_type(value.dtype), held_type(value.dtype), 1)
     else:
         given = [f"v{a}" for a in value.args]
         wide = [working(dtype) for dtype in operands]
@@ -200,7 +218,7 @@ def load_ahead(walk: Walk, stage: int, count: int, visited: Sequence[str]) -> li
     what a store may have changed.  Behind the end g is loaded again.
     """
     pattern = walk.pattern
-    ahead = [k for k in pattern.loaded(pattern.run(stage)) if pattern.accesses[k] == "unit"]
+    ahead = [k for k in pattern.loaded(pattern.run(stage)) if _is_ahead(pattern, k)]
     there = f"const {walk.integer} h = g + r * step < stop ? g + r * step : g;"
     loop = f"for (int r = 0; r < {count}; r++)"
     loads = [
@@ -222,6 +240,10 @@ def load_ahead(walk: Walk, stage: int, count: int, visited: Sequence[str]) -> li
     ]
 
 
+def _is_ahead(pattern: KernelPattern, k: int) -> bool:
+    return pattern.accesses[k] == "unit" and k not in pattern.masked
+
+
 def visit(
     walk: Walk, stage: int, extra: Sequence[str] = (), tail: bool = False, ahead: bool = False
 ) -> list[str]:
@@ -239,7 +261,7 @@ def visit(
     body = taken(walk, elements, [*fed, *map(pattern.source, stores)])
     body += [declare(walk, v, "u") for v in elements]
     body += [*put(walk, stores), *extra]
-    loads = [k for k in pattern.loaded(values) if not (ahead and pattern.accesses[k] == "unit")]
+    loads = [k for k in pattern.loaded(values) if not (ahead and _is_ahead(pattern, k))]
     return [
         *(line for k in loads for line in load(walk, k, base[k], tail)),
         *(line for k in stores for line in destination(walk, k, base[k])),

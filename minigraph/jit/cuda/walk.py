@@ -86,7 +86,8 @@ class Walk:
         """How many elements a thread loads at once; 1 where those of an operand lie apart."""
         pairs = list(zip(self.pattern.accesses, self.pattern.dtypes, strict=True))
         sizes = [dtype.itemsize for access, dtype in pairs if access == "unit"]
-        if self.single or not sizes or any(access in APART for access, _ in pairs):
+        apart = any(access in APART for access, _ in pairs) or self.pattern.windows
+        if self.single or not sizes or apart:
             return 1
         size = min(LONGEST, VECTOR // min(sizes))
         while self.column and size > 1 and size * len(self.pattern.reductions) > MOST_SUMS:
@@ -136,7 +137,7 @@ class Walk:
 
     @property
     def first_constant(self) -> int:
-        return self.operands + 1 + (self.operands + 1) * (self.units + self.loops)
+        return self.operands + 1 + (self.pattern.walked + 1) * (self.units + self.loops)
 
     def option(self, name: str) -> str:
         at = self.first_constant + self.constants + self.options.index(name)
@@ -181,7 +182,7 @@ def words(
 ) -> list[int]:
     """Return the argument; `options` has all but the first, which depends on the addresses."""
     axes = (*nest.units, *nest.loops)
-    strides = [steps[k] for k in range(walk.operands) for _, steps in axes]
+    strides = [steps[k] for k in range(walk.pattern.walked) for _, steps in axes]
     extents = [n for n, _ in axes]
     vector = _aligned(walk, nest, operands)
     return [*operands, scratch, *extents, *strides, *constants, int(vector), *options]
@@ -211,7 +212,7 @@ def _unlaned(kernel: SpecialisedKernel) -> LoopNest:
 
 def _down_columns(nest: LoopNest, kernel: SpecialisedKernel) -> LoopNest:
     """Let the threads of a map stay in their columns if there are vectors that all rows read."""
-    if nest.form != "map" or len(nest.loops) == 1 or nest.loops[-1][0] < WIDE:
+    if nest.form != "map" or len(nest.loops) == 1 or nest.loops[-1][0] < WIDE or nest.scales:
         return nest
     if any(value.op is not None and takes_index(value.op) for value in kernel.pattern.values):
         return nest
@@ -223,4 +224,4 @@ def _down_columns(nest: LoopNest, kernel: SpecialisedKernel) -> LoopNest:
 
 def _single(nest: LoopNest) -> tuple[int, tuple[int, ...]]:
     """An axis of length 1."""
-    return 1, (0,) * len(nest.sizes)
+    return 1, (0,) * len(nest.lanes[1])

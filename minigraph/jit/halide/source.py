@@ -109,6 +109,8 @@ class HalideSource(KernelSource):
 
 def halide_source(kernel: SpecialisedKernel) -> HalideSource:
     """Return the source of a kernel; NotFusible where Halide cannot compute it."""
+    if kernel.pattern.windows or any(kernel.shifts):
+        raise NotFusible("Halide's kernels have no borders")
     axes = (*kernel.nest.units, *kernel.nest.loops)
     for n, strides in axes:
         if n >= MOST or any(abs(s) >= MOST for s in strides):

@@ -26,6 +26,7 @@ from minigraph.jit.expression import is_number
 from minigraph.jit.fused import Fused
 from minigraph.jit.kernel import check_speed, kernel_of
 from minigraph.ops.reduction import Reduction
+from minigraph.passes.kernels.borders import copy_for_paddings
 from minigraph.passes.kernels.group import FusionGroup, RecomputeCosts, is_kernel_op, is_placement
 from minigraph.passes.notes import Notes
 
@@ -40,7 +41,7 @@ def fuse_elementwise(graph: Graph, notes: Notes) -> Graph:
 
 def fuse_kernels(graph: Graph, notes: Notes) -> Graph:
     """Let elementwise ops and reductions that read one another become one kernel."""
-    return _Fusion(graph, notes, reductions=True).result()
+    return _Fusion(copy_for_paddings(graph), notes, reductions=True).result()
 
 
 class _Fusion:
@@ -282,13 +283,13 @@ class _Fusion:
         # The structure alone decides in which order operands come: equal kernels have one text.
         order = [node for node in toposort(stored, around) if node in inside]
         loops = {
-            (x, node): group.loops_of(x, node)
+            (x, node): group.place_of(x, node)
             for node in order
             for x in node.inputs
             if x not in inside and not is_number(x)
         }
         # An input that is read in two orders, such as x in x + x.T, is two operands.
-        reads = dict.fromkeys((x, axes) for (x, _), axes in loops.items())
+        reads = dict.fromkeys((x, place) for (x, _), place in loops.items())
         specs = tuple([x.spec for x, _ in reads])
         with in_place_of(members[0]):
             given = dict(zip(reads, placeholders(specs), strict=True))

@@ -9,17 +9,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 
 from minigraph.graph import Node
-from minigraph.jit.domain import Loops, NotFusible, connections
+from minigraph.jit.domain import Loops, NotFusible, Starts, connections, offsets
 from minigraph.jit.expression import is_number, takes_index
 from minigraph.jit.loops import BLOCKS
 from minigraph.ops.elementwise import Elementwise
+from minigraph.ops.joining import Concat
 from minigraph.ops.reduction import Reduction
+from minigraph.ops.slicing import Pad, Slice
+from minigraph.passes.kernels.borders import CHEAP, has_borders
 
 MAX_NODES = 100  # in a kernel, so that it compiles in a fraction of a second
 MAX_REDUCTIONS = 24  # what they combine is on the stack, or in a block's shared memory
 MAX_READS = 24  # arrays that a loop may read at once
-CHEAP = 10  # cheap ops that a kernel computes again rather than read their result, at most
 NEAR = 12  # nodes that are searched for a reduction that will join
+WASTE = 4  # of so many elements that a kernel computes one at least is not cut off
 ACROSS = "rows would be read, or written, across the order in memory"
 
 
@@ -32,13 +35,15 @@ def is_kernel_op(node: Node, reductions: bool) -> bool:
         return False
     if isinstance(node.op, Reduction):
         return reductions and bool(node.op.combine and long_axes(node))
-    return isinstance(node.op, Elementwise)
+    return isinstance(node.op, Elementwise) or (reductions and has_borders(node))
 
 
 def is_placement(node: Node) -> bool:
     """Whether the node is a view that a kernel's loops can read through."""
     if not node.op.is_view or len(node.inputs) != 1 or not node.size:
         return False
+    if isinstance(node.op, Slice):
+        return offsets(node) is not None
     return node.op.along(node.inputs[0].shape, node.shape) is not None
 
 
@@ -46,7 +51,7 @@ def is_cheap(node: Node) -> bool:
     """Whether computing the node costs less than reading its result would."""
     if isinstance(node.op, Elementwise):
         return not node.op.costly
-    return is_placement(node)
+    return isinstance(node.op, Pad | Concat) or is_placement(node)
 
 
 @dataclass(eq=False)
@@ -59,6 +64,7 @@ class FusionGroup:
     reduced  the loops over which it reduces; None if it has no reduction
     members  its nodes, the last one first
     loops    for each member, the loops that its axes are
+    starts   for each member, where in these loops it begins
     inside   for each reduction, the loops that the axes of its input are
     stored   members that are read outside of the kernel
     reads    values that it reads
@@ -72,6 +78,7 @@ class FusionGroup:
     reduced: tuple[int, ...] | None = None
     members: list[Node] = field(default_factory=list)
     loops: dict[Node, Loops] = field(default_factory=dict)
+    starts: dict[Node, Starts] = field(default_factory=dict)
     inside: dict[Node, Loops] = field(default_factory=dict)
     stored: set[Node] = field(default_factory=set)
     reads: dict[Node, None] = field(default_factory=dict)
@@ -87,6 +94,7 @@ class FusionGroup:
         self.extents = [n for n in node.shape if n != 1]
         numbers = iter(range(len(self.extents)))
         self.loops[node] = tuple(None if n == 1 else next(numbers) for n in node.shape)
+        self.starts[node] = (0,) * node.ndim
         if isinstance(node.op, Reduction):
             self._reduce(node, self.loops[node])
         self._add(node, looped=not isinstance(node.op, Reduction))
@@ -117,8 +125,8 @@ class FusionGroup:
         reads = {x for x in (*self.reads, *node.inputs) if x.size > 1 and x is not node}
         if len(reads) > MAX_READS:
             raise NotFusible(f"a kernel reads at most {MAX_READS} arrays at once")
-        found = {self.loops_of(node, user) for user in users} or {self._loops_beside(node)}
-        loops = found.pop()
+        found = {self.place_of(node, user) for user in users}
+        loops, starts = found.pop() if found else (self._loops_beside(node), (0,) * node.ndim)
         axes = {loop for loop in loops if loop is not None}
         if found or len(axes) < sum(n != 1 for n in node.shape):
             raise NotFusible("the kernel would need two elements of the result at once")
@@ -127,7 +135,8 @@ class FusionGroup:
             self._check_reduction(node, axes, users)
         else:
             self._check(node, loops, axes, stored)
-        self.loops[node] = loops
+        self._check_part(node, loops, starts, stored)
+        self.loops[node], self.starts[node] = loops, starts
         if isinstance(node.op, Reduction):
             self._reduce(node, loops)
             looped = any(user in self.looped for user in users)
@@ -139,7 +148,7 @@ class FusionGroup:
         """Forget a node that is about to join again, behind others that read it."""
         if node in self.loops:
             self.members.remove(node)
-            del self.loops[node]
+            del self.loops[node], self.starts[node]
 
     def _add(self, node: Node, looped: bool) -> None:
         self.members.append(node)
@@ -149,16 +158,20 @@ class FusionGroup:
         if looped:
             self.looped.add(node)
 
-    def loops_of(self, x: Node, user: Node) -> Loops:
-        """Return the loops that the axes of `x` are where the member `user` reads it."""
+    def place_of(self, x: Node, user: Node) -> tuple[Loops, Starts]:
+        """Return the loops that the axes of `x` are where the member `user` reads it.
+
+        And where in them it begins.
+        """
+        starts = [0] * x.ndim
         if user in self.inside:
-            return self.inside[user]
+            return self.inside[user], tuple(starts)
         loops: list[int | None] = [None] * x.ndim
         for y, pairs in connections(user):
             if y is x:
-                for i, j in pairs:
-                    loops[i] = self.loops[user][j]
-        return tuple(loops)
+                for i, j, at in pairs:
+                    loops[i], starts[i] = self.loops[user][j], self.starts[user][j] + at
+        return tuple(loops), tuple(starts)
 
     def _loops_beside(self, node: Node) -> Loops:
         """Return the loops that the axes of a reduction are which no member reads."""
@@ -185,6 +198,20 @@ class FusionGroup:
         each_row = self.reduced is None and not whole and len(self.extents) - 1 in axes
         if each_row and self.extents[-1] not in BLOCKS and not is_cheap(node):
             raise NotFusible("the kernel would compute the op again for every row")
+
+    def _check_part(self, node: Node, loops: Loops, starts: Starts, stored: bool) -> None:
+        """Raise NotFusible for a node that has elements for a part of the loops only."""
+        if isinstance(node.op, Pad | Concat) and any(kept_inside(x) > 1 for x in self.inside):
+            raise NotFusible("a kernel down columns has no borders")
+        place = zip(starts, node.shape, loops, strict=True)
+        axes = [(at, n, self.extents[d]) for at, n, d in place if d is not None]
+        if all(at == 0 and n == extent for at, n, extent in axes):
+            return
+        if stored or isinstance(node.op, Reduction) or takes_index(node.op):
+            raise NotFusible("the kernel would need other elements of the result as well")
+        waste = math.prod(extent / min(n, extent) for _, n, extent in axes)
+        if isinstance(node.op, Elementwise) and waste > (WASTE if is_cheap(node) else 1.25):
+            raise NotFusible("most of what the kernel would compute is cut off")
 
     def _crosses(self, view: Node, loops: Loops, reduced: set[int]) -> bool:
         """Whether rows that are reduced lie in memory as rows on one side of a view only.
@@ -220,6 +247,9 @@ class FusionGroup:
             raise NotFusible(
                 "the kernel does not run in the order in which random numbers are drawn"
             )
+        borders = any(isinstance(x.op, Pad | Concat) for x in self.members)
+        if borders and kept_inside(node) > 1:
+            raise NotFusible("a kernel down columns has no borders")
         if self.reduced is not None:
             if tuple(free) != tuple(sorted(self.reduced)):
                 raise NotFusible("the kernel reduces over other axes")
