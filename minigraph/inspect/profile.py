@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,9 @@ from minigraph.devices.cost import cost_of
 from minigraph.inspect.record import KernelTime
 from minigraph.inspect.report import counted, preformatted
 from minigraph.inspect.roofline import GIGA, Speeds, speeds
-from minigraph.inspect.trace import Exchange, trace
-from minigraph.passes.overlap import AwaitCollective, PendingCollective, StartCollective
+from minigraph.inspect.trace import trace
 from minigraph.platform.text_file import write_text
-from minigraph.program import Step, Timing, Traffic
+from minigraph.program import Step, Timing
 from minigraph.program.memory import in_use
 
 MOST = 15  # rows of a table
@@ -49,13 +48,11 @@ class Profile:
 
     calls      how many there were
     speeds     what the device reached in a copy and in a matrix product; None if it is not known
-    exchanges  what several processes exchange while these kernels run
     """
 
     kernels: list[KernelTime]
     calls: int = 1
     speeds: Speeds | None = None
-    exchanges: list[Exchange] = field(default_factory=list)
 
     @property
     def seconds(self) -> float:
@@ -122,10 +119,9 @@ class Profile:
         """Write a trace that chrome://tracing and Perfetto show.
 
         A track for each thread has the kernels that it may run, the tracks of layers have those
-        that the kernels belong to, and a counter has the memory in use.  What several processes
-        exchange meanwhile has tracks of its own.
+        that the kernels belong to, and a counter has the memory in use.
         """
-        write_text(path, trace(self.kernels, self.exchanges))
+        write_text(path, trace(self.kernels))
 
 
 def profile_of(compilation: Compilation, runs: Sequence[Sequence[Timing]]) -> Profile:
@@ -144,8 +140,6 @@ def profiled(
     """
     seconds = [_by_step(run) for run in runs]
     kernels: list[KernelTime] = []
-    exchanges: list[Exchange] = []
-    starts: dict[PendingCollective, float] = {}
     start = 0.0
     for step in seconds[0]:
         took = statistics.median(each[step] for each in seconds)
@@ -165,21 +159,8 @@ def profiled(
                 memory=memory[step],
             )
         )
-        op = step.node.op
-        if isinstance(op, StartCollective):
-            starts[op.pending] = start
         start += took
-        if isinstance(op, AwaitCollective):
-            exchanges.append(_exchange(op.pending, step.kernel.traffic, starts[op.pending], start))
-    return Profile(kernels, len(runs), speeds, exchanges)
-
-
-def _exchange(
-    pending: PendingCollective, sent: Traffic | None, begin: float, end: float
-) -> Exchange:
-    """Return an exchange that was over when its result was there, or before, if it usually is."""
-    usual = sent.pending / sent.times if sent and sent.times else end - begin
-    return Exchange(str(pending), begin, min(end - begin, usual))
+    return Profile(kernels, len(runs), speeds)
 
 
 def _by_step(timings: Sequence[Timing]) -> dict[Step, float]:

@@ -4,31 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from minigraph.inspect.record import KernelTime, layer_path
 
-THREADS, LAYERS, EXCHANGES = 1, 2, 3  # what the format calls processes: groups of tracks
+THREADS, LAYERS = 1, 2  # what the format calls processes: groups of tracks
 
 
-@dataclass(frozen=True)
-class Exchange:
-    """What several processes exchange beside kernels: when it begins, and how long it takes."""
-
-    what: str
-    start: float
-    seconds: float
-
-
-def trace(kernels: Sequence[KernelTime], exchanges: Sequence[Exchange]) -> str:
-    """Return the trace: a track for each thread, one for each depth of layers, and the memory.
-
-    Exchanges between processes have tracks of their own, if there are any.
-    """
-    events = [*_names(kernels), *_kernels(kernels), *_layers(kernels), *_exchanges(exchanges)]
+def trace(kernels: Sequence[KernelTime]) -> str:
+    """Return the trace: a track for each thread, one for each depth of layers, and the memory."""
+    events = [*_names(kernels), *_kernels(kernels), *_layers(kernels)]
     return json.dumps({"traceEvents": events})
 
 
@@ -71,16 +58,6 @@ def _layers(kernels: Sequence[KernelTime]) -> Iterator[dict[str, Any]]:
         if k:
             open_layers = [*open_layers[:same], *((path, k.start) for path in paths[same:])]
             end = k.start + k.seconds
-
-
-def _exchanges(exchanges: Sequence[Exchange]) -> Iterator[dict[str, Any]]:
-    """Yield begin and end of each: viewers find tracks for events that are not in one another."""
-    if exchanges:
-        yield _name("process_name", EXCHANGES, 0, "exchanges between processes")
-    for i, each in enumerate(exchanges):
-        event = {"name": each.what, "cat": "exchange", "id": i, "pid": EXCHANGES, "tid": 0}
-        yield {**event, "ph": "b", "ts": 1e6 * each.start}
-        yield {**event, "ph": "e", "ts": 1e6 * (each.start + each.seconds)}
 
 
 def _event(

@@ -199,9 +199,9 @@ class AnySizeFunction(CompiledFunction):
         return [each.function.report() for each in self._by_size.values()]
 
     @checked
-    def to_dot(self, path: FilePath, whole: bool = False) -> None:
+    def to_dot(self, path: FilePath) -> None:
         """Write a graph for the size of the latest call, as `Function.to_dot` does."""
-        self._functions[-1].to_dot(path, whole)
+        self._functions[-1].to_dot(path)
 
     @property
     def ready(self) -> bool:

@@ -15,7 +15,7 @@ from minigraph.compiler.pipeline import Compilation
 from minigraph.compiler.trace import TracedGraph
 from minigraph.graph import Array, Claim, Node
 from minigraph.inspect.describe import describe
-from minigraph.inspect.dot import drawn
+from minigraph.inspect.dot import to_dot
 from minigraph.inspect.page.document import to_html
 from minigraph.inspect.profile import Profile, profile_of
 from minigraph.inspect.record import Description, KernelTime
@@ -193,13 +193,12 @@ class Function(CompiledFunction):
         return [self.report()]
 
     @checked
-    def to_dot(self, path: FilePath, whole: bool = False) -> None:
-        """Write the layers as a graph in Graphviz's language: `dot -Tsvg -O path` draws it.
+    def to_dot(self, path: FilePath) -> None:
+        """Write all steps, by layer, in Graphviz's language: `dot -Tsvg -O path` draws the graph.
 
-        whole  draw every step, with all that it reads; for a large network Graphviz takes minutes
+        Graphviz takes minutes for a large network; `to_html` shows it at once.
         """
-        description = describe(self._compilation, self._kernel_times)
-        write_text(path, drawn(description, whole))
+        write_text(path, to_dot(describe(self._compilation)))
 
     def describe(self) -> Description:
         """Return one record of all that is known of the function, as pages and files keep it.

@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from minigraph.inspect import roofline
 from minigraph.inspect.profile import Profile
 from minigraph.inspect.record import KernelTime
 from minigraph.inspect.roofline import Speeds
-from minigraph.inspect.trace import EXCHANGES, LAYERS, THREADS, Exchange
+from minigraph.inspect.trace import LAYERS, THREADS
 
 
 def kernel(name, seconds, layer, start=0.0, **more):
@@ -85,19 +84,6 @@ def test_a_trace_has_layers_inside_of_layers(tmp_path):
         ("stem.conv", 1, 0.0, 3e6),
         ("a.py:7", 0, 4e6, 2e6),
     }
-
-
-def test_a_trace_has_exchanges_that_overlap(tmp_path):
-    assert not events(tmp_path, TWO, EXCHANGES)
-    both = [Exchange("of a", 0.0, 2.0), Exchange("of b", 1.0, 2.0)]
-    _, *found = events(tmp_path, replace(TWO, exchanges=both), EXCHANGES)
-    assert [(e["name"], e["ph"], e["ts"]) for e in found] == [
-        ("of a", "b", 0.0),
-        ("of a", "e", 2e6),
-        ("of b", "b", 1e6),
-        ("of b", "e", 3e6),
-    ]
-    assert len({e["id"] for e in found}) == 2
 
 
 def training(level=3):
