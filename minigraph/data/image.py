@@ -17,17 +17,6 @@ from minigraph.platform import regular_file
 
 # Pillow knows a file by its contents, whatever its name: for PostScript it would run Ghostscript.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
-ORIENTATION = 0x0112  # the EXIF tag
-# How Pillow turns an image of each orientation upright, 0 and 1 aside.
-TURNS = {
-    2: "FLIP_LEFT_RIGHT",
-    3: "ROTATE_180",
-    4: "FLIP_TOP_BOTTOM",
-    5: "TRANSPOSE",
-    6: "ROTATE_270",
-    7: "TRANSVERSE",
-    8: "ROTATE_90",
-}
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
@@ -64,7 +53,7 @@ class ImageReader:
         if min(std) <= 0:
             raise GraphError(f"{user}: std is {std}; it takes positive numbers")
         self._user, self._size, self._mean, self._std = user, size, mean, std
-        self._pillow = library("PIL.Image", user)
+        self._pillow, self._turns = library("PIL.Image", user), library("PIL.ImageOps", user)
 
     def read(self, path: Path, rng: np.random.Generator | None) -> Images:
         """Return a picture [3, size, size]: its centre, or with `rng` a random part."""
@@ -94,7 +83,8 @@ class ImageReader:
             if file.format == "TIFF":  # Pillow turns it as it loads it; odd XMP is an error there
                 file.info.pop("xmp", None)
             file.load()  # a PNG file may have its EXIF data at its end
-            turn = None if file.format == "TIFF" else TURNS.get(_orientation(file))
+            with contextlib.suppress(Exception):  # of what is odd in the EXIF data
+                self._turns.exif_transpose(file, in_place=True)
             image = file
             # Pillow would clip 16 bits to 8 instead of scaling them.
             if image.mode.startswith("I;16") or (image.mode == "I" and file.format == "PNG"):
@@ -104,8 +94,7 @@ class ImageReader:
             elif "transparency" in image.info:
                 # From a palette with transparent entries straight to RGB, Pillow warns.
                 image = image.convert("RGBA")
-            image = image.convert("RGB")
-            return image.transpose(self._pillow.Transpose[turn]) if turn else image
+            return image.convert("RGB")
 
     def _check_size(self, width: int, height: int) -> None:
         """Raise an error for more pixels than Pillow warns of, before they are decoded."""
@@ -114,13 +103,6 @@ class ImageReader:
             raise ValueError(
                 f"{width} x {height} pixels are more than PIL.Image.MAX_IMAGE_PIXELS, {limit}"
             )
-
-
-def _orientation(file: Any) -> int:
-    """Return the orientation in a file's EXIF or XMP data, 0 if there is none that can be read."""
-    with contextlib.suppress(Exception):  # of what is odd in the rest of these data
-        return int(file.getexif().get(ORIENTATION, 0))
-    return 0
 
 
 def _centre(width: int, height: int) -> Box:
