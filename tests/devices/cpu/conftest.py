@@ -7,6 +7,7 @@ from numbered_kernels import GCC
 
 from minigraph.autotune import policy
 from minigraph.devices.cpu import compiler
+from minigraph.devices.cpu.device import CpuBackend
 from minigraph.devices.problem import WEIGHTS
 from minigraph.program import choices
 
@@ -26,6 +27,7 @@ def prefer(monkeypatch):
 
         for module in (choices, policy):
             monkeypatch.setattr(module, "choose", choose)
+        monkeypatch.setattr(CpuBackend, "tunes", "exhaustive")
 
     real = choices.choose
     return prefer
