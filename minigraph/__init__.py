@@ -1,6 +1,6 @@
 """minigraph: a deep-learning framework whose computation graph optimises itself by level."""
 
-import importlib
+import importlib.util
 from typing import TYPE_CHECKING
 
 from minigraph import autotune, distributed, jit, ops, torch_hints
@@ -16,10 +16,7 @@ from minigraph.errors import (
     ShapeError,
 )
 from minigraph.graph import Parameter, input
-from minigraph.graph_compiler import comp_graph
-from minigraph.graph_file import load_graph, save_graph
 from minigraph.messages import start_log
-from minigraph.serialization import load, load_matching, save
 from minigraph.version import __version__
 
 start_log()
@@ -60,10 +57,23 @@ def __dir__() -> list[str]:
 
 if TYPE_CHECKING:
     from minigraph import data, nn, onnx, optim
+    from minigraph.graph_compiler import comp_graph
+    from minigraph.graph_file import load_graph, save_graph
+    from minigraph.serialization import load, load_matching, save
 else:  # a program that uses none of these does not wait for their import
+    LATER = {
+        **dict.fromkeys(("load_graph", "save_graph"), "graph_file"),
+        **dict.fromkeys(("load", "load_matching", "save"), "serialization"),
+        "comp_graph": "graph_compiler",
+    }
 
     def __getattr__(name: str) -> object:
         if name in ("data", "nn", "onnx", "optim"):
             return importlib.import_module(f"minigraph.{name}")
+        if name in LATER:
+            value = getattr(importlib.import_module(f"minigraph.{LATER[name]}"), name)
+            return globals().setdefault(name, value)
+        if importlib.util.find_spec(f"minigraph.{name}"):  # `from minigraph import` imports it then
+            raise AttributeError(f"minigraph.{name} is not imported")
         others = (importlib.import_module(f"minigraph.{other}") for other in ("nn", "optim"))
         return torch_hints.of_module(__name__, "package", ops, *others)(name)
