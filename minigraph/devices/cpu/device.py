@@ -24,7 +24,7 @@ from minigraph.devices.cpu.candidates import CpuProblems
 from minigraph.devices.cpu.collective import collective_kernel
 from minigraph.devices.cpu.converted import upcast_kernel
 from minigraph.devices.cpu.kernel import Linker, SequenceKernel
-from minigraph.devices.cpu.loop import loop_kernel
+from minigraph.devices.cpu.loop import loop_kernel, small_products
 from minigraph.devices.host import HostBackend, StepRunner
 from minigraph.devices.problem import WORTH_A_WARNING, operations
 from minigraph.devices.reference import Interpreter, NumpyKernel
@@ -112,13 +112,17 @@ class CpuBackend(HostBackend):
         if not self._convolves:
             return None
         first = _parts(node)[0] if isinstance(node.op, Activated) else node
+        if compiler.compiler() and small_products(first, strides):
+            return None
         return self._problems.tunable(first, strides)
 
     def kernel(self, node: Node, strides: Sequence[Shape], choice: Choice | None = None) -> Kernel:
         if isinstance(node.op, Activated):
             return self._activated(node, strides, choice)
         kernel = choice.kernel if choice else None
-        if not choice and self.library:
+        if not choice and compiler.compiler():
+            kernel = small_products(node, strides)
+        if not choice and kernel is None and self.library:
             kernel = primitives.onednn_kernel(node, strides, self.threads)
         if kernel is None and compiler.compiler():
             kernel = collective_kernel(node, self.timeout)

@@ -18,21 +18,24 @@ from minigraph.devices.cpu.kernel import (
     cache_bytes,
     threads_for,
 )
-from minigraph.devices.cpu.product import fused_product, plain_product
+from minigraph.devices.cpu.product import CONVOLUTIONS, fused_product, plain_product
 from minigraph.devices.parts import KernelPart, KernelParts, can_be_generated, kernel_parts
-from minigraph.graph import Node, Op, Shape, Spec
+from minigraph.graph import Graph, Node, Op, Shape, Spec, placeholders
 from minigraph.jit.c.source import c_source
 from minigraph.jit.domain import NotFusible
 from minigraph.jit.expression import c_type
-from minigraph.jit.fused import HorizontalFusion
+from minigraph.jit.fused import Fused, HorizontalFusion
 from minigraph.jit.macros import with_macros
 from minigraph.jit.product import FusedProduct
 from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.jit.source import KernelSource
 from minigraph.ops.along import PutAlong, TakeAlong
+from minigraph.ops.elementwise import kind
 from minigraph.ops.indexing import OneHot, Take
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.observation import Check
+from minigraph.ops.reduction import Sum
+from minigraph.ops.shape import expand_dims, squeeze
 
 WRITTEN: KernelTable = {**handwritten.KERNELS, **indexing.KERNELS, **pooling.KERNELS}
 # Those that take floats of 16 bits as they are: they compute nothing, or know bfloat16.
@@ -68,7 +71,9 @@ def _kernel(
             return written
     if isinstance(node.op, FusedProduct):
         return fused_product(node, node.op, strides, most) if has_c else None
-    if isinstance(node.op, Matmul):
+    if isinstance(node.op, Matmul) and 1 in node.shape[-2:] and kind(node.dtype) != "b":
+        node = sum_of_products(node)
+    if isinstance(node.op, (Matmul, *CONVOLUTIONS)):
         return plain_product(node, strides, most) if has_c else None
     generated = kernel_parts(node, strides, SHORT)
     if generated is None:
@@ -96,6 +101,23 @@ def _kernel(
         calls.insert(0, _fill(node, generated.fill, most))
     scratch = max(part.kernel.scratch(most) for part in generated.parts)
     return NativeKernel(node, calls, scratch, strided, generated.inplace)
+
+
+def sum_of_products(node: Node) -> Node:
+    """Return a product of a matrix and a vector as a kernel of elementwise ops and a sum.
+
+    It reads the matrix as it lies, which no second vector would read again.
+    """
+    xs = placeholders([x.spec for x in node.inputs])
+    x, y, *bias = xs
+    axis = -1 if node.shape[-1] == 1 else -2  # the axis of the result that has one element
+    if axis == -1:
+        total = Sum.of(x * expand_dims(squeeze(y, -1), -2), axis=-1)
+    else:
+        total = Sum.of(expand_dims(squeeze(x, -2), -1) * y, axis=-2)
+    result = expand_dims(total, axis).astype(node.dtype)
+    fused = Fused(Graph(xs, (result + bias[0] if bias else result,)))
+    return Node(fused, node.inputs, node.specs)
 
 
 def _read_across(generated: KernelParts, node: Node, strides: Sequence[Shape]) -> set[int]:

@@ -25,15 +25,17 @@ from minigraph.devices.cpu.kernel import (
 )
 from minigraph.devices.cpu.straight_line import loop_text
 from minigraph.devices.reference import NumpyKernel
-from minigraph.graph import Array, Constant, Loop, Node, Shape
+from minigraph.graph import Array, Constant, Graph, Loop, Node, Shape, Spec, placeholders
 from minigraph.jit.domain import NotFusible
 from minigraph.jit.emitter import block, function
 from minigraph.jit.source import KernelSource
+from minigraph.ops.matmul import Matmul
 from minigraph.program import Buffer, Kernel, MemorySpace, Program, round_up
 
 Table = list[tuple[int, ...]]
 CLOCK, LOOP_TEXT = (Path(__file__).with_name(f"{n}.c").read_text() for n in ("clock", "loop"))
 LOOP = KernelSource(CLOCK + LOOP_TEXT)
+BATCH, LONGEST = 8, 1 << 14  # small products that one thread computes as a loop: from, to
 
 
 def loop_kernel(node: Node, strides: Sequence[Shape], body: Program) -> Kernel:
@@ -45,6 +47,19 @@ def loop_kernel(node: Node, strides: Sequence[Shape], body: Program) -> Kernel:
             why = f": {step.kernel.why_numpy}" if step.kernel.why_numpy else ""
             return NumpyKernel(node, f"NumPy computes {step.node.op.name} in its body{why}")
     return LoopKernel(node, strides, body)
+
+
+def small_products(node: Node, strides: Sequence[Shape]) -> CpuKernel | None:
+    """Return the kernel of a batch of small products, one after the other, or None."""
+    if not isinstance(node.op, Matmul) or node.ndim != 3 or not BATCH <= node.shape[0] <= LONGEST:
+        return None
+    if any(x.ndim != 3 or x.shape[0] != node.shape[0] for x in node.inputs[:2]):
+        return None
+    inner = placeholders([Spec(x.shape[i < 2 :], x.dtype) for i, x in enumerate(node.inputs)])
+    loop = Loop(Graph(inner, (node.op(*inner),)), 0, 2, node.shape[0], False)
+    with suppress(NotFusible):
+        return StraightLineLoop(Node(loop, node.inputs, node.specs), strides)
+    return None
 
 
 class StraightLineLoop(CpuKernel):
@@ -63,7 +78,7 @@ class StraightLineLoop(CpuKernel):
         self.op = node.op
         last = self.op.carried + self.op.scanned
         sliced = [self.op.carried <= i < last for i, _ in enumerate(strides)]
-        stacks = [spec.strides[0] for spec in node.specs[self.op.carried :]]
+        stacks = [y.spec.nbytes for y in self.op.graph.outputs[self.op.carried :]]
         self.steps = [s[0] if each else 0 for s, each in zip(strides, sliced, strict=True)]
         self.steps += [*(0 for _ in range(self.op.carried)), *stacks]
         self.strided = sliced

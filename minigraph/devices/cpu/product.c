@@ -1,116 +1,188 @@
-/* A product x y, whose elements an elementwise kernel may take tile by tile.
+/* Sums of products z[i, j] = sum over t of x[i, t] y[t, j], of matrices and of images: j and t run
+   along up to three axes.  Columns of y are brought side by side, a panel of them at a time; so are a
+   few rows of x.  An elementwise kernel may take the tiles of z, whose rows these are.
 
-   Tiles have R rows and as many columns as fit the second cache.  While the products of a tile are
-   computed, what the elementwise kernel will read there is fetched.
+   The argument block: threads; whether to add to what is there; columns of a panel; pieces, and tasks
+   of them all; batches and the axes of those; elements of memory for each thread; how far the next
+   row's and column's bias are; then
+   slot and offset of x, y, z, the bias and the memory; then for each axis of batches its extent, and
+   how far the next x, y, z and bias are; then the pieces; then the block of the elementwise kernel,
+   whose first operand is the tile: see `jit/kernel.py`.  All distances are in elements.
 
-   The argument block: threads, rows, columns, sums, columns of a tile; of x, then y: slot, offset,
-   and how far the next row and column are, in floats; slot and offset of the scratch memory, which
-   begins with the rows of all tiles, and how many vectors of the rest a thread has; then the block
-   of the elementwise kernel, whose first operand is the tile: see `jit/kernel.py`.  Where there is
-   none, slot and offset of the result; whether there is a bias, its slot and offset.
-
-   L     floats of a vector
+   T     type of an element
+   L     elements of a vector
    R     rows of a tile
-   CHUNK tiles whose rows are brought side by side at once
-   NV    vectors of a row that a product keeps in registers
-   STRETCH products that are added up one after the other
+   NV    vectors of a row that are kept in registers
+   DEPTH products that are added up in registers, at most
+   WIDEST columns of a panel, at most
+   JOIN  the operator of the sum
+   BOOL  whether elements are truth values
+   BIAS  whether there is a bias
    PLAIN whether there is no elementwise kernel
    COUNT how many operands it has
    WORDS of its block
    FETCH statements that fetch what it reads in `rows` rows from column `c` on */
-typedef float NAME_vec __attribute__((vector_size(L * 4), aligned(4), may_alias));
+typedef T NAME_vec __attribute__((vector_size(L * sizeof(T)), aligned(sizeof(T)), may_alias));
+typedef struct {
+  int64_t threads, begun, wide, pieces, tasks, batches, axes, share, bias_row, bias_column;
+  int64_t place[5][2];
+} NAME_head;
+typedef struct { /* what is summed along the same axes: tasks are its batches, panels, parts of rows */
+  int64_t rows, columns[3], sums[3], x_row, x_sum[3], y_sum[3], y_column[3], z_row, z_column[3];
+  int64_t x, y, z, panels, parts;
+} NAME_piece;
+typedef struct { /* where the operands of a piece begin in a batch, and a thread's memory */
+  const T *x, *y, *bias;
+  T *z, *panel, *left, *tile;
+} NAME_here;
 #pragma clang fp contract(fast)
 PRODUCTS
 #pragma clang fp contract(off)
-/* Columns of y, from `first` on, as vectors that follow each other along the sums. */
-static void NAME_panel(const float *y, int64_t down, int64_t across, int64_t sums, int64_t first,
-                       int64_t columns, vec *panel) {
+/* Where elements lie, of two operands, from the `first` on. */
+static void NAME_find(const int64_t *extent, int64_t first, int64_t count, const int64_t *step,
+                      const int64_t *other, int64_t *at, int64_t *there) {
+  if (!count) return;
+  int64_t i = first / extent[2] / extent[1], j = first / extent[2] % extent[1], k = first % extent[2];
+  for (int64_t n = 0; n < count; n++) {
+    at[n] = i * step[0] + j * step[1] + k * step[2];
+    there[n] = i * other[0] + j * other[1] + k * other[2];
+    if (++k == extent[2]) k = 0, j++;
+    if (j == extent[1]) j = 0, i++;
+  }
+}
+/* Whether the elements of a vector lie side by side. */
+static int NAME_is_vector(const int64_t *at) {
+  int64_t apart = 0;
+  for (int64_t l = 0; l < L; l++) apart |= at[l] - at[0] - l;
+  return !apart;
+}
+/* Columns of y as vectors that follow each other along the sums. */
+static void NAME_gather(const T *y, const int64_t *down, int64_t sums, const int64_t *across,
+                        int64_t columns, T *panel) {
   const int64_t whole = (columns + NV * L - 1) / (NV * L) * (NV * L);
-  for (int64_t t = 0; t < sums; t++)
-    for (int64_t c = 0; c < whole; c += L) {
-      const float *from = y + t * down + (first + c) * across;
-      vec v = {0};
-      if (columns - c >= L && across == 1) v = *(const vec *)from;
-      else
-        for (int64_t l = 0; l < L && l < columns - c; l++) v[l] = from[l * across];
-      panel[c / L * sums + t] = v;
+  for (int64_t c = 0; c < whole; c += L, panel += sums * L) {
+    const int64_t lanes = columns - c < L ? columns - c : L;
+    if (lanes == L && NAME_is_vector(across + c)) {
+      const T *from = y + across[c];
+      for (int64_t t = 0; t < sums; t++) *(vec *)(panel + t * L) = *(const vec *)(from + down[t]);
+      continue;
     }
-}
-/* The rows of some tiles of x, which has m: at each sum the elements of a tile's rows. */
-static void NAME_rows(const float *x, int64_t down, int64_t across, int64_t sums, int64_t m,
-                      int64_t tile, int64_t tiles, vec *left) {
-  for (int64_t t = 0; t < sums; t++)
-    for (int64_t i = tile; i < tiles; i++) {
-      const int64_t rows = m - i * R < R ? m - i * R : R;
-      vec v = {0};
-      for (int64_t r = 0; r < rows; r++) v[r] = x[(i * R + r) * down + t * across];
-      left[i * sums + t] = v;
+    if (lanes < L) memset(panel, 0, sums * L * sizeof(T));
+    for (int64_t l = 0; l < lanes; l++) {
+      const T *from = y + across[c + l];
+      for (int64_t t = 0; t < sums; t++) panel[t * L + l] = from[down[t]];
     }
+  }
 }
+/* Rows of x: at each sum the elements of all rows. */
+static void NAME_rows(const T *x, int64_t step, const int64_t *across, int64_t sums, int64_t rows,
+                      T *left) {
+  if (rows < R) memset(left, 0, sums * R * sizeof(T));
+  for (int64_t r = 0; r < rows; r++, x += step)
+    for (int64_t t = 0; t < sums; t++) left[t * R + r] = BOOL ? -(x[across[t]] != 0) : x[across[t]];
+}
+#if !PLAIN
 /* What an operand has in the rows of a tile from some byte of a row on. */
 static inline void NAME_fetch(const int64_t *operand, char **slots, int64_t rows, int64_t from,
                               int64_t bytes) {
   const char *p = slots[operand[0]] + operand[1] + from;
   for (int64_t r = 0; r < rows; r++) mg_fetch(p + r * operand[3], bytes);
 }
-#if PLAIN
-/* Write a tile, with the bias added, from some row and column of the result on. */
-static void NAME_put(const int64_t *after, char **slots, const vec *tile, int64_t gap, int64_t n,
-                     int64_t row, int64_t column, int64_t rows, int64_t columns) {
-  float *y = (float *)(slots[after[0]] + after[1]) + row * n + column;
-  const float *bias = (const float *)(slots[after[3]] + after[4]) + column;
-  for (int64_t r = 0; r < rows; r++, tile += gap, y += n) {
-    const float *from = (const float *)tile;
-    if (!after[2]) memcpy(y, from, columns * sizeof *y);
-    else
-      for (int64_t c = 0; c < columns; c++) y[c] = from[c] + bias[c];
+#else
+/* Write a tile, or add it to what is there. */
+static void NAME_put(const NAME_head *h, const NAME_piece *p, const NAME_here *o, int64_t row,
+                     int64_t rows, int64_t column, int64_t columns, const int64_t *at, int begun) {
+  const int64_t gap = h->wide + L;
+  for (int64_t r = 0; r < rows; r++) {
+    T *tile = o->tile + r * gap, *z = o->z + (row + r) * p->z_row;
+    for (int64_t c = 0; c < columns && (BIAS || BOOL); c++) {
+      const T *bias = o->bias + (row + r) * h->bias_row + (column + c) * h->bias_column;
+      if (BOOL) tile[c] = tile[c] != 0;
+      if (BIAS && !begun) tile[c] = tile[c] JOIN *bias;
+    }
+    for (int64_t c = 0; c < columns; c += L) {
+      if (columns - c >= L && NAME_is_vector(at + c)) {
+        vec *to = (vec *)(z + at[c]), v = *(const vec *)(tile + c);
+        if (begun) v = v JOIN *to;
+        *to = v;
+      } else
+        for (int64_t l = c; l < columns && l < c + L; l++)
+          z[at[l]] = begun ? tile[l] JOIN z[at[l]] : tile[l];
+    }
   }
 }
 #endif
-int NAME(const int64_t *a, char **slots) {
-  const int64_t threads = a[0], m = a[1], n = a[2], sums = a[3], wide = a[4];
-  const float *x = (const float *)(slots[a[5]] + a[6]), *y = (const float *)(slots[a[9]] + a[10]);
-  const int64_t *after = a + 16, gap = wide / L + 1;
-  const int64_t down = (m + R - 1) / R, across = (n + wide - 1) / wide;
-  vec *left = (vec *)(slots[a[13]] + a[14]);
-  #pragma omp parallel num_threads(threads) if (threads > 1)
-  {
-    const int64_t me = omp_get_thread_num(), team = omp_get_num_threads();
-    vec *panel = left + down * sums + me * a[15], *tile = panel + wide / L * sums;
-    int64_t begun = -1;
+/* A panel of columns, from some row on to another. */
+static void NAME_task(const NAME_head *h, const NAME_piece *p, const NAME_here *o, char **slots,
+                      int64_t *block, int64_t begin, int64_t end, int64_t column, int64_t columns) {
+  int64_t x_at[DEPTH], y_at[DEPTH], across[WIDEST], z_at[WIDEST];
+  const int64_t sums = p->sums[0] * p->sums[1] * p->sums[2], gap = h->wide + L;
+  NAME_find(p->columns, column, columns, p->y_column, p->z_column, across, z_at);
+  for (int64_t t = 0; t < sums || !t; t += DEPTH) {
+    const int64_t count = sums - t < DEPTH ? sums - t : DEPTH;
+    NAME_find(p->sums, t, count, p->x_sum, p->y_sum, x_at, y_at);
+    NAME_gather(o->y, y_at, count, across, columns, o->panel);
+    for (int64_t row = begin; row < end; row += R) {
+      const int64_t rows = end - row < R ? end - row : R;
+      NAME_rows(o->x + row * p->x_row, p->x_row, x_at, count, rows, o->left);
 #if !PLAIN
-    int64_t block[WORDS], *extent = block + 8, *operand = block + 10;
-    memcpy(block, after, sizeof block);
-#endif
-    #pragma omp for schedule(static)
-    for (int64_t i = 0; i < down; i += CHUNK)
-      NAME_rows(x, a[7], a[8], sums, m, i, down - i < CHUNK ? down : i + CHUNK, left);
-    for (int64_t i = me * down * across / team; i < (me + 1) * down * across / team; i++) {
-      const int64_t row = i % down * R, column = i / down * wide;
-      const int64_t rows = m - row < R ? m - row : R;
-      const int64_t columns = n - column < wide ? n - column : wide;
-      if (column != begun) NAME_panel(y, a[11], a[12], sums, column, columns, panel);
-      begun = column;
-#if !PLAIN
-      for (int64_t o = 0; o < COUNT; o++) {
-        const int64_t *step = operand + 5 * o + 3;
-        operand[5 * o + 1] = after[10 + 5 * o + 1] + row * step[0] + column * step[1];
+      const int64_t *after = (const int64_t *)(p + 1);
+      int64_t *operand = block + 10;
+      for (int64_t k = 0; k < COUNT; k++) {
+        const int64_t *step = operand + 5 * k + 3;
+        operand[5 * k + 1] = after[10 + 5 * k + 1] + row * step[0] + column * step[1];
       }
-      operand[1] = (char *)tile - slots[a[13]];
-      extent[0] = rows;
-      extent[1] = columns;
+      operand[1] = (char *)o->tile - slots[h->place[4][0]];
+      block[8] = rows;
+      block[9] = columns;
 #endif
       for (int64_t c = 0; c < columns; c += NV * L) {
         FETCH
-        for (int64_t t = 0; t < sums; t += STRETCH)
-          NAME_products(sums - t < STRETCH ? sums - t : STRETCH, sums, left + row / R * sums + t,
-                        panel + c / L * sums + t, tile + c / L, gap, t > 0);
+        NAME_products(count, count, o->left, (const vec *)(o->panel + c * count),
+                      (vec *)(o->tile + c), gap / L, 0);
       }
 #if PLAIN
-      NAME_put(after, slots, tile, gap, n, row, column, rows, columns);
+      NAME_put(h, p, o, row, rows, column, columns, z_at, h->begun || t > 0);
 #else
       NAME_units(block, slots, 0, 1, 0, 0);
 #endif
+    }
+  }
+}
+int NAME(const int64_t *a, char **slots) {
+  const NAME_head *h = (const NAME_head *)a;
+  const int64_t *axes = (const int64_t *)(h + 1);
+  const NAME_piece *pieces = (const NAME_piece *)(axes + 5 * h->axes);
+  char *place[5];
+  for (int k = 0; k < 5; k++) place[k] = slots[h->place[k][0]] + h->place[k][1];
+  #pragma omp parallel num_threads(h->threads) if (h->threads > 1)
+  {
+#if PLAIN
+    int64_t *block = 0;
+#else
+    int64_t block[WORDS];
+    memcpy(block, pieces + h->pieces, sizeof block);
+#endif
+    NAME_here o;
+    o.panel = (T *)place[4] + omp_get_thread_num() * h->share;
+    o.left = o.panel + DEPTH * h->wide;
+    o.tile = o.left + DEPTH * R;
+    #pragma omp for schedule(dynamic)
+    for (int64_t task = 0; task < h->tasks; task++) {
+      const NAME_piece *p = pieces;
+      int64_t i = task;
+      for (; i >= h->batches * p->panels * p->parts; p++) i -= h->batches * p->panels * p->parts;
+      int64_t batch = i / (p->panels * p->parts), at[4] = {p->x, p->y, p->z, 0};
+      for (const int64_t *axis = axes + 5 * h->axes; (axis -= 5) >= axes; batch /= axis[0])
+        for (int k = 0; k < 4; k++) at[k] += batch % axis[0] * axis[k + 1];
+      o.x = (const T *)place[0] + at[0], o.y = (const T *)place[1] + at[1];
+      o.z = (T *)place[2] + at[2], o.bias = (const T *)place[3] + at[3];
+      const int64_t part = i % p->parts, tiles = (p->rows + R - 1) / R;
+      const int64_t begin = tiles * part / p->parts * R, end = tiles * (part + 1) / p->parts * R;
+      const int64_t column = i / p->parts % p->panels * h->wide;
+      const int64_t columns = p->columns[0] * p->columns[1] * p->columns[2] - column;
+      NAME_task(h, p, &o, slots, block, begin, end < p->rows ? end : p->rows, column,
+                columns < h->wide ? columns : h->wide);
     }
   }
   return 0;

@@ -1,8 +1,12 @@
-"""Products of matrices in C: in registers, and with an elementwise kernel that takes them by tiles.
+"""Products of matrices and convolutions in C: in registers, by tiles, of every type.
 
-A tile of the product has a few rows.  Its columns of the second operand are brought side by side
-and stay in the second cache while all tiles below are computed.  As soon as a tile is computed, the
-text of the elementwise kernel runs on it, with an argument block whose extents are the tile's.
+A tile of the result has a few rows.  Columns of the second operand are brought side by side and
+stay in the second cache while all tiles below are computed.  An elementwise kernel may take the
+tiles: its text runs on each as soon as it is computed, with an argument block whose extents are the
+tile's.
+
+A convolution is sums of such products, for sets of pixels that meet the same taps of the window.
+So padding is neither read nor multiplied.
 """
 
 from __future__ import annotations
@@ -10,32 +14,36 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-
-import numpy as np
+from typing import NamedTuple
 
 from minigraph.devices.cpu import onednn
-from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place, TogetherKernel
-from minigraph.devices.cpu.onednn import F32
-from minigraph.graph import Array, Node, Shape
+from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
+from minigraph.devices.cpu.pixels import Axis, PixelSet
+from minigraph.graph import BOOL, DType, Node, Op, Shape
 from minigraph.jit.c.rows import unit_text
 from minigraph.jit.c.source import functions_of
 from minigraph.jit.emitter import block, function
+from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
 from minigraph.jit.pattern import KernelPattern
 from minigraph.jit.product import FusedProduct, specialise_tiles
+from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.jit.source import KernelSource
+from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
+from minigraph.ops.matmul import Matmul
 from minigraph.program import round_up
 
 TEXT = Path(__file__).with_name("product.c").read_text()
 ROWS = {8: 6, 16: 12}  # of a tile, by the floats of a vector: so many sums fit the registers
-VECTORS = 2  # of a row that are computed at once
-PANEL = 64 << 10  # floats of the second operand that stay in the second cache
-CHUNK = 16  # tiles whose rows are brought side by side at once
-WIDEST = 2048  # columns of a tile, at most
-STRETCH = 4096  # products that are added up one after the other
-MOST_PRODUCTS = 4096  # of a batch
+REGISTERS = {8: 16, 16: 32}
+DEPTH = 256  # products that are added up in registers
+PANEL = 256 << 10  # bytes of the second operand that stay in the second cache
+WIDEST = 1024  # columns of a panel, at most
+MANY_CHANNELS = 256  # whose weights do not stay in the cache
+TASKS = 2  # for each thread, at least, where there can be as many
+Three = tuple[int, int, int]
 
 
 def sums(rows: int, vectors: int) -> list[tuple[int, int]]:
@@ -49,69 +57,214 @@ def pinned(vectors: int) -> list[str]:
     return ["#if L * 4 <= MG_REGISTER", *each, "#endif"]
 
 
-def outer_products(rows: int, vectors: int) -> str:
-    """Return the function NAME_products: the sums over t of v[t], lane r, times d[j * room + t].
+class Piece(NamedTuple):
+    """Sums of products along the same axes: see `product.c`, whose fields it has, in elements."""
 
-    They go to g[r * gap + j], or are added to what is there already.
+    rows: int
+    columns: Three
+    sums: Three
+    x_row: int
+    x_sum: Three
+    y_sum: Three
+    y_column: Three
+    z_row: int
+    z_column: Three
+    x: int = 0
+    y: int = 0
+    z: int = 0
+
+
+class Batch(NamedTuple):
+    """An axis of products that do not depend on each other: how far the next operands are."""
+
+    extent: int
+    x: int
+    y: int
+    z: int
+    bias: int = 0
+
+
+class Shared(NamedTuple):
+    """How a product is computed.
+
+    tile   its rows, and the vectors of a row
+    lanes  elements of a vector
+    wide   columns of a panel
+    share  elements of memory that a thread takes
+    words  the argument block from the pieces on
     """
-    all_sums = sums(rows, vectors)
+
+    tile: tuple[int, int]
+    lanes: int
+    wide: int
+    share: int
+    tasks: int
+    words: list[int]
+
+
+def outer_products(
+    rows: int, vectors: int, element: str = "float", step: str = "L", ops: str = "+*"
+) -> str:
+    """Return the function NAME_products: the sums over t of x[t * step + r] times y[j * room + t].
+
+    They go to z[r * gap + j], or are added to what is there already.
+
+    element  C's type of an element of x
+    ops      C's operators of the sum and of the product
+    """
+    join, meet, each = ops[0], ops[1], sums(rows, vectors)
     return function(
-        "MG_FAST void NAME_products(\n"
-        "    int64_t count, int64_t room, const vec *v, const vec *d, vec *g, int64_t gap,\n"
-        "    int begun)",
+        f"MG_FAST void NAME_products(\n    int64_t count, int64_t room, const {element} *x, "
+        "const vec *y, vec *z, int64_t gap,\n    int begun)",
         [
-            *(f"vec s{r}_{j} = {{0}};" for r, j in all_sums),
+            *(f"vec s{r}_{j} = {{0}};" for r, j in each),
             *block(
-                "for (int64_t t = 0; t < count; t++, d++)",
-                "const float *x = (const float *)(v + t);",
-                *(f"vec f{j} = d[{j} * room];" for j in range(vectors)),
+                f"for (int64_t t = 0; t < count; t++, x += {step}, y++)",
+                *(f"vec f{j} = y[{j} * room];" for j in range(vectors)),
                 *pinned(vectors),
-                *(f"s{r}_{j} += x[{r}] * f{j};" for r, j in all_sums),
+                *(f"s{r}_{j} {join}= x[{r}] {meet} f{j};" for r, j in each),
             ),
-            *block("if (begun)", *(f"s{r}_{j} += g[{r} * gap + {j}];" for r, j in all_sums)),
-            *(f"g[{r} * gap + {j}] = s{r}_{j};" for r, j in all_sums),
+            *block("if (begun)", *(f"s{r}_{j} {join}= z[{r} * gap + {j}];" for r, j in each)),
+            *(f"z[{r} * gap + {j}] = s{r}_{j};" for r, j in each),
         ],
     )
 
 
 def plain_product(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel | None:
-    """Return the kernel of a product [..., m, k] times [..., k, n], with a bias [n] or without.
-
-    It is for where oneDNN is missing, and for float32; None for more than MOST_PRODUCTS.  Threads
-    share one product, or take one after the other of several.
-    """
-    *outer, m, n = node.shape
-    count = math.prod(outer)
-    if count > MOST_PRODUCTS or any(x.dtype != F32 for x in node.inputs):
+    """Return the kernel of a product of matrices or a convolution, of any type but small floats."""
+    op = node.op
+    if node.dtype in SMALL_FLOATS or any(x.dtype != node.dtype for x in node.inputs):
         return None
-    shape, has_bias = (m, n, node.inputs[0].shape[-1]), len(node.inputs) > 2
-    tiles = _Tiles(shape, [s[-2:] for s in strides[:2]], 1 if outer else threads)
+    if isinstance(op, Matmul):
+        return _matmul(node, strides, threads)
+    return _convolution(node, op, threads) if isinstance(op, CONVOLUTIONS) else None
 
-    def call(i: int, first: int, second: int) -> KernelCall:
-        def words(ins: Sequence[Place], outs: Sequence[Place], memory: Place) -> list[int]:
-            (x, at), (y, place), *_ = ins
-            result = outs[0][0], outs[0][1] + i * m * n * F32.itemsize
-            room = memory[0], memory[1] + i * tiles.scratch
-            head = tiles.head((x, at + first), (y, place + second), room)
-            return [*head, *result, has_bias, *ins[-1]]
 
-        return KernelCall(_text(None, tiles.lanes), words)
-
-    calls = [call(i, *begin) for i, begin in enumerate(_offsets(node, strides, outer).tolist())]
-    kernel = TogetherKernel(node, calls, threads, (), 0) if outer else NativeKernel(node, calls)
-    kernel.scratch = count * tiles.scratch
+def _matmul(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel:
+    *outer, m, n = node.shape
+    size, count = node.dtype.itemsize, node.inputs[0].shape[-1]
+    steps = [[s // size for s in each] for each in (*strides[:2], node.spec.strides)]
+    (x_row, x_sum), (y_sum, y_column), (z_row, _) = (each[-2:] for each in steps)
+    piece = Piece(
+        m, (1, 1, n), (1, 1, count),
+        x_row, (0, 0, x_sum), (0, 0, y_sum), (0, 0, y_column), z_row, (0, 0, 1),
+    )  # fmt: skip
+    lead = [
+        [0] * (len(outer) - len(x.shape) + 2)
+        + [0 if k == 1 else s for k, s in zip(x.shape[:-2], each, strict=False)]
+        for x, each in zip((*node.inputs[:2], node), steps, strict=True)
+    ]
+    batches = [Batch(*axis) for axis in zip(outer, *lead, strict=True)]
+    kernel = _kernel(node, (0, 1), [[piece]], batches, (0, 1), threads)
     kernel.strided = [i < 2 for i, _ in enumerate(node.inputs)]
     return kernel
 
 
-def _offsets(node: Node, strides: Sequence[Shape], outer: Sequence[int]) -> Array:
-    """Return where the two operands of each product of a batch begin, in bytes."""
-    pairs = []
-    for x, steps in zip(node.inputs[:2], strides, strict=False):
-        axes = np.ix_(*(step * np.arange(n) for n, step in zip(x.shape[:-2], steps, strict=False)))
-        begin = sum(axes, np.zeros((), np.int64))
-        pairs.append(np.broadcast_to(begin, outer).reshape(-1))
-    return np.stack(pairs, 1)
+# ---------------------------------------------------------------- convolutions
+
+CONVOLUTIONS = (Conv2d, Conv2dBackwardData, Conv2dBackwardWeights)
+
+
+def _convolution(node: Node, op: Op, threads: int) -> NativeKernel:
+    if isinstance(op, Conv2dBackwardWeights):
+        conv, (dy, x), w = op.conv, (each.shape for each in node.inputs), node.shape
+        batches = _groups(conv, math.prod(dy[1:]), math.prod(x[1:]), math.prod(w))
+        return _kernel(node, (0, 1), _weights(conv, x, dy, w), batches, (0, 0), threads)
+    conv = op if isinstance(op, Conv2d) else op.conv  # type: ignore[attr-defined]
+    read, w = (each.shape for each in node.inputs[:2])
+    sizes = math.prod(w), math.prod(read[1:]), math.prod(node.shape[1:])
+    batches = _groups(conv, *sizes, bias=w[0])
+    pieces = _images(conv, read, w, node.shape, isinstance(op, Conv2dBackwardData))
+    return _kernel(node, (1, 0), [pieces], batches, (1, 0), threads)
+
+
+def _groups(conv: Conv2d, x: int, y: int, z: int, bias: int = 0) -> list[Batch]:
+    """Return the axis of groups, which share these elements of each operand evenly."""
+    g = conv.groups
+    return [Batch(g, x // g, y // g, z // g, bias // g)] if g > 1 else []
+
+
+def _axes(conv: Conv2d, before: Shape, behind: Shape, window: Shape) -> list[Axis]:
+    each = (before[2:], behind[2:], window, conv.stride, conv.padding, conv.dilation)
+    return [Axis(*axis) for axis in zip(*each, strict=True)]
+
+
+def _images(conv: Conv2d, read: Shape, w: Shape, made: Shape, backward: bool) -> list[Piece]:
+    """Return the pieces of images made of others: a convolution, or the gradient for its input."""
+    (n, _, high, wide), (_, _, *sides), (k, c, r, s) = read, made, w
+    (outs, ins), taps = (k // conv.groups, c), r * s
+    before, behind = (made, read) if backward else (read, made)
+    sets = [axis.sets(backward) for axis in _axes(conv, before, behind, (r, s))]
+    paces = (1, 1) if backward else conv.stride
+    across = [taps, ins * taps] if backward else [ins * taps, taps]  # rows of w, and its sums
+    rows, added = (ins, outs) if backward else (outs, ins)
+
+    def piece(down: PixelSet, right: PixelSet) -> Piece:
+        area = sides[0] * sides[1]
+        return Piece(
+            rows,
+            (n, down.size, right.size),
+            (added, down.taps, right.taps),
+            across[0],
+            (across[1], down.tap_step * s, right.tap_step),
+            (high * wide, down.start_step * wide, right.start_step),
+            (math.prod(read[1:]), paces[0] * wide, paces[1]),
+            area,
+            (math.prod(made[1:]), down.step * sides[1], right.step),
+            down.tap * s + right.tap,
+            down.start * wide + right.start,
+            down.first * sides[1] + right.first,
+        )
+
+    return list(itertools.starmap(piece, itertools.product(*sets)))
+
+
+def _weights(conv: Conv2d, x: Shape, dy: Shape, w: Shape) -> list[list[Piece]]:
+    """Return the pieces of weights, and those of later calls, which add to them.
+
+    Of many channels each place in the window has its piece.  Of few, whose weights stay in the
+    cache, sets of pixels add what they meet at all places to zeros.
+    """
+    (n, _, _, wide), (k, c, r, s) = x, w
+    area, (tall, broad) = math.prod(x[2:]), dy[2:]
+    rows, taps = k // conv.groups, r * s
+    axes = _axes(conv, x, dy, (r, s))
+
+    def piece(down: PixelSet, right: PixelSet) -> Piece:
+        return Piece(
+            rows,
+            (c, down.taps, right.taps),
+            (n, down.size, right.size),
+            tall * broad,
+            (math.prod(dy[1:]), broad, 1),
+            (math.prod(x[1:]), conv.stride[0] * wide, conv.stride[1]),
+            (area, down.start_step * wide, right.start_step),
+            c * taps,
+            (taps, down.tap_step * s, right.tap_step),
+            down.first * broad + right.first,
+            down.start * wide + right.start,
+            down.tap * s + right.tap,
+        )
+
+    if c >= MANY_CHANNELS:
+        return [[*itertools.starmap(piece, itertools.product(*map(_each_tap, axes)))]]
+    none, whole = (0, 0, 0), (1, 1, c * taps)
+    zeros = Piece(rows, whole, none, 0, none, none, none, c * taps, (0, 0, 1))
+    sets = itertools.product(*(axis.sets(False) for axis in axes))
+    return [[zeros], *([piece(down, right)] for down, right in sets)]
+
+
+def _each_tap(axis: Axis) -> list[PixelSet]:
+    """Return for each tap the pixels that meet it."""
+    found = []
+    for tap in range(axis.taps):
+        alone = axis._replace(taps=1, padding=axis.padding - tap * axis.dilation)
+        met = [each for each in alone.sets(False) if each.taps]
+        found += [each._replace(tap=tap) for each in met] or [PixelSet(0, 1, 0, tap, 0, 1, 0, 0)]
+    return found
+
+
+# ---------------------------------------------------------------- kernels
 
 
 def fused_product(
@@ -122,77 +275,140 @@ def fused_product(
     Its operands may be views of any strides; what the others read is contiguous.
     """
     (m, n), (_, count) = op.product.shape, node.inputs[0].shape
-    tiles = _Tiles((m, n, count), strides, threads)
-    kernel = specialise_tiles(op.then, tiles.pitch)
+    size = op.product.dtype.itemsize
+    (x_row, x_sum), (y_sum, y_column) = ([s // size for s in each] for each in strides[:2])
+    piece = Piece(
+        m, (1, 1, n), (1, 1, count),
+        x_row, (0, 0, x_sum), (0, 0, y_sum), (0, 0, y_column), n, (0, 0, 1),
+    )  # fmt: skip
+    shared = _shared([piece], 1, op.product.dtype, threads, plain=False)
+    kernel = specialise_tiles(op.then, (shared.wide + shared.lanes) * size)
 
-    def words(ins: Sequence[Place], outs: Sequence[Place], memory: Place) -> list[int]:
-        head = tiles.head(ins[0], ins[1], memory)
-        return [*head, *kernel.block(1, [memory, *ins[2:], *outs], memory, stream=False)]
+    def after(ins: Sequence[Place], outs: Sequence[Place], memory: Place) -> list[int]:
+        return kernel.block(1, [memory, *ins[2:], *outs], memory, stream=False)
 
-    source = _text(kernel.pattern, tiles.lanes)
+    source = _text(shared.tile, shared.lanes, op.product.dtype, False, kernel.pattern)
     inplace = [(), (), *kernel.inplace[1:]]
     strided = (True, True, *(False for _ in node.inputs[2:]))
-    return NativeKernel(node, [KernelCall(source, words)], tiles.scratch, strided, inplace)
+    made = _call(source, shared, (0, 1), 1, [], (0, 0), threads, after=after)
+    return NativeKernel(node, [made], _room(shared, threads, size), strided, inplace)
 
 
-class _Tiles:
-    """The tiles of a product of m rows, n columns and so many sums.
+def _kernel(
+    node: Node,
+    order: tuple[int, int],
+    calls: Sequence[Sequence[Piece]],
+    batches: Sequence[Batch],
+    bias: tuple[int, int],
+    threads: int,
+) -> NativeKernel:
+    """Return the kernel of some pieces, for each batch; pieces of later calls add to the result.
 
-    pitch    bytes from one row of a tile to the next
-    scratch  bytes for tiles, and for operands in the order in which they are multiplied
+    order  which inputs x and y are; a third one is the bias
+    bias   how far the next row's and the next column's is
     """
-
-    def __init__(self, shape: tuple[int, int, int], strides: Sequence[Shape], threads: int) -> None:
-        m, n, count = shape
-        self.lanes = lanes = onednn.block()
-        wide, rows = _width(n, count, lanes), ROWS[lanes]
-        self.pitch = (wide + lanes) * F32.itemsize
-        self._share = wide // lanes * count + rows * (wide // lanes + 1)
-        vectors = math.ceil(m / rows) * count + threads * self._share
-        self.scratch = round_up(vectors * lanes * F32.itemsize)
-        self._numbers = [threads, m, n, count, wide]
-        self._steps = [step // F32.itemsize for each in strides[:2] for step in each]
-
-    def head(self, x: Place, y: Place, memory: Place) -> list[int]:
-        """Return the first words of the argument block."""
-        across, down = self._steps[:2], self._steps[2:]
-        return [*self._numbers, *x, *across, *y, *down, *memory, self._share]
+    count = math.prod(axis.extent for axis in batches)
+    parts, room = [], 0
+    for i, pieces in enumerate(calls):
+        shared = _shared(pieces, count, node.dtype, threads)
+        source = _text(shared.tile, shared.lanes, node.dtype, len(node.inputs) == 3, None)
+        parts.append(_call(source, shared, order, len(pieces), batches, bias, threads, i > 0))
+        room = max(room, _room(shared, threads, node.dtype.itemsize))
+    return NativeKernel(node, parts, room)
 
 
-def _width(columns: int, count: int, lanes: int) -> int:
-    """Return how many columns a tile has, in whole groups of those that are computed at once."""
-    group = VECTORS * lanes
-    wide = max(min(PANEL // count, WIDEST, columns + group - 1) // group, 1) * group
+def _room(shared: Shared, threads: int, size: int) -> int:
+    return round_up(threads * shared.share * size)
+
+
+def _call(
+    source: KernelSource,
+    shared: Shared,
+    order: tuple[int, int],
+    pieces: int,
+    batches: Sequence[Batch],
+    bias: tuple[int, int],
+    threads: int,
+    begun: bool = False,
+    after: Callable[[Sequence[Place], Sequence[Place], Place], list[int]] = lambda *_: [],
+) -> KernelCall:
+    count = math.prod(axis.extent for axis in batches)
+
+    def words(ins: Sequence[Place], outs: Sequence[Place], memory: Place) -> list[int]:
+        head = [threads, begun, shared.wide, pieces, shared.tasks, count]
+        head += [len(batches), shared.share, *bias]
+        places = (ins[order[0]], ins[order[1]], outs[0], ins[-1], memory)
+        head += [*itertools.chain(*places), *itertools.chain(*batches)]
+        return [*head, *shared.words, *after(ins, outs, memory)]
+
+    return KernelCall(source, words)
+
+
+def _shared(
+    pieces: Sequence[Piece], batches: int, dtype: DType, threads: int, plain: bool = True
+) -> Shared:
+    """Return how to compute some pieces."""
+    lanes = onednn.block() * 4 // dtype.itemsize
+    largest = max(pieces, key=lambda p: math.prod(p.columns))
+    rows, columns = largest.rows, math.prod(largest.columns)
+    tile = _tile(rows, columns, lanes) if plain else (ROWS[onednn.block()], 2)
+    group = tile[1] * lanes
+    wide = min(PANEL // (DEPTH * dtype.itemsize), WIDEST, columns + group - 1)
+    tasks = batches * len(pieces)
+    if tasks < TASKS * threads:
+        wide = min(wide, columns // math.ceil(TASKS * threads / tasks) + group - 1)
+    wide = max(wide // group, 1) * group
     # Rows of a tile are not to follow each other as those of the operands do: axes would merge.
-    return wide + group if wide + lanes == columns else wide
+    wide += group if wide + lanes == columns and not plain else 0
+    words, total = [], 0
+    for p in pieces:
+        panels = math.ceil(math.prod(p.columns) / wide)
+        parts = min(
+            math.ceil(p.rows / tile[0]), math.ceil(TASKS * threads / max(tasks * panels, 1))
+        )
+        parts = max(parts, 1) if threads > 1 else 1
+        total += batches * panels * parts
+        words += [
+            v
+            for each in (*p, panels, parts)
+            for v in (each if isinstance(each, tuple) else (each,))
+        ]
+    share = wide * DEPTH + tile[0] * (DEPTH + wide + lanes)
+    return Shared(tile, lanes, wide, -(-share // 64) * 64, total, words)
+
+
+def _tile(rows: int, columns: int, lanes: int) -> tuple[int, int]:
+    """Return the rows, and the vectors of a row, of the tiles that cover a result best."""
+    most, registers = ROWS[onednn.block()], REGISTERS[onednn.block()]
+    tiles = [(r, (registers - 2) // (r + 1)) for r in range(1, most + 1)]
+
+    def covered(tile: tuple[int, int]) -> float:
+        down, across = math.ceil(rows / tile[0]), math.ceil(columns / (tile[1] * lanes))
+        loads = 1 / tile[0] + 1 / tile[1] / 2
+        return down * across * tile[0] * tile[1] * (1 + loads)
+
+    return min(tiles, key=covered)
 
 
 @functools.lru_cache(4096)
-def _text(pattern: KernelPattern | None, lanes: int) -> KernelSource:
+def _text(
+    tile: tuple[int, int], lanes: int, dtype: DType, bias: bool, pattern: KernelPattern | None
+) -> KernelSource:
     """Return the text of the product, and of the elementwise kernel that takes its tiles if any."""
-    products = outer_products(ROWS[lanes], VECTORS)
-    fixed: dict[str, object] = {
-        "L": lanes,
-        "R": ROWS[lanes],
-        "NV": VECTORS,
-        "CHUNK": CHUNK,
-        "STRETCH": STRETCH,
-    }
-    fixed |= {"PLAIN": int(pattern is None), "vec": "NAME_vec"}
+    is_bool = dtype == BOOL
+    fixed: dict[str, object] = {"T": c_type(dtype), "L": lanes, "R": tile[0], "NV": tile[1]}
+    fixed |= {"DEPTH": DEPTH, "WIDEST": WIDEST, "BOOL": int(is_bool), "BIAS": int(bias)}
+    fixed |= {"JOIN": "|" if is_bool else "+", "PLAIN": int(pattern is None), "vec": "NAME_vec"}
+    text = TEXT.replace("PRODUCTS", outer_products(*tile, "T", "R", "|&" if is_bool else "+*"))
     if pattern is None:
-        return KernelSource(with_macros(TEXT.replace("PRODUCTS", products), **fixed, FETCH=""))
+        return KernelSource(with_macros(text, **fixed, FETCH=""))
     count = len(pattern.dtypes)
     constants = 1 + max((value.constant for value in pattern.values), default=-1)
     fetched = [k for k in range(1, pattern.inputs) if pattern.accesses[k] == "unit"]
     fetches = (
-        f"NAME_fetch(operand + {5 * k}, slots, rows, c * {size}, {VECTORS * lanes * size});"
+        f"NAME_fetch(operand + {5 * k}, slots, rows, c * {size}, {tile[1] * lanes * size});"
         for k, size in ((k, pattern.dtypes[k].itemsize) for k in fetched)
     )
-    text = with_macros(
-        TEXT.replace("PRODUCTS", products),
-        **fixed,
-        COUNT=count,
-        WORDS=10 + 5 * count + constants,
-        FETCH=" ".join(fetches),
-    )
+    words = 10 + 5 * count + constants
+    text = with_macros(text, **fixed, COUNT=count, WORDS=words, FETCH=" ".join(fetches))
     return KernelSource(f"{unit_text(pattern)}\n{text}", functions_of(pattern))

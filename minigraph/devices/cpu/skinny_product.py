@@ -17,17 +17,14 @@ from pathlib import Path
 from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import compiler, onednn
 from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place, cache_bytes
-from minigraph.devices.cpu.kernels import native_kernel
+from minigraph.devices.cpu.kernels import native_kernel, sum_of_products
 from minigraph.devices.cpu.onednn import F32
 from minigraph.devices.problem import MATRIX, TRANSPOSED, Arrangement
-from minigraph.graph import Graph, Node, Shape, placeholders
+from minigraph.graph import Node, Shape
 from minigraph.jit.emitter import block, function
-from minigraph.jit.fused import Fused
 from minigraph.jit.macros import with_macros
 from minigraph.jit.source import KernelSource
 from minigraph.ops.matmul import Matmul
-from minigraph.ops.reduction import Sum
-from minigraph.ops.shape import expand_dims, squeeze
 
 TEXT = Path(__file__).with_suffix(".c").read_text()
 FEW_ROWS, VECTOR = "few rows", "sum of products"  # the algorithms
@@ -116,16 +113,7 @@ def _dots(rows: int, group: int) -> str:
 
 def vector_product(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel:
     """Return the kernel of a product [..., m, k] times [..., k, n], m or n 1, plus any bias [n]."""
-    xs = placeholders([x.spec for x in node.inputs])
-    x, y, *bias = xs
-    axis = -1 if node.shape[-1] == 1 else -2  # the axis of the result that has one element
-    if axis == -1:
-        total = Sum.of(x * expand_dims(squeeze(y, -1), -2), axis=-1)
-    else:
-        total = Sum.of(expand_dims(squeeze(x, -2), -1) * y, axis=-2)
-    result = expand_dims(total, axis)
-    fused = Fused(Graph(xs, (result + bias[0] if bias else result,)))
-    kernel = native_kernel(Node(fused, node.inputs, node.specs), strides, threads)
+    kernel = native_kernel(sum_of_products(node), strides, threads)
     assert kernel is not None
     kernel.algorithm = VECTOR
     return kernel

@@ -77,7 +77,7 @@ MG_FAST int NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v, 
     const int64_t p = i / in, b = i % in;
     for (int64_t k = 0; k < out; k += NV)
       for (int64_t r = 0; r < L; r += R)
-        NAME_products(count, room, (vec *)((float *)(v + p * v_gap + b * room) + r),
+        NAME_products(count, room, (float *)(v + p * v_gap + b * room) + r,
                       d + p * d_gap + k * room, g + p * g_gap + (b * L + r) * out + k, out, begun);
   }
   MG_WAIT
@@ -95,7 +95,7 @@ MG_FAST void NAME_panel(const NAME_job *q, int64_t tiles, int mixed, const vec *
     for (int64_t i = 0; i < ins; i++)
       for (int64_t o = 0; o < outs; o += NV)
         for (int64_t r = 0; r < L; r += R)
-          NAME_products(tiles, room, (vec *)((float *)(v + p * v_gap + (b + i) * room) + r),
+          NAME_products(tiles, room, (float *)(v + p * v_gap + (b + i) * room) + r,
                         d + p * d_gap + (k + o) * room, g + p * g_gap + (i * L + r) * outs + o, outs, 0);
   for (int64_t o = 0; o < outs; o++)
     for (int64_t c = 0; c < ins * L; c++)

@@ -149,11 +149,15 @@ def test_nan_and_infinity_of_an_operand_reach_their_own_results_alone():
 # ---------------------------------------------------------------- what is said
 
 
-def test_a_convolution_of_groups_runs_in_numpy_and_warns():
-    x, w = mg.input("x", (16, 16, 64, 64)), mg.input("w", (16, 1, 3, 3))
-    with pytest.warns(mg.MinigraphWarning, match="oneDNN is missing, and no other kernel is a co"):
-        report = function("cpu", [x, w], ops.conv2d(x, w, groups=16)).report()
-    assert len(report.numpy) == 1
+def test_convolutions_of_groups_and_of_few_channels_are_native():
+    x, w = mg.input("x", (2, 12, 9, 9)), mg.input("w", (6, 2, 3, 3))
+    y = ops.conv2d(x, w, groups=6, padding=1)
+    results = [y, *mg.grad(ops.square(y).sum(), [x, w])]
+    step = function("cpu", [x, w], results, graph_opt_level=3)
+    assert step.report().numpy == []
+    given = real(*x.shape), real(*w.shape, seed=1)
+    for got, want in zip(step(*given), function("reference", [x, w], results)(*given), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
