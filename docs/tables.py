@@ -6,10 +6,8 @@ What lies between `<!-- table: NAME -->` and `<!-- end -->` becomes one of these
 
 parts    the parts of the package, in the order of tests/layers.py, with what they hold
 options  the options, from minigraph/options.py
-tour     the files that are headings of the document, with their numbers of lines
 attacks  what `tools/attack.py --json docs/long-run.json` counted, with its machine, seed and commit
 samples  what `tools/torch_samples.py --json docs/torch-samples.json` counted
-errors   two mistakes of each kind, from tests/mistakes.py, and their messages
 operators
          the operators of ATen that had rows in that run
 sweep    what `tools/level_sweep.py --json docs/level-sweep.json` counted
@@ -26,12 +24,12 @@ from __future__ import annotations
 
 import argparse
 import ast
-import itertools
 import json
 import re
 import runpy
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +42,6 @@ ROOT = Path(__file__).parent.parent
 FILES = (
     "README.md",
     "docs/architecture.md",
-    "docs/errors.md",
     "docs/performance/gpu.md",
     "docs/performance/index.md",
     "docs/performance/history.md",
@@ -52,7 +49,6 @@ FILES = (
     "docs/reference/options.md",
     "docs/reference/torch.md",
     "docs/reliability.md",
-    "docs/tour.md",
 )
 MACHINES = {
     "Xeon": "xeon",
@@ -69,7 +65,7 @@ def filled(text: str, results: Path) -> str:
 
     def table(match: re.Match[str]) -> str:
         begin, kind, name, end = match.groups()
-        lines = _of_results(name, results) if kind == "bench" else _of_code(name, text)
+        lines = _of_results(name, results) if kind == "bench" else _of_code(name)
         return "\n".join([begin.rstrip("\n"), *lines, end])
 
     made, count = MARKED.subn(table, text)
@@ -92,59 +88,25 @@ def _of_results(name: str, folder: Path) -> list[str]:
     return known[table].markdown()
 
 
-def _of_code(name: str, document: str) -> list[str]:
+def _of_code(name: str) -> list[str]:
     """Return a table that is made from the code, as Markdown."""
-    if name == "parts":
-        header = ["rank", "part", "what it holds"]
-        return _markdown(header, _parts())
-    if name == "options":
-        rows = [[f"`{o.name}`", o.default_words, o.sentence] for o in OPTIONS.values()]
-        return _markdown(["option", "default", "meaning"], rows)
-    if name == "errors":
-        return _errors()
-    if name == "tour":
-        return _markdown(["", "file", "lines"], _tour(document))
-    if name == "attacks":
-        return _attacks()
-    if name in ("samples", "operators"):
-        run = json.loads((ROOT / "docs" / "torch-samples.json").read_text())
-        return {"samples": _samples, "operators": _operators}[name](run)
-    if name == "sweep":
-        return _sweep()
-    if name == "plans":
-        return _plans()
-    if name == "growth":
-        return _growth()
-    if name in ("networks", "expressions"):
-        return _machines(name)
-    known = "parts, options, errors, tour, attacks, samples, operators, "
-    known += "sweep, plans, growth, networks, expressions"
-    raise GraphError(f"there is no table {name!r}; use {known}")
+    if name not in TABLES:
+        raise GraphError(f"there is no table {name!r}; use {', '.join(TABLES)}")
+    return TABLES[name]()
 
 
-def _markdown(header: Sequence[str], rows: Iterator[list[str]] | list[list[str]]) -> list[str]:
+def _markdown(header: Sequence[str], rows: list[list[str]]) -> list[str]:
     return ["| " + " | ".join(row) + " |" for row in (header, ["---"] * len(header), *rows)]
 
 
-def _errors() -> list[str]:
-    """Return the first programs of each subject of tests/mistakes.py with their messages."""
-    mistakes = runpy.run_path(str(ROOT / "tests" / "mistakes.py"))
-    messages = mistakes["golden"]((ROOT / "tests" / "golden" / "errors.txt").read_text())
-    lines = ["```python", *mistakes["BEGIN"].splitlines(), "```"]
-    for subject, programs in itertools.groupby(mistakes["programs"](), lambda pair: pair[0]):
-        rows = [[_code(line), _code(messages[line])] for _, line in itertools.islice(programs, 2)]
-        lines += ["", f"## {subject}", "", *_markdown(["program", "error"], rows)]
-    return lines
+def _options() -> list[str]:
+    rows = [[f"`{o.name}`", o.default_words, o.sentence] for o in OPTIONS.values()]
+    return _markdown(["option", "default", "meaning"], rows)
 
 
-def _code(text: str) -> str:
-    """Return a text as code in a cell of a table."""
-    fence = "``" if "`" in text else "`"
-    return f"{fence}{text}{fence}".replace("|", "\\|")
-
-
-def _parts() -> Iterator[list[str]]:
-    """Yield a row for each part: its rank, its name, and its docstring's first line."""
+def _parts() -> list[str]:
+    """Return a row for each part: its rank, its name, and its docstring's first line."""
+    rows = []
     layers = runpy.run_path(str(ROOT / "tests" / "layers.py"))["LAYERS"]
     for rank, parts in enumerate(layers["minigraph"], 1):
         for part in parts:
@@ -152,20 +114,8 @@ def _parts() -> Iterator[list[str]]:
             source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
             docstring = ast.get_docstring(ast.parse(source.read_text())) or ""
             sentence = docstring.partition("\n")[0].replace("  ", " ")
-            yield [str(rank), f"`{part}/`" if path.is_dir() else f"`{part}.py`", sentence]
-
-
-def tour(document: str) -> dict[str, int]:
-    """Return the files that are headings of a document, with their numbers of lines."""
-    paths = re.findall(r"^## \d+\. `(.*)`$", document, re.M)
-    return {path: len((ROOT / path).read_text().splitlines()) for path in paths}
-
-
-def _tour(document: str) -> Iterator[list[str]]:
-    files = tour(document)
-    for number, (path, lines) in enumerate(files.items(), 1):
-        yield [str(number), f"[`{path}`](../{path})", str(lines)]
-    yield ["", "together", f"{sum(files.values()):,}"]
+            rows.append([str(rank), f"`{part}/`" if path.is_dir() else f"`{part}.py`", sentence])
+    return _markdown(["rank", "part", "what it holds"], rows)
 
 
 def _attacks() -> list[str]:
@@ -180,8 +130,13 @@ def _attacks() -> list[str]:
     return [f"{about}{run['seed']}, on {run['machine']}:", "", *table]
 
 
-def _samples(run: Any) -> list[str]:
+def _torch_samples() -> Any:
+    return json.loads((ROOT / "docs" / "torch-samples.json").read_text())
+
+
+def _samples() -> list[str]:
     """Return what agreed with PyTorch: by dtype, and by order of derivative at each level."""
+    run = _torch_samples()
     most = f" on at most {run['samples']} samples of a dtype" if run["samples"] else ""
     about = (
         f"{run['date']}, torch {run['torch']}: {len(run['compared'])} operators and modules "
@@ -200,8 +155,9 @@ def _samples(run: Any) -> list[str]:
     return [about, "", *_markdown(header, rows)]
 
 
-def _operators(run: Any) -> list[str]:
+def _operators() -> list[str]:
     """Return the operators of ATen that have rows, by subject."""
+    run = _torch_samples()
     rows = [[subject, ", ".join(names)] for subject, names in run["operators"].items()]
     core, missing = run["core"]
     about = f"{sum(len(names) for names in run['operators'].values())} operators have rows; of the "
@@ -295,6 +251,20 @@ def _beside_peer(case: CaseResult | None) -> str:
         for x in (ours, peer)
     )
     return f"**{times}**, {took} instead of {theirs} ({name}){share}"
+
+
+TABLES: dict[str, Callable[[], list[str]]] = {
+    "parts": _parts,
+    "options": _options,
+    "attacks": _attacks,
+    "samples": _samples,
+    "operators": _operators,
+    "sweep": _sweep,
+    "plans": _plans,
+    "growth": _growth,
+    "networks": partial(_machines, "networks"),
+    "expressions": partial(_machines, "expressions"),
+}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,6 +1,6 @@
 """Typical mistakes: programs of a few lines, each of which raises an error that teaches.
 
-`tests/golden/errors.txt` holds the messages, and docs/errors.md shows them.  A program that fails
+`tests/golden/errors.txt` holds the messages.  A program that fails
 with another message than the golden one has a message to read, and then to accept or to mend.
 """
 

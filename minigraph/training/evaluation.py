@@ -71,7 +71,7 @@ class Evaluation:
 
     net      a module, called with all parts of a batch but the last
     metrics  functions of the module's result and the last part of the batch, as for `evaluate`
-    cg       compiles the functions, `mg.comp_graph()` by default
+    cg       compiles the functions, `mg.comp_graph()` at level 3 by default
     world    the processes among which the examples are shared, each with a loader of its own
 
     >>> from minigraph.training.evaluation import Evaluation
@@ -91,7 +91,7 @@ class Evaluation:
         self._net = net
         self._world = world or World()
         self._metrics = METRICS if metrics is None else dict(metrics)
-        self._cg = mg.comp_graph() if cg is None else cg
+        self._cg = mg.comp_graph(options={"graph_opt_level": 3}) if cg is None else cg
         self._functions: dict[Any, Any] = {}
         floats = (p.dtype for p in net.parameters() if p.dtype.kind == "f")
         self._float = next(floats, np.dtype("float32"))
@@ -191,7 +191,7 @@ def evaluate(
              takes the network's result and the target, as expressions, and returns an expression,
              whose mean over the batch counts; or that and its weight, where something else than
              examples counts
-    cg       compiles the functions, `mg.comp_graph()` by default
+    cg       compiles the functions, `mg.comp_graph()` at level 3 by default
     world    `mg.distributed.world()` where each process has a share of the examples, from a
              `DataLoader` with `shard=world`: all processes get the means over all examples
 
