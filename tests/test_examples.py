@@ -19,6 +19,7 @@ from example_networks import (
     torch_resnet18,
 )
 from long_runs import long
+from loop import begin_with
 from new_process import start, wait
 
 import minigraph as mg
@@ -262,6 +263,20 @@ def test_help_names_every_option(ended, example):
     assert [name for name in OPTIONS.split() if f"--{name} " not in text] == []
 
 
+def test_a_training_begins_with_weights_but_for_a_last_layer_of_other_classes(tmp_path):
+    nn.manual_seed(0)
+    trained, fewer, same = (RESNET.resnet18(n, small_stem=True) for n in (9, 4, 9))
+    mg.save(tmp_path / "weights", trained)
+    new = fewer.fc.weight.numpy().copy()
+    for net in (fewer, same):
+        begin_with(net, tmp_path / "weights")
+    np.testing.assert_array_equal(fewer.fc.weight.numpy(), new)
+    np.testing.assert_array_equal(fewer.conv1.weight.numpy(), trained.conv1.weight.numpy())
+    np.testing.assert_array_equal(same.fc.weight.numpy(), trained.fc.weight.numpy())
+    with pytest.raises(mg.ShapeError, match=r"conv1\.weight has shape"):
+        begin_with(RESNET.resnet18(4), tmp_path / "weights")
+
+
 # ---------------------------------------------------------------- prediction
 
 
@@ -294,10 +309,9 @@ def predict(monkeypatch, capsys):
 def test_the_five_best_classes_of_a_picture_are_those_that_pytorch_finds(
     tmp_path, picture, predict, model, make, torch
 ):
-    save_file = pytest.importorskip("safetensors.torch").save_file
     torch.manual_seed(0)
     net = make(torch, 7).eval()
-    save_file(net.state_dict(), tmp_path / "weights")
+    torch.save(net.state_dict(), tmp_path / "weights")  # as torchvision's are
     names = [f"kind {letter}" for letter in "abcdefg"]
     (tmp_path / "names").write_text("\n".join(names))
     with torch.no_grad():
