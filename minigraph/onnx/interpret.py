@@ -103,8 +103,8 @@ class Interpreter:
             del made.attribute[:]
             made.attribute.extend(helper.make_attribute(k, v) for k, v in attributes.items())
             return self._call(expansion(made, opsets, inputs), inputs, attributes)
-        if opsets.get("", SETTLED) < SETTLED:
-            inputs, attributes = renewed(name, inputs, attributes)
+        if (opset := opsets.get("", SETTLED)) < SETTLED:
+            inputs, attributes = renewed(name, inputs, attributes, opset)
         if name in COUNTING:
             attributes["outputs"] = len(node.output)
         results = ROWS[name](*inputs, **attributes)

@@ -24,9 +24,10 @@ REASONS = {
         "bernoulli_seed bernoulli_seed_expanded training_dropout training_dropout_mask "
         "training_dropout_default training_dropout_default_mask"
     ),
+    "rounding errors of ONNX's reference stand where zeros are": "dft_inverse dft_inverse_opset19",
     "it is rare": (
         "basic_deform_conv_* deform_conv_* roialign_* col2im* melweightmatrix tfidfvectorizer_* "
-        "convtranspose_3d maxunpool_* det_* gridsample* dft* stft*"
+        "convtranspose_3d maxunpool_* det_*"
     ),
 }
 CODES = "FLOAT INT8 INT16 INT32 INT64 UINT8 UINT16 UINT32 UINT64 BOOL"

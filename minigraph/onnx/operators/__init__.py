@@ -11,6 +11,7 @@ from minigraph.onnx.operators import (
     reductions,
     resizing,
     shapes,
+    spectra,
     tensors,
 )
 from minigraph.onnx.operators.table import COUNTING, MICROSOFT, ROWS, Row

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from minigraph.graph import FLOATS, Array, Node, constant
 from minigraph.onnx.operators.table import row
 from minigraph.onnx.values import integers, value_of
 
-REACH = {"linear": 1, "cubic": 2}  # how far a pixel reaches
+REACH = {"nearest": 0, "linear": 1, "cubic": 2}  # how far a pixel reaches
+CUBIC = -0.75  # the coefficient where none can be given
 ROUNDING: dict[str, Callable[[Any], Any]] = {
     "floor": np.floor,
     "ceil": np.ceil,
@@ -28,7 +30,7 @@ def _resize(
     x: Node, roi: Node | None = None, scales: Node | None = None, sizes: Node | None = None,
     mode: str = "nearest", coordinate_transformation_mode: str = "half_pixel",
     axes: Sequence[int] | None = None, keep_aspect_ratio_policy: str = "stretch",
-    nearest_mode: str = "round_prefer_floor", antialias: int = 0, cubic_coeff_a: float = -0.75,
+    nearest_mode: str = "round_prefer_floor", antialias: int = 0, cubic_coeff_a: float = CUBIC,
     exclude_outside: int = 0, extrapolation_value: float = 0.0,
 ) -> Node:  # fmt: skip
     chosen = [axis % x.ndim for axis in axes or range(x.ndim)]
@@ -101,14 +103,14 @@ def _places(mode: str, n: int, m: int, scale: float, ends: tuple[float, float]) 
     return (at + 0.5) / scale - 0.5
 
 
-def _kernel(mode: str, t: Any, a: float) -> Array:
-    """Return the weights of pixels at a distance."""
-    t = np.abs(t)
+def _kernel(xp: Any, mode: str, t: Any, a: float) -> Any:
+    """Return the weights of pixels at a distance; `xp` is NumPy or `ops`."""
+    t = xp.abs(t)
     if mode == "linear":
-        return np.maximum(1 - t, 0)
+        return xp.maximum(1 - t, 0)
     near = ((a + 2) * t - (a + 3)) * t * t + 1
     far = a * (((t - 5) * t + 8) * t - 4)
-    return np.where(t <= 1, near, np.where(t < 2, far, 0))
+    return xp.where(t <= 1, near, xp.where(t < 2, far, 0))
 
 
 def _weights(
@@ -118,7 +120,7 @@ def _weights(
     first = math.floor(-REACH[mode] / stretch) + 1
     offsets = np.arange(first, 2 - first)
     below = np.floor(places).astype(np.int64)[:, None]
-    each = _kernel(mode, (offsets - (places[:, None] - below)) * stretch, a)
+    each = _kernel(np, mode, (offsets - (places[:, None] - below)) * stretch, a)
     at = below + offsets
     if exclude_outside:
         each = np.where((at >= 0) & (at < n), each, 0)
@@ -126,3 +128,41 @@ def _weights(
     matrix = np.zeros((len(places), n))
     np.add.at(matrix, (np.arange(len(places))[:, None], np.clip(at, 0, n - 1)), each)
     return matrix
+
+
+@row("GridSample")
+def _grid_sample(
+    x: Node, grid: Node, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
+) -> Node:
+    """Return images whose pixels are taken where the grid says: from -1 to 1 along an axis."""
+    (n, channels, *sizes), new = x.shape, grid.shape[1:-1]
+    places = zip(sizes, reversed(ops.unstack(grid, -1)), strict=True)
+    how = bool(align_corners), mode.removeprefix("bi"), padding_mode
+    flat, y = ops.reshape(x, (n, channels, math.prod(sizes))), constant(0, x.dtype)
+    for taps in itertools.product(*(_taps(size, at, *how) for size, at in places)):
+        place, weight = constant(0), constant(1, grid.dtype)
+        for size, (at, factor) in zip(sizes, taps, strict=True):
+            place, weight = place * size + at, weight * factor
+        place, weight = (ops.reshape(each, (n, 1, math.prod(new))) for each in (place, weight))
+        place = ops.broadcast_to(place, (n, channels, math.prod(new)))
+        y = y + ops.take_along_axis(flat, place, 2) * weight
+    return ops.reshape(ops.astype(y, x.dtype), (n, channels, *new))
+
+
+def _taps(
+    size: int, at: Node, corners: bool, mode: str, padding: str
+) -> Iterator[tuple[Node, Node]]:
+    """Yield the pixels along an axis that are read for places from -1 to 1, and their weights."""
+    at = ((at + 1) * (size - corners) - (not corners)) / 2
+    reach = REACH[mode]
+    first = ops.floor(at) if reach else ops.round(at)
+    for offset in range(min(1 - reach, 0), reach + 1):
+        pixel = first + offset
+        weight = _kernel(ops, mode, at - pixel, CUBIC) if reach else ops.ones_like(at)
+        if padding == "zeros":
+            weight = ops.where((pixel >= 0) & (pixel < size), weight, 0)
+        elif padding == "reflection":
+            period = 2 * (size - corners)
+            pixel = ops.remainder(pixel, max(period, 1))
+            pixel = ops.minimum(pixel, period - (not corners) - pixel)
+        yield ops.astype(ops.clip(pixel, 0, size - 1), "int64"), weight

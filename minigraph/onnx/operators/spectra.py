@@ -1,0 +1,45 @@
+"""Rows of Fourier transforms, which are products with matrices of sines and cosines."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minigraph import ops
+from minigraph.graph import Node, constant
+from minigraph.onnx.operators.table import row
+from minigraph.onnx.values import integer
+
+
+@row("DFT")
+def _dft(
+    x: Node, length: Node | None = None, along: Node | None = None, axis: int = -2,
+    inverse: int = 0, onesided: int = 0,
+) -> Node:  # fmt: skip
+    at = (axis if along is None else integer(along)) % x.ndim
+    given = x.shape[at]
+    halved = bool(inverse and onesided)  # of a real signal, given is one half
+    n = 2 * (given - 1) if halved else given
+    n = n if length is None else integer(length)
+    used = min(given, n // 2 + 1 if halved else n)
+    x = x[(*(slice(None),) * at, slice(0, used))]
+    rows, columns = np.arange(used)[:, None], np.arange(n // 2 + 1 if onesided > inverse else n)
+    angle = (2 if inverse else -2) * np.pi / n * (rows * columns % n)
+    weight = np.where(halved & (rows > 0) & (2 * rows < n), 2, 1) / (n if inverse else 1)
+    cos, sin = (constant(f(angle) * weight, x.dtype) for f in (np.cos, np.sin))
+    real, *more = (ops.moveaxis(part, at, -1) for part in ops.unstack(x, -1))
+    re, im = real @ cos, real @ sin
+    for imaginary in more:
+        re, im = re - imaginary @ sin, im + imaginary @ cos
+    parts = [re] if halved else [re, im]
+    return ops.stack([ops.moveaxis(part, -1, at) for part in parts], -1)
+
+
+@row("STFT")
+def _stft(
+    x: Node, step: Node, window: Node | None = None, length: Node | None = None, onesided: int = 1
+) -> Node:
+    size = integer(length) if length is not None else x.shape[1] if window is None else window.size
+    first = np.arange(0, x.shape[1] - size + 1, integer(step))
+    frames = ops.take(x, constant(first[:, None] + np.arange(size)), 1)
+    frames = frames if window is None else frames * ops.reshape(window, (-1, 1))
+    return _dft(frames, onesided=onesided)
