@@ -128,7 +128,8 @@ LAYERS = {
         ["reading", "writing"],
     ],
     "minigraph.onnx": [
-        ["exports", "former", "tensorrt", "tensors", "values"],
+        ["tensors"],
+        ["exports", "tensorrt", "values"],
         ["operators", "save"],
         ["interpret"],
         ["model"],

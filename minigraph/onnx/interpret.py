@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
 from onnx import FunctionProto, GraphProto, NodeProto, TypeProto, defs, helper
@@ -13,7 +13,6 @@ from minigraph.arguments import few
 from minigraph.errors import GraphError, located
 from minigraph.graph import Array, Node, SymbolicSize, constant
 from minigraph.graph.location import Location, Within, scope
-from minigraph.onnx.former import SETTLED, renewed
 from minigraph.onnx.operators import COUNTING, ROWS
 from minigraph.onnx.tensors import (
     CODES,
@@ -22,6 +21,7 @@ from minigraph.onnx.tensors import (
     Opsets,
     array_of,
     attribute_value,
+    every,
     one_line,
     opsets_of,
 )
@@ -103,8 +103,6 @@ class Interpreter:
             del made.attribute[:]
             made.attribute.extend(helper.make_attribute(k, v) for k, v in attributes.items())
             return self._call(expansion(made, opsets, inputs), inputs, attributes)
-        if (opset := opsets.get("", SETTLED)) < SETTLED:
-            inputs, attributes = renewed(name, inputs, attributes, opset)
         if name in COUNTING:
             attributes["outputs"] = len(node.output)
         results = ROWS[name](*inputs, **attributes)
@@ -131,10 +129,11 @@ class Interpreter:
         return [values.get(name) for name in function.output]
 
     def _inside(
-        self, graph: GraphProto, given: Mapping[str, Node], values: Values, opsets: Opsets
+        self, graph: GraphProto, given: Sequence[Node], values: Values, opsets: Opsets
     ) -> list[Node]:
-        """Return the results of a graph in a node: it reads what that may read, and `given`."""
-        inner: Values = ChainMap({**self.initializers(graph), **given}, values)
+        """Return the results of a graph in a node, which also reads what that may read."""
+        inputs = dict(zip([x.name for x in graph.input], given, strict=True))
+        inner: Values = ChainMap({**self.initializers(graph), **inputs}, values)
         self.run(graph.node, inner, opsets, {}, scope.source)
         return [inner[y.name] for y in graph.output]
 
@@ -143,7 +142,7 @@ class Interpreter:
     ) -> list[Node]:
         """Return the results of the branch that a condition, a known one, chooses."""
         branch = "then_branch" if value_of(inputs[0]).all() else "else_branch"
-        return self._inside(attributes[branch], {}, values, opsets)
+        return self._inside(attributes[branch], (), values, opsets)
 
     def _loop(
         self, inputs: Any, attributes: Mapping[str, Any], values: Values, opsets: Opsets
@@ -152,12 +151,10 @@ class Interpreter:
         times, goes_on, *first = inputs
         if times is None or (goes_on is not None and not value_of(goes_on).all()):
             raise GraphError("it has a number of steps that is not known")
-        body: GraphProto = attributes["body"]
-        names = [x.name for x in body.input]
 
         def step(carry: tuple[Node, ...], count: Node) -> Any:
-            given = dict(zip(names, (count, constant(True), *carry), strict=True))
-            condition, *made = self._inside(body, given, values, opsets)
+            given = (count, constant(True), *carry)
+            condition, *made = self._inside(attributes["body"], given, values, opsets)
             if not value_of(condition).all():
                 raise GraphError("it has a number of steps that is not known")
             return tuple(made[: len(first)]), tuple(made[len(first) :])
@@ -170,12 +167,9 @@ class Interpreter:
     ) -> list[Node]:
         count = attributes["num_scan_inputs"]
         first, scanned = inputs[:-count], inputs[-count:]
-        body: GraphProto = attributes["body"]
-        names = [x.name for x in body.input]
 
         def step(carry: tuple[Node, ...], slices: tuple[Node, ...]) -> Any:
-            given = dict(zip(names, (*carry, *slices), strict=True))
-            made = self._inside(body, given, values, opsets)
+            made = self._inside(attributes["body"], (*carry, *slices), values, opsets)
             return tuple(made[: len(first)]), tuple(made[len(first) :])
 
         def told(what: str, n: int) -> list[tuple[int, int]]:
@@ -216,9 +210,7 @@ def key(node: NodeProto) -> str:
 
 def expansion(node: NodeProto, opsets: Opsets, inputs: Sequence[Node | None]) -> FunctionProto:
     """Return the function of ONNX that an operator is, for a node whose inputs these are."""
-    opset = opsets.get("", SETTLED)
-    if not defs.has(node.op_type, opset, ""):
-        raise GraphError(f"there is no {node.op_type} of opset {opset}")
+    opset = opsets.get("", 1)
     schema = defs.get_schema(node.op_type, opset, "")
     if schema.has_function:
         version = _at_most(opset, schema.function_opset_versions)
@@ -259,7 +251,7 @@ def refuse_missing(what: str, file: File, opsets: Opsets) -> None:
     for f in file.model.functions:
         graphs.append((f.node, opsets_of(f.opset_import)))
     for nodes, versions in graphs:
-        for node in _every(nodes):
+        for node in every(nodes):
             if (node.domain, node.op_type) not in own and (why := _lacks(node, versions)):
                 lacking[why] += 1
     if lacking:
@@ -268,15 +260,6 @@ def refuse_missing(what: str, file: File, opsets: Opsets) -> None:
             f"{what}: {file.name} has operators that are not computed here, with how often each "
             f"occurs: {listed}; `minigraph onnx operators` lists those that are"
         )
-
-
-def _every(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """Yield nodes, and those of the graphs in them."""
-    for node in nodes:
-        yield node
-        for a in node.attribute:
-            for graph in (a.g, *a.graphs):
-                yield from _every(graph.node)
 
 
 def _lacks(node: NodeProto, opsets: Opsets) -> str:

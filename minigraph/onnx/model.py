@@ -72,36 +72,30 @@ def model_of(
     UndecidedSize if others have to be constants, or to have shapes of numbers.
     """
     try:
-        return _model_of(what, file, values, shapes)
+        graph, opsets = file.model.graph, opsets_of(file.model.opset_import)
+        refuse_missing(what, file, opsets)
+        interpreter = Interpreter(what, file)
+        nodes: dict[str, Node] = interpreter.initializers(graph, _held)
+        parameters = [x for x in nodes.values() if isinstance(x, Parameter)]
+        inputs = []
+        for info in inputs_of(graph):
+            if info.name in values:
+                nodes[info.name] = constant(values[info.name])
+            else:
+                nodes[info.name] = input_of(what, info, shapes.get(info.name))
+                inputs.append(nodes[info.name])
+        interpreter.run(graph.node, nodes, opsets, {})
+        lacking = [y.name for y in graph.output if not isinstance(nodes.get(y.name), Node)]
+        if lacking:
+            raise GraphError(f"{what}: no node of {file.name} makes the output {lacking[0]!r}")
+        outputs = [nodes[y.name] for y in graph.output]
+        used = set(toposort(outputs))
+        return Model(inputs, outputs, [x for x in parameters if x in used])
     except GraphError:
         raise
     except Exception as error:  # protobuf gives bytes for texts that are none, and the like
         text = one_line(f"{type(error).__name__}: {error}")
         raise GraphError(f"{what}: {file.name} is damaged ({text})") from error
-
-
-def _model_of(
-    what: str, file: File, values: Mapping[str, Array], shapes: Mapping[str, Sequence[int]]
-) -> Model:
-    graph, opsets = file.model.graph, opsets_of(file.model.opset_import)
-    refuse_missing(what, file, opsets)
-    interpreter = Interpreter(what, file)
-    nodes: dict[str, Node] = interpreter.initializers(graph, _held)
-    parameters = [x for x in nodes.values() if isinstance(x, Parameter)]
-    inputs = []
-    for info in inputs_of(graph):
-        if info.name in values:
-            nodes[info.name] = constant(values[info.name])
-        else:
-            nodes[info.name] = input_of(what, info, shapes.get(info.name))
-            inputs.append(nodes[info.name])
-    interpreter.run(graph.node, nodes, opsets, {})
-    lacking = [y.name for y in graph.output if not isinstance(nodes.get(y.name), Node)]
-    if lacking:
-        raise GraphError(f"{what}: no node of {file.name} makes the output {lacking[0]!r}")
-    outputs = [nodes[y.name] for y in graph.output]
-    used = set(toposort(outputs))
-    return Model(inputs, outputs, [x for x in parameters if x in used])
 
 
 def inputs_of(graph: GraphProto) -> list[ValueInfoProto]:

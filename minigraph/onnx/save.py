@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 import onnx
-from onnx import ModelProto, NodeProto, external_data_helper, helper, numpy_helper
+from onnx import ModelProto, external_data_helper, helper, numpy_helper
 
 from minigraph.arguments import FilePath, Kind, checked
 from minigraph.compiler.trace import TracedGraph
@@ -18,6 +18,7 @@ from minigraph.graph_file import output_names, written
 from minigraph.onnx import tensorrt
 from minigraph.onnx.exports import EXPORTS
 from minigraph.onnx.exports.writer import Writer, info, pruned
+from minigraph.onnx.tensors import every
 from minigraph.passes.library.mixed_precision import autocast
 from minigraph.passes.notes import Notes
 from minigraph.platform import regular_file
@@ -149,20 +150,14 @@ def _name_outputs(traced: TracedGraph, writer: Writer) -> list[str]:
     made = {name for node in writer.nodes for name in node.output}
     outputs: list[str] = []
     renamed: dict[str, str] = {}
-    for wanted, node in zip(names, traced.graph.outputs, strict=True):
-        value, name = writer.values[node], writer.unique(wanted)
+    for wanted, y in zip(names, traced.graph.outputs, strict=True):
+        value, name = writer.values[y], writer.unique(wanted)
         outputs.append(name)
         if value in made and value not in renamed:
             renamed[value] = name
         else:  # an input, a constant, or the same as another output
             writer.nodes.append(helper.make_node("Identity", [value], [name], name=f"{name}/y"))
-    _rename(writer.nodes, renamed)
+    for node in every(writer.nodes):
+        for each in (node.input, node.output):
+            each[:] = [renamed.get(name, name) for name in each]
     return outputs
-
-
-def _rename(nodes: Sequence[NodeProto], renamed: Mapping[str, str]) -> None:
-    for node in nodes:
-        for names in (node.input, node.output):
-            names[:] = [renamed.get(name, name) for name in names]
-        for attribute in node.attribute:
-            _rename(attribute.g.node, renamed)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto
+from onnx import ModelProto, TensorProto
 
 from minigraph.errors import GraphError
 from minigraph.graph import Node, SymbolicSize, is_symbolic
+from minigraph.onnx.tensors import every
 
 VERSION = "10.15"
 OPSETS = range(9, 25)
@@ -47,7 +48,7 @@ def check(model: ModelProto) -> None:
     lacking: Counter[str] = Counter()
     if model.opset_import[0].version not in OPSETS:
         lacking[f"opset {model.opset_import[0].version}"] += 1
-    for node in _nodes(inferred.node):
+    for node in every(inferred.node):
         first = [*node.input, ""][1 if node.op_type == "Where" else 0]
         if node.op_type not in TYPES:
             lacking[node.op_type] += 1
@@ -56,14 +57,6 @@ def check(model: ModelProto) -> None:
     if lacking:
         listed = ", ".join(f"{what} ({n})" for what, n in sorted(lacking.items()))
         raise GraphError(f"onnx.save: onnx-tensorrt {VERSION} does not take {listed}")
-
-
-def _nodes(nodes: Sequence[NodeProto]) -> Iterator[NodeProto]:
-    """Yield nodes, and those of their bodies."""
-    for node in nodes:
-        yield node
-        for attribute in node.attribute:
-            yield from _nodes(attribute.g.node)
 
 
 def command(path: str, inputs: Sequence[Node]) -> str:

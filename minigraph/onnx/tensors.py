@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,10 +13,12 @@ import onnx
 from onnx import (
     AttributeProto,
     ModelProto,
+    NodeProto,
     OperatorSetIdProto,
     TensorProto,
     defs,
     numpy_helper,
+    version_converter,
 )
 
 from minigraph.errors import DTypeError, GraphError, reason
@@ -28,7 +30,7 @@ KINDS = {code: np.dtype(name) for code, name in enumerate(NAMES.split(), 1) if n
 KINDS[TensorProto.BFLOAT16] = BFLOAT16
 CODES = {dtype: code for code, dtype in KINDS.items()}
 OWN = ("", "ai.onnx")  # the names of the domain of ONNX's own operators
-OLDEST = 1  # version of them that is read
+OLDEST, SETTLED = 1, 13  # the versions of them that are read, and that are read as they are
 Opsets = Mapping[str, int]
 
 
@@ -68,18 +70,35 @@ def read(what: str, model: Any) -> File:
 
 
 def _checked(what: str, file: File) -> File:
-    opset, newest = opsets_of(file.model.opset_import).get("", 1), defs.onnx_opset_version()
+    opset, newest = opsets_of(file.model.opset_import).get("", SETTLED), defs.onnx_opset_version()
     if not OLDEST <= opset <= newest:
         raise GraphError(
             f"{what}: {file.name} has opset {opset}; those from {OLDEST} to {newest} can be read, "
             f"the newest that onnx {onnx.__version__} knows"
         )
-    return file
+    if opset >= SETTLED:
+        return file
+    try:
+        return file._replace(model=version_converter.convert_version(file.model, SETTLED))
+    except Exception as error:  # of the converter's C++
+        text = one_line(str(error)).rpartition(" failed: ")[2]  # behind the line of its source
+        raise GraphError(
+            f"{what}: {file.name} has opset {opset}, and onnx cannot make {SETTLED} of it: {text}"
+        ) from None
 
 
 def opsets_of(imports: Iterable[OperatorSetIdProto]) -> Opsets:
     """Return the versions of operators by domain; that of ONNX's own is called ""."""
     return {"" if o.domain in OWN else o.domain: o.version for o in imports}
+
+
+def every(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
+    """Yield nodes, and those of the graphs in them."""
+    for node in nodes:
+        yield node
+        for attribute in node.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                yield from every(graph.node)
 
 
 def one_line(text: str) -> str:

@@ -23,6 +23,11 @@ TYPES: Mapping[str, tuple[str, ...]] = {
     "jit": ("jit",),
     "all": KINDS,
 }
+# Behind the error for a type that people look for.
+TENSORRT = (
+    '; fused kernels are in "jit", measured choices in "cudnn"; for an engine of TensorRT, '
+    'mg.onnx.save(path, step, check="tensorrt") prints the line of trtexec that builds one'
+)
 
 Merge = Callable[[Entry, Entry], Entry]
 
@@ -46,7 +51,7 @@ class Loaded:
 def kinds(type: str) -> tuple[str, ...]:
     """Return the kinds of entries that a name stands for; OptionError if it is none."""
     if type not in TYPES:
-        allowed = ", ".join(map(repr, TYPES))
+        allowed = ", ".join(map(repr, TYPES)) + TENSORRT * (type == "tensorrt")
         raise OptionError(f"there is no cache of type {type!r}; allowed: {allowed}")
     return TYPES[type]
 

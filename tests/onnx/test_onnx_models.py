@@ -211,6 +211,18 @@ def test_tensors_in_another_file_are_mapped_into_memory_and_trained_in_place(tmp
         mg.onnx.load(tmp_path / "net.onnx")
 
 
+def test_an_old_model_means_what_its_opset_said():
+    nodes = [helper.make_node("Softmax", ["x"], ["y"])]  # along all axes but the first, before 13
+    x = RNG.normal(size=(2, 3, 4)).astype("f")
+    whole = np.exp(x) / np.exp(x).sum((1, 2), keepdims=True)
+    last = np.exp(x) / np.exp(x).sum(2, keepdims=True)
+    for opset, expected in ((11, whole), (13, last)):
+        found = run(model(nodes, [info("x", [2, 3, 4])], opset=opset), x)
+        np.testing.assert_allclose(found, expected, 1e-5)
+    with pytest.raises(mg.GraphError, match="opset 5, and onnx cannot make 13 of it: Upsample in"):
+        mg.onnx.load(model(["y = Upsample(x)"], [info("x", [2])], opset=5))
+
+
 def test_outputs_may_be_inputs_and_what_stands_in_the_file():
     proto = model(["y = Identity(x)"], [info("x", [2, 3])], ("y", "w", "y"), w=np.ones(3, "f"))
     y, w, again = run(proto, X)
@@ -309,10 +321,12 @@ def damaged(data, rng):
 @pytest.mark.parametrize("count", [300, long(5000)])
 def test_a_damaged_file_is_read_or_is_an_error_of_one_line(tmp_path, count):
     rng = random.Random(0)
-    data = model([*NET, "s = Shape(y)"], [info("x", ["n", 3])], **WEIGHTS).SerializeToString()
+    nodes = [*NET, "z = Softmax(y)", "s = Shape(z)"]
+    old, new = (model(nodes, [info("x", ["n", 3])], opset=n, **WEIGHTS) for n in (11, 21))
+    data = old.SerializeToString(), new.SerializeToString()
     path, read = tmp_path / "net.onnx", 0
     for _ in range(count):
-        path.write_bytes(damaged(data, rng))
+        path.write_bytes(damaged(rng.choice(data), rng))
         try:
             mg.onnx.load(path)
             read += 1

@@ -243,6 +243,9 @@ def test_tensorrt_gets_its_command_or_an_error_with_all_that_it_lacks(path, caps
     wrong = [whole & 1, whole | 2, ops.exp(mg.input("d", (2,), "float64"))]
     with pytest.raises(mg.GraphError) as error:
         mg.onnx.save(path, [whole, *inputs_in(wrong[2])], wrong, check="tensorrt")
+    step = mg.comp_graph("reference").compile([whole], whole)
+    with pytest.raises(mg.GraphError, match=r'in "jit", .* check="tensorrt"\) prints the line'):
+        step.save_cache(path, "tensorrt")
     lacks = "BitwiseAnd (1), BitwiseOr (1), Exp of double (1)"
     assert str(error.value) == f"onnx.save: onnx-tensorrt 10.15 does not take {lacks}"
     assert not path.exists()

@@ -52,13 +52,14 @@ OF_BOOLS: dict[type[Op], tuple[str, str]] = {
     comparison.Maximum: ("Max", "Or"),
     comparison.Minimum: ("Min", "And"),
 }
-ORDER: dict[type[Op], str] = {
+# Of numbers only, and of bools only.
+NUMBERS: dict[type[Op], str] = {
     comparison.Greater: "Greater",
     comparison.GreaterEqual: "GreaterOrEqual",
     comparison.Less: "Less",
     comparison.LessEqual: "LessOrEqual",
 }
-LOGIC: dict[type[Op], str] = {
+BOOLS: dict[type[Op], str] = {
     comparison.LogicalAnd: "And",
     comparison.LogicalNot: "Not",
     comparison.LogicalOr: "Or",
@@ -102,16 +103,12 @@ def _numbers_or_bools(w: Writer, op: Op, node: Node, *xs: str) -> str:
     return w.op(OF_BOOLS[type(op)][node.dtype == BOOL], *xs)
 
 
-@export(*ORDER)
-def _order(w: Writer, op: Op, node: Node, *xs: str) -> str:
-    bools = node.inputs[0].dtype == BOOL
-    return w.op(ORDER[type(op)], *(w.cast(x, np.int32) if bools else x for x in xs))
-
-
-@export(*LOGIC)
-def _logic(w: Writer, op: Op, node: Node, *xs: str) -> str:
-    bools = node.inputs[0].dtype == BOOL
-    return w.op(LOGIC[type(op)], *(x if bools else w.cast(x, BOOL) for x in xs))
+@export(*NUMBERS, *BOOLS)
+def _of_one_kind(w: Writer, op: Op, node: Node, *xs: str) -> str:
+    of_bools = type(op) in BOOLS
+    if of_bools != (node.inputs[0].dtype == BOOL):
+        xs = tuple(w.cast(x, BOOL if of_bools else np.int32) for x in xs)
+    return w.op((BOOLS if of_bools else NUMBERS)[type(op)], *xs)
 
 
 @export(comparison.Isinf, comparison.Isnan)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, NodeProto, TensorProto, helper
+from onnx import GraphProto, NodeProto, helper
 
 from minigraph.graph import (
-    DTYPES,
     Array,
     Constant,
     DType,
@@ -29,10 +28,9 @@ from minigraph.graph import (
     toposort,
 )
 from minigraph.graph.location import Within
+from minigraph.onnx.tensors import CODES, every
 from minigraph.symbolic import is_whole
 
-_NAMES = {"float32": "FLOAT", "float64": "DOUBLE"}  # those that are not NumPy's, in capitals
-ELEMENTS = {d: TensorProto.DataType.Value(_NAMES.get(d.name, d.name.upper())) for d in DTYPES}
 INT64 = np.dtype(np.int64)
 END = np.iinfo(np.int64).max  # of a slice: whatever the length of the axis is
 
@@ -126,7 +124,7 @@ class Writer:
         return self._constants[key]
 
     def cast(self, x: str, dtype: Any) -> str:
-        return self.op("Cast", x, to=ELEMENTS[np.dtype(dtype)])
+        return self.op("Cast", x, to=CODES[np.dtype(dtype)])
 
     def sizes(self, sizes: Sequence[int]) -> str:
         """Return a vector of int64 of sizes, of which some may be given by calls."""
@@ -258,7 +256,7 @@ class Writer:
 def info(name: str, spec: Spec) -> Any:
     """Return the record of a tensor's type; sizes that calls give have their names."""
     shape = [str(n) if isinstance(n, SymbolicSize) else n for n in spec.shape]
-    return helper.make_tensor_value_info(name, ELEMENTS[spec.dtype], shape)
+    return helper.make_tensor_value_info(name, CODES[spec.dtype], shape)
 
 
 def pruned(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> tuple[list[NodeProto], set[str]]:
@@ -268,14 +266,6 @@ def pruned(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> tuple[list[Nod
     for node in reversed(nodes):
         if not read.isdisjoint(node.output):
             kept.append(node)
-            read.update(_reads(node))
+            for inner in every([node]):
+                read.update(inner.input, *((y.name for y in a.g.output) for a in inner.attribute))
     return kept[::-1], read
-
-
-def _reads(node: NodeProto) -> Iterator[str]:
-    """Yield the names that a node, and its bodies, read."""
-    yield from node.input
-    for attribute in node.attribute:
-        for inner in attribute.g.node:
-            yield from _reads(inner)
-        yield from (y.name for y in attribute.g.output)

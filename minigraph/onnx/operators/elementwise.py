@@ -12,31 +12,21 @@ from minigraph.onnx.operators.table import MICROSOFT, row, rows
 from minigraph.onnx.tensors import dtype_of
 from minigraph.onnx.values import as_expression, sizes_in
 
-UNARY = """Abs Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor IsNaN Log Mish
-Reciprocal Relu Round Sigmoid Sign Sin Sinh Sqrt Tan Tanh"""
-rows({name: getattr(ops, name.lower()) for name in UNARY.split()})
+NAMESAKES = """Abs Acos Acosh Add Asin Asinh Atan Atanh Ceil Cos Cosh Equal Erf Exp Floor Greater
+HardSwish IsNaN Less Log Mish Reciprocal Relu Round Sigmoid Sign Sin Sinh Softplus Sqrt Tan Tanh
+Where"""
+rows({name: getattr(ops, name.lower()) for name in NAMESAKES.split()})
+for prefix, kind in (("", "logical"), ("Bitwise", "bitwise")):
+    rows({prefix + x: getattr(ops, f"{kind}_{x.lower()}") for x in ("And", "Or", "Xor")})
 rows(
     {
         "Neg": ops.negative,
         "Not": ops.logical_not,
         "BitwiseNot": ops.bitwise_invert,
-        "HardSwish": ops.hardswish,
-        "Softplus": ops.softplus,
-        "Add": ops.add,
         "Sub": ops.subtract,
         "Mul": ops.multiply,
-        "Equal": ops.equal,
-        "Less": ops.less,
         "LessOrEqual": ops.less_equal,
-        "Greater": ops.greater,
         "GreaterOrEqual": ops.greater_equal,
-        "And": ops.logical_and,
-        "Or": ops.logical_or,
-        "Xor": ops.logical_xor,
-        "BitwiseAnd": ops.bitwise_and,
-        "BitwiseOr": ops.bitwise_or,
-        "BitwiseXor": ops.bitwise_xor,
-        "Where": ops.where,
         "Max": lambda *xs: functools.reduce(ops.maximum, xs),
         "Min": lambda *xs: functools.reduce(ops.minimum, xs),
         "Sum": lambda *xs: functools.reduce(ops.add, xs),

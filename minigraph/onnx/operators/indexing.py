@@ -10,7 +10,7 @@ import numpy as np
 from minigraph import ops
 from minigraph.errors import GraphError
 from minigraph.graph import Node, constant
-from minigraph.onnx.operators.table import row
+from minigraph.onnx.operators.table import along, row
 from minigraph.onnx.values import value_of
 
 
@@ -35,13 +35,11 @@ def _gather_nd(x: Node, indices: Node, batch_dims: int = 0) -> Node:
     parts = ops.unstack(indices, -1)
     index: list[Any] = []
     for axis in range(batch_dims):
-        shape = [1] * len(lead)
-        shape[axis] = x.shape[axis]
-        index.append(ops.reshape(ops.arange(x.shape[axis]), shape))
+        index.append(along(ops.arange(x.shape[axis]), len(lead), axis))
     return x[(*index, *parts)]
 
 
-@row("ScatterElements", "Scatter")
+@row("ScatterElements")
 def _scatter_elements(
     x: Node, indices: Node, updates: Node, axis: int = 0, reduction: str = "none"
 ) -> Node:
@@ -93,12 +91,8 @@ def _non_zero(x: Node) -> Node:
 
 @row("ReverseSequence")
 def reverse_sequence(x: Node, lengths: Node, batch_axis: int = 1, time_axis: int = 0) -> Node:
-    shape = [1] * x.ndim
-    shape[time_axis] = x.shape[time_axis]
-    time = ops.reshape(ops.arange(x.shape[time_axis]), shape)
-    shape = [1] * x.ndim
-    shape[batch_axis] = x.shape[batch_axis]
-    length = ops.reshape(lengths, shape)
+    time = along(ops.arange(x.shape[time_axis]), x.ndim, time_axis)
+    length = along(lengths, x.ndim, batch_axis)
     places = ops.where(time < length, length - 1 - time, time)
     return ops.take_along_axis(x, ops.broadcast_to(places, x.shape), time_axis)
 
@@ -108,10 +102,7 @@ def _tensor_scatter(
     past: Node, update: Node, indices: Node | None = None, axis: int = -2, mode: str = "linear"
 ) -> Node:
     axis %= past.ndim
-    shape = [1] * past.ndim
-    shape[axis] = update.shape[axis]
-    at = ops.reshape(ops.arange(update.shape[axis]), shape)
-    if indices is not None:
-        at = at + ops.reshape(indices, (-1, *(1,) * (past.ndim - 1)))
+    at = along(ops.arange(update.shape[axis]), past.ndim, axis)
+    at = at if indices is None else at + along(indices, past.ndim, 0)
     at = ops.remainder(at, past.shape[axis]) if mode == "circular" else at
     return ops.scatter(past, axis, ops.broadcast_to(at, update.shape), update)

@@ -14,10 +14,7 @@ from minigraph.onnx.operators.table import row
 from minigraph.onnx.tensors import dtype_of
 
 UINT8 = np.dtype("uint8")
-
-
-def _warn() -> None:
-    warn_once("quantised operators of ONNX are computed in floats, which is no faster than floats")
+WARNING = "quantised operators of ONNX are computed in floats, which is no faster than floats"
 
 
 def _along(x: Node | None, like: Node, axis: int, block_size: int = 0) -> Node | None:
@@ -36,7 +33,6 @@ def _quantize(
     x: Node, scale: Node, zero: Node | None = None, axis: int = 1, block_size: int = 0,
     output_dtype: int = 0, saturate: int = 1, precision: int = 0,
 ) -> Node:  # fmt: skip
-    _warn()
     dtype = dtype_of(output_dtype) if output_dtype else UINT8 if zero is None else zero.dtype
     scaled = ops.astype(x, scale.dtype) / _along(scale, x, axis, block_size)
     return _rounded(scaled, _along(zero, x, axis, block_size), dtype)
@@ -44,6 +40,7 @@ def _quantize(
 
 def _rounded(x: Node, zero: Node | None, dtype: DType) -> Node:
     """Return floats as the nearest integers of a dtype, in which `zero` stands for 0."""
+    warn_once(WARNING)
     low, high = limits(dtype)
     x = ops.round(x) if zero is None else ops.round(x) + ops.astype(zero, x.dtype)
     return ops.astype(ops.clip(x, float(low), float(high)), dtype)
@@ -54,13 +51,13 @@ def _dequantize(
     x: Node, scale: Node, zero: Node | None = None, axis: int = 1, block_size: int = 0,
     output_dtype: int = 0,
 ) -> Node:  # fmt: skip
-    _warn()
     y = _centred(x, _along(zero, x, axis, block_size), scale.dtype)
     y = y * _along(scale, x, axis, block_size)
     return ops.astype(y, dtype_of(output_dtype)) if output_dtype else y
 
 
 def _centred(x: Node, zero: Node | None, dtype: Any) -> Node:
+    warn_once(WARNING)
     y = ops.astype(x, dtype)
     return y if zero is None else y - ops.astype(zero, dtype)
 
@@ -69,7 +66,6 @@ def _centred(x: Node, zero: Node | None, dtype: Any) -> Node:
 def _matmul_integer(
     a: Node, b: Node, zero_a: Node | None = None, zero_b: Node | None = None
 ) -> Node:
-    _warn()
     zero_a = zero_a if zero_a is None or zero_a.ndim != 1 else ops.expand_dims(zero_a, -1)
     return ops.matmul(_centred(a, zero_a, "int32"), _centred(b, zero_b, "int32"))
 
@@ -78,7 +74,6 @@ def _matmul_integer(
 def _conv_integer(
     x: Node, w: Node, zero_x: Node | None = None, zero_w: Node | None = None, **window: Any
 ) -> Node:
-    _warn()
     weights = _centred(w, _along(zero_w, w, 0), "float64")  # in which the sums are exact
     y = convolution(_centred(x, _along(zero_x, x, 1), "float64"), weights, **window)
     return ops.astype(y, "int32")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any
 
 from minigraph import ops
 from minigraph.errors import GraphError
@@ -15,43 +16,32 @@ State = tuple[Node, ...]
 ACTIVATIONS = ("Relu", "Sigmoid", "Softplus", "Tanh")
 
 
-class Direction(NamedTuple):
-    """What one direction of a layer computes with.
-
-    r, b         the weights and biases of the state
-    peepholes    those of an LSTM
-    activations  functions of expressions
-    after        whether a GRU resets after the product
-    """
-
-    r: Node
-    b: Node | None
-    peepholes: Node | None
-    activations: Sequence[Callable[[Node], Node]]
-    after: bool
+def _elman(state: State, x: Node, *, r: Node, b: Node | None, act: Any, **unused: Any) -> State:
+    return (act[0](x + ops.linear(state[0], r, b)),)
 
 
-def _elman(own: Direction, state: State, x: Node) -> State:
-    return (own.activations[0](x + ops.linear(state[0], own.r, own.b)),)
-
-
-def _long_short_term(own: Direction, state: State, x: Node) -> State:
-    (h, c), (f, g, k) = state, own.activations
-    i_x, o_x, f_x, g_x = ops.split(x + ops.linear(h, own.r, own.b), 4, -1)
-    if own.peepholes is not None:
-        p_i, p_o, p_f = ops.split(own.peepholes, 3, -1)
+def _long_short_term(
+    state: State, x: Node, *, r: Node, b: Node | None, act: Any, peepholes: Node | None,
+    **unused: Any,
+) -> State:  # fmt: skip
+    (h, c), (f, g, k) = state, act
+    i_x, o_x, f_x, g_x = ops.split(x + ops.linear(h, r, b), 4, -1)
+    if peepholes is not None:
+        p_i, p_o, p_f = ops.split(peepholes, 3, -1)
         i_x, f_x = i_x + p_i * c, f_x + p_f * c
     new = f(f_x) * c + f(i_x) * g(g_x)
-    return f(o_x if own.peepholes is None else o_x + p_o * new) * k(new), new
+    return f(o_x if peepholes is None else o_x + p_o * new) * k(new), new
 
 
-def _gated(own: Direction, state: State, x: Node) -> State:
-    (h,), (f, g) = state, own.activations
+def _gated(
+    state: State, x: Node, *, r: Node, b: Node | None, act: Any, after: int, **unused: Any
+) -> State:
+    (h,), (f, g) = state, act
     z_x, r_x, n_x = ops.split(x, 3, -1)
-    z_w, r_w, n_w = ops.split(own.r, 3)
-    z_b, r_b, n_b = (None, None, None) if own.b is None else ops.split(own.b, 3)
+    z_w, r_w, n_w = ops.split(r, 3)
+    z_b, r_b, n_b = (None, None, None) if b is None else ops.split(b, 3)
     z, reset = f(z_x + ops.linear(h, z_w, z_b)), f(r_x + ops.linear(h, r_w, r_b))
-    product = reset * ops.linear(h, n_w, n_b) if own.after else ops.linear(reset * h, n_w, n_b)
+    product = reset * ops.linear(h, n_w, n_b) if after else ops.linear(reset * h, n_w, n_b)
     n = g(n_x + product)
     return (n + z * (h - n),)
 
@@ -59,7 +49,9 @@ def _gated(own: Direction, state: State, x: Node) -> State:
 def _layer(step: Callable[..., State], defaults: Sequence[str]) -> Row:
     """Return the row of a recurrent layer.
 
-    step      makes the next state of a state, and of the input as it is projected
+    step      makes the next state of a state, and of the input as it is projected, with the weights
+              and biases of the state, `r` and `b`, the activations, the `peepholes` of an LSTM, and
+              whether a GRU resets `after` the product
     defaults  the activations of one direction
     """
 
@@ -83,10 +75,11 @@ def _layer(step: Callable[..., State], defaults: Sequence[str]) -> Row:
             of_x, of_h = (None, None) if b is None else ops.split(b[d], 2)
             functions = [getattr(ops, name.lower()) for name in names[n * d : n * d + n]]
             peeps = None if peepholes is None else peepholes[d]
-            own = Direction(r[d], of_h, peeps, functions, bool(linear_before_reset))
+            how = {"act": functions, "peepholes": peeps, "after": linear_before_reset}
+            own = functools.partial(step, r=r[d], b=of_h, **how)
             start = tuple((zeros if s is None else s)[d] for s in states)
             projected = ops.linear(_reversed(x, lengths) if backwards else x, w[d], of_x)
-            y, end = _over_time(step, own, projected, lengths, start)
+            y, end = _over_time(own, projected, lengths, start)
             results.append(_reversed(y, lengths) if backwards else y)
             ends.append(end)
         y, last = ops.stack(results, 1), [ops.stack(s) for s in zip(*ends, strict=True)]
@@ -102,12 +95,12 @@ def _reversed(x: Node, lengths: Node | None) -> Node:
 
 
 def _over_time(
-    step: Callable[..., State], own: Direction, x: Node, lengths: Node | None, start: State
+    step: Callable[[State, Node], State], x: Node, lengths: Node | None, start: State
 ) -> tuple[Node, State]:
     """Return h of all steps (length, n, hidden) and the last state; beyond its length h is 0."""
 
     def advance(state: State, given: tuple[Node, Node]) -> tuple[State, Node]:
-        new = step(own, state, given[0])
+        new = step(state, given[0])
         if lengths is None:
             return new, new[0]
         runs = ops.expand_dims(given[1] < lengths, -1)

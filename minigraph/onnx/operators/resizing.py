@@ -77,12 +77,6 @@ def _resize(
     return x if x.dtype == dtype else ops.astype(ops.round(x), dtype)
 
 
-@row("Upsample")
-def _upsample(x: Node, scales: Node, mode: str = "nearest") -> Node:
-    how = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    return _resize(x, None, scales, mode=mode, **how)
-
-
 def _places(mode: str, n: int, m: int, scale: float, ends: tuple[float, float]) -> Array:
     """Return where in the image of n pixels along an axis each of the m new pixels lies."""
     at = np.arange(m, dtype=np.float64)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from minigraph import ops
+from minigraph.errors import GraphError
 from minigraph.graph import Node, constant
 from minigraph.onnx.operators.table import row
 from minigraph.onnx.values import integer
@@ -12,10 +13,12 @@ from minigraph.onnx.values import integer
 
 @row("DFT")
 def _dft(
-    x: Node, length: Node | None = None, along: Node | None = None, axis: int = -2,
+    x: Node, length: Node | None = None, along: Node | None = None, axis: int | None = None,
     inverse: int = 0, onesided: int = 0,
 ) -> Node:  # fmt: skip
-    at = (axis if along is None else integer(along)) % x.ndim
+    if axis is None and along is None and x.ndim > 3:  # 1 or -2, depending on the opset
+        raise GraphError("it says no axis")
+    at = (integer(along) if along is not None else -2 if axis is None else axis) % x.ndim
     given = x.shape[at]
     halved = bool(inverse and onesided)  # of a real signal, given is one half
     n = 2 * (given - 1) if halved else given
@@ -42,4 +45,4 @@ def _stft(
     first = np.arange(0, x.shape[1] - size + 1, integer(step))
     frames = ops.take(x, constant(first[:, None] + np.arange(size)), 1)
     frames = frames if window is None else frames * ops.reshape(window, (-1, 1))
-    return _dft(frames, onesided=onesided)
+    return _dft(frames, axis=2, onesided=onesided)

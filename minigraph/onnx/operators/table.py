@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from minigraph import ops
+from minigraph.graph import Node
+
 Row = Callable[..., Any]
 ROWS: dict[str, Row] = {}  # by an operator's name, with its domain if that is not ONNX's own
 COUNTING: set[str] = set()  # operators whose rows are told how many `outputs` are asked for
@@ -33,3 +36,8 @@ def rows(table: Mapping[str, Row]) -> None:
     """Enter functions, each as the row of the operators that its key names."""
     for names, function in table.items():
         row(*names.split())(function)
+
+
+def along(x: Node, ndim: int, axis: int) -> Node:
+    """Return a vector as an array of so many axes, which runs along one."""
+    return ops.reshape(x, (*(1,) * (axis % ndim), -1, *(1,) * (ndim - 1 - axis % ndim)))

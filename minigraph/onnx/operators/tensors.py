@@ -9,7 +9,7 @@ import numpy as np
 from minigraph import ops
 from minigraph.errors import GraphError
 from minigraph.graph import Array, Node, constant
-from minigraph.onnx.operators.table import row
+from minigraph.onnx.operators.table import along, row
 from minigraph.onnx.tensors import CODES, dtype_of
 from minigraph.onnx.values import integer, integers, number, value_of
 
@@ -59,9 +59,7 @@ def _one_hot(indices: Node, depth: Node, values: Node, axis: int = -1) -> Node:
     count = int(number(depth, 0))
     labels = ops.astype(indices, "int64")
     labels = ops.expand_dims(ops.where(labels < 0, labels + count, labels), axis)
-    shape = [1] * labels.ndim
-    shape[axis] = count
-    is_label = labels == ops.reshape(ops.arange(count), shape)
+    is_label = labels == along(ops.arange(count), labels.ndim, axis)
     return ops.where(is_label, values[1], values[0])
 
 
