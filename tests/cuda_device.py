@@ -84,3 +84,8 @@ def losses(device, steps=20, **options):
     """Return the losses of some steps of training, and the step."""
     step = training(device, **options)
     return np.array([float(on_host(step(*batch()))) for _ in range(steps)]), step
+
+
+def tolerance(wanted):
+    """Return how far a result may be from an array that is wanted, relative to its size."""
+    return {2: 2e-2, 4: 1e-4, 8: 1e-10}.get(wanted.dtype.itemsize, 0)

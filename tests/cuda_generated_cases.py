@@ -7,15 +7,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 from cuda_device import close
-from samples import (
-    ELEMENTWISE,
-    STRUCTURAL,
-    accepts,
-    c_operands,
-    draw,
-    is_random,
-    operand_dtypes,
-)
+from elementwise_samples import ELEMENTWISE, accepts, c_operands, draw, is_random, operand_dtypes
+from samples import STRUCTURAL
 
 import minigraph as mg
 from minigraph import nn, ops, optim

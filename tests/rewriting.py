@@ -2,7 +2,7 @@
 
 import ml_dtypes
 import numpy as np
-from samples import draw, specials
+from elementwise_samples import draw, specials
 
 import minigraph as mg
 from minigraph.graph import FLOATS, Graph

@@ -5,9 +5,9 @@ import time
 
 import numpy as np
 import pytest
+from elementwise_samples import ELEMENTWISE, accepts
 from level_3 import array
 from needs import GENERATED, needs_c, needs_compiler
-from samples import ELEMENTWISE, accepts
 
 import minigraph as mg
 from minigraph import ops

@@ -5,10 +5,10 @@ All other tests of this folder run with them, too: MINIGRAPH_JIT_BACKEND=halide 
 
 import numpy as np
 import pytest
+from elementwise_samples import ELEMENTWISE, accepts, c_operands, is_random
 from level_3 import compiled
 from needs import needs_compiler, needs_no_zig
 from new_process import python
-from samples import ELEMENTWISE, accepts, c_operands, is_random
 
 import minigraph as mg
 from minigraph import ops

@@ -6,11 +6,8 @@ import itertools
 import ml_dtypes
 import numpy as np
 import pytest
-from long_runs import long
-from needs import GENERATED, needs_compiler
-from samples import (
+from elementwise_samples import (
     ELEMENTWISE,
-    STRUCTURAL,
     accepts,
     at_the_kinks,
     defined,
@@ -18,70 +15,30 @@ from samples import (
     is_random,
     operand_dtypes,
 )
+from needs import GENERATED, needs_compiler
+from samples import STRUCTURAL
+from small_floats import (
+    F16,
+    F32,
+    F64,
+    SMALL,
+    assert_bits,
+    compiled,
+    every,
+    flushed,
+    meaning,
+    nodes_for,
+    real,
+    run,
+    steps,
+)
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.graph import BFLOAT16, BOOL, DTYPES, INTEGERS, Graph
+from minigraph.graph import BFLOAT16, BOOL, DTYPES, INTEGERS
 from minigraph.ops.elementwise import kind
 
 pytestmark = needs_compiler
-
-F16, F32, F64 = map(np.dtype, ("float16", "float32", "float64"))
-SMALL = pytest.mark.parametrize("dtype", [F16, BFLOAT16], ids=str)
-
-
-def compiled(inputs, outputs, level=0, **options):
-    options = {"graph_opt_level": level, "autotune": "off"} | options
-    return mg.comp_graph("cpu", options).compile(inputs, list(outputs))
-
-
-def nodes_for(xs, name="x"):
-    return [mg.input(f"{name}{i}", x.shape, x.dtype) for i, x in enumerate(xs)]
-
-
-def run(op, *xs):
-    """The results of an op alone, all in C."""
-    inputs = nodes_for(xs)
-    function = compiled(inputs, op.results(*inputs))
-    assert {kernel for _, kernel, _ in function.report().steps} == {GENERATED}
-    return function(*xs)
-
-
-def meaning(op, *xs):
-    with np.errstate(all="ignore"):
-        ys = op.forward(*xs)
-    return ys if isinstance(ys, tuple) else (ys,)
-
-
-def in_float32(op, dtype, *xs):
-    """What an op means in float32, rounded once unless its C rounds on the way, as NumPy does."""
-    if "{round}" in getattr(op, "c", ""):
-        return meaning(op, *xs)
-    ys = meaning(op, *(x.astype(F32) if x.dtype == dtype else x for x in xs))
-    with np.errstate(all="ignore"):
-        return [y.astype(dtype) if y.dtype == F32 else y for y in ys]
-
-
-def steps(x, y):
-    """How many 16-bit floats lie between x and y; all NaN are one, denormals of bfloat16 are 0."""
-
-    def place(v):
-        bits = v.view(np.int16).astype(int) & 0x7FFF
-        if v.dtype == BFLOAT16:  # the smallest normal number is next to 0
-            bits = np.maximum(bits - 0x7F, 0)
-        return np.where(np.isnan(v), 1 << 20, np.where(np.signbit(v), -bits - 1, bits))
-
-    assert x.dtype == y.dtype
-    assert x.shape == y.shape
-    return np.abs(place(x) - place(y)).max(initial=0)
-
-
-def assert_bits(x, y):
-    """Equal, zeros with their signs."""
-    if x.dtype in (F16, BFLOAT16):
-        assert steps(x, y) == 0
-    else:
-        np.testing.assert_array_equal(x, y, strict=True)
 
 
 def test_the_smallest_normal_number_is_one_step_from_zero():
@@ -95,27 +52,6 @@ def test_the_smallest_normal_number_is_one_step_from_zero():
     assert steps(numbers[2:3], numbers[4:5]) == 3
     assert steps(numbers[5:], -numbers[5:]) == 0
     assert steps(np.zeros(1, F16), np.array([2.0**-24], F16)) == 1
-
-
-def flushed(x):
-    """Where x is denormal in float32 too, and so 0 while programs run."""
-    bits = x.view(np.uint16)
-    return (x.dtype == BFLOAT16) & (bits & 0x7F80 == 0) & (bits & 0x7F != 0)
-
-
-def every(dtype):
-    return np.arange(1 << 16, dtype=np.uint16).view(dtype)
-
-
-def specials(dtype):
-    info = ml_dtypes.finfo(dtype)
-    near = [0, 0.25, 0.5, 1, 1.5, 2.5, 3, 300, float(info.tiny), float(info.max), np.inf]
-    near += [2.0**-24, 3e-5, 65472] if dtype == F16 else []
-    return np.array([*near, *(-v for v in near), np.nan], dtype)
-
-
-def real(*size, dtype, seed=0, scale=2.0):
-    return np.random.default_rng(seed).uniform(-scale, scale, size).astype(dtype)
 
 
 # ---------------------------------------------------------------- conversions
@@ -193,6 +129,22 @@ def test_nan_stays_nan_and_quiet(dtype):
 
 
 # ---------------------------------------------------------------- ops alone
+
+
+def in_float32(op, dtype, *xs):
+    """What an op means in float32, rounded once unless its C rounds on the way, as NumPy does."""
+    if "{round}" in getattr(op, "c", ""):
+        return meaning(op, *xs)
+    ys = meaning(op, *(x.astype(F32) if x.dtype == dtype else x for x in xs))
+    with np.errstate(all="ignore"):
+        return [y.astype(dtype) if y.dtype == F32 else y for y in ys]
+
+
+def specials(dtype):
+    info = ml_dtypes.finfo(dtype)
+    near = [0, 0.25, 0.5, 1, 1.5, 2.5, 3, 300, float(info.tiny), float(info.max), np.inf]
+    near += [2.0**-24, 3e-5, 65472] if dtype == F16 else []
+    return np.array([*near, *(-v for v in near), np.nan], dtype)
 
 
 def elementwise_operands(op, dtype):
@@ -345,90 +297,6 @@ def test_a_long_sum_is_rounded_once(threads, dtype):
     node = mg.input("x", x.shape, dtype)
     (total,) = compiled([node], [node.sum()], num_threads=threads)(x)
     assert total == np.float64(6250).astype(dtype)
-
-
-# ---------------------------------------------------------------- fused kernels
-
-
-def masked(x, y):
-    return [ops.where(x > y, x * 2.5 + 1, ops.sqrt(ops.abs(y)) - x / 3) * (x != 0).astype(x.dtype)]
-
-
-def mixed(x, y):
-    wide = x.astype("float32") * 1.001
-    return [(wide + y.astype("float32")).astype(x.dtype) * y, wide + 1, (x * y).astype("int32")]
-
-
-def rows(x, y):
-    e = ops.exp(x - x.max(1, keepdims=True))
-    return [e / e.sum(1, keepdims=True) * y]
-
-
-def columns(x, y):
-    return [(x * y + x).sum(0), (x - y).max(0)]
-
-
-def everything(x, y):
-    return [((x - y) * (x - y)).mean(), (x + y).sum()]
-
-
-def views(x, y):
-    return [x[:, ::2] + y[::-1, 1::2] * 2, (x.T * y[:1].T).T - 1]
-
-
-def numbers(x, y):
-    return [(x + 1) * 0.1 + ops.maximum(y, 0.0), ops.where(x > 0, x, -np.inf)]
-
-
-GRAPHS = [masked, mixed, rows, columns, everything, views, numbers]
-SOME = {F16: GRAPHS[::2], BFLOAT16: GRAPHS[1::2]}
-
-
-def graphs_of(makes, dtype, *size):
-    """Return inputs, outputs and arrays of all graphs, which are compiled as one."""
-    inputs, outputs, arrays = [], [], []
-    for make in makes:
-        given = [mg.input(f"{name}_{make.__name__}", size, dtype) for name in "xy"]
-        inputs += given
-        outputs += make(*given)
-        for i in range(2):
-            values = real(*size, dtype=dtype, seed=i + 1)
-            values[i::3, 0] = 0
-            arrays.append(values)
-    return inputs, outputs, arrays
-
-
-@pytest.mark.parametrize("dtype, graphs", [*SOME.items(), *(long(dtype, GRAPHS) for dtype in SOME)])
-def test_a_fused_kernel_gives_the_bits_of_one_kernel_an_op(dtype, graphs):
-    inputs, outputs, xs = graphs_of(graphs, dtype, 24, 50)
-    alone = compiled(inputs, outputs, 1)
-    fused = compiled(inputs, outputs, 1, **{"graph_opt.jit": 2})
-    assert set(fused.report().ops) <= {"fused", "reshape", "slice", "flip"}
-    for a, b in zip(alone(*xs), fused(*xs), strict=True):
-        assert_bits(a, b)
-
-
-@SMALL
-def test_level_3_agrees_with_the_meaning(dtype):
-    inputs, outputs, xs = graphs_of(GRAPHS, dtype, 24, 50)
-    function = compiled(inputs, outputs, 3)
-    rounding = float(ml_dtypes.finfo(dtype).eps)
-    meant = Graph(tuple(inputs), tuple(outputs))(*xs)
-    for y, expected in zip(function(*xs), meant, strict=True):
-        y, expected = y.astype(F64), expected.astype(F64)
-        finite = np.isfinite(expected)
-        scale = np.abs(expected[finite]).max()
-        np.testing.assert_array_equal(y[~finite], expected[~finite])
-        atol = 4 * rounding * scale + (kind(y.dtype) != "f")
-        np.testing.assert_allclose(y[finite], expected[finite], rtol=0, atol=atol)
-
-
-@SMALL
-def test_the_number_of_threads_changes_no_bit(dtype):
-    inputs, outputs, xs = graphs_of([masked, rows, columns, views], dtype, 300, 200)
-    one, four = (compiled(inputs, outputs, 3, num_threads=n)(*xs) for n in (1, 4))
-    for a, b in zip(one, four, strict=True):
-        assert_bits(a, b)
 
 
 @SMALL

@@ -4,8 +4,9 @@ import importlib
 
 import numpy as np
 import pytest
+from elementwise_samples import F32, F64
 from example_networks import load
-from samples import F32, F64, SAMPLES
+from samples import SAMPLES
 
 import minigraph as mg
 from minigraph import nn, ops, optim

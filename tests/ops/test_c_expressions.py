@@ -6,9 +6,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from needs import needs_compiler
-from op_values import forward
-from samples import (
+from elementwise_samples import (
     ANY_ZERO,
     ELEMENTWISE,
     accepts,
@@ -17,6 +15,8 @@ from samples import (
     is_random,
     operand_dtypes,
 )
+from needs import needs_compiler
+from op_values import forward
 
 from minigraph.devices.cpu import compiler
 from minigraph.graph import Spec

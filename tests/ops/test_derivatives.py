@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from elementwise_samples import ELEMENTWISE, accepts
 from op_values import F32, F64, forward, inputs_like
-from samples import ELEMENTWISE, LOOPS, SAMPLES, accepts, real
+from samples import LOOPS, SAMPLES, real
 
 import minigraph as mg
 from minigraph import ops

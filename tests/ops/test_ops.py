@@ -7,11 +7,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from op_values import as_tuple, every_sample, forward, specs
-from samples import (
+from elementwise_samples import (
     ELEMENTWISE,
-    SAMPLES,
-    STRUCTURAL,
     accepts,
     is_abstract,
     is_random,
@@ -19,6 +16,8 @@ from samples import (
     operands,
     registered,
 )
+from op_values import as_tuple, every_sample, forward, specs
+from samples import SAMPLES, STRUCTURAL
 
 from minigraph import DTypeError, ops
 from minigraph.graph import DTYPES, FLOATS, Expanded, Op, Spec

@@ -3,8 +3,8 @@
 import ml_dtypes
 import numpy as np
 import pytest
+from elementwise_samples import assert_same, specials
 from op_values import F32, F64, forward
-from samples import assert_same, specials
 
 import minigraph as mg
 from minigraph.graph import FLOATS

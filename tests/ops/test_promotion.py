@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from samples import ELEMENTWISE, operand_dtypes
+from elementwise_samples import ELEMENTWISE, operand_dtypes
 
 import minigraph as mg
 from minigraph import DTypeError, ops

@@ -23,8 +23,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from elementwise_samples import draw
 from rewriting import F64, assert_bits, values
-from samples import draw
 
 import minigraph as mg
 from minigraph import ops

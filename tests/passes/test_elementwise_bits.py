@@ -8,9 +8,9 @@ vectors and reductions beside them.
 import ml_dtypes
 import numpy as np
 import pytest
+from elementwise_samples import ELEMENTWISE, accepts, is_random, operand_dtypes
 from long_runs import long
 from needs import needs_compiler
-from samples import ELEMENTWISE, accepts, is_random, operand_dtypes
 
 import minigraph as mg
 from minigraph import ops

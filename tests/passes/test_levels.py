@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from long_runs import mostly_long
 from meaning import Meaning
-from random_graphs import MORE, RandomGraph
+from random_graphs import RandomGraph
+from random_lines import MORE
 
 import minigraph as mg
 from minigraph import ops

@@ -20,9 +20,9 @@ from cuda_generated_cases import (
     of,
     sources,
 )
+from elementwise_samples import assert_same
 from long_runs import ARCHITECTURES, long
 from needs import needs_gpp
-from samples import assert_same
 
 import minigraph as mg
 from minigraph.devices.cuda import launches

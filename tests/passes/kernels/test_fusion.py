@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from elementwise_samples import ELEMENTWISE, default_dtype, is_random, operand_dtypes
 from fused_units import (
     CHANNELS,
     COLUMN,
@@ -18,7 +19,6 @@ from fused_units import (
     softmax,
 )
 from rewriting import graph_of, run
-from samples import ELEMENTWISE, default_dtype, is_random, operand_dtypes
 
 import minigraph as mg
 from minigraph import ops

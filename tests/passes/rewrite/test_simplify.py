@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from elementwise_samples import specials
 from rewriting import (
     F32,
     F64,
@@ -14,7 +15,6 @@ from rewriting import (
     run,
     values,
 )
-from samples import specials
 
 import minigraph as mg
 from minigraph import DTypeError, ops
