@@ -181,7 +181,8 @@ class Report:
     def _traffic_line(self) -> str:
         sent = amount(sum(t.bytes for t in self.traffic))
         hidden = "" if self.hidden is None else f"; computation overlaps {self.hidden:.0%}"
-        return f"  processes exchange {sent} a call, {len(self.traffic)} collectives{hidden}"
+        collectives = counted(len(self.traffic), "collective")
+        return f"  processes exchange {sent} a call, {collectives}{hidden}"
 
     def _heaviest(self) -> str:
         """Return the line of the slowest layers; without a profile, of those that compute most."""

@@ -137,7 +137,7 @@ def test_a_profile_takes_the_times_of_exchanges(monkeypatch, calls):
     assert traffic.what == "all_reduce of w (24 bytes)" and traffic.times == calls
     assert traffic.pending == pytest.approx(4e-3 * calls)
     assert traffic.waited == pytest.approx(1e-3 * calls)
-    assert "in 1 collectives, 75% of their time hidden" in str(step.report())
+    assert "1 collective; computation overlaps 75%" in str(step.report())
     right(step)
 
 
