@@ -93,7 +93,7 @@ class Training:
         self.progress, self.best, self.lr = Progress(), Best(), recipe.lr
         train_set, test_set = sets
         size = recipe.batch_size
-        # The last images of an epoch, which fill no batch, are dropped: a step on a few images
+        # The last images of an epoch, fewer than a batch, are dropped: a step on a few images
         # counts as much as one on many.  Each epoch drops others.  The test set is used whole.
         load = functools.partial(
             DataLoader, batch_size=size, workers=args.workers, shard=self.world
@@ -115,9 +115,10 @@ class Training:
         parameters = sum(p.size for p in self.net.parameters())
         batches, size = len(self.train_batches), self.recipe.batch_size
         text = f"{self.about.model} with {parameters:,} parameters, {self.about.data}\n"
-        text += f"{batches} batches of {size} an epoch"
+        text += f"{batches} batch{'es' * (batches != 1)} of {size} an epoch"
         rest = len(self.train_batches.dataset) - batches * size
-        text += f"; {rest} images, others each epoch, fill no batch" * bool(rest)
+        dropped = f"{rest} image{'s' * (rest != 1)}"
+        text += f"; each epoch drops {dropped}, chosen at random" * bool(rest)
         processes = self.world.size
         share = f"\n{processes} processes, each with {size // processes} images of a batch"
         return text + share * (processes > 1)

@@ -122,7 +122,7 @@ class Report:
         tunes = self.options["autotune"] in ("tune", "exhaustive")
         guesses = sum(a.origin == "heuristic" for a in self.algorithms)
         untuned = f"{guesses} of {len(self.algorithms)} algorithms are heuristic choices"
-        numpy = f"NumPy computes {len(self.numpy)} of {len(self.steps)} steps"
+        numpy = f"{len(self.numpy)} of {len(self.steps)} steps run in NumPy"
         share = self.fusible / (sum(use.bytes for use in self.layers) or 1)
         saved = f"fusion saves {share:.0%} of the memory traffic (estimate)"
         gains = share >= GAIN and self.fusible >= LEAST

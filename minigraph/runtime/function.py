@@ -19,7 +19,7 @@ from minigraph.inspect.dot import to_dot
 from minigraph.inspect.page.document import to_html
 from minigraph.inspect.profile import Profile, profile_of
 from minigraph.inspect.record import Description, KernelTime
-from minigraph.inspect.report import Report, preformatted
+from minigraph.inspect.report import Report, counted, preformatted
 from minigraph.ops.random import SEED, STEP
 from minigraph.platform.signals import held
 from minigraph.platform.text_file import write_text
@@ -75,8 +75,8 @@ class Function(CompiledFunction):
 
     def __repr__(self) -> str:
         names = ", ".join(f"{x.name}: {x.spec}" for x in self._inputs)
-        steps = len(self._program.steps)
-        return f"<function of ({names}) on {self._backend.device}, {steps} steps>"
+        steps = counted(len(self._program.steps), "step")
+        return f"<function of ({names}) on {self._backend.device}, {steps}>"
 
     def _repr_html_(self) -> str:
         return preformatted(str(self.report()))

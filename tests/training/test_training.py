@@ -70,7 +70,7 @@ def test_each_epoch_and_at_the_end_loss_and_accuracy_are_printed(uninterrupted):
     number, share = r"(?:\d\.\d{5}|0\.0*[1-9]\d{5})", r"\d+\.\d\d%"
     assert lines[0].startswith("net with 5,")
     assert lines[0].endswith("synthetic (1024 images to train, 256 to test, 3x8x8, 10 classes)")
-    assert lines[1] == "10 batches of 100 an epoch; 24 images, others each epoch, fill no batch"
+    assert lines[1] == "10 batches of 100 an epoch; each epoch drops 24 images, chosen at random"
     for epoch, line in enumerate(lines[2:5], start=1):
         pattern = rf"epoch {epoch}/3: loss {number}, accuracy {share}, test accuracy {share}"
         assert re.fullmatch(pattern, line)
@@ -274,4 +274,4 @@ def test_a_folder_of_images_can_be_trained_on(tmp_path, part):
     code, out, _ = run(tmp_path, "--data", "folder:.", "--epochs", 1)
     assert code == 0
     assert "folder (3 images to train, 2 to test, 3x8x8, 2 classes)" in out
-    assert "1 batches of 2 an epoch; 1 images, others each epoch, fill no batch" in out
+    assert "1 batch of 2 an epoch; each epoch drops 1 image, chosen at random" in out
