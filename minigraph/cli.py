@@ -31,7 +31,6 @@ from minigraph.errors import (
     CompileError,
     DeviceError,
     GraphError,
-    install_command,
     warn_once,
 )
 from minigraph.inspect.report import amount
@@ -185,7 +184,11 @@ def _info(asked: argparse.Namespace) -> Answer:
 
 def _jit_backends(cc: str | None) -> dict[str, str]:
     """Return what each JIT backend does, or why it does nothing here."""
-    cuda = "" if _version("cupy-cuda13x") else install_command("cuda")
+    cuda = ""
+    try:
+        check_device("cuda")
+    except DeviceError as error:
+        cuda = str(error)
     missing = {
         "jit_c": "" if cc else compiler.NO_COMPILER,
         "jit_halide": compiler.why_no_halide(),

@@ -111,6 +111,15 @@ def test_info_says_what_compiles_kernels_or_why_nothing_does(monkeypatch):
     assert said == "none: MINIGRAPH_JIT_BACKEND is nvrtc, which is for CUDA devices"
 
 
+def test_info_says_why_nvrtc_compiles_nothing_without_a_gpu(monkeypatch):
+    def absent(device):
+        if device == "cuda":
+            raise mg.DeviceError("there is no driver")
+
+    monkeypatch.setattr(cli, "check_device", absent)
+    assert answer("info")["jit_nvrtc"] == "none: there is no driver"
+
+
 @needs_no_zig
 @pytest.mark.parametrize(
     ("settings", "jit", "text"),
