@@ -339,7 +339,7 @@ def test_the_page_of_the_exercises_has_their_answers(browser, tmp_path):
     found("fma4 layer4.0.conv2", "fma4", ["63.0 MiB", "by memory", "of the roofline"])
     page.keyboard.press("3")
     assert "times as fast" in below.locator("thead").inner_text()
-    assert below.locator("tr[data-layer='layer4'] td").nth(8).inner_text()
+    assert below.locator("tr[data-layer='layer4'] td").nth(7).inner_text()
     page.select_option("#function", "1")
     passes = page.locator("#passes").inner_text()
     assert not any(name in passes for name in ("decompose", "fuse_kernels", "fuse_horizontally"))

@@ -130,7 +130,7 @@ function layersTable(models, current, depth) {
       return [there?.seconds ? time(there.seconds) : "", both ? (there.seconds / own.seconds).toFixed(2) : ""];
     });
     const cells = [own.steps, own.seconds ? time(own.seconds) : "", own.seconds ? percent(own.seconds / current.total) : "", bytes(own.bytes), flops(own.flops), own.seconds ? percent(own.roofline / own.seconds) : "", ...beside];
-    return `<tr><th scope="row"><button data-layer="${escape(name)}">${escape(name || "no layer")}</button></th>${cells.map((c) => `<td>${c}</td>`).join("")}</tr>`;
+    return `<tr data-layer="${escape(name)}"><th scope="row"><button data-layer="${escape(name)}">${escape(name || "no layer")}</button></th>${cells.map((c) => `<td>${c}</td>`).join("")}</tr>`;
   });
   return `<table class="plain numbers" aria-label="layers"><thead><tr>${head.map((h) => `<th scope="col">${escape(h)}</th>`).join("")}</tr></thead><tbody>${lines.join("")}</tbody></table>`;
 }
