@@ -122,12 +122,6 @@ def _pad(
     cut = tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(x.shape, every, strict=True))
     x = x[cut] if any(a < 0 or b < 0 for a, b in every) else x
     every = [(max(a, 0), max(b, 0)) for a, b in every]
-    if mode == "wrap":
-        for axis, (a, b) in enumerate(every):
-            if a or b:
-                places = ops.remainder(ops.arange(-a, x.shape[axis] + b), x.shape[axis])
-                x = ops.take(x, places, axis)
-        return x
     if mode != "constant" or value is None:
         return ops.pad(x, every, 0, mode)  # type: ignore[arg-type]
     inside = ops.pad(ops.ones(x.shape, "bool"), every)
