@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from cuda_device import close, on_host, tolerance
+from cuda_device import close, on_host, require, tolerance
 from heavy_nodes import convolution, laid_out
 
 import minigraph as mg
@@ -134,3 +134,6 @@ def test_a_bias_and_an_activation_follow_a_product(dtype, fast_math):
         wanted = wanted + bias.astype(np.float64)
         wanted = np.maximum(wanted, 0) if activation is ops.relu else np.tanh(wanted)
         assert (np.abs(found - wanted) <= ROUNDING[dtype] * (size + 3)).all()
+
+
+require()
