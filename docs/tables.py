@@ -135,24 +135,16 @@ def _torch_samples() -> Any:
 
 
 def _samples() -> list[str]:
-    """Return what agreed with PyTorch: by dtype, and by order of derivative at each level."""
+    """Return how much was compared with PyTorch, and how much of that was wrong."""
     run = _torch_samples()
     most = f" on at most {run['samples']} samples of a dtype" if run["samples"] else ""
     about = (
         f"{run['date']}, torch {run['torch']}: {len(run['compared'])} operators and modules "
         f"compared{most}, {len(run['absent'])} more of which all samples were refused; "
         f"{sum(count for *_, count in run['refused']):,} samples refused, {len(run['wrong'])} "
-        "wrong. Comparisons that agreed:"
+        "wrong."
     )
-    counts = {(dtype, order, level): count for level, dtype, order, count in run["passed"]}
-    columns = list(dict.fromkeys((order, level) for _, order, level in counts))
-    columns.sort(key=lambda column: (column[1], ["v", "g", "s"].index(column[0][0])))
-    header = ["dtype", *(f"{order}, level {level}" for order, level in columns)]
-    rows = []
-    for dtype in dict.fromkeys(dtype for dtype, *_ in counts):
-        cells = (counts.get((dtype, *column), 0) for column in columns)
-        rows.append([dtype, *(f"{count:,}" if count else "" for count in cells)])
-    return [about, "", *_markdown(header, rows)]
+    return [about]
 
 
 def _operators() -> list[str]:
