@@ -70,7 +70,9 @@ class Run:
         self.batches = share(train, shuffle=True, drop_last=True, seed=args.seed)
         self.test_batches = share((now[-test:], then[-test:]))
         if not len(self.batches):
-            raise mg.GraphError(f"{len(now) - test} rows to train on are fewer than a batch, {size}")
+            raise mg.GraphError(
+                f"{len(now) - test} rows to train on are fewer than a batch, {size}"
+            )
         self.epoch = self.batch = 0
         self.loss = 0.0  # the sum over the epoch's batches
         self.least = math.inf  # the lowest test loss of an epoch
