@@ -37,7 +37,7 @@ class Batches:
         if not isinstance(example, list | tuple) or len(example) < 2:
             found = len(example) if isinstance(example, list | tuple) else type(example).__name__
             raise GraphError(f"{what}: a batch is a tuple of the inputs and a target, got {found}")
-        self._devices = (device, CPU)
+        self._device = device
         self.names = _input_names(model, len(example))
         self._specs = [(getattr(x, "shape", ()), getattr(x, "dtype", None)) for x in example]
         self._sizes: list[Mapping[int, Size]] | None = None
@@ -67,37 +67,25 @@ class Batches:
                 f"the step takes a batch of {len(self._specs)} tensors "
                 f"({', '.join(self.names)}), got {len(batch)}"
             )
-        arrays = []
-        for i, (x, (shape, dtype)) in enumerate(zip(batch, self._specs, strict=True)):
-            if (
-                not isinstance(x, torch.Tensor)
-                or x.dtype is not dtype
-                or x.device not in self._devices
-                or x.requires_grad
-                or (self._sizes is None and x.shape != shape)
-                or x.layout is not torch.strided
-            ):
-                raise self.misfit(i, x)
-            arrays.append(array_of(x))
-        return arrays
+        for i, x in enumerate(batch):
+            self._check(i, x)
+        return [array_of(x) for x in batch]
 
-    def misfit(self, i: int, x: Any) -> GraphError:
-        """Return the error for what cannot be item i of a batch."""
+    def _check(self, i: int, x: Any) -> None:
+        """Raise GraphError for what cannot be item i of a batch."""
         what, (shape, dtype) = f"batch[{i}] ({self.names[i]})", self._specs[i]
         if not isinstance(x, torch.Tensor):
-            return GraphError(f"{what} is a tensor, not {type(x).__name__}")
-        try:
-            check_supported(x, what, CPU if x.is_cpu else self._devices[0])
-        except GraphError as error:
-            return error
+            raise GraphError(f"{what} is a tensor, not {type(x).__name__}")
+        check_supported(x, what, CPU if x.is_cpu else self._device)
         if x.requires_grad:
-            return GraphError(f"{what} requires a gradient, and gets none; give its .detach()")
+            raise GraphError(f"{what} requires a gradient, and gets none; give its .detach()")
         if x.dtype is not dtype:
-            return DTypeError(f"{what} was of {dtype} when the step was made, got {x.dtype}")
-        return ShapeError(
-            f"{what} had shape {tuple(shape)} when the step was made, got {tuple(x.shape)}; "
-            "make it with dynamic=True for batches of any size"
-        )
+            raise DTypeError(f"{what} was of {dtype} when the step was made, got {x.dtype}")
+        if self._sizes is None and x.shape != shape:
+            raise ShapeError(
+                f"{what} had shape {tuple(shape)} when the step was made, got {tuple(x.shape)}; "
+                "make it with dynamic=True for batches of any size"
+            )
 
 
 def _input_names(model: torch.nn.Module, count: int) -> list[str]:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch._decomp import get_decompositions
+from torch._decomp import decomposition_table
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
@@ -32,7 +32,6 @@ from minigraph.torch.operators import NESTED, ROWS
 PYTHON = os.path.dirname(os.__file__) + os.sep
 TORCH = os.path.dirname(torch.__file__)
 WITH_GRADIENT = torch.ops.higher_order.wrap_with_set_grad_enabled
-ROUNDS = 8  # of decompositions: what one is made of may need another
 
 
 def capture(
@@ -54,7 +53,7 @@ def capture(
             )
             _detach_without_gradient(program)
             program.example_inputs = None  # else torch looks for the bases of those that are views
-            program = _decomposed(program.run_decompositions(decompositions()))
+            program = program.run_decompositions(decompositions(core=True))
     except Exception as error:  # of many classes, which torch does not document
         raise GraphError(f"{what}: torch.export cannot trace the model{_brief(error)}") from None
     refuse_missing(what, program)
@@ -111,25 +110,14 @@ def _graphs(program: ExportedProgram) -> list[torch.fx.GraphModule]:
 
 
 @functools.cache
-def decompositions() -> dict[Any, Callable[..., Any]]:
-    """Return PyTorch's decompositions of operators that have no row."""
-    every = torch.export.default_decompositions()
-    return {op: made for op, made in every.items() if name_of(op) not in ROWS}
+def decompositions(core: bool = False) -> dict[Any, Callable[..., Any]]:
+    """Return PyTorch's decompositions of operators that have no row.
 
-
-def _decomposed(program: ExportedProgram) -> ExportedProgram:
-    """Return a graph in which torch has broken down what it calls core and has no row.
-
-    As far as it can: it knows how to make many of those from others.
+    core  whether those that PyTorch calls core are among them, as far as it can make them of others
     """
-    for _ in range(ROUNDS):
-        if not (table := get_decompositions(list(_missing(program)))):
-            break
-        try:
-            program = program.run_decompositions(table)
-        except Exception:  # some of torch's decompositions cannot be traced
-            break
-    return program
+    every = {**(decomposition_table if core else {}), **torch.export.default_decompositions()}
+    overloads = [op for op in every if isinstance(op, torch._ops.OpOverload)]
+    return {op: every[op] for op in overloads if name_of(op) not in ROWS}
 
 
 def refuse_missing(what: str, program: ExportedProgram) -> None:

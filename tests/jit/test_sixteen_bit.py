@@ -225,7 +225,7 @@ def test_c_agrees_with_the_meaning(name, dtype, request):
     only_long = request.node.get_closest_marker("long") is not None
     made, kernels = computed(elementwise_samples, dtype, only_long)
     op, xs, (y,) = made[name]
-    assert kernels[op.name] == GENERATED
+    assert kernels[op.name] in {"c", GENERATED}
     if y.dtype != dtype:
         assert_bits(y, *meaning(op, *xs))
         return

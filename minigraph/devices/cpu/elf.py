@@ -11,7 +11,7 @@ import functools
 import mmap
 import os
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 ALLOCATED, EMPTY, SYMBOLS, RELOCATIONS = 2, 8, 2, 4  # a flag of sections, and kinds
@@ -43,20 +43,18 @@ class _Symbol(NamedTuple):
     value: int
 
 
-def load(code: bytes, exchanged: Mapping[str, str]) -> dict[str, int]:
+def load(code: bytes) -> dict[str, int]:
     """Return the addresses of what an object file defines; OSError if it cannot be loaded.
 
     It is never unloaded: kernels point into it.
-
-    exchanged  functions of the C library by the name that the file has for them
     """
     try:
-        return _load(code, exchanged)
+        return _load(code)
     except (struct.error, IndexError, ValueError, KeyError) as error:
         raise OSError(f"it is no object file that can be loaded ({error})") from None
 
 
-def _load(code: bytes, exchanged: Mapping[str, str]) -> dict[str, int]:
+def _load(code: bytes) -> dict[str, int]:
     if code[:5] != b"\x7fELF\x02":
         raise ValueError("it begins otherwise")
     begin, size, count = struct.unpack_from(HEADER, code)
@@ -77,7 +75,7 @@ def _load(code: bytes, exchanged: Mapping[str, str]) -> dict[str, int]:
             part = code[sections[i].offset :][: sections[i].size]
             image[place : place + sections[i].size] = part
     for name, place in stubs.items():
-        function = _library_function(exchanged.get(name, name))
+        function = _library_function(name)
         image[place : place + STUB - 2] = JUMP + function.to_bytes(8, "little")
     address = _reserve(len(image))
     for section in sections:

@@ -27,7 +27,6 @@ from minigraph.devices.kernel_cache import (
 from minigraph.errors import warn_once
 from minigraph.jit.halide.source import FUNCTIONS, HalideSource
 from minigraph.jit.source import KernelSource, digest
-from minigraph.platform.records import Record
 
 PIPELINE = "minigraph.jit.halide.pipeline"
 # By a set of instructions: how Halide's names of what takes it begin.
@@ -52,14 +51,7 @@ def chosen() -> bool:
     return library.possible()
 
 
-class HalideObject(Record, frozen=True):
-    """An object file, and functions of the C library by the name that it has for them."""
-
-    code: bytes
-    exchanged: dict[str, str]
-
-
-OBJECTS = msgspec.msgpack.Decoder(list[HalideObject])
+OBJECTS = msgspec.msgpack.Decoder(list[bytes])  # the object file of each kernel
 
 
 class HalideKernels(KernelCache):
@@ -87,16 +79,16 @@ class HalideKernels(KernelCache):
                 except (RuntimeError, KeyError, OSError, AttributeError) as error:
                     yield CompiledUnit(unit, error=f"{type(error).__name__}: {error}")
 
-    def _object(self, source: KernelSource, pipeline: Any, folder: Path) -> HalideObject:
+    def _object(self, source: KernelSource, pipeline: Any, folder: Path) -> bytes:
         assert isinstance(source, HalideSource)
-        code = pipeline.compile_kernel(source, folder, _without(), settings.halide_debug())
-        return HalideObject(code, dict(source.exchanged))
+        code: bytes = pipeline.compile_kernel(source, folder, _without(), settings.halide_debug())
+        return code
 
     def load(self, binary: bytes, kernels: Sequence[str]) -> list[int]:
         found: dict[str, int] = {}
         try:
             for each in OBJECTS.decode(binary):
-                found.update(elf.load(each.code, each.exchanged))
+                found.update(elf.load(each))
             return [found[f"{name}_argv"] for name in kernels]
         except (msgspec.MsgspecError, KeyError) as error:
             raise OSError(f"it is no object of Halide's: {error}") from None

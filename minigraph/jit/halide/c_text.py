@@ -2,15 +2,15 @@
 
 `strict_float` looks through the whole expression below an operation, so every value that has a name
 in C becomes a function that Halide inlines: it looks no further, and what is used twice is computed
-once.  Both sides of a choice are computed.
+once.  Both sides of a choice are computed.  What is read has no branches: an `if`, or a loop whose
+end depends on a value, is nothing that Halide's kernels have.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any
 
 import halide as hl
@@ -37,15 +37,10 @@ from minigraph.jit.halide.values import (
 
 TYPEDEFS = "".join(f"typedef int {name};" for name in TYPES if name.endswith("_t"))
 Scope = dict[str, Any]  # by name: an expression, an int that is known, or a list of them
-NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Cell(list[Any]):
     """A variable whose address C may take."""
-
-
-def _copied(scope: Scope) -> Scope:
-    return {name: type(x)(x) if isinstance(x, list) else x for name, x in scope.items()}
 
 
 @functools.lru_cache(256)
@@ -69,17 +64,11 @@ def plain(text: str) -> str:
 
 
 class CText:
-    """Evaluates C over the axes `at`, with the functions of `text`.
+    """Evaluates C over the axes `at`, with the functions of `text`."""
 
-    exchanged  functions that Halide does not know, by the name that they go by
-    """
-
-    def __init__(
-        self, text: str, at: Sequence[Any], exchanged: Mapping[str, str] = NOTHING
-    ) -> None:
+    def __init__(self, text: str, at: Sequence[Any]) -> None:
         self.functions = _functions(plain(text))
         self.at = tuple(at)
-        self.known = {**BUILTIN, **{name: getattr(hl, by) for by, name in exchanged.items()}}
 
     def named(self, x: hl.Expr) -> hl.Expr:
         """Return a value as one that is computed once."""
@@ -146,10 +135,8 @@ class CText:
         args = [self._value(each, names) for each in node.args.exprs]
         if own:
             return self._called(self.functions[own], args)
-        if name == "fmodf":  # which is exact
-            return to(FLOAT, self.known["fmod"](*(self.named(to(DOUBLE, x)) for x in args)))
-        type_ = DOUBLE if name in self.known else FLOAT
-        builtin = self.known[name if type_ == DOUBLE else name.removesuffix("f")]
+        type_ = DOUBLE if name in BUILTIN else FLOAT
+        builtin = BUILTIN[name if type_ == DOUBLE else name.removesuffix("f")]
         return builtin(*(self.named(to(type_, x)) for x in args))
 
     def _contracted(self, nodes: Sequence[c_ast.Node], names: Scope) -> hl.Expr:
@@ -180,45 +167,11 @@ class CText:
 
     def _run(self, statements: Sequence[c_ast.Node], scope: Scope) -> Any:
         """Run statements; return what they return."""
-        for i, each in enumerate(statements):
-            match each:
-                case c_ast.Return():
-                    return self._value(each.expr, scope)
-                case c_ast.If():
-                    condition = truth(self._value(each.cond, scope))
-                    inner = _copied(scope)
-                    result = self._run(_block(each.iftrue), inner)
-                    if result is not None:
-                        return chosen(condition, result, self._run(statements[i + 1 :], scope))
-                    self._merge(condition, inner, scope)
-                case c_ast.For():
-                    self._loop(each, scope)
-                case _:
-                    self._do(each, scope)
+        for each in statements:
+            if isinstance(each, c_ast.Return):
+                return self._value(each.expr, scope)
+            self._do(each, scope)
         return None
-
-    def _merge(self, condition: Any, new: Scope, scope: Scope) -> None:
-        for name, old in scope.items():
-            if isinstance(old, list):
-                pairs = zip(new[name], old, strict=True)
-                old[:] = [x if x is y else self.named(chosen(condition, x, y)) for x, y in pairs]
-            elif new[name] is not old:
-                value = chosen(condition, new[name], old)
-                scope[name] = value if isinstance(value, int) else self.named(value)
-
-    def _loop(self, node: c_ast.For, scope: Scope) -> None:
-        """Run a loop as often as its condition is known to hold; else at most once for each bit."""
-        inner = dict(scope)
-        if node.init is not None:
-            self._do(node.init, inner)
-        for _ in range(64):
-            condition = truth(self._value(node.cond, inner))
-            if isinstance(condition, int) and not condition:
-                break
-            new = _copied(inner)
-            self._run([*_block(node.stmt), *_steps(node.next)], new)
-            self._merge(condition, {name: new[name] for name in inner}, inner)
-        scope.update((name, inner[name]) for name in scope)
 
     def _do(self, node: c_ast.Node, scope: Scope) -> None:
         match node:
@@ -227,6 +180,10 @@ class CText:
                     self._do(each, scope)
             case c_ast.Decl():
                 scope[node.name] = self._declared(node, scope)
+            case c_ast.For():
+                self._do(node.init, scope)
+                while self._value(node.cond, scope):
+                    self._run([*_block(node.stmt), node.next], scope)
             case c_ast.Assignment():
                 new = self._value(node.rvalue, scope)
                 if node.op != "=":
@@ -276,12 +233,6 @@ def _pointed(node: c_ast.Node) -> c_ast.Node:
 
 def _block(node: c_ast.Node) -> Sequence[c_ast.Node]:
     return (node.block_items or []) if isinstance(node, c_ast.Compound) else [node]
-
-
-def _steps(node: c_ast.Node | None) -> Sequence[c_ast.Node]:
-    if node is None:
-        return []
-    return node.exprs if isinstance(node, c_ast.ExprList) else [node]
 
 
 def _type(node: c_ast.Node) -> hl.Type:

@@ -1,6 +1,6 @@
 /* Functions of floats, of which Halide's own know neither NaN nor infinity, or are no vectors.  They
    compute in double, so that what is rounded is the last step; the polynomials are Chebyshev's.
-   What Halide cannot read is an `if` within a loop; both sides of a choice are computed. */
+   What Halide cannot read is an `if`; both sides of a choice are computed. */
 
 /* The logarithm of a number above 0: n * log(2) + 2 * atanh(s), s = (m - 1) / (m + 1), where m lies
    between the root of 1/2 and that of 2. */

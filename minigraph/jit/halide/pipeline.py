@@ -166,7 +166,7 @@ class KernelPipeline:
             names[f"c{value.constant}"] = binary("!=", x, 0) if value.dtype == BOOL else x
         if value.op is not None and takes_index(value.op):
             names["i"] = self._index()
-        evaluated = CText(self.functions, at, self.source.exchanged)
+        evaluated = CText(self.functions, at)
         made[tuple(at)] = evaluated.value(text_of(self.pattern, value), names, type_)
         return made
 

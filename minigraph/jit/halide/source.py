@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -19,7 +19,7 @@ import numpy as np
 from minigraph.graph import DType
 from minigraph.jit.c.prelude import PRELUDE
 from minigraph.jit.domain import NotFusible
-from minigraph.jit.expression import expression, stored, support, takes_index
+from minigraph.jit.expression import expression, stored, support
 from minigraph.jit.kernel import SpecialisedKernel
 from minigraph.jit.loops import Ints
 from minigraph.jit.pattern import KernelPattern, Value
@@ -42,19 +42,7 @@ CALLED = (
     "sqrt floor ceil trunc rint fabs copysign exp log pow sin cos tan asin acos atan atan2 sinh "
     "cosh tanh asinh acosh atanh"
 )
-# Functions of doubles that Halide does not know go by the name of one of as many arguments that it
-# does not look into, and the loader exchanges them.
-UNKNOWN = {
-    **dict.fromkeys(
-        ("expm1", "log1p", "log2", "log10", "erf", "erfc"), ("asinh", "acosh", "atanh")
-    ),
-    **dict.fromkeys(("fmod", "hypot"), ("atan2",)),
-}
-KNOWN = OWN.union(
-    (name + suffix for name in (*CALLED.split(), "fma") for suffix in ("", "f")),
-    UNKNOWN,
-    ("fmodf",),
-)
+KNOWN = OWN.union(name + suffix for name in CALLED.split() for suffix in ("", "f"))
 MOST = 1 << 31  # elements that an axis, or a stride, has at most
 
 
@@ -63,7 +51,6 @@ class HalideSource(KernelSource):
     """The text of a kernel, with what it was made of.
 
     units, loops  how many axes there are of each
-    exchanged     functions that Halide does not know, by the name that they go by
     delayed       whether a stretch of all outputs is computed before any is written: Halide takes
                   it that buffers are apart, and else would read what it has overwritten
     """
@@ -71,7 +58,6 @@ class HalideSource(KernelSource):
     pattern: KernelPattern = field(compare=False, kw_only=True)
     units: int = field(compare=False, kw_only=True)
     loops: int = field(compare=False, kw_only=True)
-    exchanged: Mapping[str, str] = field(compare=False, kw_only=True)
     delayed: bool = field(compare=False, kw_only=True)
 
     def order(self, units: Sequence[T], loops: Sequence[T], lanes: Sequence[T]) -> list[T]:
@@ -182,10 +168,10 @@ def _source(pattern: KernelPattern, units: int, loops: int, delayed: bool) -> Ha
     for k, store in enumerate(pattern.stores, pattern.inputs):
         lines.append(f"p{k}{'[unit]' if store.per_unit else '[]'} = v{store.value};")
     text = "\n".join(("// NAME", *lines))
-    called = set(re.findall(r"\b(\w+)\(", "\n".join((*functions, text))))
+    called = set(re.findall(r"\b(\w+) ?\(", "\n".join((*functions, text))))
     own = set(re.findall(r"(\w+)\([^;{}]*\) \{", "\n".join(functions)))
     # A cast looks like a call of a type, and so do statements.
-    called -= own.union(("if", "for", "while", "return", "sizeof", "memcpy"))
+    called -= own.union(("for", "return", "sizeof", "memcpy"))
     unknown = sorted(name for name in called - KNOWN if not name.endswith("_t"))
     if unknown:
         raise NotFusible(f"Halide has no {unknown[0]}")
@@ -195,21 +181,8 @@ def _source(pattern: KernelPattern, units: int, loops: int, delayed: bool) -> Ha
         pattern=pattern,
         units=units,
         loops=loops,
-        exchanged=_exchanged(called),
         delayed=delayed,
     )
-
-
-def _exchanged(called: set[str]) -> dict[str, str]:
-    """Return by which names functions go that Halide does not know; NotFusible if too many."""
-    made: dict[str, str] = {}
-    for name in sorted({"fmod" if name == "fmodf" else name for name in called}):
-        if name in UNKNOWN:
-            free = [n for n in UNKNOWN[name] if n not in called and n not in made]
-            if not free:
-                raise NotFusible(f"it calls more than Halide knows, such as {name}")
-            made[free[0]] = name
-    return made
 
 
 def text_of(pattern: KernelPattern, value: Value) -> str:
@@ -249,8 +222,3 @@ def accumulator(pattern: KernelPattern, value: Value) -> Accumulator:
     if kind(source) != "f":
         return Accumulator(value.dtype)
     return Accumulator(np.dtype("float64"), value.op.adds and source == np.float64)
-
-
-def counts_elements(pattern: KernelPattern) -> bool:
-    """Whether values depend on the index of the element."""
-    return any(value.op is not None and takes_index(value.op) for value in pattern.values)

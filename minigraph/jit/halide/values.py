@@ -1,8 +1,7 @@
 """Values of C as Halide's expressions: conversions, operators and functions, with C's results.
 
 Halide's floats are fast and loose by default: NaN and infinity do not exist, and sums may be taken
-apart.  `strict_float` makes of an operation what IEEE 754 says.  Integers wrap around, and are
-divided as C divides, but without a trap.
+apart.  `strict_float` makes of an operation what IEEE 754 says.  Integers wrap around.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
     "+": operator.add,
     "-": operator.sub,
     "*": operator.mul,
+    "/": operator.truediv,  # of floats alone
     "<": operator.lt,
     "<=": operator.le,
     "==": operator.eq,
@@ -129,13 +129,9 @@ def binary(op: str, x: Any, y: Any) -> Any:
     type_ = BOOL if both_bool and op in "&|^==" else common(x, y)
     a, b = to(type_, x), to(type_, y)
     if type_.is_float():
-        if op == "/":
-            return hl.strict_float(a / b)
         if op == "<=":  # Halide's is true of NaN
             return binary("<", a, b) | binary("==", a, b)
         return hl.strict_float(OPERATORS[op](a, b))
-    if op in ("/", "%"):
-        return _divided(op, a, b)
     if type_.is_int() and op in "+-*":  # Halide takes it that they do not overflow
         return hl.cast(type_, OPERATORS[op](bits_of(a), bits_of(b)))
     return OPERATORS[op](a, b)
@@ -148,20 +144,6 @@ def _shifted(op: str, x: Any, y: Any) -> hl.Expr:
     if op == ">>":
         return value >> count
     return hl.cast(type_, bits_of(value) << count)
-
-
-def _divided(op: str, a: hl.Expr, b: hl.Expr) -> hl.Expr:
-    """Return what C gives, and for what traps there: 0, or of the lowest number itself."""
-    type_ = a.type()
-    zero, one = number(type_, 0), number(type_, 1)
-    none = b == zero
-    opposite = b == number(type_, -1) if type_.is_int() else hl.Expr(False)
-    divisor = hl.select(none | opposite, one, b)
-    if op == "%":
-        rest = hl.mod_round_to_zero(a, divisor)
-        return hl.select(none, zero, rest)
-    quotient = hl.select(opposite, negated(a), hl.div_round_to_zero(a, divisor))
-    return hl.select(none, zero, quotient)
 
 
 def chosen(condition: Any, x: Any, y: Any) -> Any:
@@ -193,53 +175,6 @@ def _copysign(x: hl.Expr, y: hl.Expr) -> hl.Expr:
     return hl.reinterpret(x.type(), (bits_of(x) & ~sign) | (bits_of(y) & sign))
 
 
-def _fma(x: hl.Expr, y: hl.Expr, z: hl.Expr) -> hl.Expr:
-    """x * y + z, rounded once (S. Boldo and G. Melquiond, Emulation of FMA, 2008)."""
-    if x.type() == FLOAT:  # in double the product is exact
-        total, rest = _two_sum(_product(to(DOUBLE, x), to(DOUBLE, y)), to(DOUBLE, z))
-        return to(FLOAT, _odd(total, rest))
-    plain = binary("+", _product(x, y), z)
-    high, low = _two_product(x, y)
-    over, under = _two_sum(z, low)
-    total, rest = _two_sum(high, over)
-    exact = binary("+", total, _odd(*_two_sum(under, rest)))
-    return hl.select(to(BOOL, binary("==", binary("-", exact, exact), 0)), exact, plain)
-
-
-def _product(x: hl.Expr, y: hl.Expr) -> hl.Expr:
-    return hl.strict_float(x * y)
-
-
-def _two_sum(x: hl.Expr, y: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
-    """The sum of two numbers, and what it rounds off."""
-    total = hl.strict_float(x + y)
-    part = hl.strict_float(total - x)
-    return total, hl.strict_float((x - (total - part)) + (y - part))
-
-
-def _two_product(x: hl.Expr, y: hl.Expr) -> tuple[hl.Expr, hl.Expr]:
-    """The product of two numbers, and what it rounds off: of halves of them products are exact."""
-    total, halves = _product(x, y), []
-    for factor in (x, y):
-        wide = _product(factor, hl.f64(134217729.0))
-        high = hl.strict_float(wide - (wide - factor))
-        halves.append((high, hl.strict_float(factor - high)))
-    (a, b), (c, d) = halves
-    return total, hl.strict_float(b * d - (((total - a * c) - b * c) - a * d))
-
-
-def _odd(total: hl.Expr, rest: hl.Expr) -> hl.Expr:
-    """A sum, with an odd last bit if it is not exact: rounding it again goes the right way."""
-    held = bits_of(total)
-    one = number(held.type(), 1)
-    up = binary("<", 0, rest)
-    away = binary("==", up, binary("<", 0, total))
-    odd = hl.select(away, held + one, held - one)
-    inexact = binary("||", binary("<", rest, 0), up)
-    even = (held & one) == number(held.type(), 0)
-    return hl.reinterpret(total.type(), hl.select(inexact & even, odd, held))
-
-
 def _in_double(function: Callable[..., hl.Expr]) -> Callable[..., hl.Expr]:
     return lambda *args: to(args[0].type(), function(*(to(DOUBLE, x) for x in args)))
 
@@ -247,7 +182,6 @@ def _in_double(function: Callable[..., hl.Expr]) -> Callable[..., hl.Expr]:
 BUILTIN: dict[str, Callable[..., hl.Expr]] = {
     "fabs": lambda x: hl.reinterpret(x.type(), bits_of(x) & ~_negative(x.type())),
     "copysign": _copysign,
-    "fma": _fma,
     "rint": hl.round,
     # Halide has its own of floats, which know neither NaN nor infinity.
     **{name: _in_double(getattr(hl, name)) for name in ("exp", "log", "pow")},

@@ -124,8 +124,8 @@ def _group_norm(
     x: Node, weight: Any, bias: Any, n: Any, c: Any, size: Any, groups: int, eps: float
 ) -> tuple[Node, Node, Node]:
     parts = ops.reshape(x, (n, groups, -1))
-    made = ops.group_norm(x, groups, weight, bias, eps)
-    return made, *_saved(ops.mean(parts, -1), ops.var(parts, -1), eps)
+    mean, deviation = ops.mean(parts, -1), ops.rsqrt(ops.var(parts, -1) + eps)
+    return ops.group_norm(x, groups, weight, bias, eps), mean, deviation
 
 
 def _saved(mean: Node, var: Node, eps: float) -> tuple[Node, Node]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -81,6 +82,13 @@ rows(
     }
 )
 rows({"logsumexp": _reduction(ops.logsumexp)}, promotes=True)
+
+
+@row("_safe_softmax")
+def _safe_softmax(x: Node, axis: int, dtype: torch.dtype | None = None) -> Node:
+    x = x if dtype is None else ops.astype(x, DTYPES[dtype])
+    masked = ops.all(x == -math.inf, axis, True)  # all of it, where torch gives 0
+    return ops.where(masked, 0, ops.softmax(ops.where(masked, 0, x), axis))
 
 
 @row("var_mean.correction")
