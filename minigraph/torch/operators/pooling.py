@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
+from contextlib import suppress
 from typing import Any
 
 from minigraph import ops
+from minigraph.errors import ShapeError
 from minigraph.graph import FLOATS, Node
-from minigraph.interchange.windows import MOST, Windows
+from minigraph.interchange.windows import Windows
 from minigraph.torch.operators.table import pair, row, rows
 
 
@@ -25,10 +26,12 @@ def _windows(
 def max_pool(
     x: Node, window: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
 ) -> tuple[Node, Node | None]:
-    """Return the maxima, and where in the image they are; None of large windows."""
+    """Return the maxima, and where in the image they are, None where that has no expression."""
     rank = len(window)
     windows = _windows(rank, window, stride, padding, dilation, ceil)
-    places = windows.place_of_maximum(x) if math.prod(windows.size) <= MOST else None
+    places = None
+    with suppress(ShapeError):  # of large windows, or of sizes that only the call gives
+        places = windows.place_of_maximum(x)
     if rank != 2 or pair(dilation) != (1, 1) or x.dtype not in FLOATS:
         return windows.maximum(x), places
     single = x.ndim == 3
