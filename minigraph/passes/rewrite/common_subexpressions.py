@@ -26,8 +26,9 @@ def share_common(graph: Graph, notes: Notes) -> Graph:
         if first is node or node.order < earliest[first].order:
             earliest[first] = node
     same = {node: (earliest[first],) for node, first in of.items() if earliest[first] is not node}
-    if same:
-        notes.fired["shared"] += len(same)
+    if not same:
+        return graph
+    notes.fired["shared"] += len(same)
     return graph.map(
         lambda node, inputs: inputs[0] if node in same else node.replace(inputs), reads=same
     )

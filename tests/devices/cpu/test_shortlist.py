@@ -1,0 +1,63 @@
+"""What "tune" measures on the CPU: what is uncertain, and gains more than measuring takes."""
+
+import pytest
+from needs import needs_both
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.devices.cpu import direct, onednn, winograd
+from minigraph.devices.cpu.candidates import RIVALS, CpuProblems
+from minigraph.ops.conv import Conv2d
+from minigraph.ops.matmul import Matmul
+
+pytestmark = needs_both
+
+
+def shortlist(node, blocked=True):
+    """Return the names of the candidates for a node, whose images are in blocks if it has any."""
+    tunable = CpuProblems(threads=2, on_disk=False).tunable(
+        node, [x.spec.strides for x in node.inputs]
+    )
+    problem, layouts = tunable
+    lanes = f"nChw{onednn.block()}c"
+    names = [each for each in problem.layouts if lanes in (each[0], each[-1])]
+    if blocked and names:
+        layouts = problem.layouts[names[0]]
+    return [c.name for c in problem.shortlist(layouts)]
+
+
+def convolution(n, channels, size, outputs, window, **attributes):
+    x = mg.input("x", (n, channels, size, size))
+    return Conv2d(**attributes)(x, mg.input("w", (outputs, channels, window, window)))
+
+
+def test_a_large_problem_whose_fastest_algorithm_is_known_is_not_measured():
+    same = {"padding": (1, 1)}
+    assert shortlist(convolution(16, 64, 56, 64, 3, **same)) == [winograd.NAME]
+    assert len(shortlist(convolution(16, 64, 56, 256, 1))) == 1
+    assert len(shortlist(convolution(16, 3, 224, 64, 7, stride=(2, 2), padding=(3, 3)))) == 1
+    product = Matmul()(mg.input("x", (512, 512)), mg.input("y", (512, 512)))
+    assert len(shortlist(product)) == 1
+
+
+def test_a_large_convolution_with_strides_is_measured():
+    found = shortlist(convolution(16, 64, 56, 128, 3, stride=(2, 2), padding=(1, 1)))
+    assert direct.NAME in found and len(found) > 1
+
+
+def test_a_small_problem_is_measured_beside_what_needs_no_compiler():
+    found = shortlist(convolution(4, 32, 16, 32, 3, padding=(1, 1)))
+    assert found[0] == winograd.NAME and 1 < len(found) <= 1 + RIVALS
+    strided = shortlist(convolution(1, 32, 8, 32, 3, stride=(2, 2), padding=(1, 1)))
+    assert direct.NAME not in strided, "to compile it takes longer than it may gain"
+
+
+@pytest.mark.parametrize(("rows", "first"), [(8, "gemm"), (256, "brg")])
+def test_a_thin_product_of_a_matrix_in_rows_begins_with_what_copies_nothing(rows, first):
+    x, y = mg.input("x", (rows, 512)), mg.input("y", (512, 512))
+    report = (
+        mg.comp_graph("cpu", {"autotune": "exhaustive"}).compile([x, y], ops.matmul(x, y)).report()
+    )
+    names = [c.name for c in report.algorithms[0].candidates]
+    if len({name.partition(":")[0] for name in names}) > 1:  # some processors have one of them
+        assert names[0].startswith(first)
