@@ -139,8 +139,8 @@ def test_inductor_measures_its_kernels_only_in_the_best_setting_on_a_gpu(
 @pytest.mark.parametrize(
     ("setting", "precision", "options"),
     [
-        ("3", "float32", {"graph_opt_level": 3}),
-        ("3", "tf32", {"graph_opt_level": 3, "precision": "tf32"}),
+        ("1", "float32", {"graph_opt_level": 1}),
+        ("3", "tf32", {"graph_opt_level": 3, "precision": "tf32", "autotune": "exhaustive"}),
         ("2, untuned", "float16", {"graph_opt_level": 2, "amp": "float16", "autotune": "off"}),
     ],
 )
