@@ -25,8 +25,6 @@ from minigraph.autotune.measurement import (
 from minigraph.cache import Entry
 from minigraph.graph import Array, Spec, aligned_empty
 
-ALIGNMENT = 64  # bytes
-
 Layouts = tuple[Any, ...]  # of the inputs, then of the results; `str` of each is its name
 
 
