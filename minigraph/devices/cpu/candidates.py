@@ -10,10 +10,12 @@ from functools import partial
 from minigraph.autotune.candidate import Candidate, HostBench, Run, Runner
 from minigraph.devices.cpu import (
     bf16x3,
+    compiler,
     direct,
     halide_compiler,
     onednn,
     primitives,
+    product,
     reordered,
     skinny_product,
     winograd,
@@ -73,6 +75,14 @@ def _in_float32(arrangement: Arrangement, candidate: Candidate, threads: int) ->
     return with_casts(node, strides, candidate.kernel, partial(native_kernel, threads=threads))
 
 
+def panels(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
+    """Yield the product of gathered panels for a convolution of images in nchw."""
+    node, strides, layouts = arrangement
+    if type(node.op) in ROLES and node.dtype == onednn.F32 and compiler.compiler():
+        make = partial(native_kernel, node, strides, threads)
+        yield Candidate(product.NAME, layouts, make)
+
+
 # The first candidate of all is what the heuristic chooses.
 CANDIDATES: tuple[Callable[[Arrangement, int], Iterable[Candidate]], ...] = (
     skinny_product.candidates,
@@ -83,6 +93,7 @@ CANDIDATES: tuple[Callable[[Arrangement, int], Iterable[Candidate]], ...] = (
     winograd_in_float32,
     direct.candidates,
     reordered.candidates,
+    panels,
     reordered.generated_reorder,
 )
 

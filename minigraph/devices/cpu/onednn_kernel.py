@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 from minigraph.devices.cpu.kernel import (
     NOWHERE,
     CpuKernel,
-    KernelCall,
     Linker,
     NativeCall,
     Operands,
@@ -97,14 +96,12 @@ class Implementation(NamedTuple):
 
     strided  which inputs may be views that are not contiguous; none if it is empty
     suffix   of its name: what it does besides
-    then     a call that follows and changes the results
     """
 
     descriptor: Descriptor
     arguments: Sequence[Argument]
     strided: Sequence[bool] = ()
     suffix: str = ""
-    then: KernelCall | None = None
 
     @property
     def name(self) -> str:
@@ -174,7 +171,6 @@ class OneDnnKernel(CpuKernel):
         self.algorithm = implementation.name
         self.strided = implementation.strided
         self.threads = threads
-        self.then = implementation.then
         self.preparations: dict[int, Preparation] = {}
         before: list[PrimitiveCall] = []
         after: list[PrimitiveCall] = []
@@ -201,7 +197,7 @@ class OneDnnKernel(CpuKernel):
 
     @property
     def texts(self) -> Sequence[KernelSource]:
-        return (EXECUTE, self.then.source) if self.then else (EXECUTE,)
+        return (EXECUTE,)
 
     def _prepare(self, i: int, layout: MemoryDescriptor, wanted: MemoryDescriptor) -> None:
         """Have the input `i` reordered once."""
@@ -220,10 +216,7 @@ class OneDnnKernel(CpuKernel):
         return place
 
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
-        calls = [linker.call(EXECUTE, p.block(operands, self.threads)) for p in self.primitives]
-        if self.then:  # on as many threads: EXECUTE has set them
-            calls.append(linker.call(self.then.source, self.then.block(*operands[:3])))
-        return calls
+        return [linker.call(EXECUTE, p.block(operands, self.threads)) for p in self.primitives]
 
 
 def _reorder(

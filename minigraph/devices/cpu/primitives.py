@@ -12,26 +12,22 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from minigraph.autotune.candidate import Candidate
-from minigraph.devices.cpu import compiler, onednn
-from minigraph.devices.cpu.kernel import KernelCall, Place, constants_of
-from minigraph.devices.cpu.onednn import F32, MAX_NDIM, Descriptor, MemoryDescriptor, dims
+from minigraph.devices.cpu import onednn
+from minigraph.devices.cpu.kernel import constants_of
+from minigraph.devices.cpu.onednn import MAX_NDIM, Descriptor, MemoryDescriptor, dims
 from minigraph.devices.cpu.onednn_kernel import Argument, Implementation, OneDnnKernel, Operand
 from minigraph.devices.problem import ROLES, Arrangement, operations
 from minigraph.errors import GraphError
 from minigraph.graph import DType, Node, Op, Shape, Spec
-from minigraph.jit.macros import with_macros
-from minigraph.jit.source import KernelSource
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut, Reorder, unpacked
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward
 from minigraph.ops.reduction import FEW
 
-ZERO_PADDING = Path(__file__).with_name("zero_padding.c").read_text()
 LONG = 1 << 14  # products in a sum
 NARROW = 32  # rows or columns
 # With up to so many rows, and a second matrix that lies in rows, "gemm" is faster: "brg" copies
@@ -165,10 +161,8 @@ def convolution(op: Any, xs: Specs, ys: Specs) -> Iterator[Implementation]:
         dims(conv.padding),
         dims(_padding_behind(conv, unpacked(x.shape), w.shape, unpacked(y.shape))),
     ]
-    wrong = any(conv.padding) and not isinstance(op, Conv2dBackwardData)  # if padded by zeros
-    repair = None
-    if wrong and w.dtype == F32:
-        repair = repair_zero_padding(op, [s.shape for s in xs], ys[0].shape)
+    # "gemm" multiplies zeros for the padding, by infinity and NaN too.
+    padded = any(conv.padding) and not isinstance(op, Conv2dBackwardData)
     for suffix, (x_layout, y_layout) in pairs:
         weights = onednn.any_layout(grouped, w.dtype)
         added = bias[0][1] if bias else None
@@ -185,10 +179,8 @@ def convolution(op: Any, xs: Specs, ys: Specs) -> Iterator[Implementation]:
                 unmoved = all(descriptor.layout(n) == layout for n, layout in images)
                 if suffix and unmoved:
                     continue
-                if not wrong or "gemm" not in descriptor.name:
+                if not (padded and "gemm" in descriptor.name):
                     yield Implementation(descriptor, arguments, suffix=suffix)
-                elif repair and compiler.compiler():
-                    yield Implementation(descriptor, arguments, suffix=suffix, then=repair)
         except onednn.Unimplemented:
             continue
 
@@ -224,37 +216,6 @@ def _padding_behind(op: Conv2d, x: Shape, w: Shape, y: Shape) -> list[int]:
     """oneDNN wants windows to end where the padding does; a remainder of the stride shortens it."""
     axes = zip(x[2:], w[2:], y[2:], op.stride, op.padding, op.dilation, strict=True)
     return [(o - 1) * t + d * (k - 1) + 1 - n - p for n, k, o, t, p, d in axes]
-
-
-def repair_zero_padding(
-    op: Conv2d | Conv2dBackwardWeights, xs: Sequence[Shape], y: Shape
-) -> KernelCall:
-    """Return the call in C that follows a convolution with inputs `xs` and result `y` by "gemm".
-
-    That copies the images with zeros around them and multiplies these too, where infinity in the
-    other operand gives NaN; no other implementation does.  The images are nchw or nhwc.
-    """
-    to_weights = isinstance(op, Conv2dBackwardWeights)
-    conv = op.conv if isinstance(op, Conv2dBackwardWeights) else op
-    before, behind, window = (xs[1], xs[0], y) if to_weights else (xs[0], y, xs[1])
-    (n, _, *sides), (_, _, *results) = unpacked(before), unpacked(behind)
-    k, c, *places = window
-    bias = len(xs) == 3
-    values = [n, conv.groups, c, k // conv.groups, *sides, *places, *results]
-    values += [*conv.stride, *conv.padding, *conv.dilation]
-    values += [*_image_strides(before), *_image_strides(behind), int(bias)]
-
-    def block(ins: Sequence[Place], outs: Sequence[Place], scratch: Place) -> list[int]:
-        operands = (ins[1], outs[0], ins[0]) if to_weights else (*ins[:2], outs[0], *ins[2:])
-        return [*values, *(v for place in operands for v in place)]
-
-    return KernelCall(KernelSource(with_macros(ZERO_PADDING, WEIGHTS=int(to_weights))), block)
-
-
-def _image_strides(shape: Shape) -> Shape:
-    """Return the strides, in elements, of images along [n, c, h, w]."""
-    _, c, h, w = unpacked(shape)
-    return (c * h * w, h * w, w, 1) if len(shape) == 4 else (c * h * w, 1, w * c, c)
 
 
 # ---------------------------------------------------------------- pooling

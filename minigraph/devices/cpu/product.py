@@ -35,6 +35,7 @@ from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.matmul import Matmul
 from minigraph.program import round_up
 
+NAME = "panels"  # the algorithm
 TEXT = Path(__file__).with_name("product.c").read_text()
 ROWS = {8: 6, 16: 12}  # of a tile, by the floats of a vector: so many sums fit the registers
 REGISTERS = {8: 16, 16: 32}
@@ -314,7 +315,7 @@ def _kernel(
         source = _text(shared.tile, shared.lanes, node.dtype, len(node.inputs) == 3, None)
         parts.append(_call(source, shared, order, len(pieces), batches, bias, threads, i > 0))
         room = max(room, _room(shared, threads, node.dtype.itemsize))
-    return NativeKernel(node, parts, room)
+    return NativeKernel(node, parts, room, algorithm=NAME)
 
 
 def _room(shared: Shared, threads: int, size: int) -> int:
