@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from minigraph.devices.cpu import compiler, halide_compiler, handwritten, indexing, pooling
+from minigraph.devices.cpu.convolution import CONVOLUTIONS, convolution
 from minigraph.devices.cpu.halide_kernel import halide_kernel
 from minigraph.devices.cpu.kernel import (
     KernelCall,
@@ -18,7 +19,7 @@ from minigraph.devices.cpu.kernel import (
     cache_bytes,
     threads_for,
 )
-from minigraph.devices.cpu.product import CONVOLUTIONS, fused_product, plain_product
+from minigraph.devices.cpu.product import fused_product, plain_product
 from minigraph.devices.parts import KernelPart, KernelParts, can_be_generated, kernel_parts
 from minigraph.graph import Graph, Node, Op, Shape, Spec, placeholders
 from minigraph.jit.c.source import c_source
@@ -74,7 +75,10 @@ def _kernel(
     if isinstance(node.op, Matmul) and 1 in node.shape[-2:] and kind(node.dtype) != "b":
         node = sum_of_products(node)
     if isinstance(node.op, (Matmul, *CONVOLUTIONS)):
-        return plain_product(node, strides, most) if has_c else None
+        if small or not has_c:
+            return None
+        matrices = isinstance(node.op, Matmul)
+        return plain_product(node, strides, most) if matrices else convolution(node, most)
     generated = kernel_parts(node, strides, SHORT)
     if generated is None:
         return None

@@ -1,12 +1,9 @@
-"""Products of matrices and convolutions in C: in registers, by tiles, of every type.
+"""Sums of products in C, of every type: in registers, by tiles.
 
 A tile of the result has a few rows.  Columns of the second operand are brought side by side and
 stay in the second cache while all tiles below are computed.  An elementwise kernel may take the
 tiles: its text runs on each as soon as it is computed, with an argument block whose extents are the
 tile's.
-
-A convolution is sums of such products, for sets of pixels that meet the same taps of the window.
-So padding is neither read nor multiplied.
 """
 
 from __future__ import annotations
@@ -20,8 +17,7 @@ from typing import NamedTuple
 
 from minigraph.devices.cpu import onednn
 from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
-from minigraph.devices.cpu.pixels import Axis, PixelSet
-from minigraph.graph import BOOL, DType, Node, Op, Shape
+from minigraph.graph import BOOL, DType, Node, Shape
 from minigraph.jit.c.rows import unit_text
 from minigraph.jit.c.source import functions_of
 from minigraph.jit.emitter import block, function
@@ -29,10 +25,7 @@ from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
 from minigraph.jit.pattern import KernelPattern
 from minigraph.jit.product import FusedProduct, specialise_tiles
-from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.jit.source import KernelSource
-from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
-from minigraph.ops.matmul import Matmul
 from minigraph.program import round_up
 
 NAME = "panels"  # the algorithm
@@ -42,7 +35,6 @@ REGISTERS = {8: 16, 16: 32}
 DEPTH = 256  # products that are added up in registers
 PANEL = 256 << 10  # bytes of the second operand that stay in the second cache
 WIDEST = 1024  # columns of a panel, at most
-MANY_CHANNELS = 256  # whose weights do not stay in the cache
 TASKS = 2  # for each thread, at least, where there can be as many
 Three = tuple[int, int, int]
 
@@ -131,17 +123,8 @@ def outer_products(
     )
 
 
-def plain_product(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel | None:
-    """Return the kernel of a product of matrices or a convolution, of any type but small floats."""
-    op = node.op
-    if node.dtype in SMALL_FLOATS or any(x.dtype != node.dtype for x in node.inputs):
-        return None
-    if isinstance(op, Matmul):
-        return _matmul(node, strides, threads)
-    return _convolution(node, op, threads) if isinstance(op, CONVOLUTIONS) else None
-
-
-def _matmul(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel:
+def plain_product(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel:
+    """Return the kernel of a product [..., m, k] times [..., k, n], with a bias [n] or without."""
     *outer, m, n = node.shape
     size, count = node.dtype.itemsize, node.inputs[0].shape[-1]
     steps = [[s // size for s in each] for each in (*strides[:2], node.spec.strides)]
@@ -156,113 +139,9 @@ def _matmul(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel:
         for x, each in zip((*node.inputs[:2], node), steps, strict=True)
     ]
     batches = [Batch(*axis) for axis in zip(outer, *lead, strict=True)]
-    kernel = _kernel(node, (0, 1), [[piece]], batches, (0, 1), threads)
+    kernel = kernel_of_pieces(node, (0, 1), [[piece]], batches, (0, 1), threads)
     kernel.strided = [i < 2 for i, _ in enumerate(node.inputs)]
     return kernel
-
-
-# ---------------------------------------------------------------- convolutions
-
-CONVOLUTIONS = (Conv2d, Conv2dBackwardData, Conv2dBackwardWeights)
-
-
-def _convolution(node: Node, op: Op, threads: int) -> NativeKernel:
-    if isinstance(op, Conv2dBackwardWeights):
-        conv, (dy, x), w = op.conv, (each.shape for each in node.inputs), node.shape
-        batches = _groups(conv, math.prod(dy[1:]), math.prod(x[1:]), math.prod(w))
-        return _kernel(node, (0, 1), _weights(conv, x, dy, w), batches, (0, 0), threads)
-    conv = op if isinstance(op, Conv2d) else op.conv  # type: ignore[attr-defined]
-    read, w = (each.shape for each in node.inputs[:2])
-    sizes = math.prod(w), math.prod(read[1:]), math.prod(node.shape[1:])
-    batches = _groups(conv, *sizes, bias=w[0])
-    pieces = _images(conv, read, w, node.shape, isinstance(op, Conv2dBackwardData))
-    return _kernel(node, (1, 0), [pieces], batches, (1, 0), threads)
-
-
-def _groups(conv: Conv2d, x: int, y: int, z: int, bias: int = 0) -> list[Batch]:
-    """Return the axis of groups, which share these elements of each operand evenly."""
-    g = conv.groups
-    return [Batch(g, x // g, y // g, z // g, bias // g)] if g > 1 else []
-
-
-def _axes(conv: Conv2d, before: Shape, behind: Shape, window: Shape) -> list[Axis]:
-    each = (before[2:], behind[2:], window, conv.stride, conv.padding, conv.dilation)
-    return [Axis(*axis) for axis in zip(*each, strict=True)]
-
-
-def _images(conv: Conv2d, read: Shape, w: Shape, made: Shape, backward: bool) -> list[Piece]:
-    """Return the pieces of images made of others: a convolution, or the gradient for its input."""
-    (n, _, high, wide), (_, _, *sides), (k, c, r, s) = read, made, w
-    (outs, ins), taps = (k // conv.groups, c), r * s
-    before, behind = (made, read) if backward else (read, made)
-    sets = [axis.sets(backward) for axis in _axes(conv, before, behind, (r, s))]
-    paces = (1, 1) if backward else conv.stride
-    across = [taps, ins * taps] if backward else [ins * taps, taps]  # rows of w, and its sums
-    rows, added = (ins, outs) if backward else (outs, ins)
-
-    def piece(down: PixelSet, right: PixelSet) -> Piece:
-        area = sides[0] * sides[1]
-        return Piece(
-            rows,
-            (n, down.size, right.size),
-            (added, down.taps, right.taps),
-            across[0],
-            (across[1], down.tap_step * s, right.tap_step),
-            (high * wide, down.start_step * wide, right.start_step),
-            (math.prod(read[1:]), paces[0] * wide, paces[1]),
-            area,
-            (math.prod(made[1:]), down.step * sides[1], right.step),
-            down.tap * s + right.tap,
-            down.start * wide + right.start,
-            down.first * sides[1] + right.first,
-        )
-
-    return list(itertools.starmap(piece, itertools.product(*sets)))
-
-
-def _weights(conv: Conv2d, x: Shape, dy: Shape, w: Shape) -> list[list[Piece]]:
-    """Return the pieces of weights, and those of later calls, which add to them.
-
-    Of many channels each place in the window has its piece.  Of few, whose weights stay in the
-    cache, sets of pixels add what they meet at all places to zeros.
-    """
-    (n, _, _, wide), (k, c, r, s) = x, w
-    area, (tall, broad) = math.prod(x[2:]), dy[2:]
-    rows, taps = k // conv.groups, r * s
-    axes = _axes(conv, x, dy, (r, s))
-
-    def piece(down: PixelSet, right: PixelSet) -> Piece:
-        return Piece(
-            rows,
-            (c, down.taps, right.taps),
-            (n, down.size, right.size),
-            tall * broad,
-            (math.prod(dy[1:]), broad, 1),
-            (math.prod(x[1:]), conv.stride[0] * wide, conv.stride[1]),
-            (area, down.start_step * wide, right.start_step),
-            c * taps,
-            (taps, down.tap_step * s, right.tap_step),
-            down.first * broad + right.first,
-            down.start * wide + right.start,
-            down.tap * s + right.tap,
-        )
-
-    if c >= MANY_CHANNELS:
-        return [[*itertools.starmap(piece, itertools.product(*map(_each_tap, axes)))]]
-    none, whole = (0, 0, 0), (1, 1, c * taps)
-    zeros = Piece(rows, whole, none, 0, none, none, none, c * taps, (0, 0, 1))
-    sets = itertools.product(*(axis.sets(False) for axis in axes))
-    return [[zeros], *([piece(down, right)] for down, right in sets)]
-
-
-def _each_tap(axis: Axis) -> list[PixelSet]:
-    """Return for each tap the pixels that meet it."""
-    found = []
-    for tap in range(axis.taps):
-        alone = axis._replace(taps=1, padding=axis.padding - tap * axis.dilation)
-        met = [each for each in alone.sets(False) if each.taps]
-        found += [each._replace(tap=tap) for each in met] or [PixelSet(0, 1, 0, tap, 0, 1, 0, 0)]
-    return found
 
 
 # ---------------------------------------------------------------- kernels
@@ -295,7 +174,7 @@ def fused_product(
     return NativeKernel(node, [made], _room(shared, threads, size), strided, inplace)
 
 
-def _kernel(
+def kernel_of_pieces(
     node: Node,
     order: tuple[int, int],
     calls: Sequence[Sequence[Piece]],

@@ -6,7 +6,7 @@ from needs import needs_compiler
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.devices.cpu import onednn, product
+from minigraph.devices.cpu import convolution, onednn
 from minigraph.graph import Graph
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 
@@ -110,7 +110,7 @@ def problems(sizes):
 @pytest.mark.parametrize("sizes", CONVOLUTIONS, ids=str)
 def test_convolutions_are_what_they_mean(sizes, threads, channels, monkeypatch):
     """Weights of many channels have a piece for each place in the window."""
-    monkeypatch.setattr(product, "MANY_CHANNELS", channels)
+    monkeypatch.setattr(convolution, "MANY_CHANNELS", channels)
     for op, shapes in problems(sizes):
         xs = [mg.input(f"x{i}", s, "float64") for i, s in enumerate(shapes)]
         given = [numbers(s, "float64", i) for i, s in enumerate(shapes)]
