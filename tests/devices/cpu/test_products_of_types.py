@@ -68,6 +68,16 @@ def test_the_bias_is_added_once(dtype):
     np.testing.assert_allclose(step(*given), want, rtol=1e-11, atol=1e-11)
 
 
+def test_a_product_of_float16_and_a_vector_is_rounded_once():
+    given = [
+        numbers(s, "float64", i).astype("float16") for i, s in enumerate([(60, 500), (500, 1)])
+    ]
+    x, w = (mg.input(f"x{i}", v.shape, "float16") for i, v in enumerate(given))
+    got = mg.comp_graph("cpu").compile([x, w], x @ w)(*given)
+    exact = given[0].astype("float64") @ given[1].astype("float64")
+    np.testing.assert_allclose(got, exact, rtol=2**-11 + 1e-4, atol=1e-4)
+
+
 def test_any_byte_of_a_view_of_truth_values_is_true():
     given = [np.array([[0, 2], [7, 0]], np.uint8).view(bool) for _ in range(2)]
     x, y = (mg.input(n, (2, 2), "bool") for n in "xy")
