@@ -72,9 +72,8 @@ def _kernel(
             return written
     if isinstance(node.op, FusedProduct):
         return fused_product(node, node.op, strides, most) if has_c else None
-    exact = not small and kind(node.dtype) != "b"
-    if isinstance(node.op, Matmul) and 1 in node.shape[-2:] and exact:
-        node = sum_of_products(node)
+    if isinstance(node.op, Matmul) and 1 in node.shape[-2:]:
+        node = node if small or kind(node.dtype) == "b" else sum_of_products(node)
     if isinstance(node.op, (Matmul, *CONVOLUTIONS)):
         if small or not has_c:
             return None
