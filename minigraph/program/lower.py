@@ -93,6 +93,10 @@ class _Lowering:
         self.choose = choose
         self.strides = strides
         self.results = set(map(origin, graph.outputs[:results]))
+        for y in graph.outputs[:results]:  # a reshape of what is not contiguous is a copy
+            while y.op.keeps_order:
+                self.results.add((y, 0))
+                (y,) = y.inputs
         self.views: dict[Node, tuple[View, ...]] = {}
         for node in schedule(graph, results, stay):
             self.node(node)

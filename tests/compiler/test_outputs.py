@@ -177,3 +177,18 @@ def test_an_output_that_is_a_parameter_gives_a_copy(cg):
     np.testing.assert_array_equal(w.numpy(), old)
     w.assign([1, 2, 3])
     np.testing.assert_array_equal(y, 0)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [lambda x: ops.repeat(x, 3, axis=0), lambda x: ops.tile(x, (2, 3)), lambda x: x.T.reshape(-1)],
+    ids=["repeated", "tiled", "transposed and flat"],
+)
+def test_a_reshape_that_copies_writes_where_the_caller_gets_its_result(result):
+    x = mg.input("x", (8, 16))
+    f = mg.comp_graph("cpu", {"autotune": "off"}).compile([x], result(x))
+    f(np.zeros((8, 16), "float32"))
+    described = f.describe()
+    space = {buffer.id: buffer.space for buffer in described.buffers}
+    (step,) = described.steps
+    assert [space[buffer] for buffer in step.writes if space[buffer] != "arena"] == ["output"]
