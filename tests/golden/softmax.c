@@ -13,10 +13,12 @@ MG_FOLD float mg_fold_max_float32_float32(const float *lane) {
 }
 
 MG_FOLD double mg_fold_sum_float32_float32(const float *lane) {
-  double part[32];
-  for (int k = 0; k < 32; k++) part[k] = (double)lane[32 + k] + (double)lane[k];
-  for (int k = 0; k < 16; k++) part[k] = part[16 + k] + part[k];
-  for (int k = 0; k < 8; k++) part[k] = part[8 + k] + part[k];
+  float of32[32];
+  for (int k = 0; k < 32; k++) of32[k] = lane[32 + k] + lane[k];
+  float of16[16];
+  for (int k = 0; k < 16; k++) of16[k] = of32[16 + k] + of32[k];
+  double part[8];
+  for (int k = 0; k < 8; k++) part[k] = (double)of16[8 + k] + (double)of16[k];
   for (int k = 0; k < 4; k++) part[k] = part[4 + k] + part[k];
   for (int k = 0; k < 2; k++) part[k] = part[2 + k] + part[k];
   for (int k = 0; k < 1; k++) part[k] = part[1 + k] + part[k];

@@ -63,6 +63,7 @@ from minigraph.jit.expression import c_type
 from minigraph.jit.kernel import SHARE, STRETCH
 from minigraph.jit.pattern import ELEMENT, ROW, UNIT, KernelPattern
 from minigraph.ops.elementwise import Elementwise
+from minigraph.ops.reduction import Reduction
 
 LANES = 64  # that a run over the loops combines side by side: vectors enough to wait for none
 AHEAD = 128 << 10  # bytes of a unit, at most, that are fetched while the one before is computed
@@ -100,14 +101,21 @@ def _fold_name(pattern: KernelPattern, v: int) -> str:
 def _fold(pattern: KernelPattern, v: int) -> str:
     """The function that combines the lanes of reduction `v`.
 
-    The upper half joins the lower one.  Where nothing is widened, the last four meet in
-    pairs, twice, with a result for each: of a choice between two, compilers would make a branch.
+    The upper half joins the lower one; the last sixteen of a sum are widened.  Where nothing is,
+    the last four meet in pairs, twice, with a result for each: of a choice between two, compilers
+    would make a branch.
     """
     value = pattern.values[v]
     short, long = accumulators(pattern, value)
-    half = LANES // 2
-    first = combine(value, f"({long})lane[{half} + k]", f"({long})lane[k]")
-    body = [f"{long} part[{half}];"]
+    assert isinstance(value.op, Reduction)
+    half, body, last = LANES // 2, [], "lane"
+    while value.op.adds and short != long and half > 8:
+        joined = combine(value, f"{last}[{half} + k]", f"{last}[k]")
+        body.append(f"{short} of{half}[{half}];")
+        body.append(f"for (int k = 0; k < {half}; k++) of{half}[k] = {joined};")
+        last, half = f"of{half}", half // 2
+    first = combine(value, f"({long}){last}[{half} + k]", f"({long}){last}[k]")
+    body.append(f"{long} part[{half}];")
     body.append(f"for (int k = 0; k < {half}; k++) part[k] = {first};")
     chosen, last = short == long, "part"
     while half > (4 if chosen else 1):

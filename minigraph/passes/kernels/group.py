@@ -16,7 +16,7 @@ from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.joining import Concat
 from minigraph.ops.reduction import Reduction
 from minigraph.ops.slicing import Pad, Slice
-from minigraph.passes.kernels.borders import CHEAP, has_borders
+from minigraph.passes.kernels.borders import CHEAP, LONG, has_borders
 
 MAX_NODES = 100  # in a kernel, so that it compiles in a fraction of a second
 MAX_REDUCTIONS = 24  # what they combine is on the stack, or in a block's shared memory
@@ -201,8 +201,8 @@ class FusionGroup:
 
     def _check_part(self, node: Node, loops: Loops, starts: Starts, stored: bool) -> None:
         """Raise NotFusible for a node that has elements for a part of the loops only."""
-        if isinstance(node.op, Pad | Concat) and any(kept_inside(x) > 1 for x in self.inside):
-            raise NotFusible("a kernel down columns has no borders")
+        if isinstance(node.op, Pad | Concat) and not all(map(has_long_rows, self.inside)):
+            raise NotFusible("a kernel of columns, or of short rows, has no borders")
         place = zip(starts, node.shape, loops, strict=True)
         axes = [(at, n, self.extents[d]) for at, n, d in place if d is not None]
         if all(at == 0 and n == extent for at, n, extent in axes):
@@ -248,8 +248,8 @@ class FusionGroup:
                 "the kernel does not run in the order in which random numbers are drawn"
             )
         borders = any(isinstance(x.op, Pad | Concat) for x in self.members)
-        if borders and kept_inside(node) > 1:
-            raise NotFusible("a kernel down columns has no borders")
+        if borders and not has_long_rows(node):
+            raise NotFusible("a kernel of columns, or of short rows, has no borders")
         if self.reduced is not None:
             if tuple(free) != tuple(sorted(self.reduced)):
                 raise NotFusible("the kernel reduces over other axes")
@@ -310,6 +310,11 @@ def kept_inside(node: Node) -> int:
     assert isinstance(node.op, Reduction)
     shape, last = node.inputs[0].shape, _innermost(node.inputs[0])
     return 1 if last is None or last in node.op.axes else shape[last]
+
+
+def has_long_rows(node: Node) -> bool:
+    """Whether a reduction reduces long rows of elements that lie side by side."""
+    return kept_inside(node) == 1 and math.prod(long_axes(node)) >= LONG
 
 
 def reduces_down(node: Node) -> bool:

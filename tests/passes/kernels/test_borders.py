@@ -105,6 +105,10 @@ def test_borders_stay_out_of_kernels_that_they_would_slow_down():
     assert fused(ops.pad(short, 1) + 1) == ["[pad]", "[add]"]
     assert fused(ops.concat([X + i for i in range(5)]) * 2)[-2:] == ["[concat]", "[multiply]"]
     assert fused((ops.pad(X, ((1, 1), (0, 0))) + Y).sum(0)) == ["[pad]", "add sum"]
+    assert fused(ops.pad(BLOCKS, ((0, 0), (1, 1), *[(0, 0)] * 3)).sum(-1) + 1) == [
+        "[pad]",
+        "sum add",
+    ]
     assert fused(ops.pad(X[:4] * 2, ((0, 38), (0, 0))) + Y) == ["[multiply]", "pad add"]
     why = "most of what the kernel would compute is cut off"
     assert ("multiply", "pad", why) in reasons(ops.pad(X[:4] * 2, ((0, 38), (0, 0))) + Y)
