@@ -93,7 +93,10 @@ class SpecialisedKernel:
         splits = self.splits(threads)
         busy = min(threads, self.units * splits)
         head = [busy, len(self.nest.units), len(self.nest.loops), splits]
-        values = [*head, int(stream), *scratch, *(n for n, _ in axes)]
+        whole = (
+            not self.pattern.windows
+        )  # rows that end at borders are no whole lines of the caches
+        values = [*head, int(stream and whole), *scratch, *(n for n, _ in axes)]
         for k, (slot, offset) in enumerate(places):
             values += [slot, offset + self.shifts[k], *(strides[k] for _, strides in axes)]
         for k in range(len(places), self.pattern.walked):
