@@ -114,7 +114,7 @@ class TestInParts:
             node = in_lanes(node, x[1])
         xs = drawn(node)
         kernels = in_parts(node)
-        assert kernels or lanes == "blocks"  # for which oneDNN lacks some without AMX
+        assert kernels or lanes == "blocks" or x[1] < 4  # for which oneDNN lacks some
         for kernel in kernels:
             assert_near(computed_by(kernel, node, xs), node, xs)
 

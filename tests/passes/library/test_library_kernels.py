@@ -33,7 +33,7 @@ def assert_one_step(step, name):
     report = step.report()
     assert report.ops == {name: 1}
     assert report.launches == len(report.steps) == 1
-    assert report.steps[0][1].startswith("onednn")
+    assert report.steps[0][1].startswith(("onednn", "c panels"))
 
 
 def samples(graph):
@@ -119,11 +119,11 @@ def test_where_something_is_missing_the_result_is_the_same(graph, missing, compi
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int32"])
-def test_other_dtypes_run_in_numpy(dtype, compiled):
+def test_products_of_other_types_are_exact(dtype, compiled):
     x, w, v = mg.input("x", (4, 3), dtype), mg.input("w", (3, 5), dtype), mg.input("v", (5,), dtype)
     graph = function(ops.relu(x @ w + v))
     step = compiled(graph)
-    assert [kernel for _, kernel, _ in step.report().steps] == ["numpy"]
+    assert not step.report().numpy
     xs = [(real(*a.shape, seed=i) * 4).astype(dtype) for i, a in enumerate((x, w, v))]
     np.testing.assert_array_equal(step(*xs)[0], graph(*xs)[0])
 
