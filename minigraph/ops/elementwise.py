@@ -114,7 +114,7 @@ class Elementwise(Op):
 
     def infer(self, *xs: Any, **kwargs: Any) -> Spec:
         if len({x.dtype for x in xs}) > 1:
-            raise DTypeError(f"{self.name} takes operands of one dtype")
+            raise DTypeError("the operands differ in dtype")
         self.check_kind(xs[0].dtype)
         return Spec(broadcast_shapes(*(x.shape for x in xs)), self.result or xs[0].dtype)
 
@@ -133,7 +133,7 @@ class Elementwise(Op):
         if kind(dtype) not in self.accepts:
             names = {"f": "floats", "i": "integers", "u": "unsigned integers", "b": "bool"}
             wanted = ", ".join(names[k] for k in self.accepts)
-            raise DTypeError(f"{self.name} takes {wanted}, not {dtype.name}")
+            raise DTypeError(f"the operands are {dtype.name}; it takes {wanted}")
 
 
 def common_dtype(*xs: Any) -> DType:
