@@ -23,4 +23,5 @@ def names_of(number):
     return names
 
 
-names_of(0)["PseudoHuber"].__module__ = ops.__name__
+def pytest_configure(config):
+    names_of(0)["PseudoHuber"].__module__ = ops.__name__

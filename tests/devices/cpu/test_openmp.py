@@ -156,7 +156,8 @@ if __name__ == "__main__":
 tiny = np.full((512, 512), 1e-40, np.float32)
 
 def flushed():
-    cg = mg.comp_graph("cpu", {"graph_opt_level": 3, "num_threads": 4})
+    options = {"graph_opt_level": 3, "num_threads": 4, "autotune": "exhaustive"}
+    cg = mg.comp_graph("cpu", options)
     t = mg.input("t", tiny.shape)
     product = cg.compile([t], t @ t)  # measuring it starts the threads
     measured = mg.autotune.stats().measurements > 0

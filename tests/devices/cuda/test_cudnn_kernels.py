@@ -338,7 +338,7 @@ def test_a_measurement_goes_before_an_estimate(host):
     device = problems()
     backend = SimpleNamespace(block=1, tunable=device.tunable)
     estimated = Choices(backend, Session("cached", Policy(), 30.0, {}))
-    measured = Choices(backend, Session("tune", Policy(), 30.0, {}))
+    measured = Choices(backend, Session("exhaustive", Policy(), 30.0, {}))
     measured.measure([node])
     assert estimated.seconds(node).keys() >= measured.seconds(node).keys()
     assert estimated.seconds(node) != measured.seconds(node)
