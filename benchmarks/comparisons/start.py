@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-OURS = ("off", "tune")  # values of `autotune`
+OURS = ("off", "tune", "exhaustive")  # values of `autotune`
 PEERS = {"torch": "", "torch channels last": "channels last", "torch compiled": "compiled"}
 CACHES = ("MINIGRAPH_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 MARKS = (1, 2, 10, 30, 50, 100)  # steps
