@@ -190,8 +190,10 @@ class CpuProblems(ProblemMaker):
             return None
         arrangement = problem.arrangement(layouts)
         fast = any(winograd.favourites(arrangement, self.threads))
-        # oneDNN has all convolutions but some in groups; describing them takes long.
-        known = fast or (onednn.library() and conv_of(problem.op).groups == 1)
+        # oneDNN has all convolutions but some in groups, and some between nchw and another layout;
+        # describing them takes long.
+        mixed = len({layout.lanes == 1 for layout in layouts if layout.lanes}) > 1
+        known = fast or (onednn.library() and conv_of(problem.op).groups == 1 and not mixed)
         if not known and not any(problem.candidates(layouts)):
             return problem.work / FLOPS["numpy"]
         reordered = sum(

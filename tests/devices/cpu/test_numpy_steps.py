@@ -7,6 +7,9 @@ from needs import needs_both
 
 import minigraph as mg
 from minigraph import errors, ops
+from minigraph.bench import ours
+from minigraph.bench.cases import NETWORKS
+from minigraph.bench.worker import Task
 from minigraph.graph import Op
 
 pytestmark = needs_both
@@ -73,3 +76,11 @@ def test_an_op_that_has_no_kernel_at_all_is_named_and_does_not_warn(monkeypatch)
         warnings.simplefilter("error")
         report = mg.comp_graph("cpu").compile([x], Rotated()(x)).report()
     assert any("there is no kernel of" in line for line in report.numpy)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_no_step_of_a_network_runs_in_numpy_where_nothing_is_measured(name):
+    task = Task(name, "3", "cpu", 1, None, True, "float32", 0.0)
+    cg = mg.comp_graph("cpu", {"graph_opt_level": 3, "autotune": "off"})
+    step, _ = ours.training(cg, task.subject, task.subject.network(ours.LIBRARY))
+    assert not step.report().numpy
