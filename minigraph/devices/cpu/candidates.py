@@ -46,6 +46,7 @@ from minigraph.ops.matmul import Matmul
 BYTES = 5e9  # that are moved a second
 # The operations a second of a convolution, as many as it has by definition.
 FLOPS = {"winograd": 1.6e11, "direct": 8e10, "numpy": 2e9}
+NUMPY = 1.0  # seconds that are added for NumPy, which is the last resort also where that is little
 
 # What is worth measuring.  Candidates differ by up to SHARE of the time, which STEPS calls repeat;
 # a rival costs its making, or its compilation too.  A call of any kernel takes BEGIN.
@@ -190,12 +191,13 @@ class CpuProblems(ProblemMaker):
             return None
         arrangement = problem.arrangement(layouts)
         fast = any(winograd.favourites(arrangement, self.threads))
-        # oneDNN has all convolutions but some in groups, and some between nchw and another layout;
-        # describing them takes long.
-        mixed = len({layout.lanes == 1 for layout in layouts if layout.lanes}) > 1
-        known = fast or (onednn.library() and conv_of(problem.op).groups == 1 and not mixed)
+        # oneDNN has all convolutions but some in groups, some that are dilated, and some between
+        # nchw and another layout; describing them takes long.
+        conv, mixed = conv_of(problem.op), len({x.lanes == 1 for x in layouts if x.lanes}) > 1
+        usual = conv.groups == 1 and conv.dilation == primitives.POINT and not mixed
+        known = fast or (onednn.library() and usual)
         if not known and not any(problem.candidates(layouts)):
-            return problem.work / FLOPS["numpy"]
+            return NUMPY + problem.work / FLOPS["numpy"]
         reordered = sum(
             spec.nbytes
             for spec, layout in zip(specs, layouts, strict=True)

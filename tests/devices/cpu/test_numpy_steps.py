@@ -6,7 +6,7 @@ import pytest
 from needs import needs_both
 
 import minigraph as mg
-from minigraph import errors, ops
+from minigraph import errors, nn, ops
 from minigraph.bench import ours
 from minigraph.bench.cases import NETWORKS
 from minigraph.bench.worker import Task
@@ -84,3 +84,26 @@ def test_no_step_of_a_network_runs_in_numpy_where_nothing_is_measured(name):
     cg = mg.comp_graph("cpu", {"graph_opt_level": 3, "autotune": "off"})
     step, _ = ours.training(cg, task.subject, task.subject.network(ours.LIBRARY))
     assert not step.report().numpy
+
+
+# Channels, then the convolutions that follow each other: channels, window, stride, padding, dilation.
+CHAINS = {
+    "to one channel": (3, [(24, 3, 1, 0, 1), (1, 1, 1, 0, 1), (32, 3, 2, 1, 1)]),
+    "of one channel": (1, [(32, 1, 1, 0, 1)]),
+    "dilated": (16, [(24, 3, 1, 1, 1), (8, 2, 2, 1, 1), (5, 5, 1, 2, 2)]),
+    "a point with dilation": (4, [(16, 1, 1, 0, 2), (48, 5, 1, 0, 1), (48, 1, 2, 0, 2)]),
+}
+
+
+@pytest.mark.parametrize("chain", CHAINS)
+def test_no_convolution_runs_in_numpy_because_it_is_small(chain):
+    channels, windows = CHAINS[chain]
+    y = x = mg.input("x", (2, channels, 12, 12))
+    weights = []
+    for window in windows:
+        layer = nn.Conv2d(y.shape[1], *window)
+        weights += layer.parameters()
+        y = ops.relu(layer(y))
+    gradients = mg.grad(ops.square(y).sum(), [x, *weights])
+    options = {"graph_opt_level": 3, "autotune": "off"}
+    assert not mg.comp_graph("cpu", options).compile([x], gradients).report().numpy
