@@ -86,7 +86,7 @@ def test_no_step_of_a_network_runs_in_numpy_where_nothing_is_measured(name):
     assert not step.report().numpy
 
 
-# Channels, then the convolutions that follow each other: channels, window, stride, padding, dilation.
+# Channels, then convolutions one after the other: channels, window, stride, padding, dilation.
 CHAINS = {
     "to one channel": (3, [(24, 3, 1, 0, 1), (1, 1, 1, 0, 1), (32, 3, 2, 1, 1)]),
     "of one channel": (1, [(32, 1, 1, 0, 1)]),
