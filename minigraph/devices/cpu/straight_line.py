@@ -175,8 +175,8 @@ class _Writer:
         match node.op:
             case Elementwise() if not takes_index(node.op):
                 self.elementwise(node, to, xs)
-            case Reduction() if node.op.combine:
-                self.reduction(node, to, xs[0])
+            case Reduction() as op if op.combine:
+                self.reduction(op, node, to, xs[0])
             case Matmul():
                 self.product(node, to, xs)
             case _:
@@ -206,21 +206,20 @@ class _Writer:
 
         self.each(node.shape, node.size, line)
 
-    def reduction(self, node: Node, to: Value, x: Value) -> None:
+    def reduction(self, op: Reduction, node: Node, to: Value, x: Value) -> None:
         (given,) = node.inputs
-        axes = node.op.axes  # type: ignore[attr-defined]
         count = given.size // node.size
         if count > FEW or given.dtype in SMALL_FLOATS:
-            raise NotFusible(f"{node.op.name} is of many elements, or of floats of 16 bits")
-        chosen = node.op.combine.startswith("(")  # type: ignore[attr-defined]
+            raise NotFusible(f"{op.name} is of many elements, or of floats of 16 bits")
+        chosen = op.combine.startswith("(")
         held = _held(given if chosen else node)
-        order = [a for a in range(given.ndim) if a not in axes] + [*axes]
+        order = [a for a in range(given.ndim) if a not in op.axes] + [*op.axes]
         terms = x.index.transpose(order).reshape(*node.shape, count)
-        first = filled(node.op, node.op.identity, **limits(given.dtype))  # type: ignore[attr-defined]
+        first = filled(op, op.identity, **limits(given.dtype))
 
         def line(at: Place) -> str:
             taken = (
-                f"s = {filled(node.op, node.op.combine, f'({held})' + at(x), 's')};"  # type: ignore[attr-defined]
+                f"s = {filled(op, op.combine, f'({held})' + at(x), 's')};"
                 for x in _along(x.name, terms)
             )
             return f"{{ {held} s = {first}; {' '.join(taken)} {at(to)} = s; }}"
