@@ -24,17 +24,18 @@ from minigraph.cache.machine import features
 from minigraph.devices.cpu import compiler, onednn, primitives
 from minigraph.devices.cpu.converted import Conversion, ConvertedKernel
 from minigraph.devices.cpu.kernel import NativeKernel, call
-from minigraph.devices.cpu.onednn_kernel import Implementation, OneDnnKernel
+from minigraph.devices.cpu.onednn_kernel import Implementation
 from minigraph.devices.problem import (
+    ROLES,
     TRANSPOSED,
     WORTH_A_WARNING,
     Arrangement,
-    Layouts,
+    conv_of,
     operations,
     product_of,
     strides_in,
 )
-from minigraph.graph import BFLOAT16, Node, Op, Spec
+from minigraph.graph import BFLOAT16, Op, Spec
 from minigraph.jit.macros import with_macros
 from minigraph.jit.small_float import conversion
 from minigraph.jit.source import KernelSource
@@ -70,8 +71,7 @@ def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
     product = product_of(node)
     if product is None or node.dtype != onednn.F32 or operations(node) < LEAST:
         return
-    conv = getattr(product.op, "conv", product.op)
-    if isinstance(conv, Conv2d) and conv.groups > 1:
+    if type(product.op) in ROLES and conv_of(product.op).groups > 1:
         return
     rows, specs = zip(
         *(
@@ -80,7 +80,10 @@ def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
         ),
         strict=True,
     )
-    for implementation in _implementations(product.op, node, specs, layouts, threads):
+    xs = [*specs, *(x.spec for x in node.inputs[2:])]
+    strides = [strides_in(to, x) for to, x in zip(layouts, xs, strict=False)]
+    offered = primitives.implementations_of(product.op, xs, node.specs, strides)
+    for implementation in primitives.one_of_each_family(offered, threads):
         make = functools.partial(_kernel, arrangement, implementation, rows, specs, threads)
         yield Candidate(f"{implementation.name} {NAME}", layouts, make, precision=NAME)
 
@@ -103,27 +106,6 @@ def _in_parts(x: Spec, axis: int, layout: Layout) -> tuple[int, Spec]:
     return rows, Spec((*shape,), BFLOAT16)
 
 
-def _implementations(
-    op: Op, node: Node, specs: Sequence[Spec], layouts: Layouts, threads: int
-) -> Iterator[Implementation]:
-    """Yield oneDNN's ways to compute a node whose operands are in parts, one of each family."""
-    xs = [*specs, *(x.spec for x in node.inputs[2:])]
-    families = set()
-    try:
-        with onednn.omp_threads(threads):
-            if isinstance(op, Matmul):
-                strides = [strides_in(to, x) for to, x in zip(layouts, xs, strict=False)]
-                offered = [*primitives.matmul(op, xs, node.specs, strides)]
-            else:
-                offered = [*primitives.convolution(op, xs, node.specs)]
-    except onednn.Unimplemented:
-        return
-    for implementation in offered:
-        if implementation.family not in families:
-            families.add(implementation.family)
-            yield implementation
-
-
 def _kernel(
     arrangement: Arrangement,
     implementation: Implementation,
@@ -132,14 +114,14 @@ def _kernel(
     threads: int,
 ) -> ConvertedKernel:
     node = arrangement.node
-    with onednn.omp_threads(threads):
-        inside = OneDnnKernel(implementation, threads)
     before: list[Conversion | None] = [None for _ in node.inputs]
     for i, (outer, spec) in enumerate(zip(rows, specs, strict=True)):
         split = call(_text(first=i == 0), threads, outer, spec.size // PARTS // outer)
         before[i] = Conversion(NativeKernel(node, [split]), spec)
     strided = [layout == TRANSPOSED for layout in arrangement.layouts[: len(node.inputs)]]
-    return ConvertedKernel(before, inside, [None], NAME, strided)
+    return ConvertedKernel(
+        before, primitives.kernel_of(implementation, threads), [None], NAME, strided
+    )
 
 
 @functools.cache

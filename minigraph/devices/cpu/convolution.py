@@ -12,6 +12,7 @@ import math
 from minigraph.devices.cpu.kernel import NativeKernel
 from minigraph.devices.cpu.pixels import Axis, PixelSet
 from minigraph.devices.cpu.product import Batch, Piece, kernel_of_pieces
+from minigraph.devices.problem import conv_of
 from minigraph.graph import Node, Shape
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 
@@ -26,7 +27,7 @@ def convolution(node: Node, threads: int) -> NativeKernel:
         conv, (dy, x), w = op.conv, (each.shape for each in node.inputs), node.shape
         batches = _groups(conv, math.prod(dy[1:]), math.prod(x[1:]), math.prod(w))
         return kernel_of_pieces(node, (0, 1), _weights(conv, x, dy, w), batches, (0, 0), threads)
-    conv = op if isinstance(op, Conv2d) else op.conv  # type: ignore[attr-defined]
+    conv = conv_of(op)
     read, w = (each.shape for each in node.inputs[:2])
     sizes = math.prod(w), math.prod(read[1:]), math.prod(node.shape[1:])
     batches = _groups(conv, *sizes, bias=w[0])

@@ -25,7 +25,7 @@ from minigraph.devices.cpu.onednn import F32
 from minigraph.devices.cpu.pixels import Axis
 from minigraph.devices.cpu.prepacked import PrepackedWeights
 from minigraph.devices.cpu.product import pinned, sums
-from minigraph.devices.problem import FEW_CHANNELS, Arrangement
+from minigraph.devices.problem import FEW_CHANNELS, Arrangement, conv_of
 from minigraph.graph import Node, Op, Shape
 from minigraph.jit.emitter import block, function, indented
 from minigraph.jit.macros import with_macros
@@ -196,7 +196,7 @@ def form_of(node: Node) -> DirectForm | None:
         conv, weights = plain.conv, node.shape
         (other, read), (others, images) = op.lanes_in, (x.shape for x in node.inputs)
     elif isinstance(plain, Conv2d | Conv2dBackwardData):
-        conv = plain if isinstance(plain, Conv2d) else plain.conv
+        conv = conv_of(plain)
         weights, images, others = node.inputs[1].shape, node.inputs[0].shape, node.shape
         read, other = op.lanes_in[0], op.lanes_out[0]
     else:

@@ -19,7 +19,7 @@ from minigraph.devices.cpu import onednn
 from minigraph.devices.cpu.kernel import constants_of
 from minigraph.devices.cpu.onednn import MAX_NDIM, Descriptor, MemoryDescriptor, dims
 from minigraph.devices.cpu.onednn_kernel import Argument, Implementation, OneDnnKernel, Operand
-from minigraph.devices.problem import ROLES, Arrangement, operations
+from minigraph.devices.problem import ROLES, Arrangement, conv_of, operations
 from minigraph.errors import GraphError
 from minigraph.graph import DType, Node, Op, Shape, Spec
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
@@ -138,7 +138,7 @@ def convolution(op: Any, xs: Specs, ys: Specs) -> Iterator[Implementation]:
     what another layout gains outweighs the reorders.
     """
     kind, names = CONVOLUTIONS[type(op)]
-    conv: Conv2d = op if isinstance(op, Conv2d) else op.conv
+    conv = conv_of(op)
     roles = ROLES[type(op)]
     specs = dict(zip(roles, (*xs[:2], *ys), strict=True))
     x, w, y = (specs[role] for role in "xwy")
@@ -283,7 +283,12 @@ def implementations(node: Node, strides: Strides) -> Iterator[Implementation]:
     fit = all(s.size and len(s.shape) <= MAX_NDIM for s in (*xs, *ys))
     if not (fit and len(dtypes) == 1 and dtypes <= onednn.dtypes()):
         return
-    op = node.op.plain if isinstance(node.op, LaidOut) else node.op
+    yield from implementations_of(node.op, xs, ys, strides)
+
+
+def implementations_of(op: Op, xs: Specs, ys: Specs, strides: Strides) -> Iterator[Implementation]:
+    """Yield oneDNN's ways to compute an op of operands with these specs, of any types."""
+    op = op.plain if isinstance(op, LaidOut) else op
     try:
         if isinstance(op, Matmul):
             yield from matmul(op, xs, ys, strides)
@@ -312,15 +317,22 @@ def onednn_kernel(node: Node, strides: Strides, threads: int) -> OneDnnKernel | 
 
 
 def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
-    """Yield oneDNN's candidates for a node.
-
-    Of the implementations that differ in their instruction set alone ("jit:avx512_core" and
-    "jit:avx2") the library's first is the one with the widest, and the only one worth the time.
-    """
+    """Yield oneDNN's candidates for a node."""
     if onednn.library() is None:
         return
-    families = set()
     offered = implementations(arrangement.node, arrangement.strides)
+    for implementation in one_of_each_family(offered, threads):
+        make = partial(kernel_of, implementation, threads, constants_of(arrangement.node))
+        yield Candidate(implementation.name, arrangement.layouts, make)
+
+
+def one_of_each_family(offered: Iterator[Implementation], threads: int) -> Iterator[Implementation]:
+    """Yield what is worth the time of the ways that are offered for so many threads.
+
+    Of the implementations that differ in their instruction set alone ("jit:avx512_core" and
+    "jit:avx2") the library's first is the one with the widest.
+    """
+    families = set()
     while True:
         with onednn.omp_threads(threads):  # and with others for whoever asks for the next one
             implementation = next(offered, None)
@@ -328,12 +340,11 @@ def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
             return
         if implementation.family not in families:
             families.add(implementation.family)
-            make = partial(_kernel, implementation, threads, constants_of(arrangement.node))
-            yield Candidate(implementation.name, arrangement.layouts, make)
+            yield implementation
 
 
-def _kernel(
-    implementation: Implementation, threads: int, constants: Collection[int]
+def kernel_of(
+    implementation: Implementation, threads: int, constants: Collection[int] = ()
 ) -> OneDnnKernel:
     with onednn.omp_threads(threads):
         return OneDnnKernel(implementation, threads, constants)

@@ -33,7 +33,7 @@ from minigraph.devices.cpu.kernel import NativeKernel, call
 from minigraph.devices.cpu.onednn import F32
 from minigraph.devices.cpu.prepacked import PrepackedWeights
 from minigraph.devices.cpu.product import outer_products, sums
-from minigraph.devices.problem import Arrangement
+from minigraph.devices.problem import Arrangement, conv_of
 from minigraph.graph import Node, Op, Shape
 from minigraph.jit.emitter import block, function, indented
 from minigraph.jit.macros import with_macros
@@ -201,7 +201,7 @@ def computes(node: Node) -> bool:
         case Conv2dBackwardWeights(conv, window):
             images = op.lanes_in
         case Conv2d() | Conv2dBackwardData():
-            conv = op.plain if isinstance(op.plain, Conv2d) else op.plain.conv
+            conv = conv_of(op.plain)
             window, images = node.inputs[1].shape, (op.lanes_in[0], *op.lanes_out)
         case _:
             return False

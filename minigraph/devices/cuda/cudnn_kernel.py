@@ -44,6 +44,7 @@ from minigraph.devices.problem import (
     ROLES,
     Arrangement,
     Product,
+    conv_of,
     product_of,
 )
 from minigraph.errors import GraphError
@@ -145,7 +146,7 @@ def _block_sizes(node: Node, found: Product, tf32: bool) -> list[Pair]:
     Blocks of one pixel leave the images as they are.  Others are as high as the stride or the
     window, and as wide: such blocks overlap, so that there are more channels, and fewer taps.
     """
-    conv, shapes, dtype = _conv(found), _shapes(node, found), node.dtype.name
+    conv, shapes, dtype = conv_of(found.op), _shapes(node, found), node.dtype.name
     c, *window = shapes["w"][1:]
     simple = conv.groups == 1 and conv.dilation == (1, 1) and c <= FEW_CHANNELS
     helps = max(conv.stride) > 1 and max(window) > 1
@@ -174,14 +175,9 @@ def _blocked(shapes: Mapping[str, Shape], size: Pair) -> tuple[Shape, Shape]:
     return (n, c * math.prod(size), *pixels), (k, c * math.prod(size), *taps)
 
 
-def _conv(found: Product) -> Conv2d:
-    op: Any = found.op
-    return op if isinstance(op, Conv2d) else op.conv
-
-
 def _convolution(node: Node, found: Product, size: Pair, relu: bool, tf32: bool) -> CudnnWay:
     """The way whose channels are the pixels of blocks of this size."""
-    conv, dtype, roles = _conv(found), node.dtype.name, ROLES[type(found.op)]
+    conv, dtype, roles = conv_of(found.op), node.dtype.name, ROLES[type(found.op)]
     plain = _shapes(node, found)
     shapes, blocks = dict(plain), dict.fromkeys(roles, EACH_PIXEL)
     steps = conv.stride, conv.padding, conv.dilation
