@@ -217,7 +217,7 @@ def _sides(results: Results) -> Table:
         "warm": "Warm is the first call of a second process.",
         "memory": "On a CPU, memory is the peak of the whole process.",
         "difference": "The difference is the largest, relative to PyTorch's loss in any of "
-        f"{LOSSES} steps, or to its largest score.",
+        f"{LOSSES} steps; of predictions, to the largest score of PyTorch, else of the first side.",
     }
     header = ["", "side", "a step", "spread", "p99", "turns", "images/s", "of the roofline"]
     header += ["cold", "warm", "memory", "difference"]
