@@ -21,6 +21,8 @@ from minigraph.arguments import shown
 from minigraph.errors import OptionError, warn_once
 from minigraph.platform import launcher
 
+MEASURING = ("tune", "exhaustive")  # values of `autotune` that measure what is missing
+
 
 @dataclass(frozen=True)
 class Option:

@@ -30,6 +30,7 @@ from minigraph.cache import Entry, Store, environment_of
 from minigraph.cache.counters import tuning_counters
 from minigraph.errors import CacheError, GraphError, warn_once
 from minigraph.messages import progress
+from minigraph.options import MEASURING
 
 log = logging.getLogger(__name__)
 Tables = Mapping[str, ProblemTable]  # by subject
@@ -117,7 +118,7 @@ class Session:
         missing = self._unknown(asked)
         if missing and self.mode == "frozen":
             raise CacheError(self._why_missing(missing[0][0]))
-        if missing and self.mode in ("tune", "exhaustive"):
+        if missing and self.mode in MEASURING:
             self._measure(missing)
         log.info(
             "%d problems: %d were known, %d are not measured",

@@ -18,6 +18,7 @@ from minigraph.inspect.record import (
     MemoryUse,
     StepRecord,
 )
+from minigraph.options import MEASURING
 from minigraph.passes.notes import MissedFusion, PassRecord
 from minigraph.platform.records import Record
 from minigraph.program import Traffic
@@ -119,7 +120,7 @@ class Report:
     def advice(self) -> list[str]:
         """Changes that would make calls faster, the most effective first."""
         level = self.options["graph_opt_level"]
-        tunes = self.options["autotune"] in ("tune", "exhaustive")
+        tunes = self.options["autotune"] in MEASURING
         guesses = sum(a.origin == "heuristic" for a in self.algorithms)
         untuned = f"{guesses} of {len(self.algorithms)} algorithms are heuristic choices"
         numpy = f"{len(self.numpy)} of {len(self.steps)} steps run in NumPy"

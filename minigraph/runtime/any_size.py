@@ -19,6 +19,7 @@ from minigraph.graph import here
 from minigraph.inspect.profile import Profile
 from minigraph.inspect.record import Description
 from minigraph.inspect.report import Report, preformatted
+from minigraph.options import MEASURING
 from minigraph.platform import forks
 from minigraph.runtime.calls import CallCounter, CompiledFunction
 from minigraph.runtime.function import PROFILED, Function
@@ -164,7 +165,7 @@ class AnySizeFunction(CompiledFunction):
                 f"of {len(self._by_size)} sizes, and the option sizes.kept lets it keep more"
             )
         measured = any(not each.predicted for each in self._by_size.values())
-        tunes = self._context.options["autotune"] in ("tune", "exhaustive")
+        tunes = self._context.options["autotune"] in MEASURING
         predicts = is_new and measured and tunes
         seconds: dict[str, float] = {}
         with timed(seconds, "build"):
