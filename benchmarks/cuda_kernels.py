@@ -85,8 +85,10 @@ class Unopened:
 def program_of(step: TrainingStep, options: Mapping[str, Any], processors: int) -> Program:
     """Return the program of a training step as it is compiled for CUDA, but for what is tuned."""
     values = settings.resolve(options)
-    shape = (step.images, *step.shape)
-    x, labels = mg.input("x", shape), mg.input("labels", (step.images,), "int64")
+    x, labels = (
+        mg.input(name, batch.shape, batch.dtype)
+        for name, batch in zip(("x", "labels"), step.data()[0], strict=True)
+    )
     loss, updates = loss_and_updates(step.network(LIBRARY), x, labels)
     graph = Graph((x, labels, SEED, STEP), (loss, *updates.values()))
     graph = unroll_loops(merge_loops(number_streams(graph)))
