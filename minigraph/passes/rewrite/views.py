@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from minigraph.graph import Node
+from minigraph.ops.elementwise import Astype, astype
 from minigraph.ops.joining import Concat
 from minigraph.ops.reduction import Extremum
 from minigraph.ops.shape import (
@@ -94,6 +95,35 @@ def view_of_one_element(node: Node) -> Node | None:
     if not isinstance(x.op, BroadcastTo) or x.inputs[0].size != 1:
         return None
     return broadcast_to(reshape(x.inputs[0], ()), node.shape)
+
+
+# ---------------------------------------------------------------- casts of what is rearranged
+
+
+@rule_on(Astype)
+def narrowing_before_rearrangement(node: Node) -> Node | None:
+    """Cast to a dtype of fewer bytes before elements are rearranged, so that fewer bytes move.
+
+    The cast then stands beside what computed the elements, and one kernel does both.
+    """
+    (x,) = node.inputs
+    if not isinstance(x.op, Reshape):
+        return None
+    if node.dtype.itemsize >= x.dtype.itemsize:
+        return None
+    return x.op(*(astype(y, node.dtype) for y in x.inputs))
+
+
+@rule_on(Reshape, PermuteDims, Flip, Slice, Concat)
+def widening_after_rearrangement(node: Node) -> Node | None:
+    """Cast to a dtype of more bytes after elements are rearranged, so that fewer bytes move."""
+    if not all(isinstance(x.op, Astype) for x in node.inputs):
+        return None
+    origins = [x.inputs[0] for x in node.inputs]
+    narrow = origins[0].dtype
+    if narrow.itemsize >= node.dtype.itemsize or any(x.dtype != narrow for x in origins):
+        return None
+    return astype(node.op(*origins), node.dtype)
 
 
 RULES = rules_in(globals())
