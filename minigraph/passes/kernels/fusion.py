@@ -151,7 +151,8 @@ class _Fusion:
             home = None
         others = [group for group in reading if group is not home]
         beside = all(group.when == self.when[node] for group in others)
-        again = self.sources.copies(node, others, outside, beside)
+        kept = {x for x in node.inputs if self._first(x, [home] if home else [])}
+        again = self.sources.copies(node, others, outside, beside, kept)
         stored = outside or len(again) + (home is not None) < len(reading)
         if home is not None and self._lives_longer(home, node, stored):
             self.notes.miss(

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import math
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields
 
 from minigraph.graph import Node
@@ -337,13 +338,19 @@ class RecomputeCosts:
     outputs: set[Node]
 
     def copies(
-        self, node: Node, readers: list[FusionGroup], outside: bool, beside: bool
+        self,
+        node: Node,
+        readers: list[FusionGroup],
+        outside: bool,
+        beside: bool,
+        kept: AbstractSet[Node],
     ) -> list[FusionGroup]:
         """Return the kernels for which computing a node again costs less than reading it.
 
         readers  the kernels that read it, but for the one that computes it anyway
         outside  whether others read it, too
         beside   whether only kernels run between all of them
+        kept     those of its inputs that kernels read which run later
         """
         if not is_cheap(node):
             return []
@@ -355,6 +362,10 @@ class RecomputeCosts:
         if there and not outside and sum(costs) <= spared * node.spec.nbytes:
             return readers
         large = {x for x in node.inputs if _is_large(x, node)}
+        if not outside and large and large <= kept:
+            costs = [sum(x.spec.nbytes for x in large if x not in g.reads) for g in readers]
+            if sum(costs) <= len(readers) * node.spec.nbytes:
+                return readers
         return [g for g in readers if g.reads.keys() >= large or g.reads.keys() >= sources]
 
     def reduced(self, reduction: Node) -> set[Node]:

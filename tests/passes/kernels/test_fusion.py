@@ -27,6 +27,7 @@ from minigraph.jit.fused import Fused
 from minigraph.jit.kernel import specialise
 from minigraph.passes.kernels.fusion import fuse_elementwise, fuse_kernels
 from minigraph.passes.kernels.group import MAX_NODES, MAX_READS
+from minigraph.passes.levels import optimize, pipeline
 from minigraph.passes.notes import Notes
 
 # ---------------------------------------------------------------- elementwise
@@ -236,6 +237,18 @@ def test_what_cheap_ops_make_of_values_at_hand_is_computed_again_though_it_is_st
     other = ops.sinh(A)  # which the last kernel does not read
     y = ops.relu(other * 2 - COLUMN)
     assert fused(ops.where(y <= 0, 0.0, y @ W) * A)[-1] == "less_equal where multiply"
+
+
+def test_layer_norm_keeps_its_input_and_two_numbers_of_a_row_for_its_gradient():
+    rows, weight = mg.input("rows", (64, 256)), mg.Parameter(np.ones(256, "float32"))
+    p = mg.Parameter(np.ones((256, 256), "float32"))
+    x = rows @ p + rows
+    loss = (ops.layer_norm(x, 256, weight) @ p + x).sum()
+    graph = Graph((rows,), (loss, *mg.grad(loss, [p, weight])))
+    graph = optimize(graph, pipeline(3, jit=2))[-1][0]
+    norm = next(node for node in graph if isinstance(node.op, Fused))
+    kept = [64, 64, x.size]
+    assert sorted(spec.size for spec in norm.specs) == [*kept, x.size]  # and the product's operand
 
 
 def test_what_would_keep_its_inputs_longer_is_computed_at_once():
