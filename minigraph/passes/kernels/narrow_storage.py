@@ -4,8 +4,9 @@ Inside a kernel all arithmetic stays in float32.  An array that kernels write an
 bfloat16 if each array of its size that it is computed from elementwise is, as the results of
 convolutions and products are; smaller ones, such as statistics and weights of a normalisation, do
 not count.  So are the results of pooling such arrays.  `FLOAT32` has the functions after which it
-is float32 again.  Inputs, results and parameters of the function, sums, and what a kernel reads
-that is not generated stay as they are.
+is float32 again.  What a kernel stores in bfloat16 for a product it does not store in float32 for
+sums too: the gradient of a bias is the sum of what the product reads.  Inputs, results and
+parameters of the function, sums, and what a kernel reads that is not generated stay as they are.
 
 `torch.autocast` has such arrays in bfloat16, too, and torch.compile rounds them at such places:
 https://docs.pytorch.org/docs/stable/amp.html.
@@ -34,7 +35,7 @@ from minigraph.ops.elementwise import Astype, Elementwise, astype, kind
 from minigraph.ops.exponential import Exp, Expm1, Log, Log1p, Log2, Log10, Pow
 from minigraph.ops.layout import LaidOut
 from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward, MaxPool2d, MaxPool2dBackward
-from minigraph.ops.reduction import Reduction
+from minigraph.ops.reduction import Reduction, Sum
 from minigraph.passes.notes import Notes
 
 FLOAT32 = (Exp, Expm1, Log, Log1p, Log2, Log10, Pow, Reciprocal, Rsqrt)
@@ -84,10 +85,15 @@ class _Storage:
             return []
         inner = meaning(node.op, [x.spec for x in node.inputs])
         there = {y for x, y in zip(node.inputs, inner.inputs, strict=True) if x in self.stored}
+        casts = [y for y in inner.outputs if isinstance(y.op, Astype) and y.dtype == BFLOAT16]
+        rounded = {y.inputs[0] for y in casts if not isinstance(y.inputs[0].op, FLOAT32)}
         return [
             x
             for x, y in zip(items, inner.outputs, strict=True)
-            if x is not None and self._is_small(y, there) and self._readable(x)
+            if x is not None
+            and y.dtype == F32
+            and (self._is_small(y, there) or (y in rounded and self._is_summed(x)))
+            and self._readable(x)
         ]
 
     def _readable(self, x: Node) -> bool:
@@ -99,13 +105,27 @@ class _Storage:
             for user in self.users[x]
         )
 
+    def _is_summed(self, x: Node) -> bool:
+        """Whether all that read an array add it up as it is."""
+        for user in self.users[x]:
+            if user.op.is_view:
+                summed = self._is_summed(user)
+            elif isinstance(user.op, Fused):
+                inner = meaning(user.op, [y.spec for y in user.inputs])
+                users = inner.users()
+                reads = zip(user.inputs, inner.inputs, strict=True)
+                summed = all(type(z.op) is Sum for y, v in reads if y is x for z in users[v])
+            else:
+                summed = type(user.op) is Sum
+            if not summed:
+                return False
+        return True
+
     def _is_small(self, y: Node, there: set[Node]) -> bool:
         """Whether a result is made elementwise of arrays of its size in bfloat16.
 
         there  the inputs that are in bfloat16
         """
-        if y.dtype != F32:
-            return False
         found, near, seen = False, [y], {y}
         for x in near:
             if x.size < y.size or x.dtype == np.bool_ or isinstance(x.op, Constant):
