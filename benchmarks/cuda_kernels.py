@@ -39,7 +39,8 @@ from minigraph.devices.cuda import nvrtc
 from minigraph.devices.cuda.candidates import CudaProblems
 from minigraph.devices.cuda.cudnn_kernel import Exactness
 from minigraph.devices.cuda.device import HORIZONTAL_FUSION
-from minigraph.devices.cuda.kernel import CudaKernel, cuda_kernel
+from minigraph.devices.cuda.kernel import CudaKernel
+from minigraph.devices.cuda.kernels import cuda_kernel
 from minigraph.devices.kernel_cache import CompilationUnit
 from minigraph.devices.parts import kernel_parts
 from minigraph.graph import Graph, Node, Shape

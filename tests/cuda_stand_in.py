@@ -16,7 +16,7 @@ import numpy as np
 
 import minigraph as mg
 from minigraph.autotune.candidate import HostBench
-from minigraph.devices.cuda.launches import Launch
+from minigraph.devices.cuda.kernel import Launch
 from minigraph.devices.reference import NumpyKernel
 from minigraph.errors import DeviceLost
 from minigraph.graph import BFLOAT16, Spec
@@ -366,23 +366,23 @@ def by_meaning(patch, device):
     """Let each kernel of a stand-in be the meaning of its node; no compiler is needed."""
     from minigraph.devices.cuda import collective
     from minigraph.devices.cuda import device as device_module
-    from minigraph.devices.cuda.kernel import WRITTEN, CudaKernel
-    from minigraph.devices.cuda.launches import Launches
+    from minigraph.devices.cuda.kernel import CudaKernel
+    from minigraph.devices.cuda.kernels import WRITTEN
 
-    def launches(node, strides, processors):
-        return Launches([device.launch_of(node, strides)], 0, ())
+    def generated(node, strides, processors):
+        return CudaKernel(node, [device.launch_of(node, strides)])
 
     def kernel(node, strides, processors):
         if not all(spec.size for spec in (*(x.spec for x in node.inputs), *node.specs)):
             return None
         strided = (True,) * len(strides)
         written = WRITTEN[type(node.op)](node.op, node) if type(node.op) in WRITTEN else None
-        made = launches(node, strides, processors).launches
-        return CudaKernel(node, made, strided=strided, range=written and written.range)
+        launches = [device.launch_of(node, strides)]
+        return CudaKernel(node, launches, strided=strided, range=written and written.range)
 
     open_instead(patch, device, device.functions)
     patch.setattr(device_module, "cuda_kernel", kernel)
-    patch.setattr(collective, "launches", SimpleNamespace(launches=launches))
+    patch.setattr(collective, "generated_kernel", generated)
 
 
 def lying_at(address, spec, strides):

@@ -6,7 +6,7 @@ import pytest
 from samples import STRUCTURAL
 
 from minigraph.devices.cuda import template
-from minigraph.devices.cuda.kernel import WRITTEN
+from minigraph.devices.cuda.kernels import WRITTEN
 from minigraph.graph import BFLOAT16, Node, input
 from minigraph.ops.along import AddAlong, PutAlong
 from minigraph.ops.cumulative import CumulativeProduct, CumulativeSum
@@ -205,7 +205,7 @@ with pytest.MonkeyPatch.context() as patch:
     patch.setattr(template, "NARROW", 1)
     wide = {f"{name}-huge": made_of(op, xs) for name, op, xs in cases() if "-float32" in name}
 MADE = {name: made for name, made in {**MADE, **wide}.items() if made}
-SOURCES = list(dict.fromkeys(made.launch.source for _, _, made in MADE.values()))
+SOURCES = list(dict.fromkeys(made.sources[0] for _, _, made in MADE.values()))
 
 
 def run(library, node, xs, made, inplace=None):
@@ -217,7 +217,7 @@ def run(library, node, xs, made, inplace=None):
         xs = [outputs[0] if i == inplace else x for i, x in enumerate(xs)]
     flag = np.zeros(1, np.int32)
     places = [*outputs, flag] if made.range else outputs
-    cuda_on_cpu.run(library, [made.launch], xs, places)
+    cuda_on_cpu.run(library, made.launches, xs, places)
     assert all(untouched() for _, untouched in rooms), "wrote beside its output"
     return outputs, int(flag[0])
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from minigraph.devices.cuda.calls import kernel_calls
 from minigraph.devices.cuda.driver import Driver
-from minigraph.devices.cuda.kernel import CudaKernel, cuda_kernel
+from minigraph.devices.cuda.kernel import CudaKernel
+from minigraph.devices.cuda.kernels import cuda_kernel
 from minigraph.graph import DTYPES, FLOATS, Array, DType, Graph, Shape, Spec, cast, copy_of, input
 from minigraph.jit.fused import Fused
 from minigraph.ops.comparison import Isfinite, NotEqual

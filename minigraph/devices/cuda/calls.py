@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from minigraph.devices.cuda.driver import Arguments, Driver
-from minigraph.devices.cuda.kernel import CudaKernel, DeviceKernel, LibraryKernel
-from minigraph.devices.cuda.launches import Launch
+from minigraph.devices.cuda.kernel import CudaKernel, DeviceKernel, Launch, LibraryKernel
 from minigraph.devices.reference import run_step
 from minigraph.errors import DeviceError, GraphError
 from minigraph.program import Buffer, Kernel, Memory, Step
@@ -65,8 +64,8 @@ def kernel_calls(
 
     calls = [call(launch) for launch in kernel.launches]
     if isinstance(kernel, LibraryKernel):
-        enqueue, early = kernel.enqueue, sum(launch.early for launch in kernel.launches)
-        calls.insert(early, lambda stream: enqueue(inputs, outputs, scratch, stream))
+        enqueue = kernel.enqueue
+        calls.insert(kernel.before, lambda stream: enqueue(inputs, outputs, scratch, stream))
     return calls
 
 

@@ -15,7 +15,8 @@ from minigraph.autotune.measurement import KernelRecipe
 from minigraph.devices.cuda import cublas_kernel, cudnn_kernel
 from minigraph.devices.cuda.cudnn_plan import Catalogue
 from minigraph.devices.cuda.epilogue import Exactness
-from minigraph.devices.cuda.kernel import CudaKernel, cuda_kernel
+from minigraph.devices.cuda.kernel import CudaKernel
+from minigraph.devices.cuda.kernels import cuda_kernel
 from minigraph.devices.problem import (
     FEW_CHANNELS,
     Arrangement,

@@ -10,18 +10,16 @@ channel k of pixel (i, j) is then, for blocks of h x w pixels which are s rows a
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from minigraph.devices.cuda.cudnn_graph import ITEMSIZE, Tensor, channels_last
-from minigraph.devices.cuda.launches import Launch
+from minigraph.devices.cuda.kernel import Launch, Words
 from minigraph.devices.cuda.template import NARROW, THREADS
 from minigraph.jit.source import KernelSource
 from minigraph.ops.window import Pair
 
 MOST_ROWS = (1 << 16) - 1  # blocks of a grid along y
 VECTOR, SECTOR = 16, 32  # bytes of the widest loads, and of what memory moves at once
-Words = Callable[[Sequence[int], Sequence[int], int], list[int]]
 BITS = {2: "uint16_t", 4: "uint32_t"}
 
 
@@ -92,11 +90,7 @@ VECTORS = {  # of channels that are last, or not
 
 
 def channel_copy(
-    source: Tensor,
-    target: Tensor,
-    words: Words,
-    blocks: Blocks = EACH_PIXEL,
-    early: bool = False,
+    source: Tensor, target: Tensor, words: Words, blocks: Blocks = EACH_PIXEL
 ) -> Launch:
     """Return the launch that copies the channels that both have; others of the target become 0.
 
@@ -104,7 +98,6 @@ def channel_copy(
     Of equally many, it has the channels last.
 
     words  returns the addresses of both, of the addresses that `Launch.words` takes
-    early  as a launch is
     """
     before, after = source.shape[1], target.shape[1]
     widens = after > before or (after == before and _channels_last(target))
@@ -135,7 +128,7 @@ def channel_copy(
     inner_steps = inner.strides[1], inner.strides[3]
     sizes = [places, rows, across, plane[1], *inner_steps, *outer.shape[1:], *outer.strides[1:]]
     sizes += blocks.apart + blocks.padding
-    return Launch(KernelSource(TEXT % fill), grid, block, lambda *at: [*words(*at), *sizes], early)
+    return Launch(KernelSource(TEXT % fill), grid, block, lambda *at: [*words(*at), *sizes])
 
 
 def _channels_last(tensor: Tensor) -> bool:

@@ -8,14 +8,14 @@ step follows both, so the step stays one graph.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from minigraph.devices.cuda import launches
 from minigraph.devices.cuda.communicator import TYPES, Communicator, connected
 from minigraph.devices.cuda.driver import Driver, aligned
-from minigraph.devices.cuda.kernel import LibraryKernel
-from minigraph.devices.cuda.launches import Launch
+from minigraph.devices.cuda.generated import generated_kernel
+from minigraph.devices.cuda.kernel import Launch, LibraryKernel
 from minigraph.graph import Node, input
 from minigraph.ops.collective import (
     AllGather,
@@ -197,7 +197,7 @@ def _combining_launches(node: Node, op: Collective, processors: int) -> tuple[li
     made: list[Launch] = []
     place, end = 0, aligned(parts.spec.nbytes)
     for each in nodes:
-        found = launches.launches(each, [each.inputs[0].spec.strides], processors)
+        found = generated_kernel(each, [each.inputs[0].spec.strides], processors)
         assert found is not None, "reductions and casts are generated"
         last = each is nodes[-1]
         own = end if last else end + aligned(each.spec.nbytes)
@@ -214,7 +214,7 @@ def _in_scratch(launch: Launch, x: int, y: int | None, own: int) -> Launch:
     def words(inputs: Sequence[int], outputs: Sequence[int], scratch: int) -> list[int]:
         return launch.words([scratch + x], outputs if y is None else [scratch + y], scratch + own)
 
-    return Launch(launch.source, launch.grid, launch.block, words)
+    return dataclasses.replace(launch, words=words)
 
 
 EventPairs = Mapping[Step, tuple[int, int]]  # which happen before and after each step

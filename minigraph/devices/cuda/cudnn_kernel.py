@@ -37,8 +37,7 @@ from minigraph.devices.cuda.cudnn_graph import (
 from minigraph.devices.cuda.cudnn_plan import Catalogue, CudnnPlan, replay
 from minigraph.devices.cuda.driver import ALIGNMENT, READABLE, aligned
 from minigraph.devices.cuda.epilogue import Exactness, epilogue_of, in_place
-from minigraph.devices.cuda.kernel import LibraryKernel
-from minigraph.devices.cuda.launches import Launch
+from minigraph.devices.cuda.kernel import Launch, LibraryKernel
 from minigraph.devices.problem import (
     FEW_CHANNELS,
     ROLES,
@@ -283,7 +282,8 @@ class CudnnKernel(LibraryKernel):
             given = None if i == last else i
             words = functools.partial(_from_and_to, given, self._copied[i])
             blocks = way.blocks[2 if i == last else i]
-            launches.append(channel_copy(source, target, words, blocks, early=i < last))
+            launches.append(channel_copy(source, target, words, blocks))
+            self.before += i < last
         self.scratch += ALIGNMENT * (self.scratch > 0)  # for where it may begin
         super().__init__(node, [*launches, *in_place(way.epilogue)])
 

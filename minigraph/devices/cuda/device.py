@@ -26,7 +26,8 @@ from minigraph.devices.cuda.communicator import connected
 from minigraph.devices.cuda.compiler import kernels_of
 from minigraph.devices.cuda.driver import DeviceMemory, Driver, device_count, on_stream
 from minigraph.devices.cuda.epilogue import Exactness
-from minigraph.devices.cuda.kernel import DeviceKernel, cuda_kernel
+from minigraph.devices.cuda.kernel import DeviceKernel
+from minigraph.devices.cuda.kernels import cuda_kernel
 from minigraph.devices.cuda.program import CudaProgram
 from minigraph.devices.cuda.staging import DeviceCopy
 from minigraph.devices.cuda.workbench import CudaWorkbench

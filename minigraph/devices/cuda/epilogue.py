@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from minigraph.devices.cuda.kernel import cuda_kernel
-from minigraph.devices.cuda.launches import Launch
+from minigraph.devices.cuda.kernel import Launch
+from minigraph.devices.cuda.kernels import cuda_kernel
 from minigraph.devices.problem import Product
 from minigraph.graph import Graph, Node, input
 from minigraph.jit.fused import Fused

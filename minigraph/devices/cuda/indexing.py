@@ -1,4 +1,4 @@
-"""Gathers and scatters along an axis, and joining single elements, in CUDA.
+"""Gathers and scatters along an axis, one-hot vectors, and joining single elements, in CUDA.
 
 Where several indices may name one element of the result, a thread or a block looks through the
 indices for those of its own, so every run gives the same bits.
@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from minigraph.devices.cuda.launches import MOST_WORDS
+from minigraph.devices.cuda.kernel import MOST_WORDS, CudaKernel, Range
 from minigraph.devices.cuda.template import (
     EACH_ROW,
     MOST_THREADS,
     THREADS,
     WARP,
     Kernels,
-    Range,
-    WrittenKernel,
     each_element,
     each_row,
     element,
@@ -24,7 +22,7 @@ from minigraph.devices.cuda.template import (
 from minigraph.graph import Node, around
 from minigraph.jit.expression import c_type
 from minigraph.ops.along import AddAlong, PutAlong, TakeAlong
-from minigraph.ops.indexing import Take, TakeBackward
+from minigraph.ops.indexing import OneHot, Take, TakeBackward
 from minigraph.ops.joining import Concat
 
 # A thread does an element of y [outer, count, columns]; x is [outer, n, columns].  What is moved,
@@ -141,15 +139,26 @@ SINGLES = """
 """
 
 
-def concat(op: Concat, node: Node) -> WrittenKernel | None:
+# A thread does an element.  A negative label is a large one.
+ONE_HOT = """
+    const uint64_t n = a.w[%(sizes)d + 1];
+    const uint64_t label = ((const %(L)s *)mg_global(a.w[0]))[e / (%(I)s)n];
+    if (label >= n) *(int *)mg_global(a.w[%(flag)d]) = 1;
+    ((%(T)s *)mg_global(a.w[1]))[e] = %(store)s((%(W)s)(label == e %% (%(I)s)n));
+  }
+}
+"""
+
+
+def concat(op: Concat, node: Node) -> CudaKernel | None:
     """Return the kernel of what joins single elements, as an optimizer its counts of steps."""
     if not 2 < node.size == len(node.inputs) <= MOST_WORDS - 2:
         return None  # that of others is generated
     held = f"uint{8 * node.dtype.itemsize}_t"
-    return WrittenKernel(each_element(node, SINGLES, node.size, (), T=held))
+    return each_element(node, SINGLES, {"T": held}, node.size, ())
 
 
-def take(op: Take, node: Node) -> WrittenKernel:
+def take(op: Take, node: Node) -> CudaKernel:
     x, indices = node.inputs
     _, n, columns = around(x.shape, op.axis)
     size = x.dtype.itemsize
@@ -158,7 +167,7 @@ def take(op: Take, node: Node) -> WrittenKernel:
     return _gather(node, sizes, unit, not op.tokens, "e / columns %% count")
 
 
-def take_along(op: TakeAlong, node: Node) -> WrittenKernel:
+def take_along(op: TakeAlong, node: Node) -> CudaKernel:
     x, _ = node.inputs
     _, n, columns = around(x.shape, op.axis)
     return _gather(node, (n, node.shape[op.axis], columns), x.dtype.itemsize, True, "e")
@@ -166,7 +175,7 @@ def take_along(op: TakeAlong, node: Node) -> WrittenKernel:
 
 def _gather(
     node: Node, sizes: tuple[int, int, int], unit: int, wraps: bool, place: str
-) -> WrittenKernel:
+) -> CudaKernel:
     """Return a gather of `unit` bytes a thread; the index of an element lies at `place`.
 
     sizes  n, count, and columns in such units
@@ -175,23 +184,23 @@ def _gather(
     held = "mg_vector<uint32_t, 4>" if unit == VECTOR else f"uint{8 * unit}_t"
     fill = {"T": held, "L": c_type(node.inputs[1].dtype), "wraps": wraps}
     text = GATHER.replace("%(place)s", place)
-    launch = each_element(node, text, node.spec.nbytes // unit, sizes, **fill)
-    alignment = unit if unit == VECTOR else 1
-    return WrittenKernel(launch, range=Range(1, -n if wraps else 0, n), alignment=alignment)
+    valid, alignment = Range(1, -n if wraps else 0, n), unit if unit == VECTOR else 1
+    count = node.spec.nbytes // unit
+    return each_element(node, text, fill, count, sizes, range=valid, alignment=alignment)
 
 
-def take_backward(op: TakeBackward, node: Node) -> WrittenKernel:
+def take_backward(op: TakeBackward, node: Node) -> CudaKernel:
     dy, indices = node.inputs
     outer, n, columns = around(op.shape, op.axis)
     fill: dict[str, Any] = {**element(dy.dtype), "L": c_type(indices.dtype), "wraps": not op.tokens}
     fill["sums"] = min(SUMS, -(-columns // WARP))
     threads = THREADS if indices.size <= MOST_THREADS else MOST_THREADS
     sizes = (columns, n, indices.size)
-    launch = each_row(node, BACKWARD, outer * n, threads, sizes, **fill)
-    return WrittenKernel(launch, range=Range(1, 0 if op.tokens else -n, n))
+    valid = Range(1, 0 if op.tokens else -n, n)
+    return each_row(node, BACKWARD, fill, outer * n, threads, sizes, range=valid)
 
 
-def add_along(op: AddAlong, node: Node) -> WrittenKernel:
+def add_along(op: AddAlong, node: Node) -> CudaKernel:
     fill = {
         **element(node.dtype),
         "begin": "%(S)s sum = 0;",
@@ -201,7 +210,7 @@ def add_along(op: AddAlong, node: Node) -> WrittenKernel:
     return _search(node, op.axis, fill)
 
 
-def put_along(op: PutAlong, node: Node) -> WrittenKernel:
+def put_along(op: PutAlong, node: Node) -> CudaKernel:
     fill = {
         "T": f"uint{8 * node.dtype.itemsize}_t",
         "begin": "%(T)s value = ((const %(T)s *)mg_global(a.w[0]))[e];",
@@ -211,7 +220,7 @@ def put_along(op: PutAlong, node: Node) -> WrittenKernel:
     return _search(node, op.axis, fill)
 
 
-def _search(node: Node, axis: int, fill: dict[str, str]) -> WrittenKernel:
+def _search(node: Node, axis: int, fill: dict[str, str]) -> CudaKernel:
     """Return a kernel in which each element looks for itself among the indices."""
     indices = node.inputs[1]
     _, n, columns = around(node.shape, axis)
@@ -219,12 +228,20 @@ def _search(node: Node, axis: int, fill: dict[str, str]) -> WrittenKernel:
     for part in ("begin", "found", "end"):
         text = text.replace(f"%({part})s", fill.pop(part))
     fill["L"] = c_type(indices.dtype)
-    launch = each_element(node, text, node.size, (n, indices.shape[axis], columns), **fill)
-    return WrittenKernel(launch, range=Range(1, -n, n))
+    sizes = n, indices.shape[axis], columns
+    return each_element(node, text, fill, node.size, sizes, range=Range(1, -n, n))
+
+
+def one_hot(op: OneHot, node: Node) -> CudaKernel:
+    (labels,) = node.inputs
+    fill = {**element(node.dtype), "L": c_type(labels.dtype)}
+    valid = Range(0, 0, op.size)
+    return each_element(node, ONE_HOT, fill, node.size, (op.size,), range=valid)
 
 
 KERNELS: Kernels = {
     Concat: concat,
+    OneHot: one_hot,
     Take: take,
     TakeBackward: take_backward,
     TakeAlong: take_along,

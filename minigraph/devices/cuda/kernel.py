@@ -1,38 +1,53 @@
-"""Kernels of steps on a CUDA device: launches, or calls of a library."""
+"""Kernels of steps on a CUDA device: launches, or calls of a library.
+
+A kernel that is launched is
+
+    struct NAME_args { long long w[W]; };
+    extern "C" __global__ void NAME(const __grid_constant__ NAME_args a)
+
+Its argument is one block of W words of 8 bytes: addresses, extents, strides, constants.  So a text
+serves every use of it, and a launch needs no more than the bytes of its words.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from minigraph.devices.cuda import (
-    cumulative,
-    indexing,
-    launches,
-    normalization,
-    one_hot,
-    ordering,
-    pooling,
-    reorder,
-    softmax,
-)
-from minigraph.devices.cuda.launches import Launch
-from minigraph.devices.cuda.template import Kernels, Range
 from minigraph.devices.reference import NumpyKernel
-from minigraph.graph import Array, Node, Shape
-from minigraph.ops.layout import Reorder
+from minigraph.graph import Array, Node
+from minigraph.jit.source import KernelSource
 from minigraph.program import Kernel
 
-WRITTEN: Kernels = {
-    **cumulative.KERNELS,
-    **indexing.KERNELS,
-    **normalization.KERNELS,
-    **one_hot.KERNELS,
-    **ordering.KERNELS,
-    **pooling.KERNELS,
-    **reorder.KERNELS,
-    **softmax.KERNELS,
-}
+MOST_WORDS = 4000  # of an argument: 32,764 bytes are allowed
+
+Dim3 = tuple[int, int, int]
+# The words of a launch, of the addresses of inputs, of outputs and of the scratch memory.
+Words = Callable[[Sequence[int], Sequence[int], int], list[int]]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel, its threads, and its words once the addresses of its operands are known."""
+
+    source: KernelSource
+    grid: Dim3
+    block: Dim3
+    words: Words
+
+
+@dataclass(frozen=True)
+class Range:
+    """The valid integers of an input: low ... high - 1.
+
+    A kernel that checks them gets, after its outputs, the address of an int that it sets to 1 where
+    one of them is not; it reads and writes nothing out of bounds then.
+    """
+
+    operand: int
+    low: int
+    high: int
 
 
 class DeviceKernel(Kernel):
@@ -54,8 +69,7 @@ class DeviceKernel(Kernel):
 class CudaKernel(DeviceKernel):
     """A kernel of one or a few launches.
 
-    range  of the integers among its inputs, where not all are valid; the kernel gets, after the
-           addresses of its outputs, that of the flag which it sets for invalid ones
+    range  of the integers among its inputs, where not all are valid
     """
 
     maker = "cuda"
@@ -68,6 +82,7 @@ class CudaKernel(DeviceKernel):
         strided: Sequence[bool] = (),
         inplace: Sequence[Sequence[int]] = (),
         range: Range | None = None,
+        alignment: int = 1,
     ) -> None:
         super().__init__(node, launches)
         self.scratch = scratch
@@ -75,43 +90,19 @@ class CudaKernel(DeviceKernel):
         self.inplace = inplace
         self.range = range
         self.refuses = range is not None
+        self.alignment = alignment
 
 
 class LibraryKernel(DeviceKernel):
     """A kernel that calls a library, which enqueues its work and allocates nothing.
 
-    launches  those that come before the library, then those that follow
+    before  how many of its launches come before the library; the others follow
     """
+
+    before = 0
 
     @abstractmethod
     def enqueue(
         self, inputs: Sequence[int], outputs: Sequence[int], scratch: int, stream: int
     ) -> None:
         """Enqueue the work; operands are addresses in device memory."""
-
-
-def cuda_kernel(
-    node: Node, strides: Sequence[Shape], processors: int = launches.PROCESSORS
-) -> CudaKernel | None:
-    """Return the handwritten kernel of a node, else the generated one.
-
-    strides     of its inputs, in bytes
-    processors  multiprocessors of the device
-
-    None if there is neither, as for empty arrays.
-    """
-    if not all(s.size for s in (*(x.spec for x in node.inputs), *node.specs)):
-        return None
-    # A generated kernel reorders views as they are: that of channels last is a plain copy.
-    view = isinstance(node.op, Reorder) and strides[0] != node.inputs[0].spec.strides
-    if type(node.op) in WRITTEN and not view:
-        made = WRITTEN[type(node.op)](node.op, node)
-        if made is not None:
-            kernel = CudaKernel(node, [made.launch], inplace=made.inplace, range=made.range)
-            kernel.alignment = made.alignment
-            return kernel
-    found = launches.launches(node, strides, processors)
-    if found is None:
-        return None
-    readable = (True,) * len(strides)
-    return CudaKernel(node, found.launches, found.scratch, readable, found.inplace)

@@ -1,4 +1,4 @@
-"""Max and average pooling in CUDA.
+"""Max and average pooling, and local response normalisation, in CUDA.
 
 A plane is [h, w], or [h, w, lanes] in the other layouts of `minigraph.ops.layout`.  A thread does a
 group of neighbours: lanes of a pixel, which it loads and stores at once where all groups are whole,
@@ -12,12 +12,15 @@ inside the image, also those that do not count: then none has to wait for a comp
 from __future__ import annotations
 
 import math
+import struct
 
-from minigraph.devices.cuda.template import Kernels, WrittenKernel, each_element, element
+from minigraph.devices.cuda.kernel import CudaKernel
+from minigraph.devices.cuda.template import Kernels, each_element, element
 from minigraph.graph import DType, Node, Shape
 from minigraph.jit.c.body import limits
 from minigraph.ops.elementwise import kind
 from minigraph.ops.layout import LaidOut
+from minigraph.ops.normalization import LocalResponseNorm
 from minigraph.ops.pooling import (
     AvgPool2d,
     AvgPool2dBackward,
@@ -212,6 +215,30 @@ AVERAGE_BACKWARD = BACKWARD.replace(
 ).replace("SHARE", "sum[p][q][u] += counts ? share[u] : 0;")
 
 
+# A thread does an element.  Sizes: count, channels, pixels, how many channels make a window, then
+# the bits of alpha / size, beta and k, as doubles.
+RESPONSES = """
+    const %(I)s pixels = a.w[%(sizes)d + 2];
+    const int64_t channels = a.w[%(sizes)d + 1], window = a.w[%(sizes)d + 3];
+    const %(W)s scale = __longlong_as_double(a.w[%(sizes)d + 4]);
+    const %(W)s beta = __longlong_as_double(a.w[%(sizes)d + 5]);
+    const %(W)s bias = __longlong_as_double(a.w[%(sizes)d + 6]);
+    const int64_t c = e / pixels %% (%(I)s)channels;
+    const int64_t low = max(-c, -(window / 2));
+    const int64_t high = min(channels - 1 - c, window - 1 - window / 2);
+    const %(T)s *p = (const %(T)s *)mg_global(a.w[0]) + e;
+    %(S)s sum = 0;
+    for (int64_t k = low; k <= high; k++) {
+      const %(W)s v = %(load)s(p[k * (int64_t)pixels]);
+      sum += v * v;
+    }
+    const %(W)s v = %(load)s(p[0]);
+    ((%(T)s *)mg_global(a.w[1]))[e] = %(store)s(v * pow%(f)s((%(W)s)sum * scale + bias, -beta));
+  }
+}
+"""
+
+
 def _made(
     text: str,
     node: Node,
@@ -222,7 +249,7 @@ def _made(
     extra: tuple[int, ...] = (),
     backward: bool = False,
     **fill: object,
-) -> WrittenKernel:
+) -> CudaKernel:
     """Return the kernel for images of shape `x` whose windows give `y`."""
     (h, w), lanes, planes, last = x[2:4], math.prod(x[4:]), x[0] * x[1], len(x) == 5
     (top, _), (left, _) = pooling.padding
@@ -248,8 +275,7 @@ def _made(
         fill["S"] = fill["W"]
     fill["rows"] = reach[0] if math.prod(reach) <= UNROLLED else 1
     groups = -(-lanes // neighbours) * planes if last else -(-planes // neighbours)
-    launch = each_element(node, CALL, groups * high * wide, sizes, text, RESIDENT * last, **fill)
-    return WrittenKernel(launch)
+    return each_element(node, CALL, fill, groups * high * wide, sizes, text, RESIDENT * last)
 
 
 PLANES = 4  # that a thread does at once
@@ -258,13 +284,13 @@ RESIDENT = 3  # blocks of a multiprocessor: with two, too few loads are on their
 UNROLLED = 16  # elements of a window up to which its rows are unrolled
 
 
-def max_pool2d(op: MaxPool2d, node: Node) -> WrittenKernel:
+def max_pool2d(op: MaxPool2d, node: Node) -> CudaKernel:
     (x,), (y, place) = node.inputs, node.specs
     held, lowest = element(place.dtype)["T"], limits(y.dtype)["lowest"]
     return _made(MAX, node, op.pooling, x.shape, y.shape, y.dtype, P=held, lowest=lowest)
 
 
-def max_pool2d_backward(op: MaxPool2dBackward, node: Node) -> WrittenKernel:
+def max_pool2d_backward(op: MaxPool2dBackward, node: Node) -> CudaKernel:
     dy, place = node.inputs
     held = element(place.dtype)["T"]
     return _made(
@@ -272,7 +298,7 @@ def max_pool2d_backward(op: MaxPool2dBackward, node: Node) -> WrittenKernel:
     )
 
 
-def avg_pool2d(op: AvgPool2d, node: Node) -> WrittenKernel | None:
+def avg_pool2d(op: AvgPool2d, node: Node) -> CudaKernel | None:
     (x,) = node.inputs
     large = math.prod(op.pooling.window) > FEW
     if kind(x.dtype) != "f" or (large and not any(map(any, op.pooling.padding))):
@@ -281,7 +307,7 @@ def avg_pool2d(op: AvgPool2d, node: Node) -> WrittenKernel | None:
     return _made(AVERAGE, node, op.pooling, x.shape, node.shape, x.dtype, extra)
 
 
-def avg_pool2d_backward(op: AvgPool2dBackward, node: Node) -> WrittenKernel | None:
+def avg_pool2d_backward(op: AvgPool2dBackward, node: Node) -> CudaKernel | None:
     (dy,) = node.inputs
     if kind(dy.dtype) != "f":
         return None
@@ -300,11 +326,25 @@ def _counted(op: AvgPool2d, x: Shape) -> tuple[int, ...]:
     return -top, x[2] + min(p, bottom), -left, x[3] + min(q, right)
 
 
-def laid_out(op: LaidOut, node: Node) -> WrittenKernel | None:
+def laid_out(op: LaidOut, node: Node) -> CudaKernel | None:
     """Return the kernel of pooling if all images lie alike, else None."""
     if len({*op.lanes_in, *op.lanes_out}) > 1 or type(op.plain) not in POOLINGS:
         return None
     return POOLINGS[type(op.plain)](op.plain, node)
+
+
+def local_response_norm(op: LocalResponseNorm, node: Node) -> CudaKernel:
+    channels, pixels = node.shape[1], math.prod(node.shape[2:])
+    sizes = (channels, pixels, op.size, *map(bits, (op.alpha / op.size, op.beta, op.k)))
+    fill = element(node.dtype)
+    if op.size <= FEW:
+        fill["S"] = fill["W"]
+    return each_element(node, RESPONSES, fill, node.size, sizes)
+
+
+def bits(value: float) -> int:
+    """Return the bits of a double as an integer, which is what words hold."""
+    return int.from_bytes(struct.pack("<d", value), "little", signed=True)
 
 
 POOLINGS: Kernels = {
@@ -313,4 +353,4 @@ POOLINGS: Kernels = {
     AvgPool2d: avg_pool2d,
     AvgPool2dBackward: avg_pool2d_backward,
 }
-KERNELS: Kernels = {**POOLINGS, LaidOut: laid_out}
+KERNELS: Kernels = {**POOLINGS, LaidOut: laid_out, LocalResponseNorm: local_response_norm}

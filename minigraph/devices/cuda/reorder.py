@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 
-from minigraph.devices.cuda.template import EACH_ROW, THREADS, Kernels, WrittenKernel, each_row
+from minigraph.devices.cuda.kernel import CudaKernel
+from minigraph.devices.cuda.template import EACH_ROW, THREADS, Kernels, each_row
 from minigraph.graph import Node
 from minigraph.ops.layout import Reorder
 
@@ -83,7 +84,7 @@ TEXT = (
 )
 
 
-def reorder(op: Reorder, node: Node) -> WrittenKernel | None:
+def reorder(op: Reorder, node: Node) -> CudaKernel | None:
     """Return the kernel of a reorder of contiguous images, None where most of a tile is empty."""
     (x,) = node.inputs
     if x.ndim == node.ndim:
@@ -97,7 +98,7 @@ def reorder(op: Reorder, node: Node) -> WrittenKernel | None:
     tiles = x.size // (rows * columns) * -(-rows // side) * -(-columns // side)
     held = f"uint{8 * x.dtype.itemsize}_t"
     fill = {"T": held, "side": side, "vector": vector, "across": ACROSS}
-    return WrittenKernel(each_row(node, TEXT, tiles, THREADS, (rows, columns), **fill))
+    return each_row(node, TEXT, fill, tiles, THREADS, (rows, columns))
 
 
 KERNELS: Kernels = {Reorder: reorder}

@@ -6,11 +6,11 @@ that are added up in double, so the error does not grow with the length.
 
 from __future__ import annotations
 
+from minigraph.devices.cuda.kernel import CudaKernel, Range
 from minigraph.devices.cuda.template import (
     EACH_ROW,
+    Inplace,
     Kernels,
-    Range,
-    WrittenKernel,
     each_element,
     each_row,
     element,
@@ -151,7 +151,7 @@ CROSS_ENTROPY_BACKWARD = (
 )
 
 
-def softmax(op: Softmax | LogSoftmax, node: Node) -> WrittenKernel | None:
+def softmax(op: Softmax | LogSoftmax, node: Node) -> CudaKernel | None:
     if kind(node.dtype) != "f":
         return None
     outer, n, inner = around(node.shape, op.axis)
@@ -159,27 +159,25 @@ def softmax(op: Softmax | LogSoftmax, node: Node) -> WrittenKernel | None:
     log = isinstance(op, LogSoftmax)
     fill = {**element(node.dtype), "log": int(log), "masked": int(masked)}
     if inner == 1:
-        return WrittenKernel(each_row(node, SOFTMAX, outer, threads_for(n), (n,), **fill))
-    launch = each_element(node, SOFTMAX_APART, outer * inner, (n, inner), **fill)
-    return WrittenKernel(launch)
+        return each_row(node, SOFTMAX, fill, outer, threads_for(n), (n,))
+    return each_element(node, SOFTMAX_APART, fill, outer * inner, (n, inner))
 
 
-def cross_entropy(op: CrossEntropy, node: Node) -> WrittenKernel:
+def cross_entropy(op: CrossEntropy, node: Node) -> CudaKernel:
     return _checked(CROSS_ENTROPY, node, 1, ())
 
 
-def cross_entropy_backward(op: CrossEntropyBackward, node: Node) -> WrittenKernel:
+def cross_entropy_backward(op: CrossEntropyBackward, node: Node) -> CudaKernel:
     return _checked(CROSS_ENTROPY_BACKWARD, node, 2, ((), (0,), ()))
 
 
-def _checked(
-    text: str, node: Node, labels: int, inplace: tuple[tuple[int, ...], ...]
-) -> WrittenKernel:
+def _checked(text: str, node: Node, labels: int, inplace: Inplace) -> CudaKernel:
     logits, label = node.inputs[labels - 1 : labels + 1]
     n = logits.shape[-1]
     fill = {**element(logits.dtype), "L": c_type(label.dtype), "labels": labels}
-    launch = each_row(node, text, label.size, threads_for(n), (n,), **fill)
-    return WrittenKernel(launch, inplace, Range(labels, 0, n))
+    checks = Range(labels, 0, n)
+    rows, threads = label.size, threads_for(n)
+    return each_row(node, text, fill, rows, threads, (n,), range=checks, inplace=inplace)
 
 
 KERNELS: Kernels = {

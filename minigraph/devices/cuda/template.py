@@ -8,11 +8,10 @@ stored; in between everything is float32.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 
-from minigraph.devices.cuda.launches import Dim3, Launch
-from minigraph.graph import BOOL, DType, Node, Op
+from minigraph.devices.cuda.kernel import CudaKernel, Dim3, Launch, Range
+from minigraph.graph import BOOL, DType, Node, Op, Shape
 from minigraph.jit.expression import c_type
 from minigraph.jit.small_float import SMALL_FLOATS, conversion, working
 from minigraph.jit.source import KernelSource
@@ -24,35 +23,8 @@ NARROW = 1 << 31  # elements up to which indices have 32 bits
 SHORT_ROW, LONG_ROW = 16, 1024  # elements up to which a thread, or a warp, does a row
 
 
-@dataclass(frozen=True)
-class Range:
-    """The valid integers of an input: low ... high - 1.
-
-    A kernel that checks them gets, after its outputs, the address of an int that it sets to 1 where
-    one of them is not; it reads and writes nothing out of bounds then.
-    """
-
-    operand: int
-    low: int
-    high: int
-
-
-@dataclass(frozen=True)
-class WrittenKernel:
-    """A handwritten kernel of a node.
-
-    inplace    for each input which outputs may overwrite it; empty if none may
-    range      of the integers among its inputs, where not all are valid
-    alignment  bytes, at a multiple of which its inputs have to begin
-    """
-
-    launch: Launch
-    inplace: tuple[tuple[int, ...], ...] = ()
-    range: Range | None = None
-    alignment: int = 1
-
-
-Kernels = dict[type[Op], Callable[..., WrittenKernel | None]]
+Inplace = Sequence[Sequence[int]]
+Kernels = dict[type[Op], Callable[..., CudaKernel | None]]
 
 # A thread does one element after the other.
 EACH_ELEMENT = """
@@ -70,24 +42,27 @@ extern "C" __global__ void __launch_bounds__(%(block)d) NAME(const __grid_consta
 def each_element(
     node: Node,
     text: str,
+    fill: Mapping[str, object],
     count: int,
     sizes: Sequence[int],
     functions: str = "",
     resident: int = 0,
-    /,
-    **fill: object,
-) -> Launch:
-    """Return the launch of a kernel that does `count` elements.
+    range: Range | None = None,
+    inplace: Inplace = (),
+    alignment: int = 1,
+) -> CudaKernel:
+    """Return a kernel that does `count` elements.
 
+    fill       what the texts leave open
     sizes      the words after the count
     functions  that the text calls
     resident   blocks that a multiprocessor should hold, which limits a thread's registers
-    fill       what the texts leave open
     """
-    fill["bounds"] = f"{THREADS}, {resident}" if resident else THREADS
-    blocks = -(-count // THREADS)
-    whole = functions + EACH_ELEMENT + text
-    return _launch(node, whole, (count, *sizes), blocks, (THREADS, 1, 1), fill)
+    bounds = f"{THREADS}, {resident}" if resident else THREADS
+    whole, block = functions + EACH_ELEMENT + text, (THREADS, 1, 1)
+    fill = {**fill, "bounds": bounds}
+    launch = _launch(node, whole, fill, (count, *sizes), -(-count // THREADS), block)
+    return CudaKernel(node, [launch], inplace=inplace, range=range, alignment=alignment)
 
 
 def threads_for(length: int) -> int:
@@ -98,41 +73,37 @@ def threads_for(length: int) -> int:
 def each_row(
     node: Node,
     text: str,
+    fill: Mapping[str, object],
     rows: int,
     threads: int,
     sizes: Sequence[int],
-    **fill: object,
-) -> Launch:
-    """Return the launch of a kernel that does `rows` rows, each by so many threads.
+    range: Range | None = None,
+    inplace: Inplace = (),
+) -> CudaKernel:
+    """Return a kernel that does `rows` rows, each by so many threads.
 
     The text holds EACH_ROW, after functions that combine what the threads of a row have.
     """
-    fill |= {"lanes": min(threads, WARP), "warps": -(-threads // WARP)}
+    fill = {**fill, "lanes": min(threads, WARP), "warps": -(-threads // WARP)}
     together = THREADS // threads if threads <= WARP else 1
-    return _launch(node, text, (rows, *sizes), -(-rows // together), (threads, together, 1), fill)
+    block = threads, together, 1
+    launch = _launch(node, text, fill, (rows, *sizes), -(-rows // together), block)
+    return CudaKernel(node, [launch], inplace=inplace, range=range)
 
 
 def _launch(
-    node: Node,
-    text: str,
-    sizes: tuple[int, ...],
-    blocks: int,
-    block: Dim3,
-    fill: dict[str, object],
+    node: Node, text: str, fill: Mapping[str, object], sizes: Shape, blocks: int, block: Dim3
 ) -> Launch:
     """Return the launch of a text; its operands are the node's, and the flag if it names one."""
     # Dividing 64-bit numbers takes several times as long.
     largest = max(s.size for s in (*(x.spec for x in node.inputs), *node.specs))
-    fill |= {"I": "uint32_t" if largest < NARROW else "uint64_t", "block": math.prod(block)}
+    index = "uint32_t" if largest < NARROW else "uint64_t"
     first = len(node.inputs) + len(node.specs) + ("%(flag)d" in text)
     head = f"struct NAME_args {{ int64_t w[{first + len(sizes)}]; }};"
-    body = head + text % {**fill, "sizes": first, "flag": first - 1}
-
-    def words(inputs: Sequence[int], outputs: Sequence[int], scratch: int) -> list[int]:
-        return [*inputs, *outputs, *sizes]
-
+    common = {"I": index, "block": math.prod(block), "sizes": first, "flag": first - 1}
+    body = head + text % {**fill, **common}
     grid = (max(1, min(blocks, MOST_BLOCKS)), 1, 1)
-    return Launch(KernelSource(body), grid, block, words)
+    return Launch(KernelSource(body), grid, block, lambda x, y, scratch: [*x, *y, *sizes])
 
 
 def element(dtype: DType) -> dict[str, str]:

@@ -13,8 +13,8 @@ pytest.importorskip("cupy")
 pytest.importorskip("cuda.bindings.driver")
 from cuda_stand_in import StandIn
 
-from minigraph.devices.cuda import one_hot
 from minigraph.devices.cuda.kernel import CudaKernel
+from minigraph.devices.cuda.kernels import WRITTEN
 from minigraph.devices.cuda.program import CudaProgram
 
 
@@ -36,7 +36,7 @@ class Kernels:
         if node.op.name in self.idle:
             return CudaKernel(node, [])
         launch = self.driver.launch_of(node, strides)
-        written = one_hot.KERNELS.get(type(node.op))
+        written = WRITTEN.get(type(node.op))
         range = written(node.op, node).range if written else None
         inplace = [(0,)] * len(node.inputs) if isinstance(node.op, Elementwise) else ()
         return CudaKernel(node, [launch], inplace=inplace, range=range)

@@ -26,7 +26,7 @@ from small_functions import real
 from minigraph.autotune.policy import Policy
 from minigraph.devices.cuda import binding, cublas_kernel
 from minigraph.devices.cuda import device as device_module
-from minigraph.devices.cuda.kernel import cuda_kernel
+from minigraph.devices.cuda.kernels import cuda_kernel
 from minigraph.graph import as_dtype
 from minigraph.inspect.page.document import from_file
 from minigraph.ops.layout import Reorder

@@ -12,8 +12,8 @@ from minigraph.cache.counters import KernelStats
 
 pytest.importorskip("cupy")
 pytest.importorskip("cuda.bindings.driver")
-from minigraph.devices.cuda import launches
 from minigraph.devices.cuda.compiler import NvrtcKernels
+from minigraph.devices.cuda.generated import generated_kernel
 from minigraph.jit.source import KernelSource
 
 
@@ -45,7 +45,7 @@ def kernels_of(driver):
 def sources(*functions):
     x = mg.input("x", (100,))
     nodes = [function(x) for function in functions]
-    found = [launches.launches(node, [x.spec.strides]) for node in nodes]
+    found = [generated_kernel(node, [x.spec.strides]) for node in nodes]
     return [launch.source for each in found for launch in each.launches]
 
 

@@ -11,7 +11,7 @@ import pytest
 from cuda_written_cases import F32, F64, MADE, SOURCES, TOLERANCE, made_of, meaning, node_of, run
 from long_runs import ARCHITECTURES, long
 
-from minigraph.devices.cuda.kernel import cuda_kernel
+from minigraph.devices.cuda.kernels import cuda_kernel
 from minigraph.ops.layout import Reorder
 from minigraph.ops.pooling import MaxPool2d, Pooling
 from minigraph.ops.softmax import LogSoftmax, Softmax
@@ -87,16 +87,14 @@ def test_a_reorder_of_a_view_reads_it_where_it_lies():
 
 def test_a_text_serves_all_shapes():
     def source(op, *shapes):
-        return made_of(op, [np.zeros(s, F32) for s in shapes])[2].launch.source
+        return made_of(op, [np.zeros(s, F32) for s in shapes])[2].sources
 
     windows = Pooling((2, 2), (2, 2), ((0, 0), (0, 0)))
     assert source(MaxPool2d(windows), (1, 2, 4, 4)) == source(MaxPool2d(windows), (8, 3, 20, 6))
     assert source(Softmax(1), (4, 20)) == source(Softmax(2), (2, 3, 1000))
 
 
-ONE_OF_EACH_OP = list(
-    {type(node.op): made.launch.source for node, _, made in MADE.values()}.values()
-)
+ONE_OF_EACH_OP = list({type(node.op): made.sources[0] for node, _, made in MADE.values()}.values())
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ from long_runs import ARCHITECTURES, long
 from needs import needs_gpp
 
 import minigraph as mg
-from minigraph.devices.cuda import launches
-from minigraph.devices.cuda.launches import Launch
+from minigraph.devices.cuda.generated import generated_kernel
+from minigraph.devices.cuda.kernel import Launch
 from minigraph.graph import Copy
 from minigraph.jit.fused import HorizontalFusion
 from minigraph.jit.source import KernelSource
@@ -107,7 +107,7 @@ def test_long_reductions_are_split_and_others_are_not():
 
 def blocks_of(shape, axis, processors):
     node = Sum((axis,))(mg.input("x", shape))
-    made = launches.launches(node, [node.inputs[0].spec.strides], processors)
+    made = generated_kernel(node, [node.inputs[0].spec.strides], processors)
     return [launch.grid[0] for launch in made.launches]
 
 

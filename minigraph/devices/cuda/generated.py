@@ -1,22 +1,14 @@
-"""Launches of CUDA kernels, and those of generated kernels that compute a node.
-
-A kernel is
-
-    struct NAME_args { long long w[W]; };
-    extern "C" __global__ void NAME(const __grid_constant__ NAME_args a)
-
-Its argument is one block of W words of 8 bytes: addresses, extents, strides, constants.  So a text
-serves every use of it, and a launch needs no more than the bytes of its words.
-"""
+"""Generated kernels on a CUDA device: the launches that compute a node."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from minigraph.devices.cuda.kernel import MOST_WORDS, CudaKernel, Launch
 from minigraph.devices.parts import KernelPart, kernel_parts
 from minigraph.graph import Node, Shape
 from minigraph.jit.cuda.geometry import MOST_BLOCKS, Geometry, LaunchRun, geometry
@@ -28,38 +20,6 @@ from minigraph.jit.loops import LoopNest
 from minigraph.jit.source import KernelSource
 
 PROCESSORS = 132  # of an H100 or H200
-MOST_WORDS = 4000  # of an argument: 32,764 bytes are allowed
-
-
-Dim3 = tuple[int, int, int]
-
-
-@dataclass(frozen=True)
-class Launch:
-    """A kernel, its threads, and its words once the addresses of its operands are known.
-
-    words  called with the addresses of the inputs, of the outputs and of the scratch memory
-    early  whether it comes before what a library does for the same kernel
-    """
-
-    source: KernelSource
-    grid: Dim3
-    block: Dim3
-    words: Callable[[Sequence[int], Sequence[int], int], list[int]]
-    early: bool = False
-
-
-@dataclass(frozen=True)
-class Launches:
-    """The launches that compute a node, in order.
-
-    scratch  bytes of memory that they need while they run
-    inplace  for each input which outputs may overwrite it
-    """
-
-    launches: list[Launch]
-    scratch: int
-    inplace: Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -85,13 +45,13 @@ class _WalkedPart:
         return words(self.walk, self.nest, constants, run.options, operands, scratch)
 
 
-def launches(node: Node, strides: Sequence[Shape], processors: int = PROCESSORS) -> Launches | None:
-    """Return the launches for `node`, whose inputs have these strides; None if no pattern fits.
+def generated_kernel(
+    node: Node, strides: Sequence[Shape], processors: int = PROCESSORS
+) -> CudaKernel | None:
+    """Return the kernel of `node`, whose inputs have these strides; None if no pattern fits.
 
     processors  multiprocessors of the device
     """
-    if not any(s.size for s in node.specs):
-        return Launches([], 0, ((),) * len(node.inputs))
     made = kernel_parts(node, strides)
     if made is None:
         return None
@@ -102,7 +62,8 @@ def launches(node: Node, strides: Sequence[Shape], processors: int = PROCESSORS)
     filled = [_fill(node, made.fill)] if made.fill else []
     alone = itertools.chain.from_iterable(map(_alone, split))
     scratch = max((part.geometry.scratch for part in parts), default=0)
-    return Launches([*filled, *alone, *whole], scratch, made.inplace)
+    readable = (True,) * len(strides)
+    return CudaKernel(node, [*filled, *alone, *whole], scratch, readable, made.inplace)
 
 
 _walk = functools.lru_cache(4096)(walk)
