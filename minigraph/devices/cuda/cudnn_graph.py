@@ -1,7 +1,7 @@
 """Convolutions, and the graphs that describe them to cuDNN.
 
 A problem is pure description: shapes, strides and what follows.  A graph is made of it
-without a device; the ways to compute it, and their names, are in `plans.py`.
+without a device; the ways to compute it, and their names, are in `cudnn_plan`.
 
 Images are [n, c, h, w] and weights [k, c / groups, r, s] whichever way they lie in memory: only
 strides tell channels-last images, and weights [k, r, s, c], from the others.
@@ -10,9 +10,8 @@ strides tell channels-last images, and weights [k, r, s, c], from the others.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,8 +25,8 @@ TYPES = {
     "float16": cudnn.data_type.HALF,
     "bfloat16": cudnn.data_type.BFLOAT16,
 }
-FLOATS = ("float32", "float16", "bfloat16")
 ITEMSIZE = {"float32": 4, "float16": 2, "bfloat16": 2}
+OPERANDS = "first", "second", "bias"
 
 
 @dataclass(frozen=True)
@@ -97,11 +96,6 @@ class CudnnProblem:
         return self.output.dtype
 
     @property
-    def fused(self) -> bool:
-        """Whether anything follows the product."""
-        return self.bias or self.relu
-
-    @property
     def bare(self) -> CudnnProblem:
         """The product alone."""
         return dataclasses.replace(self, inputs=self.inputs[:2], bias=False, relu=False)
@@ -129,69 +123,44 @@ class CudnnProblem:
         return pixels[1] // weights[1]
 
 
-@dataclass(frozen=True, eq=False)
-class CudnnGraph:
-    """A problem as cuDNN knows it: its graph, and the uid of each operand."""
+def build(problem: CudnnProblem, handle: Any = None) -> Any:
+    """Return cuDNN's graph of a problem.  Without a handle it can be looked at, but has no plans.
 
-    problem: CudnnProblem
-    built: Any
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-
-
-def build(problem: CudnnProblem, handle: Any = None) -> CudnnGraph:
-    """Return the graph of a problem.  Without a handle it can be looked at, but has no plans."""
-    builder = _Builder(problem, handle)
-    builder.convolution(problem)
-    return CudnnGraph(problem, builder.graph, tuple(builder.inputs), tuple(builder.outputs))
-
-
-class _Builder:
-    def __init__(self, problem: CudnnProblem, handle: Any) -> None:
-        self.graph = cudnn.pygraph(
-            handle=handle,
-            io_data_type=TYPES[problem.dtype],
-            intermediate_data_type=cudnn.data_type.FLOAT,
-            compute_data_type=cudnn.data_type.FLOAT,
-        )
-        self.inputs: list[int] = []
-        self.outputs: list[int] = []
-        self._uids: Iterator[int] = itertools.count(1)
-
-    def input(self, tensor: Tensor, name: str) -> Any:
-        uid = next(self._uids)
-        self.inputs.append(uid)
-        return self.graph.tensor(
+    The uids of its operands, the inputs and then the output, are 1, 2, 3, ...
+    """
+    graph = cudnn.pygraph(
+        handle=handle,
+        io_data_type=TYPES[problem.dtype],
+        intermediate_data_type=cudnn.data_type.FLOAT,
+        compute_data_type=cudnn.data_type.FLOAT,
+    )
+    first, second, *bias = (
+        graph.tensor(
             name=name,
             uid=uid,
             dim=list(tensor.shape),
             stride=list(tensor.strides),
             data_type=TYPES[tensor.dtype],
         )
-
-    def output(self, value: Any, tensor: Tensor, name: str) -> None:
-        uid = next(self._uids)
-        self.outputs.append(uid)
-        value.set_name(name).set_uid(uid).set_output(True).set_data_type(TYPES[tensor.dtype])
-        value.set_dim(list(tensor.shape)).set_stride(list(tensor.strides))
-
-    def convolution(self, problem: CudnnProblem) -> None:
-        rest = iter(problem.inputs)
-        first, second = self.input(next(rest), "first"), self.input(next(rest), "second")
-        window = {
-            "padding": list(problem.padding),
-            "stride": list(problem.stride),
-            "dilation": list(problem.dilation),
-        }
-        match problem.kind:
-            case "fprop":
-                y = self.graph.conv_fprop(image=first, weight=second, **window)
-            case "dgrad":
-                y = self.graph.conv_dgrad(loss=first, filter=second, **window)
-            case _:
-                y = self.graph.conv_wgrad(loss=first, image=second, **window)
-        if problem.bias:
-            y = self.graph.bias(input=y, bias=self.input(next(rest), "bias"))
-        if problem.relu:
-            y = self.graph.relu(input=y)
-        self.output(y, problem.output, "result")
+        for uid, (name, tensor) in enumerate(zip(OPERANDS, problem.inputs, strict=False), 1)
+    )
+    window = {
+        "padding": list(problem.padding),
+        "stride": list(problem.stride),
+        "dilation": list(problem.dilation),
+    }
+    match problem.kind:
+        case "fprop":
+            y = graph.conv_fprop(image=first, weight=second, **window)
+        case "dgrad":
+            y = graph.conv_dgrad(loss=first, filter=second, **window)
+        case _:
+            y = graph.conv_wgrad(loss=first, image=second, **window)
+    if problem.bias:
+        y = graph.bias(input=y, bias=bias[0])
+    if problem.relu:
+        y = graph.relu(input=y)
+    out = problem.output
+    y.set_name("result").set_uid(len(problem.inputs) + 1).set_output(True)
+    y.set_data_type(TYPES[out.dtype]).set_dim(list(out.shape)).set_stride(list(out.strides))
+    return graph

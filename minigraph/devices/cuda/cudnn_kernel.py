@@ -27,7 +27,6 @@ from minigraph.autotune.candidate import Candidate
 from minigraph.autotune.measurement import KernelRecipe
 from minigraph.devices.cuda.channels import EACH_PIXEL, VECTOR, Blocks, channel_copy
 from minigraph.devices.cuda.cudnn_graph import (
-    FLOATS,
     ITEMSIZE,
     CudnnProblem,
     Tensor,
@@ -109,7 +108,7 @@ def product(node: Node) -> Product | None:
     # Lanes are all the channels or none: blocks of some of them are nothing to cuDNN.
     operands = zip(made.lanes, (*specs[:2], node.spec), strict=True)
     fits &= all(n == 1 or s.shape[1] == 1 for n, s in operands)
-    return made if fits and node.dtype.name in FLOATS else None
+    return made if fits and node.dtype.name in ITEMSIZE else None
 
 
 def ways(node: Node, exactness: Exactness) -> list[CudnnWay]:
@@ -290,14 +289,12 @@ class CudnnKernel(LibraryKernel):
     def enqueue(
         self, inputs: Sequence[int], outputs: Sequence[int], scratch: int, stream: int
     ) -> None:
-        way, graph = self.way, self.plan.graph
-        own = [*inputs[: len(way.inputs)], outputs[0]]
+        own = [*inputs[: len(self.way.inputs)], outputs[0]]
         scratch = aligned(scratch)
         places = [scratch + self._copied[i] if i in self._copied else x for i, x in enumerate(own)]
         with _handle_in_use:
             cudnn.set_stream(self.handle, stream)
-            addresses = dict(zip((*graph.inputs, *graph.outputs), places, strict=True))
-            self.plan.execute(addresses, scratch, self.handle)
+            self.plan.execute(places, scratch, self.handle)
 
 
 def _from_and_to(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import cudnn
 
-from minigraph.devices.cuda.cudnn_graph import CudnnGraph, CudnnProblem, build
+from minigraph.devices.cuda.cudnn_graph import CudnnProblem, build
 from minigraph.errors import GraphError
 
 # Mode B asks a slower model, which seldom names others.
@@ -49,7 +49,7 @@ class CudnnPlan:
     transformed    whether it multiplies Fourier transforms, or Winograd's
     """
 
-    graph: CudnnGraph
+    graph: Any
     index: int
     engine: int
     knobs: Knobs
@@ -67,7 +67,7 @@ class CudnnPlan:
     def build(self) -> CudnnPlan:
         """Compile it, and return it; raises GraphError where the device cannot run it."""
         try:
-            self.graph.built.build_plan_at_index(self.index)
+            self.graph.build_plan_at_index(self.index)
         except UNSUPPORTED as error:
             raise GraphError(f"cuDNN has no {self.name}: {_one_line(error)}") from None
         return self
@@ -75,15 +75,16 @@ class CudnnPlan:
     @property
     def workspace(self) -> int:
         """Bytes of memory that the plan needs in a run; known once it is built."""
-        return int(self.graph.built.get_workspace_size_plan_at_index(self.index))
+        return int(self.graph.get_workspace_size_plan_at_index(self.index))
 
-    def execute(self, addresses: Mapping[int, int], workspace: int, handle: Any) -> None:
+    def execute(self, operands: Sequence[int], workspace: int, handle: Any) -> None:
         """Run it, on the stream of the handle.
 
-        addresses  of the operands, in device memory, by uid
+        operands   addresses in device memory, of the inputs and then of the output
         workspace  the address of as much memory as it needs
         """
-        self.graph.built.execute_plan_at_index({**addresses}, workspace, self.index, handle)
+        addresses = dict(enumerate(operands, 1))
+        self.graph.execute_plan_at_index(addresses, workspace, self.index, handle)
 
 
 class Catalogue:
@@ -123,17 +124,16 @@ class Catalogue:
     def _listed(self, problem: CudnnProblem, modes: Sequence[Any]) -> list[CudnnPlan]:
         """Return all plans that cuDNN's heuristics name in these modes."""
         graph = build(problem, self.handle)
-        built = graph.built
         try:
-            built.validate()
-            built.build_operation_graph()
-            built.create_execution_plans([*modes])
+            graph.validate()
+            graph.build_operation_graph()
+            graph.create_execution_plans([*modes])
         except UNSUPPORTED:
             return []
         too_coarse = {note.name for note in lossy(problem)}
         found = []
-        for index in range(built.get_execution_plan_count()):
-            engine, knobs = _engine_at(built, index)
+        for index in range(graph.get_execution_plan_count()):
+            engine, knobs = _engine_at(graph, index)
             notes = self._notes_of(problem, engine, knobs) if engine >= 0 else None
             if notes is None or not notes.isdisjoint(too_coarse):
                 continue
@@ -170,14 +170,13 @@ class Catalogue:
 def replay(problem: CudnnProblem, handle: Any, engine: int, knobs: Knobs) -> CudnnPlan:
     """Return the plan with an engine and its knobs, compiled; GraphError where cuDNN lacks it."""
     graph = build(problem, handle)
-    built = graph.built
     try:
         types = {cudnn.knob_type.__members__[knob]: value for knob, value in knobs.items()}
-        built.validate()
-        built.build_operation_graph()
-        built.create_execution_plan(engine, types)
-        built.deselect_numeric_notes(lossy(problem))
-        index = built.get_execution_plan_count() - 1
+        graph.validate()
+        graph.build_operation_graph()
+        graph.create_execution_plan(engine, types)
+        graph.deselect_numeric_notes(lossy(problem))
+        index = graph.get_execution_plan_count() - 1
     except (KeyError, TypeError, *UNSUPPORTED) as error:
         raise GraphError(f"cuDNN has no engine {engine} with {knobs}: {_one_line(error)}") from None
     return CudnnPlan(graph, index, engine, knobs).build()
@@ -192,10 +191,10 @@ def lossy(problem: CudnnProblem) -> list[Any]:
     return [*LOSSY, NOTE.TENSOR_CORE] if exact else [*LOSSY]
 
 
-def _engine_at(built: Any, index: int) -> tuple[int, dict[Any, int]]:
+def _engine_at(graph: Any, index: int) -> tuple[int, dict[Any, int]]:
     """The engine and the knobs of a plan; an engine below 0 where it cannot be had again."""
     try:
-        engine, knobs = built.get_engine_and_knobs_at_index(index)
+        engine, knobs = graph.get_engine_and_knobs_at_index(index)
     except NotImplementedError:  # the frontend would choose among others
         return -1, {}
     lasting = 0 <= engine < FOREIGN and all(knob.name != UNKNOWN for knob in knobs or {})
@@ -211,7 +210,7 @@ def _notes(problem: Any, handle: Any, engine: int, knobs: dict[Any, int]) -> set
     """
 
     def remains(leave_out: Callable[[Any], object]) -> bool:
-        probe = build(problem, handle).built
+        probe = build(problem, handle)
         try:
             probe.validate()
             probe.build_operation_graph()

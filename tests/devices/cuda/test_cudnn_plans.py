@@ -200,7 +200,7 @@ def test_a_plan_is_had_again_by_its_engine_and_knobs_unless_it_computes_in_less(
     tiles = 1, {"TILE_SIZE": 3}
     again = cudnn_plan.replay(dataclasses.replace(PLAIN, tf32=True), None, *tiles)
     assert again.name == "engine 1 knobs {TILE_SIZE: 3}"
-    assert (again.index, again.graph.built.built) == (0, [1])
+    assert (again.index, again.graph.built) == (0, [1])
     for missing in (tiles, (9, {}), (5, {}), (1, {"ODD": 1})):
         with pytest.raises(GraphError, match=r"^cuDNN has no engine .*$"):
             cudnn_plan.replay(PLAIN, None, *missing)
