@@ -10,7 +10,6 @@ from typing import Any
 
 from minigraph.devices.cuda.kernel import MOST_WORDS, CudaKernel, Range
 from minigraph.devices.cuda.template import (
-    EACH_ROW,
     MOST_THREADS,
     THREADS,
     WARP,
@@ -37,17 +36,13 @@ GATHER = """
     %(T)s y = {};
     if (inside) y = x[(e / columns / count * n + (%(I)s)at) * columns + e %% columns];
     ((%(T)s *)mg_global(a.w[2]))[e] = y;
-  }
-}
 """
 
 # A block does a row of dx [outer, n, columns].  Each of its warps looks for the row's number in a
 # stretch of the indices and adds what it finds in their order, so many columns at once as it has
 # sums; the sums of the warps are added in order too, so every run gives the same bits.  A warp that
 # has found nothing need not look again.
-BACKWARD = (
-    EACH_ROW
-    + """
+BACKWARD = """
     const int64_t columns = a.w[%(sizes)d + 1], n = a.w[%(sizes)d + 2];
     const int64_t indices = a.w[%(sizes)d + 3], outer = row / n, mine = row - outer * n;
     const %(T)s *dy = (const %(T)s *)mg_global(a.w[0]) + outer * indices * columns;
@@ -104,10 +99,7 @@ BACKWARD = (
         __syncthreads();
       }
     }
-  }
-}
 """
-)
 VECTOR = 16  # bytes
 SUMS = 4  # of a thread: more take registers that a block of all threads does not have
 
@@ -126,16 +118,12 @@ SEARCH = """
       if (at == mine) %(found)s;
     }
     %(end)s;
-  }
-}
 """
 
 
 # A thread does an element; each is an operand of its own.
 SINGLES = """
     ((%(T)s *)mg_global(a.w[%(sizes)d - 1]))[e] = *(const %(T)s *)mg_global(a.w[e]);
-  }
-}
 """
 
 
@@ -145,8 +133,6 @@ ONE_HOT = """
     const uint64_t label = ((const %(L)s *)mg_global(a.w[0]))[e / (%(I)s)n];
     if (label >= n) *(int *)mg_global(a.w[%(flag)d]) = 1;
     ((%(T)s *)mg_global(a.w[1]))[e] = %(store)s((%(W)s)(label == e %% (%(I)s)n));
-  }
-}
 """
 
 

@@ -78,8 +78,6 @@ CALL = """
       NAME_group<true>(a, e);
     else
       NAME_group<false>(a, e);
-  }
-}
 """
 
 FORWARD = (
@@ -234,8 +232,6 @@ RESPONSES = """
     }
     const %(W)s v = %(load)s(p[0]);
     ((%(T)s *)mg_global(a.w[1]))[e] = %(store)s(v * pow%(f)s((%(W)s)sum * scale + bias, -beta));
-  }
-}
 """
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from minigraph.devices.cuda.kernel import CudaKernel
-from minigraph.devices.cuda.template import EACH_ROW, THREADS, Kernels, each_row
+from minigraph.devices.cuda.template import THREADS, Kernels, each_row
 from minigraph.graph import Node
 from minigraph.ops.layout import Reorder
 
@@ -17,9 +17,7 @@ VECTOR, ACROSS = 16, 8  # bytes of an access, and how many make a row of a tile
 
 # Each matrix is x [rows, columns] and y [columns, rows].  An index is a sum before it is added to
 # an address: of a sum of three, NVRTC makes stores of single elements.
-TEXT = (
-    EACH_ROW
-    + """
+TEXT = """
     const int side = %(side)d, vector = %(vector)d, across = %(across)d;
     const %(I)s rows = a.w[%(sizes)d + 1], columns = a.w[%(sizes)d + 2];
     const %(I)s tiles = (columns + side - 1) / side, high = (rows + side - 1) / side;
@@ -78,10 +76,7 @@ TEXT = (
       }
     }
     __syncthreads();
-  }
-}
 """
-)
 
 
 def reorder(op: Reorder, node: Node) -> CudaKernel | None:

@@ -8,7 +8,6 @@ import numpy as np
 
 from minigraph.devices.cuda.kernel import CudaKernel
 from minigraph.devices.cuda.template import (
-    EACH_ROW,
     SHORT_ROW,
     Kernels,
     each_element,
@@ -39,8 +38,6 @@ ARGSORT = """
     }
     if (before < few)
       ((int64_t *)mg_global(a.w[1]))[(outer * few + before) * inner + e %% inner] = mine;
-  }
-}
 """
 
 # A thread does an element of v [rows, m]; x is [rows, n].
@@ -58,8 +55,6 @@ SEARCHSORTED = """
         high = middle;
     }
     ((int64_t *)mg_global(a.w[2]))[e] = low;
-  }
-}
 """
 
 
@@ -76,10 +71,7 @@ static NAME_best NAME_better(NAME_best a, NAME_best b) {
 """
 
 # A warp does a row, or a block where it is long.  A thread without an element has none at -1.
-ARGMAX_ALONG = (
-    BETTER
-    + EACH_ROW
-    + """
+ARGMAX_ALONG = """
     const int64_t n = a.w[%(sizes)d + 1];
     const %(T)s *p = (const %(T)s *)mg_global(a.w[0]) + row * n;
     NAME_best best = {0, -1};
@@ -98,10 +90,7 @@ ARGMAX_ALONG = (
       __syncthreads();
     }
     if (threadIdx.x == 0) ((int64_t *)mg_global(a.w[1]))[row] = best.at;
-  }
-}
 """
-)
 
 # Of an axis that later ones follow: a thread does what belongs to one place of those.
 ARGMAX_ACROSS = """
@@ -114,16 +103,12 @@ ARGMAX_ACROSS = """
       if (v > best || (v != v && best == best)) best = v, at = j;
     }
     ((int64_t *)mg_global(a.w[1]))[e] = at;
-  }
-}
 """
 
 
 # A warp does a row, or a block where it is long: so many elements at once, of which each thread has
 # one.  Sums of 1, 2, 4, ... elements are joined; what stands before them is added last.
-CUMULATIVE = (
-    EACH_ROW
-    + """
+CUMULATIVE = """
     const int64_t n = a.w[%(sizes)d + 1];
     const %(T)s *p = (const %(T)s *)mg_global(a.w[0]) + row * n;
     %(T)s *q = (%(T)s *)mg_global(a.w[1]) + row * n;
@@ -151,10 +136,7 @@ CUMULATIVE = (
       if (j < n) q[at] = %(store)s((%(W)s)(before + mine));
       before = after;
     }
-  }
-}
 """
-)
 
 # A thread does a row, or what belongs to one place of the later axes, one after the other.
 ONE_BY_ONE = """
@@ -168,8 +150,6 @@ ONE_BY_ONE = """
       total = total %(operator)s %(load)s(p[at]);
       q[at] = %(store)s((%(W)s)total);
     }
-  }
-}
 """
 
 
@@ -200,7 +180,7 @@ def argmax(op: Argmax, node: Node) -> CudaKernel:
     outer, n, inner = around(x.shape, *op.axes)
     fill = {**element(x.dtype)}
     if inner == 1 and n > SHORT_ROW:
-        return each_row(node, ARGMAX_ALONG, fill, outer, threads_for(n), (n,))
+        return each_row(node, ARGMAX_ALONG, fill, outer, threads_for(n), (n,), BETTER)
     return each_element(node, ARGMAX_ACROSS, fill, outer * inner, (n, inner))
 
 

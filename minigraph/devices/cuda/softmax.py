@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from minigraph.devices.cuda.kernel import CudaKernel, Range
 from minigraph.devices.cuda.template import (
-    EACH_ROW,
     Inplace,
     Kernels,
     each_element,
@@ -60,10 +59,7 @@ static double NAME_sum(const %(T)s *p, int64_t n, %(W)s peak) {
 }
 """
 
-SOFTMAX = (
-    ROW
-    + EACH_ROW
-    + """
+SOFTMAX = """
     const int64_t n = a.w[%(sizes)d + 1];
     const %(T)s *p = (const %(T)s *)mg_global(a.w[0]) + row * n;
     %(T)s *q = (%(T)s *)mg_global(a.w[1]) + row * n;
@@ -76,10 +72,7 @@ SOFTMAX = (
       const %(W)s v = %(load)s(p[j]) - peak;
       q[j] = %(store)s(%(log)d ? v - shift : exp%(f)s(v) / total);
     }
-  }
-}
 """
-)
 
 # Of an axis that later ones follow: a thread does what belongs to one place of those.
 SOFTMAX_APART = """
@@ -104,8 +97,6 @@ SOFTMAX_APART = """
       const %(W)s v = %(load)s(p[j * inner]) - peak;
       q[j * inner] = %(store)s(%(log)d ? v - shift : exp%(f)s(v) / total);
     }
-  }
-}
 """
 
 # A negative label is a large one.
@@ -117,25 +108,19 @@ LABEL = """
 """
 
 CROSS_ENTROPY = (
-    ROW
-    + EACH_ROW
-    + LABEL
+    LABEL
     + """
     const %(T)s *p = (const %(T)s *)mg_global(a.w[0]) + row * n;
     const %(W)s peak = NAME_peak(p, n), shift = log%(f)s((%(W)s)NAME_sum(p, n, peak));
     if (threadIdx.x == 0)
       ((%(T)s *)mg_global(a.w[2]))[row] =
           %(store)s(outside ? NAN : -((%(load)s(p[label]) - peak) - shift));
-  }
-}
 """
 )
 
 # May write where it reads: a thread reads an element for the last time just before it writes it.
 CROSS_ENTROPY_BACKWARD = (
-    ROW
-    + EACH_ROW
-    + LABEL
+    LABEL
     + """
     const %(T)s *p = (const %(T)s *)mg_global(a.w[1]) + row * n;
     %(T)s *q = (%(T)s *)mg_global(a.w[3]) + row * n;
@@ -145,8 +130,6 @@ CROSS_ENTROPY_BACKWARD = (
       const bool chosen = !outside && j == (int64_t)label;
       q[j] = %(store)s((chosen ? -d : 0) + exp%(f)s(%(load)s(p[j]) - peak) / total * d);
     }
-  }
-}
 """
 )
 
@@ -159,7 +142,7 @@ def softmax(op: Softmax | LogSoftmax, node: Node) -> CudaKernel | None:
     log = isinstance(op, LogSoftmax)
     fill = {**element(node.dtype), "log": int(log), "masked": int(masked)}
     if inner == 1:
-        return each_row(node, SOFTMAX, fill, outer, threads_for(n), (n,))
+        return each_row(node, SOFTMAX, fill, outer, threads_for(n), (n,), ROW)
     return each_element(node, SOFTMAX_APART, fill, outer * inner, (n, inner))
 
 
@@ -177,7 +160,7 @@ def _checked(text: str, node: Node, labels: int, inplace: Inplace) -> CudaKernel
     fill = {**element(logits.dtype), "L": c_type(label.dtype), "labels": labels}
     checks = Range(labels, 0, n)
     rows, threads = label.size, threads_for(n)
-    return each_row(node, text, fill, rows, threads, (n,), range=checks, inplace=inplace)
+    return each_row(node, text, fill, rows, threads, (n,), ROW, checks, inplace)
 
 
 KERNELS: Kernels = {

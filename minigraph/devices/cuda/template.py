@@ -38,6 +38,8 @@ extern "C" __global__ void __launch_bounds__(%(block)d) NAME(const __grid_consta
   const int64_t rows = a.w[%(sizes)d], step = (int64_t)gridDim.x * blockDim.y;
   for (int64_t row = (int64_t)blockIdx.x * blockDim.y + threadIdx.y; row < rows; row += step) {"""
 
+END = "  }\n}\n"
+
 
 def each_element(
     node: Node,
@@ -59,7 +61,7 @@ def each_element(
     resident   blocks that a multiprocessor should hold, which limits a thread's registers
     """
     bounds = f"{THREADS}, {resident}" if resident else THREADS
-    whole, block = functions + EACH_ELEMENT + text, (THREADS, 1, 1)
+    whole, block = functions + EACH_ELEMENT + text + END, (THREADS, 1, 1)
     fill = {**fill, "bounds": bounds}
     launch = _launch(node, whole, fill, (count, *sizes), -(-count // THREADS), block)
     return CudaKernel(node, [launch], inplace=inplace, range=range, alignment=alignment)
@@ -77,17 +79,15 @@ def each_row(
     rows: int,
     threads: int,
     sizes: Sequence[int],
+    functions: str = "",
     range: Range | None = None,
     inplace: Inplace = (),
 ) -> CudaKernel:
-    """Return a kernel that does `rows` rows, each by so many threads.
-
-    The text holds EACH_ROW, after functions that combine what the threads of a row have.
-    """
+    """Return a kernel that does `rows` rows, each by so many threads."""
     fill = {**fill, "lanes": min(threads, WARP), "warps": -(-threads // WARP)}
     together = THREADS // threads if threads <= WARP else 1
-    block = threads, together, 1
-    launch = _launch(node, text, fill, (rows, *sizes), -(-rows // together), block)
+    whole, block = functions + EACH_ROW + text + END, (threads, together, 1)
+    launch = _launch(node, whole, fill, (rows, *sizes), -(-rows // together), block)
     return CudaKernel(node, [launch], inplace=inplace, range=range)
 
 
