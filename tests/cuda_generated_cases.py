@@ -29,6 +29,7 @@ from minigraph.jit.fused import Fused, HorizontalFusion
 from minigraph.ops.arithmetic import Add
 from minigraph.ops.elementwise import Astype
 from minigraph.ops.reduction import Max, Min, Prod, Sum
+from minigraph.ops.softmax import LogSoftmax, Softmax
 from minigraph.passes.kernels.horizontal_fusion import HorizontalFusionLimits
 from minigraph.passes.levels import optimize, pipeline
 
@@ -207,6 +208,17 @@ for op, place in itertools.product((Sum, Max, Min), (0, 33, 99)):
         x[place, 1] = value
         for axis, v in enumerate((x, x.T.copy())):
             case("reduction", f"{op.name} of {value} at {place}, {axis}", op((axis,)), v)
+for n in (1, 3, 33, 1025, 5000):
+    x = array(9, n)
+    for i, value in enumerate((np.nan, np.inf, -np.inf, 1e30)):
+        x[i, i % n] = value
+    x[4] = -np.inf
+    hidden = np.where(np.arange(9)[:, None] % 2, x, -np.inf).astype(F32)
+    for axis in (0, 1):
+        v, masked = ((y if axis else y.T.copy()) for y in (x, hidden))
+        case("softmax", f"{n} {axis}", Softmax(axis), v)
+        case("softmax", f"masked {n} {axis}", Softmax(axis, masked=True), masked)
+        case("softmax", f"log {n} {axis}", LogSoftmax(axis), v)
 MILLION = np.random.default_rng(0).random(1 << 20, dtype=np.float32)
 for size, shape in itertools.product((1 << 12, 1 << 20), ((-1,), (-1, 8), (64, -1))):
     x = aligned(MILLION[:size].reshape(shape))

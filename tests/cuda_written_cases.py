@@ -24,7 +24,6 @@ from minigraph.ops.pooling import (
     Pooling,
 )
 from minigraph.ops.reduction import Argmax
-from minigraph.ops.softmax import LogSoftmax, Softmax
 
 F16, F32, F64 = map(np.dtype, ("float16", "float32", "float64"))
 TOLERANCE = {F64: 1e-13, F32: 2e-6, F16: 1e-3, BFLOAT16: 8e-3}  # relative, and absolute
@@ -123,13 +122,6 @@ def cases():
     for n in (1, 3, 33, 1025, 5000):
         x = special_rows(9, n)
         labels = RNG.integers(0, n, 9)
-        yield f"softmax-rows-{n}", Softmax(1), [x]
-        yield f"softmax-columns-{n}", Softmax(0), [np.ascontiguousarray(x.T)]
-        hidden = np.where(np.arange(len(x))[:, None] % 2, x, -np.inf).astype(x.dtype)
-        yield f"softmax-masked-rows-{n}", Softmax(1, masked=True), [hidden]
-        yield f"softmax-masked-columns-{n}", Softmax(0, masked=True), [hidden.T.copy()]
-        yield f"log_softmax-rows-{n}", LogSoftmax(1), [x]
-        yield f"log_softmax-columns-{n}", LogSoftmax(0), [np.ascontiguousarray(x.T)]
         yield f"cross_entropy-rows-{n}", CrossEntropy(), [x, labels]
         dy = RNG.normal(size=(9, 1)).astype(F32)
         yield f"cross_entropy_backward-rows-{n}", CrossEntropyBackward(), [dy, x, labels]

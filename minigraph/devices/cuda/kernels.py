@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from minigraph.devices.cuda import indexing, pooling, reorder, rows, softmax
+from minigraph.devices.cuda import indexing, loss, pooling, reorder, rows
 from minigraph.devices.cuda.generated import PROCESSORS, generated_kernel
 from minigraph.devices.cuda.kernel import CudaKernel
 from minigraph.devices.cuda.template import Kernels
@@ -13,10 +13,10 @@ from minigraph.ops.layout import Reorder
 
 WRITTEN: Kernels = {
     **indexing.KERNELS,
+    **loss.KERNELS,
     **pooling.KERNELS,
     **reorder.KERNELS,
     **rows.KERNELS,
-    **softmax.KERNELS,
 }
 
 

@@ -90,7 +90,10 @@ def kernels():
         yield
 
 
-AGREEING = ("sixteen bits", "structural", "memory", "reduction", "fused", "special", "together")
+AGREEING = (
+    *("sixteen bits", "structural", "memory", "reduction", "softmax", "large"),
+    *("fused", "special", "together"),
+)
 
 
 @generated.of(*AGREEING)

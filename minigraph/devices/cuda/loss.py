@@ -1,4 +1,4 @@
-"""Softmax and its cross entropy in CUDA.
+"""The cross entropy of a softmax, and its gradient, in CUDA.
 
 A thread does a row, a warp where rows are longer, or a block.  Sums are taken in pieces of float32
 that are added up in double, so the error does not grow with the length.
@@ -10,16 +10,13 @@ from minigraph.devices.cuda.kernel import CudaKernel, Range
 from minigraph.devices.cuda.template import (
     Inplace,
     Kernels,
-    each_element,
     each_row,
     element,
     threads_for,
 )
-from minigraph.graph import Node, around
+from minigraph.graph import Node
 from minigraph.jit.expression import c_type
-from minigraph.ops.elementwise import kind
 from minigraph.ops.loss import CrossEntropy, CrossEntropyBackward
-from minigraph.ops.softmax import LogSoftmax, Softmax
 
 # All threads of a row get the largest of its n elements, NaN if there is one; and the sum of
 # exp(p - peak).
@@ -59,46 +56,6 @@ static double NAME_sum(const %(T)s *p, int64_t n, %(W)s peak) {
 }
 """
 
-SOFTMAX = """
-    const int64_t n = a.w[%(sizes)d + 1];
-    const %(T)s *p = (const %(T)s *)mg_global(a.w[0]) + row * n;
-    %(T)s *q = (%(T)s *)mg_global(a.w[1]) + row * n;
-    %(W)s peak = NAME_peak(p, n);
-    if (%(masked)d && peak == -INFINITY) peak = 0;
-    %(W)s total = NAME_sum(p, n, peak);
-    if (%(masked)d && total == 0) total = 1;
-    const %(W)s shift = log%(f)s(total);
-    for (int64_t j = threadIdx.x; j < n; j += blockDim.x) {
-      const %(W)s v = %(load)s(p[j]) - peak;
-      q[j] = %(store)s(%(log)d ? v - shift : exp%(f)s(v) / total);
-    }
-"""
-
-# Of an axis that later ones follow: a thread does what belongs to one place of those.
-SOFTMAX_APART = """
-    const %(I)s n = a.w[%(sizes)d + 1], inner = a.w[%(sizes)d + 2];
-    const %(I)s first = e / inner * n * inner + e %% inner;
-    const %(T)s *p = (const %(T)s *)mg_global(a.w[0]) + first;
-    %(T)s *q = (%(T)s *)mg_global(a.w[1]) + first;
-    %(W)s peak = -INFINITY;
-    for (%(I)s j = 0; j < n; j++) {
-      const %(W)s v = %(load)s(p[j * inner]);
-      peak = v > peak || v != v ? v : peak;
-    }
-    if (%(masked)d && peak == -INFINITY) peak = 0;
-    double sum = 0;
-    for (%(I)s j = 0; j < n;) {
-      %(W)s part = 0;
-      for (int k = 0; k < 32 && j < n; k++, j++) part += exp%(f)s(%(load)s(p[j * inner]) - peak);
-      sum += part;
-    }
-    const %(W)s total = %(masked)d && sum == 0 ? 1 : sum, shift = log%(f)s(total);
-    for (%(I)s j = 0; j < n; j++) {
-      const %(W)s v = %(load)s(p[j * inner]) - peak;
-      q[j * inner] = %(store)s(%(log)d ? v - shift : exp%(f)s(v) / total);
-    }
-"""
-
 # A negative label is a large one.
 LABEL = """
     const int64_t n = a.w[%(sizes)d + 1];
@@ -134,18 +91,6 @@ CROSS_ENTROPY_BACKWARD = (
 )
 
 
-def softmax(op: Softmax | LogSoftmax, node: Node) -> CudaKernel | None:
-    if kind(node.dtype) != "f":
-        return None
-    outer, n, inner = around(node.shape, op.axis)
-    masked = isinstance(op, Softmax) and op.masked
-    log = isinstance(op, LogSoftmax)
-    fill = {**element(node.dtype), "log": int(log), "masked": int(masked)}
-    if inner == 1:
-        return each_row(node, SOFTMAX, fill, outer, threads_for(n), (n,), ROW)
-    return each_element(node, SOFTMAX_APART, fill, outer * inner, (n, inner))
-
-
 def cross_entropy(op: CrossEntropy, node: Node) -> CudaKernel:
     return _checked(CROSS_ENTROPY, node, 1, ())
 
@@ -163,9 +108,4 @@ def _checked(text: str, node: Node, labels: int, inplace: Inplace) -> CudaKernel
     return each_row(node, text, fill, rows, threads, (n,), ROW, checks, inplace)
 
 
-KERNELS: Kernels = {
-    Softmax: softmax,
-    LogSoftmax: softmax,
-    CrossEntropy: cross_entropy,
-    CrossEntropyBackward: cross_entropy_backward,
-}
+KERNELS: Kernels = {CrossEntropy: cross_entropy, CrossEntropyBackward: cross_entropy_backward}
