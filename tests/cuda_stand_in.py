@@ -339,7 +339,7 @@ class Nccl:
 
 def open_instead(patch, device, load, without_cudnn=True):
     """Let minigraph open a stand-in, with `load` for its compiler."""
-    from minigraph.devices.cuda import communicator, compiler, cublas, cublas_kernel, cudnn_kernel
+    from minigraph.devices.cuda import communicator, cublas, cublas_kernel, cudnn_kernel, nvrtc
     from minigraph.devices.cuda import device as device_module
 
     # The emulation is slow.
@@ -356,7 +356,7 @@ def open_instead(patch, device, load, without_cudnn=True):
         patch.setattr(device_module.cudnn, "backend_version", lambda: 92800)
         patch.setattr(cudnn_kernel, "product", lambda node: None)
     patch.setattr(
-        compiler.NvrtcKernels,
+        nvrtc.NvrtcKernels,
         "functions",
         lambda self, sources, on_disk=True: load(sources, self.driver, on_disk),
     )

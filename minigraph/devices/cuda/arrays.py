@@ -6,7 +6,7 @@ CuPy could do it, too, but compiles its kernels for that, which takes headers of
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -19,9 +19,11 @@ from minigraph.jit.fused import Fused
 from minigraph.ops.comparison import Isfinite, NotEqual
 from minigraph.ops.elementwise import astype
 from minigraph.ops.reduction import Max
+from minigraph.program import Kernel
 
 BYTE = np.dtype(np.uint8)
-Load = Callable[[CudaKernel], Mapping[str, int]]  # returns loaded functions by their sources' names
+# Returns the loaded functions of kernels, by their sources' names.
+Load = Callable[[Sequence[Kernel]], Mapping[str, int]]
 
 
 def without_gaps(array: Array, driver: Driver, load: Load) -> Array:
@@ -59,7 +61,7 @@ def _converted(
         made = [driver.array(each) for each in kernel.node.specs]
         scratch = driver.array(Spec((kernel.scratch,), BYTE))
         at = [array.data.ptr], [y.data.ptr for y in made], scratch.data.ptr
-        for call in kernel_calls(kernel, *at, load(kernel), driver):
+        for call in kernel_calls(kernel, *at, load([kernel]), driver):
             call(driver.current_stream())
     return made
 

@@ -1,22 +1,28 @@
-"""What the autotuner may measure on a CUDA device: of cuDNN, of cuBLAS, and our own reorders."""
+"""What the autotuner may measure on a CUDA device, and where.
+
+Candidates are cuDNN's, cuBLAS's, and our own reorders.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import cupy
 import numpy as np
 
-from minigraph.autotune.candidate import Candidate, Workbench
+from minigraph.autotune.candidate import Candidate, Run, Runner, Workbench
 from minigraph.autotune.measurement import KernelRecipe
 from minigraph.devices.cuda import cublas_kernel, cudnn_kernel
+from minigraph.devices.cuda.calls import capture
 from minigraph.devices.cuda.cudnn_plan import Catalogue
-from minigraph.devices.cuda.epilogue import Exactness
+from minigraph.devices.cuda.driver import Driver, on_stream
 from minigraph.devices.cuda.kernel import CudaKernel
-from minigraph.devices.cuda.kernels import cuda_kernel
+from minigraph.devices.cuda.kernels import Exactness, cuda_kernel
 from minigraph.devices.problem import (
     FEW_CHANNELS,
     Arrangement,
@@ -26,8 +32,8 @@ from minigraph.devices.problem import (
     ProblemMaker,
     Product,
 )
-from minigraph.errors import GraphError
-from minigraph.graph import Node, Spec
+from minigraph.errors import DeviceLost, GraphError
+from minigraph.graph import Array, Node, Spec
 from minigraph.ops.activation import Relu
 from minigraph.ops.layout import Reorder
 from minigraph.ops.matmul import Matmul
@@ -36,6 +42,10 @@ from minigraph.program import Kernel
 # Of an H100, roughly: what counts is how work compares with moving data.
 BYTES = 2.5e12  # a second
 FLOPS = {"small": 4e14, "tf32": 2e14, "plain": 4e13}  # floating-point operations a second
+
+# What cuDNN, NVRTC and the driver say where memory is missing.
+OF_MEMORY = ("ALLOC_FAILED", "OUT_OF_MEMORY", "out of memory")
+CHUNK = 1 << 28  # elements that are compared at once
 
 
 class CudaProblems(ProblemMaker):
@@ -154,3 +164,72 @@ def _generated(arrangement: Arrangement) -> CudaKernel:
     kernel = cuda_kernel(arrangement.node, arrangement.strides)
     assert kernel is not None, "every reorder to or from nchw has a kernel"
     return kernel
+
+
+class CudaWorkbench:
+    """The workbench of a device.
+
+    runner  returns what runs a kernel on arrays of the device
+
+    A run is timed as it will be used, as part of a CUDA graph, so that what Python does in between
+    does not count.  A candidate that cannot be captured is of no use in a step and fails here.
+    """
+
+    chunk = CHUNK
+
+    def __init__(self, driver: Driver, runner: Callable[[Runner], Run]) -> None:
+        self.driver = driver
+        self.device = cupy.cuda.Device(driver.ordinal)
+        self.runner = runner
+
+    @contextlib.contextmanager
+    def current(self) -> Iterator[None]:
+        with self.driver.current(), self.device:
+            yield
+
+    def compile(self, kernels: Iterable[Runner]) -> None:
+        pass  # making a kernel compiles it
+
+    def empty(self, nbytes: int) -> Array:
+        return cupy.empty(nbytes, cupy.uint8)
+
+    def put(self, array: Array) -> Array:
+        return cupy.asarray(array)
+
+    def seconds(self, run: Callable[[], None], calls: int, clock: Callable[[], float]) -> float:
+        driver, stream = self.driver, self.driver.measuring
+
+        def enqueue(stream: int) -> None:
+            with on_stream(stream):
+                run()
+
+        with contextlib.ExitStack() as stack:
+            driver.synchronize(driver.current_stream())  # which may still write the arrays
+            enqueue(stream)  # kernels are loaded when they first run
+            driver.synchronize(stream)
+            graphs = capture([[enqueue] * calls], driver)
+            stack.callback(driver.forget, graphs, [])
+            events = [driver.event(timing=True) for _ in range(2)]
+            stack.callback(driver.forget, [], events)
+            begin, end = events
+            driver.record(begin, stream)
+            driver.launch_graph(graphs[0], stream)
+            driver.record(end, stream)
+            driver.finish(end)
+            return driver.seconds(begin, end) / calls
+
+    def examine(self, error: Exception, name: str) -> None:
+        """Raise what is not the candidate's; libraries do not say what else has failed.
+
+        cuDNN raises the same error for a plan that it cannot run and for a device that is lost.
+        """
+        if isinstance(error, MemoryError) or any(text in str(error) for text in OF_MEMORY):
+            self.driver.free_unused()
+            raise MemoryError(" ".join(str(error).split())) from None
+        try:
+            self.driver.synchronize(self.driver.measuring)
+        except DeviceLost as lost:
+            raise DeviceLost(f"{lost}; {name} ran last") from None
+
+    def release(self) -> None:
+        self.driver.free_unused()

@@ -11,8 +11,9 @@ import contextlib
 import dataclasses
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
-from minigraph.devices.cuda.communicator import TYPES, Communicator, connected
+from minigraph.devices.cuda.communicator import COMBINATIONS, SUM, TYPES, Communicator, connected
 from minigraph.devices.cuda.driver import Driver, aligned
 from minigraph.devices.cuda.generated import generated_kernel
 from minigraph.devices.cuda.kernel import Launch, LibraryKernel
@@ -131,8 +132,8 @@ class NcclKernel(LibraryKernel):
         if self.gathers:
             if self.begins:
                 nbytes = self.node.inputs[0].spec.nbytes
-                gather = self.communicator.all_gather
-                self.exchange.begin(stream, lambda: gather(x, scratch, nbytes))
+                gather = partial(self.communicator.enqueue, "allGather", x, scratch)
+                self.exchange.begin(stream, partial(gather, nbytes, "uint8"))
                 self.exchange.join(stream)  # for the launches that follow
             elif x != y:
                 driver.copy(y, x, self.node.spec.nbytes, stream)
@@ -153,27 +154,28 @@ class NcclKernel(LibraryKernel):
         NCCL works in place if a process's part is where it belongs in the whole.
         """
         op, spec = self.op, self.node.inputs[0].spec
-        communicator, driver = self.communicator, self.communicator.driver
+        dtype, driver = spec.dtype.name, self.communicator.driver
+        enqueue = self.communicator.enqueue
         mine = shared + op.world.rank * spec.nbytes if isinstance(op, AllGather) else shared
         if x != mine:
             driver.copy(mine, x, spec.nbytes, stream)
 
         def exchange() -> None:
             if isinstance(op, AllReduce):
-                communicator.all_reduce(shared, shared, spec.size, spec.dtype, op.how)
+                enqueue("allReduce", shared, shared, spec.size, dtype, COMBINATIONS[op.how])
             elif isinstance(op, Reduce):
-                communicator.reduce(shared, shared, spec.size, spec.dtype, op.root)
+                enqueue("reduce", shared, shared, spec.size, dtype, SUM, op.root)
             elif isinstance(op, Broadcast):
-                communicator.broadcast(shared, shared, spec.nbytes, op.root)
+                enqueue("broadcast", shared, shared, spec.nbytes, "uint8", op.root)
             elif isinstance(op, AllGather):
-                communicator.all_gather(mine, shared, spec.nbytes)
+                enqueue("allGather", mine, shared, spec.nbytes, "uint8")
             else:
                 assert isinstance(op, ReduceScatter)
                 size = op.world.size
                 part = shared + op.world.rank * (spec.nbytes // size)
-                communicator.reduce_scatter(shared, part, spec.size // size, spec.dtype)
+                enqueue("reduceScatter", shared, part, spec.size // size, dtype, SUM)
                 if part != shared:  # the result begins where x did
-                    driver.copy(shared, part, spec.nbytes // size, communicator.stream)
+                    driver.copy(shared, part, spec.nbytes // size, self.communicator.stream)
 
         self.exchange.begin(stream, exchange)
 

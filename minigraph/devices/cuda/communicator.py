@@ -3,7 +3,11 @@
 NCCL is called through CuPy, which the backend has anyway.  nccl4py offers communicators that never
 block besides; each of their calls then has to be asked whether it is done, those that are captured
 too.  Here only the start of a communicator waits for other processes on the host, and a thread can
-do that.  The rest is waited for on the device, where `CallWatch` sees it.
+do that.  The rest is waited for on the device, and the host learns of it only where it waits
+for a result, which may be in code of the user.  So a thread polls whether the oldest call with
+exchanges has ended.  A call that takes too long, or needs a process that has ended, cannot be
+cancelled: the device goes on waiting.  The thread then ends all processes, with a line that says
+what each waits for.
 
 What is relied on, from NCCL's user guide (2.32) and `nccl.h`:
 
@@ -25,17 +29,22 @@ What is relied on, from NCCL's user guide (2.32) and `nccl.h`:
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import ctypes
 import importlib
+import os
 import threading
+import time
 import warnings
+from collections import deque
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from minigraph.devices.cuda.call_watch import CallWatch
 from minigraph.devices.cuda.driver import Driver
 from minigraph.distributed import World
-from minigraph.errors import DeviceError, install_command
-from minigraph.graph import DType
+from minigraph.distributed.ending import end_all
+from minigraph.errors import DeviceError, GraphError, install_command
 from minigraph.platform import forks
 
 # NCCL's numbers, which `nccl.h` fixes; it has no integers of 16 bits.
@@ -51,7 +60,9 @@ TYPES = {
     "float64": 8,
     "bfloat16": 9,
 }
-COMBINATIONS = {"sum": 0, "max": 2}
+SUM = 0
+COMBINATIONS = {"sum": SUM, "max": 2}
+POLL = 1.0  # seconds between two polls of the oldest call
 
 
 class Communicator:
@@ -100,29 +111,9 @@ class Communicator:
         """Raise DeviceError if an exchange that was begun has failed."""
         self._call("check_async_error")
 
-    # ------------------------------------------------------------ exchanges, on addresses
-
-    def all_reduce(self, x: int, y: int, count: int, dtype: DType, how: str) -> None:
-        """Enqueue that y becomes the sum or the maximum of all x."""
-        self._call("allReduce", x, y, count, TYPES[dtype.name], COMBINATIONS[how], self.stream)
-
-    def reduce(self, x: int, y: int, count: int, dtype: DType, root: int) -> None:
-        """Enqueue that y of process `root` becomes the sum of all x."""
-        arguments = count, TYPES[dtype.name], COMBINATIONS["sum"], root
-        self._call("reduce", x, y, *arguments, self.stream)
-
-    def reduce_scatter(self, x: int, y: int, count: int, dtype: DType) -> None:
-        """Enqueue that y becomes this process's `count` elements of the sum of all x."""
-        arguments = count, TYPES[dtype.name], COMBINATIONS["sum"]
-        self._call("reduceScatter", x, y, *arguments, self.stream)
-
-    def broadcast(self, x: int, y: int, nbytes: int, root: int) -> None:
-        """Enqueue that y becomes the x of process `root`."""
-        self._call("broadcast", x, y, nbytes, TYPES["uint8"], root, self.stream)
-
-    def all_gather(self, x: int, y: int, nbytes: int) -> None:
-        """Enqueue that y becomes all x, one after the other."""
-        self._call("allGather", x, y, nbytes, TYPES["uint8"], self.stream)
+    def enqueue(self, name: str, x: int, y: int, count: int, dtype: str, *how: int) -> None:
+        """Enqueue an exchange of `count` elements from x to y, by NCCL's name for it."""
+        self._call(name, x, y, count, TYPES[dtype], *how, self.stream)
 
     def _call(self, name: str, *arguments: int) -> None:
         try:
@@ -192,3 +183,93 @@ def _check_apart(world: World, driver: Driver, timeout: float) -> None:
                 "NCCL takes one process for each, so start as many on a machine as it has: "
                 "`nvidia-smi -L` lists them"
             )
+
+
+# ---------------------------------------------------------------- watching calls
+
+
+class WatchedCall:
+    """A call with collectives.
+
+    what     it waits for on the device, in words
+    timeout  seconds after which that is an error
+    end      the event of its end, once all of it is enqueued
+    """
+
+    def __init__(self, what: str, timeout: float) -> None:
+        self.what = what
+        self.timeout = timeout
+        self.end: int | None = None
+
+
+class CallWatch:
+    """The calls of this process that have collectives, in order.
+
+    check  raises GraphError if an exchange has failed
+    """
+
+    def __init__(self, world: World, driver: Driver, check: Callable[[], None]) -> None:
+        self._world = world
+        self._driver = driver
+        self._check = check
+        self._calls: deque[WatchedCall] = deque()
+        self._free: list[int] = []  # events
+        self._process = os.getpid()
+        self._thread: threading.Thread | None = None
+
+    @contextlib.contextmanager
+    def during(self, what: str, timeout: float) -> Iterator[None]:
+        """Watch what is enqueued in the block, on the stream `compute`, until it has ended."""
+        self._forget_ended()
+        call = WatchedCall(what, timeout)
+        self._calls.append(call)
+        if self._thread is None and self._world.size > 1:
+            self._thread = threading.Thread(target=self._poll, daemon=True)
+            self._thread.start()
+            atexit.register(self._finish)  # before all processes end together
+        try:
+            yield
+        finally:
+            end = self._free.pop() if self._free else self._driver.event()
+            self._driver.record(end, self._driver.compute)
+            call.end = end
+
+    def _forget_ended(self) -> None:
+        while self._calls and self._ended(self._calls[0]):
+            end = self._calls.popleft().end
+            assert end is not None
+            self._free.append(end)
+
+    def _ended(self, call: WatchedCall) -> bool:
+        return call.end is not None and self._driver.happened(call.end)
+
+    def _poll(self) -> None:
+        """Poll the oldest call for ever, and wait for one that was the oldest at two polls."""
+        last: list[WatchedCall] = []
+        with self._driver.current():
+            while True:
+                time.sleep(POLL)
+                oldest = [*self._calls][:1]
+                if oldest == last:
+                    for call in oldest:
+                        self._wait(call)
+                last = oldest
+
+    def _wait(self, call: WatchedCall) -> None:
+        def ended() -> bool:
+            if self._ended(call) or call not in self._calls:
+                return True
+            self._check()
+            return False
+
+        try:
+            self._world.wait(ended, call.what, call.timeout)
+        except GraphError as error:
+            end_all(1, str(error))
+
+    def _finish(self) -> None:
+        """Wait for all calls: the other processes need what this one's device still has to do."""
+        if os.getpid() == self._process:
+            with self._driver.current():
+                for call in [*self._calls]:
+                    self._wait(call)

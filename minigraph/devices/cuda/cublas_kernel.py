@@ -17,8 +17,8 @@ from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cuda import cublas
 from minigraph.devices.cuda.cublas import TYPES, Algorithm, Descriptors, Gemm, Matrices
 from minigraph.devices.cuda.driver import ALIGNMENT, READABLE, aligned
-from minigraph.devices.cuda.epilogue import Exactness, epilogue_of, in_place
 from minigraph.devices.cuda.kernel import LibraryKernel
+from minigraph.devices.cuda.kernels import Exactness, epilogue_of, in_place
 from minigraph.devices.problem import Arrangement, Product, product_of
 from minigraph.graph import Node, Shape, Spec
 from minigraph.ops.activation import Relu

@@ -35,8 +35,8 @@ from minigraph.devices.cuda.cudnn_graph import (
 )
 from minigraph.devices.cuda.cudnn_plan import Catalogue, CudnnPlan, replay
 from minigraph.devices.cuda.driver import ALIGNMENT, READABLE, aligned
-from minigraph.devices.cuda.epilogue import Exactness, epilogue_of, in_place
 from minigraph.devices.cuda.kernel import Launch, LibraryKernel
+from minigraph.devices.cuda.kernels import Exactness, epilogue_of, in_place
 from minigraph.devices.problem import (
     FEW_CHANNELS,
     ROLES,

@@ -14,23 +14,21 @@ import numpy as np
 
 from minigraph import options
 from minigraph.autotune.candidate import Run, Runner
-from minigraph.autotune.policy import Policy, first_allowed, policy_of
+from minigraph.autotune.policy import first_allowed, policy_of
 from minigraph.cache import Entry
 from minigraph.devices import kernel_cache
 from minigraph.devices.cuda import cublas, nvrtc
 from minigraph.devices.cuda.arrays import cast_on_device, without_gaps
 from minigraph.devices.cuda.calls import kernel_calls, run_alone
-from minigraph.devices.cuda.candidates import CudaProblems
+from minigraph.devices.cuda.candidates import CudaProblems, CudaWorkbench
 from minigraph.devices.cuda.collective import collective_kernel
 from minigraph.devices.cuda.communicator import connected
-from minigraph.devices.cuda.compiler import kernels_of
 from minigraph.devices.cuda.driver import DeviceMemory, Driver, device_count, on_stream
-from minigraph.devices.cuda.epilogue import Exactness
 from minigraph.devices.cuda.kernel import DeviceKernel
-from minigraph.devices.cuda.kernels import cuda_kernel
+from minigraph.devices.cuda.kernels import Exactness, cuda_kernel
+from minigraph.devices.cuda.nvrtc import kernels_of
 from minigraph.devices.cuda.program import CudaProgram
 from minigraph.devices.cuda.staging import DeviceCopy
-from minigraph.devices.cuda.workbench import CudaWorkbench
 from minigraph.devices.problem import WORTH_A_WARNING, Arrangement, operations
 from minigraph.devices.reference import NumpyKernel
 from minigraph.distributed import World
@@ -93,13 +91,9 @@ def _opened(ordinal: int) -> tuple[Driver, Any]:
 
 
 class CudaBackend(Backend):
-    """Device "cuda:N".
+    """Device "cuda:N", opened with the values of all options.
 
-    bulk       run a step as one CUDA graph, else one launch a kernel
-    policy     for algorithms that were not measured
-    fast_math  whether NaN may be lost
-    on_disk    whether kernels may be looked for, and kept, on disk
-    timeout    seconds after which waiting for other processes is an error
+    on_disk  whether kernels may be looked for, and kept, on disk
     """
 
     horizontal_fusion = HORIZONTAL_FUSION
@@ -118,35 +112,25 @@ class CudaBackend(Backend):
         on_disk: bool = True,
         world: World | None = None,
     ) -> CudaBackend:
-        bulk, fast_math = values["bulk"], values["graph_opt.fast_math"]
-        timeout = values["distributed.timeout"]
-        backend = cls(ordinal(number), bulk, policy_of(values), fast_math, on_disk, timeout)
+        backend = cls(ordinal(number), values, on_disk)
         if world:
             with backend.driver.current():
-                connected(world, backend.driver, timeout)
+                connected(world, backend.driver, backend.timeout)
         return backend
 
-    def __init__(
-        self,
-        ordinal: int,
-        bulk: bool,
-        policy: Policy,
-        fast_math: bool,
-        on_disk: bool,
-        timeout: float,
-    ) -> None:
+    def __init__(self, ordinal: int, values: Mapping[str, Any], on_disk: bool) -> None:
         self.driver, self.handle = opened(ordinal)
         self.device = self.driver.device
         self.compiled = kernels_of(self.driver)
-        self.bulk = bulk
-        self.policy = policy
+        self.bulk: bool = values["bulk"]
+        self.policy = policy_of(values)
         self.on_disk = on_disk
-        self.timeout = timeout
+        self.timeout: float = values["distributed.timeout"]
         self.why_no_jit = ""
         if options.jit_backend() not in ("", "nvrtc"):
             self.why_no_jit = f"MINIGRAPH_JIT_BACKEND is {options.jit_backend()}"
         workbench = CudaWorkbench(self.driver, self._runner)
-        exactness = Exactness(policy.precision == "tf32", fast_math)
+        exactness = Exactness(self.policy.precision == "tf32", values["graph_opt.fast_math"])
         self._problems = CudaProblems(
             *(self.handle, workbench, self.driver.current, exactness, self.driver.ordinal)
         )
@@ -197,12 +181,12 @@ class CudaBackend(Backend):
             if getattr(value, "__dlpack_device__", lambda: (0, 0))()[0] != 2:  # kDLCUDA
                 return None
             value = cupy.from_dlpack(value)
-        return without_gaps(value, self.driver, self._load)
+        return without_gaps(value, self.driver, self._functions)
 
     def cast(self, array: Array, dtype: DType) -> Array:
         if isinstance(array, np.ndarray):
             return cast(array, dtype)
-        return cast_on_device(array, dtype, self.driver, self._load)
+        return cast_on_device(array, dtype, self.driver, self._functions)
 
     def replica(self, array: Array) -> DeviceCopy:
         return DeviceCopy(Spec(array.shape, array.dtype), self.driver, array)
@@ -210,9 +194,6 @@ class CudaBackend(Backend):
     def ordered(self, stream: int) -> contextlib.AbstractContextManager[Any]:
         is_current = stream == self.driver.current_stream()
         return contextlib.nullcontext() if is_current else on_stream(stream)
-
-    def _load(self, kernel: Kernel) -> dict[str, int]:
-        return self._functions([kernel])
 
     def _functions(self, kernels: Sequence[Kernel]) -> dict[str, int]:
         return self.compiled.functions(_sources(kernels), self.on_disk)

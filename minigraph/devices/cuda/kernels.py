@@ -1,15 +1,23 @@
-"""Which kernel computes a node on a CUDA device: one that is written by hand, or generated."""
+"""Which kernel computes a node on a CUDA device: one that is written by hand, or generated.
+
+Also what follows a library's convolution or product in a kernel that is generated.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from minigraph.devices.cuda import indexing, loss, pooling, reorder, rows
 from minigraph.devices.cuda.generated import PROCESSORS, generated_kernel
-from minigraph.devices.cuda.kernel import CudaKernel
+from minigraph.devices.cuda.kernel import CudaKernel, Launch
 from minigraph.devices.cuda.template import Kernels
-from minigraph.graph import Node, Shape
+from minigraph.devices.problem import Product
+from minigraph.graph import Graph, Node, Shape, input
+from minigraph.jit.fused import Fused
 from minigraph.ops.layout import Reorder
+from minigraph.ops.matmul import Matmul
 
 WRITTEN: Kernels = {
     **indexing.KERNELS,
@@ -36,3 +44,49 @@ def cuda_kernel(
     view = isinstance(node.op, Reorder) and strides[0] != node.inputs[0].spec.strides
     written = None if view else WRITTEN.get(type(node.op))
     return (written and written(node.op, node)) or generated_kernel(node, strides, processors)
+
+
+# ---------------------------------------------------------------- behind a library
+
+
+class Exactness(NamedTuple):
+    """What a library is allowed to do.
+
+    tf32       products of float32 may be rounded to tf32
+    fast_math  a relu may make 0 of NaN, as the libraries' do
+    """
+
+    tf32: bool = False
+    fast_math: bool = False
+
+
+def epilogue_of(node: Node, found: Product) -> Node | None:
+    """Return what follows the product of a node: of its result and its bias, as they lie."""
+    y = input("y", node.shape, node.dtype)
+    operands, result = [y], y
+    if len(node.inputs) > 2:
+        shape = node.shape[-1:]
+        if not isinstance(found.op, Matmul):
+            (k,) = node.inputs[2].shape
+            shape = (k // node.shape[4], 1, 1, node.shape[4]) if node.ndim == 5 else (k, 1, 1)
+        operands.append(input("bias", shape, node.dtype))
+        result = y + operands[1]
+    if found.activation is not None:
+        result = found.activation(result)
+    return None if result is y else Fused(Graph(tuple(operands), (result,)))(*operands)
+
+
+def in_place(epilogue: Node | None) -> list[Launch]:
+    """Return the launches of a node of a kernel's result, which they change, and of its bias."""
+    if epilogue is None:
+        return []
+    made = cuda_kernel(epilogue, [x.spec.strides for x in epilogue.inputs])
+    assert made is not None and made.may_overwrite(0) and not made.scratch
+
+    def of_the_kernel(launch: Launch) -> Launch:
+        def words(inputs: Sequence[int], outputs: Sequence[int], scratch: int) -> list[int]:
+            return launch.words([outputs[0], *inputs[2:]], outputs, scratch)
+
+        return dataclasses.replace(launch, words=words)
+
+    return [of_the_kernel(launch) for launch in made.launches]

@@ -1,13 +1,27 @@
-"""NVRTC compiles CUDA programs to machine code.  It needs neither a driver nor a GPU."""
+"""Kernels for a CUDA device, compiled by NVRTC, which needs neither a driver nor a GPU."""
 
 from __future__ import annotations
 
+import functools
 import logging
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from cuda.bindings import nvrtc
 
+from minigraph import options as settings
+from minigraph.devices.cuda.driver import Driver
+from minigraph.devices.kernel_cache import (
+    CompilationUnit,
+    CompiledUnit,
+    KernelCache,
+    working_folder,
+)
 from minigraph.errors import CompileError
+from minigraph.jit.cuda.text import PRELUDE
+from minigraph.jit.source import digest
 
 OPTIONS = (
     "-std=c++17",
@@ -18,6 +32,7 @@ OPTIONS = (
     "--prec-sqrt=true",
     "--disable-warnings",  # an op's C serves all types: it may ask whether an unsigned one is < 0
 )
+WORTH_A_RUN = 20_000  # characters of kernels, which take longer than the start of a compilation
 log = logging.getLogger(__name__)
 
 
@@ -67,3 +82,54 @@ def _name(result: Any) -> str:
 
 def _first_error(message: str) -> str:
     return next((line for line in message.splitlines() if "error" in line), "")
+
+
+class NvrtcKernels(KernelCache):
+    """The kernels of a device.  A text that NVRTC refuses is a CompileError."""
+
+    worth_a_run = WORTH_A_RUN
+
+    def __init__(self, driver: Driver) -> None:
+        super().__init__()
+        self.driver = driver
+
+    def environment(self) -> Mapping[str, str]:
+        return {
+            "nvrtc": nvrtc_version(),
+            "options": " ".join(OPTIONS),
+            "arch": self.driver.arch,
+            "prelude": digest(PRELUDE),
+        }
+
+    def compile(self, units: Sequence[CompilationUnit]) -> Iterator[CompiledUnit]:
+        with ThreadPoolExecutor(settings.cpus()) as pool:
+            yield from pool.map(self._compile_unit, units)
+
+    def _compile_unit(self, unit: CompilationUnit) -> CompiledUnit:
+        text = unit.text(PRELUDE)
+        try:
+            cubin = compile_program(text, self.driver.arch)
+        except CompileError as error:
+            return CompiledUnit(unit, error=str(error))
+        finally:
+            _keep_source(text)
+        return CompiledUnit(unit, cubin, self.load(cubin, unit.kernels))
+
+    def load(self, binary: bytes, kernels: Sequence[str]) -> list[int]:
+        with self.driver.current():
+            return self.driver.load(binary, kernels)
+
+    def refuse(self, error: str) -> None:
+        raise CompileError(error)
+
+
+@functools.cache
+def kernels_of(driver: Driver) -> NvrtcKernels:
+    """Return the kernels of a device, which all its functions share."""
+    return NvrtcKernels(driver)
+
+
+def _keep_source(text: str) -> None:
+    if settings.jit_keep_interm():
+        with working_folder() as folder:
+            Path(folder, f"mg_unit_{digest(text)[:16]}.cu").write_text(text)

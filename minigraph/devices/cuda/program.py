@@ -2,7 +2,7 @@
 
 What a function keeps has its place in device memory before the first call.  The arrays of a call
 come and go, so inputs are copied to fixed buffers (`staging`), and outputs from them to new arrays.
-Where large arrays make that cost more than a graph saves (`binding`), they are read and written
+Where large arrays make that cost more than a graph saves (`calls`), they are read and written
 where they are, and every call launches its kernels one by one.
 
 All this happens on the stream `compute`.  It waits for what the caller's own stream has had to do,
@@ -22,9 +22,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from minigraph.devices.cuda.binding import BoundCalls, bind, moving
-from minigraph.devices.cuda.calls import Call, Places, capture, interpret, launches_of
-from minigraph.devices.cuda.collective import EventPairs, NcclKernel, measured_exchanges
+from minigraph.devices.cuda.calls import (
+    BoundCalls,
+    Call,
+    Places,
+    bind,
+    capture,
+    interpret,
+    launches_of,
+    moving,
+)
+from minigraph.devices.cuda.collective import NcclKernel, measured_exchanges
 from minigraph.devices.cuda.driver import READABLE, DeviceMemory, Driver, aligned
 from minigraph.devices.cuda.kernel import CudaKernel
 from minigraph.devices.cuda.staging import Staging, copy_of
@@ -50,13 +58,6 @@ class GraphSegment(NamedTuple):
 
     steps: list[Step]
     enqueued: bool
-
-
-class RunningCall(NamedTuple):
-    """A call that has begun: what its caller will get, and the program at its addresses."""
-
-    outputs: list[Array]
-    bound: BoundCalls
 
 
 class CudaProgram(Executor):
@@ -98,8 +99,17 @@ class CudaProgram(Executor):
             self._places = {b: self.arena.address + b.offset for b in arena}
             self._staging = Staging([b for b in program.inputs if b not in self._moving], driver)
             self._places |= self._staging.places
-            self._place_outputs()
-            self._place_constants()
+            outputs = [b for b in program.returned if b not in self._written]
+            flags = 4 * len(self._ranges)
+            self._memory = self._place(outputs, flags)
+            flag = self._memory.address + self._memory.nbytes - flags
+            self._flag = {step: flag + 4 * i for i, step in enumerate(self._ranges)}
+            constants = [b for b in program.buffers if b.space is MemorySpace.CONSTANT]
+            self._constants = self._place(constants)
+            for buffer in constants:
+                assert buffer.node is not None and isinstance(buffer.node.op, Constant)
+                value = np.ascontiguousarray(buffer.node.op.value)
+                driver.upload(self._places[buffer], value, driver.compute)
             for buffer in program.buffers:
                 if buffer.space is MemorySpace.PARAMETER:
                     assert isinstance(buffer.node, Parameter)
@@ -132,26 +142,12 @@ class CudaProgram(Executor):
 
     # ------------------------------------------------------------ binding
 
-    def _place_outputs(self) -> None:
-        """Give flags, and outputs that are copied for the caller, their places."""
-        outputs = [b for b in self.program.returned if b not in self._written]
-        sizes = [*(aligned(b.nbytes) for b in outputs), 4 * len(self._ranges)]
-        offsets = [*itertools.accumulate(sizes, initial=0)]
-        self._memory = self.driver.allocate(offsets[-1])
-        base = self._memory.address
-        self._places |= {b: base + o for b, o in zip(outputs, offsets, strict=False)}
-        self._flag = {step: base + offsets[-2] + 4 * i for i, step in enumerate(self._ranges)}
-
-    def _place_constants(self) -> None:
-        constants = [b for b in self.program.buffers if b.space is MemorySpace.CONSTANT]
-        sizes = (aligned(b.nbytes) for b in constants)
-        offsets = [*itertools.accumulate(sizes, initial=0)]
-        self._constants = self.driver.allocate(offsets[-1])
-        for buffer, offset in zip(constants, offsets, strict=False):
-            assert buffer.node is not None and isinstance(buffer.node.op, Constant)
-            self._places[buffer] = place = self._constants.address + offset
-            value = np.ascontiguousarray(buffer.node.op.value)
-            self.driver.upload(place, value, self.driver.compute)
+    def _place(self, buffers: Sequence[Buffer], more: int = 0) -> DeviceMemory:
+        """Return memory where each buffer gets its place, with `more` bytes behind them."""
+        *offsets, end = itertools.accumulate((aligned(b.nbytes) for b in buffers), initial=0)
+        memory = self.driver.allocate(end + more)
+        self._places |= {b: memory.address + o for b, o in zip(buffers, offsets, strict=True)}
+        return memory
 
     def _split(self) -> list[GraphSegment]:
         """Return the steps in segments: one ends where the host has to do or to see something."""
@@ -169,20 +165,24 @@ class CudaProgram(Executor):
     # ------------------------------------------------------------ a call
 
     def __call__(self, inputs: Sequence[Array], done: Done = nothing) -> list[Array]:
-        with self._run(inputs, done) as run:
+        with self._run(inputs, done) as (outputs, bound):
             if self.bulk and self._warm and not self._graphs:
-                self._graphs += self._capture(lambda step: run.bound.calls[step] or ())
+                self._graphs += self._capture(lambda step: bound.calls[step] or ())
                 self.bulk = bool(self._graphs)
-            graphs = iter(self._graphs)
-            for steps, enqueued in self._segments:
-                if self._graphs and enqueued:
-                    self.driver.launch_graph(next(graphs), self.driver.compute)
-                else:
-                    for step in steps:
-                        self._enqueue(step, run.bound)
-                self._check_flags(steps, run.bound.places)
-            self._warm = True
-        return run.outputs
+            self._do(self._graphs, lambda step: self._enqueue(step, bound), bound.places)
+        return outputs
+
+    def _do(self, graphs: Sequence[int], enqueue: Callable[[Step], None], places: Places) -> None:
+        """Launch the graph of each segment, or enqueue its steps where there are no graphs."""
+        left = iter(graphs)
+        for steps, enqueued in self._segments:
+            if graphs and enqueued:
+                self.driver.launch_graph(next(left), self.driver.compute)
+            else:
+                for step in steps:
+                    enqueue(step)
+            self._check_flags(steps, places)
+        self._warm = True
 
     def profile(
         self, inputs: Sequence[Array], done: Done = nothing
@@ -203,48 +203,39 @@ class CudaProgram(Executor):
             pairs = dict(
                 zip(self.program.steps, zip(rest[::2], rest[1::2], strict=True), strict=True)
             )
-            with self._run(inputs, done) as run:
-                timed_graphs = self._capture_timed(run.bound, pairs) if self._warm else []
-                stack.callback(driver.forget, timed_graphs, [])
-                graphs = iter(timed_graphs)
+            with self._run(inputs, done) as (outputs, bound):
+
+                def captured(step: Step) -> list[Call]:
+                    before, after = (
+                        partial(driver.record_in_graph, event) for event in pairs[step]
+                    )
+                    return [before, *(bound.calls[step] or ()), after]
+
+                def enqueued(step: Step) -> None:
+                    before, after = pairs[step]
+                    driver.record(before, compute)
+                    self._enqueue(step, bound)
+                    driver.record(after, compute)
+
+                graphs = self._capture(captured) if self._warm else []
+                stack.callback(driver.forget, graphs, [])
                 driver.synchronize(compute)
                 start = time.perf_counter()
                 driver.record(begin, compute)
-                for steps, enqueued in self._segments:
-                    if timed_graphs and enqueued:
-                        driver.launch_graph(next(graphs), compute)
-                    else:
-                        self._time(steps, run.bound, pairs)
-                    self._check_flags(steps, run.bound.places)
-                self._warm = True
+                self._do(graphs, enqueued, bound.places)
             driver.synchronize(compute)
             add_up(pairs)
             timings = [
                 Timing(step, start + driver.seconds(begin, before), driver.seconds(before, after))
                 for step, (before, after) in pairs.items()
             ]
-        return run.outputs, timings
-
-    def _capture_timed(self, bound: BoundCalls, pairs: EventPairs) -> list[int]:
-        """Return a graph of each segment with the events of its steps; none where that fails."""
-
-        def calls(step: Step) -> list[Call]:
-            before, after = (partial(self.driver.record_in_graph, event) for event in pairs[step])
-            return [before, *(bound.calls[step] or ()), after]
-
-        return self._capture(calls)
-
-    def _time(self, steps: Sequence[Step], bound: BoundCalls, pairs: EventPairs) -> None:
-        """Enqueue steps one by one, each between its events."""
-        for step in steps:
-            before, after = pairs[step]
-            self.driver.record(before, self.driver.compute)
-            self._enqueue(step, bound)
-            self.driver.record(after, self.driver.compute)
+        return outputs, timings
 
     @contextlib.contextmanager
-    def _run(self, inputs: Sequence[Array], done: Done) -> Iterator[RunningCall]:
-        """Take the inputs, give what runs the steps on `compute`, and make its results the call's.
+    def _run(self, inputs: Sequence[Array], done: Done) -> Iterator[tuple[list[Array], BoundCalls]]:
+        """Take the inputs, run the block, which does the steps, and make its results the call's.
+
+        The block gets the outputs, which hold the results after it, and the program's calls.
 
         Where parameters change no signal's handler cuts that in two.
 
@@ -270,9 +261,9 @@ class CudaProgram(Executor):
                     parameter.state.written(driver.device)
                 for step in self._flagged:
                     driver.clear(self._flag[step], 4, compute)
-                run = RunningCall(outputs, self._stage(inputs, outputs))
-                yield run
-                self._finish(run)
+                bound = self._stage(inputs, outputs)
+                yield outputs, bound
+                self._finish(outputs, bound.places)
                 done()
             finally:
                 driver.record(self._done, compute)
@@ -312,19 +303,14 @@ class CudaProgram(Executor):
         for call in calls or ():
             call(self.driver.compute)
 
-    def _finish(self, run: RunningCall) -> None:
+    def _finish(self, outputs: Sequence[Array], places: Places) -> None:
         """Copy what is returned, and apply the updates that are not made in place."""
-        driver, places = self.driver, run.bound.places
-        for view, array in zip(self.program.outputs, run.outputs, strict=True):
-            if view.buffer not in self._written:
-                self._copy(array.data.ptr, view, places)
-        for parameter, view in self.program.updates:
-            self._copy(copy_of(parameter, driver).address, view, places)
-
-    def _copy(self, to: int, view: View, places: Places) -> None:
-        """Copy what a view shows, which is contiguous."""
-        source = places[view.buffer] + view.offset
-        self.driver.copy(to, source, view.spec.nbytes, self.driver.compute)
+        driver = self.driver
+        returned = zip(self.program.outputs, outputs, strict=True)
+        copies = [(v, y.data.ptr) for v, y in returned if v.buffer not in self._written]
+        copies += [(view, copy_of(p, driver).address) for p, view in self.program.updates]
+        for view, to in copies:  # what a view shows is contiguous
+            driver.copy(to, places[view.buffer] + view.offset, view.spec.nbytes, driver.compute)
 
     def _capture(self, calls: Callable[[Step], Sequence[Call]]) -> list[int]:
         """Return a graph of each segment, made of the calls of its steps; none where that fails.

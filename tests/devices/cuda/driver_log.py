@@ -37,7 +37,8 @@ class Kernels:
             return CudaKernel(node, [])
         launch = self.driver.launch_of(node, strides)
         written = WRITTEN.get(type(node.op))
-        range = written(node.op, node).range if written else None
+        made = written(node.op, node) if written else None
+        range = made.range if made else None
         inplace = [(0,)] * len(node.inputs) if isinstance(node.op, Elementwise) else ()
         return CudaKernel(node, [launch], inplace=inplace, range=range)
 

@@ -19,7 +19,7 @@ from minigraph.autotune.policy import Policy, first_allowed
 from minigraph.autotune.tuner import measure
 from minigraph.devices.cuda import cublas, cublas_kernel
 from minigraph.devices.cuda.candidates import CudaProblems
-from minigraph.devices.cuda.epilogue import Exactness
+from minigraph.devices.cuda.kernels import Exactness
 from minigraph.devices.problem import Arrangement
 from minigraph.graph import as_dtype, input
 from minigraph.ops.activation import Activated, Relu

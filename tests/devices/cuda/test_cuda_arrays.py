@@ -14,14 +14,14 @@ pytest.importorskip("cuda.bindings.driver")
 from cuda_stand_in import DeviceArray
 from driver_log import NATIVE, X, bind, call
 
-from minigraph.devices.cuda import binding
+from minigraph.devices.cuda import calls
 from minigraph.devices.cuda.staging import copy_of
 
 
 @pytest.fixture
 def direct(monkeypatch):
     """Let launches cost nothing, so that all inputs and outputs are used where they are."""
-    monkeypatch.setattr(binding, "LAUNCHING", 0)
+    monkeypatch.setattr(calls, "LAUNCHING", 0)
 
 
 def aligned(array, offset=0):
@@ -89,8 +89,8 @@ def test_only_steps_that_touch_arrays_of_a_call_are_bound_anew_and_known_address
         bound.append(step.node.op.name)
         return real(step, *rest)
 
-    real = binding.calls_of
-    monkeypatch.setattr(binding, "calls_of", calls_of)
+    real = calls.calls_of
+    monkeypatch.setattr(calls, "calls_of", calls_of)
     x = mg.input("x", (2, 3))
     run = bind([x], [ops.tanh(ops.exp(ops.sin(x)))])
     assert bound == ["exp"]

@@ -23,8 +23,8 @@ import cublas_library
 from cuda_stand_in import DeviceArray, StandIn, open_instead
 from small_functions import real
 
-from minigraph.autotune.policy import Policy
-from minigraph.devices.cuda import binding, cublas_kernel
+from minigraph import options
+from minigraph.devices.cuda import calls, cublas_kernel
 from minigraph.devices.cuda import device as device_module
 from minigraph.devices.cuda.kernels import cuda_kernel
 from minigraph.graph import as_dtype
@@ -160,7 +160,7 @@ def test_functions_are_drawn_whoever_made_their_kernels(device, tmp_path):
 def test_random_graphs_compute_their_meaning(device, monkeypatch, level, direct):
     meaning = Meaning([RandomGraph(seed) for seed in range(16)])
     if direct:
-        monkeypatch.setattr(binding, "LAUNCHING", 0)
+        monkeypatch.setattr(calls, "LAUNCHING", 0)
         meaning.arrays = [DeviceArray(np.array(x)) for x in meaning.arrays]
     results = meaning.call(meaning.compiled("cuda", {"graph_opt_level": level}))
     meaning.check([*map(on_host, results)], f"at level {level}")
@@ -169,7 +169,7 @@ def test_random_graphs_compute_their_meaning(device, monkeypatch, level, direct)
 def test_a_direct_function_reads_and_writes_arrays_of_the_device_that_are_contiguous(
     device, monkeypatch
 ):
-    monkeypatch.setattr(binding, "LAUNCHING", 0)
+    monkeypatch.setattr(calls, "LAUNCHING", 0)
     shape = (16, 96)
     x, y = (mg.input(name, shape) for name in "xy")
     step = mg.comp_graph("cuda", {"graph_opt_level": 3}).compile([x, y], ops.tanh(x) * y)
@@ -202,7 +202,7 @@ def test_a_candidate_runs_alone_on_arrays_of_the_device(device):
         DeviceArray(np.arange(math.prod(shape), dtype=np.float32).reshape(shape))
         for shape in (node.inputs[0].shape, node.shape, (1,))
     )
-    backend = device_module.CudaBackend(0, True, Policy(), False, False, 5.0)
+    backend = device_module.CudaBackend.open(0, options.resolve({}), on_disk=False)
     run = backend._runner(cuda_kernel(node, [node.inputs[0].spec.strides]))
     with device.current():
         run([x], [y], scratch)

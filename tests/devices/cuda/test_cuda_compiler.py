@@ -12,8 +12,8 @@ from minigraph.cache.counters import KernelStats
 
 pytest.importorskip("cupy")
 pytest.importorskip("cuda.bindings.driver")
-from minigraph.devices.cuda.compiler import NvrtcKernels
 from minigraph.devices.cuda.generated import generated_kernel
+from minigraph.devices.cuda.nvrtc import NvrtcKernels
 from minigraph.jit.source import KernelSource
 
 

@@ -20,7 +20,7 @@ pytest.importorskip("cuda.bindings.driver")
 from cuda_stand_in import DeviceArray, StandIn
 from driver_log import NATIVE, Kernels, X, bind, call
 
-from minigraph.devices.cuda import staging, workbench
+from minigraph.devices.cuda import candidates, staging
 from minigraph.devices.cuda.calls import run_alone
 from minigraph.devices.cuda.driver import ALIGNMENT
 from minigraph.devices.cuda.program import CudaProgram
@@ -374,12 +374,12 @@ def test_a_call_on_a_device_that_is_lost_says_so_each_time():
 def bench(monkeypatch):
     device = StandIn()
     monkeypatch.setattr(
-        workbench,
+        candidates,
         "cupy",
         SimpleNamespace(cuda=SimpleNamespace(Device=lambda ordinal: nullcontext())),
     )
-    monkeypatch.setattr(workbench, "on_stream", nullcontext)
-    made = workbench.CudaWorkbench(device, None)
+    monkeypatch.setattr(candidates, "on_stream", nullcontext)
+    made = candidates.CudaWorkbench(device, None)
     with made.current():
         yield made
 

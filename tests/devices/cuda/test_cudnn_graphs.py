@@ -22,7 +22,7 @@ from minigraph.devices.cuda.cudnn_graph import (
     channels_last,
     contiguous,
 )
-from minigraph.devices.cuda.epilogue import Exactness
+from minigraph.devices.cuda.kernels import Exactness
 from minigraph.graph import Spec, input
 from minigraph.ops.activation import Activated, Relu
 from minigraph.ops.conv import Conv2d
