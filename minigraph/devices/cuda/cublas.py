@@ -1,7 +1,7 @@
 """cublasLt: its algorithms for products of matrices, and their calls.
 
 It counts matrices column by column.  A call takes its stream and its workspace, and the library
-keeps nothing in between, so threads need not take turns and a stream may be captured meanwhile.
+keeps nothing in between, so a stream may be captured meanwhile.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from cuda.pathfinder import load_nvidia_dynamic_lib
 
 from minigraph.devices.cuda.driver import READABLE
 from minigraph.errors import DeviceError
+from minigraph.platform import forks
 from minigraph.program import KernelFailed
 
 TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # cudaDataType
@@ -171,6 +172,7 @@ class Descriptors:
             layout.set(LAYOUT_STEP, c_int64(matrices.step))
             self._layouts.append(layout)
         self._bias = gemm.bias
+        self._in_use = forks.lock()  # functions that share a kernel have biases of their own
         self._alignment = gemm.alignment
 
     def algorithms(self, handle: c_void_p) -> list[Algorithm]:
@@ -199,12 +201,13 @@ class Descriptors:
     ) -> None:
         """Enqueue the product with operands a, b, d, then the bias, at these addresses."""
         a, b, d, *bias = addresses
-        if self._bias:
-            self._operation.set(OPERATION_BIAS, c_void_p(*bias))
         a_lies, b_lies, d_lies = (layout.at for layout in self._layouts)
         one, zero, which = byref(self._one), byref(self._zero), byref(algorithm)
         product = (self._operation.at, one, a, a_lies, b, b_lies, zero, d, d_lies, d, d_lies)
-        _call("Matmul", handle, *product, which, workspace, algorithm.workspace, stream)
+        with self._in_use:
+            if self._bias:
+                self._operation.set(OPERATION_BIAS, c_void_p(*bias))
+            _call("Matmul", handle, *product, which, workspace, algorithm.workspace, stream)
 
 
 class _Descriptor:

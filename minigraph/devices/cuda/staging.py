@@ -49,6 +49,8 @@ class Staging:
         *self._arrived, self._landed = events = [driver.event() for _ in range(3)]
         weakref.finalize(self, driver.forget, [], events).atexit = False
         self._make_room(buffers)
+        # The pool orders its memory for `compute` only, where others' work may still be using it.
+        driver.record(self._landed, driver.compute)
 
     def _make_room(self, buffers: Sequence[Buffer]) -> None:
         offsets = [*itertools.accumulate((aligned(b.nbytes) for b in buffers), initial=0)]

@@ -8,6 +8,8 @@ import pytest
 pytest.importorskip("cupy")
 pytest.importorskip("cudnn")
 import contextlib
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import cublas_library
 from cublas_library import strided
@@ -101,6 +103,29 @@ def test_every_dtype_is_multiplied_and_a_bias_is_added_to_each_row(library, dtyp
     kernel = check([rng.normal(size=s).astype(as_dtype(dtype)) for s in shapes])
     assert kernel.way.gemm.bias == bias
     assert library.calls == [(70 if dtype == "float64" else 68, 1, 7, 6)]
+
+
+def test_threads_that_share_a_product_each_add_their_own_bias(library, monkeypatch):
+    """Functions of one comp_graph share kernels, and ctypes lets other threads run in a call."""
+    both_here, multiply = threading.Barrier(2), library.functions["Matmul"]
+
+    def matmul(*arguments):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            both_here.wait(0.5)
+        return multiply(*arguments)
+
+    monkeypatch.setitem(library.functions, "Matmul", matmul)
+    xs = [np.zeros((6, 5), np.float32), np.zeros((5, 7), np.float32), np.zeros(7, np.float32)]
+    kernel = made(node_of(xs), [x.strides for x in xs])
+
+    def call(number):
+        y = np.empty((6, 7), np.float32)
+        cublas_library.run(kernel, [*xs[:2], np.full(7, number, np.float32)], [y])
+        return y
+
+    with ThreadPoolExecutor(2) as pool:
+        for number, y in enumerate(pool.map(call, range(2))):
+            np.testing.assert_array_equal(y, number)
 
 
 def test_float32_is_rounded_to_tf32_only_where_that_is_asked_for(library):

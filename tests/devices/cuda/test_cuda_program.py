@@ -122,6 +122,14 @@ def test_a_call_waits_for_nothing_but_the_batch_before_the_last_to_leave_pinned_
     ]
 
 
+def test_the_first_batch_lands_after_what_its_memory_was_used_for_before():
+    """The memory comes from the pool, for work on `compute`; another stream brings the batch."""
+    driver = StandIn()
+    with driver.current():
+        made = staging.Staging([], driver)
+    assert made and driver.log == [("allocate", 0), ("record", "landed", "compute")]
+
+
 def test_two_pinned_memories_take_turns():
     run, _ = example()
     waits = [[entry for entry in call(run, X)[1] if entry[0] == "finish"] for _ in range(4)]
