@@ -16,7 +16,7 @@ from functools import partial
 from minigraph.devices.cuda.communicator import COMBINATIONS, SUM, TYPES, Communicator, connected
 from minigraph.devices.cuda.driver import Driver, aligned
 from minigraph.devices.cuda.generated import generated_kernel
-from minigraph.devices.cuda.kernel import Launch, LibraryKernel
+from minigraph.devices.cuda.kernel import Addresses, Launch, LibraryKernel
 from minigraph.graph import Node, input
 from minigraph.ops.collective import (
     AllGather,
@@ -125,9 +125,7 @@ class NcclKernel(LibraryKernel):
         e = self.exchange
         return Traffic(e.what, e.nbytes, e.times, e.pending_time, e.waited)
 
-    def enqueue(
-        self, inputs: Sequence[int], outputs: Sequence[int], scratch: int, stream: int
-    ) -> None:
+    def enqueue(self, inputs: Addresses, outputs: Addresses, scratch: int, stream: int) -> None:
         (x,), (y,), driver = inputs, outputs, self.communicator.driver
         if self.gathers:
             if self.begins:

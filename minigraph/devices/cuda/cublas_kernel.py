@@ -17,7 +17,7 @@ from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cuda import cublas
 from minigraph.devices.cuda.cublas import TYPES, Algorithm, Descriptors, Gemm, Matrices
 from minigraph.devices.cuda.driver import ALIGNMENT, READABLE, aligned
-from minigraph.devices.cuda.kernel import LibraryKernel
+from minigraph.devices.cuda.kernel import Addresses, LibraryKernel
 from minigraph.devices.cuda.kernels import Exactness, epilogue_of, in_place
 from minigraph.devices.problem import Arrangement, Product, product_of
 from minigraph.graph import Node, Shape, Spec
@@ -195,9 +195,7 @@ class CublasKernel(LibraryKernel):
         self._descriptors = Descriptors(way.gemm)
         self._handle = cublas.handle(ordinal)
 
-    def enqueue(
-        self, inputs: Sequence[int], outputs: Sequence[int], scratch: int, stream: int
-    ) -> None:
+    def enqueue(self, inputs: Addresses, outputs: Addresses, scratch: int, stream: int) -> None:
         operands = inputs[1], inputs[0], outputs[0]
         for offsets in self.way.offsets:
             addresses = [at + offset for at, offset in zip(operands, offsets, strict=True)]

@@ -14,10 +14,9 @@ zeros, in the next row or column: Winograd's tiles do the same.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +34,7 @@ from minigraph.devices.cuda.cudnn_graph import (
 )
 from minigraph.devices.cuda.cudnn_plan import Catalogue, CudnnPlan, replay
 from minigraph.devices.cuda.driver import ALIGNMENT, READABLE, aligned
-from minigraph.devices.cuda.kernel import Launch, LibraryKernel
+from minigraph.devices.cuda.kernel import Addresses, Launch, LibraryKernel
 from minigraph.devices.cuda.kernels import Exactness, epilogue_of, in_place
 from minigraph.devices.problem import (
     FEW_CHANNELS,
@@ -87,16 +86,6 @@ class CudnnWay:
     blocks: tuple[Blocks, ...]
     epilogue: Node | None = None
 
-    def unfused(self, epilogue: Node) -> CudnnWay:
-        """Return the same with nothing but the convolution left to cuDNN."""
-        return dataclasses.replace(
-            self,
-            label=f"unfused {self.label}",
-            problem=self.problem.bare,
-            inputs=self.inputs[:2],
-            epilogue=epilogue,
-        )
-
 
 def product(node: Node) -> Product | None:
     """Return what a convolution is made of, or None if cuDNN has no problem for the node."""
@@ -118,14 +107,18 @@ def ways(node: Node, exactness: Exactness) -> list[CudnnWay]:
         return []
     relu = isinstance(found.activation, Relu)
     sizes = _block_sizes(node, found, exactness.tf32)
-    made = [_convolution(node, found, size, relu, exactness.tf32) for size in sizes]
     epilogue = epilogue_of(node, found)
-    if epilogue is None:
-        return made
-    fusible = found.activation is None or (relu and exactness.fast_math)
     # cuDNN adds nothing to gradients.
-    fusible &= made[0].problem.kind == "fprop"
-    return [each for way in made for each in (*[way] * fusible, way.unfused(epilogue))]
+    fusible = type(found.op) is Conv2d
+    fusible &= found.activation is None or (relu and exactness.fast_math)
+    made = []
+    for way in (_convolution(node, found, size, relu, exactness.tf32) for size in sizes):
+        if epilogue is None or fusible:
+            made.append(way)
+        if epilogue is not None:
+            label, problem, inputs = f"unfused {way.label}", way.problem.bare, way.inputs[:2]
+            made.append(CudnnWay(label, problem, inputs, way.output, way.blocks, epilogue))
+    return made
 
 
 # ---------------------------------------------------------------- convolutions
@@ -229,15 +222,11 @@ def candidates(
             yield Candidate(
                 way.label + plan.name,
                 arrangement.layouts,
-                functools.partial(_build_kernel, arrangement.node, way, plan, catalogue.handle),
+                functools.partial(CudnnKernel, arrangement.node, way, plan, catalogue.handle),
                 plan.deterministic,
                 plan.precision,
                 recipe=KernelRecipe(way.label, plan.engine, plan.knobs),
             )
-
-
-def _build_kernel(node: Node, way: CudnnWay, plan: CudnnPlan, handle: Any) -> CudnnKernel:
-    return CudnnKernel(node, way, plan.build(), handle)
 
 
 def kernel_of_recipe(
@@ -252,7 +241,7 @@ def kernel_of_recipe(
 
 
 class CudnnKernel(LibraryKernel):
-    """A plan of cuDNN's, compiled, with what has to be done around it.
+    """A plan of cuDNN's, which is compiled here, with what has to be done around it.
 
     launches  copies of operands that lie amiss, then what follows
 
@@ -263,6 +252,7 @@ class CudnnKernel(LibraryKernel):
     alignment = READABLE
 
     def __init__(self, node: Node, way: CudnnWay, plan: CudnnPlan, handle: Any) -> None:
+        plan.build()
         self.algorithm = way.label + plan.name
         self.way = way
         self.plan = plan
@@ -286,11 +276,8 @@ class CudnnKernel(LibraryKernel):
         self.scratch += ALIGNMENT * (self.scratch > 0)  # for where it may begin
         super().__init__(node, [*launches, *in_place(way.epilogue)])
 
-    def enqueue(
-        self, inputs: Sequence[int], outputs: Sequence[int], scratch: int, stream: int
-    ) -> None:
-        own = [*inputs[: len(self.way.inputs)], outputs[0]]
-        scratch = aligned(scratch)
+    def enqueue(self, inputs: Addresses, outputs: Addresses, scratch: int, stream: int) -> None:
+        own, scratch = [*inputs[: len(self.way.inputs)], outputs[0]], aligned(scratch)
         places = [scratch + self._copied[i] if i in self._copied else x for i, x in enumerate(own)]
         with _handle_in_use:
             cudnn.set_stream(self.handle, stream)
@@ -298,11 +285,7 @@ class CudnnKernel(LibraryKernel):
 
 
 def _from_and_to(
-    given: int | None,
-    offset: int,
-    inputs: Sequence[int],
-    outputs: Sequence[int],
-    scratch: int,
+    given: int | None, offset: int, inputs: Addresses, outputs: Addresses, scratch: int
 ) -> list[int]:
     """Return from where to where an input, or for None the output, is copied."""
     place = aligned(scratch) + offset

@@ -64,13 +64,12 @@ class CudnnPlan:
         knobs = ", ".join(f"{knob}: {value}" for knob, value in sorted(self.knobs.items()))
         return f"engine {self.engine} knobs {{{knobs}}}"
 
-    def build(self) -> CudnnPlan:
-        """Compile it, and return it; raises GraphError where the device cannot run it."""
+    def build(self) -> None:
+        """Compile it; raises GraphError where the device cannot run it."""
         try:
             self.graph.build_plan_at_index(self.index)
         except UNSUPPORTED as error:
             raise GraphError(f"cuDNN has no {self.name}: {_one_line(error)}") from None
-        return self
 
     @property
     def workspace(self) -> int:
@@ -168,7 +167,7 @@ class Catalogue:
 
 
 def replay(problem: CudnnProblem, handle: Any, engine: int, knobs: Knobs) -> CudnnPlan:
-    """Return the plan with an engine and its knobs, compiled; GraphError where cuDNN lacks it."""
+    """Return the plan with an engine and its knobs; GraphError where cuDNN lacks it."""
     graph = build(problem, handle)
     try:
         types = {cudnn.knob_type.__members__[knob]: value for knob, value in knobs.items()}
@@ -179,7 +178,7 @@ def replay(problem: CudnnProblem, handle: Any, engine: int, knobs: Knobs) -> Cud
         index = graph.get_execution_plan_count() - 1
     except (KeyError, TypeError, *UNSUPPORTED) as error:
         raise GraphError(f"cuDNN has no engine {engine} with {knobs}: {_one_line(error)}") from None
-    return CudnnPlan(graph, index, engine, knobs).build()
+    return CudnnPlan(graph, index, engine, knobs)
 
 
 def lossy(problem: CudnnProblem) -> list[Any]:

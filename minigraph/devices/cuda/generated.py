@@ -8,7 +8,7 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from minigraph.devices.cuda.kernel import MOST_WORDS, CudaKernel, Launch
+from minigraph.devices.cuda.kernel import MOST_WORDS, Addresses, CudaKernel, Launch
 from minigraph.devices.parts import KernelPart, kernel_parts
 from minigraph.graph import Node, Shape
 from minigraph.jit.cuda.geometry import MOST_BLOCKS, Geometry, LaunchRun, geometry
@@ -36,7 +36,7 @@ class _WalkedPart:
         return geometry(self.walk, self.nest, self.processors)
 
     def words(
-        self, run: LaunchRun, inputs: Sequence[int], outputs: Sequence[int], scratch: int
+        self, run: LaunchRun, inputs: Addresses, outputs: Addresses, scratch: int
     ) -> list[int]:
         part = self.part
         operands = [*inputs[part.ins], *(y + part.offset for y in outputs[part.outs])]
@@ -102,7 +102,7 @@ def _launch(parts: Sequence[_WalkedPart]) -> Launch:
     runs = [part.geometry.runs[0] for part in parts]
     blocks = list(itertools.accumulate((run.blocks for run in runs), initial=0))
 
-    def arguments(inputs: Sequence[int], outputs: Sequence[int], scratch: int) -> list[int]:
+    def arguments(inputs: Addresses, outputs: Addresses, scratch: int) -> list[int]:
         each = [
             part.words(run, inputs, outputs, scratch) for part, run in zip(parts, runs, strict=True)
         ]

@@ -23,8 +23,9 @@ from minigraph.program import Kernel
 MOST_WORDS = 4000  # of an argument: 32,764 bytes are allowed
 
 Dim3 = tuple[int, int, int]
+Addresses = Sequence[int]
 # The words of a launch, of the addresses of inputs, of outputs and of the scratch memory.
-Words = Callable[[Sequence[int], Sequence[int], int], list[int]]
+Words = Callable[[Addresses, Addresses, int], list[int]]
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,5 @@ class LibraryKernel(DeviceKernel):
     before = 0
 
     @abstractmethod
-    def enqueue(
-        self, inputs: Sequence[int], outputs: Sequence[int], scratch: int, stream: int
-    ) -> None:
+    def enqueue(self, inputs: Addresses, outputs: Addresses, scratch: int, stream: int) -> None:
         """Enqueue the work; operands are addresses in device memory."""

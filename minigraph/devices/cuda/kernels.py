@@ -84,9 +84,9 @@ def in_place(epilogue: Node | None) -> list[Launch]:
     assert made is not None and made.may_overwrite(0) and not made.scratch
 
     def of_the_kernel(launch: Launch) -> Launch:
-        def words(inputs: Sequence[int], outputs: Sequence[int], scratch: int) -> list[int]:
-            return launch.words([outputs[0], *inputs[2:]], outputs, scratch)
-
-        return dataclasses.replace(launch, words=words)
+        words = launch.words
+        return dataclasses.replace(
+            launch, words=lambda x, y, scratch: words([y[0], *x[2:]], y, scratch)
+        )
 
     return [of_the_kernel(launch) for launch in made.launches]

@@ -200,10 +200,11 @@ def test_a_plan_is_had_again_by_its_engine_and_knobs_unless_it_computes_in_less(
     tiles = 1, {"TILE_SIZE": 3}
     again = cudnn_plan.replay(dataclasses.replace(PLAIN, tf32=True), None, *tiles)
     assert again.name == "engine 1 knobs {TILE_SIZE: 3}"
+    again.build()
     assert (again.index, again.graph.built) == (0, [1])
     for missing in (tiles, (9, {}), (5, {}), (1, {"ODD": 1})):
         with pytest.raises(GraphError, match=r"^cuDNN has no engine .*$"):
-            cudnn_plan.replay(PLAIN, None, *missing)
+            cudnn_plan.replay(PLAIN, None, *missing).build()
 
 
 def test_a_plan_that_lacked_memory_is_built_once_more_and_another_is_not():
