@@ -39,6 +39,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from minigraph.devices.cuda.driver import Driver
@@ -90,7 +91,10 @@ class Communicator:
         The thread of a start that takes too long ends with the process.
         """
         nccl, world, driver = self._nccl, self.world, self.driver
-        name = _unique_id(nccl) if world.rank == 0 else None
+        try:
+            name = nccl.get_unique_id() if world.rank == 0 else None
+        except nccl.NcclError as error:
+            raise _failed(error) from None
         name = world.broadcast(name, timeout=timeout)
         made: list[Any] = []
 
@@ -151,14 +155,6 @@ def _library() -> Any:
     return nccl
 
 
-def _unique_id(nccl: Any) -> Any:
-    """Return what processes know a new communicator by."""
-    try:
-        return nccl.get_unique_id()
-    except nccl.NcclError as error:
-        raise _failed(error) from None
-
-
 def _failed(error: Exception) -> DeviceError:
     return DeviceError(f"NCCL: {error} (NCCL_DEBUG=WARN makes it say more)")
 
@@ -188,6 +184,7 @@ def _check_apart(world: World, driver: Driver, timeout: float) -> None:
 # ---------------------------------------------------------------- watching calls
 
 
+@dataclass(eq=False)
 class WatchedCall:
     """A call with collectives.
 
@@ -196,10 +193,9 @@ class WatchedCall:
     end      the event of its end, once all of it is enqueued
     """
 
-    def __init__(self, what: str, timeout: float) -> None:
-        self.what = what
-        self.timeout = timeout
-        self.end: int | None = None
+    what: str
+    timeout: float
+    end: int | None = None
 
 
 class CallWatch:

@@ -86,8 +86,9 @@ def _bare(node: Node, strides: Sequence[Shape], tf32: bool) -> CublasWay:
         lying = [_lying(*s.shape[-2:], *own[-2:]) for s, own in zip((x, y), steps, strict=False)]
         if None in lying or min(map(min, steps)) < 0:
             continue
-        outer = zip(node.shape[:-2], *(_outer(own, node.ndim) for own in steps), strict=True)
-        axes = _joined([*outer])
+        # As many steps along the axes of batches as the result has.
+        outer = ((0,) * (node.ndim - len(own)) + own[:-2] for own in steps)
+        axes = _joined([*zip(node.shape[:-2], *outer, strict=True)])
         if len(axes) < 2 or not any(kept):
             break
     (x_lead, x_turned), (y_lead, y_turned) = filter(None, lying)
@@ -141,11 +142,6 @@ def _lying(rows: int, columns: int, down: int, across: int) -> tuple[int, bool] 
     if (down == 1 or rows == 1) and (across >= rows or columns == 1):
         return (across or rows), True
     return None
-
-
-def _outer(steps: Shape, rank: int) -> Shape:
-    """Return the steps along the axes of batches, as many as the result has."""
-    return (0,) * (rank - len(steps)) + steps[:-2]
 
 
 def _joined(axes: Sequence[tuple[int, ...]]) -> list[list[int]]:

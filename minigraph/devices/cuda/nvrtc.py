@@ -55,7 +55,8 @@ def compile_program(text: str, arch: str) -> bytes:
         if message:
             log.info("NVRTC, for %s:\n%s", arch, message)
         if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            raise CompileError(f"NVRTC for {arch}: {_first_error(message) or _name(result)}")
+            errors = (line for line in message.splitlines() if "error" in line)
+            raise CompileError(f"NVRTC for {arch}: {next(errors, _name(result))}")
         return _text(made, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
     finally:
         nvrtc.nvrtcDestroyProgram(made)
@@ -78,10 +79,6 @@ def _checked(answer: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _name(result: Any) -> str:
     return nvrtc.nvrtcGetErrorString(result)[1].decode()
-
-
-def _first_error(message: str) -> str:
-    return next((line for line in message.splitlines() if "error" in line), "")
 
 
 class NvrtcKernels(KernelCache):

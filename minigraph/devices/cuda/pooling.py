@@ -16,7 +16,7 @@ import struct
 
 from minigraph.devices.cuda.kernel import CudaKernel
 from minigraph.devices.cuda.template import Kernels, each_element, element
-from minigraph.graph import DType, Node, Shape
+from minigraph.graph import Node, Shape
 from minigraph.jit.c.body import limits
 from minigraph.ops.elementwise import kind
 from minigraph.ops.layout import LaidOut
@@ -239,14 +239,13 @@ def _made(
     text: str,
     node: Node,
     pooling: Pooling,
-    x: Shape,
-    y: Shape,
-    dtype: DType,
+    backward: bool,
     extra: tuple[int, ...] = (),
-    backward: bool = False,
     **fill: object,
 ) -> CudaKernel:
-    """Return the kernel for images of shape `x` whose windows give `y`."""
+    """Return the kernel of a pooling, or of its gradient."""
+    result, given = node.specs[0], node.inputs[0].spec
+    (x, y), dtype = (result.shape, given.shape)[:: 1 if backward else -1], result.dtype
     (h, w), lanes, planes, last = x[2:4], math.prod(x[4:]), x[0] * x[1], len(x) == 5
     (top, _), (left, _) = pooling.padding
     window = zip(("r", "s", "down", "across"), (*pooling.window, *pooling.stride), strict=True)
@@ -281,17 +280,14 @@ UNROLLED = 16  # elements of a window up to which its rows are unrolled
 
 
 def max_pool2d(op: MaxPool2d, node: Node) -> CudaKernel:
-    (x,), (y, place) = node.inputs, node.specs
+    y, place = node.specs
     held, lowest = element(place.dtype)["T"], limits(y.dtype)["lowest"]
-    return _made(MAX, node, op.pooling, x.shape, y.shape, y.dtype, P=held, lowest=lowest)
+    return _made(MAX, node, op.pooling, False, P=held, lowest=lowest)
 
 
 def max_pool2d_backward(op: MaxPool2dBackward, node: Node) -> CudaKernel:
-    dy, place = node.inputs
-    held = element(place.dtype)["T"]
-    return _made(
-        MAX_BACKWARD, node, op.pooling, node.shape, dy.shape, dy.dtype, backward=True, P=held
-    )
+    _, place = node.inputs
+    return _made(MAX_BACKWARD, node, op.pooling, True, P=element(place.dtype)["T"])
 
 
 def avg_pool2d(op: AvgPool2d, node: Node) -> CudaKernel | None:
@@ -299,18 +295,13 @@ def avg_pool2d(op: AvgPool2d, node: Node) -> CudaKernel | None:
     large = math.prod(op.pooling.window) > FEW
     if kind(x.dtype) != "f" or (large and not any(map(any, op.pooling.padding))):
         return None  # many threads share a large window in a generated kernel
-    extra = _counted(op, x.shape)
-    return _made(AVERAGE, node, op.pooling, x.shape, node.shape, x.dtype, extra)
+    return _made(AVERAGE, node, op.pooling, False, _counted(op, x.shape))
 
 
 def avg_pool2d_backward(op: AvgPool2dBackward, node: Node) -> CudaKernel | None:
-    (dy,) = node.inputs
-    if kind(dy.dtype) != "f":
+    if kind(node.dtype) != "f":
         return None
-    extra = _counted(op.pool, node.shape)
-    return _made(
-        AVERAGE_BACKWARD, node, op.pool.pooling, node.shape, dy.shape, dy.dtype, extra, True
-    )
+    return _made(AVERAGE_BACKWARD, node, op.pool.pooling, True, _counted(op.pool, node.shape))
 
 
 def _counted(op: AvgPool2d, x: Shape) -> tuple[int, ...]:
@@ -331,16 +322,12 @@ def laid_out(op: LaidOut, node: Node) -> CudaKernel | None:
 
 def local_response_norm(op: LocalResponseNorm, node: Node) -> CudaKernel:
     channels, pixels = node.shape[1], math.prod(node.shape[2:])
-    sizes = (channels, pixels, op.size, *map(bits, (op.alpha / op.size, op.beta, op.k)))
+    bits = struct.unpack("<3q", struct.pack("<3d", op.alpha / op.size, op.beta, op.k))
+    sizes = (channels, pixels, op.size, *bits)
     fill = element(node.dtype)
     if op.size <= FEW:
         fill["S"] = fill["W"]
     return each_element(node, RESPONSES, fill, node.size, sizes)
-
-
-def bits(value: float) -> int:
-    """Return the bits of a double as an integer, which is what words hold."""
-    return int.from_bytes(struct.pack("<d", value), "little", signed=True)
 
 
 POOLINGS: Kernels = {

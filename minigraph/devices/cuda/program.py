@@ -318,10 +318,11 @@ class CudaProgram(Executor):
         With collectives that is an error: either all processes capture theirs, or none does.
         """
         enqueued = [segment.steps for segment in self._segments if segment.enqueued]
-        parts = [
-            [*itertools.chain.from_iterable(map(calls, steps)), *_joins(steps)]
-            for steps in enqueued
-        ]
+        parts = [[*itertools.chain.from_iterable(map(calls, steps))] for steps in enqueued]
+        for part, steps in zip(parts, enqueued, strict=True):  # a capture joins all its streams
+            kernels = (step.kernel for step in steps)
+            exchanges = (k.exchange for k in kernels if isinstance(k, NcclKernel) and k.begins)
+            part += [exchange.join for exchange in exchanges]
         try:
             return capture(parts, self.driver)
         except (DeviceError, RuntimeError) as error:
@@ -375,12 +376,6 @@ class CudaProgram(Executor):
         self.driver.download(found, address, stream)
         self.driver.synchronize(stream)
         return found
-
-
-def _joins(steps: Sequence[Step]) -> list[Call]:
-    """Return calls that wait for a segment's exchanges: a capture has to join all its streams."""
-    kernels = (step.kernel for step in steps)
-    return [k.exchange.join for k in kernels if isinstance(k, NcclKernel) and k.begins]
 
 
 def _allocate_arena(program: Program, driver: Driver) -> DeviceMemory:
