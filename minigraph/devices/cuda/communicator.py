@@ -38,7 +38,7 @@ import threading
 import time
 import warnings
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,7 +83,7 @@ class Communicator:
         # It must never be deallocated, which would destroy it.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._handle))
         self.stream = driver.urgent_stream()  # the other processes wait for what is on it
-        self.watch = CallWatch(world, driver, self.check)
+        self.watch = CallWatch(self)
 
     def _started(self, timeout: float) -> Any:
         """Return CuPy's communicator.  NCCL's start waits for all processes, so a thread does it.
@@ -199,15 +199,11 @@ class WatchedCall:
 
 
 class CallWatch:
-    """The calls of this process that have collectives, in order.
+    """The calls of this process that have collectives, in order."""
 
-    check  raises GraphError if an exchange has failed
-    """
-
-    def __init__(self, world: World, driver: Driver, check: Callable[[], None]) -> None:
-        self._world = world
-        self._driver = driver
-        self._check = check
+    def __init__(self, communicator: Communicator) -> None:
+        self._world, self._driver = communicator.world, communicator.driver
+        self._check = communicator.check
         self._calls: deque[WatchedCall] = deque()
         self._free: list[int] = []  # events
         self._process = os.getpid()

@@ -18,8 +18,8 @@ from minigraph.devices.cuda import cublas
 from minigraph.devices.cuda.cublas import TYPES, Algorithm, Descriptors, Gemm, Matrices
 from minigraph.devices.cuda.driver import ALIGNMENT, READABLE, aligned
 from minigraph.devices.cuda.kernel import Addresses, LibraryKernel
-from minigraph.devices.cuda.kernels import Exactness, epilogue_of, in_place
-from minigraph.devices.problem import Arrangement, Product, product_of
+from minigraph.devices.cuda.kernels import Exactness, epilogue_of, in_place, library_product
+from minigraph.devices.problem import Arrangement, Product
 from minigraph.graph import Node, Shape, Spec
 from minigraph.ops.activation import Relu
 from minigraph.ops.matmul import Matmul
@@ -46,12 +46,7 @@ class CublasWay:
 
 def product(node: Node) -> Product | None:
     """Return what a product of matrices is made of, or None if cuBLAS has none for the node."""
-    made = product_of(node)
-    if made is None or not isinstance(made.op, Matmul):
-        return None
-    specs = (*(x.spec for x in node.inputs), node.spec)
-    fits = all(s.size and s.dtype == node.dtype for s in specs)
-    return made if fits and node.dtype.name in TYPES else None
+    return library_product(node, (Matmul,), TYPES)
 
 
 def ways(node: Node, strides: Sequence[Shape], exactness: Exactness) -> list[CublasWay]:

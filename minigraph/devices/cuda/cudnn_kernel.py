@@ -35,14 +35,13 @@ from minigraph.devices.cuda.cudnn_graph import (
 from minigraph.devices.cuda.cudnn_plan import Catalogue, CudnnPlan, replay
 from minigraph.devices.cuda.driver import ALIGNMENT, READABLE, aligned
 from minigraph.devices.cuda.kernel import Addresses, Launch, LibraryKernel
-from minigraph.devices.cuda.kernels import Exactness, epilogue_of, in_place
+from minigraph.devices.cuda.kernels import Exactness, epilogue_of, in_place, library_product
 from minigraph.devices.problem import (
     FEW_CHANNELS,
     ROLES,
     Arrangement,
     Product,
     conv_of,
-    product_of,
 )
 from minigraph.errors import GraphError
 from minigraph.graph import Node, Op, Shape
@@ -89,15 +88,12 @@ class CudnnWay:
 
 def product(node: Node) -> Product | None:
     """Return what a convolution is made of, or None if cuDNN has no problem for the node."""
-    made = product_of(node)
-    if made is None or type(made.op) not in KINDS:
+    made = library_product(node, KINDS, ITEMSIZE)
+    if made is None:
         return None
-    specs = (*(x.spec for x in node.inputs), node.spec)
-    fits = all(s.size and s.dtype == node.dtype for s in specs)
     # Lanes are all the channels or none: blocks of some of them are nothing to cuDNN.
-    operands = zip(made.lanes, (*specs[:2], node.spec), strict=True)
-    fits &= all(n == 1 or s.shape[1] == 1 for n, s in operands)
-    return made if fits and node.dtype.name in ITEMSIZE else None
+    operands = zip(made.lanes, (*node.inputs[:2], node), strict=True)
+    return made if all(n == 1 or x.shape[1] == 1 for n, x in operands) else None
 
 
 def ways(node: Node, exactness: Exactness) -> list[CudnnWay]:

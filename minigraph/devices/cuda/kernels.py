@@ -6,15 +6,15 @@ Also what follows a library's convolution or product in a kernel that is generat
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from minigraph.devices.cuda import indexing, loss, pooling, reorder, rows
 from minigraph.devices.cuda.generated import PROCESSORS, generated_kernel
 from minigraph.devices.cuda.kernel import CudaKernel, Launch
 from minigraph.devices.cuda.template import Kernels
-from minigraph.devices.problem import Product
-from minigraph.graph import Graph, Node, Shape, input
+from minigraph.devices.problem import Product, product_of
+from minigraph.graph import Graph, Node, Op, Shape, input
 from minigraph.jit.fused import Fused
 from minigraph.ops.layout import Reorder
 from minigraph.ops.matmul import Matmul
@@ -58,6 +58,14 @@ class Exactness(NamedTuple):
 
     tf32: bool = False
     fast_math: bool = False
+
+
+def library_product(node: Node, ops: Container[type[Op]], dtypes: Container[str]) -> Product | None:
+    """Return the product that a node is, if it is of these ops and dtypes alone, and not empty."""
+    made = product_of(node)
+    if made is None or type(made.op) not in ops or node.dtype.name not in dtypes:
+        return None
+    return made if all(x.size and x.dtype == node.dtype for x in (*node.inputs, node)) else None
 
 
 def epilogue_of(node: Node, found: Product) -> Node | None:
