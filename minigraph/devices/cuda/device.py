@@ -18,13 +18,12 @@ from minigraph.autotune.policy import first_allowed, policy_of
 from minigraph.cache import Entry
 from minigraph.devices import kernel_cache
 from minigraph.devices.cuda import cublas, nvrtc
-from minigraph.devices.cuda.arrays import cast_on_device, without_gaps
 from minigraph.devices.cuda.calls import kernel_calls, run_alone
 from minigraph.devices.cuda.candidates import CudaProblems, CudaWorkbench
 from minigraph.devices.cuda.collective import collective_kernel
 from minigraph.devices.cuda.communicator import connected
 from minigraph.devices.cuda.driver import DeviceMemory, Driver, device_count, on_stream
-from minigraph.devices.cuda.kernel import DeviceKernel
+from minigraph.devices.cuda.kernel import CudaKernel, DeviceKernel
 from minigraph.devices.cuda.kernels import Exactness, cuda_kernel
 from minigraph.devices.cuda.nvrtc import kernels_of
 from minigraph.devices.cuda.program import CudaProgram
@@ -33,8 +32,24 @@ from minigraph.devices.problem import WORTH_A_WARNING, Arrangement, operations
 from minigraph.devices.reference import NumpyKernel
 from minigraph.distributed import World
 from minigraph.errors import DeviceError, install_command, warn_once
-from minigraph.graph import Array, DType, Node, Shape, Spec, cast
+from minigraph.graph import (
+    DTYPES,
+    FLOATS,
+    Array,
+    DType,
+    Graph,
+    Node,
+    Shape,
+    Spec,
+    cast,
+    copy_of,
+    input,
+)
+from minigraph.jit.fused import Fused
 from minigraph.jit.source import KernelSource
+from minigraph.ops.comparison import Isfinite, NotEqual
+from minigraph.ops.elementwise import astype
+from minigraph.ops.reduction import Max
 from minigraph.passes.kernels.horizontal_fusion import HorizontalFusionLimits
 from minigraph.platform import forks
 from minigraph.platform.launcher import local_rank
@@ -176,17 +191,46 @@ class CudaBackend(Backend):
         run_alone(step, memory, self._functions([step.kernel]), self.driver)
 
     def array(self, value: Any) -> Array | None:
-        """Return an array that is in the memory of the device; None for one that is not."""
+        """Return an array that is in the memory of the device; None for one that is not.
+
+        It is made contiguous, by kernels of ours: CuPy would compile its own for that, which takes
+        headers of CUDA.  One of a dtype that no input casts stays as it is.
+        """
         if not isinstance(value, cupy.ndarray):
             if getattr(value, "__dlpack_device__", lambda: (0, 0))()[0] != 2:  # kDLCUDA
                 return None
             value = cupy.from_dlpack(value)
-        return without_gaps(value, self.driver, self._functions)
+        if value.flags.c_contiguous or value.dtype not in DTYPES:
+            return value
+        if value.data.device_id != self.driver.ordinal:
+            return value.copy(order="C")  # by CuPy: kernels may not reach it
+        return self._converted(value, value.dtype, False)[0]
 
     def cast(self, array: Array, dtype: DType) -> Array:
         if isinstance(array, np.ndarray):
             return cast(array, dtype)
-        return cast_on_device(array, dtype, self.driver, self._functions)
+        driver, safe = self.driver, np.can_cast(array.dtype, dtype)
+        floats = array.dtype in FLOATS and dtype in FLOATS
+        if not array.size or array.data.device_id != driver.ordinal or not (safe or floats):
+            return cast(array.get(), dtype)  # of integers few come in another dtype
+        made, *lost = self._converted(array, dtype, not safe)
+        found = np.zeros(len(lost), np.bool_)
+        with driver.current():
+            for flag in lost:
+                stream = driver.current_stream()
+                driver.download(found, flag.data.ptr, stream)
+                driver.synchronize(stream)
+        return cast(array.get(), dtype) if found.any() else made  # which says what does not fit
+
+    def _converted(self, array: Array, dtype: DType, checked: bool) -> list[Array]:
+        """Return an array in a dtype, contiguous, and if `checked` whether it has lost a number."""
+        spec, driver = Spec(array.shape, array.dtype), self.driver
+        kernel = _conversion(spec, array.strides, dtype, checked, driver.processors)
+        with driver.current():
+            made = [driver.array(each) for each in kernel.node.specs]
+            scratch = driver.array(Spec((kernel.scratch,), np.dtype(np.uint8)))
+            self._runner(kernel)([array], made, scratch)
+        return made
 
     def replica(self, array: Array) -> DeviceCopy:
         return DeviceCopy(Spec(array.shape, array.dtype), self.driver, array)
@@ -222,6 +266,20 @@ class CudaBackend(Backend):
 
     def keep_kernels(self, entries: Sequence[Entry]) -> None:
         kernel_cache.keep_kernels(entries, replace=False)
+
+
+@functools.lru_cache(64)
+def _conversion(
+    spec: Spec, strides: Shape, dtype: DType, checked: bool, processors: int
+) -> CudaKernel:
+    x = input("x", spec.shape, spec.dtype)
+    y = copy_of(x) if dtype == spec.dtype else astype(x, dtype)
+    if checked:
+        lost = Max(tuple(range(x.ndim)))(NotEqual.of(Isfinite.of(x), Isfinite.of(y)))
+        y = Fused(Graph((x,), (y, lost))).results(x)[0].inputs[0]
+    kernel = cuda_kernel(y, [strides], processors)
+    assert kernel is not None, "casts are generated"
+    return kernel
 
 
 def _sources(kernels: Sequence[Kernel]) -> list[KernelSource]:

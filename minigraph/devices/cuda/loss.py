@@ -6,6 +6,8 @@ that are added up in double, so the error does not grow with the length.
 
 from __future__ import annotations
 
+from functools import partial
+
 from minigraph.devices.cuda.kernel import CudaKernel, Range
 from minigraph.devices.cuda.template import (
     Inplace,
@@ -14,7 +16,7 @@ from minigraph.devices.cuda.template import (
     element,
     threads_for,
 )
-from minigraph.graph import Node
+from minigraph.graph import Node, Op
 from minigraph.jit.expression import c_type
 from minigraph.ops.loss import CrossEntropy, CrossEntropyBackward
 
@@ -91,21 +93,16 @@ CROSS_ENTROPY_BACKWARD = (
 )
 
 
-def cross_entropy(op: CrossEntropy, node: Node) -> CudaKernel:
-    return _checked(CROSS_ENTROPY, node, 1, ())
-
-
-def cross_entropy_backward(op: CrossEntropyBackward, node: Node) -> CudaKernel:
-    return _checked(CROSS_ENTROPY_BACKWARD, node, 2, ((), (0,), ()))
-
-
-def _checked(text: str, node: Node, labels: int, inplace: Inplace) -> CudaKernel:
+def _kernel(text: str, labels: int, inplace: Inplace, op: Op, node: Node) -> CudaKernel:
+    """Return the kernel of a text; the labels are operand `labels`, behind the logits."""
     logits, label = node.inputs[labels - 1 : labels + 1]
     n = logits.shape[-1]
     fill = {**element(logits.dtype), "L": c_type(label.dtype), "labels": labels}
-    checks = Range(labels, 0, n)
-    rows, threads = label.size, threads_for(n)
-    return each_row(node, text, fill, rows, threads, (n,), ROW, checks, inplace)
+    checks, threads = Range(labels, 0, n), threads_for(n)
+    return each_row(node, text, fill, label.size, threads, (n,), ROW, checks, inplace)
 
 
-KERNELS: Kernels = {CrossEntropy: cross_entropy, CrossEntropyBackward: cross_entropy_backward}
+KERNELS: Kernels = {
+    CrossEntropy: partial(_kernel, CROSS_ENTROPY, 1, ()),
+    CrossEntropyBackward: partial(_kernel, CROSS_ENTROPY_BACKWARD, 2, ((), (0,), ())),
+}

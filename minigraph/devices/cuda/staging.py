@@ -8,7 +8,6 @@ import itertools
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 import numpy as np
 
@@ -21,16 +20,6 @@ from minigraph.program import Buffer
 Range = tuple[int, int]  # bytes: the first, and behind the last
 PIECE = 4 << 20  # bytes that a thread copies at a time: some 0.5 ms
 MOST_THREADS = 8  # which copy some 30 GB/s, half of what the bus takes
-
-
-class PinnedMemory(NamedTuple):
-    """Memory from which a batch travels by itself.
-
-    arrived  an event: the batch has left it
-    """
-
-    memory: Array
-    arrived: int
 
 
 class Staging:
@@ -56,7 +45,8 @@ class Staging:
         offsets = [*itertools.accumulate((aligned(b.nbytes) for b in buffers), initial=0)]
         # Inputs lie in pinned memory and in the landing place as they lie in theirs.
         self._memory = self._driver.allocate(2 * offsets[-1])
-        pinned = [PinnedMemory(self._driver.pinned(offsets[-1]), e) for e in self._arrived]
+        # From each a batch travels by itself, and the event says that it has left.
+        pinned = [(self._driver.pinned(offsets[-1]), event) for event in self._arrived]
         self._pinned = itertools.cycle(pinned)
         self._base, self._landing = self._memory.address, self._memory.address + offsets[-1]
         self._offsets = dict(zip(buffers, offsets, strict=False))
