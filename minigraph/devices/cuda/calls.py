@@ -47,18 +47,18 @@ def launches_of(kernel: Kernel) -> int | None:
 
 def calls_of(
     step: Step, places: Places, flag: int, functions: Mapping[str, int], driver: Driver
-) -> list[Call] | None:
-    """Return what enqueues a step, in order; None if it has no kernel of the device.
+) -> list[Call]:
+    """Return what enqueues a step, in order, or lets NumPy do it.
 
     flag       the address of the int that the kernel sets if it finds an integer out of range
     functions  the loaded kernels, by the names of their sources
     """
+    kernel = step.kernel
+    if not isinstance(kernel, DeviceKernel):
+        return [lambda stream: _interpret(step, places, driver, stream)]
     inputs, outputs = (
         [places[v.buffer] + v.offset for v in views] for views in (step.inputs, step.outputs)
     )
-    kernel = step.kernel
-    if not isinstance(kernel, DeviceKernel):
-        return None
     if isinstance(kernel, CudaKernel) and kernel.range is not None:
         outputs.append(flag)
     return kernel_calls(kernel, inputs, outputs, places[step.scratch], functions, driver)
@@ -86,16 +86,16 @@ def kernel_calls(
     return calls
 
 
-def interpret(step: Step, places: Places, driver: Driver) -> None:
+def _interpret(step: Step, places: Places, driver: Driver, stream: int) -> None:
     """Let NumPy do a step on the device's memory, and wait until that is done."""
     memory = {buffer: np.empty(buffer.nbytes, np.uint8) for buffer in _buffers(step)}
     for view in step.inputs:
-        driver.download(memory[view.buffer], places[view.buffer], driver.compute)
-    driver.synchronize(driver.compute)
+        driver.download(memory[view.buffer], places[view.buffer], stream)
+    driver.synchronize(stream)
     run_step(step, step.kernel, memory)
     for view in step.outputs:
-        driver.upload(places[view.buffer], memory[view.buffer], driver.compute)
-    driver.synchronize(driver.compute)
+        driver.upload(places[view.buffer], memory[view.buffer], stream)
+    driver.synchronize(stream)
 
 
 def run_alone(step: Step, memory: Memory, functions: Mapping[str, int], driver: Driver) -> None:
@@ -108,10 +108,7 @@ def run_alone(step: Step, memory: Memory, functions: Mapping[str, int], driver: 
         driver.clear(flag.address, 4, compute)
         for view in step.inputs:
             driver.upload(places[view.buffer], memory[view.buffer], compute)
-        calls = calls_of(step, places, flag.address, functions, driver)
-        if calls is None:
-            interpret(step, places, driver)
-        for call in calls or ():
+        for call in calls_of(step, places, flag.address, functions, driver):
             call(compute)
         for view in step.outputs:
             driver.download(memory[view.buffer], places[view.buffer], compute)
@@ -180,13 +177,10 @@ def moving(program: Program) -> list[Buffer]:
 
 
 class BoundCalls(NamedTuple):
-    """The addresses of a program's buffers, and the calls of its steps there.
-
-    calls  None for a step that NumPy runs
-    """
+    """The addresses of a program's buffers, and the calls of its steps there."""
 
     places: Places
-    calls: Mapping[Step, list[Call] | None]
+    calls: Mapping[Step, list[Call]]
 
 
 def bind(
@@ -203,7 +197,7 @@ def bind(
     flags  of the steps that set one, their addresses
     """
 
-    def calls(steps: Sequence[Step], places: Places) -> dict[Step, list[Call] | None]:
+    def calls(steps: Sequence[Step], places: Places) -> dict[Step, list[Call]]:
         return {s: calls_of(s, places, flags.get(s, 0), functions, driver) for s in steps}
 
     moves = {*moving}

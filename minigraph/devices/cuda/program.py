@@ -28,7 +28,6 @@ from minigraph.devices.cuda.calls import (
     Places,
     bind,
     capture,
-    interpret,
     launches_of,
     moving,
 )
@@ -51,6 +50,8 @@ from minigraph.program import (
     nothing,
 )
 from minigraph.program.memory import demand
+
+CallsOfStep = Callable[[Step], Sequence[Call]]
 
 
 class GraphSegment(NamedTuple):
@@ -167,20 +168,20 @@ class CudaProgram(Executor):
     def __call__(self, inputs: Sequence[Array], done: Done = nothing) -> list[Array]:
         with self._run(inputs, done) as (outputs, bound):
             if self.bulk and self._warm and not self._graphs:
-                self._graphs += self._capture(lambda step: bound.calls[step] or ())
+                self._graphs += self._capture(bound.calls.__getitem__)
                 self.bulk = bool(self._graphs)
-            self._do(self._graphs, lambda step: self._enqueue(step, bound), bound.places)
+            self._do(self._graphs, bound.calls.__getitem__, bound.places)
         return outputs
 
-    def _do(self, graphs: Sequence[int], enqueue: Callable[[Step], None], places: Places) -> None:
-        """Launch the graph of each segment, or enqueue its steps where there are no graphs."""
+    def _do(self, graphs: Sequence[int], calls: CallsOfStep, places: Places) -> None:
+        """Launch the graph of each segment, or make the calls of its steps if there are none."""
         left = iter(graphs)
         for steps, enqueued in self._segments:
             if graphs and enqueued:
                 self.driver.launch_graph(next(left), self.driver.compute)
             else:
-                for step in steps:
-                    enqueue(step)
+                for call in itertools.chain.from_iterable(map(calls, steps)):
+                    call(self.driver.compute)
             self._check_flags(steps, places)
         self._warm = True
 
@@ -205,24 +206,17 @@ class CudaProgram(Executor):
             )
             with self._run(inputs, done) as (outputs, bound):
 
-                def captured(step: Step) -> list[Call]:
-                    before, after = (
-                        partial(driver.record_in_graph, event) for event in pairs[step]
-                    )
-                    return [before, *(bound.calls[step] or ()), after]
+                def timed(record: Callable[[int, int], None], step: Step) -> list[Call]:
+                    before, after = (partial(record, event) for event in pairs[step])
+                    return [before, *bound.calls[step], after]
 
-                def enqueued(step: Step) -> None:
-                    before, after = pairs[step]
-                    driver.record(before, compute)
-                    self._enqueue(step, bound)
-                    driver.record(after, compute)
-
+                captured = partial(timed, driver.record_in_graph)
                 graphs = self._capture(captured) if self._warm else []
                 stack.callback(driver.forget, graphs, [])
                 driver.synchronize(compute)
                 start = time.perf_counter()
                 driver.record(begin, compute)
-                self._do(graphs, enqueued, bound.places)
+                self._do(graphs, partial(timed, driver.record), bound.places)
             driver.synchronize(compute)
             add_up(pairs)
             timings = [
@@ -296,13 +290,6 @@ class CudaProgram(Executor):
             and array.data.ptr % READABLE == 0
         )
 
-    def _enqueue(self, step: Step, bound: BoundCalls) -> None:
-        calls = bound.calls[step]
-        if calls is None:
-            interpret(step, bound.places, self.driver)
-        for call in calls or ():
-            call(self.driver.compute)
-
     def _finish(self, outputs: Sequence[Array], places: Places) -> None:
         """Copy what is returned, and apply the updates that are not made in place."""
         driver = self.driver
@@ -312,7 +299,7 @@ class CudaProgram(Executor):
         for view, to in copies:  # what a view shows is contiguous
             driver.copy(to, places[view.buffer] + view.offset, view.spec.nbytes, driver.compute)
 
-    def _capture(self, calls: Callable[[Step], Sequence[Call]]) -> list[int]:
+    def _capture(self, calls: CallsOfStep) -> list[int]:
         """Return a graph of each segment, made of the calls of its steps; none where that fails.
 
         With collectives that is an error: either all processes capture theirs, or none does.
