@@ -30,6 +30,7 @@ from minigraph.graph.leaves import (
     Input,
     Operand,
     Parameter,
+    Tensor,
     Variable,
     as_node,
     assign_all,

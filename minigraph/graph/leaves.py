@@ -302,12 +302,7 @@ def _operand(value: Any) -> Any:
 
 
 Expression = Annotated[Node, instance_of(Node, "an expression", quick=[Parameter])]
-Operand = Annotated[
-    Any,
-    Kind(
-        "a number, an array or an expression",
-        _operand,
-        DTypeError,
-        quick=frozenset({Node, Parameter, int, float, bool}),
-    ),
-]
+TAKES = "a number, an array or an expression"
+NODES = frozenset({Node, Parameter})
+Operand = Annotated[Any, Kind(TAKES, _operand, DTypeError, quick=NODES | {int, float, bool})]
+Tensor = Annotated[Any, Kind(TAKES, as_node, DTypeError, quick=NODES)]  # parsed to an expression

@@ -9,9 +9,9 @@ import ml_dtypes
 import numpy as np
 
 from minigraph.errors import ShapeError
-from minigraph.graph import Array, DType, Expanded, Node, Op, Operand, Spec, builder
+from minigraph.graph import Array, DType, Expanded, Node, Op, Operand, Spec, Tensor, builder
 from minigraph.ops.comparison import Isinf, where
-from minigraph.ops.elementwise import Elementwise, promote, widen
+from minigraph.ops.elementwise import Elementwise, FloatTensor, promote, widen
 from minigraph.ops.exponential import Erfc, Exp, Expm1, Log1p
 from minigraph.ops.shape import reshape
 from minigraph.ops.trigonometric import Tanh
@@ -165,53 +165,49 @@ def prelu(x: Operand, weight: Operand) -> Node:
 
 
 @builder
-def elu(x: Operand, alpha: float = 1.0) -> Node:
+def elu(x: FloatTensor, alpha: float = 1.0) -> Node:
     """Return x where it is positive, else alpha * (exp(x) - 1) (Clevert et al., 2016).
 
     >>> cg.compile([], ops.elu([-1.0, 2.0]))()
     array([-0.63212056,  2.        ])
     """
-    (x,) = promote(x, floating=True)
     positive = x > 0
     return where(positive, x, Expm1.of(where(positive, 0, x)) * alpha)
 
 
 @builder
-def relu6(x: Operand) -> Node:
+def relu6(x: Tensor) -> Node:
     """Return 0 where x is negative, 6 where it is above 6, else x.
 
     >>> cg.compile([], ops.relu6([-1.0, 3.0, 8.0]))()
     array([0., 3., 6.])
     """
-    (x,) = promote(x)
     positive = Relu.of(x)
     return where(positive >= 6, 6, positive)  # as in torch, no gradient at 6
 
 
 @builder
-def hardsigmoid(x: Operand) -> Node:
+def hardsigmoid(x: FloatTensor) -> Node:
     """Return 0 below -3, 1 above 3, x / 6 + 1 / 2 in between (Howard et al., 2019, MobileNetV3).
 
     >>> cg.compile([], ops.hardsigmoid([-4.0, 1.5, 4.0]))()
     array([0.  , 0.75, 1.  ])
     """
-    (x,) = promote(x, floating=True)
     return relu6(x + 3) / 6
 
 
 @builder
-def mish(x: Operand) -> Node:
+def mish(x: FloatTensor) -> Node:
     """Return x * tanh(softplus(x)) (Misra, 2019).
 
     >>> cg.compile([], ops.mish([-1.0, 1.0]))()
     array([-0.30340146,  0.86509839])
     """
-    (x,) = promote(x, floating=True)
     return x * Tanh.of(softplus(x))
 
 
 @builder
-def gelu(x: Operand, approximate: Literal["none", "tanh"] = "none") -> Node:
+def gelu(x: FloatTensor, approximate: Literal["none", "tanh"] = "none") -> Node:
     """Return x times the normal distribution function of x (Hendrycks and Gimpel, 2016).
 
     approximate  "none": exact, by erf; "tanh": the paper's approximation
@@ -219,7 +215,6 @@ def gelu(x: Operand, approximate: Literal["none", "tanh"] = "none") -> Node:
     >>> cg.compile([], ops.gelu([-1.0, 0.0, 1.0]))()
     array([-0.15865525,  0.        ,  0.84134475])
     """
-    (x,) = promote(x, floating=True)
     if approximate == "none":
         return x * 0.5 * Erfc.of(x * -math.sqrt(0.5))
     # (1 + tanh(z)) / 2 is sigmoid(2 z), which does not cancel.
@@ -227,24 +222,22 @@ def gelu(x: Operand, approximate: Literal["none", "tanh"] = "none") -> Node:
 
 
 @builder
-def silu(x: Operand) -> Node:
+def silu(x: FloatTensor) -> Node:
     """Return x * sigmoid(x).
 
     >>> cg.compile([], ops.silu([-1.0, 1.0]))()
     array([-0.26894142,  0.73105858])
     """
-    (x,) = promote(x, floating=True)
     return x * Sigmoid.of(x)
 
 
 @builder
-def softplus(x: Operand, beta: float = 1.0, threshold: float = 20.0) -> Node:
+def softplus(x: FloatTensor, beta: float = 1.0, threshold: float = 20.0) -> Node:
     """Return log(1 + exp(beta * x)) / beta, and x where beta * x is above `threshold`.
 
     >>> cg.compile([], ops.softplus([-1.0, 0.0, 30.0]))()
     array([ 0.31326169,  0.69314718, 30.        ])
     """
-    (x,) = promote(x, floating=True)
     scaled = x * beta
     # Above -log(eps / 4) the two are equal to rounding, and the exponential may be infinite.
     rounding = float(ml_dtypes.finfo(x.dtype).eps)  # type: ignore[no-untyped-call]

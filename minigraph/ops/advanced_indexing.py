@@ -21,6 +21,7 @@ from minigraph.graph import (
     Node,
     Operand,
     SymbolicSize,
+    Tensor,
     as_array,
     as_node,
     builder,
@@ -38,7 +39,7 @@ MADE_OF = "an index is made of ints, slices, ..., None, and lists and arrays of 
 
 
 @builder
-def getitem(x: Operand, index: Any) -> Node:
+def getitem(x: Tensor, index: Any) -> Node:
     """Return x[index] as NumPy does.
 
     index  ints, slices, `...` and None, which are known when the graph is built, and lists, arrays
@@ -52,7 +53,6 @@ def getitem(x: Operand, index: Any) -> Node:
     array([[2, 1],
            [4, 3]])
     """
-    x = as_node(x)
     items = [_parse_item(i) for i in (index if isinstance(index, tuple) else (index,))]
     if not any(isinstance(item, Node) for item in items):
         return slicing.getitem(x, index)
@@ -131,12 +131,13 @@ def _parse_indices(value: Any) -> tuple[Node, ...]:
     return tuple(map(_index_expression, value))
 
 
+INDEX = Annotated[Any, Kind("integers", _index_expression)]
 INDICES = Kind("a tuple of lists, arrays or expressions of integers", _parse_indices)
 
 
 @builder
 def index_put(
-    x: Operand, indices: Annotated[Any, INDICES], values: Operand, accumulate: bool = False
+    x: Tensor, indices: Annotated[Any, INDICES], values: Operand, accumulate: bool = False
 ) -> Node:
     """Return x with `values` at x[indices], or with them added there: `torch.index_put`.
 
@@ -149,7 +150,6 @@ def index_put(
     >>> cg.compile([], ops.index_put([0, 0, 0], [[0, 2]], [5, 7]))()
     array([5, 0, 7])
     """
-    x = as_node(x)
     if len(indices) > x.ndim:
         raise ShapeError(f"{len(indices)} indices for {x.ndim} axes")
     rows, place = _merge_indexed_axes(x, 0, indices)
@@ -164,7 +164,7 @@ def index_put(
 
 
 @builder
-def index_add(x: Operand, axis: Axis, index: Operand, source: Operand, alpha: Scalar = 1) -> Node:
+def index_add(x: Tensor, axis: Axis, index: INDEX, source: Tensor, alpha: Scalar = 1) -> Node:
     """Return x with alpha times the rows of `source` along `axis` added at the integers `index`.
 
     As `torch.index_add`: index is one row of integers, source has the shape of x but along `axis`,
@@ -173,12 +173,10 @@ def index_add(x: Operand, axis: Axis, index: Operand, source: Operand, alpha: Sc
     >>> cg.compile([], ops.index_add([0, 0, 0], 0, [0, 2, 2], [1, 1, 1]))()
     array([1, 0, 2])
     """
-    x, index = as_node(x), _index_expression(index)
     axis = normalize_axis(axis, x.ndim)
     if index.ndim != 1:
         raise ShapeError(f"index is one row of integers, not of shape {index.shape}")
     wanted = (*x.shape[:axis], index.size, *x.shape[axis + 1 :])
-    source = as_node(source)
     if source.shape != wanted:
         raise ShapeError(f"source has shape {source.shape}, x and index take {wanted}")
     added = TakeBackward(axis, x.shape)(values_for(source, x, wanted), index)

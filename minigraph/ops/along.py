@@ -13,7 +13,18 @@ import numpy as np
 
 from minigraph.arguments import Axis
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import Array, Node, Op, Operand, Shape, Spec, as_node, builder, can_cast
+from minigraph.graph import (
+    Array,
+    Node,
+    Op,
+    Operand,
+    Shape,
+    Spec,
+    Tensor,
+    as_node,
+    builder,
+    can_cast,
+)
 from minigraph.ops.comparison import where
 from minigraph.ops.creation import arange
 from minigraph.ops.elementwise import as_operand, broadcast_shapes, kind, sum_dtype
@@ -127,7 +138,7 @@ def values_for(values: Any, x: Node, shape: Shape) -> Node:
 
 
 @builder
-def take_along_axis(x: Operand, indices: Operand, axis: Axis = -1) -> Node:
+def take_along_axis(x: Tensor, indices: Tensor, axis: Axis = -1) -> Node:
     """Return for each row of x along `axis` its elements at the integers in that row of `indices`.
 
     Both have the same number of axes; the others are equally long.
@@ -135,13 +146,12 @@ def take_along_axis(x: Operand, indices: Operand, axis: Axis = -1) -> Node:
     >>> cg.compile([], ops.take_along_axis([[10, 30, 20]], [[0, 2, 1]]))()
     array([[10, 20, 30]])
     """
-    x, indices = as_node(x), as_node(indices)
     axis = normalize_axis(axis, x.ndim)
     return TakeAlong(axis)(x, indices)
 
 
 @builder
-def gather(x: Operand, axis: Axis, index: Operand) -> Node:
+def gather(x: Tensor, axis: Axis, index: Tensor) -> Node:
     """Return for each row along `axis` its elements at the integers in that row of `index`.
 
     As `torch.gather`: index (of the result's shape) may be shorter than x along the other axes,
@@ -151,14 +161,13 @@ def gather(x: Operand, axis: Axis, index: Operand) -> Node:
     array([[1, 1],
            [4, 3]])
     """
-    x, index = as_node(x), as_node(index)
     axis = normalize_axis(axis, x.ndim)
     _check_fits(index, x, axis, "x")
     return TakeAlong(axis)(_leading(x, index.shape, axis), index)
 
 
 @builder
-def scatter(x: Operand, axis: Axis, index: Operand, src: Operand) -> Node:
+def scatter(x: Tensor, axis: Axis, index: Tensor, src: Operand) -> Node:
     """Return x with the elements of `src` put along `axis` at the integers `index`.
 
     As `torch.scatter`: index may be shorter than x and src, where it stands for the first elements;
@@ -169,7 +178,7 @@ def scatter(x: Operand, axis: Axis, index: Operand, src: Operand) -> Node:
     array([[0, 5],
            [7, 0]])
     """
-    x, axis, index, src = _scatter_operands(x, axis, index, src)
+    axis, src = _scatter_operands(x, axis, index, src)
     if index.size == 0:
         return x
     put = PutAlong(axis)(_leading(x, index.shape, axis), index, src)
@@ -182,7 +191,7 @@ def scatter(x: Operand, axis: Axis, index: Operand, src: Operand) -> Node:
 
 
 @builder
-def scatter_add(x: Operand, axis: Axis, index: Operand, src: Operand) -> Node:
+def scatter_add(x: Tensor, axis: Axis, index: Tensor, src: Operand) -> Node:
     """Return x with the elements of `src` added along `axis` at the integers `index`.
 
     As `torch.scatter_add`: index may be shorter than x and src, where it stands for the first
@@ -191,19 +200,18 @@ def scatter_add(x: Operand, axis: Axis, index: Operand, src: Operand) -> Node:
     >>> cg.compile([], ops.scatter_add([0, 0, 0], 0, [0, 2, 2], [1, 2, 3]))()
     array([1, 0, 5])
     """
-    x, axis, index, src = _scatter_operands(x, axis, index, src)
+    axis, src = _scatter_operands(x, axis, index, src)
     return x + _pad_to(AddAlong(axis, x.shape[axis])(src, index), x.shape)
 
 
-def _scatter_operands(x: Any, axis: int, index: Any, src: Any) -> tuple[Node, int, Node, Node]:
-    x, index = as_node(x), as_node(index)
+def _scatter_operands(x: Node, axis: int, index: Node, src: Any) -> tuple[int, Node]:
     axis = normalize_axis(axis, x.ndim)
     _check_fits(index, x, axis, "x")
     if isinstance(src, bool | int | float):
-        return x, axis, index, values_for(src, x, index.shape)
+        return axis, values_for(src, x, index.shape)
     src = as_node(src)
     _check_fits(index, src, None, "src")
-    return x, axis, index, values_for(_leading(src, index.shape, None), x, index.shape)
+    return axis, values_for(_leading(src, index.shape, None), x, index.shape)
 
 
 def _check_fits(index: Node, x: Node, axis: int | None, name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from minigraph.errors import DTypeError
-from minigraph.graph import Array, DType, Node, Operand, builder, zero_gradient
+from minigraph.graph import Array, DType, Node, Operand, Tensor, builder, zero_gradient
 from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import (
     Elementwise,
@@ -357,10 +357,10 @@ def divide(x: Operand, y: Operand) -> Node:
 
 
 @builder
-def positive(x: Operand) -> Node:
+def positive(x: Tensor) -> Node:
     """Return x.
 
     >>> cg.compile([], ops.positive([-1.0, 2.0]))()
     array([-1.,  2.])
     """
-    return promote(x)[0]
+    return x

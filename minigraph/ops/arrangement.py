@@ -6,7 +6,7 @@ import math
 
 from minigraph.arguments import Axis, Integers, Size
 from minigraph.errors import ShapeError
-from minigraph.graph import Node, Operand, SymbolicSize, as_node, builder
+from minigraph.graph import Node, SymbolicSize, Tensor, builder
 from minigraph.ops.joining import concat, split
 from minigraph.ops.shape import (
     broadcast_to,
@@ -21,13 +21,12 @@ from minigraph.symbolic import positive_part
 
 
 @builder
-def tile(x: Operand, repetitions: Integers) -> Node:
+def tile(x: Tensor, repetitions: Integers) -> Node:
     """Return x repeated as a whole along each axis; missing leading axes and numbers count as 1.
 
     >>> cg.compile([], ops.tile([1, 2], 2))()
     array([1, 2, 1, 2])
     """
-    x = as_node(x)
     if any(n < 0 for n in repetitions):
         raise ShapeError(f"repetitions is {repetitions}; it takes integers >= 0")
     ndim = max(x.ndim, len(repetitions))
@@ -40,13 +39,12 @@ def tile(x: Operand, repetitions: Integers) -> Node:
 
 
 @builder
-def repeat(x: Operand, repeats: Size, axis: Axis | None = None) -> Node:
+def repeat(x: Tensor, repeats: Size, axis: Axis | None = None) -> Node:
     """Return x with each element along `axis` `repeats` times; None: of x flattened.
 
     >>> cg.compile([], ops.repeat([1, 2], 2))()
     array([1, 1, 2, 2])
     """
-    x = as_node(x)
     if axis is None:
         x, axis = reshape(x, (x.size,)), 0
     axis = normalize_axis(axis, x.ndim)
@@ -56,7 +54,7 @@ def repeat(x: Operand, repeats: Size, axis: Axis | None = None) -> Node:
 
 
 @builder
-def roll(x: Operand, shift: Integers, axis: Integers | None = None) -> Node:
+def roll(x: Tensor, shift: Integers, axis: Integers | None = None) -> Node:
     """Return x with its elements moved by `shift` along `axis`; those at the end come first.
 
     With None x is flattened meanwhile.
@@ -64,7 +62,6 @@ def roll(x: Operand, shift: Integers, axis: Integers | None = None) -> Node:
     >>> cg.compile([], ops.roll([1, 2, 3], 1))()
     array([3, 1, 2])
     """
-    x = as_node(x)
     if axis is None:
         flat = reshape(x, (x.size,))
         for distance in shift:
@@ -89,13 +86,12 @@ def _rolled(x: Node, distance: int, axis: int) -> Node:
 
 
 @builder
-def moveaxis(x: Operand, source: Integers, destination: Integers) -> Node:
+def moveaxis(x: Tensor, source: Integers, destination: Integers) -> Node:
     """Return x with the axes `source` moved to `destination`; the others keep their order.
 
     >>> ops.moveaxis(mg.input("x", (2, 3, 4)), 0, -1).shape
     (3, 4, 2)
     """
-    x = as_node(x)
     old = [normalize_axis(a, x.ndim) for a in source]
     new = [normalize_axis(a, x.ndim) for a in destination]
     if len(set(old)) < len(old) or len(set(new)) < len(new) or len(old) != len(new):
@@ -106,13 +102,12 @@ def moveaxis(x: Operand, source: Integers, destination: Integers) -> Node:
 
 
 @builder
-def swapaxes(x: Operand, axis1: Axis, axis2: Axis) -> Node:
+def swapaxes(x: Tensor, axis1: Axis, axis2: Axis) -> Node:
     """Return x with two axes in each other's place.
 
     >>> ops.swapaxes(mg.input("x", (2, 3, 4)), 0, 2).shape
     (4, 3, 2)
     """
-    x = as_node(x)
     order = list(range(x.ndim))
     a, b = normalize_axis(axis1, x.ndim), normalize_axis(axis2, x.ndim)
     order[a], order[b] = b, a
@@ -120,7 +115,7 @@ def swapaxes(x: Operand, axis1: Axis, axis2: Axis) -> Node:
 
 
 @builder
-def matrix_transpose(x: Operand) -> Node:
+def matrix_transpose(x: Tensor) -> Node:
     """Return x (..., rows, columns) as (..., columns, rows).
 
     >>> cg.compile([], ops.matrix_transpose([[1, 2], [3, 4]]))()
@@ -131,26 +126,24 @@ def matrix_transpose(x: Operand) -> Node:
 
 
 @builder
-def unstack(x: Operand, axis: Axis = 0) -> list[Node]:
+def unstack(x: Tensor, axis: Axis = 0) -> list[Node]:
     """Return what x holds along `axis`, one after the other, without that axis.
 
     >>> cg.compile([], ops.unstack([[1, 2], [3, 4]]))()
     [array([1, 2]), array([3, 4])]
     """
-    x = as_node(x)
     axis = normalize_axis(axis, x.ndim)
     before = (slice(None),) * axis
     return [getitem(x, (*before, i)) for i in range(x.shape[axis])]
 
 
 @builder
-def flatten(x: Operand, start_axis: Axis = 0, end_axis: Axis = -1) -> Node:
+def flatten(x: Tensor, start_axis: Axis = 0, end_axis: Axis = -1) -> Node:
     """Return x with the axes from `start_axis` to `end_axis` as one, in row-major order.
 
     >>> cg.compile([], ops.flatten([[1, 2], [3, 4]]))()
     array([1, 2, 3, 4])
     """
-    x = as_node(x)
     shape = x.shape or (1,)
     start, end = normalize_axis(start_axis, len(shape)), normalize_axis(end_axis, len(shape))
     if start > end:

@@ -8,7 +8,7 @@ import numpy as np
 
 from minigraph.arguments import Probability
 from minigraph.errors import GraphError, ShapeError
-from minigraph.graph import Node, Operand, as_node, builder
+from minigraph.graph import Node, Operand, Tensor, builder
 from minigraph.ops.comparison import where
 from minigraph.ops.creation import lower_triangle
 from minigraph.ops.elementwise import kind, promote
@@ -23,7 +23,7 @@ def scaled_dot_product_attention(
     query: Operand,
     key: Operand,
     value: Operand,
-    attn_mask: Operand | None = None,
+    attn_mask: Tensor | None = None,
     dropout_p: Probability = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
@@ -53,8 +53,7 @@ def scaled_dot_product_attention(
         )
     if is_causal and attn_mask is not None:
         raise GraphError("is_causal and attn_mask exclude each other")
-    mask = None if attn_mask is None else as_node(attn_mask)
-    weights = attention_weights(query, key, mask, is_causal, scale)
+    weights = attention_weights(query, key, attn_mask, is_causal, scale)
     return matmul(dropout(weights, dropout_p) if dropout_p else weights, value)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from minigraph.distributed.world import Processes, World
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Composed, Node, Operand, Spec, as_node, builder, constant
+from minigraph.graph import Composed, Node, Spec, Tensor, builder, constant
 from minigraph.ops.activation import Relu
 from minigraph.ops.arithmetic import Rsqrt, Square
 from minigraph.ops.collective import AllGather
@@ -202,9 +202,9 @@ class BatchNormInference(Composed):
 
 @builder
 def batch_norm_with_statistics(
-    x: Operand,
-    weight: Operand | None = None,
-    bias: Operand | None = None,
+    x: Tensor,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     eps: float = 1e-5,
     world: Processes | None = None,
 ) -> tuple[Node, Node, Node]:
@@ -216,7 +216,7 @@ def batch_norm_with_statistics(
     >>> cg.compile([], [mean, variance])()
     [array([2.]), array([1.])]
     """
-    x, weight, bias = _affine(as_node(x), weight, bias)
+    x, weight, bias = _affine(x, weight, bias)
     if world is not None and world.size > 1:
         mean, var = _statistics(x, world)
         return BatchNormInference(eps)(x, weight, bias, mean, var), mean, var
@@ -242,11 +242,11 @@ def _statistics(x: Node, world: World) -> tuple[Node, Node]:
 
 @builder
 def batch_norm(
-    x: Operand,
-    running_mean: Operand | None,
-    running_var: Operand | None,
-    weight: Operand | None = None,
-    bias: Operand | None = None,
+    x: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
@@ -265,15 +265,15 @@ def batch_norm(
         return batch_norm_with_statistics(x, weight, bias, eps)[0]
     if running_mean is None or running_var is None:
         raise GraphError("running_mean and running_var are needed unless `training` is True")
-    x, weight, bias = _affine(as_node(x), weight, bias)
-    return BatchNormInference(eps)(x, weight, bias, as_node(running_mean), as_node(running_var))
+    x, weight, bias = _affine(x, weight, bias)
+    return BatchNormInference(eps)(x, weight, bias, running_mean, running_var)
 
 
 def _affine(x: Node, weight: Any, bias: Any) -> tuple[Node, Node, Node]:
     if x.ndim < 2:
         raise ShapeError(f"the input is (n, c, ...), not {x.shape}")
     channels = (x.shape[1],)
-    ones = constant(np.ones(channels), x.dtype) if weight is None else as_node(weight)
+    ones = constant(np.ones(channels), x.dtype) if weight is None else weight
     if ones.ndim != 1:
         raise ShapeError(f"{x.shape[1]} channels take {channels}, not {ones.shape}")
-    return x, ones, constant(np.zeros(channels), x.dtype) if bias is None else as_node(bias)
+    return x, ones, constant(np.zeros(channels), x.dtype) if bias is None else bias

@@ -15,7 +15,7 @@ import numpy as np
 from minigraph.arguments import Axis, Size
 from minigraph.distributed.world import Processes, World
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Array, Node, Op, Operand, Spec, as_node, builder, in_place_of
+from minigraph.graph import Array, Node, Op, Spec, Tensor, builder, in_place_of
 from minigraph.ops.arrangement import swapaxes
 from minigraph.ops.elementwise import kind, widen
 from minigraph.ops.shape import normalize_axis
@@ -146,7 +146,7 @@ class ReduceScatter(Collective):
 
 
 @builder
-def all_reduce(x: Operand, world: Processes, op: Literal["sum", "mean", "max"] = "sum") -> Node:
+def all_reduce(x: Tensor, world: Processes, op: Literal["sum", "mean", "max"] = "sum") -> Node:
     """Return the sum, mean or maximum of the x of all processes, elementwise.
 
     All processes get the same bits.  In a maximum NaN wins, and elements that are equal share the
@@ -157,7 +157,6 @@ def all_reduce(x: Operand, world: Processes, op: Literal["sum", "mean", "max"] =
     >>> total([1.0, 2.0])
     array([1., 2.], dtype=float32)
     """
-    x = as_node(x)
     if op == "mean" and kind(x.dtype) != "f":
         raise DTypeError(f"the mean is of floats, not {x.dtype.name}; see `astype`")
     total = _unless_alone(AllReduce(world, "max" if op == "max" else "sum"), x)
@@ -165,7 +164,7 @@ def all_reduce(x: Operand, world: Processes, op: Literal["sum", "mean", "max"] =
 
 
 @builder
-def broadcast(x: Operand, world: Processes, root: Size = 0) -> Node:
+def broadcast(x: Tensor, world: Processes, root: Size = 0) -> Node:
     """Return the x of process `root`; its gradient is the sum of those of all processes.
 
     >>> cg.compile([], ops.broadcast([1.0, 2.0], mg.distributed.world(), root=0))()
@@ -173,18 +172,17 @@ def broadcast(x: Operand, world: Processes, root: Size = 0) -> Node:
     """
     if root >= world.size:
         raise GraphError(f"root is {root}; it takes a rank from 0 to {world.size - 1}")
-    return _unless_alone(Broadcast(world, root), as_node(x))
+    return _unless_alone(Broadcast(world, root), x)
 
 
 @builder
-def all_gather(x: Operand, world: Processes, axis: Axis = 0) -> Node:
+def all_gather(x: Tensor, world: Processes, axis: Axis = 0) -> Node:
     """Return the x of all processes joined along `axis`, in the order of their ranks.
 
     >>> cg.compile([], ops.all_gather([[1.0], [2.0]], mg.distributed.world(), axis=1))()
     array([[1.],
            [2.]])
     """
-    x = as_node(x)
     a = normalize_axis(axis, x.ndim)
     return swapaxes(_unless_alone(AllGather(world), swapaxes(x, 0, a)), 0, a)
 

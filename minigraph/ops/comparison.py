@@ -13,7 +13,7 @@ from minigraph.graph import (
     Node,
     Operand,
     Spec,
-    as_node,
+    Tensor,
     builder,
     limits,
     zero_gradient,
@@ -306,13 +306,13 @@ class Where(Elementwise):
 
 
 @builder
-def where(condition: Operand, x: Operand, y: Operand) -> Node:
+def where(condition: Tensor, x: Operand, y: Operand) -> Node:
     """Return x where the bool `condition` holds, else y; all three broadcast.
 
     >>> cg.compile([], ops.where([True, False], 1.0, [2.0, 3.0]))()
     array([1., 3.])
     """
-    return Where()(as_node(condition), *promote(x, y))
+    return Where()(condition, *promote(x, y))
 
 
 class Maximum(Elementwise):
@@ -371,7 +371,7 @@ static inline {T} mg_clip_{T}({T} x, {T} low, {T} high) {{
 
 
 @builder
-def clip(x: Operand, min: Operand | None = None, max: Operand | None = None) -> Node:
+def clip(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Node:
     """Return x limited to the interval from `min` to `max`; None leaves a side open.
 
     So does a number that is beyond all that the dtype of x holds.
@@ -379,7 +379,6 @@ def clip(x: Operand, min: Operand | None = None, max: Operand | None = None) -> 
     >>> cg.compile([], ops.clip([-1.0, 0.5, 2.0], 0, 1))()
     array([0. , 0.5, 1. ])
     """
-    (x,) = promote(x)
     if x.dtype == BOOL:
         raise DTypeError("clip takes numbers, not bool")
     least, most = limits(x.dtype)

@@ -19,7 +19,7 @@ import numpy as np
 
 from minigraph.arguments import Count
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import Array, DType, Node, Op, Operand, Shape, Spec, as_node, builder
+from minigraph.graph import Array, DType, Node, Op, Shape, Spec, Tensor, builder
 from minigraph.ops.elementwise import kind, promote
 from minigraph.ops.padding import pad
 from minigraph.ops.shape import reshape
@@ -181,9 +181,9 @@ def _zeros(like: Array, shape: Shape) -> Array:
 
 @builder
 def conv2d(
-    x: Operand,
-    w: Operand,
-    bias: Operand | None = None,
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
     stride: Window = 1,
     padding: ConvBorder = 0,
     dilation: Window = 1,
@@ -199,7 +199,7 @@ def conv2d(
     >>> ops.conv2d(images, weights, stride=2, padding=1).shape
     (8, 16, 16, 16)
     """
-    x, w, *biases = promote(*map(as_node, (x, w) if bias is None else (x, w, bias)))
+    x, w, *biases = promote(x, w) if bias is None else promote(x, w, bias)
     if isinstance(padding, str):
         window = w.shape[2:] if w.ndim == 4 else (1, 1)  # the op says what is wrong
         (top, bottom), (left, right) = around_conv(padding, window, stride, dilation)
@@ -211,9 +211,9 @@ def conv2d(
 
 @builder
 def conv_transpose2d(
-    x: Operand,
-    w: Operand,
-    bias: Operand | None = None,
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None = None,
     stride: Window = 1,
     padding: Border = 0,
     output_padding: Border = 0,
@@ -230,7 +230,7 @@ def conv_transpose2d(
     >>> ops.conv_transpose2d(images, weights, stride=2).shape
     (8, 3, 32, 32)
     """
-    x, w, *biases = promote(*map(as_node, (x, w) if bias is None else (x, w, bias)))
+    x, w, *biases = promote(x, w) if bias is None else promote(x, w, bias)
     if x.ndim != 4 or w.ndim != 4:
         raise ShapeError("the input is (n, c, h, w) and the weights are (in, out, h, w)")
     axes = zip(x.shape[2:], stride, padding, dilation, w.shape[2:], output_padding, strict=True)

@@ -16,6 +16,7 @@ from minigraph.graph import (
     Node,
     Operand,
     Sizes,
+    Tensor,
     as_dtype,
     as_node,
     builder,
@@ -63,18 +64,17 @@ def ones(shape: Sizes, dtype: DTypeLike = "float32") -> Node:
 
 
 @builder
-def full_like(x: Operand, fill_value: Operand, dtype: DTypeLike | None = None) -> Node:
+def full_like(x: Tensor, fill_value: Operand, dtype: DTypeLike | None = None) -> Node:
     """Return `fill_value` in the shape of x, and in its dtype if `dtype` is None.
 
     >>> cg.compile([], ops.full_like([1, 2], 7))()
     array([7, 7])
     """
-    x = as_node(x)
     return full(x.shape, fill_value, x.dtype if dtype is None else dtype)
 
 
 @builder
-def zeros_like(x: Operand, dtype: DTypeLike | None = None) -> Node:
+def zeros_like(x: Tensor, dtype: DTypeLike | None = None) -> Node:
     """Return zeros in the shape of x, and in its dtype if `dtype` is None.
 
     >>> cg.compile([], ops.zeros_like([5.0, 6.0]))()
@@ -84,7 +84,7 @@ def zeros_like(x: Operand, dtype: DTypeLike | None = None) -> Node:
 
 
 @builder
-def ones_like(x: Operand, dtype: DTypeLike | None = None) -> Node:
+def ones_like(x: Tensor, dtype: DTypeLike | None = None) -> Node:
     """Return ones in the shape of x, and in its dtype if `dtype` is None.
 
     >>> cg.compile([], ops.ones_like([5, 6]))()
@@ -165,7 +165,7 @@ def eye(n_rows: Size, n_cols: Size | None = None, k: int = 0, dtype: DTypeLike =
 
 
 @builder
-def tril(x: Operand, k: int = 0) -> Node:
+def tril(x: Tensor, k: int = 0) -> Node:
     """Return matrices x (..., rows, columns) with zeros above diagonal `k`.
 
     >>> cg.compile([], ops.tril([[1, 2], [3, 4]]))()
@@ -177,7 +177,7 @@ def tril(x: Operand, k: int = 0) -> Node:
 
 
 @builder
-def triu(x: Operand, k: int = 0) -> Node:
+def triu(x: Tensor, k: int = 0) -> Node:
     """Return matrices x (..., rows, columns) with zeros below diagonal `k`.
 
     >>> cg.compile([], ops.triu([[1, 2], [3, 4]]))()

@@ -11,10 +11,9 @@ from minigraph.graph import (
     DTypeLike,
     Node,
     Op,
-    Operand,
     Spec,
     SymbolicSize,
-    as_node,
+    Tensor,
     builder,
 )
 from minigraph.ops.arrangement import moveaxis
@@ -93,9 +92,8 @@ def _by_scan(x: Node, axis: int) -> Node:
     return moveaxis(stacked, 0, axis).astype(x.dtype)
 
 
-def _cumulate(x: Operand, axis: Axis | None, dtype: DTypeLike | None, product: bool) -> Node:
+def _cumulate(x: Tensor, axis: Axis | None, dtype: DTypeLike | None, product: bool) -> Node:
     """Return cumulative sums or products along `axis`; None: of x flattened."""
-    x = as_node(x)
     if axis is None:
         x, axis = reshape(x, (x.size,)), 0
     axis = normalize_axis(axis, x.ndim)
@@ -104,7 +102,7 @@ def _cumulate(x: Operand, axis: Axis | None, dtype: DTypeLike | None, product: b
 
 
 @builder
-def cumsum(x: Operand, axis: Axis | None = None, dtype: DTypeLike | None = None) -> Node:
+def cumsum(x: Tensor, axis: Axis | None = None, dtype: DTypeLike | None = None) -> Node:
     """Return the sums of each element and all before it along `axis`; None: of x flattened.
 
     >>> cg.compile([], ops.cumsum([1, 2, 3]))()
@@ -114,7 +112,7 @@ def cumsum(x: Operand, axis: Axis | None = None, dtype: DTypeLike | None = None)
 
 
 @builder
-def cumprod(x: Operand, axis: Axis | None = None, dtype: DTypeLike | None = None) -> Node:
+def cumprod(x: Tensor, axis: Axis | None = None, dtype: DTypeLike | None = None) -> Node:
     """Return the products of each element and all before it along `axis`; None: of x flattened.
 
     >>> cg.compile([], ops.cumprod([1, 2, 3]))()
@@ -125,7 +123,7 @@ def cumprod(x: Operand, axis: Axis | None = None, dtype: DTypeLike | None = None
 
 @builder
 def cumulative_sum(
-    x: Operand,
+    x: Tensor,
     axis: Axis | None = None,
     dtype: DTypeLike | None = None,
     include_initial: bool = False,
@@ -142,7 +140,7 @@ def cumulative_sum(
 
 @builder
 def cumulative_prod(
-    x: Operand,
+    x: Tensor,
     axis: Axis | None = None,
     dtype: DTypeLike | None = None,
     include_initial: bool = False,
@@ -158,9 +156,8 @@ def cumulative_prod(
 
 
 def _with_initial(
-    x: Operand, axis: Axis | None, dtype: DTypeLike | None, include_initial: bool, product: bool
+    x: Tensor, axis: Axis | None, dtype: DTypeLike | None, include_initial: bool, product: bool
 ) -> Node:
-    x = as_node(x)
     if axis is None and x.ndim != 1:
         raise ShapeError(f"axis is None; shape {x.shape} needs one")
     y = _cumulate(x, axis, dtype, product)

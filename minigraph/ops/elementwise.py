@@ -10,11 +10,11 @@ import functools
 import inspect
 import itertools
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from minigraph.arguments import shown
+from minigraph.arguments import Kind, shown
 from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph import (
     BFLOAT16,
@@ -30,8 +30,8 @@ from minigraph.graph import (
     Shape,
     Spec,
     SymbolicSize,
+    Tensor,
     as_array,
-    as_node,
     builder,
     cast,
     constant,
@@ -168,6 +168,14 @@ def promote(*xs: Any, floating: bool = False) -> tuple[Node, ...]:
     return tuple(as_operand(x, dtype) for x in values)
 
 
+def _as_floats(x: Any) -> Node:
+    return promote(x, floating=True)[0]
+
+
+# Parsed to an expression of floats.
+FloatTensor = Annotated[Any, Kind("a number, an array or an expression", _as_floats, DTypeError)]
+
+
 def widen(x: Any) -> Any:
     """Return an array or expression, in float32 if it is of floats of 16 bits.
 
@@ -217,7 +225,7 @@ def _function(cls: type[Elementwise]) -> Callable[..., Node]:
     names, floating = cls.operands, cls.accepts == "f"
     op = functools.cache(cls)  # one object for all nodes, which dictionaries compare faster
 
-    def build(*xs: Any) -> Node:
+    def build(*xs: Operand) -> Node:
         if len(xs) != len(names):
             raise TypeError(f"{cls.name}() takes {len(names)} operands, not {len(xs)}")
         try:
@@ -289,11 +297,10 @@ class Astype(Elementwise):
 
 
 @builder
-def astype(x: Operand, dtype: DTypeLike) -> Node:
+def astype(x: Tensor, dtype: DTypeLike) -> Node:
     """Return x converted to `dtype`; floats to integers truncate, to any number if out of range.
 
     >>> cg.compile([], ops.astype([1.7, -1.7], "int64"))()
     array([ 1, -1])
     """
-    x = as_node(x)
     return x if x.dtype == dtype else Astype(dtype)(x)

@@ -14,10 +14,9 @@ from minigraph.graph import (
     DTypeLike,
     Node,
     Op,
-    Operand,
     Shape,
     Spec,
-    as_node,
+    Tensor,
     builder,
     zero_gradient,
 )
@@ -110,16 +109,15 @@ class OneHot(Op):
 
 
 @builder
-def take(x: Operand, indices: Operand, axis: Axis | None = None) -> Node:
+def take(x: Tensor, indices: Tensor, axis: Axis | None = None) -> Node:
     """Return the elements of x at the integers `indices` along `axis`; None: of x flattened.
 
     >>> cg.compile([], ops.take([10, 20, 30], [2, 0], axis=0))()
     array([30, 10])
     """
-    x = as_node(x)
     if axis is None:
         x, axis = reshape(x, (x.size,)), 0
-    return Take(normalize_axis(axis, x.ndim))(x, as_node(indices))
+    return Take(normalize_axis(axis, x.ndim))(x, indices)
 
 
 def take_tokens(table: Node, tokens: Node) -> Node:
@@ -128,11 +126,11 @@ def take_tokens(table: Node, tokens: Node) -> Node:
 
 
 @builder
-def one_hot(labels: Operand, num_classes: CountOrSize, dtype: DTypeLike = "int64") -> Node:
+def one_hot(labels: Tensor, num_classes: CountOrSize, dtype: DTypeLike = "int64") -> Node:
     """Return integer labels (...) as (..., num_classes) with 1 at the label and 0 elsewhere.
 
     >>> cg.compile([], ops.one_hot([2, 0], 3))()
     array([[0, 0, 1],
            [1, 0, 0]])
     """
-    return OneHot(num_classes, dtype)(as_node(labels))
+    return OneHot(num_classes, dtype)(labels)

@@ -15,13 +15,12 @@ from minigraph.graph import (
     DType,
     Node,
     Op,
-    Operand,
     Shape,
     Spec,
     SymbolicSize,
+    Tensor,
     UndecidedSize,
     around,
-    as_node,
     builder,
     from_sizes,
 )
@@ -133,7 +132,7 @@ LINEAR = ("linear", "bilinear", "trilinear")  # for one axis, two and three
 
 @builder
 def interpolate(
-    x: Operand,
+    x: Tensor,
     size: SIZES | None = None,
     scale_factor: FACTORS | None = None,
     mode: Mode = "nearest",
@@ -153,7 +152,6 @@ def interpolate(
     >>> cg.compile([], ops.interpolate([[[1.0, 2.0]]], scale_factor=2))()
     array([[[1., 1., 2., 2.]]])
     """
-    x = as_node(x)
     _check(x, mode, align_corners)
     old = x.shape[2:]
     new, factors = _targets(old, size, scale_factor, bool(recompute_scale_factor))

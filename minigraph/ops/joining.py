@@ -13,11 +13,10 @@ from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph import (
     Array,
     Node,
-    Operand,
     Shape,
     Spec,
     SymbolicSize,
-    as_node,
+    Tensor,
     builder,
 )
 from minigraph.ops.elementwise import of_multiples, promote
@@ -126,13 +125,12 @@ def stack(xs: Annotated[Sequence[Any], JOINED], axis: Axis = 0) -> Node:
 
 
 @builder
-def split(x: Operand, sections_or_indices: Sections, axis: Axis = 0) -> list[Node]:
+def split(x: Tensor, sections_or_indices: Sections, axis: Axis = 0) -> list[Node]:
     """Return pieces of x along `axis`: so many equal ones, or cut before the given indices.
 
     >>> cg.compile([], ops.split([1, 2, 3, 4], 2))()
     [array([1, 2]), array([3, 4])]
     """
-    x = as_node(x)
     axis = normalize_axis(axis, x.ndim)
     size = x.shape[axis]
     cuts = sections_or_indices

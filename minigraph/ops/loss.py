@@ -15,12 +15,12 @@ import numpy as np
 
 from minigraph.arguments import Probability
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import BOOL, Array, DType, Node, Op, Operand, Spec, as_node, builder
+from minigraph.graph import BOOL, Array, DType, Node, Op, Operand, Spec, Tensor, builder
 from minigraph.ops.activation import softplus
 from minigraph.ops.arithmetic import Abs
 from minigraph.ops.arrangement import moveaxis
 from minigraph.ops.comparison import clip, where
-from minigraph.ops.elementwise import as_operand, kind, promote, widen
+from minigraph.ops.elementwise import FloatTensor, as_operand, kind, promote, widen
 from minigraph.ops.exponential import Exp, Log
 from minigraph.ops.indexing import OneHot, take
 from minigraph.ops.reduction import mean
@@ -83,9 +83,9 @@ Reducing = Literal["mean", "sum", "none"]
 
 @builder
 def cross_entropy(
-    logits: Operand,
-    labels: Operand,
-    weight: Operand | None = None,
+    logits: Tensor,
+    labels: Tensor,
+    weight: FloatTensor | None = None,
     *,
     ignore_index: int | None = None,
     reduction: Reducing = "mean",
@@ -104,7 +104,6 @@ def cross_entropy(
     >>> cg.compile([], ops.cross_entropy([[2.0, 0.0], [0.0, 1.0]], [0, 1]))()
     array(0.22009485)
     """
-    logits, labels = as_node(logits), as_node(labels)
     probable = kind(labels.dtype) == "f" and labels.shape == logits.shape
     classes, last = _classes_last(logits, None if probable else labels)
     factors = _class_weights(weight, classes)
@@ -133,9 +132,9 @@ def cross_entropy(
 
 @builder
 def nll_loss(
-    x: Operand,
-    labels: Operand,
-    weight: Operand | None = None,
+    x: Tensor,
+    labels: Tensor,
+    weight: FloatTensor | None = None,
     *,
     ignore_index: int | None = None,
     reduction: Reducing = "mean",
@@ -147,7 +146,6 @@ def nll_loss(
     >>> cg.compile([], ops.nll_loss(ops.log_softmax([[2.0, 0.0]]), [0]))()
     array(0.12692801)
     """
-    x, labels = as_node(x), as_node(labels)
     classes, last = _classes_last(x, labels)
     losses = widen(_at_labels(last, labels, ignore_index))[..., 0]
     weights = _label_weights(labels, _class_weights(weight, classes), ignore_index)
@@ -187,11 +185,10 @@ def _at_labels(logs: Node, labels: Node, ignored: int | None) -> Node:
     return where(reshape(labels == ignored, (*labels.shape, 1)), 0, losses)
 
 
-def _class_weights(weight: Any, classes: int) -> Node | None:
+def _class_weights(weight: Node | None, classes: int) -> Node | None:
     """Return the weights of the classes as floats of at least 32 bits."""
     if weight is None:
         return None
-    (weight,) = promote(weight, floating=True)
     if weight.shape != (classes,):
         raise ShapeError(f"weight has shape {weight.shape}; {classes} classes take ({classes},)")
     return stop_gradient(widen(weight))

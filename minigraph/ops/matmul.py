@@ -11,7 +11,7 @@ import numpy as np
 
 from minigraph.arguments import Axis, Kind, integers, one_or_several, shown
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Array, Node, Op, Operand, Spec, as_node, builder
+from minigraph.graph import Array, Node, Op, Operand, Spec, Tensor, builder
 from minigraph.ops.elementwise import broadcast_shapes, kind, promote, sum_dtype, widen
 from minigraph.ops.reduction import Sum
 from minigraph.ops.shape import PermuteDims, broadcast_to, normalize_axis, permute_dims, reshape
@@ -87,16 +87,14 @@ def matmul(x: Operand, y: Operand) -> Node:
 
 
 @builder
-def linear(x: Operand, w: Operand, bias: Operand | None = None) -> Node:
+def linear(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Node:
     """Return x @ w.T + bias for x (..., in), w (out, in) and bias (out,).
 
     >>> cg.compile([], ops.linear([[1.0, 2.0]], [[3.0, 4.0], [5.0, 6.0]], [0.5, 0.5]))()
     array([[11.5, 17.5]])
     """
-    w = as_node(w)
     if w.ndim != 2:
         raise ShapeError(f"w has shape {w.shape}; it is (out, in)")
-    x = as_node(x)
     if x.ndim and x.shape[-1] != w.shape[1]:
         raise ShapeError(
             f"x has {x.shape[-1]} features, and w of shape {w.shape} takes {w.shape[1]}"
@@ -104,8 +102,8 @@ def linear(x: Operand, w: Operand, bias: Operand | None = None) -> Node:
     y = matmul(x, w.T)
     if bias is None:
         return y
-    if as_node(bias).shape != w.shape[:1]:
-        raise ShapeError(f"bias has shape {as_node(bias).shape}; it is (out,): {w.shape[:1]}")
+    if bias.shape != w.shape[:1]:
+        raise ShapeError(f"bias has shape {bias.shape}; it is (out,): {w.shape[:1]}")
     return y + bias
 
 

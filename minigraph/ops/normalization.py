@@ -10,9 +10,9 @@ import ml_dtypes
 
 from minigraph.arguments import Count
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import Expanded, Node, Operand, Shape, Sizes, Spec, as_node, builder
+from minigraph.graph import Expanded, Node, Shape, Sizes, Spec, Tensor, builder
 from minigraph.ops.arithmetic import Rsqrt
-from minigraph.ops.elementwise import common_dtype, kind, promote, widen
+from minigraph.ops.elementwise import FloatTensor, common_dtype, kind, widen
 from minigraph.ops.padding import pad
 from minigraph.ops.reduction import mean
 from minigraph.ops.shape import reshape
@@ -51,10 +51,10 @@ class LocalResponseNorm(Expanded):
 
 @builder
 def layer_norm(
-    x: Operand,
+    x: FloatTensor,
     normalized_shape: Sizes,
-    weight: Operand | None = None,
-    bias: Operand | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Node:
     """Return x normalised over its last axes, which are `normalized_shape` (Ba et al., 2016).
@@ -64,7 +64,6 @@ def layer_norm(
     >>> cg.compile([], ops.layer_norm([[1.0, 2.0, 3.0]], 3))()
     array([[-1.22473569,  0.        ,  1.22473569]])
     """
-    (x,) = promote(x, floating=True)
     shape = normalized_shape
     axes = _last_axes(x, shape)
     wide = widen(x)
@@ -75,9 +74,9 @@ def layer_norm(
 
 @builder
 def rms_norm(
-    x: Operand,
+    x: FloatTensor,
     normalized_shape: Sizes,
-    weight: Operand | None = None,
+    weight: Tensor | None = None,
     eps: float | None = None,
 ) -> Node:
     """Return x over the root of its mean square over its last axes (Zhang and Sennrich, 2019).
@@ -88,7 +87,6 @@ def rms_norm(
     >>> cg.compile([], ops.rms_norm([[3.0, 4.0]], 2))()
     array([[0.84852814, 1.13137085]])
     """
-    (x,) = promote(x, floating=True)
     axes = _last_axes(x, normalized_shape)
     wide = widen(x)
     if eps is None:
@@ -99,10 +97,10 @@ def rms_norm(
 
 @builder
 def group_norm(
-    x: Operand,
+    x: FloatTensor,
     num_groups: Count,
-    weight: Operand | None = None,
-    bias: Operand | None = None,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Node:
     """Return x (n, c, ...) with each group of channels normalised (Wu and He, 2018).
@@ -112,7 +110,6 @@ def group_norm(
     >>> ops.group_norm(mg.input("x", (8, 16, 32, 32)), num_groups=4).shape
     (8, 16, 32, 32)
     """
-    (x,) = promote(x, floating=True)
     if x.ndim < 2 or x.shape[1] % num_groups or not x.size:
         raise ShapeError(f"x has shape {x.shape}; its channels make no {num_groups} groups")
     channels, rest = x.shape[1], x.shape[2:]
@@ -144,7 +141,7 @@ def _affine(
     placed  lets such a vector broadcast against y
     """
     vectors = {"weight": weight, "bias": bias}
-    given = {name: as_node(v) for name, v in vectors.items() if v is not None}
+    given = {name: v for name, v in vectors.items() if v is not None}
     for name, v in given.items():
         if v.shape != shape:
             raise ShapeError(f"the {name} has shape {v.shape}, not {shape}")
@@ -164,7 +161,7 @@ def _last_axes(x: Node, shape: Shape) -> tuple[int, ...]:
 
 @builder
 def local_response_norm(
-    x: Operand, size: Count, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+    x: Tensor, size: Count, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
 ) -> Node:
     """Return x / (k + alpha * mean of x * x over `size` neighbouring channels) ** beta.
 
@@ -173,4 +170,4 @@ def local_response_norm(
     >>> ops.local_response_norm(mg.input("x", (8, 16, 32, 32)), size=5).shape
     (8, 16, 32, 32)
     """
-    return LocalResponseNorm(size, alpha, beta, k)(as_node(x))
+    return LocalResponseNorm(size, alpha, beta, k)(x)

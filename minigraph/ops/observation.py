@@ -12,7 +12,7 @@ import builtins
 import numpy as np
 
 from minigraph.errors import DTypeError, GraphError
-from minigraph.graph import BOOL, Array, Node, Op, Operand, Spec, as_node, builder
+from minigraph.graph import BOOL, Array, Node, Op, Spec, Tensor, builder
 from minigraph.ops.random import STEP
 
 SHOWN = 100  # elements that are printed; of more, the first and last along each axis
@@ -61,7 +61,7 @@ class Print(Op):
 
 
 @builder
-def check(x: Operand, message: str, value: Operand | None = None) -> Node:
+def check(x: Tensor, message: str, value: Tensor | None = None) -> Node:
     """Return `value`, or x itself, and raise GraphError in a call in which x is not all true.
 
     x        bools of any shape, such as `variance > 0`
@@ -78,12 +78,11 @@ def check(x: Operand, message: str, value: Operand | None = None) -> Node:
     >>> root([1.0, 4.0])
     array([1., 2.], dtype=float32)
     """
-    condition = as_node(x)
-    return Check(message)(condition if value is None else as_node(value), condition)
+    return Check(message)(x if value is None else value, x)
 
 
 @builder
-def print(x: Operand, label: str = "") -> Node:
+def print(x: Tensor, label: str = "") -> Node:
     """Return x, and print it in each call: label, number of the call, elements.
 
     label  by default the user's line
@@ -97,6 +96,4 @@ def print(x: Operand, label: str = "") -> Node:
     >>> ops.print(x * 2, "doubled").shape
     (2,)
     """
-    node = as_node(x)
-    made = Print(label or node.source.brief)
-    return made(node, STEP)
+    return Print(label or x.source.brief)(x, STEP)

@@ -18,8 +18,8 @@ from minigraph.graph import (
     Op,
     Operand,
     Spec,
+    Tensor,
     UndecidedSize,
-    as_node,
     builder,
     zero_gradient,
 )
@@ -89,7 +89,7 @@ def _order(x: Node, axis: int, descending: bool, count: int | None = None) -> tu
 
 
 @builder
-def argsort(x: Operand, axis: Axis = -1, descending: bool = False, stable: bool = True) -> Node:
+def argsort(x: Tensor, axis: Axis = -1, descending: bool = False, stable: bool = True) -> Node:
     """Return the int64 indices that sort x along `axis`.
 
     Equal elements keep their order, whether `stable` or not.  NaN counts as largest.
@@ -97,11 +97,11 @@ def argsort(x: Operand, axis: Axis = -1, descending: bool = False, stable: bool 
     >>> cg.compile([], ops.argsort([30, 10, 20]))()
     array([1, 2, 0])
     """
-    return _order(as_node(x), axis, descending)[0]
+    return _order(x, axis, descending)[0]
 
 
 @builder
-def sort(x: Operand, axis: Axis = -1, descending: bool = False, stable: bool = True) -> Node:
+def sort(x: Tensor, axis: Axis = -1, descending: bool = False, stable: bool = True) -> Node:
     """Return x sorted along `axis`; `argsort` has the indices.
 
     Equal elements keep their order, whether `stable` or not.  NaN counts as largest.
@@ -109,14 +109,13 @@ def sort(x: Operand, axis: Axis = -1, descending: bool = False, stable: bool = T
     >>> cg.compile([], ops.sort([30, 10, 20], descending=True))()
     array([30, 20, 10])
     """
-    x = as_node(x)
     order, axis = _order(x, axis, descending)
     return TakeAlong(axis)(x, order)
 
 
 @builder
 def topk(
-    x: Operand, k: Size, axis: Axis = -1, largest: bool = True, sorted: bool = True
+    x: Tensor, k: Size, axis: Axis = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Node, Node]:
     """Return the k largest (or smallest) elements along `axis`, and their int64 indices.
 
@@ -126,7 +125,6 @@ def topk(
     >>> cg.compile([], ops.topk([30, 10, 20], 2))()
     [array([30, 20]), array([0, 2])]
     """
-    x = as_node(x)
     order, axis = _order(x, axis, largest, k)
     return TakeAlong(axis)(x, order), order
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from minigraph.arguments import Kind, Scalar
 from minigraph.errors import ShapeError
-from minigraph.graph import Array, Node, Operand, as_node, builder, from_sizes
+from minigraph.graph import Array, Node, Tensor, builder, from_sizes
 from minigraph.ops.elementwise import as_operand
 from minigraph.ops.indexing import Take
 from minigraph.ops.slicing import Pad
@@ -33,7 +33,7 @@ WIDTHS = Kind("integers >= 0, of each axis (before, after)", _widths, ShapeError
 
 @builder
 def pad(
-    x: Operand,
+    x: Tensor,
     widths: Annotated[Any, WIDTHS],
     constant_values: Scalar = 0,
     mode: Mode = "constant",
@@ -50,7 +50,6 @@ def pad(
     >>> cg.compile([], ops.pad([1, 2], (1, 2)))()
     array([0, 1, 2, 0, 0])
     """
-    x = as_node(x)
     try:
         pairs = np.broadcast_to(widths, (x.ndim, 2)).tolist()
     except ValueError:

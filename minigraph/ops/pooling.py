@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -14,12 +13,11 @@ from minigraph.graph import (
     DType,
     Node,
     Op,
-    Operand,
     Shape,
     Spec,
     SymbolicSize,
+    Tensor,
     UndecidedSize,
-    as_node,
     builder,
     constant,
 )
@@ -210,7 +208,7 @@ def _pooling(
 
 @builder
 def max_pool2d(
-    x: Operand,
+    x: Tensor,
     kernel_size: Window,
     stride: Window | None = None,
     padding: Border = 0,
@@ -223,14 +221,13 @@ def max_pool2d(
     >>> ops.max_pool2d(mg.input("x", (8, 16, 32, 32)), 3, stride=2, padding=1).shape
     (8, 16, 16, 16)
     """
-    x = as_node(x)
     pooling, _ = _pooling(x, kernel_size, stride, padding, ceil_mode)
     return MaxPool2d(pooling).results(x)[0]
 
 
 @builder
 def avg_pool2d(
-    x: Operand,
+    x: Tensor,
     kernel_size: Window,
     stride: Window | None = None,
     padding: Border = 0,
@@ -259,7 +256,7 @@ def avg_pool2d(
 
 
 @builder
-def adaptive_avg_pool2d(x: Operand, output_size: Window) -> Node:
+def adaptive_avg_pool2d(x: Tensor, output_size: Window) -> Node:
     """Return an image of `output_size`, each pixel the mean of the part of x that it covers.
 
     Pixel i covers rows floor(i * h / out) to ceil((i + 1) * h / out), as in PyTorch.
@@ -279,7 +276,7 @@ def adaptive_avg_pool2d(x: Operand, output_size: Window) -> Node:
 
 
 @builder
-def adaptive_max_pool2d(x: Operand, output_size: Window) -> Node:
+def adaptive_max_pool2d(x: Tensor, output_size: Window) -> Node:
     """Return an image of `output_size`, each pixel the largest of the part of x that it covers.
 
     Pixel i covers rows floor(i * h / out) to ceil((i + 1) * h / out), as in PyTorch.
@@ -287,7 +284,7 @@ def adaptive_max_pool2d(x: Operand, output_size: Window) -> Node:
     >>> ops.adaptive_max_pool2d(mg.input("x", (8, 16, 32, 32)), (2, 4)).shape
     (8, 16, 2, 4)
     """
-    x = _check_pixels(as_node(x))
+    x = _check_pixels(x)
     if output_size == x.shape[2:]:
         return x
     pooling = _equal_windows(x, output_size)
@@ -352,8 +349,7 @@ def _means_of_parts(x: Node, axis: int, out: int) -> Node:
     return reshape(total, (*before, out, *after)) / counts
 
 
-def _check_float(x: Any) -> Node:
-    x = as_node(x)
+def _check_float(x: Node) -> Node:
     if kind(x.dtype) != "f":
         raise DTypeError(f"a mean of {x.dtype.name}; convert to a float dtype first")
     return x

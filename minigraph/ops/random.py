@@ -26,11 +26,10 @@ from minigraph.graph import (
     Graph,
     Input,
     Node,
-    Operand,
     Shape,
     Sizes,
     Spec,
-    as_node,
+    Tensor,
     builder,
     constant,
     zero_gradient,
@@ -227,13 +226,12 @@ def random_normal(
 
 
 @builder
-def dropout(x: Operand, p: Probability = 0.5, training: bool = True) -> Node:
+def dropout(x: Tensor, p: Probability = 0.5, training: bool = True) -> Node:
     """Return x with each element 0 with probability p, else x / (1 - p) (Srivastava, 2014).
 
     >>> cg.compile([], ops.dropout(ops.ones((6,)), 0.5))()
     array([0., 2., 0., 2., 2., 0.], dtype=float32)
     """
-    x = as_node(x)
     if not training or p == 0:
         return x
     if p == 1:

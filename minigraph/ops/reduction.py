@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,17 +15,16 @@ from minigraph.graph import (
     DType,
     Node,
     Op,
-    Operand,
     Shape,
     Spec,
-    as_node,
+    Tensor,
     builder,
     from_sizes,
     function_of,
     zero_gradient,
 )
 from minigraph.ops.comparison import Isfinite, where
-from minigraph.ops.elementwise import kind, promote, sum_dtype, widen
+from minigraph.ops.elementwise import FloatTensor, kind, sum_dtype, widen
 from minigraph.ops.exponential import Exp, Log
 from minigraph.ops.joining import concat, split
 from minigraph.ops.padding import pad
@@ -65,8 +64,7 @@ class Reduction(Op):
     def __init_subclass__(cls, eq: bool = True) -> None:
         super().__init_subclass__(eq)
 
-        def reduce(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> Node:
-            x = as_node(x)
+        def reduce(x: Tensor, axis: Integers | None = None, keepdims: bool = False) -> Node:
             axes = normalize_axes(axis, x.ndim)
             return drop_axes(cls(axes)(x), axes, keepdims)
 
@@ -220,13 +218,12 @@ def _count(x: Node, axes: tuple[int, ...]) -> int:
 
 
 @builder
-def argmax(x: Operand, axis: Axis | None = None, keepdims: bool = False) -> Node:
+def argmax(x: Tensor, axis: Axis | None = None, keepdims: bool = False) -> Node:
     """Return the int64 index of the first largest element along `axis`; None: of x flattened.
 
     >>> cg.compile([], ops.argmax([[1, 3], [4, 2]], axis=1))()
     array([1, 0])
     """
-    x = as_node(x)
     if axis is None:
         index = Argmax((0,))(reshape(x, (-1,) if x.size else (0,)))
         return reshape(index, (1,) * x.ndim if keepdims else ())
@@ -235,13 +232,13 @@ def argmax(x: Operand, axis: Axis | None = None, keepdims: bool = False) -> Node
 
 
 @builder
-def mean(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> Node:
+def mean(x: Tensor, axis: Integers | None = None, keepdims: bool = False) -> Node:
     """Return the mean over `axis`; integers give float64.  ShapeError over no elements.
 
     >>> cg.compile([], ops.mean([[1.0, 2.0], [3.0, 4.0]], axis=0))()
     array([2., 3.])
     """
-    x = _as_float(x)
+    x = as_float(x)
     axes = normalize_axes(axis, x.ndim)
     wide = widen(x)
     count = from_sizes("mean", _check_count, (_count(x, axes), axes, x.shape), (), wide.dtype)
@@ -267,14 +264,14 @@ def _degrees_of_freedom(
 
 @builder
 def var(
-    x: Operand, axis: Integers | None = None, correction: float = 0, keepdims: bool = False
+    x: Tensor, axis: Integers | None = None, correction: float = 0, keepdims: bool = False
 ) -> Node:
     """Return the variance over `axis`: squared distances from the mean over n - correction.
 
     >>> cg.compile([], ops.var([1.0, 2.0, 3.0, 4.0]))()
     array(1.25)
     """
-    x = _as_float(x)
+    x = as_float(x)
     axes = normalize_axes(axis, x.ndim)
     wide = widen(x)
     given = (_count(x, axes) - correction, axes, x.shape, correction)
@@ -285,13 +282,12 @@ def var(
 
 
 @builder
-def logsumexp(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> Node:
+def logsumexp(x: FloatTensor, axis: Integers | None = None, keepdims: bool = False) -> Node:
     """Return log(sum(exp(x))) over `axis`, without overflow.
 
     >>> cg.compile([], ops.logsumexp([1000.0, 1000.0]))()
     array(1000.69314718)
     """
-    (x,) = promote(x, floating=True)
     axes = normalize_axes(axis, x.ndim)
     wide = widen(x)
     peak = stop_gradient(Max(axes)(wide))
@@ -300,8 +296,7 @@ def logsumexp(x: Operand, axis: Integers | None = None, keepdims: bool = False) 
     return drop_axes(y.astype(x.dtype), axes, keepdims)
 
 
-def _as_float(x: Any) -> Node:
-    x = as_node(x)
+def as_float(x: Node) -> Node:
     return x if kind(x.dtype) == "f" else x.astype("float64")
 
 

@@ -13,11 +13,10 @@ from minigraph.graph import (
     Array,
     Node,
     Op,
-    Operand,
     Shape,
     Sizes,
     Spec,
-    as_node,
+    Tensor,
     as_sizes,
     builder,
     zero_gradient,
@@ -120,9 +119,8 @@ class StopGradient(Op):
     grad = zero_gradient
 
 
-def matrices(x: Any) -> Node:
-    """Return x (..., rows, columns) as an expression; ShapeError for fewer axes."""
-    x = as_node(x)
+def matrices(x: Node) -> Node:
+    """Return x (..., rows, columns); ShapeError for fewer axes."""
     if x.ndim < 2:
         raise ShapeError(f"x has shape {x.shape}; it is (..., rows, columns)")
     return x
@@ -154,14 +152,13 @@ PARTIAL = Kind(
 
 
 @builder
-def reshape(x: Operand, shape: Annotated[Any, PARTIAL]) -> Node:
+def reshape(x: Tensor, shape: Annotated[Any, PARTIAL]) -> Node:
     """Return the elements of x in row-major order as `shape`; one size may be -1.
 
     >>> cg.compile([], ops.reshape([1, 2, 3, 4], (2, -1)))()
     array([[1, 2],
            [3, 4]])
     """
-    x = as_node(x)
     if -1 in shape:
         known = math.prod(n for n in shape if n != -1)
         if shape.count(-1) > 1 or known == 0 or x.size % known:
@@ -173,37 +170,34 @@ def reshape(x: Operand, shape: Annotated[Any, PARTIAL]) -> Node:
 
 
 @builder
-def permute_dims(x: Operand, axes: Integers) -> Node:
+def permute_dims(x: Tensor, axes: Integers) -> Node:
     """Return x with its axes in the order `axes`.
 
     >>> ops.permute_dims(mg.input("x", (2, 3, 4)), (2, 0, 1)).shape
     (4, 2, 3)
     """
-    x = as_node(x)
     order = tuple(normalize_axis(axis, x.ndim) for axis in axes)
     return x if order == tuple(range(x.ndim)) else PermuteDims(order)(x)
 
 
 @builder
-def broadcast_to(x: Operand, shape: Sizes) -> Node:
+def broadcast_to(x: Tensor, shape: Sizes) -> Node:
     """Return x repeated to `shape` by NumPy's rule.
 
     >>> cg.compile([], ops.broadcast_to([1, 2], (2, 2)))()
     array([[1, 2],
            [1, 2]])
     """
-    x = as_node(x)
     return x if same_shape(shape, x.shape) else BroadcastTo(shape)(x)
 
 
 @builder
-def expand_dims(x: Operand, axis: Integers = 0) -> Node:
+def expand_dims(x: Tensor, axis: Integers = 0) -> Node:
     """Return x with axes of length 1 inserted, so that they are `axis` of the result.
 
     >>> ops.expand_dims(mg.input("x", (2, 3)), 0).shape
     (1, 2, 3)
     """
-    x = as_node(x)
     ndim = x.ndim + len(axis)
     new = normalize_axes(axis, ndim)
     sizes = iter(x.shape)
@@ -211,13 +205,12 @@ def expand_dims(x: Operand, axis: Integers = 0) -> Node:
 
 
 @builder
-def squeeze(x: Operand, axis: Integers | None = None) -> Node:
+def squeeze(x: Tensor, axis: Integers | None = None) -> Node:
     """Return x without the axes `axis`, which have length 1; None: without all such axes.
 
     >>> ops.squeeze(mg.input("x", (2, 1, 3)), 1).shape
     (2, 3)
     """
-    x = as_node(x)
     if axis is None:
         return reshape(x, [n for n in x.shape if n != 1])
     axes = normalize_axes(axis, x.ndim)
@@ -227,10 +220,10 @@ def squeeze(x: Operand, axis: Integers | None = None) -> Node:
 
 
 @builder
-def stop_gradient(x: Operand) -> Node:
+def stop_gradient(x: Tensor) -> Node:
     """Return x, which `mg.grad` treats as a constant.
 
     >>> cg.compile([], ops.stop_gradient([1.0, 2.0]))()
     array([1., 2.])
     """
-    return StopGradient()(as_node(x))
+    return StopGradient()(x)

@@ -16,12 +16,11 @@ from minigraph.graph import (
     Array,
     Node,
     Op,
-    Operand,
     Shape,
     Spec,
     SymbolicSize,
+    Tensor,
     UndecidedSize,
-    as_node,
     builder,
     is_symbolic,
 )
@@ -138,13 +137,12 @@ def _span(count: int, interior: int) -> int:
 
 
 @builder
-def slice(x: Operand, start: Integers, stop: Integers, step: Integers = 1) -> Node:
+def slice(x: Tensor, start: Integers, stop: Integers, step: Integers = 1) -> Node:
     """Return x[start:stop:step] along the leading axes; each an int or one int an axis.
 
     >>> cg.compile([], ops.slice([1, 2, 3, 4], 1, 4, 2))()
     array([2, 4])
     """
-    x = as_node(x)
     bounds = (start, stop, step)
     count = max(map(len, bounds))
     rows = [b * count if len(b) == 1 else b for b in bounds]
@@ -154,20 +152,18 @@ def slice(x: Operand, start: Integers, stop: Integers, step: Integers = 1) -> No
 
 
 @builder
-def flip(x: Operand, axis: Integers | None = None) -> Node:
+def flip(x: Tensor, axis: Integers | None = None) -> Node:
     """Return x with the elements along `axis` (None: all axes) in reverse order.
 
     >>> cg.compile([], ops.flip([1, 2, 3]))()
     array([3, 2, 1])
     """
-    x = as_node(x)
     return Flip(normalize_axes(axis, x.ndim))(x)
 
 
 @builder
-def getitem(x: Operand, index: Any) -> Node:
+def getitem(x: Tensor, index: Any) -> Node:
     """Return x[index] for ints, slices, `...` and None, which are known when the graph is built."""
-    x = as_node(x)
     items = index if isinstance(index, tuple) else (index,)
     for item in items:
         if not (item is None or item is ... or isinstance(item, KNOWN)):

@@ -6,10 +6,10 @@ import numpy as np
 
 from minigraph.arguments import Axis
 from minigraph.errors import ShapeError
-from minigraph.graph import Composed, Node, Operand, Spec, as_node, builder
+from minigraph.graph import Composed, Node, Spec, Tensor, builder
 from minigraph.ops import comparison
 from minigraph.ops.comparison import Maximum
-from minigraph.ops.elementwise import promote, widen
+from minigraph.ops.elementwise import FloatTensor, widen
 from minigraph.ops.exponential import Exp, Log
 from minigraph.ops.reduction import Max, Sum
 from minigraph.ops.shape import normalize_axis, stop_gradient
@@ -61,7 +61,7 @@ class LogSoftmax(AlongAxis):
 
 
 @builder
-def softmax(x: Operand, axis: Axis = -1, where: Operand | None = None) -> Node:
+def softmax(x: FloatTensor, axis: Axis = -1, where: Tensor | None = None) -> Node:
     """Return exp(x) over its sum along `axis`.
 
     where  bools that broadcast to x: elements that are False take no part and give 0, also where
@@ -72,22 +72,20 @@ def softmax(x: Operand, axis: Axis = -1, where: Operand | None = None) -> Node:
     >>> cg.compile([], ops.softmax([0.0, 1.0], where=[False, False]))()
     array([0., 0.])
     """
-    (x,) = promote(x, floating=True)
     axis = normalize_axis(axis, x.ndim)
     if where is None:
         return Softmax(axis)(x)
-    taken = comparison.where(as_node(where), x, -np.inf)
+    taken = comparison.where(where, x, -np.inf)
     if taken.shape != x.shape:
-        raise ShapeError(f"where of {as_node(where).shape} does not broadcast to {x.shape}")
+        raise ShapeError(f"where of {where.shape} does not broadcast to {x.shape}")
     return Softmax(axis, masked=True)(taken)
 
 
 @builder
-def log_softmax(x: Operand, axis: Axis = -1) -> Node:
+def log_softmax(x: FloatTensor, axis: Axis = -1) -> Node:
     """Return log(softmax(x)) along `axis`, accurate where the softmax is small.
 
     >>> cg.compile([], ops.log_softmax([[0.0, 1.0]]))()
     array([[-1.31326169, -0.31326169]])
     """
-    (x,) = promote(x, floating=True)
     return LogSoftmax(normalize_axis(axis, x.ndim))(x)

@@ -7,11 +7,11 @@ import math
 
 from minigraph.arguments import Axis, Integers, Scalar, Size, shown
 from minigraph.errors import GraphError, ShapeError
-from minigraph.graph import BOOL, Node, Operand, as_node, builder
+from minigraph.graph import BOOL, Node, Operand, Tensor, builder
 from minigraph.ops.arithmetic import Abs, Sqrt
 from minigraph.ops.comparison import Maximum, where
-from minigraph.ops.elementwise import broadcast_shapes, kind, promote, widen
-from minigraph.ops.reduction import Max, Min, Sum, argmax, drop_axes, var
+from minigraph.ops.elementwise import FloatTensor, broadcast_shapes, kind, promote, widen
+from minigraph.ops.reduction import Max, Min, Sum, argmax, as_float, drop_axes, var
 from minigraph.ops.shape import broadcast_to, normalize_axes, normalize_axis
 from minigraph.symbolic import assuming_large
 
@@ -24,20 +24,19 @@ def _sqrt(x: Node) -> Node:
 
 @builder
 def std(
-    x: Operand, axis: Integers | None = None, correction: float = 0, keepdims: bool = False
+    x: Tensor, axis: Integers | None = None, correction: float = 0, keepdims: bool = False
 ) -> Node:
     """Return the standard deviation over `axis`: the root of `var`.  Its gradient at 0 is 0.
 
     >>> cg.compile([], ops.std([1.0, 2.0, 3.0, 4.0]))()
     array(1.11803399)
     """
-    x = as_node(x)
     y = _sqrt(var(widen(x), axis, correction, keepdims))
     return y.astype(x.dtype) if kind(x.dtype) == "f" else y
 
 
 @builder
-def norm(x: Operand, ord: Scalar = 2, axis: Integers | None = None, keepdims: bool = False) -> Node:
+def norm(x: Tensor, ord: Scalar = 2, axis: Integers | None = None, keepdims: bool = False) -> Node:
     """Return the norm of vectors along `axis`; None: of x flattened.
 
     `ord` is 1, 2, infinity (the largest magnitude), -infinity (the smallest) or 0 (how many are not
@@ -46,9 +45,7 @@ def norm(x: Operand, ord: Scalar = 2, axis: Integers | None = None, keepdims: bo
     >>> cg.compile([], ops.norm([3.0, 4.0]))()
     array(5.)
     """
-    x = as_node(x)
-    if kind(x.dtype) != "f":
-        x = x.astype("float64")
+    x = as_float(x)
     axes = normalize_axes(axis, x.ndim)
     wide = widen(x)
     match ord:
@@ -68,7 +65,7 @@ def norm(x: Operand, ord: Scalar = 2, axis: Integers | None = None, keepdims: bo
 
 
 @builder
-def normalize(x: Operand, p: Scalar = 2, axis: Axis = 1, eps: float = 1e-12) -> Node:
+def normalize(x: FloatTensor, p: Scalar = 2, axis: Axis = 1, eps: float = 1e-12) -> Node:
     """Return x over its norm along `axis`, or over `eps` where the norm is smaller.
 
     p  the `ord` of `norm`
@@ -76,7 +73,6 @@ def normalize(x: Operand, p: Scalar = 2, axis: Axis = 1, eps: float = 1e-12) -> 
     >>> cg.compile([], ops.normalize([[3.0, 4.0]]))()
     array([[0.6, 0.8]])
     """
-    (x,) = promote(x, floating=True)
     return _normalize(widen(x), p, axis, eps).astype(x.dtype)
 
 
@@ -100,13 +96,12 @@ def _normalize(x: Node, p: Scalar, axis: int, eps: float) -> Node:
     return x / Maximum.of(norm(x, p, axis, keepdims=True), eps)
 
 
-def _as_bool(x: Operand) -> Node:
-    x = as_node(x)
+def _as_bool(x: Node) -> Node:
     return x if x.dtype == BOOL else x != 0
 
 
 @builder
-def any(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> Node:
+def any(x: Tensor, axis: Integers | None = None, keepdims: bool = False) -> Node:
     """Return whether an element along `axis` is not 0; False of none.
 
     >>> cg.compile([], ops.any([[1, 0], [0, 0]], axis=1))()
@@ -118,7 +113,7 @@ def any(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> Nod
 
 
 @builder
-def all(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> Node:
+def all(x: Tensor, axis: Integers | None = None, keepdims: bool = False) -> Node:
     """Return whether no element along `axis` is 0; True of none.
 
     >>> cg.compile([], ops.all([[1, 0], [1, 1]], axis=1))()
@@ -130,7 +125,7 @@ def all(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> Nod
 
 
 @builder
-def count_nonzero(x: Operand, axis: Integers | None = None, keepdims: bool = False) -> Node:
+def count_nonzero(x: Tensor, axis: Integers | None = None, keepdims: bool = False) -> Node:
     """Return how many elements along `axis` are not 0, as int64.
 
     >>> cg.compile([], ops.count_nonzero([[1, 0], [2, 3]], axis=1))()
@@ -142,7 +137,7 @@ def count_nonzero(x: Operand, axis: Integers | None = None, keepdims: bool = Fal
 
 
 @builder
-def argmin(x: Operand, axis: Axis | None = None, keepdims: bool = False) -> Node:
+def argmin(x: Tensor, axis: Axis | None = None, keepdims: bool = False) -> Node:
     """Return the int64 index of the first smallest element along `axis`; None: of x flattened.
 
     A NaN counts as smallest.
@@ -150,14 +145,13 @@ def argmin(x: Operand, axis: Axis | None = None, keepdims: bool = False) -> Node
     >>> cg.compile([], ops.argmin([3, 1, 2]))()
     array(1)
     """
-    x = as_node(x)
     if not (x.size if axis is None else x.shape[normalize_axis(axis, x.ndim)]):
         raise ShapeError(f"argmin over axis {axis} of shape {x.shape}: no elements")
     return argmax(-x if kind(x.dtype) == "f" else ~x, axis, keepdims)
 
 
 @builder
-def diff(x: Operand, axis: Axis = -1, n: Size = 1) -> Node:
+def diff(x: Tensor, axis: Axis = -1, n: Size = 1) -> Node:
     """Return each element along `axis` less the one before it, `n` times.
 
     Of bool, whether the two differ.
@@ -165,7 +159,6 @@ def diff(x: Operand, axis: Axis = -1, n: Size = 1) -> Node:
     >>> cg.compile([], ops.diff([1, 4, 9]))()
     array([3, 5])
     """
-    x = as_node(x)
     axis = normalize_axis(axis, x.ndim)
     with assuming_large():
         times = min(n, x.shape[axis])  # then no element is left
