@@ -8,9 +8,8 @@ from samples import STRUCTURAL
 from minigraph.devices.cuda import template
 from minigraph.devices.cuda.kernels import WRITTEN
 from minigraph.graph import BFLOAT16, Node, input
-from minigraph.ops.along import AddAlong, PutAlong
 from minigraph.ops.cumulative import CumulativeProduct, CumulativeSum
-from minigraph.ops.indexing import OneHot, Take, TakeBackward
+from minigraph.ops.indexing import AddAlong, OneHot, PutAlong, Take, TakeBackward
 from minigraph.ops.joining import Concat
 from minigraph.ops.layout import LaidOut, Reorder, pack
 from minigraph.ops.loss import CrossEntropy, CrossEntropyBackward

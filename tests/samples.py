@@ -21,7 +21,6 @@ from minigraph.graph import (
 )
 from minigraph.ops import (
     activation,
-    along,
     collective,
     conv,
     cumulative,
@@ -219,10 +218,10 @@ def other_samples():
     for axis, size in ((0, (3, 2)), (1, (2, 3)), (1, (2, 3, 2))):
         rows = integer(*(4 if a == axis else n for a, n in enumerate(size)), low=-3, high=3)
         name = f"{axis}-{len(size)}"
-        yield f"take_along-{name}", along.TakeAlong(axis), [real(*size), rows]
-        yield f"add_along-{name}", along.AddAlong(axis, 3), [real(*rows.shape), rows]
+        yield f"take_along-{name}", indexing.TakeAlong(axis), [real(*size), rows]
+        yield f"add_along-{name}", indexing.AddAlong(axis, 3), [real(*rows.shape), rows]
         put = [real(*size), rows, real(*rows.shape, seed=1)]
-        yield f"put_along-{name}", along.PutAlong(axis), put
+        yield f"put_along-{name}", indexing.PutAlong(axis), put
     for axis in (0, 1, 2):
         for reverse in (False, True):
             op = cumulative.CumulativeSum(axis, reverse)

@@ -61,6 +61,7 @@ from minigraph.graph.node import (
     Op,
     bind_functions,
     copy_of,
+    gradients,
     in_place_of,
     zero_gradient,
 )

@@ -122,6 +122,19 @@ class Op:
         return self.name + (f"[{attributes}]" if attributes else "")
 
 
+def gradients(rule: Callable[..., Any]) -> Callable[..., tuple[Node | None, ...]]:
+    """Return the `grad` of an op from rule(dy, y, *inputs): a gradient, or a tuple of them.
+
+    It knows nothing of the op's fields.
+    """
+
+    def grad(op: Op, *given: Any) -> tuple[Node | None, ...]:
+        dxs = rule(*given)
+        return dxs if isinstance(dxs, tuple) else (dxs,)
+
+    return grad
+
+
 def zero_gradient(op: Op, dy: Node, y: Node, *inputs: Node) -> tuple[None, ...]:
     """The `grad` of an op whose derivative is 0 where it exists: one that rounds or compares."""
     return (None,) * len(inputs)

@@ -10,7 +10,6 @@ from minigraph.ops import (
     comparison,
     exponential,
     reduction,
-    rounding,
     trigonometric,
 )
 from minigraph.ops.activation import (
@@ -25,7 +24,6 @@ from minigraph.ops.activation import (
     softplus,
 )
 from minigraph.ops.advanced_indexing import getitem, index_add, index_put
-from minigraph.ops.along import gather, scatter, scatter_add, take_along_axis
 from minigraph.ops.arithmetic import divide, positive
 from minigraph.ops.arrangement import (
     flatten,
@@ -59,7 +57,7 @@ from minigraph.ops.cumulative import cumprod, cumsum, cumulative_prod, cumulativ
 from minigraph.ops.elementwise import astype
 from minigraph.ops.exponential import pow
 from minigraph.ops.fma import fma
-from minigraph.ops.indexing import one_hot, take
+from minigraph.ops.indexing import gather, one_hot, scatter, scatter_add, take, take_along_axis
 from minigraph.ops.interpolation import interpolate
 from minigraph.ops.joining import concat, split, stack
 from minigraph.ops.loss import (
@@ -116,7 +114,9 @@ sigmoid = activation.Sigmoid.of
 
 abs = arithmetic.Abs.of
 add = arithmetic.Add.of
+ceil = arithmetic.Ceil.of
 copysign = arithmetic.Copysign.of
+floor = arithmetic.Floor.of
 floor_divide = arithmetic.FloorDivide.of
 hypot = arithmetic.Hypot.of
 multiply = arithmetic.Multiply.of
@@ -124,11 +124,13 @@ negative = arithmetic.Negative.of
 nextafter = arithmetic.Nextafter.of
 reciprocal = arithmetic.Reciprocal.of
 remainder = arithmetic.Remainder.of
+round = arithmetic.Round.of
 rsqrt = arithmetic.Rsqrt.of
 sign = arithmetic.Sign.of
 sqrt = arithmetic.Sqrt.of
 square = arithmetic.Square.of
 subtract = arithmetic.Subtract.of
+trunc = arithmetic.Trunc.of
 
 bitwise_and = comparison.BitwiseAnd.of
 bitwise_invert = comparison.BitwiseInvert.of
@@ -167,11 +169,6 @@ max = reduction.Max.of
 min = reduction.Min.of
 prod = reduction.Prod.of
 sum = reduction.Sum.of
-
-ceil = rounding.Ceil.of
-floor = rounding.Floor.of
-round = rounding.Round.of
-trunc = rounding.Trunc.of
 
 acos = trigonometric.Acos.of
 acosh = trigonometric.Acosh.of

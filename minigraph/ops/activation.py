@@ -9,7 +9,17 @@ import ml_dtypes
 import numpy as np
 
 from minigraph.errors import ShapeError
-from minigraph.graph import Array, DType, Expanded, Node, Op, Operand, Spec, Tensor, builder
+from minigraph.graph import (
+    Array,
+    Expanded,
+    Node,
+    Op,
+    Operand,
+    Spec,
+    Tensor,
+    builder,
+    gradients,
+)
 from minigraph.ops.comparison import Isinf, where
 from minigraph.ops.elementwise import Elementwise, FloatTensor, promote, widen
 from minigraph.ops.exponential import Erfc, Exp, Expm1, Log1p
@@ -26,12 +36,10 @@ class Relu(Elementwise):
 
     c = "({0} < 0 ? 0 : {0})"
     kinks = (0.0,)
+    grad = gradients(lambda dy, y, x: where(y <= 0, 0, dy))
 
     def forward(self, x: Array) -> Array:
         return np.where(x < 0, np.zeros_like(x, shape=()), x)
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (where(y <= 0, 0, dy),)
 
 
 class LeakyRelu(Elementwise):
@@ -59,12 +67,10 @@ class Hardswish(Elementwise):
     c = "({0} <= -3 ? 0 : {0} < 3 ? {0} * ({0} + 3) / 6 : {0})"
     accepts = "f"
     kinks = (-3.0, 3.0)
+    grad = gradients(lambda dy, y, x: where(x <= -3, 0, where(x >= 3, dy, dy * (x / 3 + 0.5))))
 
     def forward(self, x: Array) -> Array:
         return np.where(x <= -3, np.zeros_like(x, shape=()), np.where(x < 3, x * (x + 3) / 6, x))
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (where(x <= -3, 0, where(x >= 3, dy, dy * (x / 3 + 0.5))),)
 
 
 class Sigmoid(Elementwise):
@@ -76,17 +82,13 @@ class Sigmoid(Elementwise):
 
     c = "1 / (1 + exp{f}(-{0}))"
     accepts = "f"
+    numpy_bits = ""
     costly = True
+    grad = gradients(lambda dy, y, x: dy * (y * (1 - y)))
 
     def forward(self, x: Array) -> Array:
         y: Array = 1 / (1 + np.exp(-widen(x)))
         return y.astype(x.dtype)
-
-    def has_bits_of_numpy(self, dtype: DType) -> bool:
-        return False
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy * (y * (1 - y)),)
 
 
 class Logaddexp(Elementwise):
@@ -103,12 +105,10 @@ static inline {T} mg_logaddexp{f}({T} x, {T} y) {{
   return (x > y || x != x ? x : y) + log1p{f}(exp{f}(-apart));
 }}"""
     accepts = "f"
+    numpy_bits = ""
     costly = True
     commutative = True
     forward = np.logaddexp
-
-    def has_bits_of_numpy(self, dtype: DType) -> bool:
-        return False
 
     def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
         apart = where((x == y) & Isinf.of(x), 0, x - y)

@@ -28,10 +28,9 @@ from minigraph.graph import (
     from_sizes,
 )
 from minigraph.ops import slicing
-from minigraph.ops.along import PutAlong, values_for
 from minigraph.ops.arrangement import moveaxis
 from minigraph.ops.elementwise import broadcast_shapes, kind
-from minigraph.ops.indexing import Take, TakeBackward
+from minigraph.ops.indexing import PutAlong, Take, TakeBackward, values_for
 from minigraph.ops.shape import broadcast_to, normalize_axis, reshape
 
 NUMBERS = (int, np.integer, SymbolicSize)

@@ -1,11 +1,11 @@
-"""Arithmetic of two elements and of one: sums, products, quotients, powers, signs."""
+"""Arithmetic of two elements and of one: sums, products, quotients, signs, and rounding."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from minigraph.errors import DTypeError
-from minigraph.graph import Array, DType, Node, Operand, Tensor, builder, zero_gradient
+from minigraph.graph import Array, DType, Node, Operand, Tensor, builder, gradients, zero_gradient
 from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import (
     Elementwise,
@@ -26,9 +26,7 @@ class Add(Elementwise):
     accepts = "fiub"
     commutative = True
     forward = np.add
-
-    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
-        return dy, dy
+    grad = gradients(lambda dy, z, x, y: (dy, dy))
 
 
 class Subtract(Elementwise):
@@ -40,9 +38,7 @@ class Subtract(Elementwise):
 
     c = "{0} - {1}"
     forward = np.subtract
-
-    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
-        return dy, -dy
+    grad = gradients(lambda dy, z, x, y: (dy, -dy))
 
 
 class Multiply(Elementwise):
@@ -56,9 +52,7 @@ class Multiply(Elementwise):
     accepts = "fiub"
     commutative = True
     forward = np.multiply
-
-    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
-        return dy * y, dy * x
+    grad = gradients(lambda dy, z, x, y: (dy * y, dy * x))
 
 
 class Divide(Elementwise):
@@ -155,9 +149,7 @@ static inline {T} mg_remainder_{T}({T} x, {T} y) {{
     domain = (0.3, 3.0)
     costly = True
     forward = np.remainder
-
-    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
-        return dy, -dy * (x // y)
+    grad = gradients(lambda dy, z, x, y: (dy, -dy * (x // y)))
 
 
 class Negative(Elementwise):
@@ -169,9 +161,7 @@ class Negative(Elementwise):
 
     c = "-{0}"
     forward = np.negative
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (-dy,)
+    grad = gradients(lambda dy, y, x: -dy)
 
 
 class Abs(Elementwise):
@@ -185,9 +175,7 @@ class Abs(Elementwise):
     kinks = (0.0,)
     c_int = "({0} < 0 ? -{0} : {0})"
     forward = np.abs
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy * Sign.of(x),)
+    grad = gradients(lambda dy, y, x: dy * Sign.of(x))
 
 
 class Sign(Elementwise):
@@ -212,9 +200,7 @@ class Square(Elementwise):
 
     c = "{0} * {0}"
     forward = np.square
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy * (2 * x),)
+    grad = gradients(lambda dy, y, x: dy * (2 * x))
 
 
 class Sqrt(MathFunction):
@@ -224,14 +210,10 @@ class Sqrt(MathFunction):
     array([2., 3.])
     """
 
+    numpy_bits = "f"  # IEEE 754 says how a root is rounded
     domain = (0.1, 4.0)
     forward = np.sqrt
-
-    def has_bits_of_numpy(self, dtype: DType) -> bool:
-        return True  # IEEE 754 says how a root is rounded
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy / (2 * y),)
+    grad = gradients(lambda dy, y, x: dy / (2 * y))
 
 
 class Rsqrt(Elementwise):
@@ -245,12 +227,10 @@ class Rsqrt(Elementwise):
     accepts = "f"
     domain = (0.1, 4.0)
     costly = True
+    grad = gradients(lambda dy, y, x: dy * (-0.5 * y) * (y * y))
 
     def forward(self, x: Array) -> Array:
         return 1 / np.sqrt(x)
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy * (-0.5 * y) * (y * y),)
 
 
 class Reciprocal(Elementwise):
@@ -264,12 +244,10 @@ class Reciprocal(Elementwise):
     accepts = "f"
     domain = (0.3, 3.0)
     costly = True
+    grad = gradients(lambda dy, y, x: -dy * (y * y))
 
     def forward(self, x: Array) -> Array:
         return 1 / x
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (-dy * (y * y),)
 
 
 class Copysign(Elementwise):
@@ -282,12 +260,10 @@ class Copysign(Elementwise):
     c = "copysign{f}({0}, {1} == {1} ? {1} : 1)"
     accepts = "f"
     kinks = (0.0,)
+    grad = gradients(lambda dy, z, x, y: (dy * (Sign.of(x) * Copysign.of(1, y)), None))
 
     def forward(self, x: Array, y: Array) -> Array:
         return np.copysign(x, np.where(np.isnan(y), np.ones_like(y, shape=()), y))
-
-    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, None]:
-        return dy * (Sign.of(x) * Copysign.of(1, y)), None
 
 
 class Hypot(MathFunction):
@@ -333,14 +309,65 @@ static inline {T} mg_next_{T}({T} x, {T} y) {{
     accepts = "f"
     costly = True
     forward = np.nextafter
+    grad = gradients(lambda dy, z, x, y: (dy, None))
 
     def check_kind(self, dtype: DType) -> None:
         super().check_kind(dtype)
         if dtype.itemsize == 2:  # C would take the next float32
             raise DTypeError(f"nextafter takes float32 and float64, not {dtype.name}")
 
-    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, None]:
-        return dy, None
+
+class Rounding(Elementwise):
+    """To an integral value of the same dtype; integers stay as they are."""
+
+    c_int = "{0}"
+    grad = zero_gradient
+
+
+class Floor(Rounding):
+    """The largest integer not above x.
+
+    >>> cg.compile([], ops.floor([1.2, -1.2]))()
+    array([ 1., -2.])
+    """
+
+    c = "floor{f}({0})"
+    forward = np.floor
+
+
+class Ceil(Rounding):
+    """The smallest integer not below x.
+
+    >>> cg.compile([], ops.ceil([1.2, -1.2]))()
+    array([ 2., -1.])
+    """
+
+    c = "ceil{f}({0})"
+    forward = np.ceil
+
+
+class Trunc(Rounding):
+    """The integer next to x in the direction of zero.
+
+    >>> cg.compile([], ops.trunc([1.7, -1.7]))()
+    array([ 1., -1.])
+    """
+
+    c = "trunc{f}({0})"
+    forward = np.trunc
+
+
+class Round(Rounding):
+    """The nearest integer, the even one of two.
+
+    >>> cg.compile([], ops.round([0.5, 1.5, 2.4]))()
+    array([0., 2., 2.])
+    """
+
+    c = "rint{f}({0})"
+
+    def forward(self, x: Array) -> Array:
+        return np.rint(x) if kind(x.dtype) == "f" else x
 
 
 @builder

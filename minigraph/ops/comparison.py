@@ -15,6 +15,7 @@ from minigraph.graph import (
     Spec,
     Tensor,
     builder,
+    gradients,
     limits,
     zero_gradient,
 )
@@ -325,9 +326,7 @@ class Maximum(Elementwise):
     c = "({0} <= {1} || {1} != {1} ? {1} : {0})"
     accepts = "fiub"
     forward = np.maximum
-
-    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
-        return _gradient_of_larger(dy, x, y), _gradient_of_larger(dy, y, x)
+    grad = gradients(lambda dy, z, x, y: (_where_larger(dy, x, y), _where_larger(dy, y, x)))
 
 
 class Minimum(Elementwise):
@@ -340,13 +339,11 @@ class Minimum(Elementwise):
     c = "({0} >= {1} || {1} != {1} ? {1} : {0})"
     accepts = "fiub"
     forward = np.minimum
-
-    def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
-        return _gradient_of_larger(dy, y, x), _gradient_of_larger(dy, x, y)
+    grad = gradients(lambda dy, z, x, y: (_where_larger(dy, y, x), _where_larger(dy, x, y)))
 
 
-def _gradient_of_larger(dy: Node, x: Node, y: Node) -> Node:
-    """The gradient of max(x, y) for x; equals share it, as in PyTorch."""
+def _where_larger(dy: Node, x: Node, y: Node) -> Node:
+    """Return the gradient of max(x, y) for x; equals share it, as in PyTorch."""
     return where(x > y, dy, where(x < y, 0, dy * 0.5))
 
 

@@ -96,6 +96,7 @@ class Elementwise(Op):
     support_int: ClassVar[str] = ""
     accepts: ClassVar[str] = "fiu"  # kinds of dtype
     result: ClassVar[DType | None] = None
+    numpy_bits: ClassVar[str] = "fiub"  # kinds of dtype of which `forward` gives the bits of the C
     costly: ClassVar[bool] = False  # computing an element takes longer than loading it from a cache
 
     # Tests draw inputs from `domain`, and on both sides of each of the `kinks`: the points where
@@ -127,7 +128,7 @@ class Elementwise(Op):
 
     def has_bits_of_numpy(self, dtype: DType) -> bool:
         """Whether `forward` gives the bits of the C for operands of `dtype`, denormals apart."""
-        return True
+        return kind(dtype) in self.numpy_bits
 
     def check_kind(self, dtype: DType) -> None:
         if kind(dtype) not in self.accepts:
@@ -247,14 +248,12 @@ class MathFunction(Elementwise):
     """A function of floats that C's library has under the op's name."""
 
     accepts = "f"
+    numpy_bits = ""
     costly = True
 
     def __init_subclass__(cls, eq: bool = True) -> None:
         super().__init_subclass__(eq)
         cls.c = f"{cls.name}{{f}}({', '.join(f'{{{i}}}' for i in range(len(cls.operands)))})"
-
-    def has_bits_of_numpy(self, dtype: DType) -> bool:
-        return False
 
 
 class Astype(Elementwise):

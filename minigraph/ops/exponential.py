@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from minigraph.graph import Array, Constant, DType, Node, Operand, builder
+from minigraph.graph import Array, Constant, DType, Node, Operand, builder, gradients
 from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import (
     Elementwise,
@@ -28,9 +28,7 @@ class Exp(MathFunction):
     """
 
     forward = np.exp
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy * y,)
+    grad = gradients(lambda dy, y, x: dy * y)
 
 
 class Expm1(MathFunction):
@@ -41,9 +39,7 @@ class Expm1(MathFunction):
     """
 
     forward = np.expm1
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy * Exp.of(x),)  # y + 1 would cancel far below 0
+    grad = gradients(lambda dy, y, x: dy * Exp.of(x))  # y + 1 would cancel far below 0
 
 
 class Log(MathFunction):
@@ -55,9 +51,7 @@ class Log(MathFunction):
 
     domain = (0.1, 4.0)
     forward = np.log
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy / x,)
+    grad = gradients(lambda dy, y, x: dy / x)
 
 
 class Log1p(MathFunction):
@@ -69,9 +63,7 @@ class Log1p(MathFunction):
 
     domain = (-0.5, 3.0)
     forward = np.log1p
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy / (x + 1),)
+    grad = gradients(lambda dy, y, x: dy / (x + 1))
 
 
 class Log2(MathFunction):
@@ -83,9 +75,7 @@ class Log2(MathFunction):
 
     domain = (0.1, 4.0)
     forward = np.log2
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy / (x * math.log(2)),)
+    grad = gradients(lambda dy, y, x: dy / (x * math.log(2)))
 
 
 class Log10(MathFunction):
@@ -97,9 +87,7 @@ class Log10(MathFunction):
 
     domain = (0.1, 4.0)
     forward = np.log10
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy / (x * math.log(10)),)
+    grad = gradients(lambda dy, y, x: dy / (x * math.log(10)))
 
 
 class Erf(MathFunction):
@@ -109,11 +97,10 @@ class Erf(MathFunction):
     array([0.        , 0.84270079])
     """
 
+    grad = gradients(lambda dy, y, x: dy * (Exp.of(-x * x) * (2 / math.sqrt(math.pi))))
+
     def forward(self, x: Array) -> Array:
         return _erf(x.astype(np.float64)).astype(x.dtype)
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy * (Exp.of(-x * x) * (2 / math.sqrt(math.pi))),)
 
 
 class Erfc(MathFunction):
@@ -123,11 +110,10 @@ class Erfc(MathFunction):
     array([1.        , 0.15729921])
     """
 
+    grad = gradients(lambda dy, y, x: dy * (Exp.of(-x * x) * (-2 / math.sqrt(math.pi))))
+
     def forward(self, x: Array) -> Array:
         return _erfc(x.astype(np.float64)).astype(x.dtype)
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy * (Exp.of(-x * x) * (-2 / math.sqrt(math.pi))),)
 
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])  # NumPy has neither
@@ -170,11 +156,9 @@ static inline {T} mg_pow_{T}({T} x, {T} y) {{
     if (y % 2 != 0) z *= x;
   return z;
 }}"""
+    numpy_bits = "iub"
     domain = (0.3, 2.0)
     costly = True
-
-    def has_bits_of_numpy(self, dtype: DType) -> bool:
-        return kind(dtype) != "f"
 
     def forward(self, x: Array, y: Array) -> Array:
         if kind(x.dtype) == "f":

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
-from minigraph.graph import Array, DType, Node, Operand, builder
+from minigraph.graph import Array, Node, Operand, builder
 from minigraph.ops.elementwise import Elementwise, kind, promote
 
 Sign = Literal["+", "-"]
 
 
-class MultiplyAdd(Elementwise):
-    """a * b + c, where the signs of the product and of c may be "-"."""
+class Fma3(Elementwise):
+    """a * b + c, whose product and sum are rounded, as those of two ops are.
+
+    The signs of the product and of c may be "-".
+    """
 
     product: Sign = "+"
     addend: Sign = "+"
 
-    def grad(self, dy: Node, y: Node, a: Node, b: Node, c: Node) -> tuple[Node, Node, Node]:
-        dp = _signed(self.product, dy)
-        return dp * b, dp * a, _signed(self.addend, dy)
-
-
-class Fma3(MultiplyAdd):
-    """a * b + c, whose product and sum are rounded, as those of two ops are."""
-
     c = "{op.product}{round}({0} * {1}) {op.addend} {2}"
 
-    def forward(self, a: Array, b: Array, c: Array) -> Array:
+    def forward(self, a: Any, b: Any, c: Any) -> Any:
         return _sum(self.product, a * b, self.addend, c)
+
+    def expand(self, *xs: Node) -> tuple[Node]:
+        return (self.forward(*xs),)
 
 
 class Fma4(Elementwise):
@@ -40,40 +38,35 @@ class Fma4(Elementwise):
 
     c = "{op.first}{round}({0} * {1}) {op.second} {round}({2} * {3})"
 
-    def forward(self, a: Array, b: Array, c: Array, d: Array) -> Array:
+    def forward(self, a: Any, b: Any, c: Any, d: Any) -> Any:
         return _sum(self.first, a * b, self.second, c * d)
 
-    def grad(
-        self, dy: Node, y: Node, a: Node, b: Node, c: Node, d: Node
-    ) -> tuple[Node, Node, Node, Node]:
-        df, ds = _signed(self.first, dy), _signed(self.second, dy)
-        return df * b, df * a, ds * d, ds * c
+    def expand(self, *xs: Node) -> tuple[Node]:
+        return (self.forward(*xs),)
 
 
-class Fma(MultiplyAdd):
-    """a * b + c, rounded once: fusedMultiplyAdd of IEEE 754."""
+class Fma(Elementwise):
+    """As Fma3, but rounded once: fusedMultiplyAdd of IEEE 754."""
+
+    product: Sign = "+"
+    addend: Sign = "+"
 
     c = "fma{f}({op.product}{0}, {1}, {op.addend}{2})"
     c_int = Fma3.c
-
-    def has_bits_of_numpy(self, dtype: DType) -> bool:
-        return kind(dtype) != "f"  # NumPy rounds a second time
+    numpy_bits = "iub"  # of floats, NumPy rounds a second time
 
     def forward(self, a: Array, b: Array, c: Array) -> Array:
-        if kind(a.dtype) != "f" or a.dtype == np.float64:
-            return _sum(self.product, a * b, self.addend, c)
         # In float64 the product of two narrower floats is exact.
-        a, b, wide = a.astype(np.float64), b.astype(np.float64), c.astype(np.float64)
-        return _sum(self.product, a * b, self.addend, wide).astype(c.dtype)
+        wide = (x.astype(np.float64 if kind(x.dtype) == "f" else x.dtype) for x in (a, b, c))
+        return Fma3(self.product, self.addend).forward(*wide).astype(c.dtype)
+
+    def expand(self, *xs: Node) -> tuple[Node]:
+        return Fma3(self.product, self.addend).expand(*xs)
 
 
-def _sum(first: Sign, x: Array, second: Sign, y: Array) -> Array:
+def _sum(first: Sign, x: Any, second: Sign, y: Any) -> Any:
     x = x if first == "+" else -x
-    return np.asarray(x + y if second == "+" else x - y)
-
-
-def _signed(sign: Sign, x: Node) -> Node:
-    return x if sign == "+" else -x
+    return x + y if second == "+" else x - y
 
 
 @builder

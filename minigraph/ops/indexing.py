@@ -1,8 +1,15 @@
-"""Ops whose integer operands choose elements.  A GraphError at the call if one is out of range."""
+"""Ops whose integer operands choose elements along an axis.
+
+Negative ones count from the end.  A GraphError at the call if one is out of range.  Indices of
+`Take` are those of all rows; those of `TakeAlong` and the like have the axes of the array, so each
+row has its own.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,14 +21,21 @@ from minigraph.graph import (
     DTypeLike,
     Node,
     Op,
+    Operand,
     Shape,
     Spec,
     Tensor,
+    as_node,
     builder,
+    can_cast,
     zero_gradient,
 )
-from minigraph.ops.elementwise import kind, sum_dtype
-from minigraph.ops.shape import normalize_axis, reshape
+from minigraph.ops.comparison import where
+from minigraph.ops.creation import arange
+from minigraph.ops.elementwise import as_operand, broadcast_shapes, kind, sum_dtype
+from minigraph.ops.shape import broadcast_to, normalize_axis, reshape
+from minigraph.ops.slicing import Pad, getitem
+from minigraph.symbolic import assuming_large, same_shape
 
 
 def check_range(indices: Array, low: int, high: int, what: str) -> None:
@@ -35,6 +49,11 @@ def check_range(indices: Array, low: int, high: int, what: str) -> None:
         raise GraphError(f"{what} {indices[at]}{where} is not in {low} ... {high - 1}{advice}")
 
 
+def _check_indices(indices: Spec) -> None:
+    if kind(indices.dtype) not in "iu":
+        raise DTypeError(f"indices are integers, not {indices.dtype.name}")
+
+
 class Take(Op):
     """The elements of x at `indices` along `axis`; negative ones count from the end.
 
@@ -45,8 +64,7 @@ class Take(Op):
     tokens: bool = False
 
     def infer(self, x: Spec, indices: Spec) -> Spec:
-        if kind(indices.dtype) not in "iu":
-            raise DTypeError(f"indices are integers, not {indices.dtype.name}")
+        _check_indices(indices)
         a = self.axis
         return Spec((*x.shape[:a], *indices.shape, *x.shape[a + 1 :]), x.dtype)
 
@@ -108,6 +126,106 @@ class OneHot(Op):
     grad = zero_gradient
 
 
+# ---------------------------------------------------------------- indices of each row
+
+
+def _places(indices: Array, axis: int, size: int) -> tuple[Array, ...]:
+    """Return what indexes an array with `size` elements along `axis`, as NumPy takes it."""
+    check_range(indices, -size, size, "index")
+    places = list(np.indices(indices.shape, sparse=True))
+    places[axis] = indices.astype(np.int64)
+    return tuple(places)
+
+
+class TakeAlong(Op):
+    """For each row of x along `axis` its elements at the integers in that row of `indices`."""
+
+    axis: int
+
+    def infer(self, x: Spec, indices: Spec) -> Spec:
+        _check_indices(indices)
+        a = self.axis
+        if _replace_size(x.shape, a, 0) != _replace_size(indices.shape, a, 0):
+            raise ShapeError(
+                f"x has shape {x.shape}, indices {indices.shape}; only axis {a} differs"
+            )
+        return Spec(indices.shape, x.dtype)
+
+    def forward(self, x: Array, indices: Array) -> Array:
+        return x[_places(indices, self.axis, x.shape[self.axis])]
+
+    def grad(self, dy: Node, y: Node, x: Node, indices: Node) -> tuple[Node, None]:
+        return AddAlong(self.axis, x.shape[self.axis])(dy, indices), None
+
+
+class AddAlong(Op):
+    """Zeros, `size` of them along `axis`, with the elements of x added at the integers."""
+
+    axis: int
+    size: int
+
+    def infer(self, x: Spec, indices: Spec) -> Spec:
+        _check_indices(indices)
+        if x.shape != indices.shape:
+            raise ShapeError(f"x has shape {x.shape}, indices {indices.shape}; they are equal")
+        return Spec(_replace_size(x.shape, self.axis, self.size), x.dtype)
+
+    def forward(self, x: Array, indices: Array) -> Array:
+        y = np.zeros(_replace_size(x.shape, self.axis, self.size), sum_dtype(x.dtype))
+        np.add.at(y, _places(indices, self.axis, self.size), x.astype(y.dtype))
+        return y.astype(x.dtype)
+
+    def grad(self, dy: Node, y: Node, x: Node, indices: Node) -> tuple[Node, None]:
+        return TakeAlong(self.axis)(dy, indices), None
+
+
+class PutAlong(Op):
+    """x with the elements of v put at the integers along `axis`, one after the other."""
+
+    axis: int
+
+    def infer(self, x: Spec, indices: Spec, v: Spec) -> Spec:
+        TakeAlong(self.axis).infer(x, indices)
+        AddAlong(self.axis, x.shape[self.axis]).infer(v, indices)
+        return x
+
+    def forward(self, x: Array, indices: Array, v: Array) -> Array:
+        if not v.shape[self.axis]:
+            return x.copy()
+        last = np.full(x.shape, -1, np.int64)  # the row of v that stays at each place
+        rows = np.indices(indices.shape, sparse=True)[self.axis]
+        np.maximum.at(last, _places(indices, self.axis, x.shape[self.axis]), rows)
+        put = v[_places(np.maximum(last, 0), self.axis, v.shape[self.axis])]
+        return np.where(last < 0, x, put)
+
+    def grad(self, dy: Node, y: Node, x: Node, indices: Node, v: Node) -> tuple[Node, None, Node]:
+        take = TakeAlong(self.axis)
+        column = (-1, *(1,) * (v.ndim - self.axis - 1))
+        rows = broadcast_to(reshape(arange(v.shape[self.axis]), column), v.shape)
+        last = self(broadcast_to(as_node(-1), x.shape), indices, rows)
+        dx = self(dy, indices, broadcast_to(as_operand(0, dy.dtype), v.shape))
+        return dx, None, where(take(last, indices) == rows, take(dy, indices), 0)
+
+
+def _replace_size(shape: Shape, axis: int, size: int) -> Shape:
+    return (*shape[:axis], size, *shape[axis + 1 :])
+
+
+def values_for(values: Any, x: Node, shape: Shape) -> Node:
+    """Return `values` broadcast to `shape`, in the dtype of x.
+
+    DTypeError where NumPy's "same_kind" rule forbids the cast.
+    """
+    if isinstance(values, bool | int | float):
+        return broadcast_to(as_operand(values, x.dtype), shape)
+    node = as_node(values)
+    if node.dtype != x.dtype and not can_cast(node.dtype, x.dtype):
+        raise DTypeError(f"values of {node.dtype.name} do not go into {x.dtype.name}")
+    if broadcast_shapes(node.shape, shape) != shape:
+        raise ShapeError(f"values of shape {node.shape} do not broadcast to {shape}")
+    return broadcast_to(as_operand(node, x.dtype), shape)
+
+
 @builder
 def take(x: Tensor, indices: Tensor, axis: Axis | None = None) -> Node:
     """Return the elements of x at the integers `indices` along `axis`; None: of x flattened.
@@ -134,3 +252,104 @@ def one_hot(labels: Tensor, num_classes: CountOrSize, dtype: DTypeLike = "int64"
            [1, 0, 0]])
     """
     return OneHot(num_classes, dtype)(labels)
+
+
+@builder
+def take_along_axis(x: Tensor, indices: Tensor, axis: Axis = -1) -> Node:
+    """Return for each row of x along `axis` its elements at the integers in that row of `indices`.
+
+    Both have the same number of axes; the others are equally long.
+
+    >>> cg.compile([], ops.take_along_axis([[10, 30, 20]], [[0, 2, 1]]))()
+    array([[10, 20, 30]])
+    """
+    axis = normalize_axis(axis, x.ndim)
+    return TakeAlong(axis)(x, indices)
+
+
+@builder
+def gather(x: Tensor, axis: Axis, index: Tensor) -> Node:
+    """Return for each row along `axis` its elements at the integers in that row of `index`.
+
+    As `torch.gather`: index (of the result's shape) may be shorter than x along the other axes,
+    where it stands for the first elements.
+
+    >>> cg.compile([], ops.gather([[1, 2], [3, 4]], 1, [[0, 0], [1, 0]]))()
+    array([[1, 1],
+           [4, 3]])
+    """
+    axis = normalize_axis(axis, x.ndim)
+    _check_fits(index, x, axis, "x")
+    return TakeAlong(axis)(_leading(x, index.shape, axis), index)
+
+
+@builder
+def scatter(x: Tensor, axis: Axis, index: Tensor, src: Operand) -> Node:
+    """Return x with the elements of `src` put along `axis` at the integers `index`.
+
+    As `torch.scatter`: index may be shorter than x and src, where it stands for the first elements;
+    src may be a number.  Of several for one place the last in the order of the rows stays, and has
+    the gradient.
+
+    >>> cg.compile([], ops.scatter([[0, 0], [0, 0]], 1, [[1], [0]], [[5], [7]]))()
+    array([[0, 5],
+           [7, 0]])
+    """
+    axis, src = _scatter_operands(x, axis, index, src)
+    if index.size == 0:
+        return x
+    put = PutAlong(axis)(_leading(x, index.shape, axis), index, src)
+    if put.shape == x.shape:
+        return put
+    inside = tuple(slice(None) if a == axis else slice(n) for a, n in enumerate(index.shape))
+    is_put = np.zeros(x.shape, bool)
+    is_put[inside] = True
+    return where(is_put, _pad_to(put, x.shape), x)
+
+
+@builder
+def scatter_add(x: Tensor, axis: Axis, index: Tensor, src: Operand) -> Node:
+    """Return x with the elements of `src` added along `axis` at the integers `index`.
+
+    As `torch.scatter_add`: index may be shorter than x and src, where it stands for the first
+    elements; src may be a number.  The order of the sums is always the same.
+
+    >>> cg.compile([], ops.scatter_add([0, 0, 0], 0, [0, 2, 2], [1, 2, 3]))()
+    array([1, 0, 5])
+    """
+    axis, src = _scatter_operands(x, axis, index, src)
+    return x + _pad_to(AddAlong(axis, x.shape[axis])(src, index), x.shape)
+
+
+def _scatter_operands(x: Node, axis: int, index: Node, src: Any) -> tuple[int, Node]:
+    axis = normalize_axis(axis, x.ndim)
+    _check_fits(index, x, axis, "x")
+    if isinstance(src, bool | int | float):
+        return axis, values_for(src, x, index.shape)
+    src = as_node(src)
+    _check_fits(index, src, None, "src")
+    return axis, values_for(_leading(src, index.shape, None), x, index.shape)
+
+
+def _check_fits(index: Node, x: Node, axis: int | None, name: str) -> None:
+    """Raise ShapeError if index is longer than x along an axis other than `axis`."""
+    sizes = zip(index.shape, x.shape, strict=False)
+    with assuming_large():  # the ops check it again
+        longer = any(a != axis and n > m for a, (n, m) in enumerate(sizes))
+    if index.ndim != x.ndim or longer:
+        besides = "" if axis is None else f" but along axis {axis}"
+        raise ShapeError(f"index of shape {index.shape} exceeds {name} of {x.shape}{besides}")
+
+
+def _leading(x: Node, shape: Sequence[int], axis: int | None) -> Node:
+    """Return the first elements of x, as many as `shape` has along each axis but `axis`."""
+    ends = (m if a == axis else n for a, (n, m) in enumerate(zip(shape, x.shape, strict=True)))
+    return getitem(x, tuple(map(slice, ends)))
+
+
+def _pad_to(x: Node, shape: Shape) -> Node:
+    """Return x with zeros behind its elements, in this shape."""
+    if same_shape(x.shape, shape):
+        return x
+    none = (0,) * x.ndim
+    return Pad(none, tuple(m - n for n, m in zip(x.shape, shape, strict=True)), none)(x)

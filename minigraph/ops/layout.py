@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from minigraph.errors import ShapeError
-from minigraph.graph import Array, Expanded, Node, Op, Shape, Spec
+from minigraph.graph import Array, Expanded, Node, Op, Shape, Spec, gradients
 
 
 def packed(shape: Shape, lanes: int) -> Shape:
@@ -80,15 +80,13 @@ class Reorder(Op):
     """The same images with other lanes."""
 
     lanes: int
+    grad = gradients(lambda dy, y, x: Reorder(x.shape[4] if x.ndim == 5 else 1)(dy))
 
     def infer(self, x: Spec) -> Spec:
         return Spec(packed(unpacked(x.shape), self.lanes), x.dtype)
 
     def forward(self, x: Array) -> Array:
         return pack(unpack(x), self.lanes)
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (Reorder(x.shape[4] if x.ndim == 5 else 1)(dy),)
 
 
 class LaidOut(Expanded):

@@ -11,24 +11,22 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import numpy as np
-
 from minigraph.arguments import Probability
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import BOOL, Array, DType, Node, Op, Operand, Spec, Tensor, builder
+from minigraph.graph import BOOL, Array, DType, Expanded, Node, Operand, Spec, Tensor, builder
 from minigraph.ops.activation import softplus
 from minigraph.ops.arithmetic import Abs
 from minigraph.ops.arrangement import moveaxis
 from minigraph.ops.comparison import clip, where
 from minigraph.ops.elementwise import FloatTensor, as_operand, kind, promote, widen
 from minigraph.ops.exponential import Exp, Log
-from minigraph.ops.indexing import OneHot, take
+from minigraph.ops.indexing import OneHot, check_range, take
 from minigraph.ops.reduction import mean
 from minigraph.ops.shape import broadcast_to, reshape, stop_gradient
-from minigraph.ops.softmax import LogSoftmax, Softmax, log_softmax, softmax
+from minigraph.ops.softmax import log_softmax, softmax
 
 
-class CrossEntropy(Op):
+class CrossEntropy(Expanded):
     """-log(softmax(logits [..., classes])) at the labels [...], as [..., 1].
 
     A label out of range is a GraphError.
@@ -39,15 +37,14 @@ class CrossEntropy(Op):
         return Spec((*labels.shape, 1), logits.dtype)
 
     def forward(self, logits: Array, labels: Array) -> Array:
-        chosen = OneHot(logits.shape[-1], BOOL).forward(labels)
-        logs = LogSoftmax(logits.ndim - 1).forward(logits)
-        return -logs[chosen].reshape(*labels.shape, 1)
+        check_range(labels, 0, logits.shape[-1], "label")  # the error names this op
+        return super().forward(logits, labels)
 
-    def grad(self, dy: Node, y: Node, logits: Node, labels: Node) -> tuple[Node, None]:
-        return CrossEntropyBackward()(dy, logits, labels), None
+    def expand(self, logits: Node, labels: Node) -> tuple[Node]:
+        return (_at_labels(log_softmax(logits), labels, None),)
 
 
-class CrossEntropyBackward(Op):
+class CrossEntropyBackward(Expanded):
     """The gradient of CrossEntropy for its logits, from dy [..., 1], logits and labels."""
 
     def infer(self, dy: Spec, logits: Spec, labels: Spec) -> Spec:
@@ -57,20 +54,13 @@ class CrossEntropyBackward(Op):
         return logits
 
     def forward(self, dy: Array, logits: Array, labels: Array) -> Array:
-        chosen = OneHot(logits.shape[-1], BOOL).forward(labels)
-        probabilities = Softmax(logits.ndim - 1).forward(logits)
-        # Two terms, as in the ops that this stands for: (probability - 1) * inf is no NaN.
-        return np.where(chosen, -dy, np.zeros_like(dy, shape=())) + probabilities * dy
+        check_range(labels, 0, logits.shape[-1], "label")
+        return super().forward(dy, logits, labels)
 
-    def grad(
-        self, ddx: Node, dx: Node, dy: Node, logits: Node, labels: Node
-    ) -> tuple[Node, Node, None]:
-        probabilities = softmax(logits)
-        weighted = probabilities * ddx
-        total = weighted.sum(-1, keepdims=True)
-        chosen = where(OneHot(logits.shape[-1], BOOL)(labels), ddx, 0)
-        ddy = total - chosen.sum(-1, keepdims=True)
-        return ddy, dy * (weighted - probabilities * total), None
+    def expand(self, dy: Node, logits: Node, labels: Node) -> tuple[Node]:
+        chosen = OneHot(logits.shape[-1], BOOL)(labels)
+        # Two terms, as in the ops that this stands for: (probability - 1) * inf is no NaN.
+        return (where(chosen, -dy, 0) + softmax(logits) * dy,)
 
 
 def _check_labels(logits: Spec, labels: Spec) -> None:

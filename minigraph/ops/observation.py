@@ -12,7 +12,7 @@ import builtins
 import numpy as np
 
 from minigraph.errors import DTypeError, GraphError
-from minigraph.graph import BOOL, Array, Node, Op, Spec, Tensor, builder
+from minigraph.graph import BOOL, Array, Node, Op, Spec, Tensor, builder, gradients
 from minigraph.ops.random import STEP
 
 SHOWN = 100  # elements that are printed; of more, the first and last along each axis
@@ -22,6 +22,7 @@ class Check(Op):
     """x, once every element of `condition` is found to be true; GraphError at the call if not."""
 
     message: str
+    grad = gradients(lambda dy, y, x, condition: (dy, None))
 
     def infer(self, x: Spec, condition: Spec) -> Spec:
         if condition.dtype != BOOL:
@@ -38,14 +39,12 @@ class Check(Op):
             )
         return x.copy()
 
-    def grad(self, dy: Node, y: Node, x: Node, condition: Node) -> tuple[Node, None]:
-        return dy, None
-
 
 class Print(Op):
     """x, which is printed.  The number of the call keeps it from being computed beforehand."""
 
     label: str
+    grad = gradients(lambda dy, y, x, call: (dy, None))
 
     def infer(self, x: Spec, call: Spec) -> Spec:
         return x
@@ -55,9 +54,6 @@ class Print(Op):
         separator = "\n" if "\n" in text else " "
         builtins.print(f"{self.label}, call {int(call)}:{separator}{text}", flush=True)
         return x.copy()
-
-    def grad(self, dy: Node, y: Node, x: Node, call: Node) -> tuple[Node, None]:
-        return dy, None
 
 
 @builder

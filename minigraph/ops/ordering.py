@@ -23,8 +23,8 @@ from minigraph.graph import (
     builder,
     zero_gradient,
 )
-from minigraph.ops.along import TakeAlong
 from minigraph.ops.elementwise import kind, promote, widen
+from minigraph.ops.indexing import TakeAlong
 from minigraph.ops.shape import normalize_axis, reshape
 
 INDEX = np.dtype(np.int64)

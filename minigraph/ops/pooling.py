@@ -21,15 +21,14 @@ from minigraph.graph import (
     builder,
     constant,
 )
-from minigraph.ops.along import TakeAlong
 from minigraph.ops.comparison import where
 from minigraph.ops.creation import arange
 from minigraph.ops.elementwise import kind, sum_dtype, widen
-from minigraph.ops.indexing import Take
+from minigraph.ops.indexing import Take, TakeAlong
 from minigraph.ops.padding import MANY
 from minigraph.ops.reduction import FEW, Sum
 from minigraph.ops.shape import reshape
-from minigraph.ops.window import Border, Pair, Pairs, Window, scatter, steps, windows
+from minigraph.ops.window import Border, Pair, Pairs, Window, steps
 
 
 @dataclass(frozen=True)
@@ -45,15 +44,25 @@ class Pooling:
         return (*x[:2], *(steps(*each) for each in sizes))
 
     def windows(self, x: Array, fill: float = 0) -> Array:
-        return windows(x, self.window, self.stride, self.padding, fill=fill)
+        """Return a view of padded x [n, c, h, w] as the windows' patches: [n, c, i, j, r, s]."""
+        x = np.pad(x, ((0, 0), (0, 0), *self.padding), constant_values=fill)
+        view = np.lib.stride_tricks.sliding_window_view(x, self.window, (2, 3))
+        return view[:, :, :: self.stride[0], :: self.stride[1]]
 
     def flat_windows(self, x: Array, fill: float = 0) -> Array:
-        """The elements of each window in a row: [n, c, i, j, r * s]."""
+        """Return the elements of each window in a row: [n, c, i, j, r * s]."""
         patches = self.windows(x, fill)
         return patches.reshape(*patches.shape[:4], math.prod(self.window))
 
     def scatter(self, patches: Array, shape: Shape) -> Array:
-        return scatter(patches, shape, self.stride, self.padding)
+        """Undo `windows`: add patches up to an image of `shape`, in a wider type."""
+        out = np.pad(np.zeros(shape, sum_dtype(patches.dtype)), ((0, 0), (0, 0), *self.padding))
+        for place in np.ndindex(self.window):
+            each = zip(place, patches.shape[2:4], self.stride, strict=True)
+            rows, columns = (slice(at, at + (n - 1) * t + 1, t) for at, n, t in each)
+            out[:, :, rows, columns] += patches[:, :, :, :, *place]
+        (top, _), (left, _) = self.padding
+        return out[:, :, top : top + shape[2], left : left + shape[3]]
 
 
 class MaxPool2d(Op):
@@ -138,16 +147,16 @@ class AvgPool2d(Op):
         return Spec(self.pooling.shape(x.shape), x.dtype)
 
     def counts(self, shape: Shape) -> Array:
-        """The number of elements in each window, [1, 1, i, j]."""
-        (_, bottom), (_, right) = self.pooling.padding
-        inside = np.ones((1, 1, *shape[2:]), np.int64)
-        if self.count_padding:
-            p, q = self.pad
-            inside = np.pad(inside, ((0, 0), (0, 0), (p, min(p, bottom)), (q, min(q, right))))
-            inside[...] = 1
-            beyond = ((0, bottom - min(p, bottom)), (0, right - min(q, right)))
-            return windows(inside, self.pooling.window, self.pooling.stride, beyond).sum((4, 5))
-        return self.pooling.windows(inside).sum((4, 5))
+        """Return the number of elements in each window, [i, j]."""
+        counts = []
+        p = self.pooling
+        axes = zip(shape[2:], p.window, p.stride, p.padding, self.pad, strict=True)
+        for size, window, stride, (before, behind), pad in axes:
+            counted = pad * self.count_padding
+            first = np.arange(steps(size, window, stride, (before, behind))) * stride - before
+            last = np.minimum(first + window, size + min(counted, behind))
+            counts.append(last - np.maximum(first, -counted))
+        return np.multiply.outer(*counts)
 
     def forward(self, x: Array) -> Array:
         total = self.pooling.windows(x).sum((4, 5), sum_dtype(x.dtype))

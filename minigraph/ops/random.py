@@ -34,9 +34,9 @@ from minigraph.graph import (
     constant,
     zero_gradient,
 )
+from minigraph.ops.arithmetic import Floor
 from minigraph.ops.comparison import Maximum, Minimum, where
 from minigraph.ops.elementwise import Elementwise, astype, kind
-from minigraph.ops.rounding import Floor
 
 
 class _CallInput(Node):

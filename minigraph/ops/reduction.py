@@ -21,6 +21,7 @@ from minigraph.graph import (
     builder,
     from_sizes,
     function_of,
+    gradients,
     zero_gradient,
 )
 from minigraph.ops.comparison import Isfinite, where
@@ -97,13 +98,11 @@ class Sum(SumOrProduct):
     combine = "{0} + {1}"
     adds = True
     identity = "0"
+    grad = gradients(lambda dy, y, x: broadcast_to(dy, x.shape))
 
     def forward(self, x: Array) -> Array:
         result = self.result(x.dtype)
         return x.sum(axis=self.axes, keepdims=True, dtype=sum_dtype(result)).astype(result)
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (broadcast_to(dy, x.shape),)
 
 
 class Prod(SumOrProduct):

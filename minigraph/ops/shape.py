@@ -19,6 +19,7 @@ from minigraph.graph import (
     Tensor,
     as_sizes,
     builder,
+    gradients,
     zero_gradient,
 )
 from minigraph.ops.elementwise import broadcast_shapes
@@ -84,6 +85,7 @@ class BroadcastTo(Op):
     shape: Shape
 
     is_view = True
+    grad = gradients(lambda dy, y, x: dy)  # mg.grad sums it down to the shape of x
 
     def infer(self, x: Spec) -> Spec:
         if broadcast_shapes(x.shape, self.shape) != self.shape:
@@ -96,9 +98,6 @@ class BroadcastTo(Op):
     def along(self, x: Shape, y: Shape) -> tuple[int | None, ...]:
         lead = len(y) - len(x)
         return (None,) * lead + tuple(None if n == 1 else i for i, n in enumerate(x))
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy,)  # mg.grad sums it down to the shape of x
 
 
 class StopGradient(Op):

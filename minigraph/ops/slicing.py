@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from minigraph.arguments import Integers, shown
-from minigraph.errors import GraphError, ShapeError
+from minigraph.errors import ShapeError
 from minigraph.graph import (
     Array,
     Node,
@@ -26,8 +26,6 @@ from minigraph.graph import (
 )
 from minigraph.ops.shape import Ints, normalize_axes, reshape
 from minigraph.symbolic import positive_part, same_shape
-
-KNOWN = (int, np.integer, SymbolicSize, builtins.slice)  # of an index, when the graph is built
 
 
 class Windowed(Op):
@@ -165,14 +163,6 @@ def flip(x: Tensor, axis: Integers | None = None) -> Node:
 def getitem(x: Tensor, index: Any) -> Node:
     """Return x[index] for ints, slices, `...` and None, which are known when the graph is built."""
     items = index if isinstance(index, tuple) else (index,)
-    for item in items:
-        if not (item is None or item is ... or isinstance(item, KNOWN)):
-            what = type(item).__name__
-            raise GraphError(
-                f"an index is made of ints, slices, ... and None, not {what}; use take"
-            )
-        if isinstance(item, bool):
-            raise GraphError("a bool is no index; use where")
     named = sum(1 for item in items if item is not None and item is not ...)
     dots = sum(1 for item in items if item is ...)
     if named > x.ndim or dots > 1:

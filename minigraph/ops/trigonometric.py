@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minigraph.graph import Node
+from minigraph.graph import Node, gradients
 from minigraph.ops.arithmetic import Rsqrt, Square
 from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import MathFunction
@@ -18,9 +18,7 @@ class Sin(MathFunction):
     """
 
     forward = np.sin
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy * Cos.of(x),)
+    grad = gradients(lambda dy, y, x: dy * Cos.of(x))
 
 
 class Cos(MathFunction):
@@ -31,9 +29,7 @@ class Cos(MathFunction):
     """
 
     forward = np.cos
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (-dy * Sin.of(x),)
+    grad = gradients(lambda dy, y, x: -dy * Sin.of(x))
 
 
 class Tan(MathFunction):
@@ -45,9 +41,7 @@ class Tan(MathFunction):
 
     domain = (-1.0, 1.0)
     forward = np.tan
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy * (1 + Square.of(y)),)
+    grad = gradients(lambda dy, y, x: dy * (1 + Square.of(y)))
 
 
 class Asin(MathFunction):
@@ -59,9 +53,7 @@ class Asin(MathFunction):
 
     domain = (-0.9, 0.9)
     forward = np.arcsin
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy * Rsqrt.of(1 - Square.of(x)),)
+    grad = gradients(lambda dy, y, x: dy * Rsqrt.of(1 - Square.of(x)))
 
 
 class Acos(MathFunction):
@@ -73,9 +65,7 @@ class Acos(MathFunction):
 
     domain = (-0.9, 0.9)
     forward = np.arccos
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (-dy * Rsqrt.of(1 - Square.of(x)),)
+    grad = gradients(lambda dy, y, x: -dy * Rsqrt.of(1 - Square.of(x)))
 
 
 class Atan(MathFunction):
@@ -86,9 +76,7 @@ class Atan(MathFunction):
     """
 
     forward = np.arctan
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy / (1 + Square.of(x)),)
+    grad = gradients(lambda dy, y, x: dy / (1 + Square.of(x)))
 
 
 class Sinh(MathFunction):
@@ -99,9 +87,7 @@ class Sinh(MathFunction):
     """
 
     forward = np.sinh
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy * Cosh.of(x),)
+    grad = gradients(lambda dy, y, x: dy * Cosh.of(x))
 
 
 class Cosh(MathFunction):
@@ -112,9 +98,7 @@ class Cosh(MathFunction):
     """
 
     forward = np.cosh
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy * Sinh.of(x),)
+    grad = gradients(lambda dy, y, x: dy * Sinh.of(x))
 
 
 class Tanh(MathFunction):
@@ -125,9 +109,7 @@ class Tanh(MathFunction):
     """
 
     forward = np.tanh
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy * (1 - Square.of(y)),)
+    grad = gradients(lambda dy, y, x: dy * (1 - Square.of(y)))
 
 
 class Asinh(MathFunction):
@@ -138,9 +120,7 @@ class Asinh(MathFunction):
     """
 
     forward = np.arcsinh
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy * Rsqrt.of(Square.of(x) + 1),)
+    grad = gradients(lambda dy, y, x: dy * Rsqrt.of(Square.of(x) + 1))
 
 
 class Acosh(MathFunction):
@@ -152,9 +132,7 @@ class Acosh(MathFunction):
 
     domain = (1.2, 4.0)
     forward = np.arccosh
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy * Rsqrt.of(Square.of(x) - 1),)
+    grad = gradients(lambda dy, y, x: dy * Rsqrt.of(Square.of(x) - 1))
 
 
 class Atanh(MathFunction):
@@ -166,9 +144,7 @@ class Atanh(MathFunction):
 
     domain = (-0.9, 0.9)
     forward = np.arctanh
-
-    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        return (dy / (1 - Square.of(x)),)
+    grad = gradients(lambda dy, y, x: dy / (1 - Square.of(x)))
 
 
 class Atan2(MathFunction):

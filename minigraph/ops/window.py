@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 from typing import Annotated, Any
 
-import numpy as np
-
 from minigraph.arguments import Kind, one_or_several
 from minigraph.errors import ShapeError
-from minigraph.graph import Array, Shape
-from minigraph.ops.elementwise import sum_dtype
+from minigraph.graph import Shape
 
 Pair = tuple[int, int]
 Pairs = tuple[Pair, ...]  # (before, after) of each axis
@@ -81,24 +77,3 @@ def steps(size: int, window: int, stride: int, padding: Pair, dilation: int = 1)
     if size + sum(padding) < max(reach, 1):
         raise ShapeError(f"a window of {reach} does not fit {size} pixels with padding {padding}")
     return (size + sum(padding) - reach) // stride + 1
-
-
-def windows(x: Array, window: Pair, stride: Pair, padding: Pairs, fill: float = 0) -> Array:
-    """Return a view of padded x [n, c, h, w] as [n, c, i, j, r, s]: the patch that (i, j) sees."""
-    x = np.pad(x, ((0, 0), (0, 0), *padding), constant_values=fill)
-    view = np.lib.stride_tricks.sliding_window_view(x, window, (2, 3))
-    return view[:, :, :: stride[0], :: stride[1]]
-
-
-def scatter(patches: Array, shape: Shape, stride: Pair, padding: Pairs) -> Array:
-    """Undo `windows`: add patches [n, c, i, j, r, s] up to an image of `shape`, in a wider type."""
-    i, j, r, s = patches.shape[2:]
-    out = np.pad(np.zeros(shape, sum_dtype(patches.dtype)), ((0, 0), (0, 0), *padding))
-    for y, x in itertools.product(range(r), range(s)):
-        rows, columns = (
-            slice(at, at + (n - 1) * step + 1, step)
-            for at, n, step in zip((y, x), (i, j), stride, strict=True)
-        )
-        out[:, :, rows, columns] += patches[..., y, x]
-    (top, _), (left, _) = padding
-    return out[:, :, top : top + shape[2], left : left + shape[3]]

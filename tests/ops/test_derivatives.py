@@ -121,7 +121,7 @@ EXPANDED = [name for name, (op, _) in SAMPLES.items() if type(op).expand is not 
 @pytest.mark.parametrize("name", EXPANDED)
 def test_expand_agrees_with_forward(name, dtype):
     op, xs = SAMPLES[name]
-    xs = [x if name in LOOPS else x.astype(dtype) for x in xs]
+    xs = [x.astype(dtype) if x.dtype == F64 and name not in LOOPS else x for x in xs]
     nodes = inputs_like(xs)
     graph = Graph(nodes, op.expand(*nodes))
     graph.check()

@@ -12,9 +12,8 @@ from minigraph.devices.cpu.kernel import KernelTable, NativeKernel, call
 from minigraph.graph import DType, Node, Shape, around
 from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
-from minigraph.ops.along import AddAlong, PutAlong, TakeAlong
 from minigraph.ops.elementwise import kind
-from minigraph.ops.indexing import Take, TakeBackward
+from minigraph.ops.indexing import AddAlong, PutAlong, Take, TakeAlong, TakeBackward
 from minigraph.ops.interpolation import Blend, BlendBackward
 from minigraph.ops.reduction import FEW
 

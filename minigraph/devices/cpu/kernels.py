@@ -30,9 +30,8 @@ from minigraph.jit.macros import with_macros
 from minigraph.jit.product import FusedProduct
 from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.jit.source import KernelSource
-from minigraph.ops.along import PutAlong, TakeAlong
 from minigraph.ops.elementwise import kind
-from minigraph.ops.indexing import OneHot, Take
+from minigraph.ops.indexing import OneHot, PutAlong, Take, TakeAlong
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.observation import Check
 from minigraph.ops.reduction import Sum

@@ -20,8 +20,7 @@ from minigraph.devices.cuda.template import (
 )
 from minigraph.graph import Node, around
 from minigraph.jit.expression import c_type
-from minigraph.ops.along import AddAlong, PutAlong, TakeAlong
-from minigraph.ops.indexing import OneHot, Take, TakeBackward
+from minigraph.ops.indexing import AddAlong, OneHot, PutAlong, Take, TakeAlong, TakeBackward
 from minigraph.ops.joining import Concat
 
 # A thread does an element of y [outer, count, columns]; x is [outer, n, columns].  What is moved,

@@ -17,7 +17,6 @@ from minigraph.ops import (
     comparison,
     elementwise,
     exponential,
-    rounding,
     trigonometric,
 )
 from minigraph.ops.elementwise import kind
@@ -132,11 +131,11 @@ def _where(w: Writer, op: Op, node: Node, condition: str, x: str, y: str) -> str
     return w.op("Where", condition, x, y)
 
 
-@export(rounding.Ceil, rounding.Floor, rounding.Round, rounding.Trunc)
+@export(arithmetic.Ceil, arithmetic.Floor, arithmetic.Round, arithmetic.Trunc)
 def _rounding(w: Writer, op: Op, node: Node, x: str) -> str:
     if kind(node.dtype) != "f":
         return x
-    if isinstance(op, rounding.Trunc):
+    if isinstance(op, arithmetic.Trunc):
         return w.op("Mul", w.op("Sign", x), w.op("Floor", w.op("Abs", x)))
     return w.op(type(op).__name__, x)
 

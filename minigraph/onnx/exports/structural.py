@@ -10,7 +10,6 @@ import numpy as np
 from minigraph.graph import BFLOAT16, BOOL, Copy, FromSizes, Node, Op
 from minigraph.onnx.exports.writer import END, INT64, CannotSay, Exports, Writer, entering
 from minigraph.ops import (
-    along,
     conv,
     indexing,
     interpolation,
@@ -40,10 +39,10 @@ EXPORTS: Exports = {
     Concat: lambda w, op, node, *xs: w.op("Concat", *xs, axis=op.axis),
     Copy: lambda w, op, node, x: x,
     LogSoftmax: lambda w, op, node, x: w.op("LogSoftmax", x, axis=op.axis),
-    along.PutAlong: lambda w, op, node, x, at, v: w.op(
+    indexing.PutAlong: lambda w, op, node, x, at, v: w.op(
         "ScatterElements", x, w.index(node.inputs[1], at), v, axis=op.axis
     ),
-    along.TakeAlong: lambda w, op, node, x, at: w.op(
+    indexing.TakeAlong: lambda w, op, node, x, at: w.op(
         "GatherElements", x, w.index(node.inputs[1], at), axis=op.axis
     ),
     conv.Conv2d: lambda w, op, node, *xs: w.op("Conv", *xs, **_window(op, node.inputs[1])),
@@ -85,8 +84,8 @@ def _pad(w: Writer, op: slicing.Pad, node: Node, x: str) -> str:
     return w.op("Pad", x, w.sizes((*op.low, *op.high)), w.constant(op.value, node.dtype))
 
 
-@export(along.AddAlong)
-def _add_along(w: Writer, op: along.AddAlong, node: Node, x: str, at: str) -> str:
+@export(indexing.AddAlong)
+def _add_along(w: Writer, op: indexing.AddAlong, node: Node, x: str, at: str) -> str:
     zeros = w.expand(w.constant(0, node.dtype), (), node.shape)
     at = w.index(node.inputs[1], at)
     return w.op("ScatterElements", zeros, at, x, axis=op.axis, reduction="add")

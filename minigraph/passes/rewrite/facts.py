@@ -10,12 +10,11 @@ import numpy as np
 
 from minigraph.graph import BOOL, Constant, DType, Graph, Node, Op
 from minigraph.ops.activation import Sigmoid
-from minigraph.ops.arithmetic import Abs, Add, Divide, Multiply, Sign, Sqrt, Square
+from minigraph.ops.arithmetic import Abs, Add, Divide, Multiply, Rounding, Sign, Sqrt, Square
 from minigraph.ops.comparison import Maximum, Minimum
 from minigraph.ops.elementwise import Astype, kind
 from minigraph.ops.exponential import Exp
 from minigraph.ops.reduction import Max, Min, Prod, Sum
-from minigraph.ops.rounding import Rounding
 
 DEPTH = 4  # how many nodes up a question about a node looks, which keeps it cheap
 

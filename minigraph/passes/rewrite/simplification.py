@@ -16,10 +16,9 @@ from minigraph import ops
 from minigraph.errors import GraphError
 from minigraph.graph import BOOL, Array, Constant, Graph, Item, Node, Op, constant
 from minigraph.ops.activation import Relu
-from minigraph.ops.arithmetic import Abs, Sign
+from minigraph.ops.arithmetic import Abs, Rounding, Sign
 from minigraph.ops.elementwise import Astype, Elementwise, broadcast_shapes, kind, widen
 from minigraph.ops.exponential import ConstantPow, Pow
-from minigraph.ops.rounding import Rounding
 from minigraph.ops.shape import BroadcastTo, PermuteDims, StopGradient, broadcast_to
 from minigraph.passes.notes import Notes
 from minigraph.passes.rewrite import views
