@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import itertools
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
@@ -41,7 +42,14 @@ def builder(fn: Callable[P, R]) -> Callable[P, R]:
 
 
 def function_of(op: type[Op], build: Callable[..., Node]) -> Callable[..., Node]:
-    """Return `build` as the function that users know by the name of `op`, with its docstring."""
+    """Return `build` as the function that users know by the name of `op`, with its docstring.
+
+    The op's example, if there is one, ends the docstring.
+    """
+    arguments, result = op.example
+    if result:
+        call = f"cg.compile([], ops.{op.name}({arguments}))()"
+        op.__doc__ = f"{inspect.cleandoc(op.__doc__ or '')}\n\n>>> {call}\n{result}\n"
     build.__name__ = build.__qualname__ = op.name
     build.__doc__ = op.__doc__
     build.__module__ = op.__module__

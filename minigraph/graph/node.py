@@ -44,6 +44,7 @@ class Op:
     keeps_order: ClassVar[bool] = False  # the elements stay in row-major order
     composed: ClassVar[bool] = False  # one generated kernel can hold the ops of `expand`
     rounds_zeros: ClassVar[bool] = False  # a kernel may give a small number for a sum of zeros
+    example: ClassVar[tuple[str, str]] = ("", "")  # of the function: its arguments, what comes back
     registry: ClassVar[dict[str, type[Op]]] = {}
 
     def __init_subclass__(cls, eq: bool = True) -> None:

@@ -4,14 +4,7 @@ Importing this package gives nodes their operators and methods.
 """
 
 from minigraph import graph, torch_hints
-from minigraph.ops import (
-    activation,
-    arithmetic,
-    comparison,
-    exponential,
-    reduction,
-    trigonometric,
-)
+from minigraph.ops import activation, arithmetic, comparison, exponential, reduction, trigonometric
 from minigraph.ops.activation import (
     elu,
     gelu,
@@ -76,12 +69,7 @@ from minigraph.ops.normalization import group_norm, layer_norm, local_response_n
 from minigraph.ops.observation import check, print
 from minigraph.ops.ordering import argsort, searchsorted, sort, topk
 from minigraph.ops.padding import pad
-from minigraph.ops.pooling import (
-    adaptive_avg_pool2d,
-    adaptive_max_pool2d,
-    avg_pool2d,
-    max_pool2d,
-)
+from minigraph.ops.pooling import adaptive_avg_pool2d, adaptive_max_pool2d, avg_pool2d, max_pool2d
 from minigraph.ops.random import dropout, random_normal, random_uniform
 from minigraph.ops.reduction import argmax, logsumexp, mean, var
 from minigraph.ops.scan import scan

@@ -77,7 +77,8 @@ class Elementwise(Op):
     """An op that computes each output element from the input elements at the same index.
 
     Its inputs broadcast against each other as in NumPy and have one dtype (`promote` sees to it);
-    the result has it too, unless `result` says otherwise.
+    the result has it too, unless `result` says otherwise.  An op without `forward` means NumPy's
+    function of its name.
 
     `c` is the same function as a C expression, for the CPU and for CUDA alike: {0}, {1}, ... are
     the inputs, {T} is their type and {f} the suffix that C's mathematical functions have for it
@@ -109,6 +110,8 @@ class Elementwise(Op):
 
     def __init_subclass__(cls, eq: bool = True) -> None:
         super().__init_subclass__(eq)
+        if cls.forward is Op.forward and isinstance(ufunc := getattr(np, cls.name, None), np.ufunc):
+            cls.forward = ufunc  # type: ignore[method-assign]
         if "operands" not in vars(cls):
             cls.operands = _operands(cls.forward)
         cls.of = staticmethod(_function(cls))

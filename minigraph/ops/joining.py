@@ -10,15 +10,7 @@ import numpy as np
 
 from minigraph.arguments import Axis, Kind, Sections
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import (
-    Array,
-    Node,
-    Shape,
-    Spec,
-    SymbolicSize,
-    Tensor,
-    builder,
-)
+from minigraph.graph import Array, Node, Shape, Spec, SymbolicSize, Tensor, builder
 from minigraph.ops.elementwise import of_multiples, promote
 from minigraph.ops.shape import Ints, expand_dims, normalize_axis, reshape
 from minigraph.ops.slicing import Pad, Slice, Windowed, getitem

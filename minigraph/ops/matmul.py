@@ -128,9 +128,7 @@ def vecdot(x1: Operand, x2: Operand, axis: Axis = -1) -> Node:
     if x1.shape[axis] != x2.shape[axis]:
         raise ShapeError(f"axis {axis} has lengths {x1.shape[axis]} and {x2.shape[axis]}")
     products = widen(x1) * widen(x2)
-    at = (normalize_axis(axis, products.ndim),)
-    shape = [n for i, n in enumerate(products.shape) if i != at[0]]
-    return reshape(Sum(at)(products), shape).astype(x1.dtype)
+    return Sum.of(products, axis).astype(x1.dtype)
 
 
 @builder
@@ -261,9 +259,7 @@ def _without(x: Node, term: list[Label], kept: Iterable[Label]) -> tuple[Node, l
     axes = tuple(i for i, c in enumerate(term) if c not in kept)
     if not axes:
         return x, term
-    left = [i for i in range(x.ndim) if i not in axes]
-    total = reshape(Sum(axes)(widen(x)), [x.shape[i] for i in left]).astype(x.dtype)
-    return total, [term[i] for i in left]
+    return Sum.of(widen(x), axes).astype(x.dtype), [c for c in term if c in kept]
 
 
 def _product(

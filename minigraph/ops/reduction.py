@@ -55,9 +55,7 @@ class Reduction(Op):
     axes: tuple[int, ...]
 
     combine: ClassVar[str] = ""
-    adds: ClassVar[bool] = (
-        False  # `combine` is an addition, whose rounding errors can be compensated
-    )
+    adds: ClassVar[bool] = False  # `combine` adds, so that its rounding can be compensated
     identity: ClassVar[str] = ""
 
     of: ClassVar[Callable[..., Node]]
@@ -89,12 +87,9 @@ class SumOrProduct(Reduction):
 
 
 class Sum(SumOrProduct):
-    """The sum over `axis`; of bool and small integers, in 64 bits.
+    """The sum over `axis`; of bool and small integers, in 64 bits."""
 
-    >>> cg.compile([], ops.sum([[1, 3], [4, 2]], axis=1))()
-    array([4, 6])
-    """
-
+    example = "[[1, 3], [4, 2]], axis=1", "array([4, 6])"
     combine = "{0} + {1}"
     adds = True
     identity = "0"
@@ -106,12 +101,9 @@ class Sum(SumOrProduct):
 
 
 class Prod(SumOrProduct):
-    """The product over `axis`; of bool and small integers, in 64 bits.
+    """The product over `axis`; of bool and small integers, in 64 bits."""
 
-    >>> cg.compile([], ops.prod([[1, 3], [4, 2]], axis=1))()
-    array([3, 8])
-    """
-
+    example = "[[1, 3], [4, 2]], axis=1", "array([3, 8])"
     combine = "{0} * {1}"
     identity = "1"
 
@@ -164,12 +156,9 @@ class Extremum(Reduction):
 
 
 class Max(Extremum):
-    """The largest element along `axis`; NaN if there is one.
+    """The largest element along `axis`; NaN if there is one."""
 
-    >>> cg.compile([], ops.max([[1, 3], [4, 2]], axis=1))()
-    array([3, 4])
-    """
-
+    example = "[[1, 3], [4, 2]], axis=1", "array([3, 4])"
     combine = "({0} > {1} || {0} != {0} ? {0} : {1})"
     identity = "{lowest}"
 
@@ -178,12 +167,9 @@ class Max(Extremum):
 
 
 class Min(Extremum):
-    """The smallest element along `axis`; NaN if there is one.
+    """The smallest element along `axis`; NaN if there is one."""
 
-    >>> cg.compile([], ops.min([[1, 3], [4, 2]], axis=1))()
-    array([1, 2])
-    """
-
+    example = "[[1, 3], [4, 2]], axis=1", "array([1, 2])"
     combine = "({0} < {1} || {0} != {0} ? {0} : {1})"
     identity = "{highest}"
 

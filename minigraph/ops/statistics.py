@@ -11,8 +11,8 @@ from minigraph.graph import BOOL, Node, Operand, Tensor, builder
 from minigraph.ops.arithmetic import Abs, Sqrt
 from minigraph.ops.comparison import Maximum, where
 from minigraph.ops.elementwise import FloatTensor, broadcast_shapes, kind, promote, widen
-from minigraph.ops.reduction import Max, Min, Sum, argmax, as_float, drop_axes, var
-from minigraph.ops.shape import broadcast_to, normalize_axes, normalize_axis
+from minigraph.ops.reduction import Max, Min, Sum, argmax, as_float, var
+from minigraph.ops.shape import broadcast_to, normalize_axis
 from minigraph.symbolic import assuming_large
 
 
@@ -46,22 +46,21 @@ def norm(x: Tensor, ord: Scalar = 2, axis: Integers | None = None, keepdims: boo
     array(5.)
     """
     x = as_float(x)
-    axes = normalize_axes(axis, x.ndim)
     wide = widen(x)
     match ord:
         case 2:
-            y = _sqrt(Sum(axes)(wide * wide))
+            y = _sqrt(Sum.of(wide * wide, axis, keepdims))
         case 1:
-            y = Sum(axes)(Abs.of(wide))
+            y = Sum.of(Abs.of(wide), axis, keepdims)
         case 0:
-            y = Sum(axes)((wide != 0).astype(wide.dtype))
+            y = Sum.of((wide != 0).astype(wide.dtype), axis, keepdims)
         case math.inf:
-            y = Max(axes)(Abs.of(wide))
+            y = Max.of(Abs.of(wide), axis, keepdims)
         case _ if ord == -math.inf:
-            y = Min(axes)(Abs.of(wide))
+            y = Min.of(Abs.of(wide), axis, keepdims)
         case _:
             raise GraphError(f"ord is {shown(ord)}; it takes 0, 1, 2 or an infinity")
-    return drop_axes(y.astype(x.dtype), axes, keepdims)
+    return y.astype(x.dtype)
 
 
 @builder
@@ -88,16 +87,11 @@ def cosine_similarity(x1: Operand, x2: Operand, axis: Axis = 1, eps: float = 1e-
     given = promote(x1, x2, floating=True)
     shape = broadcast_shapes(*(x.shape for x in given))
     first, second = (_normalize(widen(broadcast_to(x, shape)), 2, axis, eps) for x in given)
-    at = (normalize_axis(axis, len(shape)),)
-    return drop_axes(Sum(at)(first * second), at, False).astype(given[0].dtype)
+    return Sum.of(first * second, axis).astype(given[0].dtype)
 
 
 def _normalize(x: Node, p: Scalar, axis: int, eps: float) -> Node:
     return x / Maximum.of(norm(x, p, axis, keepdims=True), eps)
-
-
-def _as_bool(x: Node) -> Node:
-    return x if x.dtype == BOOL else x != 0
 
 
 @builder
@@ -107,9 +101,7 @@ def any(x: Tensor, axis: Integers | None = None, keepdims: bool = False) -> Node
     >>> cg.compile([], ops.any([[1, 0], [0, 0]], axis=1))()
     array([ True, False])
     """
-    x = _as_bool(x)
-    axes = normalize_axes(axis, x.ndim)
-    return drop_axes(Sum(axes)(x) > 0, axes, keepdims)
+    return count_nonzero(x, axis, keepdims) > 0
 
 
 @builder
@@ -119,9 +111,7 @@ def all(x: Tensor, axis: Integers | None = None, keepdims: bool = False) -> Node
     >>> cg.compile([], ops.all([[1, 0], [1, 1]], axis=1))()
     array([False,  True])
     """
-    x = _as_bool(x)
-    axes = normalize_axes(axis, x.ndim)
-    return drop_axes(Sum(axes)(~x) == 0, axes, keepdims)
+    return count_nonzero(x == 0, axis, keepdims) == 0
 
 
 @builder
@@ -131,9 +121,7 @@ def count_nonzero(x: Tensor, axis: Integers | None = None, keepdims: bool = Fals
     >>> cg.compile([], ops.count_nonzero([[1, 0], [2, 3]], axis=1))()
     array([1, 2])
     """
-    x = _as_bool(x)
-    axes = normalize_axes(axis, x.ndim)
-    return drop_axes(Sum(axes)(x), axes, keepdims)
+    return Sum.of(x if x.dtype == BOOL else x != 0, axis, keepdims)
 
 
 @builder

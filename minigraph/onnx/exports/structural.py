@@ -9,15 +9,7 @@ import numpy as np
 
 from minigraph.graph import BFLOAT16, BOOL, Copy, FromSizes, Node, Op
 from minigraph.onnx.exports.writer import END, INT64, CannotSay, Exports, Writer, entering
-from minigraph.ops import (
-    conv,
-    indexing,
-    interpolation,
-    pooling,
-    reduction,
-    shape,
-    slicing,
-)
+from minigraph.ops import conv, indexing, interpolation, pooling, reduction, shape, slicing
 from minigraph.ops.batch_norm import BatchNormInference
 from minigraph.ops.cumulative import CumulativeSum
 from minigraph.ops.elementwise import kind
