@@ -20,7 +20,6 @@ from minigraph.ops import (
     trigonometric,
 )
 from minigraph.ops.elementwise import kind
-from minigraph.ops.fma import Fma, Fma3, Fma4
 from minigraph.symbolic import same_shape
 
 # The ops of which an operator of ONNX does the same to the same inputs, and those of the same name.
@@ -172,13 +171,3 @@ def _clip(w: Writer, op: Op, node: Node, x: str, low: str, high: str) -> str:
     if node.inputs[1].shape == node.inputs[2].shape == ():
         return w.op("Clip", x, low, high)
     return w.op("Min", w.op("Max", x, low), high)
-
-
-@export(Fma, Fma3, Fma4)
-def _multiply_add(w: Writer, op: Fma | Fma3 | Fma4, node: Node, *xs: str) -> str:
-    signs = (op.first, op.second) if isinstance(op, Fma4) else (op.product, op.addend)
-    product = w.op("Mul", *xs[:2])
-    addend = w.op("Mul", *xs[2:]) if isinstance(op, Fma4) else xs[2]
-    if signs[0] == "-":
-        product = w.op("Neg", product)
-    return w.op("Add" if signs[1] == "+" else "Sub", product, addend)
