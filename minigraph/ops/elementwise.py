@@ -69,7 +69,7 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
 def of_multiples(shapes: Iterable[Shape]) -> str:
     """Return what to do if shapes hold a size that is divided and may leave a rest, else ""."""
     sizes = (n for shape in shapes for n in shape if isinstance(n, SymbolicSize))
-    divided = any("//" in n.operations for n in sizes)
+    divided = any("//" in str(n) for n in sizes)
     return "; a size '32*h' of an input leaves no rest when it is halved" if divided else ""
 
 
