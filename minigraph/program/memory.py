@@ -6,10 +6,11 @@ the arrays that it returns.
 
 from __future__ import annotations
 
-import bisect
 import itertools
-from collections.abc import Container, Sequence
+from collections.abc import Container
 from dataclasses import dataclass
+
+import numpy as np
 
 from minigraph.errors import CompileError
 from minigraph.graph import Graph, Item, Node
@@ -92,16 +93,26 @@ def share_in_place(program: Program) -> None:
 def assign_offsets(program: Program) -> None:
     """Give every buffer of the arena an offset; buffers that live at the same time do not overlap.
 
-    Of two ways to place them the one that takes less memory counts.
+    The largest is placed first, each at the lowest offset that is free for as long as it lives.
     """
-    lives = _lives(program)
-    places = through_time(lives)
-    if len(lives) <= LARGEST_FIRST:
-        places = min(places, largest_first(lives), key=lambda offsets: _end(lives, offsets))
-    for life, offset in zip(lives, places, strict=True):
-        for buffer in life.buffers:
-            buffer.offset = offset
-    program.arena_bytes = _end(lives, places)
+    lives = _lives(program)  # by when they begin
+    first = np.array([life.first for life in lives], np.int64)
+    last = np.array([life.last for life in lives], np.int64)
+    long = np.flatnonzero(last - first > LONG)
+    begins, ends = np.zeros((2, len(lives)), np.int64)  # where it ends is 0 until it is placed
+    for i in sorted(range(len(lives)), key=lambda i: -lives[i].size):
+        near = np.arange(*first.searchsorted((first[i] - LONG, last[i] + 1)))
+        others = np.concatenate([long, near[last[near] - first[near] <= LONG]])
+        alive = (first[others] <= last[i]) & (first[i] <= last[others]) & (ends[others] > 0)
+        beside = others[alive]
+        beside = beside[begins[beside].argsort()]
+        free = np.maximum.accumulate([0, *ends[beside]])
+        fits = begins[beside] - free[:-1] >= lives[i].size
+        begins[i] = free[fits.argmax() if fits.any() else -1]
+        ends[i] = begins[i] + lives[i].size
+        for buffer in lives[i].buffers:
+            buffer.offset = int(begins[i])
+    program.arena_bytes = int(ends.max(initial=0))
 
 
 def check_offsets(program: Program, moving: Container[Node | None] = ()) -> None:
@@ -213,8 +224,8 @@ def in_use(program: Program) -> list[int]:
     return [*itertools.accumulate(changes)][: len(program.steps)]
 
 
+LONG = 100  # steps: few results live longer, and these are compared with all others
 LARGEST = 3  # results that are named where memory is missing
-LARGEST_FIRST = 1500  # so many buffers can be compared with one another
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,73 +255,3 @@ def _lives(program: Program) -> list[Life]:
                 chain.append(chain[-1].successor)
             lives.append(Life(chain, round_up(b.nbytes)))
     return sorted(lives, key=lambda life: (life.first, -life.size))
-
-
-def _end(lives: Sequence[Life], places: Sequence[int]) -> int:
-    return max((at + life.size for at, life in zip(places, lives, strict=True)), default=0)
-
-
-def through_time(lives: Sequence[Life]) -> list[int]:
-    """Return offsets, each the smallest hole that fits when the life begins (best fit)."""
-    ends: dict[int, list[int]] = {}
-    for i, life in enumerate(lives):
-        ends.setdefault(life.last, []).append(i)
-    holes = _Holes()
-    offsets: list[int] = []
-    time = 0
-    for life in lives:
-        while time < life.first:
-            for dead in ends.get(time, ()):
-                holes.release(offsets[dead], lives[dead].size)
-            time += 1
-        offsets.append(holes.take(life.size))
-    return offsets
-
-
-def largest_first(lives: Sequence[Life]) -> list[int]:
-    """Return offsets, the largest life first, each the lowest that is free for as long."""
-    placed: list[tuple[int, int, int, int]] = []  # sorted
-    offsets = [0] * len(lives)
-    for i in sorted(range(len(lives)), key=lambda i: (-lives[i].size, lives[i].first)):
-        size, first, last = lives[i].size, lives[i].first, lives[i].last
-        at = 0
-        for offset, end, begins, ends in placed:
-            if begins <= last and first <= ends:
-                if offset - at >= size:
-                    break
-                at = max(at, end)
-        offsets[i] = at
-        bisect.insort(placed, (at, at + size, first, last))
-    return offsets
-
-
-class _Holes:
-    """The free pieces of an arena that grows at its end: sorted (offset, size), none adjacent."""
-
-    def __init__(self) -> None:
-        self.free: list[tuple[int, int]] = []
-        self.end = 0
-
-    def take(self, size: int) -> int:
-        fitting = [hole for hole in self.free if hole[1] >= size]
-        if fitting:
-            offset, length = min(fitting, key=lambda hole: hole[1])
-            at = bisect.bisect_left(self.free, (offset, length))
-            self.free[at : at + 1] = [(offset + size, length - size)] if length > size else []
-            return offset
-        if self.free and sum(self.free[-1]) == self.end:
-            offset, _ = self.free.pop()  # the last hole grows beyond the end
-        else:
-            offset = self.end
-        self.end = offset + size
-        return offset
-
-    def release(self, offset: int, size: int) -> None:
-        at = bisect.bisect_left(self.free, (offset, size))
-        if at < len(self.free) and self.free[at][0] == offset + size:
-            size += self.free.pop(at)[1]
-        if at and sum(self.free[at - 1]) == offset:
-            at -= 1
-            offset, length = self.free.pop(at)
-            size += length
-        self.free.insert(at, (offset, size))
