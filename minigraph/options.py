@@ -10,7 +10,7 @@ import contextlib
 import difflib
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -53,14 +53,9 @@ class Option:
     as_written: Any = ...
 
     @property
-    def optional(self) -> bool:
-        """Whether None is allowed."""
-        return self.default is None
-
-    @property
     def kind(self) -> type:
         """The type of values other than None; object where there are choices."""
-        return object if self.choices else int if self.optional else type(self.default)
+        return object if self.choices else int if self.default is None else type(self.default)
 
     def default_among(self, values: Mapping[str, Any]) -> Any:
         """Return the default beside values of the options above."""
@@ -68,7 +63,6 @@ class Option:
 
     @property
     def default_words(self) -> str:
-        """The default in words."""
         quoted = f'"{self.default}"' if isinstance(self.default, str) else str(self.default)
         return self.default_text or quoted
 
@@ -80,7 +74,7 @@ class Option:
             return "True or False"
         limits = f"{self.kind.__name__} >= {self.minimum}"
         limits += f" and <= {self.maximum}" if self.maximum < math.inf else ""
-        return limits + " or None" * self.optional
+        return limits + " or None" * (self.default is None)
 
     def check(self, value: Any) -> Any:
         """Return `value` if it is allowed; OptionError with the allowed values if not."""
@@ -90,7 +84,7 @@ class Option:
             for choice in self.choices:
                 if type(choice) is type(value) and choice == value:
                     return choice
-        elif value is None and self.optional:
+        elif value is None and self.default is None:
             return None
         elif self.kind is bool:
             if isinstance(value, bool):
@@ -105,6 +99,8 @@ class Option:
 
     def parse(self, text: str) -> Any:
         """Return the value of a text from an environment variable."""
+        if text.lower() in self.choices:
+            return text.lower()
         words = {"true": True, "false": False, "none": None}
         value: Any = words.get(text.lower(), text)
         for number in (float, int):
@@ -267,11 +263,6 @@ OPTIONS: dict[str, Option] = {
 }
 
 
-def without_graph(name: str) -> Any:
-    """Return the value of an option without a `comp_graph`: `MINIGRAPH_OPTIONS`, or the default."""
-    return resolve({})[name]
-
-
 def find(name: str) -> Option:
     """Return the option called `name`; OptionError with the nearest names if there is none."""
     if not isinstance(name, str) or name not in OPTIONS:
@@ -314,18 +305,13 @@ def as_written(values: Mapping[str, Any]) -> dict[str, Any]:
     return {o.name: values[o.name] if o.as_written is ... else o.as_written for o in rows}
 
 
-def fingerprint_text(values: Mapping[str, Any]) -> str:
-    """Return the options that are part of a function's fingerprint, as text."""
-    return _text(values, [o for o in OPTIONS.values() if o.fingerprint])
+def fingerprint_text(values: Mapping[str, Any], per_process: bool = True) -> str:
+    """Return the options that are part of a function's fingerprint, as text.
 
-
-def common_text(values: Mapping[str, Any]) -> str:
-    """Return the options that are the same in all processes of a function, as text."""
-    return _text(values, [o for o in OPTIONS.values() if o.fingerprint and not o.per_process])
-
-
-def _text(values: Mapping[str, Any], rows: Sequence[Option]) -> str:
-    return ", ".join(f"{option.name}={values[option.name]}" for option in rows)
+    per_process  whether with those that may differ between the processes of a function
+    """
+    rows = (o.name for o in OPTIONS.values() if o.fingerprint and per_process >= o.per_process)
+    return ", ".join(f"{name}={values[name]}" for name in rows)
 
 
 def ineffective(values: Mapping[str, Any], ignored: Mapping[str, str]) -> dict[str, str]:
@@ -377,26 +363,19 @@ def cache_folder() -> Path | None:
     return base / "minigraph"
 
 
-LOG_LEVELS = ("debug", "info", "warning", "error")
-JIT_BACKENDS = ("c", "halide", "nvrtc", "none")
+def _variable(name: str, default: Any, choices: tuple[str, ...] = ()) -> Any:
+    text = os.environ.get(name)
+    return Option(name, default, "", choices).parse(text) if text else default
 
 
 def log_level() -> str:
     """Return `MINIGRAPH_LOG`, the lowest level of the log that is shown; "" if it is not set."""
-    return _one_of("MINIGRAPH_LOG", os.environ.get("MINIGRAPH_LOG", "").lower(), LOG_LEVELS)
+    return _variable("MINIGRAPH_LOG", "", ("debug", "info", "warning", "error"))
 
 
 def jit_backend() -> str:
     """Return `MINIGRAPH_JIT_BACKEND`, which compiles generated kernels; "": the device decides."""
-    text = os.environ.get("MINIGRAPH_JIT_BACKEND", "")
-    return _one_of("MINIGRAPH_JIT_BACKEND", text, JIT_BACKENDS)
-
-
-def _one_of(variable: str, text: str, choices: Sequence[str]) -> str:
-    if text and text not in choices:
-        allowed = ", ".join(map(repr, choices))
-        raise OptionError(f"{variable} does not take {text!r}; allowed: {allowed}")
-    return text
+    return _variable("MINIGRAPH_JIT_BACKEND", "", ("c", "halide", "nvrtc", "none"))
 
 
 def jit_workdir() -> Path | None:
@@ -407,13 +386,9 @@ def jit_workdir() -> Path | None:
 
 def jit_keep_interm() -> bool:
     """Return `MINIGRAPH_JIT_KEEP_INTERM`: compile every kernel again and keep its source."""
-    return _flag("MINIGRAPH_JIT_KEEP_INTERM")
+    return _variable("MINIGRAPH_JIT_KEEP_INTERM", False)
 
 
 def halide_debug() -> bool:
     """Return `MINIGRAPH_HALIDE_DEBUG`: print the schedule and the code of Halide's kernels."""
-    return _flag("MINIGRAPH_HALIDE_DEBUG")
-
-
-def _flag(variable: str) -> bool:
-    return bool(Option(variable, False, "").parse(os.environ.get(variable) or "0"))
+    return _variable("MINIGRAPH_HALIDE_DEBUG", False)

@@ -45,13 +45,17 @@ def taken(option):
     bounds = [option.minimum, option.minimum + 1, min(option.maximum, 1 << 40)]
     if option.kind is float:
         bounds += [0.5, math.inf]
-    return [*(option.choices or bounds), *[None] * option.optional]
+    return [*(option.choices or bounds), *[None] * (option.default is None)]
 
 
 def refused(option):
     """Values that the row of an option does not allow."""
     numbers = [option.minimum - 1, option.maximum + 1] if option.kind in (int, float) else []
-    return [*ODD[option.kind], *(n for n in numbers if n < math.inf), *[None][option.optional :]]
+    return [
+        *ODD[option.kind],
+        *(n for n in numbers if n < math.inf),
+        *[None][option.default is None :],
+    ]
 
 
 def values(of):

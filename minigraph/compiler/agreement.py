@@ -19,7 +19,7 @@ from minigraph.distributed import World
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import Constant, FromSizes, Graph, Node, nested
 from minigraph.ops.collective import Collective
-from minigraph.options import common_text, num_threads
+from minigraph.options import fingerprint_text, num_threads
 from minigraph.program import Backend
 from minigraph.version import __version__
 
@@ -39,7 +39,7 @@ def agree_on_graph(traced: TracedGraph, device: str, options: Mapping[str, Any])
     mine = {
         "version": __version__,
         "device": device.partition(":")[0],  # they may have different GPUs
-        "options": common_text(options),
+        "options": fingerprint_text(options, per_process=False),
         "graph": hashlib.sha256("\n".join(text for text, _ in lines).encode()).hexdigest(),
     }
     everyone = world.gather(mine, timeout)
@@ -140,7 +140,6 @@ def _lines(traced: TracedGraph) -> list[tuple[str, str]]:
 
 
 def _difference(everyone: Sequence[Sequence[tuple[str, str]]], rank: int) -> str:
-    """Return in words where the graph of a process first differs from that of process 0."""
     pairs = itertools.zip_longest(everyone[0], everyone[rank], fillvalue=("nothing more", ""))
     (first, there), (second, here) = next(pair for pair in pairs if pair[0][0] != pair[1][0])
     return f"another graph: it has {second} {here}, and process 0 {first} {there}"

@@ -175,7 +175,7 @@ class World:
         """
         if _reached(done, SHORT):
             return
-        usual = options.without_graph("distributed.timeout")
+        usual = options.resolve({})["distributed.timeout"]
         start = time.monotonic()
         end = start + (usual if timeout is None else timeout)
         ended = False
