@@ -43,7 +43,7 @@ class State:
     def __init__(self, spec: Spec) -> None:
         """Make a value that is arbitrary until it is set."""
         self.spec = spec
-        self._claims: Claims = ()
+        self._claims: tuple[weakref.ref[Claim], ...] = ()
         self._copies: dict[str, Any] = {}
         self._current = {HOST}
         self._shared = ""  # where it lies in memory of another library
@@ -155,38 +155,31 @@ class Claim:
     """
 
     def __init__(self, reads: Iterable[State], changes: Iterable[State]) -> None:
+        global _generation
         self.changes = frozenset(changes)
         self.uses = self.changes.union(reads)
         self._lock = forks.reentrant_lock()
         self._place = next(_places)
-        self._others: Claims = ()  # which use what this one changes
-        self._locks: Locks = ()  # to hold, so that they wait
+        self._locks: tuple[int, Locks] = -1, ()  # to hold, so that the others wait
         with _registry:
-            others = dict.fromkeys(c for state in self.uses for c in _alive(state._claims))
-            changers = [other for other in others if not self.uses.isdisjoint(other.changes)]
-            self._conflict(other for other in others if not self.changes.isdisjoint(other.uses))
-            for other in changers:
-                other._conflict([self])
             for state in self.uses:
-                state._claims = _references([*_alive(state._claims), self])
-        for other in changers:  # a run that has begun does not know of this claim
-            with other._lock:
+                state._claims = (*(c for c in state._claims if c()), weakref.ref(self))
+            _generation += 1
+        for changer in _claims_on(self.uses, readers=False):
+            with changer._lock:  # a run that has begun does not know of this claim
                 pass
 
     def run(self, work: Callable[[], T]) -> T:
         """Return the result of `work`, done while no other thread uses what this claim changes."""
         while True:
-            locks = self._locks
+            generation = _generation
+            if self._locks[0] != generation:
+                others = _claims_on(self.changes)
+                self._locks = generation, _in_order({self: None, **others})
             try:
-                return _within(locks, work, lambda: self._locks, locks)
+                return _within(self._locks[1], work, generation)
             except _Outdated:
                 pass
-
-    def _conflict(self, others: Iterable[Claim]) -> None:
-        """Let further claims wait while this one runs."""
-        waiting = dict.fromkeys([*_alive(self._others), *others])
-        self._others = _references(waiting)
-        self._locks = _in_order([self, *waiting])
 
 
 def alone(states: Sequence[State], work: Callable[[], T], changes: bool) -> T:
@@ -195,35 +188,24 @@ def alone(states: Sequence[State], work: Callable[[], T], changes: bool) -> T:
     No claim runs meanwhile that `work` would disturb or that would disturb it.
     """
     while True:
-        known = [state._claims for state in states]
-        claims: dict[Claim, None] = {}
-        for state, references in zip(states, known, strict=True):
-            alive = _alive(references)
-            claims.update((c, None) for c in alive if changes or state in c.changes)
-        same = functools.partial(_all_same, states, known)
+        generation = _generation
+        claims = _claims_on(states, readers=changes)
         try:
-            return _within((*_in_order(claims), _registry), work, same, True)
+            return _within((*_in_order(claims), _registry), work, generation)
         except _Outdated:
             pass
 
 
-def _all_same(states: Sequence[State], known: Sequence[Claims]) -> bool:
-    """Whether no claim on the states was made since theirs were looked up."""
-    return all(state._claims is claims for state, claims in zip(states, known, strict=True))
+def _claims_on(states: Iterable[State], readers: bool = True) -> dict[Claim, None]:
+    """Return the claims that use one of the states, or without readers those that change one."""
+    found = ((claim, state) for state in states for c in state._claims if (claim := c()))
+    return {claim: None for claim, state in found if readers or state in claim.changes}
 
 
-Claims = tuple[weakref.ref[Claim], ...]
 _places = itertools.count()
+_generation = 0  # how many claims were made
 # Held while a claim is made and, after the locks of claims, while a value is used without one.
 _registry = forks.reentrant_lock()
-
-
-def _references(claims: Iterable[Claim]) -> Claims:
-    return tuple(map(weakref.ref, claims))
-
-
-def _alive(claims: Claims) -> list[Claim]:
-    return [claim for reference in claims if (claim := reference())]
 
 
 def _in_order(claims: Iterable[Claim]) -> Locks:
@@ -235,15 +217,15 @@ class _Outdated(Exception):
     """A claim was made since the locks were looked up."""
 
 
-def _within(locks: Locks, work: Callable[[], T], look: Callable[[], object], seen: object) -> T:
+def _within(locks: Locks, work: Callable[[], T], generation: int) -> T:
     """Return the result of `work` while this thread holds all locks.
 
-    Raises _Outdated unless `look()` still gives what was `seen`.  One `with` for each lock: no
+    Raises _Outdated if a claim was made since the generation.  One `with` for each lock: no
     interrupt comes between taking a lock and having to release it.
     """
     with locks[0]:
         if len(locks) > 1:
-            return _within(locks[1:], work, look, seen)
-        if look() is not seen:
+            return _within(locks[1:], work, generation)
+        if _generation != generation:
             raise _Outdated
         return work()
