@@ -284,14 +284,6 @@ def kind_of(annotation: Any) -> Kind | None:
 RENAMED = {"dim": "axis", "keepdim": "keepdims", "input": "x", "device": "options"}  # torch's
 
 
-class _Anything(frozenset[type]):
-    def __contains__(self, item: object) -> bool:
-        return True
-
-
-ANYTHING = _Anything()
-
-
 class Signature:
     """The kinds of a function's parameters, whose defaults it parses once.
 
@@ -303,8 +295,8 @@ class Signature:
         self._what = fn.__qualname__
 
     @functools.cached_property
-    def _quick(self) -> list[frozenset[type]]:
-        """For each parameter in order, the types of values that need no parsing."""
+    def _quick(self) -> list[frozenset[type] | None]:
+        """For each parameter in order, the types of values that need no parsing; None: all."""
         fn = self._fn
         parameters = inspect.signature(fn).parameters
         self.kinds = {name: _kind(p, fn.__globals__) for name, p in parameters.items()}
@@ -322,7 +314,7 @@ class Signature:
             if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
         ]
         kinds = [self.kinds[name] for name in self._names]
-        return [ANYTHING if kind is None else kind.quick for kind in kinds]
+        return [kind.quick if kind else None for kind in kinds]
 
     def _default(self, name: str, value: Any) -> Any:
         return value if value is None else self._named(name, value)
@@ -330,7 +322,7 @@ class Signature:
     def parse(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Parsed:
         """Return the arguments parsed.  How many there are, and their names, Python checks."""
         for value, quick in zip(args, self._quick):  # noqa: B905 - faster; there may be too many
-            if type(value) not in quick:
+            if quick is not None and type(value) not in quick:
                 args = self._positional(args)
                 break
         if kwargs:

@@ -94,7 +94,6 @@ def vjp(outputs: Sequence[Node], dys: Sequence[Node], wrt: Sequence[Node]) -> li
 def _backward(
     node: Node, grads: dict[Node, Node], results: dict[Node, dict[int, Node]]
 ) -> Sequence[Node | None]:
-    """The gradients of `node` for each of its inputs."""
     y: Any = node
     dy: Any = grads.get(node)
     if node.is_bundle:

@@ -146,7 +146,6 @@ def is_ours(frame: FrameType) -> bool:
 
 @functools.cache
 def _owner(file: str) -> int:
-    """Return whose code is in a file."""
     if file.startswith(_PACKAGE):
         return OURS
     folders = file.split(os.sep)

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 from minigraph import options as settings
@@ -71,7 +72,6 @@ def in_notebook() -> bool:
 
 
 def _is_watched() -> bool:
-    """Return whether there is a terminal or a notebook to show things on."""
     return (sys.stderr is not None and sys.stderr.isatty()) or in_notebook()
 
 
@@ -87,22 +87,16 @@ def _show(what: str, done: threading.Event) -> None:
         line.close()
 
 
-class _HiddenBar:
-    """A bar that shows nothing, as tqdm's: tqdm takes 50 ms to import."""
-
-    def update(self, count: float) -> None:
-        pass
-
-    def set_description_str(self, text: str) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
 def _bar(**arguments: Any) -> Any:
-    """Return a bar of tqdm, or where nobody looks or the log passes errors only a hidden one."""
+    """Return a bar of tqdm; where nobody looks, or the log passes errors only, one that is hidden.
+
+    tqdm takes 50 ms to import.
+    """
     if not (_is_watched() and log.isEnabledFor(logging.WARNING)):
-        return _HiddenBar()
-    tqdm = importlib.import_module("tqdm.auto").tqdm  # slow to import, and seldom needed
+
+        def nothing(value: object) -> None:
+            pass
+
+        return SimpleNamespace(update=nothing, set_description_str=nothing, close=lambda: None)
+    tqdm = importlib.import_module("tqdm.auto").tqdm
     return tqdm(file=sys.stderr, leave=False, **arguments)

@@ -57,6 +57,5 @@ def function_of(op: type[Op], build: Callable[..., Node]) -> Callable[..., Node]
 
 
 def _nodes(args: Iterable[Any]) -> list[Node]:
-    """The expressions among arguments, and in lists and tuples among them."""
     items = (arg if isinstance(arg, list | tuple) else [arg] for arg in args)
     return [x for x in itertools.chain.from_iterable(items) if isinstance(x, Node)]

@@ -53,7 +53,6 @@ class Graph:
 
     @functools.cached_property
     def kinds(self) -> frozenset[type[Op]]:
-        """The classes of its ops."""
         return frozenset(type(node.op) for node in self)
 
     def map(

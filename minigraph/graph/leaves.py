@@ -128,12 +128,12 @@ class Parameter(Node):
 
         value  its memory may be that of another library: `State.move`, `State.place`
         """
-        return _with_state(cls, value, name, trainable, here())
+        return _restored(cls, value, name, trainable, here())
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Let copies, and what was pickled, have the current value and share nothing."""
         given = (type(self), self.numpy(), self.name, self.trainable, self.source)
-        return _restore, given, (getattr(self, "__dict__", None), {})
+        return _restored, given, (getattr(self, "__dict__", None), {})
 
     @checked
     def rename(self, name: str) -> None:
@@ -201,19 +201,14 @@ def assign_all(values: Sequence[tuple[Parameter, Array]]) -> None:
     alone([parameter.state for parameter, _ in values], write, changes=True)
 
 
-def _restore(
-    cls: type[Parameter], value: Array, name: str, trainable: bool, source: Location
-) -> Parameter:
-    return _with_state(cls, State.of(value), name, trainable, source)
-
-
-def _with_state(
-    cls: type[Parameter], state: State, name: str, trainable: bool, source: Location
+def _restored(
+    cls: type[Parameter], value: State | Array, name: str, trainable: bool, source: Location
 ) -> Parameter:
     """Return a parameter of a class whose `__init__` may take other arguments."""
     made = object.__new__(cls)
-    made.state, made.trainable = state, trainable
-    Node.__init__(made, Variable(name), (), (state.spec,))
+    made.state = value if isinstance(value, State) else State.of(value)
+    made.trainable = trainable
+    Node.__init__(made, Variable(name), (), (made.state.spec,))
     made.source = source
     return made
 

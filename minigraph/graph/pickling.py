@@ -13,9 +13,7 @@ import weakref
 from typing import Any
 
 from minigraph.graph.graph import toposort
-from minigraph.graph.location import Location
-from minigraph.graph.node import Changes, Descent, Node, Op
-from minigraph.graph.spec import Spec
+from minigraph.graph.node import Node, Op
 
 
 class _Dependencies:
@@ -51,29 +49,15 @@ def _reduce(node: Node) -> tuple[Any, ...]:
     """Return how to make a node again, for `pickle` and `copy`."""
     is_known = not node.inputs or any(node in earlier.nodes for earlier in _in_progress.all)
     earlier = None if is_known else _Dependencies(node)
-    return _restore, (
-        earlier,
-        node.op,
-        node.inputs,
-        node.specs,
-        node.changes,
-        node.descent,
-        node.source,
-    )
+    facts = {name: getattr(node, name) for name in ("changes", "descent", "source")}
+    return _restore, (earlier, node.op, node.inputs, node.specs, facts)
 
 
-def _restore(
-    earlier: object,
-    op: Op,
-    inputs: tuple[Node, ...],
-    specs: tuple[Spec, ...],
-    changes: tuple[Changes, ...],
-    descent: Descent | None,
-    source: Location,
-) -> Node:
+def _restore(earlier: object, op: Op, inputs: Any, specs: Any, facts: dict[str, Any]) -> Node:
     """Return a node with an order of its own: no two nodes have the same."""
     made = Node(op, inputs, specs)
-    made.changes, made.descent, made.source = changes, descent, source
+    for name, value in facts.items():
+        setattr(made, name, value)
     return made
 
 

@@ -93,7 +93,6 @@ class Unsupported:
         raise self._of_numpy(function.__name__)
 
     def _of_numpy(self, name: str) -> GraphError:
-        """Return the error for one of NumPy's functions."""
         instead = (
             f"ops.{name}" if name in self.functions else hints("ops").get(name, "minigraph.ops")
         )
