@@ -69,7 +69,6 @@ class PassRow(NamedTuple):
 
 @functools.cache
 def _parameters(rewrite: Callable[..., Graph]) -> list[str]:
-    """Return the names of a pass's parameters besides graph and notes."""
     return [*inspect.signature(rewrite).parameters][2:]
 
 

@@ -98,7 +98,7 @@ def compress_gradients(graph: Graph, notes: Notes, compress: str) -> Graph:
 
 
 def overlap_collectives(graph: Graph, notes: Notes, bucket_bytes: int) -> Graph:
-    """StartCollective collectives early, wait for them late, and gather reductions in buckets.
+    """Start collectives early, wait for them late, and gather reductions in buckets.
 
     bucket_bytes  so many travel together; a larger one travels alone
     """
@@ -112,7 +112,6 @@ def overlap_collectives(graph: Graph, notes: Notes, bucket_bytes: int) -> Graph:
 
 
 def _begun(bucket: Sequence[Node]) -> dict[Node, Sequence[Node]]:
-    """Return the results of collectives that are begun together."""
     pending_collectives = [pending_collective(node) for node in bucket]
     names = tuple(name for pending in pending_collectives for name in pending.names)
     pending = PendingCollective(
@@ -153,7 +152,6 @@ def _buckets(graph: Graph, bucket_bytes: int) -> Iterator[list[Node]]:
 
 
 def _needed(graph: Graph) -> set[Node]:
-    """Return the nodes on which collectives depend."""
     needed: set[Node] = set()
     for node in reversed(graph.order):
         if isinstance(node.op, Collective) or node in needed:

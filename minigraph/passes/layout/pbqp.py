@@ -75,7 +75,6 @@ def minimise(
 def total_cost(
     options: Sequence[int], single: Sequence[Array], pairs: Mapping[tuple[int, int], Array]
 ) -> float:
-    """Return the total cost of options."""
     alone = sum(float(costs[option]) for costs, option in zip(single, options, strict=True))
     return alone + sum(float(t[options[u], options[v]]) for (u, v), t in pairs.items())
 

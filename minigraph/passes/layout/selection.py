@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -161,21 +161,15 @@ class _Selection:
         return times[best], best
 
 
+@dataclass(eq=False)
 class _LayoutRewrite:
     """Makes the new nodes.  An image in a region with l lanes becomes [n, c / l, h, w, l]."""
 
-    def __init__(
-        self,
-        regions: Regions,
-        lanes: Sequence[int],
-        pairs: Mapping[Node, tuple[int, int]],
-        notes: Notes,
-    ) -> None:
-        self.regions = regions
-        self.lanes = lanes
-        self.pairs = pairs
-        self.notes = notes
-        self.reordered: dict[tuple[Node, int], Node] = {}  # by new image and lanes
+    regions: Regions
+    lanes: Sequence[int]
+    pairs: Mapping[Node, tuple[int, int]]
+    notes: Notes
+    reordered: dict[tuple[Node, int], Node] = field(default_factory=dict)  # by new image and lanes
 
     def image(self, x: Node, new: Node, lanes: int) -> Node:
         """Return the image that was `x` and has become `new` with these lanes."""
@@ -192,7 +186,6 @@ class _LayoutRewrite:
         return self.reordered[new, lanes]
 
     def node(self, node: Node, inputs: tuple[Node, ...]) -> Node:
-        """Return the new node for an old one."""
         if node in self.pairs:
             return self._convolution(node, inputs)
         if isinstance(node.op, Item):
@@ -204,7 +197,6 @@ class _LayoutRewrite:
         return self._other(node, inputs)
 
     def _own(self, x: Node) -> int:
-        """Return the lanes in which an image is made."""
         return self.lanes[self.regions.of(x)] if x in self.regions else 1
 
     def _images(

@@ -111,7 +111,6 @@ def _fused(loss: _Loss) -> Node:
 
 
 def _negated(x: Node) -> Node:
-    """Return -x, without another op where possible."""
     if isinstance(x.op, Negative):
         return x.inputs[0]
     return constant(-x.op.value) if isinstance(x.op, Constant) else negative(x)

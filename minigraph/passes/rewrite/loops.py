@@ -60,7 +60,6 @@ class _Value(NamedTuple):
 
 
 def _values(node: Node) -> list[_Value]:
-    """Return what the results of a loop are."""
     assert isinstance(node.op, Scan)
     return [_Value(y, i >= node.op.carried) for i, y in enumerate(node.op.graph.outputs)]
 

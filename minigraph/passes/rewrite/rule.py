@@ -181,7 +181,6 @@ def rewrite(graph: Graph, rules: Sequence[Rule], notes: Notes) -> Graph:
 
 
 def _match(form: Node, node: Node) -> dict[Node, Node] | None:
-    """Return what each variable of `form` stands for if `node` is an instance, else None."""
     bound: dict[Node, Node] = {}
     pending = [(form, node)]
     while pending:

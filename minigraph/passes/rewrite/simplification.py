@@ -242,7 +242,6 @@ def power_of_integers(node: Node) -> Node | None:
 
 
 def _products(x: Node) -> tuple[Node, ...]:
-    """Return the powers 1 to 4."""
     square = ops.square(x)
     return x, square, square * x, ops.square(square)
 

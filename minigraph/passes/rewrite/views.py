@@ -79,7 +79,6 @@ def slice_of_slice(node: Node) -> Node | None:
 
 
 def _windows(op: Slice) -> list[tuple[int, int, int]]:
-    """Return (start, stop, step) of each axis."""
     return list(zip(op.start, op.stop, op.step, strict=True))
 
 
