@@ -42,7 +42,6 @@ OPTIONAL = (
     "jit.halide.",
     "bench.jax_peer",
     "bench.torch_",
-    "bench.plot",
     "onnx",
     "torch",
 )  # libraries

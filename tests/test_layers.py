@@ -273,7 +273,6 @@ def test_the_import_loads_no_large_library(probe):
         "sklearn",
         "scipy",
         "PIL",
-        "matplotlib",
         "halide",
         "onnx",
     }

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import asdict, fields
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +17,9 @@ from minigraph.bench.cases import EXPRESSIONS, GROUPS, NAMES, NETWORKS, PRECISIO
 from minigraph.bench.measure import measure_cases
 from minigraph.bench.own_network import is_file, name_of
 from minigraph.bench.plan import OTHERS, PEERS, Plan
-from minigraph.bench.results import DOOR, FILE, LEVELS, PLOT, Results
+from minigraph.bench.results import DOOR, FILE, LEVELS, Results
 from minigraph.bench.tables import markdown_page, terminal_lines
-from minigraph.errors import GraphError, OptionError, install_command, reason
+from minigraph.errors import GraphError, OptionError, reason
 from minigraph.messages import progress
 from minigraph.options import num_threads
 from minigraph.platform.text_file import write_text
@@ -81,9 +79,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     minutes = f"end after so many minutes (default: {FULL['minutes']}, with --quick "
     minutes += f"{QUICK['minutes']}), with less measured on a slow machine"
     add("--minutes", type=_count, metavar="N", help=minutes)
-    add("--out", type=Path, metavar="DIR", help="write the results, a page and a plot to DIR")
-    render = "measure nothing; write DIR's page and plot again"
-    add("--render", type=Path, metavar="DIR", help=render)
+    add("--out", type=Path, metavar="DIR", help="write the results and a page to DIR")
+    again = "measure nothing; write DIR's page again"
+    add("--render", type=Path, metavar="DIR", help=again)
 
 
 def _count(text: str) -> int:
@@ -126,12 +124,10 @@ def _levels(text: str) -> tuple[int, ...]:
 def bench(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str], int]:
     """Run the command: return the results as data, as lines, and the exit status."""
     plan = None if asked.render else plan_of(asked)
-    if (asked.render or asked.out) and not find_spec("matplotlib"):
-        _say(f"matplotlib is not installed, so there will be no plot: {install_command('bench')}")
     if plan is None:
         results = Results.read(asked.render)
-        names = render(results, asked.render)
-        return results.data(), [f"{asked.render / name} is written" for name in names], 0
+        write_text(asked.render / PAGE, markdown_page(results))
+        return results.data(), [f"{asked.render / PAGE} is written"], 0
     if asked.out:  # a failure here costs no minutes
         try:
             asked.out.mkdir(parents=True, exist_ok=True)
@@ -142,9 +138,11 @@ def bench(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str], int]:
     if asked.out:
         try:
             results.write(asked.out)
-            lines += ["", f"{', '.join([FILE, *render(results, asked.out)])} in {asked.out}"]
+            write_text(asked.out / PAGE, markdown_page(results))
+            lines += ["", f"{FILE}, {PAGE} in {asked.out}"]
         except (GraphError, OSError) as error:  # the results are printed nevertheless
-            _say(str(error))
+            # At once: the warnings of a command are printed when it has ended.
+            print(f"minigraph: {error}", file=sys.stderr, flush=True)
             status = status or 1
     return results.data(), lines, status
 
@@ -183,23 +181,3 @@ def _measure(plan: Plan, folder: Path | None) -> Results:
             bar.set_description_str(what)
 
         return measure_cases(plan, options, begin, save)
-
-
-def _say(what: str) -> None:
-    """Print a line at once: the warnings of a command are printed when it has ended."""
-    print(f"minigraph: {what}", file=sys.stderr, flush=True)
-
-
-def render(results: Results, folder: Path) -> list[str]:
-    """Write the page and, where matplotlib is installed, the plot; return their names."""
-    plot = folder / PLOT
-    if find_spec("matplotlib"):
-        plot.unlink(missing_ok=True)
-        program = [sys.executable, "-m", "minigraph.bench.plot", str(folder)]
-        drawn = subprocess.run(program, capture_output=True, text=True)
-        if drawn.returncode:
-            why = drawn.stderr.strip().rpartition("\n")[2]
-            _say(f"the plot cannot be drawn: {why}")
-    plots = [PLOT] * plot.exists()
-    write_text(folder / PAGE, markdown_page(results, plots))
-    return [PAGE, *plots]

@@ -25,7 +25,7 @@ from minigraph.platform.records import decode, encode
 from minigraph.platform.text_file import write_text
 from minigraph.version import __version__
 
-FILE, PLOT = "results.json", "levels.svg"
+FILE = "results.json"
 PACKAGES = ("torch", "jax", "onnxruntime")
 NOISY = 0.15  # a spread above this is unusual
 NEAR = 0.02  # times that differ by less are the same

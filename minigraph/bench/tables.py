@@ -310,12 +310,11 @@ def terminal_lines(results: Results) -> list[str]:
     return lines
 
 
-def markdown_page(results: Results, plots: Sequence[str]) -> str:
-    """Return the Markdown page, with these plots, which lie beside it."""
+def markdown_page(results: Results) -> str:
+    """Return the Markdown page."""
     parts = ["# minigraph bench", "\n".join(f"* {line}" for line in about(results))]
     parts += [f"**{remark}**" for remark in remarks(results)]
     for table in tables(results).values():
         if table.rows:
             parts += [f"## {table.title}", table.explanation, "\n".join(table.markdown())]
-    parts += [f"![speed of each level and library]({name})" for name in plots]
     return "\n\n".join(parts) + "\n"
