@@ -1,8 +1,6 @@
 """Train a GPT on the characters of a text, by default Python's own documentation."""
 
 import argparse
-import functools
-import itertools
 import math
 import sys
 from pathlib import Path
@@ -10,17 +8,15 @@ from pathlib import Path
 import numpy as np
 import text
 from model import GPT
-from tqdm import tqdm
 
 import minigraph as mg
 from minigraph import nn, ops, optim
-from minigraph.data import DataLoader
 from minigraph.training import Evaluation
 
 sys.path.append(str(Path(__file__).parents[1] / "training"))  # the loop of all examples
 
 import command_line
-from loop import held_signals
+from loop import Training, train
 
 CONTEXT = 64
 
@@ -44,6 +40,7 @@ def parser():
         help="where the best weights go",
     )
     made.add_checkpoints()
+    made.set_defaults(model="gpt", workers=0)
     return made
 
 
@@ -53,67 +50,52 @@ def _count(value):
     return int(value)
 
 
-class Run:
-    """A training: the network, the optimizer, the batches, and how far it got."""
+class Writer(Training):
+    """A GPT in training, which writes a text at the end."""
+
+    unit, goal = "rows", "lowest test loss {:.6g}"
 
     def __init__(self, args):
-        self.args, self.world = args, mg.distributed.world()
+        self.args = args
         nn.manual_seed(args.seed)
-        self.net = GPT(len(text.CHARACTERS), CONTEXT)
-        self.optimizer = optim.AdamW(self.net.parameters(), args.lr)
+        net = GPT(len(text.CHARACTERS), CONTEXT)
         tokens = text.encode(text.read(args.data) if args.data else text.documentation())
         now, then = text.rows(tokens[: args.characters], CONTEXT)
         test = max(len(now) // 20, 1)  # the last twentieth of the text
-        size = args.batch_size
-        train = now[:-test], then[:-test]
-        share = functools.partial(DataLoader, batch_size=size, shard=self.world)
-        self.batches = share(train, shuffle=True, drop_last=True, seed=args.seed)
-        self.test_batches = share((now[-test:], then[-test:]))
-        if not len(self.batches):
-            raise mg.GraphError(
-                f"{len(now) - test} rows to train on are fewer than a batch, {size}"
-            )
-        self.epoch = self.batch = 0
-        self.loss = 0.0  # the sum over the epoch's batches
-        self.least = math.inf  # the lowest test loss of an epoch
+        sets = (now[:-test], then[:-test]), (now[-test:], then[-test:])
+        about = {"model": "GPT", "data": f"{len(now)} rows"}
+        super().__init__(net, optim.AdamW(net.parameters(), args.lr), sets, args, args, about)
 
     def describe(self):
         count = sum(p.size for p in self.net.parameters())
-        characters = len(self.batches) * self.args.batch_size * CONTEXT
+        characters = len(self.train_batches) * self.batch_size * CONTEXT
         return f"GPT with {count:,} parameters, {characters:,} characters an epoch"
 
     def compile(self, cg):
-        shape = (self.args.batch_size // self.world.size, CONTEXT)
+        shape = (self.batch_size // self.world.size, CONTEXT)
         now, then = mg.input("now", shape, "int64"), mg.input("then", shape, "int64")
         loss = ops.cross_entropy(self.net.train()(now), then)
         updates = self.optimizer.minimize(loss, clip_norm=1.0, reduce=self.world)
-        self.step = cg.compile([now, then], ops.all_reduce(loss, self.world, "mean"), updates)
-        self.evaluate = Evaluation(self.net, cg=cg, world=self.world)
+        self.step = cg.compile([now, then], [ops.all_reduce(loss, self.world, "mean")], updates)
+        self.measure = Evaluation(self.net, cg=cg, world=self.world)
         row = mg.input("row", (1, CONTEXT), "int64")
         self.scores = cg.compile([row], self.net.eval()(row))
 
-    def train_epoch(self, check):
-        """Train to the end of the epoch, calling `check` after each batch."""
-        count, self.batches.epoch = len(self.batches), self.epoch
-        title, silent = f"epoch {self.epoch + 1}/{self.args.epochs}", self.world.rank > 0
-        with tqdm(desc=title, total=count, disable=silent) as bar:
-            bar.update(self.batch)
-            for now, then in itertools.islice(self.batches, self.batch, None):
-                self.optimizer.lr = self.rate(self.epoch * count + self.batch)
-                self.loss += float(self.step(now, then))
-                self.batch += 1
-                if not math.isfinite(self.loss):
-                    raise mg.GraphError(f"the loss is {self.loss}; try a lower --lr")
-                bar.set_postfix_str(f"loss {self.loss / self.batch:.4f}", refresh=False)
-                bar.update()
-                check()
-
-    def rate(self, step):
+    def rate(self):
         """Return the learning rate of a step: up for 50 steps, then down as a cosine."""
-        share = step / (self.args.epochs * len(self.batches))
-        return (
-            self.args.lr * min(1, (step + 1) / 50) * (0.1 + 0.45 * (1 + math.cos(math.pi * share)))
-        )
+        count = len(self.train_batches)
+        step = self.epoch * count + self.batch
+        cosine = math.cos(math.pi * step / (self.epochs * count))
+        return self.lr * min(1, (step + 1) / 50) * (0.1 + 0.45 * (1 + cosine))
+
+    def tested(self, found):
+        loss, tested = found["loss"], f"test accuracy {found['accuracy']:.2%}"
+        return -loss, f"loss {self.loss:#.6g}, test loss {loss:#.6g}, {tested}"
+
+    def finish(self, found, path):
+        if self.world.rank == 0:
+            print(f"{self.sample(self.args.sample)}\n\nthe best weights are in {path}")
+        command_line.say(f"loss {self.loss:#.6g}\ntest accuracy {found['accuracy']:.2%}")
 
     def sample(self, count):
         """Return so many characters that the network writes, drawn by its scores."""
@@ -128,72 +110,10 @@ class Run:
             row.append(int(rng.choice(len(chances), p=chances / chances.sum())))
         return text.decode(row[1:])
 
-    def save(self, path):
-        """Write all that a resumed training needs."""
-        if self.world.rank > 0:
-            return
-        at = np.array(
-            [self.epoch, self.batch, self.args.seed, self.args.batch_size, len(self.batches)]
-        )
-        arrays = {"at": at, "losses": np.array([self.loss, self.least])}
-        for name, part in (("net", self.net), ("optimizer", self.optimizer)):
-            arrays |= {f"{name}.{key}": array for key, array in part.state_dict().items()}
-        mg.save(path, arrays)
-
-    def resume(self, path):
-        """Go on from a checkpoint; GraphError if it is of another training."""
-        arrays = self.world.broadcast(mg.load(path) if self.world.rank == 0 else None)
-        wanted = [self.args.seed, self.args.batch_size, len(self.batches)]
-        found = arrays["at"].tolist() if "at" in arrays and arrays["at"].shape == (5,) else None
-        if found is None or found[2:] != wanted or found[0] >= self.args.epochs:
-            raise mg.GraphError(
-                f"--resume {path}: no checkpoint of this training: epoch, batch, seed, rows and "
-                f"batches are {found}, not up to {self.args.epochs} epochs of {wanted}"
-            )
-        for name, part in (("net", self.net), ("optimizer", self.optimizer)):
-            keys = [key for key in arrays if key.startswith(f"{name}.")]
-            part.load_state_dict({key.removeprefix(f"{name}."): arrays[key] for key in keys})
-        self.epoch, self.batch, *_ = found
-        self.loss, self.least = arrays["losses"].tolist()
-
 
 def main():
     args = parser().parse_args()
-    options = {"seed": args.seed, "graph_opt_level": args.opt_level, "num_threads": args.threads}
-    options["amp"] = args.amp
-    given = {name: value for name, value in options.items() if value is not None}
-    cg = mg.comp_graph(args.device, given)
-    run = Run(args)
-    if args.resume:
-        run.resume(args.resume)
-    command_line.say(run.describe())
-    run.compile(cg)
-    with held_signals() as check:
-        try:
-            while run.epoch < args.epochs:
-                run.train_epoch(check)
-                loss, run.epoch, run.batch, run.loss = run.loss / run.batch, run.epoch + 1, 0, 0.0
-                found = run.evaluate(run.test_batches)
-                if found["loss"] < run.least:
-                    run.least = found["loss"]
-                    if run.world.rank == 0:
-                        mg.save(args.best, run.net)
-                if args.checkpoint:
-                    run.save(args.checkpoint)
-                command_line.say(
-                    f"epoch {run.epoch}/{args.epochs}: loss {loss:#.6g}, "
-                    f"test loss {found['loss']:#.6g}, test accuracy {found['accuracy']:.2%}"
-                )
-        except KeyboardInterrupt:
-            advice = "nothing is kept, for lack of --checkpoint"
-            if args.checkpoint:
-                run.save(args.checkpoint)
-                advice = f"--resume {args.checkpoint} goes on from there"
-            command_line.say(f"stopped in epoch {run.epoch + 1} after batch {run.batch}; {advice}")
-            raise
-    if run.world.rank == 0:
-        print(f"{run.sample(args.sample)}\n\nthe best weights are in {args.best}")
-        print(f"loss {loss:#.6g}\ntest accuracy {found['accuracy']:.2%}", flush=True)
+    train(Writer(args), args)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def test_processes_train_together_and_process_0_alone_prints_and_writes(tmp_path
     printed, _ = wait(started(2, tmp_path, "--epochs", 1))
     assert "2 processes, each with 64 images of a batch\n" in printed
     assert len(re.findall("^epoch 1/1: loss", printed, re.M)) == 1
-    assert mg.load(tmp_path / "checkpoint").keys() > {"training"}
+    assert mg.load(tmp_path / "checkpoint").keys() > {"net", "optimizer"}
 
     _, errors = wait(started(1, tmp_path, "--epochs", 2), status=1)  # a warning is an error here
     assert "the checkpoint is of 2 processes, these are 1: batches, their order" in errors

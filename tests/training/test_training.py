@@ -1,6 +1,5 @@
 """The training loop: what it prints, counts, keeps and resumes."""
 
-import json
 import os
 import re
 import signal
@@ -57,9 +56,10 @@ def assert_same_end(resumed, whole):
     assert re.fullmatch(BEST, lines[-3])
     assert lines[-4].startswith("epoch ") and lines[-4] == whole_lines[-4]
     assert lines[-2:] == whole_lines[-2:]
-    assert state.keys() == whole_state.keys()
-    for name, array in state.items():
-        np.testing.assert_array_equal(array, whole_state[name], name)
+    for part in ("net", "optimizer", "progress"):
+        assert state[part].keys() == whole_state[part].keys()
+        for name, value in state[part].items():
+            np.testing.assert_array_equal(value, whole_state[part][name], name)
 
 
 # ---------------------------------------------------------------- what it prints
@@ -168,7 +168,7 @@ def small_training(train_images=20, test_images=7, batch_size=4):
     args = Namespace(model="net", data="synthetic", seed=0, workers=0)
     nn.manual_seed(0)
     net = nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
-    made = loop.Training(net, optim.SGD(net.parameters(), 0.1), sets, recipe, args)
+    made = loop.Classification(net, optim.SGD(net.parameters(), 0.1), sets, recipe, args)
     return made, sets
 
 
@@ -179,7 +179,8 @@ def test_the_accuracy_counts_every_test_image_once(batch_size):
     weight, bias = made.net.state_dict().values()
     images, labels = zip(*map(test_set.__getitem__, range(len(test_set))), strict=True)
     scores = np.reshape(images, (7, 16)) @ weight.T + bias
-    assert made.test(lambda: None) == pytest.approx(np.mean(scores.argmax(1) == labels))
+    expected = np.mean(scores.argmax(1) == labels)
+    assert made.test(lambda: None)["accuracy"] == pytest.approx(expected)
 
 
 def test_the_learning_rate_falls_to_a_tenth_each_time_its_epochs_have_passed():
@@ -187,7 +188,7 @@ def test_the_learning_rate_falls_to_a_tenth_each_time_its_epochs_have_passed():
     made.compile(mg.comp_graph("reference"))
     rates = []
     for epoch in range(3):
-        made.progress = loop.Progress(epoch)
+        made.epoch, made.batch = epoch, 0
         made.train_epoch(lambda: None)
         rates.append(made.optimizer.lr)
     np.testing.assert_allclose(rates, [0.1, 0.01, 0.001])
@@ -218,9 +219,9 @@ def test_the_best_weights_are_kept_where_the_last_lines_say(tmp_path):
     assert rates.index(max(rates)) + 1 == number
     trained(tmp_path, "--epochs", number, "--checkpoint", "part", "--best", "")
     expected, weights = mg.load(tmp_path / "part"), mg.load(tmp_path / file)
-    assert weights.keys() == {n.removeprefix("net.") for n in expected if n.startswith("net.")}
+    assert weights.keys() == expected["net"].keys()
     for name, array in weights.items():
-        np.testing.assert_array_equal(array, expected[f"net.{name}"], name)
+        np.testing.assert_array_equal(array, expected["net"][name], name)
     assert not (tmp_path / "part.best.safetensors").exists()
 
 
@@ -230,9 +231,9 @@ def test_only_a_higher_accuracy_replaces_the_best_weights(tmp_path):
     kept = []
     for epoch, accuracy in enumerate((0.0, 0.5, 0.25, 0.5, 0.75)):
         made.net[1].bias.assign(np.full(3, epoch, "float32"))
-        made.progress = loop.Progress(epoch)
+        made.epoch, made.batch = epoch, 0
         made.keep_best(accuracy, path)
-        kept.append((made.best.epoch, int(mg.load(path)["1.bias"][0]) + 1))
+        kept.append((made.best_epoch, int(mg.load(path)["1.bias"][0]) + 1))
     assert kept == [(1, 1), (2, 2), (2, 2), (2, 2), (5, 5)]
 
 
@@ -240,8 +241,8 @@ def test_only_a_higher_accuracy_replaces_the_best_weights(tmp_path):
 def test_the_best_of_an_interrupted_training_is_named_and_goes_on(halted):
     folder, (*_, line, _) = halted
     assert re.fullmatch(BEST, line) and line.endswith("after epoch 1: part.best.safetensors")
-    saved = json.loads(mg.load(folder / "part")["training"].tobytes())["best"]
-    assert saved["epoch"] == 1 and f"{saved['accuracy']:.2%}" in line
+    saved = mg.load(folder / "part")["progress"]
+    assert saved["best_epoch"] == 1 and f"{saved['best_score']:.2%}" in line
     lines = trained(folder, "--resume", "part")
     assert lines[-3].endswith(": part.best.safetensors")
     elsewhere = trained(folder, "--resume", "part", "--best", "elsewhere", "--epochs", 2)

@@ -89,7 +89,7 @@ def new_training():
     data = Synthetic((1, 4, 4), classes=2, length=4)
     net = nn.Sequential(nn.Flatten(), nn.Linear(16, 2))
     args = argparse.Namespace(workers=0, seed=0, model="net", data="synthetic")
-    return loop.Training(net, optim.SGD(net.parameters(), 0.1), (data, data), recipe, args)
+    return loop.Classification(net, optim.SGD(net.parameters(), 0.1), (data, data), recipe, args)
 
 
 def load(path):

@@ -11,11 +11,9 @@ from pathlib import Path
 import launched
 import numpy as np
 from example_networks import EXAMPLES
-from loop import POSITION
 from new_process import wait
 
 import minigraph as mg
-from minigraph.platform.records import decode
 
 STARTING = 3.0  # seconds, roughly
 TRAINING = 0.75  # the share of kills while the network is trained; the others are before
@@ -91,13 +89,13 @@ def killed_launches(seed, folder, kills=4, processes=4):
         slowest = max(slowest, kill_one(processes, disturbed, draw))
     epochs = 2
     if (disturbed / "checkpoint").exists():
-        text = mg.load(disturbed / "checkpoint")["training"].tobytes()
-        epochs += decode(POSITION, text).at.epoch
+        epochs += int(mg.load(disturbed / "checkpoint")["progress"]["epoch"])
     for each in (disturbed, whole):
         wait(started(processes, each, "--epochs", epochs))
     ended, wanted = (mg.load(each / "checkpoint") for each in (disturbed, whole))
-    assert ended.keys() == wanted.keys()
-    for name, array in wanted.items():
-        np.testing.assert_array_equal(ended[name], array, name)
+    for part in ("net", "optimizer"):
+        assert ended[part].keys() == wanted[part].keys()
+        for name, array in wanted[part].items():
+            np.testing.assert_array_equal(ended[part][name], array, name)
     milliseconds = round(slowest * 1000)
     return Counter({"kills": kills, "epochs": epochs, "slowest end, ms": milliseconds})
