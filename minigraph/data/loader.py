@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
@@ -175,23 +175,27 @@ class DataLoader:
             yield batch
 
     def _threaded(self, epoch: int) -> Generator[_Batch]:
-        stop = threading.Event()
+        stop, process = threading.Event(), os.getpid()
         stream = isinstance(self.dataset, Stream)
         count = 1 if stream or self._reads_whole_batches else self.workers
         batches = self._batches(epoch, count, stop)
         fillers = ThreadPoolExecutor(self.workers, thread_name_prefix="minigraph-data")
-        # An iterable is read in a thread of its own, in order; indexes take no time.
-        reader = ThreadPoolExecutor(1, thread_name_prefix="minigraph-data") if stream else None
-        pending: deque[tuple[_BatchGetter, list[Future[None]]]] = deque()
-        process = os.getpid()
+        # Examples of an iterable are read in a thread of its own, in order.
+        reader = ThreadPoolExecutor(1, thread_name_prefix="minigraph-data")
+        pending: deque[tuple[Future[_Batch | None], list[Future[None]]]] = deque()
+
+        def fill(read: Future[_Batch | None], part: int) -> None:
+            batch = read.result()
+            if batch is not None:
+                batch.fill(part, stop)
+
         try:
             while True:
-                get_batch = _submit_next(batches, reader)
-                parts = [fillers.submit(_fill_part, get_batch, i, stop) for i in range(count)]
-                pending.append((get_batch, parts))
+                read = reader.submit(next, batches, None)
+                pending.append((read, [fillers.submit(fill, read, i) for i in range(count)]))
                 if len(pending) > self.prefetch:
-                    get_batch, parts = pending.popleft()
-                    batch = get_batch()
+                    read, parts = pending.popleft()
+                    batch = read.result()
                     for part in parts:
                         part.result()  # raises what went wrong in the thread
                     if batch is None:
@@ -205,35 +209,30 @@ class DataLoader:
         finally:
             if os.getpid() == process:
                 stop.set()
-                for threads in (reader, fillers) if reader else (fillers,):
+                for threads in (reader, fillers):
                     threads.shutdown(cancel_futures=True)
 
     def _batches(self, epoch: int, parts: int, stop: threading.Event) -> Iterator[_Batch]:
         """Iterate over the epoch's batches, which are not filled yet."""
-        dataset = self.dataset
-        indexes: Iterator[list[int]]
-        if isinstance(dataset, Stream):
-            dataset = _StreamExamples(dataset.iterate(_generator(self.seed, epoch)), stop)
-            draws = map(dataset.draw, itertools.repeat(self.batch_size))
-            least = self.batch_size if self.drop_last else 1
-            indexes = itertools.takewhile(lambda draw: len(draw) >= least, draws)
-        else:
-            indexes = self._order(epoch)
-        for number, of_all in enumerate(indexes):
-            own = self._share(of_all)
-            if isinstance(dataset, _StreamExamples):
-                dataset.forget(set(of_all).difference(own))
-            if own:
-                yield _Batch(self, dataset, epoch, number, own, parts)
+        for number, (source, of_all) in enumerate(self._sources(epoch, stop)):
+            if own := self._share(of_all):
+                yield _Batch(self, source, epoch, number, own, parts)
 
-    def _order(self, epoch: int) -> Iterator[list[int]]:
-        """Iterate over the indexes of each batch of a data set with a length."""
+    def _sources(self, epoch: int, stop: threading.Event) -> Iterator[tuple[Any, list[int]]]:
+        """Iterate over where the examples of each batch are, and their indexes there."""
+        if isinstance(self.dataset, Stream):
+            examples = self.dataset.iterate(_generator(self.seed, epoch))
+            numbered = enumerate(itertools.takewhile(lambda _: not stop.is_set(), examples))
+            least = self.batch_size if self.drop_last else 1
+            while len(drawn := dict(itertools.islice(numbered, self.batch_size))) >= least:
+                yield drawn, [*drawn]
+            return
         order = np.arange(len(self.dataset))
         if self.shuffle:
             order = _generator(self.seed, epoch).permutation(order)
         whole = len(order) - len(order) % self.batch_size if self.drop_last else len(order)
         for start in range(0, whole, self.batch_size):
-            yield order[start : start + self.batch_size].tolist()
+            yield self.dataset, order[start : start + self.batch_size].tolist()
 
     def _share(self, batch: S) -> S:
         """Return the part of the whole batch's examples that this process gets."""
@@ -246,39 +245,12 @@ class DataLoader:
         return isinstance(self.dataset, InMemory | Columns) and not each
 
 
-class _StreamExamples:
-    """Examples of an iterable, which are read in order, and then looked up by index, each once."""
-
-    def __init__(self, iterator: Iterator[Any], stop: threading.Event) -> None:
-        self._iterator = iterator
-        self._left = stop
-        self._next = 0
-        self._examples: dict[int, Any] = {}
-
-    def draw(self, count: int) -> list[int]:
-        """Read up to `count` examples and return their indexes."""
-        start = self._next
-        for example in itertools.islice(self._iterator, count):
-            if self._left.is_set():
-                break
-            self._examples[self._next] = example
-            self._next += 1
-        return list(range(start, self._next))
-
-    def forget(self, indexes: Iterable[int]) -> None:
-        for index in indexes:
-            del self._examples[index]
-
-    def __getitem__(self, index: int) -> Any:
-        return self._examples.pop(index)
-
-
 @dataclass(eq=False)
 class _Batch:
     """A batch that threads fill in parts; the thread of the last part assembles it."""
 
     loader: DataLoader
-    dataset: Any
+    source: Any
     epoch: int
     number: int
     indexes: Sequence[int]
@@ -310,50 +282,28 @@ class _Batch:
             self.value = self._assemble()
 
     def _example(self, index: int) -> Any:
-        dataset, transform = self.dataset, self.loader.transform
-        if not transform and not isinstance(dataset, Dataset):
-            return dataset[index]
+        source, transform = self.source, self.loader.transform
+        if not transform and not isinstance(source, Dataset):
+            return source[index]
         rng = _generator(self.loader.seed, self.epoch, index)
-        augments = isinstance(dataset, Dataset)
-        example = dataset.example(index, rng) if augments else dataset[index]
+        example = source.example(index, rng) if isinstance(source, Dataset) else source[index]
         return transform(example, rng) if transform else example
 
     def _assemble(self) -> Any:
-        loader = self.loader
-        batch = self._read_whole() if loader._reads_whole_batches else self._collate()
+        loader, examples = self.loader, self.examples
+        if not loader._reads_whole_batches:
+            self.examples = []
+            collate = loader.collate
+            batch = collate(examples) if collate else collate_examples(examples, self.indexes)
+        elif isinstance(self.source, Columns):
+            batch = self.source.batch(self.indexes)
+        else:
+            rngs = (_generator(loader.seed, self.epoch, index) for index in self.indexes)
+            batch = self.source.batch(self.indexes, rngs)
         if loader.batch_transform is None:
             return batch
         key = (loader.seed, self.epoch, self.number, loader._world.rank)
         return loader.batch_transform(batch, _generator(*key))
-
-    def _read_whole(self) -> Any:
-        if isinstance(self.dataset, Columns):
-            return self.dataset.batch(self.indexes)
-        rngs = (_generator(self.loader.seed, self.epoch, index) for index in self.indexes)
-        return self.dataset.batch(self.indexes, rngs)
-
-    def _collate(self) -> Any:
-        examples, self.examples = self.examples, []
-        if self.loader.collate:
-            return self.loader.collate(examples)
-        return collate_examples(examples, self.indexes)
-
-
-_BatchGetter = Callable[[], _Batch | None]  # which may wait; None after the last batch
-
-
-def _submit_next(batches: Iterator[_Batch], reader: ThreadPoolExecutor | None) -> _BatchGetter:
-    """Take the next batch of an iterator, in the reader's thread if there is one."""
-    if reader:
-        return reader.submit(next, batches, None).result
-    batch = next(batches, None)
-    return lambda: batch
-
-
-def _fill_part(get_batch: _BatchGetter, part: int, stop: threading.Event) -> None:
-    batch = get_batch()
-    if batch is not None:
-        batch.fill(part, stop)
 
 
 def _generator(seed: int, *key: int) -> np.random.Generator:
