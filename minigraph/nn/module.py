@@ -5,13 +5,12 @@ A module builds expressions.  It knows nothing of what compiles and runs them.
 
 from __future__ import annotations
 
-import html
 import itertools
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
-from minigraph.arguments import Name, brief, checked, few
+from minigraph.arguments import Name, checked, few
 from minigraph.errors import GraphError, located, warn_once
 from minigraph.graph import Array, Changes, Node, Parameter, here, values_of
 from minigraph.graph.location import layer, scope
@@ -20,7 +19,6 @@ from minigraph.torch_hints import missing
 
 T = TypeVar("T")
 
-ROWS = 200  # of the table that a notebook shows
 DEEPEST = 100  # modules in one another; calls of them and copies recurse
 
 _clock = itertools.count(1)
@@ -342,32 +340,9 @@ class Module:
         body = textwrap.indent("\n".join([extra] * bool(extra) + lines), "  ")
         return f"{type(self).__name__}(\n{body}\n)"
 
-    def _repr_html_(self) -> str:
-        """Return a table of the layers that have arguments or parameters of their own."""
-        rows = [
-            (path, type(module).__name__, brief(module.extra_repr()), _shown(own))
-            for path, module in self.named_modules()
-            if (own := module._own_state()) or module.extra_repr() or not module._children()
-        ]
-        total = sum(p.size for p in self.parameters())
-        head = f"<caption>{type(self).__name__}: {total:,} parameters</caption>"
-        names = "".join(
-            f"<th>{name}</th>" for name in ("layer", "class", "arguments", "parameters")
-        )
-        lines = [
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
-            for row in rows[:ROWS]
-        ]
-        more = f"<tr><td>{len(rows) - ROWS} more</td></tr>" if len(rows) > ROWS else ""
-        return f"<table>{head}<tr>{names}</tr>{''.join(lines)}{more}</table>"
-
     def _own_state(self) -> list[tuple[str, Parameter]]:
         """Return the parameters and buffers of this module itself."""
         return [(name, p) for name, p in vars(self).items() if isinstance(p, Parameter)]
-
-
-def _shown(own: list[tuple[str, Parameter]]) -> str:
-    return ", ".join(f"{name} {p.spec}" for name, p in own)
 
 
 def _distinct(named: Iterable[tuple[str, T]]) -> Iterator[tuple[str, T]]:
