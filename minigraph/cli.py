@@ -9,7 +9,7 @@ import sys
 import textwrap
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, NoReturn
@@ -83,61 +83,46 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> _Parser:
-    answers = _Parser(add_help=False)
-    answers.add_argument("--json", action="store_true", help="print one JSON object")
-    kinds = _Parser(add_help=False)
+    kinds, saved, path = (_Parser(add_help=False) for _ in range(3))
     kinds.add_argument("--kind", choices=KINDS, help="entries of this kind only; default: all")
-    saved = _Parser(add_help=False)
     saved.add_argument("file", metavar="FILE", nargs="?", help="a cache file; default: the folder")
-    path = _Parser(add_help=False)
     path.add_argument("file", metavar="FILE")
-
     parser = _Parser("minigraph", description="Show the machine, measure speed, look inside.")
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, run: Callable[..., Answer], about: str, *parents: _Parser) -> _Parser:
+        command: _Parser = commands.add_parser(name, parents=parents, help=about, description=about)
+        command.add_argument("--json", action="store_true", help="print one JSON object")
+        command.set_defaults(run=run)
+        return command
+
     about = "show versions, processor, libraries and settings, or what a model of ONNX is"
-    machine = commands.add_parser("info", parents=[answers], help=about, description=about)
+    machine = add("info", _info, about)
     machine.add_argument("file", metavar="MODEL", nargs="?", help="a model, such as model.onnx")
-    machine.set_defaults(run=_info)
-    about = "run a model of ONNX on arrays from files"
-    model = commands.add_parser("run", parents=[answers], help=about, description=about)
+    model = add("run", _run, "run a model of ONNX on arrays from files")
     model.add_argument("file", metavar="MODEL", help="such as model.onnx")
     each = "an array in a file .npy: one for each input, in the order of the model"
     model.add_argument("--input", metavar="PATH", action="append", default=[], help=each)
     model.add_argument("--out", metavar="PATH", help="a file .npz for the results")
     model.add_argument("--device", default="cpu", help="cpu by default")
     model.add_argument("--level", type=int, default=3, help="graph_opt_level, 3 by default")
-    model.set_defaults(run=_run)
     about = "measure the levels beside each other, PyTorch and JAX"
-    speed = commands.add_parser("bench", parents=[answers], help=about, description=about)
-    bench.add_arguments(speed)
-    speed.set_defaults(run=lambda asked: Answer(*bench.bench(asked)))
-    for name, add_arguments, look, about in (
-        ("view", view.add_view, _view, "open the page of a function in the browser"),
-        ("diff", view.add_diff, view.diff, "compare two functions"),
-    ):
-        command = commands.add_parser(name, parents=[answers], help=about, description=about)
-        add_arguments(command)
-        command.set_defaults(run=lambda asked, look=look: Answer(*look(asked)))
+    bench.add_arguments(add("bench", lambda asked: Answer(*bench.bench(asked)), about))
+    view.add_view(add("view", _view, "open the page of a function in the browser"))
+    view.add_diff(add("diff", lambda asked: Answer(*view.diff(asked)), "compare two functions"))
     cache = commands.add_parser("cache", help="show or change what is kept between processes")
-    of_cache = cache.add_subparsers(required=True, metavar="COMMAND")
-    for name, run, parents, about in (
-        ("info", _cache_info, [], "show the folder, its size, and whether it is used"),
-        ("list", _list, [saved, kinds], "list entries, each with its environment and its size"),
-        ("verify", _verify, [], "list damaged entries; status 1 if there are any"),
-        ("export", _export, [path, kinds], "write entries to a file, beside those it holds"),
-        ("import", _import, [path, kinds], "add a file's entries; status 1 if all are rejected"),
-        ("clear", _clear, [kinds], "remove entries"),
-    ):
-        subparser = of_cache.add_parser(
-            name, parents=[*parents, answers], help=about, description=about
-        )
-        subparser.set_defaults(run=run)
     onnx = commands.add_parser("onnx", help="show what of ONNX is computed")
-    of_onnx = onnx.add_subparsers(required=True, metavar="COMMAND")
+    commands = cache.add_subparsers(required=True, metavar="COMMAND")
+    add("info", _cache_info, "show the folder, its size, and whether it is used")
+    add("list", _list, "list entries, each with its environment and its size", saved, kinds)
+    add("verify", _verify, "list damaged entries; status 1 if there are any")
+    add("export", _export, "write entries to a file, beside those it holds", path, kinds)
+    add("import", _import, "add a file's entries; status 1 if all are rejected", path, kinds)
+    add("clear", _clear, "remove entries", kinds)
+    commands = onnx.add_subparsers(required=True, metavar="COMMAND")
     about = "list the operators of ONNX that are computed"
-    listing = of_onnx.add_parser("operators", parents=[answers], help=about, description=about)
-    listing.set_defaults(run=lambda asked: Answer(*mg.onnx.command.operators()))
+    add("operators", lambda asked: Answer(*mg.onnx.command.operators()), about)
     return parser
 
 
@@ -199,7 +184,6 @@ def _jit_backends(cc: str | None) -> dict[str, str]:
 
 
 def _jit() -> str:
-    """Return what compiles kernels for the CPU, or why nothing does."""
     if halide_compiler.chosen():
         return f"{settings.jit_backend() or 'auto'} (halide {_version('halide')})"
     why = compiler.why_no_jit()
@@ -225,10 +209,10 @@ def _run(asked: argparse.Namespace) -> Answer:
     return Answer(*mg.onnx.command.run(asked.file, *how))
 
 
-def _view(asked: argparse.Namespace) -> view.Output:
+def _view(asked: argparse.Namespace) -> Answer:
     is_model = asked.file.endswith(".onnx")
     functions = (mg.onnx.command.called(asked.file).describe(),) if is_model else None
-    return view.view(asked, functions)
+    return Answer(*view.view(asked, functions))
 
 
 # ---------------------------------------------------------------- the caches

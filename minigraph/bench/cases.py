@@ -67,13 +67,11 @@ class Expression:
     images: int = 0
 
     def data(self) -> list[Array]:
-        """Return the arrays, of numbers in [0, 1)."""
         rng = np.random.default_rng(0)
         return [rng.random(shape, dtype=np.float32) for shape in self.shapes]
 
 
 def expressions(device: str) -> dict[str, Expression]:
-    """Return the expressions on arrays of the sizes for a device, by name."""
     kind = device.partition(":")[0]
     three, floats, n = ((FLOATS[kind],),) * 3, f"{FLOATS[kind] >> 20}M floats", SQUARE[kind]
     return {
@@ -148,7 +146,6 @@ class NetworkCase:
     images: int
 
     def network(self, nn: Any) -> Any:
-        """Return the network, of the layers of a library."""
         return self.spec.network(nn)
 
     def data(self) -> list[tuple[Array, Array]]:
@@ -192,12 +189,10 @@ class ModelFile:
     images: int
 
     def data(self) -> dict[str, Array]:
-        """Return an array for each input, by name."""
         arrays: dict[str, Array] = mg.onnx.command.drawn(self.path, self.images)
         return arrays
 
     def numbers(self, results: Any) -> list[float]:
-        """Return the numbers of the results, an array or a list."""
         each = results if isinstance(results, list) else [results]
         return [float(number) for y in each for number in np.ravel(y)]
 
@@ -256,5 +251,4 @@ def case(
 
 
 def _size(shape: Shape) -> str:
-    """Return what a title says of the size of an example."""
     return f" x {shape[0]}" if len(shape) == 1 else f", {shape[1]} x {shape[2]}"

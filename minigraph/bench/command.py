@@ -165,7 +165,6 @@ def plan_of(asked: argparse.Namespace) -> Plan:
 
 
 def _measure(plan: Plan, folder: Path | None) -> Results:
-    """Measure with a progress bar; write to a folder after each case."""
     options = {name: value for name, value in asdict(plan).items() if name not in UNPRINTED}
 
     def save(results: Results) -> None:

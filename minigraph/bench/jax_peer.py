@@ -23,7 +23,6 @@ FUNCTIONS = SimpleNamespace(
 
 
 def jax_side(task: Task) -> Side:
-    """Jit the case."""
     jax.config.update("jax_default_matmul_precision", PRECISIONS[task.precision].jax)
     subject = task.subject
     step = _expression(subject) if isinstance(subject, Expression) else _training(subject.data())
@@ -46,7 +45,6 @@ def _expression(subject: Expression) -> Any:
 
 
 def _training(batches: Any) -> Any:
-    """Return a step that trains `networks.mlp` with Adam."""
     data = [(jnp.asarray(x.reshape(len(x), -1)), jnp.asarray(y, "int32")) for x, y in batches]
     shapes = {"1.weight": (128, 784), "1.bias": (128,), "3.weight": (10, 128), "3.bias": (10,)}
     weights = [jnp.asarray(first_value(name, shape)) for name, shape in shapes.items()]

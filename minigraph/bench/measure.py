@@ -69,7 +69,6 @@ class TimeLimit:
         return self._clock()
 
     def begin_case(self) -> None:
-        """Give the next case its share."""
         self.until = self.now + (self.end - self.now) * min(1.0, 2 / (self._cases + 1))
         self._cases -= 1
 
@@ -174,7 +173,6 @@ class CaseRun:
         self.workers = {name: self.workers[name] for name in commands if name in self.workers}
 
     def _start(self, name: str, command: Sequence[str], variables: Mapping[str, str]) -> None:
-        """Start a worker, after another one if both first calls are to be measured."""
         side = self.result.sides[name]
         worker = Worker(command, variables, self._limit.patience)
         side.cold = worker.first
@@ -185,7 +183,6 @@ class CaseRun:
         self.workers[name] = worker
 
     def _run_turns(self, until: float) -> None:
-        """Give each side its turns: those that warm up, then those that count."""
         limit, workers = self._limit, self.workers
         begin = limit.now
         warmup: dict[str, list[float]] = {name: [] for name in workers}
@@ -257,7 +254,6 @@ class CaseRun:
 
     @contextmanager
     def _failing(self, name: str) -> Iterator[None]:
-        """A context in which a worker may fail, which keeps its error and leaves the others."""
         try:
             yield
         except Failure as failure:
@@ -281,7 +277,6 @@ def _settled(seconds: Sequence[float]) -> bool:
 
 
 def side_variables(plan: Plan, caches: Path) -> dict[str, str]:
-    """Return the environment variables of a side, whose libraries keep their caches in a folder."""
     folders = ("MINIGRAPH_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR")
     threads = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     return {

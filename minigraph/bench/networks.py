@@ -229,7 +229,6 @@ def with_blocks(nn: Any, functions: Any) -> Any:
 
 
 def without_dropout(nn: Any) -> Any:
-    """Return a library whose dropout drops nothing."""
     kinds = (name for name in vars(nn) if name.startswith("Dropout"))
     none = dict.fromkeys(kinds, lambda *args, **kwargs: nn.Dropout(0.0))
     return SimpleNamespace(**{**vars(nn), **none})

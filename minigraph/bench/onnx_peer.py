@@ -11,7 +11,6 @@ from minigraph.bench.worker import Side, Task, serve
 
 
 def onnx_side(task: Task) -> Side:
-    """Open a session with the threads of the task."""
     subject = task.subject
     assert isinstance(subject, ModelFile)  # `Peer.models` names the others
     options = onnxruntime.SessionOptions()

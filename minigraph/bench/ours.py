@@ -67,7 +67,6 @@ def minigraph_side(task: Task) -> Side:
 
 
 def graph_for(task: Task, level: int) -> Any:
-    """Return a compiler with the options of a task."""
     searched = {"autotune": "exhaustive"} if level >= 2 else {}
     return mg.comp_graph(task.device, {"graph_opt_level": level, **searched, **task.options})
 
@@ -98,7 +97,6 @@ def _expression(cg: Any, subject: Expression) -> Step:
 
 
 def _prediction(cg: Any, subject: Prediction, freeze: bool) -> Step:
-    """Return a function that predicts and its batches, with parameters as constants or not."""
     net = with_first_values(subject.network(LIBRARY)).eval()
     batches = [images for images, _ in subject.data()]
     x = mg.input("x", batches[0].shape, batches[0].dtype)
@@ -125,7 +123,6 @@ def training(cg: Any, subject: TrainingStep, net: Any, reduce: bool = True) -> S
 def loss_and_updates(
     net: Any, x: Any, labels: Any, team: World | None = None
 ) -> tuple[Any, dict[Any, Any]]:
-    """Return the loss of a network and the updates of a step of Adam."""
     loss = ops.cross_entropy(net(x), labels)
     updates = optim.Adam(net.parameters(), lr=LEARNING_RATE).minimize(loss, reduce=team)
     return loss, {**updates, **net.updates()}

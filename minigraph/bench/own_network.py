@@ -32,7 +32,6 @@ KINDS = get_args(Labels)
 
 
 def is_file(model: str) -> bool:
-    """Whether a model is a file, and none of the benchmark's own."""
     return model.endswith((SUFFIX, MODEL))
 
 

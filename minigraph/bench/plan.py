@@ -109,7 +109,6 @@ class Plan:
     named: bool = False
 
     def task(self, model: str, setting: str = "") -> Task:
-        """Return the task of a worker for a side of a case."""
         shared = [f.name for f in fields(Task) if f.name not in ("case", "setting")]
         return Task(model, setting, **{name: getattr(self, name) for name in shared})
 
@@ -126,8 +125,6 @@ class Plan:
         return reasons
 
     def sides(self, model: str) -> dict[str, list[str]]:
-        """Return the command of each side of a case, by name."""
-
         def command(program: str, setting: str) -> list[str]:
             task = encode(self.task(model, setting))
             return [sys.executable, "-m", f"minigraph.bench.{program}", task]

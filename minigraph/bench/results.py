@@ -116,7 +116,6 @@ class CaseResult(Struct, forbid_unknown_fields=True):
 
     @property
     def ours(self) -> dict[str, SideResult]:
-        """The measured sides of minigraph."""
         return {name: side for name, side in self.measured.items() if name.startswith(OURS)}
 
     @property
@@ -205,7 +204,6 @@ class Results(Struct, forbid_unknown_fields=True):
         return str(self.machine["processor"]).partition(" features ")[0]
 
     def data(self) -> dict[str, Any]:
-        """Return the results as JSON's types."""
         return to_builtins(self)
 
     def write(self, folder: Path) -> None:

@@ -69,7 +69,6 @@ class Table:
         return [self.title, "", *_wrapped([self.explanation], columns), "", *rows, *notes]
 
     def markdown(self) -> list[str]:
-        """Return the rows and the notes as Markdown."""
         header, *rows = zip(*self._columns, strict=True)
         cells = [header, ["---"] * len(header), *rows]
         lines = ["| " + " | ".join(map(escaped, row)) + " |" for row in cells]
@@ -100,7 +99,6 @@ def escaped(cell: str) -> str:
 
 
 def listed(words: Sequence[str]) -> str:
-    """Return words with commas and a last "and"."""
     return " and ".join(filter(None, [", ".join(words[:-1]), *words[-1:]]))
 
 
@@ -108,7 +106,6 @@ def listed(words: Sequence[str]) -> str:
 
 
 def tables(results: Results) -> dict[str, Table]:
-    """Return the tables of one run, by name."""
     return {
         "levels": _levels(results),
         "peers": _peers(results),
@@ -139,7 +136,6 @@ def _levels(results: Results) -> Table:
 
 
 def _times(theirs: SideResult, ours: SideResult) -> str:
-    """Return how many times as fast ours is."""
     return f"{theirs.median / ours.median:.2f} x" if ours.differs(theirs) else UNCLEAR
 
 
@@ -300,7 +296,6 @@ def _shown(value: Any) -> str:
 
 
 def terminal_lines(results: Results) -> list[str]:
-    """Return the lines that are printed after a run."""
     # A pipe has no columns, and takes lines of any length.
     columns = shutil.get_terminal_size((sys.maxsize, 0)).columns
     lines = _wrapped([*about(results), *remarks(results)], columns)
@@ -311,7 +306,6 @@ def terminal_lines(results: Results) -> list[str]:
 
 
 def markdown_page(results: Results) -> str:
-    """Return the Markdown page."""
     parts = ["# minigraph bench", "\n".join(f"* {line}" for line in about(results))]
     parts += [f"**{remark}**" for remark in remarks(results)]
     for table in tables(results).values():

@@ -76,7 +76,6 @@ class ImageReader:
         return normalise(pixels, self._mean, self._std)
 
     def _rgb(self, path: Path) -> Any:
-        """Return the file's image, upright, in RGB."""
         opened, _ = regular_file.open_to_read(path)
         with opened, self._pillow.open(opened, formats=FORMATS) as file:
             self._check_size(*file.size)
@@ -112,7 +111,6 @@ def _centre(width: int, height: int) -> Box:
 
 
 def _middle(width: int, height: int, w: float, h: float) -> Box:
-    """Return the box of w x h in the middle of an image."""
     left, top = (width - w) / 2, (height - h) / 2
     return left, top, left + w, top + h
 

@@ -67,7 +67,6 @@ class Difference(NamedTuple):
 
 
 def _summary(x: Array) -> str:
-    """Return an array's smallest, largest and mean number, and its counts of NaN and infinity."""
     wide = widened(x).astype(np.float64)
     finite = wide[np.isfinite(wide)]
     numbers = "no finite numbers"

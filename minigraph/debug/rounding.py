@@ -65,7 +65,6 @@ def distance(x: Array, y: Array) -> Array:
 
 
 def largest(x: Array) -> float:
-    """Return the size of the largest finite element."""
     wide = widened(x)
     return float(np.abs(wide).max(initial=0, where=np.isfinite(wide)))
 
@@ -120,7 +119,6 @@ def kernel_bounds(
 
 
 def _results(node: Node, operands: Sequence[Array], dtype: DType | None) -> list[Array]:
-    """Return the results of a node alone, as `evaluate` computes them."""
     places = placeholders([x.spec for x in node.inputs])
     graph = Graph(places, (Node(node.op, places, node.specs),))
     (result,) = evaluate(graph, operands, dtype)

@@ -150,7 +150,6 @@ class VerifiedFunction(Function):
         return dict(enumerate([*results, *self._state()]))
 
     def _differences(self, expected: Values, actual: Values) -> dict[int, Difference]:
-        """Return the outputs that differ by more than their tolerance, or in a bit."""
         found = {}
         for at, x in expected.items():
             y = actual[at]
@@ -264,7 +263,6 @@ class VerifiedFunction(Function):
         why: str = "",
         names: tuple[str, str] = ("level 0", "here"),
     ) -> str:
-        """Describe the first output that is wrong."""
         at, difference = next(iter(wrong.items()))
         graph = self._stages[0][1]
         results = len(graph.outputs) - len(self._updates)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,14 +14,6 @@ BUSY = "is in no collective: it computes, is stopped or hangs"
 LONGEST = 240  # bytes of a text
 PAUSE = 0.001  # seconds between two looks for an answer
 SHOWN = 9  # ranks of a group in a message
-
-
-@dataclass
-class Question:
-    """A text that was asked for: a request of MPI, and the bytes that it fills."""
-
-    request: Any
-    answer: Any
 
 
 class Board:
@@ -37,7 +28,7 @@ class Board:
         self._comm = comm.Dup()
         self._window = mpi.Win.Allocate(LONGEST, 1, comm=comm)
         self._text = np.frombuffer(self._window.tomemory(), np.uint8)
-        self._questions: dict[int, Question] = {}
+        self._questions: dict[int, tuple[Any, Any]] = {}  # requests, and what they fill
         self.write("")
         self._window.Lock_all()
 
@@ -50,23 +41,20 @@ class Board:
 
     def read(self, patience: float) -> dict[int, str]:
         """Return the texts of the other processes that answer within so many seconds, by rank."""
-        with self._lock:
-            return self._read(patience)
-
-    def _read(self, patience: float) -> dict[int, str]:
-        for rank in set(range(self._comm.size)) - {self._comm.rank} - self._questions.keys():
-            answer = np.empty(LONGEST, np.uint8)
-            self._questions[rank] = Question(self._window.Rget(answer, rank), answer)
         texts: dict[int, str] = {}
         end = time.monotonic() + patience
-        while self._questions:
-            for rank, question in list(self._questions.items()):
-                if question.request.Test():
-                    texts[rank] = question.answer.tobytes().rstrip(b"\0").decode(errors="replace")
-                    del self._questions[rank]
-            if time.monotonic() >= end:
-                break
-            time.sleep(PAUSE)
+        with self._lock:
+            for rank in set(range(self._comm.size)) - {self._comm.rank} - self._questions.keys():
+                answer = np.empty(LONGEST, np.uint8)
+                self._questions[rank] = self._window.Rget(answer, rank), answer
+            while self._questions:
+                for rank, (request, answer) in list(self._questions.items()):
+                    if request.Test():
+                        texts[rank] = answer.tobytes().rstrip(b"\0").decode(errors="replace")
+                        del self._questions[rank]
+                if time.monotonic() >= end:
+                    break
+                time.sleep(PAUSE)
         return texts
 
     def leave(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -126,19 +126,13 @@ class Profile:
 
 def profile_of(compilation: Compilation, runs: Sequence[Sequence[Timing]]) -> Profile:
     """Return the profile of calls of what was compiled."""
-    context, program = compilation.context, compilation.program
-    reached = speeds(context, program)
-    return profiled(runs, reached, dict(zip(program.steps, in_use(program), strict=True)))
-
-
-def profiled(
-    runs: Sequence[Sequence[Timing]], speeds: Speeds | None, memory: Mapping[Step, int]
-) -> Profile:
-    """Return the profile of calls of the same program.
-
-    memory  bytes of the arena that are in use while each step runs
-    """
-    seconds = [_by_step(run) for run in runs]
+    program = compilation.program
+    memory = dict(zip(program.steps, in_use(program), strict=True))
+    # Parts of a step may have been timed one by one.
+    seconds: list[dict[Step, float]] = [{} for _ in runs]
+    for run, own in zip(runs, seconds, strict=True):
+        for timing in run:
+            own[timing.step] = own.get(timing.step, 0.0) + timing.seconds
     kernels: list[KernelTime] = []
     start = 0.0
     for step in seconds[0]:
@@ -160,15 +154,7 @@ def profiled(
             )
         )
         start += took
-    return Profile(kernels, len(runs), speeds)
-
-
-def _by_step(timings: Sequence[Timing]) -> dict[Step, float]:
-    """Return how long each step took, whose parts may have been timed one by one."""
-    seconds: dict[Step, float] = {}
-    for timing in timings:
-        seconds[timing.step] = seconds.get(timing.step, 0.0) + timing.seconds
-    return seconds
+    return Profile(kernels, len(runs), speeds(compilation.context, program))
 
 
 def _table(title: str, costs: Sequence[Cost]) -> list[str]:

@@ -265,7 +265,6 @@ def _memory(memory: MemoryUse) -> str:
 
 
 def _layers(d: Description) -> list[LayerUse]:
-    """Return the work of each layer, in the order of their first steps."""
     groups: dict[str, list[StepRecord]] = {}
     for step in d.steps:
         if step.loop is None:

@@ -131,7 +131,6 @@ class Module:
         self._name = name
 
     def _warn_unregistered(self, name: str, value: Any) -> None:
-        """Warn, once for each line, of modules or parameters in a plain list, tuple or dict."""
         parts = _contained(value)
         if not parts or name in self._warned:
             return
@@ -341,7 +340,6 @@ class Module:
         return f"{type(self).__name__}(\n{body}\n)"
 
     def _own_state(self) -> list[tuple[str, Parameter]]:
-        """Return the parameters and buffers of this module itself."""
         return [(name, p) for name, p in vars(self).items() if isinstance(p, Parameter)]
 
 

@@ -217,7 +217,6 @@ class AdaptiveMaxPool1d(PoolingLayer):
 
 
 def _along_rows(layer: Any, pool: Callable[..., Node], x: Any, *others: Any) -> Node:
-    """Return sequences pooled as images of one row."""
     sizes = (1, layer.kernel_size), (1, layer.stride), (0, layer.padding)
     return ops.squeeze(pool(_as_image(x), *sizes, *others), 2)
 

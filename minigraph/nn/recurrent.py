@@ -7,7 +7,7 @@ which `ops.scan` runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from minigraph import ops
@@ -19,6 +19,9 @@ from minigraph.nn.init import Weights
 from minigraph.nn.module import Module
 
 State = tuple[Node, ...]  # h, and for an LSTM c
+Projection = Callable[[Node], Node]  # of (..., width) to (..., gates * hidden_size)
+Step = Callable[[State, Node], State]  # of the state before and the projection
+WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 Width = Annotated[int, at_least(1, ShapeError, most=1 << 40)]  # its root is taken
 
@@ -50,42 +53,25 @@ class _Recurrence(Module):
     hidden_size: int
 
     def _add_weights(self, width: int, suffix: str, bias: bool, dtype: DType) -> None:
-        rows = self.gates * self.hidden_size
-        shapes: dict[str, tuple[int, ...]] = {}
-        shapes |= {"weight_ih": (rows, width), "weight_hh": (rows, self.hidden_size)}
-        if bias:
-            shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)}
-        bound = 1 / math.sqrt(self.hidden_size)
-        for name, shape in shapes.items():
+        rows, bound = self.gates * self.hidden_size, 1 / math.sqrt(self.hidden_size)
+        shapes = ((rows, width), (rows, self.hidden_size), (rows,), (rows,))
+        for name, shape in zip(WEIGHTS, shapes if bias else shapes[:2], strict=False):
             weights = Parameter(init.full(shape, 0, dtype))
-            init.uniform_(weights, -bound, bound)
-            setattr(self, name + suffix, weights)
+            setattr(self, name + suffix, init.uniform_(weights, -bound, bound))
 
-    def _weights(
-        self, suffix: str
-    ) -> tuple[Parameter, Parameter, Parameter | None, Parameter | None]:
-        w, u = getattr(self, f"weight_ih{suffix}"), getattr(self, f"weight_hh{suffix}")
-        return (
-            w,
-            u,
-            getattr(self, f"bias_ih{suffix}", None),
-            getattr(self, f"bias_hh{suffix}", None),
-        )
+    def _functions(self, suffix: str) -> tuple[Projection, Step]:
+        """Return what is done with the inputs of all steps, and then in each step."""
+        w, u, b, c = (getattr(self, name + suffix, None) for name in WEIGHTS)
+        if b is not None and c is not None and self.folds_biases:
+            b, c = b + c, None
 
-    def _projected(self, x: Node, suffix: str) -> Node:
-        """Return the product of x (..., width) and its weights, (..., gates * hidden_size)."""
-        w, _, bias, more = self._weights(suffix)
-        if bias is not None and more is not None and self.folds_biases:
-            return ops.linear(x, w, bias + more)
-        return ops.linear(x, w, bias)
+        def project(x: Node) -> Node:
+            return ops.linear(x, w, b)
 
-    def _step(self, state: State, projected: Node, suffix: str) -> State:
-        """Return the state after a step."""
-        _, u, _, bias = self._weights(suffix)
-        product = ops.matmul(state[0], u.T)
-        if bias is not None and not self.folds_biases:
-            product = product + bias
-        return self._gate_arithmetic(state, projected, product)
+        def step(state: State, projected: Node) -> State:
+            return self._gate_arithmetic(state, projected, ops.linear(state[0], u, c))
+
+        return project, step
 
     def _gate_arithmetic(self, state: State, projected: Node, product: Node) -> State:
         """Return the state after a step.
@@ -218,15 +204,16 @@ class _Layers(_Recurrence):
 
     def _over_time(self, x: Node, start: State, suffix: str, first: bool) -> tuple[Node, State]:
         """Return h of all steps (length, n, hidden_size) and the last state of one direction."""
-        projected = self._projected(x, suffix)
+        project, step = self._functions(suffix)
+        projected = project(x)
         if first and self.batch_first:
             projected = ops.swapaxes(projected, 0, 1)
 
-        def step(state: State, part: Node) -> tuple[State, Node]:
-            state = self._step(state, part, suffix)
+        def step_and_output(state: State, part: Node) -> tuple[State, Node]:
+            state = step(state, part)
             return state, state[0]
 
-        end, y = ops.scan(step, start, projected, reverse=suffix.endswith("_reverse"))
+        end, y = ops.scan(step_and_output, start, projected, reverse=suffix.endswith("_reverse"))
         return y, end
 
 
@@ -308,7 +295,8 @@ class _Cell(_Recurrence):
         if x.ndim not in (1, 2) or x.shape[-1] != self.input_size:
             raise ShapeError(f"the input is (n, {self.input_size}), not {x.shape}")
         state = self._states(hx, (*x.shape[:-1], self.hidden_size), x)
-        return self._as_result(self._step(state, self._projected(x, ""), ""))
+        project, step = self._functions("")
+        return self._as_result(step(state, project(x)))
 
 
 class RNNCell(_Cell, _Elman):

@@ -216,7 +216,6 @@ class Optimizer:
         return updates
 
     def _gradients(self, loss: Any) -> Updates:
-        """Return the gradients of a loss, for the parameters that it depends on."""
         if loss is None:
             raise GraphError(f"{type(self).__name__}.minimize takes a loss, or `grads`")
         trained = [p for p in self.parameters if p.trainable]

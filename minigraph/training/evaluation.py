@@ -152,7 +152,6 @@ class Evaluation:
         return self._functions[key]
 
     def _mean(self, name: str, outputs: Any, target: Node) -> tuple[Node, Node]:
-        """Return the mean of a metric over a batch, and its weight."""
         result = self._metrics[name](outputs, target)
         match result:
             case Node():
