@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from minigraph import ops
-from minigraph.arguments import Axis, Count, checked
+from minigraph.arguments import Axis, Count
 from minigraph.graph import Node, Parameter, as_node
 from minigraph.nn.init import Weights, full
 from minigraph.nn.layer import FunctionLayer, layer_of
@@ -91,6 +91,7 @@ class ELU(FunctionLayer):
     inplace: bool = False
 
 
+@layer_of()
 class PReLU(Module):
     """x where it is positive, else x * weight.
 
@@ -101,19 +102,17 @@ class PReLU(Module):
     (8, 16)
     """
 
-    @checked
-    def __init__(
-        self, num_parameters: Count = 1, init: float = 0.25, dtype: Weights = "float32"
-    ) -> None:
-        super().__init__()
-        self.num_parameters = num_parameters
-        self.weight = Parameter(full((num_parameters,), init, dtype))
+    num_parameters: Count = 1
+    init: float = 0.25
+    dtype: Weights = "float32"
+
+    _repr_format = "num_parameters={num_parameters}"
+
+    def __post_init__(self) -> None:
+        self.weight = Parameter(full((self.num_parameters,), self.init, self.dtype))
 
     def forward(self, x: Any) -> Node:
         return ops.prelu(x, self.weight)
-
-    def extra_repr(self) -> str:
-        return f"num_parameters={self.num_parameters}"
 
 
 @layer_of(ops.gelu)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import KW_ONLY
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +17,7 @@ from minigraph.nn import init
 from minigraph.nn.container import ModuleList
 from minigraph.nn.conv import Linear
 from minigraph.nn.init import Weights
+from minigraph.nn.layer import layer_of
 from minigraph.nn.module import Module
 from minigraph.nn.normalization import LayerNorm
 from minigraph.nn.stateless import Dropout
@@ -23,6 +25,7 @@ from minigraph.ops.attention import attention_weights
 from minigraph.ops.elementwise import kind
 
 
+@layer_of()
 class MultiheadAttention(Module):
     """Attention in `num_heads` parts of `embed_dim` numbers each (Vaswani et al., 2017).
 
@@ -36,33 +39,28 @@ class MultiheadAttention(Module):
     ((8, 20, 32), (8, 20, 20))
     """
 
-    in_proj_bias: Parameter | None
+    embed_dim: Count
+    num_heads: Count
+    dropout: Probability = 0.0
+    bias: bool = True
+    _: KW_ONLY
+    batch_first: bool = False
+    dtype: Weights = "float32"
 
-    @checked
-    def __init__(
-        self,
-        embed_dim: Count,
-        num_heads: Count,
-        dropout: Probability = 0.0,
-        bias: bool = True,
-        *,
-        batch_first: bool = False,
-        dtype: Weights = "float32",
-    ) -> None:
-        if embed_dim % num_heads:
+    def __post_init__(self) -> None:
+        width, dtype = self.embed_dim, self.dtype
+        if width % self.num_heads:
             raise ShapeError(
-                f"MultiheadAttention: embed_dim {embed_dim} is no multiple of num_heads {num_heads}"
+                f"MultiheadAttention: embed_dim {width} is no multiple of "
+                f"num_heads {self.num_heads}"
             )
-        super().__init__()
-        self.embed_dim, self.num_heads = embed_dim, num_heads
-        self.dropout, self.batch_first = dropout, batch_first
-        self.in_proj_weight = Parameter(init.full((3 * embed_dim, embed_dim), 0, dtype))
-        bound = math.sqrt(6 / (4 * embed_dim))  # Glorot and Bengio, 2010
+        self.in_proj_weight = Parameter(init.full((3 * width, width), 0, dtype))
+        bound = math.sqrt(6 / (4 * width))  # Glorot and Bengio, 2010
         init.uniform_(self.in_proj_weight, -bound, bound)
-        self.in_proj_bias = Parameter(init.full((3 * embed_dim,), 0, dtype)) if bias else None
-        self.out_proj = Linear(embed_dim, embed_dim, bias, dtype)
+        self.in_proj_bias = Parameter(init.full((3 * width,), 0, dtype)) if self.bias else None
+        self.out_proj = Linear(width, width, self.bias, dtype)
         if self.out_proj.bias is not None:
-            self.out_proj.bias.assign(np.zeros(embed_dim, self.out_proj.bias.dtype))
+            init.zeros_(self.out_proj.bias)
 
     def forward(
         self,

@@ -6,11 +6,12 @@ import math
 from typing import Annotated, Any, Literal
 
 from minigraph import ops
-from minigraph.arguments import Count, Size, at_least, checked
+from minigraph.arguments import Count, Size, at_least
 from minigraph.errors import ShapeError
-from minigraph.graph import DType, Node, Parameter, Shape, as_node
+from minigraph.graph import Node, Parameter, Shape, as_node
 from minigraph.nn import init
 from minigraph.nn.init import Weights
+from minigraph.nn.layer import Flag, layer_of, put_bias
 from minigraph.nn.module import Module
 from minigraph.ops.window import Border, ConvBorder, Window, around_conv, or_named
 
@@ -18,20 +19,20 @@ PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
 
 
 class Weighted(Module):
-    """A layer with `weight` (out, in, ...) and, if wanted, `bias` of `outputs`, by default out.
+    """A layer with `weight` (out, in, ...) and, if wanted, `bias`."""
 
-    Both start uniformly distributed within 1 / sqrt(fan_in) of 0, which is what torch's
-    kaiming_uniform_ with a = sqrt(5) comes to.
-    """
+    bias: Any
+    dtype: Any
 
-    bias: Parameter | None
+    def _add_weights(self, shape: Shape, outputs: int) -> None:
+        """Make `weight` of a shape, and `bias` of so many outputs.
 
-    def __init__(self, shape: Shape, bias: bool, dtype: DType, outputs: int | None = None) -> None:
-        super().__init__()
-        length = shape[0] if outputs is None else outputs
-        self.weight = Parameter(init.full(shape, 0, dtype))
-        self.bias = Parameter(init.full((length,), 0, dtype)) if bias else None
-        bound = 1 / math.sqrt(math.prod(self.weight.shape[1:]) or 1)
+        Both start uniformly distributed within 1 / sqrt(fan_in) of 0, which is what torch's
+        kaiming_uniform_ with a = sqrt(5) comes to.
+        """
+        self.weight = Parameter(init.full(shape, 0, self.dtype))
+        put_bias(self, Parameter(init.full((outputs,), 0, self.dtype)) if self.bias else None)
+        bound = 1 / math.sqrt(math.prod(shape[1:]) or 1)
         for parameter in self.parameters():
             init.uniform_(parameter, -bound, bound)
 
@@ -45,41 +46,41 @@ class Convolution(Weighted):
 
     transposed = False
     padding_mode: Any = "zeros"
+    in_channels: int
+    out_channels: int
     kernel_size: Any
     stride: Any
     padding: Any
     dilation: Any
+    groups: int
 
-    def __init__(
-        self,
-        channels: tuple[int, int],
-        kernel_size: tuple[int, ...],
-        groups: int,
-        bias: bool,
-        dtype: DType,
-    ) -> None:
-        self.in_channels, self.out_channels = channels
-        self.groups = groups
-        if any(n % groups for n in channels):
+    def __post_init__(self) -> None:
+        channels = self.in_channels, self.out_channels
+        if any(n % self.groups for n in channels):
             raise ShapeError(
                 f"{type(self).__name__}: {self.in_channels} input and {self.out_channels} output "
-                f"channels cannot be divided into {groups} groups"
+                f"channels cannot be divided into {self.groups} groups"
             )
+        if not self.transposed:
+            self._sides()  # or ShapeError
         first, second = channels if self.transposed else reversed(channels)
-        shape = (first, second // groups, *kernel_size)
-        super().__init__(shape, bias, dtype, outputs=self.out_channels)
+        shape = (first, second // self.groups, *_as_tuple(self.kernel_size))
+        self._add_weights(shape, self.out_channels)
+
+    def _sides(self) -> Any:
+        """Return the padding before and behind each axis."""
+        sizes = (self.padding, self.kernel_size, self.stride, self.dilation)
+        return around_conv(*map(_as_tuple, sizes))
 
     def _padded(self, x: Node) -> tuple[Node, Any]:
         """Return x (n, in_channels, ...), padded unless by zeros, and the padding by zeros."""
-        sizes = (self.kernel_size, self.stride, self.dilation)
-        window, stride, dilation = (n if isinstance(n, tuple) else (n,) for n in sizes)
-        if x.ndim != 2 + len(window):
-            layout = ("length", "h, w")[len(window) - 1]
+        axes = len(_as_tuple(self.kernel_size))
+        if x.ndim != 2 + axes:
+            layout = ("length", "h, w")[axes - 1]
             raise ShapeError(f"the input is (n, {self.in_channels}, {layout}), not {x.shape}")
         if self.padding_mode == "zeros":
             return x, self.padding
-        sides = around_conv(_padding(self.padding), window, stride, dilation)
-        return ops.pad(x, ((0, 0), (0, 0), *sides), mode=self.padding_mode), 0
+        return ops.pad(x, ((0, 0), (0, 0), *self._sides()), mode=self.padding_mode), 0
 
     def extra_repr(self) -> str:
         text = f"{self.in_channels}, {self.out_channels}"
@@ -93,13 +94,14 @@ class Convolution(Weighted):
         return text if self.padding_mode == "zeros" else f"{text}, padding_mode={self.padding_mode}"
 
 
-def _padding(value: Any) -> Any:
+def _as_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, int) else value
 
 
 DEFAULTS = {"padding": 0, "dilation": 1, "output_padding": 0, "groups": 1}  # not in `repr`
 
 
+@layer_of()
 class Conv1d(Convolution):
     """Convolution of sequences (n, in_channels, length); padding as that of `Conv2d`.
 
@@ -107,24 +109,16 @@ class Conv1d(Convolution):
     (4, 8, 100)
     """
 
-    @checked
-    def __init__(
-        self,
-        in_channels: Size,
-        out_channels: Size,
-        kernel_size: Count,
-        stride: Count = 1,
-        padding: Annotated[Any, or_named(at_least(0, ShapeError))] = 0,
-        dilation: Count = 1,
-        groups: Count = 1,
-        bias: bool = True,
-        padding_mode: PaddingMode = "zeros",
-        dtype: Weights = "float32",
-    ) -> None:
-        self.kernel_size, self.stride = kernel_size, stride
-        self.padding, self.dilation, self.padding_mode = padding, dilation, padding_mode
-        around_conv(_padding(padding), (kernel_size,), (stride,), (dilation,))  # or ShapeError
-        super().__init__((in_channels, out_channels), (kernel_size,), groups, bias, dtype)
+    in_channels: Size
+    out_channels: Size
+    kernel_size: Count
+    stride: Count = 1
+    padding: Annotated[Any, or_named(at_least(0, ShapeError))] = 0
+    dilation: Count = 1
+    groups: Count = 1
+    bias: Flag = True
+    padding_mode: PaddingMode = "zeros"
+    dtype: Weights = "float32"
 
     def forward(self, x: Any) -> Node:
         x, padding = self._padded(as_node(x))
@@ -140,6 +134,7 @@ class Conv1d(Convolution):
         return ops.squeeze(y, 2)
 
 
+@layer_of()
 class Conv2d(Convolution):
     """Convolution of images (n, in_channels, h, w); sizes are ints or pairs.
 
@@ -153,24 +148,16 @@ class Conv2d(Convolution):
     (8, 3, 3, 3)
     """
 
-    @checked
-    def __init__(
-        self,
-        in_channels: Size,
-        out_channels: Size,
-        kernel_size: Window,
-        stride: Window = 1,
-        padding: ConvBorder = 0,
-        dilation: Window = 1,
-        groups: Count = 1,
-        bias: bool = True,
-        padding_mode: PaddingMode = "zeros",
-        dtype: Weights = "float32",
-    ) -> None:
-        self.kernel_size, self.stride = kernel_size, stride
-        self.padding, self.dilation, self.padding_mode = padding, dilation, padding_mode
-        around_conv(padding, kernel_size, stride, dilation)  # or ShapeError
-        super().__init__((in_channels, out_channels), kernel_size, groups, bias, dtype)
+    in_channels: Size
+    out_channels: Size
+    kernel_size: Window
+    stride: Window = 1
+    padding: ConvBorder = 0
+    dilation: Window = 1
+    groups: Count = 1
+    bias: Flag = True
+    padding_mode: PaddingMode = "zeros"
+    dtype: Weights = "float32"
 
     def forward(self, x: Any) -> Node:
         x, padding = self._padded(as_node(x))
@@ -179,6 +166,7 @@ class Conv2d(Convolution):
         )
 
 
+@layer_of()
 class ConvTranspose2d(Convolution):
     """The gradient of a convolution, as a layer: images (n, in_channels, h, w) grow by `stride`.
 
@@ -191,23 +179,16 @@ class ConvTranspose2d(Convolution):
 
     transposed = True
 
-    @checked
-    def __init__(
-        self,
-        in_channels: Size,
-        out_channels: Size,
-        kernel_size: Window,
-        stride: Window = 1,
-        padding: Border = 0,
-        output_padding: Border = 0,
-        groups: Count = 1,
-        bias: bool = True,
-        dilation: Window = 1,
-        dtype: Weights = "float32",
-    ) -> None:
-        self.kernel_size, self.stride = kernel_size, stride
-        self.padding, self.output_padding, self.dilation = padding, output_padding, dilation
-        super().__init__((in_channels, out_channels), kernel_size, groups, bias, dtype)
+    in_channels: Size
+    out_channels: Size
+    kernel_size: Window
+    stride: Window = 1
+    padding: Border = 0
+    output_padding: Border = 0
+    groups: Count = 1
+    bias: Flag = True
+    dilation: Window = 1
+    dtype: Weights = "float32"
 
     def forward(self, x: Any) -> Node:
         return ops.conv_transpose2d(
@@ -222,6 +203,7 @@ class ConvTranspose2d(Convolution):
         )
 
 
+@layer_of()
 class Linear(Weighted):
     """x @ weight.T + bias of x (..., in_features).
 
@@ -229,16 +211,13 @@ class Linear(Weighted):
     (4, 2)
     """
 
-    @checked
-    def __init__(
-        self,
-        in_features: Size,
-        out_features: Size,
-        bias: bool = True,
-        dtype: Weights = "float32",
-    ) -> None:
-        self.in_features, self.out_features = in_features, out_features
-        super().__init__((out_features, in_features), bias, dtype)
+    in_features: Size
+    out_features: Size
+    bias: Flag = True
+    dtype: Weights = "float32"
+
+    def __post_init__(self) -> None:
+        self._add_weights((self.out_features, self.in_features), self.out_features)
 
     def forward(self, x: Any) -> Node:
         return ops.linear(x, self.weight, self.bias)

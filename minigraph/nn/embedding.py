@@ -7,17 +7,19 @@ from typing import Any
 import numpy as np
 
 from minigraph import ops
-from minigraph.arguments import Axis, Size, checked, shown
+from minigraph.arguments import Axis, Size, shown
 from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph import Node, Parameter, as_node
 from minigraph.nn import init
 from minigraph.nn.init import Weights
+from minigraph.nn.layer import layer_of
 from minigraph.nn.module import Module
 from minigraph.ops.elementwise import kind
 from minigraph.ops.indexing import take_tokens
 from minigraph.ops.shape import normalize_axis
 
 
+@layer_of()
 class Embedding(Module):
     """The vectors (..., embedding_dim) of tokens (...), integers from 0 to num_embeddings - 1.
 
@@ -29,26 +31,21 @@ class Embedding(Module):
     (4, 20, 32)
     """
 
-    @checked
-    def __init__(
-        self,
-        num_embeddings: Size,
-        embedding_dim: Size,
-        padding_idx: Axis | None = None,
-        dtype: Weights = "float32",
-    ) -> None:
-        super().__init__()
-        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
-        self.weight = Parameter(init.full((num_embeddings, embedding_dim), 0, dtype))
+    num_embeddings: Size
+    embedding_dim: Size
+    padding_idx: Axis | None = None
+    dtype: Weights = "float32"
+
+    def __post_init__(self) -> None:
+        count, padding = self.num_embeddings, self.padding_idx
+        self.weight = Parameter(init.full((count, self.embedding_dim), 0, self.dtype))
         init.normal_(self.weight)
-        self.padding_idx = padding_idx
-        if padding_idx is not None:
-            if not -num_embeddings <= padding_idx < num_embeddings:
+        if padding is not None:
+            if not -count <= padding < count:
                 raise ShapeError(
-                    f"Embedding: padding_idx is {shown(padding_idx)}; "
-                    f"there are {num_embeddings} tokens"
+                    f"Embedding: padding_idx is {shown(padding)}; there are {count} tokens"
                 )
-            self.padding_idx = normalize_axis(padding_idx, num_embeddings)
+            self.padding_idx = normalize_axis(padding, count)
             values = np.array(self.weight.numpy())
             values[self.padding_idx] = 0
             self.weight.assign(values)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
+from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform
 
-from minigraph.arguments import checked
-from minigraph.graph import Node
+from minigraph.arguments import PLAIN, checked
+from minigraph.graph import Node, Parameter
 from minigraph.nn.module import Module
 
 ModuleT = TypeVar("ModuleT", bound=type[Module])
+Flag = Annotated[Any, PLAIN[bool]]  # whether to have a bias: `put_bias` puts it in its place
 
 
 @dataclass_transform(eq_default=False)
@@ -26,6 +27,12 @@ def layer_of(function: Callable[..., Node] | None = None) -> Callable[[ModuleT],
         return cast(ModuleT, checked(dataclass(eq=False, repr=False)(cls)))
 
     return decorate
+
+
+def put_bias(layer: Any, bias: Parameter | None) -> None:
+    """Set the bias of a layer in place of the flag that asked for one, behind its weight."""
+    vars(layer).pop("bias", None)
+    layer.bias = bias
 
 
 class FunctionLayer(Module):

@@ -2,20 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 from minigraph import ops
-from minigraph.arguments import Count, Size, checked
+from minigraph.arguments import Count, Size
 from minigraph.distributed.world import Processes
 from minigraph.errors import ShapeError
-from minigraph.graph import DType, Node, Parameter, Shape, Sizes, as_node
+from minigraph.graph import Node, Parameter, Shape, Sizes, as_node
 from minigraph.nn import init
 from minigraph.nn.init import Weights
-from minigraph.nn.layer import FunctionLayer, layer_of
+from minigraph.nn.layer import Flag, FunctionLayer, layer_of, put_bias
 from minigraph.nn.module import Module, ModuleState
 
 
-class BatchNormLayer(Module):
+class Affine(Module):
+    """A normalisation that scales by `weight`, and then shifts by `bias`, unless they are None."""
+
+    weight: Any
+    bias: Any
+    dtype: Any
+
+    def _put_weights(self, shape: Shape, affine: bool, bias: bool = True) -> None:
+        self.weight = Parameter(init.full(shape, 1, self.dtype)) if affine else None
+        zeros = Parameter(init.full(shape, 0, self.dtype)) if affine and bias else None
+        put_bias(self, zeros)
+
+
+@dataclass(eq=False, repr=False)
+class BatchNormLayer(Affine):
     """Normalise x (n, num_features, ...) per channel.
 
     In training by the statistics of the batch, which `updates()` mixes into the running ones; in
@@ -29,34 +44,26 @@ class BatchNormLayer(Module):
                          together, as in `torch.nn.SyncBatchNorm`; None: of each process's own
     """
 
+    num_features: Size
+    eps: float = 1e-5
+    momentum: float | None = 0.1
+    affine: bool = True
+    track_running_stats: bool = True
+    _: KW_ONLY
+    bias: Flag = True
+    dtype: Weights = "float32"
+    synchronize: Processes | None = None
+
     ndims: ClassVar[tuple[int, ...]]
     layout: ClassVar[str]
 
-    running_mean: ModuleState | None
-    running_var: ModuleState | None
-    num_batches_tracked: ModuleState | None
-
-    def __init__(
-        self,
-        num_features: Size,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        *,
-        bias: bool = True,
-        dtype: Weights = "float32",
-        synchronize: Processes | None = None,
-    ) -> None:
-        super().__init__()
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
-        self.affine, self.track_running_stats = affine, track_running_stats
-        self.synchronize = synchronize
-        self.weight, self.bias = _weight_and_bias((num_features,), affine, bias, dtype)
+    def __post_init__(self) -> None:
+        shape = (self.num_features,)
+        self._put_weights(shape, self.affine, self.bias)
         self.running_mean = self.running_var = self.num_batches_tracked = None
-        if track_running_stats:
-            self.running_mean = ModuleState(init.full((num_features,), 0, dtype))
-            self.running_var = ModuleState(init.full((num_features,), 1, dtype))
+        if self.track_running_stats:
+            self.running_mean = ModuleState(init.full(shape, 0, self.dtype))
+            self.running_var = ModuleState(init.full(shape, 1, self.dtype))
             self.num_batches_tracked = ModuleState(0)
 
     def forward(self, x: Any) -> Node:
@@ -92,7 +99,7 @@ class BatchNormLayer(Module):
         )
 
 
-@checked
+@layer_of()
 class BatchNorm1d(BatchNormLayer):
     """Batch normalisation of vectors (n, num_features) or sequences (n, num_features, length).
 
@@ -105,7 +112,7 @@ class BatchNorm1d(BatchNormLayer):
     ndims, layout = (2, 3), "(n, {0}) or (n, {0}, length)"
 
 
-@checked
+@layer_of()
 class BatchNorm2d(BatchNormLayer):
     """Batch normalisation of images (n, num_features, h, w).
 
@@ -116,30 +123,27 @@ class BatchNorm2d(BatchNormLayer):
     ndims, layout = (4,), "(n, {}, h, w)"
 
 
-class GroupNorm(Module):
+@layer_of()
+class GroupNorm(Affine):
     """Normalise each of `num_groups` groups of the channels of x (n, num_channels, ...).
 
     >>> nn.GroupNorm(4, 16)(mg.input("x", (8, 16, 32, 32))).shape
     (8, 16, 32, 32)
     """
 
-    @checked
-    def __init__(
-        self,
-        num_groups: Count,
-        num_channels: Size,
-        eps: float = 1e-5,
-        affine: bool = True,
-        *,
-        bias: bool = True,
-        dtype: Weights = "float32",
-    ) -> None:
-        if num_channels % num_groups:
-            raise ShapeError(f"GroupNorm: {num_groups} groups cannot hold {num_channels} channels")
-        super().__init__()
-        self.num_groups, self.num_channels = num_groups, num_channels
-        self.eps, self.affine = eps, affine
-        self.weight, self.bias = _weight_and_bias((num_channels,), affine, bias, dtype)
+    num_groups: Count
+    num_channels: Size
+    eps: float = 1e-5
+    affine: bool = True
+    _: KW_ONLY
+    bias: Flag = True
+    dtype: Weights = "float32"
+
+    def __post_init__(self) -> None:
+        groups, channels = self.num_groups, self.num_channels
+        if channels % groups:
+            raise ShapeError(f"GroupNorm: {groups} groups cannot hold {channels} channels")
+        self._put_weights((channels,), self.affine, self.bias)
 
     def forward(self, x: Any) -> Node:
         x = as_node(x)
@@ -152,25 +156,22 @@ class GroupNorm(Module):
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, {affine}"
 
 
-class InstanceNorm2d(Module):
+@layer_of()
+class InstanceNorm2d(Affine):
     """Normalise each channel of each image (n, num_features, h, w) by its own statistics.
 
     >>> nn.InstanceNorm2d(16)(mg.input("x", (8, 16, 32, 32))).shape
     (8, 16, 32, 32)
     """
 
-    @checked
-    def __init__(
-        self,
-        num_features: Size,
-        eps: float = 1e-5,
-        *,
-        affine: bool = False,
-        dtype: Weights = "float32",
-    ) -> None:
-        super().__init__()
-        self.num_features, self.eps, self.affine = num_features, eps, affine
-        self.weight, self.bias = _weight_and_bias((num_features,), affine, True, dtype)
+    num_features: Size
+    eps: float = 1e-5
+    _: KW_ONLY
+    affine: bool = False
+    dtype: Weights = "float32"
+
+    def __post_init__(self) -> None:
+        self._put_weights((self.num_features,), self.affine)
 
     def forward(self, x: Any) -> Node:
         x = as_node(x)
@@ -182,6 +183,7 @@ class InstanceNorm2d(Module):
         return f"{self.num_features}, eps={self.eps}, affine={self.affine}"
 
 
+@layer_of()
 class RMSNorm(Module):
     """Divide by the root of the mean square over the last axes, which are `normalized_shape`.
 
@@ -191,18 +193,14 @@ class RMSNorm(Module):
     (8, 20, 32)
     """
 
-    @checked
-    def __init__(
-        self,
-        normalized_shape: Sizes,
-        eps: float | None = None,
-        elementwise_affine: bool = True,
-        dtype: Weights = "float32",
-    ) -> None:
-        super().__init__()
-        self.normalized_shape, self.eps = normalized_shape, eps
-        self.elementwise_affine = elementwise_affine
-        self.weight, _ = _weight_and_bias(normalized_shape, elementwise_affine, False, dtype)
+    normalized_shape: Sizes
+    eps: float | None = None
+    elementwise_affine: bool = True
+    dtype: Weights = "float32"
+
+    def __post_init__(self) -> None:
+        ones = init.full(self.normalized_shape, 1, self.dtype)
+        self.weight = Parameter(ones) if self.elementwise_affine else None
 
     def forward(self, x: Any) -> Node:
         return ops.rms_norm(x, self.normalized_shape, self.weight, self.eps)
@@ -212,26 +210,22 @@ class RMSNorm(Module):
         return f"{self.normalized_shape}, eps={self.eps}, {affine}"
 
 
-class LayerNorm(Module):
+@layer_of()
+class LayerNorm(Affine):
     """Normalise over the last axes, which are `normalized_shape`, an int or ints.
 
     >>> nn.LayerNorm(32)(mg.input("x", (8, 20, 32))).shape
     (8, 20, 32)
     """
 
-    @checked
-    def __init__(
-        self,
-        normalized_shape: Sizes,
-        eps: float = 1e-5,
-        elementwise_affine: bool = True,
-        bias: bool = True,
-        dtype: Weights = "float32",
-    ) -> None:
-        super().__init__()
-        self.normalized_shape, self.eps = normalized_shape, eps
-        self.elementwise_affine = elementwise_affine
-        self.weight, self.bias = _weight_and_bias(normalized_shape, elementwise_affine, bias, dtype)
+    normalized_shape: Sizes
+    eps: float = 1e-5
+    elementwise_affine: bool = True
+    bias: Flag = True
+    dtype: Weights = "float32"
+
+    def __post_init__(self) -> None:
+        self._put_weights(self.normalized_shape, self.elementwise_affine, self.bias)
 
     def forward(self, x: Any) -> Node:
         return ops.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
@@ -255,11 +249,3 @@ class LocalResponseNorm(FunctionLayer):
     k: float = 1.0
 
     _repr_format = "{size}, alpha={alpha}, beta={beta}, k={k}"
-
-
-def _weight_and_bias(
-    shape: Shape, affine: bool, bias: bool, dtype: DType
-) -> tuple[Parameter | None, Parameter | None]:
-    """Return a weight of ones and a bias of zeros, None without `affine` or `bias`."""
-    ones = Parameter(init.full(shape, 1, dtype)) if affine else None
-    return ones, Parameter(init.full(shape, 0, dtype)) if affine and bias else None
