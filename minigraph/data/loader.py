@@ -295,8 +295,6 @@ class _Batch:
             self.examples = []
             collate = loader.collate
             batch = collate(examples) if collate else collate_examples(examples, self.indexes)
-        elif isinstance(self.source, Columns):
-            batch = self.source.batch(self.indexes)
         else:
             rngs = (_generator(loader.seed, self.epoch, index) for index in self.indexes)
             batch = self.source.batch(self.indexes, rngs)

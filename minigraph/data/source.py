@@ -50,8 +50,8 @@ class Columns:
     def __getitem__(self, index: int) -> Any:
         return self._map(lambda column: column[index])
 
-    def batch(self, indexes: Sequence[int]) -> Any:
-        """Return the examples at `indexes` as new contiguous arrays."""
+    def batch(self, indexes: Sequence[int], rngs: object = None) -> Any:
+        """Return the examples at `indexes` as new contiguous arrays, never augmented."""
         rows = np.asarray(indexes)
         return self._map(lambda column: np.ascontiguousarray(column[rows]))
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -123,9 +123,10 @@ class VerifiedFunction(Function):
         wrong = {at: wrong[at] for at in wrong if sizes[at] > AGAIN * self._explained.get(at, 0.0)}
         # What one process looks at more closely all do: it takes more calls, with collectives.
         if self._world.any(bool(wrong)) if self._world else wrong:
-            self._restore(before)
-            self.calls -= 1
-            with contextlib.redirect_stdout(io.StringIO()):  # `ops.print` has printed
+            # `ops.print` has printed.
+            with self._undone(), contextlib.redirect_stdout(io.StringIO()):
+                self._restore(before)
+                self.calls -= 1
                 left = self._not_amplified(values, before, wrong)
                 if self._world:
                     fault = self._wrong_process(self._world, left)
@@ -138,10 +139,18 @@ class VerifiedFunction(Function):
                     f"  the parameters are unchanged{'; ' * bool(note)}{note}"
                 )
             self._explained.update((at, sizes[at]) for at in wrong if np.isfinite(sizes[at]))
-            with held():
-                self._restore(after)
-                self.calls += 1
         return results
+
+    @contextlib.contextmanager
+    def _undone(self) -> Iterator[None]:
+        """Undo what the block changes: the parameters, and the count of calls."""
+        state, calls = self._state(), self.calls
+        try:
+            yield
+        finally:
+            with held():
+                self._restore(state)
+                self.calls = calls
 
     def _as_written(self, values: Sequence[Array]) -> dict[int, Array]:
         """Run level 0, which updates the parameters; return its results and their new values."""
@@ -248,10 +257,8 @@ class VerifiedFunction(Function):
         apart = self._differences(dict(enumerate(checked.results)), results)
         if not apart:
             return ""
-        state, calls = self._state(), self.calls
-        repeated = again()
-        self._restore(state)
-        self.calls = calls
+        with self._undone():
+            repeated = again()
         # Where sums are atomic, each run gives other bits.
         if any(other_bits(results[at], repeated[at]).any() for at in apart):
             return ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -97,18 +97,11 @@ def _times(a: Description, b: Description) -> Iterator[ChangedValue]:
     """Yield the times of the profiles and of the layers that changed most, if both have one."""
     if not (a.runs and b.runs):
         return
-    before, after = _by_layer(a), _by_layer(b)
+    before, after = a.layer_seconds, b.layer_seconds
     yield _time("all", sum(before.values()), sum(after.values()))
-    names = dict.fromkeys((*before, *after))
-    for name in sorted(names, key=lambda name: -abs(before[name] - after[name]))[:LAYERS]:
-        yield _time(name, before[name], after[name])
-
-
-def _by_layer(d: Description) -> defaultdict[str, float]:
-    seconds: defaultdict[str, float] = defaultdict(float)
-    for run in d.runs:
-        seconds[d.steps[run.step].layer] += run.seconds
-    return seconds
+    pairs = {name: (before.get(name, 0.0), after.get(name, 0.0)) for name in before | after}
+    for name in sorted(pairs, key=lambda name: -abs(pairs[name][0] - pairs[name][1]))[:LAYERS]:
+        yield _time(name, *pairs[name])
 
 
 def _time(what: str, before: float, after: float) -> ChangedValue:

@@ -326,6 +326,15 @@ class Description(Record, frozen=True):
     def stops(self) -> list[MissedFusion]:
         return [stop for record in self.passes for stop in record.stops]
 
+    @property
+    def layer_seconds(self) -> dict[str, float]:
+        """The time of each layer in the last call of `profile`; empty if there was none."""
+        seconds: dict[str, float] = {}
+        for run in self.runs:
+            layer = self.steps[run.step].layer
+            seconds[layer] = seconds.get(layer, 0.0) + run.seconds
+        return seconds
+
 
 class File(Record, frozen=True):
     """What a file of descriptions holds."""

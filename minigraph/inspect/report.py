@@ -269,10 +269,7 @@ def _layers(d: Description) -> list[LayerUse]:
     for step in d.steps:
         if step.loop is None:
             groups.setdefault(step.layer, []).append(step)
-    seconds: dict[str, float] = {}
-    for run in d.runs:
-        layer = d.steps[run.step].layer
-        seconds[layer] = seconds.get(layer, 0.0) + run.seconds
+    seconds = d.layer_seconds
     return [
         LayerUse(
             layer,

@@ -55,8 +55,10 @@ class ListContainer(Container):
         return self._children()[index][1]
 
     def _part(self, children: Iterable[tuple[str, Module]]) -> Any:
-        """Return a container of some of the modules."""
-        raise NotImplementedError
+        """Return a container of some of the modules, which keep their paths."""
+        part = Sequential() if isinstance(self, Sequential) else ModuleList()
+        vars(part).update(children, _name=self._name)
+        return part
 
     def __setitem__(self, index: int, module: Module) -> None:
         self._set_child(self._children()[index][0], module)
@@ -102,10 +104,6 @@ class ListContainer(Container):
         for i, module in enumerate(modules):
             self._set_child(str(i), module)
 
-    def _adopt(self, named: Iterable[tuple[str, Module]], other: Module) -> None:
-        """Add modules of another container, which keep their paths."""
-        vars(self).update(named, _name=other._name)
-
 
 class Sequential(ListContainer):
     """Modules called one after the other, each on the result of the one before.
@@ -131,11 +129,6 @@ class Sequential(ListContainer):
             x = module(x)
         return x
 
-    def _part(self, children: Iterable[tuple[str, Module]]) -> Sequential:
-        part = Sequential()
-        part._adopt(children, self)
-        return part
-
 
 class ModuleList(ListContainer, NamespaceContainer):
     """A list of modules, which belong to the module whose attribute it is.
@@ -156,10 +149,8 @@ class ModuleList(ListContainer, NamespaceContainer):
         if modules is not None:
             self.extend(modules)
 
-    def _part(self, children: Iterable[tuple[str, Module]]) -> ModuleList:
-        part = ModuleList()
-        part._adopt(((str(i), module) for i, (_, module) in enumerate(children)), self)
-        return part
+    def _part(self, children: Iterable[tuple[str, Module]]) -> Any:
+        return super()._part((str(i), module) for i, (_, module) in enumerate(children))
 
     def __add__(self, others: Iterable[Module]) -> ModuleList:
         """Return a ModuleList of these modules and of others behind them."""
