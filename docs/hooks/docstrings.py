@@ -1,7 +1,7 @@
 """An extension of Griffe, which reads the package for mkdocstrings: docstrings as Markdown.
 
 It also finds the functions that `minigraph.ops` makes of classes, as in `exp = Exp.of`, which are
-plain attributes to a reader of the source.
+plain attributes to a reader of the source, and the arguments of classes that are made of fields.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 
 import griffe
 
+ANNOTATED = re.compile(r"Annotated\[(\w+), [^\]]*\]")  # in a text; `plain` reads expressions
 ENTRY = re.compile(r"(\w[\w, ]*?) {2,}(\S.*)")
 
 
@@ -27,6 +28,12 @@ class Docstrings(griffe.Extension):  # type: ignore[misc]
                 public = not (name.startswith("_") or attribute.is_alias)
                 if public and inspect.isroutine(value):
                     module.set_member(name, function(name, value, attribute))
+            for name, member in module.members.items():
+                if member.is_alias or not member.is_class or "__init__" in member.members:
+                    continue
+                written_by_python = vars(getattr(imported, name, object)).get("__init__")
+                if inspect.isfunction(written_by_python):  # of fields, which are the arguments
+                    member.set_member("__init__", function("__init__", written_by_python, member))
             translate(module)
 
 
@@ -43,7 +50,7 @@ def function(name: str, value: Callable[..., Any], place: Any) -> griffe.Functio
         griffe.Parameter(
             p.name,
             kind=getattr(griffe.ParameterKind, p.kind.name.lower()),
-            annotation=None if p.annotation is p.empty else str(p.annotation),
+            annotation=None if p.annotation is p.empty else ANNOTATED.sub(r"\1", str(p.annotation)),
             default=None if p.default is p.empty else repr(p.default),
         )
         for p in inspect.signature(value).parameters.values()
