@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import minigraph as mg
+from minigraph.devices import factory
 from minigraph.errors import MESSAGE
 
 FILES = sorted((Path(__file__).parent / "wrong_calls").glob("*.txt"))
@@ -38,7 +39,8 @@ def message(call, names):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_wrong_call_is_the_error_of_one_line_that_the_file_has(path, request):
+def test_a_wrong_call_is_the_error_of_one_line_that_the_file_has(path, request, monkeypatch):
+    monkeypatch.delitem(factory.DEVICES, "toy")  # which is of the tests alone
     text = path.read_text()
     begin, *calls = re.split(r"^>>> ", text, flags=re.M)
     names = {}
