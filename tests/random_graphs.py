@@ -16,7 +16,7 @@ import minigraph as mg
 from minigraph import ops
 from minigraph.ops.elementwise import kind
 
-LARGEST = 700  # elements of a value
+LENGTHS, LARGEST = (1, 2, 3, 4, 7, 33), 700  # of axes; elements of a value
 
 
 def draw(shape, dtype, values, seed):
@@ -41,11 +41,12 @@ class RandomGraph:
 
     dtype                             of its floats, else float32 in most graphs
     more                              templates besides TEMPLATES, with weights
+    lengths, largest                  of axes; how many elements a value may have
     inputs, outputs, updates, arrays  as `compile` and the compiled function take them
     """
 
-    def __init__(self, seed, dtype=None, more=()):
-        self.seed = seed
+    def __init__(self, seed, dtype=None, more=(), lengths=LENGTHS, largest=LARGEST):
+        self.seed, self.largest = seed, largest
         self.templates = [*TEMPLATES, *more]
         self.random = random.Random(seed)
         self.lines = []
@@ -55,7 +56,7 @@ class RandomGraph:
         self.values = (
             "real" if self.tame else self.random.choice(("real", "grid", "special", "special"))
         )
-        lengths = (1, 2, 3, 4, 7, 33) if self.random.random() < 0.95 else (0, 1, 2)
+        lengths = lengths if self.random.random() < 0.95 else (0, 1, 2)
         self.lengths = self.random.choices(self.random.sample(lengths, 2), k=3)
         drawn = self.random.choices(("float32", "float64", "float16"), (44, 4, 1))[0]
         self.float = dtype or drawn
@@ -94,7 +95,7 @@ class RandomGraph:
         try:
             expression = template.format_map(Blanks(self, template))
             name = self.let(f"v{len(self.lines)}", expression)
-            fits = not self.scope[name].is_bundle and self.scope[name].size <= LARGEST
+            fits = not self.scope[name].is_bundle and self.scope[name].size <= self.largest
         except (mg.GraphError, LookupError):
             fits = False
         if not fits:

@@ -1,7 +1,7 @@
 """What the tests of programs share."""
 
 import pytest
-from random_functions import DEVICES
+from plans import DEVICES
 
 
 @pytest.fixture(params=DEVICES)

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 from needs import needs_compiler
-from random_functions import assert_plan_is_sound, lowered, random_graph, real
+from plans import assert_plan_is_sound, lowered, random_program, real
 
 import minigraph as mg
 from minigraph import nn, ops, optim
@@ -16,8 +16,7 @@ from minigraph.program.memory import check_offsets, foreseen
 
 @pytest.mark.parametrize("seed", range(60))
 def test_buffers_that_live_at_the_same_time_do_not_overlap(device, seed):
-    inputs, outputs, updates, _ = random_graph(seed, length=40)
-    assert_plan_is_sound(lowered(device, outputs, inputs, updates))
+    assert_plan_is_sound(random_program(device, seed))
 
 
 def test_plan_of_a_training_step_is_sound(device):
@@ -118,8 +117,7 @@ def test_a_third_of_what_lives_at_once_is_foreseen():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_is_foreseen_is_less_than_what_is_needed(seed):
-    inputs, outputs, updates, _ = random_graph(seed, length=40)
-    program = lowered("reference", outputs, inputs, updates)
+    program = random_program("reference", seed)
     assert foreseen(program.graph) <= max(program.arena_bytes, 0)
 
 

@@ -2,73 +2,23 @@
 
 import numpy as np
 import pytest
-from random_functions import random_graph, real
+from meaning import Meaning
+from plans import real
+from random_graphs import RandomGraph
 
 import minigraph as mg
 from minigraph import ops
 from minigraph.graph import Graph
 
 
-def assert_close(y, expected):
-    assert (y.shape, y.dtype) == (expected.shape, expected.dtype)
-    scale = np.abs(expected).max(initial=1)
-    np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-5 * scale)
-
-
-def assert_function_means_its_graph(function, inputs, outputs, updates, args):
-    """Two calls, since the second finds the memory as the first left it."""
-    graph = Graph(tuple(inputs), (*outputs, *updates.values()))
+@pytest.mark.parametrize("bulk", [True, False])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_random_function_of_large_arrays_computes_what_its_graph_means(seed, bulk):
+    """Twice, since the second call finds the memory as the first left it."""
+    meaning = Meaning([RandomGraph(seed, lengths=(3, 60, 127), largest=1 << 19)])
+    step = meaning.compiled("cpu", {"num_threads": 3, "bulk": bulk})
     for _ in range(2):
-        expected = [np.array(y) for y in graph(*args)]
-        results = function(*args)
-        for y, wanted in zip(results, expected, strict=False):
-            assert_close(y, wanted)
-        for w, wanted in zip(updates, expected[len(outputs) :], strict=True):
-            assert_close(w.numpy(), wanted)
-
-
-@pytest.mark.parametrize("seed", range(24))
-def test_a_random_function_computes_what_its_graph_means(device, seed):
-    inputs, outputs, updates, args = random_graph(seed)
-    function = mg.comp_graph(device).compile(inputs, outputs, updates)
-    assert_function_means_its_graph(function, inputs, outputs, updates, args)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_a_random_function_of_large_arrays_computes_what_its_graph_means(seed):
-    inputs, outputs, updates, args = random_graph(seed, longest=60, largest=1 << 19)
-    function = mg.comp_graph("cpu", {"num_threads": 3}).compile(inputs, outputs, updates)
-    assert_function_means_its_graph(function, inputs, outputs, updates, args)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_random_function_computes_the_same_step_by_step_as_in_bulk(seed):
-    inputs, outputs, _, args = random_graph(seed)
-    results = [
-        mg.comp_graph("cpu", {"bulk": bulk}).compile(inputs, outputs)(*args)
-        for bulk in (False, True)
-    ]
-    for y, expected in zip(*results, strict=True):
-        np.testing.assert_array_equal(y, expected)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_a_gradient_of_a_random_function_is_what_its_graph_means(device, seed):
-    inputs, outputs, _, args = random_graph(seed, length=16)
-    loss = sum((y * y).mean() for y in outputs)
-    gradients = mg.grad(loss, inputs)
-    function = mg.comp_graph(device).compile(inputs, gradients)
-    assert_function_means_its_graph(function, inputs, gradients, {}, args)
-
-
-def test_random_graphs_have_every_sort_of_op():
-    seen = set()
-    for seed in range(24):
-        inputs, outputs, updates, _ = random_graph(seed)
-        graph = Graph(tuple(inputs), (*outputs, *updates.values()))
-        seen |= {node.op.name for node in graph}
-    wanted = "tanh add where sum max reshape permute_dims slice flip broadcast_to matmul concat pad"
-    assert set(wanted.split()) <= seen
+        meaning.check(meaning.call(step), f"bulk {bulk}")
 
 
 # ---------------------------------------------------------------- updates
@@ -103,7 +53,13 @@ def random_updates(seed):
 def test_random_updates_take_effect_together(device, seed):
     outputs, updates = random_updates(seed)
     function = mg.comp_graph(device).compile([], outputs, updates)
-    assert_function_means_its_graph(function, [], outputs, updates, [])
+    graph = Graph((), (*outputs, *updates.values()))
+    for _ in range(2):
+        expected = [np.array(y) for y in graph()]
+        found = [*function(), *(w.numpy() for w in updates)]
+        for y, wanted in zip(found, expected, strict=True):
+            scale = np.abs(wanted).max(initial=1)
+            np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-5 * scale)
 
 
 @pytest.mark.parametrize("seed", range(10))

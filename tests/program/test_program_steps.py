@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from random_functions import assert_plan_is_sound, lowered
+from plans import assert_plan_is_sound, lowered
 
 import minigraph as mg
 from minigraph import ops
