@@ -41,6 +41,7 @@ OPTIONAL = (
     "devices.cuda.",
     "jit.halide.",
     "bench.jax_peer",
+    "bench.onnx_peer",
     "bench.torch_",
     "onnx",
     "torch",
