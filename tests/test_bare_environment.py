@@ -26,13 +26,18 @@ KEPT = ("MINIGRAPH_CACHE_DIR",)
 USUAL = {"PATH": os.environ.get("PATH", os.defpath)}
 ENVIRONMENTS = {
     "empty": ([], {}),
-    "only PATH": ([], USUAL),
-    "-O": (["-O"], USUAL),
-    "-OO": (["-OO"], USUAL),
-    "isolated": (["-I", "-B"], USUAL),
-    "LANG=C": ([], {**USUAL, "LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0"}),
-    "a home where nothing can be written": ([], {**USUAL, "HOME": "/proc"}),
-    "no cache folder": ([], {**USUAL, "MINIGRAPH_CACHE_DIR": "/proc/nowhere"}),
+    "isolated, without docstrings and assertions": (["-I", "-B", "-OO"], USUAL),
+    "ASCII alone, and nowhere to write": (
+        [],
+        {
+            **USUAL,
+            "LANG": "C",
+            "LC_ALL": "C",
+            "PYTHONUTF8": "0",
+            "HOME": "/proc",
+            "MINIGRAPH_CACHE_DIR": "/proc/nowhere",
+        },
+    ),
     "one thread": ([], {**USUAL, "OMP_NUM_THREADS": "1", "MINIGRAPH_NUM_THREADS": "1"}),
 }
 
