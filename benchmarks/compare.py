@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from comparisons import compile_trace, growth, nccl, profiling, scaling, start, steps
+from comparisons import compile_trace, growth, nccl, profiling, scaling, start, steps, sweep
 
 from minigraph.bench.cases import NETWORKS
 
@@ -39,6 +39,7 @@ CASES = {
     "without-onednn": Case(steps.without_onednn, steps.add_arguments, LARGE),
     "profile": Case(profiling.profile, profiling.add_arguments, ("resnet50",)),
     "nccl": Case(nccl.exchange, nccl.add_arguments),
+    "sweep": Case(sweep.sweep, sweep.add_arguments),
     "scaling": Case(scaling.scaling, scaling.add_arguments, ("mlp", "resnet18")),
 }
 
