@@ -1,5 +1,6 @@
 """Functions of elements are parts of the loops that call them, which vectors then compute."""
 
+import re
 import shutil
 import subprocess
 
@@ -13,7 +14,7 @@ from minigraph.devices.cpu.kernels import native_kernel
 from minigraph.devices.kernel_cache import CompilationUnit
 from minigraph.graph import Graph, Node, placeholders
 from minigraph.jit.c.prelude import PRELUDE
-from minigraph.jit.c.vector_math import vector_math
+from minigraph.jit.c.vector_math import vector_functions, vector_math
 from minigraph.jit.fused import Fused
 
 pytestmark = needs_c
@@ -31,6 +32,20 @@ FUNCTIONS = {
 }
 
 
+def text_of(x, y):
+    """The text of the kernel that makes y of x."""
+    op = Fused(Graph((x,), (y,)))
+    (text,) = native_kernel(Node(op, (x,), (y.spec,)), [x.spec.strides], 1).texts
+    return text
+
+
+def compile_to(path, text, *more):
+    kernels = CompilationUnit((text,)).text("")
+    unit = f"{PRELUDE}\n{vector_math(kernels)}{kernels}"
+    command = [compiler.compiler(), *compiler.flags(), "-x", "c", "-", "-o", str(path), *more]
+    subprocess.run(command, input=unit, text=True, check=True, capture_output=True)
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_a_function_that_is_called_several_times_has_no_code_of_its_own(name, tmp_path):
     if not shutil.which("nm"):
@@ -39,17 +54,21 @@ def test_a_function_that_is_called_several_times_has_no_code_of_its_own(name, tm
     y = x
     for _ in range(4):
         y = FUNCTIONS[name](y * 0.5)
-    op = Fused(Graph((x,), (y,)))
-    kernel = native_kernel(Node(op, (x,), (y.spec,)), [x.spec.strides], 1)
-    text = CompilationUnit(tuple(kernel.texts)).text("")
-    unit = f"{PRELUDE}\n{vector_math(text)}{text}"
-    library = tmp_path / "kernel.so"
-    command = [compiler.compiler(), *compiler.flags(), "-x", "c", "-", "-o", str(library), "-lm"]
-    subprocess.run(command, input=unit, text=True, check=True, capture_output=True)
+    kernel_text, library = text_of(x, y), tmp_path / "kernel.so"
+    compile_to(library, kernel_text, "-lm")
     listed = subprocess.run(["nm", library], text=True, check=True, capture_output=True).stdout
-    (kernel_text,) = kernel.texts
     own = {line.split()[-1].partition(".")[0] for line in listed.splitlines() if " t mg_" in line}
     own -= {kernel_text.name, f"{kernel_text.name}_units"}
     own -= {"mg_log1pf", "mg_powf"}  # which call the C library
     # What reads argument blocks, and what threads begin with, is compiled once for all kernels.
     assert own <= {"mg_find", "mg_begin", "mg_wrap", "mg_stream", "mg_flushing"}
+
+
+@pytest.mark.parametrize("function", [ops.elu, ops.softplus, ops.mish, ops.sinh])
+def test_what_only_a_choice_needs_is_computed_in_vectors_all_the_same(function, tmp_path):
+    if not vector_functions() or "clang" in compiler.compiler_name():
+        pytest.skip("calls of the C library are scalar")
+    (x,) = placeholders([mg.input("x", (64, 64)).spec])
+    assembly = tmp_path / "kernel.s"
+    compile_to(assembly, text_of(x, function(x)), "-S")
+    assert re.search(r"(call|jmp)\s+_ZGV\w+_mg_", assembly.read_text())

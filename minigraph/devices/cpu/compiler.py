@@ -53,9 +53,9 @@ FLAGS = (
     "-shared",
     "-Werror=vla",  # no shape decides how much of a stack a kernel takes
 )
-# Else gcc branches for each element where a choice is made of choices, and its loop is no vector
-# loop: it takes 30 to 80 times as long.
-OF_GCC = ("-fno-tree-pre",)
+# Else gcc branches for each element where a choice is made of choices, or of a call: its loop is
+# no vector loop: it takes 15 to 80 times as long.
+OF_GCC = ("-fno-tree-pre", "-fno-tree-sink", "-fno-thread-jumps")
 # Compilers take 256 bits for many processors whose vectors of 512 are as fast, or twice as fast.
 WIDE = "-mprefer-vector-width=512"
 # Parallel regions of kernels go through functions of the prelude.
