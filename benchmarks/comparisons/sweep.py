@@ -40,9 +40,6 @@ DTYPES = {"float32": "#4c8fd0", "float64": "#58a06b", "bfloat16": "#e08a3c", "in
 CHOICES = {"sizes": SIZES, "dtypes": DTYPES, "kinds": ("forward", "gradient")}
 SLOW = 0.9  # cells of a smaller ratio are listed
 LEAST = 0.005  # seconds of a turn: of its calls the fastest counts, as other programs run, too
-# What calls name: rows x, y, positive ones p, conditions c, a row v, places j in rows; for each row
-# a label k and another row i; ascending numbers s; matrices a, b; images m; sequences q of
-# 64 features; and the numbers of columns K and of channels C.
 CALLS = Path(__file__).with_suffix(".txt")
 
 
@@ -57,7 +54,6 @@ def add_arguments(parser):
 
 
 def ratio(seconds):
-    """Return how many times as fast as the fastest of the others minigraph is."""
     ours, *others = map(statistics.median, seconds.values())
     return min(others) / ours
 
@@ -75,9 +71,8 @@ def sweep(asked):
     torch.set_num_threads(asked.threads)
     warnings.simplefilter("ignore")
     options = {"graph_opt_level": 3, "autotune": "off", "num_threads": asked.threads}
-    cg = mg.comp_graph("cpu", options)
+    cg, cells, refused = mg.comp_graph("cpu", options), [], {}
     peers = {"eager": lambda run: run, **({"compiled": torch.compile} if asked.compiled else {})}
-    cells, refused = [], {}
     chosen = [each for each in calls() if asked.only in each[1]]
     for each, *at in itertools.product(chosen, asked.sizes, asked.dtypes, asked.kinds):
         (group, call, interval), (size, dtype, kind) = each, at
@@ -98,22 +93,20 @@ def sweep(asked):
             print_row(f"{ratio(seconds):.2f}", call, *at)
     ratios = [ratio(seconds) for _, seconds in cells]
     slow, mean = sum(r < SLOW for r in ratios), statistics.geometric_mean(ratios)
-    print(f"{len(cells)} cells, {slow} below {SLOW}, geometric mean {mean:.2f}", end="")
-    print(f"; {len(refused)} refused")
+    print(f"{len(cells)} cells, {slow} below {SLOW}, mean {mean:.2f}; {len(refused)} refused")
     if asked.out:
         write(asked, cells, refused)
 
 
 def calls():
     """Yield each group and call, and the interval of x and y."""
-    lines = [line.split(": ", 1) for line in CALLS.read_text().splitlines()]
+    lines = [line.split(": ", 1) for line in CALLS.read_text().splitlines() if line[0] != "#"]
     listed = [(group, call) for group, text in lines for call in text.split("; ")]
     named = {call.partition("(")[0] for _, call in listed}
     for op in sorted(Op.registry.values(), key=lambda op: op.name):
         if issubclass(op, Elementwise) and op.name in {*ops.__all__} - named and not fields(op):
             yield "elementwise", f"{op.name}({', '.join('xyp'[: len(op.operands)])})", op.domain
-    for group, call in listed:
-        yield group, call, (-2.0, 2.0)
+    yield from ((group, call, (-2.0, 2.0)) for group, call in listed)
 
 
 def arrays(size, dtype, interval):
@@ -164,13 +157,11 @@ def our_side(cg, call, given, dtype, gradient):
     xs = [mg.input(name, x.shape, x.dtype) for name, x in zip(taken, values, strict=True)]
     outputs = y = first(run(*xs))
     if gradient:
-        parameters = layer.parameters() if layer else ()
-        wrt = [*(x for x in xs if x.dtype in FLOATS), *parameters]
+        wrt = [*(x for x in xs if x.dtype in FLOATS), *(layer.parameters() if layer else ())]
         xs.append(mg.input("dy", y.shape, y.dtype))
         values.append(np.ones(y.shape, y.dtype))
         outputs = [y, *mg.grad(ops.sum(y * xs[-1]), wrt)]
-    step = cg.compile(xs, outputs, layer.updates() if layer else {})
-    return partial(step, *values)
+    return partial(cg.compile(xs, outputs, layer.updates() if layer else {}), *values)
 
 
 def theirs(torch):
@@ -178,6 +169,7 @@ def theirs(torch):
     modules = torch.linalg, torch.special, torch.nn.functional, torch.nn, torch
     return {name: value for module in modules for name, value in vars(module).items()} | {
         "bitwise_invert": torch.bitwise_not,
+        "equal": torch.eq,
         "fma": lambda a, b, c: torch.addcmul(c, a, b),
         "max": torch.amax,
         "min": torch.amin,
@@ -188,29 +180,33 @@ def theirs(torch):
     }
 
 
+def tensor(torch, x):
+    small = x.dtype == BFLOAT16
+    return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16) if small else torch.tensor(x)
+
+
 def their_side(torch, wrap, call, given, dtype, gradient):
     """Return a function without arguments that gives PyTorch's result of a call."""
-
-    def tensor(x):
-        small = x.dtype == BFLOAT16
-        return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16) if small else torch.tensor(x)
-
     run, taken, layer = function(call, theirs(torch) | given)
     parameters = [*layer.to(getattr(torch, dtype)).parameters()] if layer else []
-    run, xs = wrap(run), [tensor(given[name]) for name in taken]
+    run, xs = wrap(run), [tensor(torch, given[name]) for name in taken]
+
+    def array(y):
+        # A view costs nothing and holds nothing: it becomes an array, as ours are.
+        return y.clone(memory_format=torch.contiguous_format) if y._is_view() or y is dy else y
 
     @torch.no_grad()
     def forward():
-        y = first(run(*xs))
-        # A view costs nothing and holds nothing: it becomes an array, as ours are.
-        return y.clone(memory_format=torch.contiguous_format) if y._is_view() else y
+        return array(first(run(*xs)))
 
     def with_gradient():
-        return (y := first(run(*xs))), torch.autograd.grad(y, wrt, dy, allow_unused=True)
+        y = first(run(*xs))
+        grads = torch.autograd.grad(y, wrt, dy, allow_unused=True)
+        return [array(x) for x in (y, *grads) if x is not None]
 
+    dy = None
     dy = torch.ones_like(forward())
-    wrt = [x.requires_grad_() for x in xs if gradient and x.is_floating_point()]
-    wrt += parameters
+    wrt = [x.requires_grad_() for x in xs if gradient and x.is_floating_point()] + parameters
     return with_gradient if gradient else forward
 
 
@@ -226,8 +222,8 @@ def write(asked, cells, refused):
         numbers = [x for low, median, high in each for x in (median, high - low)]
         rows.append(json.dumps([*cell, *(float(f"{x:.4g}") for x in numbers)]))
     head = json.dumps({**known, "refused": refused, "columns": columns}, indent=1)
-    text = head[:-2] + ',\n "cells": [\n' + ",\n".join(rows) + "\n ]\n}\n"
     asked.out.mkdir(parents=True, exist_ok=True)
+    text = head[:-2] + ',\n "cells": [\n' + ",\n".join(rows) + "\n ]\n}\n"
     write_text(asked.out / "results.json", text)
     write_text(asked.out / "cells.svg", picture(cells))
 

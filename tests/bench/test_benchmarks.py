@@ -31,8 +31,9 @@ NO_CELL = """
     binary_cross_entropy_with_logits conv_transpose2d cumulative_prod cumulative_sum getitem pad
     group_norm huber_loss interpolate kl_div l1_loss layer_norm local_response_norm max_pool2d
     mse_loss nll_loss rms_norm smooth_l1_loss batch_norm_with_statistics take_along_axis
-    arange astype expand_dims eye flatten full full_like linspace matrix_transpose ones ones_like positive
-    reshape squeeze stop_gradient unstack zeros zeros_like random_normal random_uniform
+    arange astype expand_dims eye flatten full full_like linspace matrix_transpose ones
+    ones_like positive reshape squeeze stop_gradient unstack zeros zeros_like random_normal
+    random_uniform
     all_gather all_reduce broadcast check print scan slice
     ELU Flatten GELU Hardsigmoid Hardswish Identity LeakyReLU LogSoftmax Mish Module ModuleDict
     ModuleList ModuleState PReLU ReLU ReLU6 Sequential SiLU Sigmoid Softmax Softplus Tanh
