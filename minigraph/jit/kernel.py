@@ -73,7 +73,7 @@ class SpecialisedKernel:
 
     def scratch(self, threads: int) -> int:
         """Return the bytes that partial results need, or the rows that each thread keeps."""
-        if self.pattern.rows:
+        if self.pattern.rows and not self.pattern.narrow:
             room = -(-self.nest.length // SHARE) * SHARE
             each = sum(self.pattern.values[v].dtype.itemsize for v in self.pattern.rows)
             return min(threads, self.units) * room * each
@@ -180,6 +180,7 @@ def _kernel(domain: Domain, nest: LoopNest, shifts: Ints) -> SpecialisedKernel:
         nest.columns,
         windows=tuple(tuple(domain.bounded.index(d) for d, _, _ in w) for w in made.windows),
         counters=len(domain.bounded),
+        narrow=nest.narrow,
     )
     _check_windows(pattern)
     kept = tuple(_worth_keeping(pattern, nest))

@@ -21,6 +21,7 @@ STRIP = 1024  # elements of an axis, at most, that take the place of one so narr
 TILED = 1 << 15  # elements from which on arrays are read in tiles, or stretches
 COLUMNS = 512  # how many columns one thread accumulates at once
 STRIDED = 128  # how many of them if their elements are apart, to stay in the first cache
+NARROW_ROW = 256  # elements up to which a row is narrow
 FEW = 12  # elements of a column up to which it does not matter
 APART = ("strided", "back")  # accesses along which elements are not loaded in order as one
 BLOCKS = (8, 16)  # lengths of an innermost axis whose elements are lanes
@@ -37,6 +38,7 @@ class LoopNest:
     loops  those that a unit runs over
     lanes  the axis within a pixel; of length 1 in other forms
     sizes  of the operands' elements
+    narrow  whether a unit is a row of few elements, whose loops are one
     scales  of the counters: how much each adds from one index of its loop to the next.  A counter
             says where along a loop that windows bound a kernel is; behind the operands it has
             strides as they have
@@ -48,6 +50,7 @@ class LoopNest:
     lanes: Axis
     sizes: Ints
     scales: Ints = ()
+    narrow: bool = False
 
     @property
     def count(self) -> int:
@@ -120,6 +123,8 @@ def arrange(
     nest = LoopNest("column" if turned else form, outer, inner, single, sizes, scales)
     if turned or any(takes_index(node.op) for node in domain.graph):
         return nest  # random numbers are counted along one flat axis
+    if short and form == "row" and len(inner) == 1 and length <= NARROW_ROW and not scales:
+        return replace(nest, narrow=True)
     found = _laned(domain, nest, by_loop)
     if found or form != "map":
         return found or nest

@@ -85,6 +85,7 @@ class KernelPattern:
     lanes     how many there are; 1 in other forms
     across    for each operand whether it has a number for each lane, rather than one for all
     columns   how many of them a unit has at most
+    narrow    whether a unit is a row of few elements, which no threads share
     kept      values that a unit keeps for its later runs: computing them again would take longer
     windows   for each the counters whose bounds it has: the first and the last number of each stand
               behind the constants, window by window
@@ -102,6 +103,7 @@ class KernelPattern:
     kept: tuple[KeptValue, ...] = ()
     windows: tuple[Ints, ...] = ()
     counters: int = 0
+    narrow: bool = False
 
     @property
     def walked(self) -> int:
@@ -135,7 +137,7 @@ class KernelPattern:
     @property
     def divisible(self) -> bool:
         """Whether threads may share a unit: a row that it keeps is one thread's."""
-        return bool(self.reductions) and not self.rows
+        return bool(self.reductions) and not self.rows and not self.narrow
 
     @functools.cached_property
     def once(self) -> list[int]:

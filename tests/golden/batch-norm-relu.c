@@ -79,7 +79,8 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
           filled += (last - first + 63) / 64;
           if (filled >= 64) {
             filled = 0;
-            total1 = mg_fold_sum_float32_float32(lane1) + total1;
+            const double all1 = mg_fold_sum_float32_float32(lane1);
+            total1 = all1 + total1;
             for (int64_t k = 0; k < 64; k++) lane1[k] = none1;
           }
         }
@@ -89,7 +90,8 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
           mg_next(a, 4, loops - 1, at, step, index);
         }
       }
-      total1 = mg_fold_sum_float32_float32(lane1) + total1;
+      const double all1 = mg_fold_sum_float32_float32(lane1);
+      total1 = all1 + total1;
     }
     if (splits > 1) {
       if (run == 0) {
@@ -141,8 +143,10 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
           filled += (last - first + 63) / 64;
           if (filled >= 64) {
             filled = 0;
-            total5 = mg_fold_sum_float32_float32(lane5) + total5;
-            total15 = mg_fold_sum_float32_float32(lane15) + total15;
+            const double all5 = mg_fold_sum_float32_float32(lane5);
+            total5 = all5 + total5;
+            const double all15 = mg_fold_sum_float32_float32(lane15);
+            total15 = all15 + total15;
             for (int64_t k = 0; k < 64; k++) lane5[k] = none5;
             for (int64_t k = 0; k < 64; k++) lane15[k] = none15;
           }
@@ -153,8 +157,10 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
           mg_next(a, 4, loops - 1, at, step, index);
         }
       }
-      total5 = mg_fold_sum_float32_float32(lane5) + total5;
-      total15 = mg_fold_sum_float32_float32(lane15) + total15;
+      const double all5 = mg_fold_sum_float32_float32(lane5);
+      total5 = all5 + total5;
+      const double all15 = mg_fold_sum_float32_float32(lane15);
+      total15 = all15 + total15;
     }
     if (splits > 1) {
       if (run == 1) {

@@ -5,10 +5,10 @@ MG_FOLD float mg_fold_max_float32_float32(const float *lane) {
   for (int k = 0; k < 16; k++) part[k] = (part[16 + k] > part[k] || part[16 + k] != part[16 + k] ? part[16 + k] : part[k]);
   for (int k = 0; k < 8; k++) part[k] = (part[8 + k] > part[k] || part[8 + k] != part[8 + k] ? part[8 + k] : part[k]);
   for (int k = 0; k < 4; k++) part[k] = (part[4 + k] > part[k] || part[4 + k] != part[4 + k] ? part[4 + k] : part[k]);
-  float by2[4];
-  for (int k = 0; k < 4; k++) by2[k] = (part[k ^ 2] > part[k] || part[k ^ 2] != part[k ^ 2] ? part[k ^ 2] : part[k]);
-  float by1[4];
-  for (int k = 0; k < 4; k++) by1[k] = (by2[k ^ 1] > by2[k] || by2[k ^ 1] != by2[k ^ 1] ? by2[k ^ 1] : by2[k]);
+  float other2[4] = {part[2], part[3], part[0], part[1]}, by2[4];
+  for (int k = 0; k < 4; k++) by2[k] = (other2[k] > part[k] || other2[k] != other2[k] ? other2[k] : part[k]);
+  float other1[4] = {by2[1], by2[0], by2[3], by2[2]}, by1[4];
+  for (int k = 0; k < 4; k++) by1[k] = (other1[k] > by2[k] || other1[k] != other1[k] ? other1[k] : by2[k]);
   return by1[0];
 }
 
@@ -80,7 +80,8 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
           filled += (last - first + 63) / 64;
           if (filled >= 64) {
             filled = 0;
-            total1 = (mg_fold_max_float32_float32(lane1) > total1 || mg_fold_max_float32_float32(lane1) != mg_fold_max_float32_float32(lane1) ? mg_fold_max_float32_float32(lane1) : total1);
+            const float all1 = mg_fold_max_float32_float32(lane1);
+            total1 = (all1 > total1 || all1 != all1 ? all1 : total1);
             for (int64_t k = 0; k < 64; k++) lane1[k] = none1;
           }
         }
@@ -90,7 +91,8 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
           mg_next(a, 2, loops - 1, at, step, index);
         }
       }
-      total1 = (mg_fold_max_float32_float32(lane1) > total1 || mg_fold_max_float32_float32(lane1) != mg_fold_max_float32_float32(lane1) ? mg_fold_max_float32_float32(lane1) : total1);
+      const float all1 = mg_fold_max_float32_float32(lane1);
+      total1 = (all1 > total1 || all1 != all1 ? all1 : total1);
     }
     const float v1 = total1;
     {
@@ -128,7 +130,8 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
           filled += (last - first + 63) / 64;
           if (filled >= 64) {
             filled = 0;
-            total4 = mg_fold_sum_float32_float32(lane4) + total4;
+            const double all4 = mg_fold_sum_float32_float32(lane4);
+            total4 = all4 + total4;
             for (int64_t k = 0; k < 64; k++) lane4[k] = none4;
           }
         }
@@ -138,7 +141,8 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
           mg_next(a, 2, loops - 1, at, step, index);
         }
       }
-      total4 = mg_fold_sum_float32_float32(lane4) + total4;
+      const double all4 = mg_fold_sum_float32_float32(lane4);
+      total4 = all4 + total4;
     }
     const float v4 = total4;
     {

@@ -1,4 +1,6 @@
-"""Rows too short for vectors, which the CPU's kernels compute side by side."""
+"""Rows too short for vectors, which the CPU's kernels compute side by side, and narrow ones."""
+
+import itertools
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from minigraph import nn, ops
 from minigraph.devices.cpu.kernels import SHORT
 from minigraph.graph import Graph
 from minigraph.jit.kernel import specialise
+from minigraph.jit.loops import NARROW_ROW
 
 pytestmark = needs_compiler
 
@@ -58,7 +61,7 @@ def test_strided_columns_of_a_unit_stay_in_the_first_cache():
 @pytest.mark.parametrize("build", BUILT.values(), ids=BUILT)
 def test_short_rows_agree_with_numpy(build, level):
     for rows in (2, 3, 129, 600):
-        for length in (2, 3, 10, 16, SHORT, SHORT + 1):
+        for length in (2, 3, 10, 16, SHORT, SHORT + 1, 95, NARROW_ROW):
             x = array(rows, length)
             got = results("cpu", build, x, graph_opt_level=level, autotune="off")
             for y, want in zip(got, results("reference", build, x), strict=True):
@@ -75,9 +78,9 @@ def test_threads_share_short_rows(threads):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_short_rows_pass_nan_and_infinity(value):
-    x = array(200, 5)
-    x[::3, 1] = value
-    for build in (BUILT["max"], BUILT["softmax"], BUILT["sum"]):
+    for length, name in itertools.product((5, 70), ("max", "softmax", "sum")):
+        x, build = array(200, length), BUILT[name]
+        x[::3, -1] = value
         np.testing.assert_allclose(
             *results("cpu", build, x), *results("reference", build, x), rtol=1e-5, atol=1e-6
         )
