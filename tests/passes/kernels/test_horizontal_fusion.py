@@ -60,6 +60,24 @@ def test_what_would_wait_with_much_has_a_launch_of_its_own():
     assert gather(products, HorizontalFusionLimits(waiting=LIMITS.waiting * 2))[1] == few + 9
 
 
+def test_casts_of_weights_are_one_launch():
+    w, v, large = (mg.Parameter(np.ones(s, "float32")) for s in ((9, 9), (9, 9), (129, 129)))
+    small = [x.astype("bfloat16") for x in (w, v)]
+    casts = [
+        *small,
+        large.astype("bfloat16"),
+        w.astype("float64"),
+    ]  # which is larger, or makes more
+    before = of(*(x @ x for x in casts))
+    notes = Notes()
+    graph = fuse_horizontally(before, notes, LIMITS)
+    assert notes.fired == {"casts in one kernel": 2}
+    for new, old in zip(graph(), before(), strict=True):
+        np.testing.assert_array_equal(new, old)
+    graph = fuse_horizontally(before, notes, HorizontalFusionLimits(waiting=small[0].spec.nbytes))
+    assert not any(isinstance(node.op, HorizontalFusion) for node in graph)
+
+
 def test_gathered_kernels_keep_their_several_results():
     e, f = ops.exp(A), ops.exp(ROW)
     before = of(e, e * B + 1, f, f + 1)
