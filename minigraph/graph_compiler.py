@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 from minigraph import options as settings
 from minigraph.arguments import FilePath, checked
 from minigraph.cache import Entry
 from minigraph.compiler.agreement import agree_on_graph
-from minigraph.compiler.arguments import DEVICE, INPUTS, OPTIONS, OUTPUTS, UPDATES
 from minigraph.compiler.context import CompileContext, collector_paused, timed
 from minigraph.compiler.pipeline import Compilation
-from minigraph.compiler.trace import trace
+from minigraph.compiler.trace import DEVICE, INPUTS, OPTIONS, OUTPUTS, UPDATES, trace
 from minigraph.debug.check_finite import FiniteFunction
 from minigraph.debug.verify import VerifiedFunction
 from minigraph.devices.factory import check_device, open_backend
 from minigraph.graph import Node, Parameter
 from minigraph.runtime import cache_file
 from minigraph.runtime.any_size import AnySizeFunction
-from minigraph.runtime.calls import CallCounter, collect
-from minigraph.runtime.function import Function
+from minigraph.runtime.function import CallCounter, Function, collect
 from minigraph.torch_hints import missing
 
 
@@ -143,10 +142,11 @@ def _function(compilation: Compilation, counter: CallCounter | None = None) -> F
     environment = compilation.environment
     path = cache_file.file_of(folder, environment["fingerprint"])
     stored = cache_file.load_from_folder(path, environment, backend).entries
-    compilation.context = compilation.context.with_entries(stored)
+    context = compilation.context
+    compilation.context = replace(context, loaded={**context.loaded, **stored})
     function = _compiled(compilation, counter)
     entries = function.cache_entries()
-    cache_file.save_to_folder(path, environment, entries, compilation.merge)
+    cache_file.save_to_folder(path, environment, entries, compilation.session.merge)
     return function
 
 

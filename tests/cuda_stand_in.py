@@ -15,7 +15,7 @@ from types import SimpleNamespace
 import numpy as np
 
 import minigraph as mg
-from minigraph.autotune.candidate import HostBench
+from minigraph.autotune.candidate import Workbench
 from minigraph.devices.cuda.kernel import Launch
 from minigraph.devices.reference import NumpyKernel
 from minigraph.errors import DeviceLost
@@ -24,7 +24,7 @@ from minigraph.jit.source import KernelSource
 from minigraph.program import KernelFailed
 
 
-class NothingRuns(HostBench):
+class NothingRuns(Workbench):
     """A workbench on which no candidate can be measured."""
 
     def runner(self, kernel):

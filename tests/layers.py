@@ -98,7 +98,7 @@ LAYERS = {
     ],
     "minigraph.platform": [
         ["forks", "launcher", "records", "regular_file", "signals", "toolchain"],
-        ["text_file", "trust"],
+        ["trust"],
     ],
     "minigraph.inspect": [
         ["roofline"],
@@ -108,7 +108,7 @@ LAYERS = {
         ["describe"],
     ],
     "minigraph.runtime": [
-        ["cache_file", "calls", "inputs"],
+        ["cache_file", "inputs"],
         ["function"],
         ["any_size", "view"],
     ],
@@ -118,7 +118,7 @@ LAYERS = {
         ["verify"],
     ],
     "minigraph.compiler": [
-        ["arguments", "context"],
+        ["context"],
         ["trace"],
         ["agreement"],
         ["pipeline"],

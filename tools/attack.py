@@ -34,7 +34,7 @@ sys.path[:0] = [str(ROOT / folder) for folder in ("", "tests", "tools", "example
 from attacks.table import ATTACKS  # noqa: E402
 
 from minigraph.cache.machine import processor  # noqa: E402
-from minigraph.platform.text_file import write_text  # noqa: E402
+from minigraph.platform.regular_file import write_text  # noqa: E402
 
 TURN = 60.0  # seconds that a part runs before the next one
 LINES = 8  # of what a failed attempt printed

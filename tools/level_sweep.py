@@ -22,7 +22,7 @@ import numpy as np
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.platform.text_file import write_text
+from minigraph.platform.regular_file import write_text
 
 CHANNELS = (1, 3, 8, 16, 24, 32, 64, 128, 256, 512)
 SIDES = (4, 7, 14, 28, 56)

@@ -14,7 +14,7 @@ import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.cache.machine import processor
 from minigraph.options import cpus
-from minigraph.platform.text_file import write_text
+from minigraph.platform.regular_file import write_text
 
 ROWS, WIDTH = 8, 16
 RECENT = 30  # a random op reads some of so many results before it

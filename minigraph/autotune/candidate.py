@@ -48,76 +48,52 @@ class Runner(Protocol):
 Run = Callable[[Sequence[Array], Sequence[Array], Array], None]  # inputs, outputs and scratch
 
 
-class Workbench(Protocol):
-    """Where candidates are measured: its arrays, and its time.
+class Workbench:
+    """Where candidates are measured: its arrays, and its time; here those of the host.
 
     NumPy's functions take its arrays, as they do any that follow NumPy's protocols.
 
     chunk  elements that are compared at once
     """
 
-    chunk: int
+    chunk = 1 << 16  # they stay in the cache
 
     def current(self) -> AbstractContextManager[None]:
         """Return a context for all that is done with its arrays."""
+        return contextlib.nullcontext()
 
     def empty(self, nbytes: int) -> Array:
         """Return uninitialised bytes that begin at a multiple of 64 at least."""
+        return aligned_empty(Spec((nbytes,), np.dtype(np.uint8)))
 
     def put(self, array: Array) -> Array:
         """Return a NumPy array as one of the workbench's."""
+        return array
 
     def compile(self, kernels: Iterable[Runner]) -> None:
         """Compile what kernels need, as many at once as there are processors."""
 
     def runner(self, kernel: Runner) -> Run:
         """Return what runs a kernel; raises where it cannot be run."""
-
-    def seconds(self, run: Callable[[], None], calls: int, clock: Callable[[], float]) -> float:
-        """Run so many times, until the last is done; return what one run took."""
-
-    def examine(self, error: Exception, name: str) -> None:
-        """Raise MemoryError or DeviceLost where an error says nothing of the candidate that ran.
-
-        name  of the candidate
-        """
-
-    def release(self) -> None:
-        """Give back memory that no array uses."""
-
-
-class HostBench:
-    """The workbench of this machine's processor."""
-
-    chunk = 1 << 16  # they stay in the cache
-
-    def current(self) -> AbstractContextManager[None]:
-        return contextlib.nullcontext()
-
-    def empty(self, nbytes: int) -> Array:
-        return aligned_empty(Spec((nbytes,), np.dtype(np.uint8)))
-
-    def put(self, array: Array) -> Array:
-        return array
-
-    def compile(self, kernels: Iterable[Runner]) -> None:
-        pass
-
-    def runner(self, kernel: Runner) -> Run:
         return kernel.run
 
     def seconds(self, run: Callable[[], None], calls: int, clock: Callable[[], float]) -> float:
+        """Run so many times, until the last is done; return what one run took."""
         start = clock()
         for _ in range(calls):
             run()
         return (clock() - start) / calls
 
     def examine(self, error: Exception, name: str) -> None:
+        """Raise MemoryError or DeviceLost where an error says nothing of the candidate that ran.
+
+        name  of the candidate
+        """
         if isinstance(error, MemoryError):
             raise error
 
     def release(self) -> None:
-        pass
+        """Give back memory that no array uses."""
 
 
 @dataclass(frozen=True)
@@ -235,7 +211,6 @@ class Problem(ABC):
     def table(
         self, measurements: Iterable[Measurement], origin: str, exhaustive: bool = True
     ) -> ProblemTable:
-        """Return a table of measurements of the problem."""
         return ProblemTable(self.subject, tuple(measurements), exhaustive, origin)
 
     def read(self, entry: Entry) -> ProblemTable | str:

@@ -50,7 +50,6 @@ def _chunks(size: int, *arrays: Array) -> Iterator[tuple[Array, ...]]:
 
 
 def root_mean_square(array: Array, chunk: int) -> float:
-    """Return the root of the mean of an array's squares."""
     total = sum(float(np.dot(x, x)) for (x,) in _chunks(chunk, array))
     return math.sqrt(total / max(array.size, 1))
 

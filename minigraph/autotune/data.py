@@ -119,7 +119,6 @@ class Data:
         return [self.inputs[key] for key in inputs], self._results(candidate)
 
     def _arranged(self, i: int, layout: Any) -> Block:
-        """Return input i in a layout: in its own, the block that has it already."""
         plain = self.plain[i]
         arranged = self.problem.arrange(plain, layout)
         if arranged is plain:
@@ -129,7 +128,6 @@ class Data:
         return block
 
     def _results(self, candidate: Candidate) -> list[Array]:
-        """Return where a candidate's results come to lie."""
         arrays = []
         for i, wanted in enumerate(self.wanted(candidate)):
             dtype = self.problem.results[i].dtype

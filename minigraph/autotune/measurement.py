@@ -75,8 +75,6 @@ class Measurement(Record, frozen=True):
 
 
 class _Body(Record, frozen=True):
-    """The body of an entry: a table but for its subject."""
-
     exhaustive: bool
     measurements: tuple[Measurement, ...]
 

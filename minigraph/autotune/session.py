@@ -40,20 +40,7 @@ Wanted = tuple[Problem, Layouts]  # and the layouts of a node that has to be com
 _unstored: dict[str, Entry] = {}
 
 
-@dataclass(frozen=True)
-class Sources:
-    """Where measurements are found before any are made.
-
-    store   what is on disk, or None
-    loaded  entries of a file, by key; they go before those of the store
-    peer    tables of the process that measures for this one, by subject; then these alone count
-    """
-
-    store: Store | None = None
-    loaded: Mapping[str, Entry] = field(default_factory=dict)
-    peer: Tables | None = None
-
-
+@dataclass(eq=False)
 class Session:
     """The measurements that one compile uses.
 
@@ -63,34 +50,31 @@ class Session:
     policy            for whoever chooses
     budget            seconds of measuring
     environment       where measurements hold: versions, processor, ..., by name
+    store             what is on disk, or None
+    loaded            entries of a file, by key; they go before those of the store
+    peer              tables of the process that measures for this one; then these alone count
     before_measuring  is called before it measures
     spent             seconds of measuring so far
     used              entries that this compile has used or made, by key
     """
 
-    def __init__(
-        self,
-        mode: str,
-        policy: Policy,
-        budget: float,
-        environment: Mapping[str, str],
-        sources: Sources = Sources(),
-        before_measuring: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = time.perf_counter,
-    ) -> None:
-        self.mode = mode
-        self.policy = policy
-        self.environment = dict(environment)
-        self.sources = sources
+    mode: str
+    policy: Policy
+    budget: float
+    environment: Mapping[str, str]
+    store: Store | None = None
+    loaded: Mapping[str, Entry] = field(default_factory=dict)
+    peer: Tables | None = None
+    before_measuring: Callable[[], None] = lambda: None
+    clock: Callable[[], float] = time.perf_counter
+
+    def __post_init__(self) -> None:
         self.used: dict[str, Entry] = {}
         self.spent = 0.0
-        self._budget = budget
-        self._patience = budget
-        self._clock = clock
-        self._before_measuring = before_measuring
+        self._patience = self.budget
         self._tables = {
             subject: dataclasses.replace(each, origin=RECEIVED)
-            for subject, each in (sources.peer or {}).items()
+            for subject, each in (self.peer or {}).items()
         }
         self._problems: dict[str, Problem] = {}  # of the tables, by subject
         self._sought: set[str] = set()
@@ -105,7 +89,7 @@ class Session:
         """
         if self.mode == "off":
             return {}
-        if self.sources.peer is None:
+        if self.peer is None:
             self._find_or_measure(wanted)
         subjects = dict.fromkeys(problem.subject for problem, _ in wanted)
         return {subject: self._tables[subject] for subject in subjects if subject in self._tables}
@@ -143,7 +127,7 @@ class Session:
 
     @property
     def _left(self) -> float:
-        return self._budget - self.spent
+        return self.budget - self.spent
 
     def quarantine(self, subject: str, measurement: Measurement, why: str) -> None:
         """Keep that a candidate has failed at run time; what is not measured is left alone."""
@@ -171,8 +155,8 @@ class Session:
             if old:
                 log.debug("%s: %s %s", old.origin, problem.kind, problem.subject)
                 used.append(self._use(problem, old))
-        if self.sources.store:
-            self.sources.store.touch(used)
+        if self.store:
+            self.store.touch(used)
 
     def _count(self, wanted: Sequence[Wanted]) -> None:
         """Count the problems that are known, and those that are not, each once."""
@@ -183,7 +167,7 @@ class Session:
 
     def _find(self, problems: Sequence[Problem]) -> Iterator[ProblemTable | None]:
         """Yield the table of each problem that was measured before, and None for the others."""
-        store, fields = self.sources.store, environment_of(self.environment)
+        store, fields = self.store, environment_of(self.environment)
         wanted = [Entry(problem.kind, problem.subject, fields, "") for problem in problems]
         stored: Sequence[Entry | None] = [None] * len(wanted)
         if store:
@@ -193,7 +177,7 @@ class Session:
         for problem, entry, on_disk in zip(problems, wanted, stored, strict=True):
             own = self._read(problem, _unstored.get(entry.key), MEASURED)
             own = own or self._read(problem, on_disk, STORED)
-            loaded = self._read(problem, self.sources.loaded.get(entry.key), LOADED)
+            loaded = self._read(problem, self.loaded.get(entry.key), LOADED)
             # A candidate may have been quarantined since the file was saved.
             yield loaded.merged(own) if loaded and own else loaded or own
 
@@ -229,7 +213,7 @@ class Session:
         tried = self._tried(wanted)
         if not tried or self._left <= 0:
             return
-        self._before_measuring()
+        self.before_measuring()
         (bench,) = {problem.workbench for problem in tried}
         warm(bench, dict.fromkeys(s.dtype for p in tried for s in (*p.inputs, *p.results)))
         with self._turn():
@@ -253,7 +237,7 @@ class Session:
         """Return what is measured now; None, with a warning, where memory does not suffice."""
         these = None if self.mode == "exhaustive" else candidates
         try:
-            return measure(problem, deadline, self._clock, these)
+            return measure(problem, deadline, self.clock, these)
         except MemoryError as error:  # the function itself may need less
             warn_once(
                 f"{problem.kind} {problem.subject} could not be measured ({error}), so a heuristic "
@@ -270,13 +254,13 @@ class Session:
         longer in all than it may measure: another process may have been stopped.
         """
         with contextlib.ExitStack() as held:
-            start = self._clock()
-            if self.sources.store:
-                alone = held.enter_context(self.sources.store.turn(self._patience))
-                self._patience -= self._clock() - start if alone else self._patience
-                start = self._clock()
+            start = self.clock()
+            if self.store:
+                alone = held.enter_context(self.store.turn(self._patience))
+                self._patience -= self.clock() - start if alone else self._patience
+                start = self.clock()
             yield start
-            self.spent += self._clock() - start
+            self.spent += self.clock() - start
 
     def _chosen(self, problem: Problem) -> set[Key]:
         """Return the keys of the candidates that will be chosen, one for each of the layouts."""
@@ -292,7 +276,7 @@ class Session:
             known = self._tables.get(problem.subject)
             entries.append(self._use(problem, new.merged(known) if known else new))
         problems = {entry.key: problem for entry, (problem, _) in zip(entries, tables, strict=True)}
-        store = self.sources.store
+        store = self.store
         kept = store and store.keep(entries, lambda old, new: problems[new.key].merge(old, new))
         for entry in entries:
             if kept:
@@ -310,7 +294,7 @@ class Session:
 
     def _why_missing(self, problem: Problem) -> str:
         text = f'autotune="frozen": nothing is measured for {problem.kind} {problem.subject}'
-        store = self.sources.store
+        store = self.store
         for entry in store.nearest(problem.kind, problem.subject) if store else ():
             there = dict(entry.environment)
             names = sorted(self.environment.keys() | there.keys())
@@ -326,14 +310,12 @@ class Session:
 
 
 def _kernels(candidates: Iterable[Candidate]) -> Iterator[Runner]:
-    """Yield the kernels of all candidates that can be made."""
     for candidate in candidates:
         with contextlib.suppress(Exception):  # of whatever library: the trial notes it
             yield candidate.kernel
 
 
 def _with_progress(problems: Sequence[Problem]) -> Iterator[Problem]:
-    """Yield problems and show on a terminal how much of the work is left."""
     with progress(
         desc="autotune",
         total=sum(problem.work for problem in problems),

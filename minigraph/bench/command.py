@@ -22,7 +22,7 @@ from minigraph.bench.tables import markdown_page, terminal_lines
 from minigraph.errors import GraphError, OptionError, reason
 from minigraph.messages import progress
 from minigraph.options import num_threads
-from minigraph.platform.text_file import write_text
+from minigraph.platform.regular_file import write_text
 
 PAGE = "README.md"  # web sites of repositories show it with its folder
 UNPRINTED = ("models", "named")  # fields of the plan that results do not repeat

@@ -22,7 +22,7 @@ from minigraph.devices.factory import open_backend
 from minigraph.errors import GraphError
 from minigraph.options import cpus, resolve
 from minigraph.platform.records import decode, encode
-from minigraph.platform.text_file import write_text
+from minigraph.platform.regular_file import write_text
 from minigraph.version import __version__
 
 FILE = "results.json"

@@ -135,7 +135,6 @@ def has_tables(db: sqlite3.Connection) -> bool:
 
 
 def create(db: sqlite3.Connection) -> None:
-    """Make the tables."""
     for statement in TABLES.values():
         db.execute(statement)
     db.execute(f"PRAGMA user_version = {SCHEMA}")

@@ -336,7 +336,6 @@ class Store:
 
 
 def _size(db: sqlite3.Connection) -> int:
-    """Return the bytes that entries take in the file."""
     names = ("page_count", "freelist_count", "page_size")
     pages, free, size = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
     return int((pages - free) * size)

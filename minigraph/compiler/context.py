@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ import numpy as np
 from minigraph import options as settings
 from minigraph.autotune.measurement import HEURISTIC, PREDICTED
 from minigraph.autotune.policy import policy_of
-from minigraph.autotune.session import Session, Sources, Tables
+from minigraph.autotune.session import Session, Tables
 from minigraph.cache import Entry, open_store
 from minigraph.cache.machine import processor
 from minigraph.distributed import World
@@ -66,11 +66,9 @@ class CompileContext:
             policy_of(self.options),
             self.options["autotune.budget"],
             self.backend.environment(self.backend.tuning),
-            Sources(
-                open_store(folder) if folder and mode != "off" else None,
-                self.loaded,
-                self.peer,
-            ),
+            open_store(folder) if folder and mode != "off" else None,
+            self.loaded,
+            self.peer,
             self.memory.drop,  # measuring needs memory first
         )
         return Choices(self.backend, session, PREDICTED if self.predicts else HEURISTIC)
@@ -109,15 +107,6 @@ class CompileContext:
         }
         text = "\n".join(f"{name}: {value}" for name, value in fields.items())
         return {**fields, "fingerprint": hashlib.sha256(text.encode()).hexdigest()[:40]}
-
-    def as_written(self) -> CompileContext:
-        """Return the context in which the graph runs as written, op by op."""
-        options = settings.as_written(self.options)
-        return CompileContext(self.device, options, self.backend, self.world)
-
-    def with_entries(self, entries: Mapping[str, Entry]) -> CompileContext:
-        """Return the context with further measurements of a cache file."""
-        return replace(self, loaded={**self.loaded, **entries})
 
 
 def jit_level(options: Mapping[str, Any], backend: Backend) -> int:

@@ -7,6 +7,7 @@ them, and goes through them again once a kernel has failed.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import math
@@ -15,7 +16,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Any
 
-from minigraph.autotune.session import Tables
+from minigraph import options as settings
+from minigraph.autotune.session import Session
 from minigraph.cache import Entry
 from minigraph.compiler.agreement import TuningTurns
 from minigraph.compiler.context import CompileContext, collector_paused, timed
@@ -25,6 +27,7 @@ from minigraph.errors import warn_once
 from minigraph.graph import Constant, Graph, Node
 from minigraph.passes.levels import optimize, pipeline
 from minigraph.passes.notes import PassRecord
+from minigraph.passes.rewrite.loops import unroll_loops
 from minigraph.program import Executor, Program
 from minigraph.program.lower import lower
 from minigraph.program.memory import foreseen, plan
@@ -86,7 +89,7 @@ class Compilation:
         self._arenas = arenas
         if context.backend.unrolls:
             with timed(seconds, "build"):
-                traced = traced.without_loops()
+                traced = replace(traced, graph=unroll_loops(traced.graph))
         self.traced = traced
 
     @functools.cached_property
@@ -104,13 +107,13 @@ class Compilation:
         context = self.context
         limit = context.options["graph_opt.memory_limit"] or math.inf
         nbytes = 0 if self._arenas() else int(min(foreseen(self.traced.graph), limit))
-        with context.backend.reserve_memory(nbytes) as memory:
+        with contextlib.closing(context.backend.reserve_memory(nbytes)) as memory:
             turns = TuningTurns(context.world, context.backend, context.options)
             peer = turns.exchange(None) if turns.waits else None
             self.context = replace(context, memory=memory, peer=peer)
             optimized = self._run()
             if not turns.waits:
-                turns.exchange(self.measurements)
+                turns.exchange(self.session.all_tables)
         return optimized
 
     def _run(self, arenas: Sequence[Any] = ()) -> OptimizedGraph:
@@ -177,8 +180,10 @@ class Compilation:
 
     def as_written(self) -> Compilation:
         """Return the compilation of the graph as written, op by op, which returns a list."""
-        traced = replace(self.traced, pack=unpacked)
-        compilation = Compilation(traced, self.context.as_written(), {})
+        traced, old = replace(self.traced, pack=unpacked), self.context
+        options = settings.as_written(old.options)
+        context = CompileContext(old.device, options, old.backend, old.world)
+        compilation = Compilation(traced, context, {})
         compilation.run()
         return compilation
 
@@ -200,20 +205,11 @@ class Compilation:
         return {**constants, id(self): kernels, id(self.executor.arena): program.arena_bytes}
 
     @property
-    def tuning_seconds(self) -> float:
-        """How long measuring algorithms took."""
-        return self.context.choices.session.spent
-
-    @property
-    def measurements(self) -> Tables:
-        """What is known of the algorithms that it chose among."""
-        return self.context.choices.session.all_tables
+    def session(self) -> Session:
+        """The measurements of the algorithms that it chose among."""
+        return self.context.choices.session
 
     def cache_entries(self) -> list[Entry]:
         """Return all that was measured and compiled for it, as caches keep it."""
-        measured = self.context.choices.session.used.values()
+        measured = self.session.used.values()
         return [*measured, *self.context.backend.kernels(self.program)]
-
-    def merge(self, old: Entry, new: Entry) -> Entry:
-        """Return what caches keep of one of `cache_entries` and an old one with the same key."""
-        return self.context.choices.session.merge(old, new)

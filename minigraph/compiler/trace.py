@@ -1,17 +1,19 @@
-"""The first stage of a compile: a graph of all that a function computes, as written."""
+"""The first stage of a compile: from checked arguments, a graph of all that a function computes."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from minigraph.compiler.arguments import check_descents, check_inputs, warn_of_missing_updates
-from minigraph.errors import DTypeError, GraphError, ShapeError
+from minigraph.arguments import Kind, mapping
+from minigraph.devices.factory import check_device
+from minigraph.errors import DeviceError, DTypeError, GraphError, ShapeError, warn_once
 from minigraph.graph import (
     Array,
     Graph,
+    Input,
     Node,
     Parameter,
     as_node,
@@ -23,7 +25,30 @@ from minigraph.graph import (
 )
 from minigraph.ops.elementwise import as_operand
 from minigraph.ops.random import SEED, STEP, number_streams
-from minigraph.passes.rewrite.loops import merge_loops, unroll_loops
+from minigraph.passes.rewrite.loops import merge_loops
+
+LISTED = 3  # layers that a warning names
+
+
+def _updates(value: Any) -> Mapping[Any, Any]:
+    if isinstance(value, list | tuple) and all(isinstance(each, Mapping) for each in value):
+        raise GraphError(f"a {type(value).__name__} of mappings; {{**first, **second}} is one")
+    return mapping(value)
+
+
+def _inputs(value: Any) -> list[Any]:
+    return [value] if isinstance(value, Node) else list(value)
+
+
+def _outputs(value: Any) -> Any:
+    return value if isinstance(value, Node | Mapping) else list(value)
+
+
+DEVICE = Kind("the name of a device", check_device, DeviceError)
+OPTIONS = Kind("a mapping of names to values", mapping)
+INPUTS = Kind("a sequence of what mg.input made", _inputs)
+OUTPUTS = Kind("an expression, or a sequence or dict of them", _outputs)
+UPDATES = Kind("a mapping of parameters to new values (adam.minimize(loss) gives one)", _updates)
 
 
 @dataclass(frozen=True)
@@ -55,10 +80,6 @@ class TracedGraph:
         graph = with_sizes(self.graph, sizes)
         return replace(self, graph=graph, inputs=[*graph.inputs[: len(self.inputs)]])
 
-    def without_loops(self) -> TracedGraph:
-        """Return the graph with its loops unrolled."""
-        return replace(self, graph=unroll_loops(self.graph))
-
 
 def trace(
     inputs: Sequence[Node], outputs: Any, updates: Mapping[Parameter, Any], freeze: bool
@@ -66,12 +87,12 @@ def trace(
     """Return the graph of what `CompGraph.compile` takes, which is checked."""
     values, pack = _flat(outputs)
     results = list(map(_expression, values))
-    check_inputs(inputs)
-    check_descents(updates)
+    _check_inputs(inputs)
+    _check_descents(updates)
     new = {p: _new_value(p, value) for p, value in updates.items()}
     graph = Graph((*inputs, SEED, STEP), (*results, *new.values()))
     graph.check()
-    warn_of_missing_updates(graph, new)
+    _warn_of_missing_updates(graph, new)
     graph = _frozen(graph, new) if freeze else graph
     graph = merge_loops(number_streams(graph))
     return TracedGraph(graph, list(inputs), len(results), pack, list(new))
@@ -98,7 +119,6 @@ def _flat(outputs: Any) -> tuple[Iterable[Any], Callable[[list[Array]], Any]]:
 
 
 def _frozen(graph: Graph, updates: Mapping[Parameter, Node]) -> Graph:
-    """Return the graph with constants in place of its parameters."""
     if updates:
         raise GraphError(
             f"compile: freeze=True makes parameters constants, so it takes no updates; there are "
@@ -130,3 +150,64 @@ def _new_value(parameter: Parameter, value: Any) -> Node:
         return as_operand(node, parameter.dtype)
     except DTypeError as error:
         raise DTypeError(f"{what}: {error} {here()}") from None
+
+
+# ---------------------------------------------------------------- checks
+
+
+def _check_inputs(inputs: Sequence[Node]) -> None:
+    """Raise GraphError if one is no input or two have the same name."""
+    names: dict[str, Node] = {}
+    for x in inputs:
+        if not isinstance(x, Node) or not isinstance(x.op, Input):
+            what = repr(x) if isinstance(x, Node) else type(x).__name__
+            raise GraphError(f"compile: {what} is no input; inputs are made by mg.input {here()}")
+        if x.name in names:
+            if names[x.name] is x:
+                raise GraphError(f"compile: input {x.name!r} is listed twice {here()}")
+            raise GraphError(
+                f"compile: two inputs are called {x.name!r}, made {names[x.name].source} and "
+                f"{x.source}, {here()}; names differ, and of a cell that was run twice one is meant"
+            )
+        names[x.name] = x
+
+
+def _check_descents(updates: Mapping[Parameter, Any]) -> None:
+    """Raise GraphError if a new value from one optimizer has overwritten that from another."""
+    descents = {p: value.descent for p, value in updates.items() if isinstance(value, Node)}
+    for first in dict.fromkeys(filter(None, descents.values())):
+        for p in first.parameters:
+            last = descents.get(p)  # type: ignore[call-overload]
+            if last and last is not first and p in last.parameters:
+                raise GraphError(
+                    f"compile: {first.name} ({first.source}) and {last.name} ({last.source}) both "
+                    f"give {p.name} a new value, and the dict keeps that of the latter; minimize "
+                    f"the sum of their losses, or compile a function for each {here()}"
+                )
+
+
+def _warn_of_missing_updates(graph: Graph, updated: Collection[Parameter]) -> None:
+    """Warn if `updated` holds the weights of a layer, but not the state that its call changes.
+
+    Nodes tell which state that is (`Node.changes`).  A layer without weights counts as trained if
+    anything is.
+    """
+    trained = {p for p in updated if p.trainable}
+    if not trained:
+        return
+    calls: dict[Node, str] = {}  # where a layer was called, by the layer's state
+    for node in graph:
+        for changes in node.changes:
+            trains = trained.intersection(changes.weights) if changes.weights else trained
+            if trains and not set(updated).issuperset(changes.state):
+                calls.setdefault(changes.state[0], str(node.source))
+    if calls:
+        listed = "; ".join(list(calls.values())[:LISTED])
+        more = f"; and {len(calls) - LISTED} more" if len(calls) > LISTED else ""
+        warn_once(
+            "compile: evaluation will use wrong statistics, because the step trains layers without "
+            f"updating their running ones ({listed}{more}): give updates="
+            "{**optimizer.minimize(loss), **net.updates()}, made before net is called again "
+            f"or made anew, {here()}",
+            cause=f"updates left out: {listed}{more}",
+        )

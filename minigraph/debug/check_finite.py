@@ -12,8 +12,7 @@ from minigraph.errors import DeviceError, GraphError
 from minigraph.graph import FLOATS, Array, Node
 from minigraph.platform.signals import held
 from minigraph.program import Buffer, Done, Memory, MemorySpace, Step, View
-from minigraph.runtime.calls import CallCounter
-from minigraph.runtime.function import Execute, Function
+from minigraph.runtime.function import CallCounter, Execute, Function
 
 
 class FiniteFunction(Function):

@@ -39,8 +39,7 @@ from minigraph.graph import FLOATS, Array, Graph, Node
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.random import SEED, STEP
 from minigraph.platform.signals import held
-from minigraph.runtime.calls import CallCounter
-from minigraph.runtime.function import Execute, Function
+from minigraph.runtime.function import CallCounter, Execute, Function
 
 AGAIN = 4  # times the rounding of an output that an earlier call had, and nothing is looked at
 PERTURBED_RUNS = 4  # of level 0, at most
@@ -77,17 +76,17 @@ class VerifiedFunction(Function):
         # The graph as written, then the graph after each pass, with the pass's name.
         self._stages = [("", optimized.written)]
         self._stages += [(record.name, graph) for graph, record in optimized.stages]
-        if self._options["amp"] != "off":  # the first pass, which rounds more than the others
+        if self.options["amp"] != "off":  # the first pass, which rounds more than the others
             self._stages = [("", self._stages[1][1]), *self._stages[2:]]
         # Fast math may replace level 0's NaN and infinity by any number.
-        self._strict = not self._options["graph_opt.fast_math"]
-        types = {self._options[name] for name in ROUNDING} & set(NARROW)
+        self._strict = not self.options["graph_opt.fast_math"]
+        types = {self.options[name] for name in ROUNDING} & set(NARROW)
         self._least = max((TOLERANCES[name] for name in types), default=0.0)
         self._kernel_share = TOLERANCES["tf32"] if "tf32" in types else 0.0
         exact = self._strict and types <= {"tf32"}
         self._bitwise = _elementwise_outputs(self._stages[0][1]) if exact else frozenset()
         self._explained: dict[int, float] = {}  # the largest rounding that was seen, by output
-        self._title = f"graph_opt_level {self._options['graph_opt_level']} differs from level 0"
+        self._title = f"graph_opt_level {self.options['graph_opt_level']} differs from level 0"
 
     def bind(self) -> None:
         super().bind()
@@ -245,7 +244,7 @@ class VerifiedFunction(Function):
         again    calls the function once more
         """
         program, backend = function._program, function._backend
-        level = abs(function._options["graph_opt_level"])
+        level = abs(function.options["graph_opt_level"])
         checked = check_steps(program, backend, given, self._kernel_share, self._strict)
         if checked.wrong:
             step, difference = checked.wrong

@@ -7,12 +7,11 @@ import operator
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from minigraph.devices import pages
+from minigraph.devices.pages import HostMemory
 from minigraph.errors import DeviceError
 from minigraph.graph import Array, Constant, Graph, Parameter, Spec, aligned_empty
 from minigraph.program import (
@@ -31,7 +30,7 @@ from minigraph.program import (
     look_away,
     nothing,
 )
-from minigraph.program.memory import demand, outputs_in_words
+from minigraph.program.memory import LARGEST, demand
 
 BYTE = np.dtype(np.uint8)
 
@@ -90,8 +89,8 @@ class HostBackend(Backend):
         memory  of the buffers that stay where they are between calls
         """
 
-    def reserve_memory(self, nbytes: int) -> AbstractContextManager[ReservedMemory]:
-        return pages.reserve_memory(nbytes)
+    def reserve_memory(self, nbytes: int) -> ReservedMemory:
+        return HostMemory(nbytes)
 
     def bind(self, program: Program, arenas: Sequence[Array] = ()) -> Executor:
         return HostExecutor(program, self.runner, arenas)
@@ -175,7 +174,10 @@ class HostExecutor(Executor):
                 else:
                     results.append(view.array(outputs[owner]))
         except MemoryError:
-            raise _too_large(self.program) from None
+            specs = sorted((view.spec for view, _ in self._results), key=lambda x: -x.nbytes)
+            largest = ", ".join(f"{x} ({x.nbytes >> 20} MiB)" for x in specs[:LARGEST])
+            text = f"the memory does not suffice for the outputs: {largest}"
+            raise DeviceError(text) from None
         copies += [(parameter.state.write(), view) for parameter, view in self.program.updates]
         changing = Invocation(inputs, outputs).memory(self.program) if copies else {}
         commit: list[Done] = []
@@ -194,13 +196,7 @@ def _new_arena(program: Program) -> Array:
         raise DeviceError(f"the memory does not suffice ({error}); {demand(program)}") from None
 
 
-def _too_large(program: Program) -> DeviceError:
-    """Return the error of a call whose results do not fit into the memory."""
-    return DeviceError(f"the memory does not suffice for the outputs: {outputs_in_words(program)}")
-
-
 def _memory(program: Program, arena: Array) -> dict[Buffer, Array]:
-    """Return the memory of the buffers that stay where they are between calls."""
     memory: dict[Buffer, Array] = {}
     for buffer in program.buffers:
         if buffer.space is MemorySpace.ARENA:

@@ -44,7 +44,6 @@ class CompilationUnit:
 
     @property
     def kernels(self) -> list[str]:
-        """The names of the kernels."""
         return [source.name for source in self.sources]
 
     def text(self, prelude: str) -> str:

@@ -6,9 +6,8 @@ On a virtual machine, whose own memory grows then, that may take a second a GB.
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import numpy as np
 
@@ -45,8 +44,7 @@ class HostMemory(ReservedMemory):
         self.arrays.clear()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def end(self) -> None:
-        """Let the memory go, to whoever has an arena of it: nobody touches it from now on."""
+    def close(self) -> None:
         self.drop()
         self._thread.shutdown()
 
@@ -58,16 +56,6 @@ class HostMemory(ReservedMemory):
                 self._touched += PART
                 with suppress(RuntimeError):  # the system starts no more threads
                     self._thread.submit(_touch, part)
-
-
-@contextmanager
-def reserve_memory(nbytes: int) -> Iterator[HostMemory]:
-    """Give memory of a size that is not known yet: MOST times as many bytes as this at most."""
-    memory = HostMemory(nbytes)
-    try:
-        yield memory
-    finally:
-        memory.end()
 
 
 def _touch(memory: Array) -> None:

@@ -103,7 +103,6 @@ def _specialised(
     target: Shape | None = None,
     short: int = 0,
 ) -> SpecialisedKernel | None:
-    """Return the kernel of an op, as `kernel_of` does, or None if there is none."""
     try:
         return kernel_of(op, inputs, strides, target, short)
     except NotFusible:
@@ -191,7 +190,6 @@ def _in_order(node: Node, strides: Shape) -> tuple[Op, Spec, Shape] | None:
 
 
 def _copies(node: Node, strides: Sequence[Shape]) -> KernelParts | None:
-    """A concatenation or padding: copies into parts of the output."""
     fill = ""
     if isinstance(node.op, Pad):
         fill = literal(np.array(node.op.value).astype(node.dtype)[()])

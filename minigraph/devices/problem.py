@@ -183,7 +183,6 @@ def arrangement_of(
 
 
 def _any_constant(spec: Spec) -> Node:
-    """Return a constant whose value nobody reads."""
     value = np.broadcast_to(np.zeros((), spec.dtype), spec.shape)
     return Node(Constant(value), (), (spec,))
 

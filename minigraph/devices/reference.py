@@ -43,7 +43,6 @@ class NumpyKernel(Kernel):
 
 
 def run_step(step: Step, kernel: Kernel, memory: Memory) -> None:
-    """Run one step from Python."""
     kernel.run(
         [view.array(memory[view.buffer]) for view in step.inputs],
         [view.array(memory[view.buffer]) for view in step.outputs],

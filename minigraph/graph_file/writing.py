@@ -12,8 +12,7 @@ import numpy as np
 from minigraph import options as settings
 from minigraph import tensor_file
 from minigraph.arguments import FilePath, checked
-from minigraph.compiler.arguments import INPUTS, OUTPUTS
-from minigraph.compiler.trace import TracedGraph, trace
+from minigraph.compiler.trace import INPUTS, OUTPUTS, TracedGraph, trace
 from minigraph.errors import GraphError
 from minigraph.graph import (
     Array,
@@ -37,7 +36,7 @@ from minigraph.graph_file.record import (
     NodeRecord,
 )
 from minigraph.platform.records import encode
-from minigraph.runtime.calls import CompiledFunction
+from minigraph.runtime.function import CompiledFunction
 from minigraph.symbolic import Operation
 from minigraph.version import __version__
 

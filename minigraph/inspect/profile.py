@@ -16,7 +16,7 @@ from minigraph.inspect.record import KernelTime
 from minigraph.inspect.report import counted, preformatted
 from minigraph.inspect.roofline import GIGA, Speeds, speeds
 from minigraph.inspect.trace import trace
-from minigraph.platform.text_file import write_text
+from minigraph.platform.regular_file import write_text
 from minigraph.program import Step, Timing
 from minigraph.program.memory import in_use
 

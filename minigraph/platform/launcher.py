@@ -39,6 +39,5 @@ def local_size() -> int:
 
 
 def _number(variables: Iterable[str]) -> int:
-    """Return the first number among variables, 0 if there is none."""
     texts = (os.environ.get(name, "") for name in variables)
     return next((int(text) for text in texts if text.isdecimal()), 0)

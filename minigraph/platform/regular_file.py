@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
+from minigraph.errors import GraphError, reason
+
 PathLike = str | os.PathLike[str]
 
 PATIENCE = 30.0  # seconds for which a writer waits for another one
@@ -60,6 +62,21 @@ def replace(path: PathLike, data: bytes) -> None:
     update(path, lambda: data)
 
 
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """Write a text in UTF-8: a file appears whole or not at all, a pipe or a device just gets it.
+
+    Raises GraphError if it cannot be written.
+    """
+    try:
+        data = text.encode()
+        if _is_stream(path):
+            Path(path).write_bytes(data)
+        else:
+            replace(path, data)
+    except (OSError, ValueError) as error:
+        raise GraphError(f"{path} cannot be written: {reason(error)}") from error
+
+
 def update(path: PathLike, contents: Callable[[], bytes], mode: int | None = None) -> None:
     """Write `contents()` to a file, which readers see as it was or whole, also after a crash.
 
@@ -96,6 +113,15 @@ def update(path: PathLike, contents: Callable[[], bytes], mode: int | None = Non
             raise
     finally:
         del superseded[temporary]
+
+
+def _is_stream(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path leads to a pipe or a device, such as the standard output."""
+    try:
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 class _Writes(threading.local):
@@ -204,7 +230,6 @@ def wait_for(handle: int, how: int, patience: float) -> None:
 
 
 def _is_at(file: BinaryIO, path: Path) -> bool:
-    """Return whether a path leads to the open file."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.lstat())
     except FileNotFoundError:

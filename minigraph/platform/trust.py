@@ -167,7 +167,6 @@ def _remove_if_abandoned(folder: Path) -> None:
 
 
 def _components(path: str) -> list[str]:
-    """Return the names in a path, the last one first."""
     return [name for name in reversed(path.split("/")) if name not in ("", ".")]
 
 

@@ -53,7 +53,6 @@ def nothing() -> None:
 
 
 def look_away(step: Step, memory: Memory) -> Done:
-    """Look at no step."""
     return nothing
 
 
@@ -117,6 +116,9 @@ class ReservedMemory:
 
     def drop(self) -> None:
         """Let the memory go: other work needs some first."""
+
+    def close(self) -> None:
+        """Let the memory go, to whoever has an arena of it: nothing prepares it from now on."""
 
 
 NOTHING_RESERVED = ReservedMemory()
@@ -244,9 +246,9 @@ class Backend(ABC):
         for view, result in zip(step.outputs, results, strict=True):
             view.array(memory[view.buffer])[...] = result
 
-    def reserve_memory(self, nbytes: int) -> AbstractContextManager[ReservedMemory]:
-        """Have so much memory made ready meanwhile; what nobody takes inside goes."""
-        return contextlib.nullcontext(NOTHING_RESERVED)
+    def reserve_memory(self, nbytes: int) -> ReservedMemory:
+        """Have so much memory made ready until it is closed."""
+        return NOTHING_RESERVED
 
     def array(self, value: Any) -> Array | None:
         """Return a value that is in the memory of the device already, as its array; else None."""

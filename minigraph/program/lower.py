@@ -25,7 +25,7 @@ from minigraph.graph import (
 )
 from minigraph.program import Backend, Buffer, Choice, Kernel, MemorySpace, Program, Step, View
 from minigraph.program.memory import plan
-from minigraph.program.schedule import origin, schedule
+from minigraph.program.schedule import execution_order, origin
 
 Choose = Callable[[Node, Sequence[Shape]], Choice | None]
 
@@ -98,7 +98,8 @@ class _Lowering:
                 self.results.add((y, 0))
                 (y,) = y.inputs
         self.views: dict[Node, tuple[View, ...]] = {}
-        for node in schedule(graph, results, stay):
+        order = execution_order(graph, results, stay)
+        for node in sorted(order, key=lambda node: order[node]):  # stable: equals stay as they are
             self.node(node)
 
     def buffer(self, space: MemorySpace, nbytes: int, node: Node | None = None) -> Buffer:

@@ -14,7 +14,7 @@ import numpy as np
 
 from minigraph.errors import CompileError
 from minigraph.graph import Graph, Item, Node
-from minigraph.program import Buffer, MemorySpace, Program, Step, View, round_up
+from minigraph.program import Buffer, MemorySpace, Program, View, round_up
 
 
 def plan(program: Program, moving: Container[Node | None] = ()) -> Program:
@@ -173,18 +173,19 @@ def demand(program: Program) -> str:
     )
 
 
-def outputs_in_words(program: Program) -> str:
-    """Return the largest arrays that a program returns, in words."""
-    specs = sorted((view.spec for view in program.outputs), key=lambda spec: -spec.nbytes)
-    return ", ".join(f"{spec} ({spec.nbytes >> 20} MiB)" for spec in specs[:LARGEST])
+def largest_results(program: Program, now: int | None = None) -> list[tuple[str, int]]:
+    """Return the largest intermediate results, each in words, with its bytes.
 
-
-def largest_results(program: Program) -> list[tuple[str, int]]:
-    """Return the largest intermediate results, each in words, with its bytes."""
-    return [
-        (f"{step.node.op.name} {view.spec} {step.node.source}", view.spec.nbytes)
-        for view, step in _largest(program)
-    ]
+    now  the step at which they live, if not all count
+    """
+    found = {
+        view.buffer: (f"{step.node.op.name} {view.spec} {step.node.source}", view.spec.nbytes)
+        for step in program.steps
+        for view in step.outputs
+        if view.buffer.space is MemorySpace.ARENA
+        and (now is None or view.buffer.first <= now <= view.buffer.last)
+    }
+    return sorted(found.values(), key=lambda named: -named[1])[:LARGEST]
 
 
 def fullest_step(program: Program) -> str:
@@ -192,27 +193,12 @@ def fullest_step(program: Program) -> str:
     usage = in_use(program)
     now = usage.index(max(usage))
     node, scratch = program.steps[now].node, program.steps[now].scratch.nbytes
-    held = [
-        f"{step.node.op.name} {view.spec} {step.node.source} ({view.spec.nbytes} bytes)"
-        for view, step in _largest(program, now)
-    ]
+    held = [f"{text} ({nbytes} bytes)" for text, nbytes in largest_results(program, now)]
     room = [f"{scratch} bytes of scratch memory"] if scratch else []
     return (
         f"the fullest step, {node.op.name} {node.source}, uses {usage[now]} of them, the largest "
         f"for {'; '.join(held + room)}"
     )
-
-
-def _largest(program: Program, now: int | None = None) -> list[tuple[View, Step]]:
-    """Return the largest results in the arena, of those that live at step `now` if it is given."""
-    found = {
-        view.buffer: (view, step)
-        for step in program.steps
-        for view in step.outputs
-        if view.buffer.space is MemorySpace.ARENA
-        and (now is None or view.buffer.first <= now <= view.buffer.last)
-    }
-    return sorted(found.values(), key=lambda made: -made[0].spec.nbytes)[:LARGEST]
 
 
 def in_use(program: Program) -> list[int]:

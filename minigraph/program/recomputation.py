@@ -139,7 +139,6 @@ class _Schedule:
         return int(self.usage.max())
 
     def _simulate(self, runs: Sequence[_Run]) -> tuple[dict[Buffer, list[_Life]], Array]:
-        """Return the lives of results, and the bytes that they and scratch memory take."""
         lives: dict[Buffer, list[_Life]] = {b: [] for b in self.maker}
         changes = np.zeros(len(runs) + 2, np.int64)
         for now, run in enumerate(runs):

@@ -220,7 +220,6 @@ class Step:
 
 
 def _by_buffer(views: Sequence[View]) -> dict[Buffer, list[int]]:
-    """Return by buffer which of `views` show it."""
     places: dict[Buffer, list[int]] = {}
     for i, view in enumerate(views):
         places.setdefault(view.buffer, []).append(i)

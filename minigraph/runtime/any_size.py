@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,12 +17,10 @@ from minigraph.compiler.trace import TracedGraph
 from minigraph.errors import GraphError, ShapeError, warn_once
 from minigraph.graph import here
 from minigraph.inspect.profile import Profile
-from minigraph.inspect.record import Description
 from minigraph.inspect.report import Report, preformatted
 from minigraph.options import MEASURING
 from minigraph.platform import forks
-from minigraph.runtime.calls import CallCounter, CompiledFunction
-from minigraph.runtime.function import PROFILED, Function
+from minigraph.runtime.function import PROFILED, CallCounter, CompiledFunction, Function, Shown
 from minigraph.runtime.inputs import CallSizes
 
 MEMORY = 2 << 30  # bytes that functions may take that are kept, unless the user says how many are
@@ -60,13 +58,12 @@ class AnySizeFunction(CompiledFunction):
         make: Callable[[Compilation, CallCounter], Function],
     ) -> None:
         """Take the graph, with its symbolic sizes, and what makes a function of a compilation."""
-        options = context.options
-        self._traced = traced
+        self.traced, self.options = traced, context.options
         self._context = context
         self._make = make
         self._sizes = CallSizes(traced.inputs, context.backend)
-        self._counter = CallCounter(options["seed"])
-        self._capacity: int | None = options["sizes.kept"]
+        self._counter = CallCounter(context.options["seed"])
+        self._capacity: int | None = context.options["sizes.kept"]
         self._room = self._capacity or sys.maxsize  # functions that are kept at most
         self._by_size: dict[tuple[int, ...], SizedFunction] = {}  # the latest size last
         self._compiled_sizes: set[tuple[int, ...]] = set()
@@ -96,21 +93,13 @@ class AnySizeFunction(CompiledFunction):
         values = self._sizes.values(args, kwargs)
         return self._choose(values).function.profile(*values, calls=calls)
 
-    @property
-    def traced(self) -> TracedGraph:
-        return self._traced
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        return self._context.options
-
     def bind(self) -> None:
         with self._choosing:
             for each in self._by_size.values():
                 each.function.bind()
 
     def __repr__(self) -> str:
-        names = ", ".join(f"{x.name}: {x.spec}" for x in self._traced.inputs)
+        names = ", ".join(f"{x.name}: {x.spec}" for x in self.traced.inputs)
         return f"<function of ({names}) of any size, {len(self._by_size)} kept>"
 
     def _repr_html_(self) -> str:
@@ -128,7 +117,7 @@ class AnySizeFunction(CompiledFunction):
             due = bool(chosen and chosen.predicted and chosen.seconds > self._measuring)
             room = None
             if self._context.world:
-                timeout = self._context.options["distributed.timeout"]
+                timeout = self.options["distributed.timeout"]
                 due, room = agree_on_sizes(
                     self._context.world, self._sizes.names, sizes, due, self._room, timeout
                 )
@@ -165,16 +154,16 @@ class AnySizeFunction(CompiledFunction):
                 f"of {len(self._by_size)} sizes, and the option sizes.kept lets it keep more"
             )
         measured = any(not each.predicted for each in self._by_size.values())
-        tunes = self._context.options["autotune"] in MEASURING
+        tunes = self.options["autotune"] in MEASURING
         predicts = is_new and measured and tunes
         seconds: dict[str, float] = {}
         with timed(seconds, "build"):
-            traced = self._traced.with_sizes(by_name)
+            traced = self.traced.with_sizes(by_name)
         context = replace(self._context, predicts=predicts)
         compilation = Compilation(traced, context, seconds, self._arenas)
         function = self._make(compilation, self._counter)
         self._compiled_sizes.add(sizes)
-        self._measuring = max(self._measuring, compilation.tuning_seconds)
+        self._measuring = max(self._measuring, compilation.session.spent)
         return SizedFunction(function, compilation, predicts)
 
     def _arenas(self) -> list[Any]:
@@ -191,30 +180,16 @@ class AnySizeFunction(CompiledFunction):
             )
         return [each.function for each in self._by_size.values()]
 
-    def report(self) -> Report:
-        """Return what was compiled for the size of the latest call, and how; `print` it."""
-        return self._functions[-1].report()
+    def _shown(self) -> Shown:
+        return self._functions[-1]._shown()
 
     def reports(self) -> list[Report]:
         """Return the reports of all sizes that are kept, that of the latest call last."""
         return [each.function.report() for each in self._by_size.values()]
 
-    @checked
-    def to_dot(self, path: FilePath) -> None:
-        """Write a graph for the size of the latest call, as `Function.to_dot` does."""
-        self._functions[-1].to_dot(path)
-
     @property
     def ready(self) -> bool:
         return bool(self._by_size)
-
-    def describe(self) -> Description:
-        """Return the record of the function for the size of the latest call."""
-        return self._functions[-1].describe()
-
-    def to_html(self, path: FilePath, beside: Any = ()) -> None:
-        """Write a page about the size of the latest call, as `Function.to_html` does."""
-        self._functions[-1].to_html(path, beside)
 
     @checked
     def save_cache(self, path: FilePath, type: str = "all") -> None:

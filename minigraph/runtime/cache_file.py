@@ -87,7 +87,6 @@ def load_entries(path: str | os.PathLike[str], type: str, backend: Backend) -> L
 
 
 def _why_foreign(entry: Entry, backend: Backend) -> str:
-    """Return why an entry does not hold on the device, or an empty string."""
     here, there = backend.environment(entry.kind), dict(entry.environment)
     if not here:
         return f"device {backend.device} has no use for {entry.kind}"

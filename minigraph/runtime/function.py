@@ -1,19 +1,22 @@
-"""A compiled function: a program with its memory, called with arrays."""
+"""Compiled functions: programs with their memory, called with arrays."""
 
 from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
 
 import numpy as np
 
-from minigraph.arguments import FilePath, at_least, checked
+from minigraph.arguments import FilePath, Kind, at_least, checked
 from minigraph.cache import Entry
 from minigraph.compiler.pipeline import Compilation
 from minigraph.compiler.trace import TracedGraph
-from minigraph.graph import Array, Claim, Node
+from minigraph.errors import GraphError
+from minigraph.graph import Array, Claim, Node, here
 from minigraph.inspect.describe import describe
 from minigraph.inspect.dot import to_dot
 from minigraph.inspect.page.document import to_html
@@ -21,16 +24,146 @@ from minigraph.inspect.profile import Profile, profile_of
 from minigraph.inspect.record import Description, KernelTime
 from minigraph.inspect.report import Report, counted, preformatted
 from minigraph.ops.random import SEED, STEP
+from minigraph.platform import forks
+from minigraph.platform.regular_file import write_text
 from minigraph.platform.signals import held
-from minigraph.platform.text_file import write_text
 from minigraph.program import Done, Step, Timing
 from minigraph.runtime import cache_file
-from minigraph.runtime.calls import FUNCTIONS, CallCounter, CompiledFunction, T
 from minigraph.runtime.inputs import as_input, in_order
+from minigraph.torch_hints import missing
 
 CALLED = at_least(1)
 PROFILED = 5  # calls, unless a profile is asked for more or fewer
 APART = 0x9E3779B97F4A7C15  # between the seeds of processes: 2**64 over the golden ratio
+WORD = at_least(0, most=2**64 - 1)  # what random ops count with
+T = TypeVar("T")
+Shown = tuple[Compilation, Sequence[tuple[Step, KernelTime]]]
+
+
+class _CurrentThread(threading.local):
+    """Whether the current thread runs a call."""
+
+    runs = False
+
+
+class CallCounter:
+    """How many calls of a function were done, its seed, and the lock of the call that runs.
+
+    The functions of different sizes that make one function share it: their calls come one after
+    the other, because they share memory for intermediate results, too.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.calls = np.zeros((), np.uint64)
+        self.seed = np.array(seed, np.uint64)
+        self._running = forks.reentrant_lock()
+        self._thread = _CurrentThread()
+
+    def alone(self, work: Callable[[], T]) -> T:
+        """Return the result of `work`, a call, after the calls of other threads."""
+        if self._thread.runs:
+            raise GraphError(
+                f"a function was called, by the handler of a signal, while it ran {here()}"
+            )
+        with self._running:
+            try:
+                self._thread.runs = True
+                return work()
+            finally:
+                self._thread.runs = False
+
+
+def _functions(value: Any) -> list[CompiledFunction]:
+    functions = [value] if isinstance(value, CompiledFunction) else list(value)
+    if not all(isinstance(function, CompiledFunction) for function in functions):
+        raise TypeError
+    return functions
+
+
+FUNCTIONS = Kind("a compiled function or a sequence of them", _functions)
+
+
+class CompiledFunction:
+    """What is called, counts its calls, and can neither be copied nor pickled.
+
+    calls  how many calls were done: the step that random ops count by.  Setting it makes the
+           function go on from there, as after loading a checkpoint.
+    seed   of the random ops
+    traced   the graph as written
+    options  all options that it was compiled with
+    """
+
+    traced: TracedGraph
+    options: Mapping[str, Any]
+    _counter: CallCounter
+
+    if not TYPE_CHECKING:  # else no wrong name of an attribute would be found
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing("a compiled function", name, "functions", self)
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is something to describe: of any size, only once it was called."""
+        return True
+
+    def bind(self) -> None:
+        """Use the memory in which parameters lie now, after `State.move`."""
+        raise NotImplementedError
+
+    def _shown(self) -> Shown:
+        """Return what to explain: that of the latest call, and the times of its last profile."""
+        raise NotImplementedError
+
+    def report(self) -> Report:
+        """Return what was compiled, and how; `print` it.  Of any size, that of the latest call."""
+        return Report(describe(*self._shown()))
+
+    @checked
+    def to_dot(self, path: FilePath) -> None:
+        """Write all steps, by layer, in Graphviz's language: `dot -Tsvg -O path` draws the graph.
+
+        Graphviz takes minutes for a large network; `to_html` shows it at once.
+        """
+        write_text(path, to_dot(describe(*self._shown())))
+
+    def describe(self) -> Description:
+        """Return one record of all that is known of the function, as pages and files keep it.
+
+        It has the graph as written and after each pass, the steps, memory, algorithms, the texts of
+        kernels, and the times of the last profile.  To make it, the passes run again.
+        """
+        return describe(*self._shown(), history=True)
+
+    @checked
+    def to_html(self, path: FilePath, beside: Annotated[Sequence[Any], FUNCTIONS] = ()) -> None:
+        """Write a page to look inside: one file for a browser, which needs no network.
+
+        beside  other functions that the page shows, too, such as the same at another level; of
+                those that were profiled, the times of layers stand side by side
+
+        It shows the times of the last profile, so call `profile` first.
+        """
+        write_text(path, to_html([function.describe() for function in (self, *beside)]))
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        raise GraphError("a compiled function cannot be copied or pickled; compile another one")
+
+    @property
+    def calls(self) -> int:
+        return int(self._counter.calls)
+
+    @calls.setter
+    def calls(self, value: int) -> None:
+        self._counter.calls[...] = WORD.check("calls", value)
+
+    @property
+    def seed(self) -> Array:
+        return self._counter.seed
+
+    @seed.setter
+    def seed(self, value: Any) -> None:
+        self._counter.seed = np.array(WORD.check("seed", value), np.uint64)
 
 
 class Function(CompiledFunction):
@@ -53,9 +186,9 @@ class Function(CompiledFunction):
         """Take a compilation that has run, and what counts the calls of several functions."""
         context, traced = compilation.context, compilation.traced
         self._compilation = compilation
-        self._options = dict(context.options)
+        self.traced, self.options = traced, dict(context.options)
         self._backend = context.backend
-        self._counter = counter or CallCounter(self._options["seed"])
+        self._counter = counter or CallCounter(self.options["seed"])
         self._inputs = traced.inputs
         self._specs = [(x.spec.shape, x.spec.dtype) for x in traced.inputs]
         self._pack = traced.pack
@@ -125,14 +258,6 @@ class Function(CompiledFunction):
         self._kernel_times = [*zip(steps, profile.kernels, strict=True)]
         return profile
 
-    @property
-    def traced(self) -> TracedGraph:
-        return self._compilation.traced
-
-    @property
-    def options(self) -> Mapping[str, Any]:
-        return self._options
-
     def bind(self) -> None:
         def work() -> None:
             self._compilation.bind(self._program, [self._executor.arena])
@@ -145,7 +270,6 @@ class Function(CompiledFunction):
         return self._claim.run(functools.partial(self._counter.alone, work))
 
     def _checked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Array]:
-        """Return a contiguous array for each input."""
         if kwargs or len(args) != len(self._specs):
             args = in_order(self._inputs, args, kwargs)
         values = list(args)
@@ -168,11 +292,10 @@ class Function(CompiledFunction):
         return execute(inputs, functools.partial(operator.setitem, calls, (), int(calls) + 1))
 
     def _state(self) -> list[Array]:
-        """Return the values of the parameters that a call changes."""
-        return [p.numpy() for p in self._compilation.traced.updates]
+        return [p.numpy() for p in self.traced.updates]
 
     def _restore(self, state: Sequence[Array]) -> None:
-        for parameter, value in zip(self._compilation.traced.updates, state, strict=True):
+        for parameter, value in zip(self.traced.updates, state, strict=True):
             parameter.state.assign(value)
 
     def _own_seed(self) -> Array:
@@ -184,40 +307,12 @@ class Function(CompiledFunction):
 
     # ------------------------------------------------------------ explanations
 
-    def report(self) -> Report:
-        """Return what was compiled, and how; `print` it."""
-        return Report(describe(self._compilation, self._kernel_times))
+    def _shown(self) -> Shown:
+        return self._compilation, self._kernel_times
 
     def reports(self) -> list[Report]:
         """Return the report, in a list: a function of any size has one for each that it keeps."""
         return [self.report()]
-
-    @checked
-    def to_dot(self, path: FilePath) -> None:
-        """Write all steps, by layer, in Graphviz's language: `dot -Tsvg -O path` draws the graph.
-
-        Graphviz takes minutes for a large network; `to_html` shows it at once.
-        """
-        write_text(path, to_dot(describe(self._compilation)))
-
-    def describe(self) -> Description:
-        """Return one record of all that is known of the function, as pages and files keep it.
-
-        It has the graph as written and after each pass, the steps, memory, algorithms, the texts of
-        kernels, and the times of the last profile.  To make it, the passes run again.
-        """
-        return describe(self._compilation, self._kernel_times, history=True)
-
-    @checked
-    def to_html(self, path: FilePath, beside: Annotated[Sequence[Any], FUNCTIONS] = ()) -> None:
-        """Write a page to look inside: one file for a browser, which needs no network.
-
-        beside  other functions that the page shows, too, such as the same at another level; of
-                those that were profiled, the times of layers stand side by side
-
-        It shows the times of the last profile, so call `profile` first.
-        """
-        write_text(path, to_html([function.describe() for function in (self, *beside)]))
 
     # ------------------------------------------------------------ caches
 
@@ -229,7 +324,7 @@ class Function(CompiledFunction):
 
         `comp_graph().load_cache` reads it.  Raises CacheError if the file cannot be written.
         """
-        environment, merge = self._compilation.environment, self._compilation.merge
+        environment, merge = self._compilation.environment, self._compilation.session.merge
         cache_file.save_entries(path, type, environment, self.cache_entries(), merge)
 
     def cache_entries(self) -> list[Entry]:
@@ -244,9 +339,32 @@ Feed = int | Callable[[Function], Array]  # which argument, or what the function
 
 
 def _feed(node: Node | None, inputs: Sequence[Node]) -> Feed:
-    """Return where the value of an input comes from."""
     if node is SEED:
         return Function._own_seed
     if node is STEP:
         return lambda function: function._counter.calls.copy()
     return next(i for i, x in enumerate(inputs) if x is node)
+
+
+# ---------------------------------------------------------------- what a program compiles
+
+F = TypeVar("F", bound=CompiledFunction)
+_collections: list[list[CompiledFunction]] = []
+
+
+@contextmanager
+def collecting() -> Iterator[list[CompiledFunction]]:
+    """Give a list, to which functions are appended that are compiled inside."""
+    functions: list[CompiledFunction] = []
+    _collections.append(functions)
+    try:
+        yield functions
+    finally:
+        _collections.remove(functions)
+
+
+def collect(function: F) -> F:
+    """Return a function that was compiled, after adding it to all lists that collect."""
+    for functions in _collections:
+        functions.append(function)
+    return function

@@ -18,15 +18,14 @@ from minigraph.errors import GraphError
 from minigraph.inspect.comparison import differences
 from minigraph.inspect.page.document import from_file, to_html
 from minigraph.inspect.record import Description, to_text
-from minigraph.platform.text_file import write_text
-from minigraph.runtime.calls import collecting
+from minigraph.platform.regular_file import write_text
+from minigraph.runtime.function import collecting
 
 Output = tuple[dict[str, Any], list[str]]  # as JSON, and as lines for a person
 LONGEST = 60  # characters of a value in a line
 
 
 def add_view(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `minigraph view`."""
     parser.add_argument(
         "file",
         metavar="FILE|SCRIPT",
@@ -41,7 +40,6 @@ def add_view(parser: argparse.ArgumentParser) -> None:
 
 
 def add_diff(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments of `minigraph diff`."""
     parser.add_argument("a", metavar="A", help="a page, or descriptions in JSON")
     parser.add_argument(
         "b", metavar="B", nargs="?", help="another one; without it the first two functions of A"

@@ -18,7 +18,7 @@ from minigraph.ops import astype
 from minigraph.optim.accumulation import Accumulation
 from minigraph.optim.optimizer import clipped, gradients
 from minigraph.platform import forks
-from minigraph.runtime.calls import CompiledFunction
+from minigraph.runtime.function import CompiledFunction
 from minigraph.torch.batch import Batches
 from minigraph.torch.capture import capture
 from minigraph.torch.interpret import interpret

@@ -4,13 +4,13 @@ import itertools
 
 import numpy as np
 
-from minigraph.autotune.candidate import Candidate, HostBench, Problem
+from minigraph.autotune.candidate import Candidate, Problem, Workbench
 from minigraph.autotune.measurement import Measurement, ProblemTable
 from minigraph.autotune.policy import Policy
-from minigraph.autotune.session import Session, Sources
+from minigraph.autotune.session import Session
 from minigraph.graph import Spec
 
-HOST = HostBench()
+HOST = Workbench()
 MACHINE = {"library": "3.2.0", "processor": "one"}
 
 
@@ -111,6 +111,5 @@ def entry_of(*measurements):
 
 def start(store=None, mode="exhaustive", budget=30.0, machine=MACHINE, loaded=None, **other):
     """Return a session; the policy has the fields of `Policy` among the arguments."""
-    sources = Sources(store, loaded or {})
     policy = {f: other.pop(f) for f in Policy.__dataclass_fields__ if f in other}
-    return Session(mode, Policy(**policy), budget, machine, sources, **other)
+    return Session(mode, Policy(**policy), budget, machine, store, loaded or {}, **other)

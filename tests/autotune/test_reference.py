@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import minigraph as mg
-from minigraph.autotune.candidate import Candidate, HostBench
+from minigraph.autotune.candidate import Candidate, Workbench
 from minigraph.autotune.checking import TOLERANCE, largest_difference, root_mean_square
 from minigraph.autotune.data import by_numpy, checked
 from minigraph.autotune.tuner import measure
@@ -68,7 +68,7 @@ def spoiled(problem, spoil=lambda y: None, meaning=None, **of_candidate):
 
 def compared_with(problem, xs, spoil=lambda y: None, meaning=None, **of_candidate):
     """Return what candidates are compared with where the heuristic's choice is spoiled."""
-    return checked(spoiled(problem, spoil, meaning, **of_candidate), HostBench(), xs)
+    return checked(spoiled(problem, spoil, meaning, **of_candidate), Workbench(), xs)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

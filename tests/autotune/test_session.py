@@ -23,10 +23,10 @@ from problems import (
 )
 
 import minigraph as mg
-from minigraph.autotune.candidate import Candidate, HostBench
+from minigraph.autotune.candidate import Candidate, Workbench
 from minigraph.autotune.measurement import QUARANTINE, ProblemTable, merge
 from minigraph.autotune.policy import Policy, choose
-from minigraph.autotune.session import Session, Sources
+from minigraph.autotune.session import Session
 from minigraph.cache import Store
 from minigraph.cache.counters import TuningStats
 
@@ -116,7 +116,7 @@ def test_nothing_is_prepared_when_the_budget_is_spent(clock):
 
 
 def test_what_is_compiled_when_a_check_first_needs_it_takes_nothing_of_the_budget(clock):
-    class Compiling(HostBench):
+    class Compiling(Workbench):
         seen = False
 
         def put(self, array):
@@ -204,7 +204,7 @@ def test_what_there_is_no_memory_to_measure_is_left_to_heuristics_with_one_warni
 def test_the_kernels_of_all_problems_are_compiled_together_before_any_is_measured(store):
     steps = []
 
-    class Compiles(HostBench):
+    class Compiles(Workbench):
         def compile(self, kernels):
             steps.append([*kernels])
 
@@ -253,8 +253,8 @@ def test_tables_of_another_process_are_all_that_is_used(store):
     first = start(store)
     tables = first.tables(nodes(two()[:1]))
     assert first.all_tables == tables
-    sources = Sources(store, peer=pickle.loads(pickle.dumps(first.all_tables)))
-    other = Session("exhaustive", Policy(), 30.0, MACHINE, sources)
+    peer = pickle.loads(pickle.dumps(first.all_tables))
+    other = Session("exhaustive", Policy(), 30.0, MACHINE, store, peer=peer)
     assert origins(other.tables(nodes(two()))) == {"small": "measured by another process"}
     best = tables["small"].measurements[0]
     other.quarantine("small", best, "why")

@@ -7,7 +7,7 @@ import pytest
 from problems import LAYOUTS, FakeProblem, Twice, Wrong, candidate, double
 
 import minigraph as mg
-from minigraph.autotune.candidate import Candidate, HostBench
+from minigraph.autotune.candidate import Candidate, Workbench
 from minigraph.autotune.data import GUARD
 from minigraph.autotune.tuner import measure
 from minigraph.errors import DeviceLost
@@ -88,7 +88,7 @@ WRONG = {
 }
 
 
-class Zeroed(HostBench):
+class Zeroed(Workbench):
     """A workbench in whose memory a zero that is written is seen only if guards are filled."""
 
     def empty(self, nbytes):
@@ -162,11 +162,11 @@ def test_an_error_of_memory_or_of_the_device_is_not_the_candidates(at):
             if self.runs == at:
                 raise self.error
 
-    class Lost(HostBench):
+    class Lost(Workbench):
         def examine(self, error, name):
             raise DeviceLost(f"the device is lost; {name} ran last")
 
-    for error, bench in ((MemoryError("too much"), HostBench()), (OSError(), Lost())):
+    for error, bench in ((MemoryError("too much"), Workbench()), (OSError(), Lost())):
         wanted = type(error) if isinstance(error, MemoryError) else DeviceLost
         with pytest.raises(wanted, match=r"too much|fails ran last"):
             errors(candidate("fails", Fails(error)), workbench=bench)

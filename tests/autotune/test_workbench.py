@@ -5,7 +5,7 @@ import contextlib
 import numpy as np
 from problems import FakeProblem, candidate
 
-from minigraph.autotune.candidate import HostBench
+from minigraph.autotune.candidate import Workbench
 from minigraph.autotune.tuner import measure
 
 
@@ -13,7 +13,7 @@ class Elsewhere(np.ndarray):
     """An array of another library."""
 
 
-class Bench(HostBench):
+class Bench(Workbench):
     chunk = 3
 
     def __init__(self):

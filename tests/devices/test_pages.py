@@ -4,13 +4,14 @@ import mmap
 import threading
 import time
 import weakref
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from minigraph.devices import pages
-from minigraph.devices.pages import MOST, PART, reserve_memory
+from minigraph.devices.pages import MOST, PART, HostMemory
 
 SIZE = 4 * PART
 
@@ -42,20 +43,20 @@ def touching():
 
 def test_memory_of_an_unknown_size_gets_the_pages_that_are_foreseen(new_memory):
     before = resident()
-    with reserve_memory(SIZE):
+    with closing(HostMemory(SIZE)):
         assert SIZE - PART <= touched_since(before, SIZE - PART) < SIZE + PART
 
 
 def test_an_arena_gets_the_rest_of_its_pages_once_its_size_is_known(new_memory):
     before = resident()
-    with reserve_memory(SIZE) as memory:
+    with closing(HostMemory(SIZE)) as memory:
         (array,) = memory.arenas(2 * SIZE + 5)
         assert array.nbytes == 2 * SIZE + 5
         assert 2 * SIZE - PART <= touched_since(before, 2 * SIZE - PART) < 2 * SIZE + PART
 
 
 def test_an_arena_keeps_what_is_written_once_the_work_has_ended(new_memory):
-    with reserve_memory(SIZE) as memory:
+    with closing(HostMemory(SIZE)) as memory:
         (array,) = memory.arenas(SIZE)
     array[:] = 1
     assert array.all() and not touching()
@@ -63,12 +64,12 @@ def test_an_arena_keeps_what_is_written_once_the_work_has_ended(new_memory):
 
 @pytest.mark.parametrize("size", [0, PART - 1])
 def test_little_memory_needs_no_thread(size):
-    with reserve_memory(size):
+    with closing(HostMemory(size)):
         assert not touching()
 
 
 def test_nothing_goes_on_after_an_error():
-    with pytest.raises(KeyError), reserve_memory(SIZE):
+    with pytest.raises(KeyError), closing(HostMemory(SIZE)):
         raise KeyError
     assert not touching()
 
@@ -78,14 +79,14 @@ def test_where_no_thread_starts_memory_is_left_alone(monkeypatch):
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    with reserve_memory(SIZE) as memory:
+    with closing(HostMemory(SIZE)) as memory:
         (array,) = memory.arenas(SIZE)
     array[:] = 1
     assert array.all()
 
 
 def test_memory_that_was_foreseen_is_nobodys_if_it_is_too_small_or_the_work_has_ended():
-    with reserve_memory(PART) as memory:
+    with closing(HostMemory(PART)) as memory:
         assert not memory.arenas(MOST * PART + 1)
     assert not memory.arenas(1)
 
@@ -95,12 +96,12 @@ def test_where_memory_is_missing_none_is_foreseen(monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr(pages, "aligned_empty", none)
-    with reserve_memory(SIZE) as memory:
+    with closing(HostMemory(SIZE)) as memory:
         assert not memory.arenas(1)
 
 
 def test_memory_that_is_dropped_is_gone_although_the_work_goes_on():
-    with reserve_memory(SIZE) as memory:
+    with closing(HostMemory(SIZE)) as memory:
         gone = weakref.ref(memory.arrays[0].base)
         memory.drop()
         until = time.monotonic() + 30

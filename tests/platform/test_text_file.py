@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import minigraph as mg
-from minigraph.platform.text_file import write_text
+from minigraph.platform.regular_file import write_text
 
 
 @pytest.mark.parametrize("method", ["to_html", "to_dot", "to_chrome_trace"])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from minigraph.autotune.candidate import Candidate, HostBench, Run, Runner
+from minigraph.autotune.candidate import Candidate, Run, Runner, Workbench
 from minigraph.devices.cpu import (
     bf16x3,
     compiler,
@@ -99,7 +99,7 @@ CANDIDATES: tuple[Callable[[Arrangement, int], Iterable[Candidate]], ...] = (
 )
 
 
-class CpuBench(HostBench):
+class CpuBench(Workbench):
     """The workbench of this machine's processor.
 
     on_disk  whether kernels may be looked for, and kept, on disk

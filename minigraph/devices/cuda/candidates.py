@@ -166,7 +166,7 @@ def _generated(arrangement: Arrangement) -> CudaKernel:
     return kernel
 
 
-class CudaWorkbench:
+class CudaWorkbench(Workbench):
     """The workbench of a device.
 
     runner  returns what runs a kernel on arrays of the device
@@ -180,15 +180,15 @@ class CudaWorkbench:
     def __init__(self, driver: Driver, runner: Callable[[Runner], Run]) -> None:
         self.driver = driver
         self.device = cupy.cuda.Device(driver.ordinal)
-        self.runner = runner
+        self._runner = runner
+
+    def runner(self, kernel: Runner) -> Run:
+        return self._runner(kernel)
 
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
         with self.driver.current(), self.device:
             yield
-
-    def compile(self, kernels: Iterable[Runner]) -> None:
-        pass  # making a kernel compiles it
 
     def empty(self, nbytes: int) -> Array:
         return cupy.empty(nbytes, cupy.uint8)

@@ -3,7 +3,7 @@
 import numpy as np
 
 import minigraph as mg
-from minigraph.autotune.candidate import HostBench
+from minigraph.autotune.candidate import Workbench
 from minigraph.autotune.data import Block
 from minigraph.devices.cpu.kernel import KernelRunner
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
@@ -51,7 +51,7 @@ def meaning(node, xs):
 
 def written(shape, values=None):
     """Return a block of memory between guards: of these values, or cleared, which is NaN."""
-    block = Block(HostBench(), shape, np.dtype(np.float32))
+    block = Block(Workbench(), shape, np.dtype(np.float32))
     if values is None:
         block.clear(block.array.nbytes)
     else:
@@ -72,7 +72,7 @@ def results_of(kernel, specs, xs):
     """
     pairs = [x if isinstance(x, tuple) else (x, lambda v: v) for x in xs]
     inputs = [written(x.shape, x) for x, _ in pairs]
-    results = [Block(HostBench(), spec.shape, spec.dtype) for spec in specs]
+    results = [Block(Workbench(), spec.shape, spec.dtype) for spec in specs]
     scratch = written((kernel.scratch // 4,))
     for block in results:
         block.clear(block.array.nbytes)

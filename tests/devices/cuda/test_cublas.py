@@ -16,7 +16,7 @@ from cublas_library import strided
 from cuda.pathfinder import DynamicLibNotFoundError
 from heavy_nodes import product
 
-from minigraph.autotune.candidate import HostBench
+from minigraph.autotune.candidate import Workbench
 from minigraph.autotune.policy import Policy, first_allowed
 from minigraph.autotune.tuner import measure
 from minigraph.devices.cuda import cublas, cublas_kernel
@@ -38,7 +38,7 @@ def library(monkeypatch):
 
 def problems(tf32=False, fast_math=False):
     exactness = Exactness(tf32, fast_math)
-    return CudaProblems(None, HostBench(), contextlib.nullcontext, exactness)
+    return CudaProblems(None, Workbench(), contextlib.nullcontext, exactness)
 
 
 def made(node, steps, exactness=EXACT, policy=ALL):

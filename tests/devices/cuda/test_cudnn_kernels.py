@@ -17,7 +17,7 @@ import cudnn
 from cudnn_device import Engine, settable
 from heavy_nodes import convolution, laid_out, strides
 
-from minigraph.autotune.candidate import HostBench, names_of
+from minigraph.autotune.candidate import Workbench, names_of
 from minigraph.autotune.measurement import Measurement
 from minigraph.autotune.policy import Policy, first_allowed
 from minigraph.autotune.session import Session
@@ -72,7 +72,7 @@ def host(device, monkeypatch, run_folder):
 
 def problems(tf32=False, bench=None, fast_math=False):
     exactness = Exactness(tf32, fast_math)
-    return candidates.CudaProblems(None, bench or HostBench(), contextlib.nullcontext, exactness)
+    return candidates.CudaProblems(None, bench or Workbench(), contextlib.nullcontext, exactness)
 
 
 def conv_nodes(dtype):
@@ -226,7 +226,7 @@ def test_scratch_holds_the_workspace_and_what_is_copied(host):
 
 
 def test_reorders_are_measured_in_both_directions_with_the_kernel_that_there_is():
-    class Bench(HostBench):
+    class Bench(Workbench):
         def runner(self, kernel):
             return kernel.run  # which computes in NumPy
 

@@ -12,7 +12,7 @@ pytest.importorskip("cupy")
 import cudnn
 from cudnn_device import Device, Engine, settable
 
-from minigraph.autotune.candidate import Candidate, HostBench
+from minigraph.autotune.candidate import Candidate, Workbench
 from minigraph.autotune.policy import Policy, first_allowed
 from minigraph.devices.cuda import candidates, cudnn_plan
 from minigraph.devices.cuda.cudnn_graph import CudnnProblem, channels_last
@@ -208,7 +208,7 @@ def test_a_plan_is_had_again_by_its_engine_and_knobs_unless_it_computes_in_less(
 
 
 def test_a_plan_that_lacked_memory_is_built_once_more_and_another_is_not():
-    class Bench(HostBench):
+    class Bench(Workbench):
         def examine(self, error, name):
             if "ALLOC_FAILED" in str(error):
                 raise MemoryError
