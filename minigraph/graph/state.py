@@ -172,12 +172,12 @@ class Claim:
     def run(self, work: Callable[[], T]) -> T:
         """Return the result of `work`, done while no other thread uses what this claim changes."""
         while True:
-            generation = _generation
-            if self._locks[0] != generation:
+            generation, found = _generation, self._locks  # another thread may replace these
+            if found[0] != generation:
                 others = _claims_on(self.changes)
-                self._locks = generation, _in_order({self: None, **others})
+                found = self._locks = generation, _in_order({self: None, **others})
             try:
-                return _within(self._locks[1], work, generation)
+                return _within(found[1], work, generation)
             except _Outdated:
                 pass
 

@@ -86,9 +86,9 @@ FUNCTIONS = Kind("a compiled function or a sequence of them", _functions)
 class CompiledFunction:
     """What is called, counts its calls, and can neither be copied nor pickled.
 
-    calls  how many calls were done: the step that random ops count by.  Setting it makes the
-           function go on from there, as after loading a checkpoint.
-    seed   of the random ops
+    calls    how many calls were done: the step that random ops count by.  Setting it makes the
+             function go on from there, as after loading a checkpoint.
+    seed     of the random ops
     traced   the graph as written
     options  all options that it was compiled with
     """
