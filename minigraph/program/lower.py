@@ -25,7 +25,7 @@ from minigraph.graph import (
 )
 from minigraph.program import Backend, Buffer, Choice, Kernel, MemorySpace, Program, Step, View
 from minigraph.program.memory import plan
-from minigraph.program.schedule import execution_order, origin
+from minigraph.program.schedule import origin, schedule
 
 Choose = Callable[[Node, Sequence[Shape]], Choice | None]
 
@@ -98,8 +98,7 @@ class _Lowering:
                 self.results.add((y, 0))
                 (y,) = y.inputs
         self.views: dict[Node, tuple[View, ...]] = {}
-        order = execution_order(graph, results, stay)
-        for node in sorted(order, key=lambda node: order[node]):  # stable: equals stay as they are
+        for node in schedule(graph, results, stay):
             self.node(node)
 
     def buffer(self, space: MemorySpace, nbytes: int, node: Node | None = None) -> Buffer:

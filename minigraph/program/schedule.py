@@ -14,6 +14,12 @@ from minigraph.passes.overlap import AwaitCollective
 Order = tuple[int, int]
 
 
+def schedule(graph: Graph, results: int, stay: AbstractSet[Node]) -> list[Node]:
+    """Return the nodes in the order in which they are to run: that of `execution_order`."""
+    order = execution_order(graph, results, stay)
+    return sorted(order, key=lambda node: order[node])  # stable: equals stay as they are
+
+
 def execution_order(
     graph: Graph, results: int, stay: AbstractSet[Node] = frozenset()
 ) -> dict[Node, Order]:
