@@ -93,7 +93,7 @@ def sweep(asked):
             print_row(f"{ratio(seconds):.2f}", call, *at)
     ratios = [ratio(seconds) for _, seconds in cells]
     slow, mean = sum(r < SLOW for r in ratios), statistics.geometric_mean(ratios)
-    print(f"{len(cells)} cells, {slow} below {SLOW}, mean {mean:.2f}; {len(refused)} refused")
+    print(f"{len(cells)} cells, {slow} < {SLOW}; geometric mean {mean:.2f}; {len(refused)} refused")
     if asked.out:
         write(asked, cells, refused)
 
