@@ -11,6 +11,7 @@ convolutional neural networks").  Where two points are a and -a, what is even in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
@@ -25,7 +26,7 @@ def matrices(results: int, taps: int, points: Sequence[Fraction]) -> tuple[Matri
     g, bt = [], []
     for point in points:
         others = [p for p in points if p != point]
-        scale = _product([point - p for p in others])
+        scale = math.prod(point - p for p in others)
         g.append([point**k / scale for k in range(taps)])
         bt.append([*_polynomial(others), Fraction(0)])
     g.append([Fraction(k == taps - 1) for k in range(taps)])
@@ -35,13 +36,6 @@ def matrices(results: int, taps: int, points: Sequence[Fraction]) -> tuple[Matri
 
 def transposed(matrix: Matrix) -> Matrix:
     return [list(row) for row in zip(*matrix, strict=True)]
-
-
-def _product(factors: Sequence[Fraction]) -> Fraction:
-    total = Fraction(1)
-    for factor in factors:
-        total *= factor
-    return total
 
 
 def _polynomial(roots: Sequence[Fraction]) -> list[Fraction]:

@@ -52,7 +52,6 @@ def address_of(array: Array) -> int:
 
 
 def threads_for(elements: int, threads: int) -> int:
-    """Return how many threads are worth it."""
     return threads if elements >= THREADED else 1
 
 
@@ -133,7 +132,6 @@ class Linker:
 
 
 def constants_of(node: Node) -> list[int]:
-    """Return which inputs of a node are constants."""
     return [i for i, x in enumerate(node.inputs) if isinstance(x.op, Constant)]
 
 
@@ -163,9 +161,9 @@ class CpuKernel(Kernel, ABC):
         return sum(each.nbytes for each in self.preparations.values())
 
     @property
-    @abstractmethod
     def texts(self) -> Sequence[KernelSource]:
         """What has to be compiled for it."""
+        return self.sources
 
     @abstractmethod
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
@@ -209,10 +207,6 @@ class NativeKernel(CpuKernel):
         self.refuses = refuses
         self.algorithm = algorithm
         self.sources = [*dict.fromkeys(part.source for part in parts)]
-
-    @property
-    def texts(self) -> Sequence[KernelSource]:
-        return self.sources
 
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
         return [linker.call(part.source, part.block(*operands[:3])) for part in self.parts]

@@ -84,10 +84,6 @@ class StraightLineLoop(CpuKernel):
         self.strided = sliced
         self.sources = [_straight_line(self.op, strides)]
 
-    @property
-    def texts(self) -> Sequence[KernelSource]:
-        return self.sources
-
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
         length, words = self.op.length, [self.op.length, linker.progress()]
         for (slot, offset), step in zip(
@@ -223,6 +219,5 @@ class LoopKernel(CpuKernel):
 
 
 def _value(buffer: Buffer) -> Array:
-    """Return the value that a buffer holds."""
     assert buffer.node is not None and isinstance(buffer.node.op, Constant)
     return np.ascontiguousarray(buffer.node.op.value)

@@ -27,7 +27,7 @@ import numpy as np
 
 from minigraph.devices.cpu import openmp
 from minigraph.errors import GraphError, warn_once
-from minigraph.graph import BFLOAT16, DType, Shape
+from minigraph.graph import BFLOAT16, DType, Shape, Spec
 
 # The names and values of the C header dnnl_types.h, version 3.2.
 FORWARD_TRAINING = 64
@@ -85,7 +85,6 @@ class Library:
         return int(self.dnnl.dnnl_get_effective_cpu_isa())
 
     def has(self, instructions: int) -> bool:
-        """Whether it uses a set of instructions."""
         return self.instructions & instructions == instructions
 
     def call(self, name: str, *args: Any) -> None:
@@ -168,23 +167,13 @@ class MemoryDescriptor:
 def strided(shape: Shape, dtype: DType, strides: Sequence[int] | None = None) -> MemoryDescriptor:
     """Return the layout with these strides in elements; without strides, C-contiguous."""
     if strides is None:
-        strides = list(itertools.accumulate(reversed(shape[1:]), lambda a, b: a * b, initial=1))
-        strides.reverse()
-    handle = c_void_p()
-    loaded().call(
-        "dnnl_memory_desc_create_with_strides",
-        byref(handle),
-        len(shape),
-        dims(shape),
-        _DTYPES[dtype.name],
-        dims(strides),
-    )
-    return MemoryDescriptor(handle)
+        strides = [step // dtype.itemsize for step in Spec(shape, dtype).strides]
+    return _described("strides", shape, dtype, dims(strides))
 
 
 def any_layout(shape: Shape, dtype: DType) -> MemoryDescriptor:
     """Return the layout that lets the primitive choose."""
-    return _tagged(shape, dtype, _FORMAT_ANY)
+    return _described("tag", shape, dtype, _FORMAT_ANY)
 
 
 def blocked(shape: Shape, dtype: DType, lanes: int) -> MemoryDescriptor:
@@ -194,19 +183,12 @@ def blocked(shape: Shape, dtype: DType, lanes: int) -> MemoryDescriptor:
     """
     if lanes not in _FORMAT_BLOCKED:
         raise Unimplemented(f"oneDNN has no layout of blocks of {lanes} channels")
-    return _tagged(shape, dtype, _FORMAT_BLOCKED[lanes])
+    return _described("tag", shape, dtype, _FORMAT_BLOCKED[lanes])
 
 
-def _tagged(shape: Shape, dtype: DType, tag: int) -> MemoryDescriptor:
-    handle = c_void_p()
-    loaded().call(
-        "dnnl_memory_desc_create_with_tag",
-        byref(handle),
-        len(shape),
-        dims(shape),
-        _DTYPES[dtype.name],
-        tag,
-    )
+def _described(by: str, shape: Shape, dtype: DType, layout: Any) -> MemoryDescriptor:
+    handle, create = c_void_p(), f"dnnl_memory_desc_create_with_{by}"
+    loaded().call(create, byref(handle), len(shape), dims(shape), _DTYPES[dtype.name], layout)
     return MemoryDescriptor(handle)
 
 
@@ -281,6 +263,5 @@ def omp_threads(count: int) -> Iterator[None]:
 
 
 def reorders(source: MemoryDescriptor, target: MemoryDescriptor) -> Iterator[Descriptor]:
-    """Yield the ways to copy between layouts."""
     engine = loaded().engine
     return implementations(REORDER, source, engine, target, engine)

@@ -133,7 +133,6 @@ class PrimitiveCall:
         destroyed.atexit = False
 
     def block(self, operands: Operands, threads: int) -> list[int]:
-        """Return the argument block for EXECUTE."""
         lib = loaded()
         words = [_address(lib.dnnl.dnnl_memory_set_data_handle)]
         words += [_address(lib.dnnl.dnnl_primitive_execute)]
@@ -222,7 +221,6 @@ class OneDnnKernel(CpuKernel):
 def _reorder(
     source: MemoryDescriptor, from_: Operand, target: MemoryDescriptor, to: Operand
 ) -> PrimitiveCall:
-    """Return the call that copies between layouts."""
     engine = loaded().engine
     descriptor = Descriptor(REORDER, source, engine, target, engine)
     return PrimitiveCall(descriptor, [(SRC, source, from_), (DST, target, to)])

@@ -221,20 +221,11 @@ def _padding_behind(op: Conv2d, x: Shape, w: Shape, y: Shape) -> list[int]:
 # ---------------------------------------------------------------- pooling
 
 
-def avg_pool2d(op: AvgPool2d, xs: Specs, ys: Specs) -> Iterator[Implementation]:
-    x, y = image_descriptor(xs[0]), image_descriptor(ys[0])
-    descriptors = _averages(op, xs[0], ys[0], backward=False)
-    return _each(descriptors, [(onednn.SRC, x)], [(onednn.DST, y)])
-
-
-def avg_pool2d_backward(op: AvgPool2dBackward, xs: Specs, ys: Specs) -> Iterator[Implementation]:
-    dy, dx = image_descriptor(xs[0]), image_descriptor(ys[0])
-    descriptors = _averages(op.pool, ys[0], xs[0], backward=True)
-    return _each(descriptors, [(onednn.DIFF_DST, dy)], [(onednn.DIFF_SRC, dx)])
-
-
-def _averages(op: AvgPool2d, x: Spec, y: Spec, backward: bool) -> Iterator[Descriptor]:
-    pooling = op.pooling
+def average(op: AvgPool2d | AvgPool2dBackward, xs: Specs, ys: Specs) -> Iterator[Implementation]:
+    backward = isinstance(op, AvgPool2dBackward)
+    pool = op.pool if isinstance(op, AvgPool2dBackward) else op
+    x, y = (ys[0], xs[0]) if backward else (xs[0], ys[0])
+    pooling = pool.pooling
     sides = zip(unpacked(x.shape)[2:], unpacked(y.shape)[2:], strict=True)
     windows = [*zip(pooling.window, pooling.stride, pooling.padding, strict=True)]
     behind = [
@@ -243,20 +234,23 @@ def _averages(op: AvgPool2d, x: Spec, y: Spec, backward: bool) -> Iterator[Descr
     numbers = [-(-k // t) if backward else k for k, t, _ in windows]
     if math.prod(numbers) > FEW:
         return iter(())  # oneDNN adds them up one after the other
-    if op.count_padding and any(b > p for b, p in zip(behind, op.pad, strict=True)):
+    if pool.count_padding and any(b > p for b, p in zip(behind, pool.pad, strict=True)):
         return iter(())  # oneDNN would count what lies beyond the padding too
     kind = onednn.POOLING_AVG_EXCLUDE_PADDING
-    if op.count_padding:
+    if pool.count_padding:
         kind = onednn.POOLING_AVG_INCLUDE_PADDING
     before = [p for p, _ in pooling.padding]
     window = [*map(dims, (pooling.stride, pooling.window, (0, 0), before, behind))]
-    operands = [kind, image_descriptor(x), image_descriptor(y), *window]
+    image, result = image_descriptor(x), image_descriptor(y)
+    operands = [kind, image, result, *window]
     create = "dnnl_pooling_forward_primitive_desc_create"
     forward = [create, onednn.FORWARD_TRAINING, *operands]
     if not backward:
-        return onednn.implementations(*forward)
+        descriptors = onednn.implementations(*forward)
+        return _each(descriptors, [(onednn.SRC, image)], [(onednn.DST, result)])
     create = "dnnl_pooling_backward_primitive_desc_create"
-    return onednn.implementations(create, *operands, Descriptor(*forward))
+    descriptors = onednn.implementations(create, *operands, Descriptor(*forward))
+    return _each(descriptors, [(onednn.DIFF_DST, result)], [(onednn.DIFF_SRC, image)])
 
 
 # ---------------------------------------------------------------- all of them
@@ -269,8 +263,7 @@ def reorder(op: Reorder, xs: Specs, ys: Specs) -> Iterator[Implementation]:
 
 PRIMITIVES: dict[type[Op], Callable[[Any, Specs, Specs], Iterator[Implementation]]] = {
     **dict.fromkeys(CONVOLUTIONS, convolution),
-    AvgPool2d: avg_pool2d,
-    AvgPool2dBackward: avg_pool2d_backward,
+    **dict.fromkeys((AvgPool2d, AvgPool2dBackward), average),
     Reorder: reorder,
 }
 OPS = frozenset((Matmul, *PRIMITIVES))  # of which oneDNN computes some shapes
@@ -299,7 +292,6 @@ def implementations_of(op: Op, xs: Specs, ys: Specs, strides: Strides) -> Iterat
 
 
 def threads_for(node: Node, threads: int) -> int:
-    """Return how many threads are worth it."""
     largest = max(spec.size for spec in (*(x.spec for x in node.inputs), *node.specs))
     return threads if operations(node) >= THREADED or largest >= LARGE else 1
 
@@ -317,7 +309,6 @@ def onednn_kernel(node: Node, strides: Strides, threads: int) -> OneDnnKernel | 
 
 
 def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
-    """Yield oneDNN's candidates for a node."""
     if onednn.library() is None:
         return
     offered = implementations(arrangement.node, arrangement.strides)
