@@ -221,7 +221,6 @@ class CollectiveKernel(CpuKernel):
         return calls
 
     def _begin_block(self, x: Place, buffer: Place, linker: Linker) -> list[int]:
-        """Return the argument block of what begins it."""
         world, spec = self.op.world, self.node.inputs[0].spec
         plain = not self.op.combines
         dtype = (
@@ -237,13 +236,11 @@ class CollectiveKernel(CpuKernel):
         return [*words, _handle(world, dtype), _word(world.handle), how]
 
     def _await_block(self, buffer: Place, y: Place) -> list[int]:
-        """Return the argument block of what waits for it."""
         clears = isinstance(self.op, Reduce) and self.op.world.rank != self.op.root
         words = [self.pending.address, self.pending.test, *buffer, *y]
         return [*words, self.node.spec.nbytes, int(clears), int(PATIENCE * 1e9)]
 
     def _mpi_op(self, linker: Linker) -> int:
-        """Return MPI's handle of how elements are combined."""
         world = self.op.world
         for source in self._combine:
             return _own_op(world, linker.address(source))
@@ -310,7 +307,6 @@ _TYPES_OF_MPI = {
 
 
 def _handle(world: World, name: str) -> int:
-    """Return what C calls one of MPI's objects."""
     return _word(int(world.mpi._handleof(getattr(world.mpi, name))))
 
 

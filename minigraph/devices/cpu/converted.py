@@ -137,7 +137,6 @@ def with_casts(
 
 
 def _cast(source: Spec, target: Spec, strides: Shape, make: MakeKernel) -> Conversion:
-    """Return the conversion from one type to another."""
     kernel = make(Node(Astype(target.dtype), placeholders([source]), (target,)), [strides])
     assert kernel is not None, "every cast has a kernel"
     return Conversion(kernel, target if target.dtype == FLOAT32 else source)

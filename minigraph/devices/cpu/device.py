@@ -200,7 +200,6 @@ class CpuBackend(HostBackend):
 
 
 def _plain_op(node: Node) -> type[Op]:
-    """Return the type of a node's op, in whichever layout its images lie."""
     return type(node.op.plain if isinstance(node.op, LaidOut) else node.op)
 
 

@@ -125,7 +125,6 @@ def _weight_products(name: str, count: int, vectors: int) -> str:
 
 @functools.cache
 def _image_text(lanes: int, lanes_in: int, vectors: int, window: tuple[int, int]) -> KernelSource:
-    """Return the text that computes images."""
     products = "\n".join(_pixel_products(pixels, vectors) for pixels in PIXELS)
     line = " ".join(
         f"for (; t + {n} <= count; t += {n})"
@@ -140,7 +139,6 @@ def _image_text(lanes: int, lanes_in: int, vectors: int, window: tuple[int, int]
 
 @functools.cache
 def _weight_text(lanes: int, lanes_in: int, vectors: int, window: tuple[int, int]) -> KernelSource:
-    """Return the text that computes the weights' gradients."""
     down, across = window
     if lanes_in > 1:
         count, products = SUMS[lanes], []
@@ -180,7 +178,6 @@ class DirectForm(NamedTuple):
         return self.read[1], self.others[1]
 
     def axes(self, before: Shape, behind: Shape) -> list[Axis]:
-        """Return both axes of the convolution from images `before` to images `behind`."""
         conv = self.conv
         each = (before[2:4], behind[2:4], self.window, conv.stride, conv.padding, conv.dilation)
         return [Axis(*axis) for axis in zip(*each, strict=True)]

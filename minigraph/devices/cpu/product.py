@@ -124,7 +124,6 @@ def outer_products(
 
 
 def plain_product(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel:
-    """Return the kernel of a product [..., m, k] times [..., k, n], with a bias [n] or without."""
     *outer, m, n = node.shape
     size, count = node.dtype.itemsize, node.inputs[0].shape[-1]
     steps = [[s // size for s in each] for each in (*strides[:2], node.spec.strides)]
@@ -227,7 +226,6 @@ def _call(
 def _shared(
     pieces: Sequence[Piece], batches: int, dtype: DType, threads: int, plain: bool = True
 ) -> Shared:
-    """Return how to compute some pieces."""
     lanes = onednn.block() * 4 // dtype.itemsize
     largest = max(pieces, key=lambda p: math.prod(p.columns))
     rows, columns = largest.rows, math.prod(largest.columns)

@@ -128,7 +128,6 @@ def _held(node: Node) -> str:
 
 
 def _slice(name: str, node: Node, strides: Shape) -> Value:
-    """Return the elements of a view, whose strides are in bytes."""
     steps = [step // node.dtype.itemsize for step in strides]
     axes = np.ix_(*(step * np.arange(n) for n, step in zip(node.shape, steps, strict=True)))
     return Value(name, np.broadcast_to(sum(axes, np.zeros((), np.int64)), node.shape))
@@ -158,7 +157,6 @@ class _Writer:
         return f"{_held(node)} {name}[{node.size}];"
 
     def compute(self, node: Node) -> None:
-        """Append the statements of a node."""
         if node.is_bundle or isinstance(node.op, Item):
             raise NotFusible(f"{node.op.name} has several results")
         xs = [self.values[x] for x in node.inputs]

@@ -103,7 +103,6 @@ class WinogradForm(NamedTuple):
 
     @property
     def transforms(self) -> tuple[Matrix, Matrix, Matrix]:
-        """The matrices AT, G and BT."""
         return matrices(TILE, self.window, POINTS[self.window])
 
 
@@ -157,7 +156,6 @@ def _image_products(name: str, rows: int, vectors: int) -> str:
 
 @functools.cache
 def _image_text(form: WinogradForm) -> KernelSource:
-    """Return the text that computes images."""
     rows, tail = ROWS[form.lanes]
     at, g, bt = form.transforms
     parts = [
@@ -174,7 +172,6 @@ def _image_text(form: WinogradForm) -> KernelSource:
 
 @functools.cache
 def _weight_text(form: WinogradForm) -> KernelSource:
-    """Return the text that computes the weights' gradients."""
     rows = form.lanes // 2  # a divisor; with two vectors of sums each, operands have registers too
     at, g, bt = form.transforms
     parts = [
