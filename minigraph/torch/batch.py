@@ -40,6 +40,7 @@ class Batches:
         self._device = device
         self.names = _input_names(model, len(example))
         self._specs = [(getattr(x, "shape", ()), getattr(x, "dtype", None)) for x in example]
+        self._latest: dict[int, tuple[Any, ...]] = {}  # how the items of the last batch looked
         self._sizes: list[Mapping[int, Size]] | None = None
         self.arrays(example)
         self.example = tuple(x.to(device) for x in example)
@@ -68,7 +69,9 @@ class Batches:
                 f"({', '.join(self.names)}), got {len(batch)}"
             )
         for i, x in enumerate(batch):
-            self._check(i, x)
+            if not isinstance(x, torch.Tensor) or _looks(x) != self._latest.get(i):
+                self._check(i, x)
+                self._latest[i] = _looks(x)
         return [array_of(x) for x in batch]
 
     def _check(self, i: int, x: Any) -> None:
@@ -86,6 +89,11 @@ class Batches:
                 f"{what} had shape {tuple(shape)} when the step was made, got {tuple(x.shape)}; "
                 "make it with dynamic=True for batches of any size"
             )
+
+
+def _looks(x: torch.Tensor) -> tuple[Any, ...]:
+    """Return all of a tensor that decides whether it can be part of a batch."""
+    return x.shape, x.dtype, x.device, x.layout, x.requires_grad
 
 
 def _input_names(model: torch.nn.Module, count: int) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -45,14 +45,10 @@ class SharedParameters:
         self.device = device
         self.moves = 0
         self._by_id: dict[int, Parameter] = {}
-        self._tensors: list[torch.Tensor] = []
-        self._parameters: list[Parameter] = []  # of the tensors
+        self._tensors: list[torch.Tensor] = []  # of modules: those that `refresh` looks at
         self._addresses: list[int] = []
         self._learnt: list[torch.Tensor] = []  # those of the tensors that users give other shapes
         self._sizes: list[int] = []  # of these
-
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        return iter(self._tensors)
 
     def __contains__(self, tensor: object) -> bool:
         return id(tensor) in self._by_id
@@ -70,54 +66,62 @@ class SharedParameters:
         """
         found = {}
         for name, tensor in module.named_parameters(remove_duplicate=False):
-            found[name] = self.share(tensor, name.removeprefix(prefix))
+            found[name] = self._watched(tensor, name.removeprefix(prefix), Parameter)
             found[name].trainable = tensor.requires_grad
         for name, tensor in module.named_buffers(remove_duplicate=False):
-            found[name] = self.share(tensor, name.removeprefix(prefix), buffer=True)
+            found[name] = self._watched(tensor, name.removeprefix(prefix))
         for name, constant in constants.items():  # of no module, or of no state dict
             if name not in found and is_float(constant):
-                found[name] = self.share(constant, name, buffer=True)
+                found[name] = self._watched(constant, name)
         return found
 
-    def share(self, tensor: torch.Tensor, name: str, buffer: bool = False) -> Parameter:
-        """Return the parameter of a tensor, which is made the first time."""
-        if id(tensor) not in self._by_id:
-            kind = ModuleState if buffer else Parameter
-            made = kind.sharing(self._value(tensor, name), name, trainable=False)
-            self._by_id[id(tensor)] = made
+    def _watched(
+        self, tensor: torch.Tensor, name: str, kind: type[Parameter] = ModuleState
+    ) -> Parameter:
+        if tensor not in self:
+            self.share(tensor, name, kind)
             self._tensors.append(tensor)
-            self._parameters.append(made)
             self._addresses.append(tensor.data_ptr())
             if isinstance(tensor, torch.nn.Parameter):
                 self._learnt.append(tensor)
                 self._sizes.append(tensor.numel())
-        return self._by_id[id(tensor)]
+        return self[tensor]
+
+    def share(
+        self, tensor: torch.Tensor, name: str, kind: type[Parameter] = Parameter
+    ) -> Parameter:
+        """Return the parameter of a tensor, which is made the first time."""
+        if tensor not in self:
+            made = kind.sharing(self._value(tensor, name), name, trainable=False)
+            self._by_id[id(tensor)] = made
+        return self[tensor]
 
     def replace(self, old: torch.Tensor, new: torch.Tensor) -> None:
         """Let the parameter of one tensor have the memory of another from now on."""
-        parameter = self._by_id[id(old)]
+        parameter = self[old]
         self._move(parameter, new)
         _values[id(new)] = _reference(new), parameter.state
-        i = next(i for i, tensor in enumerate(self._tensors) if tensor is old)
         self._by_id[id(new)] = self._by_id.pop(id(old))
-        self._tensors[i], self._addresses[i] = new, new.data_ptr()
+        for i, tensor in enumerate(self._tensors):
+            if tensor is old:
+                self._tensors[i], self._addresses[i] = new, new.data_ptr()
 
     def refresh(self) -> None:
-        """Use the memory that tensors have now; GraphError if it is of another kind.
+        """Use the memory that tensors of modules have now; GraphError if it is of another kind.
 
         A parameter may show the same memory in another way, as `p.data = p.data.t()` does.
         """
         if (
-            [*map(_address, self._tensors)] == self._addresses
+            [*map(address, self._tensors)] == self._addresses
             and [*map(_size, self._learnt)] == self._sizes
             and all(map(_is_contiguous, self._learnt))
         ):
             return
-        check_apart(zip((p.name for p in self._parameters), self._tensors, strict=True))
-        for i, (tensor, parameter) in enumerate(zip(self._tensors, self._parameters, strict=True)):
-            address = tensor.data_ptr()
-            if address != self._addresses[i] or not fits(tensor, parameter, self.device):
-                self._move(parameter, tensor)
+        check_apart((self[tensor].name, tensor) for tensor in self._tensors)
+        for i, tensor in enumerate(self._tensors):
+            same = tensor.shape == self[tensor].shape and tensor.is_contiguous()
+            if not same or tensor.data_ptr() != self._addresses[i]:
+                self._move(self[tensor], tensor)
                 self._addresses[i] = tensor.data_ptr()
 
     def _move(self, parameter: Parameter, tensor: torch.Tensor) -> None:
@@ -143,7 +147,7 @@ class SharedParameters:
         return known[1]
 
 
-_address = torch.Tensor.data_ptr
+address = torch.Tensor.data_ptr
 _size = torch.Tensor.numel
 _is_contiguous = torch.Tensor.is_contiguous
 
@@ -151,16 +155,6 @@ _is_contiguous = torch.Tensor.is_contiguous
 def is_float(value: Any) -> bool:
     """Return whether a value is a tensor of floats."""
     return isinstance(value, torch.Tensor) and value.is_floating_point()
-
-
-def fits(tensor: torch.Tensor, parameter: Parameter, device: torch.device) -> bool:
-    """Return whether a contiguous tensor on a device has a parameter's shape and dtype."""
-    return (
-        tensor.device == device
-        and tensor.shape == parameter.shape
-        and DTYPES.get(tensor.dtype) == parameter.dtype
-        and tensor.is_contiguous()
-    )
 
 
 def device_of(module: torch.nn.Module) -> torch.device:

@@ -20,7 +20,7 @@ from minigraph.optim.algorithms import AdagradRule, AdamRule, AdamWRule, RMSprop
 from minigraph.optim.optimizer import Optimizer
 from minigraph.optim.parameter_group import ParameterGroup
 from minigraph.optim.rule import STEP, Coefficients, State, Update, UpdateRule
-from minigraph.torch.memory import SharedParameters
+from minigraph.torch.memory import SharedParameters, address
 
 Group = Mapping[str, Any]  # of an optimizer of torch: parameters and hyperparameters
 
@@ -116,9 +116,9 @@ class SharedState:
         self._seen: list[Any] = []  # all that the groups hold
         self._has_tensors = True
         self._key: tuple[Any, ...] = (None,)
-        self._is_new = True  # whether there are slots that no look at the state has filled
-        self._states: list[dict[str, Any]] = []
-        self._values: list[Any] = []  # of the states
+        # The state's tensors; None if there are slots that no look at the state has filled.
+        self._tensors: list[Any] | None = None
+        self._addresses: list[int] = []
         if shared.device.type != "cpu" and self.is_shared:
             optimizer.register_state_dict_post_hook(_steps_where_torch_has_them)
 
@@ -173,25 +173,30 @@ class SharedState:
         """Take states that were loaded, and make those that torch would make in its first step."""
         if not self._slots:
             return
-        states = self.optimizer.state
-        if (
-            not self._is_new
-            and len(states) == len(self._states)
-            and all(map(is_, states.values(), self._states))
-            and sum(map(len, self._states)) == len(self._values)
-            and all(map(is_, chain.from_iterable(map(dict.values, self._states)), self._values))
-        ):
+        if self._tensors is not None and self._is_unchanged():
             return
         for slot in self._slots.values():
-            state = states[slot.owner]
-            found = state.get(slot.key)
+            state = self.optimizer.state[slot.owner]
             begun = self._begun.get(id(slot.owner))
-            if begun is not None and found is not slot.tensor:
-                begun.assign(float(found is not None))
+            if begun is not None and state.get(slot.key) is not slot.tensor:
+                begun.assign(float(state.get(slot.key) is not None))
             slot.adopt(state)
-        self._is_new = False
-        self._states = [*states.values()]
-        self._values = [*chain.from_iterable(map(dict.values, self._states))]
+        self._tensors = self._found()
+        self._addresses = [*map(address, filter(torch.is_tensor, self._tensors))]
+
+    def _found(self) -> list[Any]:
+        states = self.optimizer.state.values()
+        return [*chain.from_iterable(map(dict.values, states))]
+
+    def _is_unchanged(self) -> bool:
+        """Return whether the state is made of the tensors that were adopted, where they were."""
+        found = self._found()
+        try:
+            # Lists compare objects by identity first.  The elements of other tensors in the same
+            # memory are compared, which is an error unless there is one.
+            return [*map(address, found)] == self._addresses and found == self._tensors
+        except (RuntimeError, TypeError):  # TypeError: something in the state is no tensor
+            return False
 
     # ------------------------------------------------------------ for the graph
 
@@ -206,7 +211,7 @@ class SharedState:
     def state(self, tensor: torch.Tensor, rule: UpdateRule) -> dict[str, Parameter]:
         """Return the state of a tensor by the rule's names, in the memory of torch's."""
         assert self.equivalent is not None
-        self._is_new = True
+        self._tensors = None
         p = self.shared[tensor]
         made = {}
         for name, first in rule.init(p.spec).items():
@@ -243,6 +248,7 @@ class _Slot:
         self._unused = found is None  # torch makes it in the first step, so it is not there yet
         self.tensor = self._made() if found is None else self._converted(found)
         self.parameter = shared.share(self.tensor, f"{key}.{shared[owner].name}")
+        self._address = self.tensor.data_ptr()
 
     def _made(self) -> torch.Tensor:
         """Return a tensor with the first value."""
@@ -256,15 +262,13 @@ class _Slot:
     def adopt(self, state: dict[str, Any]) -> None:
         """Use the tensor that is in the state of the owner, or put one there."""
         found = state.get(self.key)
-        if found is self.tensor:
-            return
         if found is None:
             new = self.tensor if self._unused else self._made()
         else:
             new = self._converted(found)
-        if new is not self.tensor:
+        if new is not self.tensor or new.data_ptr() != self._address:
             self._shared.replace(self.tensor, new)
-            self.tensor = new
+            self.tensor, self._address = new, new.data_ptr()
         self._unused = False
         state[self.key] = new
 

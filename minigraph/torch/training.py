@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
 import minigraph as mg
-from minigraph.arguments import Count, FilePath, checked, shown
+from minigraph.arguments import Count, FilePath, checked, instance_of
 from minigraph.errors import GraphError, warn_once
 from minigraph.graph import FLOATS, Array, Node, Parameter
 from minigraph.inspect.profile import Profile
@@ -42,6 +42,9 @@ OFTEN = 3  # calls one after the other that find memory replaced, and a warning 
 REFUSED = (torch.jit.ScriptModule, torch.nn.parallel.DistributedDataParallel)
 REASON = "give the module that it was made of"
 Loss = Callable[..., torch.Tensor]
+MODEL = instance_of(torch.nn.Module, "a torch.nn.Module")
+LOSS = instance_of(Callable, "a function or an nn.Module")
+OPTIMIZER = instance_of(torch.optim.Optimizer, "one of torch.optim")
 
 
 class _Loss(torch.nn.Module):  # type: ignore[misc]
@@ -88,18 +91,6 @@ class TrainingStep:
         accumulate: int,
         dynamic: Any,
     ) -> None:
-        for what, given, fits, takes in (
-            ("model", model, isinstance(model, torch.nn.Module), "a torch.nn.Module"),
-            ("loss", loss, callable(loss), "a function or an nn.Module"),
-            (
-                "optimizer",
-                optimizer,
-                isinstance(optimizer, torch.optim.Optimizer),
-                "one of torch.optim",
-            ),
-        ):
-            if not fits:
-                raise GraphError(f"{WHAT}: {what} is {shown(given)}; it takes {takes}")
         self.model, self.optimizer = model, optimizer
         self._clip, self._accumulate = clip, accumulate
         self._device = device_of(model)
@@ -325,9 +316,9 @@ class TrainingStep:
 
 @checked
 def training_step(
-    model: torch.nn.Module,
-    loss: Loss,
-    optimizer: torch.optim.Optimizer,
+    model: Annotated[torch.nn.Module, MODEL],
+    loss: Annotated[Loss, LOSS],
+    optimizer: Annotated[torch.optim.Optimizer, OPTIMIZER],
     batch: Sequence[torch.Tensor],
     *,
     options: Mapping[str, Any] | None = None,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from operator import attrgetter, is_
+from operator import attrgetter, is_, itemgetter
 from typing import Any
 
 import torch
 
 from minigraph.errors import GraphError
 
-_training = attrgetter("training")
+_training = itemgetter("training")
 _requires_grad = attrgetter("requires_grad")
 Buffers = list[tuple[torch.Tensor, torch.Tensor]]  # that were replaced, and by what
 
@@ -24,7 +24,7 @@ class Watch:
 
     def __init__(self, root: torch.nn.Module, prefix: str) -> None:
         self._root, self._prefix = root, prefix
-        self._modules = [*root.modules()]
+        self._modes = [*map(vars, root.modules())]
         self._parameters = [*root.parameters()]
         self._tables = [table for _, table in self._named_tables() if table]
         self.accept()
@@ -41,7 +41,7 @@ class Watch:
 
     def modes(self) -> tuple[bool, ...]:
         """Return which modules are in training, and which parameters require a gradient."""
-        modes = map(_training, self._modules)
+        modes = map(_training, self._modes)
         return (*modes, *map(_requires_grad, self._parameters))
 
     def replaced(self) -> Buffers:
@@ -78,13 +78,9 @@ class Watch:
 
 def check_hooks(root: torch.nn.Module, prefix: str) -> None:
     """Raise GraphError for hooks that the backward pass of PyTorch would call."""
-    for path, module in root.named_modules():
-        for name in ("_backward_hooks", "_backward_pre_hooks"):
-            if getattr(module, name, None):
-                path = path.removeprefix(prefix).removeprefix(".") or type(module).__name__
-                raise GraphError(f"{path} has backward hooks, which the step cannot call")
-    for path, parameter in root.named_parameters():
-        for name in ("_backward_hooks", "_post_accumulate_grad_hooks"):
-            if getattr(parameter, name, None):
-                path = path.removeprefix(prefix).removeprefix(".")
-                raise GraphError(f"{path} has a hook on its gradient, which the step cannot call")
+    hooks = ("_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks")
+    for path, part in (*root.named_modules(), *root.named_parameters()):
+        if any(getattr(part, name, None) for name in hooks):
+            path = path.removeprefix(prefix).removeprefix(".") or type(part).__name__
+            of = "backward hooks" if isinstance(part, torch.nn.Module) else "a hook on its gradient"
+            raise GraphError(f"{path} has {of}, which the step cannot call")
