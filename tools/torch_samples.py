@@ -50,7 +50,9 @@ COARSE_IN_TORCH = {
     "nn.functional.binary_cross_entropy",
     "nn.BCELoss",
 }
-NAN_IN_TORCH = {"pow"}  # where the derivatives of 0 ** y exist, PyTorch's second ones are NaN
+# PyTorch's second derivatives are NaN where those of 0 ** y exist, and at 0 of a norm, whose first
+# one is 0 there.
+NAN_IN_TORCH = {"pow", "linalg.norm"}
 FLAT = {
     "logaddexp",
     "nn.functional.logsigmoid",

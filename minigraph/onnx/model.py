@@ -136,9 +136,5 @@ def input_of(what: str, info: ValueInfoProto, shape: Sequence[int] | None = None
         if size.HasField("dim_value"):
             sizes.append(size.dim_value)
         else:  # a name may be any text; where there is none, the size is like no other
-            sizes.append(_identifier(size.dim_param or f"{info.name}_{axis}"))
+            sizes.append(re.sub(r"\W|^(?=\d)", "_", size.dim_param or f"{info.name}_{axis}"))
     return input(one_line(info.name) or "input", sizes, dtype_of(tensor.elem_type))
-
-
-def _identifier(text: str) -> str:
-    return re.sub(r"\W|^(?=\d)", "_", text)

@@ -122,21 +122,16 @@ def decompositions(core: bool = False) -> dict[Any, Callable[..., Any]]:
 
 def refuse_missing(what: str, program: ExportedProgram) -> None:
     """Raise GraphError if operators have no row: it lists all, with counts and places."""
-    if missing := _missing(program):
-        listed = few([f"{op} ({n} {place})" for op, (n, place) in missing.items()], 20)
+    calls = [node for g in _graphs(program) for node in g.graph.nodes if node.op == "call_function"]
+    lacking = [node for node in calls if name_of(node.target) not in (*ROWS, *NESTED)]
+    if lacking:
+        first = {node.target: location(node) for node in reversed(lacking)}
+        counts = Counter(node.target for node in lacking)
+        listed = few([f"{op} ({n} {first[op]})" for op, n in counts.items()], 20)
         values = [node.meta.get("val") for node in program.graph.nodes]
         is_complex = any(isinstance(x, torch.Tensor) and x.is_complex() for x in values)
         hint = "; there are no complex numbers here" if is_complex else ""
         raise GraphError(f"{what}: there are no rows for {listed}{hint}")
-
-
-def _missing(program: ExportedProgram) -> dict[Any, tuple[int, Location | None]]:
-    """Return the operators that have no row, each with its count and where it is first called."""
-    calls = [node for g in _graphs(program) for node in g.graph.nodes if node.op == "call_function"]
-    lacking = [node for node in calls if name_of(node.target) not in (*ROWS, *NESTED)]
-    counts = Counter(node.target for node in lacking)
-    first = {node.target: location(node) for node in reversed(lacking)}
-    return {op: (n, first[op]) for op, n in counts.items()}
 
 
 def name_of(target: Any) -> str:

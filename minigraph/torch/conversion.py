@@ -107,7 +107,7 @@ class ConvertedModule(Module):
             elif isinstance(leaf, Node) or leaf != expected:
                 raise GraphError(
                     f"input {i} was {expected!r} in the example, which is part of the graph, and "
-                    f"is {_word(leaf)} now: convert the model with it"
+                    f"is {_described(leaf)!r} now: convert the model with it"
                 )
         result = interpret(self._what, self._program, nodes, self._captured_state)
         for name, value in result.changes.items():
@@ -195,16 +195,9 @@ def _any_first_size(model: torch.nn.Module, call: Any, leaves: Sequence[Any]) ->
 
 def _shown(leaves: Sequence[Any], structure: Any) -> str:
     """Return the arguments of a call as text."""
-    args, kwargs = pytree.tree_unflatten([_Word(_word(x)) for x in leaves], structure)
+    args, kwargs = pytree.tree_unflatten([*map(_described, leaves)], structure)
     return f"({', '.join([*map(repr, args), *(f'{k}={x!r}' for k, x in kwargs.items())])})"
 
 
-class _Word(str):
-    """A text that lists and dicts print as it is."""
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
-def _word(x: Any) -> str:
-    return str(x.spec) if isinstance(x, Node) else repr(x)
+def _described(x: Any) -> Any:
+    return _Tensor(x.dtype, x.shape) if isinstance(x, Node) else x

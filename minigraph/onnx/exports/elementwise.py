@@ -22,47 +22,33 @@ from minigraph.ops import (
 from minigraph.ops.elementwise import kind
 from minigraph.symbolic import same_shape
 
-# The ops of which an operator of ONNX does the same to the same inputs, and those of the same name.
-SAME: dict[type[Op], str] = {
-    activation.Hardswish: "HardSwish",
-    arithmetic.Divide: "Div",
-    arithmetic.Negative: "Neg",
-    arithmetic.Subtract: "Sub",
+# Operators that do what an op does to the same inputs, and the functions of those ops: rows of what
+# is read, too, are made of them.
+ALIKE = """Abs Acos Acosh Add Asin Asinh Atan Atanh Ceil Cos Cosh Equal Erf Exp Floor Greater
+HardSwish IsNaN Less Log Mish Reciprocal Relu Round Sigmoid Sign Sin Sinh Softplus Sqrt Tan Tanh
+Where"""
+FUNCTIONS = {name: name.lower() for name in ALIKE.split()}
+FUNCTIONS |= {name: f"logical_{name.lower()}" for name in ("And", "Not", "Or", "Xor")}
+FUNCTIONS |= {f"Bitwise{name}": f"bitwise_{name.lower()}" for name in ("And", "Or", "Xor")}
+FUNCTIONS |= {"BitwiseNot": "bitwise_invert", "Mul": "multiply", "Neg": "negative"}
+FUNCTIONS |= {"GreaterOrEqual": "greater_equal", "LessOrEqual": "less_equal", "Sub": "subtract"}
+# By ops; these functions are more, or less, than their operators.
+others = {"Div": "divide", "Max": "maximum", "Min": "minimum", "Pow": "pow"}
+classes = {name: f.title().replace("_", "") for name, f in (FUNCTIONS | others).items()}
+SAME = {Op.registry[op]: name for name, op in classes.items() if op in Op.registry}
+# Of bools.
+OF_BOOLS: dict[type[Op], str] = {
+    arithmetic.Add: "Or",
+    arithmetic.Multiply: "And",
+    comparison.BitwiseAnd: "And",
+    comparison.BitwiseInvert: "Not",
+    comparison.BitwiseOr: "Or",
+    comparison.BitwiseXor: "Xor",
+    comparison.Maximum: "Or",
+    comparison.Minimum: "And",
 }
-NAMESAKES: tuple[type[Op], ...] = (
-    *(activation.Relu, activation.Sigmoid, arithmetic.Abs, exponential.Pow, arithmetic.Reciprocal),
-    *(arithmetic.Sign, arithmetic.Sqrt, comparison.Equal, exponential.Erf, exponential.Exp),
-    *(exponential.Log, trigonometric.Acos, trigonometric.Acosh, trigonometric.Asin),
-    *(trigonometric.Asinh, trigonometric.Atan, trigonometric.Atanh, trigonometric.Cos),
-    *(trigonometric.Cosh, trigonometric.Sin, trigonometric.Sinh, trigonometric.Tan),
-    trigonometric.Tanh,
-)
-SAME |= {op: op.__name__ for op in NAMESAKES}
-
-# Of numbers, and of bools.
-OF_BOOLS: dict[type[Op], tuple[str, str]] = {
-    arithmetic.Add: ("Add", "Or"),
-    arithmetic.Multiply: ("Mul", "And"),
-    comparison.BitwiseAnd: ("BitwiseAnd", "And"),
-    comparison.BitwiseInvert: ("BitwiseNot", "Not"),
-    comparison.BitwiseOr: ("BitwiseOr", "Or"),
-    comparison.BitwiseXor: ("BitwiseXor", "Xor"),
-    comparison.Maximum: ("Max", "Or"),
-    comparison.Minimum: ("Min", "And"),
-}
-# Of numbers only, and of bools only.
-NUMBERS: dict[type[Op], str] = {
-    comparison.Greater: "Greater",
-    comparison.GreaterEqual: "GreaterOrEqual",
-    comparison.Less: "Less",
-    comparison.LessEqual: "LessOrEqual",
-}
-BOOLS: dict[type[Op], str] = {
-    comparison.LogicalAnd: "And",
-    comparison.LogicalNot: "Not",
-    comparison.LogicalOr: "Or",
-    comparison.LogicalXor: "Xor",
-}
+ORDERS = (comparison.Greater, comparison.GreaterEqual, comparison.Less, comparison.LessEqual)
+LOGIC = tuple(Op.registry[f"Logical{name}"] for name in ("And", "Not", "Or", "Xor"))
 # What ops that ONNX has compute as well.
 COMPOSED: dict[type[Op], Callable[..., Node]] = {
     activation.Logaddexp: lambda x, y: (
@@ -98,15 +84,15 @@ export = entering(EXPORTS)
 def _numbers_or_bools(w: Writer, op: Op, node: Node, *xs: str) -> str:
     if isinstance(op, arithmetic.Add) and (product := product_with_bias(w, *node.inputs)):
         return product
-    return w.op(OF_BOOLS[type(op)][node.dtype == BOOL], *xs)
+    return w.op((OF_BOOLS if node.dtype == BOOL else SAME)[type(op)], *xs)
 
 
-@export(*NUMBERS, *BOOLS)
+@export(*ORDERS, *LOGIC)
 def _of_one_kind(w: Writer, op: Op, node: Node, *xs: str) -> str:
-    of_bools = type(op) in BOOLS
+    of_bools = isinstance(op, LOGIC)
     if of_bools != (node.inputs[0].dtype == BOOL):
         xs = tuple(w.cast(x, BOOL if of_bools else np.int32) for x in xs)
-    return w.op((BOOLS if of_bools else NUMBERS)[type(op)], *xs)
+    return w.op(SAME[type(op)], *xs)
 
 
 @export(comparison.Isinf, comparison.Isnan)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.graph import BFLOAT16, BOOL, Copy, FromSizes, Node, Op
+from minigraph.graph import BFLOAT16, BOOL, Copy, FromSizes, Node
 from minigraph.onnx.exports.writer import END, INT64, CannotSay, Exports, Writer, entering
 from minigraph.ops import conv, indexing, interpolation, pooling, reduction, shape, slicing
 from minigraph.ops.batch_norm import BatchNormInference
@@ -21,12 +21,7 @@ from minigraph.ops.scan import Scan
 from minigraph.ops.softmax import LogSoftmax, Softmax
 from minigraph.symbolic import is_symbolic, is_whole, same_shape
 
-REDUCTIONS: dict[type[Op], str] = {
-    reduction.Max: "ReduceMax",
-    reduction.Min: "ReduceMin",
-    reduction.Prod: "ReduceProd",
-    reduction.Sum: "ReduceSum",
-}
+REDUCTIONS = (reduction.Max, reduction.Min, reduction.Prod, reduction.Sum)
 EXPORTS: Exports = {
     Concat: lambda w, op, node, *xs: w.op("Concat", *xs, axis=op.axis),
     Copy: lambda w, op, node, x: x,
@@ -142,7 +137,7 @@ def _reduce(w: Writer, op: Any, node: Node, x: str) -> str:
     if isinstance(op, CumulativeSum):
         x = w.op("CumSum", x, w.constant(op.axis, INT64), reverse=int(op.reverse))
     elif op.axes:
-        x = w.op(REDUCTIONS[type(op)], x, w.sizes(op.axes), keepdims=1)
+        x = w.op(f"Reduce{type(op).__name__}", x, w.sizes(op.axes), keepdims=1)
     return x if node.dtype == wide else w.cast(x, node.dtype)
 
 

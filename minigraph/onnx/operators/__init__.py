@@ -2,16 +2,14 @@
 
 from minigraph.onnx.operators import (
     elementwise,
-    indexing,
+    images,
     normalization,
-    pooling,
     products,
     quantization,
     recurrent,
     reductions,
     resizing,
     shapes,
-    spectra,
     tensors,
 )
 from minigraph.onnx.operators.table import COUNTING, MICROSOFT, ROWS, Row

@@ -7,26 +7,15 @@ from typing import Any
 
 from minigraph import ops
 from minigraph.graph import FLOATS, INTEGERS, Node
-from minigraph.interchange.division import quotient_toward_zero, remainder_toward_zero
+from minigraph.interchange import quotient_toward_zero, remainder_toward_zero
+from minigraph.onnx.exports.elementwise import FUNCTIONS
 from minigraph.onnx.operators.table import MICROSOFT, row, rows
 from minigraph.onnx.tensors import dtype_of
 from minigraph.onnx.values import as_expression, sizes_in
 
-NAMESAKES = """Abs Acos Acosh Add Asin Asinh Atan Atanh Ceil Cos Cosh Equal Erf Exp Floor Greater
-HardSwish IsNaN Less Log Mish Reciprocal Relu Round Sigmoid Sign Sin Sinh Softplus Sqrt Tan Tanh
-Where"""
-rows({name: getattr(ops, name.lower()) for name in NAMESAKES.split()})
-for prefix, kind in (("", "logical"), ("Bitwise", "bitwise")):
-    rows({prefix + x: getattr(ops, f"{kind}_{x.lower()}") for x in ("And", "Or", "Xor")})
+rows({name: getattr(ops, function) for name, function in FUNCTIONS.items()})
 rows(
     {
-        "Neg": ops.negative,
-        "Not": ops.logical_not,
-        "BitwiseNot": ops.bitwise_invert,
-        "Sub": ops.subtract,
-        "Mul": ops.multiply,
-        "LessOrEqual": ops.less_equal,
-        "GreaterOrEqual": ops.greater_equal,
         "Max": lambda *xs: functools.reduce(ops.maximum, xs),
         "Min": lambda *xs: functools.reduce(ops.minimum, xs),
         "Sum": lambda *xs: functools.reduce(ops.add, xs),
@@ -36,14 +25,14 @@ rows(
         f"Gelu {MICROSOFT}.Gelu": lambda x, approximate="none": ops.gelu(x, approximate),
         "Pow": lambda x, y: ops.astype(ops.pow(x, y), x.dtype),
         "Clip": lambda x, low=None, high=None: ops.clip(x, low, high),
+        "Cast": lambda x, to, **unused: _cast(x, dtype_of(to)),
+        "Mod": lambda x, y, fmod=0: remainder_toward_zero(x, y) if fmod else ops.remainder(x, y),
+        "BitShift": lambda x, y, direction: (
+            ops.bitwise_left_shift if direction == "LEFT" else ops.bitwise_right_shift
+        )(x, y),
         "CastLike": lambda x, like, **unused: _cast(x, like.dtype),
     }
 )
-
-
-@row("Cast")
-def _cast_to(x: Node, to: int, **unused: Any) -> Node:
-    return _cast(x, dtype_of(to))
 
 
 def _cast(x: Node, dtype: Any) -> Node:
@@ -67,17 +56,6 @@ def _div(x: Node, y: Node) -> Node:
         return x / y
     # Of sizes, which are never negative, all roundings are one.
     return ops.floor_divide(x, y) if sizes_in(x) is not None else quotient_toward_zero(x, y)
-
-
-@row("Mod")
-def _mod(x: Node, y: Node, fmod: int = 0) -> Node:
-    return remainder_toward_zero(x, y) if fmod else ops.remainder(x, y)
-
-
-@row("BitShift")
-def _bit_shift(x: Node, y: Node, direction: str) -> Node:
-    shift = ops.bitwise_left_shift if direction == "LEFT" else ops.bitwise_right_shift
-    return shift(x, y)
 
 
 @row("IsInf")

@@ -6,7 +6,7 @@ from typing import Any
 
 from minigraph import ops
 from minigraph.graph import Node, Parameter
-from minigraph.onnx.operators.table import MICROSOFT, row
+from minigraph.onnx.operators.table import MICROSOFT, Row, row, rows
 
 
 @row("BatchNormalization", counting=True)
@@ -22,16 +22,6 @@ def _batch_norm(
     y, batch_mean, batch_var = ops.batch_norm_with_statistics(x, scale, bias, epsilon)
     pairs = ((mean, batch_mean), (var, batch_var))
     return [y, *(old * momentum + new * (1 - momentum) for old, new in pairs)][:outputs]
-
-
-@row("InstanceNormalization")
-def _instance_norm(x: Node, scale: Node, bias: Node, epsilon: float = 1e-5) -> Node:
-    return ops.group_norm(x, x.shape[1], scale, bias, epsilon)
-
-
-@row("LRN")
-def _lrn(x: Node, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Node:
-    return ops.local_response_norm(x, size, alpha, beta, bias)
 
 
 @row("LayerNormalization", counting=True)
@@ -57,18 +47,29 @@ def _rms_norm(
     return ops.rms_norm(x, shape, ops.broadcast_to(scale, shape), epsilon)
 
 
-@row(f"{MICROSOFT}.SkipLayerNormalization")
-def _skip_layer_norm(
-    x: Node, skip: Node, gamma: Node, beta: Node | None = None, bias: Node | None = None,
-    epsilon: float = 1e-5,
-) -> list[Node | None]:  # fmt: skip
+def _skip(norm: Row, x: Node, skip: Node, bias: Node | None, *weights: Any) -> Any:
+    """Return the normalization of a sum, and that."""
     total = x + skip if bias is None else x + skip + bias
-    return [ops.layer_norm(total, total.shape[-1:], gamma, beta, epsilon), None, None, total]
+    return [norm(total, total.shape[-1:], *weights), None, None, total]
 
 
-@row(f"{MICROSOFT}.SkipSimplifiedLayerNormalization")
-def _skip_rms_norm(
-    x: Node, skip: Node, gamma: Node, bias: Node | None = None, epsilon: float = 1e-5
-) -> list[Node | None]:
-    total = x + skip if bias is None else x + skip + bias
-    return [ops.rms_norm(total, total.shape[-1:], gamma, epsilon), None, None, total]
+rows(
+    {
+        "InstanceNormalization": lambda x, scale, bias, epsilon=1e-5: ops.group_norm(
+            x, x.shape[1], scale, bias, epsilon
+        ),
+        "LRN": lambda x, size, alpha=1e-4, beta=0.75, bias=1.0: ops.local_response_norm(
+            x, size, alpha, beta, bias
+        ),
+        f"{MICROSOFT}.SkipLayerNormalization": (
+            lambda x, skip, gamma, beta=None, bias=None, epsilon=1e-5: _skip(
+                ops.layer_norm, x, skip, bias, gamma, beta, epsilon
+            )
+        ),
+        f"{MICROSOFT}.SkipSimplifiedLayerNormalization": (
+            lambda x, skip, gamma, bias=None, epsilon=1e-5: _skip(
+                ops.rms_norm, x, skip, bias, gamma, epsilon
+            )
+        ),
+    }
+)

@@ -1,18 +1,21 @@
-"""Rows of products of matrices and of convolutions."""
+"""Rows of products of matrices, those with matrices of sines and cosines included."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import numpy as np
 
 from minigraph import ops
 from minigraph.errors import GraphError
-from minigraph.graph import Node
-from minigraph.interchange.windows import Windows
-from minigraph.onnx.operators.pooling import windows
+from minigraph.graph import Node, constant
 from minigraph.onnx.operators.table import MICROSOFT, row, rows
+from minigraph.onnx.values import integer
 
-rows({"MatMul": ops.matmul})
+rows(
+    {
+        "MatMul": ops.matmul,
+        "Einsum": lambda *xs, equation: ops.einsum(equation.replace(" ", ""), *xs),
+    }
+)
 
 
 @row("Gemm")
@@ -46,80 +49,38 @@ def _fused_matmul(
     return y if alpha == 1 else y * alpha
 
 
-@row("Conv")
-def convolution(
-    x: Node, w: Node, bias: Node | None = None, group: int = 1,
-    kernel_shape: Sequence[int] | None = None, **window: Any,
+@row("DFT")
+def _dft(
+    x: Node, length: Node | None = None, along: Node | None = None, axis: int | None = None,
+    inverse: int = 0, onesided: int = 0,
 ) -> Node:  # fmt: skip
-    """Return the convolution of images with one to three axes."""
-    how = windows(x, w.shape[2:], **window)
-    rank = len(how.size)
-    if rank == 1:
-        x, w = ops.expand_dims(x, 2), ops.expand_dims(w, 2)
-        return ops.squeeze(_conv2d(x, w, bias, _flat(how), group), 2)
-    if rank == 2:
-        return _conv2d(x, w, bias, how, group)
-    if rank != 3:
-        raise GraphError(f"a convolution of images with {rank} axes")
-    # What a window reads along the first axis becomes channels, and that axis one of examples.
-    taps = how.along(slice(0, 1)).taps(ops.moveaxis(x, 2, -1))  # k n c h w d
-    taps = ops.permute_dims(taps, (1, 5, 2, 0, 3, 4))
-    n, d, c, k, height, wide = taps.shape
-    images = ops.reshape(taps, (n * d, c * k, height, wide))
-    weights = ops.reshape(w, (w.shape[0], -1, *w.shape[3:]))
-    y = _conv2d(images, weights, bias, how.along(slice(1, 3)), group)
-    return ops.moveaxis(ops.reshape(y, (n, d, *y.shape[1:])), 1, 2)
+    if axis is None and along is None and x.ndim > 3:  # 1 or -2, depending on the opset
+        raise GraphError("it says no axis")
+    at = (integer(along) if along is not None else -2 if axis is None else axis) % x.ndim
+    given = x.shape[at]
+    halved = bool(inverse and onesided)  # of a real signal, given is one half
+    n = 2 * (given - 1) if halved else given
+    n = n if length is None else integer(length)
+    used = min(given, n // 2 + 1 if halved else n)
+    x = x[(*(slice(None),) * at, slice(0, used))]
+    rows, columns = np.arange(used)[:, None], np.arange(n // 2 + 1 if onesided > inverse else n)
+    angle = (2 if inverse else -2) * np.pi / n * (rows * columns % n)
+    weight = np.where(halved & (rows > 0) & (2 * rows < n), 2, 1) / (n if inverse else 1)
+    cos, sin = (constant(f(angle) * weight, x.dtype) for f in (np.cos, np.sin))
+    real, *more = (ops.moveaxis(part, at, -1) for part in ops.unstack(x, -1))
+    re, im = real @ cos, real @ sin
+    for imaginary in more:
+        re, im = re - imaginary @ sin, im + imaginary @ cos
+    parts = [re] if halved else [re, im]
+    return ops.stack([ops.moveaxis(part, -1, at) for part in parts], -1)
 
 
-def _flat(how: Windows) -> Windows:
-    """Return windows along one axis as those of images with one row."""
-    return Windows([1, *how.size], [1, *how.stride], [(0, 0), *how.padding], [1, *how.dilation])
-
-
-def _conv2d(x: Node, w: Node, bias: Node | None, how: Windows, group: int) -> Node:
-    padding = tuple(a for a, _ in how.padding)
-    if any(a != b or a < 0 for a, b in how.padding):
-        x, padding = ops.pad(x, [(0, 0), (0, 0), *how.padding]), (0, 0)
-    return ops.conv2d(x, w, bias, tuple(how.stride), padding, tuple(how.dilation), group)
-
-
-@row("ConvTranspose")
-def _conv_transpose(
-    x: Node, w: Node, bias: Node | None = None, group: int = 1, strides: Any = None,
-    pads: Any = None, dilations: Any = None, auto_pad: str = "NOTSET", output_padding: Any = None,
-    output_shape: Any = None, kernel_shape: Any = None,
-) -> Node:  # fmt: skip
-    how = windows(x, w.shape[2:], strides, pads, dilations)
-    rank, extra = len(how.size), [*(output_padding or [0] * len(how.size))]
-    if rank > 2:
-        raise GraphError(f"a transposed convolution of images with {rank} axes")
-    if output_shape or auto_pad.startswith("SAME"):
-        wanted = output_shape or [n * s for n, s in zip(x.shape[2:], how.stride, strict=True)]
-        sizes = _transposed(x, how)
-        totals = [n + e - m for n, e, m in zip(sizes, extra, wanted[-rank:], strict=True)]
-        halves = [(t // 2, t - t // 2) for t in totals]
-        same_upper = auto_pad == "SAME_UPPER"
-        how = how._replace(padding=halves if same_upper else [(b, a) for a, b in halves])
-    if rank == 1:
-        x, w, how, extra = ops.expand_dims(x, 2), ops.expand_dims(w, 2), _flat(how), [0, *extra]
-    borders, (stride, dilation) = how.padding, (tuple(how.stride), tuple(how.dilation))
-    before = tuple(a for a, _ in borders)
-    if all(a == b >= 0 and e < s for (a, b), e, s in zip(borders, extra, stride, strict=True)):
-        y = ops.conv_transpose2d(x, w, None, stride, before, tuple(extra), group, dilation)
-    else:  # borders are cut off, and where there is nothing it is 0
-        y = ops.conv_transpose2d(x, w, None, stride, 0, 0, group, dilation)
-        sizes = [e + n - a - b for e, n, (a, b) in zip(extra, y.shape[2:], borders, strict=True)]
-        around = [
-            (max(-a, 0), max(e - b, 0)) for e, (_, b), a in zip(extra, borders, before, strict=True)
-        ]
-        first = [max(a, 0) for a in before]
-        y = ops.pad(y, [(0, 0), (0, 0), *around])
-        y = y[(..., *(slice(a, a + n) for a, n in zip(first, sizes, strict=True)))]
-    y = y if bias is None else y + ops.reshape(bias, (-1, 1, 1))
-    return ops.squeeze(y, 2) if rank == 1 else y
-
-
-def _transposed(x: Node, how: Windows) -> list[int]:
-    """Return the sizes of the images of a transposed convolution without borders."""
-    axes = zip(x.shape[2:], how.size, how.stride, how.dilation, strict=True)
-    return [(n - 1) * s + d * (k - 1) + 1 for n, k, s, d in axes]
+@row("STFT")
+def _stft(
+    x: Node, step: Node, window: Node | None = None, length: Node | None = None, onesided: int = 1
+) -> Node:
+    size = integer(length) if length is not None else x.shape[1] if window is None else window.size
+    first = np.arange(0, x.shape[1] - size + 1, integer(step))
+    frames = ops.take(x, constant(first[:, None] + np.arange(size)), 1)
+    frames = frames if window is None else frames * ops.reshape(window, (-1, 1))
+    return _dft(frames, axis=2, onesided=onesided)

@@ -9,7 +9,7 @@ import numpy as np
 from minigraph import ops
 from minigraph.errors import warn_once
 from minigraph.graph import DType, Node, limits
-from minigraph.onnx.operators.products import convolution
+from minigraph.onnx.operators.images import convolution
 from minigraph.onnx.operators.table import row
 from minigraph.onnx.tensors import dtype_of
 

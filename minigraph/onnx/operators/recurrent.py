@@ -9,7 +9,7 @@ from typing import Any
 from minigraph import ops
 from minigraph.errors import GraphError
 from minigraph.graph import Node
-from minigraph.onnx.operators.indexing import reverse_sequence
+from minigraph.onnx.operators.shapes import reverse_sequence
 from minigraph.onnx.operators.table import Row, rows
 
 State = tuple[Node, ...]

@@ -89,24 +89,14 @@ rows(
     {
         "Softmax": lambda x, axis=-1: ops.softmax(x, axis),
         "LogSoftmax": lambda x, axis=-1: ops.log_softmax(x, axis),
+        "Hardmax": lambda x, axis=-1: ops.moveaxis(
+            ops.one_hot(ops.argmax(x, axis), x.shape[axis], x.dtype), -1, axis
+        ),
+        "TopK": lambda x, k, axis=-1, largest=1, sorted=1: ops.topk(
+            x, integer(k), axis, bool(largest), True
+        ),
     }
 )
-
-
-@row("Hardmax")
-def _hardmax(x: Node, axis: int = -1) -> Node:
-    hot = ops.one_hot(ops.argmax(x, axis), x.shape[axis], x.dtype)
-    return ops.moveaxis(hot, -1, axis)
-
-
-@row("TopK")
-def _topk(x: Node, k: Node, axis: int = -1, largest: int = 1, sorted: int = 1) -> Any:
-    return ops.topk(x, integer(k), axis, bool(largest), True)
-
-
-@row("Einsum")
-def _einsum(*xs: Node, equation: str) -> Node:
-    return ops.einsum(equation.replace(" ", ""), *xs)
 
 
 @row("LpNormalization")

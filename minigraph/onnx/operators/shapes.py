@@ -1,27 +1,34 @@
-"""Rows of operators that place elements anew, and compute none; and of those that tell shapes."""
+"""Rows of operators that place elements anew, or where an index says, or that tell shapes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from minigraph import ops
-from minigraph.graph import Node
-from minigraph.onnx.operators.table import row
-from minigraph.onnx.values import integers, of_sizes
+from minigraph.errors import GraphError
+from minigraph.graph import Node, constant
+from minigraph.onnx.operators.table import along, row, rows
+from minigraph.onnx.values import integers, of_sizes, value_of
 
 LIMIT = (1 << 31) - 1  # from which on an end is none
-
-
-@row("Shape")
-def _shape(x: Node, start: int = 0, end: int | None = None) -> Node:
-    return of_sizes(x.shape[start:end])
-
-
-@row("Size")
-def _size(x: Node) -> Node:
-    return ops.reshape(of_sizes([x.size]), ())
+rows(
+    {
+        "Identity OptionalGetElement": lambda x: x,
+        "Shape": lambda x, start=0, end=None: of_sizes(x.shape[start:end]),
+        "Size": lambda x: ops.reshape(of_sizes([x.size]), ()),
+        "Transpose": lambda x, perm=None: ops.permute_dims(x, tuple(perm or range(x.ndim)[::-1])),
+        "Concat": lambda *xs, axis: ops.concat(xs, axis),
+        "Tile": lambda x, repeats: ops.tile(x, tuple(integers(repeats) or ())),
+        "Gather": lambda x, indices, axis=0: ops.take(x, indices, axis),
+        "GatherElements": lambda x, indices, axis=0: ops.gather(
+            x, axis, _from_front(indices, x.shape[axis])
+        ),
+        "NonZero": lambda x: constant(np.array(np.atleast_1d(value_of(x)).nonzero())),
+    }
+)
 
 
 @row("Reshape")
@@ -36,11 +43,6 @@ def _reshape(x: Node, shape: Node, allowzero: int = 0) -> Node:
 def _flatten(x: Node, axis: int = 1) -> Node:
     axis = axis + x.ndim if axis < 0 else axis
     return ops.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
-
-
-@row("Transpose")
-def _transpose(x: Node, perm: Sequence[int] | None = None) -> Node:
-    return ops.permute_dims(x, tuple(reversed(range(x.ndim)) if perm is None else perm))
 
 
 @row("Squeeze")
@@ -64,11 +66,6 @@ def _expand(x: Node, shape: Node) -> Node:
     own = (*(1,) * (len(wanted) + lead - x.ndim), *x.shape)
     pairs = zip(own, [1] * lead + wanted, strict=True)
     return ops.broadcast_to(x, tuple(m if isinstance(n, int) and n == 1 else n for m, n in pairs))
-
-
-@row("Concat")
-def _concat(*xs: Node, axis: int) -> Node:
-    return ops.concat(xs, axis)
 
 
 @row("Split", counting=True)
@@ -100,16 +97,6 @@ def _slice(x: Node, starts: Node, ends: Node, axes: Any = None, steps: Any = Non
     return x[tuple(index)]
 
 
-@row("Tile")
-def _tile(x: Node, repeats: Node) -> Node:
-    return ops.tile(x, tuple(integers(repeats) or ()))
-
-
-@row("Identity", "OptionalGetElement")
-def _identity(x: Node) -> Node:
-    return x
-
-
 @row("Pad")
 def _pad(
     x: Node, pads: Node, value: Node | None = None, axes: Node | None = None, mode: str = "constant"
@@ -127,3 +114,82 @@ def _pad(
     inside = ops.pad(ops.ones(x.shape, "bool"), every)
     fill = ops.reshape(value, ())
     return ops.where(inside, ops.pad(x, every), fill)
+
+
+def _from_front(indices: Node, size: Any) -> Node:
+    """Return indices of which none counts from the back."""
+    return ops.where(indices < 0, indices + size, indices)
+
+
+@row("GatherND")
+def _gather_nd(x: Node, indices: Node, batch_dims: int = 0) -> Node:
+    lead = indices.shape[:-1]
+    parts = ops.unstack(indices, -1)
+    index: list[Any] = []
+    for axis in range(batch_dims):
+        index.append(along(ops.arange(x.shape[axis]), len(lead), axis))
+    return x[(*index, *parts)]
+
+
+@row("ScatterElements")
+def _scatter_elements(
+    x: Node, indices: Node, updates: Node, axis: int = 0, reduction: str = "none"
+) -> Node:
+    at = _from_front(indices, x.shape[axis])
+    if reduction == "none":
+        return ops.scatter(x, axis, at, updates)
+    if reduction == "add":
+        return ops.scatter_add(x, axis, at, updates)
+    # One slice of the updates after the other: each writes a place once.
+    for i in range(indices.shape[axis]):
+        part = (*(slice(None),) * (axis % x.ndim), slice(i, i + 1))
+        here = ops.gather(x, axis, at[part])
+        x = ops.scatter(x, axis, at[part], _combined(reduction, here, updates[part]))
+    return x
+
+
+def _combined(reduction: str, x: Node, y: Node) -> Node:
+    combine = {"mul": ops.multiply, "max": ops.maximum, "min": ops.minimum, "add": ops.add}
+    if reduction not in combine:
+        raise GraphError(f"it has no reduction={reduction!r}")
+    return combine[reduction](x, y)
+
+
+@row("ScatterND")
+def _scatter_nd(x: Node, indices: Node, updates: Node, reduction: str = "none") -> Node:
+    *lead, depth = indices.shape
+    count = math.prod(lead)
+    places = ops.unstack(ops.reshape(indices, (count, depth)), -1)
+    places = [_from_front(p, n) for p, n in zip(places, x.shape, strict=False)]
+    updates = ops.reshape(updates, (count, *x.shape[depth:]))
+    if reduction in ("none", "add"):
+        return ops.index_put(x, tuple(places), updates, reduction == "add")
+    for i in range(count):
+        at = tuple(p[i : i + 1] for p in places)
+        x = ops.index_put(x, at, _combined(reduction, x[at], updates[i : i + 1]))
+    return x
+
+
+@row("Compress")
+def _compress(x: Node, condition: Node, axis: int | None = None) -> Node:
+    (chosen,) = value_of(condition).nonzero()
+    return ops.take(ops.flatten(x) if axis is None else x, constant(chosen), axis or 0)
+
+
+@row("ReverseSequence")
+def reverse_sequence(x: Node, lengths: Node, batch_axis: int = 1, time_axis: int = 0) -> Node:
+    time = along(ops.arange(x.shape[time_axis]), x.ndim, time_axis)
+    length = along(lengths, x.ndim, batch_axis)
+    places = ops.where(time < length, length - 1 - time, time)
+    return ops.take_along_axis(x, ops.broadcast_to(places, x.shape), time_axis)
+
+
+@row("TensorScatter")
+def _tensor_scatter(
+    past: Node, update: Node, indices: Node | None = None, axis: int = -2, mode: str = "linear"
+) -> Node:
+    axis %= past.ndim
+    at = along(ops.arange(update.shape[axis]), past.ndim, axis)
+    at = at if indices is None else at + along(indices, past.ndim, 0)
+    at = ops.remainder(at, past.shape[axis]) if mode == "circular" else at
+    return ops.scatter(past, axis, ops.broadcast_to(at, update.shape), update)

@@ -9,11 +9,34 @@ import numpy as np
 from minigraph import ops
 from minigraph.errors import GraphError
 from minigraph.graph import Array, Node, constant
-from minigraph.onnx.operators.table import along, row
+from minigraph.onnx.operators.table import along, row, rows
 from minigraph.onnx.tensors import CODES, dtype_of
 from minigraph.onnx.values import integer, integers, number, value_of
 
 FLOAT = 1  # the number of float32
+rows(
+    {
+        "EyeLike": lambda x, dtype=None, k=0: ops.eye(
+            x.shape[0], x.shape[1], k, x.dtype if dtype is None else dtype_of(dtype)
+        ),
+        "Trilu": lambda x, k=None, upper=1: (ops.triu if upper else ops.tril)(x, int(number(k, 0))),
+        "RandomUniform RandomUniformLike": (
+            lambda x=None, shape=None, dtype=None, low=0.0, high=1.0, seed=0.0: ops.random_uniform(
+                *_like(x, shape, dtype, low, high)
+            )
+        ),
+        "RandomNormal RandomNormalLike": (
+            lambda x=None, shape=None, dtype=None, mean=0.0, scale=1.0, seed=0.0: ops.random_normal(
+                *_like(x, shape, dtype, mean, scale)
+            )
+        ),
+        "Bernoulli": lambda x, dtype=None, seed=0.0: ops.astype(
+            ops.random_uniform(x.shape, dtype=x.dtype) < x,
+            x.dtype if dtype is None else dtype_of(dtype),
+        ),
+        "OptionalHasElement": lambda x=None: constant(np.array(x is not None)),
+    }
+)
 
 
 @row("Constant")
@@ -34,11 +57,6 @@ def _constant_of_shape(shape: Node, value: Array | None = None) -> Node:
     return ops.full(tuple(integers(shape) or ()), fill.reshape(()), fill.dtype)
 
 
-@row("EyeLike")
-def _eye_like(x: Node, dtype: int | None = None, k: int = 0) -> Node:
-    return ops.eye(x.shape[0], x.shape[1], k, x.dtype if dtype is None else dtype_of(dtype))
-
-
 @row("Range")
 def _range(start: Node, limit: Node, delta: Node, stash_type: int = FLOAT) -> Node:
     if start.dtype.kind in "iu":
@@ -47,11 +65,6 @@ def _range(start: Node, limit: Node, delta: Node, stash_type: int = FLOAT) -> No
     count = max(int(np.ceil((b - a) / step)), 0)
     wide = np.promote_types(start.dtype, np.float32)
     return ops.astype(start + ops.arange(count, dtype=wide) * delta, start.dtype)
-
-
-@row("Trilu")
-def _trilu(x: Node, k: Node | None = None, upper: int = 1) -> Node:
-    return (ops.triu if upper else ops.tril)(x, int(number(k, 0)))
 
 
 @row("OneHot")
@@ -63,32 +76,10 @@ def _one_hot(indices: Node, depth: Node, values: Node, axis: int = -1) -> Node:
     return ops.where(is_label, values[1], values[0])
 
 
-@row("RandomUniform", "RandomUniformLike")
-def _random_uniform(
-    x: Any = None, shape: Any = None, dtype: int | None = None, low: float = 0.0, high: float = 1.0,
-    seed: float = 0.0,
-) -> Node:  # fmt: skip
-    return ops.random_uniform(*_like(x, shape, dtype, low, high))
-
-
-@row("RandomNormal", "RandomNormalLike")
-def _random_normal(
-    x: Any = None, shape: Any = None, dtype: int | None = None, mean: float = 0.0,
-    scale: float = 1.0, seed: float = 0.0,
-) -> Node:  # fmt: skip
-    return ops.random_normal(*_like(x, shape, dtype, mean, scale))
-
-
 def _like(x: Node | None, shape: Any, dtype: int | None, *how: float) -> tuple[Any, ...]:
     sizes = tuple(shape) if x is None else x.shape
     own = CODES[np.dtype("float32") if x is None else x.dtype]
     return sizes, *how, dtype_of(own if dtype is None else dtype)
-
-
-@row("Bernoulli")
-def _bernoulli(x: Node, dtype: int | None = None, seed: float = 0.0) -> Node:
-    kept = ops.random_uniform(x.shape, dtype=x.dtype) < x
-    return ops.astype(kept, x.dtype if dtype is None else dtype_of(dtype))
 
 
 @row("Dropout", counting=True)
@@ -101,8 +92,3 @@ def _dropout(
         return [x, ops.ones(x.shape, "bool")][:outputs]
     kept = ops.dropout(ops.ones_like(x), p)
     return [x * kept, kept != 0]
-
-
-@row("OptionalHasElement")
-def _has_element(x: Node | None = None) -> Node:
-    return constant(np.array(x is not None))

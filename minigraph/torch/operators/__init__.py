@@ -3,10 +3,8 @@
 from minigraph.torch.operators import (
     backward,
     elementwise,
-    indexing,
+    images,
     layers,
-    pooling,
-    products,
     reductions,
     shapes,
     tensors,

@@ -15,14 +15,14 @@ from minigraph import ops
 from minigraph.autodiff import vjp
 from minigraph.graph import Graph, Item, Node, placeholders
 from minigraph.ops.elementwise import widen
-from minigraph.torch.operators.layers import nll_loss
-from minigraph.torch.operators.pooling import (
+from minigraph.torch.operators.images import (
     avg_pool,
+    convolution,
     max_pool,
     upsample_bilinear,
     upsample_nearest,
 )
-from minigraph.torch.operators.products import convolution
+from minigraph.torch.operators.layers import nll_loss
 from minigraph.torch.operators.shapes import BORDERS
 from minigraph.torch.operators.table import ROWS, row
 
@@ -134,15 +134,21 @@ for function in (max_pool2d_with_places, max_pool2d_gradient):
     ROWS[f"{function.__module__}.{function.__name__}"] = function
 
 
-def _of_input(name: str, forward: Callable[..., Node]) -> None:
+def _of_input(names: str, forward: Callable[..., Node]) -> None:
     """Enter a row (dy, x, *rest): the gradient of x of `forward(x, *rest)`."""
 
-    @row(name)
+    @row(*names.split())
     def backward(dy: Node, x: Node, *rest: Any) -> Node:
         return gradients(lambda x: forward(x, *rest), [x], dy)[0]
 
 
 _of_input("avg_pool2d_backward", avg_pool)
+_of_input(
+    "nll_loss_backward nll_loss2d_backward",
+    lambda x, labels, weight, reduction, ignored, total: nll_loss(
+        x, labels, weight, reduction, ignored
+    ),
+)
 for name, forward in BORDERS.items():
     _of_input(f"{name}_backward", forward)
 
@@ -163,16 +169,6 @@ def _of_size(name: str, forward: Callable[..., Node]) -> None:
 
 _of_size("upsample_nearest2d_backward", upsample_nearest)
 _of_size("upsample_bilinear2d_backward", upsample_bilinear)
-
-
-# ---------------------------------------------------------------- losses
-
-
-@row("nll_loss_backward", "nll_loss2d_backward")
-def _nll_loss_backward(
-    dy: Node, x: Node, labels: Node, weight: Any, reduction: int, ignored: int, total: Node
-) -> Node:
-    return gradients(lambda x: nll_loss(x, labels, weight, reduction, ignored), [x], dy)[0]
 
 
 # ---------------------------------------------------------------- attention

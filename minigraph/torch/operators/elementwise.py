@@ -6,46 +6,43 @@ from typing import Any
 
 from minigraph import ops
 from minigraph.graph import FLOATS, Node
-from minigraph.interchange.division import quotient_toward_zero, remainder_toward_zero
+from minigraph.interchange import quotient_toward_zero, remainder_toward_zero
 from minigraph.torch.operators.table import Row, row, rows
 
-UNARY = """abs acos acosh asin asinh atan atanh ceil cos cosh erf erfc exp expm1 floor isfinite
-isinf isnan log log10 log1p log2 logical_not reciprocal relu relu6 rsqrt sigmoid sign signbit silu
-sin sinh sqrt square tan tanh trunc mish hardswish hardsigmoid"""
-rows({name: getattr(ops, name) for name in UNARY.split()}, promotes=True)
+# Operators, and functions of ops that do the same.
+NAMESAKES = """abs acos acosh asin asinh atan atan2 atanh ceil cos cosh erf erfc exp expm1 floor
+hypot isfinite isinf isnan log log10 log1p log2 logaddexp logical_and logical_not logical_or
+logical_xor maximum minimum nextafter positive reciprocal relu relu6 round rsqrt sigmoid sign
+signbit silu sin sinh sqrt square tan tanh trunc mish hardswish hardsigmoid"""
+rows({name: getattr(ops, name) for name in NAMESAKES.split()}, promotes=True)
+# Of two tensors, or of a tensor and a number.
+OF_TWO: dict[str, Row] = {
+    "add": lambda x, y, alpha=1: x + (y if alpha == 1 else y * alpha),
+    "sub": lambda x, y, alpha=1: x - (y if alpha == 1 else y * alpha),
+    "mul": ops.multiply,
+    "copysign": ops.copysign,
+    "remainder": ops.remainder,
+    "fmod": remainder_toward_zero,
+    "eq": ops.equal,
+    "ne": ops.not_equal,
+    "lt": ops.less,
+    "le": ops.less_equal,
+    "gt": ops.greater,
+    "ge": ops.greater_equal,
+    "bitwise_and": ops.bitwise_and,
+    "bitwise_or": ops.bitwise_or,
+    "bitwise_xor": ops.bitwise_xor,
+}
+rows({f"{name}.Tensor {name}.Scalar": each for name, each in OF_TWO.items()}, promotes=True)
 rows(
     {
         "neg": ops.negative,
-        "round": ops.round,
         "bitwise_not": ops.bitwise_invert,
         "sgn": ops.sign,
-        "positive": ops.positive,
-        "atan2": ops.atan2,
-        "hypot": ops.hypot,
-        "copysign.Tensor copysign.Scalar": ops.copysign,
-        "nextafter": ops.nextafter,
-        "logaddexp": ops.logaddexp,
-        "maximum": ops.maximum,
-        "minimum": ops.minimum,
-        "mul.Tensor mul.Scalar": ops.multiply,
         "pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar": ops.pow,
-        "remainder.Tensor remainder.Scalar": ops.remainder,
-        "fmod.Tensor fmod.Scalar": remainder_toward_zero,
         "floor_divide floor_divide.Scalar": ops.floor_divide,
-        "eq.Tensor eq.Scalar": ops.equal,
-        "ne.Tensor ne.Scalar": ops.not_equal,
-        "lt.Tensor lt.Scalar": ops.less,
-        "le.Tensor le.Scalar": ops.less_equal,
-        "gt.Tensor gt.Scalar": ops.greater,
-        "ge.Tensor ge.Scalar": ops.greater_equal,
         "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar": ops.bitwise_left_shift,
         "bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar": ops.bitwise_right_shift,
-        "logical_and": ops.logical_and,
-        "logical_or": ops.logical_or,
-        "logical_xor": ops.logical_xor,
-        "bitwise_and.Tensor bitwise_and.Scalar": ops.bitwise_and,
-        "bitwise_or.Tensor bitwise_or.Scalar": ops.bitwise_or,
-        "bitwise_xor.Tensor bitwise_xor.Scalar": ops.bitwise_xor,
     },
     promotes=True,
 )
@@ -61,16 +58,6 @@ rows(
         "clamp_max clamp_max.Tensor": ops.minimum,
     }
 )
-
-
-@row("add.Tensor", "add.Scalar", promotes=True)
-def _add(x: Any, y: Any, alpha: Any = 1) -> Any:
-    return x + y if alpha == 1 else x + y * alpha
-
-
-@row("sub.Tensor", "sub.Scalar", promotes=True)
-def _sub(x: Any, y: Any, alpha: Any = 1) -> Any:
-    return x - y if alpha == 1 else x - y * alpha
 
 
 @row("div.Tensor", "div.Scalar", "div.Tensor_mode", "div.Scalar_mode", promotes=True)

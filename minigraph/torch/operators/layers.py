@@ -28,19 +28,23 @@ def _attention(
 # ---------------------------------------------------------------- losses
 
 
-@row("smooth_l1_loss")
-def _smooth_l1_loss(x: Node, target: Node, reduction: int, beta: float) -> Node:
-    return ops.smooth_l1_loss(x, target, reduction=REDUCTIONS[reduction], beta=beta)
-
-
-@row("huber_loss")
-def _huber_loss(x: Node, target: Node, reduction: int, delta: float) -> Node:
-    return ops.huber_loss(x, target, REDUCTIONS[reduction], delta)
-
-
-@row("binary_cross_entropy")
-def _binary_cross_entropy(x: Node, target: Node, weight: Any, reduction: int) -> Node:
-    return ops.binary_cross_entropy(x, target, weight, reduction=REDUCTIONS[reduction])
+rows(
+    {
+        "smooth_l1_loss": lambda x, target, reduction, beta: ops.smooth_l1_loss(
+            x, target, reduction=REDUCTIONS[reduction], beta=beta
+        ),
+        "huber_loss": lambda x, target, reduction, delta: ops.huber_loss(
+            x, target, REDUCTIONS[reduction], delta
+        ),
+        "binary_cross_entropy": lambda x, target, weight, reduction: ops.binary_cross_entropy(
+            x, target, weight, reduction=REDUCTIONS[reduction]
+        ),
+        "_native_batch_norm_legit_no_training": lambda *args: _batch_norm_functional(
+            *args[:5], False, *args[5:]
+        )[:3],
+        "rms_norm": lambda x, shape, weight, eps: ops.rms_norm(x, tuple(shape), weight, eps),
+    }
+)
 
 
 def nll_loss(x: Node, labels: Node, weight: Any, reduction: int, ignored: int) -> Node:
@@ -92,13 +96,6 @@ def _batch_norm_functional(
     )
 
 
-@row("_native_batch_norm_legit_no_training")
-def _batch_norm_inference(
-    x: Node, weight: Any, bias: Any, mean: Node, var: Node, momentum: float, eps: float
-) -> tuple[Any, ...]:
-    return _batch_norm_functional(x, weight, bias, mean, var, False, momentum, eps)[:3]
-
-
 @row("_native_batch_norm_legit.no_stats")
 def _batch_norm_without_statistics(
     x: Node, weight: Any, bias: Any, training: bool, momentum: float, eps: float
@@ -112,11 +109,6 @@ def _layer_norm(x: Node, shape: Any, weight: Any, bias: Any, eps: float) -> tupl
     axes = tuple(range(x.ndim - len(shape), x.ndim))
     mean, var = ops.mean(x, axes, True), ops.var(x, axes, 0, True)
     return ops.layer_norm(x, tuple(shape), weight, bias, eps), *_saved(mean, var, eps)
-
-
-@row("rms_norm")
-def _rms_norm(x: Node, shape: Any, weight: Any, eps: Any) -> Node:
-    return ops.rms_norm(x, tuple(shape), weight, eps)
 
 
 @row("native_group_norm")

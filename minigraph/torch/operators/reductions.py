@@ -1,4 +1,4 @@
-"""Rows of operators that reduce, scan or sort axes."""
+"""Rows of products of matrices, and of operators that reduce, scan or sort axes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from minigraph import ops
-from minigraph.graph import Node
+from minigraph.graph import FLOATS, Node
 from minigraph.torch.operators.table import DTYPES, Row, row, rows
 
 
@@ -79,6 +79,16 @@ rows(
         "_softmax": _softmax(ops.softmax),
         "_log_softmax": _softmax(ops.log_softmax),
         "topk": ops.topk,
+        "linalg_vector_norm": lambda x, p, axes, keepdim, **unused: ops.norm(
+            x, p, _axes(axes), keepdim
+        ),
+        "_cdist_forward": lambda x, y, p, *unused: ops.norm(
+            ops.expand_dims(x, -2) - ops.expand_dims(y, -3), p, -1
+        ),
+        "mm bmm matmul dot mv": ops.matmul,
+        "linear": ops.linear,
+        "outer": ops.outer,
+        "einsum": lambda equation, operands, **unused: ops.einsum(equation, *operands),
     }
 )
 rows({"logsumexp": _reduction(ops.logsumexp)}, promotes=True)
@@ -98,14 +108,25 @@ def _var_mean(
     return ops.var(x, _axes(axes), correction, keepdim), ops.mean(x, _axes(axes), keepdim)
 
 
-@row("linalg_vector_norm")
-def _norm(x: Node, p: Any, axes: Any, keepdim: bool, **unused: Any) -> Node:
-    return ops.norm(x, p, _axes(axes), keepdim)
-
-
 @row("sort", "sort.stable")
 def _sort(x: Node, dim: int = -1, descending: bool = False, **unused: Any) -> tuple[Node, Node]:
     if not x.ndim:
         return x, ops.zeros((), "int64")
     order = ops.argsort(x, dim, descending)
     return ops.take_along_axis(x, order, dim), order
+
+
+@row("addmm", "baddbmm", "addmv")
+def _addmm(added: Node, x: Node, y: Node, beta: Any = 1, alpha: Any = 1) -> Node:
+    if added.dtype not in FLOATS:  # torch takes numbers as integers then
+        beta, alpha = int(beta), int(alpha)
+    product = ops.matmul(x, y)
+    product = product if alpha == 1 else product * alpha
+    return product + (added if beta == 1 else added * beta)
+
+
+@row("addbmm")
+def _addbmm(added: Node, x: Node, y: Node, beta: Any = 1, alpha: Any = 1) -> Node:
+    b, n, m = x.shape  # the sum over b is one product
+    x = ops.reshape(ops.permute_dims(x, (1, 0, 2)), (n, b * m))
+    return _addmm(added, x, ops.reshape(y, (b * m, y.shape[2])), beta, alpha)

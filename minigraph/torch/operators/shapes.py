@@ -1,4 +1,4 @@
-"""Rows of operators that place elements anew, and compute none; of arithmetic with sizes."""
+"""Rows of operators that place elements anew, or where an index says; of arithmetic with sizes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from minigraph import ops
-from minigraph.graph import Node
+from minigraph.errors import GraphError
+from minigraph.graph import FLOATS, Node
 from minigraph.torch.operators.table import ROWS, Row, row, rows
 
 OPERATORS = "getitem add sub mul truediv floordiv mod neg pow eq ne lt le gt ge and_ or_ not_"
@@ -31,6 +34,21 @@ rows(
         "roll": lambda x, shifts, axes: ops.roll(x, tuple(shifts), tuple(axes) or None),
         "tril": ops.tril,
         "triu": ops.triu,
+        "select.int select_copy.int": (
+            lambda x, axis, index: x[(*(slice(None),) * (axis % x.ndim), index)]
+        ),
+        "constant_pad_nd": lambda x, padding, value: ops.pad(x, _widths(x, padding), value),
+        "index_select": lambda x, axis, index: ops.take(x, index, axis),
+        "embedding": lambda weight, indices, *unused: ops.take(weight, indices, 0),
+        "take": ops.take,
+        "gather": ops.gather,
+        "scatter.src scatter.value": ops.scatter,
+        "scatter_add": ops.scatter_add,
+        "index_add": ops.index_add,
+        "one_hot": ops.one_hot,
+        "index.Tensor": lambda x, indices: x[
+            tuple(slice(None) if i is None else i for i in indices)
+        ],
     }
 )
 
@@ -61,11 +79,6 @@ def _split_with_sizes(x: Node, sizes: Any, axis: int) -> list[Node]:
     return ops.split(x, ends, axis)
 
 
-@row("select.int", "select_copy.int")
-def _select(x: Node, axis: int, index: Any) -> Node:
-    return x[(*(slice(None),) * (axis % x.ndim), index)]
-
-
 @row("slice.Tensor", "slice_copy.Tensor")
 def _slice(x: Node, axis: int, start: Any, end: Any, step: int) -> Node:
     stop = None if end is None or (isinstance(end, int) and end >= END) else end
@@ -80,11 +93,6 @@ def _slice_scatter(x: Node, source: Node, axis: int, start: Any, end: Any, step:
     places = ops.reshape(ops.arange(x.shape[axis]), (-1, *(1,) * (x.ndim - 1 - axis % x.ndim)))
     places = _slice(ops.broadcast_to(places, x.shape), axis, start, end, step)
     return ops.scatter(x, axis, places, source)
-
-
-@row("constant_pad_nd")
-def _constant_pad(x: Node, padding: Any, value: Any) -> Node:
-    return ops.pad(x, _widths(x, padding), value)
 
 
 BORDERS: dict[str, Row] = {
@@ -124,3 +132,39 @@ def _masked_scatter(x: Node, mask: Node, source: Node) -> Node:
     nth = ops.cumsum(ops.astype(ops.flatten(mask), "int64"), 0) - 1
     taken = ops.take(ops.flatten(source), ops.maximum(nth, 0), 0)
     return ops.where(mask, ops.reshape(taken, x.shape), x)
+
+
+@row("index_put")
+def _index_put(x: Node, indices: Sequence[Any], values: Node, accumulate: bool) -> Node:
+    indexed = [axis for axis, index in enumerate(indices) if index is not None]
+    chosen = tuple(index for index in indices if index is not None)
+    if indexed == [*range(len(indexed))]:
+        return ops.index_put(x, chosen, values, accumulate)
+    # The axes with an index come first, in x and in what is put there.
+    others = [axis for axis in range(x.ndim) if axis not in indexed]
+    picked = np.broadcast_shapes(*(index.shape for index in chosen))
+    at = indexed[0] if indexed[-1] - indexed[0] < len(indexed) else 0
+    shape = [x.shape[axis] for axis in others]
+    values = ops.broadcast_to(values, (*shape[:at], *picked, *shape[at:]))
+    values = ops.moveaxis(values, tuple(range(at, at + len(picked))), tuple(range(len(picked))))
+    order = (*indexed, *others)
+    made = ops.index_put(ops.permute_dims(x, order), chosen, values, accumulate)
+    return ops.permute_dims(made, tuple(sorted(range(x.ndim), key=order.__getitem__)))
+
+
+@row("scatter_reduce.two")
+def _scatter_reduce(
+    x: Node, axis: int, index: Node, source: Node, reduce: str, include_self: bool = True
+) -> Node:
+    if reduce not in ("sum", "mean"):
+        raise GraphError(f"it has no reduce={reduce!r}")
+    start = x if include_self else ops.scatter(x, axis, index, 0)
+    total = ops.scatter_add(start, axis, index, source)
+    if reduce == "sum":
+        return total
+    ones = ops.ones_like(x)
+    first = ones if include_self else ops.scatter(ones, axis, index, 0)
+    count = ops.scatter_add(first, axis, index, ops.ones_like(source))
+    if x.dtype in FLOATS:
+        return total / ops.maximum(count, 1)
+    return ops.floor_divide(total, ops.maximum(count, 1))

@@ -14,9 +14,30 @@ rows(
     {
         "clone alias lift_fresh_copy lift_fresh _conj": lambda x: x,
         "detach detach_": ops.stop_gradient,
+        "copy": lambda x, source, *unused: ops.broadcast_to(
+            ops.astype(as_node(source), x.dtype), x.shape
+        ),
+        "full_like": lambda x, value, dtype=None: ops.full(
+            x.shape, value, DTYPES[dtype] if dtype else x.dtype
+        ),
+        "empty.memory_format": lambda size, dtype=None: _full(size, 0.0, dtype),
+        "scalar_tensor": lambda value, dtype=None: ops.full(
+            (), value, DTYPES[dtype or torch.float32]
+        ),
+        "dropout feature_dropout": ops.dropout,
+        "rand": lambda size, dtype=None: ops.random_uniform(
+            tuple(size), dtype=DTYPES[dtype or torch.float32]
+        ),
+        "randn": lambda size, dtype=None: ops.random_normal(
+            tuple(size), dtype=DTYPES[dtype or torch.float32]
+        ),
         "rand_like": lambda x, **unused: ops.random_uniform(x.shape, dtype=x.dtype),
         "randn_like": lambda x, **unused: ops.random_normal(x.shape, dtype=x.dtype),
-        "dropout feature_dropout": ops.dropout,
+        "uniform": lambda x, low, high, **unused: ops.random_uniform(x.shape, low, high, x.dtype),
+        "normal_functional": lambda x, mean, std, **unused: ops.random_normal(
+            x.shape, mean, std, x.dtype
+        ),
+        "bernoulli.p": lambda x, p, **unused: ops.random_uniform(x.shape) < p,
     }
 )
 
@@ -29,31 +50,11 @@ def _to(x: Node, dtype: torch.dtype | None = None) -> Node:
 ROWS["prims.convert_element_type.default"] = _to
 
 
-@row("copy")
-def _copy(x: Node, source: Any, *unused: Any) -> Node:
-    return ops.broadcast_to(ops.astype(as_node(source), x.dtype), x.shape)
-
-
 @row("full")
 def _full(size: Any, value: Any, dtype: torch.dtype | None = None) -> Node:
     if dtype is None:
         dtype = torch.get_default_dtype() if isinstance(value, float) else torch.tensor(value).dtype
     return ops.full(tuple(size), value, DTYPES[dtype])
-
-
-@row("full_like")
-def _full_like(x: Node, value: Any, dtype: torch.dtype | None = None) -> Node:
-    return ops.full(x.shape, value, DTYPES[dtype] if dtype else x.dtype)
-
-
-@row("empty.memory_format")
-def _empty(size: Any, dtype: torch.dtype | None = None) -> Node:
-    return _full(size, 0.0, dtype)
-
-
-@row("scalar_tensor")
-def _scalar_tensor(value: Any, dtype: torch.dtype | None = None) -> Node:
-    return ops.full((), value, DTYPES[dtype or torch.float32])
 
 
 @row("arange.start_step")
@@ -67,28 +68,3 @@ def _range(start: Any, end: Any, step: Any = 1, dtype: torch.dtype | None = None
 def _native_dropout(x: Node, p: float, training: bool | None) -> tuple[Node, Node]:
     kept = ops.dropout(ops.ones_like(x), p, training is not False)
     return x * kept, kept != 0
-
-
-@row("rand")
-def _rand(size: Any, dtype: torch.dtype | None = None) -> Node:
-    return ops.random_uniform(tuple(size), dtype=DTYPES[dtype or torch.float32])
-
-
-@row("randn")
-def _randn(size: Any, dtype: torch.dtype | None = None) -> Node:
-    return ops.random_normal(tuple(size), dtype=DTYPES[dtype or torch.float32])
-
-
-@row("uniform")
-def _uniform(x: Node, low: float, high: float, **unused: Any) -> Node:
-    return ops.random_uniform(x.shape, low, high, x.dtype)
-
-
-@row("normal_functional")
-def _normal(x: Node, mean: float, std: float, **unused: Any) -> Node:
-    return ops.random_normal(x.shape, mean, std, x.dtype)
-
-
-@row("bernoulli.p")
-def _bernoulli(x: Node, p: float, **unused: Any) -> Node:
-    return ops.random_uniform(x.shape) < p

@@ -1,19 +1,19 @@
-"""Rows of operators that pool or resize images."""
+"""Rows of convolutions, of pools and of resizing."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from typing import Any
 
-from minigraph import ops
+from minigraph import interchange, ops
 from minigraph.errors import ShapeError
-from minigraph.graph import FLOATS, Node
-from minigraph.interchange.windows import Windows
+from minigraph.graph import Node
+from minigraph.interchange import Windows
 from minigraph.torch.operators.table import pair, row, rows
 
 
 def _windows(
-    rank: int, window: Any, stride: Any, padding: Any, dilation: Any, ceil: bool
+    rank: int, window: Any, stride: Any, padding: Any, dilation: Any = 1, ceil: bool = False
 ) -> Windows:
     size, step, border, spread = (
         [v] * rank if isinstance(v, int) else [*v] * (rank // len(v))
@@ -22,22 +22,34 @@ def _windows(
     return Windows(size, step, [(n, n) for n in border], spread, ceil)
 
 
+@row("convolution", "_convolution")
+def convolution(
+    x: Node, w: Node, bias: Node | None, stride: Any, padding: Any, dilation: Any,
+    transposed: bool, output_padding: Any, groups: int, *unused: Any,
+) -> Node:  # fmt: skip
+    """Return a convolution, a transposed one of sequences as that of images of one row."""
+    rank = x.ndim - 2
+    how = _windows(rank, w.shape[2:], stride, padding, dilation)
+    if not transposed:
+        return interchange.convolution(x, w, bias, how, groups)
+    lead = [*output_padding] * (rank // len(output_padding))
+    if rank == 1:
+        x, w, how, lead = ops.expand_dims(x, 2), ops.expand_dims(w, 2), how.flat(), [0, *lead]
+    stride, padding, dilation = map(tuple, (how.stride, (a for a, _ in how.padding), how.dilation))
+    y = ops.conv_transpose2d(x, w, bias, stride, padding, tuple(lead), groups, dilation)
+    return ops.squeeze(y, 2) if rank == 1 else y
+
+
 @row("max_pool2d_with_indices", "max_pool3d_with_indices")
 def max_pool(
     x: Node, window: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
 ) -> tuple[Node, Node | None]:
     """Return the maxima, and where in the image they are, None where that has no expression."""
-    rank = len(window)
-    windows = _windows(rank, window, stride, padding, dilation, ceil)
+    windows = _windows(len(window), window, stride, padding, dilation, ceil)
     places = None
     with suppress(ShapeError):  # of large windows, or of sizes that only the call gives
         places = windows.place_of_maximum(x)
-    if rank != 2 or pair(dilation) != (1, 1) or x.dtype not in FLOATS:
-        return windows.maximum(x), places
-    single = x.ndim == 3
-    x = ops.expand_dims(x, 0) if single else x
-    y = ops.max_pool2d(x, pair(window), pair(stride) if stride else None, pair(padding), ceil)
-    return ops.squeeze(y, 0) if single else y, places
+    return windows.maximum(x), places
 
 
 @row("avg_pool2d", "avg_pool3d")
@@ -49,13 +61,7 @@ def avg_pool(
     windows = _windows(len(window), window, stride, padding, 1, ceil)
     if divisor is not None:
         return windows.reduced(x, ops.sum, 0) / divisor
-    if len(window) != 2 or x.dtype not in FLOATS:
-        return windows.mean(x, count_include_pad)
-    single = x.ndim == 3
-    x = ops.expand_dims(x, 0) if single else x
-    strides = pair(stride) if stride else None
-    y = ops.avg_pool2d(x, pair(window), strides, pair(padding), ceil, count_include_pad)
-    return ops.squeeze(y, 0) if single else y
+    return windows.mean(x, count_include_pad)
 
 
 rows(

@@ -1,26 +1,43 @@
-"""Windows of any rank over the last axes of an array, made of slices.
-
-They do what no op does: pool along one or three axes, with a dilation, or with different borders.
-"""
+"""What the doors to other libraries' models share: divisions, and windows of any rank."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from minigraph import ops
-from minigraph.errors import ShapeError
+from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import FLOATS, Node
 
 MOST = 4096  # places in a window: each is a slice
 
 
+def quotient_toward_zero(x: Node, y: Any) -> Node:
+    """Return x / y without its fraction, of floats or of integers."""
+    if x.dtype in FLOATS:
+        return ops.trunc(x / y)
+    if x.dtype.kind == "u":
+        return ops.floor_divide(x, y)
+    return ops.floor_divide(ops.abs(x), ops.abs(y)) * ops.sign(x) * ops.sign(y)
+
+
+def remainder_toward_zero(x: Node, y: Any) -> Node:
+    """Return what is left of x, with its sign, where y is taken away as often as it fits."""
+    rest = ops.remainder(ops.abs(x), ops.abs(y))
+    if x.dtype in FLOATS:
+        return ops.copysign(rest, x)
+    return rest if x.dtype.kind == "u" else rest * ops.sign(x)
+
+
 class Windows(NamedTuple):
     """Windows over the last axes of an array: for each axis a number, of `padding` two.
+
+    What no op does is made of slices: pools along one or three axes, with a dilation, or with
+    different borders.
 
     padding  before and after
     ceil     whether a last window may reach beyond the padding; it begins before that
@@ -66,9 +83,24 @@ class Windows(NamedTuple):
             x = reduce(only.taps(x, fill), 0)
         return x
 
+    def flat(self) -> Windows:
+        """Return windows along one axis as those of images with one row."""
+        parts = [1, *self.size], [1, *self.stride], [(0, 0), *self.padding], [1, *self.dilation]
+        return Windows(*parts, self.ceil)
+
+    def _of_images(self, x: Node, pool: Callable[..., Node], *how: bool) -> Node | None:
+        """Return what an op makes of images, or None if it has no such windows."""
+        even = all(a == b and 2 * a <= k for (a, b), k in zip(self.padding, self.size, strict=True))
+        if len(self.size) != 2 or not even or {*self.dilation} != {1} or x.dtype not in FLOATS:
+            return None
+        parts = self.size, self.stride, [a for a, _ in self.padding]
+        y = pool(x if x.ndim == 4 else ops.expand_dims(x, 0), *map(tuple, parts), self.ceil, *how)
+        return y if x.ndim == 4 else ops.squeeze(y, 0)
+
     def maximum(self, x: Node) -> Node:
         """Return the largest element of each window."""
-        return self.reduced(x, ops.max, _lowest(x))
+        y = self._of_images(x, ops.max_pool2d)
+        return self.reduced(x, ops.max, _lowest(x)) if y is None else y
 
     def place_of_maximum(self, x: Node) -> Node:
         """Return where in the image, counted by rows, the largest element of each window is."""
@@ -85,6 +117,8 @@ class Windows(NamedTuple):
 
         What `ceil` adds beyond the padding never counts.
         """
+        if (y := self._of_images(x, ops.avg_pool2d, counts_padding)) is not None:
+            return y
         total = self.reduced(x, ops.sum, 0)
         rank = len(self.size)
         shape, borders = x.shape[x.ndim - rank :], [(0, 0)] * rank
@@ -99,3 +133,26 @@ class Windows(NamedTuple):
 
 def _lowest(x: Node) -> float:
     return -math.inf if x.dtype in FLOATS else int(np.iinfo(x.dtype).min)
+
+
+def convolution(x: Node, w: Node, bias: Node | None, how: Windows, groups: int) -> Node:
+    """Return the convolution of images with one to three axes."""
+    rank = len(how.size)
+    if rank == 1:
+        x, w = ops.expand_dims(x, 2), ops.expand_dims(w, 2)
+        return ops.squeeze(convolution(x, w, bias, how.flat(), groups), 2)
+    if rank == 2:
+        padding = tuple(a for a, _ in how.padding)
+        if any(a != b or a < 0 for a, b in how.padding):
+            x, padding = ops.pad(x, [(0, 0), (0, 0), *how.padding]), (0, 0)
+        return ops.conv2d(x, w, bias, tuple(how.stride), padding, tuple(how.dilation), groups)
+    if rank != 3:
+        raise GraphError(f"a convolution of images with {rank} axes")
+    # What a window reads along the first axis becomes channels, and that axis one of examples.
+    taps = how.along(slice(0, 1)).taps(ops.moveaxis(x, 2, -1))  # k n c h w d
+    taps = ops.permute_dims(taps, (1, 5, 2, 0, 3, 4))
+    n, d, c, k, height, wide = taps.shape
+    images = ops.reshape(taps, (n * d, c * k, height, wide))
+    weights = ops.reshape(w, (w.shape[0], -1, *w.shape[3:]))
+    y = convolution(images, weights, bias, how.along(slice(1, 3)), groups)
+    return ops.moveaxis(ops.reshape(y, (n, d, *y.shape[1:])), 1, 2)
