@@ -34,7 +34,7 @@ from minigraph.devices.parts import KernelParts
 from minigraph.graph import Node
 from minigraph.jit.halide.source import HalideSource, halide_source, overwritten
 from minigraph.jit.kernel import SHARE, SpecialisedKernel
-from minigraph.jit.loops import Ints
+from minigraph.jit.loops import Axis
 from minigraph.jit.source import KernelSource
 from minigraph.platform.signals import held
 
@@ -93,11 +93,8 @@ def run(block: int, slots: int) -> int:
         return int(any([kernel(calls[0]), *(other.result() for other in others)]))
 
 
-class _Axis(NamedTuple):
-    """An axis of a kernel: its extent, and the stride of each operand in bytes."""
-
-    extent: int
-    strides: Ints
+# What a pipeline writes: axes, their strides in bytes, the bytes of an element, and the place.
+Output = tuple[list[int], list[int], int, Place]
 
 
 class HalidePart(NamedTuple):
@@ -121,26 +118,24 @@ class HalidePart(NamedTuple):
         return 8 * len(self.source.totals) * self.kernel.nest.count * self.kernel.pattern.lanes
 
     def block(self, function: int, operands: Operands, linker: Linker) -> list[int]:
-        """Return the argument block of a call."""
-        axes, order = self._axes(), self._order(per_unit=False)
-        sizes = self.kernel.nest.sizes
+        nest, axes = self.kernel.nest, self._axes()
         inputs: list[int] = []
         for k, place in enumerate(operands.inputs[self.ins]):
-            dimensions = [(0, axes[a].extent, axes[a].strides[k] // sizes[k]) for a in order]
+            order = self._order(per_unit=False)
+            dimensions = [(0, axes[a][0], axes[a][1][k] // nest.sizes[k]) for a in order]
             inputs += [_buffer(linker, dimensions), *place]
-        numbers = [0, *self.kernel.constants, *(n for n, _ in self.kernel.nest.loops)]
+        numbers = [0, *self.kernel.constants, *(n for n, _ in nest.loops)]
         held = linker.keep(numbers)
         fixed = [*inputs[::3], *(held + 8 * i for i in range(len(numbers)))]
-        places = [(slot, at + self.offset) for slot, at in operands.outputs[self.outs]]
-        outputs = [*self._totals(operands.scratch), *self._results(places)]
+        outputs = [*self._totals(operands.scratch), *self._results(operands.outputs[self.outs])]
         parts: list[int] = []
-        divided, ranges = self._ranges()
+        divided, ranges = self._ranges(axes)
         for begin, end in ranges:
             words: list[int] = []
-            for axes_of, size, strides, (slot, at) in outputs:
+            for order, strides, size, (slot, at) in outputs:
                 dimensions = []
-                for a, stride in zip(axes_of, strides, strict=True):
-                    first, past = (begin, end) if a == divided else (0, axes[a].extent)
+                for a, stride in zip(order, strides, strict=True):
+                    first, past = (begin, end) if a == divided else (0, axes[a][0])
                     dimensions.append((first, past - first, stride // size))
                     at += first * stride
                 words += [_buffer(linker, dimensions), slot, at]
@@ -148,54 +143,45 @@ class HalidePart(NamedTuple):
         threads = min(self.threads, len(ranges))
         return [threads, function, len(inputs) // 3, len(outputs), len(ranges), *inputs, *parts]
 
-    def _axes(self) -> list[_Axis]:
+    def _totals(self, scratch: Place) -> Iterator[Output]:
+        """Yield the results of reductions, which follow one another in the scratch memory."""
+        axes, order = self._axes(), self._order(per_unit=True)
+        slot, at = scratch[0], scratch[1] + self.scratch
+        for size in self.source.totals:
+            extents = [axes[a][0] for a in order]
+            steps = itertools.accumulate(extents, operator.mul, initial=size)
+            yield order, [*steps][:-1], size, (slot, at)
+            at += 8 * math.prod(extents)
+
+    def _results(self, places: Sequence[Place]) -> Iterator[Output]:
+        axes, pattern, sizes = self._axes(), self.kernel.pattern, self.kernel.nest.sizes
+        for k in self.source.results:
+            slot, at = places[k - pattern.inputs]
+            order = self._order(pattern.stores[k - pattern.inputs].per_unit)
+            yield order, [axes[a][1][k] for a in order], sizes[k], (slot, at + self.offset)
+
+    def _axes(self) -> list[Axis]:
         nest = self.kernel.nest
         units = nest.units if self.source.units else ()
         lanes = (nest.lanes,) if self.kernel.pattern.lanes > 1 else ()
-        return [_Axis(*axis) for axis in (*units, *nest.loops, *lanes)]
+        return [*units, *nest.loops, *lanes]
 
     def _order(self, per_unit: bool) -> list[int]:
         """The axes of an operand as the pipeline has them, the innermost first."""
         first, last = self.source.units, self.source.units + self.source.loops
         loops = range(0) if per_unit else range(first, last)
-        return self.source.order(range(first), loops, range(last, len(self._axes())))
+        lanes = range(last, last + (self.kernel.pattern.lanes > 1))
+        return self.source.order(range(first), loops, lanes)
 
-    def _totals(self, scratch: Place) -> Iterator[_Output]:
-        """Yield the results of reductions, which follow one another in the scratch memory."""
-        axes, order = self._axes(), self._order(per_unit=True)
-        slot, at = scratch[0], scratch[1] + self.scratch
-        for dtype in self.source.totals:
-            extents = [axes[a].extent for a in order]
-            steps = itertools.accumulate(extents, operator.mul, initial=dtype.itemsize)
-            yield _Output(order, dtype.itemsize, [*steps][:-1], (slot, at))
-            at += 8 * math.prod(extents)
-
-    def _results(self, places: Sequence[Place]) -> Iterator[_Output]:
-        axes, pattern = self._axes(), self.kernel.pattern
-        for k in self.source.results:
-            order = self._order(pattern.stores[k - pattern.inputs].per_unit)
-            strides = [axes[a].strides[k] for a in order]
-            yield _Output(order, self.kernel.nest.sizes[k], strides, places[k - pattern.inputs])
-
-    def _ranges(self) -> tuple[int, list[tuple[int, int]]]:
+    def _ranges(self, axes: Sequence[Axis]) -> tuple[int, list[tuple[int, int]]]:
         """Return the axis that threads divide among themselves, and the range of each."""
-        axes = self._axes()
         shared = range(self.source.units or self.source.loops)
-        longest = max(shared, key=lambda a: axes[a].extent)
-        extent = axes[longest].extent
+        longest = max(shared, key=lambda a: axes[a][0])
+        extent, _ = axes[longest]
         least = SHARE if longest == self._order(per_unit=False)[0] else 1
         count = min(self.threads, -(-extent // least))
         ends = [-(-extent * i // (count * least)) * least for i in range(count)]
         return longest, [*itertools.pairwise([*ends, extent])]
-
-
-class _Output(NamedTuple):
-    """What a pipeline writes: axes, the bytes of an element, strides in bytes, and the place."""
-
-    axes: list[int]
-    size: int
-    strides: list[int]
-    place: Place
 
 
 def _buffer(linker: Linker, dimensions: Sequence[tuple[int, int, int]]) -> int:
@@ -219,9 +205,9 @@ class HalideKernel(NativeKernel):
         strided: Sequence[bool],
         inplace: Sequence[Sequence[int]],
     ) -> None:
-        super().__init__(node, (), 0, strided, inplace)
+        scratch = max(each.scratch + each.scratch_bytes for each in calls)
+        super().__init__(node, (), scratch, strided, inplace)
         self.calls_of_parts = calls
-        self.scratch = max(each.scratch + each.scratch_bytes for each in calls)
         self.sources = [*dict.fromkeys(each.source for each in calls)]
 
     @property

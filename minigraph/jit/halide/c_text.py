@@ -45,7 +45,6 @@ class Cell(list[Any]):
 
 @functools.lru_cache(256)
 def _functions(text: str) -> dict[str, c_ast.FuncDef]:
-    """The C functions of a text by name."""
     parsed = CParser().parse(TYPEDEFS + text)
     return {f.decl.name: f for f in parsed.ext if isinstance(f, c_ast.FuncDef)}
 
@@ -166,7 +165,6 @@ class CText:
     # ------------------------------------------------------------ statements
 
     def _run(self, statements: Sequence[c_ast.Node], scope: Scope) -> Any:
-        """Run statements; return what they return."""
         for each in statements:
             if isinstance(each, c_ast.Return):
                 return self._value(each.expr, scope)

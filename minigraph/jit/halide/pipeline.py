@@ -14,7 +14,6 @@ axis is kept, elements beside one another are reduced together.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -23,19 +22,12 @@ import halide as hl
 
 from minigraph import options as settings
 from minigraph.graph import BOOL, DType
-from minigraph.jit.c.body import limits
-from minigraph.jit.expression import c_type, filled, takes_index
+from minigraph.jit.c.body import combine, identity
+from minigraph.jit.expression import c_type, takes_index
 from minigraph.jit.halide.c_text import CText
-from minigraph.jit.halide.source import (
-    FUNCTIONS,
-    Accumulator,
-    HalideSource,
-    accumulator,
-    text_of,
-)
+from minigraph.jit.halide.source import FUNCTIONS, HalideSource, text_of, totals_of
 from minigraph.jit.halide.values import TYPES, ZERO, binary, number, to
 from minigraph.jit.pattern import UNIT, Value
-from minigraph.ops.reduction import Reduction
 
 LANES = 32  # that a reduction along the innermost axis has
 COLUMNS = 128  # that are reduced together
@@ -117,15 +109,15 @@ class KernelPipeline:
         self.constants = [hl.Param(memory_type(dtypes[i]), f"c{i}") for i in range(len(dtypes))]
         self.extents = [hl.Param(hl.Int(32), f"n{i}") for i in range(source.loops)]
         self.values: dict[int, hl.Func] = {}
+        self.totals: list[hl.Func] = []  # what holds the results of reductions if outputs do
         self.sums: list[list[hl.Func]] = []  # of each stage what combines elements, the last first
-        totals: list[hl.Func] = []
         for stage in range(1 + max(value.stage for value in pattern.values)):
             if stage:
-                totals += self._reduce(stage)
+                self._reduce(stage)
             for v, value in enumerate(pattern.values):
                 if value.stage == stage and not value.reduces:
                     self.values[v] = self._defined(v)
-        self.pipeline = hl.Pipeline([*totals, *self._outputs(True), *self._outputs(False)])
+        self.pipeline = hl.Pipeline([*self.totals, *self._outputs(True), *self._outputs(False)])
 
     @property
     def arguments(self) -> list[Any]:
@@ -147,13 +139,11 @@ class KernelPipeline:
         return [*self.units, *moving, *self.lanes]
 
     def _value(self, v: int, loops: Sequence[Any]) -> hl.Expr:
-        """Value `v` of the element at an index of the loops."""
         return hl.Expr(self.values[v][tuple(self._at(v, loops))])
 
     # ------------------------------------------------------------ values
 
     def _defined(self, v: int) -> hl.Func:
-        """The function that is value `v`."""
         value, at = self.pattern.values[v], self._at(v, self.loops)
         names: dict[str, Any] = {f"v{a}": self._value(a, self.loops) for a in value.args}
         type_ = value_type(value.dtype)
@@ -180,7 +170,6 @@ class KernelPipeline:
         return binary("!=", found, 0) if self.pattern.dtypes[k] == BOOL else found
 
     def _index(self) -> hl.Expr:
-        """How many elements come before this one."""
         index = number(hl.Int(64), 0)
         for at, extent in zip(self.loops, self.extents, strict=True):
             index = index * hl.cast(hl.Int(64), extent) + hl.cast(hl.Int(64), at)
@@ -188,48 +177,45 @@ class KernelPipeline:
 
     # ------------------------------------------------------------ reductions
 
-    def _reduce(self, stage: int) -> list[hl.Func]:
-        """Define the results of a stage's reductions; return what holds them if outputs do."""
+    def _reduce(self, stage: int) -> None:
         found = self.pattern.reduced(stage - 1)
-        how = [
-            _Combination(self.pattern.values[v], accumulator(self.pattern, self.pattern.values[v]))
-            for v in found
-        ]
         at = [*self.units, *self.lanes]
-        count = sum(each.count for each in how)
-        along = self.pattern.form == "row" and not self.lanes
-        total = hl.Func(f"total{stage}")
-        _define(total, at, [x for each in how for x in each.identity(self)])
-        if along:
-            partial = self._partial(stage, found, how)
+        total, nothing = hl.Func(f"total{stage}"), self._identities(found)
+        _define(total, at, nothing)
+        sums = [total]
+        if self.pattern.form == "row" and not self.lanes:
+            sums.append(self._partial(stage, found))
             lane = hl.RDom([(0, LANES)])
-            self._combine(total, at, how, _entries(partial, (lane.x, *at), count))
-            self.sums.append([total, partial])
+            self._combine(total, at, found, _entries(sums[1], (lane.x, *at), len(nothing)))
         else:
             loops = hl.RDom([(0, hl.Expr(n)) for n in reversed(self.extents)])
             index = [loops[i] for i in reversed(range(len(self.extents)))]
-            self._combine(total, at, how, self._elements(found, how, index))
-            self.sums.append([total])
-        kept = []
-        if self.source.keeps_totals:
-            order = self._order(self.units, [])
-            holder = hl.Func(f"held{stage}")
-            _define(holder, order, _entries(total, at, count))
-            self._schedule_units(holder, [self.sums.pop()])
-            kept, total, at = [holder], holder, order
-        entries = iter(_entries(total, at, count))
-        for v, each in zip(found, how, strict=True):
-            result = each.result(list(itertools.islice(entries, each.count)))
+            self._combine(total, at, found, self._elements(found, index))
+        results, place = total, at
+        if self.source.mixed:
+            results, place = hl.Func(f"held{stage}"), self._order(self.units, [])
+            _define(results, place, _entries(total, at, len(nothing)))
+            self._schedule_units(results, [sums])
+            self.totals.append(results)
+        else:
+            self.sums.append(sums)
+        numbers = iter(_entries(results, place, len(nothing)))
+        for v in found:
+            result = next(numbers)
+            if len(self._types(v)) > 1:
+                rest = next(numbers)
+                # Infinities leave NaN in what additions round off.
+                apart = hl.strict_float(rest - rest == hl.f64(0))
+                result = hl.strict_float(result + hl.select(apart, rest, hl.f64(0)))
             made = self.values[v] = hl.Func(f"v{v}")
-            made[(*self.units, *self.lanes)] = to(value_type(self.pattern.values[v].dtype), result)
-        return kept
+            made[tuple(at)] = to(value_type(self.pattern.values[v].dtype), result)
 
-    def _partial(self, stage: int, found: Sequence[int], how: Sequence[_Combination]) -> hl.Func:
+    def _partial(self, stage: int, found: Sequence[int]) -> hl.Func:
         """The lanes of reductions along the innermost axis; the last elements join the first."""
         lane, n = hl.Var("lane"), hl.Expr(self.extents[-1])
         at = (lane, *self.units)
         partial = hl.Func(f"lanes{stage}")
-        _define(partial, at, [x for each in how for x in each.identity(self)])
+        _define(partial, at, self._identities(found))
         outer = [(0, hl.Expr(n)) for n in reversed(self.extents[:-1])]
         for extent, first, width in ((n // LANES, 0, LANES), (n % LANES, n // LANES * LANES, 1)):
             loops = hl.RDom([(0, extent), *outer])
@@ -240,35 +226,50 @@ class KernelPipeline:
             else:
                 index = [*reversed(others), first + inner]
                 place = (inner, *self.units)
-            self._combine(partial, place, how, self._elements(found, how, index))
+            self._combine(partial, place, found, self._elements(found, index))
         return partial
 
-    def _elements(
-        self, found: Sequence[int], how: Sequence[_Combination], index: Sequence[Any]
-    ) -> Exprs:
-        """What an element gives to each reduction."""
+    def _types(self, v: int) -> list[hl.Type]:
+        """The types of the numbers in which a reduction combines."""
+        return [TYPES[name] for name in totals_of(self.pattern, self.pattern.values[v])]
+
+    def _identities(self, found: Sequence[int]) -> Exprs:
         made: Exprs = []
-        for v, each in zip(found, how, strict=True):
-            # Of all axes, though the value may stay: Halide runs over those that it sees.
-            element = hl.Func(f"element{v}")
-            a = self.pattern.values[v].args[0]
-            x = self._value(a, self.loops)
-            wider = hl.cast(each.type, x) if x.type().is_float() else to(each.type, x)
-            element[(*self.units, *self.loops, *self.lanes)] = wider
-            x = hl.Expr(element[(*self.units, *index, *self.lanes)])
-            made += [x, number(each.type, 0)][: each.count]
+        for v in found:
+            type_, *others = self._types(v)
+            made.append(
+                CText("", ()).value(identity(self.pattern, self.pattern.values[v]), {}, type_)
+            )
+            made += [number(other, 0) for other in others]
         return made
 
-    def _combine(
-        self, f: hl.Func, at: Sequence[Any], how: Sequence[_Combination], new: Exprs
-    ) -> None:
-        """Let a function take in one element more, or lane."""
-        so_far = _entries(f, at, len(new))
-        made, i = [], 0
-        for each in how:
-            part = slice(i, i + each.count)
-            made += each.combined(new[part], so_far[part])
-            i += each.count
+    def _elements(self, found: Sequence[int], index: Sequence[Any]) -> Exprs:
+        """What an element gives to each reduction."""
+        made: Exprs = []
+        for v in found:
+            # Of all axes, though the value may stay: Halide runs over those that it sees.
+            element, (type_, *others) = hl.Func(f"element{v}"), self._types(v)
+            x = self._value(self.pattern.values[v].args[0], self.loops)
+            wider = hl.cast(type_, x) if x.type().is_float() else to(type_, x)
+            element[(*self.units, *self.loops, *self.lanes)] = wider
+            made.append(hl.Expr(element[(*self.units, *index, *self.lanes)]))
+            made += [number(other, 0) for other in others]
+        return made
+
+    def _combine(self, f: hl.Func, at: Sequence[Any], found: Sequence[int], new: Exprs) -> None:
+        made: Exprs = []
+        pairs = zip(new, _entries(f, at, len(new)), strict=True)
+        for v in found:
+            (x, y), types = next(pairs), self._types(v)
+            if len(types) == 1:
+                text = combine(self.pattern.values[v], "new", "old")
+                made.append(CText("", ()).value(text, {"new": x, "old": y}, types[0]))
+                continue
+            rest, kept = next(pairs)
+            total = hl.strict_float(x + y)
+            added = hl.strict_float(total - y)
+            lost = hl.strict_float((y - (total - added)) + (x - added))
+            made += [total, hl.strict_float((kept + rest) + lost)]
         _define(f, at, made)
 
     # ------------------------------------------------------------ outputs and schedules
@@ -363,37 +364,3 @@ class KernelPipeline:
         update.reorder(x, *f.rvars(0))
         for each in (f, update):
             self._in_vectors(each, x)
-
-
-class _Combination:
-    """How a reduction takes elements in; a compensated sum has two numbers (O. Møller, 1965)."""
-
-    def __init__(self, value: Value, how: Accumulator) -> None:
-        assert isinstance(value.op, Reduction)
-        self.op = value.op
-        self.how = how
-        self.type = memory_type(how.dtype)
-        self.count = how.count
-
-    def identity(self, pipeline: KernelPipeline) -> Exprs:
-        text = filled(self.op, self.op.identity, **limits(self.how.dtype))
-        none = CText("", ()).value(text, {}, self.type)
-        return [none, number(self.type, 0)][: self.count]
-
-    def combined(self, new: Exprs, old: Exprs) -> Exprs:
-        if self.how.compensated:
-            (x, rest), (y, kept) = new, old
-            total = hl.strict_float(x + y)
-            added = hl.strict_float(total - y)
-            lost = hl.strict_float((y - (total - added)) + (x - added))
-            return [total, hl.strict_float((kept + rest) + lost)]
-        text = filled(self.op, self.op.combine, "new", "old")
-        return [CText("", ()).value(text, {"new": new[0], "old": old[0]}, self.type)]
-
-    def result(self, entries: Exprs) -> hl.Expr:
-        """The result; infinities leave NaN in what additions round off."""
-        if not self.how.compensated:
-            return entries[0]
-        total, rest = entries
-        apart = hl.strict_float(rest - rest == hl.f64(0))
-        return hl.strict_float(total + hl.select(apart, rest, hl.f64(0)))

@@ -14,17 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
-
-from minigraph.graph import DType
+from minigraph.jit.c.body import accumulators
 from minigraph.jit.c.prelude import PRELUDE
 from minigraph.jit.domain import NotFusible
-from minigraph.jit.expression import expression, stored, support
+from minigraph.jit.expression import C_TYPES, expression, stored, support
 from minigraph.jit.kernel import SpecialisedKernel
 from minigraph.jit.loops import Ints
 from minigraph.jit.pattern import KernelPattern, Value
 from minigraph.jit.source import KernelSource
-from minigraph.ops.elementwise import kind
 from minigraph.ops.reduction import Reduction
 
 T = TypeVar("T")
@@ -43,6 +40,7 @@ CALLED = (
     "cosh tanh asinh acosh atanh"
 )
 KNOWN = OWN.union(name + suffix for name in CALLED.split() for suffix in ("", "f"))
+SIZES = {name: dtype.itemsize for dtype, name in C_TYPES.items()}
 MOST = 1 << 31  # elements that an axis, or a stride, has at most
 
 
@@ -67,30 +65,23 @@ class HalideSource(KernelSource):
         return [*lanes, *reversed(loops), *reversed(units)]
 
     @property
-    def totals(self) -> list[DType]:
-        """The types of the results of reductions, as far as they are outputs."""
-        if not self.keeps_totals:
-            return []
-        values = (self.pattern.values[v] for v in self.reductions)
-        each = (accumulator(self.pattern, value) for value in values)
-        return [how.dtype for how in each for _ in range(how.count)]
+    def mixed(self) -> bool:
+        """Whether some outputs have an element for each unit, and others one for each element."""
+        return len({store.per_unit for store in self.pattern.stores}) > 1
 
     @property
-    def reductions(self) -> list[int]:
-        """The reductions, by stage."""
-        stages = range(1 + max(value.stage for value in self.pattern.values))
-        return [v for stage in stages if stage for v in self.pattern.reduced(stage - 1)]
+    def totals(self) -> list[int]:
+        """The bytes of an element of each result of a reduction that is an output, by stage."""
+        stages = range(max(v.stage for v in self.pattern.values) if self.mixed else 0)
+        reduced = [self.pattern.values[v] for i in stages for v in self.pattern.reduced(i)]
+        types = (name for value in reduced for name in totals_of(self.pattern, value))
+        return [SIZES[name] for name in types]
 
     @property
     def results(self) -> list[int]:
         """The operands that are outputs in the order of the kernel's arguments."""
         stores = [*enumerate(self.pattern.stores, self.pattern.inputs)]
         return [k for per_unit in (True, False) for k, s in stores if s.per_unit == per_unit]
-
-    @property
-    def keeps_totals(self) -> bool:
-        """Whether the results of reductions are outputs."""
-        return _mixed(self.pattern)
 
 
 def halide_source(kernel: SpecialisedKernel) -> HalideSource:
@@ -105,10 +96,6 @@ def halide_source(kernel: SpecialisedKernel) -> HalideSource:
             raise NotFusible("elements are not a whole number of elements apart")
     units = 0 if kernel.pattern.form == "map" else len(kernel.nest.units)
     return _source(kernel.pattern, units, len(kernel.nest.loops), _delayed(kernel))
-
-
-def _mixed(pattern: KernelPattern) -> bool:
-    return len({store.per_unit for store in pattern.stores}) > 1
 
 
 def _delayed(kernel: SpecialisedKernel) -> bool:
@@ -130,12 +117,13 @@ def overwritten(kernel: SpecialisedKernel, delayed: bool) -> tuple[Ints, ...]:
         return kernel.inplace
     pattern = kernel.pattern
     read = [inputs_of(pattern, store.value) for store in pattern.stores]
+    mixed = len({store.per_unit for store in pattern.stores}) > 1
     return tuple(
         tuple(
             i
             for i in outputs
             if [x for x, inputs in enumerate(read) if k in inputs] == [i]
-            and not (_mixed(pattern) and pattern.stores[i].per_unit)
+            and not (mixed and pattern.stores[i].per_unit)
         )
         for k, outputs in enumerate(kernel.inplace)
     )
@@ -200,25 +188,11 @@ def text_of(pattern: KernelPattern, value: Value) -> str:
     return stored(value.dtype, text)
 
 
-@dataclass(frozen=True)
-class Accumulator:
-    """In which type a reduction combines; `compensated` if it keeps what additions round off."""
+def totals_of(pattern: KernelPattern, value: Value) -> list[str]:
+    """Return the C types of the numbers that a reduction combines elements in.
 
-    dtype: DType
-    compensated: bool = False
-
-    @property
-    def count(self) -> int:
-        """How many numbers a total is."""
-        return 2 if self.compensated else 1
-
-
-def accumulator(pattern: KernelPattern, value: Value) -> Accumulator:
-    """Return how a reduction combines: floats in double."""
+    Of a sum of doubles the second has what its additions round off (O. Møller, 1965).
+    """
     assert isinstance(value.op, Reduction)
-    source = pattern.values[value.args[0]].dtype
-    if value.op.combine.startswith("("):  # a choice between elements needs nothing wider
-        return Accumulator(source)
-    if kind(source) != "f":
-        return Accumulator(value.dtype)
-    return Accumulator(np.dtype("float64"), value.op.adds and source == np.float64)
+    types = accumulators(pattern, value)
+    return [*types] if value.op.adds and types == ("double", "double") else [types[1]]

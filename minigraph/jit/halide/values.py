@@ -38,7 +38,6 @@ ZERO = hl.Param(hl.UInt(32), "zero")
 
 
 def number(type_: hl.Type, value: float) -> hl.Expr:
-    """Return a constant."""
     if type_.is_float():
         return hl.f32(value) if type_ == FLOAT else hl.f64(value)
     if type_.is_bool():
@@ -114,7 +113,6 @@ def negated(x: Any) -> Any:
 
 
 def binary(op: str, x: Any, y: Any) -> Any:
-    """Return `x op y`."""
     if op in TURNED:
         return binary(TURNED[op], y, x)
     if op == "!=":
