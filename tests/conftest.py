@@ -15,7 +15,7 @@ from small_functions import DEVICES
 
 import minigraph as mg
 from minigraph.cache import database
-from minigraph.devices.cpu import processes
+from minigraph.devices.cpu import compiler, processes
 
 # Two processes of tests share two cores: a thread that spins takes the time of the other's threads.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -101,6 +101,32 @@ def small_frames():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes, "run", checked)
         yield
+
+
+# The tests of these parts are not of kernels, and bear another last bit: here gcc takes a third of
+# the time.  Left out are also those that compare with what another process computes.
+WITHOUT_KERNELS = (
+    *("compiler", "data", "debug", "graph", "inspect", "nn", "onnx", "optim", "pytorch"),
+    *("runtime", "ops/test_scan", "ops/test_array", "ops/test_advanced", "ops/test_observation"),
+    *("ops/test_interpolation", "test_autodiff", "test_docs", "test_torch"),
+)
+_quickly_compiled = {}  # functions by name, apart from those of the same kernels with all flags
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick_compiler(request):
+    """Compile the kernels of WITHOUT_KERNELS in one run, with little optimisation."""
+    part = request.path.relative_to(Path(__file__).parent).as_posix()
+    if not part.startswith(WITHOUT_KERNELS):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiler, "FLAGS", (*compiler.FLAGS, "-Og"))
+        patch.setattr(compiler.GccKernels, "worth_a_run", sys.maxsize)
+        patch.setattr(compiler.KERNELS, "_functions", _quickly_compiled)
+        compiler.environment.cache_clear()
+        yield
+    compiler.environment.cache_clear()
 
 
 toy_device.register()
