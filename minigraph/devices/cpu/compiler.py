@@ -66,6 +66,8 @@ WRAPPED = (
 # Clang's headers may lack omp.h, and its library is another one: CLANG_OMP stands for both.
 OF_CLANG = ("-Xclang", "-fopenmp", "-I.")
 CLANG_OMP = Path(__file__).with_name("clang_omp.h").read_text()
+# What says of a loop that its iterations do not depend on each other: clang ignores gcc's words.
+INDEPENDENT = ("#pragma GCC ivdep", "#pragma clang loop vectorize(assume_safety)")
 # By a set of instructions: the flags that take it, and what builds on it, from -march=native.
 WITHOUT = {
     onednn.AVX: ("-mno-avx",),
@@ -230,7 +232,7 @@ def environment() -> Mapping[str, str]:
         "flags": " ".join([*flags(), *_libraries()]),
         "toolchain": toolchain.settings(),
         "processor": processor(),  # -march=native
-        "prelude": digest(PRELUDE, CLANG_OMP),
+        "prelude": digest(PRELUDE, CLANG_OMP, *INDEPENDENT),
         "vector math": digest(*vector_functions(), vector_math(EACH_KIND)),
     }
 
@@ -254,14 +256,15 @@ class GccKernels(KernelCache):
         with working_folder() as folder:
             commands: dict[str, list[str]] = {}
             begin = [*chosen.command, *flags()]
-            if compiler_name().startswith("clang"):
+            clang = compiler_name().startswith("clang")
+            if clang:
                 (folder / "omp.h").write_text(CLANG_OMP)
             names: list[str] = []
             for unit in units:
                 kernels = unit.text("")
                 text = f"{PRELUDE}\n{vector_math(kernels)}{kernels}"
                 name = f"mg_unit_{digest(text)[:16]}"
-                Path(folder, f"{name}.c").write_text(text)
+                Path(folder, f"{name}.c").write_text(text.replace(*INDEPENDENT) if clang else text)
                 # Relative names, so that messages and objects are the same in every folder.
                 files = [f"{name}.c", "-o", f"{name}.so"]
                 commands[name] = [*begin, *files, *_libraries()]

@@ -92,6 +92,16 @@ def test_a_compiler_that_crashes_on_a_kernel_compiles_the_others(cache, use_comp
         assert results(kernel(1), bad) == [1, None]
 
 
+def test_clang_is_told_in_its_own_words_which_iterations_are_independent(cache, use_compiler):
+    folder = use_compiler(
+        '[ "$1" = --version ] && echo "clang version 18.1.0" && exit; cp *.c ${0%/*}; exit 1'
+    )
+    with pytest.warns(mg.MinigraphWarning):
+        assert results(KernelSource(kernel(1).text + "/* #pragma GCC ivdep */")) == [None]
+    (text,) = (path.read_text() for path in folder.glob("*.c"))
+    assert "#pragma clang loop vectorize(assume_safety)" in text and "GCC ivdep" not in text
+
+
 @pytest.mark.skipif(not (toolchain.zig() or shutil.which("clang")), reason="there is no clang")
 def test_threads_of_clangs_kernels_are_those_of_gnus_library(cache, monkeypatch, new_process):
     monkeypatch.setenv("CC", f"{toolchain.zig()} cc" if toolchain.zig() else "clang")
