@@ -50,9 +50,9 @@ COARSE_IN_TORCH = {
     "nn.functional.binary_cross_entropy",
     "nn.BCELoss",
 }
-# PyTorch's second derivatives are NaN where those of 0 ** y exist, and at 0 of a norm, whose first
-# one is 0 there.
-NAN_IN_TORCH = {"pow", "linalg.norm"}
+# PyTorch's second derivatives are NaN where those of 0 ** y exist; at 0 of a norm, whose first one
+# is 0 there; and of the logarithm of a sum of nothing.
+NAN_IN_TORCH = {"pow", "linalg.norm", "masked.logaddexp"}
 FLAT = {
     "logaddexp",
     "nn.functional.logsigmoid",
