@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 from comparisons.steps import print_row, take_turns
-from minigraph.platform.text_file import write_text
+from minigraph.platform.regular_file import write_text
 
 import minigraph as mg
 from minigraph import nn, ops
