@@ -19,7 +19,6 @@ from pathlib import Path
 
 import numpy as np
 from comparisons.steps import print_row, take_turns
-from minigraph.platform.regular_file import write_text
 
 import minigraph as mg
 from minigraph import nn, ops
@@ -28,6 +27,7 @@ from minigraph.bench.worker import claim_cores, run_times
 from minigraph.graph import BFLOAT16, FLOATS, Op
 from minigraph.ops.elementwise import Elementwise
 from minigraph.options import num_threads
+from minigraph.platform.regular_file import write_text
 
 # Rows and columns, the sides of matrices, and the images, channels, height and width.
 SIZES = {

@@ -21,7 +21,6 @@ from minigraph.graph import (
     Graph,
     Loop,
     Node,
-    Op,
     Parameter,
     compute,
     placeholders,
@@ -145,7 +144,7 @@ def evaluate(graph: Graph, args: Sequence[Array], dtype: DType | None = None) ->
             elif dtype is None:
                 result = compute(node, *inputs)
             else:
-                result = inputs[0] if _is_conversion(node) else _forward(node.op, inputs, dtype)
+                result = inputs[0] if _is_conversion(node) else _forward(node, inputs, dtype)
             if dtype and not node.is_bundle:
                 result = _in_dtype(np.asarray(result), node.dtype, dtype)
             elif dtype:
@@ -167,17 +166,16 @@ def _is_conversion(node: Node) -> bool:
     return before in FLOATS and after in FLOATS and before != after
 
 
-def _forward(op: Op, inputs: Sequence[Any], dtype: DType) -> Any:
-    """Return what an op makes of its inputs, with the graphs inside of it computed in `dtype`."""
+def _forward(node: Node, inputs: Sequence[Any], dtype: DType) -> Any:
+    """Return what a node's op makes of its inputs, with the graphs inside computed in `dtype`."""
+    op = node.op
     if isinstance(op, Loop):
         return op.loop(lambda *xs: evaluate(op.graph, xs, dtype), *inputs)
     if isinstance(op, Fused):
-        results: list[Any] = evaluate(op.graph, inputs, dtype)
+        results = evaluate(op.graph, inputs, dtype)
     elif isinstance(op, HorizontalFusion):
-        results = []
-        for part, xs in op.groups(inputs):
-            made = _forward(part, xs, dtype)
-            results += made if isinstance(made, tuple) else [made]
+        xs = placeholders([x.spec for x in node.inputs])
+        results = evaluate(Graph(xs, op.expand(*xs)), inputs, dtype)
     else:
         return op.forward(*inputs)
     return tuple(results) if len(results) > 1 else results[0]
