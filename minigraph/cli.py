@@ -26,13 +26,7 @@ from minigraph.cache import KINDS, Entry, Store, database, file
 from minigraph.cache.machine import processor
 from minigraph.devices.cpu import compiler, halide_compiler, library, onednn
 from minigraph.devices.factory import check_device
-from minigraph.errors import (
-    CacheError,
-    CompileError,
-    DeviceError,
-    GraphError,
-    warn_once,
-)
+from minigraph.errors import CacheError, CompileError, DeviceError, GraphError, warn_once
 from minigraph.inspect.report import amount
 from minigraph.runtime import view
 from minigraph.version import __version__

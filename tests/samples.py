@@ -11,14 +11,7 @@ from elementwise_samples import ELEMENTWISE, default_dtype, operands
 
 from minigraph import ops
 from minigraph.distributed import World
-from minigraph.graph import (
-    BOOL,
-    Constant,
-    Copy,
-    Graph,
-    Spec,
-    placeholders,
-)
+from minigraph.graph import BOOL, Constant, Copy, Graph, Spec, placeholders
 from minigraph.ops import (
     activation,
     collective,

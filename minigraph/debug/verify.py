@@ -26,13 +26,7 @@ from minigraph.debug.fault_localization import (
     pass_with_other_bits,
     pass_with_other_meaning,
 )
-from minigraph.debug.rounding import (
-    REACH,
-    TOLERANCES,
-    distance,
-    largest,
-    perturbed,
-)
+from minigraph.debug.rounding import REACH, TOLERANCES, distance, largest, perturbed
 from minigraph.distributed import World
 from minigraph.errors import CompileError, GraphError
 from minigraph.graph import FLOATS, Array, Graph, Node

@@ -11,13 +11,7 @@ import msgspec
 
 from minigraph.arguments import brief, few
 from minigraph.errors import GraphError
-from minigraph.inspect.record import (
-    Algorithm,
-    Description,
-    GeneratedKernel,
-    MemoryUse,
-    StepRecord,
-)
+from minigraph.inspect.record import Algorithm, Description, GeneratedKernel, MemoryUse, StepRecord
 from minigraph.options import MEASURING
 from minigraph.passes.notes import MissedFusion, PassRecord
 from minigraph.platform.records import Record

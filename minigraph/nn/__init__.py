@@ -20,11 +20,7 @@ from minigraph.nn.activation import (
     Softplus,
     Tanh,
 )
-from minigraph.nn.attention import (
-    MultiheadAttention,
-    TransformerEncoder,
-    TransformerEncoderLayer,
-)
+from minigraph.nn.attention import MultiheadAttention, TransformerEncoder, TransformerEncoderLayer
 from minigraph.nn.container import ModuleDict, ModuleList, Sequential
 from minigraph.nn.conv import Conv1d, Conv2d, ConvTranspose2d, Linear
 from minigraph.nn.embedding import Embedding

@@ -11,16 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from problems import (
-    LAYOUTS,
-    MACHINE,
-    FakeProblem,
-    Twice,
-    Wrong,
-    candidate,
-    measurement,
-    start,
-)
+from problems import LAYOUTS, MACHINE, FakeProblem, Twice, Wrong, candidate, measurement, start
 
 import minigraph as mg
 from minigraph.autotune.candidate import Candidate, Workbench

@@ -9,11 +9,7 @@ import numpy as np
 import pytest
 from data_sets import same
 
-from minigraph.data import (
-    DataLoader,
-    ImageFolder,
-    read_image,
-)
+from minigraph.data import DataLoader, ImageFolder, read_image
 from minigraph.data.image import _random
 from minigraph.errors import GraphError
 

@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 from data_sets import same, threads
 
-from minigraph.data import (
-    DataLoader,
-    Dataset,
-)
+from minigraph.data import DataLoader, Dataset
 from minigraph.distributed.world import World
 from minigraph.errors import GraphError, ShapeError
 

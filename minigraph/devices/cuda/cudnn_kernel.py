@@ -36,13 +36,7 @@ from minigraph.devices.cuda.cudnn_plan import Catalogue, CudnnPlan, replay
 from minigraph.devices.cuda.driver import ALIGNMENT, READABLE, aligned
 from minigraph.devices.cuda.kernel import Addresses, Launch, LibraryKernel
 from minigraph.devices.cuda.kernels import Exactness, epilogue_of, in_place, library_product
-from minigraph.devices.problem import (
-    FEW_CHANNELS,
-    ROLES,
-    Arrangement,
-    Product,
-    conv_of,
-)
+from minigraph.devices.problem import FEW_CHANNELS, ROLES, Arrangement, Product, conv_of
 from minigraph.errors import GraphError
 from minigraph.graph import Node, Op, Shape
 from minigraph.ops.activation import Relu

@@ -53,16 +53,7 @@ from minigraph.ops.reduction import Max
 from minigraph.passes.kernels.horizontal_fusion import HorizontalFusionLimits
 from minigraph.platform import forks
 from minigraph.platform.launcher import local_rank
-from minigraph.program import (
-    Backend,
-    Choice,
-    Executor,
-    Kernel,
-    Memory,
-    Program,
-    Step,
-    Tunable,
-)
+from minigraph.program import Backend, Choice, Executor, Kernel, Memory, Program, Step, Tunable
 from minigraph.version import __version__
 
 # A launch takes some 2 us, in which 4 TB/s bring 8 MB: a larger gradient that has left the cache

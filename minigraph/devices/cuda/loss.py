@@ -9,13 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 from minigraph.devices.cuda.kernel import CudaKernel, Range
-from minigraph.devices.cuda.template import (
-    Inplace,
-    Kernels,
-    each_row,
-    element,
-    threads_for,
-)
+from minigraph.devices.cuda.template import Inplace, Kernels, each_row, element, threads_for
 from minigraph.graph import Node, Op
 from minigraph.jit.expression import c_type
 from minigraph.ops.loss import CrossEntropy, CrossEntropyBackward

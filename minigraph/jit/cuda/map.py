@@ -25,15 +25,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from minigraph.jit.cuda.thread import (
-    THREADS,
-    bases,
-    declare,
-    part,
-    position,
-    visit,
-    whole_groups,
-)
+from minigraph.jit.cuda.thread import THREADS, bases, declare, part, position, visit, whole_groups
 from minigraph.jit.cuda.walk import Walk
 from minigraph.jit.emitter import block
 from minigraph.jit.expression import takes_index

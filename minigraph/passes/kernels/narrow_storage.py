@@ -18,16 +18,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from minigraph.graph import (
-    BFLOAT16,
-    Constant,
-    DType,
-    Graph,
-    Item,
-    Node,
-    in_place_of,
-    placeholders,
-)
+from minigraph.graph import BFLOAT16, Constant, DType, Graph, Item, Node, in_place_of, placeholders
 from minigraph.jit.fused import Fused, meaning
 from minigraph.jit.product import FusedProduct
 from minigraph.ops.arithmetic import Reciprocal, Rsqrt

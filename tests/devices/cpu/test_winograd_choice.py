@@ -6,13 +6,7 @@ from laid_out import in_lanes
 from needs import needs_both
 from new_process import begin
 from small_network import DIRECTIONS, batch, compiled, graph_compiler, network
-from winograd_cases import (
-    Case,
-    every_way,
-    every_window,
-    in_blocks,
-    plain_of,
-)
+from winograd_cases import Case, every_way, every_window, in_blocks, plain_of
 
 import minigraph as mg
 from minigraph import ops

@@ -2,14 +2,7 @@
 
 import numpy as np
 import pytest
-from fused_ops import (
-    SPECIAL,
-    assert_same_numbers,
-    float32,
-    fused,
-    names,
-    with_gradients,
-)
+from fused_ops import SPECIAL, assert_same_numbers, float32, fused, names, with_gradients
 
 import minigraph as mg
 from minigraph import nn, ops

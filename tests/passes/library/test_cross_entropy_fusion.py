@@ -2,12 +2,7 @@
 
 import numpy as np
 import pytest
-from fused_ops import (
-    SPECIAL,
-    assert_same_numbers,
-    float32,
-    fused,
-)
+from fused_ops import SPECIAL, assert_same_numbers, float32, fused
 from samples import integer, real
 
 import minigraph as mg

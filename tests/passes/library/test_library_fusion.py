@@ -3,16 +3,7 @@
 import numpy as np
 import pytest
 from heavy_nodes import assert_agrees
-from products import (
-    PRODUCT,
-    V4,
-    W,
-    X,
-    function,
-    normalised,
-    rewritten,
-    statistics,
-)
+from products import PRODUCT, V4, W, X, function, normalised, rewritten, statistics
 
 import minigraph as mg
 from minigraph import ops

@@ -5,16 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from elementwise_samples import specials
-from rewriting import (
-    F32,
-    F64,
-    I32,
-    assert_becomes,
-    assert_bits,
-    optimized,
-    run,
-    values,
-)
+from rewriting import F32, F64, I32, assert_becomes, assert_bits, optimized, run, values
 
 import minigraph as mg
 from minigraph import DTypeError, ops
