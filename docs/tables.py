@@ -50,10 +50,8 @@ FILES = (
     "docs/reference/torch.md",
     "docs/reliability.md",
 )
-MACHINES = {
-    "Xeon": "xeon",
-    "Zen 2": "zen2",
-}  # runs below benchmarks/results/cpu/networks, expressions
+# Runs below benchmarks/results/cpu/networks and expressions; not every machine has both.
+MACHINES = {"Zen 5": "zen5", "Xeon": "xeon", "Zen 2": "zen2"}
 MARKED = re.compile(
     r"(<!-- (table|bench): ([^\n]*?) -->\n)(?:(?!<!-- (?:table|bench): ).)*?(<!-- end -->)", re.S
 )
@@ -221,27 +219,35 @@ def _growth() -> list[str]:
 def _machines(subject: str) -> list[str]:
     """Return each network or expression beside the fastest other library, on each machine."""
     folder = ROOT / "benchmarks" / "results" / "cpu" / subject
-    runs = [Results.read(folder / run).cases for run in MACHINES.values()]
+    folders = {machine: folder / run for machine, run in MACHINES.items()}
+    machines = [machine for machine, run in folders.items() if run.is_dir()]
+    runs = [Results.read(folders[machine]).cases for machine in machines]
     titles = {name: case.title for cases in runs for name, case in cases.items()}
     rows = [
-        [escaped(title), *(_beside_peer(cases.get(name)) for cases in runs)]
+        [escaped(title), *(_beside_peer(cases.get(name), subject) for cases in runs)]
         for name, title in titles.items()
     ]
-    return _markdown(["", *MACHINES], rows)
+    return _markdown(["", *machines], rows)
 
 
-def _beside_peer(case: CaseResult | None) -> str:
-    """Return how many times as fast the highest level is as the fastest other library."""
+def _beside_peer(case: CaseResult | None, subject: str) -> str:
+    """Return how many times as fast the highest level is as the fastest other library.
+
+    Nearly all memory of expressions is their operands; that of networks tells the libraries apart.
+    """
     if case is None or not case.highest or not case.best_peer:
         return NOTHING
     (_, ours), (name, peer) = case.highest, case.best_peer
     times = f"{peer.median / ours.median:.2f} x" if ours.differs(peer) else UNCLEAR
-    share = f", {ours.roofline / ours.median:.0%} of the roofline" if ours.roofline else ""
-    in_all = not ours.roofline  # of expressions, nearly all memory is their operands
-    took, theirs = (
-        milliseconds(x.median) + f" and {(x.peak or 0) / 2**20:,.0f} MiB" * bool(in_all and x.peak)
-        for x in (ours, peer)
-    )
+    took, theirs = map(milliseconds, (ours.median, peer.median))
+    share = ""
+    if subject == "networks":
+        took, theirs = (
+            f"{each} and {x.peak / 2**20:,.0f} MiB" if x.peak else each
+            for each, x in ((took, ours), (theirs, peer))
+        )
+    elif ours.roofline:
+        share = f", {ours.roofline / ours.median:.0%} of the roofline"
     return f"**{times}**, {took} instead of {theirs} ({name}){share}"
 
 
