@@ -15,6 +15,7 @@ plans    what `tools/cudnn_plans.py --json docs/cudnn-plans.json` found
 growth   what `benchmarks/compare.py growth --json docs/growth.json` measured
 networks, expressions
          a step on each of MACHINES, beside the fastest other library
+cells    how the cells of `benchmarks/compare.py sweep` compare with PyTorch's, on each machine
 
 What lies between `<!-- bench: RUN TABLE -->` and `<!-- end -->` becomes that table of the results
 in DIR/RUN.
@@ -31,6 +32,7 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from minigraph.bench.results import CaseResult, Results
@@ -251,6 +253,28 @@ def _beside_peer(case: CaseResult | None, subject: str) -> str:
     return f"**{times}**, {took} instead of {theirs} ({name}){share}"
 
 
+def _cells() -> list[str]:
+    """Return how many times as fast cells are, by machine, dtype, size and kind."""
+    groups: dict[tuple[str, ...], list[float]] = {}
+    for path in sorted((ROOT / "benchmarks" / "results" / "cpu" / "sweep").glob("*/results.json")):
+        run = json.loads(path.read_text())
+        for values in run["cells"]:
+            cell = dict(zip(run["columns"], values, strict=True))
+            group = path.parent.name, cell["dtype"], cell["size"], cell["kind"]
+            groups.setdefault(group, []).append(cell["eager"] / cell["minigraph"])
+    header = ["run", "dtype", "size", "kind", "cells", "below 0.9", "geometric mean"]
+    rows = [
+        [
+            *group,
+            str(len(ratios)),
+            str(sum(x < 0.9 for x in ratios)),
+            f"{geometric_mean(ratios):.2f}",
+        ]
+        for group, ratios in groups.items()
+    ]
+    return _markdown(header, rows)
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
     "parts": _parts,
     "options": _options,
@@ -262,6 +286,7 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "growth": _growth,
     "networks": partial(_machines, "networks"),
     "expressions": partial(_machines, "expressions"),
+    "cells": _cells,
 }
 
 

@@ -84,7 +84,9 @@ def sweep(asked):
             if len({tuple(first(side()).shape) for side in sides.values()}) > 1:
                 raise ValueError("the results have different shapes")
         except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:
-            refused[f"{call}, {dtype}, {kind}"] = str(error).partition("\n")[0]
+            refused[f"{call}, {dtype}, {kind}"] = (
+                str(error).partition("\n")[0].partition(" at /")[0]
+            )
             continue
         turns = [lambda side=side: min(run_times(side, LEAST)) for side in sides.values()]
         seconds = dict(zip(sides, take_turns(turns, asked.turns).tolist(), strict=True))
