@@ -26,7 +26,7 @@ class Docstrings(griffe.Extension):  # type: ignore[misc]
             for name, attribute in [*module.attributes.items()]:
                 value = getattr(imported, name, None)
                 public = not (name.startswith("_") or attribute.is_alias)
-                if public and inspect.isroutine(value):
+                if public and (inspect.isfunction(value) or inspect.ismethod(value)):
                     module.set_member(name, function(name, value, attribute))
             for name, member in module.members.items():
                 if member.is_alias or not member.is_class or "__init__" in member.members:
