@@ -98,19 +98,10 @@ class _Storage:
 
     def _is_summed(self, x: Node) -> bool:
         """Whether all that read an array add it up as it is."""
-        for user in self.users[x]:
-            if user.op.is_view:
-                summed = self._is_summed(user)
-            elif isinstance(user.op, Fused):
-                inner = meaning(user.op, [y.spec for y in user.inputs])
-                users = inner.users()
-                reads = zip(user.inputs, inner.inputs, strict=True)
-                summed = all(type(z.op) is Sum for y, v in reads if y is x for z in users[v])
-            else:
-                summed = type(user.op) is Sum
-            if not summed:
-                return False
-        return True
+        return all(
+            self._is_summed(user) if user.op.is_view else _adds_up(user, x)
+            for user in self.users[x]
+        )
 
     def _is_small(self, y: Node, there: set[Node]) -> bool:
         """Whether a result is made elementwise of arrays of its size in bfloat16.
@@ -177,6 +168,13 @@ def _is_generated(node: Node) -> bool:
     if isinstance(node.op, Reduction):
         return bool(node.op.combine)
     return isinstance(node.op, Fused | Elementwise) and not isinstance(node.op, FusedProduct)
+
+
+def _adds_up(node: Node, x: Node) -> bool:
+    """Whether all that a node does with x is to add it up."""
+    inner = meaning(node.op, [y.spec for y in node.inputs])
+    users, reads = inner.users(), zip(node.inputs, inner.inputs, strict=True)
+    return all(type(user.op) is Sum for y, v in reads if y is x for user in users[v])
 
 
 def _items_of(node: Node, users: Mapping[Node, Sequence[Node]]) -> list[Node | None]:
