@@ -16,10 +16,11 @@ from minigraph.errors import (
     ShapeError,
 )
 from minigraph.graph import Parameter, input
-from minigraph.messages import start_log
+from minigraph.options import log_level
+from minigraph.platform.messages import start_log
 from minigraph.version import __version__
 
-start_log()
+start_log(log_level())
 
 __all__ = [
     "CacheError",

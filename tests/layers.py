@@ -11,7 +11,6 @@ LAYERS = {
         ["symbolic"],
         ["arguments"],
         ["options"],
-        ["messages"],
         ["distributed"],
         ["graph"],
         ["ops"],
@@ -25,8 +24,8 @@ LAYERS = {
         ["runtime"],
         ["debug"],
         ["graph_compiler"],
-        ["tensor_file", "torch_file"],
-        ["graph_file", "serialization"],
+        ["serialization"],
+        ["graph_file"],
         # From here on the package is used as its users use it.
         ["nn", "optim", "data"],
         ["interchange", "training"],
@@ -97,7 +96,7 @@ LAYERS = {
         ["accumulation", "algorithms", "average", "schedules"],
     ],
     "minigraph.platform": [
-        ["forks", "launcher", "records", "regular_file", "signals", "toolchain"],
+        ["forks", "launcher", "messages", "records", "regular_file", "signals", "toolchain"],
         ["trust"],
     ],
     "minigraph.inspect": [
@@ -122,6 +121,10 @@ LAYERS = {
         ["trace"],
         ["agreement"],
         ["pipeline"],
+    ],
+    "minigraph.serialization": [
+        ["tensor_file", "torch_file"],
+        ["arrays"],
     ],
     "minigraph.graph_file": [
         ["record"],

@@ -14,14 +14,17 @@ import pytest
 from new_process import python
 
 import minigraph as mg
-from minigraph import errors, messages
+from minigraph import errors
 from minigraph.autotune import session
-from minigraph.messages import progress, status_line
+from minigraph.options import log_level
+from minigraph.platform import messages
+from minigraph.platform.messages import progress, status_line
 
 SLOW = """
 import time
-from minigraph import messages
-from minigraph.messages import progress, status_line
+from minigraph.options import log_level
+from minigraph.platform import messages
+from minigraph.platform.messages import progress, status_line
 messages.DELAY = 60.0  # which nothing takes, however busy the machine is
 with status_line("never, for it is quick"):
     pass
@@ -101,7 +104,7 @@ def test_the_environment_shows_the_log():
 def test_a_level_that_does_not_exist_is_an_error(monkeypatch):
     monkeypatch.setenv("MINIGRAPH_LOG", "loud")
     with pytest.raises(mg.OptionError, match="does not take 'loud'; allowed: 'debug', 'info'"):
-        messages.start_log()
+        log_level()
 
 
 def test_programs_take_the_log_by_the_names_of_modules(caplog):

@@ -69,8 +69,8 @@ TESTS = {
     "onnx/exports": "onnx_saving",
     "onnx/save": "onnx_saving",
     "onnx/tensorrt": "onnx_saving",
-    "tensor_file": "loading serialization shards damage",
-    "torch_file": "torch_files damage",
+    "serialization/tensor_file": "loading serialization shards damage",
+    "serialization/torch_file": "torch_files damage",
 }
 # What takes longest and finds least: other processes, many random graphs, whole networks.
 SKIPPED = (

@@ -29,8 +29,8 @@ from minigraph.autotune.tuner import measure
 from minigraph.cache import Entry, Store, environment_of
 from minigraph.cache.counters import tuning_counters
 from minigraph.errors import CacheError, GraphError, warn_once
-from minigraph.messages import progress
 from minigraph.options import MEASURING
+from minigraph.platform.messages import progress
 
 log = logging.getLogger(__name__)
 Tables = Mapping[str, ProblemTable]  # by subject

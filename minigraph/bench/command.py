@@ -20,8 +20,8 @@ from minigraph.bench.plan import OTHERS, PEERS, Plan
 from minigraph.bench.results import DOOR, FILE, LEVELS, Results
 from minigraph.bench.tables import markdown_page, terminal_lines
 from minigraph.errors import GraphError, OptionError, reason
-from minigraph.messages import progress
 from minigraph.options import num_threads
+from minigraph.platform.messages import progress
 from minigraph.platform.regular_file import write_text
 
 PAGE = "README.md"  # web sites of repositories show it with its folder

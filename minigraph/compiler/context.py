@@ -24,7 +24,7 @@ from minigraph.cache.machine import processor
 from minigraph.distributed import World
 from minigraph.errors import warn_once
 from minigraph.graph import Constant, Graph, nested
-from minigraph.messages import status_line
+from minigraph.platform.messages import status_line
 from minigraph.program import NOTHING_RESERVED, Backend, ReservedMemory
 from minigraph.program.choices import Choices
 from minigraph.version import __version__

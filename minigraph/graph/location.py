@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from minigraph.errors import is_ours, users_frame
-from minigraph.messages import shell
+from minigraph.platform.messages import shell
 
 
 class Location(NamedTuple):

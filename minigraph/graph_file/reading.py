@@ -13,7 +13,7 @@ import msgspec
 from msgspec.json import Decoder
 
 from minigraph import options as settings
-from minigraph import symbolic, tensor_file
+from minigraph import symbolic
 from minigraph.arguments import FilePath, checked
 from minigraph.errors import GraphError
 from minigraph.graph import (
@@ -44,6 +44,7 @@ from minigraph.graph_file.record import (
     VersionRecord,
 )
 from minigraph.platform.records import decode, one_line
+from minigraph.serialization import tensor_file
 from minigraph.version import __version__
 
 FILE, VERSION = Decoder(FileRecord), Decoder(VersionRecord)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from minigraph import options as settings
-from minigraph import tensor_file
 from minigraph.arguments import FilePath, checked
 from minigraph.compiler.trace import INPUTS, OUTPUTS, TracedGraph, trace
 from minigraph.errors import GraphError
@@ -37,6 +36,7 @@ from minigraph.graph_file.record import (
 )
 from minigraph.platform.records import encode
 from minigraph.runtime.function import CompiledFunction
+from minigraph.serialization import tensor_file
 from minigraph.symbolic import Operation
 from minigraph.version import __version__
 

@@ -22,7 +22,7 @@ y""",
     "x",
     """
 import time
-from minigraph.messages import status_line
+from minigraph.platform.messages import status_line
 with status_line("compiling: something long"):
     time.sleep(2.5)
 """,

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import minigraph as mg
-from minigraph import nn, ops, tensor_file
+from minigraph import nn, ops
 from minigraph.graph_file.record import KEY
+from minigraph.serialization import tensor_file
 
 ATTEMPTS = 150
 HOSTILE = [None, -1, 0, 2**62, 2**70, 1e308, "", "Scan", "a\n", [], [[]], {}, True, [2**40] * 3]

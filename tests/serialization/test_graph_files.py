@@ -8,12 +8,13 @@ import pytest
 from samples import SAMPLES
 
 import minigraph as mg
-from minigraph import nn, ops, optim, tensor_file
+from minigraph import nn, ops, optim
 from minigraph.distributed import World
 from minigraph.graph import Graph, State
 from minigraph.graph_file.record import FUNCTIONS, KEY
 from minigraph.ops.collective import AllReduce, Collective
 from minigraph.ops.random import Random
+from minigraph.serialization import tensor_file
 
 FORMAT_1 = Path(__file__).parent / "format_1.graph"  # of `everything`, after two steps
 ROWS = np.arange(24, dtype="float32").reshape(4, 6) / 10

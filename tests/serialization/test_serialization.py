@@ -10,10 +10,10 @@ import pytest
 from same_arrays import assert_same
 
 import minigraph as mg
-from minigraph import nn, optim, tensor_file
+from minigraph import nn, optim
 from minigraph.errors import GraphError
 from minigraph.graph import DTYPES
-from minigraph.serialization import load, save
+from minigraph.serialization import load, save, tensor_file
 
 
 def test_every_dtype_and_every_kind_of_shape_comes_back(path):

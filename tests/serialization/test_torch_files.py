@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import minigraph as mg
-from minigraph import torch_file
+from minigraph.serialization import torch_file
 
 
 @pytest.fixture

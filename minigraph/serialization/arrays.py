@@ -15,11 +15,11 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 from msgspec.json import Decoder
 
-from minigraph import tensor_file, torch_file
 from minigraph.arguments import FilePath, Kind, checked, mapping
 from minigraph.errors import DTypeError, GraphError, ShapeError, warn_once
 from minigraph.graph import BFLOAT16, Array, Node, Parameter, as_array, assign_all, values_of
 from minigraph.platform.records import decode, encode
+from minigraph.serialization import tensor_file, torch_file
 
 # File endings of other formats, with the functions that read them.
 OTHER_READERS = {".pt": "torch.load", ".pth": "torch.load", ".npy": "np.load", ".npz": "np.load"}

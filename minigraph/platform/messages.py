@@ -16,16 +16,13 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from minigraph import options as settings
-
 log = logging.getLogger("minigraph")
 DELAY = 1.0  # seconds after which something is shown
 _bars = 0  # open progress bars, beside which no status line is shown
 
 
-def start_log() -> None:
-    """Show what is logged, from the level that `MINIGRAPH_LOG` names, on the standard error."""
-    level = settings.log_level()
+def start_log(level: str) -> None:
+    """Show what is logged, from this level, on the standard error; "" shows nothing."""
     if level:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
