@@ -35,7 +35,7 @@ PART = 32768  # elements of a unit for which threads wait for each other several
 SHARE = 64  # elements, pixels or rows, of which a split has a multiple
 ROW_LENGTH = 16384  # elements of a row that a unit keeps, in the cache
 MOST_ROWS = 4  # that a unit keeps
-ON_STACK = 56 << 10  # bytes of what is computed for the columns of a unit
+ON_STACK = 56 << 10  # bytes of what is computed for the columns, or narrow rows, of a unit
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +51,7 @@ class SpecialisedKernel:
     @property
     def units(self) -> int:
         """How many units threads share."""
-        if self.pattern.form != "column":
+        if self.pattern.form != "column" and not self.pattern.narrow:
             return self.nest.count
         width = self.nest.units[-1][0]
         return self.nest.count // width * -(-width // self.pattern.columns)
@@ -193,8 +193,10 @@ def _kernel(domain: Domain, nest: LoopNest, shifts: Ints) -> SpecialisedKernel:
         else ()
         for k in range(pattern.inputs)
     )
-    columns = min(pattern.columns, ON_STACK // (pattern.beside or 1) // 16 * 16)
-    pattern = _reading_back(replace(pattern, kept=kept, columns=columns))
+    pattern = replace(pattern, kept=kept)
+    few = 4 if pattern.narrow else 16
+    columns = min(pattern.columns, ON_STACK // (pattern.beside or 1) // few * few)
+    pattern = _reading_back(replace(pattern, columns=columns))
     return SpecialisedKernel(pattern, nest, (*made.constants, *made.bounds()), inplace, shifts)
 
 

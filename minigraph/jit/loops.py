@@ -22,6 +22,7 @@ TILED = 1 << 15  # elements from which on arrays are read in tiles, or stretches
 COLUMNS = 512  # how many columns one thread accumulates at once
 STRIDED = 128  # how many of them if their elements are apart, to stay in the first cache
 NARROW_ROW = 256  # elements up to which a row is narrow
+NARROW_ROWS = 16  # such rows of a unit
 FEW = 12  # elements of a column up to which it does not matter
 APART = ("strided", "back")  # accesses along which elements are not loaded in order as one
 BLOCKS = (8, 16)  # lengths of an innermost axis whose elements are lanes
@@ -38,7 +39,7 @@ class LoopNest:
     loops  those that a unit runs over
     lanes  the axis within a pixel; of length 1 in other forms
     sizes  of the operands' elements
-    narrow  whether a unit is a row of few elements, whose loops are one
+    narrow  whether a unit is rows of few elements, whose loops are one
     scales  of the counters: how much each adds from one index of its loop to the next.  A counter
             says where along a loop that windows bound a kernel is; behind the operands it has
             strides as they have
@@ -63,7 +64,9 @@ class LoopNest:
 
     @property
     def columns(self) -> int:
-        """How many columns a unit has at most."""
+        """How many columns, or narrow rows, a unit has at most."""
+        if self.narrow:
+            return NARROW_ROWS
         apart = self.form == "column" and self.length > FEW and "strided" in self.accesses
         return STRIDED if apart else COLUMNS
 

@@ -21,11 +21,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from minigraph.graph import DType, Op
-from minigraph.jit.loops import Ints
+from minigraph.jit.loops import NARROW_ROW, Ints
 from minigraph.ops.reduction import Reduction
 
 # Where a value is computed: once a unit, once a row of the innermost loop, for each element.
 UNIT, ROW, ELEMENT = range(3)
+NARROW_LANES = 16  # elements of a narrow row that are computed side by side
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,8 @@ class KernelPattern:
               unit; where there are lanes, along the innermost axis of pixels
     lanes     how many there are; 1 in other forms
     across    for each operand whether it has a number for each lane, rather than one for all
-    columns   how many of them a unit has at most
-    narrow    whether a unit is a row of few elements, which no threads share
+    columns   how many of them a unit has at most, or how many narrow rows
+    narrow    whether a unit is rows of few elements, which no threads share
     kept      values that a unit keeps for its later runs: computing them again would take longer
     windows   for each the counters whose bounds it has: the first and the last number of each stand
               behind the constants, window by window
@@ -146,14 +147,14 @@ class KernelPattern:
 
     @functools.cached_property
     def wide(self) -> frozenset[int]:
-        """The values that differ between lanes; of columns only those that stay within a unit."""
+        """The values that differ between lanes; of columns and rows those that a unit keeps."""
         found: set[int] = set()
         for v, value in enumerate(self.values):
             k = value.operand
             if self.form == "lane":
                 own = k >= 0 and self.across[k]
-            elif self.form == "column" and value.level == UNIT:
-                own = k >= 0 and self.accesses[k] != "fixed"
+            elif value.level == UNIT and (self.narrow or self.form == "column"):
+                own = k >= 0 and (self.narrow or self.accesses[k] != "fixed")
             else:
                 continue
             if own or value.reduces or not found.isdisjoint(value.args):
@@ -162,14 +163,18 @@ class KernelPattern:
 
     @property
     def beside(self) -> int:
-        """The bytes that a unit holds for each of its columns, at most."""
+        """The bytes that a unit holds for each of its columns or narrow rows, at most."""
         read = {store.value for store in self.stores if store.per_unit}
         for value in self.values:
             for a in value.args:
                 if value.level != UNIT or value.stage != self.values[a].stage:
                     read.add(a)
+        held = 0
+        if self.narrow:
+            rows = sum(self.values[v].dtype.itemsize for v in self.rows)
+            held = NARROW_ROW * rows + 8 * NARROW_LANES * len(self.reductions)
         # Of each reduction: a stretch, the total, and what its additions rounded off.
-        return 8 * (3 * len(self.reductions) + len(read & self.wide))
+        return held + 8 * (3 * len(self.reductions) + len(read & self.wide))
 
     @functools.cached_property
     def stages(self) -> int:

@@ -159,7 +159,7 @@ class Max(Extremum):
     """The largest element along `axis`; NaN if there is one."""
 
     example = "[[1, 3], [4, 2]], axis=1", "array([3, 4])"
-    combine = "({0} > {1} || {0} != {0} ? {0} : {1})"
+    combine = "(({0} > {1}) | ({0} != {0}) ? {0} : {1})"
     identity = "{lowest}"
 
     def forward(self, x: Array) -> Array:
@@ -170,7 +170,7 @@ class Min(Extremum):
     """The smallest element along `axis`; NaN if there is one."""
 
     example = "[[1, 3], [4, 2]], axis=1", "array([1, 2])"
-    combine = "({0} < {1} || {0} != {0} ? {0} : {1})"
+    combine = "(({0} < {1}) | ({0} != {0}) ? {0} : {1})"
     identity = "{highest}"
 
     def forward(self, x: Array) -> Array:

@@ -12,9 +12,9 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
   const int64_t to = from + share < length ? from + share : length;
   (void)partial; (void)constants; (void)run;
   for (; unit < end; unit++) {
-    const int64_t width = a[6 + units], blocks = (a[6 + a[1]] + 511) / 512;
+    const int64_t width = a[6 + units], blocks = (width + 511) / 512;
     const int64_t first = unit % blocks * 512;
-    const int64_t n = width - first < 512 ? width - first : 512;
+    const int64_t beside = width - first < 512 ? width - first : 512;
     const int64_t column = unit / blocks * width + first;
     mg_place(a, 2, column, place);
     char *const base0 = slots[operand[0 * pitch]] + place[0];
@@ -22,13 +22,13 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
     float *p1 = (float *)(base1);
     double total2[512];
     #pragma GCC ivdep
-    for (int64_t k = 0; k < n; k++) {
+    for (int64_t k = 0; k < beside; k++) {
       total2[k] = 0;
     }
     if (splits == 1 || run == 0) {
       float lane2[512];
       #pragma GCC ivdep
-      for (int64_t k = 0; k < n; k++) {
+      for (int64_t k = 0; k < beside; k++) {
         lane2[k] = 0;
       }
       const int64_t inner = extent[loops - 1], first_row = from / inner;
@@ -43,7 +43,7 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
         int64_t i = 0;
         for (; i + 4 <= rows; i += 4) {
           #pragma GCC ivdep
-          for (int64_t k = 0; k < n; k++) {
+          for (int64_t k = 0; k < beside; k++) {
             float l2 = lane2[k];
             #pragma GCC unroll 4
             for (int u = 0; u < 4; u++) {
@@ -58,7 +58,7 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
         for (; i < rows; i++) {
           const float *p0 = (const float *)(row0 + i * down0);
           #pragma GCC ivdep
-          for (int64_t k = 0; k < n; k++) {
+          for (int64_t k = 0; k < beside; k++) {
             float l2 = lane2[k];
             const float v0 = p0[k];
             const float v1 = v0 * v0;
@@ -74,7 +74,7 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
         if ((filled += rows) == 64 || begin == to) {
           filled = 0;
           #pragma GCC ivdep
-          for (int64_t k = 0; k < n; k++) {
+          for (int64_t k = 0; k < beside; k++) {
             total2[k] = lane2[k] + total2[k];
             lane2[k] = 0;
           }
@@ -84,27 +84,27 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
     if (splits > 1) {
       if (run == 0) {
         #pragma GCC ivdep
-        for (int64_t k = 0; k < n; k++) {
+        for (int64_t k = 0; k < beside; k++) {
           *(double *)(partial + 8 * (((column + k) * splits + split) * 1 + 0)) = total2[k];
         }
         return;
       }
       for (int64_t s = 0; s < splits; s++) {
         #pragma GCC ivdep
-        for (int64_t k = 0; k < n; k++) {
+        for (int64_t k = 0; k < beside; k++) {
           total2[k] = *(double *)(partial + 8 * (((column + k) * splits + s) * 1 + 0)) + total2[k];
         }
       }
     }
     float all2[512];
     #pragma GCC ivdep
-    for (int64_t k = 0; k < n; k++) {
+    for (int64_t k = 0; k < beside; k++) {
       const float v2 = total2[k];
       all2[k] = v2;
     }
     if (splits == 1 || run == 1) {
       #pragma GCC ivdep
-      for (int64_t k = 0; k < n; k++) {
+      for (int64_t k = 0; k < beside; k++) {
         const float v2 = all2[k];
         p1[k] = v2;
       }

@@ -1,14 +1,14 @@
 
 MG_FOLD float mg_fold_max_float32_float32(const float *lane) {
   float part[32];
-  for (int k = 0; k < 32; k++) part[k] = ((float)lane[32 + k] > (float)lane[k] || (float)lane[32 + k] != (float)lane[32 + k] ? (float)lane[32 + k] : (float)lane[k]);
-  for (int k = 0; k < 16; k++) part[k] = (part[16 + k] > part[k] || part[16 + k] != part[16 + k] ? part[16 + k] : part[k]);
-  for (int k = 0; k < 8; k++) part[k] = (part[8 + k] > part[k] || part[8 + k] != part[8 + k] ? part[8 + k] : part[k]);
-  for (int k = 0; k < 4; k++) part[k] = (part[4 + k] > part[k] || part[4 + k] != part[4 + k] ? part[4 + k] : part[k]);
+  for (int k = 0; k < 32; k++) part[k] = (((float)lane[32 + k] > (float)lane[k]) | ((float)lane[32 + k] != (float)lane[32 + k]) ? (float)lane[32 + k] : (float)lane[k]);
+  for (int k = 0; k < 16; k++) part[k] = ((part[16 + k] > part[k]) | (part[16 + k] != part[16 + k]) ? part[16 + k] : part[k]);
+  for (int k = 0; k < 8; k++) part[k] = ((part[8 + k] > part[k]) | (part[8 + k] != part[8 + k]) ? part[8 + k] : part[k]);
+  for (int k = 0; k < 4; k++) part[k] = ((part[4 + k] > part[k]) | (part[4 + k] != part[4 + k]) ? part[4 + k] : part[k]);
   float other2[4] = {part[2], part[3], part[0], part[1]}, by2[4];
-  for (int k = 0; k < 4; k++) by2[k] = (other2[k] > part[k] || other2[k] != other2[k] ? other2[k] : part[k]);
+  for (int k = 0; k < 4; k++) by2[k] = ((other2[k] > part[k]) | (other2[k] != other2[k]) ? other2[k] : part[k]);
   float other1[4] = {by2[1], by2[0], by2[3], by2[2]}, by1[4];
-  for (int k = 0; k < 4; k++) by1[k] = (other1[k] > by2[k] || other1[k] != other1[k] ? other1[k] : by2[k]);
+  for (int k = 0; k < 4; k++) by1[k] = ((other1[k] > by2[k]) | (other1[k] != other1[k]) ? other1[k] : by2[k]);
   return by1[0];
 }
 
@@ -69,19 +69,19 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
             #pragma GCC ivdep
             for (int64_t k = 0; k < 64; k++) {
               const float v0 = p0[j + k];
-              lane1[k] = (v0 > lane1[k] || v0 != v0 ? v0 : lane1[k]);
+              lane1[k] = ((v0 > lane1[k]) | (v0 != v0) ? v0 : lane1[k]);
             }
           }
           #pragma GCC ivdep
           for (int64_t k = 0; k < last - j; k++) {
             const float v0 = p0[j + k];
-            lane1[k] = (v0 > lane1[k] || v0 != v0 ? v0 : lane1[k]);
+            lane1[k] = ((v0 > lane1[k]) | (v0 != v0) ? v0 : lane1[k]);
           }
           filled += (last - first + 63) / 64;
           if (filled >= 64) {
             filled = 0;
             const float all1 = mg_fold_max_float32_float32(lane1);
-            total1 = (all1 > total1 || all1 != all1 ? all1 : total1);
+            total1 = ((all1 > total1) | (all1 != all1) ? all1 : total1);
             for (int64_t k = 0; k < 64; k++) lane1[k] = none1;
           }
         }
@@ -92,7 +92,7 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
         }
       }
       const float all1 = mg_fold_max_float32_float32(lane1);
-      total1 = (all1 > total1 || all1 != all1 ? all1 : total1);
+      total1 = ((all1 > total1) | (all1 != all1) ? all1 : total1);
     }
     const float v1 = total1;
     {

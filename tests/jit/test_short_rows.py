@@ -1,6 +1,8 @@
 """Rows too short for vectors, which the CPU's kernels compute side by side, and narrow ones."""
 
+import ctypes
 import itertools
+import mmap
 
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from needs import needs_compiler
 import minigraph as mg
 from minigraph import nn, ops
 from minigraph.devices.cpu.kernels import SHORT
-from minigraph.graph import Graph
+from minigraph.graph import BOOL, FLOATS, Graph
 from minigraph.jit.kernel import specialise
 from minigraph.jit.loops import NARROW_ROW
 
@@ -84,6 +86,41 @@ def test_short_rows_pass_nan_and_infinity(value):
         np.testing.assert_allclose(
             *results("cpu", build, x), *results("reference", build, x), rtol=1e-5, atol=1e-6
         )
+
+
+def whole_rows(x):
+    """Return results for each row, and of each element."""
+    top = ops.max(x, -1, keepdims=True)
+    counts = ops.sum(ops.astype(x == top, "int64"), -1)
+    return [top, counts, ops.any(x != top, -1), ops.where(x == top, x, top)]
+
+
+@pytest.mark.parametrize("dtype", [*FLOATS, np.dtype("int64"), np.dtype("int8"), BOOL], ids=str)
+def test_narrow_rows_of_every_dtype_agree_with_numpy(dtype):
+    x = np.random.default_rng(0).integers(-9, 9, (3, 21, 67)).astype(dtype)
+    options = {"graph_opt_level": 3, "autotune": "off"}
+    got = results("cpu", whole_rows, x, **options)
+    for y, want in zip(got, results("reference", whole_rows, x), strict=True):
+        np.testing.assert_array_equal(y, want)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
+def test_narrow_rows_touch_no_memory_behind_the_last_one(dtype):
+    memory = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+    begin = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    libc = ctypes.CDLL(None, use_errno=True)
+    guard = ctypes.c_void_p(begin + mmap.PAGESIZE), ctypes.c_size_t(mmap.PAGESIZE)
+    assert libc.mprotect(*guard, 0) == 0
+    try:
+        size = 3 * 71 * np.dtype(dtype).itemsize
+        x = np.frombuffer(memory, dtype, 3 * 71, mmap.PAGESIZE - size).reshape(3, 71)
+        x[...] = np.arange(3 * 71).reshape(3, 71)
+        for y, want in zip(
+            results("cpu", whole_rows, x), results("reference", whole_rows, x.copy()), strict=True
+        ):
+            np.testing.assert_array_equal(y, want)
+    finally:
+        libc.mprotect(*guard, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 def test_short_rows_across_memory_are_read_in_place():

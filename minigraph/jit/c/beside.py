@@ -19,6 +19,23 @@ from minigraph.jit.expression import c_type
 from minigraph.jit.pattern import KernelPattern
 
 
+def unit_beside(pattern: KernelPattern) -> tuple[list[str], str]:
+    """Return statements for where a unit of columns or rows begins, and how many units there are.
+
+    It has as many as C calls `beside`, from `column` on along the last of the unit axes.
+    """
+    most = pattern.columns
+    count = f"units / a[6 + a[1]] * ((a[6 + a[1]] + {most - 1}) / {most})"
+    place = [
+        f"const int64_t width = a[6 + units], blocks = (width + {most - 1}) / {most};",
+        f"const int64_t first = unit % blocks * {most};",
+        f"const int64_t beside = width - first < {most} ? width - first : {most};",
+        "const int64_t column = unit / blocks * width + first;",
+        f"mg_place(a, {len(pattern.dtypes)}, column, place);",
+    ]
+    return place, count
+
+
 @dataclass(frozen=True)
 class SideBySide:
     """How a unit loops over its lanes or columns, which C calls k.
@@ -30,6 +47,7 @@ class SideBySide:
     most   how many lanes or columns there are at most
     index  the index, as `element` takes it, of what has one element for each
     cell   where the result {r} of split {s} stands among the partial results
+    head   statements that the loop begins with
     """
 
     pattern: KernelPattern
@@ -37,11 +55,12 @@ class SideBySide:
     most: int
     index: str
     cell: str
+    head: tuple[str, ...] = ()
 
     def each(self, body: Iterable[str]) -> list[str]:
         """Return the loop over lanes or columns."""
-        *pragma, head = self.loop
-        return [*pragma, *block(head, *body)]
+        *pragma, loop = self.loop
+        return [*pragma, *block(loop, *self.head, *body)]
 
     def totals(self) -> list[str]:
         """Return statements that declare the results of the reductions."""
@@ -83,7 +102,9 @@ class SideBySide:
     def once(self, stage: int) -> list[str]:
         """Return statements for what is computed once a unit and known in `stage`."""
         pattern = self.pattern
-        body = self.shared(v for v in pattern.once if pattern.values[v].stage == stage)
+        there = pattern.reductions if pattern.narrow else ()
+        made = [v for v in pattern.once if pattern.values[v].stage == stage and v not in there]
+        body = self.shared(made)
         stores = [
             k
             for k, store in enumerate(pattern.stores, pattern.inputs)

@@ -140,23 +140,32 @@ def split_or_join(stage: int, keep: Sequence[str], join: Sequence[str]) -> list[
 
 
 def compute_element(
-    pattern: KernelPattern, stage: int, values: Sequence[int], index: str
+    pattern: KernelPattern, stage: int, values: Sequence[int], index: str, mask: str = ""
 ) -> list[str]:
     """Return statements that compute values of the element `index` in a run over the loops.
 
     Values that an earlier run has kept are loaded; those that later runs need are kept, but for
-    what the run stores anyway.
+    what the run stores anyway.  Operands are not touched where `mask`, C's expression, is 0.
     """
     there, made = pattern.there(stage), []
     for v in values:
         if v in there:
             held = c_type(pattern.values[v].dtype)
-            made.append(f"const {held} v{v} = {_place(pattern, there[v], index)};")
+            read = _if(mask if there[v].operand >= 0 else "", _place(pattern, there[v], index))
+            made.append(f"const {held} v{v} = {read};")
         else:
-            made.append(declare(pattern, v, index))
+            made.append(declare(pattern, v, index, mask))
     stored = set(pattern.stored(stage))
     new = [kept for kept in pattern.kept if kept.run == stage and kept.operand not in stored]
-    return made + [f"{_place(pattern, kept, index)} = v{kept.value};" for kept in new]
+    for kept in new:
+        when = f"if ({mask}) " if mask and kept.operand >= 0 else ""
+        made.append(f"{when}{_place(pattern, kept, index)} = v{kept.value};")
+    return made
+
+
+def _if(mask: str, read: str) -> str:
+    """Return what C reads where `mask` is true, if there is one."""
+    return f"{mask} ? {read} : 0" if mask else read
 
 
 def _place(pattern: KernelPattern, kept: KeptValue, index: str) -> str:
@@ -166,7 +175,7 @@ def _place(pattern: KernelPattern, kept: KeptValue, index: str) -> str:
     return element(pattern, kept.operand, index)
 
 
-def declare(pattern: KernelPattern, v: int, index: str) -> str:
+def declare(pattern: KernelPattern, v: int, index: str, mask: str = "") -> str:
     """Return the statement that computes or loads value `v` of the element `index`."""
     value = pattern.values[v]
     if value.literal:
@@ -177,11 +186,12 @@ def declare(pattern: KernelPattern, v: int, index: str) -> str:
         inside, outside = value.args
         right = f"in{value.window} ? v{inside} : v{outside}"
     elif value.op is None:
-        right = element(pattern, value.operand, index)
+        right = _if(mask, element(pattern, value.operand, index))
         if value.dtype == BOOL:
             # A view may have made it of any byte.  gcc vectorises this minimum ten times as well
             # as `!= 0`.
-            right = f"{right} > 1 ? 1 : {right}"
+            read = element(pattern, value.operand, index)
+            right = _if(mask, f"({read} > 1 ? 1 : {read})")
     else:
         operands = [pattern.values[a].dtype for a in value.args]
         right = expression(value.op, operands, value.dtype, [f"v{a}" for a in value.args])

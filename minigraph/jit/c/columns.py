@@ -5,13 +5,13 @@ The text of a sum over the first axis, in outline:
     static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end, ...) {
       ...                                        where the operands of a block of columns are
       for (; i + 4 <= rows; i += 4)
-        for (int64_t k = 0; k < n; k++) {
+        for (int64_t k = 0; k < beside; k++) {
           float l1 = lane1[k];
           for (int u = 0; u < 4; u++) l1 = p0[k] + l1;     p0: of row i + u
           lane1[k] = l1;
         }
       for (; i < rows; i++) ...
-      for (int64_t k = 0; k < n; k++) p1[k] = total1[k];
+      for (int64_t k = 0; k < beside; k++) p1[k] = total1[k];
     }
 
 Short rows stand side by side as columns do: their vectors are of one element of many rows each.
@@ -21,7 +21,7 @@ Lanes, in the type of the elements, are added to totals, in double for floats, e
 
 from __future__ import annotations
 
-from minigraph.jit.c.beside import SideBySide
+from minigraph.jit.c.beside import SideBySide, unit_beside
 from minigraph.jit.c.body import (
     accumulators,
     add_to_total,
@@ -48,17 +48,10 @@ ROWS = 4  # that are read side by side, so that lanes are loaded and stored once
 def column_text(pattern: KernelPattern) -> str:
     """Return the functions of a "column" kernel, called NAME."""
     most = pattern.columns
-    blocks = f"(a[6 + a[1]] + {most - 1}) / {most}"  # of columns, for each of the other units
-    loop = ("#pragma GCC ivdep", "for (int64_t k = 0; k < n; k++)")
+    loop = ("#pragma GCC ivdep", "for (int64_t k = 0; k < beside; k++)")
     cell = f"((column + k) * splits + {{s}}) * {len(pattern.reductions)} + {{r}}"
     columns = SideBySide(pattern, loop, most, "k", cell)
-    place = [
-        f"const int64_t width = a[6 + units], blocks = {blocks};",
-        f"const int64_t first = unit % blocks * {most};",
-        f"const int64_t n = width - first < {most} ? width - first : {most};",
-        "const int64_t column = unit / blocks * width + first;",
-        f"mg_place(a, {len(pattern.dtypes)}, column, place);",
-    ]
+    place, count = unit_beside(pattern)
     stores = [k for k, store in enumerate(pattern.stores, pattern.inputs) if store.per_unit]
     moving = [k for k in [*pattern.loaded(pattern.once), *stores] if pattern.accesses[k] != "fixed"]
     body = bases(pattern, "1 + units")
@@ -68,7 +61,7 @@ def column_text(pattern: KernelPattern) -> str:
         body += _run_down(columns, stage)
         body += columns.splits(stage) + columns.once(stage + 1)
     unit = unit_function(pattern, place, body)
-    return unit + entry(pattern, f"units / a[6 + a[1]] * ({blocks})")
+    return unit + entry(pattern, count)
 
 
 def _run_down(columns: SideBySide, stage: int) -> list[str]:

@@ -19,6 +19,15 @@
 #else
 #define MG_FOLD MG_SHARED
 #endif
+/* Over how many of `lanes` elements a loop runs that computes the first `rest` of them: over all, with
+   a mask, where the processor has masks for elements of so many bytes. */
+#if defined(__AVX512BW__)
+#define MG_MASKED(bytes, lanes, rest) (lanes)
+#elif defined(__AVX2__)
+#define MG_MASKED(bytes, lanes, rest) ((bytes) < 4 ? (rest) : (lanes))
+#else
+#define MG_MASKED(bytes, lanes, rest) (rest)
+#endif
 /* Its loops are too short for vectors. */
 #if defined(__clang__)
 #define MG_SHORT MG_SHARED

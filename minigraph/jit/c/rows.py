@@ -19,9 +19,6 @@ Where there are too few units for the threads the loops are split: all threads d
 the loops and keep the partial results, then all do the second, and so on.  Whoever needs the result
 of an earlier run combines its parts in order: the same bits for the same number of threads.
 
-A narrow row, of a few vectors, costs as much before and after its elements as for them: its loops
-are one, which nothing splits, its lanes are fewer, and what it keeps is on the stack.
-
 While a short unit's second run computes, it has memory bring what the next unit reads first.
 
 An output that does not fit the caches is streamed past them, which saves reading it first, unless
@@ -64,13 +61,11 @@ from minigraph.jit.c.pieces import (
 from minigraph.jit.emitter import block, function
 from minigraph.jit.expression import c_type
 from minigraph.jit.kernel import SHARE, STRETCH
-from minigraph.jit.loops import NARROW_ROW
 from minigraph.jit.pattern import ELEMENT, ROW, UNIT, KernelPattern
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
 
 LANES = 64  # that a run over the loops combines side by side: vectors enough to wait for none
-FEW_LANES = 32  # of a narrow row, as combining them is most of its time
 AHEAD = 128 << 10  # bytes of a unit, at most, that are fetched while the one before is computed
 
 
@@ -100,8 +95,7 @@ def _fold_name(pattern: KernelPattern, v: int) -> str:
     value = pattern.values[v]
     assert value.op is not None
     source = pattern.values[value.args[0]].dtype
-    few = FEW_LANES if pattern.narrow else ""
-    return f"mg_fold{few}_{value.op.name}_{source.name}_{value.dtype.name}"
+    return f"mg_fold_{value.op.name}_{source.name}_{value.dtype.name}"
 
 
 def _fold(pattern: KernelPattern, v: int) -> str:
@@ -114,7 +108,7 @@ def _fold(pattern: KernelPattern, v: int) -> str:
     value = pattern.values[v]
     short, long = accumulators(pattern, value)
     assert isinstance(value.op, Reduction)
-    half, body, last = (FEW_LANES if pattern.narrow else LANES) // 2, [], "lane"
+    half, body, last = LANES // 2, [], "lane"
     while value.op.adds and short != long and half > 8:
         joined = combine(value, f"{last}[{half} + k]", f"{last}[k]")
         body.append(f"{short} of{half}[{half}];")
@@ -135,8 +129,7 @@ def _fold(pattern: KernelPattern, v: int) -> str:
         body.append(f"{long} other{apart}[4] = {{{others}}}, {last}[4];")
         body.append(f"for (int k = 0; k < 4; k++) {last}[k] = {joined};")
     body.append(f"return {last}[0];")
-    kind = "MG_INLINE" if pattern.narrow else "MG_FOLD"
-    return "\n" + function(f"{kind} {long} {_fold_name(pattern, v)}(const {short} *lane)", body)
+    return "\n" + function(f"MG_FOLD {long} {_fold_name(pattern, v)}(const {short} *lane)", body)
 
 
 def unit_text(pattern: KernelPattern) -> str:
@@ -164,8 +157,6 @@ def _kept_rows(pattern: KernelPattern) -> list[str]:
         before += pattern.values[v].dtype.itemsize
     if not made:
         return []
-    if pattern.narrow:
-        return [f"{c_type(pattern.values[v].dtype)} row{v}[{NARROW_ROW}];" for v in pattern.rows]
     mine = f"(a[0] > 1 ? omp_get_thread_num() : 0) * {before}"
     room = f"(length + {SHARE - 1}) / {SHARE} * {SHARE}"
     return [f"const int64_t room = {room};", f"char *const rows = partial + {mine} * room;", *made]
@@ -192,7 +183,7 @@ def _fetched(pattern: KernelPattern) -> list[int]:
     A unit's first run waits for memory; its later ones find everything in the caches, and memory
     would be idle.
     """
-    if pattern.stages == 1 or pattern.narrow:
+    if pattern.stages == 1:
         return []
     return [k for k in pattern.loaded(pattern.run(0)) if pattern.accesses[k] == "unit"]
 
@@ -224,34 +215,29 @@ def _stage(pattern: KernelPattern, stage: int) -> list[str]:
     """Statements for one run over the loops of a unit."""
     reduced, values = pattern.reduced(stage), pattern.run(stage)
     row = within(pattern, stage)
-    col = "" if pattern.narrow else "col"
     row += [
-        pointer(pattern, k, f"base{k}" if pattern.narrow else f"base{k} + at[{k}]", col)
+        pointer(pattern, k, f"base{k} + at[{k}]", "col")
         for k in pattern.touched(stage)
         if pattern.accesses[k] != "fixed"
     ]
     row += [declare(pattern, v, "0") for v in values if pattern.values[v].level == ROW]
     each = [v for v in values if pattern.values[v].level == ELEMENT]
     lanes, combined, clear, done = [], [], [], []
-    count = FEW_LANES if pattern.narrow else LANES
     for v in reduced:
         short, long = accumulators(pattern, pattern.values[v])
         none = identity(pattern, pattern.values[v])
-        lanes.append(f"{short} lane{v}[{count}], none{v} = {none};")
+        lanes.append(f"{short} lane{v}[{LANES}], none{v} = {none};")
         lanes.append(f"MG_HIDE(none{v});")
-        clear.append(f"for (int64_t k = 0; k < {count}; k++) lane{v}[k] = none{v};")
+        clear.append(f"for (int64_t k = 0; k < {LANES}; k++) lane{v}[k] = none{v};")
         combined.append(f"const {long} all{v} = {_fold_name(pattern, v)}(lane{v});")
         combined.append(add_to_total(pattern, v, f"all{v}"))
         done += complete_total(pattern, v)
     streams = streamed(pattern, stage)
     if reduced:
-        lanes += clear if pattern.narrow else [*clear, "int64_t filled = 0;"]
+        lanes += [*clear, "int64_t filled = 0;"]
         row += _combined(pattern, stage, each, [*combined, *clear])
     else:
         row += _mapped(pattern, stage, each, streams)
-    if pattern.narrow:
-        whole = ["const int64_t begin = 0, n = length;", *whether_to_stream(pattern, stage)]
-        return block("", *whole, *lanes, *row, *combined, *done, "(void)begin;")
     body = [
         *whether_to_stream(pattern, stage),
         *lanes,
@@ -283,17 +269,6 @@ def _combined(pattern: KernelPattern, stage: int, values: list[int], after: list
         value = pattern.values[v]
         new = widened(pattern, value)
         body.append(f"lane{v}[k] = {combine(value, new, f'lane{v}[k]')};")
-    if pattern.narrow:
-        return [
-            "int64_t j = 0;",
-            *block(
-                f"for (; j + {FEW_LANES} <= n; j += {FEW_LANES})",
-                *_vectorised(pattern, stage),
-                *block(f"for (int64_t k = 0; k < {FEW_LANES}; k++)", *body),
-            ),
-            "#pragma GCC ivdep",
-            *block("for (int64_t k = 0; k < n - j; k++)", *body),
-        ]
     return block(
         f"for (int64_t first = 0; first < n; first += {STRETCH})",
         f"const int64_t last = n - first > {STRETCH} ? first + {STRETCH} : n;",

@@ -6,6 +6,7 @@ import functools
 
 from minigraph.jit.c.columns import column_text
 from minigraph.jit.c.lanes import lane_text
+from minigraph.jit.c.narrow import joins, narrow_text
 from minigraph.jit.c.pieces import PUT_BFLOAT16, rounded
 from minigraph.jit.c.rows import folds, row_text
 from minigraph.jit.expression import support
@@ -20,8 +21,9 @@ def c_source(pattern: KernelPattern) -> KernelSource:
         return KernelSource(column_text(pattern), functions_of(pattern))
     if pattern.form == "lane":
         return KernelSource(lane_text(pattern), functions_of(pattern))
-    shared = dict.fromkeys([*functions_of(pattern), *folds(pattern)])
-    return KernelSource(row_text(pattern), tuple(shared))
+    text, own = (narrow_text, joins) if pattern.narrow else (row_text, folds)
+    shared = dict.fromkeys([*functions_of(pattern), *own(pattern)])
+    return KernelSource(text(pattern), tuple(shared))
 
 
 def functions_of(pattern: KernelPattern) -> tuple[str, ...]:

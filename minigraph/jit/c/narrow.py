@@ -1,0 +1,176 @@
+"""The text of kernels along narrow rows, of a few vectors, of which a unit has several.
+
+The text of softmax, in outline:
+
+    static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end, ...) {
+      ...                                        where the operands of 16 rows are
+      for (int64_t k = 0; k < beside; k++) {
+        float part1[16];                         one vector
+        for (; j + 16 <= n; j += 16)
+          for (int i = 0; i < 16; i++) part1[i] = max(p0[j + i], part1[i]);
+        for (int i = 0; i < 16; i++) part1[i] = max(j + i < n ? p0[j + i] : -INFINITY, part1[i]);
+        for (int i = 0; i < 16; i++) lane1[k * 16 + i] = part1[i];
+      }
+      mg_join(lane1, all1);                      of all rows together
+      for (int64_t k = 0; k < beside; k++) { const float v1 = all1[k]; ...; }
+      ...
+    }
+
+What a row costs besides its elements is most of its time.  So the lanes of all rows of a unit are
+joined at once, in pairs, until a vector has one result of each, and what is made of the results is
+computed in vectors, too.  The elements that fill no vector are one with a mask.
+"""
+
+from __future__ import annotations
+
+from minigraph.jit.c.beside import SideBySide, unit_beside
+from minigraph.jit.c.body import (
+    accumulators,
+    bases,
+    combine,
+    compute_element,
+    element,
+    entry,
+    identity,
+    pointer,
+    unit_function,
+    widened,
+)
+from minigraph.jit.c.pieces import (
+    piece,
+    put_element,
+    put_piece,
+    streamed,
+    until_streamed,
+    whether_to_stream,
+)
+from minigraph.jit.emitter import block, function
+from minigraph.jit.expression import c_type
+from minigraph.jit.loops import NARROW_ROW
+from minigraph.jit.pattern import ELEMENT, KernelPattern
+from minigraph.jit.pattern import NARROW_LANES as LANES
+
+
+def narrow_text(pattern: KernelPattern) -> str:
+    """Return the functions of a "row" kernel of narrow rows, called NAME."""
+    fixed = [k for k, how in enumerate(pattern.accesses) if how == "fixed"]
+    loop = ("#pragma GCC ivdep", "for (int64_t k = 0; k < beside; k++)")
+    head = tuple(pointer(pattern, k, f"base{k} + k * next{k}") for k in fixed)
+    rows = SideBySide(pattern, loop, pattern.columns, "0", "", head)
+    place, count = unit_beside(pattern)
+    body = bases(pattern, "pitch - 1")
+    for k in range(len(pattern.dtypes)):
+        body.append(f"const int64_t next{k} = operand[{k} * pitch + 1 + units];")
+    for v in pattern.rows:
+        held = c_type(pattern.values[v].dtype)
+        body.append(f"{held} row{v}[{pattern.columns * NARROW_ROW}];")
+    body += rows.once(0)
+    for stage in range(pattern.stages):
+        body += _stage(rows, stage) + rows.once(stage + 1)
+    return unit_function(pattern, place, body, until_streamed(pattern)) + entry(pattern, count)
+
+
+def joins(pattern: KernelPattern) -> list[str]:
+    """Return the functions by which such a kernel joins the lanes of its rows."""
+    return [_join(pattern, v) for v in pattern.reductions]
+
+
+def _join_name(pattern: KernelPattern, v: int) -> str:
+    """The name of that function of reduction `v`, which kernels of such reductions share."""
+    value = pattern.values[v]
+    assert value.op is not None
+    source = pattern.values[value.args[0]].dtype
+    return f"mg_join{pattern.columns}_{value.op.name}_{source.name}_{value.dtype.name}"
+
+
+def _join(pattern: KernelPattern, v: int) -> str:
+    value = pattern.values[v]
+    held, _ = accumulators(pattern, value)
+    body, source, half = [], "lane", LANES // 2
+    while half:
+        count, result = pattern.columns * half, f"of{half}" if half > 1 else "total"
+        body += [f"{held} {result}[{count}];"] if half > 1 else []
+        pair = f"const {held} x = {source}[2 * k + 1], y = {source}[2 * k];"
+        joined = f"{result}[k] = {combine(value, 'x', 'y')};"
+        body += block(f"for (int k = 0; k < {count}; k++)", pair, joined)
+        source, half = result, half // 2
+    head = f"MG_SHARED void {_join_name(pattern, v)}(const {held} *lane, {held} *total)"
+    return "\n" + function(head, body)
+
+
+def _stage(rows: SideBySide, stage: int) -> list[str]:
+    """Statements for one run over each row."""
+    pattern = rows.pattern
+    reduced, stores, touched = (
+        pattern.reduced(stage),
+        pattern.stored(stage),
+        [k for k in pattern.touched(stage) if pattern.accesses[k] != "fixed"],
+    )
+    before, begin, end, after = [], [], [], []
+    for v in reduced:
+        held, _ = accumulators(pattern, pattern.values[v])
+        none = identity(pattern, pattern.values[v])
+        before.append(f"{held} lane{v}[{pattern.columns * LANES}], all{v}[{pattern.columns}];")
+        begin += [f"{held} part{v}[{LANES}], none{v} = {none};", f"MG_HIDE(none{v});"]
+        begin.append(f"for (int i = 0; i < {LANES}; i++) part{v}[i] = none{v};")
+        end.append(f"for (int i = 0; i < {LANES}; i++) lane{v}[k * {LANES} + i] = part{v}[i];")
+        after.append(f"{_join_name(pattern, v)}(lane{v}, all{v});")
+    streams = streamed(pattern, stage)
+    each = [v for v in pattern.run(stage) if pattern.values[v].level == ELEMENT]
+    fed = [*(pattern.values[v].args[0] for v in reduced), *map(pattern.source, stores)]
+    row = [
+        *(pointer(pattern, k, f"base{k} + k * next{k}") for k in touched),
+        *rows.taken(each, fed, stage),
+        f"const int64_t n = length, begin = k * ((n + {LANES - 1}) / {LANES} * {LANES});",
+        *begin,
+        *(line for k in streams for line in piece(pattern, stage, k, "0")),
+        "int64_t j = 0;",
+        *block(
+            f"for (; j + {LANES} <= n; j += {LANES})",
+            "#pragma GCC unroll 8",
+            "#pragma GCC ivdep",
+            *block(f"for (int i = 0; i < {LANES}; i++)", *_elements(pattern, stage, each, streams)),
+        ),
+        *block(
+            "if (j < n)",
+            "const int rest = n - j;",
+            "#pragma GCC ivdep",
+            *block(
+                f"for (int i = 0; i < {_masked(pattern, touched)}; i++)",
+                *_elements(pattern, stage, each, streams, "i < rest"),
+            ),
+        ),
+        *end,
+        *(put_piece(pattern, stage, k, "0", "n") for k in streams),
+        "(void)begin;",
+    ]
+    whole = block("for (int64_t k = 0; k < beside; k++)", *row)
+    return [*before, *block("", *whether_to_stream(pattern, stage), *whole, *after)]
+
+
+def _masked(pattern: KernelPattern, touched: list[int]) -> str:
+    """Return over how many elements a loop with a mask runs: all of them, if they are a vector."""
+    if any(pattern.accesses[k] != "unit" for k in touched):
+        return "rest"
+    size = min((pattern.dtypes[k].itemsize for k in touched), default=8)
+    return f"MG_MASKED({size}, {LANES}, rest)"
+
+
+def _elements(
+    pattern: KernelPattern, stage: int, values: list[int], streams: list[int], mask: str = ""
+) -> list[str]:
+    """Return statements that combine and store the elements of a vector for which `mask` holds."""
+    when = f"if ({mask}) " if mask else ""
+    body = compute_element(pattern, stage, values, "j + i", mask)
+    for k in pattern.stored(stage):
+        plain = f"{element(pattern, k, 'j + i')} = v{pattern.source(k)};"
+        body.append(when + (put_element(pattern, stage, k, "j + i") if k in streams else plain))
+    for v in pattern.reduced(stage):
+        value = pattern.values[v]
+        held, _ = accumulators(pattern, value)
+        new = widened(pattern, value)
+        if mask:
+            body.append(f"const {held} new{v} = {mask} ? {new} : none{v};")
+            new = f"new{v}"
+        body.append(f"part{v}[i] = {combine(value, new, f'part{v}[i]')};")
+    return body
