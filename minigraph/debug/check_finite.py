@@ -31,7 +31,7 @@ class FiniteFunction(Function):
             )
         super().__init__(compilation, counter)
 
-    def _run(self, values: list[Array], execute: Execute) -> list[Array]:
+    def _run(self, values: Sequence[Array], execute: Execute) -> list[Array]:
         before = self._state()
         source = self._nan_source(values)
         updated = {view.buffer: p.name for p, view in self._program.updates} if source else {}

@@ -89,7 +89,7 @@ class VerifiedFunction(Function):
     def cache_entries(self) -> list[Entry]:
         return [*super().cache_entries(), *self._written.cache_entries()]
 
-    def _run(self, values: list[Array], execute: Execute) -> list[Array]:
+    def _run(self, values: Sequence[Array], execute: Execute) -> list[Array]:
         before, calls = self._state(), self.calls
         try:
             return self._compared(values, execute, before)
@@ -100,7 +100,7 @@ class VerifiedFunction(Function):
             raise
 
     def _compared(
-        self, values: list[Array], execute: Execute, before: Sequence[Array]
+        self, values: Sequence[Array], execute: Execute, before: Sequence[Array]
     ) -> list[Array]:
         """Run level 0 and this function on the same state; return the results if they agree."""
         expected = self._as_written(values)
@@ -196,7 +196,7 @@ class VerifiedFunction(Function):
 
     def _fault(
         self,
-        values: list[Array],
+        values: Sequence[Array],
         execute: Execute,
         expected: Values,
         actual: Values,
@@ -221,7 +221,7 @@ class VerifiedFunction(Function):
             or (self._output(bits, ROUNDED) if bits else "")
         )
 
-    def _again(self, values: list[Array], execute: Execute) -> dict[int, Array]:
+    def _again(self, values: Sequence[Array], execute: Execute) -> dict[int, Array]:
         results = super()._run(values, execute)
         return dict(enumerate([*map(_on_host, results), *self._state()]))
 

@@ -7,7 +7,7 @@ import operator
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -35,35 +35,23 @@ from minigraph.program.memory import LARGEST, demand
 BYTE = np.dtype(np.uint8)
 
 
-class Invocation(NamedTuple):
-    """What differs between the calls of a program.
-
-    inputs   the arrays given for its `inputs`
-    outputs  memory for its `returned` buffers
-    commit   what ends the call, `together` with the steps that change parameters
-    """
-
-    inputs: Sequence[Array]
-    outputs: Sequence[Array]
-    commit: Sequence[Done] = ()
-
-    def memory(self, program: Program) -> Memory:
-        """Return the memory of the buffers that differ between calls."""
-        buffers = (*program.inputs, *program.returned)
-        return dict(zip(buffers, (*self.inputs, *self.outputs), strict=True))
-
-
 class StepRunner(Protocol):
-    """What runs the steps of a program whose memory is there, as an `Executor` does."""
+    """What runs the steps of a program whose memory is there, as an `Executor` does.
+
+    A call gets the arrays of the program's `external` buffers, and what ends it, `together` with
+    the steps that change parameters.
+    """
 
     failures: dict[Step, str]
 
     @property
     def launches(self) -> int: ...
 
-    def __call__(self, call: Invocation) -> None: ...
+    def __call__(self, arrays: Sequence[Array], commit: Sequence[Done] = ()) -> None: ...
 
-    def profile(self, call: Invocation, look: Look = look_away) -> list[Timing]: ...
+    def profile(
+        self, arrays: Sequence[Array], commit: Sequence[Done], look: Look = look_away
+    ) -> list[Timing]: ...
 
 
 def together(calls: Sequence[Done]) -> bool:
@@ -101,8 +89,7 @@ class HostBackend(Backend):
         static = {
             b: memory[b] for b in used if b.space not in (MemorySpace.INPUT, MemorySpace.OUTPUT)
         }
-        run = self.runner(alone, static)
-        run(Invocation(*([memory[b] for b in each] for each in (alone.inputs, alone.returned))))
+        self.runner(alone, static)([memory[b] for b in alone.external])
 
 
 class HostExecutor(Executor):
@@ -121,9 +108,17 @@ class HostExecutor(Executor):
         large = [arena for arena in arenas if arena.nbytes >= program.arena_bytes]
         self.arena: Array = large[0] if large else _new_arena(program)
         self._memory = _memory(program, self.arena)
-        # What the last calls returned, for each buffer of an output.
-        self._returned: list[list[Array]] = [[] for _ in program.returned]
+        self._returned = [*map(ReturnedMemory, program.returned)]
         self._results = [*zip(program.outputs, _owners(program), strict=True)]
+        for view, owner in self._results:
+            if owner is not None:
+                self._returned[owner].spec = view.spec
+        # What ends each call: updates that are not made in place, of values that lie in the arena.
+        updates = [(p.state.on_host(), view) for p, view in program.updates]
+        self._updates = [
+            _copy(to, v, self._memory) for to, v in updates if v.buffer in self._memory
+        ]
+        self._external_updates = [(to, v) for to, v in updates if v.buffer not in self._memory]
         changed = program.changed
         self._changed = [p.state for p in changed]
         self._read = [p.state for p in program.parameters if p not in changed]
@@ -135,26 +130,28 @@ class HostExecutor(Executor):
         return self._runner.launches
 
     def __call__(self, inputs: Sequence[Array], done: Done = nothing) -> list[Array]:
-        results, call = self._begin(inputs, done)
-        self._runner(call)
+        results, arrays, commit = self._begin(inputs, done)
+        self._runner(arrays, commit)
         return results
 
     def profile(
         self, inputs: Sequence[Array], done: Done = nothing
     ) -> tuple[list[Array], list[Timing]]:
-        results, call = self._begin(inputs, done)
-        return results, self._runner.profile(call)
+        results, arrays, commit = self._begin(inputs, done)
+        return results, self._runner.profile(arrays, commit)
 
     def inspect(self, inputs: Sequence[Array], done: Done, look: Look) -> list[Array]:
-        results, call = self._begin(inputs, done)
-        self._runner.profile(call, look)
+        results, arrays, commit = self._begin(inputs, done)
+        self._runner.profile(arrays, commit, look)
         return results
 
-    def _begin(self, inputs: Sequence[Array], done: Done) -> tuple[list[Array], Invocation]:
-        """Bring parameters that a device has changed; return what the caller gets, and the call.
+    def _begin(
+        self, inputs: Sequence[Array], done: Done
+    ) -> tuple[list[Array], list[Array], list[Done]]:
+        """Bring parameters that a device has changed; return what the caller gets.
 
-        What ends the call are copies for the caller, who gets parameters as they were; then the
-        updates that are not made in place; then `done`.
+        And what a `StepRunner` takes.  What ends the call are copies for the caller, who gets
+        parameters as they were; then the updates that are not made in place; then `done`.
         """
         for state in self._read:
             state.read()
@@ -163,29 +160,27 @@ class HostExecutor(Executor):
         results: list[Array] = []
         copies: list[tuple[Array, View]] = []
         try:
-            outputs = [
-                _free_memory(returned, buffer.nbytes)
-                for returned, buffer in zip(self._returned, self.program.returned, strict=True)
-            ]
+            outputs = [memory.free() for memory in self._returned]
             for view, owner in self._results:
                 if owner is None:
                     results.append(np.empty(view.spec.shape, view.spec.dtype))
                     copies.append((results[-1], view))
                 else:
-                    results.append(view.array(outputs[owner]))
+                    results.append(outputs[owner][...])
         except MemoryError:
             specs = sorted((view.spec for view, _ in self._results), key=lambda x: -x.nbytes)
             largest = ", ".join(f"{x} ({x.nbytes >> 20} MiB)" for x in specs[:LARGEST])
             text = f"the memory does not suffice for the outputs: {largest}"
             raise DeviceError(text) from None
-        copies += [(parameter.state.write(), view) for parameter, view in self.program.updates]
-        changing = Invocation(inputs, outputs).memory(self.program) if copies else {}
-        commit: list[Done] = []
-        for to, view in copies:
-            memory = changing if view.buffer in changing else self._memory
-            array = view.array(memory[view.buffer])
-            commit.append(functools.partial(operator.setitem, to, ..., array))
-        return results, Invocation(inputs, outputs, [*commit, done])
+        copies += self._external_updates
+        arrays, commit = [*inputs, *outputs], [*self._updates, done]
+        if copies:
+            external = external_memory(self.program, arrays)
+            commit[:0] = [
+                _copy(to, view, external if view.buffer in external else self._memory)
+                for to, view in copies
+            ]
+        return results, arrays, commit
 
 
 def _new_arena(program: Program) -> Array:
@@ -220,23 +215,42 @@ def _owners(program: Program) -> list[int | None]:
     return owners
 
 
-def _free_memory(returned: list[Array], nbytes: int) -> Array:
-    """Return memory for an output that no array of the caller shows.
+def _copy(to: Array, view: View, memory: Memory) -> Done:
+    """Return a call, without Python code, that copies what a view shows."""
+    return functools.partial(operator.setitem, to, ..., view.array(memory[view.buffer]))
 
-    `returned` holds what the last two calls gave out: with `y = f(x)` in a loop the caller lets go
-    of one while it gets the other.  Memory fresh from the system costs more than most kernels do.
+
+class ReturnedMemory:
+    """Memory for what is returned of a buffer: that of the last two calls, once it is free.
+
+    With `y = f(x)` in a loop the caller lets go of one while it gets the other.  Memory fresh from
+    the system costs more than most kernels do.
+
+    spec  of the array that is returned, if it is the whole buffer; else bytes
     """
-    for i in range(len(returned)):
-        if _references(returned, i) == ALONE:
-            return returned[i]
-    returned.append(aligned_empty(Spec((nbytes,), BYTE)))
-    del returned[:-2]
-    return returned[-1]
+
+    def __init__(self, buffer: Buffer) -> None:
+        self.spec = Spec((buffer.nbytes,), BYTE)
+        self._arrays: list[Array] = []
+
+    def free(self) -> Array:
+        """Return an array of the spec, in memory that no array of the caller shows."""
+        for array in self._arrays:
+            if _references(array) == ALONE:
+                return array
+        self._arrays.append(aligned_empty(self.spec))
+        del self._arrays[:-2]
+        return self._arrays[-1]
 
 
-def _references(arrays: list[Array], index: int) -> int:
+def external_memory(program: Program, arrays: Sequence[Array]) -> Memory:
+    """Return the memory of the buffers that differ between calls."""
+    return dict(zip(program.external, arrays, strict=True))
+
+
+def _references(array: Array) -> int:
     """Return how many references there are to the owner of an array's memory."""
-    return sys.getrefcount(arrays[index].base)
+    return sys.getrefcount(array.base)
 
 
-ALONE = _references([aligned_empty(Spec((1,), BYTE))], 0)
+ALONE = _references(aligned_empty(Spec((1,), BYTE)))

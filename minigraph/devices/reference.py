@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minigraph.devices.host import HostBackend, Invocation, together
+from minigraph.devices.host import HostBackend, external_memory, together
 from minigraph.graph import Array, Node, Shape, compute
 from minigraph.program import (
     Choice,
+    Done,
     Kernel,
     KernelFailed,
     Look,
@@ -60,11 +61,13 @@ class Interpreter:
         self.memory = memory
         self.failures: dict[Step, str] = {}
 
-    def __call__(self, call: Invocation) -> None:
-        self.profile(call)
+    def __call__(self, arrays: Sequence[Array], commit: Sequence[Done] = ()) -> None:
+        self.profile(arrays, commit)
 
-    def profile(self, call: Invocation, look: Look = look_away) -> list[Timing]:
-        memory = {**self.memory, **call.memory(self.program)}
+    def profile(
+        self, arrays: Sequence[Array], commit: Sequence[Done], look: Look = look_away
+    ) -> list[Timing]:
+        memory = {**self.memory, **external_memory(self.program, arrays)}
         timings = []
         for step in self.program.steps:
             looked = look(step, memory)
@@ -77,7 +80,7 @@ class Interpreter:
                 run_step(step, NumpyKernel(step.node), memory)
             timings.append(Timing(step, start, time.perf_counter() - start))
             looked()
-        together(call.commit)
+        together(commit)
         return timings
 
 

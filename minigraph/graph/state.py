@@ -15,6 +15,7 @@ from minigraph.graph.spec import ALIGNMENT, Spec, aligned_empty
 from minigraph.platform import forks
 
 HOST = "host"
+ON_HOST = frozenset([HOST])  # where the value is current if the host alone has it
 T = TypeVar("T")
 Locks = tuple[threading.RLock, ...]
 
@@ -45,7 +46,7 @@ class State:
         self.spec = spec
         self._claims: tuple[weakref.ref[Claim], ...] = ()
         self._copies: dict[str, Any] = {}
-        self._current = {HOST}
+        self._current = ON_HOST
         self._shared = ""  # where it lies in memory of another library
 
     @classmethod
@@ -80,29 +81,30 @@ class State:
                 f"writable and aligned to {ALIGNMENT} bytes; this is of {spec}"
             )
         self._host = memory
-        self._copies, self._current, self._shared = {}, {HOST}, HOST
+        self._copies, self._current, self._shared = {}, ON_HOST, HOST
 
     def place(self, device: str, copy: Replica) -> None:
         """Let the value lie in memory of another library on a device from now on.
 
         Programs that use the value have to be bound again (`CompiledFunction.bind`).
         """
-        self._copies, self._current, self._shared = {device: copy}, {device}, device
+        self._copies, self._current, self._shared = {device: copy}, frozenset([device]), device
 
     def read(self) -> Array:
         """Return the value in the host's memory; the caller must not change it."""
         if HOST not in self._current:
             self._copies[min(self._current)].download(self._host)
             if not self._shared:
-                self._current.add(HOST)
+                self._current |= ON_HOST
         return self._host
 
     def write(self) -> Array:
         """Return the memory of the host in which programs of the host change the value."""
-        self._check_shared(HOST)
-        host = self.read()
-        self._current = {HOST}
-        return host
+        if self._current is not ON_HOST:
+            self._check_shared(HOST)
+            self.read()
+            self._current = ON_HOST
+        return self._host
 
     def assign(self, value: Array) -> None:
         """Set the value, wherever it lies; NumPy casts it."""
@@ -122,7 +124,7 @@ class State:
             )  # one, whichever thread is first
         if device not in self._current:
             copy.upload(self.read())
-            self._current.add(device)
+            self._current |= {device}
         return copy
 
     def on_host(self) -> Array:
@@ -140,7 +142,7 @@ class State:
 
     def written(self, device: str) -> None:
         """Note that the copy on a device has been changed."""
-        self._current = {device}
+        self._current = frozenset([device])
 
     def alone(self, work: Callable[[], T], changes: bool) -> T:
         """Return the result of `work`, as the function `alone` does."""
@@ -169,15 +171,16 @@ class Claim:
             with changer._lock:  # a run that has begun does not know of this claim
                 pass
 
-    def run(self, work: Callable[[], T]) -> T:
+    def run(self, work: Callable[..., T], *arguments: Any) -> T:
         """Return the result of `work`, done while no other thread uses what this claim changes."""
         while True:
-            generation, found = _generation, self._locks  # another thread may replace these
-            if found[0] != generation:
-                others = _claims_on(self.changes)
-                found = self._locks = generation, _in_order({self: None, **others})
+            generation, locks = self._locks  # another thread may replace these
+            if generation != _generation:
+                generation = _generation
+                locks = _in_order({self: None, **_claims_on(self.changes)})
+                self._locks = generation, locks
             try:
-                return _within(found[1], work, generation)
+                return _within(locks, generation, work, arguments)
             except _Outdated:
                 pass
 
@@ -191,7 +194,7 @@ def alone(states: Sequence[State], work: Callable[[], T], changes: bool) -> T:
         generation = _generation
         claims = _claims_on(states, readers=changes)
         try:
-            return _within((*_in_order(claims), _registry), work, generation)
+            return _within((*_in_order(claims), _registry), generation, work, ())
         except _Outdated:
             pass
 
@@ -217,15 +220,15 @@ class _Outdated(Exception):
     """A claim was made since the locks were looked up."""
 
 
-def _within(locks: Locks, work: Callable[[], T], generation: int) -> T:
-    """Return the result of `work` while this thread holds all locks.
+def _within(locks: Locks, generation: int, work: Callable[..., T], arguments: Iterable[Any]) -> T:
+    """Return the result of `work`, done while this thread holds all locks.
 
     Raises _Outdated if a claim was made since the generation.  One `with` for each lock: no
     interrupt comes between taking a lock and having to release it.
     """
     with locks[0]:
         if len(locks) > 1:
-            return _within(locks[1:], work, generation)
+            return _within(locks[1:], generation, work, arguments)
         if _generation != generation:
             raise _Outdated
-        return work()
+        return work(*arguments)

@@ -277,6 +277,11 @@ class Program:
         """The buffers that the caller gets."""
         return [b for b in self.buffers if b.space is MemorySpace.OUTPUT]
 
+    @functools.cached_property
+    def external(self) -> list[Buffer]:
+        """The buffers that lie elsewhere at each call: of inputs, and of what is returned."""
+        return [*self.inputs, *self.returned]
+
     def all_steps(self) -> Iterator[Step]:
         """Yield the steps, each of a loop followed by those of its body."""
         for step in self.steps:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
@@ -29,7 +28,7 @@ from minigraph.platform.regular_file import write_text
 from minigraph.platform.signals import held
 from minigraph.program import Done, Step, Timing
 from minigraph.runtime import cache_file
-from minigraph.runtime.inputs import as_input, in_order
+from minigraph.runtime.inputs import as_input, in_order, usable
 from minigraph.torch_hints import missing
 
 CALLED = at_least(1)
@@ -38,12 +37,6 @@ APART = 0x9E3779B97F4A7C15  # between the seeds of processes: 2**64 over the gol
 WORD = at_least(0, most=2**64 - 1)  # what random ops count with
 T = TypeVar("T")
 Shown = tuple[Compilation, Sequence[tuple[Step, KernelTime]]]
-
-
-class _CurrentThread(threading.local):
-    """Whether the current thread runs a call."""
-
-    runs = False
 
 
 class CallCounter:
@@ -57,20 +50,15 @@ class CallCounter:
         self.calls = np.zeros((), np.uint64)
         self.seed = np.array(seed, np.uint64)
         self._running = forks.reentrant_lock()
-        self._thread = _CurrentThread()
 
-    def alone(self, work: Callable[[], T]) -> T:
+    def alone(self, work: Callable[..., T], *arguments: Any) -> T:
         """Return the result of `work`, a call, after the calls of other threads."""
-        if self._thread.runs:
+        if self._running._is_owned():  # type: ignore[attr-defined]
             raise GraphError(
                 f"a function was called, by the handler of a signal, while it ran {here()}"
             )
         with self._running:
-            try:
-                self._thread.runs = True
-                return work()
-            finally:
-                self._thread.runs = False
+            return work(*arguments)
 
 
 def _functions(value: Any) -> list[CompiledFunction]:
@@ -190,7 +178,7 @@ class Function(CompiledFunction):
         self._backend = context.backend
         self._counter = counter or CallCounter(self.options["seed"])
         self._inputs = traced.inputs
-        self._specs = [(x.spec.shape, x.spec.dtype) for x in traced.inputs]
+        self._specs = [x.spec for x in traced.inputs]
         self._pack = traced.pack
         self._claim = Claim(
             (p.state for p in traced.graph.parameters), (p.state for p in traced.updates)
@@ -219,15 +207,13 @@ class Function(CompiledFunction):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run once.  Raises GraphError, and leaves all parameters as they are, for bad input."""
         values = self._checked(args, kwargs)
+        return self._pack(self._claim.run(self._counter.alone, self._call, values))
 
-        def work() -> list[Array]:
-            results = self._run(values, self._executor)
-            if self._executor.failures and self._compilation.recompile():
-                self._load_program()
-            return results
-
-        results = self._alone(work)
-        return self._pack(results)
+    def _call(self, values: Sequence[Array]) -> list[Array]:
+        results = self._run(values, self._executor)
+        if self._executor.failures and self._compilation.recompile():
+            self._load_program()
+        return results
 
     def profile(self, /, *args: Any, calls: Any = PROFILED, **kwargs: Any) -> Profile:
         """Run some calls, one kernel at a time, and return how long each kernel took.
@@ -252,7 +238,7 @@ class Function(CompiledFunction):
             runs.append(timings)
             return results
 
-        self._alone(lambda: self._run(values, execute))
+        self._alone(self._run, values, execute)
         profile = profile_of(self._compilation, runs)
         steps = dict.fromkeys(timing.step for timing in runs[0])
         self._kernel_times = [*zip(steps, profile.kernels, strict=True)]
@@ -265,26 +251,19 @@ class Function(CompiledFunction):
 
         self._alone(work)
 
-    def _alone(self, work: Callable[[], T]) -> T:
+    def _alone(self, work: Callable[..., T], *arguments: Any) -> T:
         """Return the result of `work`, done while nobody changes what this function uses."""
-        return self._claim.run(functools.partial(self._counter.alone, work))
+        return self._claim.run(self._counter.alone, work, *arguments)
 
-    def _checked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Array]:
+    def _checked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Array]:
         if kwargs or len(args) != len(self._specs):
             args = in_order(self._inputs, args, kwargs)
-        values = list(args)
-        for i, (value, (shape, dtype)) in enumerate(zip(values, self._specs, strict=True)):
-            usable = (
-                type(value) is np.ndarray
-                and value.dtype is dtype
-                and value.shape == shape
-                and value.flags.carray
-            )
-            if not usable:
-                values[i] = as_input(self._inputs[i], value, self._backend)
-        return values
+        if all(map(usable, args, self._specs)):
+            return args
+        pairs = zip(self._inputs, args, strict=True)
+        return [as_input(x, value, self._backend) for x, value in pairs]
 
-    def _run(self, values: list[Array], execute: Execute) -> list[Array]:
+    def _run(self, values: Sequence[Array], execute: Execute) -> list[Array]:
         inputs = values
         if self._feeds is not None:
             inputs = [feed(self) if callable(feed) else values[feed] for feed in self._feeds]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Array, Node, SymbolicSize, as_array, here, same_kind
+from minigraph.graph import Array, Node, Spec, SymbolicSize, as_array, here, same_kind
 from minigraph.program import Backend
 
 
@@ -55,6 +55,16 @@ def channels_last(taken: Sequence[Any], given: Sequence[int]) -> str:
     if any(isinstance(size, int) and size != other for size, other in turned):
         return ""
     return "images have channels before height and width: images.transpose(0, 3, 1, 2)"
+
+
+def usable(value: Any, spec: Spec) -> bool:
+    """Return whether an input of a spec is given as programs take it, most often."""
+    return (
+        type(value) is np.ndarray
+        and value.dtype is spec.dtype
+        and value.shape == spec.shape
+        and value.flags.carray
+    )
 
 
 def as_input(node: Node, value: Any, backend: Backend) -> Array:

@@ -424,10 +424,10 @@ def test_a_device_that_runs_right_kernels_wrong_is_told_from_them(run_pass, monk
     run_pass(lambda op, inputs: inputs[0] * 0.5 if op.name == "divide" else None)
     profile = Interpreter.profile
 
-    def forgetful(self, call):
-        timings = profile(self, call)
+    def forgetful(self, arrays, commit):
+        timings = profile(self, arrays, commit)
         if len(timings) > 1 and timings[0].step.node.op.name == "multiply":
-            call.outputs[0][...] = 0
+            arrays[-1][...] = 0
         return timings
 
     monkeypatch.setattr(Interpreter, "profile", forgetful)

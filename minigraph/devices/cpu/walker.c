@@ -1,6 +1,10 @@
 /* Walk over steps, each {function, argument block}; return whether one stopped.  `failed` becomes
    -1, which one has failed, or -2 less which one has paused.
 
+   `walk` has the addresses of the steps, their count, the addresses of the table `slots` and of
+   `failed`, `threads`; then of NumPy arrays, whose elements' addresses are the first of the table,
+   the count, where in an array its address is, and their table, of 0 before there are any.
+
    Denormals are flushed to zero while a program runs: they would make a trained network tens of
    times slower.  Each thread gets its settings back at the end.  Of the threads of a team that is
    our kernels' own affair (`prelude.c`); `threads` is how many a library's kernels use, or 1. */
@@ -30,7 +34,13 @@ static void NAME_each(void (*run)(void *), unsigned *caller, int64_t threads) {
 #endif
 }
 #endif
-int64_t NAME(const int64_t *steps, int64_t count, char **slots, int64_t threads, int64_t *failed) {
+int NAME(const int64_t *walk) {
+  const int64_t *steps = (const int64_t *)walk[0], count = walk[1], threads = walk[4];
+  char **slots = (char **)walk[2];
+  int64_t *failed = (int64_t *)walk[3];
+  char *const *arrays = (char *const *)walk[7];
+  for (int64_t i = 0; i < walk[5]; i++)
+    if (arrays[i]) slots[i] = *(char **)(arrays[i] + walk[6]);
   const int max_threads = omp_get_max_threads();
 #if defined(__x86_64__)
   unsigned caller = __builtin_ia32_stmxcsr();

@@ -12,7 +12,7 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from minigraph.devices.cpu import openmp
 from minigraph.devices.cpu.collective import Exchanges
 from minigraph.devices.cpu.compiler import compiler_name
 from minigraph.devices.cpu.kernel import (
+    ADDRESS,
     Linker,
     NativeCall,
     Operands,
@@ -31,13 +32,14 @@ from minigraph.devices.cpu.kernel import (
     texts_of,
 )
 from minigraph.devices.cpu.onednn_kernel import EXECUTE
-from minigraph.devices.host import Invocation, together
+from minigraph.devices.host import external_memory, together
 from minigraph.devices.reference import NumpyKernel, run_step
 from minigraph.errors import GraphError
 from minigraph.graph import Array
 from minigraph.jit.source import KernelSource
 from minigraph.platform.signals import held
 from minigraph.program import (
+    Done,
     KernelFailed,
     Look,
     Memory,
@@ -50,17 +52,8 @@ from minigraph.program import (
 )
 
 WALKER = KernelSource(Path(__file__).with_suffix(".c").read_text())
-SIGNATURE = ctypes.CFUNCTYPE(
-    ctypes.c_int64,
-    ctypes.c_void_p,
-    ctypes.c_int64,
-    ctypes.c_void_p,
-    ctypes.c_int64,
-    ctypes.c_void_p,
-)
-# Of steps, their count, slots, threads that it tells to flush denormals, and where to write which
-# step has failed or paused: whether one did.
-Walk = Callable[[int, int, int, int, int], int]
+Walk = Callable[[Any], int]  # of what the text says, by reference: whether a step stopped
+SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int)  # without types nothing is converted at a call
 
 
 def load(linker: Linker) -> Walk | None:
@@ -124,22 +117,24 @@ class NativeProgram:
         self.memory = memory
         self.walk = walk
         self.failures: dict[Step, str] = {}
-        self.slot = {buffer: i for i, buffer in enumerate(program.buffers)}
+        # The arrays of a call, whose slots are the first.
+        self.arrays = (ctypes.c_uint64 * len(program.external))()
+        buffers = dict.fromkeys((*program.external, *program.buffers))
+        self.slot = {buffer: i for i, buffer in enumerate(buffers)}
         prepared = sum(len(preparations_of(step.kernel)) for step in program.steps)
-        self.slots = (ctypes.c_uint64 * max(len(program.buffers) + prepared, 1))()
-        self.slots_address = ctypes.addressof(self.slots)
+        self.slots = (ctypes.c_uint64 * max(len(buffers) + prepared, 1))()
         for buffer, array in memory.items():
-            self.slots[self.slot[buffer]] = array.ctypes.data
-        self.changing = [self.slot[buffer] for buffer in (*program.inputs, *program.returned)]
+            self.slots[self.slot[buffer]] = address_of(array)
         self.threads = threads
         self.flushed = threads if _flushed_by_walker(program) else 1
         self.linker = linker
-        self.prepared = Prepared(self.slots, len(program.buffers), self.linker)
+        self.prepared = Prepared(self.slots, len(buffers), self.linker)
         self.failed = ctypes.c_int64(-1)
         self.segments = self._segments(bulk)
-        # From this segment on a call has to be finished.
+        # A call has to be finished from the first segment on that changes parameters.
         changing = [i for i, segment in enumerate(self.segments) if segment.changes_parameters]
-        self.changes_from = changing[0] if changing else len(self.segments)
+        end = changing[0] if changing else len(self.segments)
+        self.changeless, self.changing = self.segments[:end], self.segments[end:]
 
     @property
     def launches(self) -> int:
@@ -156,8 +151,7 @@ class NativeProgram:
         def close() -> None:
             if rows:
                 calls = np.array(rows, np.int64)
-                walk = functools.partial(self.walk, *self._rows(calls, 0, len(calls)))
-                segments.append(NativeSegment(calls, tuple(steps), walk))
+                segments.append(NativeSegment(calls, tuple(steps), self._walk(calls)))
                 rows.clear()
                 steps.clear()
 
@@ -185,31 +179,30 @@ class NativeProgram:
             assert all(step.inputs[i].buffer.space is MemorySpace.CONSTANT for i in places)
             self._start_threads()
             rows = np.array(calls, np.int64)
-            if self.walk(*self._rows(rows, 0, len(rows))):
+            if self._walk(rows)():
                 raise KernelFailed(f"{step.kernel.name} could not prepare a constant")
         return Operands(inputs, self._places(step.outputs), scratch, places)
 
     def _places(self, views: Sequence[View]) -> list[Place]:
         return [(self.slot[view.buffer], view.offset) for view in views]
 
-    def __call__(self, call: Invocation) -> None:
-        self._start_call(call)
-        for begun in self.linker.begun:
-            begun[:] = 0
-        for segment in self.segments[: self.changes_from]:
-            self._run(segment, call)
-        rest = self.segments[self.changes_from :]
-        if not rest:
-            together(call.commit)
-        elif len(rest) == 1 and rest[0].walk:
-            self._run_and_commit(rest[0], call)
+    def __call__(self, arrays: Sequence[Array], commit: Sequence[Done] = ()) -> None:
+        self._start_call(arrays)
+        for segment in self.changeless:
+            self._run(segment, arrays)
+        if not self.changing:
+            together(commit)
+        elif len(self.changing) == 1 and self.changing[0].walk:
+            self._run_and_commit(self.changing[0], arrays, commit)
         else:
             with held():
-                for segment in rest:
-                    self._run(segment, call)
-                together(call.commit)
+                for segment in self.changing:
+                    self._run(segment, arrays)
+                together(commit)
 
-    def _run_and_commit(self, segment: NativeSegment, call: Invocation) -> None:
+    def _run_and_commit(
+        self, segment: NativeSegment, arrays: Sequence[Array], commit: Sequence[Done]
+    ) -> None:
         """Run a segment that changes parameters and, without an interrupt in between, commit.
 
         While a loop pauses that comes before all changes, an interrupt ends the call.
@@ -219,40 +212,42 @@ class NativeProgram:
         while True:
             self.failed.value = -1
             try:
-                together([walk, *call.commit])
+                together([walk, *commit])
             finally:  # also where a signal came just after the walk
                 stopped = self.failed.value
                 at = begin - 2 - stopped
                 paused = stopped < -1 and not segment.changes_before(at)
                 if stopped != -1 and not paused:
                     with held():
-                        self._resume(segment, call, begin)
-                        together(call.commit)
+                        self._resume(segment, arrays, begin)
+                        together(commit)
             if not paused:
                 return
             begin = at
-            walk = functools.partial(self.walk, *self._rows(segment.calls, at, len(segment.steps)))
+            walk = self._walk(segment.calls[at:])
 
-    def _run(self, segment: NativeSegment, call: Invocation) -> None:
+    def _run(self, segment: NativeSegment, arrays: Sequence[Array]) -> None:
         if not segment.walk:
-            self._run_in_python(segment.steps[0], call)
+            self._run_in_python(segment.steps[0], arrays)
         elif segment.walk():
-            self._resume(segment, call)
+            self._resume(segment, arrays)
 
-    def _rows(self, calls: Array, begin: int, end: int) -> tuple[int, int, int, int, int]:
-        """Return the arguments of a walk over some of the rows of a segment."""
-        row = calls.ctypes.data + begin * calls.strides[0]
-        failed = ctypes.addressof(self.failed)
-        return row, end - begin, self.slots_address, self.flushed, failed
+    def _walk(self, rows: Array) -> Callable[[], int]:
+        """Return what runs rows of a segment, in C alone, and returns whether one has stopped."""
+        slots, failed, arrays = map(ctypes.addressof, (self.slots, self.failed, self.arrays))
+        words = [rows.ctypes.data, len(rows), slots, failed, self.flushed]
+        words += [len(self.arrays), ADDRESS, arrays]
+        return functools.partial(self.walk, ctypes.byref((ctypes.c_int64 * len(words))(*words)))
 
-    def _row_fails(self, calls: Array, i: int) -> bool:
+    def _row_fails(self, row: Array) -> bool:
         """Run one row to its end; return whether it has failed."""
-        while self.walk(*self._rows(calls, i, i + 1)):
+        walk = self._walk(row)
+        while walk():
             if self.failed.value >= 0:
                 return True
         return False
 
-    def _resume(self, segment: NativeSegment, call: Invocation, begin: int = 0) -> None:
+    def _resume(self, segment: NativeSegment, arrays: Sequence[Array], begin: int = 0) -> None:
         """Run the rest of a segment, of which the walk that began at a row has stopped."""
         assert segment.calls is not None
         end = len(segment.steps)
@@ -262,15 +257,17 @@ class NativeProgram:
             else:
                 begin += self.failed.value
                 step = segment.steps[begin]
-                self._compute_in_numpy(step, call)
+                self._compute_in_numpy(step, arrays)
                 while begin < end and segment.steps[begin] is step:
                     begin += 1
-            if begin == end or not self.walk(*self._rows(segment.calls, begin, end)):
+            if begin == end or not self._walk(segment.calls[begin:])():
                 return
 
-    def profile(self, call: Invocation, look: Look = look_away) -> list[Timing]:
-        self._start_call(call)
-        memory = {**self.memory, **call.memory(self.program)}
+    def profile(
+        self, arrays: Sequence[Array], commit: Sequence[Done], look: Look = look_away
+    ) -> list[Timing]:
+        self._start_call(arrays)
+        memory = self._all_memory(arrays)
         timings = []
         with held():
             for segment in self.segments:
@@ -279,36 +276,39 @@ class NativeProgram:
                     for i, _ in rows:
                         start = time.perf_counter()
                         if segment.calls is None:
-                            self._run_in_python(step, call)
-                        elif self._row_fails(segment.calls, i):
-                            self._compute_in_numpy(step, call)
+                            self._run_in_python(step, arrays)
+                        elif self._row_fails(segment.calls[i : i + 1]):
+                            self._compute_in_numpy(step, arrays)
                         timings.append(Timing(step, start, time.perf_counter() - start))
                     looked()
-            together(call.commit)
+            together(commit)
         return timings
 
-    def _start_call(self, call: Invocation) -> None:
+    def _start_call(self, arrays: Sequence[Array]) -> None:
         """Fill in where the arrays of this call are, and see that its threads are there."""
         self._start_threads()
-        for slot, array in zip(self.changing, (*call.inputs, *call.outputs), strict=True):
-            self.slots[slot] = address_of(array)
+        self.arrays[:] = [*map(id, arrays)]
+        for begun in self.linker.begun:
+            begun[:] = 0
 
     def _start_threads(self) -> None:
         if openmp.here.threads < self.threads:
             openmp.start(self.threads)
 
-    def _run_in_python(self, step: Step, call: Invocation) -> None:
+    def _run_in_python(self, step: Step, arrays: Sequence[Array]) -> None:
         try:
-            run_step(step, step.kernel, {**self.memory, **call.memory(self.program)})
+            run_step(step, step.kernel, self._all_memory(arrays))
         except KernelFailed as error:
-            self._compute_in_numpy(step, call, str(error))
+            self._compute_in_numpy(step, arrays, str(error))
 
-    def _compute_in_numpy(self, step: Step, call: Invocation, why: str = "") -> None:
+    def _compute_in_numpy(self, step: Step, arrays: Sequence[Array], why: str = "") -> None:
         """Compute a step whose kernel failed in NumPy, which raises if an input is invalid."""
-        memory = {**self.memory, **call.memory(self.program)}
-        run_step(step, step.kernel.rescue or NumpyKernel(step.node), memory)
+        run_step(step, step.kernel.rescue or NumpyKernel(step.node), self._all_memory(arrays))
         if step.kernel.refuses and not why:
             raise GraphError(f"{step.node!r} {step.node.source}: {step.kernel.name} failed")
         # What the compiler failed for, it has said itself.
         if not step.kernel.rescue and (step.measured or not why):
             self.failures[step] = why or f"{step.kernel.name} reported an error"
+
+    def _all_memory(self, arrays: Sequence[Array]) -> Memory:
+        return {**self.memory, **external_memory(self.program, arrays)}
