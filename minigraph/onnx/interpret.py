@@ -10,8 +10,8 @@ from onnx import FunctionProto, GraphProto, NodeProto, TypeProto, defs, helper
 
 from minigraph import ops
 from minigraph.arguments import few
-from minigraph.errors import GraphError, located
-from minigraph.graph import Array, Node, SymbolicSize, constant
+from minigraph.errors import GraphError, ShapeError, located
+from minigraph.graph import Array, Node, SymbolicSize, UndecidedSize, constant, is_symbolic
 from minigraph.graph.location import Location, Within, scope
 from minigraph.onnx.operators import COUNTING, ROWS
 from minigraph.onnx.tensors import (
@@ -25,7 +25,7 @@ from minigraph.onnx.tensors import (
     one_line,
     opsets_of,
 )
-from minigraph.onnx.values import NeedsValue, folded, integer, known, value_of
+from minigraph.onnx.values import NeedsValue, folded, integer, known, sizes_in, value_of
 
 NESTED = {"If": "_if", "Loop": "_loop", "Scan": "_scan"}
 DEPTH = 50  # of functions in functions
@@ -70,6 +70,8 @@ class Interpreter:
             except NeedsValue:
                 raise
             except GraphError as error:
+                if type(error) is ShapeError and any(map(_is_open, inputs)):
+                    error = UndecidedSize(str(error))  # it may fit the sizes of a call
                 raise located(error, node.op_type, _given(inputs), place) from error.__cause__
             except Exception as error:  # of a row that does not foresee these arguments
                 text = one_line(f"{type(error).__name__}: {error}")
@@ -197,6 +199,10 @@ class Interpreter:
             raise GraphError(f"{self.what}: there are no sparse tensors here")
         arrays = ((x.name, array_of(x, self.file.folder)) for x in graph.initializer)
         return {name: held(name, array) for name, array in arrays}
+
+
+def _is_open(x: Node | None) -> bool:
+    return x is not None and (is_symbolic(x.shape) or sizes_in(x) is not None)
 
 
 def _given(inputs: Sequence[Node | None]) -> list[str]:

@@ -18,7 +18,10 @@ from minigraph.errors import install_command
 
 pytest.importorskip("onnx.defs")
 import onnx
+import onnx.reference.ops.op_depth_to_space
 from onnx import TensorProto, helper, numpy_helper
+
+from minigraph.onnx.tensors import SETTLED
 
 RNG = np.random.default_rng(0)
 PLAIN = {"autotune": "off", "num_threads": 1}
@@ -187,6 +190,22 @@ def test_a_function_is_compiled_for_shapes_where_symbolic_sizes_are_not_enough()
         assert loaded.inputs[0].shape == (2, 3)
 
 
+def test_what_fits_some_sizes_only_is_compiled_for_those_of_the_call():
+    """As a file has it whose exporter wrote down the size that it saw: 5 steps, say."""
+    flat = np.array([5, -1], np.int64)
+    given = [info("x", ["t", "n", 3])]
+    fixed = {"w": np.ones((5, 1, 3), "f"), "shape": flat, "part": np.array([5, 2, -1], np.int64)}
+    nodes = ["a = Reshape(x, shape)", "b = Reshape(x, part)", "c = Add(x, w)"]
+    proto = model(nodes, given, ("a", "b", "c"), **fixed)
+    x = RNG.normal(size=(5, 4, 3)).astype("f")
+    function = mg.onnx.function(proto, "reference")
+    for found in (function(x), function(x[:, :2])):
+        assert [len(y) for y in found] == [5, 5, 5]
+    np.testing.assert_array_equal(function(x)[2], x + 1)
+    with pytest.raises(mg.ShapeError, match=r"do not fit|makes 36 elements"):
+        function(x[:4, :3])
+
+
 def test_load_asks_for_the_values_that_shapes_depend_on():
     with pytest.raises(mg.GraphError, match=r"value of the input shape; onnx.load .* values="):
         mg.onnx.load(SHAPED)
@@ -275,6 +294,40 @@ def test_quantised_pairs_are_computed_in_floats_and_said_once(monkeypatch):
 
 
 # ---------------------------------------------------------------- what cannot be read
+
+
+def test_what_is_computed_of_the_newest_opset_is_computed_of_all_that_are_read_as_they_are():
+    oldest, newest = SETTLED, onnx.defs.onnx_opset_version()
+
+    def missing(opset):
+        schemas = {s.name for s in onnx.defs.get_all_schemas_with_history() if not s.domain}
+        nodes = [
+            helper.make_node(name, ["x"], ["y"])
+            for name in sorted(schemas)
+            if onnx.defs.has(name, opset, "")
+            and not onnx.defs.get_schema(name, opset, "").deprecated
+        ]
+        try:
+            mg.onnx.load(model(nodes, [info("x", [1])], opset=opset))
+        except mg.GraphError as error:
+            listed = str(error).partition("occurs: ")[2].partition(";")[0].split(", ")
+            return {each.partition(" ")[0] for each in listed}
+
+    assert set.union(*[missing(n) for n in range(oldest, newest)]) == missing(newest)
+
+
+@pytest.mark.parametrize("opset", [13, onnx.defs.onnx_opset_version()])
+def test_depth_becomes_space_and_space_depth(opset):
+    def turned(x, name, **attributes):
+        node = helper.make_node(name, ["x"], ["y"], blocksize=2, **attributes)
+        return run(model([node], [info("x", ["n", *x.shape[1:]])], opset=opset), x)
+
+    x = RNG.normal(size=(3, 8, 4, 6)).astype("f")
+    for mode in ("DCR", "CRD"):
+        evaluated = onnx.reference.ops.op_depth_to_space.DepthToSpace.eval
+        expected = evaluated(x, blocksize=2, mode=mode)
+        np.testing.assert_array_equal(turned(x, "DepthToSpace", mode=mode), expected)
+    np.testing.assert_array_equal(turned(turned(x, "DepthToSpace"), "SpaceToDepth"), x)
 
 
 def test_all_operators_that_are_missing_are_named_at_once_with_counts():

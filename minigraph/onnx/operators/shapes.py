@@ -45,6 +45,25 @@ def _flatten(x: Node, axis: int = 1) -> Node:
     return ops.reshape(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
 
 
+@row("DepthToSpace")
+def _depth_to_space(x: Node, blocksize: int, mode: str = "DCR") -> Node:
+    n, c, h, w = x.shape
+    b, depth = blocksize, c // blocksize**2
+    if mode == "CRD":
+        x, order = ops.reshape(x, (n, depth, b, b, h, w)), (0, 1, 4, 2, 5, 3)
+    else:
+        x, order = ops.reshape(x, (n, b, b, depth, h, w)), (0, 3, 4, 1, 5, 2)
+    return ops.reshape(ops.permute_dims(x, order), (n, depth, h * b, w * b))
+
+
+@row("SpaceToDepth")
+def _space_to_depth(x: Node, blocksize: int, mode: str = "DCR") -> Node:
+    n, c, h, w = x.shape
+    b, order = blocksize, (0, 1, 3, 5, 2, 4) if mode == "CRD" else (0, 3, 5, 1, 2, 4)
+    parts = ops.permute_dims(ops.reshape(x, (n, c, h // b, b, w // b, b)), order)
+    return ops.reshape(parts, (n, c * b * b, h // b, w // b))
+
+
 @row("Squeeze")
 def _squeeze(x: Node, axes: Node | None = None) -> Node:
     chosen = integers(axes)
