@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -97,8 +97,8 @@ EXPRESSIONS = expressions("cpu")
 # ---------------------------------------------------------------- networks
 
 
-RESNET18 = partial(networks.resnet, depths=(2, 2, 2, 2), bottleneck=False)
-RESNET50 = partial(networks.resnet, depths=(3, 4, 6, 3), bottleneck=True)
+RESNET18 = functools.partial(networks.resnet, depths=(2, 2, 2, 2), bottleneck=False)
+RESNET50 = functools.partial(networks.resnet, depths=(3, 4, 6, 3), bottleneck=True)
 DIGIT, CIFAR, ROW, TEXT = (1, 28, 28), (3, 32, 32), (networks.CONTEXT,), (100,)
 TOKENS = networks.VOCABULARY
 NETWORKS = {
@@ -181,15 +181,23 @@ class NetworkCase:
 class ModelFile:
     """The results of a model of ONNX for a batch of inputs that are drawn.
 
-    images  in the batch, where the file leaves its size open
+    batch  its size where the file leaves it open
     """
 
-    title: str
     path: str
-    images: int
+    batch: int
+
+    @functools.cached_property
+    def images(self) -> int:
+        """How many there are in the batch: the first size of the first input."""
+        return next((len(x) for x in self.data().values() if x.ndim), 1)
+
+    @property
+    def title(self) -> str:
+        return f"{own_network.name_of(self.path)} predicts {self.images}"
 
     def data(self) -> dict[str, Array]:
-        arrays: dict[str, Array] = mg.onnx.command.drawn(self.path, self.images)
+        arrays: dict[str, Array] = mg.onnx.command.drawn(self.path, self.batch)
         return arrays
 
     def numbers(self, results: Any) -> list[float]:
@@ -237,8 +245,7 @@ def case(
     if name in EXPRESSIONS:
         return expressions(device)[name]
     if name.endswith(own_network.MODEL):
-        images = batch_size or 1
-        return ModelFile(f"{own_network.name_of(name)} predicts {images}", name, images)
+        return ModelFile(name, batch_size or 1)
     network, images = PREDICTIONS.get(name, (name, 0))
     spec = own_network.read(name) if own_network.is_file(name) else NETWORKS[network]
     shape = spec.quick if quick else spec.shape

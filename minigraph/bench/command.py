@@ -68,7 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     once = "start each side in one process only, so that there are no warm starts"
     add("--once", dest="twice", action="store_const", const=False, help=once)
     add("--untuned", action="store_true", help="also run networks with heuristics only")
-    add("--batch-size", type=_count, metavar="N", help="images per training step, or model of ONNX")
+    images = "images per training step, or model of ONNX that leaves it open"
+    add("--batch-size", type=_count, metavar="N", help=images)
     peers = f"of {', '.join(PEERS)}, or none (default: {', '.join(OTHERS)}; with --quick "
     peers += f"{', '.join(QUICK_PEERS)}); jax has expressions and the mlp, "
     peers += f"onnxruntime models of ONNX; {DOOR}torch is minigraph.torch.training_step, "

@@ -14,6 +14,7 @@ from new_process import python
 
 import minigraph as mg
 from minigraph import cli, ops, optim
+from minigraph.bench.cases import case
 from minigraph.errors import install_command
 
 pytest.importorskip("onnx.defs")
@@ -448,6 +449,13 @@ def test_bench_measures_levels_beside_onnxruntime(file):
     for side in case["sides"].values():
         assert side["seconds"] and not side["error"]
     assert case["sides"]["onnxruntime"]["difference"] < 1e-6
+
+
+def test_bench_names_the_batch_that_a_file_fixes(tmp_path):
+    proto = model(NET, [info("x", [32, 3])], **WEIGHTS)
+    onnx.save_model(proto, tmp_path / "net.onnx")
+    subject = case(str(tmp_path / "net.onnx"), batch_size=3)
+    assert (subject.title, subject.images) == ("net predicts 32", 32)
 
 
 def test_operators_are_listed():
