@@ -271,7 +271,7 @@ def refuse_missing(what: str, file: File, opsets: Opsets) -> None:
 def _lacks(node: NodeProto, opsets: Opsets) -> str:
     """Return the operator of a node in words if nothing computes it, else an empty text."""
     name, domain = key(node), "" if node.domain in OWN else node.domain
-    if domain:
+    if domain or not defs.has(node.op_type):  # some of com.microsoft's stand in ONNX's own
         return "" if name in ROWS else name
     opset = opsets.get(domain, 0)
     if not defs.has(node.op_type, opset, domain):

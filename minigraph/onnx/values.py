@@ -8,12 +8,13 @@ arrays of objects hold such sizes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from minigraph.graph import (
+    BOOL,
     FLOATS,
     Array,
     Constant,
@@ -125,11 +126,24 @@ def _computed(node: Node) -> Array:
         for x in toposort([node]):
             value = x.state.read() if isinstance(x, Parameter) else known(x)
             if value is None:
-                value = x.op.forward(*(values[y] for y in x.inputs))
+                given = [values[y] for y in x.inputs]
+                if x.dtype == BOOL:
+                    _refuse_undecided(given)
+                value = x.op.forward(*given)
             if not isinstance(value, tuple | np.ndarray):  # NumPy would ask a size for its value
                 value = _objects([value], ()) if x.dtype not in FLOATS else np.asarray(value)
             values[x] = value
     return values[node]
+
+
+def _refuse_undecided(given: Sequence[Array]) -> None:
+    """Raise UndecidedSize where a truth about sizes differs between calls: `==` is for large ones.
+
+    given  one or two operands; of one it is asked whether it is 0
+    """
+    if any(x.dtype == object for x in given):
+        for x, y in np.broadcast(*(a.astype(object) for a in (*given, np.zeros((), int))[:2])):
+            x < y  # noqa: B015
 
 
 def _objects(numbers: Iterable[Any], shape: tuple[int, ...]) -> Array:

@@ -259,19 +259,46 @@ def test_the_branch_of_a_known_condition_is_taken():
         assert (run(model([node], [info("x", [2, 3])], c=np.array(value)), X) == expected).all()
 
 
+@pytest.mark.parametrize("test", ["c = Equal(n, four)", "d = Sub(n, four)"])
+def test_the_branch_that_a_size_chooses_is_that_of_the_call(test):
+    branches = {
+        name: helper.make_graph([helper.make_node(op, ["x"], ["z"])], name, [], [info("z", None)])
+        for name, op in (("then_branch", "Neg"), ("else_branch", "Abs"))
+    }
+    cast = [helper.make_node("Cast", ["d"], ["c"], to=TensorProto.BOOL)] * test.startswith("d")
+    node = helper.make_node("If", ["c"], ["y"], **branches)
+    proto = model(["n = Size(x)", test, *cast, node], [info("x", ["n"])], four=np.int64(4))
+    function = mg.onnx.function(proto, "reference")
+    for n in (4, 5, 4):
+        x, negated = np.linspace(-1, 1, n, dtype="f"), (n == 4) != test.startswith("d")
+        np.testing.assert_array_equal(function(x), -x if negated else np.abs(x))
+    with pytest.raises(mg.GraphError, match=r"compares with . is known only when"):
+        mg.onnx.load(proto)
+
+
+def test_a_size_is_never_below_1_in_a_condition():
+    """As exporters ask of each axis of `Expand` whether it is -1, where it stays."""
+    nodes = ["s = Shape(x)", "c = Equal(s, minus)", "t = Where(c, one, s)", "y = Expand(w, t)"]
+    arrays = {"minus": np.int64([-1]), "one": np.int64([1]), "w": np.float32([2])}
+    for n in (1, 3):
+        x = np.ones((n, 3), "f")
+        np.testing.assert_array_equal(run(model(nodes, [info("x", ["n", 3])], **arrays), x), 2 * x)
+
+
 # ---------------------------------------------------------------- operators of others
 
 
 def test_operators_of_microsoft_compute_what_they_say():
-    def call(name, arrays, **attributes):
-        node = helper.make_node(name, [*arrays], ["y"], domain="com.microsoft", **attributes)
+    def call(name, arrays, domain="com.microsoft", **attributes):
+        node = helper.make_node(name, [*arrays], ["y"], domain=domain, **attributes)
         inputs = [info(k, x.shape) for k, x in arrays.items()]
         return run(model([node], inputs), *arrays.values())
 
     a, b, gamma = X, X + 1, np.arange(3, dtype="f")
     rms = X / np.sqrt((X**2).mean(-1, keepdims=True) + 1e-5) * gamma
-    found = call("SimplifiedLayerNormalization", {"x": X, "g": gamma}, epsilon=1e-5)
-    np.testing.assert_allclose(found, rms, 1e-5)
+    for domain in ("", "com.microsoft"):  # onnxruntime writes it into ONNX's own
+        found = call("SimplifiedLayerNormalization", {"x": X, "g": gamma}, domain, epsilon=1e-5)
+        np.testing.assert_allclose(found, rms, 1e-5)
     total = a + b
     centred = total - total.mean(-1, keepdims=True)
     norm = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5) * gamma + 1
