@@ -51,8 +51,13 @@ class Unread:
     extend = append
 
 
-def _tensor(storage: Any, offset: int, size: Any, stride: Any, *rest: Any) -> Array:
+def _tensor(
+    storage: Any, offset: int, size: Any, stride: Any, grad: Any = False, hooks: Any = None,
+    metadata: Any = None,
+) -> Array:  # fmt: skip
     """Return a tensor as a view of its storage; ValueError if it reaches beyond it."""
+    if metadata and metadata.get("neg"):
+        return -_tensor(storage, offset, size, stride)
     if not isinstance(storage, np.ndarray) or len(size) != len(stride):
         raise ValueError("it has a tensor without a storage")
     if min(offset, *size, *stride, 0) < 0:
@@ -68,11 +73,14 @@ def _tensor(storage: Any, offset: int, size: Any, stride: Any, *rest: Any) -> Ar
     return view(storage[offset:], size, strides, writeable=not repeats)
 
 
-def _typed_tensor(storage: Any, offset: int, size: Any, stride: Any, *rest: Any) -> Array:
-    """Return a tensor whose storage has bytes; its dtype is the third of `rest`."""
-    if not isinstance(rest[2], np.dtype):
+def _typed_tensor(
+    storage: Any, offset: int, size: Any, stride: Any, grad: Any, hooks: Any, dtype: Any,
+    metadata: Any = None,
+) -> Array:  # fmt: skip
+    """Return a tensor whose storage has bytes."""
+    if not isinstance(dtype, np.dtype):
         raise ValueError("it has a tensor without a dtype")
-    return _tensor(storage.view(rest[2]), offset, size, stride)
+    return _tensor(storage.view(dtype), offset, size, stride, grad, hooks, metadata)
 
 
 def _ordered_dict() -> dict[str, Any]:
@@ -85,7 +93,12 @@ INTEGER = {"Char": np.int8, "Short": np.int16, "Int": np.int32, "Long": np.int64
 NAMES: dict[str, Any] = {
     "collections.OrderedDict": _ordered_dict,
     "torch.Size": lambda sizes: sizes,
+    "torch.Tensor": None,  # a class that `_rebuild_from_type_v2` is given
+    "torch._tensor._rebuild_from_type_v2": lambda rebuild, kind, arguments, state: rebuild(
+        *arguments
+    ),
     "torch._utils._rebuild_parameter": lambda data, *rest: data,
+    "torch._utils._rebuild_parameter_with_state": lambda data, *rest: data,
     "torch._utils._rebuild_tensor_v2": _tensor,
     "torch._utils._rebuild_tensor_v3": _typed_tensor,
     "torch.device": lambda *words: ":".join(map(str, words)),
