@@ -1,9 +1,10 @@
 """Symbolic sizes: those that are known only when a function is called, and arithmetic with them.
 
 An input of shape (None, 784) has a symbolic size.  Shape rules, gradients and layers compute with
-it as they do with an integer: a size is a polynomial of named sizes, each at least 1.  When a
-function is called, `graph.with_sizes` substitutes integers for the names, infers every shape again,
-and the graph is one like all others.  `jax.export` and `torch.export` do the same.
+it as they do with an integer: a size is a polynomial of named sizes, which count as at least 1.
+When a function is called, `graph.with_sizes` substitutes integers for the names, 0 too, infers
+every shape again, and the graph is one like all others.  `jax.export` and `torch.export` do the
+same.
 """
 
 from __future__ import annotations

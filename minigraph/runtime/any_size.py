@@ -74,8 +74,8 @@ class AnySizeFunction(CompiledFunction):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run once, as a `Function` does.
 
-        Raises ShapeError for sizes that differ where they have to be equal, that are 0, or that the
-        graph cannot have.
+        Raises ShapeError for sizes that differ where they have to be equal, or that the graph
+        cannot have.
         """
         values = self._sizes.values(args, kwargs)
         chosen = self._choose(values)

@@ -133,11 +133,8 @@ class CallSizes:
         first: dict[str, Node] = {}
         for i, axis, name, times in self._giving:
             x, shape = self._inputs[i], tuple(values[i].shape)
-            if len(shape) != x.ndim or shape[axis] < 1 or shape[axis] % times:
-                least = "; a size is 1 or more" if 0 in shape else ""
-                raise ShapeError(
-                    f"input {x.name} takes {x.spec}, got shape {shape} {here()}{least}"
-                )
+            if len(shape) != x.ndim or shape[axis] % times:
+                raise ShapeError(f"input {x.name} takes {x.spec}, got shape {shape} {here()}")
             n = shape[axis] // times
             if sizes.setdefault(name, n) != n:
                 raise ShapeError(

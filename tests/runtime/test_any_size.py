@@ -37,6 +37,25 @@ def test_each_size_gives_what_a_function_of_this_size_gives(name):
             np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_an_empty_batch_works_where_the_mathematics_does(device):
+    cg = mg.comp_graph(device, {"graph_opt_level": 3, "autotune": "off"})
+    network = nn.Sequential(
+        nn.Conv2d(4, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()
+    ).eval()
+    x = mg.input("x", (None, 4, 6, 6))
+    (gradient,) = mg.grad(network(x).sum(), [network[0].weight])
+    results = cg.compile([x], [network(x), gradient])
+    assert np.any(results(real(2, 4, 6, 6))[1])
+    empty, zeros = results(real(0, 4, 6, 6))
+    assert empty.shape == (0, 12) and not np.any(zeros)
+    assert cg.compile([x], x[:, 0].reshape(-1, 18).sum())(real(0, 4, 6, 6)) == 0
+    with pytest.raises(mg.ShapeError, match="no elements"):
+        cg.compile([x], network(x).mean())(real(0, 4, 6, 6))
+    with pytest.raises(mg.ShapeError, match="out of range for an axis of length 0"):
+        cg.compile([x], x[0])(real(0, 4, 6, 6))
+
+
 LOSSES = {
     "cross-entropy": lambda x, y: ops.cross_entropy(x, y),
     "cross-entropy-smooth": lambda x, y: ops.cross_entropy(x, y, label_smoothing=0.1),
