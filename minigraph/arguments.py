@@ -290,9 +290,9 @@ class Signature:
     It reads the function's annotations when it is first asked: most functions are never called.
     """
 
-    def __init__(self, fn: Any) -> None:
+    def __init__(self, fn: Any, what: str = "") -> None:
         self._fn = fn
-        self._what = fn.__qualname__
+        self._what = what or fn.__qualname__  # as Python calls the function in its errors
 
     @functools.cached_property
     def _quick(self) -> list[frozenset[type] | None]:
@@ -368,14 +368,14 @@ def checked(fn: F) -> F:
     Errors begin with the name of the function, or of the class.
     """
     if isinstance(fn, type):
-        fn.__init__ = _checked(fn.__init__, fn.__qualname__)  # type: ignore[misc]
+        init, what = fn.__init__, fn.__qualname__  # type: ignore[misc]
+        signature = Signature(init, f"{what}.__init__")  # which may be of a class above
+        fn.__init__ = _checked(init, what, signature)  # type: ignore[misc]
         return cast(F, fn)
-    return _checked(fn, fn.__qualname__.removesuffix(".__init__"))
+    return _checked(fn, fn.__qualname__.removesuffix(".__init__"), Signature(fn))
 
 
-def _checked(fn: F, what: str) -> F:
-    signature = Signature(fn)
-
+def _checked(fn: F, what: str, signature: Signature) -> F:
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
