@@ -4,13 +4,17 @@
 #pragma once
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 int omp_get_thread_num(void);
 int omp_get_num_threads(void);
 int omp_get_max_threads(void);
 void omp_set_num_threads(int);
 void GOMP_parallel(void (*run)(void *), void *data, unsigned threads, unsigned flags);
+#define __real_GOMP_parallel GOMP_parallel /* nothing is wrapped: mg_run_task does that work */
 void GOMP_barrier(void);
+void GOMP_critical_start(void);
+void GOMP_critical_end(void);
 bool GOMP_loop_nonmonotonic_dynamic_start(long, long, long, long, long *, long *);
 bool GOMP_loop_nonmonotonic_dynamic_next(long *, long *);
 void GOMP_loop_end_nowait(void);
@@ -65,6 +69,13 @@ MG_KMP int32_t __kmpc_global_thread_num(void *at) { return omp_get_thread_num();
 MG_KMP void __kmpc_serialized_parallel(void *at, int32_t me) { mg_wanted = 0; }
 MG_KMP void __kmpc_end_serialized_parallel(void *at, int32_t me) {}
 MG_KMP void __kmpc_barrier(void *at, int32_t me) { GOMP_barrier(); }
+/* 1 lets the thread add its part to the whole, while others wait. */
+MG_KMP int32_t __kmpc_reduce_nowait(void *at, int32_t me, int32_t count, size_t size, void *parts,
+                                    void (*join)(void *, void *), void *lock) {
+  GOMP_critical_start();
+  return 1;
+}
+MG_KMP void __kmpc_end_reduce_nowait(void *at, int32_t me, void *lock) { GOMP_critical_end(); }
 /* An equal share for each thread, the first ones with one more; `upper` is the last index. */
 #define MG_STATIC(T, name) \
   MG_KMP void name(void *at, int32_t me, int32_t how, int32_t *last, T *lower, T *upper, T *stride, \

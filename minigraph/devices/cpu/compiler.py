@@ -177,7 +177,8 @@ def compiler_version() -> str:
 def compiler_name() -> str:
     """Return what the compiler is, such as "gcc 12.2.0", whatever it is called here."""
     (path, *_), version = _compiler() or _Compiler(("none",), "none")
-    names = (name for name in ("clang", "gcc") if name in f"{version} {os.path.realpath(path)}")
+    said = f"{version} {os.path.basename(os.path.realpath(path))}"
+    names = (name for name in ("clang", "gcc") if name in said)
     numbers = re.findall(r"\d+(?:\.\d+)+", version)
     return " ".join([next(names, os.path.basename(path)), *numbers[-1:]])
 

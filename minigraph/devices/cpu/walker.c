@@ -22,16 +22,8 @@ static void NAME_restore(void *caller) {
   NAME_found = 0;
 }
 static void NAME_each(void (*run)(void *), unsigned *caller, int64_t threads) {
-  if (threads <= 1) {
-    run(caller);
-    return;
-  }
-#if defined(__clang__)
-  #pragma omp parallel num_threads(threads)
-  run(caller);
-#else
-  __real_GOMP_parallel(run, caller, threads, 0);
-#endif
+  if (threads <= 1) run(caller);
+  else __real_GOMP_parallel(run, caller, threads, 0);
 }
 #endif
 int NAME(const int64_t *walk) {
