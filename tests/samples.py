@@ -215,6 +215,9 @@ def other_samples():
         yield f"add_along-{name}", indexing.AddAlong(axis, 3), [real(*rows.shape), rows]
         put = [real(*size), rows, real(*rows.shape, seed=1)]
         yield f"put_along-{name}", indexing.PutAlong(axis), put
+    label = integer(2, 1, 4, high=3)
+    yield "take_along-labels", indexing.TakeAlong(1, labels=True), [real(2, 3, 4), label]
+    yield "add_along-labels", indexing.AddAlong(1, 3, labels=True), [real(2, 1, 4), label]
     for axis in (0, 1, 2):
         for reverse in (False, True):
             op = cumulative.CumulativeSum(axis, reverse)

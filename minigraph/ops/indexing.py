@@ -1,8 +1,8 @@
 """Ops whose integer operands choose elements along an axis.
 
-Negative ones count from the end.  A GraphError at the call if one is out of range.  Indices of
-`Take` are those of all rows; those of `TakeAlong` and the like have the axes of the array, so each
-row has its own.
+Negative ones count from the end, but neither tokens nor labels.  A GraphError at the call if one is
+out of range.  Indices of `Take` are those of all rows; those of `TakeAlong` and the like have the
+axes of the array, so each row has its own.
 """
 
 from __future__ import annotations
@@ -129,18 +129,25 @@ class OneHot(Op):
 # ---------------------------------------------------------------- indices of each row
 
 
-def _places(indices: Array, axis: int, size: int) -> tuple[Array, ...]:
+def _places(indices: Array, axis: int, size: int, labels: bool = False) -> tuple[Array, ...]:
     """Return what indexes an array with `size` elements along `axis`, as NumPy takes it."""
-    check_range(indices, -size, size, "index")
+    if labels:
+        check_range(indices.squeeze(axis), 0, size, "label")
+    else:
+        check_range(indices, -size, size, "index")
     places = list(np.indices(indices.shape, sparse=True))
     places[axis] = indices.astype(np.int64)
     return tuple(places)
 
 
 class TakeAlong(Op):
-    """For each row of x along `axis` its elements at the integers in that row of `indices`."""
+    """For each row of x along `axis` its elements at the integers in that row of `indices`.
+
+    Of `labels`, one for each row, negative ones are out of range.
+    """
 
     axis: int
+    labels: bool = False
 
     def infer(self, x: Spec, indices: Spec) -> Spec:
         _check_indices(indices)
@@ -152,17 +159,18 @@ class TakeAlong(Op):
         return Spec(indices.shape, x.dtype)
 
     def forward(self, x: Array, indices: Array) -> Array:
-        return x[_places(indices, self.axis, x.shape[self.axis])]
+        return x[_places(indices, self.axis, x.shape[self.axis], self.labels)]
 
     def grad(self, dy: Node, y: Node, x: Node, indices: Node) -> tuple[Node, None]:
-        return AddAlong(self.axis, x.shape[self.axis])(dy, indices), None
+        return AddAlong(self.axis, x.shape[self.axis], self.labels)(dy, indices), None
 
 
 class AddAlong(Op):
-    """Zeros, `size` of them along `axis`, with the elements of x added at the integers."""
+    """Zeros, `size` along `axis`, with x added at the integers, as `TakeAlong` takes them."""
 
     axis: int
     size: int
+    labels: bool = False
 
     def infer(self, x: Spec, indices: Spec) -> Spec:
         _check_indices(indices)
@@ -172,11 +180,12 @@ class AddAlong(Op):
 
     def forward(self, x: Array, indices: Array) -> Array:
         y = np.zeros(_replace_size(x.shape, self.axis, self.size), sum_dtype(x.dtype))
-        np.add.at(y, _places(indices, self.axis, self.size), x.astype(y.dtype))
+        places = _places(indices, self.axis, self.size, self.labels)
+        np.add.at(y, places, x.astype(y.dtype))
         return y.astype(x.dtype)
 
     def grad(self, dy: Node, y: Node, x: Node, indices: Node) -> tuple[Node, None]:
-        return TakeAlong(self.axis)(dy, indices), None
+        return TakeAlong(self.axis, self.labels)(dy, indices), None
 
 
 class PutAlong(Op):

@@ -4,7 +4,7 @@
 of 16-bit floats are computed in float32.
 
 `CrossEntropy` and its gradient are what the optimizer makes of the many ops of `cross_entropy`:
-neither the one-hot labels nor the logarithms of all probabilities are stored.
+the logarithms of all probabilities are not stored.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from minigraph.ops.arrangement import moveaxis
 from minigraph.ops.comparison import clip, where
 from minigraph.ops.elementwise import FloatTensor, as_operand, kind, promote, widen
 from minigraph.ops.exponential import Exp, Log
-from minigraph.ops.indexing import OneHot, check_range, take
+from minigraph.ops.indexing import OneHot, TakeAlong, check_range, take
 from minigraph.ops.reduction import mean
-from minigraph.ops.shape import broadcast_to, reshape, stop_gradient
+from minigraph.ops.shape import broadcast_to, expand_dims, squeeze, stop_gradient
 from minigraph.ops.softmax import log_softmax, softmax
 
 
@@ -41,7 +41,7 @@ class CrossEntropy(Expanded):
         return super().forward(logits, labels)
 
     def expand(self, logits: Node, labels: Node) -> tuple[Node]:
-        return (_at_labels(log_softmax(logits), labels, None),)
+        return (_at_labels(log_softmax(logits), labels, None, -1),)
 
 
 class CrossEntropyBackward(Expanded):
@@ -106,7 +106,7 @@ def cross_entropy(
         weighted = shares * widen(logs)
         losses = -(weighted if factors is None else weighted * factors).sum(-1)
         return _reduce(losses, reduction, logits.dtype)
-    losses = _at_labels(logs, labels, ignore_index)
+    losses = _at_labels(logs, labels, ignore_index, -1)
     if factors is None and ignore_index is None and not label_smoothing:
         return _reduce(losses if reduction == "mean" else losses[..., 0], reduction, logits.dtype)
     weights = _label_weights(labels, factors, ignore_index)
@@ -136,8 +136,8 @@ def nll_loss(
     >>> cg.compile([], ops.nll_loss(ops.log_softmax([[2.0, 0.0]]), [0]))()
     array(0.12692801)
     """
-    classes, last = _classes_last(x, labels)
-    losses = widen(_at_labels(last, labels, ignore_index))[..., 0]
+    classes, _ = _classes_last(x, labels)
+    losses = squeeze(widen(_at_labels(x, labels, ignore_index, 1)), 1)
     weights = _label_weights(labels, _class_weights(weight, classes), ignore_index)
     if weights is not None:
         losses = losses * weights
@@ -164,15 +164,14 @@ def _classes_last(logits: Node, labels: Node | None) -> tuple[int, Node]:
     return logits.shape[1], moveaxis(logits, 1, -1)
 
 
-def _at_labels(logs: Node, labels: Node, ignored: int | None) -> Node:
-    """Return -logs [..., classes] at the labels, as [..., 1]; 0 at labels that are ignored."""
-    inside = labels if ignored is None else where(labels == ignored, 0, labels)
-    chosen = OneHot(logs.shape[-1], BOOL)(inside)
-    # Not a product with one-hot numbers: the log of a class that is ruled out is -inf.
-    losses = -where(chosen, logs, 0).sum(-1, keepdims=True)
+def _at_labels(logs: Node, labels: Node, ignored: int | None, axis: int) -> Node:
+    """Return -logs at the labels, which are places along `axis`; 0 at labels that are ignored."""
+    place = expand_dims(labels, axis)
+    take = TakeAlong(axis % logs.ndim, labels=True)
     if ignored is None:
-        return losses
-    return where(reshape(labels == ignored, (*labels.shape, 1)), 0, losses)
+        return -take(logs, place)
+    absent = place == ignored
+    return where(absent, 0, -take(logs, where(absent, 0, place)))
 
 
 def _class_weights(weight: Node | None, classes: int) -> Node | None:

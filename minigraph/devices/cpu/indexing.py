@@ -55,7 +55,7 @@ def _take_text(
 
 def take_along(op: TakeAlong, node: Node, threads: int) -> NativeKernel:
     x, indices = node.inputs
-    text = _along_text(GATHER, _bits(x.dtype), indices)
+    text = _along_text(GATHER, _bits(x.dtype), indices, wraps=not op.labels)
     values = threads, *around(x.shape, op.axis), indices.shape[op.axis], 0
     return NativeKernel(node, [call(text, *values)], refuses=True)
 
@@ -72,7 +72,7 @@ def add_along(op: AddAlong, node: Node, threads: int) -> NativeKernel | None:
     if apart:
         block = min(block, max(SCRATCH // n, LINE // node.dtype.itemsize))
         room = threads * n * block * 2 * node.dtype.itemsize
-    text = _along_text(ADD, held, indices, wide, apart)
+    text = _along_text(ADD, held, indices, wide, apart, not op.labels)
     made = call(text, threads, outer, n, columns, count, block, scratch=apart)
     return NativeKernel(node, [made], room, refuses=True)
 
@@ -86,9 +86,11 @@ def put_along(op: PutAlong, node: Node, threads: int) -> NativeKernel:
     return NativeKernel(node, [made], inplace=((0,), (), ()), refuses=True)
 
 
-def _along_text(mode: int, held: str, indices: Node, wide: str = "", apart: bool = False) -> str:
+def _along_text(
+    mode: int, held: str, indices: Node, wide: str = "", apart: bool = False, wraps: bool = True
+) -> str:
     types = {"T": held, "W": wide or held, "L": c_type(indices.dtype)}
-    return with_macros(ALONG, **types, MODE=mode, APART=int(apart))
+    return with_macros(ALONG, **types, MODE=mode, APART=int(apart), WRAPS=int(wraps))
 
 
 def blend(op: Blend, node: Node, threads: int) -> NativeKernel | None:

@@ -112,7 +112,7 @@ SEARCH = """
     %(begin)s
     for (%(I)s i = 0; i < count; i++) {
       const %(L)s given = index[begin + i * columns];
-      const int64_t at = given < 0 ? (int64_t)given + (int64_t)n : (int64_t)given;
+      const int64_t at = %(wraps)d && given < 0 ? (int64_t)given + (int64_t)n : (int64_t)given;
       if ((uint64_t)at >= (uint64_t)n) *(int *)mg_global(a.w[%(flag)d]) = 1;
       if (at == mine) %(found)s;
     }
@@ -155,7 +155,8 @@ def take(op: Take, node: Node) -> CudaKernel:
 def take_along(op: TakeAlong, node: Node) -> CudaKernel:
     x, _ = node.inputs
     _, n, columns = around(x.shape, op.axis)
-    return _gather(node, (n, node.shape[op.axis], columns), x.dtype.itemsize, True, "e")
+    sizes = n, node.shape[op.axis], columns
+    return _gather(node, sizes, x.dtype.itemsize, not op.labels, "e")
 
 
 def _gather(
@@ -192,7 +193,7 @@ def add_along(op: AddAlong, node: Node) -> CudaKernel:
         "found": "sum += %(load)s(((const %(T)s *)mg_global(a.w[0]))[begin + i * columns])",
         "end": "((%(T)s *)mg_global(a.w[2]))[e] = %(store)s((%(W)s)sum)",
     }
-    return _search(node, op.axis, fill)
+    return _search(node, op.axis, fill, not op.labels)
 
 
 def put_along(op: PutAlong, node: Node) -> CudaKernel:
@@ -205,16 +206,17 @@ def put_along(op: PutAlong, node: Node) -> CudaKernel:
     return _search(node, op.axis, fill)
 
 
-def _search(node: Node, axis: int, fill: dict[str, str]) -> CudaKernel:
+def _search(node: Node, axis: int, fill: dict[str, Any], wraps: bool = True) -> CudaKernel:
     """Return a kernel in which each element looks for itself among the indices."""
     indices = node.inputs[1]
     _, n, columns = around(node.shape, axis)
     text = SEARCH
     for part in ("begin", "found", "end"):
         text = text.replace(f"%({part})s", fill.pop(part))
-    fill["L"] = c_type(indices.dtype)
+    fill |= {"L": c_type(indices.dtype), "wraps": wraps}
     sizes = n, indices.shape[axis], columns
-    return each_element(node, text, fill, node.size, sizes, range=Range(1, -n, n))
+    valid = Range(1, -n if wraps else 0, n)
+    return each_element(node, text, fill, node.size, sizes, range=valid)
 
 
 def one_hot(op: OneHot, node: Node) -> CudaKernel:

@@ -10,15 +10,13 @@ from dataclasses import dataclass
 from minigraph.graph import Constant, Graph, Node, constant, in_place_of
 from minigraph.ops import negative
 from minigraph.ops.arithmetic import Multiply, Negative, Subtract
-from minigraph.ops.comparison import Where
 from minigraph.ops.exponential import Exp
-from minigraph.ops.indexing import OneHot
+from minigraph.ops.indexing import AddAlong, TakeAlong
 from minigraph.ops.loss import CrossEntropy, CrossEntropyBackward
 from minigraph.ops.reduction import Sum
-from minigraph.ops.shape import BroadcastTo, broadcast_to
+from minigraph.ops.shape import BroadcastTo, Reshape, broadcast_to, squeeze
 from minigraph.ops.softmax import LogSoftmax
 from minigraph.passes.notes import Notes
-from minigraph.passes.rewrite.facts import filled_with
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,9 +24,8 @@ class _Loss:
     """The nodes of a cross entropy, or of its gradient, before fusion.
 
     logs    log(softmax(logits))
-    labels  the labels, whose one-hot vectors pick one logarithm in each row
-    dy      the gradient with respect to these logarithms, which may need broadcasting to [..., 1];
-            None in a cross entropy
+    labels  the labels [..., 1], which pick one logarithm in each row
+    dy      the gradient with respect to these logarithms; None in a cross entropy
     inner   the nodes that the fused op replaces, besides the last one
     """
 
@@ -65,52 +62,45 @@ def _loss(node: Node) -> _Loss | None:
     """Return the loss or gradient that ends with `node`, as `ops` and `mg.grad` build it."""
     match node:
         case Node(
-            op=Negative(),
-            inputs=[
-                Node(op=Sum(), inputs=[Node(op=Where(), inputs=[_, logs, _]) as picked]) as total
-            ],
-        ) if _picks(picked, total, logs):
-            return _Loss(logs, picked.inputs[0].inputs[0], None, (logs, picked, total))
+            op=Negative(), inputs=[Node(op=TakeAlong(), inputs=[logs, labels]) as picked]
+        ) if picked.op == TakeAlong(logs.ndim - 1, labels=True) and _is_last(logs):
+            return _Loss(logs, labels, None, (logs, picked))
         case Node(
             op=Subtract(),
             inputs=[
-                Node(op=Where(), inputs=[_, dy, _]) as picked,
+                Node(op=AddAlong(), inputs=[dy, labels]) as spread,
                 Node(
                     op=Multiply(),
                     inputs=[Node(op=Exp(), inputs=[logs]) as power, Node(op=Sum()) as total]
                     | [Node(op=Sum()) as total, Node(op=Exp(), inputs=[logs]) as power],
                 ) as product,
             ],
-        ) if total.inputs[0] is picked and _picks(picked, total, logs):
-            dy = dy.inputs[0] if isinstance(dy.op, BroadcastTo) else dy
-            if not dy.ndim or dy.shape[-1] == 1:
-                inner = (logs, picked, total, power, product)
-                return _Loss(logs, picked.inputs[0].inputs[0], dy, inner)
+        ) if (
+            spread.op == AddAlong(logs.ndim - 1, logs.shape[-1], labels=True)
+            and total.op == Sum((logs.ndim - 1,))
+            and total.inputs[0] is spread
+            and _is_last(logs)
+        ):
+            return _Loss(logs, labels, dy, (logs, spread, total, power, product))
     return None
 
 
-def _picks(picked: Node, total: Node, logs: Node) -> bool:
-    """Whether `picked` keeps one element of each row of `logs`, and `total` sums each row up."""
-    chosen, _, zero = picked.inputs
-    last = logs.ndim - 1
-    return (
-        logs.op == LogSoftmax(last)
-        and total.op == Sum((last,))
-        and isinstance(chosen.op, OneHot)
-        and chosen.shape == picked.shape == logs.shape
-        and filled_with(zero) == 0
-    )
+def _is_last(logs: Node) -> bool:
+    return logs.op == LogSoftmax(logs.ndim - 1)
 
 
 def _fused(loss: _Loss) -> Node:
-    logits, labels = loss.logs.inputs[0], loss.labels
+    (logits,), labels = loss.logs.inputs, loss.labels
+    before = labels.inputs[0] if isinstance(labels.op, Reshape) else labels
+    labels = before if before.shape == labels.shape[:-1] else squeeze(labels, -1)
     if loss.dy is None:
         return CrossEntropy()(logits, labels)
-    dy = broadcast_to(_negated(loss.dy), (*labels.shape, 1))
-    return CrossEntropyBackward()(dy, logits, labels)
+    return CrossEntropyBackward()(_negated(loss.dy), logits, labels)
 
 
 def _negated(x: Node) -> Node:
     if isinstance(x.op, Negative):
         return x.inputs[0]
+    if isinstance(x.op, BroadcastTo):
+        return broadcast_to(_negated(x.inputs[0]), x.shape)
     return constant(-x.op.value) if isinstance(x.op, Constant) else negative(x)
