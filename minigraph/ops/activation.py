@@ -170,7 +170,7 @@ def hardsigmoid(x: FloatTensor) -> Node:
     >>> cg.compile([], ops.hardsigmoid([-4.0, 1.5, 4.0]))()
     array([0.  , 0.75, 1.  ])
     """
-    return relu6(x + 3) / 6
+    return (relu6(widen(x) + 3) / 6).astype(x.dtype)
 
 
 @builder
@@ -187,15 +187,21 @@ def mish(x: FloatTensor) -> Node:
 def gelu(x: FloatTensor, approximate: Literal["none", "tanh"] = "none") -> Node:
     """Return x times the normal distribution function of x (Hendrycks and Gimpel, 2016).
 
+    Of 16-bit floats it is computed in float32.
+
     approximate  "none": exact, by erf; "tanh": the paper's approximation
 
     >>> cg.compile([], ops.gelu([-1.0, 0.0, 1.0]))()
     array([-0.15865525,  0.        ,  0.84134475])
     """
+    wide = widen(x)
     if approximate == "none":
-        return x * 0.5 * Erfc.of(x * -math.sqrt(0.5))
-    # (1 + tanh(z)) / 2 is sigmoid(2 z), which does not cancel.
-    return x * Sigmoid.of(2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x))
+        y = wide * 0.5 * Erfc.of(wide * -math.sqrt(0.5))
+    else:
+        # (1 + tanh(z)) / 2 is sigmoid(2 z), which does not cancel.
+        z = wide + 0.044715 * wide * wide * wide
+        y = wide * Sigmoid.of(2 * math.sqrt(2 / math.pi) * z)
+    return y.astype(x.dtype)
 
 
 @builder

@@ -14,8 +14,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 # What libmvec has, since which version of glibc, and how many arguments each takes.  Declared so,
-# gcc vectorises calls without giving up NaN and infinity, as it would with -ffast-math.  Of `expf`
-# and `tanhf` prelude.c has its own.
+# gcc vectorises calls without giving up NaN and infinity, as it would with -ffast-math.  Of `expf`,
+# `tanhf` and `erfcf` prelude.c has its own.
 _LIBMVEC = (
     ((2, 22), 1, ("sin", "cos", "exp", "log")),
     ((2, 22), 2, ("pow",)),
@@ -23,7 +23,7 @@ _LIBMVEC = (
     ((2, 35), 1, ("atanh", "expm1", "log1p", "log2", "log10", "erf", "erfc")),
     ((2, 35), 2, ("atan2", "hypot")),
 )
-_OWN = ("expf", "tanhf")
+_OWN = ("expf", "tanhf", "erfcf")
 _TYPES = {"float": ("f", 4), "double": ("", 8)}  # with the suffix of their functions, and bytes
 
 # Under which condition gcc may call which variants, the widest first: their letter and bytes.
