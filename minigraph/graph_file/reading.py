@@ -198,7 +198,9 @@ class _Reader:
             fits = value in arguments
         else:
             fits = type(value) is kind or (kind is float and type(value) is int)
-        if fits or kind is Any or (isinstance(kind, type) and isinstance(value, kind)):
+        if fits or kind is Any:
+            return value
+        if type(value) is not bool and isinstance(kind, type) and isinstance(value, kind):
             return value
         raise ValueError(f"{value!r} is no {getattr(kind, '__name__', kind)}")
 

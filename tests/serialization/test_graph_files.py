@@ -148,6 +148,7 @@ def nodes(record):
         (lambda r: nodes(r)[-1]["fields"].update(shape=[{"dtype": "int8"}]), "is no int"),
         (lambda r: nodes(r)[-1]["fields"].update(shape={"function": "os.system"}), "os.system"),
         (lambda r: nodes(r)[-1].update(results=[[[9], "float32"]]), r"the op infers float32\[24\]"),
+        (lambda r: nodes(r)[-1]["fields"].update(shape=[True, 24]), "True is no int"),
         (lambda r: r.update(outputs=3), "its outputs are not those of its graph"),
         (lambda r: r["options"].update(speed=3), "there is no option 'speed'"),
         (lambda r: r.update(more=3), "unknown field `more`"),
