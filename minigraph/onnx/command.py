@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 import time
 from collections import Counter
@@ -9,10 +10,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from onnx import defs
+from onnx import ValueInfoProto, defs
 
 from minigraph.errors import GraphError, reason
-from minigraph.graph import FLOATS, Array, SymbolicSize
+from minigraph.graph import FLOATS, Array, SymbolicSize, UndecidedSize
 from minigraph.onnx.function import function
 from minigraph.onnx.interpret import NESTED, key
 from minigraph.onnx.model import input_of, inputs_of, load
@@ -21,6 +22,7 @@ from minigraph.onnx.tensors import OLDEST, opsets_of, read
 
 Output = tuple[dict[str, Any], list[str]]  # as JSON, and as lines for a person
 COLUMNS = 100
+UNDECIDED = "decided by calls"  # a shape
 OPEN = 64  # an open size: the length of a text, the side of an image
 
 
@@ -58,17 +60,26 @@ def _brief(x: Any) -> str:
 
 def describe(path: str) -> Output:
     """Return what a model takes, gives and consists of."""
-    model, proto = load(path), read("info", path).model
+    proto = read("info", path).model
     names = [y.name for y in proto.graph.output]
+    try:
+        model = load(path)
+        shown, parameters = (
+            [str(y.spec) for y in model.outputs],
+            [p.shape for p in model.parameters],
+        )
+    except UndecidedSize:
+        shown = [UNDECIDED] * len(names)
+        parameters = [tuple(x.dims) for x in proto.graph.initializer]
     tables: dict[str, dict[str, Any]] = {
-        "inputs": {x.name: str(x.spec) for x in model.inputs},
-        "outputs": {name: str(y.spec) for name, y in zip(names, model.outputs, strict=True)},
+        "inputs": {x.name: _declared(x) for x in inputs_of(proto.graph)},
+        "outputs": dict(zip(names, shown, strict=True)),
         "operators": dict(Counter(key(node) for node in proto.graph.node).most_common()),
     }
     data: dict[str, Any] = {
         "producer": f"{proto.producer_name} {proto.producer_version}".strip() or None,
         "opset": opsets_of(proto.opset_import).get(""),
-        "parameters": sum(p.size for p in model.parameters),
+        "parameters": sum(map(math.prod, parameters)),
         **tables,
     }
     texts = {name: ", ".join(f"{k} {v}" for k, v in rows.items()) for name, rows in tables.items()}
@@ -77,6 +88,13 @@ def describe(path: str) -> Output:
         text = f"{name:12}{texts.get(name, value)}"
         lines += textwrap.wrap(text, COLUMNS, subsequent_indent=" " * 12)
     return data, lines
+
+
+def _declared(info: ValueInfoProto) -> str:
+    try:
+        return str(input_of("info", info).spec)
+    except UndecidedSize:
+        return UNDECIDED
 
 
 def called(path: str) -> Any:

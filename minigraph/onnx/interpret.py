@@ -71,7 +71,9 @@ class Interpreter:
                 raise
             except GraphError as error:
                 if type(error) is ShapeError and any(map(_is_open, inputs)):
-                    error = UndecidedSize(str(error))  # it may fit the sizes of a call
+                    undecided = UndecidedSize(str(error))  # it may fit the sizes of a call
+                    vars(undecided).update(vars(error))
+                    error = undecided
                 raise located(error, node.op_type, _given(inputs), place) from error.__cause__
             except Exception as error:  # of a row that does not foresee these arguments
                 text = one_line(f"{type(error).__name__}: {error}")

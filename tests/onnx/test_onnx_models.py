@@ -203,8 +203,12 @@ def test_what_fits_some_sizes_only_is_compiled_for_those_of_the_call():
     for found in (function(x), function(x[:, :2])):
         assert [len(y) for y in found] == [5, 5, 5]
     np.testing.assert_array_equal(function(x)[2], x + 1)
-    with pytest.raises(mg.ShapeError, match=r"do not fit|makes 36 elements"):
+    with pytest.raises(mg.ShapeError, match=r"do not fit|makes 36 elements") as caught:
         function(x[:4, :3])
+    assert str(caught.value).count("operands") == 1
+    with pytest.raises(mg.ShapeError, match="elements fit") as caught:
+        mg.onnx.load(proto)
+    assert str(caught.value).count("operands") == 1
 
 
 def test_load_asks_for_the_values_that_shapes_depend_on():
@@ -462,6 +466,15 @@ def test_info_and_view_show_what_a_model_is(file, tmp_path):
     assert found["inputs"] == {"x": "float32[n,3]"}
     assert found["operators"] == {"MatMul": 1, "Add": 1, "Relu": 1}
     assert found["parameters"] == 16
+    nodes = ["y, i = TopK(x, k)", "z = Relu(w)"]
+    proto = model(
+        nodes, [info("x", None), info("k", [1], TensorProto.INT64)], "yz", w=np.ones((2, 3), "f")
+    )
+    onnx.save_model(proto, tmp_path / "calls.onnx")  # which decide its shapes
+    found = json.loads(command("info", tmp_path / "calls.onnx", "--json")[0])
+    assert found["inputs"] == {"x": "decided by calls", "k": "int64[1]"}
+    assert found["outputs"] == {"y": "decided by calls", "z": "decided by calls"}
+    assert found["parameters"] == 6
     command("view", "--out", tmp_path / "page.html", file)
     assert "<html" in (tmp_path / "page.html").read_text()
 
