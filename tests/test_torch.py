@@ -75,7 +75,9 @@ def test_avg_pool2d(kwargs, size, count_include_pad):
     assert_same_call("avg_pool2d", x, **kwargs, count_include_pad=count_include_pad)
 
 
-@pytest.mark.parametrize("size", [(6, 6), (3, 2), 1, (4, 5), 7, (13, 1), (12, 12)], ids=str)
+@pytest.mark.parametrize(
+    "size", [(6, 6), (3, 2), 1, (4, 5), 7, (13, 1), (12, 12), (None, 4)], ids=str
+)
 @pytest.mark.parametrize("name", ["adaptive_avg_pool2d", "adaptive_max_pool2d"])
 def test_adaptive_pooling(name, size):
     assert_same_call(name, real(2, 3, 6, 6), output_size=size)

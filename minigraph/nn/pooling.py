@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from minigraph import ops
-from minigraph.arguments import Count, Kind, Size, at_least, optional
+from minigraph.arguments import Count, Size
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import Node, as_node
 from minigraph.nn.layer import layer_of
 from minigraph.nn.module import Module
-from minigraph.ops.window import sides
+from minigraph.ops.window import OutputSize, sides
 
 
 class PoolingLayer(Module):
@@ -77,35 +77,8 @@ class AvgPool2d(PoolingLayer):
         )
 
 
-def _output(value: Any) -> Any:
-    if isinstance(value, list | tuple):
-        height, width = map(OUTPUT_SIDE.parse, value)
-        return height, width
-    return OUTPUT_SIDE.parse(value)
-
-
-OUTPUT_SIDE = optional(at_least(1, ShapeError))
-OUTPUT = Kind("an integer >= 1 or None, or a pair of them", _output, ShapeError)
-
-
-class Adaptive(PoolingLayer):
-    """What adaptive poolings share: the size of their result."""
-
-    output_size: Any
-
-    _repr_format = "output_size={output_size}"
-
-    def _sizes(self, x: Node) -> Any:
-        """Return the sizes for images (n, c, h, w); None is the image's own."""
-        size = self.output_size
-        sizes = size if isinstance(size, tuple | list) else (size, size)
-        if x.ndim == 4 and len(sizes) == 2:  # else the op says what is wrong
-            return [n if m is None else m for m, n in zip(sizes, x.shape[2:], strict=True)]
-        return sizes
-
-
 @layer_of()
-class AdaptiveAvgPool2d(Adaptive):
+class AdaptiveAvgPool2d(PoolingLayer):
     """An image of `output_size`, each pixel the mean of its part of the input.
 
     output_size  an int or a pair; None keeps the input's size
@@ -114,15 +87,16 @@ class AdaptiveAvgPool2d(Adaptive):
     (8, 16, 1, 1)
     """
 
-    output_size: Annotated[Any, OUTPUT]
+    output_size: OutputSize
+
+    _repr_format = "output_size={output_size}"
 
     def forward(self, x: Any) -> Node:
-        x = as_node(x)
-        return ops.adaptive_avg_pool2d(x, self._sizes(x))
+        return ops.adaptive_avg_pool2d(x, self.output_size)
 
 
 @layer_of()
-class AdaptiveMaxPool2d(Adaptive):
+class AdaptiveMaxPool2d(PoolingLayer):
     """An image of `output_size`, each pixel the largest element of its part of the input.
 
     output_size     an int or a pair; None keeps the input's size
@@ -132,12 +106,13 @@ class AdaptiveMaxPool2d(Adaptive):
     (8, 16, 2, 4)
     """
 
-    output_size: Annotated[Any, OUTPUT]
+    output_size: OutputSize
     return_indices: bool = False
 
+    _repr_format = "output_size={output_size}"
+
     def forward(self, x: Any) -> Node:
-        x = as_node(x)
-        return ops.adaptive_max_pool2d(x, self._sizes(x))
+        return ops.adaptive_max_pool2d(x, self.output_size)
 
 
 @layer_of()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ from minigraph.ops.indexing import Take, TakeAlong
 from minigraph.ops.padding import MANY
 from minigraph.ops.reduction import FEW, Sum
 from minigraph.ops.shape import reshape
-from minigraph.ops.window import Border, Pair, Pairs, Window, steps
+from minigraph.ops.window import Border, OutputSize, Pair, Pairs, Window, steps
 
 
 @dataclass(frozen=True)
@@ -265,8 +266,10 @@ def avg_pool2d(
 
 
 @builder
-def adaptive_avg_pool2d(x: Tensor, output_size: Window) -> Node:
+def adaptive_avg_pool2d(x: Tensor, output_size: OutputSize) -> Node:
     """Return an image of `output_size`, each pixel the mean of the part of x that it covers.
+
+    output_size  an int or a pair; None keeps the input's size
 
     Pixel i covers rows floor(i * h / out) to ceil((i + 1) * h / out), as in PyTorch.
 
@@ -274,7 +277,7 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Window) -> Node:
     (8, 16, 1, 1)
     """
     x = _check_pixels(_check_float(x))
-    rows, columns = output_size
+    output_size = rows, columns = _output_sides(x, output_size)
     if output_size == x.shape[2:]:
         return x
     pooling = _equal_windows(x, output_size)
@@ -285,8 +288,10 @@ def adaptive_avg_pool2d(x: Tensor, output_size: Window) -> Node:
 
 
 @builder
-def adaptive_max_pool2d(x: Tensor, output_size: Window) -> Node:
+def adaptive_max_pool2d(x: Tensor, output_size: OutputSize) -> Node:
     """Return an image of `output_size`, each pixel the largest of the part of x that it covers.
+
+    output_size  an int or a pair; None keeps the input's size
 
     Pixel i covers rows floor(i * h / out) to ceil((i + 1) * h / out), as in PyTorch.
 
@@ -294,6 +299,7 @@ def adaptive_max_pool2d(x: Tensor, output_size: Window) -> Node:
     (8, 16, 2, 4)
     """
     x = _check_pixels(x)
+    output_size = _output_sides(x, output_size)
     if output_size == x.shape[2:]:
         return x
     pooling = _equal_windows(x, output_size)
@@ -309,6 +315,12 @@ def adaptive_max_pool2d(x: Tensor, output_size: Window) -> Node:
 
 
 NO_BORDER: Pairs = ((0, 0), (0, 0))
+
+
+def _output_sides(x: Node, output_size: Any) -> Pair:
+    sides = output_size if isinstance(output_size, tuple) else (output_size, output_size)
+    height, width = (n if m is None else m for m, n in zip(sides, x.shape[2:], strict=True))
+    return height, width
 
 
 def _check_pixels(x: Node) -> Node:

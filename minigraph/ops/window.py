@@ -40,8 +40,17 @@ def pair(least: int) -> Kind:
     return replace(kind, parse=parse)
 
 
+def _output_size(value: Any) -> int | tuple[int | None, ...] | None:
+    if not isinstance(value, tuple | list):
+        return None if value is None else POSITIVE.parse(value)
+    known = POSITIVE.parse([1 if n is None else n for n in value])
+    return tuple(None if own is None else n for own, n in zip(value, known, strict=True))
+
+
+POSITIVE = sides(1)
 Window = Annotated[Any, pair(1)]
 Border = Annotated[Any, pair(0)]
+OutputSize = Annotated[Any, replace(POSITIVE, takes=f"None, {POSITIVE.takes}", parse=_output_size)]
 
 
 def or_named(kind: Kind) -> Kind:
