@@ -290,9 +290,9 @@ class Signature:
     It reads the function's annotations when it is first asked: most functions are never called.
     """
 
-    def __init__(self, fn: Any, what: str = "") -> None:
+    def __init__(self, fn: Any) -> None:
         self._fn = fn
-        self._what = what or fn.__qualname__  # as Python calls the function in its errors
+        self._what = fn.__qualname__
 
     @functools.cached_property
     def _quick(self) -> list[frozenset[type] | None]:
@@ -368,14 +368,14 @@ def checked(fn: F) -> F:
     Errors begin with the name of the function, or of the class.
     """
     if isinstance(fn, type):
-        init, what = fn.__init__, fn.__qualname__  # type: ignore[misc]
-        signature = Signature(init, f"{what}.__init__")  # which may be of a class above
-        fn.__init__ = _checked(init, what, signature)  # type: ignore[misc]
+        fn.__init__ = _checked(fn.__init__, fn.__qualname__)  # type: ignore[misc]
         return cast(F, fn)
-    return _checked(fn, fn.__qualname__.removesuffix(".__init__"), Signature(fn))
+    return _checked(fn, fn.__qualname__.removesuffix(".__init__"))
 
 
-def _checked(fn: F, what: str, signature: Signature) -> F:
+def _checked(fn: F, what: str) -> F:
+    signature = Signature(fn)
+
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:

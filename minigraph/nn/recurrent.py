@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from minigraph import ops
-from minigraph.arguments import Count, Layers, Probability, at_least, checked
+from minigraph.arguments import Count, Layers, Probability, at_least
 from minigraph.errors import GraphError, ShapeError
-from minigraph.graph import DType, Node, Parameter, as_node
+from minigraph.graph import Node, Parameter, as_node
 from minigraph.nn import init
 from minigraph.nn.init import Weights
+from minigraph.nn.layer import layer_of
 from minigraph.nn.module import Module
 
 State = tuple[Node, ...]  # h, and for an LSTM c
@@ -50,13 +52,16 @@ class _Recurrence(Module):
 
     _repr_format = "{input_size}, {hidden_size}"
 
-    hidden_size: int
+    input_size: Any
+    hidden_size: Any
+    bias: Any
+    dtype: Any
 
-    def _add_weights(self, width: int, suffix: str, bias: bool, dtype: DType) -> None:
+    def _add_weights(self, width: int, suffix: str) -> None:
         rows, bound = self.gates * self.hidden_size, 1 / math.sqrt(self.hidden_size)
         shapes = ((rows, width), (rows, self.hidden_size), (rows,), (rows,))
-        for name, shape in zip(WEIGHTS, shapes if bias else shapes[:2], strict=False):
-            weights = Parameter(init.full(shape, 0, dtype))
+        for name, shape in zip(WEIGHTS, shapes if self.bias else shapes[:2], strict=False):
+            weights = Parameter(init.full(shape, 0, self.dtype))
             setattr(self, name + suffix, init.uniform_(weights, -bound, bound))
 
     def _functions(self, suffix: str) -> tuple[Projection, Step]:
@@ -107,7 +112,7 @@ class _Recurrence(Module):
 
 class _Elman(_Recurrence):
     gates = 1
-    nonlinearity: str
+    nonlinearity: Any
 
     def _gate_arithmetic(self, state: State, projected: Node, product: Node) -> State:
         activation = ops.tanh if self.nonlinearity == "tanh" else ops.relu
@@ -142,25 +147,16 @@ class _Gated(_Recurrence):
 class _Layers(_Recurrence):
     """Layers over time, one above the other, in one direction or in both."""
 
-    def __init__(
-        self,
-        input_size: Count,
-        hidden_size: Width,
-        num_layers: Layers = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: Probability = 0.0,
-        bidirectional: bool = False,
-        dtype: Weights = "float32",
-    ) -> None:
-        super().__init__()
-        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
-        self.bias, self.batch_first = bias, batch_first
-        self.dropout, self.bidirectional = dropout, bidirectional
-        for layer in range(num_layers):
-            width = hidden_size * len(self._directions) if layer else input_size
+    num_layers: Any
+    batch_first: Any
+    dropout: Any
+    bidirectional: Any
+
+    def __post_init__(self) -> None:
+        for layer in range(self.num_layers):
+            width = self.hidden_size * len(self._directions) if layer else self.input_size
             for direction in self._directions:
-                self._add_weights(width, f"_l{layer}{direction}", bias, dtype)
+                self._add_weights(width, f"_l{layer}{direction}")
 
     @property
     def _directions(self) -> tuple[str, ...]:
@@ -217,6 +213,7 @@ class _Layers(_Recurrence):
         return y, end
 
 
+@layer_of()
 class RNN(_Layers, _Elman):
     """h = tanh(W x + b + U h + c), or with relu (Elman, 1990).
 
@@ -230,27 +227,31 @@ class RNN(_Layers, _Elman):
     ((20, 4, 16), (1, 4, 16))
     """
 
-    @checked
-    def __init__(
-        self,
-        input_size: Count,
-        hidden_size: Width,
-        num_layers: Layers = 1,
-        nonlinearity: Literal["tanh", "relu"] = "tanh",
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: Probability = 0.0,
-        bidirectional: bool = False,
-        dtype: Weights = "float32",
-    ) -> None:
-        super().__init__(
-            input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, dtype
-        )
-        self.nonlinearity = nonlinearity
+    input_size: Count
+    hidden_size: Width
+    num_layers: Layers = 1
+    nonlinearity: Literal["tanh", "relu"] = "tanh"
+    bias: bool = True
+    batch_first: bool = False
+    dropout: Probability = 0.0
+    bidirectional: bool = False
+    dtype: Weights = "float32"
 
 
-@checked
-class LSTM(_Layers, _LongShortTerm):
+@dataclass(eq=False, repr=False)
+class _GatedLayers(_Layers):
+    input_size: Count
+    hidden_size: Width
+    num_layers: Layers = 1
+    bias: bool = True
+    batch_first: bool = False
+    dropout: Probability = 0.0
+    bidirectional: bool = False
+    dtype: Weights = "float32"
+
+
+@layer_of()
+class LSTM(_GatedLayers, _LongShortTerm):
     """Long short-term memory (Hochreiter and Schmidhuber, 1997); arguments as of `RNN`.
 
     Its state is (h, c).
@@ -261,8 +262,8 @@ class LSTM(_Layers, _LongShortTerm):
     """
 
 
-@checked
-class GRU(_Layers, _Gated):
+@layer_of()
+class GRU(_GatedLayers, _Gated):
     """Gated recurrent units (Cho et al., 2014); arguments as of `RNN`.
 
     >>> y, h = nn.GRU(8, 16, batch_first=True)(mg.input("x", (4, 20, 8)))
@@ -271,19 +272,16 @@ class GRU(_Layers, _Gated):
     """
 
 
+@dataclass(eq=False, repr=False)
 class _Cell(_Recurrence):
     """One step of a recurrent layer."""
 
-    def __init__(
-        self,
-        input_size: Count,
-        hidden_size: Width,
-        bias: bool = True,
-        dtype: Weights = "float32",
-    ) -> None:
-        super().__init__()
-        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
-        self._add_weights(input_size, "", bias, dtype)
+    input_size: Count
+    hidden_size: Width
+    bias: bool = True
+
+    def __post_init__(self) -> None:
+        self._add_weights(self.input_size, "")
 
     def forward(self, x: Any, hx: Any = None) -> Any:
         """Return the new state (n, hidden_size), of an LSTM (h, c).
@@ -299,6 +297,7 @@ class _Cell(_Recurrence):
         return self._as_result(step(state, project(x)))
 
 
+@layer_of()
 class RNNCell(_Cell, _Elman):
     """One step of `RNN`.
 
@@ -306,20 +305,11 @@ class RNNCell(_Cell, _Elman):
     (4, 16)
     """
 
-    @checked
-    def __init__(
-        self,
-        input_size: Count,
-        hidden_size: Width,
-        bias: bool = True,
-        nonlinearity: Literal["tanh", "relu"] = "tanh",
-        dtype: Weights = "float32",
-    ) -> None:
-        super().__init__(input_size, hidden_size, bias, dtype)
-        self.nonlinearity = nonlinearity
+    nonlinearity: Literal["tanh", "relu"] = "tanh"
+    dtype: Weights = "float32"
 
 
-@checked
+@layer_of()
 class LSTMCell(_Cell, _LongShortTerm):
     """One step of `LSTM`.
 
@@ -328,11 +318,15 @@ class LSTMCell(_Cell, _LongShortTerm):
     ((4, 16), (4, 16))
     """
 
+    dtype: Weights = "float32"
 
-@checked
+
+@layer_of()
 class GRUCell(_Cell, _Gated):
     """One step of `GRU`.
 
     >>> nn.GRUCell(8, 16)(mg.input("x", (4, 8)), mg.input("h", (4, 16))).shape
     (4, 16)
     """
+
+    dtype: Weights = "float32"
