@@ -7,34 +7,22 @@ calls are those of the C library.
 from __future__ import annotations
 
 import ctypes
-import functools
 import mmap
 import os
 import struct
-from typing import NamedTuple
 
 ALLOCATED, EMPTY, SYMBOLS, RELOCATIONS = 2, 8, 2, 4  # a flag of sections, and kinds
 # Kinds of relocation: an address; a distance; the distance of an address.
 ADDRESS, DISTANCE, INDIRECT = (1,), (2, 4), (9, 41, 42)
 HEADER, SECTION, SYMBOL, RELOCATION = "<40xQ12xH", "<4xIQ8xQQIIQ8x", "<IxxHQ8x", "<QIIq"
 JUMP = b"\xff\x25\x00\x00\x00\x00"  # to the address that follows, as only that is within reach
-STUB = 16  # bytes of a jump
+STUB = 32  # bytes of a jump, and of what is done before
+# Halide's first argument is the user's: what replaces it, and the function of the C library.
+ALLOCATION = {
+    "halide_malloc": (b"\xbf\x40\x00\x00\x00", "aligned_alloc"),  # mov edi, 64
+    "halide_free": (b"\x48\x89\xf7", "free"),  # mov rdi, rsi
+}
 _loaded: list[mmap.mmap] = []  # never unloaded: kernels point into it
-
-
-class _Section(NamedTuple):
-    """A section: its kind and flags, where the file has it, and what belongs to it."""
-
-    kind: int
-    flags: int
-    offset: int
-    size: int
-    link: int
-    info: int
-    alignment: int
-
-    def content(self, code: bytes) -> bytes:
-        return code[self.offset : self.offset + self.size]
 
 
 def load(code: bytes) -> dict[str, int]:
@@ -50,42 +38,44 @@ def _load(code: bytes) -> dict[str, int]:
         raise ValueError("it begins otherwise")
     begin, count = struct.unpack_from(HEADER, code)
     headers = code[begin:][: count * struct.calcsize(SECTION)]
-    sections = [_Section(*header) for header in struct.iter_unpack(SECTION, headers)]
-    image = bytearray()
-    places: dict[int, int] = {}  # of sections, in the image
-    for i, section in enumerate(sections):
-        if section.flags & ALLOCATED:
-            image += bytes(-len(image) % max(section.alignment, 1))
+    sections = [*struct.iter_unpack(SECTION, headers)]
+    contents = [code[offset : offset + size] for _, _, offset, size, *_ in sections]
+    image, places = bytearray(), dict[int, int]()  # places of sections in the image
+    for i, (kind, flags, _, size, _, _, alignment) in enumerate(sections):
+        if flags & ALLOCATED:
+            image += bytes(-len(image) % max(alignment, 1))
             places[i] = len(image)
-            image += bytes(section.size) if section.kind == EMPTY else section.content(code)
-    (table,) = (section for section in sections if section.kind == SYMBOLS)
-    names = sections[table.link].content(code)
+            image += bytes(size) if kind == EMPTY else contents[i]
+    (table,) = (i for i, section in enumerate(sections) if section[0] == SYMBOLS)
+    names = contents[sections[table][4]]
     symbols = [  # each a name for a place in a section; section 0 is the C library
         (names[name : names.index(b"\0", name)].decode(), section, value)
-        for name, section, value in struct.iter_unpack(SYMBOL, table.content(code))
+        for name, section, value in struct.iter_unpack(SYMBOL, contents[table])
     ]
     image += bytes(-len(image) % STUB)
     stubs: dict[str, int] = {}
-    for name, at, _ in symbols:
-        if name and at == 0 and name not in stubs:
-            stubs[name] = len(image)
-            image += (JUMP + _library_function(name).to_bytes(8, "little")).ljust(STUB, b"\0")
+    for name in sorted({name for name, at, _ in symbols if name and at == 0}):
+        stubs[name] = len(image)
+        before, called = ALLOCATION.get(name, (b"", name))
+        image += before + JUMP + _library_function(called).to_bytes(8, "little")
+        image += bytes(-len(image) % STUB)
     memory = mmap.mmap(-1, len(image))
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    for section in sections:
-        if section.kind != RELOCATIONS or section.info not in places:
+    for (kind, *_, section, _), content in zip(sections, contents, strict=True):
+        if kind != RELOCATIONS or section not in places:
             continue
-        for offset, kind, i, addend in struct.iter_unpack(RELOCATION, section.content(code)):
-            (name, at, value), place = symbols[i], places[section.info] + offset
+        for offset, how, i, addend in struct.iter_unpack(RELOCATION, content):
+            (name, at, value), place = symbols[i], places[section] + offset
             target = (places[at] if at else stubs[name]) + value + addend
-            if kind in ADDRESS:
+            if how in ADDRESS:
                 struct.pack_into("<Q", image, place, address + target)
-            elif kind in DISTANCE:
+            elif how in DISTANCE:
                 struct.pack_into("<i", image, place, target - place)
-            elif kind in INDIRECT:  # the address of a function of the library stands in its jump
-                struct.pack_into("<i", image, place, target + len(JUMP) - place)
+            elif how in INDIRECT:  # the address of a function of the library stands in its jump
+                stands = target + len(ALLOCATION.get(name, (b"",))[0]) + len(JUMP)
+                struct.pack_into("<i", image, place, stands - place)
             else:
-                raise ValueError(f"its relocations are of kind {kind}")
+                raise ValueError(f"its relocations are of kind {how}")
     memory[:] = bytes(image)
     protect = ctypes.CDLL(None, use_errno=True).mprotect
     rights = mmap.PROT_READ | mmap.PROT_EXEC
@@ -97,10 +87,6 @@ def _load(code: bytes) -> dict[str, int]:
 
 def _library_function(name: str) -> int:
     """The address of a function of the C library; AttributeError if it has none of the name."""
-    function = getattr(_libm() if hasattr(_libm(), name) else ctypes.CDLL(None), name)
+    library = ctypes.CDLL("libm.so.6")
+    function = getattr(library if hasattr(library, name) else ctypes.CDLL(None), name)
     return ctypes.cast(function, ctypes.c_void_p).value or 0
-
-
-@functools.cache
-def _libm() -> ctypes.CDLL:
-    return ctypes.CDLL("libm.so.6")

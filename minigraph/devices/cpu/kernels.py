@@ -9,7 +9,7 @@ from pathlib import Path
 
 from minigraph.devices.cpu import compiler, halide_compiler, handwritten, indexing, pooling
 from minigraph.devices.cpu.convolution import CONVOLUTIONS, convolution
-from minigraph.devices.cpu.halide_kernel import halide_kernel
+from minigraph.devices.cpu.halide_kernel import HalideKernel
 from minigraph.devices.cpu.kernel import (
     KernelCall,
     KernelTable,
@@ -90,7 +90,7 @@ def _kernel(
     strided = [i not in across for i, _ in enumerate(strides)]
     if halide_compiler.chosen() and not generated.fill:
         with suppress(NotFusible):
-            return halide_kernel(node, generated, most, strided)
+            return HalideKernel(node, generated, most, strided)
     if not has_c:
         return None
     if isinstance(node.op, HorizontalFusion):  # each of them on one thread

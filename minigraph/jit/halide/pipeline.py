@@ -14,19 +14,18 @@ axis is kept, elements beside one another are reduced together.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import halide as hl
 
 from minigraph import options as settings
-from minigraph.graph import BOOL, DType
-from minigraph.jit.c.body import combine, identity
+from minigraph.graph import BOOL
 from minigraph.jit.expression import c_type, takes_index
 from minigraph.jit.halide.c_text import CText
-from minigraph.jit.halide.source import FUNCTIONS, HalideSource, text_of, totals_of
-from minigraph.jit.halide.values import TYPES, ZERO, binary, number, to
+from minigraph.jit.halide.source import FUNCTIONS, HalideSource, combined, text_of
+from minigraph.jit.halide.values import INT, TYPES, ZERO, number, to
 from minigraph.jit.pattern import UNIT, Value
 
 LANES = 32  # that a reduction along the innermost axis has
@@ -65,22 +64,14 @@ def compile_kernel(
     return path.read_bytes()
 
 
-def memory_type(dtype: DType) -> hl.Type:
-    """Return the type in which memory holds an element."""
-    return TYPES[c_type(dtype)]
-
-
-def value_type(dtype: DType) -> hl.Type:
-    """Return the type in which a kernel holds an element."""
-    return hl.Bool() if dtype == BOOL else memory_type(dtype)
-
-
-def _define(f: hl.Func, at: Sequence[Any], entries: Exprs) -> None:
+def _define(f: hl.Func, at: Sequence[Any], entries: Exprs) -> hl.Func:
     f[tuple(at)] = entries[0] if len(entries) == 1 else hl.Tuple(entries)
+    return f
 
 
-def _entries(f: hl.Func, at: Sequence[Any], count: int) -> Exprs:
+def _entries(f: hl.Func, at: Sequence[Any]) -> Exprs:
     found = f[tuple(at)]
+    count = f.outputs()
     return [hl.Expr(found)] if count == 1 else [hl.Expr(found[i]) for i in range(count)]
 
 
@@ -96,78 +87,68 @@ class KernelPipeline:
         self.functions = "\n".join((FUNCTIONS, *source.support))
         self.units = [hl.Var(f"u{i}") for i in range(source.units)]
         self.loops = [hl.Var(f"l{i}") for i in range(source.loops)]
-        self.lanes = [hl.Var("k")] if pattern.lanes > 1 else []
         self.vector = vector // max(4, *(value.dtype.itemsize for value in pattern.values))
-        rank = len(self._order(self.units, self.loops))
-        self.images = [
-            hl.ImageParam(memory_type(dtype), rank, f"p{k}")
-            for k, dtype in enumerate(pattern.dtypes[: pattern.inputs])
-        ]
-        for k, image in enumerate(self.images):
+        self.columns = COLUMNS
+        if pattern.form == "lane":
+            self.columns, self.vector = pattern.lanes, min(self.vector, pattern.lanes)
+        self.memory = [TYPES[c_type(dtype)] for dtype in pattern.dtypes]
+        rank = source.units + source.loops
+        images = [hl.ImageParam(self.memory[k], rank, f"p{k}") for k in range(pattern.inputs)]
+        for k, image in enumerate(images):
             self._constrain(image, k)
         dtypes = {v.constant: v.dtype for v in pattern.values if v.constant >= 0}
-        self.constants = [hl.Param(memory_type(dtypes[i]), f"c{i}") for i in range(len(dtypes))]
-        self.extents = [hl.Param(hl.Int(32), f"n{i}") for i in range(source.loops)]
+        numbers = [hl.Param(TYPES[c_type(dtypes[i])], f"c{i}") for i in range(len(dtypes))]
+        self.extents = [hl.Param(INT, f"n{i}") for i in range(source.loops)]
+        self.arguments = [*images, ZERO, *numbers, *self.extents]
+        self.images, self.numbers = images, numbers
         self.values: dict[int, hl.Func] = {}
-        self.totals: list[hl.Func] = []  # what holds the results of reductions if outputs do
         self.sums: list[list[hl.Func]] = []  # of each stage what combines elements, the last first
+        self.kinds = [per_unit for per_unit in (True, False) if source.outputs(per_unit)]
         for stage in range(1 + max(value.stage for value in pattern.values)):
             if stage:
                 self._reduce(stage)
             for v, value in enumerate(pattern.values):
                 if value.stage == stage and not value.reduces:
                     self.values[v] = self._defined(v)
-        self.pipeline = hl.Pipeline([*self.totals, *self._outputs(True), *self._outputs(False)])
-
-    @property
-    def arguments(self) -> list[Any]:
-        return [*self.images, ZERO, *self.constants, *self.extents]
-
-    # ------------------------------------------------------------ axes
-
-    def _order(self, units: Sequence[Any], loops: Sequence[Any]) -> Exprs:
-        return self.source.order(units, loops, self.lanes)
+        self.pipeline = hl.Pipeline([self._output(per_unit) for per_unit in self.kinds])
 
     def _constrain(self, image: Any, k: int) -> None:
         """Say what is known of the innermost stride of operand `k`."""
-        access = self.pattern.accesses[k]
-        known = 1 if self.lanes or access == "unit" else -1 if access == "back" else None
+        known = {"unit": 1, "back": -1}.get(self.source.access(k))
         image.dim(0).set_stride(hl.Expr() if known is None else hl.Expr(known))
-
-    def _at(self, v: int, loops: Sequence[Any]) -> Exprs:
-        moving = loops if self.pattern.values[v].level > UNIT else []
-        return [*self.units, *moving, *self.lanes]
-
-    def _value(self, v: int, loops: Sequence[Any]) -> hl.Expr:
-        return hl.Expr(self.values[v][tuple(self._at(v, loops))])
 
     # ------------------------------------------------------------ values
 
+    def _type(self, v: int) -> hl.Type:
+        dtype = self.pattern.values[v].dtype
+        return hl.Bool() if dtype == BOOL else TYPES[c_type(dtype)]
+
+    def _value(self, v: int) -> hl.Expr:
+        moves = self.pattern.values[v].level > UNIT
+        return hl.Expr(self.values[v][(*self.units, *(self.loops if moves else ()))])
+
     def _defined(self, v: int) -> hl.Func:
-        value, at = self.pattern.values[v], self._at(v, self.loops)
-        names: dict[str, Any] = {f"v{a}": self._value(a, self.loops) for a in value.args}
-        type_ = value_type(value.dtype)
-        made = hl.Func(f"v{v}")
+        value = self.pattern.values[v]
+        at = [*self.units, *(self.loops if value.level > UNIT else ())]
+        type_ = self._type(v)
+        names = {f"v{a}": self._value(a) for a in value.args}
         if value.operand >= 0:
-            made[tuple(at)] = self._loaded(value)
-            return made
-        if value.constant >= 0:
-            x = hl.Expr(self.constants[value.constant])
-            names[f"c{value.constant}"] = binary("!=", x, 0) if value.dtype == BOOL else x
-        if value.op is not None and takes_index(value.op):
-            names["i"] = self._index()
-        evaluated = CText(self.functions, at)
-        made[tuple(at)] = evaluated.value(text_of(self.pattern, value), names, type_)
-        return made
+            found = self._loaded(value)
+        else:
+            if value.constant >= 0:
+                names[f"c{value.constant}"] = hl.Expr(self.numbers[value.constant])
+            if value.op is not None and takes_index(value.op):
+                names["i"] = self._index()
+            text = text_of(self.pattern, value)
+            found = CText(self.functions, at).value(text, names, type_)
+        return _define(hl.Func(f"v{v}"), at, [to(type_, found)])
 
     def _loaded(self, value: Value) -> hl.Expr:
-        k = value.operand
-        at = self._order(self.units, self.loops if value.level > UNIT else [0] * len(self.loops))
-        fixed = not self.pattern.across[k] if self.lanes else self.pattern.accesses[k] in FIXED
-        if fixed:
+        loops = self.loops if value.level > UNIT else [0] * len(self.loops)
+        at = self.source.order(self.units, loops)
+        if self.source.access(value.operand) in FIXED:
             at[0] = 0
-        found = self.images[k][tuple(at)]
-        return binary("!=", found, 0) if self.pattern.dtypes[k] == BOOL else found
+        return self.images[value.operand][tuple(at)]
 
     def _index(self) -> hl.Expr:
         index = number(hl.Int(64), 0)
@@ -179,187 +160,136 @@ class KernelPipeline:
 
     def _reduce(self, stage: int) -> None:
         found = self.pattern.reduced(stage - 1)
-        at = [*self.units, *self.lanes]
-        total, nothing = hl.Func(f"total{stage}"), self._identities(found)
-        _define(total, at, nothing)
+        total = _define(hl.Func(f"total{stage}"), self.units, self._identities(found))
         sums = [total]
-        if self.pattern.form == "row" and not self.lanes:
-            sums.append(self._partial(stage, found))
-            lane = hl.RDom([(0, LANES)])
-            self._combine(total, at, found, _entries(sums[1], (lane.x, *at), len(nothing)))
-        else:
+        if self.source.columns:
             loops = hl.RDom([(0, hl.Expr(n)) for n in reversed(self.extents)])
             index = [loops[i] for i in reversed(range(len(self.extents)))]
-            self._combine(total, at, found, self._elements(found, index))
-        results, place = total, at
-        if self.source.mixed:
-            results, place = hl.Func(f"held{stage}"), self._order(self.units, [])
-            _define(results, place, _entries(total, at, len(nothing)))
-            self._schedule_units(results, [sums])
-            self.totals.append(results)
+            self._combine(total, self.units, found, self._elements(found, index))
+        else:
+            sums.append(self._partial(stage, found))
+            lane = hl.RDom([(0, LANES)])
+            self._combine(total, self.units, found, _entries(sums[1], (lane.x, *self.units)))
+        place = self.units
+        if len(self.kinds) > 1:  # both read the results from memory
+            place = self.source.order(self.units, [])
+            entries = _entries(total, self.units)
+            total = _define(hl.Func(f"held{stage}"), place, entries).compute_root()
+            self._schedule_units(total, [sums])
         else:
             self.sums.append(sums)
-        numbers = iter(_entries(results, place, len(nothing)))
-        for v in found:
-            result = next(numbers)
-            if len(self._types(v)) > 1:
-                rest = next(numbers)
-                # Infinities leave NaN in what additions round off.
-                apart = hl.strict_float(rest - rest == hl.f64(0))
-                result = hl.strict_float(result + hl.select(apart, rest, hl.f64(0)))
-            made = self.values[v] = hl.Func(f"v{v}")
-            made[tuple(at)] = to(value_type(self.pattern.values[v].dtype), result)
+        results: dict[int, hl.Expr] = {}
+        held = zip(self._combined(found), _entries(total, place), strict=True)
+        for (v, i, *_), x in held:
+            # Infinities leave NaN in what additions round off.
+            text = "x - x == 0 ? y + x : y" if i else "x"
+            results[v] = CText().value(text, {"x": x, "y": results.get(v, x)}, x.type())
+        for v, x in results.items():
+            made = to(self._type(v), x)
+            self.values[v] = _define(hl.Func(f"v{v}"), self.units, [made])
 
     def _partial(self, stage: int, found: Sequence[int]) -> hl.Func:
         """The lanes of reductions along the innermost axis; the last elements join the first."""
         lane, n = hl.Var("lane"), hl.Expr(self.extents[-1])
         at = (lane, *self.units)
-        partial = hl.Func(f"lanes{stage}")
-        _define(partial, at, self._identities(found))
+        partial = _define(hl.Func(f"lanes{stage}"), at, self._identities(found))
         outer = [(0, hl.Expr(n)) for n in reversed(self.extents[:-1])]
-        for extent, first, width in ((n // LANES, 0, LANES), (n % LANES, n // LANES * LANES, 1)):
-            loops = hl.RDom([(0, extent), *outer])
-            inner, *others = (loops[i] for i in range(len(self.extents)))
-            if width > 1:
-                index = [*reversed(others), hl.Expr(inner) * LANES + lane]
-                place: tuple[Any, ...] = at
-            else:
-                index = [*reversed(others), first + inner]
-                place = (inner, *self.units)
-            self._combine(partial, place, found, self._elements(found, index))
+        for whole in (True, False):
+            loops = hl.RDom([(0, n // LANES if whole else n % LANES), *outer])
+            inner, *others = (hl.Expr(loops[i]) for i in range(len(self.extents)))
+            index = inner * LANES + lane if whole else n // LANES * LANES + inner
+            place = at if whole else (inner, *self.units)
+            self._combine(partial, place, found, self._elements(found, [*reversed(others), index]))
         return partial
 
-    def _types(self, v: int) -> list[hl.Type]:
-        """The types of the numbers in which a reduction combines."""
-        return [TYPES[name] for name in totals_of(self.pattern, self.pattern.values[v])]
+    def _combined(self, found: Sequence[int]) -> Iterator[tuple[int, int, hl.Type, str, str]]:
+        """Yield the numbers that reductions combine elements in, with which of its own each is."""
+        for v in found:
+            for i, (type_, first, how) in enumerate(combined(self.pattern, self.pattern.values[v])):
+                yield v, i, TYPES[type_], first, how
 
     def _identities(self, found: Sequence[int]) -> Exprs:
-        made: Exprs = []
-        for v in found:
-            type_, *others = self._types(v)
-            made.append(
-                CText("", ()).value(identity(self.pattern, self.pattern.values[v]), {}, type_)
-            )
-            made += [number(other, 0) for other in others]
-        return made
+        return [CText().value(first, {}, type_) for _, _, type_, first, _ in self._combined(found)]
 
     def _elements(self, found: Sequence[int], index: Sequence[Any]) -> Exprs:
         """What an element gives to each reduction."""
         made: Exprs = []
-        for v in found:
+        for v, i, type_, _, _ in self._combined(found):
+            if i:
+                made.append(number(type_, 0))
+                continue
             # Of all axes, though the value may stay: Halide runs over those that it sees.
-            element, (type_, *others) = hl.Func(f"element{v}"), self._types(v)
-            x = self._value(self.pattern.values[v].args[0], self.loops)
+            element, x = hl.Func(f"element{v}"), self._value(self.pattern.values[v].args[0])
             wider = hl.cast(type_, x) if x.type().is_float() else to(type_, x)
-            element[(*self.units, *self.loops, *self.lanes)] = wider
-            made.append(hl.Expr(element[(*self.units, *index, *self.lanes)]))
-            made += [number(other, 0) for other in others]
+            _define(element, (*self.units, *self.loops), [wider])
+            made.append(hl.Expr(element[(*self.units, *index)]))
         return made
 
     def _combine(self, f: hl.Func, at: Sequence[Any], found: Sequence[int], new: Exprs) -> None:
         made: Exprs = []
-        pairs = zip(new, _entries(f, at, len(new)), strict=True)
-        for v in found:
-            (x, y), types = next(pairs), self._types(v)
-            if len(types) == 1:
-                text = combine(self.pattern.values[v], "new", "old")
-                made.append(CText("", ()).value(text, {"new": x, "old": y}, types[0]))
-                continue
-            rest, kept = next(pairs)
-            total = hl.strict_float(x + y)
-            added = hl.strict_float(total - y)
-            lost = hl.strict_float((y - (total - added)) + (x - added))
-            made += [total, hl.strict_float((kept + rest) + lost)]
+        old = _entries(f, at)
+        for n, (_, i, type_, _, how) in enumerate(self._combined(found)):
+            pairs = zip(("new", "old"), (new, old), strict=True)
+            names = {f"{name}{m}": xs[n - i + m] for name, xs in pairs for m in range(i + 1)}
+            made.append(CText().value(how, names, type_))
         _define(f, at, made)
 
     # ------------------------------------------------------------ outputs and schedules
 
-    def _outputs(self, per_unit: bool) -> list[hl.Func]:
+    def _output(self, per_unit: bool) -> hl.Func:
         """The function that stores all outputs of a kind, in their order."""
-        wanted = [
-            (k, store)
-            for k, store in enumerate(self.pattern.stores, self.pattern.inputs)
-            if store.per_unit == per_unit
-        ]
-        if not wanted:
-            return []
+        wanted = self.source.outputs(per_unit)
         made = hl.Func("units" if per_unit else "elements")
-        order = self._order(self.units, [] if per_unit else self.loops)
-        entries = [
-            to(memory_type(self.pattern.dtypes[k]), self._value(store.value, self.loops))
-            for k, store in wanted
-        ]
+        order = self.source.order(self.units, [] if per_unit else self.loops)
         computed = hl.Func("computed") if self.source.delayed else made
+        entries = [to(self.memory[k], self._value(self.pattern.source(k))) for k in wanted]
         _define(computed, order, entries)
-        if self.source.delayed:
-            self._delay(made, computed, order, len(entries))
-        for buffer, (k, _) in zip(made.output_buffers(), wanted, strict=True):
-            if per_unit and not self.lanes and self.pattern.form != "column":
+        if self.source.delayed:  # until a stretch of all outputs is computed
+            _define(made, order, _entries(computed, order))
+            inside = hl.Var("stretch")
+            made.split(order[0], order[0], inside, STRETCH, GUARD)
+            self._in_vectors(made, inside)
+            computed.compute_at(made, order[0]).store_in(hl.MemoryType.Stack)
+            computed.bound_storage(order[0], STRETCH)
+        for buffer, k in zip(made.output_buffers(), wanted, strict=True):
+            if per_unit and not self.source.columns:
                 buffer.dim(0).set_stride(hl.Expr())
             else:
                 self._constrain(buffer, k)
-        if per_unit or self.pattern.form != "map":
-            self._schedule_units(computed, self.sums, full=not per_unit)
-        else:
+        if self.pattern.form == "map":
             self._in_vectors(computed, order[0])
-        return [made]
-
-    def _delay(self, made: hl.Func, computed: hl.Func, order: Exprs, count: int) -> None:
-        """Let outputs be written when a stretch of all of them is computed."""
-        _define(made, order, _entries(computed, order, count))
-        inside = hl.Var("stretch")
-        made.split(order[0], order[0], inside, STRETCH, GUARD)
-        self._in_vectors(made, inside)
-        computed.compute_at(made, order[0]).store_in(hl.MemoryType.Stack)
-        computed.bound_storage(order[0], STRETCH)
+        else:
+            self._schedule_units(computed, self.sums, full=not per_unit)
+        return made
 
     def _in_vectors(self, f: Any, x: hl.Var) -> None:
-        if self.lanes:
-            f.vectorize(x, min(self.vector, self.pattern.lanes))
-        else:
-            f.split(x, x, hl.Var("in"), self.vector, GUARD).vectorize(hl.Var("in"))
+        f.split(x, x, hl.Var("in"), self.vector, GUARD).vectorize(hl.Var("in"))
 
     def _schedule_units(self, f: hl.Func, sums: list[list[hl.Func]], full: bool = False) -> None:
         """Schedule what units store, and in it the reductions that it needs."""
         loops = list(reversed(self.loops)) if full else []
-        if self.lanes:
-            (k,) = self.lanes
-            f.bound(k, 0, self.pattern.lanes)
-            self._in_vectors(f, k)
-            point = self.units[-1]
-        elif self.pattern.form == "column":
-            x, inside = self.units[-1], hl.Var("inside")
-            f.split(x, x, inside, COLUMNS, GUARD)
-            f.reorder(inside, *loops, x, *reversed(self.units[:-1]))
+        point = self.units[-1]
+        if self.source.columns:
+            inside = hl.Var("inside")
+            if self.pattern.form == "lane":
+                f.bound(point, 0, self.columns)
+            f.split(point, point, inside, self.columns, GUARD)
+            f.reorder(inside, *loops, point, *reversed(self.units[:-1]))
             self._in_vectors(f, inside)
-            point = x
-        else:
-            if full:
-                self._in_vectors(f, loops[0])
-            point = self.units[-1]
+        elif full:
+            self._in_vectors(f, loops[0])
         for total, *partial in sums:
             for each in (total, *partial):
                 each.compute_at(f, point).store_in(hl.MemoryType.Stack)
             if partial:
-                self._schedule_lanes(partial[0])
+                lane = partial[0].args()[0]
+                partial[0].bound(lane, 0, LANES).update(1).unscheduled()
+                self._schedule_sums(partial[0], lane)
             else:
-                self._schedule_columns(total)
+                self._schedule_sums(total.bound_storage(self.units[-1], self.columns), point)
 
-    def _schedule_lanes(self, f: hl.Func) -> None:
-        lane = f.args()[0]
-        f.bound(lane, 0, LANES).vectorize(lane, min(self.vector, LANES))
-        update = f.update(0)
-        update.reorder(lane, *f.rvars(0))
-        update.vectorize(lane, min(self.vector, LANES))
-        f.update(1).unscheduled()
-
-    def _schedule_columns(self, f: hl.Func) -> None:
+    def _schedule_sums(self, f: hl.Func, x: hl.Var) -> None:
         """Reduce what lies side by side together."""
-        x = self.lanes[0] if self.lanes else self.units[-1]
-        if self.lanes:
-            f.bound(x, 0, self.pattern.lanes)
-        else:
-            f.bound_storage(x, COLUMNS)
         update = f.update(0)
         update.reorder(x, *f.rvars(0))
         for each in (f, update):
