@@ -5,6 +5,7 @@ import os
 import signal
 import sqlite3
 import sys
+import warnings
 from contextlib import closing
 from pathlib import Path
 
@@ -15,11 +16,14 @@ from small_functions import DEVICES
 
 import minigraph as mg
 from minigraph.cache import database
-from minigraph.devices.cpu import compiler, processes
+from minigraph.devices.cpu import compiler, onednn, processes
 
 # Two processes of tests share two cores: a thread that spins takes the time of the other's threads.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+with warnings.catch_warnings(action="ignore"):  # each says once what is missing: no test's fault
+    compiler.compiler()
+    onednn.library()
 
 
 def pytest_addoption(parser):

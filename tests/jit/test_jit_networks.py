@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from level_3 import array, assert_same, check, compilations, compiled
-from needs import needs_compiler
+from needs import needs_compiler, needs_onednn
 from residual_block import ResidualBlock
 
 import minigraph as mg
@@ -176,6 +176,7 @@ def held(function):
     return max(np.cumsum(changes)), waiting
 
 
+@needs_onednn  # else products have scratch memory
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_no_more_memory_is_held_than_without_kernels(kind, optimizer):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from long_runs import mostly_long
 from meaning import Meaning
-from needs import needs_bfloat16
+from needs import needs_bfloat16, needs_onednn
 from noise import noisy
 from random_graphs import RandomGraph
 from small_functions import real
@@ -209,6 +209,7 @@ def refusal(shape=(2, 2), **options):
     return str(error.value)
 
 
+@needs_onednn
 def test_a_processor_without_the_instructions_says_what_it_lacks_and_what_works(monkeypatch):
     monkeypatch.setattr(onednn, "dtypes", lambda: frozenset((onednn.F32,)))
     said = refusal(amp="bfloat16")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from laid_out import WAYS, computed_by, drawn, in_lanes, meaning, plain_node, results_of
-from needs import needs_bfloat16, needs_compiler
+from needs import needs_bfloat16, needs_compiler, needs_onednn
 
 import minigraph as mg
 from minigraph import ops
@@ -151,6 +151,7 @@ def test_what_was_measured_in_parts_serves_no_function_in_float32():
     assert "bf16x3" in Policy().allows(measured)
 
 
+@needs_onednn
 @pytest.mark.parametrize("device", ["cpu", "reference"])
 def test_a_device_without_amx_refuses(device, monkeypatch):
     monkeypatch.setattr(bf16x3, "features", frozenset)

@@ -40,6 +40,7 @@ def test_the_compiler_has_no_instructions_that_onednn_does_without(monkeypatch, 
     assert {f"__{name}__" for name in lacks}.isdisjoint(macros)
 
 
+@pytest.mark.skipif("gcc" not in compiler.compiler_name(), reason="the compiler is not gcc")
 def test_without_a_limit_kernels_have_all_instructions_of_the_processor():
     program = "from minigraph.devices.cpu import compiler; print(*compiler.flags())"
     flags = python("-c", program, ONEDNN_MAX_CPU_ISA="ALL")[0].split()

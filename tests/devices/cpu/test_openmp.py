@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 from long_runs import long
-from needs import needs_onednn
+from needs import needs_compiler, needs_onednn
 from new_process import python
 
 import minigraph as mg
@@ -79,6 +79,7 @@ def test_a_function_is_compiled_for_as_many_threads_as_the_system_starts():
     assert "1 of 4 threads are used: the system starts no more" in errors
 
 
+@needs_compiler
 def test_a_thread_that_cannot_have_its_threads_gets_an_error(monkeypatch):
     x = mg.input("x", (4, 4))
     cg = mg.comp_graph("cpu", {"graph_opt_level": 0, "num_threads": 2})
@@ -169,6 +170,7 @@ print(right(four))
 """
 
 
+@needs_compiler  # else denormals are not flushed
 def test_a_forked_child_calls_compiles_and_tunes_with_threads_of_its_own():
     assert run(FORKED + CHILDREN)[0] == ["True"] * 6
 
