@@ -44,6 +44,7 @@ ROOT = Path(__file__).parent.parent
 FILES = (
     "README.md",
     "docs/architecture.md",
+    "docs/how.md",
     "docs/performance/gpu.md",
     "docs/performance/index.md",
     "docs/performance/history.md",
@@ -275,6 +276,29 @@ def _cells() -> list[str]:
     return _markdown(header, rows)
 
 
+def _compilers(model: str) -> list[str]:
+    """Return how long a network takes with each compiler, with oneDNN and without, by machine."""
+    tables: list[str] = []
+    for path in sorted((ROOT / "benchmarks/results/cpu/compilers").glob("*/results.json")):
+        run = json.loads(path.read_text())
+        header = ["compiler", "oneDNN", "Python", "kernels by", "compiling and first call, s"]
+        rows = [
+            [
+                cell["compiler"],
+                "yes" if cell["onednn"] else "no",
+                cell["python"],
+                ", ".join(cell["makers"]),
+                f"{cell['first']:.1f}",
+                milliseconds(cell["step"]),
+            ]
+            for cell in run["cells"]
+            if cell["model"] == model
+        ]
+        tables += [f"{path.parent.name}, {run['processor']}, {run['date']}:", ""]
+        tables += [*_markdown([*header, "step"], rows), ""]
+    return tables[:-1]
+
+
 TABLES: dict[str, Callable[[], list[str]]] = {
     "parts": _parts,
     "options": _options,
@@ -287,6 +311,8 @@ TABLES: dict[str, Callable[[], list[str]]] = {
     "networks": partial(_machines, "networks"),
     "expressions": partial(_machines, "expressions"),
     "cells": _cells,
+    "compilers mlp": partial(_compilers, "mlp"),
+    "compilers resnet18": partial(_compilers, "resnet18"),
 }
 
 

@@ -1,23 +1,29 @@
-"""Train networks with each compiler, with and without oneDNN, on each Python; print tables.
+"""Train networks with each compiler, with and without oneDNN; other Pythons train with the first.
 
-    python tools/compilers.py [--seconds 5] [--models mlp resnet18] [--pythons PATH ...]
+    python tools/compilers.py --pythons .venv/bin/python ../python3.13/bin/python \
+        --json benchmarks/results/cpu/compilers/zen5/results.json
 
-A path is the interpreter of an environment with what minigraph takes; the default is the one that
+A Python is the interpreter of an environment with what minigraph takes; the default is the one that
 runs this.  Each cell is a process with an empty cache of kernels, on one thread: how long it takes
 to compile and call once, and the processor's time of a step, which other programs change least.
-"-" is a compiler that is not there.  The losses of a cell have to be those of the first.
+What is not there has no cell.  The losses of a cell have to be those of the first.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from minigraph.cache.machine import processor
 
 PROGRAM = """
 import json, sys, time, warnings
@@ -58,7 +64,11 @@ while sum(times) < seconds or len(times) < 4:
     losses.append(float(step(xs, ys)))
     times.append(time.process_time() - begun)
 makers = sorted({made.split()[0] for _, made, _ in step.report().steps})
-print(json.dumps([losses[:5], first, float(np.median(times)), makers]))
+print(json.dumps({
+    "compiler": name if name in ("halide", "nothing") else compiler.compiler_name(),
+    "onednn": has_onednn, "python": sys.version.split()[0], "model": model, "losses": losses[:5],
+    "first": round(first, 2), "step": float(np.median(times)), "makers": makers,
+}))
 """
 NOWHERE = {"PATH": "", "CC": ""}
 
@@ -75,8 +85,8 @@ def compilers() -> dict[str, dict[str, str]]:
     }
 
 
-def cell(python: str, variables: dict[str, str], *asked: object) -> tuple[list[float], str, str]:
-    """Return the losses of a process, its times, and who made its kernels."""
+def cell(python: str, variables: dict[str, str], *asked: object) -> dict[str, Any] | None:
+    """Return what a process has measured; None if it lacks what the cell asks for."""
     with tempfile.TemporaryDirectory() as folder:
         root = str(Path(__file__).parents[1])
         environment = os.environ | variables | {"MINIGRAPH_CACHE_DIR": folder, "PYTHONPATH": root}
@@ -84,47 +94,46 @@ def cell(python: str, variables: dict[str, str], *asked: object) -> tuple[list[f
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{python}, {asked}: {done.stderr}")
-    answer = json.loads(done.stdout)
-    if answer is None:
-        return [], "-", ""
-    losses, first, step, makers = answer
-    return losses, f"{first:.2f} s, {step * 1e3:.2f} ms", ", ".join(makers)
+    measured: dict[str, Any] | None = json.loads(done.stdout)
+    return measured
 
 
-def table(model: str, pythons: list[str], seconds: float) -> None:
-    """Print the table of a network: a row for each compiler, a column for each Python."""
-    say = "import platform; print(platform.python_version())"
-    versions = [
-        subprocess.run([python, "-c", say], capture_output=True, text=True, check=True).stdout
-        for python in pythons
-    ]
-    heads = ["Compiler", "oneDNN", "Kernels", *(f"Python {v.strip()}" for v in versions)]
-    print(f"{model}: first call, step\n\n|", " | ".join(heads), "|")
-    print("|", " | ".join("---" for _ in heads), "|", flush=True)
-    expected: list[float] = []
-    for name, variables in compilers().items():
-        for has_onednn in (True, False):
-            times, kernels = [], ""
-            for python in pythons:
-                losses, time, makers = cell(python, variables, model, name, has_onednn, seconds)
-                expected, kernels = expected or losses, kernels or makers
-                times.append(time)
-                pairs = zip(losses, expected, strict=False)
-                if any(abs(a - b) > 5e-3 * abs(b) + 1e-4 for a, b in pairs):
-                    sys.exit(f"{name}, oneDNN {has_onednn}: losses {losses}, not {expected}")
-            print("|", " | ".join((name, "yes" if has_onednn else "no", kernels, *times)), "|")
-            sys.stdout.flush()
-    print()
+def cells(models: list[str], pythons: list[str], seconds: float) -> Iterator[dict[str, Any]]:
+    """Yield all cells of the first Python, and of the others those of the first compiler."""
+    rows = compilers()
+    for model in models:
+        expected: list[float] = []
+        for python in pythons:
+            for name, variables in rows.items() if python == pythons[0] else [*rows.items()][:1]:
+                for has_onednn in (True, False) if python == pythons[0] else (True,):
+                    measured = cell(python, variables, model, name, has_onednn, seconds)
+                    if measured is None:
+                        continue
+                    losses = measured.pop("losses")
+                    pairs = zip(losses, expected := expected or losses, strict=False)
+                    if any(abs(a - b) > 5e-3 * abs(b) + 1e-4 for a, b in pairs):
+                        sys.exit(f"{measured}: losses {losses}, not {expected}")
+                    yield measured
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=5.0, help="of steps in each cell")
+    parser.add_argument("--seconds", type=float, default=2.0, help="of steps in each cell")
     parser.add_argument("--models", nargs="*", default=["mlp", "resnet18"])
     parser.add_argument("--pythons", nargs="*", default=[sys.executable])
+    parser.add_argument("--json", type=Path, help="where to write the cells for docs/tables.py")
     asked = parser.parse_args()
-    for model in asked.models:
-        table(model, asked.pythons, asked.seconds)
+    measured = []
+    for made in cells(asked.models, asked.pythons, asked.seconds):
+        print(json.dumps(made), flush=True)
+        measured.append(made)
+    if asked.json:
+        about = {
+            "date": f"{datetime.date.today()}",
+            "processor": processor().partition(" features ")[0],
+        }
+        asked.json.parent.mkdir(parents=True, exist_ok=True)
+        asked.json.write_text(json.dumps({**about, "cells": measured}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
