@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 HEADER = "cuda_on_cpu.h"
 FLAGS = [
     *("-std=c++20", "-O0", "-w", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing"),
-    *("-fPIC", f"-I{HERE}"),
+    *("-fsanitize=alignment", "-fPIC", f"-I{HERE}"),
 ]
 COMPILER = shutil.which("g++")
 # What instructions of the device do there.
@@ -58,12 +58,16 @@ def _library(folder, sources):
     text = "\n".join([f'#include "{HEADER}"', CONVERSIONS, program(sources), *launchers])
 
     def compile(path):
-        path.with_suffix(".cpp").write_text(text)
-        _gpp("-shared", path.with_suffix(".cpp"), "-o", path)
+        text_file, binary = path.with_suffix(".cpp"), path.with_suffix(".o")
+        text_file.write_text(text)
+        _gpp(*FLAGS, "-c", text_file, "-o", binary)
+        _gpp("-shared", binary, "-o", path)  # without the sanitizer's library, as no flag asks
 
     # Parsing the header of each library would take longer; g++ finds this beside their text.
     header = HERE / HEADER
-    once(folder / f"{HEADER}.gch", lambda path: _gpp("-x", "c++-header", header, "-o", path))
+    once(
+        folder / f"{HEADER}.gch", lambda path: _gpp(*FLAGS, "-x", "c++-header", header, "-o", path)
+    )
     library = ctypes.CDLL(str(once(folder / f"{digest(text)}.so", compile)))
     kernels = {source.name: getattr(library, f"{source.name}_on_cpu") for source in sources}
     for kernel in kernels.values():
@@ -73,7 +77,7 @@ def _library(folder, sources):
 
 def _gpp(*arguments):
     """Run g++."""
-    command = [COMPILER, *FLAGS, *arguments]
+    command = [COMPILER, *arguments]
     done = subprocess.run(command, capture_output=True)
     assert not done.returncode, done.stderr.decode()[:2000]
 

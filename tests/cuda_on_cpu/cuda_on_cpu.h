@@ -45,6 +45,8 @@ inline thread_local char mg_shared[96 << 10];
 
 namespace cuda_on_cpu {
 
+inline bool misaligned;  // whether the kernel has used an address that its type does not allow
+
 constexpr size_t STACK = 64 << 10;
 struct Fiber {
   std::vector<char> stack;  // empty before it begins
@@ -158,6 +160,7 @@ inline const char *launch(Kernel call, const void *with, const unsigned *grid,
                           const unsigned *block) {
   kernel = call;
   arguments = with;
+  misaligned = false;
   grid_size = {grid[0], grid[1], grid[2]};
   block_size = {block[0], block[1], block[2]};
   for (unsigned z = 0; z < grid[2]; z++)
@@ -166,10 +169,15 @@ inline const char *launch(Kernel call, const void *with, const unsigned *grid,
         block_index = {x, y, z};
         if (!run_block()) return "some threads wait at a barrier that the others do not reach";
       }
-  return "";
+  return misaligned ? "an address is not aligned as its type is" : "";
 }
 
 }  // namespace cuda_on_cpu
+
+// What -fsanitize=alignment calls.
+extern "C" __attribute__((used)) inline void __ubsan_handle_type_mismatch_v1(void *, void *) {
+  cuda_on_cpu::misaligned = true;
+}
 
 #define threadIdx (cuda_on_cpu::current->index)
 #define blockIdx cuda_on_cpu::block_index

@@ -18,7 +18,8 @@ The text of x * y + 1 for contiguous arrays, in outline:
 Where addresses or rows are no multiple of a group all elements are left, and neighbours are loaded
 by neighbouring threads.
 
-A transposed operand is read in the tiles that the axes were cut into, by way of the caches.
+A transposed operand is read in the tiles that the axes were cut into, one by one, by way of the
+caches.  A group is within a window or outside of it: there it is loaded as zeros.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def body(walk: Walk) -> tuple[str, int]:
         *(declare(walk, v, "0") for v in pattern.once),
         *(_loop(walk, "groups") if walk.group > 1 else ()),
         f"const {walk.integer} begun = whole * {walk.group};",
-        *_loop(replace(walk, single=True), "singles"),
+        *_loop(replace(walk, most=1), "singles"),
     ]
     return part(setup, ("vector", "groups", "cells")), 0
 

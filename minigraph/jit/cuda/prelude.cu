@@ -112,6 +112,12 @@ template <int N, typename T> static __forceinline__ void mg_load(T *to, const ch
   #pragma unroll
   for (int u = 0; u < N; u++) to[u] = x.at[u];
 }
+template <int N, typename T> static __forceinline__ void mg_load(T *to, bool in, const char *from) {
+  mg_vector<T, N> x = {};
+  if (in) x = *(const mg_vector<T, N> *)from;
+  #pragma unroll
+  for (int u = 0; u < N; u++) to[u] = x.at[u];
+}
 template <int N, typename T> static __forceinline__ void mg_store(char *to, const T *from) {
   mg_vector<T, N> x;
   #pragma unroll

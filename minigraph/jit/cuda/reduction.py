@@ -253,7 +253,7 @@ def _columns(walk: Walk, body: Sequence[str], condition: str = "") -> list[str]:
 
 def _loops(walk: Walk, stage: int, reduced: Sequence[int]) -> list[str]:
     """Statements that walk over the thread's groups, and then over what is in no whole one."""
-    single = replace(walk, single=True)
+    single = replace(walk, most=1)
     if walk.column:
         whole = _loop(walk, stage, reduced, "rows")
         if walk.group == 1:

@@ -83,7 +83,7 @@ def position(walk: Walk, group: str) -> list[str]:
     Of single elements those count that are in no whole group.
     """
     if walk.column:
-        return indices(walk, walk.rows, group)
+        return [*indices(walk, walk.rows, group), *_within(walk)]
     count, size = walk.integer, walk.group
     across, first = ("whole", f" * {size}") if size > 1 else ("(inner - begun)", " + begun")
     if not walk.rows:
@@ -97,14 +97,14 @@ def position(walk: Walk, group: str) -> list[str]:
 
 
 def _within(walk: Walk) -> list[str]:
-    """Return statements that say in which windows the thread's element is."""
+    """Return statements that say in which windows the thread's group is."""
     made = []
     for window, _ in enumerate(walk.pattern.windows):
         tests = []
-        for c, bound in walk.pattern.bounds(window).items():
-            k = walk.operands + c
-            inner = f"column * {walk.stride(k, walk.innermost)}"
-            at = place(walk, k, range(walk.innermost), inner)
+        for c, bound in walk.bounds(window):
+            inner = f"column * {walk.stride(c, walk.innermost)}"
+            outer = (d for d in range(walk.units + walk.loops) if d != walk.innermost)
+            at = place(walk, c, outer, inner)
             tests.append(f"mg_within({at}, constants + {bound})")
         made.append(f"const bool in{window} = {' && '.join(tests)};")
     return [*made, *(f"(void)in{window};" for window, _ in enumerate(walk.pattern.windows))]
@@ -119,11 +119,13 @@ def load(walk: Walk, k: int, base: str, tail: bool = False) -> list[str]:
         return []
     if walk.pattern.accesses[k] != "unit" or walk.group == 1:
         return [pointer(walk.pattern, k, base, "column")]
-    held = c_type(walk.pattern.dtypes[k])
-    count = ", n" if tail else ""
+    window = walk.pattern.masked.get(k, -1)
+    given = [f"{base} + {_across(walk, k)}", *["n"] * tail]
+    if window >= 0:
+        given = [given[0], f"in{window} ? n : 0"] if tail else [f"in{window}", *given]
     return [
-        f"{held} p{k}[{walk.group}];",
-        f"mg_load<{walk.group}>(p{k}, {base} + {_across(walk, k)}{count});",
+        f"{c_type(walk.pattern.dtypes[k])} p{k}[{walk.group}];",
+        f"mg_load<{walk.group}>({', '.join([f'p{k}', *given])});",
     ]
 
 

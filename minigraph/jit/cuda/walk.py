@@ -17,12 +17,13 @@ them, in bytes; the constants; the options, which `geometry` gives.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from minigraph.jit.expression import takes_index
 from minigraph.jit.kernel import SpecialisedKernel, with_levels
-from minigraph.jit.loops import APART, LoopNest
+from minigraph.jit.loops import APART, TILE, LoopNest
 from minigraph.jit.pattern import KernelPattern
 
 VECTOR = 16  # bytes that a thread loads at once
@@ -43,7 +44,7 @@ class Walk:
     units, loops  how many axes of either kind it has
     constants     how many stand in the argument
     narrow        whether 32 bits hold all numbers of elements and all offsets in bytes
-    single        whether a group is one element, however many would fit
+    most          elements that a group may have
     """
 
     pattern: KernelPattern
@@ -51,7 +52,7 @@ class Walk:
     loops: int
     constants: int
     narrow: bool
-    single: bool = False
+    most: int = LONGEST
 
     @property
     def integer(self) -> str:
@@ -83,13 +84,10 @@ class Walk:
 
     @functools.cached_property
     def group(self) -> int:
-        """How many elements a thread loads at once; 1 where those of an operand lie apart."""
-        pairs = list(zip(self.pattern.accesses, self.pattern.dtypes, strict=True))
+        """How many elements a thread loads at once, of operands whose elements lie side by side."""
+        pairs = zip(self.pattern.accesses, self.pattern.dtypes, strict=True)
         sizes = [dtype.itemsize for access, dtype in pairs if access == "unit"]
-        apart = any(access in APART for access, _ in pairs) or self.pattern.windows
-        if self.single or not sizes or apart:
-            return 1
-        size = min(LONGEST, VECTOR // min(sizes))
+        size = min(self.most, VECTOR // min(sizes)) if sizes else 1
         while self.column and size > 1 and size * len(self.pattern.reductions) > MOST_SUMS:
             size //= 2
         return size
@@ -113,6 +111,10 @@ class Walk:
     def wide(self) -> frozenset[int]:
         """The values that stay while a thread walks, but differ between its columns."""
         return self.pattern.wide
+
+    def bounds(self, window: int) -> list[tuple[int, int]]:
+        """The counters of a window, behind the operands, and where its bounds stand."""
+        return [(self.operands + c, at) for c, at in self.pattern.bounds(window).items()]
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -162,7 +164,36 @@ def walk(kernel: SpecialisedKernel) -> tuple[Walk, LoopNest]:
         kept=(),
     )
     axes, constants = (len(nest.units), len(nest.loops)), len(kernel.constants)
-    return Walk(pattern, *axes, constants, _is_narrow(nest)), nest
+    made = Walk(pattern, *axes, constants, _is_narrow(nest))
+    if pattern.windows or set(APART).intersection(nest.accesses):
+        made = replace(made, most=_longest_group(made, nest, kernel))
+    return made, nest
+
+
+def _longest_group(walk: Walk, nest: LoopNest, kernel: SpecialisedKernel) -> int:
+    """Return how many elements a group may have where operands lie apart or end at windows.
+
+    A group is within a window or outside of it.  Elements that lie apart are loaded one by one,
+    which pays in a tile whose rows are short, and neighbours in the operand: the threads of a few
+    rows then load from the same sectors.
+    """
+    axes = [*nest.units, *nest.loops]
+    length, inner = axes.pop(walk.innermost)
+    for k, access in enumerate(nest.accesses):
+        tile = not walk.shared and length <= TILE and axes and axes[-1][1][k] == nest.sizes[k]
+        if access == "back" or (access == "strided" and not tile):
+            return 1
+    ends = [
+        (inner[c], math.gcd(*kernel.constants[at : at + 2], *(steps[c] for _, steps in axes)))
+        for window, _ in enumerate(walk.pattern.windows)
+        for c, at in walk.bounds(window)
+    ]
+
+    def fits(size: int) -> bool:
+        whole = (unit >= length * step or unit % (size * step) == 0 for step, unit in ends)
+        return all(whole) and _aligned(replace(walk, most=size), nest, kernel.shifts)
+
+    return next(size for size in (LONGEST, 4, 2, 1) if size == 1 or fits(size))
 
 
 def _is_narrow(nest: LoopNest) -> bool:

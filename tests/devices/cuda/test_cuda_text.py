@@ -232,6 +232,15 @@ extern "C" __global__ void NAME(const __grid_constant__ NAME_args a) {
 """
 
 
+BETWEEN_VECTORS = """
+struct NAME_args { long long w[1]; };
+extern "C" __global__ void NAME(const __grid_constant__ NAME_args a) {
+  float x[4];
+  mg_load<4>(x, (char *)a.w[0] + 16 * threadIdx.x + (threadIdx.x == 5 ? 4 : 0));
+}
+"""
+
+
 TAKE = """
 struct NAME_args { long long w[1]; };
 extern "C" __global__ void NAME(const __grid_constant__ NAME_args a) {
@@ -274,3 +283,8 @@ def test_an_index_of_more_than_32_bits_is_divided_as_one_of_less(output):
 def test_a_barrier_that_not_all_threads_reach_is_an_error(output):
     with pytest.raises(AssertionError, match="barrier"):
         output(BARRIER_OF_SOME)
+
+
+def test_an_address_between_vectors_is_an_error(output):
+    with pytest.raises(AssertionError, match="aligned"):
+        output(BETWEEN_VECTORS)
