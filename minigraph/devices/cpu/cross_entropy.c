@@ -8,28 +8,38 @@
    T     type of the logits
    L     type of the labels
    EXP   the exponential for T */
-static T NAME_peak(const T *p, int64_t n) { /* the largest element, NaN if there is one */
-  T lane[32], peak;
-  for (int k = 0; k < 32; k++) lane[k] = -INFINITY;
+enum { NAME_LANES = 32, NAME_PART = 512 };
+MG_INLINE T NAME_higher(T p, T q) { return q > p || q != q ? q : p; } /* NaN is the highest */
+MG_INLINE T NAME_sum(T p, T q) { return p + q; }
+/* Join the second half of the lanes with the first one, until there is one: by numbers that compilers
+   know, each step is a vector. */
+#define NAME_STEP(join, half) \
+  for (int k = 0; k < half; k++) lane[k] = join(lane[k], lane[k + half]);
+#define NAME_JOIN(join) \
+  NAME_STEP(join, 16) NAME_STEP(join, 8) NAME_STEP(join, 4) NAME_STEP(join, 2) NAME_STEP(join, 1)
+static T NAME_peak(const T *p, int64_t n) {
+  T lane[NAME_LANES];
+  for (int k = 0; k < NAME_LANES; k++) lane[k] = -INFINITY;
   int64_t j = 0;
-  for (; j + 32 <= n; j += 32)
-    for (int k = 0; k < 32; k++)
-      lane[k] = p[j + k] > lane[k] || p[j + k] != p[j + k] ? p[j + k] : lane[k];
-  for (; j < n; j++) lane[0] = p[j] > lane[0] || p[j] != p[j] ? p[j] : lane[0];
-  peak = lane[0];
-  for (int k = 1; k < 32; k++) peak = lane[k] > peak || lane[k] != lane[k] ? lane[k] : peak;
-  return peak;
+  for (; j + NAME_LANES <= n; j += NAME_LANES)
+    for (int k = 0; k < NAME_LANES; k++) lane[k] = NAME_higher(lane[k], p[j + k]);
+  for (int k = 0; j < n; j++, k++) lane[k] = NAME_higher(lane[k], p[j]);
+  NAME_JOIN(NAME_higher)
+  return lane[0];
 }
-static double NAME_sum(const T *p, int64_t n, T peak, T *q) { /* of exp(p - peak), which q keeps */
+/* The sum of exp(p - peak), which q keeps. */
+static double NAME_total(const T *p, int64_t n, T peak, T *q) {
   double total = 0;
-  for (int64_t j = 0; j < n; j += 512) {
-    const int64_t m = n - j < 512 ? n - j : 512;
-    T e[512], part = 0;
+  for (int64_t j = 0; j < n; j += NAME_PART) {
+    const int64_t m = n - j < NAME_PART ? n - j : NAME_PART;
+    T e[NAME_PART], lane[NAME_LANES] = {0};
     for (int64_t k = 0; k < m; k++) e[k] = EXP(p[j + k] - peak);
-    #pragma omp simd reduction(+ : part)
-    for (int64_t k = 0; k < m; k++) part += e[k];
     if (q) memcpy(q + j, e, m * sizeof *e);
-    total += part;
+    for (int64_t k = m; k % NAME_LANES; k++) e[k] = 0;
+    for (int64_t k = 0; k < m; k += NAME_LANES)
+      for (int i = 0; i < NAME_LANES; i++) lane[i] += e[k + i];
+    NAME_JOIN(NAME_sum)
+    total += lane[0];
   }
   return total;
 }
@@ -51,12 +61,12 @@ int NAME(const int64_t *a, char **slots) {
     const T peak = NAME_peak(p, n);
 #if BACKWARD
     T *q = y + o * n;
-    const T d = dy[o], scale = 1 / NAME_sum(p, n, peak, q);
+    const T d = dy[o], scale = 1 / NAME_total(p, n, peak, q);
     const T chosen = -d + q[label[o]] * scale * d;
     for (int64_t j = 0; j < n; j++) q[j] = 0 + q[j] * scale * d; /* 0 +: no -0 */
     q[label[o]] = chosen;
 #else
-    const T shift = log(NAME_sum(p, n, peak, NULL));
+    const T shift = log(NAME_total(p, n, peak, NULL));
     y[o] = -((p[label[o]] - peak) - shift);
 #endif
   }

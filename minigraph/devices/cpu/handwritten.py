@@ -31,7 +31,9 @@ from minigraph.ops.reduction import FEW, Argmax
 from minigraph.program.steps import round_up
 
 BITS_OF_1 = {FLOAT16: "0x3c00", BFLOAT16: "0x3f80"}
-FEW_FOUND = 64  # a heap finds one element of so many or more sooner than all are sorted
+# A heap finds one element of so many or more sooner than all are sorted, and of a short row as many
+# as the root of its length.
+FEW_FOUND = 64
 LONGEST = (1 << 32) - 1  # of a row that is sorted: its places have 32 bits
 # Of cumulative sums: elements of a part of a row, rows up to which rows are cut into parts, and
 # columns that are added up side by side, at most.
@@ -97,7 +99,7 @@ def argsort(op: Argsort, node: Node, threads: int) -> NativeKernel | None:
     if n > LONGEST:
         return None
     threads = min(threads, outer * inner)
-    few = op.count * FEW_FOUND <= n
+    few = op.count * min(op.count, FEW_FOUND) <= n
     text = _text(
         "argsort",
         T=c_type(x.dtype),
