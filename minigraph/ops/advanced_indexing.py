@@ -29,6 +29,8 @@ from minigraph.graph import (
 )
 from minigraph.ops import slicing
 from minigraph.ops.arrangement import moveaxis
+from minigraph.ops.comparison import Maximum, where
+from minigraph.ops.creation import arange
 from minigraph.ops.elementwise import broadcast_shapes, kind
 from minigraph.ops.indexing import PutAlong, Take, TakeBackward, values_for
 from minigraph.ops.shape import broadcast_to, normalize_axis, reshape
@@ -158,8 +160,12 @@ def index_put(
     place, values = reshape(place, (place.size,)), reshape(values, (place.size, *rows.shape[1:]))
     if accumulate:
         return reshape(rows + TakeBackward(0, rows.shape)(values, place), x.shape)
-    row = reshape(place, (place.size, *(1,) * (rows.ndim - 1)))
-    return reshape(PutAlong(0)(rows, broadcast_to(row, values.shape), values), x.shape)
+    # Which of the values stays in each row; -1 for none.
+    none = broadcast_to(as_node(-1), rows.shape[:1])
+    last = PutAlong(0)(none, place, arange(place.size))
+    put = Take(0)(values, Maximum.of(last, 0))
+    kept = reshape(last < 0, (last.size, *(1,) * (rows.ndim - 1)))
+    return reshape(where(kept, rows, put), x.shape)
 
 
 @builder

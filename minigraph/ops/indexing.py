@@ -212,8 +212,8 @@ class PutAlong(Op):
         column = (-1, *(1,) * (v.ndim - self.axis - 1))
         rows = broadcast_to(reshape(arange(v.shape[self.axis]), column), v.shape)
         last = self(broadcast_to(as_node(-1), x.shape), indices, rows)
-        dx = self(dy, indices, broadcast_to(as_operand(0, dy.dtype), v.shape))
-        return dx, None, where(take(last, indices) == rows, take(dy, indices), 0)
+        dv = where(take(last, indices) == rows, take(dy, indices), 0)
+        return where(last < 0, dy, 0), None, dv
 
 
 def _replace_size(shape: Shape, axis: int, size: int) -> Shape:
