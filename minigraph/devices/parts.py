@@ -78,8 +78,8 @@ def kernel_parts(node: Node, strides: Sequence[Shape], short: int = 0) -> Kernel
         case Reshape():  # of what is not contiguous
             op: Op = Copy()
         case Reorder() | AvgPool2d() | AvgPool2dBackward() | LaidOut():
-            in_order = _in_order if isinstance(node.op, Reorder) else _averages
-            copy = in_order(node, strides[0])
+            viewed = in_order if isinstance(node.op, Reorder) else _averages
+            copy = viewed(node, strides[0])
             if copy is None:
                 return None
             op, inputs, strides = copy[0], (copy[1],), (copy[2],)
@@ -167,7 +167,7 @@ def _averages(node: Node, strides: Shape) -> tuple[Op, Spec, Shape] | None:
     return Fused(Graph(xs, ((total / float(high * wide)).astype(x.dtype),))), given, steps
 
 
-def _in_order(node: Node, strides: Shape) -> tuple[Op, Spec, Shape] | None:
+def in_order(node: Node, strides: Shape) -> tuple[Op, Spec, Shape] | None:
     """Return a reorder to or from nchw as a copy of images in the order in which it writes them.
 
     Their axes are those of the result, but channels of blocks that nchw takes apart.
@@ -195,7 +195,7 @@ def _copies(node: Node, strides: Sequence[Shape]) -> KernelParts | None:
         fill = literal(np.array(node.op.value).astype(node.dtype)[()])
     parts = []
     for i, (x, s, (target, offset)) in enumerate(
-        zip(node.inputs, strides, _placements(node), strict=True)
+        zip(node.inputs, strides, placements(node), strict=True)
     ):
         if not x.size:
             continue
@@ -206,7 +206,7 @@ def _copies(node: Node, strides: Sequence[Shape]) -> KernelParts | None:
     return KernelParts(parts, ((),) * len(node.inputs), fill)
 
 
-def _placements(node: Node) -> list[tuple[Shape, int]]:
+def placements(node: Node) -> list[tuple[Shape, int]]:
     """Return the strides and the offset, in bytes, of each operand of a Pad or Concat."""
     steps = node.spec.strides
     if isinstance(node.op, Pad):

@@ -28,7 +28,7 @@ SCRATCH = 1 << 16  # sums that a thread keeps in scratch memory, at most
 
 def take(op: Take, node: Node, threads: int) -> NativeKernel:
     x, indices = node.inputs
-    text = _take_text(op, indices, _bits(x.dtype), _bits(x.dtype), 0)
+    text = _take_text(op, indices, bits(x.dtype), bits(x.dtype), 0)
     sizes = around(x.shape, op.axis)
     return NativeKernel(node, [call(text, threads, *sizes, indices.size, 0)], refuses=True)
 
@@ -55,7 +55,7 @@ def _take_text(
 
 def take_along(op: TakeAlong, node: Node, threads: int) -> NativeKernel:
     x, indices = node.inputs
-    text = _along_text(GATHER, _bits(x.dtype), indices, wraps=not op.labels)
+    text = _along_text(GATHER, bits(x.dtype), indices, wraps=not op.labels)
     values = threads, *around(x.shape, op.axis), indices.shape[op.axis], 0
     return NativeKernel(node, [call(text, *values)], refuses=True)
 
@@ -81,7 +81,7 @@ def put_along(op: PutAlong, node: Node, threads: int) -> NativeKernel:
     x, indices, _ = node.inputs
     outer, count, columns = around(indices.shape, op.axis)
     block = columns_for(threads, outer, columns, node.dtype)
-    text = _along_text(PUT, _bits(x.dtype), indices)
+    text = _along_text(PUT, bits(x.dtype), indices)
     made = call(text, threads, outer, node.shape[op.axis], columns, count, block)
     return NativeKernel(node, [made], inplace=((0,), (), ()), refuses=True)
 
@@ -117,9 +117,14 @@ def _blend(node: Node, x: Shape, axis: int, threads: int, backward: int) -> Nati
     return NativeKernel(node, [call(text, *values, scratch=apart)], room, refuses=True)
 
 
-def _bits(dtype: DType) -> str:
+def bits(dtype: DType) -> str:
     """Return the C type in which elements are moved."""
     return f"uint{8 * dtype.itemsize}_t"
+
+
+def place_type(dtype: DType) -> str:
+    """Return the C type of a place, as wide as most elements: vectors of both have one length."""
+    return "int64_t" if dtype.itemsize == 8 else "int32_t"
 
 
 def total_type(dtype: DType) -> str:

@@ -19,6 +19,7 @@ from minigraph.devices.cpu.kernel import (
     cache_bytes,
     threads_for,
 )
+from minigraph.devices.cpu.move import move
 from minigraph.devices.cpu.product import fused_product, plain_product
 from minigraph.devices.parts import KernelPart, KernelParts, can_be_generated, kernel_parts
 from minigraph.graph import Graph, Node, Op, Shape, Spec, placeholders
@@ -78,6 +79,9 @@ def _kernel(
             return None
         matrices = isinstance(node.op, Matmul)
         return plain_product(node, strides, most) if matrices else convolution(node, most)
+    moved = move(node, strides, most) if has_c and not halide_compiler.chosen() else None
+    if moved is not None:
+        return moved
     generated = kernel_parts(node, strides, SHORT)
     if generated is None:
         return None
@@ -140,7 +144,8 @@ def _read_across(generated: KernelParts, node: Node, strides: Sequence[Shape]) -
 
 def has_kernels(op: Op) -> bool:
     """Whether there are kernels of an op, for some shapes and types."""
-    return type(op) in WRITTEN or can_be_generated(op)
+    computed = type(op) in WRITTEN or isinstance(op, (Matmul, *CONVOLUTIONS))
+    return computed or can_be_generated(op)
 
 
 def _call(part: KernelPart, node: Node, threads: int, own: int = 0) -> KernelCall:

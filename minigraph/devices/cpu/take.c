@@ -95,7 +95,8 @@ int NAME(const int64_t *a, char **slots) {
         const T *p = x + o * n;
         T *q = y + o * count;
         for (int64_t r = 0; r < runs; q += length[r++])
-          for (int64_t j = 0; j < length[r]; j++) q[j] = p[first[r] + j];
+          if (length[r] == 1) *q = p[first[r]];
+          else mg_row((char *)q, (const char *)(p + first[r]), length[r] * sizeof *q);
       }
       return 0;
     }
@@ -108,8 +109,7 @@ int NAME(const int64_t *a, char **slots) {
   for (int64_t o = 0; o < outer; o++)
     for (int64_t i = 0; i < count; i++) {
       const T *p = x + (o * n + NAME_at(index, i, n)) * columns;
-      T *q = y + (o * count + i) * columns;
-      for (int64_t j = 0; j < columns; j++) q[j] = p[j];
+      mg_row((char *)(y + (o * count + i) * columns), (const char *)p, columns * sizeof *p);
     }
 #endif
   return 0;

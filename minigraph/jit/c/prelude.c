@@ -193,6 +193,28 @@ MG_INLINE float mg_erfcf(float x) {
   return x < 0 ? 2 - y : y;
 }
 #define erfcf mg_erfcf
+#define MG_LONG 2048
+/* Copy a row, which may be short, in vectors of which the last two overlap. */
+#define MG_PIECES(bytes, size) \
+  if (bytes >= size) { \
+    char last[size]; \
+    memcpy(last, from + bytes - size, size); \
+    for (int64_t j = 0; j + size <= bytes; j += size) memcpy(to + j, from + j, size); \
+    memcpy(to + bytes - size, last, size); \
+    return; \
+  }
+MG_INLINE void mg_row(char *to, const char *from, int64_t bytes) {
+  if (bytes >= MG_LONG) {
+    memcpy(to, from, bytes);
+    return;
+  }
+  MG_PIECES(bytes, 64)
+  MG_PIECES(bytes, 32)
+  MG_PIECES(bytes, 16)
+  MG_PIECES(bytes, 8)
+  MG_PIECES(bytes, 4)
+  for (int64_t j = 0; j < bytes; j++) to[j] = from[j];
+}
 /* Copy past the caches.  The builtins are what immintrin.h, slow to read, has other names for. */
 #if defined(__AVX512F__)
 #define MG_LINE 64 /* a whole line of the caches: no store waits for the other half */

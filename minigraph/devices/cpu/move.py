@@ -1,0 +1,142 @@
+"""Copies of arrays in another order, paddings and concatenations, in C."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from minigraph.devices.cpu.indexing import LINE, bits
+from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, cache_bytes, call
+from minigraph.devices.parts import in_order, placements
+from minigraph.graph import Copy, Node, Shape
+from minigraph.jit.kernel import MAX_RANK
+from minigraph.jit.macros import with_macros
+from minigraph.ops.joining import Concat
+from minigraph.ops.layout import Reorder
+from minigraph.ops.shape import Reshape
+from minigraph.ops.slicing import Pad
+
+TEXT = Path(__file__).with_name("move.c").read_text()
+TILE = 16  # elements of a side of a tile, at most
+FEW = 4  # elements apart, up to which compilers load them as vectors; the least width of a tile
+
+
+class Axis(NamedTuple):
+    """An axis of a copy: its length, and in bytes its strides and the borders of the output."""
+
+    length: int
+    source: int
+    target: int
+    before: int = 0
+    behind: int = 0
+
+
+def move(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel | None:
+    """Return the kernel of a node that moves elements, without an order of its own for others."""
+    op, fill = node.op, 0
+    shapes, places = [x.shape for x in node.inputs], [(x.spec.strides, 0) for x in node.inputs]
+    borders: Sequence[tuple[int, int]] = ()
+    match op:
+        case Copy() | Reshape():
+            pass
+        case Reorder():
+            seen = in_order(node, strides[0])
+            if seen is None:
+                return None
+            _, spec, lie = seen
+            shapes, strides, places = [spec.shape], [lie], [(spec.strides, 0)]
+        case Concat():
+            places = placements(node)
+        case Pad() if not any(op.interior):
+            fill = int.from_bytes(np.array(op.value).astype(node.dtype).tobytes(), "little")
+            steps = node.spec.strides
+            ends = zip(op.low, op.high, steps, strict=True)
+            borders, places = [(low * s, high * s) for low, high, s in ends], [(steps, 0)]
+        case _:
+            return None
+    calls = []
+    for i, (shape, source, (target, offset)) in enumerate(
+        zip(shapes, strides, places, strict=True)
+    ):
+        around = borders or [(0, 0)] * len(shape)
+        every = zip(shape, source, target, *zip(*around, strict=True), strict=True)
+        axes = [*_collapsed(Axis(*each) for each in every)]
+        if len(axes) >= MAX_RANK:
+            return None
+        if 0 not in shape:
+            moved = _moved(node, axes, isinstance(op, Pad), fill, threads)
+            calls.append(_with_operands(moved, i, offset))
+    alike = isinstance(op, Copy) and tuple(strides[0]) == node.spec.strides
+    return NativeKernel(node, calls, strided=[True] * len(shapes), inplace=[(0,)] if alike else ())
+
+
+def _collapsed(axes: Iterator[Axis]) -> Iterator[Axis]:
+    """Yield axes without those of length 1, and neighbours that both arrays walk as one merged."""
+    outer: Axis | None = None
+    for axis in axes:
+        n, source, target, *around = axis
+        if n == 1 and not any(around):
+            continue
+        if outer and (outer.source, outer.target) == (source * n, target * n):
+            axis = outer._replace(length=outer.length * n, source=source, target=target)
+        elif outer:
+            yield outer
+        outer = axis
+    if outer:
+        yield outer
+
+
+def _moved(node: Node, axes: list[Axis], padded: bool, fill: int, threads: int) -> KernelCall:
+    """Return the call that copies along these axes."""
+    size = node.dtype.itemsize
+    rows, columns = (
+        [a for a, axis in enumerate(axes) if axis[of] == size and not padded] for of in (2, 1)
+    )
+    tile: dict[str, Any] = {}
+    if rows and columns and rows != columns:
+        ends = [axes[rows[-1]], axes[columns[-1]]]
+        side = min(TILE, LINE // size)
+        high, wide = (min(1 << axis.length.bit_length() - 1, side) for axis in ends)
+        if wide >= FEW:
+            low, top = range(wide // 2), range(wide // 2, wide)
+            tile = {"HIGH": high, "WIDE": wide}
+            tile |= {"LOW": _alternating(low, wide), "TOP": _alternating(top, wide)}
+            axes = [axis for axis in axes if axis not in ends] + ends
+    if not tile and not padded:  # an axis of a few elements is no loop for the innermost one
+        longest = max(axes, key=lambda axis: axis.length, default=Axis(1, size, size))
+        if not axes or axes[-1].length < FEW < longest.length:
+            axes = [axis for axis in axes if axis != longest] + [longest]
+    axes = [Axis(1, 0, 0)] * (1 + bool(tile) - len(axes) + 1) + axes
+    apart = {name: last // size for name, last in zip(("IN", "OUT"), axes[-1][1:3], strict=True)}
+    text = with_macros(
+        TEXT,
+        T=bits(node.dtype),
+        BORDERS=int(padded),
+        VALUE=hex(fill),
+        TILED=int(bool(tile)),
+        **{name: n if abs(n) <= FEW else name.lower() for name, n in apart.items()},
+        **tile,
+    )
+    # Parts of an axis hold a tile, and none of its borders has another axis around it.
+    parts = [axis.length for axis in axes]
+    parts[-2:] = [parts[-2] // tile.get("HIGH", 1), parts[-1] // tile.get("WIDE", 1)]
+    around = next((a for a, axis in enumerate(axes) if axis.before + axis.behind), len(axes))
+    parts = [min(n, threads) for n in parts[: around + 1]]
+    share = parts.index(max(parts))
+    stream = node.spec.nbytes > cache_bytes() // 2
+    return call(text, parts[share], len(axes), share, int(stream), *(v for a in axes for v in a))
+
+
+def _alternating(places: Sequence[int], wide: int) -> str:
+    return ", ".join(f"{k}, {wide + k}" for k in places)
+
+
+def _with_operands(moved: KernelCall, i: int, offset: int) -> KernelCall:
+    """Return the call for input `i` and the output from `offset` on."""
+    return KernelCall(
+        moved.source,
+        lambda ins, outs, room: moved.block([ins[i]], [(outs[0][0], outs[0][1] + offset)], room),
+    )
