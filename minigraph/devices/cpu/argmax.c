@@ -6,6 +6,9 @@
    The argument block: threads, elements before the axis, along it and after it, then the operands.
 
    T     type of an element
+   I     type of an index
+   K     signed integer as wide as most elements, so that both are vectors of one length
+   BEST  whether the elements are a result, too, which precedes the indices
    BOOL  whether any byte but 0 is true */
 #if BOOL
 #define NAME_V(v) (v > 1 ? 1 : v)
@@ -14,7 +17,7 @@
 #endif
 enum { NAME_ROWS = 256, NAME_SHORT = 48, NAME_LANES = 64 };
 static inline void NAME_beside(const T *x, int64_t apart, int64_t step, int64_t n, int64_t rows,
-                               int64_t *y) {
+                               I *y) {
   T most[NAME_ROWS];
   int32_t at[NAME_ROWS];
   for (int64_t k = 0; k < rows; k++) most[k] = NAME_V(x[k * apart]), at[k] = 0;
@@ -31,8 +34,8 @@ static inline void NAME_beside(const T *x, int64_t apart, int64_t step, int64_t 
   for (int64_t k = 0; k < rows; k++) y[k] = at[k];
 }
 static int64_t NAME_along(const T *p, int64_t n) {
-  T lane[NAME_LANES], most = NAME_V(p[0]);
-  for (int k = 0; k < NAME_LANES; k++) lane[k] = most;
+  T lane[NAME_LANES];
+  for (int k = 0; k < NAME_LANES; k++) lane[k] = NAME_V(p[0]);
   int64_t j = 0;
   for (; j + NAME_LANES <= n; j += NAME_LANES) {
     #pragma GCC unroll 16
@@ -42,34 +45,39 @@ static int64_t NAME_along(const T *p, int64_t n) {
       lane[k] = v > lane[k] || v != v ? v : lane[k];
     }
   }
-  for (; j < n; j++) {
-    const T v = NAME_V(p[j]);
-    most = v > most || v != v ? v : most;
+  #pragma GCC ivdep
+  for (int64_t k = 0; k < n - j; k++) {
+    const T v = NAME_V(p[j + k]);
+    lane[k] = v > lane[k] || v != v ? v : lane[k];
   }
-  for (int k = 0; k < NAME_LANES; k++) most = lane[k] > most || lane[k] != lane[k] ? lane[k] : most;
+  #pragma GCC unroll 8
+  for (int half = NAME_LANES / 2; half; half /= 2)
+    for (int k = 0; k < half; k++)
+      lane[k] = lane[half + k] > lane[k] || lane[half + k] != lane[half + k] ? lane[half + k] : lane[k];
+  const T most = lane[0];
   const int nan = most != most;
-  for (j = 0; j + NAME_LANES <= n; j += NAME_LANES) {
-    int found = 0;
-    for (int k = 0; k < NAME_LANES; k++) {
+  for (j = 0;; j += NAME_LANES) {
+    const int64_t some = n - j < NAME_LANES ? n - j : NAME_LANES;
+    K first = NAME_LANES;
+    for (K k = 0; k < (K)some; k++) {
       const T v = NAME_V(p[j + k]);
-      found |= (v == most) | (nan & (v != v));
+      const int hit = (v == most) | (nan & (v != v));
+      first = hit & (k < first) ? k : first;
     }
-    if (found) break;
+    if (first < NAME_LANES) return j + first;
   }
-  for (; j < n - 1; j++) {
-    const T v = NAME_V(p[j]);
-    if (v == most || (nan && v != v)) break;
-  }
-  return j;
 }
 int NAME(const int64_t *a, char **slots) {
   const int64_t threads = a[0], outer = a[1], n = a[2], inner = a[3];
   const T *x = (const T *)(slots[a[4]] + a[5]);
-  int64_t *y = (int64_t *)(slots[a[6]] + a[7]);
+  I *y = (I *)(slots[a[6 + 2 * BEST]] + a[7 + 2 * BEST]);
   (void)threads;
   if (inner == 1 && n > NAME_SHORT) {
     #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
-    for (int64_t o = 0; o < outer; o++) y[o] = NAME_along(x + o * n, n);
+    for (int64_t o = 0; o < outer; o++) {
+      y[o] = NAME_along(x + o * n, n);
+      if (BEST) ((T *)(slots[a[6]] + a[7]))[o] = x[o * n + y[o]];
+    }
     return 0;
   }
   const int64_t width = inner == 1 ? outer : inner, blocks = (width + NAME_ROWS - 1) / NAME_ROWS;

@@ -30,9 +30,8 @@ from minigraph.devices.problem import WORTH_A_WARNING, operations
 from minigraph.devices.reference import Interpreter, NumpyKernel
 from minigraph.distributed import World
 from minigraph.errors import warn_once
-from minigraph.graph import Node, Op, Shape, in_place_of
+from minigraph.graph import Node, Shape, in_place_of
 from minigraph.ops.activation import Activated
-from minigraph.ops.layout import LaidOut
 from minigraph.passes.kernels.products import Products
 from minigraph.program import Choice, Kernel, Memory, Program, Tunable
 from minigraph.version import __version__
@@ -137,29 +136,16 @@ class CpuBackend(HostBackend):
         return NumpyKernel(node, compiler.NO_COMPILER)
 
     def _why_numpy(self, node: Node) -> str:
-        """Return why NumPy computes a node, and warn if that takes long and there are kernels.
-
-        Kernels of the op, that is, for other shapes or types.
-        """
+        """Return why NumPy computes a node, and warn if that takes long and there are kernels."""
         if not compiler.compiler():
             return compiler.NO_COMPILER
-        dtype = node.inputs[0].dtype if node.inputs else node.specs[0].dtype
-        of = "these shapes" if dtype == onednn.F32 else dtype.name
-        if _plain_op(node) in primitives.OPS and self.library:
-            why = f"oneDNN has no {node.op.name} of {of}"
-        elif _plain_op(node) in primitives.OPS:
-            why = f"oneDNN is missing, and no other kernel is a {node.op.name} of {of}"
-        elif kernels.has_kernels(node.op):
-            why = f"no kernel of {node.op.name} fits its shapes and types"
-        else:
+        if not kernels.has_kernels(node.op):
             return f"there is no kernel of {node.op.name}"
+        why = f"no kernel of {node.op.name} fits its shapes and types"
         if operations(node) >= WORTH_A_WARNING:
-            why_so, cause = "", f"{node.source.file}:{node.source.line}"
-            if node.inputs and dtype != onednn.F32:
-                why_so, cause = f"{dtype.name} begins with {_first(node.inputs[0])}; ", dtype.name
             warn_once(
-                f"{why}: NumPy computes it; {why_so}report().numpy names every such step",
-                cause=f"NumPy computes {cause}",
+                f"{why}: NumPy computes it; report().numpy names every such step",
+                cause=f"NumPy computes {node.op.name}",
             )
         return why
 
@@ -197,24 +183,8 @@ class CpuBackend(HostBackend):
         kernel_cache.keep_kernels(entries, replace=False)
 
 
-def _plain_op(node: Node) -> type[Op]:
-    return type(node.op.plain if isinstance(node.op, LaidOut) else node.op)
-
-
 def _parts(node: Node) -> tuple[Node, Node]:
     """The two ops that an Activated is made of."""
     with in_place_of(node):
         (activated,) = node.op.expand(*node.inputs)
     return activated.inputs[0], activated
-
-
-def _first(x: Node) -> str:
-    """Return in words the earliest node of the dtype of `x` that `x` is made of."""
-    ancestors = {x: None}
-    waiting = [x]
-    while waiting:
-        alike = [y for y in waiting.pop().inputs if not y.is_bundle and y.dtype == x.dtype]
-        waiting += [y for y in alike if y not in ancestors]
-        ancestors.update(dict.fromkeys(alike))
-    first = min(ancestors, key=lambda node: node.order)
-    return f"{first.name}, made {first.source}"

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import numpy as np
 
-from minigraph.devices.cpu.indexing import columns_for
+from minigraph.devices.cpu.indexing import columns_for, place_type
 from minigraph.devices.cpu.kernel import KernelCall, KernelTable, NativeKernel, call
-from minigraph.graph import BFLOAT16, BOOL, Node, around
+from minigraph.graph import BFLOAT16, BOOL, DType, Node, around
 from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
 from minigraph.jit.small_float import FLOAT16
@@ -128,8 +128,18 @@ def argmax(op: Argmax, node: Node, threads: int) -> NativeKernel | None:
     sizes = around(x.shape, *op.axes)
     if sizes[1] > np.iinfo(np.int32).max:
         return None
-    text = _text("argmax", T=c_type(x.dtype), BOOL=int(x.dtype == BOOL))
-    return NativeKernel(node, [call(text, threads, *sizes)])
+    return NativeKernel(node, [call(argmax_text(x.dtype, node.dtype), threads, *sizes)])
+
+
+def argmax_text(dtype: DType, index: DType, best: bool = False) -> str:
+    """Return the text that finds the largest elements, `best`: and returns them, of long rows."""
+    types = {
+        "T": c_type(dtype),
+        "I": c_type(index),
+        "K": place_type(dtype),
+        "BOOL": int(dtype == BOOL),
+    }
+    return _text("argmax", **types, BEST=int(best))
 
 
 def cumulative_sum(op: CumulativeSum, node: Node, threads: int) -> NativeKernel | None:

@@ -1,8 +1,8 @@
 /* Max pooling, forward or BACKWARD.
 
-   Of images [n, c, h, w] a thread goes through the window for each row of the output, and for each
-   place in the window along the row, so that the innermost loop is a choice between vectors.  In the
-   other layouts of `minigraph.ops.layout` the LANES of a pixel are the vectors, and a thread goes
+   Of images [n, c, h, w] a thread compares the rows of the windows, cell by cell, then the cells of
+   each window, for several rows of the output at a time, so that the innermost loops are choices
+   between vectors.  In the other layouts of `minigraph.ops.layout` the LANES of a pixel are the vectors, and a thread goes
    along a row of the output window by window.
 
    The argument block: threads, planes, h, w, rows, columns, the padding before h and w, then the
@@ -13,7 +13,9 @@
    W       type that it is compared and added in, float for BFLOAT16, which takes more than one lane;
            LOWEST is its least value, MASK an integer of its size.  APART a thread adds gradients up
            in the scratch memory, and rounds the rows that no further window reaches
-   P       type of a place: the index of the largest element in the window
+   P       type of a place: the index of the largest element in the window; PLACE while it is looked for
+   PLAIN   whether windows are pieces of a row, side by side
+   ROOM    cells that are compared at a time, at most, in SPAN of the scratch memory
    LANES   elements of a pixel; BLOCK of them, a divisor, are a vector
    HEIGHT, WIDTH, DOWN, ACROSS  the window and its stride */
 #if BFLOAT16
@@ -102,43 +104,65 @@ int NAME(const int64_t *a, char **slots) {
   T *y = (T *)(slots[a[10]] + a[11]);
   P *place = (P *)(slots[a[12]] + a[13]);
 #if LANES == 1
-  enum { MOST = 1024 }; /* elements of a row that are computed at once */
+  const int64_t units = planes * rows, most = ROOM / ACROSS - (WIDTH - 1) / ACROSS;
+  const int64_t chunk = columns < most ? columns : most;
   #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
-  for (int64_t plane = 0; plane < planes; plane++)
-    for (int64_t i = 0; i < rows; i++)
-      for (int64_t begin = 0; begin < columns; begin += MOST) {
-        const int64_t count = columns - begin < MOST ? columns - begin : MOST;
-        const int64_t skip = left - begin * ACROSS; /* padding before the first of them */
-        T *best = y + (plane * rows + i) * columns + begin;
-        int32_t at[MOST]; /* as wide as most elements, so that both are vectors of one length */
-        int begun = 0;    /* a window may begin in the padding: start with its first pixel */
-        for (int64_t p = 0; p < HEIGHT; p++) {
-          const int64_t row = i * DOWN - top + p;
-          if (row < 0 || row >= h) continue;
-          const T *from = x + (plane * h + row) * w - skip;
-          for (int64_t q = 0; q < WIDTH; q++) {
-            const int64_t first = skip > q ? (skip - q + ACROSS - 1) / ACROSS : 0;
-            int64_t last = w + skip - q > 0 ? (w + skip - q - 1) / ACROSS + 1 : 0;
-            if (last > count) last = count;
-            if (!begun) {
-              for (int64_t j = 0; j < count; j++) {
-                best[j] = LOWEST;
-                at[j] = p * WIDTH + (j * ACROSS < skip ? skip - j * ACROSS : 0);
-              }
-              begun = 1;
-            }
+  for (int64_t t = 0; t < threads; t++) {
+    char *const mine = slots[a[14]] + a[15] + t * SPAN * 2 * (sizeof(W) + sizeof(PLACE));
+    W *compared = (W *)mine, *best = compared + SPAN;
+    PLACE *in = (PLACE *)(best + SPAN), *at = in + SPAN;
+    const int64_t end = units * (t + 1) / threads;
+    for (int64_t c = 0; c < columns; c += chunk) {
+      /* Cells of these columns' windows, of which those from x0 to x1 are in the image; `wide` windows
+         begin in the cells of a row. */
+      const int64_t n = columns - c < chunk ? columns - c : chunk, skip = c * ACROSS - left;
+      const int64_t wide = n - 1 + (WIDTH + ACROSS - 1) / ACROSS, cells = wide * ACROSS;
+      const int64_t x0 = skip < 0 ? -skip : 0, x1 = w - skip < cells ? w - skip : cells;
+      for (int64_t u = units * t / threads, some; u < end; u += some) {
+        some = PLAIN && cells < w ? 1 : ROOM / cells;
+        if (some > end - u) some = end - u;
+        const W *cell = PLAIN ? (const W *)x + u * w + skip : compared;
+        for (int64_t g = 0; g < some && !PLAIN; g++) {
+          const int64_t row = (u + g) % rows * DOWN - top;
+          const int64_t p0 = row < 0 ? -row : 0, p1 = h - row < HEIGHT ? h - row : HEIGHT;
+          const T *from = x + ((u + g) / rows * h + row) * w + skip;
+          W *to = compared + g * cells;
+          PLACE *p = in + g * cells;
+          for (int64_t j = 0; j < x0; j++) to[j] = LOWEST, p[j] = HEIGHT;
+          for (int64_t j = x1; j < cells; j++) to[j] = LOWEST, p[j] = HEIGHT;
+          for (int64_t j = x0; j < x1; j++) to[j] = from[p0 * w + j], p[j] = p0;
+          for (int64_t r = p0 + 1; r < p1; r++) {
             #pragma GCC ivdep
-            for (int64_t j = first; j < last; j++) {
-              const T v = from[j * ACROSS + q];
-              const int better = v > best[j] || (v != v && best[j] == best[j]);
-              best[j] = better ? v : best[j];
-              at[j] = better ? (int32_t)(p * WIDTH + q) : at[j];
+            for (int64_t j = x0; j < x1; j++) {
+              const W v = from[r * w + j], m = to[j];
+              const int better = (v > m) | ((v != v) & (m == m));
+              to[j] = better ? v : m;
+              p[j] = better ? (PLACE)r : p[j];
             }
           }
         }
-        P *kept = place + (plane * rows + i) * columns + begin;
-        for (int64_t j = 0; j < count; j++) kept[j] = at[j];
+        #pragma GCC ivdep
+        for (int64_t j = 0; j < some * wide; j++)
+          best[j] = cell[j * ACROSS], at[j] = PLAIN ? 0 : in[j * ACROSS] * WIDTH;
+        for (int64_t q = 1; q < WIDTH; q++) {
+          #pragma GCC ivdep
+          for (int64_t j = 0; j < some * wide; j++) {
+            const W v = cell[j * ACROSS + q], m = best[j];
+            const PLACE here = (PLAIN ? 0 : in[j * ACROSS + q] * WIDTH) + q, there = at[j];
+            const int sooner = (here < there) & ((v == m) | ((v != v) & (m != m)));
+            const int better = (v > m) | ((v != v) & (m == m)) | sooner;
+            best[j] = better ? v : m;
+            at[j] = better ? here : there;
+          }
+        }
+        for (int64_t g = 0; g < some; g++)
+          for (int64_t j = 0; j < n; j++) {
+            y[(u + g) * columns + c + j] = best[g * wide + j];
+            place[(u + g) * columns + c + j] = at[g * wide + j];
+          }
       }
+    }
+  }
 #else
   #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
   for (int64_t u = 0; u < planes * rows; u++) {

@@ -35,6 +35,7 @@ NARROW = 32  # rows or columns
 THIN = 64
 THREADED = 4_000_000  # operations from which on a second thread pays
 LARGE = 1 << 18  # elements of an operand from which on it does, as memory bounds the kernel
+WIDE = 16  # elements of a row of a window
 POINT = (1, 1)  # a window of one pixel
 Specs = Sequence[Spec]
 Strides = Sequence[Shape]
@@ -234,6 +235,8 @@ def average(op: AvgPool2d | AvgPool2dBackward, xs: Specs, ys: Specs) -> Iterator
     numbers = [-(-k // t) if backward else k for k, t, _ in windows]
     if math.prod(numbers) > FEW:
         return iter(())  # oneDNN adds them up one after the other
+    if pooling.window[1] >= WIDE:
+        return iter(())  # generated kernels are faster
     if pool.count_padding and any(b > p for b, p in zip(behind, pool.pad, strict=True)):
         return iter(())  # oneDNN would count what lies beyond the padding too
     kind = onednn.POOLING_AVG_EXCLUDE_PADDING
@@ -245,12 +248,15 @@ def average(op: AvgPool2d | AvgPool2dBackward, xs: Specs, ys: Specs) -> Iterator
     operands = [kind, image, result, *window]
     create = "dnnl_pooling_forward_primitive_desc_create"
     forward = [create, onednn.FORWARD_TRAINING, *operands]
-    if not backward:
-        descriptors = onednn.implementations(*forward)
-        return _each(descriptors, [(onednn.SRC, image)], [(onednn.DST, result)])
-    create = "dnnl_pooling_backward_primitive_desc_create"
-    descriptors = onednn.implementations(create, *operands, Descriptor(*forward))
-    return _each(descriptors, [(onednn.DIFF_DST, result)], [(onednn.DIFF_SRC, image)])
+    given, made = onednn.SRC, onednn.DST
+    if backward:
+        given, made = onednn.DIFF_DST, onednn.DIFF_SRC
+        create = "dnnl_pooling_backward_primitive_desc_create"
+        forward = [create, *operands, Descriptor(*forward)]
+        image, result = result, image
+    # Its simple loops add up one number after the other.
+    found = (d for d in onednn.implementations(*forward) if "simple" not in d.name)
+    return _each(found, [(given, image)], [(made, result)])
 
 
 # ---------------------------------------------------------------- all of them
