@@ -16,8 +16,8 @@ def onnx_side(task: Task) -> Side:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = task.threads
     providers = ["CPUExecutionProvider"]
+    arrays = subject.data()  # before the network takes memory: it reads the file
     session = onnxruntime.InferenceSession(subject.path, options, providers=providers)
-    arrays = subject.data()
 
     def step() -> list[Any]:
         return session.run(None, arrays)

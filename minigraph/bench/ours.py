@@ -37,8 +37,10 @@ def minigraph_side(task: Task) -> Side:
     if isinstance(subject, Expression):
         call, batches = _expression(cg, subject)
     elif isinstance(subject, ModelFile):
-        call = mg.onnx.function(subject.path, task.device, cg.options)
-        batches = repeat(tuple(subject.data().values()))
+        arrays = tuple(
+            subject.data().values()
+        )  # before the network takes memory: it reads the file
+        call, batches = mg.onnx.function(subject.path, task.device, cg.options), repeat(arrays)
     elif isinstance(subject, Prediction):
         call, batches = _prediction(cg, subject, freeze=not task.setting.endswith(UNFROZEN))
     else:
@@ -50,7 +52,7 @@ def minigraph_side(task: Task) -> Side:
             step, batches = training(cg, subject, net)
             return [float(step(*next(batches))) for _ in range(LOSSES)]
         if isinstance(subject, ModelFile):
-            return subject.numbers(call(*subject.data().values()))
+            return subject.numbers(call(*arrays))
         images, _ = subject.data()[0]
         return [*map(float, np.ravel(call(images)))]
 

@@ -118,13 +118,23 @@ def _flat(outputs: Any) -> tuple[Iterable[Any], Callable[[list[Array]], Any]]:
     return outputs, unpacked
 
 
+def _snapshot(parameter: Parameter) -> Array:
+    """Return the current value; a copy of it, unless its memory is read-only."""
+
+    def read() -> Array:
+        value = parameter.state.read()
+        return value.copy() if value.flags.writeable else value
+
+    return parameter.state.alone(read, changes=False)
+
+
 def _frozen(graph: Graph, updates: Mapping[Parameter, Node]) -> Graph:
     if updates:
         raise GraphError(
             f"compile: freeze=True makes parameters constants, so it takes no updates; there are "
             f"updates of {', '.join(p.name for p in [*updates][:3])} {here()}"
         )
-    constants: dict[Node, Node] = {p: constant(p.numpy()) for p in graph.parameters}
+    constants: dict[Node, Node] = {p: constant(_snapshot(p), copy=False) for p in graph.parameters}
     return graph.map(lambda n, inputs: constants[n] if n in constants else n.replace(inputs))
 
 

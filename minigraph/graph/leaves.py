@@ -259,9 +259,10 @@ def input(name: Name, shape: InputSizes, dtype: DTypeLike = "float32") -> Node:
     return Node(Input(name), (), (Spec(shape, dtype),))
 
 
-def constant(value: Any, dtype: Any = None) -> Node:
-    """Return an expression with a fixed value, which is copied."""
-    array = np.array(as_array(value), dtype=None if dtype is None else as_dtype(dtype))
+def constant(value: Any, dtype: Any = None, copy: bool = True) -> Node:
+    """Return an expression with a fixed value, which is copied unless nobody else can change it."""
+    given = as_array(value)
+    array = np.array(given, None if dtype is None else as_dtype(dtype)) if copy else given
     array.flags.writeable = False
     return Constant(array)()
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from minigraph.errors import GraphError
-from minigraph.graph import Array, Shape, UndecidedSize
-from minigraph.graph_compiler import comp_graph
+from minigraph.graph import UndecidedSize
+from minigraph.graph_compiler import CompGraph, comp_graph
 from minigraph.inspect.report import Report
-from minigraph.onnx.model import given_values, inputs_of, model_of
+from minigraph.onnx.model import Model, given_values, inputs_of, model_of
 from minigraph.onnx.tensors import File, read
 from minigraph.onnx.values import NeedsValue
 
@@ -39,12 +39,20 @@ def function(model: Any, device: str = "cpu", options: Mapping[str, Any] | None 
     >>> predict([[-1.0, 2.0]])
     array([[0., 2.]], dtype=float32)
     """
-    call = CallFunction(read(WHAT, model), device, {"graph_opt_level": 3, **(options or {})})
+    file, graph = read(WHAT, model), comp_graph(device, {"graph_opt_level": 3, **(options or {})})
     try:
-        return call.compiled({}, {})
+        read_once = model_of(WHAT, file, {}, {}, frozen=True)
     except UndecidedSize as error:
+        call = CallFunction(file, graph)
         call.note(error)
         return call
+    del file  # whose bytes need not be there while the function is compiled
+    return compiled(read_once, graph)
+
+
+def compiled(model: Model, graph: CompGraph) -> Any:
+    outputs = model.outputs[0] if len(model.outputs) == 1 else model.outputs
+    return graph.compile(model.inputs, outputs, freeze=True)
 
 
 class CallFunction:
@@ -53,8 +61,8 @@ class CallFunction:
     It keeps what it compiled for the latest of them.
     """
 
-    def __init__(self, file: File, device: str, options: Mapping[str, Any]) -> None:
-        self._file, self._graph = file, comp_graph(device, options)
+    def __init__(self, file: File, graph: CompGraph) -> None:
+        self._file, self._graph = file, graph
         self._inputs = [info.name for info in inputs_of(file.model.graph)]
         self._valued: list[str] = []  # the inputs whose values are constants
         self._sized = False  # whether the shapes of inputs are those of the call
@@ -89,17 +97,14 @@ class CallFunction:
         values = given_values(WHAT, self._file, chosen)
         shapes = {name: np.shape(x) for name, x in given.items() if self._sized}
         key = tuple((x.shape, x.tobytes()) for x in values.values()), tuple(shapes.values())
-        function = self._functions.pop(key, None) or self.compiled(values, shapes)
+        function = self._functions.pop(key, None)
+        if function is None:
+            model = model_of(WHAT, self._file, values, shapes, frozen=True)
+            function = compiled(model, self._graph)
         self._functions[key] = function
         if len(self._functions) > KEPT:
             del self._functions[next(iter(self._functions))]
         return function
-
-    def compiled(self, values: Mapping[str, Array], shapes: Mapping[str, Shape]) -> Any:
-        """Return the function for values of some inputs, and shapes of others."""
-        model = model_of(WHAT, self._file, values, shapes)
-        outputs = model.outputs[0] if len(model.outputs) == 1 else model.outputs
-        return self._graph.compile(model.inputs, outputs, freeze=True)
 
     def report(self) -> Report:
         """Return what was compiled for the latest call, and how."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -65,9 +66,15 @@ def load(
 
 
 def model_of(
-    what: str, file: File, values: Mapping[str, Array], shapes: Mapping[str, Sequence[int]]
+    what: str,
+    file: File,
+    values: Mapping[str, Array],
+    shapes: Mapping[str, Sequence[int]],
+    frozen: bool = False,
 ) -> Model:
     """Return a model whose inputs in `values` are constants, and others have these `shapes`.
+
+    frozen  whether parameters will be constants, so that they may lie in memory that is read-only
 
     UndecidedSize if others have to be constants, or to have shapes of numbers.
     """
@@ -75,7 +82,8 @@ def model_of(
         graph, opsets = file.model.graph, opsets_of(file.model.opset_import)
         refuse_missing(what, file, opsets)
         interpreter = Interpreter(what, file)
-        nodes: dict[str, Node] = interpreter.initializers(graph, _held)
+        held = functools.partial(_held, frozen=frozen)
+        nodes: dict[str, Node] = interpreter.initializers(graph, held)
         parameters = [x for x in nodes.values() if isinstance(x, Parameter)]
         inputs = []
         for info in inputs_of(graph):
@@ -115,11 +123,12 @@ def given_values(what: str, file: File, values: Mapping[str, Any]) -> dict[str, 
     return {name: as_array(x, dtype_of(types[name])) for name, x in values.items()}
 
 
-def _held(name: str, array: Array) -> Node:
+def _held(name: str, array: Array, frozen: bool) -> Node:
     """Return a tensor of the file as a parameter, in its own memory where it can stay there."""
     if not array.ndim or array.dtype not in FLOATS:
         return constant(array)
     stays = array.flags.carray and array.ctypes.data % ALIGNMENT == 0
+    stays |= frozen and not array.flags.writeable
     return Parameter.sharing(State.of(array, copy=not stays), name)
 
 

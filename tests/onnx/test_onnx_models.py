@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import random
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -138,6 +139,18 @@ def test_a_function_gives_an_array_or_a_list_in_the_order_of_the_file():
     proto = model([*NET, "z = Neg(y)"], [info("x", [2, 3])], ("z", "y"), **WEIGHTS)
     for found, value in zip(run(proto, X), (-expected, expected), strict=True):
         np.testing.assert_allclose(found, value, 1e-5)
+
+
+def test_a_function_has_the_weights_of_a_file_once_in_memory(tmp_path):
+    w = np.ones((1024, 1024), np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    onnx.save(model(nodes, [info("x", (1, 1024))], w=w), tmp_path / "one.onnx")
+    tracemalloc.start()
+    predict = mg.onnx.function(str(tmp_path / "one.onnx"), "reference")
+    now, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    np.testing.assert_array_equal(predict(np.ones((1, 1024), np.float32)), np.full((1, 1024), 1024))
+    assert now < 1.5 * w.nbytes and peak < 2.5 * w.nbytes
 
 
 def test_arithmetic_with_sizes_leaves_no_trace_also_where_sizes_are_symbolic():
