@@ -168,7 +168,10 @@ class Problem(ABC):
 
     @abstractmethod
     def arrange(self, array: Array, layout: Any) -> Array:
-        """Return a contiguous array that lies as a layout says."""
+        """Return a contiguous array that lies as a layout says.
+
+        The first of more than two axes is the first in every layout.
+        """
 
     @abstractmethod
     def offer(self, layouts: Any) -> Iterable[Candidate]:

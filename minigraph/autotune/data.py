@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,6 @@ from minigraph.graph import Array, DType
 GUARD = 4096  # bytes around each array that nobody may write to
 FILL = 0xFF  # in guards and, before a check, in outputs and scratch: a NaN in every float type
 POOL = 1_048_573  # random numbers; a prime, so that no stride of a kernel divides it
-KEPT = 64 << 20  # bytes of what has to come out, in layouts, which take long to make
 
 BYTES = np.dtype(np.uint8)
 
@@ -58,11 +57,6 @@ class Block:
         before, after = self.bytes[:GUARD], self.bytes[GUARD + nbytes :][:GUARD]
         return bool((before == FILL).all() and (after == FILL).all())
 
-    def write(self, values: Array) -> None:
-        """Set the array and, around it, the guards."""
-        self.array[...] = values
-        self.seal()
-
     def seal(self) -> None:
         """Set the guards around the array, from now on to change neither."""
         self.bytes[:GUARD].fill(FILL)
@@ -81,8 +75,9 @@ class Block:
 class Data:
     """What the candidates of a problem share.
 
-    Inputs are blocks by position and layout, made when a candidate first asks for them.  A result
-    lies in one block in all layouts, and the scratch is as large as the largest.
+    An input lies in one block in all layouts but its plain one: a candidate that is checked has it
+    in its layout, one that is timed has the same numbers in any order.  So does a result, and the
+    scratch is as large as the largest.
     """
 
     def __init__(self, problem: Problem, bench: Workbench) -> None:
@@ -94,9 +89,9 @@ class Data:
         self._draw()
         self.reference = checked(problem, bench, self.plain)
         self.scale = [root_mean_square(x, self.bench.chunk) for x in self.reference]
-        self.inputs: dict[tuple[int, Any], Block] = {}
+        self.inputs: dict[int, Block] = {}
+        self._layouts: dict[int, Any] = {}  # of what is in the blocks of inputs
         self.outputs: dict[int, Block] = {}
-        self._wanted: dict[tuple[int, Any], Array] = {}
         self.scratch = Block(self.bench, (0,), BYTES)
 
     def _draw(self) -> None:
@@ -112,46 +107,53 @@ class Data:
 
     def operands(self, candidate: Candidate) -> tuple[list[Block], list[Array]]:
         """Return the blocks of a candidate's inputs, and arrays for its results."""
-        inputs = list(enumerate(candidate.layouts[: len(self.plain)]))
-        for key in inputs:
-            if key not in self.inputs:
-                self.inputs[key] = self._arranged(*key)
-        return [self.inputs[key] for key in inputs], self._results(candidate)
+        inputs = enumerate(candidate.layouts[: len(self.plain)])
+        return [self._arranged(i, layout) for i, layout in inputs], self._results(candidate)
 
     def _arranged(self, i: int, layout: Any) -> Block:
         plain = self.plain[i]
-        arranged = self.problem.arrange(plain, layout)
-        if arranged is plain:
+        first = _first(plain)
+        if self.problem.arrange(first, layout) is first:
             return self._drawn[i]
-        block = Block(self.bench, arranged.shape, arranged.dtype)
-        block.write(arranged)
-        return block
+        if i not in self._layouts or self._layouts[i] != layout:
+            shape = self._shape(plain, layout)
+            if i not in self.inputs or self.inputs[i].array.size != math.prod(shape):
+                self.inputs[i] = Block(self.bench, shape, plain.dtype)
+            self.inputs[i].array = self.inputs[i].view(shape, plain.dtype)
+            self._arrange(i, layout)
+        return self.inputs[i]
+
+    def _arrange(self, i: int, layout: Any) -> None:
+        for part, piece in self._pieces(self.plain[i], layout):
+            self.inputs[i].array[part] = piece
+        self.inputs[i].seal()
+        self._layouts[i] = layout
 
     def _results(self, candidate: Candidate) -> list[Array]:
         arrays = []
-        for i, wanted in enumerate(self.wanted(candidate)):
-            dtype = self.problem.results[i].dtype
-            if i not in self.outputs or self.outputs[i].array.size < wanted.size:
-                self.outputs[i] = Block(self.bench, wanted.shape, dtype)
-            arrays.append(self.outputs[i].view(wanted.shape, dtype))
+        for i, layout in enumerate(candidate.layouts[len(self.plain) :]):
+            shape, dtype = self._shape(self.reference[i], layout), self.problem.results[i].dtype
+            if i not in self.outputs or self.outputs[i].array.size < math.prod(shape):
+                self.outputs[i] = Block(self.bench, shape, dtype)
+            arrays.append(self.outputs[i].view(shape, dtype))
         return arrays
 
-    def wanted(self, candidate: Candidate) -> list[Array]:
-        """Return what has to come out of a candidate."""
-        keys = [*enumerate(candidate.layouts[len(self.plain) :])]
-        return [self._in_layout(i, layout) for i, layout in keys]
+    def _shape(self, array: Array, layout: Any) -> tuple[int, ...]:
+        first = self.problem.arrange(_first(array), layout)
+        return (len(array), *first.shape[1:]) if array.ndim > 2 else tuple(first.shape)
 
-    def _in_layout(self, i: int, layout: Any) -> Array:
-        """Return result i as it has to be, in a layout."""
-        made = self._wanted.get((i, layout))
-        if made is None:
-            made = self.problem.arrange(self.reference[i], layout)
-            if not made.flags.c_contiguous:
-                made = made.copy(order="C")
-            if sum(x.nbytes for x in self._wanted.values()) + made.nbytes > KEPT:
-                self._wanted.clear()
-            self._wanted[i, layout] = made
-        return made
+    def _pieces(self, array: Array, layout: Any) -> Iterator[tuple[Any, Array]]:
+        """Yield parts of an array as they lie in a layout, each after its place.
+
+        The whole of it, once more, may be larger than all that a function will take.
+        """
+        if array.ndim < 3:
+            yield ..., self.problem.arrange(array, layout)
+            return
+        step = max(1, self.bench.chunk * len(array) // max(array.size, 1))
+        for begin in range(0, len(array), step):
+            part = slice(begin, begin + step)
+            yield part, self.problem.arrange(array[part], layout)
 
     def reserve(self, nbytes: int) -> None:
         """Make the scratch at least as large as this."""
@@ -161,15 +163,16 @@ class Data:
     def restore(self) -> None:
         """Write the inputs again."""
         self._draw()
-        for (i, layout), block in self.inputs.items():
-            if block is not self._drawn[i]:
-                block.write(self.problem.arrange(self.plain[i], layout))
+        for i, layout in self._layouts.items():
+            self._arrange(i, layout)
 
     def wrong(self, candidate: Candidate) -> str:
         """Return what is wrong with the results that a candidate has left, or an empty string."""
-        wanted = self.wanted(candidate)
-        for i, (got, expected) in enumerate(zip(self._results(candidate), wanted, strict=True)):
-            error = largest_difference(got, expected, self.bench.chunk)
+        layouts, chunk = candidate.layouts[len(self.plain) :], self.bench.chunk
+        for i, (got, layout) in enumerate(zip(self._results(candidate), layouts, strict=True)):
+            pieces = self._pieces(self.reference[i], layout)
+            errors = [largest_difference(got[part], wanted, chunk) for part, wanted in pieces]
+            error = float(np.max(errors, initial=0.0))
             tolerance = max(TOLERANCE[candidate.precision], TOLERANCE[got.dtype.name])
             if math.isnan(error):
                 return "wrong result: NaN, or not written"
@@ -179,6 +182,11 @@ class Data:
         return ""
 
 
+def _first(array: Array) -> Array:
+    """Return the first of an array's pieces: of two axes a layout may exchange both."""
+    return array[:1] if array.ndim > 2 else array
+
+
 def warm(bench: Workbench, dtypes: Iterable[DType]) -> None:
     """Do once what checks do: CuPy compiles its kernels then, which no budget has to pay for."""
     with bench.current(), np.errstate(all="ignore"):
@@ -186,7 +194,8 @@ def warm(bench: Workbench, dtypes: Iterable[DType]) -> None:
         for dtype in dtypes:
             block = Block(bench, ones.shape, dtype)
             block.clear(block.array.nbytes)
-            block.write(ones.astype(dtype))
+            block.array[...] = ones
+            block.seal()
             block.changed()
             block.intact(block.array.nbytes)
             root_mean_square(block.array, bench.chunk)

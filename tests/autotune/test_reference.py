@@ -2,14 +2,16 @@
 
 import copy
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
+from needs import needs_onednn
 
 import minigraph as mg
 from minigraph.autotune.candidate import Candidate, Workbench
 from minigraph.autotune.checking import TOLERANCE, largest_difference, root_mean_square
-from minigraph.autotune.data import by_numpy, checked
+from minigraph.autotune.data import Data, by_numpy, checked
 from minigraph.autotune.tuner import measure
 from minigraph.devices.cpu.candidates import CpuProblems
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
@@ -146,3 +148,29 @@ def test_what_fails_or_is_less_exact_is_no_reference():
 
     assert compared_with(problem, xs, fails, lambda *xs: right) is right
     assert compared_with(problem, xs, meaning=lambda *xs: right, precision="tf32") is right
+
+
+@needs_onednn
+def test_candidates_in_several_layouts_take_the_memory_of_one():
+    problem = problems(32, 32, 32, 24, 3, 1, 1, False)[0]
+    lanes = {c.layouts[0].lanes: c for c in problem.candidates()}
+    assert len(lanes) > 2
+    data = Data(problem, Workbench())
+    tracemalloc.start()
+    for candidate in lanes.values():
+        inputs, (y,) = data.operands(candidate)
+        for block, x, layout in zip(inputs, data.plain, candidate.layouts, strict=False):
+            np.testing.assert_array_equal(block.array, problem.arrange(x, layout))
+            assert not block.changed()
+        y[...] = problem.arrange(data.reference[0], candidate.layouts[-1])
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        assert not data.wrong(candidate)
+        assert tracemalloc.get_traced_memory()[1] - before < y.nbytes / 2
+        for i in (0, -1):
+            right, y.reshape(-1)[i] = y.reshape(-1)[i], 1e3
+            assert "wrong result: off by" in data.wrong(candidate)
+            y.reshape(-1)[i] = right
+    arrays = sum(x.nbytes for x in data.plain) + y.nbytes
+    assert tracemalloc.get_traced_memory()[0] < 1.1 * arrays
+    tracemalloc.stop()
