@@ -1,6 +1,7 @@
 """A network trains alike where the environment has almost nothing."""
 
 import os
+import resource
 import subprocess
 import sys
 
@@ -24,29 +25,52 @@ print(*(f"{float(step(xs, ys)):.4f}" for _ in range(6)))
 """
 KEPT = ("MINIGRAPH_CACHE_DIR",)
 USUAL = {"PATH": os.environ.get("PATH", os.defpath)}
+NOWHERE = {**USUAL, "HOME": "/proc", "MINIGRAPH_CACHE_DIR": "/proc/nowhere"}
+
+
+def limited(what, most):
+    return lambda: resource.setrlimit(what, (most, most))
+
+
+def one_core():
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+
+
+def nobody():
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+
+
+# The arguments of Python, the environment, and what the process does before it begins.
 ENVIRONMENTS = {
-    "empty": ([], {}),
-    "isolated, without docstrings and assertions": (["-I", "-B", "-OO"], USUAL),
+    "empty": ([], {}, None),
+    "without assertions": (["-O"], USUAL, None),
+    "isolated, without docstrings and assertions": (["-I", "-B", "-OO"], USUAL, None),
     "ASCII alone, and nowhere to write": (
         [],
-        {
-            **USUAL,
-            "LANG": "C",
-            "LC_ALL": "C",
-            "PYTHONUTF8": "0",
-            "HOME": "/proc",
-            "MINIGRAPH_CACHE_DIR": "/proc/nowhere",
-        },
+        {**NOWHERE, "LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0"},
+        None,
     ),
-    "one thread": ([], {**USUAL, "OMP_NUM_THREADS": "1", "MINIGRAPH_NUM_THREADS": "1"}),
+    "one thread": ([], {**USUAL, "OMP_NUM_THREADS": "1", "MINIGRAPH_NUM_THREADS": "1"}, None),
+    "one core": ([], USUAL, one_core),
+    "nobody": ([], NOWHERE, nobody),
+    "4 GiB of addresses": ([], USUAL, limited(resource.RLIMIT_AS, 4 << 30)),
+    "512 KiB of stack": ([], USUAL, limited(resource.RLIMIT_STACK, 512 << 10)),
+    "files of 1 MiB": ([], USUAL, limited(resource.RLIMIT_FSIZE, 1 << 20)),
 }
 
 
-def trained(arguments, environment):
+def trained(arguments, environment, before=None):
     given = {name: os.environ[name] for name in KEPT if name in os.environ}
-    command = [sys.executable, *arguments, "-c", PROGRAM]
     done = subprocess.run(
-        command, env={**given, **environment}, capture_output=True, text=True, timeout=300
+        [sys.executable, *arguments, "-c", PROGRAM],
+        env={**given, **environment},
+        preexec_fn=before,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -59,4 +83,7 @@ def expected():
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_a_network_trains_alike(name, expected):
-    assert trained(*ENVIRONMENTS[name]) == expected
+    try:
+        assert trained(*ENVIRONMENTS[name]) == expected
+    except PermissionError:
+        pytest.skip("Python is not for everyone here")
