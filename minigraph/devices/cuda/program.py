@@ -6,8 +6,8 @@ Where large arrays make that cost more than a graph saves (`calls`), they are re
 where they are, and every call launches its kernels one by one.
 
 All this happens on the stream `compute`.  It waits for what the caller's own stream has had to do,
-which then waits for the results.  The host waits only where it checks integers that the device
-computes or the caller has there.
+which then waits for the results.  The host waits only for integers that the device computes or the
+caller has there: kernels check them, and no parameter changes before the host knows the outcome.
 """
 
 from __future__ import annotations
@@ -86,11 +86,15 @@ class CudaProgram(Executor):
             for step in program.steps
             if isinstance(step.kernel, CudaKernel) and step.kernel.range is not None
         }
-        # Integers that are inputs are checked before anything runs; other steps set flags.
-        self._input_checks = [
-            s for s in self._ranges if self._integers(s).buffer.space is MemorySpace.INPUT
-        ]
-        self._flagged = [step for step in self._ranges if step not in self._input_checks]
+        # The first step that has integers in such a range checks them for the others too.
+        checks: dict[object, Step] = {}
+        for step, valid in self._ranges.items():
+            view = self._integers(step)
+            whole = view.contiguous and view.spec.nbytes == view.buffer.nbytes
+            alike = whole and self._is_input(step)
+            checks.setdefault((view.buffer, valid.low, valid.high) if alike else step, step)
+        self._checks = [*checks.values()]
+        self._flagged = [s for s in self._checks if not self._is_input(s)]
         self._moving = moving(program)
         self._written = {b for b in self._moving if b.space is MemorySpace.OUTPUT}
         with driver.current():
@@ -103,8 +107,8 @@ class CudaProgram(Executor):
             outputs = [b for b in program.returned if b not in self._written]
             flags = 4 * len(self._ranges)
             self._memory = self._place(outputs, flags)
-            flag = self._memory.address + self._memory.nbytes - flags
-            self._flag = {step: flag + 4 * i for i, step in enumerate(self._ranges)}
+            self._flags = self._memory.address + self._memory.nbytes - flags
+            flag = {step: self._flags + 4 * i for i, step in enumerate(self._ranges)}
             constants = [b for b in program.buffers if b.space is MemorySpace.CONSTANT]
             self._constants = self._place(constants)
             for buffer in constants:
@@ -115,14 +119,13 @@ class CudaProgram(Executor):
                 if buffer.space is MemorySpace.PARAMETER:
                     assert isinstance(buffer.node, Parameter)
                     self._places[buffer] = copy_of(buffer.node, driver).address
-            self._bound = bind(program, self._places, self._moving, self._flag, functions, driver)
+            self._bound = bind(program, self._places, self._moving, flag, functions, driver)
             self._begun, self._done = events = [driver.event() for _ in range(2)]
         self._collectives = [s.kernel for s in program.steps if isinstance(s.kernel, NcclKernel)]
         self._segments = self._split()
         graphs = any(segment.enqueued for segment in self._segments)
         self.bulk = bulk and not self._moving and graphs
         self._warm = False
-        self._downloads = 0  # of integers to check, in the last call
         self._graphs: list[int] = []  # of the segments that are enqueued, once captured
         weakref.finalize(self, driver.forget, self._graphs, events).atexit = False
 
@@ -137,9 +140,9 @@ class CudaProgram(Executor):
 
     @property
     def syncs(self) -> int:
-        """How often a call waits for the device; integers that lie there count as in the last."""
+        """How often a call waits for the device."""
         by_numpy = sum(not segment.enqueued for segment in self._segments)
-        return int(bool(self._flagged)) + by_numpy + self._downloads
+        return int(bool(self._flagged)) + by_numpy
 
     # ------------------------------------------------------------ binding
 
@@ -247,14 +250,14 @@ class CudaProgram(Executor):
             driver.record(self._begun, caller)
             driver.wait(compute, self._begun)
             try:
-                self._check_inputs(inputs, caller)
+                self._check_inputs(inputs)
                 for parameter in self._parameters:
                     copy_of(parameter, driver)
                 # Before any of them is written: the call may end in the middle.
                 for parameter in self.program.changed:
                     parameter.state.written(driver.device)
-                for step in self._flagged:
-                    driver.clear(self._flag[step], 4, compute)
+                if self._flagged:
+                    driver.clear(self._flags, 4 * len(self._ranges), compute)
                 bound = self._stage(inputs, outputs)
                 yield outputs, bound
                 self._finish(outputs, bound.places)
@@ -324,16 +327,31 @@ class CudaProgram(Executor):
         """Return the integers of a step that have to be in range."""
         return step.inputs[self._ranges[step].operand]
 
-    def _check_inputs(self, inputs: Sequence[Array], caller: int) -> None:
-        """Raise GraphError, before anything runs, if an input holds an integer out of range."""
+    def _is_input(self, step: Step) -> bool:
+        """Whether the integers of a step are an input."""
+        return self._integers(step).buffer.space is MemorySpace.INPUT
+
+    def _check_inputs(self, inputs: Sequence[Array]) -> None:
+        """Raise GraphError, before anything runs, if an input holds an integer out of range.
+
+        From now on steps check the inputs that are on the device: the host would wait until the
+        device has done all that comes before.
+        """
         arrays = dict(zip(self.program.inputs, inputs, strict=True))
-        self._downloads = 0
-        for step in self._input_checks:
-            buffer = self._integers(step).buffer
-            if not isinstance(arrays[buffer], np.ndarray):
-                arrays[buffer] = self._download(buffer, arrays[buffer].data.ptr, caller)
-                self._downloads += 1
-            self._check(step, arrays[buffer])
+        new = []
+        for step in filter(self._is_input, self._checks):
+            array = arrays[self._integers(step).buffer]
+            if isinstance(array, np.ndarray):
+                self._check(step, array)
+            elif step not in self._flagged:
+                new.append(step)
+        if new:
+            self._flagged = [s for s in self._checks if s in self._flagged or s in new]
+            self._segments = self._split()
+            if self._graphs:
+                self.driver.synchronize(self.driver.compute)  # they may be running
+                self.driver.forget(self._graphs, [])
+                self._graphs.clear()
 
     def _check(self, step: Step, memory: Array) -> None:
         """Raise GraphError if one of the integers in `memory` is out of range."""
@@ -348,11 +366,10 @@ class CudaProgram(Executor):
         if not self._flagged or self._flagged[-1] not in steps[-1:]:
             return
         compute = self.driver.compute
-        flags = np.zeros(len(self._flagged), np.int32)
-        for i, step in enumerate(self._flagged):
-            self.driver.download(flags[i : i + 1], self._flag[step], compute)
+        flags = np.zeros(len(self._ranges), np.int32)
+        self.driver.download(flags, self._flags, compute)
         self.driver.synchronize(compute)
-        for step in itertools.compress(self._flagged, flags):
+        for step in itertools.compress(self._ranges, flags):
             buffer = self._integers(step).buffer
             self._check(step, self._download(buffer, places[buffer], compute))
             raise _refusal(step, "an integer is out of range")  # overwritten since

@@ -273,17 +273,45 @@ def test_what_a_function_held_is_given_back_with_it():
 # ---------------------------------------------------------------- what NumPy does, and refuses
 
 
-@pytest.mark.parametrize("place", [lambda x: x, DeviceArray], ids=["host", "device"])
-def test_labels_that_are_inputs_are_refused_before_anything_runs(place):
+def test_labels_of_the_host_are_refused_before_anything_runs():
     run, w = labels_example(lambda x: x)
     for _ in range(3):
         (y,), _ = call(run, np.array([0, 3, 1]))
         assert (y == 1 - np.eye(4)[[0, 3, 1]]).all()
     with pytest.raises(mg.GraphError, match=r"one_hot: 4 is not in 0 \.\.\. 3 .*test_cuda_program"):
-        call(run, place(np.array([0, 4, 1])))
+        call(run, np.array([0, 4, 1]))
     assert natives(run.driver.log) == []
-    assert (w.numpy() == 3).all()
-    assert run.syncs == (place is DeviceArray)
+    assert (w.numpy() == 3).all() and run.syncs == 0
+
+
+def test_labels_on_the_device_are_refused_before_a_parameter_changes():
+    run, w = labels_example(lambda x: x)
+    for place in (np.array, np.array, np.array, DeviceArray, DeviceArray, np.array):
+        (y,), _ = call(run, place(np.array([0, 3, 1])))
+        assert (y == 1 - np.eye(4)[[0, 3, 1]]).all()
+    assert (run.launches, run.syncs) == (2, 1)
+    for place in (DeviceArray, np.array):
+        with pytest.raises(mg.GraphError, match=r"one_hot: 4 is not in 0 \.\.\. 3"):
+            call(run, place(np.array([0, 4, 1])))
+        assert (w.numpy() == 6).all()
+
+
+def test_a_call_has_enqueued_work_before_it_waits_for_labels_on_the_device():
+    run, _ = labels_example(lambda x: x)
+    for _ in range(3):
+        _, log = call(run, DeviceArray(np.array([0, 3, 1])))
+    kinds = [entry[0] for entry in log]
+    assert kinds.count("synchronize") == 1
+    before, after = kinds[: kinds.index("synchronize")], kinds[kinds.index("synchronize") :]
+    assert before.count("launch_graph") == after.count("launch_graph") == 1
+
+
+def test_labels_that_several_steps_read_are_checked_by_the_first():
+    x = mg.input("x", (3,), "int64")
+    run = bind([x], [ops.one_hot(x, 4, dtype) for dtype in ("float32", "int32")], bulk=False)
+    _, log = call(run, DeviceArray(np.array([0, 3, 1])))
+    kinds = [entry[0] for entry in log if entry[0] in ("launch", "synchronize")]
+    assert kinds == ["launch", "synchronize", "launch"]
 
 
 def test_labels_that_are_computed_are_refused_before_a_parameter_changes():
