@@ -126,8 +126,8 @@ def _once(walk: Walk, stage: int) -> list[str]:
     """Statements for what stays while the thread walks and is needed from `stage` on."""
     of = walk.pattern.values
     known = [v for v, first in _first_uses(walk.pattern).items() if first == stage]
-    wide = [v for v in known if v in walk.wide]
-    made = [_value(walk, v, "") for v in known if v not in walk.wide]
+    wide = [v for v in known if v in walk.pattern.wide]
+    made = [_value(walk, v, "") for v in known if v not in walk.pattern.wide]
     if not wide:
         return made
     loaded = [of[v].operand for v in wide if of[v].operand >= 0]

@@ -209,7 +209,7 @@ def taken(walk: Walk, values: Sequence[int], results: Sequence[int] = ()) -> lis
     """Return statements that take the wide values which `values` and `results` need."""
     of = walk.pattern.values
     needed = {a for v in values if not of[v].reduces for a in of[v].args}.union(results)
-    there = sorted((needed & walk.wide).difference(values))
+    there = sorted((needed & walk.pattern.wide).difference(values))
     return [f"const {held_type(of[v].dtype)} v{v} = all{v}[u];" for v in there]
 
 

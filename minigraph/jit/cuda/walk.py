@@ -104,13 +104,8 @@ class Walk:
         pattern, held = self.pattern, 0
         for stage in range(pattern.stages):
             read = {a for v in pattern.run(stage) for a in pattern.values[v].args}
-            held = max(held, 2 * len(pattern.reduced(stage)) + len(read & self.wide))
+            held = max(held, 2 * len(pattern.reduced(stage)) + len(read & pattern.wide))
         return next((n for n, most in RESIDENT if self.group * held <= most), 2)
-
-    @property
-    def wide(self) -> frozenset[int]:
-        """The values that stay while a thread walks, but differ between its columns."""
-        return self.pattern.wide
 
     def bounds(self, window: int) -> list[tuple[int, int]]:
         """The counters of a window, behind the operands, and where its bounds stand."""
@@ -125,10 +120,6 @@ class Walk:
     @property
     def operands(self) -> int:
         return len(self.pattern.dtypes)
-
-    @property
-    def scratch(self) -> str:
-        return f"w[{self.operands}]"
 
     def extent(self, axis: int) -> str:
         return f"({self.integer})w[{self.operands + 1 + axis}]"
