@@ -314,6 +314,16 @@ def test_labels_that_several_steps_read_are_checked_by_the_first():
     assert kinds == ["launch", "synchronize", "launch"]
 
 
+def test_all_of_each_input_is_checked_also_if_a_step_reads_a_part_of_it_first():
+    a, b = (mg.input(name, (3,), "int64") for name in "ab")
+    run = bind([a, b], [ops.one_hot(x, 4) for x in (a[:2], a, b)])
+    for places in ((DeviceArray, np.array), (DeviceArray, DeviceArray)):
+        for given in ([0, 3, 4], [0, 3, 1]), ([0, 3, 1], [0, 3, 4]):
+            xs = [place(np.array(x)) for place, x in zip(places, given, strict=True)]
+            with pytest.raises(mg.GraphError, match="4 is not in"):
+                call(run, *xs)
+
+
 def test_labels_that_are_computed_are_refused_before_a_parameter_changes():
     run, w = labels_example(lambda x: x + x)
     for _ in range(3):
