@@ -166,7 +166,7 @@ MG_INLINE float mg_tanhf(float x) {
 }
 #define tanhf mg_tanhf
 /* 1 less the error function of a >= 0 is e to the power -a**2 times a polynomial of t = 1 / (1 + a / 2),
-   and t times that again.  `rest` is what a**2 lost to rounding, and `lost` what t did, times how fast
+   and t times that again.  MG_LOST is what a**2 lost to rounding, and `lost` what t did, times how fast
    the result grows with it.  Within 3.2 units in the last place, and 0 where it is denormal. */
 MG_INLINE float mg_erfcf(float x) {
   const float a = fabsf(x), square = a * a;
