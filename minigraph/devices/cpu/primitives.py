@@ -235,8 +235,8 @@ def average(op: AvgPool2d | AvgPool2dBackward, xs: Specs, ys: Specs) -> Iterator
     numbers = [-(-k // t) if backward else k for k, t, _ in windows]
     if math.prod(numbers) > FEW:
         return iter(())  # oneDNN adds them up one after the other
-    if pooling.window[1] >= WIDE:
-        return iter(())  # generated kernels are faster
+    if pooling.window[1] >= WIDE or (not backward and pooling.window == x.shape[2:]):
+        return iter(())  # generated kernels are faster; whole images are rows
     if pool.count_padding and any(b > p for b, p in zip(behind, pool.pad, strict=True)):
         return iter(())  # oneDNN would count what lies beyond the padding too
     kind = onednn.POOLING_AVG_EXCLUDE_PADDING
