@@ -35,6 +35,7 @@ PART = 32768  # elements of a unit for which threads wait for each other several
 SHARE = 64  # elements, pixels or rows, of which a split has a multiple
 ROW_LENGTH = 16384  # elements of a row that a unit keeps, in the cache
 MOST_ROWS = 4  # that a unit keeps
+IN_FIRST_CACHE = 24 << 10  # bytes of narrow rows that a unit runs over more than once
 ON_STACK = 56 << 10  # bytes of what is computed for the columns, or narrow rows, of a unit
 
 
@@ -196,8 +197,17 @@ def _kernel(domain: Domain, nest: LoopNest, shifts: Ints) -> SpecialisedKernel:
     pattern = replace(pattern, kept=kept)
     few = 4 if pattern.narrow else 16
     columns = min(pattern.columns, ON_STACK // (pattern.beside or 1) // few * few)
+    if pattern.narrow and pattern.stages > 1:
+        while columns > few and columns * _row_bytes(pattern, nest) > IN_FIRST_CACHE:
+            columns //= 2
     pattern = _reading_back(replace(pattern, columns=columns))
     return SpecialisedKernel(pattern, nest, (*made.constants, *made.bounds()), inplace, shifts)
+
+
+def _row_bytes(pattern: KernelPattern, nest: LoopNest) -> int:
+    """Return the bytes of operands that a unit of one row reads and writes."""
+    operands = zip(pattern.dtypes, pattern.accesses, strict=True)
+    return nest.length * sum(dtype.itemsize for dtype, how in operands if how != "fixed")
 
 
 def _check_windows(pattern: KernelPattern) -> None:

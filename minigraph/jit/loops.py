@@ -23,6 +23,7 @@ COLUMNS = 512  # how many columns one thread accumulates at once
 STRIDED = 128  # how many of them if their elements are apart, to stay in the first cache
 NARROW_ROW = 256  # elements up to which a row is narrow
 NARROW_ROWS = 16  # such rows of a unit
+NARROW_LANES = 16  # elements of such a row that are computed side by side
 FEW = 12  # elements of a column up to which it does not matter
 APART = ("strided", "back")  # accesses along which elements are not loaded in order as one
 BLOCKS = (8, 16)  # lengths of an innermost axis whose elements are lanes
@@ -105,8 +106,9 @@ def arrange(
 ) -> LoopNest:
     """Return the loop nest of a kernel for operands with these strides, in bytes.
 
-    short  rows of up to so many elements are computed side by side, as columns; where it is not 0,
-           the innermost axis of a large map is not short
+    short  rows of up to so many elements are computed side by side, as columns, if they are shorter
+           than a vector or not contiguous; where it is not 0, the innermost axis of a large map is
+           not short
     """
     by_loop = [_by_loop(domain, x, s) for x, s in zip(operands, strides, strict=True)]
     by_loop += map(functools.partial(_counter, domain), domain.bounded)
@@ -121,7 +123,9 @@ def arrange(
         form, units, loops = "column" if column else "row", kept, reduced
     outer, inner = (_collapsed(domain, axes, by_loop) for axes in (units, loops))
     length = math.prod(n for n, _ in inner)
-    turned = form == "row" and 1 < length <= short and outer[-1][0] > 1 and not scales
+    contiguous = len(inner) == 1 and all(map(_in_order, inner[0][1], sizes))
+    alone = contiguous and length >= NARROW_LANES
+    turned = form == "row" and 1 < length <= short and not alone and outer[-1][0] > 1 and not scales
     single = (1, (0,) * len(by_loop))
     nest = LoopNest("column" if turned else form, outer, inner, single, sizes, scales)
     if turned or any(takes_index(node.op) for node in domain.graph):
@@ -132,6 +136,11 @@ def arrange(
     if found or form != "map":
         return found or nest
     return _lengthened(nest) if short and nest.loops[-1][0] < NARROW else _tiled(nest)
+
+
+def _in_order(stride: int, size: int) -> bool:
+    """Whether elements along an axis are next to each other, or the same one."""
+    return stride in (0, size)
 
 
 def _by_loop(domain: Domain, node: Node, strides: Shape) -> dict[int, int]:

@@ -21,12 +21,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from minigraph.graph import DType, Op
-from minigraph.jit.loops import NARROW_ROW, Ints
+from minigraph.jit.loops import NARROW_LANES, NARROW_ROW, Ints
 from minigraph.ops.reduction import Reduction
 
 # Where a value is computed: once a unit, once a row of the innermost loop, for each element.
 UNIT, ROW, ELEMENT = range(3)
-NARROW_LANES = 16  # elements of a narrow row that are computed side by side
 
 
 @dataclass(frozen=True)

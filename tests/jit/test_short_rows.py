@@ -45,13 +45,16 @@ def test_rows_up_to_a_length_that_the_device_names_are_computed_as_columns():
     x = mg.input("x", (100, 10))
     assert [form(x, short) for short in (0, 9, 10, 11)] == ["row", "row", "column", "column"]
     assert form(mg.input("x", (1, 10)), 10) == "row"  # there is nothing beside it
-    assert form(mg.input("x", (100, 16)), 48) == "column"  # no block of channels
+    assert form(mg.input("x", (100, 8)), 48) == "column"  # no block of channels
+    assert form(mg.input("x", (100, 16)), 48) == "row"  # of a vector
 
 
 def test_strided_columns_of_a_unit_stay_in_the_first_cache():
     def made(*shape, axis=1):
         x = mg.input("x", shape)
-        kernel = specialise(Graph((x,), (ops.sum(x, axis),)), [x.spec.strides], short=48)
+        row, element = x.spec.strides
+        strides = [(row, element * (1 + axis))]  # contiguous rows are no columns
+        kernel = specialise(Graph((x,), (ops.sum(x, axis),)), strides, short=48)
         return kernel.pattern.columns, kernel.units
 
     assert made(1024, 10) == (512, 2)

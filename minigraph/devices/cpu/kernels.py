@@ -41,7 +41,7 @@ from minigraph.ops.shape import expand_dims, squeeze
 WRITTEN: KernelTable = {**handwritten.KERNELS, **indexing.KERNELS, **pooling.KERNELS}
 # Those that take floats of 16 bits as they are: they compute nothing, or know bfloat16.
 OF_SMALL_FLOATS = (Check, OneHot, PutAlong, Take, TakeAlong, *pooling.KERNELS)
-SHORT = 63  # elements of a row, up to which vectors of many rows are faster than those of one
+SHORT = 63  # elements of a row apart, up to which vectors of many rows are faster than single ones
 FILL = Path(__file__).with_name("fill.c").read_text()
 
 

@@ -190,8 +190,7 @@ def declare(pattern: KernelPattern, v: int, index: str, mask: str = "") -> str:
         if value.dtype == BOOL:
             # A view may have made it of any byte.  gcc vectorises this minimum ten times as well
             # as `!= 0`.
-            read = element(pattern, value.operand, index)
-            right = _if(mask, f"({read} > 1 ? 1 : {read})")
+            right = f"({right}) > 1 ? 1 : ({right})" if mask else f"{right} > 1 ? 1 : {right}"
     else:
         operands = [pattern.values[a].dtype for a in value.args]
         right = expression(value.op, operands, value.dtype, [f"v{a}" for a in value.args])

@@ -46,9 +46,11 @@ from minigraph.jit.c.pieces import (
 )
 from minigraph.jit.emitter import block, function
 from minigraph.jit.expression import c_type
+from minigraph.jit.loops import NARROW_LANES as LANES
 from minigraph.jit.loops import NARROW_ROW
 from minigraph.jit.pattern import ELEMENT, KernelPattern
-from minigraph.jit.pattern import NARROW_LANES as LANES
+
+MOST = 64  # elements that are computed side by side: a vector of bytes
 
 
 def narrow_text(pattern: KernelPattern) -> str:
@@ -101,42 +103,45 @@ def _join(pattern: KernelPattern, v: int) -> str:
 def _stage(rows: SideBySide, stage: int) -> list[str]:
     """Statements for one run over each row."""
     pattern = rows.pattern
-    reduced, stores, touched = (
-        pattern.reduced(stage),
-        pattern.stored(stage),
-        [k for k in pattern.touched(stage) if pattern.accesses[k] != "fixed"],
-    )
+    reduced, stores = pattern.reduced(stage), pattern.stored(stage)
+    touched = [k for k in pattern.touched(stage) if pattern.accesses[k] != "fixed"]
+    values, lanes = pattern.run(stage), _lanes(pattern, stage)
     before, begin, end, after = [], [], [], []
     for v in reduced:
         held, _ = accumulators(pattern, pattern.values[v])
         none = identity(pattern, pattern.values[v])
         before.append(f"{held} lane{v}[{pattern.columns * LANES}], all{v}[{pattern.columns}];")
-        begin += [f"{held} part{v}[{LANES}], none{v} = {none};", f"MG_HIDE(none{v});"]
-        begin.append(f"for (int i = 0; i < {LANES}; i++) part{v}[i] = none{v};")
+        begin += [f"{held} part{v}[{lanes}], none{v} = {none};", f"MG_HIDE(none{v});"]
+        begin.append(f"for (int i = 0; i < {lanes}; i++) part{v}[i] = none{v};")
+        half = lanes
+        while (half := half // 2) >= LANES:
+            pair = f"const {held} x = part{v}[{half} + i], y = part{v}[i];"
+            joined = f"part{v}[i] = {combine(pattern.values[v], 'x', 'y')};"
+            end += block(f"for (int i = 0; i < {half}; i++)", pair, joined)
         end.append(f"for (int i = 0; i < {LANES}; i++) lane{v}[k * {LANES} + i] = part{v}[i];")
         after.append(f"{_join_name(pattern, v)}(lane{v}, all{v});")
     streams = streamed(pattern, stage)
-    each = [v for v in pattern.run(stage) if pattern.values[v].level == ELEMENT]
+    each = [v for v in values if pattern.values[v].level == ELEMENT]
     fed = [*(pattern.values[v].args[0] for v in reduced), *map(pattern.source, stores)]
     row = [
         *(pointer(pattern, k, f"base{k} + k * next{k}") for k in touched),
         *rows.taken(each, fed, stage),
-        f"const int64_t n = length, begin = k * ((n + {LANES - 1}) / {LANES} * {LANES});",
+        f"const int64_t n = length, begin = k * ((n + {MOST - 1}) / {MOST} * {MOST});",
         *begin,
         *(line for k in streams for line in piece(pattern, stage, k, "0")),
         "int64_t j = 0;",
         *block(
-            f"for (; j + {LANES} <= n; j += {LANES})",
+            f"for (; j + {lanes} <= n; j += {lanes})",
             "#pragma GCC unroll 8",
             "#pragma GCC ivdep",
-            *block(f"for (int i = 0; i < {LANES}; i++)", *_elements(pattern, stage, each, streams)),
+            *block(f"for (int i = 0; i < {lanes}; i++)", *_elements(pattern, stage, each, streams)),
         ),
         *block(
             "if (j < n)",
             "const int rest = n - j;",
             "#pragma GCC ivdep",
             *block(
-                f"for (int i = 0; i < {_masked(pattern, touched)}; i++)",
+                f"for (int i = 0; i < {_masked(pattern, touched, lanes)}; i++)",
                 *_elements(pattern, stage, each, streams, "i < rest"),
             ),
         ),
@@ -148,12 +153,22 @@ def _stage(rows: SideBySide, stage: int) -> list[str]:
     return [*before, *block("", *whether_to_stream(pattern, stage), *whole, *after)]
 
 
-def _masked(pattern: KernelPattern, touched: list[int]) -> str:
+def _lanes(pattern: KernelPattern, stage: int) -> int:
+    """Return how many elements are computed side by side: a vector of the smallest of them.
+
+    Compilers make a loop over elements of several sizes of vectors of the same size, so those of
+    the larger ones would be short.
+    """
+    least = min((pattern.values[v].dtype.itemsize for v in pattern.run(stage)), default=8)
+    return max(MOST // least, LANES)
+
+
+def _masked(pattern: KernelPattern, touched: list[int], lanes: int) -> str:
     """Return over how many elements a loop with a mask runs: all of them, if they are a vector."""
     if any(pattern.accesses[k] != "unit" for k in touched):
         return "rest"
     size = min((pattern.dtypes[k].itemsize for k in touched), default=8)
-    return f"MG_MASKED({size}, {LANES}, rest)"
+    return f"MG_MASKED({size}, {lanes}, rest)"
 
 
 def _elements(
