@@ -33,7 +33,7 @@ from minigraph.torch.memory import (
     tensor_of,
 )
 from minigraph.torch.optimizer import SharedState, TorchOptimizer, needs_closure
-from minigraph.torch.watch import Watch, check_hooks
+from minigraph.torch.watch import Watch
 
 WHAT = "training_step"
 DEFAULTS = {"graph_opt_level": 3}
@@ -101,13 +101,13 @@ class TrainingStep:
         self._batches = Batches(WHAT, model, self._device, batch, dynamic)
         self._shared = SharedParameters(self._device)
         self._state = SharedState(optimizer, self._shared)
+        self._check()
         self._watch = Watch(self._module, "model")
         self._compiled: dict[Any, _Compiled] = {}
         self._current: _Compiled
         self._key: Any = None
         self._moving = 0  # calls that have found memory replaced, one after the other
         self._lock = forks.reentrant_lock()
-        self._check()
         self._choose()
 
     # ------------------------------------------------------------ a call
@@ -230,7 +230,7 @@ class TrainingStep:
     def _check(self) -> None:
         """Raise GraphError for a model or an optimizer that cannot be used."""
         for path, module in self._module.named_modules():
-            if isinstance(module, REFUSED):
+            if isinstance(module, REFUSED) or hasattr(module, "_orig_mod"):  # of torch.compile
                 name = path.removeprefix("model").removeprefix(".") or "the model"
                 raise GraphError(f"{WHAT}: {name} is a {type(module).__name__}: {REASON}")
         named = [*self._module.named_parameters(), *self._module.named_buffers()]
@@ -241,7 +241,6 @@ class TrainingStep:
                 )
             check_supported(tensor, name.removeprefix("model."), self._device)
         check_apart((name.removeprefix("model."), tensor) for name, tensor in named)
-        check_hooks(self._module, "model")
         if needs_closure(self.optimizer):
             raise GraphError(
                 f"{WHAT}: {type(self.optimizer).__name__} computes the loss several times a step, "

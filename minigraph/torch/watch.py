@@ -8,6 +8,7 @@ from operator import attrgetter, is_, itemgetter
 from typing import Any
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from minigraph.errors import GraphError
 
@@ -27,6 +28,7 @@ class Watch:
         self._modes = [*map(vars, root.modules())]
         self._parameters = [*root.parameters()]
         self._tables = [table for _, table in self._named_tables() if table]
+        self._hooks = self._count_hooks()
         self.accept()
 
     def _named_tables(self) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -34,6 +36,12 @@ class Watch:
             path = path.removeprefix(self._prefix).removeprefix(".")
             for table in (module._parameters, module._buffers, module._modules):
                 yield path, table
+
+    def _count_hooks(self) -> int:
+        """Return how many hooks were ever made; GraphError for those that nothing here calls."""
+        count: int = RemovableHandle.next_id
+        check_hooks(self._root, self._prefix)
+        return count
 
     def accept(self) -> None:
         """Take the parts as they are now."""
@@ -47,8 +55,10 @@ class Watch:
     def replaced(self) -> Buffers:
         """Return the buffers that other tensors have replaced since they were accepted.
 
-        GraphError if another part is not what it was.
+        GraphError if another part is not what it was, or a hook was added that nothing here calls.
         """
+        if RemovableHandle.next_id != self._hooks:
+            self._hooks = self._count_hooks()
         if sum(map(len, self._tables)) == len(self._parts) and all(
             map(is_, chain.from_iterable(map(dict.values, self._tables)), self._parts)
         ):

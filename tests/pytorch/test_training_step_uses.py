@@ -120,6 +120,7 @@ def test_a_model_can_be_copied_and_looked_at_after_a_step(tmp_path):
         copy.copy(step)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit")
 def test_bad_uses_are_one_clear_line():
     x, y = images()
     pair = Pair(adam)
@@ -159,6 +160,15 @@ def test_bad_uses_are_one_clear_line():
         says("Adam with differentiable=True", lambda: step(x, y))
     optimizer.param_groups[0]["differentiable"] = False
     step(x, y)
+    for register, match in (
+        (model.conv.register_full_backward_hook, "conv has backward hooks"),
+        (model.norm.weight.register_hook, "norm.weight has a hook on its gradient"),
+    ):
+        hook = register(print)
+        for _ in range(2):
+            says(match, lambda: step(x, y))
+        hook.remove()
+        step(x, y)
     fc = model.fc
     model.fc = copy.deepcopy(fc)
     says("fc was replaced", lambda: step(x, y))
@@ -183,6 +193,8 @@ def test_bad_uses_are_one_clear_line():
     says("optimizer is 'sgd'; it takes one of torch.optim", train(model, kind="sgd"))
     says("loss is 'mse'; it takes a function", train(model, "mse"))
     says("weight has no shape yet", train(nn.LazyLinear(2)))
+    says("the model is a .*ScriptModule: give the module", train(torch.jit.script(nn.Linear(2, 2))))
+    says("the model is a OptimizedModule: give the module", train(torch.compile(nn.Linear(2, 2))))
     says(
         "dynamic takes of an example",
         lambda: make()(given=(x[:1], y[:1]), dynamic=True),
