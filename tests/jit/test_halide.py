@@ -167,3 +167,23 @@ print({made for _, made, _ in f.report().steps}, [float(v.astype("float64").sum(
     sums = eval(printed[printed.index("[") :])
     a = np.linspace(-3, 3, 300300).reshape(300, 1001)
     np.testing.assert_allclose(sums, [300, (a * np.arange(1001) / 500).sum(), 0], 1e-5, 1e-5)
+
+
+@needs_no_zig
+def test_kernels_that_are_kept_run_without_halide(no_kernels, tmp_path):
+    program = """
+import sys
+if sys.argv[1] == "without":
+    sys.modules["halide"] = None
+import numpy as np, minigraph as mg
+from minigraph import ops
+x = mg.input("x", (3, 70))
+f = mg.comp_graph("cpu", {"graph_opt_level": 3, "autotune": "off"}).compile([x], ops.exp(x) * 3)
+value, stats = f(np.zeros(x.shape)), mg.jit.stats()
+print({made for _, made, _ in f.report().steps}, value.sum(), stats.compilations, stats.disk_hits)
+"""
+    environment = {"PATH": str(tmp_path), "CC": "", "MINIGRAPH_JIT_BACKEND": "halide"}
+    arguments = (("-W", "default", "-c", program, how) for how in ("with", "without"))
+    (made, _), (found, said) = (python(*each, **environment) for each in arguments)
+    assert (made, found) == ("{'halide'} 630.0 1 0\n", "{'halide'} 630.0 0 1\n")
+    assert "halide is not installed" in said

@@ -15,7 +15,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -24,7 +23,7 @@ from typing import NamedTuple
 
 from minigraph import options as settings
 from minigraph.cache.machine import processor
-from minigraph.devices.cpu import library, onednn, openmp, processes
+from minigraph.devices.cpu import elf, library, onednn, openmp, processes
 from minigraph.devices.kernel_cache import (
     CompilationUnit,
     CompiledUnit,
@@ -186,7 +185,7 @@ def compiler_name() -> str:
 @functools.cache
 def why_no_halide() -> str:
     """Return why Halide compiles nothing here; "" if it does."""
-    if sys.platform != "linux" or platform.machine() != "x86_64":
+    if not elf.POSSIBLE:
         return "Halide's kernels are for Linux on the x86-64"
     missing = [name for name in HALIDE if importlib.util.find_spec(name) is None]
     if missing:

@@ -9,8 +9,11 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import platform
 import struct
+import sys
 
+POSSIBLE = sys.platform == "linux" and platform.machine() == "x86_64"
 ALLOCATED, EMPTY, SYMBOLS, RELOCATIONS = 2, 8, 2, 4  # a flag of sections, and kinds
 # Kinds of relocation: an address; a distance; the distance of an address.
 ADDRESS, DISTANCE, INDIRECT = (1,), (2, 4), (9, 41, 42)

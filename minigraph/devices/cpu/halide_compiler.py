@@ -40,15 +40,20 @@ TAKES = {
 def chosen() -> bool:
     """Whether Halide compiles generated kernels: the user wants it, or there is no C compiler.
 
-    Warns where it is wanted and missing.
+    Warns where it is wanted and missing: then those run that it has compiled elsewhere, unless
+    there is a C compiler.
     """
     wanted, why = settings.jit_backend(), compiler.why_no_halide()
+    has_c = compiler.compiler() is not None
     if wanted == "halide" and why:
-        instead = "the C compiler's" if compiler.compiler() else "NumPy's"
-        warn_once(f"MINIGRAPH_JIT_BACKEND is halide, but {why}; kernels are {instead}")
-    if why or wanted not in ("", "halide") or not (wanted or compiler.compiler() is None):
+        instead = (
+            "kernels are the C compiler's" if has_c else "kernels that no cache has are NumPy's"
+        )
+        warn_once(f"MINIGRAPH_JIT_BACKEND is halide, but {why}; {instead}")
+    usable = wanted in ("", "halide") and not (why and (has_c or not wanted))
+    if not usable or (has_c and not wanted):
         return False
-    return library.possible()
+    return elf.POSSIBLE and library.possible()
 
 
 OBJECTS = msgspec.msgpack.Decoder(list[bytes])  # the object file of each kernel
@@ -76,7 +81,7 @@ class HalideKernels(KernelCache):
                     objects = [self._object(each, pipeline, folder) for each in unit.sources]
                     binary = msgspec.msgpack.encode(objects)
                     yield CompiledUnit(unit, binary, self.load(binary, unit.kernels))
-                except (RuntimeError, KeyError, OSError, AttributeError) as error:
+                except (RuntimeError, LookupError, OSError, AttributeError, ImportError) as error:
                     yield CompiledUnit(unit, error=f"{type(error).__name__}: {error}")
 
     def _object(self, source: KernelSource, pipeline: Any, folder: Path) -> bytes:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import halide as hl
+from pycparser.c_parser import ParseError
 
 from minigraph import options as settings
 from minigraph.graph import BOOL
@@ -53,7 +54,7 @@ def compile_kernel(
     try:
         made = KernelPipeline(source, target.natural_vector_size(hl.UInt(8)))
         made.pipeline.compile_to_object(str(path), made.arguments, source.name, target)
-    except hl.HalideError as error:
+    except (hl.HalideError, ParseError) as error:
         raise RuntimeError(str(error)) from None
     if debug or settings.jit_keep_interm():
         form = hl.StmtOutputFormat.Text
