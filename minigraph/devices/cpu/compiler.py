@@ -291,7 +291,7 @@ class GccKernels(KernelCache):
 
     def refuse(self, error: str) -> None:
         lines = error.splitlines()
-        first = next((line for line in lines if "error" in line), error[:200])
+        first = next((line for line in lines if "error:" in line), error[:200])
         warn_once(
             f"{compiler()} could not compile kernels ({first}); NumPy runs them instead",
             cause=f"not compiled: {first.rpartition('error:')[2]}",  # whichever the unit and line
