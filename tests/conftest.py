@@ -93,17 +93,24 @@ def cache_folder(run_folder, pytestconfig):
         copy_kernels(folder / "cache.db", kept)
 
 
+STRICT = (
+    "-Werror=implicit-function-declaration",
+    "-Werror=int-conversion",
+    "-Werror=incompatible-pointer-types",
+)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def small_frames():
     """Let no kernel compile that puts more than 64 KiB on the stack; the warning is an error.
 
-    With QUICK no two variables share a place there.
+    With QUICK no two variables share a place there.  Newer compilers refuse what STRICT refuses.
     """
     run = processes.run
 
     def checked(commands, *others):
-        flag = "-Werror=frame-larger-than=65536"
-        limited = {n: [*c, flag] if QUICK not in c else c for n, c in commands.items()}
+        flags = ("-Werror=frame-larger-than=65536", *STRICT)
+        limited = {n: [*c, *flags] if QUICK not in c else c for n, c in commands.items()}
         return run(limited, *others)
 
     with pytest.MonkeyPatch.context() as patch:

@@ -1,6 +1,7 @@
 """Functions of elements are parts of the loops that call them, which vectors then compute."""
 
 import re
+import shlex
 import shutil
 import subprocess
 
@@ -45,7 +46,8 @@ def text_of(x, y):
 def compile_to(path, text, *more):
     kernels = CompilationUnit((text,)).text("")
     unit = f"{PRELUDE}\n{vector_math(kernels)}{kernels}"
-    command = [compiler.compiler(), *compiler.flags(), "-x", "c", "-", "-o", str(path), *more]
+    flags = [*compiler.flags(), "-x", "c", "-", "-o", str(path), *more]
+    command = [*shlex.split(compiler.compiler()), *flags]
     subprocess.run(command, input=unit, text=True, check=True, capture_output=True)
 
 

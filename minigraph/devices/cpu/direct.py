@@ -141,11 +141,10 @@ def _image_text(lanes: int, lanes_in: int, vectors: int, window: tuple[int, int]
 def _weight_text(lanes: int, lanes_in: int, vectors: int, window: tuple[int, int]) -> KernelSource:
     down, across = window
     if lanes_in > 1:
-        count, products = SUMS[lanes], []
+        count = SUMS[lanes]
     else:
         count = math.ceil(across / math.ceil(across / MOST_TAPS[lanes]))
-        products = [_weight_products("1", 1, vectors)]
-    products.append(_weight_products("R", count, vectors))
+    products = _weight_products("1", 1, vectors), _weight_products("R", count, vectors)
     text = TO_WEIGHTS.replace("PRODUCTS", "\n".join(products))
     fixed = {"L": lanes, "LX": lanes_in, "NV": vectors, "vec": "NAME_vec"}
     return KernelSource(with_macros(text, **fixed, R=count, DOWN=down, ACROSS=across))

@@ -1,6 +1,7 @@
 """Denormals are flushed to zero while a function runs, and only then."""
 
 import ctypes
+import shlex
 import subprocess
 import threading
 
@@ -31,7 +32,8 @@ def team(tmp_path_factory):
     """A function: the settings of four threads of a library that uses OpenMP."""
     folder = tmp_path_factory.mktemp("library")
     (folder / "library.c").write_text(TEXT)
-    command = [compiler.compiler(), "-fopenmp", "-shared", "-fPIC", "library.c", "-o", "library.so"]
+    flags = ["-fopenmp", "-shared", "-fPIC", "library.c", "-o", "library.so"]
+    command = [*shlex.split(compiler.compiler()), *flags]
     if subprocess.run(command, cwd=folder, capture_output=True, check=False).returncode:
         pytest.skip("this processor has other settings")
     openmp.library()

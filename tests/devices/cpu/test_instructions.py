@@ -1,6 +1,7 @@
 """A limit on the processor's instructions: ONEDNN_MAX_CPU_ISA holds for generated kernels, too."""
 
 import json
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def limited(limit, *trained):
 )
 def test_the_compiler_has_no_instructions_that_onednn_does_without(monkeypatch, limit, has, lacks):
     monkeypatch.setattr(onednn.Library, "instructions", BITS[limit])
-    command = [compiler.compiler(), *compiler.flags(), "-dM", "-E", "-x", "c", "-"]
+    command = [*shlex.split(compiler.compiler()), *compiler.flags(), "-dM", "-E", "-x", "c", "-"]
     macros = subprocess.run(
         command, input="", capture_output=True, text=True, check=True
     ).stdout.split()
