@@ -193,7 +193,7 @@ MG_INLINE float mg_erfcf(float x) {
   return x < 0 ? 2 - y : y;
 }
 #define erfcf mg_erfcf
-#define MG_LONG 2048
+#define MG_LONG 2048 /* bytes from which on the C library copies as fast */
 /* Copy a row, which may be short, in vectors of which the last two overlap. */
 #define MG_PIECES(bytes, size) \
   if (bytes >= size) { \
