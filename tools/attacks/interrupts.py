@@ -57,10 +57,10 @@ class Interrupter:
 
 
 def in_numpy(x):
-    """Return averages of neighbours, by what has no native kernel."""
-    wide = ops.reshape(x, (1, 1, -1, 8)).astype("float64")
-    averages = ops.avg_pool2d(wide, 3, 1, 1, count_include_pad=False)
-    return ops.reshape(averages.astype(x.dtype), x.shape)
+    """Return x and an average of its first elements, by what has no native kernel: long windows."""
+    row = ops.reshape(x[:500], (1, 1, 1, -1))
+    averages = ops.avg_pool2d(row, (1, 1025), 1, (0, 512), count_include_pad=False)
+    return x + averages.mean()
 
 
 class Chain:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from minigraph import nn, ops
 from minigraph.errors import GraphError
-from minigraph.graph import DType, Node
+from minigraph.graph import Node
 from minigraph.torch.operators.table import Row, row, rows
 
 REDUCTIONS: tuple[Literal["none", "mean", "sum"], ...] = ("none", "mean", "sum")
@@ -146,7 +146,7 @@ def _layers(layer: type[Any], **named: Any) -> Row:
         class Given(layer):  # type: ignore[misc]
             """The layer on weights of the graph, which come in the order it makes its own in."""
 
-            def _add_weights(self, width: Any, suffix: str, bias: bool, dtype: DType) -> None:
+            def _add_weights(self, width: Any, suffix: str) -> None:
                 for part in parts:
                     setattr(self, part + suffix, next(left))
 

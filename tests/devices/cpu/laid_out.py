@@ -52,10 +52,10 @@ def meaning(node, xs):
 def written(shape, values=None):
     """Return a block of memory between guards: of these values, or cleared, which is NaN."""
     block = Block(Workbench(), shape, np.dtype(np.float32))
-    if values is None:
-        block.clear(block.array.nbytes)
-    else:
-        block.write(values)
+    block.clear(block.array.nbytes)
+    if values is not None:
+        block.array[...] = values
+        block.seal()
     return block
 
 
