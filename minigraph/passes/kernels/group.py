@@ -254,6 +254,8 @@ class FusionGroup:
         if self.reduced is not None:
             if tuple(free) != tuple(sorted(self.reduced)):
                 raise NotFusible("the kernel reduces over other axes")
+            if any(reduces_down(x) != reduces_down(node) for x in self.inside):
+                raise NotFusible(ACROSS)
             free = list(self.reduced)
         if free and [self.extents[i] for i in free] != extents:
             raise NotFusible("the kernel runs over other axes")

@@ -205,6 +205,11 @@ def test_a_kernel_does_not_write_across_the_rows_that_it_reduces():
     assert ACROSS in [why for *_, why in reasons(y)]
 
 
+def test_a_kernel_does_not_reduce_rows_beside_columns():
+    square = mg.input("square", (32, 32))
+    assert ACROSS in [why for *_, why in reasons(square.sum(0) + square.sum(1))]
+
+
 def test_rows_that_stay_rows_are_read_through_a_view():
     y = centered(ops.permute_dims(IMAGES, (1, 0, 2, 3)))
     assert ACROSS not in [why for *_, why in reasons(y)]
