@@ -23,7 +23,10 @@ static T NAME_peak(const T *p, int64_t n) {
   int64_t j = 0;
   for (; j + NAME_LANES <= n; j += NAME_LANES)
     for (int k = 0; k < NAME_LANES; k++) lane[k] = NAME_higher(lane[k], p[j + k]);
-  for (int k = 0; j < n; j++, k++) lane[k] = NAME_higher(lane[k], p[j]);
+  if (j < n && n > NAME_LANES) /* the last lanes, of which some were compared */
+    for (int k = 0; k < NAME_LANES; k++) lane[k] = NAME_higher(lane[k], p[n - NAME_LANES + k]);
+  else
+    for (int k = 0; j < n; j++, k++) lane[k] = NAME_higher(lane[k], p[j]);
   NAME_JOIN(NAME_higher)
   return lane[0];
 }
@@ -33,9 +36,14 @@ static double NAME_total(const T *p, int64_t n, T peak, T *q) {
   for (int64_t j = 0; j < n; j += NAME_PART) {
     const int64_t m = n - j < NAME_PART ? n - j : NAME_PART;
     T e[NAME_PART], lane[NAME_LANES] = {0};
-    for (int64_t k = 0; k < m; k++) e[k] = EXP(p[j + k] - peak);
+    const int64_t whole = m / NAME_LANES * NAME_LANES;
+    for (int64_t k = 0; k < whole; k++) e[k] = EXP(p[j + k] - peak);
+    if (whole < m) {
+      for (int k = 0; k < NAME_LANES; k++) e[whole + k] = -INFINITY; /* whose exponential is 0 */
+      for (int64_t k = whole; k < m; k++) e[k] = p[j + k] - peak;
+      for (int k = 0; k < NAME_LANES; k++) e[whole + k] = EXP(e[whole + k]);
+    }
     if (q) memcpy(q + j, e, m * sizeof *e);
-    for (int64_t k = m; k % NAME_LANES; k++) e[k] = 0;
     for (int64_t k = 0; k < m; k += NAME_LANES)
       for (int i = 0; i < NAME_LANES; i++) lane[i] += e[k + i];
     NAME_JOIN(NAME_sum)
