@@ -194,26 +194,23 @@ MG_INLINE float mg_erfcf(float x) {
 }
 #define erfcf mg_erfcf
 #define MG_LONG 2048 /* bytes from which on the C library copies as fast */
-/* Copy a row, which may be short, in vectors of which the last two overlap. */
-#define MG_PIECES(bytes, size) \
-  if (bytes >= size) { \
-    char last[size]; \
-    memcpy(last, from + bytes - size, size); \
-    for (int64_t j = 0; j + size <= bytes; j += size) memcpy(to + j, from + j, size); \
-    memcpy(to + bytes - size, last, size); \
-    return; \
-  }
+/* Copy at least `size` bytes in vectors of so many, of which the last two overlap. */
+MG_INLINE void mg_copy_by(char *to, const char *from, int64_t bytes, int64_t size) {
+  char last[64];
+  memcpy(last, from + bytes - size, size);
+  for (int64_t j = 0; j + size <= bytes; j += size) memcpy(to + j, from + j, size);
+  memcpy(to + bytes - size, last, size);
+}
+/* Copy a row, which may be short. */
 MG_INLINE void mg_row(char *to, const char *from, int64_t bytes) {
-  if (bytes >= MG_LONG) {
-    memcpy(to, from, bytes);
-    return;
-  }
-  MG_PIECES(bytes, 64)
-  MG_PIECES(bytes, 32)
-  MG_PIECES(bytes, 16)
-  MG_PIECES(bytes, 8)
-  MG_PIECES(bytes, 4)
-  for (int64_t j = 0; j < bytes; j++) to[j] = from[j];
+  if (bytes >= MG_LONG) memcpy(to, from, bytes);
+  else if (bytes >= 64) mg_copy_by(to, from, bytes, 64);
+  else if (bytes >= 32) mg_copy_by(to, from, bytes, 32);
+  else if (bytes >= 16) mg_copy_by(to, from, bytes, 16);
+  else if (bytes >= 8) mg_copy_by(to, from, bytes, 8);
+  else if (bytes >= 4) mg_copy_by(to, from, bytes, 4);
+  else
+    for (int64_t j = 0; j < bytes; j++) to[j] = from[j];
 }
 /* Copy past the caches.  The builtins are what immintrin.h, slow to read, has other names for. */
 #if defined(__AVX512F__)
