@@ -34,7 +34,7 @@ NARROW = 32  # rows or columns
 # that matrix in each call (on Zen 5, 32 rows times 4096 x 4096: 6.1 and 10.5 ms).
 THIN = 64
 THREADED = 4_000_000  # operations from which on a second thread pays
-LARGE = 1 << 18  # elements of an operand from which on it does, as memory bounds the kernel
+LARGE = 1 << 16  # elements of an operand from which on it does, as memory bounds the kernel
 WIDE = 16  # elements of a row of a window
 POINT = (1, 1)  # a window of one pixel
 Specs = Sequence[Spec]
