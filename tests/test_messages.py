@@ -22,7 +22,6 @@ from minigraph.platform.messages import progress, status_line
 
 SLOW = """
 import time
-from minigraph.options import log_level
 from minigraph.platform import messages
 from minigraph.platform.messages import progress, status_line
 messages.DELAY = 60.0  # which nothing takes, however busy the machine is
@@ -31,7 +30,7 @@ with status_line("never, for it is quick"):
 messages.DELAY = 0.05
 with status_line("compiling: optimize"):
     time.sleep(0.5)
-with status_line("never"), progress(total=2, desc="autotune") as bar:
+with progress(total=2, desc="autotune") as bar, status_line("never"):
     for _ in range(2):
         time.sleep(0.1)
         bar.update(1)
