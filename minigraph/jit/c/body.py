@@ -139,6 +139,14 @@ def split_or_join(stage: int, keep: Sequence[str], join: Sequence[str]) -> list[
     )
 
 
+def reduction_name(pattern: KernelPattern, v: int, prefix: str) -> str:
+    """The name of a function for reduction `v`, which kernels of such reductions share."""
+    value = pattern.values[v]
+    assert value.op is not None
+    source = pattern.values[value.args[0]].dtype
+    return f"{prefix}_{value.op.name}_{source.name}_{value.dtype.name}"
+
+
 def compute_element(
     pattern: KernelPattern, stage: int, values: Sequence[int], index: str, mask: str = ""
 ) -> list[str]:

@@ -33,6 +33,7 @@ from minigraph.jit.c.body import (
     entry,
     identity,
     pointer,
+    reduction_name,
     unit_function,
     widened,
 )
@@ -78,11 +79,7 @@ def joins(pattern: KernelPattern) -> list[str]:
 
 
 def _join_name(pattern: KernelPattern, v: int) -> str:
-    """The name of that function of reduction `v`, which kernels of such reductions share."""
-    value = pattern.values[v]
-    assert value.op is not None
-    source = pattern.values[value.args[0]].dtype
-    return f"mg_join{pattern.columns}_{value.op.name}_{source.name}_{value.dtype.name}"
+    return reduction_name(pattern, v, f"mg_join{pattern.columns}")
 
 
 def _join(pattern: KernelPattern, v: int) -> str:

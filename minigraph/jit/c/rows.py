@@ -42,6 +42,7 @@ from minigraph.jit.c.body import (
     identity,
     in_run,
     pointer,
+    reduction_name,
     split_or_join,
     total_of,
     unit_function,
@@ -90,14 +91,6 @@ def folds(pattern: KernelPattern) -> list[str]:
     return [_fold(pattern, v) for v in pattern.reductions]
 
 
-def _fold_name(pattern: KernelPattern, v: int) -> str:
-    """The name of that function of reduction `v`, which kernels of such reductions share."""
-    value = pattern.values[v]
-    assert value.op is not None
-    source = pattern.values[value.args[0]].dtype
-    return f"mg_fold_{value.op.name}_{source.name}_{value.dtype.name}"
-
-
 def _fold(pattern: KernelPattern, v: int) -> str:
     """The function that combines the lanes of reduction `v`.
 
@@ -129,7 +122,9 @@ def _fold(pattern: KernelPattern, v: int) -> str:
         body.append(f"{long} other{apart}[4] = {{{others}}}, {last}[4];")
         body.append(f"for (int k = 0; k < 4; k++) {last}[k] = {joined};")
     body.append(f"return {last}[0];")
-    return "\n" + function(f"MG_FOLD {long} {_fold_name(pattern, v)}(const {short} *lane)", body)
+    return "\n" + function(
+        f"MG_FOLD {long} {reduction_name(pattern, v, 'mg_fold')}(const {short} *lane)", body
+    )
 
 
 def unit_text(pattern: KernelPattern) -> str:
@@ -229,7 +224,7 @@ def _stage(pattern: KernelPattern, stage: int) -> list[str]:
         lanes.append(f"{short} lane{v}[{LANES}], none{v} = {none};")
         lanes.append(f"MG_HIDE(none{v});")
         clear.append(f"for (int64_t k = 0; k < {LANES}; k++) lane{v}[k] = none{v};")
-        combined.append(f"const {long} all{v} = {_fold_name(pattern, v)}(lane{v});")
+        combined.append(f"const {long} all{v} = {reduction_name(pattern, v, 'mg_fold')}(lane{v});")
         combined.append(add_to_total(pattern, v, f"all{v}"))
         done += complete_total(pattern, v)
     streams = streamed(pattern, stage)
