@@ -188,17 +188,21 @@ class ModelFile:
     batch: int
 
     @functools.cached_property
+    def _arrays(self) -> dict[str, Array]:
+        arrays: dict[str, Array] = mg.onnx.command.drawn(self.path, self.batch)
+        return arrays  # the file is read once
+
+    @property
     def images(self) -> int:
         """How many there are in the batch: the first size of the first input."""
-        return next((len(x) for x in self.data().values() if x.ndim), 1)
+        return next((len(x) for x in self._arrays.values() if x.ndim), 1)
 
     @property
     def title(self) -> str:
         return f"{own_network.name_of(self.path)} predicts {self.images}"
 
     def data(self) -> dict[str, Array]:
-        arrays: dict[str, Array] = mg.onnx.command.drawn(self.path, self.batch)
-        return arrays
+        return self._arrays
 
     def numbers(self, results: Any) -> list[float]:
         each = results if isinstance(results, list) else [results]

@@ -56,7 +56,7 @@ def _pooling_kernel(
     small = value in SMALL_FLOATS
     if small and (value != BFLOAT16 or lanes == 1):
         return None
-    apart = pooling.stride == pooling.window and not any(map(any, pooling.padding))
+    apart = _is_apart(pooling)
     count = math.prod(pooling.window)
     if not backward and lanes == 1 and apart and count > LONG and x[3] == pooling.window[1]:
         found = call(argmax_text(value, place, best=True), threads, math.prod(x) // count, count, 1)
@@ -122,7 +122,7 @@ def _averages(
     pooling, (x, y) = pool.pooling, images
     window, stride = pooling.window, pooling.stride
     reach = (-(-k // t) if backward else k for k, t in zip(window, stride, strict=True))
-    many, apart = math.prod(reach) > FEW, stride == window and not any(map(any, pooling.padding))
+    many, apart = math.prod(reach) > FEW, _is_apart(pooling)
     if node.dtype == FLOAT16 or window[1] > MOST or (apart and (many or window[1] >= WIDE)):
         return None
     lanes, small = math.prod(x[4:]), node.dtype == BFLOAT16
@@ -142,6 +142,11 @@ def _averages(
         ends += [before, -counted, n + min(counted, behind)]
     source = KernelSource(text, CONVERTED if small else ())
     return NativeKernel(node, [call(source, threads, x[0] * x[1], *x[2:4], *y[2:4], *ends)])
+
+
+def _is_apart(pooling: Pooling) -> bool:
+    """Whether windows neither overlap nor have borders."""
+    return pooling.stride == pooling.window and not any(map(any, pooling.padding))
 
 
 def _sizes(pooling: Pooling) -> dict[str, object]:
