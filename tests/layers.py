@@ -55,7 +55,6 @@ LAYERS = {
         ["loops"],
         ["pattern"],
         ["kernel"],
-        ["product"],
         ["c"],
         ["cuda", "halide"],
     ],

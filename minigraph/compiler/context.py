@@ -82,7 +82,6 @@ class CompileContext:
             "jit": jit_level(self.options, self.backend),
             "costs": self.choices,
             "horizontal_fusion": self.backend.horizontal_fusion,
-            "products": self.backend.products,
         }
 
     def environment(self, graph: Graph) -> dict[str, str]:

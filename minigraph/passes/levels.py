@@ -21,7 +21,6 @@ from minigraph.passes.kernels.fma import contract_fma, fuse_fma
 from minigraph.passes.kernels.fusion import fuse_elementwise, fuse_kernels
 from minigraph.passes.kernels.horizontal_fusion import fuse_horizontally
 from minigraph.passes.kernels.narrow_storage import narrow_storage
-from minigraph.passes.kernels.products import fuse_products
 from minigraph.passes.layout.region import CONVOLUTIONS
 from minigraph.passes.layout.selection import assign_layouts
 from minigraph.passes.library.batch_norm import fuse_batch_norm
@@ -95,7 +94,6 @@ TABLE = (
     PassRow(fuse_kernels, jit=(2,)),
     PassRow(narrow_storage, jit=(1, 2), off="off"),
     PassRow(fuse_horizontally, jit=(1, 2)),
-    PassRow(fuse_products, among=(Matmul,), jit=(2,)),
     PassRow(fuse_activation, 2),
     PassRow(overlap_collectives, 1, (Collective,)),
 )
@@ -105,7 +103,7 @@ def pipeline(level: int, fast_math: bool = False, jit: int = 0, **parameters: An
     """Return the passes for these settings, in order.
 
     parameters  of the passes, by name: options such as `amp`, and what the device says, such as
-                `products`.  A pass without a value for its parameter does not run
+                `horizontal_fusion`.  A pass without a value for its parameter does not run
     """
     passes = []
     for row in TABLE:
@@ -127,8 +125,6 @@ def optimize(graph: Graph, passes: Sequence[Pass]) -> list[tuple[Graph, PassReco
         if graph is not old:
             check_rewrite(rewrite.__name__, old, graph, applications)
         seconds = time.perf_counter() - start
-        for _, record in stages if notes.joined else ():
-            record.stops[:] = [stop for stop in record.stops if stop.orders[0] not in notes.joined]
         name = rewrite.__name__
         record = PassRecord(name, before, len(graph.order), seconds, dict(notes.fired), notes.stops)
         stages.append((graph, record))

@@ -31,14 +31,12 @@ class MissedFusion:
 class Notes:
     """Filled in by one run of one pass.
 
-    fired   how often each rewrite was applied, by name
-    stops   neighbours that were not fused, and why
-    joined  orders of nodes whose readers took them in after all, whatever earlier passes noted
+    fired  how often each rewrite was applied, by name
+    stops  neighbours that were not fused, and why
     """
 
     fired: Counter[str] = field(default_factory=Counter)
     stops: list[MissedFusion] = field(default_factory=list)
-    joined: set[int] = field(default_factory=set)
 
     def miss(self, producer: Node, consumer: Node, reason: str) -> None:
         """Note that two neighbours were not fused, and why."""

@@ -18,7 +18,6 @@ from minigraph.distributed import World
 from minigraph.errors import DeviceError
 from minigraph.graph import Array, DType, Graph, Node, Replica, Shape, cast
 from minigraph.passes.kernels.horizontal_fusion import HorizontalFusionLimits
-from minigraph.passes.kernels.products import Products
 from minigraph.program.steps import (
     Buffer,
     Choice,
@@ -138,7 +137,6 @@ class Backend(ABC):
     tunes            what `autotune="tune"` means here: "exhaustive" where no model of cost says
                      which candidates suffice
     horizontal_fusion  which updates of parameters are so small that one kernel does many of them
-    products         which products generated kernels compute with what follows them; None: none
     saturating       elements of an array, and rows of a square matrix, whose copy and product keep
                      all of the device busy
     block            channels side by side in its blocked layout of images; 1: it has no such layout
@@ -153,7 +151,6 @@ class Backend(ABC):
     tuning: str = ""
     tunes: str = "tune"
     horizontal_fusion: HorizontalFusionLimits = HorizontalFusionLimits()
-    products: Products | None = None
     saturating: tuple[int, int] = 1 << 24, 1 << 10
     block: int = 1
     unrolls: bool = True

@@ -7,7 +7,6 @@ from collections.abc import Set as AbstractSet
 
 from minigraph.graph import Graph, Item, Node
 from minigraph.jit.fused import Fused, HorizontalFusion
-from minigraph.jit.product import FusedProduct
 from minigraph.ops.elementwise import Elementwise
 from minigraph.passes.overlap import AwaitCollective
 
@@ -31,9 +30,7 @@ def execution_order(
     That is the order in which they were made, so a gradient is used up soon after it is there;
     only the tail, elementwise ops and fused kernels on whose results nothing but updates depends,
     moves forward to where its inputs are there, so that no gradient waits for the end of the
-    backward pass.  A kernel that computes a gradient itself stays where the gradient was made:
-    before that the parameter that it updates may still be read.  What waits for a collective runs
-    as late as possible.
+    backward pass.  What waits for a collective runs as late as possible.
     """
     nodes = graph.by_order()
     tail = set(graph.outputs[results:]) - set(graph.outputs[:results])
@@ -52,8 +49,7 @@ def execution_order(
         if isinstance(node.op, AwaitCollective):
             times[node] = max(ready, needed.get(node, (sys.maxsize, node.order[1])))
         else:
-            moves = not node.inputs or (node in tail and not isinstance(node.op, FusedProduct))
-            times[node] = ready if moves else max(node.order, ready)
+            times[node] = ready if not node.inputs or node in tail else max(node.order, ready)
     for node in reversed(nodes):
         if node in tail and times[node] == start:  # it needs nothing but parameters: no hurry
             # A count of steps runs last, when nothing reads the old number, so it stays in place.

@@ -32,7 +32,6 @@ from minigraph.distributed import World
 from minigraph.errors import warn_once
 from minigraph.graph import Node, Shape, in_place_of
 from minigraph.ops.activation import Activated
-from minigraph.passes.kernels.products import Products
 from minigraph.program import Choice, Kernel, Memory, Program, Tunable
 from minigraph.version import __version__
 
@@ -48,7 +47,6 @@ class CpuBackend(HostBackend):
 
     device = "cpu"
     tuning = "onednn"
-    products = Products()
 
     @classmethod
     def open(
@@ -84,8 +82,6 @@ class CpuBackend(HostBackend):
             "compiler": compiler.compiler_version(),
         }
         self.why_no_jit = "" if halide_compiler.chosen() else compiler.why_no_jit()
-        if compiler.compiler() is None:
-            self.products = Products(depth=0)  # whose kernels are C
         # Whether anything but NumPy computes convolutions and products.
         self._convolves = self.library is not None or compiler.compiler() is not None
         if self._convolves:

@@ -20,7 +20,7 @@ from minigraph.devices.cpu.kernel import (
     threads_for,
 )
 from minigraph.devices.cpu.move import move
-from minigraph.devices.cpu.product import fused_product, plain_product
+from minigraph.devices.cpu.product import plain_product
 from minigraph.devices.parts import KernelPart, KernelParts, can_be_generated, kernel_parts
 from minigraph.graph import Graph, Node, Op, Shape, Spec, placeholders
 from minigraph.jit.c.source import c_source
@@ -28,7 +28,6 @@ from minigraph.jit.domain import NotFusible
 from minigraph.jit.expression import c_type
 from minigraph.jit.fused import Fused, HorizontalFusion
 from minigraph.jit.macros import with_macros
-from minigraph.jit.product import FusedProduct
 from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.jit.source import KernelSource
 from minigraph.ops.elementwise import kind
@@ -70,8 +69,6 @@ def _kernel(
         written = WRITTEN[type(node.op)](node.op, node, most)
         if written:
             return written
-    if isinstance(node.op, FusedProduct):
-        return fused_product(node, node.op, strides, most) if has_c else None
     if isinstance(node.op, Matmul) and 1 in node.shape[-2:]:
         node = node if small or kind(node.dtype) == "b" else sum_of_products(node)
     if isinstance(node.op, (Matmul, *CONVOLUTIONS)):

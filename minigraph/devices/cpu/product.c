@@ -1,13 +1,12 @@
 /* Sums of products z[i, j] = sum over t of x[i, t] y[t, j], of matrices and of images: j and t run
    along up to three axes.  Columns of y are brought side by side, a panel of them at a time; so are a
-   few rows of x.  An elementwise kernel may take the tiles of z, whose rows these are.
+   few rows of x.
 
    The argument block: threads; whether to add to what is there; columns of a panel; pieces, and tasks
    of them all; batches and the axes of those; elements of memory for each thread; how far the next
    row's and column's bias are; then
    slot and offset of x, y, z, the bias and the memory; then for each axis of batches its extent, and
-   how far the next x, y, z and bias are; then the pieces; then the block of the elementwise kernel,
-   whose first operand is the tile: see `jit/kernel.py`.  All distances are in elements.
+   how far the next x, y, z and bias are; then the pieces.  All distances are in elements.
 
    T     type of an element
    L     elements of a vector
@@ -17,11 +16,7 @@
    WIDEST columns of a panel, at most
    JOIN  the operator of the sum
    BOOL  whether elements are truth values
-   BIAS  whether there is a bias
-   PLAIN whether there is no elementwise kernel
-   COUNT how many operands it has
-   WORDS of its block
-   FETCH statements that fetch what it reads in `rows` rows from column `c` on */
+   BIAS  whether there is a bias */
 typedef T NAME_vec __attribute__((vector_size(L * sizeof(T)), aligned(sizeof(T)), may_alias));
 typedef struct {
   int64_t threads, begun, wide, pieces, tasks, batches, axes, share, bias_row, bias_column;
@@ -81,14 +76,6 @@ static void NAME_rows(const T *x, int64_t step, const int64_t *across, int64_t s
   for (int64_t r = 0; r < rows; r++, x += step)
     for (int64_t t = 0; t < sums; t++) left[t * R + r] = BOOL ? -(x[across[t]] != 0) : x[across[t]];
 }
-#if !PLAIN
-/* What an operand has in the rows of a tile from some byte of a row on. */
-static inline void NAME_fetch(const int64_t *operand, char **slots, int64_t rows, int64_t from,
-                              int64_t bytes) {
-  const char *p = slots[operand[0]] + operand[1] + from;
-  for (int64_t r = 0; r < rows; r++) mg_fetch(p + r * operand[3], bytes);
-}
-#else
 /* Write a tile, or add it to what is there. */
 static void NAME_put(const NAME_head *h, const NAME_piece *p, const NAME_here *o, int64_t row,
                      int64_t rows, int64_t column, int64_t columns, const int64_t *at, int begun) {
@@ -111,10 +98,9 @@ static void NAME_put(const NAME_head *h, const NAME_piece *p, const NAME_here *o
     }
   }
 }
-#endif
 /* A panel of columns, from some row on to another. */
-static void NAME_task(const NAME_head *h, const NAME_piece *p, const NAME_here *o, char **slots,
-                      int64_t *block, int64_t begin, int64_t end, int64_t column, int64_t columns) {
+static void NAME_task(const NAME_head *h, const NAME_piece *p, const NAME_here *o, int64_t begin,
+                      int64_t end, int64_t column, int64_t columns) {
   int64_t x_at[DEPTH], y_at[DEPTH], across[WIDEST], z_at[WIDEST];
   const int64_t sums = p->sums[0] * p->sums[1] * p->sums[2], gap = h->wide + L;
   NAME_find(p->columns, column, columns, p->y_column, p->z_column, across, z_at);
@@ -125,27 +111,11 @@ static void NAME_task(const NAME_head *h, const NAME_piece *p, const NAME_here *
     for (int64_t row = begin; row < end; row += R) {
       const int64_t rows = end - row < R ? end - row : R;
       NAME_rows(o->x + row * p->x_row, p->x_row, x_at, count, rows, o->left);
-#if !PLAIN
-      const int64_t *after = (const int64_t *)(p + 1);
-      int64_t *operand = block + 10;
-      for (int64_t k = 0; k < COUNT; k++) {
-        const int64_t *step = operand + 5 * k + 3;
-        operand[5 * k + 1] = after[10 + 5 * k + 1] + row * step[0] + column * step[1];
-      }
-      operand[1] = (char *)o->tile - slots[h->place[4][0]];
-      block[8] = rows;
-      block[9] = columns;
-#endif
       for (int64_t c = 0; c < columns; c += NV * L) {
-        FETCH
         NAME_products(count, count, o->left, (const vec *)(o->panel + c * count),
                       (vec *)(o->tile + c), gap / L, 0);
       }
-#if PLAIN
       NAME_put(h, p, o, row, rows, column, columns, z_at, h->begun || t > 0);
-#else
-      NAME_units(block, slots, 0, 1, 0, 0);
-#endif
     }
   }
 }
@@ -157,12 +127,6 @@ int NAME(const int64_t *a, char **slots) {
   for (int k = 0; k < 5; k++) place[k] = slots[h->place[k][0]] + h->place[k][1];
   #pragma omp parallel num_threads(h->threads) if (h->threads > 1)
   {
-#if PLAIN
-    int64_t *block = 0;
-#else
-    int64_t block[WORDS];
-    memcpy(block, pieces + h->pieces, sizeof block);
-#endif
     NAME_here o;
     o.panel = (T *)place[4] + omp_get_thread_num() * h->share;
     o.left = o.panel + DEPTH * h->wide;
@@ -181,7 +145,7 @@ int NAME(const int64_t *a, char **slots) {
       const int64_t begin = tiles * part / p->parts * R, end = tiles * (part + 1) / p->parts * R;
       const int64_t column = i / p->parts % p->panels * h->wide;
       const int64_t columns = p->columns[0] * p->columns[1] * p->columns[2] - column;
-      NAME_task(h, p, &o, slots, block, begin, end < p->rows ? end : p->rows, column,
+      NAME_task(h, p, &o, begin, end < p->rows ? end : p->rows, column,
                 columns < h->wide ? columns : h->wide);
     }
   }

@@ -1,9 +1,7 @@
 """Sums of products in C, of every type: in registers, by tiles.
 
 A tile of the result has a few rows.  Columns of the second operand are brought side by side and
-stay in the second cache while all tiles below are computed.  An elementwise kernel may take the
-tiles: its text runs on each as soon as it is computed, with an argument block whose extents are the
-tile's.
+stay in the second cache while all tiles below are computed.
 """
 
 from __future__ import annotations
@@ -11,20 +9,16 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from minigraph.devices.cpu import onednn
 from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
 from minigraph.graph import BOOL, DType, Node, Shape
-from minigraph.jit.c.rows import unit_text
-from minigraph.jit.c.source import functions_of
 from minigraph.jit.emitter import block, function
 from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
-from minigraph.jit.pattern import KernelPattern
-from minigraph.jit.product import FusedProduct, specialise_tiles
 from minigraph.jit.source import KernelSource
 from minigraph.program import round_up
 
@@ -146,33 +140,6 @@ def plain_product(node: Node, strides: Sequence[Shape], threads: int) -> NativeK
 # ---------------------------------------------------------------- kernels
 
 
-def fused_product(
-    node: Node, op: FusedProduct, strides: Sequence[Shape], threads: int
-) -> NativeKernel:
-    """Return the kernel of a product and what elementwise ops make of it.
-
-    Its operands may be views of any strides; what the others read is contiguous.
-    """
-    (m, n), (_, count) = op.product.shape, node.inputs[0].shape
-    size = op.product.dtype.itemsize
-    (x_row, x_sum), (y_sum, y_column) = ([s // size for s in each] for each in strides[:2])
-    piece = Piece(
-        m, (1, 1, n), (1, 1, count),
-        x_row, (0, 0, x_sum), (0, 0, y_sum), (0, 0, y_column), n, (0, 0, 1),
-    )  # fmt: skip
-    shared = _shared([piece], 1, op.product.dtype, threads, plain=False)
-    kernel = specialise_tiles(op.then, (shared.wide + shared.lanes) * size)
-
-    def after(ins: Sequence[Place], outs: Sequence[Place], memory: Place) -> list[int]:
-        return kernel.block(1, [memory, *ins[2:], *outs], memory, stream=False)
-
-    source = _text(shared.tile, shared.lanes, op.product.dtype, False, kernel.pattern)
-    inplace = [(), (), *kernel.inplace[1:]]
-    strided = (True, True, *(False for _ in node.inputs[2:]))
-    made = _call(source, shared, (0, 1), 1, [], (0, 0), threads, after=after)
-    return NativeKernel(node, [made], _room(shared, threads, size), strided, inplace)
-
-
 def kernel_of_pieces(
     node: Node,
     order: tuple[int, int],
@@ -190,7 +157,7 @@ def kernel_of_pieces(
     parts, room = [], 0
     for i, pieces in enumerate(calls):
         shared = _shared(pieces, count, node.dtype, threads)
-        source = _text(shared.tile, shared.lanes, node.dtype, len(node.inputs) == 3, None)
+        source = _text(shared.tile, shared.lanes, node.dtype, len(node.inputs) == 3)
         parts.append(_call(source, shared, order, len(pieces), batches, bias, threads, i > 0))
         room = max(room, _room(shared, threads, node.dtype.itemsize))
     return NativeKernel(node, parts, room, algorithm=NAME)
@@ -209,7 +176,6 @@ def _call(
     bias: tuple[int, int],
     threads: int,
     begun: bool = False,
-    after: Callable[[Sequence[Place], Sequence[Place], Place], list[int]] = lambda *_: [],
 ) -> KernelCall:
     count = math.prod(axis.extent for axis in batches)
 
@@ -218,26 +184,22 @@ def _call(
         head += [len(batches), shared.share, *bias]
         places = (ins[order[0]], ins[order[1]], outs[0], ins[-1], memory)
         head += [*itertools.chain(*places), *itertools.chain(*batches)]
-        return [*head, *shared.words, *after(ins, outs, memory)]
+        return [*head, *shared.words]
 
     return KernelCall(source, words)
 
 
-def _shared(
-    pieces: Sequence[Piece], batches: int, dtype: DType, threads: int, plain: bool = True
-) -> Shared:
+def _shared(pieces: Sequence[Piece], batches: int, dtype: DType, threads: int) -> Shared:
     lanes = onednn.block() * 4 // dtype.itemsize
     largest = max(pieces, key=lambda p: math.prod(p.columns))
     rows, columns = largest.rows, math.prod(largest.columns)
-    tile = _tile(rows, columns, lanes) if plain else (ROWS[onednn.block()], 2)
+    tile = _tile(rows, columns, lanes)
     group = tile[1] * lanes
     wide = min(PANEL // (DEPTH * dtype.itemsize), WIDEST, columns + group - 1)
     tasks = batches * len(pieces)
     if tasks < TASKS * threads:
         wide = min(wide, columns // math.ceil(TASKS * threads / tasks) + group - 1)
     wide = max(wide // group, 1) * group
-    # Rows of a tile are not to follow each other as those of the operands do: axes would merge.
-    wide += group if wide + lanes == columns and not plain else 0
     words, total = [], 0
     for p in pieces:
         panels = math.ceil(math.prod(p.columns) / wide)
@@ -269,24 +231,10 @@ def _tile(rows: int, columns: int, lanes: int) -> tuple[int, int]:
 
 
 @functools.lru_cache(4096)
-def _text(
-    tile: tuple[int, int], lanes: int, dtype: DType, bias: bool, pattern: KernelPattern | None
-) -> KernelSource:
-    """Return the text of the product, and of the elementwise kernel that takes its tiles if any."""
+def _text(tile: tuple[int, int], lanes: int, dtype: DType, bias: bool) -> KernelSource:
     is_bool = dtype == BOOL
     fixed: dict[str, object] = {"T": c_type(dtype), "L": lanes, "R": tile[0], "NV": tile[1]}
     fixed |= {"DEPTH": DEPTH, "WIDEST": WIDEST, "BOOL": int(is_bool), "BIAS": int(bias)}
-    fixed |= {"JOIN": "|" if is_bool else "+", "PLAIN": int(pattern is None), "vec": "NAME_vec"}
+    fixed |= {"JOIN": "|" if is_bool else "+", "vec": "NAME_vec"}
     text = TEXT.replace("PRODUCTS", outer_products(*tile, "T", "R", "|&" if is_bool else "+*"))
-    if pattern is None:
-        return KernelSource(with_macros(text, **fixed, FETCH=""))
-    count = len(pattern.dtypes)
-    constants = 1 + max((value.constant for value in pattern.values), default=-1)
-    fetched = [k for k in range(1, pattern.inputs) if pattern.accesses[k] == "unit"]
-    fetches = (
-        f"NAME_fetch(operand + {5 * k}, slots, rows, c * {size}, {tile[1] * lanes * size});"
-        for k, size in ((k, pattern.dtypes[k].itemsize) for k in fetched)
-    )
-    words = 10 + 5 * count + constants
-    text = with_macros(text, **fixed, COUNT=count, WORDS=words, FETCH=" ".join(fetches))
-    return KernelSource(f"{unit_text(pattern)}\n{text}", functions_of(pattern))
+    return KernelSource(with_macros(text, **fixed))

@@ -20,7 +20,6 @@ import numpy as np
 
 from minigraph.graph import BFLOAT16, Constant, DType, Graph, Item, Node, in_place_of, placeholders
 from minigraph.jit.fused import Fused, meaning
-from minigraph.jit.product import FusedProduct
 from minigraph.ops.arithmetic import Reciprocal, Rsqrt
 from minigraph.ops.elementwise import Astype, Elementwise, astype, kind
 from minigraph.ops.exponential import Exp, Expm1, Log, Log1p, Log2, Log10, Pow
@@ -167,7 +166,7 @@ def _is_generated(node: Node) -> bool:
     """Whether the kernel of a node is generated, so that it can read and write other types."""
     if isinstance(node.op, Reduction):
         return bool(node.op.combine)
-    return isinstance(node.op, Fused | Elementwise) and not isinstance(node.op, FusedProduct)
+    return isinstance(node.op, Fused | Elementwise)
 
 
 def _adds_up(node: Node, x: Node) -> bool:
