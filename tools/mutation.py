@@ -38,14 +38,13 @@ SECONDS = 120.0  # that the tests of one mutant may take
 # The tests of a file or a folder, the quickest first; the longest prefix of its path decides.
 TESTS = {
     "passes": "cases golden fusion library_fusion layout",
-    "passes/kernels": "fusion golden batch_norm_fusion cross_entropy_fusion",
+    "passes/kernels": "fusion golden batch_norm_fusion",
     "passes/kernels/fma": "cases fma",
     "passes/kernels/narrow_storage": "narrow_storage",
     "passes/layout": "pbqp layout",
     "passes/levels": "golden levels",
     "compiler": "pipeline compile function arguments_of_calls any_size steps fingerprint",
     "passes/library": "cases golden library_fusion library_kernels batch_norm_fusion",
-    "passes/library/cross_entropy": "cases golden cross_entropy_fusion library_fusion",
     "passes/library/mixed_precision": "cases mixed_precision",
     "passes/notes": "golden fusion function",
     "passes/rewrite": "cases rule simplify sharing",

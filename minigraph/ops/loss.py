@@ -2,13 +2,11 @@
 
 `reduction` is "mean" or "sum" of the losses of the elements, or "none", which returns them.  Losses
 of 16-bit floats are computed in float32.
-
-`CrossEntropy` and its gradient are what the optimizer makes of the many ops of `cross_entropy`:
-the logarithms of all probabilities are not stored.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 from minigraph.arguments import Probability
@@ -29,7 +27,7 @@ from minigraph.ops.softmax import log_softmax, softmax
 class CrossEntropy(Expanded):
     """-log(softmax(logits [..., classes])) at the labels [...], as [..., 1].
 
-    A label out of range is a GraphError.
+    The logarithms of all probabilities are not stored.  A label out of range is a GraphError.
     """
 
     def infer(self, logits: Spec, labels: Spec) -> Spec:
@@ -40,8 +38,12 @@ class CrossEntropy(Expanded):
         check_range(labels, 0, logits.shape[-1], "label")  # the error names this op
         return super().forward(logits, labels)
 
+    def grad(self, dy: Node, y: Node, logits: Node, labels: Node) -> tuple[Node, None]:
+        return CrossEntropyBackward()(dy, logits, labels), None
+
     def expand(self, logits: Node, labels: Node) -> tuple[Node]:
-        return (_at_labels(log_softmax(logits), labels, None, -1),)
+        take = TakeAlong(logits.ndim - 1, labels=True)
+        return (-take(log_softmax(logits), expand_dims(labels, -1)),)
 
 
 class CrossEntropyBackward(Expanded):
@@ -59,7 +61,7 @@ class CrossEntropyBackward(Expanded):
 
     def expand(self, dy: Node, logits: Node, labels: Node) -> tuple[Node]:
         chosen = OneHot(logits.shape[-1], BOOL)(labels)
-        # Two terms, as in the ops that this stands for: (probability - 1) * inf is no NaN.
+        # Two terms, because (probability - 1) * inf is no NaN.
         return (where(chosen, -dy, 0) + softmax(logits) * dy,)
 
 
@@ -97,21 +99,27 @@ def cross_entropy(
     probable = kind(labels.dtype) == "f" and labels.shape == logits.shape
     classes, last = _classes_last(logits, None if probable else labels)
     factors = _class_weights(weight, classes)
-    logs = log_softmax(last)
     if probable:
         if ignore_index is not None:
             raise GraphError("ignore_index is for labels that are integers")
         target = widen(moveaxis(labels, 1, -1))
         shares = target * (1 - label_smoothing) + label_smoothing / classes
-        weighted = shares * widen(logs)
+        weighted = shares * widen(log_softmax(last))
         losses = -(weighted if factors is None else weighted * factors).sum(-1)
         return _reduce(losses, reduction, logits.dtype)
-    losses = _at_labels(logs, labels, ignore_index, -1)
-    if factors is None and ignore_index is None and not label_smoothing:
+    logs = log_softmax(last) if label_smoothing else None  # which reads all of them
+
+    def at(place: Node) -> Node:
+        if logs is None:
+            return CrossEntropy()(last, squeeze(place, -1))
+        return -TakeAlong(last.ndim - 1, labels=True)(logs, place)
+
+    losses = _at_labels(labels, ignore_index, at, -1)
+    if factors is None and ignore_index is None and logs is None:
         return _reduce(losses if reduction == "mean" else losses[..., 0], reduction, logits.dtype)
     weights = _label_weights(labels, factors, ignore_index)
     total = widen(losses)[..., 0] if weights is None else widen(losses)[..., 0] * weights
-    if label_smoothing:
+    if logs is not None:
         smooth = widen(logs) if factors is None else widen(logs) * factors
         spread = -smooth.sum(-1) * (label_smoothing / classes)
         if ignore_index is not None:
@@ -137,7 +145,9 @@ def nll_loss(
     array(0.12692801)
     """
     classes, _ = _classes_last(x, labels)
-    losses = squeeze(widen(_at_labels(x, labels, ignore_index, 1)), 1)
+    take = TakeAlong(1, labels=True)
+    picked = _at_labels(labels, ignore_index, lambda place: -take(x, place), 1)
+    losses = squeeze(widen(picked), 1)
     weights = _label_weights(labels, _class_weights(weight, classes), ignore_index)
     if weights is not None:
         losses = losses * weights
@@ -164,14 +174,15 @@ def _classes_last(logits: Node, labels: Node | None) -> tuple[int, Node]:
     return logits.shape[1], moveaxis(logits, 1, -1)
 
 
-def _at_labels(logs: Node, labels: Node, ignored: int | None, axis: int) -> Node:
-    """Return -logs at the labels, which are places along `axis`; 0 at labels that are ignored."""
+def _at_labels(
+    labels: Node, ignored: int | None, losses: Callable[[Node], Node], axis: int
+) -> Node:
+    """Return the losses of labels, which have one more `axis`; 0 at labels that are ignored."""
     place = expand_dims(labels, axis)
-    take = TakeAlong(axis % logs.ndim, labels=True)
     if ignored is None:
-        return -take(logs, place)
+        return losses(place)
     absent = place == ignored
-    return where(absent, 0, -take(logs, where(absent, 0, place)))
+    return where(absent, 0, losses(where(absent, 0, place)))
 
 
 def _class_weights(weight: Node | None, classes: int) -> Node | None:

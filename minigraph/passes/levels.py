@@ -15,7 +15,6 @@ from minigraph.ops.collective import AllReduce, Collective
 from minigraph.ops.conv import Conv2d
 from minigraph.ops.fma import Fma3, Fma4
 from minigraph.ops.matmul import Matmul
-from minigraph.ops.softmax import LogSoftmax
 from minigraph.passes.kernels.decomposition import decompose
 from minigraph.passes.kernels.fma import contract_fma, fuse_fma
 from minigraph.passes.kernels.fusion import fuse_elementwise, fuse_kernels
@@ -25,7 +24,6 @@ from minigraph.passes.layout.region import CONVOLUTIONS
 from minigraph.passes.layout.selection import assign_layouts
 from minigraph.passes.library.batch_norm import fuse_batch_norm
 from minigraph.passes.library.convolution import fold_batch_norm, fuse_activation, fuse_bias
-from minigraph.passes.library.cross_entropy import fuse_cross_entropy
 from minigraph.passes.library.mixed_precision import autocast
 from minigraph.passes.notes import Notes, PassRecord
 from minigraph.passes.overlap import compress_gradients, overlap_collectives
@@ -85,7 +83,6 @@ TABLE = (
     PassRow(fuse_bias, 2, (Conv2d, Matmul)),
     PassRow(fold_batch_norm, 2, (BatchNormInference,)),
     PassRow(fuse_batch_norm, 2, (BatchNorm, BatchNormBackward)),
-    PassRow(fuse_cross_entropy, 2, (LogSoftmax,)),
     PassRow(assign_layouts, 2, tuple(CONVOLUTIONS)),
     PassRow(decompose, jit=(2,)),
     PassRow(fuse_fma, 2, (Multiply, Square)),

@@ -99,7 +99,7 @@ def test_a_pass_shows_what_it_changed_before_and_after(page):
     before.locator(".removed", has_text="relu").click()
     assert "removed by fuse_batch_norm" in page.locator("#details").inner_text()
     page.keyboard.press("]")
-    assert "fuse_cross_entropy" in page.locator("#changes h2").inner_text()
+    assert re.search("assign_layouts|decompose", page.locator("#changes h2").inner_text())
     page.click("#passes [data-pass='1']")
     assert re.search(
         r"share_common .*constants removed: .*const 0.9", page.inner_text("#changes h2")
@@ -300,11 +300,6 @@ def test_the_page_of_the_exercises_has_their_answers(browser, tmp_path):
     says_all(["in\n\nkernel of layer1.0.bn1"])
     page.click("#passes [data-pass='1']")
     assert re.search(r"191 constants removed:.* 40 . const 0.9", page.inner_text("#changes h2"))
-    page.click("#passes button:has-text('fuse_cross_entropy')")
-    before, after = page.locator("#changes .sides > div").all()
-    for op in ("log_softmax", "take_along", "add_along", "sum", "negative", "exp"):
-        assert before.locator(".removed", has_text=re.compile(f"^{op}")).count()
-    assert after.locator(".added", has_text="cross_entropy").count() == 2
 
     # Kernels
     page.click("#passes button:has-text('what runs')")

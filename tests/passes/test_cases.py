@@ -32,7 +32,6 @@ from minigraph.graph import Graph, Op, as_dtype, constant
 from minigraph.passes.kernels.fma import fuse_fma
 from minigraph.passes.library.batch_norm import fuse_batch_norm
 from minigraph.passes.library.convolution import fold_batch_norm, fuse_activation, fuse_bias
-from minigraph.passes.library.cross_entropy import fuse_cross_entropy
 from minigraph.passes.library.mixed_precision import autocast
 from minigraph.passes.notes import Notes
 from minigraph.passes.rewrite import fast_math, simplification
@@ -43,7 +42,7 @@ from minigraph.passes.rewrite.simplification import simplify
 PASSES = {
     rewrite.__name__: rewrite
     for rewrite in (
-        *(fold_batch_norm, fuse_activation, fuse_batch_norm, fuse_bias, fuse_cross_entropy),
+        *(fold_batch_norm, fuse_activation, fuse_batch_norm, fuse_bias),
         *(fuse_fma, apply_fast_math, share_common, simplify),
     )
 }

@@ -57,6 +57,20 @@ def nll_loss(x: Node, labels: Node, weight: Any, reduction: int, ignored: int) -
     return loss if reduction else ops.squeeze(loss, 0)
 
 
+@row("cross_entropy_loss")
+def _cross_entropy(
+    x: Node, labels: Node, weight: Any, reduction: int, ignored: int, smoothing: float
+) -> Node:
+    how: Any = REDUCTIONS[reduction]
+    ignore = ignored if labels.dtype.kind in "iu" else None
+    one = x.ndim == 1
+    given = (ops.expand_dims(x, 0), ops.expand_dims(labels, 0)) if one else (x, labels)
+    loss = ops.cross_entropy(
+        *given, weight, ignore_index=ignore, reduction=how, label_smoothing=smoothing
+    )
+    return ops.squeeze(loss, 0) if one and how == "none" else loss
+
+
 @row("nll_loss_forward", "nll_loss2d_forward")
 def _nll_loss_forward(
     x: Node, labels: Node, weight: Any, reduction: int, ignored: int
