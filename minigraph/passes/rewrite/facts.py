@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from minigraph.graph import BOOL, Constant, DType, Graph, Node, Op
-from minigraph.ops.activation import Sigmoid
-from minigraph.ops.arithmetic import Abs, Add, Divide, Multiply, Rounding, Sign, Sqrt, Square
-from minigraph.ops.comparison import Maximum, Minimum
-from minigraph.ops.elementwise import Astype, kind
-from minigraph.ops.exponential import Exp
-from minigraph.ops.reduction import Max, Min, Prod, Sum
+from minigraph.ops.elementwise import kind
 
 DEPTH = 4  # how many nodes up a question about a node looks, which keeps it cheap
 
 
 def is_float(node: Node) -> bool:
     return kind(node.dtype) == "f"
-
-
-def is_bool(node: Node) -> bool:
-    return node.dtype == BOOL
 
 
 def filled_with(node: Node) -> int | float | None:
@@ -41,37 +31,6 @@ def filled_with(node: Node) -> int | float | None:
         if bits[0] != bits[-1] or not (bits == bits[0]).all():  # of bits: 0.0 is not -0.0
             return None
     return float(value.flat[0]) if is_float(node) else int(value.flat[0])
-
-
-# Ops whose results are never negative, and ops whose results are not if no operand is.
-NONNEGATIVE: frozenset[type[Op]] = frozenset({Abs, Exp, Sigmoid, Square})
-PRESERVING: frozenset[type[Op]] = frozenset(
-    {Add, Astype, Divide, Max, Maximum, Min, Minimum, Multiply, Prod, Sqrt, Sum}
-)
-
-
-def never_negative(node: Node, depth: int = DEPTH) -> bool:
-    """Whether a value is known to be NaN or at least +0.0, -0.0 excluded."""
-    if kind(node.dtype) in "ub":
-        return True
-    if not depth or not is_float(node):  # the square of an integer may wrap around
-        return False
-    number = filled_with(node)
-    if number is not None:
-        return not math.copysign(1, number) < 0
-    op = type(node.op)
-    if op in NONNEGATIVE or (op is Multiply and node.inputs[0] is node.inputs[1]):
-        return True
-    if op in PRESERVING or node.op.is_view:
-        return all(never_negative(x, depth - 1) for x in node.inputs)
-    return False
-
-
-def is_integral(node: Node) -> bool:
-    """Whether a value is known to have no fraction; infinities and NaN have none."""
-    if not is_float(node) or isinstance(node.op, Rounding | Sign):
-        return True
-    return isinstance(node.op, Astype) and not is_float(node.inputs[0])
 
 
 def is_lossless(source: DType, target: DType) -> bool:

@@ -14,7 +14,7 @@ from minigraph.graph import Graph, Node
 from minigraph.passes.notes import Notes
 from minigraph.passes.rewrite.facts import filled_with, is_float, is_normal
 from minigraph.passes.rewrite.rule import rewrite, rules
-from minigraph.passes.rewrite.simplification import EXACT, difference, power_half, zero_product
+from minigraph.passes.rewrite.simplification import EXACT, difference, zero_product
 
 
 def _number(constant: Node) -> float:
@@ -43,7 +43,7 @@ RULES = (
         exponential_minus_one=lambda x: (ops.exp(x) - 1, ops.expm1(x)),
         root_of_square=lambda x: (ops.sqrt(ops.square(x)), abs(x)),
         root_of_product=lambda x: (ops.sqrt(x * x), abs(x)),
-        power_half=power_half,
+        power_half=lambda x: (x**0.5, ops.sqrt(x)),  # which differ for -inf and -0.0
     ),
     *rules(
         lambda x, c: _fits(_number(c), x),

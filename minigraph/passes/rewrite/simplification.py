@@ -15,22 +15,12 @@ import numpy as np
 from minigraph import ops
 from minigraph.errors import GraphError
 from minigraph.graph import BOOL, Array, Constant, Graph, Item, Node, Op, constant
-from minigraph.ops.activation import Relu
-from minigraph.ops.arithmetic import Abs, Rounding, Sign
-from minigraph.ops.elementwise import Astype, Elementwise, broadcast_shapes, kind, widen
+from minigraph.ops.elementwise import Astype, Elementwise, broadcast_shapes, widen
 from minigraph.ops.exponential import ConstantPow, Pow
 from minigraph.ops.shape import BroadcastTo, PermuteDims, StopGradient, broadcast_to
 from minigraph.passes.notes import Notes
 from minigraph.passes.rewrite import views
-from minigraph.passes.rewrite.facts import (
-    filled_with,
-    is_bool,
-    is_float,
-    is_integral,
-    is_lossless,
-    is_normal,
-    never_negative,
-)
+from minigraph.passes.rewrite.facts import filled_with, is_float, is_lossless, is_normal
 from minigraph.passes.rewrite.rule import Sides, rewrite, rule_on, rules, rules_in
 
 FOLDED = 1 << 16  # elements that a folded constant may have, even if its operands have fewer
@@ -47,10 +37,6 @@ def zero_product(x: Node) -> Sides:
     return x * 0, 0
 
 
-def power_half(x: Node) -> Sides:
-    return x**0.5, ops.sqrt(x)  # of -inf they are inf and NaN, of -0.0 0.0 and -0.0
-
-
 def _is_exact(*nodes: Node) -> bool:
     """Whether the operands are integers or bools, with which arithmetic does not round."""
     return not any(map(is_float, nodes))
@@ -64,94 +50,22 @@ def _is_power_of_two(x: Node, c: Node) -> bool:
 
 
 PATTERNS = (
-    # Sums.
     *rules(
         double_negation=lambda x: (ops.negative(-x), x),
         plus_nothing=lambda x: (x + -0.0, x),
         minus_nothing=lambda x: (x - 0.0, x),
-        nothing_minus=lambda x: (-0.0 - x, -x),
         plus_negation=lambda x, y: (x + -y, x - y),
         minus_negation=lambda x, y: (x - -y, x + y),
-    ),
-    *rules(_is_exact, difference_with_itself=difference, times_zero=zero_product),
-    # Products.
-    *rules(
         times_one=lambda x: (x * 1, x),
         times_minus_one=lambda x: (x * -1, -x),
-        product_of_negations=lambda x, y: (-x * -y, x * y),
-        quotient_of_negations=lambda x, y: (-x / -y, x / y),
         over_one=lambda x: (x / 1, x),
-        over_minus_one=lambda x: (x / -1, -x),
         one_over=lambda x: (1 / x, ops.reciprocal(x)),
-    ),
-    *rules(_is_power_of_two, over_a_power_of_two=lambda x, c: (x / c, x * (1 / c))),
-    *rules(
-        _is_exact,
-        dtype="int32",
-        floor_over_one=lambda x: (x // 1, x),
-        remainder_of_one=lambda x: (x % 1, 0),
-    ),
-    # Powers and signs.
-    *rules(power_zero=lambda x: (x**0, 1)),  # of NaN too
-    *rules(
-        never_negative,
-        power_half=power_half,
-        power_minus_half=lambda x: (x**-0.5, ops.rsqrt(x)),
-    ),
-    *rules(
-        square_of_negation=lambda x: (ops.square(-x), ops.square(x)),
-        square_of_absolute=lambda x: (ops.square(abs(x)), ops.square(x)),
-    ),
-    *rules(lambda x: kind(x.dtype) != "u", absolute_of_negation=lambda x: (abs(-x), abs(x))),
-    *rules(
-        never_negative,
-        absolute_of_positive=lambda x: (abs(x), x),
-        relu_of_positive=lambda x: (ops.relu(x), x),
-    ),
-    # Choices and logic.
-    *rules(
-        maximum_of_equals=lambda x: (ops.maximum(x, x), x),
-        minimum_of_equals=lambda x: (ops.minimum(x, x), x),
+        power_zero=lambda x: (x**0, 1),  # of NaN too
         where_true=lambda x, y: (ops.where(True, x, y), x),
         where_false=lambda x, y: (ops.where(False, x, y), y),
-        double_not=lambda x: (
-            ops.logical_not(ops.logical_not(x)),
-            x if is_bool(x) else ops.not_equal(x, 0),
-        ),
-        not_equal_to=lambda x, y: (ops.logical_not(ops.equal(x, y)), ops.not_equal(x, y)),
-        not_unequal_to=lambda x, y: (ops.logical_not(ops.not_equal(x, y)), ops.equal(x, y)),
-        logical_and_of_equals=lambda x: (ops.logical_and(x, x), x),
-        logical_or_of_equals=lambda x: (ops.logical_or(x, x), x),
-        logical_and_true=lambda x: (ops.logical_and(x, True), x),
-        logical_or_false=lambda x: (ops.logical_or(x, False), x),
     ),
-    *rules(
-        dtype="bool",
-        where_equals=lambda c, x: (ops.where(c, x, x), x),
-        where_in_where=lambda c, x, y, z: (
-            ops.where(c, ops.where(c, x, y), z),
-            ops.where(c, x, z),
-        ),
-        where_in_else=lambda c, x, y, z: (
-            ops.where(c, x, ops.where(c, y, z)),
-            ops.where(c, x, z),
-        ),
-    ),
-    *rules(
-        lambda c, x, y: is_bool(c),
-        dtype="bool",
-        where_not=lambda c, x, y: (ops.where(ops.logical_not(c), x, y), ops.where(c, y, x)),
-    ),
-    *rules(
-        dtype="int32",
-        and_of_equals=lambda x: (x & x, x),
-        or_of_equals=lambda x: (x | x, x),
-        exclusive_or_of_equals=lambda x: (x ^ x, 0),
-        and_zero=lambda x: (x & 0, 0),
-        or_zero=lambda x: (x | 0, x),
-        exclusive_or_zero=lambda x: (x ^ 0, x),
-        double_inversion=lambda x: (~~x, x),
-    ),
+    *rules(_is_exact, difference_with_itself=difference, times_zero=zero_product),
+    *rules(_is_power_of_two, over_a_power_of_two=lambda x, c: (x / c, x * (1 / c))),
 )
 
 # ---------------------------------------------------------------- constants and what is repeated
@@ -244,18 +158,6 @@ def power_of_integers(node: Node) -> Node | None:
 def _products(x: Node) -> tuple[Node, ...]:
     square = ops.square(x)
     return x, square, square * x, ops.square(square)
-
-
-@rule_on(Rounding)
-def rounding_of_integral(node: Node) -> Node | None:
-    (x,) = node.inputs
-    return x if is_integral(x) else None
-
-
-@rule_on(Abs, Relu, Sign)
-def done_twice(node: Node) -> Node | None:
-    (x,) = node.inputs
-    return x if x.op == node.op else None
 
 
 @rule_on(Astype)

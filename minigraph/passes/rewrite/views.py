@@ -50,21 +50,6 @@ def permutation_of_ones(node: Node) -> Node | None:
     return reshape(x, node.shape) if longer == sorted(longer) else None
 
 
-@rule_on(Flip)
-def fewer_flips(node: Node) -> Node | None:
-    """Join flips: reversing an axis twice, or an axis of length 1, does nothing."""
-    assert isinstance(node.op, Flip)
-    (x,) = node.inputs
-    axes = set(node.op.axes)
-    if isinstance(x.op, Flip):
-        axes ^= set(x.op.axes)
-        (x,) = x.inputs
-    kept = tuple(sorted(a for a in axes if x.shape[a] > 1))
-    if kept == node.op.axes and x is node.inputs[0]:
-        return None
-    return Flip(kept)(x) if kept else x
-
-
 @rule_on(Slice)
 def slice_of_slice(node: Node) -> Node | None:
     assert isinstance(node.op, Slice)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 from elementwise_samples import specials
-from rewriting import F32, F64, I32, assert_becomes, assert_bits, optimized, run, values
+from rewriting import F32, I32, assert_becomes, assert_bits, optimized, run, values
 
 import minigraph as mg
 from minigraph import DTypeError, ops
@@ -14,9 +14,7 @@ from minigraph.ops.batch_norm import BatchNorm
 from minigraph.ops.comparison import Comparison
 from minigraph.ops.elementwise import Astype, kind
 from minigraph.ops.random import SEED, STEP, number_streams
-from minigraph.ops.reduction import Max, Min, Prod, Sum
 from minigraph.passes.notes import Notes
-from minigraph.passes.rewrite import facts
 from minigraph.passes.rewrite.common_subexpressions import share_common
 from minigraph.passes.rewrite.rule import rewrite
 from minigraph.passes.rewrite.simplification import EXACT, FOLDED, simplify
@@ -89,29 +87,6 @@ def test_a_cast_is_dropped_only_where_no_value_changes():
     assert ("uint8", "bfloat16", "int64") in dropped
     assert not {("int64", "float64", "int64"), ("int16", "float16", "int16")} & dropped
     assert not {("float32", "float64", "int32"), ("float16", "bfloat16", "float32")} & dropped
-
-
-NONNEGATIVE = [abs, ops.exp, ops.sigmoid, ops.square, lambda x: x * x]
-PRESERVING = [
-    *(ops.add, ops.divide, ops.maximum, ops.minimum, ops.multiply, ops.sqrt),
-    *(Max((0,)), Min((0,)), Prod((0,)), Sum((0,)), Astype(F64), ops.flip),
-]
-
-
-def test_what_is_known_to_be_positive_has_no_sign():
-    x, y = mg.input("x", (27, 1)), mg.input("y", (27,))
-    xs = [values(F32, x.shape) for x in (x, y)]
-    known = set()
-    for fn in (*NONNEGATIVE, *PRESERVING):
-        operands = (x, y)[: 2 if fn in PRESERVING[:5] else 1]
-        result = fn(*operands) if fn in NONNEGATIVE else fn(*map(ops.square, operands))
-        assert facts.never_negative(result)
-        assert fn in NONNEGATIVE or not facts.never_negative(fn(*operands))
-        (value,) = Graph((x, y), (result,))(*xs)
-        assert not np.signbit(value[~np.isnan(value)]).any()
-        known.add(type(result.op))
-    assert known >= facts.NONNEGATIVE | facts.PRESERVING
-    assert [facts.never_negative(constant(v)) for v in (0.0, -0.0, np.nan, -1.0)] == [1, 0, 1, 0]
 
 
 # ---------------------------------------------------------------- constants
