@@ -18,16 +18,6 @@ from minigraph.ops.activation import (
 )
 from minigraph.ops.advanced_indexing import getitem, index_add, index_put
 from minigraph.ops.arithmetic import divide, positive
-from minigraph.ops.arrangement import (
-    flatten,
-    matrix_transpose,
-    moveaxis,
-    repeat,
-    roll,
-    swapaxes,
-    tile,
-    unstack,
-)
 from minigraph.ops.attention import scaled_dot_product_attention
 from minigraph.ops.batch_norm import batch_norm, batch_norm_with_statistics
 from minigraph.ops.collective import all_gather, all_reduce, broadcast
@@ -52,7 +42,20 @@ from minigraph.ops.exponential import pow
 from minigraph.ops.fma import fma
 from minigraph.ops.indexing import gather, one_hot, scatter, scatter_add, take, take_along_axis
 from minigraph.ops.interpolation import interpolate
-from minigraph.ops.joining import concat, split, stack
+from minigraph.ops.joining import (
+    concat,
+    diff,
+    flatten,
+    matrix_transpose,
+    moveaxis,
+    repeat,
+    roll,
+    split,
+    stack,
+    swapaxes,
+    tile,
+    unstack,
+)
 from minigraph.ops.loss import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -65,13 +68,31 @@ from minigraph.ops.loss import (
     smooth_l1_loss,
 )
 from minigraph.ops.matmul import einsum, linear, matmul, outer, tensordot, vecdot
-from minigraph.ops.normalization import group_norm, layer_norm, local_response_norm, rms_norm
+from minigraph.ops.normalization import (
+    cosine_similarity,
+    group_norm,
+    layer_norm,
+    local_response_norm,
+    normalize,
+    rms_norm,
+)
 from minigraph.ops.observation import check, print
 from minigraph.ops.ordering import argsort, searchsorted, sort, topk
 from minigraph.ops.padding import pad
 from minigraph.ops.pooling import adaptive_avg_pool2d, adaptive_max_pool2d, avg_pool2d, max_pool2d
 from minigraph.ops.random import dropout, random_normal, random_uniform
-from minigraph.ops.reduction import argmax, logsumexp, mean, var
+from minigraph.ops.reduction import (
+    all,
+    any,
+    argmax,
+    argmin,
+    count_nonzero,
+    logsumexp,
+    mean,
+    norm,
+    std,
+    var,
+)
 from minigraph.ops.scan import scan
 from minigraph.ops.shape import (
     broadcast_to,
@@ -83,17 +104,6 @@ from minigraph.ops.shape import (
 )
 from minigraph.ops.slicing import flip, slice
 from minigraph.ops.softmax import log_softmax, softmax
-from minigraph.ops.statistics import (
-    all,
-    any,
-    argmin,
-    cosine_similarity,
-    count_nonzero,
-    diff,
-    norm,
-    normalize,
-    std,
-)
 
 hardswish = activation.Hardswish.of
 logaddexp = activation.Logaddexp.of

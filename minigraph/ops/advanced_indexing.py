@@ -28,11 +28,11 @@ from minigraph.graph import (
     from_sizes,
 )
 from minigraph.ops import slicing
-from minigraph.ops.arrangement import moveaxis
 from minigraph.ops.comparison import Maximum, where
 from minigraph.ops.creation import arange
 from minigraph.ops.elementwise import broadcast_shapes, kind
 from minigraph.ops.indexing import PutAlong, Take, TakeBackward, values_for
+from minigraph.ops.joining import moveaxis
 from minigraph.ops.shape import broadcast_to, normalize_axis, reshape
 
 NUMBERS = (int, np.integer, SymbolicSize)

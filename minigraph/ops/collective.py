@@ -16,8 +16,8 @@ from minigraph.arguments import Axis, Size
 from minigraph.distributed.world import Processes, World
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import Array, Node, Op, Spec, Tensor, builder, in_place_of
-from minigraph.ops.arrangement import swapaxes
 from minigraph.ops.elementwise import kind, widen
+from minigraph.ops.joining import swapaxes
 from minigraph.ops.shape import normalize_axis
 
 LARGEST = 2**31 - 1  # bytes: MPI counts in C's int

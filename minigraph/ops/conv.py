@@ -19,11 +19,11 @@ import numpy as np
 
 from minigraph.arguments import Count
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import Array, DType, Node, Op, Shape, Spec, Tensor, builder
-from minigraph.ops.elementwise import kind, promote
+from minigraph.graph import Array, Node, Op, Shape, Spec, Tensor, builder
+from minigraph.ops.elementwise import kind, promote, widen
 from minigraph.ops.padding import pad
 from minigraph.ops.shape import reshape
-from minigraph.ops.window import Border, ConvBorder, Pair, Pairs, Window, around_conv, steps
+from minigraph.ops.window import Border, ConvBorder, Pair, Window, around_conv, steps
 from minigraph.symbolic import assuming_large
 
 
@@ -53,16 +53,14 @@ class Conv2d(Op):
             raise ShapeError(f"the bias has shape {bias.shape}; {k} output channels take ({k},)")
         if len({v.dtype for v in (x, w, bias) if v is not None}) > 1 or kind(x.dtype) != "f":
             raise DTypeError("input, weights and bias have one float dtype")
-        sizes = zip((height, width), (r, s), self.stride, self._sides, self.dilation, strict=True)
+        sides = ((p, p) for p in self.padding)
+        sizes = zip((height, width), (r, s), self.stride, sides, self.dilation, strict=True)
         return Spec((n, k, *(steps(*each) for each in sizes)), x.dtype)
 
-    @property
-    def _sides(self) -> Pairs:
-        return (self.padding[0], self.padding[0]), (self.padding[1], self.padding[1])
-
     def forward(self, x: Array, w: Array, bias: Array | None = None) -> Array:
-        y = _zeros(x, self.infer(Spec(x.shape, x.dtype), Spec(w.shape, x.dtype)).shape)
-        weights, wide = self.by_place(w), x.astype(_wide(x), copy=False)
+        weights, wide = self.by_place(w), widen(x)
+        result = self.infer(Spec(x.shape, x.dtype), Spec(w.shape, x.dtype))
+        y = np.zeros_like(wide, shape=result.shape)
         for r, s, pixels, results in self.taps(wide, w.shape, y):
             results += (weights[r, s] @ self.by_group(pixels)).reshape(results.shape)
         if bias is not None:
@@ -88,10 +86,10 @@ class Conv2d(Op):
         return x.reshape(n, self.groups, c // self.groups, height * width)
 
     def by_place(self, w: Array) -> Array:
-        """Weights as matrices [r, s, groups, out, in], in the dtype that sums are taken in."""
+        """Weights as matrices [r, s, groups, out, in], in at least float32."""
         k, c, r, s = w.shape
         matrices = np.moveaxis(w.reshape(self.groups, k // self.groups, c, r, s), (3, 4), (0, 1))
-        return matrices.astype(_wide(w), order="C")
+        return np.ascontiguousarray(widen(matrices))
 
     def grad(self, dy: Node, y: Node, x: Node, w: Node, *bias: Node) -> tuple[Node, ...]:
         dx = Conv2dBackwardData(self, x.shape)(dy, w)
@@ -117,8 +115,8 @@ class Conv2dBackwardData(Op):
 
     def forward(self, dy: Array, w: Array) -> Array:
         conv = self.conv
-        dx = _zeros(dy, self.shape)
-        weights, wide = conv.by_place(w).swapaxes(3, 4), dy.astype(_wide(dy), copy=False)
+        weights, wide = conv.by_place(w).swapaxes(3, 4), widen(dy)
+        dx = np.zeros_like(wide, shape=self.shape)
         for r, s, pixels, gradient in conv.taps(dx, w.shape, wide):
             pixels += (weights[r, s] @ conv.by_group(gradient)).reshape(pixels.shape)
         return dx.astype(dy.dtype, copy=False)
@@ -143,12 +141,12 @@ class Conv2dBackwardWeights(Op):
 
     def forward(self, dy: Array, x: Array) -> Array:
         conv = self.conv
-        dw, dtype = _zeros(dy, self.shape), dy.dtype
+        wide = widen(dy)
+        dw = np.zeros_like(wide, shape=self.shape)
         places = dw.reshape(conv.groups, self.shape[0] // conv.groups, *self.shape[1:])
-        x, dy = (v.astype(_wide(v), copy=False) for v in (x, dy))
-        for r, s, pixels, gradient in conv.taps(x, self.shape, dy):
+        for r, s, pixels, gradient in conv.taps(widen(x), self.shape, wide):
             places[..., r, s] = self._rows(gradient) @ self._rows(pixels).swapaxes(1, 2)
-        return dw.astype(dtype, copy=False)
+        return dw.astype(dy.dtype, copy=False)
 
     def _rows(self, x: Array) -> Array:
         """Images as matrices [groups, channels, pixels of all images]."""
@@ -168,15 +166,6 @@ def _overlap(
     end = max(min((pixels - 1 + before) // stride + 1, results), begin)
     first = begin * stride - before
     return slice(first, first + (end - begin) * stride, stride), slice(begin, end)
-
-
-def _wide(x: Array) -> DType:
-    """The dtype in which sums are taken: at least float32."""
-    return np.promote_types(x.dtype, np.float32)
-
-
-def _zeros(like: Array, shape: Shape) -> Array:
-    return np.zeros_like(like, _wide(like), shape=shape)
 
 
 @builder

@@ -7,9 +7,9 @@ import numpy as np
 from minigraph.arguments import Axis
 from minigraph.errors import ShapeError
 from minigraph.graph import Array, DTypeLike, Node, Op, Spec, SymbolicSize, Tensor, builder
-from minigraph.ops.arrangement import moveaxis
 from minigraph.ops.creation import full
 from minigraph.ops.elementwise import kind, widen
+from minigraph.ops.joining import moveaxis
 from minigraph.ops.padding import pad
 from minigraph.ops.reduction import Sum
 from minigraph.ops.scan import scan

@@ -29,6 +29,8 @@ from minigraph.ops.indexing import Take, check_range
 from minigraph.ops.padding import INT64, MANY
 from minigraph.symbolic import assuming_large
 
+INT32 = np.dtype(np.int32)
+
 
 class Blend(Op):
     """Along `axis`, x at `low` times 1 - share plus x at `high` times share.
@@ -42,7 +44,7 @@ class Blend(Op):
     def infer(self, x: Spec, low: Spec, high: Spec, share: Spec) -> Spec:
         if not low.shape == high.shape == share.shape or len(share.shape) != 1:
             raise ShapeError("places and shares are vectors of one length")
-        places = {low.dtype, high.dtype} == {np.dtype(np.int32)}
+        places = {low.dtype, high.dtype} == {INT32}
         shares = share.dtype in (x.dtype, _wide(x.dtype))
         if kind(x.dtype) != "f" or not places or not shares:
             raise DTypeError("floats are blended, at places in int32 by shares in the same floats")
@@ -153,19 +155,25 @@ def interpolate(
     array([[[1., 1., 2., 2.]]])
     """
     _check(x, mode, align_corners)
-    old = x.shape[2:]
+    old, dtype = x.shape[2:], x.dtype
     new, factors = _targets(old, size, scale_factor, bool(recompute_scale_factor))
     with assuming_large():
         shrinks = math.prod(new) < math.prod(old)
     # The innermost axis is the slowest to change, so it changes while there are fewer rows.
     for axis in range(2, x.ndim) if shrinks else range(x.ndim - 1, 1, -1):
-        m, factor = new[axis - 2], factors[axis - 2]
-        if old[axis - 2] == m and factor in (None, 1):
+        n, m, factor = old[axis - 2], new[axis - 2], factors[axis - 2]
+        if n == m and factor in (None, 1):
             continue
         if mode == "nearest":
-            x = _nearest(x, axis, m, factor)
+            real = _wide(dtype) if kind(dtype) == "f" else np.dtype(np.float32)
+            given = (n, m, factor, real)
+            x = Take(axis)(x, from_sizes("interpolate", _nearest_places, given, (m,), INT64))
         else:
-            x = _linear(x, axis, m, factor, bool(align_corners))
+            known = (n, m, factor, bool(align_corners))
+            operands = ((_below, INT32), (_above, INT32), (_share, _wide(dtype)))
+            x = Blend(axis)(
+                x, *(from_sizes("interpolate", fn, known, (m,), d) for fn, d in operands)
+            )
     return x
 
 
@@ -216,23 +224,6 @@ def _check(x: Node, mode: str, align_corners: bool | None) -> None:
         raise ShapeError(f"of {x.ndim} axes, mode {LINEAR[x.ndim - 3]!r} is linear, not {mode!r}")
     if kind(x.dtype) != "f":
         raise DTypeError(f"a mean of {x.dtype.name}; convert to a float dtype first")
-
-
-def _nearest(x: Node, axis: int, size: int, factor: float | None) -> Node:
-    """Return x resized along an axis by its nearest elements."""
-    real = _wide(x.dtype) if kind(x.dtype) == "f" else np.dtype(np.float32)
-    known = (x.shape[axis], size, factor, real)
-    return Take(axis)(x, from_sizes("interpolate", _nearest_places, known, (size,), INT64))
-
-
-def _linear(x: Node, axis: int, size: int, factor: float | None, align_corners: bool) -> Node:
-    """Return x resized along an axis by linear interpolation."""
-    known = (x.shape[axis], size, factor, align_corners)
-    place, share = np.dtype(np.int32), _wide(x.dtype)
-    operands = ((_below, place), (_above, place), (_share, share))
-    return Blend(axis)(
-        x, *(from_sizes("interpolate", made, known, (size,), dtype) for made, dtype in operands)
-    )
 
 
 def _step(n: int, size: int, factor: float | None) -> float:

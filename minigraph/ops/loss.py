@@ -14,11 +14,11 @@ from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import BOOL, Array, DType, Expanded, Node, Operand, Spec, Tensor, builder
 from minigraph.ops.activation import softplus
 from minigraph.ops.arithmetic import Abs
-from minigraph.ops.arrangement import moveaxis
 from minigraph.ops.comparison import clip, where
 from minigraph.ops.elementwise import FloatTensor, as_operand, kind, promote, widen
 from minigraph.ops.exponential import Exp, Log
 from minigraph.ops.indexing import OneHot, TakeAlong, check_range, take
+from minigraph.ops.joining import moveaxis
 from minigraph.ops.reduction import mean
 from minigraph.ops.shape import broadcast_to, expand_dims, squeeze, stop_gradient
 from minigraph.ops.softmax import log_softmax, softmax

@@ -1,21 +1,28 @@
-"""Normalisation of each example alone: by layer, by group of channels, by neighbouring channels."""
+"""Normalisation of each example alone: by layer, group of channels, neighbouring channels, norm."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
 
-from minigraph.arguments import Count
+from minigraph.arguments import Axis, Count, Scalar
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import Expanded, Node, Shape, Sizes, Spec, Tensor, builder
+from minigraph.graph import Expanded, Node, Operand, Shape, Sizes, Spec, Tensor, builder
 from minigraph.ops.arithmetic import Rsqrt
-from minigraph.ops.elementwise import FloatTensor, common_dtype, kind, widen
+from minigraph.ops.comparison import Maximum
+from minigraph.ops.elementwise import (
+    FloatTensor,
+    broadcast_shapes,
+    common_dtype,
+    kind,
+    promote,
+    widen,
+)
 from minigraph.ops.padding import pad
-from minigraph.ops.reduction import mean
-from minigraph.ops.shape import reshape
+from minigraph.ops.reduction import Sum, mean, norm
+from minigraph.ops.shape import broadcast_to, reshape
 
 
 class LocalResponseNorm(Expanded):
@@ -64,12 +71,15 @@ def layer_norm(
     >>> cg.compile([], ops.layer_norm([[1.0, 2.0, 3.0]], 3))()
     array([[-1.22473569,  0.        ,  1.22473569]])
     """
-    shape = normalized_shape
-    axes = _last_axes(x, shape)
+    axes = _last_axes(x, normalized_shape)
     wide = widen(x)
-    distance = wide - mean(wide, axes, keepdims=True)
-    y = distance * Rsqrt.of(mean(distance * distance, axes, keepdims=True) + eps)
-    return _affine(x, y, weight, bias, shape)
+    y = _scaled(wide - mean(wide, axes, keepdims=True), axes, eps)
+    return _affine(x, y, weight, bias, normalized_shape)
+
+
+def _scaled(x: Node, axes: tuple[int, ...], eps: float) -> Node:
+    """Return x over the root of its mean square over `axes`."""
+    return x * Rsqrt.of(mean(x * x, axes, keepdims=True) + eps)
 
 
 @builder
@@ -88,11 +98,9 @@ def rms_norm(
     array([[0.84852814, 1.13137085]])
     """
     axes = _last_axes(x, normalized_shape)
-    wide = widen(x)
     if eps is None:
         eps = float(ml_dtypes.finfo(x.dtype).eps)  # type: ignore[no-untyped-call]
-    y = wide * Rsqrt.of(mean(wide * wide, axes, keepdims=True) + eps)
-    return _affine(x, y, weight, None, normalized_shape)
+    return _affine(x, _scaled(widen(x), axes, eps), weight, None, normalized_shape)
 
 
 @builder
@@ -116,40 +124,28 @@ def group_norm(
     split = (num_groups, channels // num_groups)
     groups = reshape(widen(x), (x.shape[0], *split, *rest))
     axes = tuple(range(2, groups.ndim))
-    distance = groups - mean(groups, axes, keepdims=True)
-    normal = distance * Rsqrt.of(mean(distance * distance, axes, keepdims=True) + eps)
-
-    def in_groups(v: Node) -> Node:
-        """Return a vector in the shape of groups: no kernel computes two shapes together."""
-        return reshape(v, (*split, *(1 for _ in rest)))
-
-    return reshape(_affine(x, normal, weight, bias, (channels,), in_groups), x.shape)
+    normal = _scaled(groups - mean(groups, axes, keepdims=True), axes, eps)
+    # In the shape of groups, because no kernel computes two shapes together.
+    placed = (*split, *(1 for _ in rest))
+    return reshape(_affine(x, normal, weight, bias, (channels,), placed), x.shape)
 
 
 def _affine(
-    x: Node,
-    y: Node,
-    weight: Any,
-    bias: Any,
-    shape: Shape,
-    placed: Callable[[Node], Node] = lambda v: v,
+    x: Node, y: Node, weight: Any, bias: Any, shape: Shape, placed: Shape | None = None
 ) -> Node:
     """Return y * weight + bias, where these are given, in the dtype that they and x have in common.
 
     y       computed from x in a wider dtype
     shape   what weight and bias have, else ShapeError
-    placed  lets such a vector broadcast against y
+    placed  the shape in which they broadcast against y; None: their own
     """
-    vectors = {"weight": weight, "bias": bias}
-    given = {name: v for name, v in vectors.items() if v is not None}
-    for name, v in given.items():
+    given = [(name, v) for name, v in (("weight", weight), ("bias", bias)) if v is not None]
+    for name, v in given:
         if v.shape != shape:
             raise ShapeError(f"the {name} has shape {v.shape}, not {shape}")
-    if "weight" in given:
-        y = y * placed(widen(given["weight"]))
-    if "bias" in given:
-        y = y + placed(widen(given["bias"]))
-    return y.astype(common_dtype(x, *given.values()))
+        vector = reshape(widen(v), placed or shape)
+        y = y * vector if name == "weight" else y + vector
+    return y.astype(common_dtype(x, *(v for _, v in given)))
 
 
 def _last_axes(x: Node, shape: Shape) -> tuple[int, ...]:
@@ -157,6 +153,34 @@ def _last_axes(x: Node, shape: Shape) -> tuple[int, ...]:
     if not shape or x.shape[-len(shape) :] != shape or 0 in shape:
         raise ShapeError(f"the last axes of {x.shape} are not {shape}")
     return tuple(range(x.ndim - len(shape), x.ndim))
+
+
+@builder
+def normalize(x: FloatTensor, p: Scalar = 2, axis: Axis = 1, eps: float = 1e-12) -> Node:
+    """Return x over its norm along `axis`, or over `eps` where the norm is smaller.
+
+    p  the `ord` of `norm`
+
+    >>> cg.compile([], ops.normalize([[3.0, 4.0]]))()
+    array([[0.6, 0.8]])
+    """
+    wide = widen(x)
+    return (wide / Maximum.of(norm(wide, p, axis, keepdims=True), eps)).astype(x.dtype)
+
+
+@builder
+def cosine_similarity(x1: Operand, x2: Operand, axis: Axis = 1, eps: float = 1e-8) -> Node:
+    """Return the cosine of the angles between vectors along `axis`; the arrays broadcast.
+
+    A norm below `eps` counts as `eps`.
+
+    >>> cg.compile([], ops.cosine_similarity([[3.0, 4.0]], [[4.0, 3.0]]))()
+    array([0.96])
+    """
+    given = promote(x1, x2, floating=True)
+    shape = broadcast_shapes(*(x.shape for x in given))
+    first, second = (normalize(widen(broadcast_to(x, shape)), 2, axis, eps) for x in given)
+    return Sum.of(first * second, axis).astype(given[0].dtype)
 
 
 @builder

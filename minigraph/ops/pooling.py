@@ -190,10 +190,8 @@ class AvgPool2dBackward(Op):
         return (self.pool(ddx),)
 
 
-def _pooling(
-    x: Node, window: Pair, stride: Pair | None, pad: Pair, ceil_mode: bool
-) -> tuple[Pooling, Pair]:
-    """Return where the windows lie, and the padding that was asked for.
+def _pooling(x: Node, window: Pair, stride: Pair | None, pad: Pair, ceil_mode: bool) -> Pooling:
+    """Return where the windows lie.
 
     With ceil_mode the padding behind grows so that a last, partial window fits; one that would
     begin in the padding behind is dropped, as PyTorch does.
@@ -213,7 +211,7 @@ def _pooling(
                 count -= (count - 1) * t >= n + p
                 behind = max((count - 1) * t + k - n - p, 0)
         sides.append((p, behind))
-    return Pooling(window, stride, (sides[0], sides[1])), pad
+    return Pooling(window, stride, (sides[0], sides[1]))
 
 
 @builder
@@ -231,8 +229,7 @@ def max_pool2d(
     >>> ops.max_pool2d(mg.input("x", (8, 16, 32, 32)), 3, stride=2, padding=1).shape
     (8, 16, 16, 16)
     """
-    pooling, _ = _pooling(x, kernel_size, stride, padding, ceil_mode)
-    return MaxPool2d(pooling).results(x)[0]
+    return MaxPool2d(_pooling(x, kernel_size, stride, padding, ceil_mode)).results(x)[0]
 
 
 @builder
@@ -252,17 +249,17 @@ def avg_pool2d(
     (8, 16, 16, 16)
     """
     x = _check_float(x)
-    pooling, pad = _pooling(x, kernel_size, stride, padding, ceil_mode)
-    counted = count_include_pad and any(pad)
+    pooling = _pooling(x, kernel_size, stride, padding, ceil_mode)
+    counted = count_include_pad and any(padding)
     window, (down, across), (above, beside) = pooling.window, pooling.stride, pooling.padding
     apart = pooling.stride == window and not any(map(any, pooling.padding))
     if math.prod(window) <= FEW or 1 in window or apart:
-        return AvgPool2d(pooling, pad, counted)(x)
+        return AvgPool2d(pooling, padding, counted)(x)
     # Means of rows, then of those: few numbers in each, and each is added up few times.
     rows = Pooling((window[0], 1), (down, 1), (above, (0, 0)))
     columns = Pooling((1, window[1]), (1, across), ((0, 0), beside))
-    means = AvgPool2d(rows, (pad[0], 0), counted)(widen(x))
-    return AvgPool2d(columns, (0, pad[1]), counted)(means).astype(x.dtype)
+    means = AvgPool2d(rows, (padding[0], 0), counted)(widen(x))
+    return AvgPool2d(columns, (0, padding[1]), counted)(means).astype(x.dtype)
 
 
 @builder
@@ -276,11 +273,9 @@ def adaptive_avg_pool2d(x: Tensor, output_size: OutputSize) -> Node:
     >>> ops.adaptive_avg_pool2d(mg.input("x", (8, 16, 32, 32)), 1).shape
     (8, 16, 1, 1)
     """
-    x = _check_pixels(_check_float(x))
-    output_size = rows, columns = _output_sides(x, output_size)
-    if output_size == x.shape[2:]:
+    (rows, columns), pooling = _adaptive(_check_float(x), output_size)
+    if (rows, columns) == x.shape[2:]:
         return x
-    pooling = _equal_windows(x, output_size)
     if pooling:
         return AvgPool2d(pooling, (0, 0), False)(x)
     means = _means_of_parts(_means_of_parts(widen(x), 2, rows), 3, columns)
@@ -298,11 +293,9 @@ def adaptive_max_pool2d(x: Tensor, output_size: OutputSize) -> Node:
     >>> ops.adaptive_max_pool2d(mg.input("x", (8, 16, 32, 32)), (2, 4)).shape
     (8, 16, 2, 4)
     """
-    x = _check_pixels(x)
-    output_size = _output_sides(x, output_size)
+    output_size, pooling = _adaptive(x, output_size)
     if output_size == x.shape[2:]:
         return x
-    pooling = _equal_windows(x, output_size)
     if not pooling:  # the parts one after the other; the shorter ones end with their last row again
         window = []
         for axis, out in ((2, output_size[0]), (3, output_size[1])):
@@ -317,28 +310,18 @@ def adaptive_max_pool2d(x: Tensor, output_size: OutputSize) -> Node:
 NO_BORDER: Pairs = ((0, 0), (0, 0))
 
 
-def _output_sides(x: Node, output_size: Any) -> Pair:
-    sides = output_size if isinstance(output_size, tuple) else (output_size, output_size)
-    height, width = (n if m is None else m for m, n in zip(sides, x.shape[2:], strict=True))
-    return height, width
-
-
-def _check_pixels(x: Node) -> Node:
-    """Return images that have pixels; ShapeError for others."""
+def _adaptive(x: Node, output_size: Any) -> tuple[Pair, Pooling | None]:
+    """Return the size of the result, and the pooling by equal parts, None if there are none."""
     if x.ndim != 4:
         raise ShapeError(f"the input is (n, c, h, w), not {x.shape}")
-    if not all(x.shape[2:]):
+    h, w = x.shape[2:]
+    if not h or not w:
         raise ShapeError(f"an image of shape {x.shape} has no pixels")
-    return x
-
-
-def _equal_windows(x: Node, output_size: Pair) -> Pooling | None:
-    """Return the pooling by equal parts, None if there are none."""
-    (h, w), (rows, columns) = x.shape[2:], output_size
-    if h % rows or w % columns:
-        return None
+    sides = output_size if isinstance(output_size, tuple) else (output_size, output_size)
+    rows, columns = (n if m is None else m for m, n in zip(sides, (h, w), strict=True))
     window = (h // rows, w // columns)
-    return Pooling(window, window, NO_BORDER)
+    equal = None if h % rows or w % columns else Pooling(window, window, NO_BORDER)
+    return (rows, columns), equal
 
 
 def _parts(size: int, out: int) -> Array:

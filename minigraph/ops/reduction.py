@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
 
-from minigraph.arguments import Axis, Integers
-from minigraph.errors import ShapeError
+from minigraph.arguments import Axis, Integers, Scalar, shown
+from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import (
+    BOOL,
     Array,
     DType,
     Node,
@@ -24,6 +26,7 @@ from minigraph.graph import (
     gradients,
     zero_gradient,
 )
+from minigraph.ops.arithmetic import Abs, Sqrt
 from minigraph.ops.comparison import Isfinite, where
 from minigraph.ops.elementwise import FloatTensor, kind, sum_dtype, widen
 from minigraph.ops.exponential import Exp, Log
@@ -146,7 +149,7 @@ class Extremum(Reduction):
     """The largest or smallest element; NaN if there is one.  Equals share the gradient."""
 
     def infer(self, x: Spec) -> Spec:
-        if not all(x.shape[a] for a in self.axes):
+        if not builtins.all(x.shape[a] for a in self.axes):
             raise ShapeError(f"{self.name} over axes {self.axes} of shape {x.shape}: no elements")
         return super().infer(x)
 
@@ -198,10 +201,6 @@ def drop_axes(y: Node, axes: tuple[int, ...], keepdims: bool) -> Node:
     return y if keepdims else squeeze(y, axes)
 
 
-def _count(x: Node, axes: tuple[int, ...]) -> int:
-    return math.prod(x.shape[a] for a in axes)
-
-
 @builder
 def argmax(x: Tensor, axis: Axis | None = None, keepdims: bool = False) -> Node:
     """Return the int64 index of the first largest element along `axis`; None: of x flattened.
@@ -217,18 +216,59 @@ def argmax(x: Tensor, axis: Axis | None = None, keepdims: bool = False) -> Node:
 
 
 @builder
+def argmin(x: Tensor, axis: Axis | None = None, keepdims: bool = False) -> Node:
+    """Return the int64 index of the first smallest element along `axis`; None: of x flattened.
+
+    A NaN counts as smallest.
+
+    >>> cg.compile([], ops.argmin([3, 1, 2]))()
+    array(1)
+    """
+    if not (x.size if axis is None else x.shape[normalize_axis(axis, x.ndim)]):
+        raise ShapeError(f"argmin over axis {axis} of shape {x.shape}: no elements")
+    return argmax(-x if kind(x.dtype) == "f" else ~x, axis, keepdims)
+
+
+@builder
 def mean(x: Tensor, axis: Integers | None = None, keepdims: bool = False) -> Node:
     """Return the mean over `axis`; integers give float64.  ShapeError over no elements.
 
     >>> cg.compile([], ops.mean([[1.0, 2.0], [3.0, 4.0]], axis=0))()
     array([2., 3.])
     """
-    x = as_float(x)
+    x = _as_float(x)
     axes = normalize_axes(axis, x.ndim)
     wide = widen(x)
     count = from_sizes("mean", _check_count, (_count(x, axes), axes, x.shape), (), wide.dtype)
     y = Sum(axes)(wide) / count
     return drop_axes(y.astype(x.dtype), axes, keepdims)
+
+
+@builder
+def var(
+    x: Tensor, axis: Integers | None = None, correction: float = 0, keepdims: bool = False
+) -> Node:
+    """Return the variance over `axis`: squared distances from the mean over n - correction.
+
+    >>> cg.compile([], ops.var([1.0, 2.0, 3.0, 4.0]))()
+    array(1.25)
+    """
+    x = _as_float(x)
+    axes = normalize_axes(axis, x.ndim)
+    wide = widen(x)
+    given = (_count(x, axes) - correction, axes, x.shape, correction)
+    freedom = from_sizes("var", _degrees_of_freedom, given, (), wide.dtype)
+    distance = wide - mean(wide, axes, keepdims=True)
+    y = Sum(axes)(distance * distance) / freedom
+    return drop_axes(y.astype(x.dtype), axes, keepdims)
+
+
+def _as_float(x: Node) -> Node:
+    return x if kind(x.dtype) == "f" else x.astype("float64")
+
+
+def _count(x: Node, axes: tuple[int, ...]) -> int:
+    return math.prod(x.shape[a] for a in axes)
 
 
 def _check_count(count: int, axes: tuple[int, ...], shape: Shape) -> Array:
@@ -247,23 +287,51 @@ def _degrees_of_freedom(
     return np.array(count)
 
 
+def _sqrt(x: Node) -> Node:
+    """Return the square root of numbers >= 0, whose gradient is 0 at 0, as PyTorch has it."""
+    is_zero = x == 0
+    return where(is_zero, 0, Sqrt.of(where(is_zero, 1, x)))
+
+
 @builder
-def var(
+def std(
     x: Tensor, axis: Integers | None = None, correction: float = 0, keepdims: bool = False
 ) -> Node:
-    """Return the variance over `axis`: squared distances from the mean over n - correction.
+    """Return the standard deviation over `axis`: the root of `var`.  Its gradient at 0 is 0.
 
-    >>> cg.compile([], ops.var([1.0, 2.0, 3.0, 4.0]))()
-    array(1.25)
+    >>> cg.compile([], ops.std([1.0, 2.0, 3.0, 4.0]))()
+    array(1.11803399)
     """
-    x = as_float(x)
-    axes = normalize_axes(axis, x.ndim)
+    y = _sqrt(var(widen(x), axis, correction, keepdims))
+    return y.astype(x.dtype) if kind(x.dtype) == "f" else y
+
+
+@builder
+def norm(x: Tensor, ord: Scalar = 2, axis: Integers | None = None, keepdims: bool = False) -> Node:
+    """Return the norm of vectors along `axis`; None: of x flattened.
+
+    `ord` is 1, 2, infinity (the largest magnitude), -infinity (the smallest) or 0 (how many are not
+    0).  The gradient of 2 is 0 where the norm is 0.
+
+    >>> cg.compile([], ops.norm([3.0, 4.0]))()
+    array(5.)
+    """
+    x = _as_float(x)
     wide = widen(x)
-    given = (_count(x, axes) - correction, axes, x.shape, correction)
-    freedom = from_sizes("var", _degrees_of_freedom, given, (), wide.dtype)
-    distance = wide - mean(wide, axes, keepdims=True)
-    y = Sum(axes)(distance * distance) / freedom
-    return drop_axes(y.astype(x.dtype), axes, keepdims)
+    match ord:
+        case 2:
+            y = _sqrt(Sum.of(wide * wide, axis, keepdims))
+        case 1:
+            y = Sum.of(Abs.of(wide), axis, keepdims)
+        case 0:
+            y = Sum.of((wide != 0).astype(wide.dtype), axis, keepdims)
+        case math.inf:
+            y = Max.of(Abs.of(wide), axis, keepdims)
+        case _ if ord == -math.inf:
+            y = Min.of(Abs.of(wide), axis, keepdims)
+        case _:
+            raise GraphError(f"ord is {shown(ord)}; it takes 0, 1, 2 or an infinity")
+    return y.astype(x.dtype)
 
 
 @builder
@@ -281,8 +349,34 @@ def logsumexp(x: FloatTensor, axis: Integers | None = None, keepdims: bool = Fal
     return drop_axes(y.astype(x.dtype), axes, keepdims)
 
 
-def as_float(x: Node) -> Node:
-    return x if kind(x.dtype) == "f" else x.astype("float64")
+@builder
+def any(x: Tensor, axis: Integers | None = None, keepdims: bool = False) -> Node:
+    """Return whether an element along `axis` is not 0; False of none.
+
+    >>> cg.compile([], ops.any([[1, 0], [0, 0]], axis=1))()
+    array([ True, False])
+    """
+    return count_nonzero(x, axis, keepdims) > 0
+
+
+@builder
+def all(x: Tensor, axis: Integers | None = None, keepdims: bool = False) -> Node:
+    """Return whether no element along `axis` is 0; True of none.
+
+    >>> cg.compile([], ops.all([[1, 0], [1, 1]], axis=1))()
+    array([False,  True])
+    """
+    return count_nonzero(x == 0, axis, keepdims) == 0
+
+
+@builder
+def count_nonzero(x: Tensor, axis: Integers | None = None, keepdims: bool = False) -> Node:
+    """Return how many elements along `axis` are not 0, as int64.
+
+    >>> cg.compile([], ops.count_nonzero([[1, 0], [2, 3]], axis=1))()
+    array([1, 2])
+    """
+    return Sum.of(x if x.dtype == BOOL else x != 0, axis, keepdims)
 
 
 def sum_to(x: Node, shape: tuple[int, ...]) -> Node:

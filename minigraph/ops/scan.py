@@ -6,6 +6,7 @@ transposed weight, is computed once, outside of the loop.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -26,11 +27,13 @@ from minigraph.graph import (
     placeholders,
     toposort,
 )
+from minigraph.ops.arithmetic import Add
 from minigraph.ops.elementwise import kind
 from minigraph.ops.joining import stack
+from minigraph.ops.matmul import Matmul
 from minigraph.ops.random import Random
-from minigraph.ops.shape import PermuteDims, broadcast_to
-from minigraph.ops.step_sums import factors, sum_over_steps, summands
+from minigraph.ops.reduction import Sum
+from minigraph.ops.shape import PermuteDims, Reshape, broadcast_to, permute_dims, reshape
 
 
 class Scan(Loop, eq=False):
@@ -193,17 +196,11 @@ class _Gradient:
         op, graph = self.op, self.graph
         known = {x: self.outer[x] for x in self.slices}
         results = dict.fromkeys(graph.outputs[op.carried :])
-        more = [x for x in saved if x not in known and x not in results]
-        extended = Scan(
-            Graph(graph.inputs, (*graph.outputs, *more)),
-            op.carried,
-            op.scanned,
-            op.length,
-            op.reverse,
-        )
+        results.update(dict.fromkeys(x for x in saved if x not in known))
+        outputs = (*graph.outputs[: op.carried], *results)
+        extended = dataclasses.replace(op, graph=Graph(graph.inputs, outputs))
         stacks = extended.results(*self.xs)[op.carried :]
-        made = (*graph.outputs[op.carried :], *more)
-        return {**dict(zip(made, stacks, strict=True)), **known}
+        return {**dict(zip(results, stacks, strict=True)), **known}
 
     def _loop(
         self,
@@ -225,6 +222,77 @@ class _Gradient:
         starts += [_zeros(k.spec) for k in self.early]
         stacks = [dy for i in self.read if (dy := self.dys[i]) is not None]
         return loop.results(*starts, *stacks, *saved.values(), *outside)
+
+
+# ---------------------------------------------------------------- sums over steps, after the loop
+
+
+def summands(dk: Node) -> dict[Node, None] | None:
+    """Return the matrix products and sums that `dk` is the sum of; None if it is another node.
+
+    Stacks of their operands then give the sum of `dk` over all steps.
+    """
+    found: dict[Node, None] = {}
+    seen: set[Node] = set()
+    waiting = [dk]
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        broadcasts = isinstance(node.op, Add) and any(x.shape != node.shape for x in node.inputs)
+        if isinstance(node.op, Add | Reshape | PermuteDims) and not broadcasts:
+            waiting.extend(reversed(node.inputs))
+        elif isinstance(node.op, Sum) or (
+            isinstance(node.op, Matmul) and [x.ndim for x in node.inputs] == [2, 2]
+        ):
+            found[node] = None
+        else:
+            return None
+    return found
+
+
+def factors(dk: Node) -> list[Node]:
+    """Return the nodes of the body whose stacks the sum over all steps needs."""
+    operands: list[Node] = []
+    for part in summands(dk) or ():
+        operands += part.inputs if isinstance(part.op, Sum) else map(_untransposed, part.inputs)
+    return operands
+
+
+def _untransposed(x: Node) -> Node:
+    while isinstance(x.op, PermuteDims):
+        x = x.inputs[0]
+    return x
+
+
+def sum_over_steps(dk: Node, stacks: Mapping[Node, Node], is_transposed: bool) -> Node:
+    """Return the sum of `dk` over all steps: of matrix products one product, of sums one sum.
+
+    is_transposed  whether `dk` is the gradient of a transposed constant; then products are
+                   transposed, too, as in `Matmul`
+    """
+    totals: dict[Node, Node] = {}
+    for part in summands(dk) or ():
+        if isinstance(part.op, Sum):
+            whole = stacks[part.inputs[0]]
+            total = reshape(Sum((0, *(a + 1 for a in part.op.axes)))(whole), part.shape)
+        else:
+            left, right = (_join_steps(x, 1 - i, stacks) for i, x in enumerate(part.inputs))
+            total = Matmul()(right.T, left.T).T if is_transposed else Matmul()(left, right)
+        totals[part] = total
+    return _substitute(Graph((), (dk,)), totals)[0]
+
+
+def _join_steps(x: Node, axis: int, stacks: Mapping[Node, Node]) -> Node:
+    """Return the matrices x of all steps as one, side by side along `axis`."""
+    if isinstance(x.op, PermuteDims):
+        return permute_dims(_join_steps(x.inputs[0], 1 - axis, stacks), (1, 0))
+    whole = stacks[x]
+    steps, rows, columns = whole.shape
+    if axis == 0:
+        return reshape(whole, (steps * rows, columns))
+    return reshape(permute_dims(whole, (1, 0, 2)), (rows, steps * columns))
 
 
 # ---------------------------------------------------------------- building one
