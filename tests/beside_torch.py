@@ -18,13 +18,21 @@ needs_torch = pytest.mark.skipif(torch is None, reason="PyTorch is not installed
 INF, NAN = np.inf, np.nan
 
 
-def ours(fn, xs):
-    """The value of `fn` and its gradients, each output weighted by its own random number."""
+def ours(fn, xs, level=None):
+    """The value of `fn` and its gradients, each output weighted by its own random number.
+
+    NumPy computes them, or native kernels at a level.
+    """
     inputs = [mg.input(f"x{i}", x.shape, x.dtype) for i, x in enumerate(xs)]
     y = fn(*inputs)
     floats = [x for x in inputs if x.dtype.kind == "f"]
     grads = mg.grad(ops.sum(y * weights(y.shape)), floats)
-    return Graph(tuple(inputs), (y, *grads))(*xs)
+    if level is None:
+        return Graph(tuple(inputs), (y, *grads))(*xs)
+    options = {"graph_opt_level": level, "autotune": "off"}
+    function = mg.comp_graph("cpu", options).compile(inputs, [y, *grads])
+    assert not function.report().numpy
+    return function(*xs)
 
 
 def theirs(fn, xs):
@@ -42,10 +50,10 @@ def weights(shape):
     return np.asarray(np.random.default_rng(9).uniform(0.5, 1.5, shape))
 
 
-def assert_agree(mine, torchs, *xs, rtol=1e-10):
-    for got, want in zip(ours(mine, xs), theirs(torchs, xs), strict=True):
+def assert_agree(mine, torchs, *xs, rtol=1e-10, atol=1e-12, level=None):
+    for got, want in zip(ours(mine, xs, level), theirs(torchs, xs), strict=True):
         assert got.shape == want.shape
-        np.testing.assert_allclose(got, want, rtol=rtol, atol=1e-12)
+        np.testing.assert_allclose(got, want, rtol=rtol, atol=atol)
 
 
 def assert_same_call(name, *xs, **kwargs):

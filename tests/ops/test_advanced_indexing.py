@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from beside_torch import assert_agree, needs_torch, torch
+from op_values import assert_native
 from samples import real
 
 import minigraph as mg
@@ -138,13 +139,7 @@ def test_native_kernels_compute_them_at_every_level(level):
     x, v = mg.input("x", X.shape), mg.input("v", SRC.shape)
     outputs = [update(ops, x, v, np.asarray) for update in UPDATES.values()]
     outputs += mg.grad(sum(ops.sum(y * y) for y in outputs), [x, v])
-    options = {"graph_opt_level": level, "autotune": "off"}
-    function = mg.comp_graph("cpu", options).compile([x, v], outputs)
-    assert not function.report().numpy
-    values = X.astype("float32"), SRC.astype("float32")
-    wanted = Graph((x, v), tuple(outputs))(*values)
-    for got, want in zip(function(*values), wanted, strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    assert_native([x, v], outputs, [X.astype("float32"), SRC.astype("float32")], level)
 
 
 def test_values_take_the_dtype_of_the_array_where_that_loses_no_kind():

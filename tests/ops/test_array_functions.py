@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from beside_torch import assert_agree, needs_torch, torch
+from op_values import assert_native
 from samples import integer, real
 
 import minigraph as mg
@@ -70,17 +71,11 @@ def test_native_kernels_compute_them_at_every_level(level):
     inputs = [mg.input(f"x{i}", value.shape) for i, (_, value) in enumerate(cases)]
     results = [fn(ops, x) for x, (fn, _) in zip(inputs, cases, strict=True)]
     outputs = (*results, *mg.grad(sum(ops.sum(y * y) for y in results), inputs))
-    values = [value for _, value in cases]
-    options = {"graph_opt_level": level, "autotune": "off"}
-    function = mg.comp_graph("cpu", options).compile(inputs, outputs)
-    assert not function.report().numpy
-    for got, want in zip(function(*values), Graph(tuple(inputs), outputs)(*values), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    assert_native(inputs, outputs, [value for _, value in cases], level)
 
 
 def test_tests_of_elements_run_in_native_kernels():
     x, n = mg.input("x", (3, 4)), mg.input("n", (3, 4), "int64")
-    values = X.astype("float32"), integer(3, 4)
     outputs = (
         ops.repeat(x, 2, 0),
         ops.any(x > 1, 1),
@@ -91,10 +86,7 @@ def test_tests_of_elements_run_in_native_kernels():
         ops.diff(n),
         ops.zeros((2, 3)),
     )
-    function = mg.comp_graph("cpu").compile([x, n], outputs)
-    assert not function.report().numpy
-    for got, want in zip(function(*values), Graph((x, n), outputs)(*values), strict=True):
-        np.testing.assert_array_equal(got, want)
+    assert_native([x, n], outputs, [X.astype("float32"), integer(3, 4)])
 
 
 def test_the_gradient_of_a_deviation_or_norm_of_zero_is_zero():

@@ -36,8 +36,16 @@ def apart(*shape):
 
 
 INDICES = RNG.integers(0, 4, 5000)
-# What is added up, a function of arrays, and how many numbers make a sum.  Each function is one of
-# NumPy's too, applied to longer floats, or has its meaning beside it.
+
+
+def added(indices, rows, dy):
+    y = np.zeros((rows, *dy.shape[1:]), np.longdouble)
+    np.add.at(y, indices, dy)
+    return y
+
+
+# What is added up, a function of positive arrays.  It is one of NumPy's too, applied to longer
+# floats, or has its meaning beside it, and how many numbers make a sum.
 SUMS = {
     "all": (lambda x: x.sum(), [equal(1 << 18)]),
     "columns": (lambda x: x.sum(0), [equal(1 << 16, 3)]),
@@ -47,48 +55,6 @@ SUMS = {
     "rows of three of four, in blocks": (lambda x: x[:, :3].sum((0, 1)), [equal(1 << 13, 4, 16)]),
     "squares": (lambda x: (x * x).mean(), [apart(100_003)]),
     "mean of each row": (lambda x: x.mean(1), [apart(2, 70_001)]),
-}
-
-
-def in_double(fn, xs):
-    return fn(*(np.asarray(x, np.longdouble) for x in xs))
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize(("device", "level"), WHERE)
-def test_a_sum_has_the_error_of_one_that_is_halved_again_and_again(device, level, dtype):
-    given = [[x.astype(dtype) for x in xs] for _, xs in SUMS.values()]
-    found = computed(device, level, [fn for fn, _ in SUMS.values()], given)
-    for (name, (fn, _)), xs, y in zip(SUMS.items(), given, found, strict=True):
-        assert_near(name, y, in_double(fn, xs), xs[0].size // max(y.size, 1))
-
-
-def computed(device, level, functions, arrays):
-    """Return the results of functions of their arrays, compiled as one."""
-    inputs = [
-        [mg.input(f"x{i}.{k}", x.shape, x.dtype) for k, x in enumerate(xs)]
-        for i, xs in enumerate(arrays)
-    ]
-    results = [fn(*xs) for fn, xs in zip(functions, inputs, strict=True)]
-    cg = mg.comp_graph(device, {"graph_opt_level": level, "autotune": "off"})
-    return cg.compile([*chain(*inputs)], results)(*chain(*arrays))
-
-
-def assert_near(name, found, exact, n):
-    """All numbers that are added up are positive."""
-    bound = ULPS * np.finfo(found.dtype).eps * max(math.log2(n), 1)
-    error = np.max(np.abs(found - exact) / exact)
-    assert error <= bound, f"{name}: {error / bound:.3g} times the bound"
-
-
-def added(indices, rows, dy):
-    y = np.zeros((rows, *dy.shape[1:]), np.longdouble)
-    np.add.at(y, indices, dy)
-    return y
-
-
-# What a library or a kernel of C or NumPy adds up.  x is positive.
-OTHERS = {
     "a pool of the whole image": (
         lambda x: ops.adaptive_avg_pool2d(x, 1),
         [equal(1, 2, 300, 300)],
@@ -178,17 +144,34 @@ OTHERS = {
 }
 
 
+def computed(device, level, functions, arrays):
+    """Return the results of functions of their arrays, compiled as one."""
+    inputs = [
+        [mg.input(f"x{i}.{k}", x.shape, x.dtype) for k, x in enumerate(xs)]
+        for i, xs in enumerate(arrays)
+    ]
+    results = [fn(*xs) for fn, xs in zip(functions, inputs, strict=True)]
+    cg = mg.comp_graph(device, {"graph_opt_level": level, "autotune": "off"})
+    return cg.compile([*chain(*inputs)], results)(*chain(*arrays))
+
+
+def assert_near(name, found, exact, n):
+    bound = ULPS * np.finfo(found.dtype).eps * max(math.log2(n), 1)
+    error = np.max(np.abs(found - exact) / exact)
+    assert error <= bound, f"{name}: {error / bound:.3g} times the bound"
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(("device", "level"), WHERE)
-def test_what_adds_up_otherwise_has_such_an_error_too(device, level, dtype):
-    given = [
-        [x.astype(dtype) if x.dtype.kind == "f" else x for x in xs]
-        for _, xs, _, _ in OTHERS.values()
-    ]
-    found = computed(device, level, [fn for fn, *_ in OTHERS.values()], given)
-    for (name, (fn, _, exact, n)), xs, y in zip(OTHERS.items(), given, found, strict=True):
-        wide = [x.astype(np.longdouble) if x.dtype.kind == "f" else x for x in xs]
-        expected = (exact or fn)(*wide)
+def test_a_sum_has_the_error_of_one_that_is_halved_again_and_again(device, level, dtype):
+    def cast(arrays, dtype):
+        return [x.astype(dtype) if x.dtype.kind == "f" else x for x in arrays]
+
+    given = [cast(xs, dtype) for _, xs, *_ in SUMS.values()]
+    found = computed(device, level, [fn for fn, *_ in SUMS.values()], given)
+    for (name, (fn, _, *meaning)), xs, y in zip(SUMS.items(), given, found, strict=True):
+        exact, n = meaning or (None, xs[0].size // max(y.size, 1))
+        expected = (exact or fn)(*cast(xs, np.longdouble))
         used = ~np.isnan(expected)
         assert_near(name, y[used], expected[used], n)
 
