@@ -21,8 +21,8 @@ from minigraph.nn.layer import layer_of
 from minigraph.nn.module import Module
 from minigraph.nn.normalization import LayerNorm
 from minigraph.nn.stateless import Dropout
-from minigraph.ops.attention import attention_weights
 from minigraph.ops.elementwise import kind
+from minigraph.ops.softmax import attention_weights
 
 
 @layer_of()

@@ -172,12 +172,11 @@ def promote(*xs: Any, floating: bool = False) -> tuple[Node, ...]:
     return tuple(as_operand(x, dtype) for x in values)
 
 
-def _as_floats(x: Any) -> Node:
-    return promote(x, floating=True)[0]
-
-
 # Parsed to an expression of floats.
-FloatTensor = Annotated[Any, Kind("a number, an array or an expression", _as_floats, DTypeError)]
+FLOAT_TENSOR = Kind(
+    "a number, an array or an expression", lambda x: promote(x, floating=True)[0], DTypeError
+)
+FloatTensor = Annotated[Any, FLOAT_TENSOR]
 
 
 def widen(x: Any) -> Any:
@@ -280,11 +279,8 @@ class Astype(Elementwise):
             return "({R})(int32_t){0}"
         if kind(self.dtype) == "i":
             return "({R}){0}"
-        half, signed, top = (
-            f"0x1p{bits - 1}{{f}}",
-            f"({{R}})(int{bits}_t)",
-            f"({{R}})1 << {bits - 1}",
-        )
+        half, top = f"0x1p{bits - 1}{{f}}", f"({{R}})1 << {bits - 1}"
+        signed = f"({{R}})(int{bits}_t)"
         return f"({{0}} < {half} ? {signed}{{0}} : {signed}({{0}} - {half}) ^ {top})"
 
     def has_bits_of_numpy(self, dtype: DType) -> bool:

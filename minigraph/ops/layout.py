@@ -10,9 +10,8 @@ are, and `Reorder` is the only op that moves anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -104,11 +103,10 @@ class LaidOut(Expanded):
         object.__setattr__(self, "name", self.plain.name)  # the class is frozen
 
     def infer(self, *xs: Spec) -> Spec | tuple[Spec, ...]:
-        specs: Spec | tuple[Spec, ...] = self._laid_out(
-            lambda spec, lanes: Spec(packed(spec.shape, lanes), spec.dtype),
-            self.plain.infer(*self.unpacked(xs)),
-        )
-        return specs
+        plain = self.plain.infer(*self.unpacked(xs))
+        pairs = zip(plain if isinstance(plain, tuple) else [plain], self.lanes_out, strict=True)
+        specs = tuple(Spec(packed(y.shape, lanes), y.dtype) for y, lanes in pairs)
+        return specs if isinstance(plain, tuple) else specs[0]
 
     def unpacked(self, xs: Sequence[Spec]) -> list[Spec]:
         """Return the specs of inputs as `plain` takes them."""
@@ -120,16 +118,8 @@ class LaidOut(Expanded):
     def expand(self, *xs: Node) -> tuple[Node, ...]:
         pairs = zip(xs, self.lanes_in, strict=True)
         results = self.plain.results(*(Reorder(1)(x) if lanes > 1 else x for x, lanes in pairs))
-        nodes: tuple[Node, ...] = self._laid_out(
-            lambda y, lanes: Reorder(lanes)(y) if lanes > 1 else y, tuple(results)
-        )
-        return nodes
-
-    def _laid_out(self, move: Callable[[Any, int], Any], results: Any) -> Any:
-        """Return one result or a tuple of them, moved from nchw to `lanes_out`."""
-        if isinstance(results, tuple):
-            return tuple(map(move, results, self.lanes_out))
-        return move(results, *self.lanes_out)
+        laid_out = zip(results, self.lanes_out, strict=True)
+        return tuple(Reorder(lanes)(y) if lanes > 1 else y for y, lanes in laid_out)
 
     def __str__(self) -> str:
         return f"{self.plain} lanes {self.lanes_in} to {self.lanes_out}"

@@ -118,19 +118,15 @@ class MaxPool2dBackward(Op):
         return self.pooling.scatter(patches.reshape(*dy.shape, r, s), self.shape).astype(dy.dtype)
 
     def grad(self, ddx: Node, dx: Node, dy: Node, where: Node) -> tuple[Node, None]:
-        return _take_places(self.pooling, ddx, where), None
-
-
-def _take_places(pooling: Pooling, x: Node, where: Node) -> Node:
-    """Return the element of each window of x that `where` points to."""
-    n, c, h, w = x.shape
-    rows, columns = where.shape[2:]
-    (down, across), ((top, _), (left, _)) = pooling.stride, pooling.padding
-    place = where.astype("int64")
-    row = place // pooling.window[1] + reshape(arange(rows) * down - top, (rows, 1))
-    column = place % pooling.window[1] + (arange(columns) * across - left)
-    flat = reshape(row * w + column, (n, c, rows * columns))
-    return reshape(TakeAlong(2)(reshape(x, (n, c, h * w)), flat), where.shape)
+        """Take the elements of ddx at the places where dy was added."""
+        n, c, h, w = ddx.shape
+        rows, columns = where.shape[2:]
+        (down, across), ((top, _), (left, _)) = self.pooling.stride, self.pooling.padding
+        place, width = where.astype("int64"), self.pooling.window[1]
+        row = place // width + reshape(arange(rows) * down - top, (rows, 1))
+        column = place % width + (arange(columns) * across - left)
+        flat = reshape(row * w + column, (n, c, rows * columns))
+        return reshape(TakeAlong(2)(reshape(ddx, (n, c, h * w)), flat), where.shape), None
 
 
 class AvgPool2d(Op):

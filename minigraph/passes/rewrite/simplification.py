@@ -15,11 +15,21 @@ import numpy as np
 from minigraph import ops
 from minigraph.errors import GraphError
 from minigraph.graph import BOOL, Array, Constant, Graph, Item, Node, Op, constant
-from minigraph.ops.elementwise import Astype, Elementwise, broadcast_shapes, widen
+from minigraph.ops.elementwise import Astype, Elementwise, astype, broadcast_shapes, widen
 from minigraph.ops.exponential import ConstantPow, Pow
-from minigraph.ops.shape import BroadcastTo, PermuteDims, StopGradient, broadcast_to
+from minigraph.ops.joining import Concat
+from minigraph.ops.reduction import Extremum
+from minigraph.ops.shape import (
+    BroadcastTo,
+    PermuteDims,
+    Reshape,
+    StopGradient,
+    broadcast_to,
+    permute_dims,
+    reshape,
+)
+from minigraph.ops.slicing import Flip, Pad, Slice
 from minigraph.passes.notes import Notes
-from minigraph.passes.rewrite import views
 from minigraph.passes.rewrite.facts import filled_with, is_float, is_lossless, is_normal
 from minigraph.passes.rewrite.rule import Sides, rewrite, rule_on, rules, rules_in
 
@@ -143,7 +153,7 @@ def power_of_small_integer(node: Node) -> Node | None:
     if exponent != int(exponent):
         return None
     base = widen(x) if exponent > 0 else ops.reciprocal(widen(x))
-    return ops.astype(_products(base)[abs(int(exponent)) - 1], x.dtype)
+    return astype(_products(base)[abs(int(exponent)) - 1], x.dtype)
 
 
 @rule_on(Pow)
@@ -174,7 +184,7 @@ def cast(node: Node) -> Node | None:
     # 16-bit floats are made of integers by way of float32, which rounds twice.
     same_kind = is_float(origin) == is_float(x) and not (is_float(origin) and not is_float(node))
     direct = same_kind or last == BOOL or is_lossless(first, last)
-    return ops.astype(origin, last) if is_lossless(first, x.dtype) and direct else None
+    return astype(origin, last) if is_lossless(first, x.dtype) and direct else None
 
 
 @rule_on(StopGradient)
@@ -183,7 +193,102 @@ def stopped_gradient(node: Node) -> Node | None:
     return node.inputs[0]
 
 
-EXACT = (*rules_in(globals()), *views.RULES, *PATTERNS)
+# ---------------------------------------------------------------- what only rearranges elements
+
+
+@rule_on(Reshape, BroadcastTo, Slice, Pad, Extremum)
+def same_shape(node: Node) -> Node | None:
+    """Drop an op that does nothing if it keeps the shape."""
+    (x,) = node.inputs
+    return x if x.shape == node.shape else None
+
+
+@rule_on(Reshape, BroadcastTo)
+def last_shape(node: Node) -> Node | None:
+    """Of two reshapes or broadcasts in a row, drop the first."""
+    (x,) = node.inputs
+    return node.op(x.inputs[0]) if type(x.op) is type(node.op) else None
+
+
+@rule_on(PermuteDims)
+def permutation_of_permutation(node: Node) -> Node | None:
+    assert isinstance(node.op, PermuteDims)
+    (x,) = node.inputs
+    if not isinstance(x.op, PermuteDims):
+        return None
+    return permute_dims(x.inputs[0], [x.op.axes[a] for a in node.op.axes])
+
+
+@rule_on(PermuteDims)
+def permutation_of_ones(node: Node) -> Node | None:
+    """Reshape where only axes of length 1 move."""
+    assert isinstance(node.op, PermuteDims)
+    (x,) = node.inputs
+    longer = [a for a in node.op.axes if x.shape[a] != 1]
+    return reshape(x, node.shape) if longer == sorted(longer) else None
+
+
+@rule_on(Slice)
+def slice_of_slice(node: Node) -> Node | None:
+    assert isinstance(node.op, Slice)
+    (x,) = node.inputs
+    if not isinstance(x.op, Slice):
+        return None
+    windows = []
+    for n, first, second in zip(node.shape, _windows(x.op), _windows(node.op), strict=True):
+        start, step = first[0] + second[0] * first[2], first[2] * second[2]
+        windows.append((start, start + (n - 1) * step + 1, step) if n else (0, 0, 1))
+    return Slice(*zip(*windows, strict=True))(x.inputs[0])
+
+
+def _windows(op: Slice) -> list[tuple[int, int, int]]:
+    return list(zip(op.start, op.stop, op.step, strict=True))
+
+
+@rule_on(Concat)
+def concat_of_one(node: Node) -> Node | None:
+    return node.inputs[0] if len(node.inputs) == 1 else None
+
+
+@rule_on(Reshape, PermuteDims, Flip, Slice)
+def view_of_one_element(node: Node) -> Node | None:
+    """Repeat an element instead of rearranging copies of it."""
+    (x,) = node.inputs
+    if not isinstance(x.op, BroadcastTo) or x.inputs[0].size != 1:
+        return None
+    return broadcast_to(reshape(x.inputs[0], ()), node.shape)
+
+
+# ---------------------------------------------------------------- casts of what is rearranged
+
+
+@rule_on(Astype)
+def narrowing_before_rearrangement(node: Node) -> Node | None:
+    """Cast to a dtype of fewer bytes before elements are rearranged, so that fewer bytes move.
+
+    The cast then stands beside what computed the elements, and one kernel does both.
+    """
+    (x,) = node.inputs
+    if not isinstance(x.op, Reshape):
+        return None
+    if node.dtype.itemsize >= x.dtype.itemsize:
+        return None
+    return x.op(*(astype(y, node.dtype) for y in x.inputs))
+
+
+@rule_on(Reshape, PermuteDims, Flip, Slice, Concat)
+def widening_after_rearrangement(node: Node) -> Node | None:
+    """Cast to a dtype of more bytes after elements are rearranged, so that fewer bytes move."""
+    if not all(isinstance(x.op, Astype) for x in node.inputs):
+        return None
+    origins = [x.inputs[0] for x in node.inputs]
+    narrow = origins[0].dtype
+    if narrow.itemsize >= node.dtype.itemsize or any(x.dtype != narrow for x in origins):
+        return None
+    return astype(node.op(*origins), node.dtype)
+
+
+EXACT = (*rules_in(globals()), *PATTERNS)
 
 
 def simplify(graph: Graph, notes: Notes) -> Graph:
