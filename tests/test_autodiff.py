@@ -46,27 +46,18 @@ def test_what_the_loss_does_not_depend_on_has_zeros_of_its_shape_and_dtype():
     assert got.dtype == dy.dtype == np.float32
 
 
-def test_the_loss_has_gradient_1_for_itself():
+def test_gradients_are_a_list_for_the_loss_itself_and_for_one_that_is_named_twice():
     x = mg.input("x", ())
-    np.testing.assert_array_equal(values(mg.grad(x, [x]), {x: np.float32(5)}), 1)
+    grads = mg.grad(x, x)
+    assert isinstance(grads, list)
+    np.testing.assert_array_equal(
+        values([*grads, *mg.grad(x * 2, [x, x])], {x: np.float32(5)}), [1, 2, 2]
+    )
 
 
 def test_gradients_of_all_uses_add_up():
     (x,) = inputs((3,))
     assert_is_gradient((x * x + ops.sin(x) * x[::-1] + x.sum()).sum(), {x: real(3)})
-
-
-def test_an_expression_may_be_named_twice():
-    (x,) = inputs((3,))
-    first, second = values(mg.grad((x * x).sum(), [x, x]), {x: np.arange(3.0)})
-    np.testing.assert_array_equal(first, [0, 2, 4])
-    np.testing.assert_array_equal(second, [0, 2, 4])
-
-
-def test_one_expression_gives_a_list_of_one():
-    (x,) = inputs((3,))
-    (dx,) = mg.grad(x.sum(), x)
-    assert dx.shape == (3,)
 
 
 def test_gradient_for_an_intermediate_expression():
@@ -77,12 +68,6 @@ def test_gradient_for_an_intermediate_expression():
     e = np.exp(real(3))
     np.testing.assert_allclose(dh, 2 * e * real(3))
     np.testing.assert_allclose(dx, dh * e + e * e)
-
-
-def test_gradient_for_a_parameter():
-    w = mg.Parameter(np.array([1.0, 2.0]), "w")
-    (dw,) = values(mg.grad((w**3).sum(), [w]), {})
-    np.testing.assert_array_equal(dw, [3, 12])
 
 
 def test_gradient_of_broadcast_operands_has_their_shape():
@@ -229,13 +214,6 @@ def test_deep_chains_of_ops_without_grad_are_differentiated_in_linear_size():
             y = ops.local_response_norm(y, 3)
         sizes.append(len(toposort(mg.grad(y.sum(), [x]))))
     assert sizes[2] - sizes[1] == 2 * (sizes[1] - sizes[0])
-
-
-def test_many_uses_of_one_expression_add_up():
-    (x,) = inputs(())
-    y = sum(x * i for i in range(1000))
-    (dx,) = values(mg.grad(y, [x]), {x: np.array(1.0)})
-    assert dx == 999 * 500
 
 
 # ---------------------------------------------------------------- where gradients come from

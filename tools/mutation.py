@@ -47,7 +47,7 @@ TESTS = {
     "passes/library": "cases golden library_fusion library_kernels batch_norm_fusion",
     "passes/library/mixed_precision": "cases mixed_precision",
     "passes/notes": "golden fusion function",
-    "passes/rewrite": "cases rule simplify sharing",
+    "passes/rewrite": "cases rule simplify",
     "passes/rewrite/loops": "loops scan",
     "jit": "golden domain fusion jit jit_numbers jit_networks generated lanes",
     "jit/c": "golden jit jit_numbers jit_networks generated lanes",

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from minigraph.errors import GraphError
-from minigraph.graph import Constant, Graph, Input, Node, Op, Spec, as_dtype, constant, toposort
+from minigraph.graph import Constant, Graph, Input, Node, Op, Spec, constant, toposort
 from minigraph.ops.shape import broadcast_to
 from minigraph.passes.notes import Notes
 from minigraph.passes.rewrite.facts import filled_with
@@ -83,23 +83,19 @@ class Rule:
 def rules(
     when: Callable[..., bool] = lambda *nodes: True,
     /,
-    *,
-    dtype: str = "float32",
     **sides: Callable[..., Sides],
 ) -> tuple[Rule, ...]:
     """Make rules of functions that return (before, after), `after` perhaps as a number.
 
     The result is broadcast to the shape of what it replaces.  A rule does not fit where `when`,
-    which gets the same arguments, is false, or where the result has another dtype.
-
-    dtype  of the variables that `before` is made with, for ops that refuse float32; a variable
-           stands for a node of any dtype all the same
+    which gets the same arguments, is false, or where the result has another dtype.  `before` is
+    made of float32; its variables stand for nodes of any dtype.
     """
-    return tuple(_rule(name, build, when, dtype) for name, build in sides.items())
+    return tuple(_rule(name, build, when) for name, build in sides.items())
 
 
-def _rule(name: str, build: Callable[..., Sides], when: Callable[..., bool], dtype: str) -> Rule:
-    spec = Spec((), as_dtype(dtype))
+def _rule(name: str, build: Callable[..., Sides], when: Callable[..., bool]) -> Rule:
+    spec = Spec(())
     variables = tuple(Node(Input(x), (), (spec,)) for x in inspect.signature(build).parameters)
     before = Pattern(_left_side(name, build(*variables), variables), variables)
 
