@@ -101,7 +101,7 @@ LAYERS = {
     "minigraph.inspect": [
         ["roofline"],
         ["record"],
-        ["comparison", "dot", "history", "page", "report", "trace"],
+        ["comparison", "dot", "history", "page", "report"],
         ["profile"],
         ["describe"],
     ],

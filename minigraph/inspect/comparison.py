@@ -97,7 +97,7 @@ def _times(a: Description, b: Description) -> Iterator[ChangedValue]:
     """Yield the times of the profiles and of the layers that changed most, if both have one."""
     if not (a.runs and b.runs):
         return
-    before, after = a.layer_seconds, b.layer_seconds
+    before, after = ({c.name: c.seconds or 0.0 for c in d.layers} for d in (a, b))
     yield _time("all", sum(before.values()), sum(after.values()))
     pairs = {name: (before.get(name, 0.0), after.get(name, 0.0)) for name in before | after}
     for name in sorted(pairs, key=lambda name: -abs(pairs[name][0] - pairs[name][1]))[:LAYERS]:

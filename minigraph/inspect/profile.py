@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,34 +13,16 @@ import msgspec
 
 from minigraph.compiler.pipeline import Compilation
 from minigraph.devices.cost import cost_of
-from minigraph.inspect.record import KernelTime
-from minigraph.inspect.report import counted, preformatted
-from minigraph.inspect.roofline import GIGA, Speeds, speeds
-from minigraph.inspect.trace import trace
+from minigraph.inspect.record import KernelTime, layer_path
+from minigraph.inspect.report import cost_table, counted, preformatted
+from minigraph.inspect.roofline import GIGA, Cost, Speeds, costs, speeds
 from minigraph.platform.regular_file import write_text
 from minigraph.program import Step, Timing
 from minigraph.program.memory import in_use
 
 MOST = 15  # rows of a table
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What some kernels take together.
-
-    share     of the time of the whole profile
-    roofline  an estimate of the share of their time that they take at the device's full speed; over
-              1 where data stay in caches, or an algorithm needs fewer operations; None where that
-              speed is not known
-    """
-
-    name: str
-    kernels: int
-    seconds: float
-    bytes: int
-    flops: int
-    share: float
-    roofline: float | None
+THREADS, LAYERS = 1, 2  # the groups of tracks in a trace, which its format calls processes
+Event = dict[str, Any]
 
 
 @dataclass(frozen=True, repr=False)
@@ -74,25 +57,8 @@ class Profile:
         """What all ops of a name take that the same kernel computes, the slowest first."""
         return self._costs(lambda kernel: f"{kernel.name} by {kernel.kernel}")
 
-    def _costs(self, key: Callable[[KernelTime], str]) -> list[Cost]:
-        groups: dict[str, list[KernelTime]] = {}
-        for kernel in self.kernels:
-            groups.setdefault(key(kernel), []).append(kernel)
-        costs = [self._cost(name, group) for name, group in groups.items()]
-        return sorted(costs, key=lambda cost: -cost.seconds)
-
-    def _cost(self, name: str, kernels: Sequence[KernelTime]) -> Cost:
-        seconds = sum(k.seconds for k in kernels)
-        estimates = [self.speeds.estimate(k.bytes, k.flops) for k in kernels if self.speeds]
-        return Cost(
-            name=name,
-            kernels=len(kernels),
-            seconds=seconds,
-            bytes=sum(k.bytes for k in kernels),
-            flops=sum(k.flops for k in kernels),
-            share=seconds / (self.seconds or 1.0),
-            roofline=sum(estimates) / seconds if estimates and seconds else None,
-        )
+    def _costs(self, name: Callable[[KernelTime], str]) -> list[Cost]:
+        return costs(((name(k), k, k.seconds) for k in self.kernels), self.speeds)
 
     def __str__(self) -> str:
         speed = ""
@@ -101,7 +67,7 @@ class Profile:
             speed = f"\nroofline: estimated from {bandwidth:.1f} GB/s and {peak:,.0f} GFLOP/s"
         kernels, calls = counted(len(self.kernels), "kernel"), counted(self.calls, "call")
         head = f"{1e3 * self.seconds:.3f} ms in {kernels}, median of {calls}{speed}"
-        tables = (_table("layer", self.by_layer), _table("kernel", self.by_kernel))
+        tables = _table("layer", self.by_layer), _table("kernel", self.by_kernel)
         return "\n".join([head, *(line for table in tables for line in table)])
 
     __repr__ = __str__
@@ -121,7 +87,9 @@ class Profile:
         A track for each thread has the kernels that it may run, the tracks of layers have those
         that the kernels belong to, and a counter has the memory in use.
         """
-        write_text(path, trace(self.kernels))
+        kernels = self.kernels
+        events = [*_track_names(kernels), *_kernel_events(kernels), *_layer_events(kernels)]
+        write_text(path, json.dumps({"traceEvents": events}))
 
 
 def profile_of(compilation: Compilation, runs: Sequence[Sequence[Timing]]) -> Profile:
@@ -157,18 +125,53 @@ def profile_of(compilation: Compilation, runs: Sequence[Sequence[Timing]]) -> Pr
     return Profile(kernels, len(runs), speeds(compilation.context, program))
 
 
-def _table(title: str, costs: Sequence[Cost]) -> list[str]:
-    shown = costs[:MOST]
-    width = max([len(cost.name) for cost in shown] + [len(title)])
-    names = f"{'kernels':>7} {'ms':>9} {'share':>6} {'MB':>9} {'MFLOP':>10} {'roofline':>8}"
-    lines = [f"{title:{width}} {names}"]
-    for c in shown:
-        roofline = "" if c.roofline is None else f"{c.roofline:8.0%}"
-        lines.append(
-            f"{c.name:{width}} {c.kernels:7} {1e3 * c.seconds:9.3f} {c.share:6.1%} "
-            f"{c.bytes / 1e6:9.2f} {c.flops / 1e6:10.2f} {roofline}".rstrip()
-        )
-    if len(costs) > MOST:
-        rest = sum(cost.seconds for cost in costs[MOST:])
-        lines.append(f"{len(costs) - MOST} more take {1e3 * rest:.3f} ms")
+def _table(title: str, all_costs: Sequence[Cost]) -> list[str]:
+    lines, rest = cost_table(title, all_costs[:MOST]), all_costs[MOST:]
+    if rest:
+        seconds = sum(cost.seconds or 0.0 for cost in rest)
+        lines.append(f"{len(rest)} more take {1e3 * seconds:.3f} ms")
     return lines
+
+
+# ---------------------------------------------------------------- the Trace Event Format
+
+
+def _track_names(kernels: Sequence[KernelTime]) -> Iterator[Event]:
+    threads = max((k.threads for k in kernels), default=1)
+    depths = max((len(layer_path(k.layer)) for k in kernels), default=1)
+    names = [("process_name", THREADS, 0, "kernels"), ("process_name", LAYERS, 0, "layers")]
+    names += [("thread_name", THREADS, i, f"thread {i}") for i in range(threads)]
+    names += [("thread_name", LAYERS, i, f"depth {i + 1}") for i in range(depths)]
+    for what, group, track, name in names:
+        yield {"name": what, "ph": "M", "pid": group, "tid": track, "args": {"name": name}}
+
+
+def _kernel_events(kernels: Sequence[KernelTime]) -> Iterator[Event]:
+    for k in kernels:
+        details = msgspec.to_builtins(k)
+        for thread in range(k.threads):
+            yield _event(k.name, THREADS, thread, k.start, k.seconds, details)
+        memory = {"bytes": k.memory}
+        yield {"name": "arena", "ph": "C", "pid": THREADS, "ts": 1e6 * k.start, "args": memory}
+
+
+def _layer_events(kernels: Sequence[KernelTime]) -> Iterator[Event]:
+    """Yield neighbours of one layer as one event, and so for the layers that it is in."""
+    open_layers: list[tuple[str, float]] = []  # path and start, by depth
+    end = 0.0
+    for k in (*kernels, None):
+        parts = layer_path(k.layer) if k else []
+        paths = [".".join(parts[: i + 1]) for i in range(len(parts))]
+        same = sum(1 for old, new in zip(open_layers, paths, strict=False) if old[0] == new)
+        for depth, (path, start) in [*enumerate(open_layers)][same:]:
+            yield _event(path, LAYERS, depth, start, end - start, {})
+        if k:
+            open_layers = [*open_layers[:same], *((path, k.start) for path in paths[same:])]
+            end = k.start + k.seconds
+
+
+def _event(
+    name: str, group: int, track: int, start: float, seconds: float, details: Event
+) -> Event:
+    place = {"name": name, "ph": "X", "pid": group, "tid": track}
+    return {**place, "ts": 1e6 * start, "dur": 1e6 * seconds, "args": details}

@@ -13,7 +13,7 @@ from msgspec.json import Decoder
 
 from minigraph.arguments import few, shown
 from minigraph.autotune.measurement import Measurement
-from minigraph.inspect.roofline import Speeds
+from minigraph.inspect.roofline import Cost, Speeds, costs
 from minigraph.passes.notes import MissedFusion, PassRecord
 from minigraph.platform.records import Record, decode, encode
 from minigraph.program import Traffic
@@ -327,13 +327,13 @@ class Description(Record, frozen=True):
         return [stop for record in self.passes for stop in record.stops]
 
     @property
-    def layer_seconds(self) -> dict[str, float]:
-        """The time of each layer in the last call of `profile`; empty if there was none."""
-        seconds: dict[str, float] = {}
+    def layers(self) -> list[Cost]:
+        """What a call takes for each layer, or line of the program outside of layers."""
+        seconds: dict[int, float] = {}
         for run in self.runs:
-            layer = self.steps[run.step].layer
-            seconds[layer] = seconds.get(layer, 0.0) + run.seconds
-        return seconds
+            seconds[run.step] = seconds.get(run.step, 0.0) + run.seconds
+        steps = [(i, step) for i, step in enumerate(self.steps) if step.loop is None]
+        return costs((step.layer, step, seconds.get(i)) for i, step in steps)
 
 
 class File(Record, frozen=True):

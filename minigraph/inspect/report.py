@@ -11,31 +11,15 @@ import msgspec
 
 from minigraph.arguments import brief, few
 from minigraph.errors import GraphError
-from minigraph.inspect.record import Algorithm, Description, GeneratedKernel, MemoryUse, StepRecord
+from minigraph.inspect.record import Algorithm, Description, GeneratedKernel, MemoryUse
+from minigraph.inspect.roofline import Cost
 from minigraph.options import MEASURING
 from minigraph.passes.notes import MissedFusion, PassRecord
-from minigraph.platform.records import Record
 from minigraph.program import Traffic
 
 WIDTH = 80  # of a line of the summary
 # What fusion has to save to be advised: a share of the bytes that kernels move, and bytes.
 GAIN, LEAST = 0.1, 1 << 16
-
-
-class LayerUse(Record, frozen=True):
-    """The work of a call for one layer, or for one line of the program outside of layers.
-
-    steps    number of kernels that run
-    bytes    that these kernels read and write, at least
-    flops    of convolutions and products, and one for each element of other results
-    seconds  of these kernels in the last profile of the function; None without a profile
-    """
-
-    layer: str
-    steps: int
-    bytes: int
-    flops: int
-    seconds: float | None = None
 
 
 class Text(str):
@@ -88,7 +72,7 @@ class Report:
         self.fingerprint: str = d.fingerprint
         self.options: dict[str, Any] = d.options
         self.ineffective = d.ineffective
-        self.layers: list[LayerUse] = _layers(d)
+        self.layers: list[Cost] = d.layers
         self.passes: list[PassRecord] = list(d.passes)
         self.kernels: list[GeneratedKernel] = [
             d.kernels[step.generated]
@@ -118,7 +102,7 @@ class Report:
         guesses = sum(a.origin == "heuristic" for a in self.algorithms)
         untuned = f"{guesses} of {len(self.algorithms)} algorithms are heuristic choices"
         numpy = f"{len(self.numpy)} of {len(self.steps)} steps run in NumPy"
-        share = self.fusible / (sum(use.bytes for use in self.layers) or 1)
+        share = self.fusible / (sum(cost.bytes for cost in self.layers) or 1)
         saved = f"fusion saves {share:.0%} of the memory traffic (estimate)"
         gains = share >= GAIN and self.fusible >= LEAST
         advice = (
@@ -181,12 +165,11 @@ class Report:
 
     def _heaviest(self) -> str:
         """Return the line of the slowest layers; without a profile, of those that compute most."""
-        timed = {use.layer: use.seconds for use in self.layers if use.seconds is not None}
-        amounts = timed or {use.layer: use.flops for use in self.layers}
+        timed = any(cost.seconds for cost in self.layers)
+        amounts = {c.name: c.seconds or 0.0 if timed else c.flops for c in self.layers}
         total = sum(amounts.values()) or 1
-        most = sorted(amounts.items(), key=lambda item: -item[1])
         all_of_them = milliseconds(total) if timed else _operations(total)
-        shares = [f"{layer} {part / total:.0%}" for layer, part in most]
+        shares = [f"{layer} {part / total:.0%}" for layer, part in amounts.items()]
         return _fitting(f"  layers    {all_of_them}: ", shares or ["none"], ", ")
 
 
@@ -258,24 +241,6 @@ def _memory(memory: MemoryUse) -> str:
     )
 
 
-def _layers(d: Description) -> list[LayerUse]:
-    groups: dict[str, list[StepRecord]] = {}
-    for step in d.steps:
-        if step.loop is None:
-            groups.setdefault(step.layer, []).append(step)
-    seconds = d.layer_seconds
-    return [
-        LayerUse(
-            layer,
-            steps=len(steps),
-            bytes=sum(step.bytes for step in steps),
-            flops=sum(step.flops for step in steps),
-            seconds=seconds.get(layer),
-        )
-        for layer, steps in groups.items()
-    ]
-
-
 # ---------------------------------------------------------------- sections
 
 
@@ -290,15 +255,23 @@ def _grouped(items: Sequence[tuple[str, str]]) -> list[str]:
     ]
 
 
-def _table_of_layers(report: Report) -> list[str]:
-    width = max((len(use.layer) for use in report.layers), default=0)
-    lines = [f"{'layer':{width}} {'steps':>6} {'MB':>9} {'MFLOP':>10} {'ms':>9}"]
-    for use in sorted(report.layers, key=lambda use: (-(use.seconds or 0.0), -use.flops)):
-        ms = "" if use.seconds is None else f"{1e3 * use.seconds:9.3f}"
-        lines.append(
-            f"{use.layer:{width}} {use.steps:6} {use.bytes / 1e6:9.2f} {use.flops / 1e6:10.2f} {ms}"
-        )
-    return [line.rstrip() for line in lines]
+COLUMNS: dict[str, Callable[[Cost], str]] = {
+    "kernels": lambda c: str(c.kernels),
+    "ms": lambda c: "" if c.seconds is None else f"{1e3 * c.seconds:.3f}",
+    "share": lambda c: "" if c.share is None else f"{c.share:.1%}",
+    "MB": lambda c: f"{c.bytes / 1e6:.2f}",
+    "MFLOP": lambda c: f"{c.flops / 1e6:.2f}",
+    "roofline": lambda c: "" if c.roofline is None else f"{c.roofline:.0%}",
+}
+
+
+def cost_table(title: str, costs: Sequence[Cost]) -> list[str]:
+    """Return the lines of a table; a column without a figure is left out."""
+    names = [title, *(cost.name for cost in costs)]
+    columns = [[name, *map(cell, costs)] for name, cell in COLUMNS.items()]
+    width = max(map(len, names))
+    cells = [[f"{x:>{max(map(len, c)) + 1}}" for x in c] for c in columns if any(c[1:])]
+    return [f"{name:{width}}" + "".join(row) for name, *row in zip(names, *cells, strict=False)]
 
 
 def _steps(report: Report) -> list[str]:
@@ -345,7 +318,7 @@ def _options(report: Report) -> list[str]:
 
 
 SECTIONS: dict[str, Callable[[Report], list[str]]] = {
-    "layers": _table_of_layers,
+    "layers": lambda report: cost_table("layer", report.layers),
     "steps": _steps,
     "memory": _memory_lines,
     "passes": lambda report: list(map(str, report.passes)),

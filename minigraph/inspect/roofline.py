@@ -6,6 +6,7 @@ https://doi.org/10.1145/1498765.1498785.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from minigraph.compiler.context import CompileContext
 from minigraph.devices.problem import operations, product_of
 from minigraph.graph import Graph, Node, Parameter
 from minigraph.options import num_threads
+from minigraph.platform.records import Record
 from minigraph.program import Backend, Program
 from minigraph.program.lower import lower
 from minigraph.program.memory import plan
@@ -31,6 +33,54 @@ class Speeds(NamedTuple):
     def estimate(self, bytes: int, flops: int) -> float:
         """Return an estimate: the time to move the bytes or to compute, whichever is longer."""
         return max(bytes / self.bandwidth, flops / self.peak)
+
+
+class Cost(Record, frozen=True):
+    """What some kernels take together.
+
+    name      of what they have in common: a layer, an op, or an op and its kernel
+    kernels   how many they are
+    seconds   in the last profile; None if there was none
+    bytes     that they read and write at least
+    flops     of convolutions and products, and one for each element of other results
+    share     of the time of the whole profile
+    roofline  an estimate of the share of their time that they take at the device's full speed; over
+              1 where data stay in caches, or an algorithm needs fewer operations; None where that
+              speed is not known
+    """
+
+    name: str
+    kernels: int
+    seconds: float | None
+    bytes: int
+    flops: int
+    share: float | None = None
+    roofline: float | None = None
+
+
+def costs(
+    kernels: Iterable[tuple[str, Any, float | None]], speeds: Speeds | None = None
+) -> list[Cost]:
+    """Return what kernels of one name take together, the slowest first.
+
+    kernels  names, records with bytes and flops, and seconds
+    """
+    groups: dict[str, list[tuple[Any, float | None]]] = {}
+    for name, kernel, seconds in kernels:
+        groups.setdefault(name, []).append((kernel, seconds))
+    total = sum(t or 0.0 for group in groups.values() for _, t in group) or 1.0
+    found = []
+    for name, group in groups.items():
+        each = [kernel for kernel, _ in group]
+        times = [t for _, t in group if t is not None]
+        seconds = sum(times) if times else None
+        roofline = None
+        if speeds and seconds:
+            roofline = sum(speeds.estimate(k.bytes, k.flops) for k in each) / seconds
+        share = None if seconds is None else seconds / total
+        work = sum(k.bytes for k in each), sum(k.flops for k in each)
+        found.append(Cost(name, len(each), seconds, *work, share, roofline))
+    return sorted(found, key=lambda cost: (-(cost.seconds or 0.0), -cost.flops))
 
 
 _speeds: dict[tuple[Any, ...], Speeds] = {}  # by all that they depend on

@@ -9,10 +9,9 @@ import pytest
 import minigraph as mg
 from minigraph import nn, ops
 from minigraph.inspect import roofline
-from minigraph.inspect.profile import Profile
+from minigraph.inspect.profile import LAYERS, THREADS, Profile
 from minigraph.inspect.record import KernelTime
 from minigraph.inspect.roofline import Speeds
-from minigraph.inspect.trace import LAYERS, THREADS
 
 
 def kernel(name, seconds, layer, start=0.0, **more):

@@ -50,7 +50,7 @@ def test_lines_have_at_most_80_columns_whatever_names_they_hold(report):
     long = copy.copy(report)
     long.title = "a_result_with_a_very_long_name, another_one and 1000 updates"
     long.layers = [
-        structs.replace(use, layer=f"{use.layer}.{'block.' * 20}conv") for use in report.layers
+        structs.replace(use, name=f"{use.name}.{'block.' * 20}conv") for use in report.layers
     ]
     long.numpy = ["matmul"] * len(report.steps)
     long.traffic = [Traffic("gradients", 1 << 30, 3, 2.0, 1.0)] * 12
@@ -83,12 +83,12 @@ def test_after_a_profile_the_slowest_layers_come_first():
     step.profile(np.zeros((6, 8), "float32"), calls=1)
     report = step.report()
     slowest = max(report.layers, key=lambda use: use.seconds)
-    assert re.search(rf"  layers    [\d.]+ ms: {slowest.layer} \d+%", str(report))
-    assert report.section("layers").splitlines()[1].startswith(slowest.layer)
+    assert re.search(rf"  layers    [\d.]+ ms: {slowest.name} \d+%", str(report))
+    assert report.section("layers").splitlines()[1].startswith(slowest.name)
 
 
 def test_layers_count_what_their_products_compute(report):
-    uses = {use.layer: use for use in report.layers}
+    uses = {use.name: use for use in report.layers}
     assert 2 * 6 * 8 * 16 <= uses["first"].flops < 2 * 6 * 8 * 16 + 4 * 6 * 16
     assert uses["second"].bytes == 4 * (6 * 16 + 16 * 4 + 4 + 6 * 4)
 
