@@ -95,7 +95,8 @@ LAYERS = {
         ["accumulation", "algorithms", "average", "schedules"],
     ],
     "minigraph.platform": [
-        ["forks", "launcher", "messages", "records", "regular_file", "signals", "toolchain"],
+        ["forks", "launcher", "messages", "records", "signals", "toolchain"],
+        ["regular_file"],
         ["trust"],
     ],
     "minigraph.inspect": [

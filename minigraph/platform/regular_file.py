@@ -5,15 +5,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import secrets
 import stat
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
 
 from minigraph.errors import GraphError, reason
+from minigraph.platform.signals import held
 
 PathLike = str | os.PathLike[str]
 
@@ -83,8 +82,7 @@ def update(path: PathLike, contents: Callable[[], bytes], mode: int | None = Non
     A link stays one: the file that it leads to is replaced.
     Until the end the data are in a file beside it, `.<name>.tmp`, which its writer has locked when
     it calls `contents`: another writer of the same file waits, and removes what a killed writer has
-    left.  The handler of a signal that interrupts a write of the file in its own thread may write
-    the file, too, without waiting: its data are the newer ones, and stay.
+    left.  The handlers of signals wait until the file is written; they may write it, too.
     Raises OSError, also for a pipe, a device or another user's link, and where the other writer
     does not end, or ValueError.
 
@@ -93,26 +91,19 @@ def update(path: PathLike, contents: Callable[[], bytes], mode: int | None = Non
     target, earlier = _target(path)
     mode = earlier if mode is None else mode
     temporary = target.parent / os.fsdecode(b".%.250b.tmp" % os.fsencode(target.name))
-    superseded = _writes.superseded
-    if temporary in superseded:
-        own = target.parent / f".{secrets.token_hex(8)}.tmp"
-        with open(own, "xb") as file:
-            _write(file, own, target, mode, contents)
-        superseded[temporary] = True
-        temporary.unlink(missing_ok=True)
-        return
-    superseded[temporary] = False
-    try:
-        with _claimed(temporary) as file:
-            if superseded[temporary]:
+    with held(), _claimed(temporary) as file:
+        try:
+            if mode is not None:
+                os.fchmod(file.fileno(), mode)
+            file.write(contents())
+            file.flush()
+            os.fsync(file.fileno())
+            if not _is_at(file, temporary):  # where files cannot be locked
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            os.replace(temporary, target)
+        finally:
+            if _is_at(file, temporary):
                 temporary.unlink()
-            else:
-                _write(file, temporary, target, mode, contents)
-    except FileNotFoundError:
-        if not superseded[temporary]:
-            raise
-    finally:
-        del superseded[temporary]
 
 
 def _is_stream(path: str | os.PathLike[str]) -> bool:
@@ -122,37 +113,6 @@ def _is_stream(path: str | os.PathLike[str]) -> bool:
     except FileNotFoundError:
         return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
-
-
-class _Writes(threading.local):
-    """The writes in progress in a thread.
-
-    superseded  by temporary file, whether the handler of a signal has written newer data
-    """
-
-    def __init__(self) -> None:
-        self.superseded: dict[Path, bool] = {}
-
-
-_writes = _Writes()
-
-
-def _write(
-    file: BinaryIO, temporary: Path, target: Path, mode: int | None, contents: Callable[[], bytes]
-) -> None:
-    """Write an open temporary file and rename it to its target; FileNotFoundError if it is gone."""
-    try:
-        if mode is not None:
-            os.fchmod(file.fileno(), mode)
-        file.write(contents())
-        file.flush()
-        os.fsync(file.fileno())
-        if not _is_at(file, temporary):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        os.replace(temporary, target)
-    finally:
-        if _is_at(file, temporary):
-            temporary.unlink()
 
 
 def _target(path: PathLike) -> tuple[Path, int | None]:

@@ -78,7 +78,7 @@ def test_a_pipe_or_a_device_is_not_replaced(path, tmp_path, linked, promptly):
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("at", ["os.fsync", "os.replace", "fcntl.flock"])
 @pytest.mark.parametrize("after", [False, True])
-def test_a_handler_of_a_signal_saves_at_once_to_the_path_that_is_being_saved(
+def test_a_handler_of_a_signal_saves_to_the_path_that_is_being_saved(
     path, monkeypatch, promptly, at, after, fails
 ):
     module, name = (os if at.startswith("os") else fcntl), at.partition(".")[2]
