@@ -150,13 +150,10 @@ class Session:
         """Use the tables of problems that were measured before."""
         asked = {problem.subject: problem for problem in problems}
         self._sought.update(asked)
-        used = []
         for problem, old in zip(asked.values(), self._find([*asked.values()]), strict=True):
             if old:
                 log.debug("%s: %s %s", old.origin, problem.kind, problem.subject)
-                used.append(self._use(problem, old))
-        if self.store:
-            self.store.touch(used)
+                self._use(problem, old)
 
     def _count(self, wanted: Sequence[Wanted]) -> None:
         """Count the problems that are known, and those that are not, each once."""

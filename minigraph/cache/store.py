@@ -1,7 +1,7 @@
 """The cache folder: a database of measurements and kernels that many processes use at once.
 
-A row that is not as it was written is a miss and is removed.  A file that is damaged, or no
-database of this schema, is replaced.
+A row that is not as it was written is a miss, until it is written again.  A file that is damaged,
+or no database of this schema, is replaced.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Store:
     Each operation opens the database again, so a forked child shares nothing with its parent, and
     no file is mapped when another process replaces it.
 
-    rejected  the number of damaged rows so far
+    rejected  the number of damaged rows that were asked for so far
     """
 
     def __init__(self, folder: Path, limit: int = LIMIT) -> None:
@@ -73,7 +73,7 @@ class Store:
         self.path = self.root / NAME
         self.limit = limit
         self.rejected = 0
-        self._stale: set[str] = set()  # keys of entries that were found and last used long ago
+        self._damaged: set[str] = set()
         self._patience = PATIENCE  # none after a wait in vain, until something can be written
         self._warned = False
 
@@ -92,22 +92,34 @@ class Store:
             yield alone
 
     def find(self, wanted: Sequence[Entry]) -> list[Entry | None]:
-        """Return for each entry the stored one with its key, or None."""
+        """Return for each entry the stored one with its key, or None.
 
-        def read(db: sqlite3.Connection) -> list[tuple[bool, Entry | None]]:
+        What is found is marked as used now, once an hour, if nobody else writes now.
+        """
+
+        def read(db: sqlite3.Connection) -> tuple[list[tuple[bool, Entry | None]], list[Entry]]:
             reader, now = Reader(db), time.time()
             rows = [reader.find(entry) for entry in wanted]
-            self._stale.update(k for k, used in reader.used.items() if abs(now - used) > HOUR)
-            return rows
+            return rows, [e for _, e in rows if e and abs(now - reader.used[e.key]) > HOUR]
 
-        nothing: list[tuple[bool, Entry | None]] = [(False, None)] * len(wanted)
-        rows = self._run(read, nothing) if wanted else []
-        each = zip(wanted, rows, strict=True)
-        damaged = [entry for entry, (exists, good) in each if exists and not good]
-        if damaged:
-            self.rejected += len(damaged)
-            self._run(lambda db: _drop(db, damaged), None)
-        return [good for _, good in rows]
+        def touch(db: sqlite3.Connection) -> None:
+            now = time.time()
+            db.execute("BEGIN IMMEDIATE")
+            db.executemany(TOUCH, [(now, *key_of(entry)) for entry in stale])
+            db.execute("COMMIT")
+
+        found: list[tuple[bool, Entry | None]] = [(False, None)] * len(wanted)
+        stale: list[Entry] = []
+        if wanted:
+            found, stale = self._run(read, (found, stale))
+        if stale and self._writable:  # `keep` warns where it is not
+            self._run(touch, None, waits=False)
+        damaged = {
+            e.key for e, (exists, good) in zip(wanted, found, strict=True) if exists and not good
+        }
+        self.rejected += len(damaged - self._damaged)
+        self._damaged |= damaged
+        return [good for _, good in found]
 
     def keep(self, entries: Sequence[Entry], merge: Merge) -> bool:
         """Write all entries or none, and return whether that was possible.
@@ -129,21 +141,6 @@ class Store:
         kept = not entries or self._run(write, False, make=True)
         self._patience = PATIENCE if kept else self._patience
         return kept
-
-    def touch(self, entries: Sequence[Entry]) -> None:
-        """Mark entries that `find` found as used now, once an hour, if nobody else writes now."""
-        stale = [entry for entry in entries if entry.key in self._stale]
-        if not stale or not self._writable:  # `keep` warns of that
-            return
-        self._stale.difference_update(entry.key for entry in stale)
-
-        def write(db: sqlite3.Connection) -> None:
-            now = time.time()
-            db.execute("BEGIN IMMEDIATE")
-            db.executemany(TOUCH, [(now, *key_of(entry)) for entry in stale])
-            db.execute("COMMIT")
-
-        self._run(write, None, waits=False)
 
     def entries(self, *kinds: str) -> list[Entry]:
         """Return all good entries of these kinds, by default the measurements."""
@@ -339,16 +336,6 @@ def _size(db: sqlite3.Connection) -> int:
     names = ("page_count", "freelist_count", "page_size")
     pages, free, size = (db.execute(f"PRAGMA {name}").fetchone()[0] for name in names)
     return int((pages - free) * size)
-
-
-def _drop(db: sqlite3.Connection, entries: Sequence[Entry]) -> None:
-    """Remove damaged rows, unless another process has written them again."""
-    db.execute("BEGIN IMMEDIATE")
-    reader = Reader(db)
-    for entry in entries:
-        if not reader.find(entry)[1]:
-            db.execute(f"DELETE FROM entries{KEY}", key_of(entry))
-    db.execute("COMMIT")
 
 
 open_store = functools.cache(Store)  # one for each folder

@@ -156,20 +156,16 @@ class KernelCache(ABC):
         units: dict[bytes, list[Entry]] = defaultdict(list)
         for entry in self.stored([*missing.values()]):
             units[entry.blob].append(entry)
-        loaded: list[Entry] = []
         for binary, entries in units.items():
             names = [entry.subject for entry in entries]
             try:
                 functions = self.load(binary, names)
             except NOT_LOADED:
                 continue
-            loaded += entries
             kernel_counters.count("disk_hits", len(names))
             kernel_counters.count("loads", len(names))
             yield from zip(names, functions, strict=True)
-        log.debug("%d kernels from the cache folder", len(loaded))
-        if store := _store():
-            store.touch(loaded)
+            log.debug("%d kernels from the cache folder", len(names))
 
     def _compile_missing(
         self, missing: Mapping[str, KernelSource], on_disk: bool

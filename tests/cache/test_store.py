@@ -54,7 +54,6 @@ def test_nothing_is_made_to_look_something_up(store):
     assert found(store, entry("a")) is None
     assert store.keep([], newer)
     assert store.entries() == store.verify() == store.nearest("onednn", "a") == []
-    store.touch([entry("a")])
     store.clear()
     assert not store.root.exists()
 
@@ -144,7 +143,7 @@ def test_what_was_not_used_for_longest_goes_first(store):
         small.keep([one], newer)
     assert change(small.path, "UPDATE entries SET used = CAST(subject AS INTEGER)") == 15
     other = again(small)
-    other.touch([one for one in other.find(large[:2]) if one])
+    other.find(large[:2])
     change(small.path, "UPDATE entries SET used = ? WHERE subject = '04'", 1 << 62)  # in the future
     new = 15
     while len(small.entries()) == new:
@@ -166,7 +165,7 @@ def test_an_entry_that_is_found_is_marked_as_used_once_an_hour(store):
         return [row for (row,) in sqlite3.connect(store.path).execute("SELECT used FROM entries")]
 
     def use(store):
-        store.touch([entry(name) for name in "ab" if found(store, entry(name))])
+        store.find([entry(name) for name in "ab"])
 
     store.keep([entry("a"), entry("c")], newer)
     change(store.path, "UPDATE entries SET used = 7")
@@ -213,7 +212,6 @@ def test_a_folder_that_is_removed_meanwhile_is_made_anew(store):
     store.keep([entry("a")], newer)
     shutil.rmtree(store.root)
     assert found(store, entry("a")) is None
-    store.touch([entry("a")])
     assert store.keep([entry("b")], newer)
     assert store.entries() == [entry("b")]
 
@@ -268,14 +266,13 @@ def test_a_writer_that_stays_is_waited_for_once_and_stops_no_reader(store, monke
     waits = connection_waits(monkeypatch)
     for one in kept:
         assert found(other, one) == one
-        other.touch([one])
     assert waits == [0.2, 0] * 5
     assert not recwarn.list
     with pytest.warns(mg.MinigraphWarning, match="database is locked"):
         for one in kept:
             assert not other.keep([one], newer)
             assert found(other, one) == one
-    assert waits[10:] == [0.2, *[0] * 9]
+    assert waits[10:] == [0.2, *[0] * 14]
     db.close()
     assert other.keep(kept, newer)
     assert other._patience == 0.2
@@ -320,7 +317,6 @@ def test_a_disk_that_is_full_costs_the_new_entries_only(store):
 READ_ONLY = """
 os.seteuid(12345)
 assert found(store, entry("a")) == entry("a")
-store.touch([entry("a")])
 assert store.entries() == [entry("a")]
 assert store.verify() == []
 warnings.simplefilter("ignore")
