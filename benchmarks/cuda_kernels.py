@@ -30,7 +30,7 @@ from unittest import mock
 
 import minigraph as mg
 from minigraph import options as settings
-from minigraph.autotune.policy import policy_of
+from minigraph.autotune.measurement import policy_of
 from minigraph.autotune.session import Session
 from minigraph.bench.cases import NETWORKS, PRECISIONS, TrainingStep, case
 from minigraph.bench.ours import LIBRARY, loss_and_updates

@@ -59,9 +59,9 @@ LAYERS = {
         ["cuda", "halide"],
     ],
     "minigraph.autotune": [
-        ["checking", "measurement"],
+        ["measurement"],
         ["candidate"],
-        ["data", "policy"],
+        ["data"],
         ["tuner"],
         ["session"],
     ],

@@ -8,21 +8,21 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 
-from minigraph.autotune.checking import Sums
 from minigraph.autotune.measurement import (
     KernelRecipe,
     Key,
     Measurement,
+    Policy,
     ProblemTable,
-    merge,
     table,
 )
 from minigraph.cache import Entry
+from minigraph.errors import GraphError
 from minigraph.graph import Array, Spec, aligned_empty
 
 Layouts = tuple[Any, ...]  # of the inputs, then of the results; `str` of each is its name
@@ -136,6 +136,33 @@ class Candidate:
         )
 
 
+@dataclass(frozen=True)
+class SumAxis:
+    """An axis of a result that may be summed over.
+
+    length  of the axis, or of each of its equal parts, which are summed alike: groups of channels
+    result  which axis of the result it is
+    inputs  by the positions of the inputs that have it: which axis of theirs
+    added   the positions of inputs that do not have it, and are added to all elements along it
+    """
+
+    length: int
+    result: int
+    inputs: Mapping[int, int]
+    added: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The axes of a result over which sums can be computed from sums of the inputs.
+
+    meaning  (shape of the result, inputs) to the result, in NumPy, for axes of any length
+    """
+
+    axes: Sequence[SumAxis]
+    meaning: Callable[..., Array] = field(compare=False)
+
+
 class Problem(ABC):
     """What has to be computed; problems with the same subject are the same.
 
@@ -211,11 +238,6 @@ class Problem(ABC):
             candidate = next((c for c in offered if c.name == measurement.name), None)
         return candidate and candidate.kernel
 
-    def table(
-        self, measurements: Iterable[Measurement], origin: str, exhaustive: bool = True
-    ) -> ProblemTable:
-        return ProblemTable(self.subject, tuple(measurements), exhaustive, origin)
-
     def read(self, entry: Entry) -> ProblemTable | str:
         """Return the table in an entry about the problem, or in words what is odd about it."""
         contents = table(entry)
@@ -225,6 +247,21 @@ class Problem(ABC):
                     return f"layouts are {', '.join(measurement.layouts)}"[:80]
         return contents
 
-    def merge(self, old: Entry, new: Entry) -> Entry:
-        """Return an entry about the problem with the candidates of both that are not odd."""
-        return merge(old, new, self.read)
+
+def first_allowed(candidates: Iterable[Candidate], policy: Policy) -> Any:
+    """Return the kernel of the first candidate that can be made and that the policy allows.
+
+    If none keeps the limit on its workspace, the limit does not count.  None: there is no other.
+    """
+    over_limit = None
+    for candidate in candidates:
+        try:
+            kernel = candidate.kernel
+        except GraphError:  # described, but the library cannot make it
+            continue
+        facts = candidate.measurement(kernel.scratch)
+        if not policy.allows(facts):
+            return kernel
+        if not policy.unlimited.allows(facts):
+            over_limit = over_limit or kernel
+    return over_limit

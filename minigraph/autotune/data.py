@@ -4,6 +4,13 @@ NumPy says what has to come out, and takes long for a convolution.  So where it 
 the results in less time, it checks the results of the candidate that a heuristic would choose by
 these, and the others are compared with that one, element by element.  A result that is wrong
 anywhere makes a sum wrong; then NumPy computes all.
+
+Sums of a result's elements, each times a number, take less work than the result itself.  A
+convolution is linear in its images, and in its weights.  So of sums of images, and of sums of
+weights, come the same sums of its results.  Products of matrices have been checked in this way
+since R. Freivalds, "Probabilistic machines can use less running time" (1977).  No number is less
+than 1 in size: where one element is off, its sum is off by that at least.  All numbers differ, so
+elements in each other's place show.  Several errors could only cancel each other by chance.
 """
 
 from __future__ import annotations
@@ -11,20 +18,12 @@ from __future__ import annotations
 import functools
 import math
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from minigraph.autotune.candidate import Candidate, Problem, Workbench
-from minigraph.autotune.checking import (
-    TOLERANCE,
-    Sums,
-    largest_difference,
-    root_mean_square,
-    summed,
-    widened,
-)
+from minigraph.autotune.candidate import Candidate, Problem, Sums, Workbench
 from minigraph.graph import Array, DType
 
 GUARD = 4096  # bytes around each array that nobody may write to
@@ -32,6 +31,21 @@ FILL = 0xFF  # in guards and, before a check, in outputs and scratch: a NaN in e
 POOL = 1_048_573  # random numbers; a prime, so that no stride of a kernel divides it
 
 BYTES = np.dtype(np.uint8)
+# How far a result may be from the reference, relative to the root mean square of the reference.
+# The inputs are drawn from N(0, 1), so that a sum of n products has a root mean square of sqrt(n):
+# its rounding error stays below 1e-3 of that in float32 up to a million products, and a single
+# product that is missing does not.  The other precisions follow from their own rounding.
+TOLERANCE = {
+    "float64": 1e-9,
+    "float32": 1e-3,
+    "bf16x3": 1e-3,
+    "tf32": 1e-2,
+    "float16": 2e-2,
+    "bfloat16": 0.1,
+}
+MOST = 64  # elements of an axis in a sum
+# Elements in a sum, by dtype: what they were rounded by adds up to the root of their number.
+TERMS = {"float64": 1024, "float32": 1024, "float16": 16, "bfloat16": 4}
 
 
 class Block:
@@ -230,7 +244,8 @@ def _by_heuristic(
 ) -> tuple[Array, ...] | None:
     """Return what the heuristic's choice computes; None if it fails, or lays its results out."""
     candidate = next(iter(problem.candidates()), None)
-    if candidate is None or any(_less_exact(candidate.precision, y.dtype) for y in problem.results):
+    least = min(TOLERANCE[y.dtype.name] for y in problem.results)
+    if candidate is None or TOLERANCE[candidate.precision] > max(TOLERANCE["float32"], least):
         return None
     blocks = [Block(bench, spec.shape, spec.dtype) for spec in problem.results]
     results = tuple(block.array for block in blocks)
@@ -251,13 +266,71 @@ def _by_heuristic(
     return results if intact else None
 
 
-def _less_exact(precision: str, dtype: DType) -> bool:
-    return TOLERANCE[precision] > max(TOLERANCE["float32"], TOLERANCE[dtype.name])
-
-
 def _sums_agree(bench: Workbench, sums: Sums, y: Array, xs: Sequence[Array]) -> bool:
     """Return whether sums of a result are what they have to be by those of the inputs."""
     with np.errstate(all="ignore"):  # of what may be any numbers
-        got, wanted = sums.both(bench.put, y, xs)
+        got, wanted = both_sums(sums, bench.put, y, xs)
         allowed = TOLERANCE[y.dtype.name] * root_mean_square(y, bench.chunk)
         return largest_difference(got, wanted, bench.chunk) <= allowed < math.inf
+
+
+# ---------------------------------------------------------------- sums and differences
+
+
+def widened(x: Array) -> Array:
+    """Return an array as it is compared: in float32 or float64."""
+    return x.astype(np.promote_types(x.dtype, np.float32), copy=False)
+
+
+def _chunks(size: int, *arrays: Array) -> Iterator[tuple[Array, ...]]:
+    """Yield pieces of so many elements of contiguous arrays, widened."""
+    flat = [array.reshape(-1) for array in arrays]
+    for start in range(0, flat[0].size, size):
+        yield tuple(widened(x[start : start + size]) for x in flat)
+
+
+def root_mean_square(array: Array, chunk: int) -> float:
+    total = sum(float(np.dot(x, x)) for (x,) in _chunks(chunk, array))
+    return math.sqrt(total / max(array.size, 1))
+
+
+def largest_difference(got: Array, wanted: Array, chunk: int) -> float:
+    """Return the largest absolute difference of two arrays; NaN if there is one."""
+    if not got.size:
+        return 0.0
+    return float(np.max([float(np.abs(x - y).max()) for x, y in _chunks(chunk, got, wanted)]))
+
+
+def both_sums(
+    sums: Sums, put: Callable[[Array], Array], y: Array, xs: Sequence[Array]
+) -> tuple[Array, Array]:
+    """Return sums of a result, and what they have to be by the inputs.
+
+    put  takes an array of NumPy to where the others are
+    """
+    left, xs = TERMS[y.dtype.name], [*xs]
+    for axis in sums.axes:
+        most = min(MOST, left)
+        terms = next(n for n in range(most, 0, -1) if axis.length % n == 0)
+        if axis.added and terms < axis.length:  # their part differs from sum to sum
+            continue
+        left //= terms
+        # From 1 to 2 of either sign, and others for each axis: axes may be exchanged.
+        random = np.random.default_rng((axis.length, axis.result))
+        signs = random.choice(np.array([-1, 1], np.float32), axis.length)
+        drawn = signs * (1 + random.random(axis.length, np.float32))
+        numbers = put(drawn.reshape(-1, terms))
+        y = summed(y, axis.result, numbers)
+        for i, own in axis.inputs.items():
+            xs[i] = summed(xs[i], own, numbers)
+        for i in axis.added:
+            xs[i] = xs[i] * numbers.sum()
+    return y, sums.meaning(y.shape, *map(widened, xs))
+
+
+def summed(x: Array, axis: int, numbers: Array) -> Array:
+    """Return sums over runs of an axis: as many as rows of numbers, again and again."""
+    before, after = x.shape[:axis], x.shape[axis + 1 :]
+    runs = x.reshape(math.prod(before), -1, *numbers.shape, math.prod(after))
+    sums: Array = np.einsum("bgrti,rt->bgri", widened(runs), numbers)
+    return sums.reshape(*before, -1, *after)

@@ -1,11 +1,11 @@
-"""What was measured, where it comes from, and its text in an entry of the store."""
+"""What was measured, its text in an entry of the store, and which candidate it lets one use."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, structs
 from msgspec.json import Decoder
@@ -154,3 +154,83 @@ def _newer(old: Measurement, new: Measurement) -> Measurement:
 def _encodable(text: str) -> str:
     """Return a text without lone surrogates, which an error that names a file may have."""
     return text.encode(errors="backslashreplace").decode()
+
+
+# ---------------------------------------------------------------- what is chosen
+
+LESS_EXACT = ("tf32", "bf16x3")  # ways to compute in float32
+NOISE = 0.03  # two measurements of a kernel on a quiet machine differ by about this much
+DOUBT = 0.5  # however much the times of a busy machine spread, twice as fast is faster
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a candidate may be.  It is applied to measurements, so another one measures nothing.
+
+    workspace_limit  bytes, or None
+    deterministic    whether it has to give the same bits every run
+    precision        the lowest that it may compute in: "float32", "tf32" or "bf16x3"
+    """
+
+    workspace_limit: int | None = None
+    deterministic: bool = False
+    precision: str = "float32"
+
+    @property
+    def unlimited(self) -> Policy:
+        """The same without a limit on the workspace."""
+        return dataclasses.replace(self, workspace_limit=None)
+
+    def allows(self, measurement: Measurement) -> str:
+        """Return why a candidate is not used, or an empty string."""
+        if measurement.error:
+            return measurement.error
+        limit = self.workspace_limit
+        if limit is not None and measurement.workspace > limit:
+            return f"needs {measurement.workspace} bytes of workspace, the limit is {limit}"
+        if self.deterministic and not measurement.deterministic:
+            return "not deterministic"
+        if measurement.precision in LESS_EXACT and measurement.precision != self.precision:
+            return f"precision {measurement.precision}"
+        return ""
+
+
+def choose(measurements: Sequence[Measurement], policy: Policy) -> Measurement | None:
+    """Return the measurement of the candidate to use; None if the policy allows none.
+
+    The first one allowed stays unless a later one is clearly faster, and so on with that one.
+    Clearly: by more than 3 % and by more than the spread of either, and in any case by half.  Less
+    may be noise, and a choice made of noise is another one after the next measurement.  What the
+    model chose counts where nothing is timed.
+    """
+    best: Measurement | None = None
+    for new in measurements:
+        if policy.allows(new):
+            continue
+        if best is None or best.seconds is None:
+            best = new if best is None or new.seconds is not None else best
+            continue
+        if new.seconds is None:
+            continue
+        margin = min(max(NOISE, best.spread, new.spread), DOUBT)
+        if new.seconds < best.seconds * (1 - margin):
+            best = new
+    return best
+
+
+def choose_by_layouts(
+    measurements: Iterable[Measurement], policy: Policy
+) -> dict[tuple[str, ...], Measurement]:
+    """Return the measurement of the candidate to use by layouts, where the policy allows one."""
+    groups: dict[tuple[str, ...], list[Measurement]] = {}
+    for measurement in measurements:
+        groups.setdefault(measurement.layouts, []).append(measurement)
+    best = {layouts: choose(group, policy) for layouts, group in groups.items()}
+    return {layouts: m for layouts, m in best.items() if m}
+
+
+def policy_of(values: Mapping[str, Any]) -> Policy:
+    """Return what options say of algorithms."""
+    return Policy(
+        values["autotune.workspace_limit"], values["autotune.deterministic"], values["precision"]
+    )

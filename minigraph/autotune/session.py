@@ -19,12 +19,13 @@ from minigraph.autotune.measurement import (
     QUARANTINE,
     RECEIVED,
     STORED,
-    Key,
     Measurement,
+    Policy,
     ProblemTable,
+    choose_by_layouts,
     merge,
+    table,
 )
-from minigraph.autotune.policy import Policy, choose_by_layouts
 from minigraph.autotune.tuner import measure
 from minigraph.cache import Entry, Store, environment_of
 from minigraph.cache.counters import tuning_counters
@@ -98,8 +99,11 @@ class Session:
         self._look_up([problem for problem, _ in wanted if problem.subject not in self._sought])
         # Layouts are chosen by estimates where nothing is measured in all of them.
         asked = [each for each in dict.fromkeys(wanted) if each[1] or self.mode == "exhaustive"]
-        self._count(asked)
         missing = self._unknown(asked)
+        for each in asked:  # a problem counts once
+            if each[0].subject not in self._counted:
+                self._counted.add(each[0].subject)
+                tuning_counters.count("misses" if each in missing else "hits")
         if missing and self.mode == "frozen":
             raise CacheError(self._why_missing(missing[0][0]))
         if missing and self.mode in MEASURING:
@@ -142,7 +146,7 @@ class Session:
     def merge(self, old: Entry, new: Entry) -> Entry:
         """Return `new` with the candidates of `old`, unless those are odd for their problem."""
         problem = self._problems.get(new.subject)
-        return problem.merge(old, new) if problem else merge(old, new)
+        return merge(old, new, problem.read if problem else table)
 
     # ------------------------------------------------------------ what is found
 
@@ -154,13 +158,6 @@ class Session:
             if old:
                 log.debug("%s: %s %s", old.origin, problem.kind, problem.subject)
                 self._use(problem, old)
-
-    def _count(self, wanted: Sequence[Wanted]) -> None:
-        """Count the problems that are known, and those that are not, each once."""
-        for problem, layouts in wanted:
-            if problem.subject not in self._counted:
-                self._counted.add(problem.subject)
-                tuning_counters.count("hits" if self._knows(problem, layouts) else "misses")
 
     def _find(self, problems: Sequence[Problem]) -> Iterator[ProblemTable | None]:
         """Yield the table of each problem that was measured before, and None for the others."""
@@ -202,7 +199,8 @@ class Session:
                 continue
             with contextlib.suppress(GraphError):  # the heuristic goes on to others
                 rows = [c.measurement(c.kernel.scratch) for c in candidates]
-                left.append((problem, problem.table(rows, PREDICTED, exhaustive=False)))
+                new = ProblemTable(problem.subject, tuple(rows), False, PREDICTED)
+                left.append((problem, new))
         self._keep(left)
         return dict(tried)
 
@@ -216,32 +214,38 @@ class Session:
         with self._turn():
             bench.compile(_kernels(c for candidates in tried.values() for c in candidates))
         order = sorted(tried, key=lambda problem: (-problem.work, problem.subject))
-        for problem in _with_progress(order):
-            with self._turn() as start:
-                self._look_up([problem])  # another process may have measured it meanwhile
-                if self._unknown(each for each in wanted if each[0] is problem):
-                    new = self._measured(problem, tried[problem], start + self._left)
-                    if new:  # at once: an interrupt loses no more than what is being measured
-                        self._keep([(problem, new)])
-            problem.release(self._chosen(problem))
-            if self._left <= 0:
-                break
+        bar_format = "{desc}: {percentage:3.0f}%|{bar}| {elapsed} spent, {remaining} left"
+        total = sum(problem.work for problem in order)
+        with progress(desc="autotune", total=total, bar_format=bar_format) as bar:
+            for problem in order:
+                with self._turn() as start:
+                    self._look_up([problem])  # another process may have measured it meanwhile
+                    if self._unknown(each for each in wanted if each[0] is problem):
+                        self._measure_one(problem, tried[problem], start + self._left)
+                known = self._tables.get(problem.subject)
+                chosen = choose_by_layouts(known.measurements if known else (), self.policy)
+                problem.release({m.key for m in chosen.values()})
+                bar.update(problem.work)
+                if self._left <= 0:
+                    break
         bench.release()
 
-    def _measured(
+    def _measure_one(
         self, problem: Problem, candidates: Iterable[Candidate], deadline: float
-    ) -> ProblemTable | None:
-        """Return what is measured now; None, with a warning, where memory does not suffice."""
+    ) -> None:
+        """Measure a problem and keep that; warn where memory does not suffice."""
         these = None if self.mode == "exhaustive" else candidates
         try:
-            return measure(problem, deadline, self.clock, these)
+            new = measure(problem, deadline, self.clock, these)
         except MemoryError as error:  # the function itself may need less
             warn_once(
                 f"{problem.kind} {problem.subject} could not be measured ({error}), so a heuristic "
                 "chooses its algorithm",
                 cause="memory for measurements",
             )
-            return None
+            return
+        if new:  # at once: an interrupt loses no more than what is being measured
+            self._keep([(problem, new)])
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[float]:
@@ -259,12 +263,6 @@ class Session:
             yield start
             self.spent += self.clock() - start
 
-    def _chosen(self, problem: Problem) -> set[Key]:
-        """Return the keys of the candidates that will be chosen, one for each of the layouts."""
-        known = self._tables.get(problem.subject)
-        rows = known.measurements if known else ()
-        return {m.key for m in choose_by_layouts(rows, self.policy).values()}
-
     def _keep(self, tables: Sequence[tuple[Problem, ProblemTable]]) -> None:
         """Use tables from now on, with what is known already, on disk or else in this process."""
         entries = []
@@ -272,9 +270,7 @@ class Session:
             log.debug("%s: %s %s", new.origin, problem.kind, problem.subject)
             known = self._tables.get(problem.subject)
             entries.append(self._use(problem, new.merged(known) if known else new))
-        problems = {entry.key: problem for entry, (problem, _) in zip(entries, tables, strict=True)}
-        store = self.store
-        kept = store and store.keep(entries, lambda old, new: problems[new.key].merge(old, new))
+        kept = self.store and self.store.keep(entries, self.merge)
         for entry in entries:
             if kept:
                 _unstored.pop(entry.key, None)
@@ -310,14 +306,3 @@ def _kernels(candidates: Iterable[Candidate]) -> Iterator[Runner]:
     for candidate in candidates:
         with contextlib.suppress(Exception):  # of whatever library: the trial notes it
             yield candidate.kernel
-
-
-def _with_progress(problems: Sequence[Problem]) -> Iterator[Problem]:
-    with progress(
-        desc="autotune",
-        total=sum(problem.work for problem in problems),
-        bar_format="{desc}: {percentage:3.0f}%|{bar}| {elapsed} spent, {remaining} left",
-    ) as bar:
-        for problem in problems:
-            yield problem
-            bar.update(problem.work)

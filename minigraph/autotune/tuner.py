@@ -182,4 +182,4 @@ def measure(
                     trial.time(clock)
     measurements = [trial.measurement() for trial in trials]
     tuning_counters.count("measurements", sum(m.seconds is not None for m in measurements))
-    return problem.table(measurements, MEASURED, exhaustive=candidates is None)
+    return ProblemTable(problem.subject, tuple(measurements), candidates is None, MEASURED)

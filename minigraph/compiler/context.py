@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from minigraph import options as settings
-from minigraph.autotune.measurement import HEURISTIC, PREDICTED
-from minigraph.autotune.policy import policy_of
+from minigraph.autotune.measurement import HEURISTIC, PREDICTED, policy_of
 from minigraph.autotune.session import Session, Tables
 from minigraph.cache import Entry, open_store
 from minigraph.cache.machine import processor

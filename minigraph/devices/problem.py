@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minigraph.autotune.candidate import Candidate, Problem, Workbench, names_of
-from minigraph.autotune.checking import SumAxis, Sums
+from minigraph.autotune.candidate import Candidate, Problem, SumAxis, Sums, Workbench, names_of
 from minigraph.autotune.measurement import KernelRecipe, Measurement
 from minigraph.graph import Array, Constant, Node, Op, Shape, Spec, input
 from minigraph.ops.activation import Activated

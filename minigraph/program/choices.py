@@ -9,9 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
-from minigraph.autotune.candidate import Problem, names_of
-from minigraph.autotune.measurement import HEURISTIC, PREDICTED, Measurement
-from minigraph.autotune.policy import choose, choose_by_layouts, first_allowed
+from minigraph.autotune.candidate import Problem, first_allowed, names_of
+from minigraph.autotune.measurement import (
+    HEURISTIC,
+    PREDICTED,
+    Measurement,
+    choose,
+    choose_by_layouts,
+)
 from minigraph.autotune.session import Session
 from minigraph.errors import GraphError, warn_once
 from minigraph.graph import Node, Shape

@@ -5,8 +5,7 @@ import itertools
 import numpy as np
 
 from minigraph.autotune.candidate import Candidate, Problem, Workbench
-from minigraph.autotune.measurement import Measurement, ProblemTable
-from minigraph.autotune.policy import Policy
+from minigraph.autotune.measurement import Measurement, Policy, ProblemTable
 from minigraph.autotune.session import Session
 from minigraph.graph import Spec
 

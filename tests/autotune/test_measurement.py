@@ -8,8 +8,14 @@ import pytest
 from msgspec import structs
 from problems import MACHINE, entry_of, measurement
 
-from minigraph.autotune.measurement import QUARANTINE, ProblemTable, merge, table
-from minigraph.autotune.policy import Policy, choose
+from minigraph.autotune.measurement import (
+    QUARANTINE,
+    Policy,
+    ProblemTable,
+    choose,
+    merge,
+    table,
+)
 
 pytestmark = pytest.mark.usefixtures("new_process")
 

@@ -10,8 +10,15 @@ from needs import needs_onednn
 
 import minigraph as mg
 from minigraph.autotune.candidate import Candidate, Workbench
-from minigraph.autotune.checking import TOLERANCE, largest_difference, root_mean_square
-from minigraph.autotune.data import Data, by_numpy, checked
+from minigraph.autotune.data import (
+    TOLERANCE,
+    Data,
+    both_sums,
+    by_numpy,
+    checked,
+    largest_difference,
+    root_mean_square,
+)
 from minigraph.autotune.tuner import measure
 from minigraph.devices.cpu.candidates import CpuProblems
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
@@ -79,7 +86,7 @@ def test_sums_of_operands_give_the_sums_of_the_result(shape, dtype):
     for problem in problems(*shape):
         narrow = [x.astype(mg.graph.Spec((), dtype).dtype) for x in inputs_of(problem)]
         y = by_numpy(problem, narrow)[0].astype(narrow[0].dtype)
-        found, wanted = problem.sums.both(lambda x: x, y, narrow)
+        found, wanted = both_sums(problem.sums, lambda x: x, y, narrow)
         assert found.shape == wanted.shape and found.dtype == wanted.dtype == np.float32
         allowed = TOLERANCE[dtype] * root_mean_square(y, 1 << 16)
         assert largest_difference(found, wanted, 1 << 16) < 0.7 * allowed

@@ -15,8 +15,7 @@ from problems import LAYOUTS, MACHINE, FakeProblem, Twice, Wrong, candidate, mea
 
 import minigraph as mg
 from minigraph.autotune.candidate import Candidate, Workbench
-from minigraph.autotune.measurement import QUARANTINE, ProblemTable, merge
-from minigraph.autotune.policy import Policy, choose
+from minigraph.autotune.measurement import QUARANTINE, Policy, ProblemTable, choose, merge
 from minigraph.autotune.session import Session
 from minigraph.cache import Store
 from minigraph.cache.counters import TuningStats

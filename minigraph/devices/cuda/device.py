@@ -13,8 +13,8 @@ import cupy
 import numpy as np
 
 from minigraph import options
-from minigraph.autotune.candidate import Run, Runner
-from minigraph.autotune.policy import first_allowed, policy_of
+from minigraph.autotune.candidate import Run, Runner, first_allowed
+from minigraph.autotune.measurement import policy_of
 from minigraph.cache import Entry
 from minigraph.devices import kernel_cache
 from minigraph.devices.cuda import cublas, nvrtc

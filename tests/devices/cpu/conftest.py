@@ -5,7 +5,7 @@ from msgspec import structs
 from new_process import begin
 from numbered_kernels import GCC
 
-from minigraph.autotune import policy
+from minigraph.autotune import measurement
 from minigraph.devices.cpu import compiler
 from minigraph.devices.cpu.device import CpuBackend
 from minigraph.devices.problem import WEIGHTS
@@ -25,7 +25,7 @@ def prefer(monkeypatch):
             slow = chosen is not None and str(WEIGHTS) in chosen.layouts
             return structs.replace(chosen, seconds=1.0) if slow else chosen
 
-        for module in (choices, policy):
+        for module in (choices, measurement):
             monkeypatch.setattr(module, "choose", choose)
         monkeypatch.setattr(CpuBackend, "tunes", "exhaustive")
 

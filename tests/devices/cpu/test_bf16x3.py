@@ -7,7 +7,7 @@ from needs import needs_bfloat16, needs_compiler, needs_onednn
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.autotune.policy import Policy
+from minigraph.autotune.measurement import Policy
 from minigraph.devices.cpu import bf16x3, onednn
 from minigraph.devices.cpu.candidates import CpuProblems
 from minigraph.devices.cpu.kernel import NativeKernel, call

@@ -16,8 +16,8 @@ from cublas_library import strided
 from cuda.pathfinder import DynamicLibNotFoundError
 from heavy_nodes import product
 
-from minigraph.autotune.candidate import Workbench
-from minigraph.autotune.policy import Policy, first_allowed
+from minigraph.autotune.candidate import Workbench, first_allowed
+from minigraph.autotune.measurement import Policy
 from minigraph.autotune.tuner import measure
 from minigraph.devices.cuda import cublas, cublas_kernel
 from minigraph.devices.cuda.candidates import CudaProblems

@@ -17,9 +17,8 @@ import cudnn
 from cudnn_device import Engine, settable
 from heavy_nodes import convolution, laid_out, strides
 
-from minigraph.autotune.candidate import Workbench, names_of
-from minigraph.autotune.measurement import Measurement
-from minigraph.autotune.policy import Policy, first_allowed
+from minigraph.autotune.candidate import Workbench, first_allowed, names_of
+from minigraph.autotune.measurement import Measurement, Policy
 from minigraph.autotune.session import Session
 from minigraph.autotune.tuner import measure
 from minigraph.devices.cuda import candidates, cudnn_kernel

@@ -12,8 +12,8 @@ pytest.importorskip("cupy")
 import cudnn
 from cudnn_device import Device, Engine, settable
 
-from minigraph.autotune.candidate import Candidate, Workbench
-from minigraph.autotune.policy import Policy, first_allowed
+from minigraph.autotune.candidate import Candidate, Workbench, first_allowed
+from minigraph.autotune.measurement import Policy
 from minigraph.devices.cuda import candidates, cudnn_plan
 from minigraph.devices.cuda.cudnn_graph import CudnnProblem, channels_last
 from minigraph.devices.cuda.cudnn_plan import CudnnPlan
