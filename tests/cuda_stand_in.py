@@ -39,7 +39,6 @@ ALLOCATING = {"allocate", "array"}
 CALLS = WAITING | {
     *("upload", "download", "copy", "gather", "clear", "launch", "stream", "urgent_stream"),
     *("event", "record", "record_in_graph", "wait", "begin_capture", "end_capture"),
-    *("instantiate", "close_graph"),
 }
 
 
@@ -236,9 +235,6 @@ class StandIn:
             raise mg.DeviceError("the capture has work that was not joined to it")
         self.collecting.append(gc.isenabled())
         return len(self.graphs) - 1
-
-    def instantiate(self, graph):
-        return graph
 
     def launch_graph(self, executable, stream):
         self.log.append(("launch_graph", stream))

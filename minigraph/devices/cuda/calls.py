@@ -151,13 +151,9 @@ def _captured(calls: Sequence[Call], driver: Driver) -> int:
             call(stream)
     except BaseException:
         with contextlib.suppress(DeviceError):  # of the capture that is now invalid
-            driver.close_graph(driver.end_capture(stream))
+            driver.forget([driver.end_capture(stream)], [])
         raise
-    graph = driver.end_capture(stream)
-    try:
-        return driver.instantiate(graph)
-    finally:
-        driver.close_graph(graph)
+    return driver.end_capture(stream)
 
 
 # ---------------------------------------------------------------- the calls of a program

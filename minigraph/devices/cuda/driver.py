@@ -18,6 +18,7 @@ import cupy
 import numpy as np
 from cuda.bindings import driver as cuda
 
+from minigraph.devices.cuda.kernel import Dim3
 from minigraph.errors import DeviceError, DeviceLost
 from minigraph.graph import Array, Spec
 from minigraph.platform import forks
@@ -30,7 +31,6 @@ ATTRIBUTES = (
     cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
     cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
 )
-Dim3 = tuple[int, int, int]
 # Errors after which the driver gives nothing but the same error, by CUDA's names for them.
 LASTING = {
     f"CUDA_ERROR_{name}"
@@ -264,12 +264,7 @@ class Driver:
         return [int(self._call(cuda.cuModuleGetFunction, module, n.encode())) for n in names]
 
     def launch(
-        self,
-        function: int,
-        grid: Dim3,
-        block: Dim3,
-        stream: int,
-        arguments: Arguments,
+        self, function: int, grid: Dim3, block: Dim3, stream: int, arguments: Arguments
     ) -> None:
         """Launch a kernel whose only parameter is the words, and which declares its memory."""
         self._call(cuda.cuLaunchKernel, function, *grid, *block, 0, stream, arguments.address, 0)
@@ -341,17 +336,13 @@ class Driver:
         self._capturing = threading.get_ident()
 
     def end_capture(self, stream: int) -> int:
-        """Return the graph that was collected; the caller destroys it."""
+        """Return what launches the graph that was collected."""
         self._capturing = None
-        return int(self._call(cuda.cuStreamEndCapture, stream))
-
-    def instantiate(self, graph: int) -> int:
-        """Return what launches a graph."""
-        return int(self._call(cuda.cuGraphInstantiate, graph, 0))
-
-    def close_graph(self, graph: int) -> None:
-        """Forget a graph; what was instantiated from it stays."""
-        self._call(cuda.cuGraphDestroy, graph)
+        graph = self._call(cuda.cuStreamEndCapture, stream)
+        try:
+            return int(self._call(cuda.cuGraphInstantiate, graph, 0))
+        finally:
+            self._call(cuda.cuGraphDestroy, graph)
 
     def launch_graph(self, executable: int, stream: int) -> None:
         """Launch a whole graph."""

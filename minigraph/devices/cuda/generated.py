@@ -6,34 +6,27 @@ import functools
 import itertools
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from minigraph.devices.cuda.kernel import MOST_WORDS, Addresses, CudaKernel, Launch
 from minigraph.devices.parts import KernelPart, kernel_parts
 from minigraph.graph import Node, Shape
-from minigraph.jit.cuda.geometry import MOST_BLOCKS, Geometry, LaunchRun, geometry
+from minigraph.jit.cuda.geometry import MOST_BLOCKS, LaunchRun, geometry
 from minigraph.jit.cuda.text import text, together
 from minigraph.jit.cuda.thread import THREADS
-from minigraph.jit.cuda.walk import Walk, walk, words
+from minigraph.jit.cuda.walk import walk, words
 from minigraph.jit.expression import c_type
-from minigraph.jit.loops import LoopNest
 from minigraph.jit.source import KernelSource
 
 PROCESSORS = 132  # of an H100 or H200
 
 
-@dataclass(frozen=True)
 class _WalkedPart:
-    """A generated kernel, and how threads walk over its axes."""
+    """A generated kernel, how threads walk over its axes, and the launches that they take."""
 
-    part: KernelPart
-    walk: Walk
-    nest: LoopNest
-    processors: int
-
-    @functools.cached_property
-    def geometry(self) -> Geometry:
-        return geometry(self.walk, self.nest, self.processors)
+    def __init__(self, part: KernelPart, processors: int) -> None:
+        self.part = part
+        self.walk, self.nest = _walk(part.kernel)
+        self.runs, self.scratch = geometry(self.walk, self.nest, processors)
 
     def words(
         self, run: LaunchRun, inputs: Addresses, outputs: Addresses, scratch: int
@@ -43,6 +36,14 @@ class _WalkedPart:
         operands = [*map(operator.add, operands, part.kernel.shifts)]
         constants = part.kernel.constants
         return words(self.walk, self.nest, constants, run.options, operands, scratch)
+
+    def launches(self) -> list[Launch]:
+        support, whole = text(self.walk)
+        source = KernelSource(whole, support)
+        return [
+            Launch(source, (run.blocks, 1, 1), (THREADS, 1, 1), functools.partial(self.words, run))
+            for run in self.runs
+        ]
 
 
 def generated_kernel(
@@ -55,28 +56,17 @@ def generated_kernel(
     made = kernel_parts(node, strides)
     if made is None:
         return None
-    parts = [_WalkedPart(part, *_walk(part.kernel), processors) for part in made.parts]
+    parts = [_WalkedPart(part, processors) for part in made.parts]
     # A kernel whose sums are split over many blocks has launches of its own.
-    split = [part for part in parts if len(part.geometry.runs) > 1]
-    whole = _together([part for part in parts if len(part.geometry.runs) == 1])
+    alone = [launch for part in parts if len(part.runs) > 1 for launch in part.launches()]
+    whole = _together([part for part in parts if len(part.runs) == 1])
     filled = [_fill(node, made.fill)] if made.fill else []
-    alone = itertools.chain.from_iterable(map(_alone, split))
-    scratch = max((part.geometry.scratch for part in parts), default=0)
+    scratch = max((part.scratch for part in parts), default=0)
     readable = (True,) * len(strides)
     return CudaKernel(node, [*filled, *alone, *whole], scratch, readable, made.inplace)
 
 
 _walk = functools.lru_cache(4096)(walk)
-
-
-def _alone(part: _WalkedPart) -> list[Launch]:
-    """The launches of one kernel."""
-    support, whole = text(part.walk)
-    source = KernelSource(whole, support)
-    return [
-        Launch(source, (run.blocks, 1, 1), (THREADS, 1, 1), functools.partial(part.words, run))
-        for run in part.geometry.runs
-    ]
 
 
 def _together(parts: Sequence[_WalkedPart]) -> list[Launch]:
@@ -96,10 +86,10 @@ def _together(parts: Sequence[_WalkedPart]) -> list[Launch]:
 def _launch(parts: Sequence[_WalkedPart]) -> Launch:
     """One launch of independent kernels, those of one text side by side."""
     if len(parts) == 1:
-        return _alone(parts[0])[0]
+        return parts[0].launches()[0]
     groups = [list(same) for _, same in itertools.groupby(parts, lambda part: text(part.walk))]
     support, whole = together([same[0].walk for same in groups], [*map(len, groups)])
-    runs = [part.geometry.runs[0] for part in parts]
+    runs = [part.runs[0] for part in parts]
     blocks = list(itertools.accumulate((run.blocks for run in runs), initial=0))
 
     def arguments(inputs: Addresses, outputs: Addresses, scratch: int) -> list[int]:

@@ -99,7 +99,10 @@ class CudaProgram(Executor):
         self._written = {b for b in self._moving if b.space is MemorySpace.OUTPUT}
         with driver.current():
             large = [arena for arena in arenas if arena.nbytes >= program.arena_bytes]
-            self.arena: DeviceMemory = large[0] if large else _allocate_arena(program, driver)
+            try:
+                self.arena = large[0] if large else driver.allocate(program.arena_bytes)
+            except DeviceError as error:
+                raise DeviceError(f"{error}; {demand(program)}") from None
             arena = (b for b in program.buffers if b.space is MemorySpace.ARENA)
             self._places = {b: self.arena.address + b.offset for b in arena}
             self._staging = Staging([b for b in program.inputs if b not in self._moving], driver)
@@ -371,23 +374,11 @@ class CudaProgram(Executor):
         self.driver.synchronize(compute)
         for step in itertools.compress(self._ranges, flags):
             buffer = self._integers(step).buffer
-            self._check(step, self._download(buffer, places[buffer], compute))
+            found = np.empty(buffer.nbytes, np.uint8)
+            self.driver.download(found, places[buffer], compute)
+            self.driver.synchronize(compute)
+            self._check(step, found)
             raise _refusal(step, "an integer is out of range")  # overwritten since
-
-    def _download(self, buffer: Buffer, address: int, stream: int) -> Array:
-        """Return the bytes of a buffer that lies at `address`."""
-        found = np.empty(buffer.nbytes, np.uint8)
-        self.driver.download(found, address, stream)
-        self.driver.synchronize(stream)
-        return found
-
-
-def _allocate_arena(program: Program, driver: Driver) -> DeviceMemory:
-    """Return memory; DeviceError, which says what it would have been for, if there is none."""
-    try:
-        return driver.allocate(program.arena_bytes)
-    except DeviceError as error:
-        raise DeviceError(f"{error}; {demand(program)}") from None
 
 
 def _refusal(step: Step, text: str) -> GraphError:

@@ -2,6 +2,6 @@
 
 The kernels are those of `minigraph.jit.kernel`, their C expressions too; what differs is how many
 threads share the work.  `walk` says what a text depends on and how a kernel's argument is laid out,
-`thread` has the statements that all kernels are made of, `map` and `reduction` the two kinds of
-kernels, `geometry` says how many threads run them, and `text` puts a source together.
+`thread` has the statements that all kernels are made of, `reduction` the kernels that reduce, and
+`text` the others; it puts a source together.  `geometry` says how many threads run a kernel.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from minigraph.jit.cuda.thread import THREADS
 from minigraph.jit.cuda.walk import Walk
@@ -18,51 +18,43 @@ LONG = 8  # groups that a thread has at least where a unit is split
 JOINED = 2  # partial results that a thread joins, where there are threads enough
 
 
-@dataclass(frozen=True)
-class LaunchRun:
+class LaunchRun(NamedTuple):
     """One launch: its blocks of THREADS threads, and the options but for the first."""
 
     blocks: int
     options: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Geometry:
-    """The launches of a kernel, in order, and the bytes of scratch memory that they share."""
+def geometry(walk: Walk, nest: LoopNest, processors: int) -> tuple[list[LaunchRun], int]:
+    """Return how a kernel is run on a device with so many multiprocessors.
 
-    runs: tuple[LaunchRun, ...]
-    scratch: int = 0
-
-
-def geometry(walk: Walk, nest: LoopNest, processors: int) -> Geometry:
-    """Return how a kernel is run on a device with so many multiprocessors."""
+    That is its launches, in order, and the bytes of scratch memory that they share.
+    """
+    across = _groups_across(walk, nest)
     if not walk.shared:
-        across = _extent(walk, nest)
-        groups = nest.length // across * -(-across // walk.group)
-        blocks = -(-groups // THREADS)
-        return Geometry((LaunchRun(min(blocks, MOST_BLOCKS), ()),))
+        length, _ = (*nest.units, *nest.loops)[walk.innermost]
+        blocks = -(-(nest.length // length * across) // THREADS)
+        return [LaunchRun(min(blocks, MOST_BLOCKS), ())], 0
     rounds = SUM_ROUNDS if walk.reduces else ROUNDS
     busy = processors * (walk.resident * rounds or PER_PROCESSOR)
     side, groups = _side(walk, nest, busy)
-    blocks = _blocks(walk, nest, side)
     walkers = THREADS // side if walk.column else side  # threads that share a unit, or a column
-    splits = min(max(1, busy // blocks), groups // (walkers * LONG))
+    splits = min(max(1, busy // _blocks(walk, nest, side)), groups // (walkers * LONG))
     stages = walk.pattern.stages
-    runs = []
+    runs: list[LaunchRun] = []
 
     def launch(side: int, shares: int, stage: int, join: bool = False, write: bool = False) -> None:
         options = (side, nest.count, splits, stage, join, write)
-        blocks = _blocks(walk, nest, side)
-        runs.append(LaunchRun(blocks * shares, tuple(map(int, options))))
+        runs.append(LaunchRun(_blocks(walk, nest, side) * shares, tuple(map(int, options))))
 
     if not walk.reduces:
         splits = max(splits, 1)
         launch(side, splits, -1)
-        return Geometry(tuple(runs))
+        return runs, 0
     if splits <= stages:  # each stage more takes two launches more
         splits = 1
         launch(side, 1, -1, write=True)
-        return Geometry(tuple(runs))
+        return runs, 0
     writes = any(store.per_unit for store in walk.pattern.stores)
     joiners = min(_power(-(-splits // JOINED)), THREADS)
     joining = THREADS // joiners if walk.column else joiners
@@ -72,13 +64,12 @@ def geometry(walk: Walk, nest: LoopNest, processors: int) -> Geometry:
             launch(joining, 1, stage, join=True, write=writes and stage == stages - 1)
     if writes and not walk.pattern.reduced(stages - 1):
         launch(joining, 1, stages, join=True, write=True)
-    kept = nest.count * len(walk.pattern.reductions)
-    return Geometry(tuple(runs), 8 * kept * (splits + 1))
+    return runs, 8 * nest.count * len(walk.pattern.reductions) * (splits + 1)
 
 
 def _side(walk: Walk, nest: LoopNest, busy: int) -> tuple[int, int]:
     """Return the option `threads`, and how many groups a unit, or a column, has."""
-    across = -(-_extent(walk, nest) // walk.group)
+    across = _groups_across(walk, nest)
     if walk.column:
         groups = nest.length
         # Threads beside the last column do nothing: 18 groups take three times 8, not once 32.
@@ -94,13 +85,13 @@ def _side(walk: Walk, nest: LoopNest, busy: int) -> tuple[int, int]:
 def _blocks(walk: Walk, nest: LoopNest, side: int) -> int:
     """Return how many blocks all units take, with so many threads side by side."""
     if walk.column:
-        across = -(-_extent(walk, nest) // walk.group)
-        return math.prod(n for n, _ in nest.units[:-1]) * -(-across // side)
+        rows = math.prod(n for n, _ in nest.units[:-1])
+        return rows * -(-_groups_across(walk, nest) // side)
     return -(-nest.count // (THREADS // side))
 
 
-def _extent(walk: Walk, nest: LoopNest) -> int:
-    return (*nest.units, *nest.loops)[walk.innermost][0]
+def _groups_across(walk: Walk, nest: LoopNest) -> int:
+    return -(-(*nest.units, *nest.loops)[walk.innermost][0] // walk.group)
 
 
 def _power(n: int) -> int:

@@ -275,12 +275,11 @@ def visit(
 
 def put(walk: Walk, stores: Sequence[int]) -> list[str]:
     """Return statements that put an element where each of the operands `stores` has it."""
-    return [f"{element(walk.pattern, k, 'u')} = {_put(walk, k)};" for k in stores]
-
-
-def _put(walk: Walk, k: int) -> str:
-    value, dtype = f"v{walk.pattern.source(k)}", walk.pattern.dtypes[k]
-    together = walk.pattern.accesses[k] == "unit" and walk.group > 1
-    if dtype in SMALL_FLOATS and not together:
-        return f"mg_{dtype.name}_of_float({value})"
-    return value
+    made = []
+    for k in stores:
+        value, dtype = f"v{walk.pattern.source(k)}", walk.pattern.dtypes[k]
+        together = walk.pattern.accesses[k] == "unit" and walk.group > 1
+        if dtype in SMALL_FLOATS and not together:
+            value = f"mg_{dtype.name}_of_float({value})"
+        made.append(f"{element(walk.pattern, k, 'u')} = {value};")
+    return made

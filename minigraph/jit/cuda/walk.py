@@ -154,8 +154,11 @@ def walk(kernel: SpecialisedKernel) -> tuple[Walk, LoopNest]:
         across=(False,) * len(kernel.pattern.dtypes),
         kept=(),
     )
-    axes, constants = (len(nest.units), len(nest.loops)), len(kernel.constants)
-    made = Walk(pattern, *axes, constants, _is_narrow(nest))
+    axes = (*nest.units, *nest.loops)
+    reach = [sum((n - 1) * abs(steps[k]) for n, steps in axes) for k in range(len(nest.sizes))]
+    # What threads count, a step of the whole grid further too.
+    narrow = max(nest.count * nest.length, *reach) < NARROW
+    made = Walk(pattern, len(nest.units), len(nest.loops), len(kernel.constants), narrow)
     if pattern.windows or set(APART).intersection(nest.accesses):
         made = replace(made, most=_longest_group(made, nest, kernel))
     return made, nest
@@ -187,13 +190,6 @@ def _longest_group(walk: Walk, nest: LoopNest, kernel: SpecialisedKernel) -> int
     return next(size for size in (LONGEST, 4, 2, 1) if size == 1 or fits(size))
 
 
-def _is_narrow(nest: LoopNest) -> bool:
-    """Whether 32 bits hold what threads count, a step of the whole grid further too."""
-    axes = (*nest.units, *nest.loops)
-    reach = [sum((n - 1) * abs(steps[k]) for n, steps in axes) for k in range(len(nest.sizes))]
-    return max(nest.count * nest.length, *reach) < NARROW
-
-
 def words(
     walk: Walk,
     nest: LoopNest,
@@ -223,13 +219,12 @@ def _aligned(walk: Walk, nest: LoopNest, operands: Sequence[int]) -> bool:
 
 def _unlaned(kernel: SpecialisedKernel) -> LoopNest:
     nest = kernel.nest
+    lanes, single = (nest.lanes,) * (nest.form == "lane"), (1, (0,) * len(nest.lanes[1]))
     if not kernel.pattern.reductions:
-        loops = nest.loops + (nest.lanes,) * (nest.form == "lane")
-        return replace(nest, form="map", units=(), loops=loops, lanes=_single(nest))
-    if nest.form != "lane":
+        return replace(nest, form="map", units=(), loops=nest.loops + lanes, lanes=single)
+    if not lanes:
         return nest
-    units = (*nest.units, nest.lanes)
-    return replace(nest, form="column", units=units, lanes=_single(nest))
+    return replace(nest, form="column", units=nest.units + lanes, lanes=single)
 
 
 def _down_columns(nest: LoopNest, kernel: SpecialisedKernel) -> LoopNest:
@@ -242,8 +237,3 @@ def _down_columns(nest: LoopNest, kernel: SpecialisedKernel) -> LoopNest:
     down = replace(nest, form="column", units=(inner,), loops=tuple(rows))
     vectors = (not down.moves(k) and down.accesses[k] == "unit" for k in range(len(nest.sizes)))
     return down if any(vectors) and not set(APART).intersection(down.accesses) else nest
-
-
-def _single(nest: LoopNest) -> tuple[int, tuple[int, ...]]:
-    """An axis of length 1."""
-    return 1, (0,) * len(nest.lanes[1])

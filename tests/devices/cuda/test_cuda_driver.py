@@ -254,7 +254,7 @@ def test_what_is_out_of_memory_is_tried_again_without_what_the_pool_does_not_use
     calls = {
         "cuMemHostAlloc": lambda: opened.pinned(8),
         "cuModuleLoadData": lambda: opened.load(b"cubin", []),
-        "cuGraphInstantiate": lambda: opened.instantiate(1),
+        "cuGraphInstantiate": lambda: opened.end_capture(1),
     }
     calls[name]()
     assert unused == ["blocks"]
