@@ -1,4 +1,4 @@
-"""A stand-in for the CUDA driver, which writes down its calls.
+"""A stand-in for the CUDA driver, which writes down its calls, a line of text for each.
 
 It does what it is told to at once, in memory of the host; a kernel is its op's meaning.  What NCCL
 is told to do it does as late as it may: when another stream waits for it.  It refuses what the
@@ -106,7 +106,7 @@ class StandIn:
         return "caller"
 
     def allocate(self, nbytes):
-        self.log.append(("allocate", nbytes))
+        self._log("allocate", nbytes)
         self.held.append(np.zeros(nbytes, np.uint8))
         return SimpleNamespace(address=self.held[-1].ctypes.data, nbytes=nbytes)
 
@@ -133,9 +133,9 @@ class StandIn:
             if stream in self.joined:
                 self.joined[stream] = False
             self.graphs[-1].append(action)
-            self.log.append(("captured", *call))
+            self._log("captured", *call)
         else:
-            self.log.append((*call, stream))
+            self._log(*call, stream)
             action()
 
     def record(self, event, stream):
@@ -143,9 +143,9 @@ class StandIn:
         if self._captures(stream):
             self.recorded[event] = stream
             self.graphs[-1].append(lambda: self._record(event, stream))
-            self.log.append(("captured", "record", event, stream))
+            self._log("captured", "record", event, stream)
         else:
-            self.log.append(("record", event, stream))
+            self._log("record", event, stream)
             self._record(event, stream)
 
     def _record(self, event, stream):
@@ -154,7 +154,7 @@ class StandIn:
 
     def wait(self, stream, event):
         if event not in self.recorded:
-            self.log.append(("wait", stream, event))
+            self._log("wait", stream, event)
             self._wait(stream, event)
             return
         if self.capturing is None:
@@ -164,7 +164,7 @@ class StandIn:
         else:
             self.joined[stream] = False
         self.graphs[-1].append(lambda: self._wait(stream, event))
-        self.log.append(("captured", "wait", stream, event))
+        self._log("captured", "wait", stream, event)
 
     def _wait(self, stream, event):
         while stream != "nccl" and event in self.late:
@@ -208,7 +208,7 @@ class StandIn:
         self._do(stream, lambda: ctypes.memmove(to, source, nbytes), "copy", nbytes)
 
     def array(self, spec):
-        self.log.append(("array", spec.nbytes))
+        self._log("array", spec.nbytes)
         return DeviceArray(np.zeros(spec.shape, spec.dtype))
 
     def upload(self, to, source, stream):
@@ -237,7 +237,7 @@ class StandIn:
         return len(self.graphs) - 1
 
     def launch_graph(self, executable, stream):
-        self.log.append(("launch_graph", stream))
+        self._log("launch_graph", stream)
         for action in self.graphs[executable]:
             action()
 
@@ -248,14 +248,14 @@ class StandIn:
         return 0.5
 
     def forget(self, executables, events):
-        self.log.append(("forget", list(executables)))
+        self._log("forget", list(executables))
 
     def __getattr__(self, name):
         log = functools.partial(self._log, name)
         return functools.partial(self.checked, name, log) if name in CALLS else log
 
     def _log(self, *call):
-        self.log.append(call)
+        self.log.append(" ".join(map(str, call)))
 
 
 class Nccl:

@@ -61,5 +61,13 @@ def call(run, *inputs):
     return [y.array for y in run(inputs)], list(run.driver.log)
 
 
+def asked(log, *names):
+    """Return by name what of these a driver was asked for, in order."""
+    return [name for name, *_ in map(str.split, log) if name in names]
+
+
+def natives(log):
+    return asked(log, "launch", "launch_graph")
+
+
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
-NATIVE = ("launch", "launch_graph")

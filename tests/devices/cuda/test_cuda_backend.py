@@ -21,6 +21,7 @@ pytest.importorskip("cuda.bindings.driver")
 pytest.importorskip("cudnn")
 import cublas_library
 from cuda_stand_in import DeviceArray, StandIn, open_instead
+from driver_log import asked
 from small_functions import real
 
 from minigraph import options
@@ -180,7 +181,7 @@ def test_a_direct_function_reads_and_writes_arrays_of_the_device_that_are_contig
         np.testing.assert_allclose(
             step(first, second).array, np.tanh(rows.T) * rows.T, rtol=1e-5, atol=1e-6
         )
-        copies = [entry for entry in device.log if entry[0] == "copy"]
+        copies = asked(device.log, "copy")
         assert len(copies) == isinstance(second, np.ndarray)  # from its landing place
     assert step.report().launches == 1 and device.graphs == []
 
