@@ -73,35 +73,44 @@ def test_plans_tell_how_they_compute_and_what_is_less_than_asked_for_is_no_plan(
     assert [*found][:2] == tiles
 
 
-def test_the_engine_for_everything_is_listed_where_there_is_no_other(device):
-    device(Engine(0), Engine(1), Engine(2))
-    assert [plan.engine for plan in listed(PLAIN)] == [1, 2]
-    device(Engine(0))
-    assert [plan.engine for plan in listed(PLAIN)] == [0]
+def window(size, kind="fprop", **facts):
+    image, weights = channels_last((8, 8, 9, 9)), channels_last((8, 8, size, size))
+    inputs, output = ((image, image), weights) if kind == "wgrad" else ((image, weights), image)
+    return CudnnProblem(kind, inputs, output, padding=(size // 2, size // 2), **facts)
 
 
-def test_exact_gradients_of_weights_are_asked_of_the_fallback_first(device):
-    device(Engine(1), Engine(2), Engine(3, mode="FALLBACK"))
-    for kind, tf32, first in (("wgrad", False, 3), ("wgrad", True, 1), ("fprop", False, 1)):
-        assert listed(dataclasses.replace(PLAIN, kind=kind, tf32=tf32))[0].engine == first
+def engines(*numbers, note=None, mode="A"):
+    return [Engine(n, (note,) * (note is not None), mode=mode) for n in numbers]
 
 
-def test_the_engine_that_loses_digits_unsaid_is_no_plan_for_large_windows(device):
-    device(Engine(17), Engine(1))
-    image = channels_last((8, 8, 9, 9))
-    for size, engines in ((3, [17, 1]), (5, [1])):
-        weights = channels_last((8, 8, size, size))
-        problem = CudnnProblem("wgrad", (image, image), weights, padding=(size // 2, size // 2))
-        assert [plan.engine for plan in listed(problem)] == engines
+FALLBACK = [*engines(1, 2), *engines(3, mode="FALLBACK")]
+TRANSFORMS = [*engines(1), *engines(2, note="WINOGRAD"), *engines(3, note="FFT")]
+SLOW = engines(10, 11, 12, 13, note="RUNTIME_COMPILATION")
+ORDERS = {
+    "the engine for everything beside others": (engines(0, 1, 2), PLAIN, [1, 2]),
+    "the engine for everything alone": (engines(0), PLAIN, [0]),
+    "gradients of weights": (FALLBACK, window(1, "wgrad"), [3, 1, 2]),
+    "gradients of weights in tf32": (FALLBACK, window(1, "wgrad", tf32=True), [1, 2, 3]),
+    "another direction": (FALLBACK, window(1), [1, 2, 3]),
+    "an engine that loses digits unsaid": (engines(17, 1), window(5, "wgrad"), [1]),
+    "the same, of a small window": (engines(17, 1), window(3, "wgrad"), [17, 1]),
+    "transforms of windows": (TRANSFORMS, window(3), [2, 3, 1]),
+    "transforms of pixels": (TRANSFORMS, PLAIN, [1, 2, 3]),
+    "transforms beside tf32": (TRANSFORMS, window(3, tf32=True), [1, 2, 3]),
+    "many": ([*SLOW, *engines(20, 21, 22, 23)], PLAIN, [10, 11, 20, 21, 22, 23]),
+    "enough": ([*FALLBACK, *engines(4, mode="B")], PLAIN, [1, 2, 3]),
+    "few": ([*FALLBACK[::2], *engines(4, mode="B")], PLAIN, [1, 4, 3]),
+}
 
 
-def test_transforms_go_first_where_an_exact_convolution_has_windows(device):
-    device(Engine(1), Engine(2, ("WINOGRAD",)), Engine(3, ("FFT",)))
-    image, weights = channels_last((8, 8, 4, 4)), channels_last((8, 8, 3, 3))
-    window = CudnnProblem("fprop", (image, weights), image, padding=(1, 1))
-    assert [plan.engine for plan in listed(window)] == [2, 3, 1]
-    for other in (PLAIN, dataclasses.replace(window, tf32=True)):
-        assert [plan.engine for plan in listed(other)] == [1, 2, 3]
+@pytest.mark.parametrize("name", ORDERS)
+def test_fast_plans_are_listed_first_and_slow_or_coarse_ones_where_there_are_no_others(
+    device, name
+):
+    """The slower model is asked where there are few; of many, compiled ones go before others."""
+    found, problem, expected = ORDERS[name]
+    device(*found)
+    assert [plan.engine for plan in listed(problem)] == expected
 
 
 def test_a_problem_that_cudnn_turns_down_has_no_plans(device, monkeypatch):
@@ -111,21 +120,6 @@ def test_a_problem_that_cudnn_turns_down_has_no_plans(device, monkeypatch):
     monkeypatch.setattr(Device, "validate", refuse)
     device(*ENGINES)
     assert facts(PLAIN) == {}
-
-
-def test_of_many_plans_the_first_are_kept_and_those_that_are_compiled_already(device):
-    slow = [Engine(n, ("RUNTIME_COMPILATION",)) for n in (10, 11, 12, 13)]
-    fast = [Engine(n) for n in (20, 21, 22, 23)]
-    device(*slow, *fast)
-    assert [plan.engine for plan in listed(PLAIN)] == [10, 11, 20, 21, 22, 23]
-
-
-def test_the_slower_model_is_asked_where_there_are_few_plans(device):
-    other = Engine(4, mode="B")
-    device(Engine(1), Engine(2), Engine(3, mode="FALLBACK"), other)
-    assert [plan.engine for plan in listed(PLAIN)] == [1, 2, 3]
-    device(Engine(1), Engine(3, mode="FALLBACK"), other)
-    assert [plan.engine for plan in listed(PLAIN)] == [1, 4, 3]
 
 
 def test_a_problem_is_listed_once_and_the_notes_of_an_engine_are_asked_for_once(
