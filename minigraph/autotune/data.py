@@ -202,19 +202,33 @@ def _first(array: Array) -> Array:
 
 
 def warm(bench: Workbench, dtypes: Iterable[DType]) -> None:
-    """Do once what checks do: CuPy compiles its kernels then, which no budget has to pay for."""
+    """Do once what checks do: CuPy compiles its kernels then, which no budget has to pay for.
+
+    It compiles one for each dtype and number of axes that do not join.
+    """
     with bench.current(), np.errstate(all="ignore"):
-        ones = bench.put(np.ones((2, 2), np.float32))
+        ones = bench.put(np.ones((2,) * 4, np.float32))
         for dtype in dtypes:
             block = Block(bench, ones.shape, dtype)
             block.clear(block.array.nbytes)
-            block.array[...] = ones
+            block.array[...] = ones.astype(dtype)
             block.seal()
             block.changed()
             block.intact(block.array.nbytes)
             root_mean_square(block.array, bench.chunk)
             largest_difference(block.array, block.array, bench.chunk)
-            summed(block.array, 1, ones[:1])
+            summed(block.array, 1, ones[0, 0, :1])
+            wide = widened(block.array)
+            # Layouts exchange axes, and a convolution adds up windows of which one is a product.
+            for apart, view in zip(_turned(block.array), _turned(wide), strict=True):
+                apart.reshape(-1)
+                view[...] = view + view.reshape(-1).reshape(view.shape)
+                np.matmul(view, view)
+
+
+def _turned(x: Array) -> tuple[Array, ...]:
+    """Return views of an array with 4 axes of which 1, 2 and 3 do not join."""
+    return x[..., 0], x[0, 0].T, x.swapaxes(0, 1)
 
 
 @functools.cache

@@ -75,7 +75,7 @@ def test_programs_of_the_toolkit_are_used_where_they_are(run):
     for file in {file for call in sanitized for file in re.findall(r"tests/\S*\.py", call)}:
         assert (ROOT / file).is_file()
     (ncu,) = (call for call in calls if call.startswith("ncu"))
-    assert "--clock-control none" in ncu and ncu.endswith("under_ncu")
+    assert "--clock-control none --kill yes -f" in ncu and ncu.endswith("under_ncu")
 
 
 def test_a_device_that_does_not_work_is_left_alone(run):

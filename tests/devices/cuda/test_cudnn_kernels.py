@@ -1,6 +1,7 @@
 """Kernels of cuDNN's plans copy what lies amiss, and every way to compute is right."""
 
 import contextlib
+import itertools
 import re
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ from cudnn_device import Engine, settable
 from heavy_nodes import convolution, laid_out, strides
 
 from minigraph.autotune.candidate import Workbench, first_allowed, names_of
+from minigraph.autotune.data import warm
 from minigraph.autotune.measurement import Measurement, Policy
 from minigraph.autotune.session import Session
 from minigraph.autotune.tuner import measure
@@ -26,7 +28,7 @@ from minigraph.devices.cuda.calls import kernel_calls
 from minigraph.devices.cuda.kernels import Exactness, in_place
 from minigraph.devices.reference import NumpyKernel
 from minigraph.errors import GraphError
-from minigraph.graph import Graph, Input, input
+from minigraph.graph import Graph, Input, as_dtype, input
 from minigraph.ops.activation import Activated, Relu
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut, Reorder
@@ -253,6 +255,9 @@ def test_nodes_that_no_library_has_a_problem_for_are_not_tunable():
 # ---------------------------------------------------------------- what candidates are compared with
 
 
+COMPILED = set()  # what CuPy would compile kernels for: functions, dtypes and numbers of axes
+
+
 class Foreign(np.lib.mixins.NDArrayOperatorsMixin):
     """An array that follows NumPy's protocols, as CuPy's do, and is never taken for one of its."""
 
@@ -263,20 +268,54 @@ class Foreign(np.lib.mixins.NDArrayOperatorsMixin):
         raise TypeError("an array of the device came to the host")
 
     def __array_ufunc__(self, ufunc, method, *xs, **named):
-        return foreign(getattr(ufunc, method)(*own(xs), **own(named)))
+        return called(ufunc.__name__, getattr(ufunc, method), *xs, **named)
 
     def __array_function__(self, function, types, xs, named):
-        return foreign(function(*own(xs), **own(named)))
+        return called(function.__name__, function, *xs, **named)
 
     def __getitem__(self, at):
         return Foreign(self.array[at])
 
     def __setitem__(self, at, x):
-        self.array[at] = own(x)
+        called("set", np.copyto, Foreign(self.array[at]), x)
 
     def __getattr__(self, name):
         found = getattr(self.array, name)
-        return (lambda *xs, **named: foreign(found(*xs, **named))) if callable(found) else found
+        if not callable(found):
+            return foreign(found)
+        return lambda *xs, **named: called(name, lambda _, *xs: found(*xs, **named), self, *xs)
+
+    def __bool__(self):
+        return bool(self.array)
+
+    def __float__(self):
+        return float(self.array)
+
+    __int__ = __float__
+
+    def __len__(self):
+        return len(self.array)
+
+
+def called(name, function, *xs, **named):
+    """Call a function of NumPy's; note it unless it takes no kernel of CuPy's own."""
+    given = own(xs)
+    made = function(*given, **own(named))
+    arrays = [x for x in given if isinstance(x, np.ndarray)]
+    is_view = isinstance(made, np.ndarray) and any(np.may_share_memory(made, x) for x in arrays)
+    if not is_view and arrays[0].size and name not in ("view", "zeros_like"):
+        name = {"reshape": "copy", "astype": "copy"}.get(name, name)
+        axes = max([0, *map(axes_of, arrays)]) * (name != "matmul")  # which is cuBLAS's
+        dtypes = dict.fromkeys(x.dtype for x in (*arrays, made) if isinstance(x, np.ndarray))
+        COMPILED.add((name, axes, *dtypes))
+    return foreign(made)
+
+
+def axes_of(x):
+    """The axes of an array that CuPy's kernel has: neighbours that lie as one are one."""
+    axes = [(n, step) for n, step in zip(x.shape, x.strides, strict=True) if n > 1]
+    apart = sum(step != n * inner for (_, step), (n, inner) in itertools.pairwise(axes))
+    return 0 if x.flags.c_contiguous else apart + 1
 
 
 def foreign(x):
@@ -289,6 +328,33 @@ def own(x):
     if isinstance(x, dict):
         return {name: own(value) for name, value in x.items()}
     return type(x)(map(own, x)) if isinstance(x, tuple | list) else x
+
+
+class ForeignBench(Workbench):
+    chunk = 1 << 20
+
+    def empty(self, nbytes):
+        return Foreign(super().empty(nbytes))
+
+    def put(self, array):
+        return Foreign(array)
+
+    def runner(self, kernel):
+        return lambda *arrays: kernel.run(*own(arrays))
+
+
+@needs_gpp
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_a_check_does_on_the_device_was_done_before_the_clock_runs(host, dtype):
+    host(Engine(1, workspace=100))
+    bench = ForeignBench()
+    warm(bench, [as_dtype(dtype)])
+    before = {*COMPILED}
+    for node in convolution(8, 16, 32, 9, 3, 1, 1, dtype):
+        found = problems(bench=bench).tunable(node, strides(node)).problem
+        assert not [m for m in measure(found, None).measurements if m.error]
+    missing = COMPILED - before
+    assert missing == set()
 
 
 @pytest.mark.parametrize("groups", [1, 3])
