@@ -24,13 +24,15 @@ from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
+import minigraph
 from minigraph.arguments import few
-from minigraph.errors import GraphError, is_ours
+from minigraph.errors import GraphError
+from minigraph.graph import here
 from minigraph.graph.location import Location
 from minigraph.torch.operators import NESTED, ROWS
 
-PYTHON = os.path.dirname(os.__file__) + os.sep
-TORCH = os.path.dirname(torch.__file__)
+# How the files begin that are not the user's: torch's, ours, Python's, and those that are none.
+NOT_USERS = *(f"{os.path.dirname(str(x.__file__))}{os.sep}" for x in (torch, minigraph, os)), "<"
 WITH_GRADIENT = torch.ops.higher_order.wrap_with_set_grad_enabled
 
 
@@ -143,22 +145,19 @@ def name_of(target: Any) -> str:
     return f"{target.__module__}.{target.__name__}"
 
 
-def location(node: torch.fx.Node, prefix: str = "") -> Location | None:
+def location(node: torch.fx.Node, prefix: str = "") -> Location:
     """Return the user's line and the layer of a node, or of that whose gradient it is part of.
 
     prefix  of the paths of modules, which is left out
     """
     frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    users = [frame for frame in frames if not frame[0].startswith(NOT_USERS)]
+    file, line = users[-1] if users else here()[:2]  # the line that captures the model
     backward = node.meta.get("partitioner_tag") == "is_backward"
     stack = node.meta.get("fwd_nn_module_stack" if backward else "nn_module_stack") or {}
     path = next((path for path, _ in reversed(stack.values())), "")
     path = re.sub(r"^L\[[^]]*\]", "", path)  # how Dynamo begins: L['self']
     path = path.removeprefix(prefix).removeprefix(".")
-    if not frames and not path:
-        return None
-    frames = [frame for frame in frames if not frame[0].startswith("<")]
-    users = [frame for frame in frames if not frame[0].startswith(TORCH)]
-    file, line = (users or frames or [("", 0)])[-1]
     return Location(file, int(line), path, backward)
 
 
@@ -168,7 +167,7 @@ def _brief(error: Exception) -> str:
     users = [
         f" at {frame.f_code.co_filename}:{line}"
         for frame, line in tracing
-        if not is_ours(frame) and not frame.f_code.co_filename.startswith((TORCH, PYTHON, "<"))
+        if not frame.f_code.co_filename.startswith(NOT_USERS)
     ]
     place = users[-1] if users else ""
     if isinstance(error, GuardOnDataDependentSymNode):

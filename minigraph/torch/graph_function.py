@@ -280,8 +280,7 @@ def _warn_of(refused: Refused) -> None:
     first = {name_of(node.target): node for node in reversed(refused)}
     named = []
     for name, count in counts.items():
-        why = refused[first[name]] or location(first[name]) or ""
-        named.append(f"{name} ({count}{why and ': '}{why})")
+        named.append(f"{name} ({count}: {refused[first[name]] or location(first[name])})")
     warn_once(f"torch.compile: these operators run in PyTorch: {few(named, 20)}")
 
 

@@ -74,7 +74,7 @@ def interpret(
 class RowError(Exception):
     """The row of a node's operator does not take its arguments; the cause says why."""
 
-    def __init__(self, node: torch.fx.Node, place: Location | None) -> None:
+    def __init__(self, node: torch.fx.Node, place: Location) -> None:
         self.node, self.place = node, place
 
 
@@ -92,7 +92,7 @@ def run(graph: torch.fx.GraphModule, values: dict[torch.fx.Node, Any], prefix: s
         elif node.op == "call_function":
             place = location(node, prefix)
             try:
-                with Within(source=place) if place else Within():
+                with Within(source=place):
                     values[node] = _nested(node, values, prefix) or call(node, values)
             except RowError:  # of a node of a graph in this one
                 raise
@@ -127,8 +127,7 @@ def _outputs(
             results.append(value)
         else:
             made = [node for node in program.graph.nodes if node.name == spec.arg.name]
-            place = location(made[0], prefix) if made else None
-            where = f", {place}" if place else ""
+            where = f", {location(made[0], prefix)}" if made else ""
             raise GraphError(
                 f"{what}: the model changes {spec.target} in place, which is no buffer{where}; "
                 "change a clone() of it, or register it as a buffer"

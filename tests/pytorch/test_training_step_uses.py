@@ -1,8 +1,10 @@
 """How `minigraph.torch.training_step` is used: by threads, with autocast, and what it refuses."""
 
 import copy
+import functools
 import pickle
 import signal
+import sys
 
 import pytest
 from at_once import in_threads
@@ -211,6 +213,17 @@ def test_bad_uses_are_one_clear_line():
         "two tensors in the same memory",
         make(lambda m: m.norm.bias.set_(m.norm.weight.data)),
     )
+
+
+def test_errors_of_a_loss_name_the_line_of_the_user():
+    def squares(p, y):
+        return (p.detach() - y).square().mean()
+
+    inside, call = squares.__code__.co_firstlineno + 1, sys._getframe().f_lineno + 4
+    model, x = nn.Linear(6, 6), torch.ones(2, 6)
+    for loss, line in ((squares, inside), (functools.partial(squares), call)):
+        with pytest.raises(GraphError, match=rf"test_training_step_uses.py:{line}\) has no grad"):
+            mgt.training_step(model, loss, optim.SGD(model.parameters()), (x, x))
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
