@@ -90,7 +90,6 @@ LAYERS = {
     ],
     "minigraph.optim": [
         ["rule"],
-        ["parameter_group"],
         ["optimizer"],
         ["accumulation", "algorithms", "average", "schedules"],
     ],
@@ -127,21 +126,16 @@ LAYERS = {
         ["arrays"],
     ],
     "minigraph.graph_file": [
-        ["record"],
-        ["reading", "writing"],
+        ["writing"],
+        ["reading"],
     ],
     "minigraph.onnx": [
         ["tensors"],
-        ["exports", "tensorrt", "values"],
+        ["values", "writer"],
+        ["exports"],
         ["operators", "save"],
         ["interpret"],
         ["model"],
-        ["function"],
         ["command"],
-    ],
-    "minigraph.onnx.exports": [
-        ["writer"],
-        ["structural"],
-        ["elementwise"],
     ],
 }

@@ -67,7 +67,7 @@ TESTS = {
     "graph_file": "graph_files damage",
     "onnx/exports": "onnx_saving",
     "onnx/save": "onnx_saving",
-    "onnx/tensorrt": "onnx_saving",
+    "onnx/writer": "onnx_saving",
     "serialization/tensor_file": "loading serialization shards damage",
     "serialization/torch_file": "torch_files damage",
 }

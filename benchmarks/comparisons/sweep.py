@@ -67,7 +67,7 @@ def sweep(asked):
     are those of all floats that a call takes and of its parameters, beside the result.
     """
     claim_cores(asked.threads)
-    torch = importlib.import_module("minigraph.torch.threads").torch
+    torch = importlib.import_module("minigraph.torch").torch
     torch.set_num_threads(asked.threads)
     warnings.simplefilter("ignore")
     options = {"graph_opt_level": 3, "autotune": "off", "num_threads": asked.threads}

@@ -4,14 +4,11 @@ scikit-learn (`Digits`) and Pillow (`ImageFolder`) are optional: the extra `data
 """
 
 from minigraph import torch_hints
-from minigraph.data.cifar import CIFAR10
 from minigraph.data.collation import default_collate
 from minigraph.data.dataset import Dataset
-from minigraph.data.digits import Digits
-from minigraph.data.folder import ImageFolder
-from minigraph.data.image import read_image
+from minigraph.data.folder import ImageFolder, read_image
 from minigraph.data.loader import DataLoader
-from minigraph.data.synthetic import Synthetic
+from minigraph.data.sets import CIFAR10, Digits, Synthetic
 
 __all__ = [
     "CIFAR10",

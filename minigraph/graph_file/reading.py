@@ -31,7 +31,7 @@ from minigraph.graph import (
     constant,
 )
 from minigraph.graph_compiler import comp_graph
-from minigraph.graph_file.record import (
+from minigraph.graph_file.writing import (
     FORMAT,
     FUNCTIONS,
     KEY,

@@ -22,8 +22,26 @@ from minigraph.nn.activation import (
 )
 from minigraph.nn.attention import MultiheadAttention, TransformerEncoder, TransformerEncoderLayer
 from minigraph.nn.container import ModuleDict, ModuleList, Sequential
-from minigraph.nn.conv import Conv1d, Conv2d, ConvTranspose2d, Linear
-from minigraph.nn.embedding import Embedding
+from minigraph.nn.images import (
+    AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d,
+    AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d,
+    AvgPool1d,
+    AvgPool2d,
+    CircularPad2d,
+    ConstantPad2d,
+    MaxPool1d,
+    MaxPool2d,
+    ReflectionPad1d,
+    ReflectionPad2d,
+    ReplicationPad1d,
+    ReplicationPad2d,
+    Upsample,
+    UpsamplingBilinear2d,
+    UpsamplingNearest2d,
+    ZeroPad2d,
+)
 from minigraph.nn.init import manual_seed
 from minigraph.nn.loss import (
     BCELoss,
@@ -46,28 +64,9 @@ from minigraph.nn.normalization import (
     LocalResponseNorm,
     RMSNorm,
 )
-from minigraph.nn.padding import (
-    CircularPad2d,
-    ConstantPad2d,
-    ReflectionPad1d,
-    ReflectionPad2d,
-    ReplicationPad1d,
-    ReplicationPad2d,
-    ZeroPad2d,
-)
-from minigraph.nn.pooling import (
-    AdaptiveAvgPool1d,
-    AdaptiveAvgPool2d,
-    AdaptiveMaxPool1d,
-    AdaptiveMaxPool2d,
-    AvgPool1d,
-    AvgPool2d,
-    MaxPool1d,
-    MaxPool2d,
-)
 from minigraph.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from minigraph.nn.stateless import Dropout, Dropout2d, Flatten, Identity, PixelShuffle, Unflatten
-from minigraph.nn.upsampling import Upsample, UpsamplingBilinear2d, UpsamplingNearest2d
+from minigraph.nn.weighted import Conv1d, Conv2d, ConvTranspose2d, Embedding, Linear
 
 Buffer = ModuleState  # as torch calls it
 

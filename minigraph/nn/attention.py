@@ -15,12 +15,12 @@ from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import Node, Parameter, as_node
 from minigraph.nn import init
 from minigraph.nn.container import ModuleList
-from minigraph.nn.conv import Linear
 from minigraph.nn.init import Weights
 from minigraph.nn.layer import layer_of
 from minigraph.nn.module import Module
 from minigraph.nn.normalization import LayerNorm
 from minigraph.nn.stateless import Dropout
+from minigraph.nn.weighted import Linear
 from minigraph.ops.elementwise import kind
 from minigraph.ops.softmax import attention_weights
 

@@ -28,6 +28,9 @@ class Affine(Module):
         zeros = Parameter(init.full(shape, 0, self.dtype)) if affine and bias else None
         put_bias(self, zeros)
 
+    def extra_repr(self) -> str:
+        return self._repr_format.format(**{**vars(self), "bias": self.bias is not None})
+
 
 @dataclass(eq=False, repr=False)
 class BatchNormLayer(Affine):
@@ -56,6 +59,10 @@ class BatchNormLayer(Affine):
 
     ndims: ClassVar[tuple[int, ...]]
     layout: ClassVar[str]
+    _repr_format = (
+        "{num_features}, eps={eps}, momentum={momentum}, affine={affine}, bias={bias}, "
+        "track_running_stats={track_running_stats}"
+    )
 
     def __post_init__(self) -> None:
         shape = (self.num_features,)
@@ -93,10 +100,7 @@ class BatchNormLayer(Affine):
 
     def extra_repr(self) -> str:
         shared = f", synchronize={self.synchronize}" if self.synchronize else ""
-        return (
-            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}{shared}"
-        )
+        return super().extra_repr() + shared
 
 
 @layer_of()
@@ -139,6 +143,8 @@ class GroupNorm(Affine):
     bias: Flag = True
     dtype: Weights = "float32"
 
+    _repr_format = "{num_groups}, {num_channels}, eps={eps}, affine={affine}, bias={bias}"
+
     def __post_init__(self) -> None:
         groups, channels = self.num_groups, self.num_channels
         if channels % groups:
@@ -150,10 +156,6 @@ class GroupNorm(Affine):
         if x.shape[1:2] != (self.num_channels,):
             raise ShapeError(f"the input is (n, {self.num_channels}, ...), not {x.shape}")
         return ops.group_norm(x, self.num_groups, self.weight, self.bias, self.eps)
-
-    def extra_repr(self) -> str:
-        affine = f"affine={self.affine}, bias={self.bias is not None}"
-        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, {affine}"
 
 
 @layer_of()
@@ -170,6 +172,8 @@ class InstanceNorm2d(Affine):
     affine: bool = False
     dtype: Weights = "float32"
 
+    _repr_format = "{num_features}, eps={eps}, affine={affine}"
+
     def __post_init__(self) -> None:
         self._put_weights((self.num_features,), self.affine)
 
@@ -178,9 +182,6 @@ class InstanceNorm2d(Affine):
         if x.ndim != 4 or x.shape[1] != self.num_features:
             raise ShapeError(f"the input is (n, {self.num_features}, h, w), not {x.shape}")
         return ops.group_norm(x, max(self.num_features, 1), self.weight, self.bias, self.eps)
-
-    def extra_repr(self) -> str:
-        return f"{self.num_features}, eps={self.eps}, affine={self.affine}"
 
 
 @layer_of()
@@ -198,16 +199,14 @@ class RMSNorm(Module):
     elementwise_affine: bool = True
     dtype: Weights = "float32"
 
+    _repr_format = "{normalized_shape}, eps={eps}, elementwise_affine={elementwise_affine}"
+
     def __post_init__(self) -> None:
         ones = init.full(self.normalized_shape, 1, self.dtype)
         self.weight = Parameter(ones) if self.elementwise_affine else None
 
     def forward(self, x: Any) -> Node:
         return ops.rms_norm(x, self.normalized_shape, self.weight, self.eps)
-
-    def extra_repr(self) -> str:
-        affine = f"elementwise_affine={self.elementwise_affine}"
-        return f"{self.normalized_shape}, eps={self.eps}, {affine}"
 
 
 @layer_of()
@@ -224,15 +223,13 @@ class LayerNorm(Affine):
     bias: Flag = True
     dtype: Weights = "float32"
 
+    _repr_format = RMSNorm._repr_format + ", bias={bias}"
+
     def __post_init__(self) -> None:
         self._put_weights(self.normalized_shape, self.elementwise_affine, self.bias)
 
     def forward(self, x: Any) -> Node:
         return ops.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)
-
-    def extra_repr(self) -> str:
-        affine = f"elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
-        return f"{self.normalized_shape}, eps={self.eps}, {affine}"
 
 
 @layer_of(ops.local_response_norm)

@@ -10,8 +10,7 @@ except ImportError as error:
     ) from error
 
 from minigraph.onnx import command
-from minigraph.onnx.function import CallFunction, function
-from minigraph.onnx.model import Model, load
+from minigraph.onnx.model import CallFunction, Model, function, load
 from minigraph.onnx.save import save
 
 __all__ = ["CallFunction", "Model", "function", "load", "save"]

@@ -14,9 +14,8 @@ from onnx import ValueInfoProto, defs
 
 from minigraph.errors import GraphError, reason
 from minigraph.graph import FLOATS, Array, SymbolicSize, UndecidedSize
-from minigraph.onnx.function import function
 from minigraph.onnx.interpret import NESTED, key
-from minigraph.onnx.model import input_of, inputs_of, load
+from minigraph.onnx.model import function, input_of, inputs_of, load
 from minigraph.onnx.operators import ROWS
 from minigraph.onnx.tensors import OLDEST, opsets_of, read
 

@@ -9,8 +9,7 @@ from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import Expression, Node, Operand, Parameter, as_node, constant
 from minigraph.ops import astype, where
 from minigraph.optim.optimizer import Updates, gradients
-from minigraph.optim.parameter_group import Parameters, parameter_list
-from minigraph.optim.rule import accumulator
+from minigraph.optim.rule import Parameters, accumulator, parameter_list
 
 
 class Accumulation:

@@ -14,8 +14,16 @@ from minigraph.errors import GraphError
 from minigraph.graph import Array, Node, Spec
 from minigraph.ops import maximum, rsqrt, sign, sqrt, where
 from minigraph.optim.optimizer import Optimizer
-from minigraph.optim.parameter_group import Parameters
-from minigraph.optim.rule import STEP, Betas, Coefficients, State, Update, UpdateRule, filled
+from minigraph.optim.rule import (
+    STEP,
+    Betas,
+    Coefficients,
+    Parameters,
+    State,
+    Update,
+    UpdateRule,
+    filled,
+)
 
 # ---------------------------------------------------------------- SGD
 

@@ -11,8 +11,7 @@ from minigraph.graph import Array, Node, Parameter, values_of
 from minigraph.ops import astype
 from minigraph.ops.elementwise import as_operand
 from minigraph.optim.optimizer import Updates, check_unambiguous, user_name
-from minigraph.optim.parameter_group import Parameters, parameter_list
-from minigraph.optim.rule import accumulator, within
+from minigraph.optim.rule import Parameters, accumulator, parameter_list, within
 from minigraph.serialization import restore
 
 

@@ -33,8 +33,14 @@ from minigraph.graph import (
 from minigraph.ops import astype, clip, minimum, split, sqrt, square, stack
 from minigraph.ops.collective import mean_gradient
 from minigraph.ops.elementwise import as_operand
-from minigraph.optim.parameter_group import GROUP, ParameterGroup, parsed_groups
-from minigraph.optim.rule import UpdateRule, accumulator, within
+from minigraph.optim.rule import (
+    GROUP,
+    ParameterGroup,
+    UpdateRule,
+    accumulator,
+    parsed_groups,
+    within,
+)
 from minigraph.serialization import restore
 from minigraph.torch_hints import hints, missing
 

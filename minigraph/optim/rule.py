@@ -1,18 +1,19 @@
-"""The arithmetic of an optimizer: pure functions of expressions, as in optax."""
+"""The arithmetic of an optimizer, pure functions of expressions as in optax, and whom it is for."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from minigraph.arguments import NUMBER, Kind
-from minigraph.errors import GraphError
-from minigraph.graph import Array, DType, Node, Spec
+from minigraph.arguments import NUMBER, Kind, mapping
+from minigraph.errors import DTypeError, GraphError
+from minigraph.graph import Array, DType, Node, Parameter, Spec
+from minigraph.ops.elementwise import kind
 
 State = Mapping[str, Node]
 Coefficients = tuple[Node | float, ...]
@@ -91,3 +92,119 @@ def within(what: str, number: float, low: float = 0, high: float = math.inf) -> 
     if not low <= number < high:
         raise GraphError(f"{what} is {number!r}; it takes a number in [{low:g}, {high:g})")
     return number
+
+
+def _parameters_or_groups(value: Any) -> list[Any]:
+    if hasattr(value, "parameters"):
+        raise GraphError(f"{type(value).__name__} is a module; give what its parameters() returns")
+    if isinstance(value, Node | Mapping):
+        raise TypeError
+    return list(value)
+
+
+Parameters = Annotated[
+    Iterable[Parameter] | Iterable[Mapping[str, Any]],
+    Kind(
+        "a list of parameters, or of dicts with a list of them as `params`", _parameters_or_groups
+    ),
+]
+GROUP = Kind("a dict with a list of parameters as `params`", mapping)
+
+
+@dataclass(frozen=True, eq=False)
+class ParameterGroup(Mapping[str, Any]):
+    """Parameters that are trained alike, and their learning rate; by name as a group of torch.
+
+    >>> adam = optim.Adam([mg.Parameter([1.0])], lr=0.5)
+    >>> adam.param_groups[0]["lr"] = 0.25  # from the next call on
+    >>> adam.param_groups[0]["lr"], adam.param_groups[0]["betas"]
+    (0.25, (0.9, 0.999))
+    """
+
+    parameters: Sequence[Parameter]
+    lr: Parameter
+    rule: UpdateRule
+
+    def __getitem__(self, name: str) -> Any:
+        match name:
+            case "params":
+                return [*self.parameters]
+            case "lr":
+                return float(self.lr.numpy())
+        return self.rule.hyperparameters[name]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if name != "lr":
+            raise GraphError(
+                f"{name} of a group cannot be set: it is part of the updates that minimize has "
+                "returned; lr alone changes between calls"
+            )
+        self.lr.assign(within("lr", NUMBER.check("lr", value)))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(("params", "lr", *self.rule.hyperparameters))
+
+    def __len__(self) -> int:
+        return 2 + len(self.rule.hyperparameters)
+
+
+def parsed_groups(
+    what: str,
+    parameters: list[Any],
+    lr: float,
+    rule: UpdateRule,
+    known: Iterable[Parameter] = (),
+) -> list[tuple[list[Parameter], float, UpdateRule]]:
+    """Return the groups that a user gave: the parameters that are trainable, rate and rule.
+
+    known  parameters that other groups have
+    """
+    dicts = parameters
+    if not (parameters and isinstance(parameters[0], Mapping)):
+        dicts = [{"params": parameters}]
+    groups: list[tuple[list[Parameter], float, UpdateRule]] = []
+    seen = dict.fromkeys(known)
+    others_have = len(seen)
+    for i, one in enumerate(dicts):
+        if not isinstance(one, Mapping) or "params" not in one:
+            raise GraphError(f"{what}: group {i} is no dict with a list of parameters as `params`")
+        others = {name: value for name, value in one.items() if name not in ("params", "lr")}
+        try:
+            own_rule = replace(rule, **others)
+        except TypeError:
+            names = ", ".join(["lr", *rule.hyperparameters])
+            raise GraphError(f"{what}: group {i} takes params, {names}, not {[*others]}") from None
+        rate = within("lr", NUMBER.check("lr", one.get("lr", lr)))
+        if rate != lr and not lr:
+            raise GraphError(f"{what}: groups with rates of their own take an lr above 0")
+        groups.append(
+            (_trainable(what, _parameters_or_groups(one["params"]), seen), rate, own_rule)
+        )
+    if not any(trained for trained, _, _ in groups):
+        if len(seen) == others_have:
+            raise GraphError(
+                f"{what}: there are no parameters; an iterator such as net.parameters() gives "
+                "them only once"
+            )
+        raise GraphError(f"{what}: none of {len(seen) - others_have} parameters is trainable")
+    return groups
+
+
+def _trainable(what: str, parameters: list[Any], seen: dict[Parameter, None]) -> list[Parameter]:
+    """Return the parameters that are trainable; none may be among those `seen` before."""
+    for p in parameter_list(what, parameters):
+        if p in seen:
+            raise GraphError(f"{what}: parameter {p.name} is there twice")
+        if p.trainable and kind(p.dtype) != "f":
+            raise DTypeError(f"{what}: parameter {p.name} is {p.dtype.name}, which has no gradient")
+        seen[p] = None
+    return [p for p in parameters if p.trainable]
+
+
+def parameter_list(what: str, values: Iterable[Any]) -> list[Parameter]:
+    """Return parameters as a list; a GraphError that begins with `what` for anything else."""
+    parameters = list(values)
+    for p in parameters:
+        if not isinstance(p, Parameter):
+            raise GraphError(f"{what}: parameters are mg.Parameters, not {type(p).__name__}")
+    return parameters

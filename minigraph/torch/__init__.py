@@ -1,7 +1,13 @@
 """Models of PyTorch, trained and run by minigraph on PyTorch's own memory."""
 
+from minigraph.devices.cpu import openmp
 from minigraph.errors import warn_once
-from minigraph.torch.threads import torch
+
+# PyTorch's wheels bring GNU's OpenMP library, and kernels of both run in its threads, which soon
+# sleep if they are idle.  If PyTorch is imported before, they wait in a loop for long, which on a
+# processor that others use makes a step several times as long: OMP_WAIT_POLICY=passive helps there.
+with openmp.brief_spins():
+    import torch
 
 OLDEST = (2, 6)  # that has torch.export's `default_decompositions` and `Dim.DYNAMIC`
 TESTED = (2, 13)  # the newest

@@ -18,8 +18,7 @@ from minigraph.graph import Array, Node, Parameter, Spec
 from minigraph.ops import astype
 from minigraph.optim.algorithms import AdagradRule, AdamRule, AdamWRule, RMSpropRule, SGDRule
 from minigraph.optim.optimizer import Optimizer
-from minigraph.optim.parameter_group import ParameterGroup
-from minigraph.optim.rule import STEP, Coefficients, State, Update, UpdateRule
+from minigraph.optim.rule import STEP, Coefficients, ParameterGroup, State, Update, UpdateRule
 from minigraph.torch.memory import SharedParameters, address
 
 Group = Mapping[str, Any]  # of an optimizer of torch: parameters and hyperparameters

@@ -8,8 +8,7 @@ import pytest
 from new_process import python
 
 from minigraph.data import CIFAR10, DataLoader, Digits, ImageFolder, Synthetic
-from minigraph.data.cifar import MEAN, RECORD, STD, TEST, TRAIN
-from minigraph.data.digits import enlarge
+from minigraph.data.sets import MEAN, RECORD, STD, TEST, TRAIN, enlarge
 from minigraph.errors import GraphError, install_command
 
 # ---------------------------------------------------------------- CIFAR-10

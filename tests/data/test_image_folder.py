@@ -10,7 +10,7 @@ import pytest
 from data_sets import same
 
 from minigraph.data import DataLoader, ImageFolder, read_image
-from minigraph.data.image import _random
+from minigraph.data.folder import _random
 from minigraph.errors import GraphError
 
 

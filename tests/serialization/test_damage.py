@@ -10,7 +10,7 @@ import pytest
 
 import minigraph as mg
 from minigraph import nn, ops
-from minigraph.graph_file.record import KEY
+from minigraph.graph_file.writing import KEY
 from minigraph.serialization import tensor_file
 
 ATTEMPTS = 150

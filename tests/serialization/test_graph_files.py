@@ -11,7 +11,7 @@ import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.distributed import World
 from minigraph.graph import Graph, State
-from minigraph.graph_file.record import FUNCTIONS, KEY
+from minigraph.graph_file.writing import FUNCTIONS, KEY
 from minigraph.ops.collective import AllReduce, Collective
 from minigraph.ops.random import Random
 from minigraph.serialization import tensor_file

@@ -1,17 +1,6 @@
 """The operators of ONNX that minigraph computes."""
 
-from minigraph.onnx.operators import (
-    elementwise,
-    images,
-    normalization,
-    products,
-    quantization,
-    recurrent,
-    reductions,
-    resizing,
-    shapes,
-    tensors,
-)
+from minigraph.onnx.operators import elementwise, images, layers, quantization, reductions, tensors
 from minigraph.onnx.operators.table import COUNTING, MICROSOFT, ROWS, Row
 
 __all__ = ["COUNTING", "MICROSOFT", "ROWS", "Row"]

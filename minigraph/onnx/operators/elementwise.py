@@ -8,7 +8,7 @@ from typing import Any
 from minigraph import ops
 from minigraph.graph import FLOATS, INTEGERS, Node
 from minigraph.interchange import quotient_toward_zero, remainder_toward_zero
-from minigraph.onnx.exports.elementwise import FUNCTIONS
+from minigraph.onnx.exports import FUNCTIONS
 from minigraph.onnx.operators.table import MICROSOFT, row, rows
 from minigraph.onnx.tensors import dtype_of
 from minigraph.onnx.values import as_expression, sizes_in

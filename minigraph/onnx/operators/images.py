@@ -1,16 +1,20 @@
-"""Rows of convolutions and pools of images."""
+"""Rows of convolutions, pools and resizing of images."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from minigraph import interchange, ops
 from minigraph.errors import GraphError
-from minigraph.graph import Node
+from minigraph.graph import FLOATS, Array, Node, constant
 from minigraph.interchange import Windows
 from minigraph.onnx.operators.table import row, rows
+from minigraph.onnx.values import integers, value_of
 
 
 def windows(
@@ -121,3 +125,150 @@ def _transposed(x: Node, how: Windows) -> list[int]:
     """Return the sizes of the images of a transposed convolution without borders."""
     axes = zip(x.shape[2:], how.size, how.stride, how.dilation, strict=True)
     return [(n - 1) * s + d * (k - 1) + 1 for n, k, s, d in axes]
+
+
+REACH = {"nearest": 0, "linear": 1, "cubic": 2}  # how far a pixel reaches
+CUBIC = -0.75  # the coefficient where none can be given
+ROUNDING: dict[str, Callable[[Any], Any]] = {
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
+    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
+}
+
+
+@row("Resize")
+def _resize(
+    x: Node, roi: Node | None = None, scales: Node | None = None, sizes: Node | None = None,
+    mode: str = "nearest", coordinate_transformation_mode: str = "half_pixel",
+    axes: Sequence[int] | None = None, keep_aspect_ratio_policy: str = "stretch",
+    nearest_mode: str = "round_prefer_floor", antialias: int = 0, cubic_coeff_a: float = CUBIC,
+    exclude_outside: int = 0, extrapolation_value: float = 0.0,
+) -> Node:  # fmt: skip
+    chosen = [axis % x.ndim for axis in axes or range(x.ndim)]
+    old = [x.shape[axis] for axis in chosen]
+    if sizes is not None and sizes.size:
+        new = integers(sizes) or []
+        factors = [m / n for m, n in zip(new, old, strict=True)]
+        if keep_aspect_ratio_policy != "stretch":
+            factor = (min if keep_aspect_ratio_policy == "not_larger" else max)(factors)
+            new, factors = [math.floor(n * factor + 0.5) for n in old], [factor] * len(old)
+    else:
+        if scales is None:
+            raise GraphError("it has neither scales nor sizes")
+        factors = value_of(scales).tolist()
+        new = [
+            n * int(f) if f == int(f) else math.floor(n * f)
+            for n, f in zip(old, factors, strict=True)
+        ]
+    crop = coordinate_transformation_mode == "tf_crop_and_resize"
+    corners = value_of(roi).tolist() if crop and roi is not None else [0.0, 1.0] * len(old)
+    how = (mode, coordinate_transformation_mode, nearest_mode)
+    repeats, dtype = how == ("nearest", "asymmetric", "floor"), x.dtype
+    for i, axis in enumerate(chosen):
+        n, m = old[i], new[i]
+        if m == n and factors[i] == 1 and not crop:
+            continue
+        if repeats and factors[i] == int(factors[i]):
+            x = ops.repeat(x, int(factors[i]), axis)  # of any size
+            continue
+        ends = (corners[i], corners[i + len(old)]) if crop else (0.0, 1.0)
+        places = _places(coordinate_transformation_mode, n, m, factors[i], ends)
+        if mode == "nearest":
+            at = np.clip(ROUNDING[nearest_mode](places), 0, n - 1).astype(np.int64)
+            x = ops.take(x, constant(at), axis)
+        else:
+            stretch = min(factors[i], 1.0) if antialias else 1.0
+            weights = _weights(mode, places, n, stretch, cubic_coeff_a, bool(exclude_outside))
+            wide = x if dtype in FLOATS else ops.astype(x, "float32")
+            last = ops.matmul(ops.moveaxis(wide, axis, -1), constant(weights.T, wide.dtype))
+            x = ops.moveaxis(last, -1, axis)
+        if crop:
+            inside = ((places >= 0) & (places <= n - 1)).reshape(-1, *(1,) * (x.ndim - 1 - axis))
+            x = ops.where(inside, x, extrapolation_value)
+    return x if x.dtype == dtype else ops.astype(ops.round(x), dtype)
+
+
+def _places(mode: str, n: int, m: int, scale: float, ends: tuple[float, float]) -> Array:
+    """Return where in the image of n pixels along an axis each of the m new pixels lies."""
+    at = np.arange(m, dtype=np.float64)
+    match mode:
+        case "asymmetric":
+            return at / scale
+        case "align_corners":
+            return at * ((n - 1) / (scale * n - 1) if m > 1 else 0)
+        case "tf_crop_and_resize":
+            a, b = ends
+            if m == 1:
+                return np.full(1, 0.5 * (a + b) * (n - 1))
+            return a * (n - 1) + at * ((b - a) * (n - 1) / (scale * n - 1))
+        case "pytorch_half_pixel" if m == 1:
+            return np.zeros(1)
+        case "half_pixel_symmetric":
+            return n / 2 * (1 - m / (scale * n)) + (at + 0.5) / scale - 0.5
+    return (at + 0.5) / scale - 0.5
+
+
+def _kernel(xp: Any, mode: str, t: Any, a: float) -> Any:
+    """Return the weights of pixels at a distance; `xp` is NumPy or `ops`."""
+    t = xp.abs(t)
+    if mode == "linear":
+        return xp.maximum(1 - t, 0)
+    near = ((a + 2) * t - (a + 3)) * t * t + 1
+    far = a * (((t - 5) * t + 8) * t - 4)
+    return xp.where(t <= 1, near, xp.where(t < 2, far, 0))
+
+
+def _weights(
+    mode: str, places: Array, n: int, stretch: float, a: float, exclude_outside: bool
+) -> Array:
+    """Return the matrix that makes new pixels along an axis of n old ones."""
+    first = math.floor(-REACH[mode] / stretch) + 1
+    offsets = np.arange(first, 2 - first)
+    below = np.floor(places).astype(np.int64)[:, None]
+    each = _kernel(np, mode, (offsets - (places[:, None] - below)) * stretch, a)
+    at = below + offsets
+    if exclude_outside:
+        each = np.where((at >= 0) & (at < n), each, 0)
+    each = each / each.sum(1, keepdims=True)
+    matrix = np.zeros((len(places), n))
+    np.add.at(matrix, (np.arange(len(places))[:, None], np.clip(at, 0, n - 1)), each)
+    return matrix
+
+
+@row("GridSample")
+def _grid_sample(
+    x: Node, grid: Node, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
+) -> Node:
+    """Return images whose pixels are taken where the grid says: from -1 to 1 along an axis."""
+    (n, channels, *sizes), new = x.shape, grid.shape[1:-1]
+    places = zip(sizes, reversed(ops.unstack(grid, -1)), strict=True)
+    how = bool(align_corners), mode.removeprefix("bi"), padding_mode
+    flat, y = ops.reshape(x, (n, channels, math.prod(sizes))), constant(0, x.dtype)
+    for taps in itertools.product(*(_taps(size, at, *how) for size, at in places)):
+        place, weight = constant(0), constant(1, grid.dtype)
+        for size, (at, factor) in zip(sizes, taps, strict=True):
+            place, weight = place * size + at, weight * factor
+        place, weight = (ops.reshape(each, (n, 1, math.prod(new))) for each in (place, weight))
+        place = ops.broadcast_to(place, (n, channels, math.prod(new)))
+        y = y + ops.take_along_axis(flat, place, 2) * weight
+    return ops.reshape(ops.astype(y, x.dtype), (n, channels, *new))
+
+
+def _taps(
+    size: int, at: Node, corners: bool, mode: str, padding: str
+) -> Iterator[tuple[Node, Node]]:
+    """Yield the pixels along an axis that are read for places from -1 to 1, and their weights."""
+    at = ((at + 1) * (size - corners) - (not corners)) / 2
+    reach = REACH[mode]
+    first = ops.floor(at) if reach else ops.round(at)
+    for offset in range(min(1 - reach, 0), reach + 1):
+        pixel = first + offset
+        weight = _kernel(ops, mode, at - pixel, CUBIC) if reach else ops.ones_like(at)
+        if padding == "zeros":
+            weight = ops.where((pixel >= 0) & (pixel < size), weight, 0)
+        elif padding == "reflection":
+            period = 2 * (size - corners)
+            pixel = ops.remainder(pixel, max(period, 1))
+            pixel = ops.minimum(pixel, period - (not corners) - pixel)
+        yield ops.astype(ops.clip(pixel, 0, size - 1), "int64"), weight

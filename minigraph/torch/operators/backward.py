@@ -23,8 +23,8 @@ from minigraph.torch.operators.images import (
     upsample_nearest,
 )
 from minigraph.torch.operators.layers import nll_loss
-from minigraph.torch.operators.shapes import BORDERS
 from minigraph.torch.operators.table import ROWS, row
+from minigraph.torch.operators.tensors import BORDERS
 
 
 def gradients(

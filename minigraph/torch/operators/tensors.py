@@ -1,14 +1,18 @@
-"""Rows of operators that make tensors, copy them, or change their dtype."""
+"""Rows of operators that make tensors, place elements anew, or where an index says; of sizes."""
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 from minigraph import ops
-from minigraph.graph import Node, as_node
-from minigraph.torch.operators.table import DTYPES, ROWS, row, rows
+from minigraph.errors import GraphError
+from minigraph.graph import FLOATS, Node, as_node
+from minigraph.torch.operators.table import DTYPES, ROWS, Row, row, rows
 
 rows(
     {
@@ -68,3 +72,160 @@ def _range(start: Any, end: Any, step: Any = 1, dtype: torch.dtype | None = None
 def _native_dropout(x: Node, p: float, training: bool | None) -> tuple[Node, Node]:
     kept = ops.dropout(ops.ones_like(x), p, training is not False)
     return x * kept, kept != 0
+
+
+OPERATORS = "getitem add sub mul truediv floordiv mod neg pow eq ne lt le gt ge and_ or_ not_"
+ROWS |= {f"_operator.{name}": getattr(operator, name) for name in OPERATORS.split()}
+ROWS |= {"torch.sym_max": max, "torch.sym_min": min, "torch.sym_not": operator.not_}
+rows(
+    {
+        "sym_size.int": lambda x, axis: x.shape[axis],
+        "sym_numel": lambda x: x.size,
+        # What tracing has assumed holds where the shapes are the same.
+        "_assert_scalar _assert_tensor_metadata sym_constrain_range_for_size": (
+            lambda *unused, **others: None
+        ),
+        "view view_copy": lambda x, shape: ops.reshape(x, tuple(shape)),
+        "permute permute_copy": lambda x, axes: ops.permute_dims(x, tuple(axes)),
+        "unsqueeze": ops.expand_dims,
+        "stack": ops.stack,
+        "unbind.int": ops.unstack,
+        "repeat": lambda x, counts: ops.tile(x, tuple(counts)),
+        "flip": lambda x, axes: ops.flip(x, tuple(axes)) if axes else x,
+        "roll": lambda x, shifts, axes: ops.roll(x, tuple(shifts), tuple(axes) or None),
+        "tril": ops.tril,
+        "triu": ops.triu,
+        "select.int select_copy.int": (
+            lambda x, axis, index: x[(*(slice(None),) * (axis % x.ndim), index)]
+        ),
+        "constant_pad_nd": lambda x, padding, value: ops.pad(x, _widths(x, padding), value),
+        "index_select": lambda x, axis, index: ops.take(x, index, axis),
+        "embedding": lambda weight, indices, *unused: ops.take(weight, indices, 0),
+        "take": ops.take,
+        "gather": ops.gather,
+        "scatter.src scatter.value": ops.scatter,
+        "scatter_add": ops.scatter_add,
+        "index_add": ops.index_add,
+        "one_hot": ops.one_hot,
+        "index.Tensor": lambda x, indices: x[
+            tuple(slice(None) if i is None else i for i in indices)
+        ],
+    }
+)
+
+
+@row("expand", "expand_copy")
+def _expand(x: Node, shape: Any, implicit: bool = False) -> Node:
+    own = (*(1,) * (len(shape) - x.ndim), *x.shape)
+    sizes = zip(shape, own, strict=True)
+    return ops.broadcast_to(x, tuple(m if isinstance(n, int) and n == -1 else n for n, m in sizes))
+
+
+@row("squeeze", "squeeze.dim", "squeeze.dims")
+def _squeeze(x: Node, axes: Any = None) -> Node:
+    chosen = range(x.ndim) if axes is None else [axes] if isinstance(axes, int) else axes
+    ones = tuple({a % x.ndim for a in chosen if x.ndim and x.shape[a % x.ndim] == 1})
+    return ops.squeeze(x, tuple(sorted(ones))) if ones else x
+
+
+@row("cat")
+def _cat(xs: Sequence[Node], axis: int) -> Node:
+    # torch leaves out vectors of no element, whatever the rank of the others is.
+    return ops.concat([x for x in xs if x.shape != (0,)] or xs, axis)
+
+
+@row("split_with_sizes")
+def _split_with_sizes(x: Node, sizes: Any, axis: int) -> list[Node]:
+    ends = [sum(sizes[:i]) for i in range(1, len(sizes))]
+    return ops.split(x, ends, axis)
+
+
+@row("slice.Tensor", "slice_copy.Tensor")
+def _slice(x: Node, axis: int, start: Any, end: Any, step: int) -> Node:
+    stop = None if end is None or (isinstance(end, int) and end >= END) else end
+    return x[(*(slice(None),) * (axis % x.ndim), slice(start, stop, step))]
+
+
+END = (1 << 63) - 1  # of a slice that has none
+
+
+@row("slice_scatter")
+def _slice_scatter(x: Node, source: Node, axis: int, start: Any, end: Any, step: int) -> Node:
+    places = ops.reshape(ops.arange(x.shape[axis]), (-1, *(1,) * (x.ndim - 1 - axis % x.ndim)))
+    places = _slice(ops.broadcast_to(places, x.shape), axis, start, end, step)
+    return ops.scatter(x, axis, places, source)
+
+
+BORDERS: dict[str, Row] = {
+    f"{name}_pad{n}d": lambda x, padding, mode=mode: ops.pad(x, _widths(x, padding), mode=mode)
+    for name, mode in (("reflection", "reflect"), ("replication", "edge"))
+    for n in (1, 2, 3)
+}
+rows(BORDERS)
+
+
+def _widths(x: Node, padding: Any) -> list[tuple[int, int]]:
+    """Return torch's padding, of the last axis first, as one pair an axis."""
+    pairs = list(zip(padding[::2], padding[1::2], strict=True))
+    return [(0, 0)] * (x.ndim - len(pairs)) + pairs[::-1]
+
+
+@row("diagonal", "diagonal_copy")
+def _diagonal(x: Node, offset: int, one: int, other: int) -> Node:
+    x = ops.moveaxis(x, (one, other), (-2, -1))
+    *lead, h, w = x.shape
+    first = offset if offset >= 0 else -offset * w
+    count = max(min(h, w - offset) if offset >= 0 else min(h + offset, w), 0)
+    flat = ops.reshape(x, (*lead, h * w))
+    return flat[..., first : first + count * (w + 1) : w + 1][..., :count]
+
+
+@row("diagonal_scatter")
+def _diagonal_scatter(x: Node, source: Node, offset: int, one: int, other: int) -> Node:
+    places = ops.reshape(ops.arange(x.size), x.shape)
+    places = ops.flatten(_diagonal(places, offset, one, other))
+    return ops.reshape(ops.scatter(ops.flatten(x), 0, places, ops.flatten(source)), x.shape)
+
+
+@row("masked_scatter")
+def _masked_scatter(x: Node, mask: Node, source: Node) -> Node:
+    mask = ops.broadcast_to(mask, x.shape)
+    nth = ops.cumsum(ops.astype(ops.flatten(mask), "int64"), 0) - 1
+    taken = ops.take(ops.flatten(source), ops.maximum(nth, 0), 0)
+    return ops.where(mask, ops.reshape(taken, x.shape), x)
+
+
+@row("index_put")
+def _index_put(x: Node, indices: Sequence[Any], values: Node, accumulate: bool) -> Node:
+    indexed = [axis for axis, index in enumerate(indices) if index is not None]
+    chosen = tuple(index for index in indices if index is not None)
+    if indexed == [*range(len(indexed))]:
+        return ops.index_put(x, chosen, values, accumulate)
+    # The axes with an index come first, in x and in what is put there.
+    others = [axis for axis in range(x.ndim) if axis not in indexed]
+    picked = np.broadcast_shapes(*(index.shape for index in chosen))
+    at = indexed[0] if indexed[-1] - indexed[0] < len(indexed) else 0
+    shape = [x.shape[axis] for axis in others]
+    values = ops.broadcast_to(values, (*shape[:at], *picked, *shape[at:]))
+    values = ops.moveaxis(values, tuple(range(at, at + len(picked))), tuple(range(len(picked))))
+    order = (*indexed, *others)
+    made = ops.index_put(ops.permute_dims(x, order), chosen, values, accumulate)
+    return ops.permute_dims(made, tuple(sorted(range(x.ndim), key=order.__getitem__)))
+
+
+@row("scatter_reduce.two")
+def _scatter_reduce(
+    x: Node, axis: int, index: Node, source: Node, reduce: str, include_self: bool = True
+) -> Node:
+    if reduce not in ("sum", "mean"):
+        raise GraphError(f"it has no reduce={reduce!r}")
+    start = x if include_self else ops.scatter(x, axis, index, 0)
+    total = ops.scatter_add(start, axis, index, source)
+    if reduce == "sum":
+        return total
+    ones = ops.ones_like(x)
+    first = ones if include_self else ops.scatter(ones, axis, index, 0)
+    count = ops.scatter_add(first, axis, index, ops.ones_like(source))
+    if x.dtype in FLOATS:
+        return total / ops.maximum(count, 1)
+    return ops.floor_divide(total, ops.maximum(count, 1))

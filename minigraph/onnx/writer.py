@@ -44,15 +44,6 @@ Export = Callable[..., Any]
 Exports = dict[type[Op], Export]
 
 
-def entering(table: Exports) -> Callable[..., Callable[[Export], Export]]:
-    """Return a decorator that enters a function into a table, for the ops that it is given."""
-
-    def export(*ops: type[Op]) -> Callable[[Export], Export]:
-        return lambda function: table.update(dict.fromkeys(ops, function)) or function
-
-    return export
-
-
 class Writer:
     """Nodes of ONNX, written one after the other for the nodes of a graph.
 
