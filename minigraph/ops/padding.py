@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -11,6 +13,7 @@ from minigraph.errors import ShapeError
 from minigraph.graph import Array, Node, Tensor, builder, from_sizes
 from minigraph.ops.elementwise import as_operand
 from minigraph.ops.indexing import Take
+from minigraph.ops.shape import reshape
 from minigraph.ops.slicing import Pad
 
 NUMPY = {"replicate": "edge", "circular": "wrap"}  # torch's names of modes
@@ -18,6 +21,7 @@ Mode = Literal["constant", "reflect", "edge", "replicate", "wrap", "circular"]
 
 
 INT64 = np.dtype(np.int64)
+BEFORE = 2  # axes, of images and channels, that repeat what is written down of several padded ones
 MANY = 2**20  # elements along an axis whose places are written down
 
 
@@ -61,21 +65,31 @@ def pad(
     if mode == "constant":
         low, high = (tuple(side) for side in zip(*pairs, strict=True))
         return Pad(low, high, (0,) * x.ndim, constant_values)(x)
-    for axis in reversed(range(x.ndim)):  # so that most elements move in the longest rows
-        if any(pairs[axis]):
-            n, widths = x.shape[axis], tuple(pairs[axis])
-            places = from_sizes("pad", _places, (n, widths, mode), (n + sum(widths),), INT64)
-            x = Take(axis)(x, places)
+    axes = [axis for axis, pair in enumerate(pairs) if any(pair)]
+    while axes:  # from the last, so that most elements move in the longest rows
+        stop = axes.pop() + 1
+        start = stop - 1
+        while axes and axes[-1] == start - 1 >= BEFORE:
+            start = axes.pop()
+        inside, around = x.shape[start:stop], tuple(map(tuple, pairs[start:stop]))
+        sizes = tuple(n + sum(ends) for n, ends in zip(inside, around, strict=True))
+        count = (math.prod(sizes),)
+        places = from_sizes("pad", _places, (mode, around, *inside), count, INT64)
+        before, behind = x.shape[:start], x.shape[stop:]
+        flat = reshape(x, (*before, math.prod(inside), *behind))
+        x = reshape(Take(start)(flat, places), (*before, *sizes, *behind))
     return x
 
 
-def _places(size: int, widths: tuple[int, int], mode: str) -> Array:
-    """Return which elements stand along a padded axis of `size` elements."""
+def _places(mode: str, widths: Sequence[tuple[int, int]], *sizes: int) -> Array:
+    """Return which elements stand where along padded axes of these sizes, taken as one."""
     mode = NUMPY.get(mode, mode)
-    most = {"reflect": size - 1, "wrap": size, "edge": MANY if size else 0}[mode]
-    if max(widths) > most:
-        raise ShapeError(
-            f"an axis of {size} elements takes a border of mode {mode!r} up to {max(most, 0)}, "
-            f"not {max(widths)}"
-        )
-    return np.pad(np.arange(size), widths, mode)  # type: ignore[call-overload]
+    for size, ends in zip(sizes, widths, strict=True):
+        most = {"reflect": size - 1, "wrap": size, "edge": MANY if size else 0}[mode]
+        if max(ends) > most:
+            raise ShapeError(
+                f"an axis of {size} elements takes a border of mode {mode!r} up to {max(most, 0)}, "
+                f"not {max(ends)}"
+            )
+    places = np.arange(math.prod(sizes), dtype=INT64).reshape(sizes)
+    return np.pad(places, widths, mode).reshape(-1)  # type: ignore[call-overload]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
-from minigraph.devices.cpu.kernel import KernelTable, NativeKernel, call
+from minigraph.devices.cpu.kernel import KernelTable, NativeKernel, cache_bytes, call
 from minigraph.graph import DType, Node, Shape, around
 from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
@@ -22,6 +22,7 @@ TAKE, ALONG, BLEND = (
 )
 GATHER, ADD, PUT = range(3)  # modes of along.c
 TOTALS = {"float32": "double", "float64": "long double"}
+RUN = 6  # elements of a run of consecutive indices from which on it pays to copy runs
 LINE = 64  # bytes that no two threads write to
 SCRATCH = 1 << 16  # sums that a thread keeps in scratch memory, at most
 
@@ -29,8 +30,11 @@ SCRATCH = 1 << 16  # sums that a thread keeps in scratch memory, at most
 def take(op: Take, node: Node, threads: int) -> NativeKernel:
     x, indices = node.inputs
     text = _take_text(op, indices, bits(x.dtype), bits(x.dtype), 0)
-    sizes = around(x.shape, op.axis)
-    return NativeKernel(node, [call(text, threads, *sizes, indices.size, 0)], refuses=True)
+    outer, n, columns = around(x.shape, op.axis)
+    runs = indices.size // RUN if columns == 1 else 0
+    stream = columns * x.dtype.itemsize % LINE == 0 and node.spec.nbytes > cache_bytes() // 2
+    made = call(text, threads, outer, n, columns, indices.size, runs or int(stream), scratch=True)
+    return NativeKernel(node, [made], 16 * runs, refuses=True)
 
 
 def take_backward(op: TakeBackward, node: Node, threads: int) -> NativeKernel | None:

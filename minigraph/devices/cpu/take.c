@@ -3,8 +3,9 @@
    before anything is written.  Of single elements (columns 1), runs of consecutive indices are copied
    whole where they are long, as in a padding by reflection.
 
-   The argument block: threads, outer, n, columns, count, columns that one thread adds (BACKWARD),
-   then the operands: x or dy, the indices, the result; then the scratch memory (BACKWARD).
+   The argument block: threads, outer, n, columns, count, then columns that one thread adds (BACKWARD),
+   how many runs pay (columns 1), or whether to stream past the caches; then the operands: x or dy, the
+   indices, the result; then the scratch memory.
 
    Each element of a gradient is added up by one thread in the order of the indices: the bits are
    the same for any number of threads.  What belongs to an index that occurs more than FEW times
@@ -14,7 +15,7 @@
    L    type of an index
    W    type in which many are added up
    FEW  how many are added up in T */
-enum { NAME_RUNS = 32, NAME_COLUMNS = 256 };
+enum { NAME_COLUMNS = 256 };
 static inline int64_t NAME_at(const L *index, int64_t i, int64_t n) {
   return WRAPS && index[i] < 0 ? (int64_t)index[i] + n : (int64_t)index[i];
 }
@@ -40,8 +41,12 @@ int NAME(const int64_t *a, char **slots) {
   const L *index = (const L *)(slots[a[8]] + a[9]);
   T *y = (T *)(slots[a[10]] + a[11]);
   (void)threads;
-  for (int64_t i = 0; i < count; i++)
-    if ((uint64_t)NAME_at(index, i, n) >= (uint64_t)n) return 1;
+  L least = 0, most = 0;
+  for (int64_t i = 0; i < count; i++) {
+    least = index[i] < least ? index[i] : least;
+    most = index[i] > most ? index[i] : most;
+  }
+  if ((least < 0 && (!WRAPS || (int64_t)least < -n)) || (uint64_t)most >= (uint64_t)n) return 1;
 #if BACKWARD
   const int64_t block = a[5], blocks = (columns + block - 1) / block;
   /* behind[k]: where the places with the indices up to k end in `order`, if some index is often. */
@@ -83,34 +88,37 @@ int NAME(const int64_t *a, char **slots) {
   #undef NAME_OFTEN
 #else
   if (columns == 1 && outer >= threads) {
-    int64_t first[NAME_RUNS], length[NAME_RUNS], runs = 0;
-    for (int64_t i = 0; i < count && runs <= NAME_RUNS; i++) {
+    int64_t *run = (int64_t *)(slots[a[12]] + a[13]), runs = 0; /* the first index of each, and length */
+    for (int64_t i = 0, end; i < count && runs <= a[5]; i = end) {
       const int64_t k = NAME_at(index, i, n);
-      if (runs && k == first[runs - 1] + length[runs - 1]) length[runs - 1]++;
-      else if (runs++ < NAME_RUNS) first[runs - 1] = k, length[runs - 1] = 1;
-    }
-    if (runs <= NAME_RUNS && 8 * runs <= count) {
-      #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
-      for (int64_t o = 0; o < outer; o++) {
-        const T *p = x + o * n;
-        T *q = y + o * count;
-        for (int64_t r = 0; r < runs; q += length[r++])
-          if (length[r] == 1) *q = p[first[r]];
-          else mg_row((char *)q, (const char *)(p + first[r]), length[r] * sizeof *q);
-      }
-      return 0;
+      for (end = i + 1; end < count && NAME_at(index, end, n) - end == k - i; end++) {}
+      if (runs++ < a[5]) run[2 * runs - 2] = k, run[2 * runs - 1] = end - i;
     }
     #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
-    for (int64_t o = 0; o < outer; o++)
-      for (int64_t i = 0; i < count; i++) y[o * count + i] = x[o * n + NAME_at(index, i, n)];
+    for (int64_t o = 0; o < outer; o++) {
+      const T *p = x + o * n;
+      T *q = y + o * count;
+      if (runs > a[5])
+        for (int64_t i = 0; i < count; i++) q[i] = p[NAME_at(index, i, n)];
+      else
+        for (int64_t r = 0; r < runs; q += run[2 * r++ + 1])
+          if (run[2 * r + 1] == 1) *q = p[run[2 * r]];
+          else mg_row((char *)q, (const char *)(p + run[2 * r]), run[2 * r + 1] * sizeof *q);
+    }
     return 0;
   }
-  #pragma omp parallel for collapse(2) num_threads(threads) if (threads > 1) schedule(static)
-  for (int64_t o = 0; o < outer; o++)
-    for (int64_t i = 0; i < count; i++) {
-      const T *p = x + (o * n + NAME_at(index, i, n)) * columns;
-      mg_row((char *)(y + (o * count + i) * columns), (const char *)p, columns * sizeof *p);
-    }
+  #pragma omp parallel num_threads(threads) if (threads > 1)
+  {
+    #pragma omp for collapse(2) schedule(static)
+    for (int64_t o = 0; o < outer; o++)
+      for (int64_t i = 0; i < count; i++) {
+        const char *p = (const char *)(x + (o * n + NAME_at(index, i, n)) * columns);
+        char *q = (char *)(y + (o * count + i) * columns);
+        if (a[5]) mg_stream(q, p, columns * sizeof *y);
+        else mg_row(q, p, columns * sizeof *y);
+      }
+    if (a[5]) mg_fence();
+  }
 #endif
   return 0;
 }

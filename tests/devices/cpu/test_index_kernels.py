@@ -9,6 +9,7 @@ from needs import needs_compiler
 
 import minigraph as mg
 from minigraph import ops
+from minigraph.devices.cpu import indexing
 from minigraph.graph import DTYPES, constant
 from minigraph.ops.interpolation import Blend, BlendBackward
 
@@ -104,6 +105,12 @@ RUNS = {
     "many runs": [*range(60)] * 40,
     "one short run": [5, 6, 7],
 }
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_rows_are_taken_past_the_caches(threads, monkeypatch):
+    monkeypatch.setattr(indexing, "cache_bytes", lambda: 0)
+    assert_bits(*(taken((70, width), 0, (100,)) for width in (16, 32, 50)), num_threads=threads)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
