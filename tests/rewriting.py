@@ -8,8 +8,7 @@ import minigraph as mg
 from minigraph.graph import FLOATS, Graph
 from minigraph.ops.elementwise import kind
 from minigraph.passes.notes import Notes
-from minigraph.passes.rewrite.common_subexpressions import share_common
-from minigraph.passes.rewrite.simplification import simplify
+from minigraph.passes.rewrite.simplification import share_common, simplify
 
 F32, F64, I32 = map(np.dtype, ("float32", "float64", "int32"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -100,16 +101,17 @@ def _root(x: Array) -> Array:
 
 _ROOT = "({0} == -INFINITY ? INFINITY : sqrt{f}({0} + 0))"
 
-# By exponent, a float's power as products and roots: in C and in NumPy, with the same bits.
-PRODUCTS: dict[float, tuple[str, Callable[[Array], Array]]] = {
-    -2.0: ("(1 / {0}) * (1 / {0})", lambda x: np.square(1 / x)),
+# By exponent, a float's power as products and roots: in C, and of arrays, with the same bits.
+# Integer exponents make products of expressions, too.
+PRODUCTS: dict[float, tuple[str, Callable[[Any], Any]]] = {
+    -2.0: ("(1 / {0}) * (1 / {0})", lambda x: (1 / x) * (1 / x)),
     -1.0: ("1 / {0}", lambda x: 1 / x),
     -0.5: (f"1 / {_ROOT}", lambda x: 1 / _root(x)),
     0.5: (_ROOT, _root),
     1.0: ("{0}", lambda x: x),
-    2.0: ("{0} * {0}", np.square),
+    2.0: ("{0} * {0}", lambda x: x * x),
     3.0: ("{0} * {0} * {0}", lambda x: x * x * x),
-    4.0: ("({0} * {0}) * ({0} * {0})", lambda x: np.square(np.square(x))),
+    4.0: ("({0} * {0}) * ({0} * {0})", lambda x: (x * x) * (x * x)),
 }
 
 
@@ -164,7 +166,8 @@ class ConstantPow(Elementwise):
         return PRODUCTS[self.exponent][0]
 
     def forward(self, x: Array) -> Array:
-        return PRODUCTS[self.exponent][1](widen(x)).astype(x.dtype)
+        y: Array = PRODUCTS[self.exponent][1](widen(x))
+        return y.astype(x.dtype)
 
     def grad(self, dy: Node, z: Node, x: Node) -> tuple[Node]:
         return (dy * (self.exponent * x ** (self.exponent - 1)),)

@@ -27,11 +27,10 @@ from minigraph.passes.library.convolution import fold_batch_norm, fuse_activatio
 from minigraph.passes.library.mixed_precision import autocast
 from minigraph.passes.notes import Notes, PassRecord
 from minigraph.passes.overlap import compress_gradients, overlap_collectives
-from minigraph.passes.rewrite.common_subexpressions import share_common
-from minigraph.passes.rewrite.facts import has
 from minigraph.passes.rewrite.fast_math import apply_fast_math
 from minigraph.passes.rewrite.loops import map_bodies
-from minigraph.passes.rewrite.simplification import simplify
+from minigraph.passes.rewrite.rule import has
+from minigraph.passes.rewrite.simplification import share_common, simplify
 
 Pass = Callable[[Graph, Notes], Graph]
 

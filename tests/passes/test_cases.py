@@ -35,9 +35,8 @@ from minigraph.passes.library.convolution import fold_batch_norm, fuse_activatio
 from minigraph.passes.library.mixed_precision import autocast
 from minigraph.passes.notes import Notes
 from minigraph.passes.rewrite import fast_math, simplification
-from minigraph.passes.rewrite.common_subexpressions import share_common
 from minigraph.passes.rewrite.fast_math import apply_fast_math
-from minigraph.passes.rewrite.simplification import simplify
+from minigraph.passes.rewrite.simplification import share_common, simplify
 
 PASSES = {
     rewrite.__name__: rewrite

@@ -9,7 +9,7 @@ from minigraph.graph import BOOL, Graph, Node, in_place_of
 from minigraph.ops.arithmetic import Add, Multiply, Negative, Square, Subtract
 from minigraph.ops.fma import Fma, Fma3, Fma4, Sign
 from minigraph.passes.notes import Notes
-from minigraph.passes.rewrite.facts import is_float, read_once
+from minigraph.passes.rewrite.rule import is_float, read_once
 
 
 class ProductTerm(NamedTuple):

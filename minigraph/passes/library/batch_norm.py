@@ -20,7 +20,7 @@ from minigraph.ops.batch_norm import (
 from minigraph.ops.comparison import LessEqual, Where
 from minigraph.ops.shape import broadcast_to
 from minigraph.passes.notes import Notes
-from minigraph.passes.rewrite.facts import filled_with, read_once
+from minigraph.passes.rewrite.rule import filled_with, read_once
 
 
 def fuse_batch_norm(graph: Graph, notes: Notes) -> Graph:

@@ -19,7 +19,7 @@ from minigraph.ops.layout import LaidOut
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.shape import BroadcastTo, Reshape, reshape
 from minigraph.passes.notes import Notes
-from minigraph.passes.rewrite.facts import read_once
+from minigraph.passes.rewrite.rule import read_once
 
 
 def fuse_bias(graph: Graph, notes: Notes) -> Graph:

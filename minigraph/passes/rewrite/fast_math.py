@@ -12,8 +12,7 @@ import math
 from minigraph import ops
 from minigraph.graph import Graph, Node
 from minigraph.passes.notes import Notes
-from minigraph.passes.rewrite.facts import filled_with, is_float, is_normal
-from minigraph.passes.rewrite.rule import rewrite, rules
+from minigraph.passes.rewrite.rule import filled_with, is_float, is_normal, rewrite, rules
 from minigraph.passes.rewrite.simplification import EXACT, difference, zero_product
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from minigraph.graph import Graph, Item, Node, in_place_of, toposort
 from minigraph.ops.scan import Scan
-from minigraph.passes.rewrite.facts import has
+from minigraph.passes.rewrite.rule import has
 
 
 def map_bodies(graph: Graph, rewrite: Callable[[Graph], Graph]) -> Graph:

@@ -14,7 +14,8 @@ A rule that depends on attributes or shapes is a function of a node with one of 
     def concat_of_one(node: Node) -> Node | None:
         return node.inputs[0] if len(node.inputs) == 1 else None
 
-This module knows no rule; the modules that hold rules know what these may change.
+This module knows no rule; the modules that hold rules know what these may change.  At its end stand
+the questions about values that conditions of rules, and other passes, ask.
 """
 
 from __future__ import annotations
@@ -27,14 +28,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import ml_dtypes
+import numpy as np
+
 from minigraph.errors import GraphError
-from minigraph.graph import Constant, Graph, Input, Node, Op, Spec, constant, toposort
+from minigraph.graph import BOOL, Constant, DType, Graph, Input, Node, Op, Spec, constant, toposort
+from minigraph.ops.elementwise import kind
 from minigraph.ops.shape import broadcast_to
 from minigraph.passes.notes import Notes
-from minigraph.passes.rewrite.facts import filled_with
 
 Sides = tuple[Node, Node | float]
 
+DEPTH = 4  # how many nodes up a question about a node looks, which keeps it cheap
 TRIES = 16  # rules in a row at one node, at most: ends two rules that undo each other
 
 
@@ -161,13 +166,13 @@ def rewrite(graph: Graph, rules: Sequence[Rule], notes: Notes) -> Graph:
         return node.replace(tuple(below))
 
     def first_fit(node: Node) -> Node | None:
-        kind = type(node.op)
-        if kind not in table:
-            table[kind] = [known for known in rules if issubclass(kind, known.roots)]
+        cls = type(node.op)
+        if cls not in table:
+            table[cls] = [known for known in rules if issubclass(cls, known.roots)]
         operands = {type(x.op) for x in node.inputs}
         if any(x.op.is_view for x in node.inputs):
             operands.add(Constant)  # of which it may be a view
-        for rule in table[kind]:
+        for rule in table[cls]:
             if rule.operands <= operands and (new := rule.apply(node)) is not None:
                 notes.fired[rule.name] += 1
                 return new
@@ -208,3 +213,65 @@ def _orders(expression: Node) -> Iterator[Node]:
         yield expression.replace(inputs)
         if expression.op.commutative and inputs[0] is not inputs[1]:
             yield expression.replace(inputs[::-1])
+
+
+# ---------------------------------------------------------------- what conditions of rules ask
+
+
+def is_float(node: Node) -> bool:
+    return kind(node.dtype) == "f"
+
+
+def filled_with(node: Node) -> int | float | None:
+    """Return the number that all elements of a constant, or of a view of one, are; else None."""
+    for _ in range(DEPTH):
+        if not node.op.is_view:
+            break
+        node = node.inputs[0]
+    if not isinstance(node.op, Constant) or not node.size:
+        return None
+    value = node.op.value
+    if value.size > 1:
+        bits = np.ascontiguousarray(value).reshape(-1).view(f"u{value.itemsize}")
+        if bits[0] != bits[-1] or not (bits == bits[0]).all():  # of bits: 0.0 is not -0.0
+            return None
+    return float(value.flat[0]) if is_float(node) else int(value.flat[0])
+
+
+def is_lossless(source: DType, target: DType) -> bool:
+    """Whether a cast keeps every value of `source`, so that a cast back undoes it."""
+    if source in (target, BOOL):
+        return True
+    if kind(source) == "f":
+        if kind(target) != "f":
+            return False
+        x, y = _finfo(source), _finfo(target)
+        return bool(x.nmant <= y.nmant and x.maxexp <= y.maxexp)
+    if target == BOOL:
+        return False
+    given = np.iinfo(source)
+    if kind(target) == "f":
+        return bool(given.bits <= _finfo(target).nmant + 1)
+    held = np.iinfo(target)
+    return bool(held.min <= given.min and given.max <= held.max)
+
+
+def is_normal(number: float, dtype: DType) -> bool:
+    """Whether a number is neither 0 nor NaN nor too small or too large for a float dtype."""
+    info = _finfo(dtype)
+    return bool(float(info.tiny) <= abs(number) <= float(info.max))
+
+
+def _finfo(dtype: DType) -> Any:
+    return ml_dtypes.finfo(dtype)  # type: ignore[no-untyped-call]
+
+
+def has(graph: Graph, *kinds: type[Op]) -> bool:
+    """Whether the graph has an op of one of these classes."""
+    return any(issubclass(found, kinds) for found in graph.kinds)
+
+
+def read_once(graph: Graph) -> set[Node]:
+    """Return the nodes that are read at one place and are no outputs."""
+    alone = {node for node, users in graph.users().items() if len(users) == 1}
+    return alone.difference(graph.outputs)

@@ -1,4 +1,4 @@
-"""Level 1: cheaper expressions of the same values, bit for bit.
+"""Level 1: cheaper expressions of the same values, bit for bit, and equal ones computed once.
 
 Every rule holds for NaN, infinities, both zeros, and integers that wrap around.  So x + 0 stays,
 because it is 0.0 where x is -0.0, while x + -0.0 becomes x.  Rules that do not hold for NaN,
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Hashable
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from minigraph import ops
 from minigraph.errors import GraphError
 from minigraph.graph import BOOL, Array, Constant, Graph, Item, Node, Op, constant
 from minigraph.ops.elementwise import Astype, Elementwise, astype, broadcast_shapes, widen
-from minigraph.ops.exponential import ConstantPow, Pow
+from minigraph.ops.exponential import PRODUCTS, ConstantPow, Pow
 from minigraph.ops.joining import Concat
 from minigraph.ops.reduction import Extremum
 from minigraph.ops.shape import (
@@ -30,9 +31,19 @@ from minigraph.ops.shape import (
 )
 from minigraph.ops.slicing import Flip, Pad, Slice
 from minigraph.passes.notes import Notes
-from minigraph.passes.rewrite.facts import filled_with, is_float, is_lossless, is_normal
-from minigraph.passes.rewrite.rule import Sides, rewrite, rule_on, rules, rules_in
+from minigraph.passes.rewrite.rule import (
+    Sides,
+    filled_with,
+    is_float,
+    is_lossless,
+    is_normal,
+    rewrite,
+    rule_on,
+    rules,
+    rules_in,
+)
 
+LIMIT = 1 << 16  # bytes; a larger constant is equal only to itself
 FOLDED = 1 << 16  # elements that a folded constant may have, even if its operands have fewer
 
 
@@ -147,13 +158,12 @@ def _unrepeated(x: Node) -> Node:
 
 @rule_on(ConstantPow)
 def power_of_small_integer(node: Node) -> Node | None:
-    """Make the products of a power that `PRODUCTS` says, rounded to 16 bits at the end only."""
+    """Make the products that a power is, rounded to 16 bits at the end only."""
     assert isinstance(node.op, ConstantPow)
     (x,), exponent = node.inputs, node.op.exponent
     if exponent != int(exponent):
         return None
-    base = widen(x) if exponent > 0 else ops.reciprocal(widen(x))
-    return astype(_products(base)[abs(int(exponent)) - 1], x.dtype)
+    return astype(PRODUCTS[exponent][1](widen(x)), x.dtype)
 
 
 @rule_on(Pow)
@@ -162,12 +172,7 @@ def power_of_integers(node: Node) -> Node | None:
     x, exponent = node.inputs[0], filled_with(node.inputs[1])
     if is_float(x) or exponent not in (1, 2, 3, 4):
         return None
-    return broadcast_to(_products(x)[int(exponent) - 1], node.shape)
-
-
-def _products(x: Node) -> tuple[Node, ...]:
-    square = ops.square(x)
-    return x, square, square * x, ops.square(square)
+    return broadcast_to(PRODUCTS[exponent][1](x), node.shape)
 
 
 @rule_on(Astype)
@@ -298,3 +303,48 @@ def simplify(graph: Graph, notes: Notes) -> Graph:
     product with 1 may leave a view of a view.
     """
     return rewrite(graph, EXACT, notes)
+
+
+# ---------------------------------------------------------------- common subexpressions
+
+
+def share_common(graph: Graph, notes: Notes) -> Graph:
+    """Replace equal nodes, the same op applied to the same inputs, by one of them.
+
+    The one made first stays, so it is computed before any of its readers needs it.
+    """
+    classes: dict[Hashable, Node] = {}
+    of: dict[Node, Node] = {}  # for each node, the first node of the graph that is equal to it
+    earliest: dict[Node, Node] = {}
+    for node in graph:
+        first = of[node] = classes.setdefault(_key(node, of), node)
+        if first is node or node.order < earliest[first].order:
+            earliest[first] = node
+    same = {node: (earliest[first],) for node, first in of.items() if earliest[first] is not node}
+    if not same:
+        return graph
+    notes.fired["shared"] += len(same)
+    return graph.map(
+        lambda node, inputs: inputs[0] if node in same else node.replace(inputs), reads=same
+    )
+
+
+def _key(node: Node, of: dict[Node, Node]) -> Hashable:
+    """Return what equal nodes have in common.
+
+    Nodes are named by id, because `==` between nodes is an expression.
+    """
+    if isinstance(node.op, Constant) and node.spec.nbytes <= LIMIT:
+        return Constant, node.spec, node.op.value.tobytes()
+    if not node.inputs:
+        return id(node)  # two inputs or parameters may well have one name
+    inputs = [id(of[x]) for x in node.inputs]
+    if node.op.commutative:
+        inputs.sort()
+    return node.op, _zeros(node.op), tuple(inputs)
+
+
+def _zeros(op: Op) -> tuple[float, ...]:
+    """Return the signs of an op's float attributes, because Python takes 0.0 and -0.0 for equal."""
+    floats = (v for v in vars(op).values() if isinstance(v, float | np.floating))
+    return tuple(math.copysign(1, v) for v in floats)

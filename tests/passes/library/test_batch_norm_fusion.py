@@ -10,8 +10,7 @@ from minigraph.graph import Graph
 from minigraph.ops.batch_norm import BatchNorm, BatchNormRelu
 from minigraph.passes.library.batch_norm import fuse_batch_norm
 from minigraph.passes.notes import Notes
-from minigraph.passes.rewrite.common_subexpressions import share_common
-from minigraph.passes.rewrite.simplification import simplify
+from minigraph.passes.rewrite.simplification import share_common, simplify
 
 SHAPE = (4, 3, 2, 2)
 

@@ -15,9 +15,8 @@ from minigraph.ops.comparison import Comparison
 from minigraph.ops.elementwise import Astype, kind
 from minigraph.ops.random import SEED, STEP, number_streams
 from minigraph.passes.notes import Notes
-from minigraph.passes.rewrite.common_subexpressions import LIMIT, share_common
 from minigraph.passes.rewrite.rule import rewrite
-from minigraph.passes.rewrite.simplification import EXACT, FOLDED, simplify
+from minigraph.passes.rewrite.simplification import EXACT, FOLDED, LIMIT, share_common, simplify
 
 # ---------------------------------------------------------------- every rule, on special values
 
