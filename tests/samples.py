@@ -234,11 +234,7 @@ def other_samples():
     yield "searchsorted-rows", ordering.Searchsorted(True), [rows, real(2, 3, seed=1)]
     low, high = np.array([0, 0, 1, 2, 2], np.int32), np.array([1, 0, 2, 2, 0], np.int32)
     share = np.array([0.25, 0, 0.5, 1, 0.75])
-    for axis, size, result in (
-        (0, (3,), (5,)),
-        (1, (2, 3), (2, 5)),
-        (1, (2, 3, 4), (2, 5, 4)),
-    ):
+    for axis, size, result in ((0, (3,), (5,)), (1, (2, 3), (2, 5)), (1, (2, 3, 4), (2, 5, 4))):
         of = f"{axis}-{len(size)}"
         yield f"blend-{of}", interpolation.Blend(axis), [real(*size), low, high, share]
         back = interpolation.BlendBackward(axis, 3)

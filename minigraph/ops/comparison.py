@@ -187,24 +187,20 @@ class BitwiseInvert(Bitwise):
     c_bool = "!{0}"
 
 
-class Shift(Bitwise):
-    """An elementwise op that moves the bits of integers."""
-
-    accepts = "iu"
-
-
-class BitwiseLeftShift(Shift):
+class BitwiseLeftShift(Bitwise):
     """x << y; 0 where y is negative or no less than the number of bits."""
 
     example = "[1, 3], 2", "array([ 4, 12])"
     c = "((uint64_t){1} < 8 * sizeof({T}) ? ({T})((uint64_t){0} << {1}) : 0)"
+    accepts = "iu"
 
 
-class BitwiseRightShift(Shift):
+class BitwiseRightShift(Bitwise):
     """x >> y, with the sign of x; what is left of the sign where y is negative or too large."""
 
     example = "[8, 5], 1", "array([4, 2])"
     c = "((uint64_t){1} < 8 * sizeof({T}) ? ({T})({0} >> {1}) : ({T})-({0} < 0))"
+    accepts = "iu"
 
 
 class Where(Elementwise):

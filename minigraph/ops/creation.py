@@ -125,11 +125,7 @@ def arange(
 
 @builder
 def linspace(
-    start: float,
-    stop: float,
-    num: Size,
-    dtype: DTypeLike = "float32",
-    endpoint: bool = True,
+    start: float, stop: float, num: Size, dtype: DTypeLike = "float32", endpoint: bool = True
 ) -> Node:
     """Return `num` evenly spaced numbers from `start` to `stop`, or not quite to it.
 

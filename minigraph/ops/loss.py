@@ -312,11 +312,7 @@ def kl_div(
 
 @builder
 def binary_cross_entropy(
-    x: Operand,
-    target: Operand,
-    weight: Operand | None = None,
-    *,
-    reduction: Reducing = "mean",
+    x: Operand, target: Operand, weight: Operand | None = None, *, reduction: Reducing = "mean"
 ) -> Node:
     """Return the mean of -(target * log(x) + (1 - target) * log(1 - x)) of probabilities x.
 

@@ -208,7 +208,8 @@ def einsum(subscripts: str, *operands: Operand) -> Node:
         letters = [c for term in labels for c in term if isinstance(c, str)]
         wanted = [*dots, *sorted(c for c in letters if letters.count(c) == 1)]
     else:
-        wanted = _result(result, dots)
+        before, there_are_dots, after = result.partition("...")
+        wanted = [*before, *(dots if there_are_dots else ()), *after]
     there = {c for term in labels for c in term}
     if len(set(wanted)) < len(wanted) or not set(wanted) <= there:
         raise GraphError(f"the result of {subscripts} has a letter twice, or one of no operand")
@@ -247,11 +248,6 @@ def _labels(term: str, x: Node) -> list[Label]:
     if len(set(before + after)) < named:
         raise GraphError(f'"{term}" has a letter twice; a diagonal is no sum of products')
     return [*before, *range(named - x.ndim, 0), *after]
-
-
-def _result(term: str, dots: Iterable[Label]) -> list[Label]:
-    before, there, after = term.partition("...")
-    return [*before, *(dots if there else ()), *after]
 
 
 def _without(x: Node, term: list[Label], kept: Iterable[Label]) -> tuple[Node, list[Label]]:

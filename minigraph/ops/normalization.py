@@ -84,10 +84,7 @@ def _scaled(x: Node, axes: tuple[int, ...], eps: float) -> Node:
 
 @builder
 def rms_norm(
-    x: FloatTensor,
-    normalized_shape: Sizes,
-    weight: Tensor | None = None,
-    eps: float | None = None,
+    x: FloatTensor, normalized_shape: Sizes, weight: Tensor | None = None, eps: float | None = None
 ) -> Node:
     """Return x over the root of its mean square over its last axes (Zhang and Sennrich, 2019).
 

@@ -37,10 +37,7 @@ WIDTHS = Kind("integers >= 0, of each axis (before, after)", _widths, ShapeError
 
 @builder
 def pad(
-    x: Tensor,
-    widths: Annotated[Any, WIDTHS],
-    constant_values: Scalar = 0,
-    mode: Mode = "constant",
+    x: Tensor, widths: Annotated[Any, WIDTHS], constant_values: Scalar = 0, mode: Mode = "constant"
 ) -> Node:
     """Return x with a border, as `numpy.pad` does.
 

@@ -16,6 +16,10 @@ Pairs = tuple[Pair, ...]  # (before, after) of each axis
 LONGEST = 2**31 - 1  # what oneDNN and cuDNN compute with
 
 
+def _both(sides: int | Pair) -> Pair:
+    return (sides, sides) if isinstance(sides, int) else sides
+
+
 def sides(least: int) -> Kind:
     """Return the kind of integers >= `least` and of pairs of them."""
 
@@ -32,12 +36,7 @@ def sides(least: int) -> Kind:
 def pair(least: int) -> Kind:
     """Return the kind of `sides`, parsed to a pair."""
     kind = sides(least)
-
-    def parse(value: Any) -> Pair:
-        given: int | Pair = kind.parse(value)
-        return (given, given) if isinstance(given, int) else given
-
-    return replace(kind, parse=parse)
+    return replace(kind, parse=lambda value: _both(kind.parse(value)))
 
 
 def _output_size(value: Any) -> int | tuple[int | None, ...] | None:

@@ -44,10 +44,7 @@ RULES = (
         root_of_product=lambda x: (ops.sqrt(x * x), abs(x)),
         power_half=lambda x: (x**0.5, ops.sqrt(x)),  # which differ for -inf and -0.0
     ),
-    *rules(
-        lambda x, c: _fits(_number(c), x),
-        minus_constant=lambda x, c: (x - c, x + -c),
-    ),
+    *rules(lambda x, c: _fits(_number(c), x), minus_constant=lambda x, c: (x - c, x + -c)),
     *rules(
         lambda x, c, d: _fits(_number(c) + _number(d), x, zero=True),
         sum_with_constants=lambda x, c, d: ((x + c) + d, x + (c + d)),

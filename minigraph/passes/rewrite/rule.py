@@ -86,9 +86,7 @@ class Rule:
 
 
 def rules(
-    when: Callable[..., bool] = lambda *nodes: True,
-    /,
-    **sides: Callable[..., Sides],
+    when: Callable[..., bool] = lambda *nodes: True, /, **sides: Callable[..., Sides]
 ) -> tuple[Rule, ...]:
     """Make rules of functions that return (before, after), `after` perhaps as a number.
 
