@@ -323,7 +323,9 @@ class Signature:
         """Return the arguments parsed.  How many there are, and their names, Python checks."""
         for value, quick in zip(args, self._quick):  # noqa: B905 - faster; there may be too many
             if quick is not None and type(value) not in quick:
-                args = self._positional(args)
+                named = zip(self._names, args, strict=False)
+                parsed = (self._named(*each) for each in named)
+                args = (*parsed, *args[len(self._names) :])
                 break
         if kwargs:
             if not (self._takes_any_name or kwargs.keys() <= self.kinds.keys()):
@@ -341,10 +343,6 @@ class Signature:
         if name == "maximize":
             instead = "minimize(-loss)"
         return TypeError(f"{text}; use {instead}" if instead else text)
-
-    def _positional(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        named = zip(self._names, args, strict=False)
-        return (*(self._named(*each) for each in named), *args[len(self._names) :])
 
     def _named(self, name: str, value: Any) -> Any:
         kind = self.kinds.get(name)

@@ -1,17 +1,24 @@
 """The error classes.  Every error a user can cause is a `GraphError`, hence a `ValueError`.
 
+Errors for names of PyTorch that do not exist here say what serves instead.
+
 A message is one line: what was asked, what was found, where, and what would work.
 """
 
 from __future__ import annotations
 
+import difflib
 import functools
 import linecache
 import os
 import sys
 import warnings
-from collections.abc import Sequence
-from types import FrameType
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any, NoReturn
+
+import msgspec
 
 WORD, MESSAGE = 200, 2000  # characters: of a word and of a message, which may hold users' values
 
@@ -151,3 +158,74 @@ def _owner(file: str) -> int:
     folders = file.split(os.sep)
     installed = "site-packages" in folders or "dist-packages" in folders
     return LIBRARY if installed or file.startswith((_PYTHON, "<frozen ")) else USER
+
+
+# ---------------------------------------------------------------- names of PyTorch
+
+
+@functools.cache
+def hints(part: str) -> Mapping[str, str]:
+    """Return what serves instead of names of PyTorch: a table of `torch_hints.toml`, by name."""
+    tables = msgspec.toml.decode(Path(__file__).with_name("torch_hints.toml").read_bytes())
+    rows = {**tables["ops"], **tables["package"]} if part == "package" else tables[part]
+    return {name: answer for names, answer in rows.items() for name in names.split()}
+
+
+def of_module(module: str, part: str, *others: ModuleType) -> Callable[[str], NoReturn]:
+    """Return the `__getattr__` of a module, which raises the error for a name that it has not.
+
+    others  modules that may have the name
+    """
+
+    def raise_missing(name: str) -> NoReturn:
+        other = next((each for each in others if name in each.__all__), None)
+        answer = hints(part).get(name, "") if not name.startswith("_") else ""
+        if other is not None and not answer:
+            answer = f"it is {other.__name__.rpartition('.')[2]}.{name}"
+        raise _missing(module, name, answer, sys.modules[module])
+
+    return raise_missing
+
+
+def install_hints(module: str, part: str) -> None:
+    """Let a module show the names of its `__all__` alone, and raise the errors for others."""
+    own: Any = sys.modules[module]
+    own.__dir__ = lambda: own.__all__
+    own.__getattr__ = of_module(module, part)
+
+
+def of_expression(name: str, expression: object, functions: Iterable[str]) -> AttributeError:
+    """Return the error for an attribute that an expression has not.
+
+    functions  the names of `minigraph.ops`
+    """
+    answer = ""
+    if not name.startswith("_"):  # else a protocol, which libraries look for often
+        answers = {each: f"it is the function ops.{each}" for each in functions}
+        answers |= {**hints("ops"), **hints("expressions")}
+        plain = name.removesuffix("_")
+        answer = answers.get(name, "")
+        if plain != name and not answer:
+            new = answers.get(plain, "`updates` of `compile` gives parameters new values")
+            if hasattr(type(expression), plain):
+                new = f"x.{plain}(...) gives a new one"
+            answer = f"expressions never change; {new}"
+    return _missing("an expression", name, answer, expression)
+
+
+def missing(what: str, name: str, part: str, owner: object) -> AttributeError:
+    """Return the error for an attribute that `what` has not, with what serves instead."""
+    answer = "" if name.startswith("_") else hints(part).get(name, "")
+    return _missing(what, name, answer, owner)
+
+
+def _missing(what: str, name: str, answer: str, owner: object) -> AttributeError:
+    text = f"{what} has no {name}: {answer}"
+    if not answer:
+        text = f"{what} has no attribute {name!r:.99}"
+        if not name.startswith("_"):
+            names = getattr(owner, "__all__", None) or object.__dir__(owner)
+            public = [each for each in names if not each.startswith("_")]
+            nearest = difflib.get_close_matches(name, public, n=1, cutoff=0.75)
+            text += f"; the nearest is {nearest[0]}" if nearest else ""
+    return AttributeError(text, name=name, obj=owner)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from minigraph import options as settings
@@ -16,11 +17,11 @@ from minigraph.compiler.trace import DEVICE, INPUTS, OPTIONS, OUTPUTS, UPDATES, 
 from minigraph.debug.check_finite import FiniteFunction
 from minigraph.debug.verify import VerifiedFunction
 from minigraph.devices.factory import check_device, open_backend
+from minigraph.errors import missing
 from minigraph.graph import Node, Parameter
 from minigraph.runtime import cache_file
 from minigraph.runtime.any_size import AnySizeFunction
 from minigraph.runtime.function import CallCounter, Function, collect
-from minigraph.torch_hints import missing
 
 
 class CompGraph:
@@ -140,7 +141,7 @@ def _function(compilation: Compilation, counter: CallCounter | None = None) -> F
     if folder is None:
         return _compiled(compilation, counter)
     environment = compilation.environment
-    path = cache_file.file_of(folder, environment["fingerprint"])
+    path = Path(folder, f"{environment['fingerprint'][-7:]}.cache")
     stored = cache_file.load_from_folder(path, environment, backend).entries
     context = compilation.context
     compilation.context = replace(context, loaded={**context.loaded, **stored})

@@ -6,7 +6,7 @@ imports with this order; the table of parts in docs/architecture.md is made from
 
 LAYERS = {
     "minigraph": [
-        ["errors", "torch_hints", "version"],
+        ["errors", "version"],
         ["platform"],
         ["symbolic"],
         ["arguments"],
@@ -28,7 +28,7 @@ LAYERS = {
         ["graph_file"],
         # From here on the package is used as its users use it.
         ["nn", "optim", "data"],
-        ["interchange", "training"],
+        ["training"],
         ["onnx", "torch"],
         ["bench"],
         ["cli"],
@@ -77,7 +77,7 @@ LAYERS = {
         ["choices", "lower", "recomputation"],
     ],
     "minigraph.devices": [
-        ["kernel_cache", "pages", "problem"],
+        ["kernel_cache", "problem"],
         ["cost", "parts"],
         ["host"],
         ["reference"],

@@ -15,7 +15,7 @@ def test_the_package_shows_all_that_it_imports_for_users_and_nothing_else():
     tree = ast.parse(Path(mg.__file__).read_text())
     imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     names = {alias.asname or alias.name for node in imports for alias in node.names}
-    own = {"TYPE_CHECKING", "log_level", "start_log", "torch_hints"}
+    own = {"TYPE_CHECKING", "log_level", "start_log", "errors"}
     assert set(dir(mg)) == set(mg.__all__) == names - own
 
 

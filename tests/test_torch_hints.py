@@ -12,7 +12,7 @@ import pytest
 
 import minigraph as mg
 from minigraph import data, nn, ops, optim
-from minigraph.torch_hints import hints
+from minigraph.errors import hints
 
 NET = nn.Sequential(nn.Linear(4, 3))
 X = mg.input("x", (2, 4))

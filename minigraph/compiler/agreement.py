@@ -17,7 +17,7 @@ import numpy as np
 from minigraph.compiler.trace import TracedGraph
 from minigraph.distributed import World
 from minigraph.errors import GraphError, ShapeError
-from minigraph.graph import Constant, FromSizes, Graph, Node, nested
+from minigraph.graph import Constant, FromSizes, Node, nested
 from minigraph.ops.collective import Collective
 from minigraph.options import fingerprint_text, num_threads
 from minigraph.program import Backend
@@ -29,9 +29,18 @@ COMPILING = 120.0  # seconds for which processes wait at most while one compiles
 def agree_on_graph(traced: TracedGraph, device: str, options: Mapping[str, Any]) -> World | None:
     """Return the world of a function's collectives; None if there is no other process.
 
-    All processes compile the same, and their parameters become those of process 0.
+    All processes compile the same, and their parameters become those of process 0.  GraphError for
+    a collective in the body of a loop.
     """
-    world = _world_of(traced.graph)
+    for body in [*nested(traced.graph)][1:]:
+        for node in body:
+            if isinstance(node.op, Collective):
+                raise GraphError(
+                    f"{node.op.name} {node.source} is in the body of a scan, where processes "
+                    "cannot wait for each other; use it before or after the scan"
+                )
+    worlds = (n.op.world for n in traced.graph if isinstance(n.op, Collective))
+    world = next((world for world in worlds if world.size > 1), None)
     if world is None:
         return None
     timeout = options["distributed.timeout"]
@@ -54,19 +63,6 @@ def agree_on_graph(traced: TracedGraph, device: str, options: Mapping[str, Any])
         value = parameter.numpy() if world.rank == 0 else None
         parameter.assign(world.broadcast(value, timeout=timeout))
     return world
-
-
-def _world_of(graph: Graph) -> World | None:
-    """Return the world of collectives; GraphError for one in the body of a loop."""
-    for body in [*nested(graph)][1:]:
-        for node in body:
-            if isinstance(node.op, Collective):
-                raise GraphError(
-                    f"{node.op.name} {node.source} is in the body of a scan, where processes "
-                    "cannot wait for each other; use it before or after the scan"
-                )
-    worlds = {n.op.world: None for n in graph if isinstance(n.op, Collective)}
-    return next((world for world in worlds if world.size > 1), None)
 
 
 class TuningTurns:

@@ -36,18 +36,16 @@ def _updates(value: Any) -> Mapping[Any, Any]:
     return mapping(value)
 
 
-def _inputs(value: Any) -> list[Any]:
-    return [value] if isinstance(value, Node) else list(value)
-
-
-def _outputs(value: Any) -> Any:
-    return value if isinstance(value, Node | Mapping) else list(value)
-
-
 DEVICE = Kind("the name of a device", check_device, DeviceError)
 OPTIONS = Kind("a mapping of names to values", mapping)
-INPUTS = Kind("a sequence of what mg.input made", _inputs)
-OUTPUTS = Kind("an expression, or a sequence or dict of them", _outputs)
+INPUTS = Kind(
+    "a sequence of what mg.input made",
+    lambda value: [value] if isinstance(value, Node) else list(value),
+)
+OUTPUTS = Kind(
+    "an expression, or a sequence or dict of them",
+    lambda value: value if isinstance(value, Node | Mapping) else list(value),
+)
 UPDATES = Kind("a mapping of parameters to new values (adam.minimize(loss) gives one)", _updates)
 
 

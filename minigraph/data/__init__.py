@@ -3,7 +3,7 @@
 scikit-learn (`Digits`) and Pillow (`ImageFolder`) are optional: the extra `data`.
 """
 
-from minigraph import torch_hints
+from minigraph import errors
 from minigraph.data.collation import default_collate
 from minigraph.data.dataset import Dataset
 from minigraph.data.folder import ImageFolder, read_image
@@ -20,4 +20,4 @@ __all__ = [
     "default_collate",
     "read_image",
 ]
-torch_hints.install(__name__, "data")
+errors.install_hints(__name__, "data")

@@ -8,6 +8,7 @@ import numpy as np
 
 from minigraph.compiler.pipeline import Compilation
 from minigraph.debug.rounding import widened
+from minigraph.devices.host import HostExecutor
 from minigraph.errors import DeviceError, GraphError
 from minigraph.graph import FLOATS, Array, Node
 from minigraph.platform.signals import held
@@ -24,8 +25,10 @@ class FiniteFunction(Function):
     call that raises leaves the parameters unchanged.
     """
 
+    _executor: HostExecutor
+
     def __init__(self, compilation: Compilation, counter: CallCounter | None = None) -> None:
-        if not compilation.context.backend.host_memory:
+        if not isinstance(compilation.executor, HostExecutor):
             raise DeviceError(
                 'debug.check_finite looks at memory of the host; compile for the device "cpu"'
             )
@@ -40,7 +43,7 @@ class FiniteFunction(Function):
             return _look(step, memory, source, updated)
 
         def inspected(inputs: Sequence[Array], done: Done) -> list[Array]:
-            return self._executor.inspect(inputs, done, look)
+            return self._executor.profile(inputs, done, look)[0]
 
         try:
             return super()._run(values, inspected if execute is self._executor else execute)

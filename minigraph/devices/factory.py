@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 
 from minigraph.arguments import shown
 from minigraph.distributed import World
-from minigraph.errors import DeviceError, install_command
+from minigraph.errors import DeviceError, hints, install_command
 from minigraph.program import Backend
-from minigraph.torch_hints import hints
 
 
 class DeviceRow(NamedTuple):

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import functools
+import mmap
 import operator
 import sys
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Protocol
 
 import numpy as np
 
-from minigraph.devices.pages import HostMemory
 from minigraph.errors import DeviceError
-from minigraph.graph import Array, Constant, Graph, Parameter, Spec, aligned_empty
+from minigraph.graph import Array, Constant, Parameter, Spec, aligned_empty
 from minigraph.program import (
     Backend,
     Buffer,
     Done,
     Executor,
-    Look,
     Memory,
     MemorySpace,
     Program,
@@ -27,12 +28,19 @@ from minigraph.program import (
     Step,
     Timing,
     View,
-    look_away,
     nothing,
 )
 from minigraph.program.memory import LARGEST, demand
 
 BYTE = np.dtype(np.uint8)
+MOST = 4  # times as large as foreseen: what exceeds that is not touched, so it takes nothing
+PART = 16 << 20  # bytes that are touched without a look at whether to go on
+# What is told of a step and of the memory that it uses before it runs; returns what to do after.
+Look = Callable[[Step, Memory], Done]
+
+
+def look_away(step: Step, memory: Memory) -> Done:
+    return nothing
 
 
 class StepRunner(Protocol):
@@ -67,7 +75,6 @@ class HostBackend(Backend):
     """What devices have in common whose memory is the host's."""
 
     unrolls = False
-    host_memory = True
     ignored_options: Mapping[str, str] = {"precision": "only CUDA devices compute in tf32"}
 
     @abstractmethod
@@ -82,14 +89,6 @@ class HostBackend(Backend):
 
     def bind(self, program: Program, arenas: Sequence[Array] = ()) -> Executor:
         return HostExecutor(program, self.runner, arenas)
-
-    def run_alone(self, step: Step, memory: Memory) -> None:
-        used = {view.buffer: None for view in (*step.inputs, *step.outputs)} | {step.scratch: None}
-        alone = Program(Graph((), ()), [step], buffers=[*used])
-        static = {
-            b: memory[b] for b in used if b.space not in (MemorySpace.INPUT, MemorySpace.OUTPUT)
-        }
-        self.runner(alone, static)([memory[b] for b in alone.external])
 
 
 class HostExecutor(Executor):
@@ -135,15 +134,14 @@ class HostExecutor(Executor):
         return results
 
     def profile(
-        self, inputs: Sequence[Array], done: Done = nothing
+        self, inputs: Sequence[Array], done: Done = nothing, look: Look = look_away
     ) -> tuple[list[Array], list[Timing]]:
-        results, arrays, commit = self._begin(inputs, done)
-        return results, self._runner.profile(arrays, commit)
+        """Run all steps one by one, with `look` at each.
 
-    def inspect(self, inputs: Sequence[Array], done: Done, look: Look) -> list[Array]:
+        Where `look` raises an error, parameters may have changed.
+        """
         results, arrays, commit = self._begin(inputs, done)
-        self._runner.profile(arrays, commit, look)
-        return results
+        return results, self._runner.profile(arrays, commit, look)
 
     def _begin(
         self, inputs: Sequence[Array], done: Done
@@ -254,3 +252,48 @@ def _references(array: Array) -> int:
 
 
 ALONE = _references(aligned_empty(Spec((1,), BYTE)))
+
+
+class HostMemory(ReservedMemory):
+    """Memory of the host, from which one arena may be cut; what is too small goes.
+
+    The system gives pages of new memory when they are touched for the first time, which may take a
+    second a GB on a virtual machine, whose own memory grows then.
+    Another thread touches what is foreseen, and once the arena is known, the rest of that.  Nobody
+    else writes there meanwhile.  It does not ask the system to populate the memory, which would
+    hold up all who map some, such as those who load a library.
+    """
+
+    def __init__(self, nbytes: int) -> None:
+        self.arrays: list[Array] = []
+        self._touched = 0  # bytes from the beginning, or soon
+        self._thread = ThreadPoolExecutor(1, "minigraph touches")
+        with suppress(MemoryError):
+            self.arrays.append(aligned_empty(Spec((MOST * nbytes,), BYTE)))
+            self._touch(nbytes)
+
+    def arenas(self, nbytes: int) -> list[Array]:
+        self.arrays = [array for array in self.arrays if array.nbytes >= nbytes]
+        self._touch(nbytes)
+        return [array[:nbytes] for array in self.arrays]
+
+    def drop(self) -> None:
+        self.arrays.clear()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def close(self) -> None:
+        self.drop()
+        self._thread.shutdown()
+
+    def _touch(self, nbytes: int) -> None:
+        """Have so many bytes touched, but for a rest that is no whole part."""
+        for array in self.arrays:
+            while self._touched + PART <= nbytes:
+                part = array[self._touched : self._touched + PART]
+                self._touched += PART
+                with suppress(RuntimeError):  # the system starts no more threads
+                    self._thread.submit(_touch, part)
+
+
+def _touch(memory: Array) -> None:
+    memory[:: mmap.PAGESIZE] = 0

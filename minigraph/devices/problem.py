@@ -12,7 +12,6 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -173,17 +172,14 @@ def arrangement_of(
         op = LaidOut(op, (*lanes,), (last,))
     specs = [Spec(packed(x.shape, n), x.dtype) for x, n in zip(inputs, lanes, strict=True)]
     operands = [
-        _any_constant(x) if i in constants else input("x", x.shape, x.dtype)
+        Constant(np.broadcast_to(np.zeros((), x.dtype), x.shape))()
+        if i in constants
+        else input("x", x.shape, x.dtype)
         for i, x in enumerate(specs)
     ]
     strides = [strides_in(to, x) for to, x in zip(layouts, specs, strict=False)]
     whole = Activated(op, activation) if activation else op
     return Arrangement(whole(*operands), strides, layouts)
-
-
-def _any_constant(spec: Spec) -> Node:
-    value = np.broadcast_to(np.zeros((), spec.dtype), spec.shape)
-    return Node(Constant(value), (), (spec,))
 
 
 # ---------------------------------------------------------------- problems
@@ -275,25 +271,13 @@ def _sums(op: Op, inputs: Sequence[Spec], y: Shape) -> Sums | None:
         added = [i for i, r in enumerate(roles) if r == "b" and i not in having]
         parts = 1 if name == "n" or (role, name) == ("w", "c") else groups
         axes.append(SumAxis(y[axis] // parts, axis, having, added))
-    return Sums(axes, partial(_of_shape, op))
 
+    def of_shape(shape: Shape, *xs: Array) -> Array:
+        sized = op if isinstance(op, Conv2d) else replace(op, shape=shape)  # type: ignore[type-var]
+        y: Array = sized.forward(*xs)
+        return y
 
-def _of_shape(op: Op, shape: Shape, *xs: Array) -> Array:
-    """Return the result, of so many images and channels, of a convolution."""
-    if isinstance(op, Conv2dBackwardData | Conv2dBackwardWeights):
-        op = replace(op, shape=shape)
-    y: Array = op.forward(*xs)
-    return y
-
-
-class _Problems(threading.local):
-    """The problems that a thread has made, by the arguments of `OpProblem`.
-
-    Threads share none: a kernel belongs to one function, and others may run at the same time.
-    """
-
-    def __init__(self) -> None:
-        self.by_arguments: dict[Any, OpProblem] = {}
+    return Sums(axes, of_shape)
 
 
 class ProblemMaker(ABC):
@@ -307,7 +291,7 @@ class ProblemMaker(ABC):
     workbench: Workbench
 
     def __init__(self) -> None:
-        self._problems = _Problems()
+        self._of_thread = threading.local()
 
     @abstractmethod
     def product(self, node: Node) -> Product | None:
@@ -384,8 +368,11 @@ class ProblemMaker(ABC):
         )
 
     def _once(self, *arguments: Any) -> OpProblem:
-        """Return the problem with these arguments of `OpProblem`, the same one each time."""
-        problems = self._problems.by_arguments
+        """Return the problem with these arguments of `OpProblem`, the same one each time.
+
+        Threads share none: a kernel belongs to one function, and others may run at the same time.
+        """
+        problems: dict[Any, OpProblem] = vars(self._of_thread).setdefault("problems", {})
         if arguments not in problems:
             problems[arguments] = OpProblem(self, *arguments)
         return problems[arguments]

@@ -7,19 +7,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minigraph.devices.host import HostBackend, external_memory, together
+from minigraph.devices.host import HostBackend, Look, external_memory, look_away, together
 from minigraph.graph import Array, Node, Shape, compute
 from minigraph.program import (
     Choice,
     Done,
     Kernel,
     KernelFailed,
-    Look,
     Memory,
     Program,
     Step,
     Timing,
-    look_away,
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -269,11 +270,7 @@ def constant(value: Any, dtype: Any = None, copy: bool = True) -> Node:
 
 def from_size(size: SymbolicSize, dtype: DType) -> Node:
     """Return a size that calls give as an expression."""
-    return FromSizes("a size", _identity, (size,), (), dtype)()
-
-
-def _identity(number: float) -> float:
-    return number
+    return FromSizes("a size", operator.pos, (size,), (), dtype)()
 
 
 def from_sizes(
@@ -293,12 +290,16 @@ def as_node(value: Any) -> Node:
     return value if isinstance(value, Node) else constant(value)
 
 
-def _operand(value: Any) -> Any:
-    return value if isinstance(value, Node | int | float | SymbolicSize) else as_array(value)
-
-
 Expression = Annotated[Node, instance_of(Node, "an expression", quick=[Parameter])]
 TAKES = "a number, an array or an expression"
 NODES = frozenset({Node, Parameter})
-Operand = Annotated[Any, Kind(TAKES, _operand, DTypeError, quick=NODES | {int, float, bool})]
+Operand = Annotated[
+    Any,
+    Kind(
+        TAKES,
+        lambda x: x if isinstance(x, Node | int | float | SymbolicSize) else as_array(x),
+        DTypeError,
+        quick=NODES | {int, float, bool},
+    ),
+]
 Tensor = Annotated[Any, Kind(TAKES, as_node, DTypeError, quick=NODES)]  # parsed to an expression

@@ -10,12 +10,14 @@ from __future__ import annotations
 import copyreg
 import threading
 import weakref
+from dataclasses import dataclass
 from typing import Any
 
 from minigraph.graph.graph import toposort
 from minigraph.graph.node import Node, Op
 
 
+@dataclass(eq=False)
 class _Dependencies:
     """The nodes that an expression depends on, in the order in which they were made.
 
@@ -24,31 +26,23 @@ class _Dependencies:
 
     nodes: dict[Node, None]
 
-    def __init__(self, node: Node) -> None:
-        known: dict[Node, tuple[Node, ...]] = {}
-        for earlier in _in_progress.all:
-            known.update(dict.fromkeys(earlier.nodes, ()))
-        found = sorted(toposort([node], known), key=lambda x: x.order[1])
-        self.nodes = dict.fromkeys(x for x in found if x not in known)
-        _in_progress.all.add(self)
-
     def __reduce__(self) -> tuple[Any, ...]:
         *inputs, _ = self.nodes
         return tuple, (inputs,)
 
 
-class _InProgress(threading.local):
-    def __init__(self) -> None:
-        self.all: weakref.WeakSet[_Dependencies] = weakref.WeakSet()
-
-
-_in_progress = _InProgress()
+_of_thread = threading.local()
 
 
 def _reduce(node: Node) -> tuple[Any, ...]:
     """Return how to make a node again, for `pickle` and `copy`."""
-    is_known = not node.inputs or any(node in earlier.nodes for earlier in _in_progress.all)
-    earlier = None if is_known else _Dependencies(node)
+    in_progress = vars(_of_thread).setdefault("dependencies", weakref.WeakSet())
+    earlier = None
+    if node.inputs and not any(node in each.nodes for each in in_progress):
+        known: dict[Node, tuple[Node, ...]] = {x: () for each in in_progress for x in each.nodes}
+        found = sorted(toposort([node], known), key=lambda x: x.order[1])
+        earlier = _Dependencies(dict.fromkeys(x for x in found if x not in known))
+        in_progress.add(earlier)
     facts = {name: getattr(node, name) for name in ("changes", "descent", "source")}
     return _restore, (earlier, node.op, node.inputs, node.specs, facts)
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from minigraph.errors import DTypeError, GraphError
+from minigraph.errors import DTypeError, GraphError, hints, of_expression
 from minigraph.graph.location import here
-from minigraph.torch_hints import hints, of_expression
 
 # Of NumPy's functions of two arrays, the operator of an expression that is the second of them.
 REFLECTED = {

@@ -25,7 +25,6 @@ from minigraph.graph import (
     Op,
     Parameter,
     SymbolicSize,
-    leaves,
     values_of,
 )
 from minigraph.ops import creation, interpolation, padding, pooling, reduction
@@ -50,7 +49,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "linspace": creation._evenly_spaced,
     "mean": reduction._check_count,
     "pad": padding._places,
-    "size": leaves._identity,
+    "size": operator.pos,
     "triangle": creation._below,
     "var": reduction._degrees_of_freedom,
 }

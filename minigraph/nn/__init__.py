@@ -1,6 +1,6 @@
 """Layers, with the arguments, initialisation and state names of `torch.nn`."""
 
-from minigraph import torch_hints
+from minigraph import errors
 from minigraph.graph import Parameter as Parameter
 from minigraph.nn import init
 from minigraph.nn.activation import (
@@ -71,4 +71,4 @@ from minigraph.nn.weighted import Conv1d, Conv2d, ConvTranspose2d, Embedding, Li
 Buffer = ModuleState  # as torch calls it
 
 __all__ = sorted(["init", *[n for n, value in globals().items() if isinstance(value, type)]])
-torch_hints.install(__name__, "layers")
+errors.install_hints(__name__, "layers")

@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
 from minigraph.arguments import Name, checked, few
-from minigraph.errors import GraphError, located, warn_once
+from minigraph.errors import GraphError, located, missing, warn_once
 from minigraph.graph import Array, Changes, Node, Parameter, here, values_of
 from minigraph.graph.location import layer, scope
 from minigraph.serialization import Incompatible, restore
-from minigraph.torch_hints import missing
 
 T = TypeVar("T")
 

@@ -3,7 +3,7 @@
 Importing this package gives nodes their operators and methods.
 """
 
-from minigraph import graph, torch_hints
+from minigraph import errors, graph
 from minigraph.ops import activation, arithmetic, comparison, exponential, reduction, trigonometric
 from minigraph.ops.activation import (
     elu,
@@ -183,4 +183,4 @@ tanh = trigonometric.Tanh.of
 
 __all__ = sorted([name for name, value in globals().items() if callable(value)])
 graph.bind_functions({name: globals()[name] for name in __all__})
-torch_hints.install(__name__, "ops")
+errors.install_hints(__name__, "ops")

@@ -15,7 +15,7 @@ import numpy as np
 from minigraph.arguments import NUMBER, Kind, checked, mapping
 from minigraph.autodiff import grad
 from minigraph.distributed.world import Processes
-from minigraph.errors import GraphError, ShapeError
+from minigraph.errors import GraphError, ShapeError, hints, missing
 from minigraph.graph import (
     Array,
     Constant,
@@ -42,7 +42,6 @@ from minigraph.optim.rule import (
     within,
 )
 from minigraph.serialization import restore
-from minigraph.torch_hints import hints, missing
 
 Updates = dict[Parameter, Node]
 

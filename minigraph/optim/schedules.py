@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
-from minigraph import torch_hints
+from minigraph import errors
 from minigraph.arguments import Count, Integers, at_least, checked, instance_of
 from minigraph.errors import GraphError
 from minigraph.graph import Array
@@ -22,7 +22,7 @@ from minigraph.optim.optimizer import Optimizer
 from minigraph.optim.rule import within
 
 __all__ = ["cosine", "exponential", "multi_step", "one_cycle", "plateau", "step", "warmup"]
-torch_hints.install(__name__, "schedules")
+errors.install_hints(__name__, "schedules")
 
 Rate = Callable[[float, int], float]  # of the rate to begin with, and of the steps done
 

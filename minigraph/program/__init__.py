@@ -5,10 +5,8 @@ from minigraph.program.device import (
     Backend,
     Done,
     Executor,
-    Look,
     ReservedMemory,
     Tunable,
-    look_away,
     nothing,
 )
 from minigraph.program.steps import (

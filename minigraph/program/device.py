@@ -43,16 +43,10 @@ class Tunable(NamedTuple):
 
 
 Done = Callable[[], object]
-# What is told of a step and of the memory that it uses before it runs; returns what to do after.
-Look = Callable[[Step, Memory], Done]
 
 
 def nothing() -> None:
     """Do nothing."""
-
-
-def look_away(step: Step, memory: Memory) -> Done:
-    return nothing
 
 
 class Executor(ABC):
@@ -98,13 +92,6 @@ class Executor(ABC):
         Otherwise as a call.
         """
 
-    def inspect(self, inputs: Sequence[Array], done: Done, look: Look) -> list[Array]:
-        """Run all steps one by one, with `look` at each; otherwise as a call.
-
-        Where `look` raises an error, parameters may have changed.  Only for memory of the host.
-        """
-        raise NotImplementedError("only the memory of the host can be looked at")
-
 
 class ReservedMemory:
     """Memory for an arena, made ready before its size is known; here there is none."""
@@ -141,7 +128,6 @@ class Backend(ABC):
                      all of the device busy
     block            channels side by side in its blocked layout of images; 1: it has no such layout
     unrolls          whether loops have to be unrolled, because `loop` cannot run them
-    host_memory      whether buffers are arrays of the host, so that steps can be inspected
     ignored_options  the options that have no effect here, each with the reason
     """
 
@@ -154,7 +140,6 @@ class Backend(ABC):
     saturating: tuple[int, int] = 1 << 24, 1 << 10
     block: int = 1
     unrolls: bool = True
-    host_memory: bool = False
     ignored_options: Mapping[str, str] = {}
 
     @classmethod

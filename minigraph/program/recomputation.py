@@ -12,6 +12,7 @@ order; lowering the graph that is made of it shows what they bring.
 from __future__ import annotations
 
 import itertools
+import operator
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,7 +54,7 @@ def within(
     """
     if program.arena_bytes <= limit:
         return program
-    start = time.perf_counter()
+    start, arena_bytes = time.perf_counter(), operator.attrgetter("arena_bytes")
     seconds = {step: _seconds(step, *work(step)) for step in program.steps}
     least, schedule = program, _Schedule(program, seconds)
     target = schedule.peak * limit / program.arena_bytes
@@ -62,8 +63,8 @@ def within(
         graph, again = _rewritten(program, schedule, results)
         made = lowered(graph, again)
         if made.arena_bytes > limit:
-            made = min(made, lowered(graph, set()), key=_arena_bytes)
-        least = min(least, made, key=_arena_bytes)
+            made = min(made, lowered(graph, set()), key=arena_bytes)
+        least = min(least, made, key=arena_bytes)
         if made.arena_bytes <= limit:
             fired = Counter(run.step.node.op.name for run in schedule.runs if run.again)
             before, after = len(program.graph.order), len(graph.order)
@@ -107,11 +108,6 @@ class _Life:
     @property
     def last(self) -> int:
         return self.uses[-1] if self.uses else self.first
-
-    def next_use(self, at: int) -> int | None:
-        """Return the next run after `at` that reads the result, if the result only waits there."""
-        waits = self.first < at <= self.last and at not in self.uses
-        return next(use for use in self.uses if use > at) if waits else None
 
 
 class _Schedule:
@@ -167,8 +163,10 @@ class _Schedule:
     def _offers(self, full: int) -> Iterator[tuple[float, int, list[Step]]]:
         """Yield what could be dropped at run `full`: seconds per byte, and what to run when."""
         for life in itertools.chain.from_iterable(self.lives.values()):
-            at = life.next_use(full)
-            if at is not None and at < len(self.runs) and life.size:
+            if not life.first < full <= life.last or full in life.uses:  # else it only waits there
+                continue
+            at = next(use for use in life.uses if use > full)
+            if at < len(self.runs) and life.size:
                 steps = self._again(self.maker[life.buffer], full, at)
                 if steps:
                     yield sum(self.seconds[step] for step in steps) / life.size, at, steps
@@ -256,10 +254,6 @@ def _rewritten(
         else:
             latest[run.step] = node.replace(inputs)
     return Graph(program.graph.inputs, tuple(map(current, program.graph.outputs))), again
-
-
-def _arena_bytes(program: Program) -> int:
-    return program.arena_bytes
 
 
 def _seconds(step: Step, moved: int, operations: int) -> float:

@@ -70,7 +70,7 @@ def load_entries(path: str | os.PathLike[str], type: str, backend: Backend) -> L
     for entry in contents.entries:
         if entry.kind not in wanted:
             continue
-        why = _why_foreign(entry, backend) or _why_odd(entry)
+        why = _why_refused(entry, backend)
         if why:
             rejected.append((f"{entry.kind} {entry.subject}", why))
         elif entry.kind == "jit":
@@ -86,15 +86,13 @@ def load_entries(path: str | os.PathLike[str], type: str, backend: Backend) -> L
     return Loaded(accepted, rejected, measurements, contents.fields)
 
 
-def _why_foreign(entry: Entry, backend: Backend) -> str:
+def _why_refused(entry: Entry, backend: Backend) -> str:
+    """Return why an entry holds elsewhere or makes no sense; "" if it can be used."""
     here, there = backend.environment(entry.kind), dict(entry.environment)
     if not here:
         return f"device {backend.device} has no use for {entry.kind}"
-    return "; ".join(_differences(here, there, sorted(here.keys() | there.keys())))
-
-
-def _why_odd(entry: Entry) -> str:
-    """Return why an entry that is as it was written makes no sense, or an empty string."""
+    if why := "; ".join(_differences(here, there, sorted(here.keys() | there.keys()))):
+        return why
     if entry.kind == "jit":
         return "" if entry.blob else "has no machine code"
     measured = table(entry)
@@ -124,11 +122,6 @@ def save_entries(
     """
     wanted = kinds(type)
     file.write(path, environment, [entry for entry in entries if entry.kind in wanted], merge)
-
-
-def file_of(folder: str | os.PathLike[str], fingerprint: str) -> Path:
-    """Return the file of a function in a folder."""
-    return Path(folder, f"{fingerprint[-7:]}.cache")
 
 
 def load_from_folder(path: Path, environment: Mapping[str, str], backend: Backend) -> Loaded:

@@ -14,7 +14,7 @@ from minigraph.arguments import FilePath, Kind, at_least, checked
 from minigraph.cache import Entry
 from minigraph.compiler.pipeline import Compilation
 from minigraph.compiler.trace import TracedGraph
-from minigraph.errors import GraphError
+from minigraph.errors import GraphError, missing
 from minigraph.graph import Array, Claim, Node, here
 from minigraph.inspect.describe import describe
 from minigraph.inspect.dot import to_dot
@@ -29,7 +29,6 @@ from minigraph.platform.signals import held
 from minigraph.program import Done, Step, Timing
 from minigraph.runtime import cache_file
 from minigraph.runtime.inputs import as_input, in_order, usable
-from minigraph.torch_hints import missing
 
 CALLED = at_least(1)
 PROFILED = 5  # calls, unless a profile is asked for more or fewer

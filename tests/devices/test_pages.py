@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from minigraph.devices import pages
-from minigraph.devices.pages import MOST, PART, HostMemory
+from minigraph.devices import host
+from minigraph.devices.host import MOST, PART, HostMemory
 
 SIZE = 4 * PART
 
@@ -20,7 +20,7 @@ SIZE = 4 * PART
 def new_memory(monkeypatch):
     """Let memory have no pages yet; that of NumPy may be what other arrays had."""
     monkeypatch.setattr(
-        pages, "aligned_empty", lambda spec: np.frombuffer(mmap.mmap(-1, spec.nbytes), np.uint8)
+        host, "aligned_empty", lambda spec: np.frombuffer(mmap.mmap(-1, spec.nbytes), np.uint8)
     )
 
 
@@ -95,7 +95,7 @@ def test_where_memory_is_missing_none_is_foreseen(monkeypatch):
     def none(spec):
         raise MemoryError
 
-    monkeypatch.setattr(pages, "aligned_empty", none)
+    monkeypatch.setattr(host, "aligned_empty", none)
     with closing(HostMemory(SIZE)) as memory:
         assert not memory.arenas(1)
 

@@ -32,7 +32,7 @@ from minigraph.devices.cpu.kernel import (
     texts_of,
 )
 from minigraph.devices.cpu.onednn_kernel import EXECUTE
-from minigraph.devices.host import external_memory, together
+from minigraph.devices.host import Look, external_memory, look_away, together
 from minigraph.devices.reference import NumpyKernel, run_step
 from minigraph.errors import GraphError
 from minigraph.graph import Array
@@ -41,14 +41,12 @@ from minigraph.platform.signals import held
 from minigraph.program import (
     Done,
     KernelFailed,
-    Look,
     Memory,
     MemorySpace,
     Program,
     Step,
     Timing,
     View,
-    look_away,
 )
 
 WALKER = KernelSource(Path(__file__).with_suffix(".c").read_text())

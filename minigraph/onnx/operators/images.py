@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from minigraph import interchange, ops
+from minigraph import ops
 from minigraph.errors import GraphError
 from minigraph.graph import FLOATS, Array, Node, constant
-from minigraph.interchange import Windows
 from minigraph.onnx.operators.table import row, rows
 from minigraph.onnx.values import integers, value_of
+from minigraph.ops.windows import Windows
 
 
 def windows(
@@ -82,7 +82,7 @@ def convolution(
     **window: Any,
 ) -> Node:  # fmt: skip
     """Return the convolution of images with one to three axes."""
-    return interchange.convolution(x, w, bias, windows(x, w.shape[2:], **window), group)
+    return windows(x, w.shape[2:], **window).convolution(x, w, bias, group)
 
 
 @row("ConvTranspose")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
-from minigraph import interchange, ops
+from minigraph import ops
 from minigraph.errors import ShapeError
 from minigraph.graph import Node
-from minigraph.interchange import Windows
+from minigraph.ops.windows import Windows
 from minigraph.torch.operators.table import pair, row, rows
 
 
@@ -31,7 +31,7 @@ def convolution(
     rank = x.ndim - 2
     how = _windows(rank, w.shape[2:], stride, padding, dilation)
     if not transposed:
-        return interchange.convolution(x, w, bias, how, groups)
+        return how.convolution(x, w, bias, groups)
     lead = [*output_padding] * (rank // len(output_padding))
     if rank == 1:
         x, w, how, lead = ops.expand_dims(x, 2), ops.expand_dims(w, 2), how.flat(), [0, *lead]

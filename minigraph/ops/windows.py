@@ -1,4 +1,4 @@
-"""What the doors to other libraries' models share: divisions, and windows of any rank."""
+"""Divisions toward zero, and windows of any rank, made of other ops: what ONNX and PyTorch have."""
 
 from __future__ import annotations
 
@@ -130,29 +130,28 @@ class Windows(NamedTuple):
             count = self.reduced(ops.ones(shape), ops.sum, 0)
         return total / ops.astype(count, x.dtype)
 
+    def convolution(self, x: Node, w: Node, bias: Node | None, groups: int) -> Node:
+        """Return the convolution of images with one to three axes."""
+        rank = len(self.size)
+        if rank == 1:
+            x, w = ops.expand_dims(x, 2), ops.expand_dims(w, 2)
+            return ops.squeeze(self.flat().convolution(x, w, bias, groups), 2)
+        if rank == 2:
+            padding = tuple(a for a, _ in self.padding)
+            if any(a != b or a < 0 for a, b in self.padding):
+                x, padding = ops.pad(x, [(0, 0), (0, 0), *self.padding]), (0, 0)
+            return ops.conv2d(x, w, bias, tuple(self.stride), padding, tuple(self.dilation), groups)
+        if rank != 3:
+            raise GraphError(f"a convolution of images with {rank} axes")
+        # What a window reads along the first axis becomes channels, and that axis one of examples.
+        taps = self.along(slice(0, 1)).taps(ops.moveaxis(x, 2, -1))  # k n c h w d
+        taps = ops.permute_dims(taps, (1, 5, 2, 0, 3, 4))
+        n, d, c, k, height, wide = taps.shape
+        images = ops.reshape(taps, (n * d, c * k, height, wide))
+        weights = ops.reshape(w, (w.shape[0], -1, *w.shape[3:]))
+        y = self.along(slice(1, 3)).convolution(images, weights, bias, groups)
+        return ops.moveaxis(ops.reshape(y, (n, d, *y.shape[1:])), 1, 2)
+
 
 def _lowest(x: Node) -> float:
     return -math.inf if x.dtype in FLOATS else int(np.iinfo(x.dtype).min)
-
-
-def convolution(x: Node, w: Node, bias: Node | None, how: Windows, groups: int) -> Node:
-    """Return the convolution of images with one to three axes."""
-    rank = len(how.size)
-    if rank == 1:
-        x, w = ops.expand_dims(x, 2), ops.expand_dims(w, 2)
-        return ops.squeeze(convolution(x, w, bias, how.flat(), groups), 2)
-    if rank == 2:
-        padding = tuple(a for a, _ in how.padding)
-        if any(a != b or a < 0 for a, b in how.padding):
-            x, padding = ops.pad(x, [(0, 0), (0, 0), *how.padding]), (0, 0)
-        return ops.conv2d(x, w, bias, tuple(how.stride), padding, tuple(how.dilation), groups)
-    if rank != 3:
-        raise GraphError(f"a convolution of images with {rank} axes")
-    # What a window reads along the first axis becomes channels, and that axis one of examples.
-    taps = how.along(slice(0, 1)).taps(ops.moveaxis(x, 2, -1))  # k n c h w d
-    taps = ops.permute_dims(taps, (1, 5, 2, 0, 3, 4))
-    n, d, c, k, height, wide = taps.shape
-    images = ops.reshape(taps, (n * d, c * k, height, wide))
-    weights = ops.reshape(w, (w.shape[0], -1, *w.shape[3:]))
-    y = convolution(images, weights, bias, how.along(slice(1, 3)), groups)
-    return ops.moveaxis(ops.reshape(y, (n, d, *y.shape[1:])), 1, 2)
