@@ -53,7 +53,9 @@ class Answer:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status; one that does not exist exits with status 2."""
-    asked = _parser().parse_args(arguments)
+    asked, unknown = _parser().parse_known_args(arguments)
+    if unknown:
+        asked.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
@@ -88,7 +90,7 @@ def _parser() -> _Parser:
     def add(name: str, run: Callable[..., Answer], about: str, *parents: _Parser) -> _Parser:
         command: _Parser = commands.add_parser(name, parents=parents, help=about, description=about)
         command.add_argument("--json", action="store_true", help="print one JSON object")
-        command.set_defaults(run=run)
+        command.set_defaults(run=run, parser=command)
         return command
 
     about = "show versions, processor, libraries and settings, or what a model of ONNX is"

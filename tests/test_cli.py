@@ -176,12 +176,21 @@ def test_a_setting_that_is_malformed_is_an_error_of_one_line(variables, command,
 
 
 @pytest.mark.parametrize(
-    "arguments", [[], ["cache"], ["bake"], ["cache", "export"], ["cache", "list", "--kind", "x"]]
+    ("arguments", "text"),
+    [
+        ("", "minigraph: the following arguments are required: COMMAND; see minigraph --help"),
+        ("bake", "minigraph: argument COMMAND: invalid choice: 'bake'"),
+        ("cache", "minigraph cache: the following arguments are required: COMMAND; "),
+        ("cache export", "minigraph cache export: the following arguments are required: FILE; "),
+        ("cache list --kind x", "minigraph cache list: argument --kind: invalid choice: 'x'"),
+        ("cache info x", "minigraph cache info: unrecognized arguments: x; see minigraph cache"),
+        ("view", "minigraph view: the following arguments are required: FILE|SCRIPT; see"),
+    ],
 )
-def test_a_command_that_does_not_exist_is_an_error_of_one_line(arguments):
-    printed, said = run(*arguments, status=2)
+def test_arguments_that_do_not_fit_are_an_error_of_one_line(arguments, text):
+    printed, said = run(*arguments.split(), status=2)
     assert not printed
-    assert said.startswith("minigraph") and said.count("\n") == 1
+    assert said.startswith(text) and said.count("\n") == 1
 
 
 def test_the_version_is_that_of_the_package():

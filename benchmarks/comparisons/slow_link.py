@@ -3,8 +3,8 @@
 What the step calls is not MPI but functions of the same names here.  They begin and test the
 reduction of MPI, and keep its end to themselves until a network would have carried it: after the
 reductions before it, the bytes of a ring at the network's bandwidth, and the latency of its
-messages (as docs/distributed.md has the model).  Unlike `slow_network.sh` it takes neither root
-nor a kernel that delays packets; it leaves out the processor's time for packets.
+messages (as docs/distributed.md has the model).  It takes
+neither root nor a kernel that delays packets, and leaves out the processor's time for packets.
 """
 
 import ctypes

@@ -12,8 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 import minigraph as mg
-from minigraph.bench import networks, own_network
-from minigraph.bench.networks import NetworkSpec, Shape
+from minigraph.bench import networks
+from minigraph.bench.networks import MODEL, NetworkSpec, Shape, is_file, name_of, read
 from minigraph.data import Synthetic
 
 Array = npt.NDArray[Any]
@@ -199,7 +199,7 @@ class ModelFile:
 
     @property
     def title(self) -> str:
-        return f"{own_network.name_of(self.path)} predicts {self.images}"
+        return f"{name_of(self.path)} predicts {self.images}"
 
     def data(self) -> dict[str, Array]:
         return self._arrays
@@ -248,10 +248,10 @@ def case(
     """
     if name in EXPRESSIONS:
         return expressions(device)[name]
-    if name.endswith(own_network.MODEL):
+    if name.endswith(MODEL):
         return ModelFile(name, batch_size or 1)
     network, images = PREDICTIONS.get(name, (name, 0))
-    spec = own_network.read(name) if own_network.is_file(name) else NETWORKS[network]
+    spec = read(name) if is_file(name) else NETWORKS[network]
     shape = spec.quick if quick else spec.shape
     if name in PREDICTIONS:
         title = f"{spec.title} predicts {images}{_size(shape)}"

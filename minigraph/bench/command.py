@@ -15,7 +15,7 @@ from typing import Any
 import minigraph as mg
 from minigraph.bench.cases import EXPRESSIONS, GROUPS, NAMES, NETWORKS, PRECISIONS, USUAL
 from minigraph.bench.measure import measure_cases
-from minigraph.bench.own_network import is_file, name_of
+from minigraph.bench.networks import is_file, name_of
 from minigraph.bench.plan import OTHERS, PEERS, Plan
 from minigraph.bench.results import DOOR, FILE, LEVELS, Results
 from minigraph.bench.tables import markdown_page, terminal_lines
@@ -27,7 +27,6 @@ from minigraph.platform.regular_file import write_text
 PAGE = "README.md"  # web sites of repositories show it with its folder
 UNPRINTED = ("models", "named")  # fields of the plan that results do not repeat
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
-QUICK_PEERS = ("torch", "jax", "onnxruntime")
 # The first cases say most: on a slow machine two minutes end before the last.
 QUICK: dict[str, Any] = {
     "repeats": 5,
@@ -36,7 +35,7 @@ QUICK: dict[str, Any] = {
     "twice": False,
     "levels": (LEVELS[0], LEVELS[-1]),
     "models": ("resnet18", "alexnet", "mlp", "abc", "abplusc"),
-    "peers": QUICK_PEERS,
+    "peers": ("torch", "jax", "onnxruntime"),
 }
 FULL: dict[str, Any] = {
     "repeats": 11,
@@ -58,31 +57,39 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--models",
         type=_models,
         metavar="A,B",
-        help=f"of {', '.join([*GROUPS, *NAMES])}, or files: networks of your own, "
-        "such as net.py, and model.onnx; default: all but inference",
+        help=f"of {', '.join([*GROUPS, *NAMES])}, or files: networks of your own, such as net.py, "
+        f"and model.onnx; default: all but inference; with --quick: {','.join(QUICK['models'])}",
     )
-    levels = "default: 0,1,2,3, with --quick 0,3"
-    add("--levels", type=_levels, metavar="0,3", help=levels)
+    add("--levels", type=_levels, metavar="0,3", help=f"levels of optimisation {_usual('levels')}")
     add("--precision", choices=tuple(PRECISIONS), default=USUAL, help=f"default: {USUAL}")
-    add("--budget", type=_count, metavar="S", help="seconds of tuning per compile, at most")
+    budget = f"seconds of tuning per compile, at most {_usual('budget')}"
+    add("--budget", type=_count, metavar="S", help=budget)
     once = "start each side in one process only, so that there are no warm starts"
     add("--once", dest="twice", action="store_const", const=False, help=once)
     add("--untuned", action="store_true", help="also run networks with heuristics only")
-    images = "images per training step, or model of ONNX that leaves it open"
+    images = "images per training step, or per call of a model of ONNX that leaves it open"
     add("--batch-size", type=_count, metavar="N", help=images)
-    peers = f"of {', '.join(PEERS)}, or none (default: {', '.join(OTHERS)}; with --quick "
-    peers += f"{', '.join(QUICK_PEERS)}); jax has expressions and the mlp, "
+    peers = f"of {', '.join(PEERS)}, or none {_usual('peers')}; jax has expressions and the mlp, "
     peers += f"onnxruntime models of ONNX; {DOOR}torch is minigraph.torch.training_step, "
     peers += f"{DOOR}compile torch.compile(backend='minigraph')"
     add("--peers", type=_names(PEERS), metavar="A,B", help=peers)
     add("--threads", type=_count, metavar="N", help="default: one per core")
-    add("--repeats", type=_count, metavar="N", help="turns of each side, at most")
-    minutes = f"end after so many minutes (default: {FULL['minutes']}, with --quick "
-    minutes += f"{QUICK['minutes']}), with less measured on a slow machine"
+    repeats = f"turns of each side, at most {_usual('repeats')}"
+    add("--repeats", type=_count, metavar="N", help=repeats)
+    minutes = f"end after so many minutes, with less measured on a slow machine {_usual('minutes')}"
     add("--minutes", type=_count, metavar="N", help=minutes)
     add("--out", type=Path, metavar="DIR", help="write the results and a page to DIR")
-    again = "measure nothing; write DIR's page again"
+    again = "measure nothing; write the page of the results in DIR again"
     add("--render", type=Path, metavar="DIR", help=again)
+
+
+def _usual(name: str) -> str:
+    """Return the defaults of an option in words."""
+    full, quick = (
+        ",".join(map(str, value)) if isinstance(value, tuple) else f"{value:g}"
+        for value in (FULL[name], QUICK[name])
+    )
+    return f"(default: {full}; with --quick: {quick})"
 
 
 def _count(text: str) -> int:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from minigraph.bench.cases import PRECISIONS, Expression, ModelFile, Prediction
-from minigraph.bench.own_network import name_of
+from minigraph.bench.networks import name_of
 from minigraph.bench.plan import Plan, by_priority
 from minigraph.bench.results import (
     DOOR,

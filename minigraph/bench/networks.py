@@ -1,4 +1,4 @@
-"""The networks, written once for minigraph and PyTorch.
+"""The networks, written once for minigraph and PyTorch; a user's come from a file.
 
 A network is a function of a library: of anything that has layers under torch.nn's names, and those
 of `with_blocks`.  AlexNet, the ResNets and the GPT are those of the examples, layer by layer.
@@ -6,9 +6,15 @@ of `with_blocks`.  AlexNet, the ResNets and the GPT are those of the examples, l
 
 from __future__ import annotations
 
+import functools
+import runpy
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
+
+from minigraph.errors import GraphError
 
 Shape = tuple[int, ...]  # of one example, without the batch
 Network = Callable[[Any], Any]
@@ -232,3 +238,56 @@ def without_dropout(nn: Any) -> Any:
     kinds = (name for name in vars(nn) if name.startswith("Dropout"))
     none = dict.fromkeys(kinds, lambda *args, **kwargs: nn.Dropout(0.0))
     return SimpleNamespace(**{**vars(nn), **none})
+
+
+# ---------------------------------------------------------------- of users
+
+SUFFIX, MODEL = ".py", ".onnx"
+
+
+def is_file(model: str) -> bool:
+    return model.endswith((SUFFIX, MODEL))
+
+
+def name_of(model: str) -> str:
+    """Return the name of a model in results: of a file, that without folder and suffix."""
+    return Path(model).stem if is_file(model) else model
+
+
+@functools.lru_cache
+def read(path: str) -> NetworkSpec:
+    """Return the network of a file, which is run once; GraphError if the file lacks something.
+
+    The file defines `network(nn)`, `shape` and `classes`, and may define `batch` and `labels`, as
+    in `NetworkSpec`.  `nn` is minigraph's, then torch's, each with the blocks of `with_blocks`.
+    """
+    folder = str(Path(path).resolve().parent)
+    if folder not in sys.path:  # as if Python ran the file
+        sys.path.insert(0, folder)
+    try:
+        own = runpy.run_path(path, run_name=Path(path).stem)
+    except OSError as error:
+        raise GraphError(f"{path} cannot be read: {error.strerror}") from None
+    values: dict[str, Any] = {"batch": 32, "labels": "examples", **own}
+    axes = ("tokens",) if values["labels"] == "tokens" else ("channels", "height", "width")
+    checks: dict[str, tuple[Callable[[Any], bool], str]] = {
+        "labels": (lambda x: x in get_args(Labels), f"one of {', '.join(get_args(Labels))}"),
+        "shape": (
+            lambda x: isinstance(x, tuple) and len(x) == len(axes) and all(map(_is_count, x)),
+            f"a tuple of integers: {', '.join(axes)}",
+        ),
+        "classes": (_is_count, "the number of classes, an integer"),
+        "batch": (_is_count, "the number of examples in a step, an integer"),
+        "network": (callable, "a function of a library, such as minigraph.nn"),
+    }
+    for name, (fits, wanted) in checks.items():
+        if name not in values:
+            raise GraphError(f"{path} defines no `{name}`: {wanted}")
+        if not fits(values[name]):
+            raise GraphError(f"{path}: `{name}` is {wanted}, not {values[name]!r}")
+    labels, shape, classes, batch, network = map(values.__getitem__, checks)
+    return NetworkSpec(name_of(path), network, shape, shape, classes, labels, (batch,) * 4)
+
+
+def _is_count(x: Any) -> bool:
+    return type(x) is int and x > 0

@@ -37,12 +37,11 @@ def minigraph_side(task: Task) -> Side:
     if isinstance(subject, Expression):
         call, batches = _expression(cg, subject)
     elif isinstance(subject, ModelFile):
-        arrays = tuple(
-            subject.data().values()
-        )  # before the network takes memory: it reads the file
+        arrays = (*subject.data().values(),)  # it reads the file, so before the network is there
         call, batches = mg.onnx.function(subject.path, task.device, cg.options), repeat(arrays)
     elif isinstance(subject, Prediction):
-        call, batches = _prediction(cg, subject, freeze=not task.setting.endswith(UNFROZEN))
+        net = with_first_values(subject.network(LIBRARY)).eval()
+        call, batches = prediction(cg, subject, net, not task.setting.endswith(UNFROZEN))
     else:
         call, batches = training(cg, subject, subject.network(LIBRARY))
 
@@ -98,8 +97,7 @@ def _expression(cg: Any, subject: Expression) -> Step:
     return cg.compile([], subject.formula(ops, *arrays)), repeat(())
 
 
-def _prediction(cg: Any, subject: Prediction, freeze: bool) -> Step:
-    net = with_first_values(subject.network(LIBRARY)).eval()
+def prediction(cg: Any, subject: Prediction, net: Any, freeze: bool = True) -> Step:
     batches = [images for images, _ in subject.data()]
     x = mg.input("x", batches[0].shape, batches[0].dtype)
     call = cg.compile([x], net(x), freeze=freeze)

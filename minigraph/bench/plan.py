@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from importlib.util import find_spec
 
 from minigraph.bench.cases import EXPRESSIONS, PRECISIONS, PREDICTIONS, USUAL
-from minigraph.bench.own_network import MODEL, name_of
+from minigraph.bench.networks import MODEL, name_of
 from minigraph.bench.results import (
     BY_MINIGRAPH,
     CHANNELS_LAST,

@@ -8,10 +8,9 @@ from itertools import cycle
 import torch
 from torch.nn import functional
 
-import minigraph as mg
 import minigraph.torch as mgt
 from minigraph.bench.cases import LEARNING_RATE, Prediction, TrainingStep
-from minigraph.bench.ours import graph_for, until_done
+from minigraph.bench.ours import graph_for, prediction, until_done
 from minigraph.bench.torch_peer import LIBRARY, training_side, with_first_values
 from minigraph.bench.worker import Side, Task, serve
 
@@ -49,15 +48,10 @@ def door_side(task: Task) -> Side:
 
 def _prediction(subject: Prediction, task: Task) -> Side:
     net = with_first_values(subject.network(LIBRARY)).eval()
-    batches = [images for images, _ in subject.data()]
-    x = mg.input("x", batches[0].shape, batches[0].dtype)
-    y = mgt.convert(net, (torch.from_numpy(batches[0]),))(x)
-    call = graph_for(task, LEVEL).compile([x], y, freeze=True)
-
-    def scores() -> list[float]:
-        return [*map(float, call(batches[0]).ravel())]
-
-    return Side(until_done(call, cycle([(images,) for images in batches]), task), scores)
+    images, _ = subject.data()[0]
+    converted = mgt.convert(net, (torch.from_numpy(images),))
+    call, batches = prediction(graph_for(task, LEVEL), subject, converted)
+    return Side(until_done(call, batches, task), lambda: [*map(float, call(images).ravel())])
 
 
 if __name__ == "__main__":

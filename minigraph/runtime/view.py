@@ -34,9 +34,8 @@ def add_view(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", metavar="PATH", help="write there: a page, or JSON to PATH.json")
     rest = "those of the program; options of minigraph view stand before FILE"
-    parser.add_argument(
-        "program_arguments", metavar="arguments", nargs=argparse.REMAINDER, help=rest
-    )
+    more = parser.add_argument("arguments", nargs=argparse.REMAINDER, help=rest)
+    more.required = False  # else Python 3.11 says that it is
 
 
 def add_diff(parser: argparse.ArgumentParser) -> None:
@@ -52,11 +51,11 @@ def view(arguments: argparse.Namespace, functions: tuple[Description, ...] | Non
     functions  of the file, where it is neither a page nor a program
     """
     path = Path(arguments.file)
-    if arguments.program_arguments and path.suffix != ".py":
-        rest = " ".join(arguments.program_arguments)
+    if arguments.arguments and path.suffix != ".py":
+        rest = " ".join(arguments.arguments)
         raise GraphError(f"{path} is no program that takes {rest}; options stand before the file")
     if path.suffix == ".py":
-        functions = _functions_of(path, arguments.program_arguments)
+        functions = _functions_of(path, arguments.arguments)
     elif functions is None:
         functions = from_file(path)
     if arguments.out or path.suffix not in (".html", ".htm"):
@@ -66,7 +65,10 @@ def view(arguments: argparse.Namespace, functions: tuple[Description, ...] | Non
     opened = path.suffix != ".json" and _open(path)
     titles = [function.title for function in functions]
     data = {"file": str(path), "functions": titles, "opened": opened}
-    return data, [f"{path}: {'; '.join(titles)}"]
+    lines = [f"{path}: {'; '.join(titles)}"]
+    if "--out" in arguments.arguments and not arguments.out:
+        lines.append("--out went to the program; options of minigraph view stand before it")
+    return data, lines
 
 
 def diff(arguments: argparse.Namespace) -> Output:

@@ -40,6 +40,8 @@ def test_a_program_is_run_and_what_it_compiled_is_shown_and_compared(folder, cap
         assert said.startswith(f"{page}: ")
         assert from_file(page)[0].options["graph_opt_level"] == level
     assert str(folder / "1.html") in look(capsys, "view", folder / "1.html")
+    behind = look(capsys, "view", folder / "program.py", 1, "--out", folder / "2.html")
+    assert "--out went to the program" in behind and not (folder / "2.html").exists()
     text = look(capsys, "diff", folder / "1.html", folder / "3.html")
     assert "\noptions\n  graph_opt_level: 1 -> 3\n" in text
     assert "\n  fuse_kernels: none -> " in text

@@ -54,6 +54,8 @@ def _text(name: str) -> str:
 def _unpacked(content: bytes) -> bytes:
     """Return the JSON in a page, or what is none as it is; ValueError for a damaged page."""
     found = DATA.search(content.decode(errors="replace"))
+    if not found and content.lstrip()[:1] != b"{":
+        raise ValueError("is no page of minigraph, nor the JSON of one")
     if not found:
         return content
     unpacking = zlib.decompressobj()
