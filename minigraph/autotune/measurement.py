@@ -116,7 +116,10 @@ class ProblemTable:
 
     def entry(self, kind: str, fields: Mapping[str, str]) -> Entry:
         """Return the entry of the table in an environment."""
-        rows = tuple(structs.replace(m, error=_encodable(m.error)) for m in self.measurements)
+        # An error that names a file may have lone surrogates.
+        errors = (m.error.encode(errors="backslashreplace").decode() for m in self.measurements)
+        pairs = zip(self.measurements, errors, strict=True)
+        rows = tuple(structs.replace(m, error=error) for m, error in pairs)
         body = encode(_Body(self.exhaustive, rows))
         return Entry(kind, self.subject, environment_of(fields), body)
 
@@ -149,11 +152,6 @@ def _newer(old: Measurement, new: Measurement) -> Measurement:
     if old.error.startswith(QUARANTINE):
         return structs.replace(new, error=old.error)
     return old if new.predicted else new
-
-
-def _encodable(text: str) -> str:
-    """Return a text without lone surrogates, which an error that names a file may have."""
-    return text.encode(errors="backslashreplace").decode()
 
 
 # ---------------------------------------------------------------- what is chosen

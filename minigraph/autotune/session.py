@@ -114,15 +114,15 @@ class Session:
         )
 
     def _unknown(self, wanted: Iterable[Wanted]) -> list[Wanted]:
-        return [each for each in wanted if not self._knows(*each)]
-
-    def _knows(self, problem: Problem, layouts: Layouts) -> bool:
-        """Whether the tables answer for a problem in these layouts."""
-        known = self._tables.get(problem.subject)
-        if known is None or known.exhaustive or self.mode == "exhaustive":
-            return known is not None and known.exhaustive
-        names = names_of(layouts)
-        return any(m.layouts == names for m in known.measurements)
+        """Return the problems for which, in these layouts, the tables have no answer."""
+        unknown = []
+        for problem, layouts in wanted:
+            known = self._tables.get(problem.subject)
+            measured = {m.layouts for m in known.measurements} if known else ()
+            partly = self.mode != "exhaustive" and names_of(layouts) in measured
+            if not (known and (known.exhaustive or partly)):
+                unknown.append((problem, layouts))
+        return unknown
 
     @property
     def all_tables(self) -> Tables:

@@ -49,7 +49,7 @@ def read(path: PathLike) -> Contents:
     contents = Contents()
     try:
         try:
-            trust.check_file(Path(path))
+            trust.check_folder(Path(path), file=True)
         except trust.Untrusted as error:
             contents.unsafe = str(error.strerror)
         _parse(regular_file.read(path, LIMIT), contents)

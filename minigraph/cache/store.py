@@ -251,17 +251,15 @@ class Store:
             if waits or not busy:
                 # After a wait in vain, do not wait again for each of a hundred entries.
                 self._patience = 0.0 if busy else self._patience
-                self._warn(in_one_line(error))
+                why = in_one_line(error)
+                if not self._warned:
+                    warn_once(
+                        f"{self.root} cannot keep results ({why}), so each run makes them again; "
+                        "set MINIGRAPH_CACHE_DIR to a folder of your own",
+                        cause=f"{self.root} cannot keep results: {why}",
+                    )
+                self._warned = True
             return failed
-
-    def _warn(self, why: str) -> None:
-        if not self._warned:
-            self._warned = True
-            warn_once(
-                f"{self.root} cannot keep results ({why}), so each run makes them again; "
-                "set MINIGRAPH_CACHE_DIR to a folder of your own",
-                cause=f"{self.root} cannot keep results: {why}",
-            )
 
     def _attempt(self, work: Work[T], patience: float, make: bool = False) -> T:
         """Return the result of `work`; raises Damage if the file is damaged."""

@@ -153,7 +153,8 @@ class History:
                 rewired=tuple(
                     Rewired(entry.id, _ids(entry.reads), _box(entry))
                     for entry in now.entries
-                    if entry.id in old and _moved(old[entry.id], entry)
+                    if (before_it := old.get(entry.id))
+                    and (_box(before_it), _ids(before_it.reads)) != (_box(entry), _ids(entry.reads))
                 ),
                 stops=_stops(record, old.values(), new),
             )
@@ -277,10 +278,6 @@ def _ids(entries: Sequence[GraphEntry]) -> tuple[int, ...]:
 
 def _box(entry: GraphEntry) -> int:
     return entry.box.id if entry.box else 0
-
-
-def _moved(old: GraphEntry, new: GraphEntry) -> bool:
-    return _box(old) != _box(new) or _ids(old.reads) != _ids(new.reads)
 
 
 def _removed(before: Flattened, now: Flattened, added: Sequence[GraphEntry]) -> tuple[Removed, ...]:

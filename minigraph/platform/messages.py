@@ -63,13 +63,10 @@ def shell() -> Any:
     return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
 
 
-def in_notebook() -> bool:
-    """Return whether this process is a notebook's."""
-    return "IPKernelApp" in getattr(shell(), "config", ())
-
-
 def _is_watched() -> bool:
-    return (sys.stderr is not None and sys.stderr.isatty()) or in_notebook()
+    """Return whether there is a terminal, or a notebook, whose process has a shell of IPython."""
+    terminal = sys.stderr is not None and sys.stderr.isatty()
+    return terminal or "IPKernelApp" in getattr(shell(), "config", ())
 
 
 def _show(what: str, done: threading.Event) -> None:

@@ -40,21 +40,13 @@ class Untrusted(PermissionError):
         super().__init__(errno.EPERM, f"{path} {why}")
 
 
-def check_file(path: Path) -> None:
-    """Raise Untrusted if another user can change the file that a path leads to."""
-    _check(path, folder=False)
-
-
-def check_folder(path: Path, make: bool = False, shared: bool = False) -> None:
+def check_folder(path: Path, make: bool = False, shared: bool = False, file: bool = False) -> None:
     """Raise Untrusted if another user can change the folder that a path leads to.
 
     make    make the folder and those above it if they are missing, for their owner alone
     shared  whether it may be a folder with the sticky bit, to make a folder of our own in it
+    file    whether it is a file
     """
-    _check(path, make, shared)
-
-
-def _check(path: Path, make: bool = False, shared: bool = False, folder: bool = True) -> None:
     names = _components(str(path.absolute()))
     here, links = Path("/"), 0
     while True:
@@ -64,7 +56,7 @@ def _check(path: Path, make: bool = False, shared: bool = False, folder: bool = 
         sticky = ours(status) and status.st_mode & stat.S_ISVTX
         if why and not (sticky and (names or shared)):
             raise Untrusted(here, why)
-        if (names or folder) and not stat.S_ISDIR(status.st_mode):
+        if (names or not file) and not stat.S_ISDIR(status.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, f"{here} is no folder")
         if not names:
             return
