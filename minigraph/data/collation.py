@@ -73,7 +73,6 @@ def rebuild(like: Any, parts: dict[Any, Any]) -> Any:
 
 
 def _keys(example: Any) -> list[Hashable] | None:
-    """Return the keys of an example's parts, None if it has no parts."""
     if isinstance(example, Mapping):
         return list(example)
     return list(range(len(example))) if isinstance(example, tuple) else None

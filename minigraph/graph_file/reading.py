@@ -104,8 +104,6 @@ def load_graph(path: FilePath) -> StoredGraph:
 
 
 class _Reader:
-    """What makes the nodes of a file."""
-
     def __init__(self, file: FileRecord, arrays: Mapping[str, Array]) -> None:
         self._file, self._arrays = file, arrays
         self._states: dict[str, State] = {}
@@ -236,7 +234,6 @@ PARAMETER = {"name": str, "trainable": bool}
 
 @functools.cache
 def _hints(cls: Any) -> dict[str, Any]:
-    """Return the types of the fields of a dataclass."""
     hints = typing.get_type_hints(cls)
     return {f.name: hints[f.name] for f in fields(cls)}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from itertools import count, groupby
 from typing import Any, Self, overload
 
@@ -117,11 +117,10 @@ class Sequential(ListContainer):
 
     def __init__(self, *modules: Any) -> None:
         super().__init__()
-        if len(modules) == 1 and isinstance(modules[0], Mapping):
-            named: Iterable[tuple[str, Any]] = modules[0].items()
-        else:
-            named = ((str(i), module) for i, module in enumerate(modules))
-        for name, module in named:
+        first = modules[0] if len(modules) == 1 else None
+        is_named = isinstance(first, Mapping) and not isinstance(first, Module)
+        named: Any = first if is_named else {str(i): module for i, module in enumerate(modules)}
+        for name, module in named.items():
             self._set_child(name, module)
 
     def forward(self, x: Any) -> Any:
@@ -165,7 +164,7 @@ class ModuleList(ListContainer, NamespaceContainer):
         return grouped
 
 
-class ModuleDict(NamespaceContainer):
+class ModuleDict(NamespaceContainer, MutableMapping[str, Module]):
     """Modules by name, which belong to the module whose attribute it is.
 
     modules  a mapping of names to modules, or an iterable of pairs
@@ -181,6 +180,8 @@ class ModuleDict(NamespaceContainer):
         super().__init__()
         if modules is not None:
             self.update(modules)
+
+    __eq__, __hash__ = object.__eq__, object.__hash__  # as of all modules
 
     def __getitem__(self, name: str) -> Module:
         return dict(self._children())[name]
@@ -198,41 +199,15 @@ class ModuleDict(NamespaceContainer):
         delattr(self, name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.keys())
-
-    def __contains__(self, name: object) -> bool:
-        return name in dict(self._children())
-
-    def keys(self) -> KeysView[str]:
-        """Return the names."""
-        return dict(self._children()).keys()
-
-    def values(self) -> ValuesView[Module]:
-        """Return the modules."""
-        return dict(self._children()).values()
-
-    def items(self) -> ItemsView[str, Module]:
-        """Return pairs of name and module."""
-        return dict(self._children()).items()
+        return iter([name for name, _ in self._children()])
 
     def update(self, modules: Mapping[str, Module] | Iterable[Any]) -> None:  # type: ignore[override]
         """Put in the modules of a mapping, or of an iterable of pairs, in place of equal names."""
-        named = modules.items() if isinstance(modules, Mapping | ModuleDict) else modules
+        named = modules.items() if isinstance(modules, Mapping) else modules
         for pair in _as_list(self, named):
             if not isinstance(pair, tuple | list) or len(pair) != 2:
                 raise GraphError(f"ModuleDict takes pairs of name and module, not {shown(pair)}")
             self[pair[0]] = pair[1]
-
-    def pop(self, name: str) -> Module:
-        """Take out the module of a name and return it; KeyError if there is none."""
-        module = self[name]
-        del self[name]
-        return module
-
-    def clear(self) -> None:
-        """Take out all modules."""
-        for name in self:
-            del self[name]
 
 
 def _as_list(container: Module, values: Any) -> list[Any]:

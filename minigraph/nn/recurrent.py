@@ -274,8 +274,6 @@ class GRU(_GatedLayers, _Gated):
 
 @dataclass(eq=False, repr=False)
 class _Cell(_Recurrence):
-    """One step of a recurrent layer."""
-
     input_size: Count
     hidden_size: Width
     bias: bool = True

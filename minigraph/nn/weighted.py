@@ -73,7 +73,6 @@ class Convolution(Weighted):
         self._add_weights(shape, self.out_channels)
 
     def _sides(self) -> Any:
-        """Return the padding before and behind each axis."""
         sizes = (self.padding, self.kernel_size, self.stride, self.dilation)
         return around_conv(*map(_as_tuple, sizes))
 

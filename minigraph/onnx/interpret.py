@@ -118,7 +118,6 @@ class Interpreter:
     def _call(
         self, function: FunctionProto, inputs: Sequence[Any], attributes: Mapping[str, Any]
     ) -> list[Node | None]:
-        """Return the results of a function of ONNX."""
         if self.depth > DEPTH:
             raise GraphError(f"{function.name} is a function of itself")
         given = dict(zip(function.input, inputs, strict=False))

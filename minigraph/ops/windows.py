@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -151,6 +151,34 @@ class Windows(NamedTuple):
         weights = ops.reshape(w, (w.shape[0], -1, *w.shape[3:]))
         y = self.along(slice(1, 3)).convolution(images, weights, bias, groups)
         return ops.moveaxis(ops.reshape(y, (n, d, *y.shape[1:])), 1, 2)
+
+    def transposed_convolution(
+        self, x: Node, w: Node, bias: Node | None, extra: Sequence[int], groups: int
+    ) -> Node:
+        """Return the transposed convolution of images with one axis or two.
+
+        extra  how many elements longer the result is along each axis
+        """
+        rank = len(self.size)
+        if rank == 1:
+            x, w = ops.expand_dims(x, 2), ops.expand_dims(w, 2)
+            y = self.flat().transposed_convolution(x, w, bias, [0, *extra], groups)
+            return ops.squeeze(y, 2)
+        if rank != 2:
+            raise GraphError(f"a transposed convolution of images with {rank} axes")
+        borders, (stride, dilation) = self.padding, (tuple(self.stride), tuple(self.dilation))
+        before = tuple(a for a, _ in borders)
+        if all(a == b >= 0 and e < s for (a, b), e, s in zip(borders, extra, stride, strict=True)):
+            padding = before, tuple(extra)
+            return ops.conv_transpose2d(x, w, bias, stride, *padding, groups, dilation)
+        # Borders are cut off, and where there is nothing it is 0.
+        y = ops.conv_transpose2d(x, w, None, stride, 0, 0, groups, dilation)
+        sizes = [e + n - a - b for e, n, (a, b) in zip(extra, y.shape[2:], borders, strict=True)]
+        around = [(max(-a, 0), max(e - b, 0)) for e, (a, b) in zip(extra, borders, strict=True)]
+        first = [max(a, 0) for a in before]
+        y = ops.pad(y, [(0, 0), (0, 0), *around])
+        y = y[(..., *(slice(a, a + n) for a, n in zip(first, sizes, strict=True)))]
+        return y if bias is None else y + ops.reshape(bias, (-1, 1, 1))
 
 
 def _lowest(x: Node) -> float:

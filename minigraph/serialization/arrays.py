@@ -295,7 +295,6 @@ def _few(texts: Sequence[str], between: str, most: int) -> str:
 
 
 def _names(what: str, named: Any) -> Mapping[str, Any]:
-    """Return a mapping of names; GraphError if it is none."""
     if not isinstance(named, Mapping):
         raise GraphError(f"{what}: a mapping of names to arrays, not {type(named).__name__}")
     for name in named:

@@ -77,7 +77,6 @@ def _typed_tensor(
     storage: Any, offset: int, size: Any, stride: Any, grad: Any, hooks: Any, dtype: Any,
     metadata: Any = None,
 ) -> Array:  # fmt: skip
-    """Return a tensor whose storage has bytes."""
     if not isinstance(dtype, np.dtype):
         raise ValueError("it has a tensor without a dtype")
     return _tensor(storage.view(dtype), offset, size, stride, grad, hooks, metadata)

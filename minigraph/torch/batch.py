@@ -40,7 +40,6 @@ class Batches:
         self._device = device
         self.names = _input_names(model, len(example))
         self._specs = [(getattr(x, "shape", ()), getattr(x, "dtype", None)) for x in example]
-        self._latest: dict[int, tuple[Any, ...]] = {}  # how the items of the last batch looked
         self._sizes: list[Mapping[int, Size]] | None = None
         self.arrays(example)
         self.example = tuple(x.to(device) for x in example)
@@ -68,14 +67,15 @@ class Batches:
                 f"the step takes a batch of {len(self._specs)} tensors "
                 f"({', '.join(self.names)}), got {len(batch)}"
             )
-        for i, x in enumerate(batch):
-            if not isinstance(x, torch.Tensor) or _looks(x) != self._latest.get(i):
-                self._check(i, x)
-                self._latest[i] = _looks(x)
+        for i, (x, (shape, dtype)) in enumerate(zip(batch, self._specs, strict=True)):
+            plain = isinstance(x, torch.Tensor) and x.layout is torch.strided
+            fits = plain and x.dtype is dtype and not x.requires_grad
+            sized = fits and (self._sizes is not None or x.shape == shape)
+            if not (sized and (x.is_cpu or x.device == self._device)):
+                self._refuse(i, x)
         return [array_of(x) for x in batch]
 
-    def _check(self, i: int, x: Any) -> None:
-        """Raise GraphError for what cannot be item i of a batch."""
+    def _refuse(self, i: int, x: Any) -> None:
         what, (shape, dtype) = f"batch[{i}] ({self.names[i]})", self._specs[i]
         if not isinstance(x, torch.Tensor):
             raise GraphError(f"{what} is a tensor, not {type(x).__name__}")
@@ -89,11 +89,6 @@ class Batches:
                 f"{what} had shape {tuple(shape)} when the step was made, got {tuple(x.shape)}; "
                 "make it with dynamic=True for batches of any size"
             )
-
-
-def _looks(x: torch.Tensor) -> tuple[Any, ...]:
-    """Return all of a tensor that decides whether it can be part of a batch."""
-    return x.shape, x.dtype, x.device, x.layout, x.requires_grad
 
 
 def _input_names(model: torch.nn.Module, count: int) -> list[str]:

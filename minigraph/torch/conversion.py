@@ -81,7 +81,6 @@ class ConvertedModule(Module):
         self.training = model.training
 
     def _add(self, path: str, parameter: Parameter) -> None:
-        """Make a parameter an attribute of the module at its path."""
         *parents, name = path.split(".")
         module: Module = self
         for parent in parents:
@@ -120,7 +119,6 @@ class ConvertedModule(Module):
         return [*pytree.tree_unflatten(self._inputs, self._structure)[1]]
 
     def _fitting(self, i: int, node: Node, expected: _Tensor) -> Node:
-        """Return an input, or raise what is wrong with it."""
         found = f"input {i} was {expected} in the example, not {node.spec}"
         if node.dtype != expected.dtype:
             raise DTypeError(found)
@@ -194,7 +192,6 @@ def _any_first_size(model: torch.nn.Module, call: Any, leaves: Sequence[Any]) ->
 
 
 def _shown(leaves: Sequence[Any], structure: Any) -> str:
-    """Return the arguments of a call as text."""
     args, kwargs = pytree.tree_unflatten([*map(_described, leaves)], structure)
     return f"({', '.join([*map(repr, args), *(f'{k}={x!r}' for k, x in kwargs.items())])})"
 

@@ -70,7 +70,6 @@ def minigraph(
 
 
 def _partition(joint: torch.fx.GraphModule, inputs: Any, **named: Any) -> Any:
-    """Return the forward and the backward graph of a graph of both."""
     for node in joint.graph.nodes:
         if node.target is torch.ops.aten.max_pool2d_with_indices_backward.default:
             _keep_places(node)

@@ -275,7 +275,6 @@ def _is_complete(node: torch.fx.Node, made: Any) -> bool:
 
 
 def _warn_of(refused: Refused) -> None:
-    """Warn once of operators that run in PyTorch."""
     counts = Counter(name_of(node.target) for node in refused)
     first = {name_of(node.target): node for node in reversed(refused)}
     named = []
@@ -294,7 +293,6 @@ def _unpacked(module: torch.fx.GraphModule) -> Compiled:
 
 
 def _spread(function: GraphFunction, part: torch.fx.GraphModule) -> Callable[..., Any]:
-    """Return the function of a part of a module as that calls it."""
     if _returns_one(part):
         return lambda *args: function([*args])[0]
     return lambda *args: function([*args])

@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,9 +21,7 @@ from minigraph.nn.module import ModuleState
 from minigraph.program import Backend
 from minigraph.torch.operators import DTYPES
 
-if TYPE_CHECKING:
-    Reference = weakref.ref[torch.Tensor]
-
+Reference = weakref.ref[torch.Tensor]
 CPU = torch.device("cpu")
 
 # The value of each tensor that anything here shares, by the tensor's id: calls of all functions

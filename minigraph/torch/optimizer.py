@@ -250,7 +250,6 @@ class _Slot:
         self._address = self.tensor.data_ptr()
 
     def _made(self) -> torch.Tensor:
-        """Return a tensor with the first value."""
         made = torch.empty(self._first.shape, dtype=self._dtype, device=self.owner.device)
         return made.copy_(torch.from_numpy(np.array(self._first)))
 
@@ -335,7 +334,6 @@ def _flat(values: Sequence[Any]) -> list[Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a hyperparameter without tensors."""
     if isinstance(value, list | tuple):
         return tuple(map(_plain, value))
     return value.item() if isinstance(value, torch.Tensor) else value

@@ -11,7 +11,7 @@ import torch
 
 import minigraph as mg
 from minigraph.arguments import Count, FilePath, checked, instance_of
-from minigraph.errors import GraphError, warn_once
+from minigraph.errors import GraphError
 from minigraph.graph import FLOATS, Array, Node, Parameter
 from minigraph.inspect.profile import Profile
 from minigraph.inspect.report import Report
@@ -39,7 +39,6 @@ from minigraph.torch.watch import Watch
 WHAT = "training_step"
 DEFAULTS = {"graph_opt_level": 3}
 KEPT = 4  # graphs of a step: of training and evaluation, and of what is frozen
-OFTEN = 3  # calls one after the other that find memory replaced, and a warning says what it costs
 REFUSED = (torch.jit.ScriptModule, torch.nn.parallel.DistributedDataParallel)
 REASON = "give the module that it was made of"
 Loss = Callable[..., torch.Tensor]
@@ -113,7 +112,6 @@ class TrainingStep:
         self._compiled: dict[Any, _Compiled] = {}
         self._current: _Compiled
         self._key: Any = None
-        self._moving = 0  # calls that have found memory replaced, one after the other
         self._lock = forks.reentrant_lock()
         self._choose()
 
@@ -129,7 +127,6 @@ class TrainingStep:
             return tensor_of(results[0])
 
     def _finish(self, current: _Compiled, grads: Sequence[Array]) -> None:
-        """Do what a call does after the native function."""
         if current.sums is not None:
             if current.sums.weight < self._accumulate:
                 return
@@ -191,15 +188,7 @@ class TrainingStep:
                 if old in self._shared:
                     self._shared.replace(old, new)
             self._watch.accept()
-        moves = self._shared.moves
         self._shared.refresh()
-        self._moving = self._moving + 1 if self._shared.moves > moves else 0
-        if self._moving == OFTEN:
-            warn_once(
-                "parameters got other memory before each of the last calls (p.data = ...), and "
-                "each time the step is bound to it, which takes as long as many kernels; change "
-                "them in place (p.data.copy_(...))"
-            )
         current = self._choose()
         self._state.refresh()
         if current.moves != self._shared.moves:

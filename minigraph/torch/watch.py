@@ -40,7 +40,13 @@ class Watch:
     def _count_hooks(self) -> int:
         """Return how many hooks were ever made; GraphError for those that nothing here calls."""
         count: int = RemovableHandle.next_id
-        check_hooks(self._root, self._prefix)
+        hooks = ("_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks")
+        for path, part in (*self._root.named_modules(), *self._root.named_parameters()):
+            if any(getattr(part, name, None) for name in hooks):
+                path = path.removeprefix(self._prefix).removeprefix(".") or type(part).__name__
+                module = isinstance(part, torch.nn.Module)
+                of = "backward hooks" if module else "a hook on its gradient"
+                raise GraphError(f"{path} has {of}, which the step cannot call")
         return count
 
     def accept(self) -> None:
@@ -84,13 +90,3 @@ class Watch:
         if next(before, self) is not self:
             raise GraphError("a part of the model was removed: make the step again")
         return buffers
-
-
-def check_hooks(root: torch.nn.Module, prefix: str) -> None:
-    """Raise GraphError for hooks that the backward pass of PyTorch would call."""
-    hooks = ("_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks")
-    for path, part in (*root.named_modules(), *root.named_parameters()):
-        if any(getattr(part, name, None) for name in hooks):
-            path = path.removeprefix(prefix).removeprefix(".") or type(part).__name__
-            of = "backward hooks" if isinstance(part, torch.nn.Module) else "a hook on its gradient"
-            raise GraphError(f"{path} has {of}, which the step cannot call")

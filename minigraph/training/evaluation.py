@@ -118,7 +118,6 @@ class Evaluation:
         return means
 
     def _arrays(self, number: int, batch: Any) -> list[Array]:
-        """Return the parts of a batch; floats become what the network computes in."""
         if not isinstance(batch, tuple | list) or len(batch) < 2:
             raise GraphError(
                 f"evaluate: batch {number} is {shown(batch)}; it takes tuples of inputs and a "

@@ -10,10 +10,10 @@ import pytest
 from at_once import in_threads
 
 torch = pytest.importorskip("torch")
-from trained_pair import QUICK, Images, Pair, adam, eager, images, same, sgd  # noqa: E402
+from trained_pair import QUICK, Images, Pair, adam, eager, images, same  # noqa: E402
 
 import minigraph.torch as mgt  # noqa: E402
-from minigraph.errors import GraphError, MinigraphWarning  # noqa: E402
+from minigraph.errors import GraphError  # noqa: E402
 
 nn, functional, optim = torch.nn, torch.nn.functional, torch.optim
 
@@ -63,14 +63,6 @@ def test_two_steps_train_one_model():
     in_threads(learns, judges, judges)
     assert {float(s["step"]) for s in g.state.values()} == {55}
     assert {float(s["step"]) for s in d.state.values()} == {105}
-
-
-def test_memory_that_is_replaced_before_each_call_gives_a_warning():
-    pair = Pair(sgd)
-    with pytest.warns(MinigraphWarning, match="change them in place"):
-        for _ in range(3):
-            pair.ours.fc.weight.data = pair.ours.fc.weight.data.clamp(-1, 1)
-            pair.step(*images())
 
 
 def test_autocast_around_a_call_counts():

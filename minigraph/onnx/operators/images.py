@@ -93,38 +93,15 @@ def _conv_transpose(
 ) -> Node:  # fmt: skip
     how = windows(x, w.shape[2:], strides, pads, dilations)
     rank, extra = len(how.size), [*(output_padding or [0] * len(how.size))]
-    if rank > 2:
-        raise GraphError(f"a transposed convolution of images with {rank} axes")
     if output_shape or auto_pad.startswith("SAME"):
         wanted = output_shape or [n * s for n, s in zip(x.shape[2:], how.stride, strict=True)]
-        sizes = _transposed(x, how)
+        axes = zip(x.shape[2:], how.size, how.stride, how.dilation, strict=True)
+        sizes = [(n - 1) * s + d * (k - 1) + 1 for n, k, s, d in axes]  # without borders
         totals = [n + e - m for n, e, m in zip(sizes, extra, wanted[-rank:], strict=True)]
         halves = [(t // 2, t - t // 2) for t in totals]
         same_upper = auto_pad == "SAME_UPPER"
         how = how._replace(padding=halves if same_upper else [(b, a) for a, b in halves])
-    if rank == 1:
-        x, w, how, extra = ops.expand_dims(x, 2), ops.expand_dims(w, 2), how.flat(), [0, *extra]
-    borders, (stride, dilation) = how.padding, (tuple(how.stride), tuple(how.dilation))
-    before = tuple(a for a, _ in borders)
-    if all(a == b >= 0 and e < s for (a, b), e, s in zip(borders, extra, stride, strict=True)):
-        y = ops.conv_transpose2d(x, w, None, stride, before, tuple(extra), group, dilation)
-    else:  # borders are cut off, and where there is nothing it is 0
-        y = ops.conv_transpose2d(x, w, None, stride, 0, 0, group, dilation)
-        sizes = [e + n - a - b for e, n, (a, b) in zip(extra, y.shape[2:], borders, strict=True)]
-        around = [
-            (max(-a, 0), max(e - b, 0)) for e, (_, b), a in zip(extra, borders, before, strict=True)
-        ]
-        first = [max(a, 0) for a in before]
-        y = ops.pad(y, [(0, 0), (0, 0), *around])
-        y = y[(..., *(slice(a, a + n) for a, n in zip(first, sizes, strict=True)))]
-    y = y if bias is None else y + ops.reshape(bias, (-1, 1, 1))
-    return ops.squeeze(y, 2) if rank == 1 else y
-
-
-def _transposed(x: Node, how: Windows) -> list[int]:
-    """Return the sizes of the images of a transposed convolution without borders."""
-    axes = zip(x.shape[2:], how.size, how.stride, how.dilation, strict=True)
-    return [(n - 1) * s + d * (k - 1) + 1 for n, k, s, d in axes]
+    return how.transposed_convolution(x, w, bias, extra, group)
 
 
 REACH = {"nearest": 0, "linear": 1, "cubic": 2}  # how far a pixel reaches

@@ -33,11 +33,7 @@ def convolution(
     if not transposed:
         return how.convolution(x, w, bias, groups)
     lead = [*output_padding] * (rank // len(output_padding))
-    if rank == 1:
-        x, w, how, lead = ops.expand_dims(x, 2), ops.expand_dims(w, 2), how.flat(), [0, *lead]
-    stride, padding, dilation = map(tuple, (how.stride, (a for a, _ in how.padding), how.dilation))
-    y = ops.conv_transpose2d(x, w, bias, stride, padding, tuple(lead), groups, dilation)
-    return ops.squeeze(y, 2) if rank == 1 else y
+    return how.transposed_convolution(x, w, bias, lead, groups)
 
 
 @row("max_pool2d_with_indices", "max_pool3d_with_indices")
