@@ -1,9 +1,12 @@
 """What the tests of data share: batches compared, an iterable, the loader's threads."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
+
+from minigraph.data import Dataset
 
 WORKERS = pytest.mark.parametrize("workers", [0, 1, 3])
 
@@ -32,3 +35,21 @@ class Countdown:
 
     def __iter__(self):
         return iter(range(self.count))
+
+
+class Noisy(Dataset):
+    """A set that augments by adding noise, slowly enough for threads to overtake each other."""
+
+    shape = (1, 2, 2)
+    classes = ("only",)
+
+    def __len__(self):
+        return 20
+
+    def __getitem__(self, index):
+        return np.full(self.shape, self.position(index), np.float32), 0
+
+    def example(self, index, rng):
+        image, label = self[index]
+        time.sleep(0.001 * (index % 3))
+        return image + rng.random(self.shape, np.float32), label

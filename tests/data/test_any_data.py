@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 from data_sets import WORKERS, values
 
-import minigraph as mg
-from minigraph import nn, ops, optim
-from minigraph.data import DataLoader, default_collate
+from minigraph.data import DataLoader
 from minigraph.errors import ShapeError
 
 
@@ -121,13 +119,6 @@ def test_lists_in_a_tuple_are_read_as_arrays_are(kind):
         DataLoader((images, labels[:2]))
 
 
-def test_default_collate_is_what_the_loader_does():
-    examples = [(np.zeros(2), {"label": 1}), (np.ones(2), {"label": 2})]
-    ((x, y),) = DataLoader(examples)
-    same = default_collate(examples)
-    assert x.tolist() == same[0].tolist() and y["label"].tolist() == same[1]["label"].tolist()
-
-
 # ---------------------------------------------------------------- what does not fit
 
 
@@ -147,11 +138,6 @@ def test_examples_of_different_shapes_name_place_index_shapes_and_remedy(workers
 def test_an_example_of_an_iterable_is_named_by_its_number():
     with pytest.raises(ShapeError, match=r"example 2 has shape \(2,\), example 3 has \(5,\)"):
         list(DataLoader(lambda: (np.zeros(n) for n in (2, 2, 2, 5)), 2))
-
-
-def test_an_error_of_a_transform_is_the_users_own():
-    with pytest.raises(ZeroDivisionError):
-        list(DataLoader([1, 0], transform=lambda x: 1 // x, workers=2))
 
 
 # ---------------------------------------------------------------- waiting
@@ -179,17 +165,3 @@ def test_waiting_is_the_share_of_the_time_that_data_took(monkeypatch, left_after
 
 
 # ---------------------------------------------------------------- in use
-
-
-def test_an_autoencoder_learns_from_a_dict_of_images():
-    rng = np.random.default_rng(0)
-    codes = rng.standard_normal((64, 3)).astype("float32")
-    data = {"image": codes @ rng.standard_normal((3, 12)).astype("float32")}
-    loader = DataLoader(data, 16, shuffle=True)
-    net = nn.Sequential(nn.Linear(12, 3), nn.Linear(3, 12))
-    image = mg.input("image", (16, 12))
-    loss = ops.mse_loss(net(image), image)
-    updates = optim.Adam(net.parameters(), 0.02).minimize(loss)
-    step = mg.comp_graph(options={"autotune": "off"}).compile([image], loss, updates)
-    losses = [float(step(**batch)) for _ in range(60) for batch in loader]
-    assert losses[-1] < losses[0] / 20

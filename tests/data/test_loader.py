@@ -6,11 +6,11 @@ import time
 
 import numpy as np
 import pytest
-from data_sets import same, threads
+from data_sets import Noisy, same, threads
 
-from minigraph.data import DataLoader, Dataset
+from minigraph.data import DataLoader
 from minigraph.distributed.world import World
-from minigraph.errors import GraphError, ShapeError
+from minigraph.errors import GraphError
 
 
 class Listed:
@@ -27,24 +27,6 @@ class Listed:
         if isinstance(item, BaseException):
             raise item
         return item
-
-
-class Noisy(Dataset):
-    """A set that augments by adding noise, slowly enough for threads to overtake each other."""
-
-    shape = (1, 2, 2)
-    classes = ("only",)
-
-    def __len__(self):
-        return 20
-
-    def __getitem__(self, index):
-        return np.full(self.shape, self.position(index), np.float32), 0
-
-    def example(self, index, rng):
-        image, label = self[index]
-        time.sleep(0.001 * (index % 3))
-        return image + rng.standard_normal(self.shape, np.float32), label
 
 
 def numbered(length):
@@ -176,15 +158,6 @@ def test_each_iterator_begins_an_epoch_also_if_the_one_before_was_left_early(wor
     np.testing.assert_array_equal(found, [*firsts, firsts[5]])
 
 
-def test_two_loaders_of_different_lengths_are_both_shuffled_anew():
-    small, large = DataLoader(numbered(6), 3, True), DataLoader(numbered(90), 3, True, seed=1)
-    seen = [
-        [labels.tolist() for (_, labels), _ in zip(a, b, strict=False)]
-        for a, b in ((large, small), (small, large)) * 3
-    ]
-    assert len({str(labels) for labels in seen}) == 6
-
-
 def test_an_example_is_augmented_alike_wherever_its_batch_is():
     class Faint(Noisy):
         def example(self, index, rng):
@@ -209,15 +182,6 @@ def test_an_error_in_an_example_arrives_in_place_of_its_batch(workers):
             found.append(labels.tolist())
     assert found == [[0, 1, 2], [3, 4, 5]]
     assert threads() == []
-
-
-@pytest.mark.parametrize("workers", [0, 3])
-def test_images_of_different_shapes_in_a_batch_are_a_shape_error_naming_both(workers):
-    items = numbered(6).items
-    items[4] = (np.zeros((1, 2, 3), np.float32), 4)
-    with pytest.raises(ShapeError, match=r"example 3\[0\] has shape \(1, 2, 2\), example 4\[0\] "):
-        list(DataLoader(Listed(items), 3, workers=workers))
-    assert len(list(DataLoader(Listed(items), 1, workers=workers))) == 6
 
 
 @pytest.mark.parametrize("error", [None, ZeroDivisionError, KeyboardInterrupt])
@@ -267,11 +231,3 @@ def test_ctrl_c_while_waiting_for_a_batch_prepares_few_more_examples(ctrl_c):
         list(DataLoader(Stuck(), 1000, workers=2))
     assert len(prepared) < 500
     assert threads() == []
-
-
-def test_two_iterations_of_a_loader_at_once_do_not_disturb_each_other():
-    loader = DataLoader(Noisy(), 6, workers=2)
-    whole = DataLoader(Noisy(), 6)
-    pairs = list(zip(loader, loader, strict=True))
-    assert same([one for one, _ in pairs], whole)
-    assert same([other for _, other in pairs], whole)

@@ -1,6 +1,5 @@
 """Modules in lists and dicts: torch's interface, names and text; plain ones are warned of."""
 
-import copy
 import inspect
 import warnings
 
@@ -149,14 +148,6 @@ def test_parameters_are_renamed_where_a_list_numbers_its_modules_anew():
     del net.layers[0]
     names = [p.name for p in net.layers.parameters()]
     assert names == ["layers.0.weight", "mine", "layers.1.weight", "layers.1.bias"]
-
-
-def test_a_copy_of_a_list_shares_nothing():
-    net = Net()
-    other = copy.deepcopy(net)
-    other.layers.pop(0)
-    assert len(net.layers) == 2
-    assert other.layers[0].weight is not net.layers[1].weight
 
 
 @pytest.mark.usefixtures("unwarned")

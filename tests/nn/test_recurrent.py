@@ -97,41 +97,6 @@ def test_cells_are_torchs(name, bias):
     assert_torchs(*cells, [real(BATCH, WIDTH), *states], with_state)
 
 
-@pytest.mark.parametrize("name", LAYERS)
-def test_a_cell_in_a_loop_is_a_layer(name):
-    layer, cell = getattr(nn, name)(WIDTH, HIDDEN), getattr(nn, f"{name}Cell")(WIDTH, HIDDEN)
-    cell.load_state_dict({k.removesuffix("_l0"): v for k, v in layer.state_dict().items()})
-    x = mg.input("x", (LENGTH, BATCH, WIDTH))
-    zeros = ops.zeros((BATCH, HIDDEN))
-
-    def step(state, part):
-        state = cell(part, state)
-        return state, state[0] if name == "LSTM" else state
-
-    _, y = ops.scan(step, (zeros, zeros) if name == "LSTM" else zeros, x)
-    a, b = mg.comp_graph("cpu").compile([x], [y, layer(x)[0]])(real(LENGTH, BATCH, WIDTH))
-    np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", LAYERS)
-def test_a_training_is_torchs(name):
-    ours, theirs = pair(name, WIDTH, HIDDEN, 2)
-    x, target = mg.input("x", (LENGTH, BATCH, WIDTH)), mg.input("t", (LENGTH, BATCH, HIDDEN))
-    loss = ops.mse_loss(ours(x)[0], target)
-    updates = optim.Adam(ours.parameters(), lr=0.05).minimize(loss)
-    step = mg.comp_graph("cpu", {"graph_opt_level": 3}).compile([x, target], loss, updates)
-    adam = torch.optim.Adam(theirs.parameters(), lr=0.05)
-    given = real(LENGTH, BATCH, WIDTH), real(LENGTH, BATCH, HIDDEN, seed=1)
-    for _ in range(5):
-        adam.zero_grad()
-        wanted = torch.nn.functional.mse_loss(
-            theirs(torch.tensor(given[0]))[0], torch.tensor(given[1])
-        )
-        wanted.backward()
-        adam.step()
-        np.testing.assert_allclose(step(*given), wanted.item(), rtol=1e-3)
-
-
 def test_weights_start_as_torchs():
     for name in LAYERS:
         theirs = getattr(torch.nn, name)(WIDTH, 400, 2, bidirectional=True)

@@ -1,8 +1,5 @@
 """Models of ONNX run, learn and are shown here as what they are."""
 
-import contextlib
-import io
-import json
 import logging
 import random
 import tracemalloc
@@ -14,45 +11,17 @@ from long_runs import long
 from new_process import python
 
 import minigraph as mg
-from minigraph import cli, ops, optim
-from minigraph.bench.cases import case
+from minigraph import ops, optim
 from minigraph.errors import install_command
 
 pytest.importorskip("onnx.defs")
 import onnx
-import onnx.reference.ops.op_depth_to_space
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
+from written_models import HIDDEN, NET, RNG, WEIGHTS, X, info, model, run
 
 from minigraph.onnx.tensors import SETTLED
 
-RNG = np.random.default_rng(0)
 PLAIN = {"autotune": "off", "num_threads": 1}
-X = RNG.normal(size=(2, 3)).astype("f")
-
-
-def info(name, shape, kind=TensorProto.FLOAT):
-    return helper.make_tensor_value_info(name, kind, shape)
-
-
-def model(nodes, inputs, outputs=("y",), opset=21, **arrays):
-    """Return a model of nodes, each a text such as "y = Add(x, w)" or a NodeProto."""
-    made = []
-    for node in nodes:
-        if isinstance(node, str):
-            results, call = node.split(" = ")
-            name, _, given = call.rstrip(")").partition("(")
-            node = helper.make_node(name, given.split(", "), results.split(", "))
-        made.append(node)
-    tensors = [numpy_helper.from_array(np.asarray(x), name) for name, x in arrays.items()]
-    results = [info(y, None) for y in outputs]
-    graph = helper.make_graph(made, "net", inputs, results, tensors)
-    domains = [("", opset), ("com.microsoft", 1)]
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid(*x) for x in domains])
-
-
-def run(proto, *arrays, level=0):
-    return mg.onnx.function(proto, "reference", {"graph_opt_level": level})(*arrays)
-
 
 # ---------------------------------------------------------------- networks of PyTorch
 
@@ -105,10 +74,6 @@ def test_a_network_that_torch_exports_predicts_the_same_for_any_batch(
 
 
 # ---------------------------------------------------------------- what load and function give
-
-HIDDEN = RNG.normal(size=(3, 4)).astype("f")
-NET = ["h = MatMul(x, w)", "a = Add(h, b)", "y = Relu(a)"]
-WEIGHTS = {"w": HIDDEN, "b": np.ones(4, "f")}
 
 
 def test_an_imported_model_learns_on():
@@ -266,24 +231,22 @@ def test_outputs_may_be_inputs_and_what_stands_in_the_file():
     assert (y == X).all() and (again == X).all() and (w == 1).all()
 
 
+BRANCHES = {
+    name: helper.make_graph([helper.make_node(op, ["x"], ["z"])], name, [], [info("z", None)])
+    for name, op in (("then_branch", "Neg"), ("else_branch", "Abs"))
+}
+
+
 def test_the_branch_of_a_known_condition_is_taken():
-    branches = {
-        name: helper.make_graph([helper.make_node(op, ["x"], ["z"])], name, [], [info("z", None)])
-        for name, op in (("then_branch", "Neg"), ("else_branch", "Abs"))
-    }
-    node = helper.make_node("If", ["c"], ["y"], **branches)
+    node = helper.make_node("If", ["c"], ["y"], **BRANCHES)
     for value, expected in ((True, -X), (False, np.abs(X))):
         assert (run(model([node], [info("x", [2, 3])], c=np.array(value)), X) == expected).all()
 
 
 @pytest.mark.parametrize("test", ["c = Equal(n, four)", "d = Sub(n, four)"])
 def test_the_branch_that_a_size_chooses_is_that_of_the_call(test):
-    branches = {
-        name: helper.make_graph([helper.make_node(op, ["x"], ["z"])], name, [], [info("z", None)])
-        for name, op in (("then_branch", "Neg"), ("else_branch", "Abs"))
-    }
     cast = [helper.make_node("Cast", ["d"], ["c"], to=TensorProto.BOOL)] * test.startswith("d")
-    node = helper.make_node("If", ["c"], ["y"], **branches)
+    node = helper.make_node("If", ["c"], ["y"], **BRANCHES)
     proto = model(["n = Size(x)", test, *cast, node], [info("x", ["n"])], four=np.int64(4))
     function = mg.onnx.function(proto, "reference")
     for n in (4, 5, 4):
@@ -361,20 +324,6 @@ def test_what_is_computed_of_the_newest_opset_is_computed_of_all_that_are_read_a
     assert set.union(*[missing(n) for n in range(oldest, newest)]) == missing(newest)
 
 
-@pytest.mark.parametrize("opset", [13, onnx.defs.onnx_opset_version()])
-def test_depth_becomes_space_and_space_depth(opset):
-    def turned(x, name, **attributes):
-        node = helper.make_node(name, ["x"], ["y"], blocksize=2, **attributes)
-        return run(model([node], [info("x", ["n", *x.shape[1:]])], opset=opset), x)
-
-    x = RNG.normal(size=(3, 8, 4, 6)).astype("f")
-    for mode in ("DCR", "CRD"):
-        evaluated = onnx.reference.ops.op_depth_to_space.DepthToSpace.eval
-        expected = evaluated(x, blocksize=2, mode=mode)
-        np.testing.assert_array_equal(turned(x, "DepthToSpace", mode=mode), expected)
-    np.testing.assert_array_equal(turned(turned(x, "DepthToSpace"), "SpaceToDepth"), x)
-
-
 def test_all_operators_that_are_missing_are_named_at_once_with_counts():
     nodes = ["a = Unique(x)", "b = Unique(a)", "y = Optional(b)"]
     other = helper.make_node("Own", ["x"], ["z"], domain="my.domain")
@@ -443,75 +392,3 @@ def test_without_the_package_onnx_one_line_says_what_to_install(tmp_path):
     assert python("-c", code)[0] == (
         f"minigraph.onnx needs the package onnx: {install_command('onnx')}\n"
     )
-
-
-# ---------------------------------------------------------------- the command line
-
-
-@pytest.fixture
-def file(tmp_path):
-    onnx.save_model(model(NET, [info("x", ["n", 3])], **WEIGHTS), tmp_path / "net.onnx")
-    np.save(tmp_path / "x.npy", X)
-    return tmp_path / "net.onnx"
-
-
-def command(*arguments, status=0):
-    printed, said = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said):
-        assert cli.main([*map(str, arguments)]) == status
-    return printed.getvalue(), said.getvalue()
-
-
-def test_run_writes_what_a_model_gives(file, tmp_path):
-    given = ("--input", tmp_path / "x.npy", "--out", tmp_path / "y.npz", "--device", "reference")
-    found = json.loads(command("run", file, *given, "--json")[0])
-    assert found["outputs"] == {"y": "float32[2, 4]"}
-    np.testing.assert_allclose(
-        np.load(tmp_path / "y.npz")["y"], np.maximum(X @ HIDDEN + 1, 0), 1e-5
-    )
-    assert command("run", file, status=1)[1] == (
-        "minigraph: run: there are 0 times --input, and the inputs are x\n"
-    )
-
-
-def test_info_and_view_show_what_a_model_is(file, tmp_path):
-    found = json.loads(command("info", file, "--json")[0])
-    assert found["inputs"] == {"x": "float32[n,3]"}
-    assert found["operators"] == {"MatMul": 1, "Add": 1, "Relu": 1}
-    assert found["parameters"] == 16
-    nodes = ["y, i = TopK(x, k)", "z = Relu(w)"]
-    proto = model(
-        nodes, [info("x", None), info("k", [1], TensorProto.INT64)], "yz", w=np.ones((2, 3), "f")
-    )
-    onnx.save_model(proto, tmp_path / "calls.onnx")  # which decide its shapes
-    found = json.loads(command("info", tmp_path / "calls.onnx", "--json")[0])
-    assert found["inputs"] == {"x": "decided by calls", "k": "int64[1]"}
-    assert found["outputs"] == {"y": "decided by calls", "z": "decided by calls"}
-    assert found["parameters"] == 6
-    command("view", "--out", tmp_path / "page.html", file)
-    assert "<html" in (tmp_path / "page.html").read_text()
-
-
-def test_bench_measures_levels_beside_onnxruntime(file):
-    pytest.importorskip("onnxruntime")
-    short = ("--once", "--repeats", "1", "--minutes", "9", "--threads", "1", "--device", "cpu")
-    given = ("--models", file, "--levels", "0", "--peers", "torch,onnxruntime", "--batch-size", "3")
-    (case,) = json.loads(command("bench", *given, *short, "--json")[0])["cases"].values()
-    assert (case["title"], case["images"]) == ("net predicts 3", 3)
-    assert case["sides"].keys() == {"level 0", "onnxruntime"}
-    for side in case["sides"].values():
-        assert side["seconds"] and not side["error"]
-    assert case["sides"]["onnxruntime"]["difference"] < 1e-6
-
-
-def test_bench_names_the_batch_that_a_file_fixes(tmp_path):
-    proto = model(NET, [info("x", [32, 3])], **WEIGHTS)
-    onnx.save_model(proto, tmp_path / "net.onnx")
-    subject = case(str(tmp_path / "net.onnx"), batch_size=3)
-    assert (subject.title, subject.images) == ("net predicts 32", 32)
-
-
-def test_operators_are_listed():
-    found = json.loads(command("onnx", "operators", "--json")[0])
-    assert {"Conv", "Resize", "com.microsoft.FusedMatMul"} <= {*found["operators"]}
-    assert "Attention" in found["defined_by_onnx"]

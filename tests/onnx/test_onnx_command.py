@@ -1,0 +1,84 @@
+"""Models of ONNX from the command line: described, run, shown and measured."""
+
+import contextlib
+import io
+import json
+
+import numpy as np
+import pytest
+
+from minigraph import cli
+from minigraph.bench.cases import case
+
+onnx = pytest.importorskip("onnx")
+from onnx import TensorProto  # noqa: E402
+from written_models import HIDDEN, NET, WEIGHTS, X, info, model  # noqa: E402
+
+
+@pytest.fixture
+def file(tmp_path):
+    onnx.save_model(model(NET, [info("x", ["n", 3])], **WEIGHTS), tmp_path / "net.onnx")
+    np.save(tmp_path / "x.npy", X)
+    return tmp_path / "net.onnx"
+
+
+def command(*arguments, status=0):
+    printed, said = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(said):
+        assert cli.main([*map(str, arguments)]) == status
+    return printed.getvalue(), said.getvalue()
+
+
+def test_run_writes_what_a_model_gives(file, tmp_path):
+    given = ("--input", tmp_path / "x.npy", "--out", tmp_path / "y.npz", "--device", "reference")
+    found = json.loads(command("run", file, *given, "--json")[0])
+    assert found["outputs"] == {"y": "float32[2, 4]"}
+    np.testing.assert_allclose(
+        np.load(tmp_path / "y.npz")["y"], np.maximum(X @ HIDDEN + 1, 0), 1e-5
+    )
+    assert command("run", file, status=1)[1] == (
+        "minigraph: run: there are 0 times --input, and the inputs are x\n"
+    )
+
+
+def test_info_and_view_show_what_a_model_is(file, tmp_path):
+    found = json.loads(command("info", file, "--json")[0])
+    assert found["inputs"] == {"x": "float32[n,3]"}
+    assert found["operators"] == {"MatMul": 1, "Add": 1, "Relu": 1}
+    assert found["parameters"] == 16
+    nodes = ["y, i = TopK(x, k)", "z = Relu(w)"]
+    proto = model(
+        nodes, [info("x", None), info("k", [1], TensorProto.INT64)], "yz", w=np.ones((2, 3), "f")
+    )
+    onnx.save_model(proto, tmp_path / "calls.onnx")  # which decide its shapes
+    found = json.loads(command("info", tmp_path / "calls.onnx", "--json")[0])
+    assert found["inputs"] == {"x": "decided by calls", "k": "int64[1]"}
+    assert found["outputs"] == {"y": "decided by calls", "z": "decided by calls"}
+    assert found["parameters"] == 6
+    command("view", "--out", tmp_path / "page.html", file)
+    assert "<html" in (tmp_path / "page.html").read_text()
+
+
+def test_bench_measures_levels_beside_onnxruntime(file):
+    pytest.importorskip("onnxruntime")
+    short = ("--once", "--repeats", "1", "--minutes", "9", "--threads", "1", "--device", "cpu")
+    given = ("--models", file, "--levels", "0", "--peers", "torch,onnxruntime", "--batch-size", "3")
+    (case,) = json.loads(command("bench", *given, *short, "--json")[0])["cases"].values()
+    assert (case["title"], case["images"]) == ("net predicts 3", 3)
+    assert case["sides"].keys() == {"level 0", "onnxruntime"}
+    for side in case["sides"].values():
+        assert side["seconds"] and not side["error"]
+    assert case["sides"]["onnxruntime"]["difference"] < 1e-6
+
+
+def test_bench_names_the_batch_that_a_file_fixes(tmp_path):
+    proto = model(NET, [info("x", [32, 3])], **WEIGHTS)
+    onnx.save_model(proto, tmp_path / "net.onnx")
+    subject = case(str(tmp_path / "net.onnx"), batch_size=3)
+    assert (subject.title, subject.images) == ("net predicts 32", 32)
+
+
+def test_operators_are_listed():
+    found = json.loads(command("onnx", "operators", "--json")[0])
+    assert {"Conv", "Resize", "com.microsoft.FusedMatMul"} <= {*found["operators"]}
+    assert "Attention" in found["defined_by_onnx"]
