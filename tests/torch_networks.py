@@ -278,10 +278,10 @@ SMALL = {
         lambda: MobileNetV2(CLASSES, narrower=8, dropout=0.0, depths=(1, 2, 2, 1)), images(32)
     ),
     "unet": Small(lambda: UNet(CLASSES, width=4, depth=2), images(16, (16, 16))),
-    "vit": Small(lambda: ViT(CLASSES, size=16, patch=4, width=16, depth=2, heads=2), images(16)),
+    "lstm": Small(lambda: LSTMClassifier(TOKENS, CLASSES, width=8), texts),
+    "encoder": Small(lambda: Encoder(TOKENS, CLASSES, width=16, depth=2, heads=2), texts),
     "gpt": Small(
         lambda: GPT(TOKENS, context=10, width=16, depth=2, heads=2), rows_of_tokens, token_loss
     ),
-    "encoder": Small(lambda: Encoder(TOKENS, CLASSES, width=16, depth=2, heads=2), texts),
-    "lstm": Small(lambda: LSTMClassifier(TOKENS, CLASSES, width=8), texts),
+    "vit": Small(lambda: ViT(CLASSES, size=16, patch=4, width=16, depth=2, heads=2), images(16)),
 }

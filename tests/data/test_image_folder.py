@@ -295,19 +295,6 @@ def test_a_folder_without_images_or_classes_is_an_error_that_names_it(pillow, fo
         ImageFolder(folder / "cat" / "notes.txt")
 
 
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ({"size": 0}, "size is 0"),
-        ({"mean": (0.5,)}, "mean is"),
-        ({"std": (1, 1, 0)}, "std is"),
-    ],
-)
-def test_image_folder_refuses_bad_numbers(folder, arguments, message):
-    with pytest.raises(GraphError, match=message):
-        ImageFolder(folder, **arguments)
-
-
 def test_a_picture_alone_is_read_as_those_of_a_folder(pillow, folder):
     image = read_image(folder / "dog" / "b.jpg", 7)
     assert image.dtype == np.float32 and image.flags.c_contiguous

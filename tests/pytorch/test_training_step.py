@@ -7,11 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 from trained_pair import (  # noqa: E402
-    BATCHES,
     OPTIMIZERS,
     Pair,
-    Series,
-    Words,
     adam,
     images,
     sgd,
@@ -31,13 +28,6 @@ def test_twenty_steps_are_those_of_torch(name):
     assert loss.shape == () and not loss.requires_grad
     pair.same()
     assert all(p.grad is None for p in pair.ours.parameters()) or name == "adamax"
-
-
-@pytest.mark.parametrize("network", [Words, Series])
-def test_networks_of_other_kinds_train_as_in_torch(network):
-    pair = Pair(adam, network(), BATCHES[network], nn.CrossEntropyLoss(), options=None)
-    pair.train(20)
-    pair.same()
 
 
 SCHEDULES = {

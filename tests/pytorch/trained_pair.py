@@ -23,38 +23,8 @@ class Images(nn.Module):
         return self.fc(torch.relu(self.norm(self.conv(images))).mean((2, 3)))
 
 
-class Words(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed = nn.Embedding(11, 8)
-        self.attend = nn.Linear(8, 24)
-        self.out = nn.Linear(8, 11)
-        self.out.weight = self.embed.weight
-
-    def forward(self, words):
-        q, k, v = self.attend(self.embed(words)).chunk(3, -1)
-        return self.out(functional.scaled_dot_product_attention(q, k, v, is_causal=True)).mean(1)
-
-
-class Series(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.rnn = nn.LSTM(3, 6, batch_first=True)
-        self.fc = nn.Linear(6, 5)
-
-    def forward(self, x):
-        return self.fc(self.rnn(x)[0][:, -1])
-
-
 def images(n=4, dtype=torch.float64):
     return torch.randn(n, 3, 6, 6).to(dtype), torch.randint(0, 5, (n,))
-
-
-BATCHES = {
-    Images: images,
-    Words: lambda: (torch.randint(0, 11, (4, 6)), torch.randint(0, 11, (4,))),
-    Series: lambda: (torch.randn(4, 7, 3).double(), torch.randint(0, 5, (4,))),
-}
 
 
 def eager(model, optimizer, batch, loss=functional.cross_entropy):

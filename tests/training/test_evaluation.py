@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import minigraph as mg
-from minigraph import nn, ops, optim
+from minigraph import nn, ops
 from minigraph.data import DataLoader
 from minigraph.distributed.world import World
-from minigraph.training import Evaluation, evaluate, evaluation
+from minigraph.training import Evaluation, evaluate
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((10, 4)).astype("float32")
@@ -167,25 +167,3 @@ def test_torch_loaders_give_batches_too(torch):
     net = network()
     found = evaluate(net, torch.utils.data.DataLoader(data, 4), cg=GRAPH)
     assert found == pytest.approx(expected(net), rel=1e-6)
-
-
-def test_it_may_be_called_between_steps_of_training():
-    net = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))
-    x, labels = mg.input("x", (10, 4)), mg.input("labels", (10,), "int64")
-    loss = ops.cross_entropy(net(x), labels)
-    updates = {**optim.SGD(net.parameters(), 0.5).minimize(loss), **net.updates()}
-    step = GRAPH.compile([x, labels], loss, updates)
-    measure = Evaluation(net, cg=GRAPH)
-    losses = []
-    for _ in range(30):
-        losses.append(measure([(X, LABELS)])["loss"])
-        step(X, LABELS)
-    assert losses[-1] < losses[0]
-
-
-def test_evaluating_restores_the_modes_after_an_error():
-    net = network()
-    with pytest.raises(ZeroDivisionError), evaluation.evaluating(net):
-        assert not net[2].training
-        raise ZeroDivisionError
-    assert net[2].training

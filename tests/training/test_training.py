@@ -252,13 +252,6 @@ def test_the_best_of_an_interrupted_training_is_named_and_goes_on(halted):
 # ---------------------------------------------------------------- kinds of data
 
 
-def test_digits_can_be_trained_on(tmp_path):
-    pytest.importorskip("sklearn")
-    code, out, err = run(tmp_path, "--epochs", 1)
-    assert (code, err.count("error")) == (0, 0)
-    assert "digits (1437 images to train, 360 to test, 1x8x8, 10 classes)" in out
-
-
 def test_cifar10_can_be_trained_on(tmp_path):
     records = np.zeros((3, 1 + 3 * 32 * 32), np.uint8)
     for name in [*(f"data_batch_{i}.bin" for i in range(1, 6)), "test_batch.bin"]:
