@@ -10,24 +10,21 @@
    (APART).
 
    Each element is written by one thread in the order of the indices: the bits are the same for any
-   number of threads.  Indices are checked in stretches, which are in the cache when they are used.
+   number of threads.
 
-   T  type of an element of the result
-   L  type of an index
-   W  type in which MODE 1 adds up APART: in each thread's scratch memory [n, columns that it writes
-      to]; else it adds in place */
-enum { NAME_STRETCH = 512 };
-static inline int NAME_outside(const L *index, int64_t count, int64_t n) {
-  L least = 0, most = 0;
-  for (int64_t e = 0; e < count; e++) {
-    least = index[e] < least ? index[e] : least;
-    most = index[e] > most ? index[e] : most;
-  }
-  return (least < 0 && (!WRAPS || (int64_t)least < -n)) || (uint64_t)most >= (uint64_t)n;
+   T      type of an element of the result
+   L      type of an index
+   W      type in which MODE 1 adds up APART: in each thread's scratch memory [n, columns that it writes
+          to]; else it adds in place
+   PAIRS  whether what sums round off is added up, too, behind them */
+enum { NAME_ROWS = 4 };
+/* Where along an axis of n elements an index points; 0 if it is out of range. */
+MG_INLINE int64_t NAME_at(L index, int64_t n, int *outside) {
+  if (__builtin_expect((uint64_t)index < (uint64_t)n, 1)) return index;
+  if (WRAPS && index < 0 && (int64_t)index >= -n) return index + n;
+  *outside = 1;
+  return 0;
 }
-/* Where in a column [n, pitch] an index points. */
-#define NAME_AT(column, index, pitch) \
-  ((WRAPS && (index) < 0 ? (column) + n * (pitch) : (column))[(int64_t)(index) * (pitch)])
 int NAME(const int64_t *a, char **slots) {
   const int64_t threads = a[0], outer = a[1], n = a[2], columns = a[3], count = a[4];
   const int64_t *operand = a + 6;
@@ -46,71 +43,78 @@ int NAME(const int64_t *a, char **slots) {
     reduction(| : outside)
   for (int64_t t = 0; t < threads; t++) {
     const int64_t begin = t * outer * count / threads, end = (t + 1) * outer * count / threads;
-    const T *from = x + begin / count * n * columns;
-    int64_t place = begin % count; /* of the next index in its row */
-    for (int64_t i = begin, stop; i < end && !outside; i = stop) {
-      stop = i + (NAME_STRETCH / columns > 1 ? NAME_STRETCH / columns : 1);
-      if (stop > end) stop = end;
-      outside = NAME_outside(index + i * columns, (stop - i) * columns, n);
-      for (int64_t some; i < stop && !outside; i += some) {
-        some = count - place < stop - i ? count - place : stop - i;
-        const L *at = index + i * columns;
-        T *to = y + i * columns;
-        if (columns == 1)
-          for (int64_t k = 0; k < some; k++) to[k] = NAME_AT(from, at[k], 1);
-        else
-          for (int64_t k = 0; k < some; k++, at += columns, to += columns)
-            for (int64_t j = 0; j < columns; j++) to[j] = NAME_AT(from + j, at[j], columns);
-        if ((place += some) == count) place = 0, from += n * columns;
-      }
+    for (int64_t i = begin, stop; i < end; i = stop) {
+      const T *from = x + i / count * n * columns;
+      stop = (i / count + 1) * count < end ? (i / count + 1) * count : end;
+      if (columns == 1)
+        #pragma GCC unroll 4
+        for (int64_t k = i; k < stop; k++) y[k] = from[NAME_at(index[k], n, &outside)];
+      else
+        for (int64_t k = i * columns; k < stop * columns; k += columns)
+          for (int64_t j = 0; j < columns; j++)
+            y[k + j] = from[NAME_at(index[k + j], n, &outside) * columns + j];
     }
   }
 #else
   const int64_t block = a[5], blocks = (columns + block - 1) / block;
-  if (MODE == 2 && x == y && NAME_outside(index, outer * count * columns, n)) return 1;
+  /* Rows of single elements are several side by side: an addition waits for one before it that has the
+     same place, which is rare then. */
+  const int64_t most = columns == 1 && outer >= NAME_ROWS * threads ? NAME_ROWS : 1;
+  for (int64_t e = 0; MODE == 2 && x == y && e < outer * count * columns; e++)
+    NAME_at(index[e], n, &outside);
+  if (outside) return 1;
   #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static) \
     reduction(| : outside)
-  for (int64_t w = 0; w < outer * blocks; w++) {
-    const int64_t o = w / blocks, first = w % blocks * block;
+  for (int64_t w = 0; w < (outer + most - 1) / most * blocks; w++) {
+    const int64_t o = w / blocks * most, first = w % blocks * block;
+    const int64_t rows = outer - o < most ? outer - o : most;
     const int64_t wide = columns - first < block ? columns - first : block;
     T *const row = y + o * n * columns + first;
+    /* Whole rows lie one behind the other. */
+    const int64_t parts = wide == columns ? 1 : n, each = rows * n * wide / parts;
 #if APART
     const int64_t pitch = wide;
-    W *const to = (W *)(slots[operand[2]] + operand[3]) + omp_get_thread_num() * n * block;
-    memset(to, 0, n * wide * sizeof *to);
+    W *const mine = (W *)(slots[operand[2]] + operand[3]);
+    W *const to = mine + omp_get_thread_num() * n * block * (1 + PAIRS), *const rest = to + n * block;
+    memset(to, 0, rows * n * wide * sizeof *to);
+    if (PAIRS) memset(rest, 0, rows * n * wide * sizeof *rest);
 #else
     const int64_t pitch = columns;
     T *const to = row;
-    /* Whole rows lie one behind the other. */
-    const int64_t parts = wide == columns ? 1 : n, each = n * wide / parts;
     for (int64_t k = 0; k < parts && (MODE == 1 || x != y); k++)
       for (int64_t j = 0; j < each; j++)
         to[k * columns + j] = MODE == 1 ? 0 : x[o * n * columns + first + k * columns + j];
 #endif
-#if MODE == 1
-#define NAME_PUT(at, value) at += value
+#if PAIRS
+#define NAME_PUT(at, value) mg_add(to + (at), rest + (at), value)
+#elif MODE == 1
+#define NAME_PUT(at, value) to[at] += value
 #else
-#define NAME_PUT(at, value) at = value
+#define NAME_PUT(at, value) to[at] = value
 #endif
-    for (int64_t i = 0, some; i < count; i += some) {
-      some = columns > 1 ? 1 : count - i < NAME_STRETCH ? count - i : NAME_STRETCH;
-      const L *at = index + (o * count + i) * columns + first;
-      const T *from = (MODE == 2 ? v : x) + (o * count + i) * columns + first;
-      if (NAME_outside(at, columns > 1 ? wide : some, n)) {
-        outside = 1;
-        break;
-      }
-      if (columns == 1)
-        for (int64_t k = 0; k < some; k++) NAME_PUT(NAME_AT(to, at[k], 1), from[k]);
-      else
-        for (int64_t j = 0; j < wide; j++) NAME_PUT(NAME_AT(to + j, at[j], pitch), from[j]);
-    }
+    const L *at = index + o * count * columns + first;
+    const T *from = (MODE == 2 ? v : x) + o * count * columns + first;
+    if (rows == NAME_ROWS)
+      for (int64_t k = 0; k < count; k++)
+        #pragma GCC unroll 4
+        for (int r = 0; r < NAME_ROWS; r++) {
+          const int64_t place = r * n + NAME_at(at[r * count + k], n, &outside);
+          NAME_PUT(place, from[r * count + k]);
+        }
+    else
+      for (int64_t k = 0; k < rows * count; k++, at += columns, from += columns)
+        for (int64_t j = 0; j < wide; j++) {
+          const int64_t place = k / count * n + NAME_at(at[j], n, &outside);
+          NAME_PUT(place * pitch + j, from[j]);
+        }
 #if APART
-    const int64_t parts = wide == columns ? 1 : n, each = n * wide / parts;
     for (int64_t k = 0; k < parts; k++)
-      for (int64_t j = 0; j < each; j++) row[k * columns + j] = to[k * wide + j];
+      for (int64_t j = 0; j < each; j++)
+#if PAIRS
+        row[k * columns + j] = mg_sum(to[k * wide + j], rest[k * wide + j]);
 #else
-    (void)row;
+        row[k * columns + j] = to[k * wide + j];
+#endif
 #endif
   }
 #endif

@@ -53,7 +53,7 @@ def take_backward(op: TakeBackward, node: Node, threads: int) -> NativeKernel | 
 def _take_text(
     op: Take | TakeBackward, indices: Node, held: str, wide: str, few: int, backward: bool = False
 ) -> str:
-    types = {"T": held, "W": wide, "L": c_type(indices.dtype)}
+    types = {"T": held, "L": c_type(indices.dtype), **_totals(wide)}
     return with_macros(TAKE, **types, FEW=few, BACKWARD=int(backward), WRAPS=int(not op.tokens))
 
 
@@ -93,8 +93,14 @@ def put_along(op: PutAlong, node: Node, threads: int) -> NativeKernel:
 def _along_text(
     mode: int, held: str, indices: Node, wide: str = "", apart: bool = False, wraps: bool = True
 ) -> str:
-    types = {"T": held, "W": wide or held, "L": c_type(indices.dtype)}
+    types = {"T": held, "L": c_type(indices.dtype), **_totals(wide if apart else held)}
     return with_macros(ALONG, **types, MODE=mode, APART=int(apart), WRAPS=int(wraps))
+
+
+def _totals(wide: str) -> dict[str, object]:
+    """Return how numbers are added up: what is wider than double is two, which vectors hold."""
+    pairs = wide == TOTALS["float64"]
+    return {"W": "double" if pairs else wide, "PAIRS": int(pairs)}
 
 
 def blend(op: Blend, node: Node, threads: int) -> NativeKernel | None:

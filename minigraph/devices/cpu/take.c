@@ -11,14 +11,22 @@
    the same for any number of threads.  What belongs to an index that occurs more than FEW times
    is added up in W.
 
-   T    type of an element
-   L    type of an index
-   W    type in which many are added up
-   FEW  how many are added up in T */
+   T      type of an element
+   L      type of an index
+   W      type in which many are added up
+   PAIRS  whether what their sums round off is added up, too
+   FEW    how many are added up in T */
 enum { NAME_COLUMNS = 256 };
 static inline int64_t NAME_at(const L *index, int64_t i, int64_t n) {
   return WRAPS && index[i] < 0 ? (int64_t)index[i] + n : (int64_t)index[i];
 }
+#if PAIRS
+#define NAME_ADD(total, rest, x) mg_add(&total, &rest, x)
+#define NAME_SUM(total, rest) mg_sum(total, rest)
+#else
+#define NAME_ADD(total, rest, x) total += x
+#define NAME_SUM(total, rest) total
+#endif
 #if BACKWARD
 /* Sort the places by their indices; whether an index occurs more than FEW times. */
 static int NAME_sort(const L *index, int64_t n, int64_t count, int64_t *behind, int64_t *order) {
@@ -76,12 +84,14 @@ int NAME(const int64_t *a, char **slots) {
       for (int64_t k = 0; behind && k < n; k++)
         for (int64_t at = 0; NAME_OFTEN(k) && at < wide; at += NAME_COLUMNS) {
           const int64_t some = wide - at < NAME_COLUMNS ? wide - at : NAME_COLUMNS;
-          W total[NAME_COLUMNS] = {0};
+          W total[NAME_COLUMNS] = {0}, rest[NAME_COLUMNS] = {0};
           for (int64_t i = k ? behind[k - 1] : 0; i < behind[k]; i++) {
             const T *p = x + (o * count + order[i]) * columns + first + at;
-            for (int64_t j = 0; j < some; j++) total[j] += p[j];
+            #pragma omp simd
+            for (int64_t j = 0; j < some; j++) NAME_ADD(total[j], rest[j], p[j]);
           }
-          for (int64_t j = 0; j < some; j++) y[(o * n + k) * columns + first + at + j] = total[j];
+          T *q = y + (o * n + k) * columns + first + at;
+          for (int64_t j = 0; j < some; j++) q[j] = NAME_SUM(total[j], rest[j]);
         }
     }
   }

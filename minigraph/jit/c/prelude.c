@@ -212,6 +212,14 @@ MG_INLINE void mg_row(char *to, const char *from, int64_t bytes) {
   else
     for (int64_t j = 0; j < bytes; j++) to[j] = from[j];
 }
+/* Add x to a total, of which `rest` has what the additions rounded off (O. Møller, 1965). */
+MG_INLINE void mg_add(double *total, double *rest, double x) {
+  const double y = *total, sum = x + y, added = sum - y;
+  *rest += (y - (sum - added)) + (x - added);
+  *total = sum;
+}
+/* The sum of both; infinities leave NaN in the rest. */
+MG_INLINE double mg_sum(double total, double rest) { return total + (rest - rest == 0 ? rest : 0); }
 /* Copy past the caches.  The builtins are what immintrin.h, slow to read, has other names for. */
 #if defined(__AVX512F__)
 #define MG_LINE 64 /* a whole line of the caches: no store waits for the other half */
