@@ -8,7 +8,7 @@ from samples import STRUCTURAL
 from minigraph.devices.cuda import template
 from minigraph.devices.cuda.kernels import WRITTEN
 from minigraph.graph import BFLOAT16, Node, input
-from minigraph.ops.cumulative import CumulativeProduct, CumulativeSum
+from minigraph.ops.cumulative import CumulativeProduct, CumulativeSum, Recurrence
 from minigraph.ops.indexing import AddAlong, OneHot, PutAlong, Take, TakeBackward
 from minigraph.ops.joining import Concat
 from minigraph.ops.layout import LaidOut, Reorder, pack
@@ -134,6 +134,9 @@ def cases():
                     op = CumulativeSum(1, reverse)
                     yield f"cumulative_sum-rows-{n}-{reverse}-{dtype}", op, [y]
                 yield f"cumulative_product-rows-{n}-{dtype}", CumulativeProduct(1), [y]
+            for reverse in (False, True) if dtype in TOLERANCE else ():
+                f = RNG.uniform(-1, 1, y.shape).astype(dtype)
+                yield f"recurrence-rows-{n}-{reverse}-{dtype}", Recurrence(1, reverse), [y, f]
     for name, axis in (("rows", 1), ("columns", 0)):
         bytes_ = RNG.choice(ANY_BYTE, (9, 40)).view(bool)
         yield f"argmax-{name}-any-byte", Argmax((axis,)), [bytes_]

@@ -222,6 +222,9 @@ def other_samples():
         for reverse in (False, True):
             op = cumulative.CumulativeSum(axis, reverse)
             yield f"cumulative_sum-{axis}-{reverse}", op, [real(3, 4, 2)]
+            factors = real(3, 4, 2, seed=1)
+            op = cumulative.Recurrence(axis, reverse)
+            yield f"recurrence-{axis}-{reverse}", op, [real(3, 4, 2), factors]
         yield f"cumulative_product-{axis}", cumulative.CumulativeProduct(axis), [real(3, 4, 2)]
     whole = integer(3, 40, low=-9, high=9).astype(np.int8)
     yield "cumulative_sum-int8", cumulative.CumulativeSum(1), [whole]

@@ -14,7 +14,8 @@ from minigraph.ops.padding import pad
 from minigraph.ops.reduction import Sum
 from minigraph.ops.scan import scan
 from minigraph.ops.shape import normalize_axis, reshape
-from minigraph.ops.slicing import getitem
+from minigraph.ops.slicing import Pad, getitem
+from minigraph.symbolic import positive_part
 
 
 class CumulativeSum(Op):
@@ -52,6 +53,11 @@ class CumulativeProduct(Op):
         wide = x.astype(np.float64) if kind(x.dtype) == "f" else x
         return np.cumprod(wide, self.axis, wide.dtype).astype(x.dtype)
 
+    def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
+        """Of what is in front of an element y has the product: no quotient, so x may be 0."""
+        behind = Recurrence(self.axis, True)(widen(dy), widen(x))
+        return ((behind * _previous(widen(y), self.axis, 1)).astype(x.dtype),)
+
     def expand(self, x: Node) -> tuple[Node]:
         """Each of log2(n) steps doubles how many elements are in each product.
 
@@ -65,6 +71,51 @@ class CumulativeProduct(Op):
             y = y * _shift(y, self.axis, distance)
             distance *= 2
         return (y.astype(x.dtype),)
+
+
+class Recurrence(Op):
+    """y[i] = x[i] + factor[i] * y[i - 1] along `axis`, from y[0] = x[0] on; computed in float64.
+
+    reverse  y[i] = x[i] + factor[i + 1] * y[i + 1], from the last element on
+    """
+
+    axis: int
+    reverse: bool = False
+
+    def infer(self, x: Spec, factor: Spec) -> Spec:
+        if x != factor or kind(x.dtype) != "f":
+            raise ShapeError(f"x is {x}, the factors are {factor}; they are floats of one shape")
+        return x
+
+    def forward(self, x: Array, factor: Array) -> Array:
+        y, f = (np.moveaxis(v.astype(np.float64), self.axis, 0) for v in (x, factor))
+        for i in range(len(y) - 2, -1, -1) if self.reverse else range(1, len(y)):
+            y[i] += f[i + 1] * y[i + 1] if self.reverse else f[i] * y[i - 1]
+        return np.moveaxis(y, 0, self.axis).astype(x.dtype)
+
+    def expand(self, x: Node, factor: Node) -> tuple[Node]:
+        rows = [moveaxis(v.astype("float64"), self.axis, 0) for v in (x, factor)]
+
+        def join(behind: Node, row: list[Node]) -> tuple[Node, Node]:
+            y = row[0] + (behind if self.reverse else row[1] * behind)
+            return (row[1] * y if self.reverse else y), y
+
+        none = full(rows[0].shape[1:], 0, rows[0].dtype)
+        _, ys = scan(join, none, rows, reverse=self.reverse)
+        return (moveaxis(ys, 0, self.axis).astype(x.dtype),)
+
+    def grad(self, dy: Node, y: Node, x: Node, factor: Node) -> tuple[Node, Node]:
+        dx = Recurrence(self.axis, not self.reverse)(dy, factor)
+        first, second = (y, dx) if not self.reverse else (dx, y)
+        return dx, _previous(first, self.axis, 0) * second
+
+
+def _previous(x: Node, axis: int, value: float) -> Node:
+    """Return x moved by one place along an axis, with `value` in front."""
+    size = positive_part(x.shape[axis] - 1)  # of what stays; there may be no elements
+    low = tuple((n - size) * (a == axis) for a, n in enumerate(x.shape))
+    none = (0,) * x.ndim
+    return Pad(low, none, none, value)(getitem(x, (*(slice(None),) * axis, slice(size))))
 
 
 def _shift(x: Node, axis: int, distance: int) -> Node:

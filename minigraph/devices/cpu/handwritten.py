@@ -20,7 +20,7 @@ from minigraph.graph import BFLOAT16, BOOL, DType, Node, around
 from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
 from minigraph.jit.small_float import FLOAT16
-from minigraph.ops.cumulative import CumulativeProduct, CumulativeSum
+from minigraph.ops.cumulative import CumulativeProduct, CumulativeSum, Recurrence
 from minigraph.ops.elementwise import kind
 from minigraph.ops.indexing import OneHot
 from minigraph.ops.loss import CrossEntropy, CrossEntropyBackward
@@ -153,8 +153,12 @@ def cumulative_product(op: CumulativeProduct, node: Node, threads: int) -> Nativ
     return _cumulative(op, node, threads, "*", "1", kind(node.dtype) != "f", False)
 
 
+def recurrence(op: Recurrence, node: Node, threads: int) -> NativeKernel | None:
+    return _cumulative(op, node, threads, "+", "0", False, op.reverse)
+
+
 def _cumulative(
-    op: CumulativeSum | CumulativeProduct,
+    op: CumulativeSum | CumulativeProduct | Recurrence,
     node: Node,
     threads: int,
     join: str,
@@ -162,7 +166,7 @@ def _cumulative(
     parted: bool,
     reverse: bool,
 ) -> NativeKernel | None:
-    """Return the kernel of a cumulative sum or product.
+    """Return the kernel of a cumulative sum or product, or of a recurrence.
 
     join    C's operator
     none    what changes nothing it is joined with
@@ -175,6 +179,7 @@ def _cumulative(
         "cumulative",
         T=c_type(node.dtype),
         W="double" if kind(node.dtype) == "f" else c_type(node.dtype),
+        OF=len(node.inputs),
         OPERATOR=join,
         NONE=none,
         REVERSE=int(reverse),
@@ -183,7 +188,7 @@ def _cumulative(
     columns = min(columns_for(threads, outer, inner, node.dtype), COLUMNS)
     made = call(text, threads, outer, n, inner, columns, parts, PART, scratch=True)
     room = round_up(8 * outer * parts) if parts > 1 else 0
-    return NativeKernel(node, [made], room, inplace=((0,),))
+    return NativeKernel(node, [made], room, inplace=((0,), ())[: len(node.inputs)])
 
 
 KERNELS: KernelTable = {
@@ -196,5 +201,6 @@ KERNELS: KernelTable = {
     CumulativeSum: cumulative_sum,
     LocalResponseNorm: local_response_norm,
     OneHot: one_hot,
+    Recurrence: recurrence,
     Searchsorted: searchsorted,
 }

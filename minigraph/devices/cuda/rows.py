@@ -16,7 +16,7 @@ from minigraph.devices.cuda.template import (
     threads_for,
 )
 from minigraph.graph import Node, around
-from minigraph.ops.cumulative import CumulativeProduct, CumulativeSum
+from minigraph.ops.cumulative import CumulativeProduct, CumulativeSum, Recurrence
 from minigraph.ops.elementwise import kind
 from minigraph.ops.ordering import Argsort, Searchsorted
 from minigraph.ops.reduction import Argmax
@@ -143,11 +143,12 @@ ONE_BY_ONE = """
     const %(I)s n = a.w[%(sizes)d + 1], inner = a.w[%(sizes)d + 2];
     const %(I)s begin = e / inner * n * inner + e %% inner;
     const %(T)s *p = (const %(T)s *)mg_global(a.w[0]) + begin;
-    %(T)s *q = (%(T)s *)mg_global(a.w[1]) + begin;
+    const %(T)s *f = (const %(T)s *)mg_global(a.w[%(of)s - 1]) + begin;
+    %(T)s *q = (%(T)s *)mg_global(a.w[%(of)s]) + begin;
     %(S)s total = %(none)s;
     for (%(I)s j = 0; j < n; j++) {
       const %(I)s at = (%(at)s) * inner;
-      total = total %(operator)s %(load)s(p[at]);
+      total = %(join)s;
       q[at] = %(store)s((%(W)s)total);
     }
 """
@@ -195,17 +196,37 @@ def cumulative_product(op: CumulativeProduct, node: Node) -> CudaKernel | None:
     return _cumulative(op.axis, node, "*", "1", False, "j")
 
 
+def recurrence(op: Recurrence, node: Node) -> CudaKernel | None:
+    at = "n - 1 - j" if op.reverse else "j"
+    return _cumulative(op.axis, node, "+", "0", False, at, " + inner" if op.reverse else "")
+
+
 def _cumulative(
-    axis: int, node: Node, operator: str, none: str, parted: bool, at: str
+    axis: int,
+    node: Node,
+    operator: str,
+    none: str,
+    parted: bool,
+    at: str,
+    factor: str | None = None,
 ) -> CudaKernel | None:
+    """Return the kernel that joins each element with what is made of all before it.
+
+    factor  of a recurrence: how far from an element its factor is
+    """
     if kind(node.dtype) == "b":
         return None
     outer, n, inner = around(node.shape, axis)
-    fill = {**element(node.dtype), "operator": operator, "none": none, "at": at}
+    fill = {**element(node.dtype), "none": none, "at": at, "of": str(len(node.inputs))}
+    x = f"{fill['load']}(p[at])"
+    fill["join"] = f"total {operator} {x}"
+    if factor is not None:
+        fill["join"] = f"j ? {x} + {fill['load']}(f[at{factor}]) * total : {x}"
     fill["S"] = "double" if kind(node.dtype) == "f" else fill["W"]
     if inner == 1 and n > SHORT_ROW and parted:
         return each_row(node, CUMULATIVE, fill, outer, threads_for(n), (n,), inplace=((0,),))
-    return each_element(node, ONE_BY_ONE, fill, outer * inner, (n, inner), inplace=((0,),))
+    inplace = ((0,), ())[: len(node.inputs)]
+    return each_element(node, ONE_BY_ONE, fill, outer * inner, (n, inner), inplace=inplace)
 
 
 KERNELS: Kernels = {
@@ -214,4 +235,5 @@ KERNELS: Kernels = {
     Argmax: argmax,
     CumulativeSum: cumulative_sum,
     CumulativeProduct: cumulative_product,
+    Recurrence: recurrence,
 }

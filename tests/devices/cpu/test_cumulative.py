@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+from native_and_reference import assert_bits
 from needs import needs_compiler
 
 import minigraph as mg
 from minigraph import ops
 from minigraph.graph import BFLOAT16
+from minigraph.ops.cumulative import Recurrence
 
 pytestmark = needs_compiler
 
@@ -54,6 +56,20 @@ def test_sums_and_products_are_those_of_numpy(dtype):
         wanted = meant(x.astype(np.float64), axis)
         rounding = 2e-7 if dtype == "float32" else 0
         np.testing.assert_allclose(got, wanted, rtol=rounding, atol=np.finfo(dtype).tiny)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_recurrences_have_the_bits_of_numpy(dtype, reverse):
+    rng = np.random.default_rng(0)
+    cases = [
+        (lambda x, f, axis=axis: Recurrence(axis, reverse)(x, f), *rng.normal(size=(2, *shape)))
+        for shape, axis in SIZES.values()
+    ]
+    cases = [(make, x.astype(dtype), f.astype(dtype) / 2) for make, x, f in cases]
+    assert_bits(*cases, num_threads=2)
+    edge = np.array([-0.0, 1, 2, np.nan, 1]), np.array([np.inf, 0, 0, 1, 1.0])
+    assert_bits((cases[2][0], *(np.stack([v] * 5).astype(dtype) for v in edge)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
