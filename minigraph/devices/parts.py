@@ -168,24 +168,24 @@ def _averages(node: Node, strides: Shape) -> tuple[Op, Spec, Shape] | None:
 
 
 def in_order(node: Node, strides: Shape) -> tuple[Op, Spec, Shape] | None:
-    """Return a reorder to or from nchw as a copy of images in the order in which it writes them.
+    """Return a reorder as a copy of images in the order in which it writes them.
 
-    Their axes are those of the result, but channels of blocks that nchw takes apart.
+    Their axes are those of the result, of which the larger blocks have two.  None where neither
+    number of lanes is a multiple of the other.
     """
     (x,) = node.inputs
-    lanes = node.spec.shape[4:] + x.shape[4:]
-    if len(lanes) != 1:
-        return None
     n, c, h, w = unpacked(x.shape)
-    shape: Shape
-    if x.ndim == 4:
-        image, channel, row, pixel = strides
-        shape = (n, c // lanes[0], h, w, lanes[0])
-        steps: Shape = (image, channel * lanes[0], row, pixel, channel)
-    else:
-        image, block, row, pixel, lane = strides
-        shape = (n, c // lanes[0], lanes[0], h, w)
-        steps = (image, block, lane, row, pixel)
+    before, after = ((*each.shape[4:], 1)[0] for each in (x, node))
+    most = max(before, after)
+    if most % before or most % after:
+        return None
+    image, block, row, pixel, *lane = strides
+    one = lane[0] if lane else block  # from a channel to the next, within a block
+    shape: Shape = (n, c // before, before // after, h, w, after)
+    steps: Shape = (image, block, one * after, row, pixel, one)
+    if after > before:
+        shape = (n, c // after, h, w, after // before, before)
+        steps = (image, block * (after // before), row, pixel, block, one)
     return Copy(), Spec(shape, x.dtype), steps
 
 

@@ -133,6 +133,11 @@ class Kernel:
     rescue: Kernel | None = None
 
     @property
+    def texts(self) -> Sequence[KernelSource]:
+        """What has to be compiled for it."""
+        return self.sources
+
+    @property
     def traffic(self) -> Traffic | None:
         """What it has sent to other processes; None if that is not its work."""
         return None

@@ -7,7 +7,6 @@ from needs import needs_onednn
 import minigraph as mg
 from minigraph import nn, ops
 from minigraph.devices.cpu import onednn, winograd
-from minigraph.devices.cpu.kernel import preparations_of
 
 CHANNELS = 32
 SHAPE = (2, 3, 12, 12)
@@ -44,9 +43,8 @@ def images(seed=0, shape=SHAPE):
 
 def prepared(step):
     """Which inputs of which steps were prepared."""
-    return [
-        (each.node.op.name, i) for each in step._program.steps for i in preparations_of(each.kernel)
-    ]
+    steps = step._program.steps
+    return [(s.node.op.name, i) for s in steps for i in getattr(s.kernel, "preparations", ())]
 
 
 @pytest.mark.parametrize("level", [-3, 0, 1, 2, 3])
@@ -110,7 +108,7 @@ def test_weights_are_brought_into_the_kernels_layouts_once(options):
 def test_a_kernel_that_python_runs_prepares_its_own_weights():
     net, x = trained_net(), mg.input("x", SHAPE)
     frozen = graph(0).compile([x], net(x), freeze=True)
-    step = next(each for each in frozen._program.steps if preparations_of(each.kernel))
+    step = next(each for each in frozen._program.steps if each.kernel.prepared_bytes)
     xs = [images(), *(each.op.value for each in step.node.inputs[1:])]
     result = np.empty(step.node.shape, "float32")
     step.kernel.run(xs, [result], np.empty(step.kernel.scratch, "uint8"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
 from minigraph.autotune.candidate import Candidate, Run, Runner, Workbench
@@ -17,10 +16,8 @@ from minigraph.devices.cpu import (
     primitives,
     product,
     reordered,
-    skinny_product,
     winograd,
 )
-from minigraph.devices.cpu.converted import ConvertedKernel, upcast_node, with_casts
 from minigraph.devices.cpu.kernel import CpuKernel, KernelRunner, constants_of
 from minigraph.devices.cpu.kernels import native_kernel
 from minigraph.devices.problem import (
@@ -37,7 +34,6 @@ from minigraph.devices.problem import (
 )
 from minigraph.errors import GraphError
 from minigraph.graph import Node, Spec
-from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.ops.layout import Reorder
 from minigraph.ops.matmul import Matmul
 
@@ -57,25 +53,6 @@ MADE, COMPILED, BEGIN = 2e-3, 0.3, 5e-6  # seconds
 LARGE = 1e8
 
 
-def winograd_in_float32(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
-    """Yield Winograd's algorithm for floats of 16 bits.
-
-    A product of bfloat16 takes half the time of one of float32; this takes a fourth of them.
-    """
-    node, strides, layouts = arrangement
-    if node.dtype not in SMALL_FLOATS:
-        return
-    whole, lie = upcast_node(node, strides)
-    for candidate in winograd.candidates(Arrangement(whole, lie, layouts), threads):
-        make = partial(_in_float32, arrangement, candidate, threads)
-        yield replace(candidate, name=f"{candidate.name} in float32", make=make)
-
-
-def _in_float32(arrangement: Arrangement, candidate: Candidate, threads: int) -> ConvertedKernel:
-    node, strides, _ = arrangement
-    return with_casts(node, strides, candidate.kernel, partial(native_kernel, threads=threads))
-
-
 def panels(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
     """Yield the product of gathered panels for a convolution of images in nchw."""
     node, strides, layouts = arrangement
@@ -84,18 +61,14 @@ def panels(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
         yield Candidate(product.NAME, layouts, make)
 
 
-# The first candidate of all is what the heuristic chooses.
+# Of products and convolutions.  The first candidate of all is what the heuristic chooses.
 CANDIDATES: tuple[Callable[[Arrangement, int], Iterable[Candidate]], ...] = (
-    skinny_product.candidates,
-    winograd.favourites,
     bf16x3.candidates,
     primitives.candidates,
-    winograd.others,
-    winograd_in_float32,
+    winograd.candidates,
     direct.candidates,
     reordered.candidates,
     panels,
-    reordered.generated_reorder,
 )
 
 
@@ -175,7 +148,7 @@ class CpuProblems(ProblemMaker):
         if spec.dtype not in self.dtypes:
             return []
         blocked = [block] if channels % block == 0 else []
-        return [1, *blocked, channels] if onednn.library() else [1, *blocked]
+        return [1, *blocked, channels]
 
     def estimate(self, problem: OpProblem, layouts: Layouts) -> float | None:
         """Return roughly the seconds of a convolution of float32, or of a reorder.
@@ -190,7 +163,7 @@ class CpuProblems(ProblemMaker):
         if isinstance(problem.op, Matmul) or specs[0].dtype != onednn.F32:
             return None
         arrangement = problem.arrangement(layouts)
-        fast = any(winograd.favourites(arrangement, self.threads))
+        fast = winograd.is_favourite(arrangement.node)
         # oneDNN has all convolutions but some in groups, some that are dilated, and some between
         # nchw and another layout; describing them takes long.
         conv, mixed = conv_of(problem.op), len({x.lanes == 1 for x in layouts if x.lanes}) > 1
@@ -218,20 +191,20 @@ class CpuProblems(ProblemMaker):
         seconds = (problem.work / FLOPS["direct"] + moved / BYTES) / self.threads + BEGIN
         return [first, *rivals] if STEPS * SHARE * seconds > cost else [first]
 
-    def candidates(self, arrangement: Arrangement) -> Iterator[Candidate]:
-        node = arrangement.node
+    def candidates(self, arrangement: Arrangement) -> Iterable[Candidate]:
+        node, strides, layouts = arrangement
         threads = primitives.threads_for(node, self.threads)
-        offered = (
-            candidate
-            for generator in CANDIDATES
-            if self.in_parts or generator is not bf16x3.candidates
-            for candidate in generator(arrangement, threads)
-        )
+        if isinstance(node.op, Reorder):
+            make = partial(native_kernel, node, strides, threads)
+            return [Candidate("generated", layouts, make)] if compiler.compiler() else []
+        generators = [g for g in CANDIDATES if self.in_parts or g is not bf16x3.candidates]
+        if winograd.is_favourite(node):
+            generators.sort(key=lambda g: g is not winograd.candidates)
+        offered = itertools.chain.from_iterable(g(arrangement, threads) for g in generators)
         product = product_of(node)
         if product and reordered.sums_of_many_pixels(product.op, node):
-            yield from _for_long_sums([*offered], node)
-        else:
-            yield from offered
+            return _for_long_sums([*offered], node)
+        return offered
 
 
 def _can_be_made(candidate: Candidate) -> bool:

@@ -11,25 +11,20 @@ from minigraph.devices.cpu.kernel import (
     Linker,
     NativeCall,
     Operands,
-    calls_of,
-    preparations_of,
-    texts_of,
 )
-from minigraph.devices.reference import NumpyKernel
 from minigraph.graph import Node, Shape, Spec, placeholders
 from minigraph.jit.small_float import FLOAT32, SMALL_FLOATS
 from minigraph.jit.source import KernelSource
 from minigraph.ops.elementwise import Astype
-from minigraph.program import Kernel
 from minigraph.program.steps import round_up
 
-MakeKernel = Callable[[Node, Sequence[Shape]], Kernel | None]
+MakeKernel = Callable[[Node, Sequence[Shape]], CpuKernel | None]
 
 
 class Conversion(NamedTuple):
     """A kernel that converts an operand, and the spec of what the kernel inside reads or writes."""
 
-    kernel: Kernel
+    kernel: CpuKernel
     spec: Spec
 
 
@@ -46,7 +41,7 @@ class ConvertedKernel(CpuKernel):
     def __init__(
         self,
         before: Sequence[Conversion | None],
-        inside: Kernel,
+        inside: CpuKernel,
         after: Sequence[Conversion | None],
         how: str,
         strided: Sequence[bool] = (),
@@ -59,7 +54,7 @@ class ConvertedKernel(CpuKernel):
         self.strided = strided
         self.refuses = inside.refuses
         self.threads = inside.threads
-        self.preparations = preparations_of(inside)
+        self.preparations = inside.preparations
         assert all(before[i] is None for i in self.preparations), "these are read as they are"
         every = [*before, *after]
         sizes = [0 if each is None else round_up(each.spec.nbytes) for each in every]
@@ -68,9 +63,9 @@ class ConvertedKernel(CpuKernel):
 
     @property
     def texts(self) -> Sequence[KernelSource]:
-        return [text for kernel in self._kernels() for text in texts_of(kernel)]
+        return [text for kernel in self._kernels() for text in kernel.texts]
 
-    def _kernels(self) -> list[Kernel]:
+    def _kernels(self) -> list[CpuKernel]:
         return [self.inside, *(each.kernel for each in (*self.before, *self.after) if each)]
 
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
@@ -88,40 +83,27 @@ class ConvertedKernel(CpuKernel):
             if each is not None:
                 pair = (given[i], places[i]) if i < count else (places[i], given[i])
                 moved = Operands(pair[:1], pair[1:], rest)
-                (first if i < count else last).extend(calls_of(each.kernel, moved, linker))
+                (first if i < count else last).extend(each.kernel.calls(moved, linker))
         inner = Operands(places[:count], places[count:], rest, operands.prepared)
-        return [*first, *calls_of(self.inside, inner, linker), *last]
+        return [*first, *self.inside.calls(inner, linker), *last]
 
 
 # ---------------------------------------------------------------- floats of 16 bits
 
 
-def upcast_kernel(node: Node, strides: Sequence[Shape], make: MakeKernel) -> Kernel | None:
+def upcast_kernel(node: Node, strides: Sequence[Shape], make: MakeKernel) -> ConvertedKernel | None:
     """Return the kernel of a node that reads floats of 16 bits by way of float32, or None.
 
     make  returns the kernel of a node whose inputs have these strides, in bytes
     """
     if not any(x.dtype in SMALL_FLOATS for x in node.inputs):
         return None
-    whole, lie = upcast_node(node, strides)
-    wide = make(whole, lie)
-    if wide is None or isinstance(wide, NumpyKernel):
-        return None
-    return with_casts(node, strides, wide, make)
-
-
-def upcast_node(node: Node, strides: Sequence[Shape]) -> tuple[Node, list[Shape]]:
-    """Return a node without floats of 16 bits, in float32, and the strides of its inputs."""
     operands = placeholders([_upcast_spec(x.spec) for x in node.inputs])
     whole = node.op.results(*operands)[0].inputs[0] if node.is_bundle else node.op(*operands)
     pairs = zip(node.inputs, operands, strides, strict=True)
-    return whole, [lies if x.spec == y.spec else y.spec.strides for x, y, lies in pairs]
-
-
-def with_casts(
-    node: Node, strides: Sequence[Shape], wide: Kernel, make: MakeKernel
-) -> ConvertedKernel:
-    """Return the kernel of a node that reads floats of 16 bits, made of that of `upcast_node`."""
+    wide = make(whole, [lies if x.spec == y.spec else y.spec.strides for x, y, lies in pairs])
+    if wide is None:
+        return None
     before = [
         _cast(x.spec, _upcast_spec(x.spec), lies, make) if x.dtype in SMALL_FLOATS else None
         for x, lies in zip(node.inputs, strides, strict=True)

@@ -23,7 +23,7 @@ from minigraph.devices.cpu import (
 from minigraph.devices.cpu.candidates import CpuProblems
 from minigraph.devices.cpu.collective import collective_kernel
 from minigraph.devices.cpu.converted import upcast_kernel
-from minigraph.devices.cpu.kernel import Linker, SequenceKernel
+from minigraph.devices.cpu.kernel import CpuKernel, Linker, SequenceKernel
 from minigraph.devices.cpu.loop import loop_kernel, small_products
 from minigraph.devices.host import HostBackend, StepRunner
 from minigraph.devices.problem import WORTH_A_WARNING, operations
@@ -114,7 +114,12 @@ class CpuBackend(HostBackend):
     def kernel(self, node: Node, strides: Sequence[Shape], choice: Choice | None = None) -> Kernel:
         if isinstance(node.op, Activated):
             return self._activated(node, strides, choice)
-        kernel = choice.kernel if choice else None
+        return self._native(node, strides, choice) or NumpyKernel(node, self._why_numpy(node))
+
+    def _native(
+        self, node: Node, strides: Sequence[Shape], choice: Choice | None = None
+    ) -> CpuKernel | None:
+        kernel: CpuKernel | None = choice.kernel if choice else None  # type: ignore[assignment]
         if not choice and compiler.compiler():
             kernel = small_products(node, strides)
         if not choice and kernel is None and self.library:
@@ -123,8 +128,8 @@ class CpuBackend(HostBackend):
             kernel = collective_kernel(node, self.timeout)
         if kernel is None and (compiler.compiler() or halide_compiler.chosen()):
             kernel = kernels.native_kernel(node, strides, self.threads)
-            kernel = kernel or upcast_kernel(node, strides, self.kernel)
-        return kernel or NumpyKernel(node, self._why_numpy(node))
+            kernel = kernel or upcast_kernel(node, strides, self._native)
+        return kernel
 
     def loop(self, node: Node, strides: Sequence[Shape], body: Program) -> Kernel:
         if compiler.compiler():
@@ -152,9 +157,9 @@ class CpuBackend(HostBackend):
         would look healthy.  So the activation's own kernel passes over the output.
         """
         product, activated = _parts(node)
-        first = self.kernel(product, strides, choice)
-        if isinstance(first, NumpyKernel):
-            return NumpyKernel(node, first.why_numpy)
+        first = self._native(product, strides, choice)
+        if first is None:
+            return NumpyKernel(node, self._why_numpy(product))
         return SequenceKernel(first, self.kernel(activated, [product.spec.strides]), activated)
 
     def runner(self, program: Program, memory: Memory) -> StepRunner:

@@ -161,11 +161,6 @@ class CpuKernel(Kernel, ABC):
     def prepared_bytes(self) -> int:
         return sum(each.nbytes for each in self.preparations.values())
 
-    @property
-    def texts(self) -> Sequence[KernelSource]:
-        """What has to be compiled for it."""
-        return self.sources
-
     @abstractmethod
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
         """Return its calls in order; raises KernelFailed if a text could not be compiled."""
@@ -259,7 +254,7 @@ class SequenceKernel(CpuKernel):
     node   that `then` computes: NumPy does, where the compiler failed
     """
 
-    def __init__(self, first: Kernel, then: Kernel, node: Node) -> None:
+    def __init__(self, first: CpuKernel, then: Kernel, node: Node) -> None:
         self.first = first
         self.then = then
         self.node = node
@@ -272,15 +267,16 @@ class SequenceKernel(CpuKernel):
         self.inplace = first.inplace
         self.refuses = first.refuses or then.refuses
         self.threads = max(first.threads, then.threads)
-        self.preparations = preparations_of(first)
+        self.preparations = first.preparations
 
     @property
     def texts(self) -> Sequence[KernelSource]:
-        return [text for kernel in (self.first, self.then) for text in texts_of(kernel)]
+        return [*self.first.texts, *self.then.texts]
 
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
+        assert isinstance(self.then, CpuKernel), "without a compiler Python runs both"
         changed = operands._replace(inputs=operands.outputs)
-        return calls_of(self.first, operands, linker) + calls_of(self.then, changed, linker)
+        return self.first.calls(operands, linker) + self.then.calls(changed, linker)
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
         self.first.run(inputs, outputs, scratch)
@@ -288,11 +284,6 @@ class SequenceKernel(CpuKernel):
             self.then.run(outputs, outputs, scratch)
         except KernelFailed:
             NumpyKernel(self.node).run(outputs, outputs, scratch)
-
-
-def preparations_of(kernel: Kernel) -> Mapping[int, Preparation]:
-    """Return what a kernel makes once of inputs that are constants: nothing for NumPy's."""
-    return kernel.preparations if isinstance(kernel, CpuKernel) else {}
 
 
 class Prepared:
@@ -309,29 +300,17 @@ class Prepared:
         self._memory: list[Array] = []
 
     def of(
-        self, kernel: Kernel, inputs: Sequence[Place]
+        self, kernel: CpuKernel, inputs: Sequence[Place]
     ) -> tuple[dict[int, Place], list[NativeCall]]:
         """Return where a kernel will find what it makes of these inputs, and what makes it."""
         places: dict[int, Place] = {}
         calls: list[NativeCall] = []
-        for i, preparation in preparations_of(kernel).items():
+        for i, preparation in kernel.preparations.items():
             places[i] = (self._first + len(self._memory), 0)
             self._memory.append(aligned_bytes(preparation.nbytes))
             self._slots[places[i][0]] = address_of(self._memory[-1])
             calls += preparation.calls(inputs[i], places[i], self._linker)
         return places, calls
-
-
-def texts_of(kernel: Kernel) -> Sequence[KernelSource]:
-    """Return what has to be compiled for a kernel: nothing for NumPy's."""
-    return kernel.texts if isinstance(kernel, CpuKernel) else ()
-
-
-def calls_of(kernel: Kernel, operands: Operands, linker: Linker) -> list[NativeCall]:
-    """Return the calls of a kernel; raises KernelFailed if Python has to run it."""
-    if not isinstance(kernel, CpuKernel):
-        raise KernelFailed(f"{kernel.name} is no native kernel")
-    return kernel.calls(operands, linker)
 
 
 class KernelRunner:

@@ -30,12 +30,13 @@ from minigraph.jit.fused import Fused, HorizontalFusion
 from minigraph.jit.macros import with_macros
 from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.jit.source import KernelSource
+from minigraph.ops.arrangement import swapaxes
 from minigraph.ops.elementwise import kind
 from minigraph.ops.indexing import OneHot, PutAlong, Take, TakeAlong
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.observation import Check
 from minigraph.ops.reduction import Sum
-from minigraph.ops.shape import expand_dims, squeeze
+from minigraph.ops.shape import expand_dims
 
 WRITTEN: KernelTable = {**handwritten.KERNELS, **indexing.KERNELS, **pooling.KERNELS}
 # Those that take floats of 16 bits as they are: they compute nothing, or know bfloat16.
@@ -70,7 +71,7 @@ def _kernel(
         if written:
             return written
     if isinstance(node.op, Matmul) and 1 in node.shape[-2:]:
-        node = node if small or kind(node.dtype) == "b" else sum_of_products(node)
+        node = node if small or kind(node.dtype) == "b" else _sum_of_products(node, strides)
     if isinstance(node.op, (Matmul, *CONVOLUTIONS)):
         if small or not has_c:
             return None
@@ -107,7 +108,7 @@ def _kernel(
     return NativeKernel(node, calls, scratch, strided, generated.inplace)
 
 
-def sum_of_products(node: Node) -> Node:
+def _sum_of_products(node: Node, strides: Sequence[Shape]) -> Node:
     """Return a product of a matrix and a vector as a kernel of elementwise ops and a sum.
 
     It reads the matrix as it lies, which no second vector would read again.
@@ -115,10 +116,10 @@ def sum_of_products(node: Node) -> Node:
     xs = placeholders([x.spec for x in node.inputs])
     x, y, *bias = xs
     axis = -1 if node.shape[-1] == 1 else -2  # the axis of the result that has one element
-    if axis == -1:
-        total = Sum.of(x * expand_dims(squeeze(y, -1), -2), axis=-1)
+    if axis == -1 or strides[1][-2] == y.dtype.itemsize:
+        total = Sum.of(x * swapaxes(y, -1, -2), axis=-1)
     else:
-        total = Sum.of(expand_dims(squeeze(x, -2), -1) * y, axis=-2)
+        total = Sum.of(swapaxes(x, -1, -2) * y, axis=-2)
     result = expand_dims(total, axis).astype(node.dtype)
     fused = Fused(Graph(xs, (result + bias[0] if bias else result,)))
     return Node(fused, node.inputs, node.specs)

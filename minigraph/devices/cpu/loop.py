@@ -20,8 +20,6 @@ from minigraph.devices.cpu.kernel import (
     NativeCall,
     Operands,
     Place,
-    calls_of,
-    texts_of,
 )
 from minigraph.devices.cpu.straight_line import loop_text
 from minigraph.devices.reference import NumpyKernel
@@ -155,7 +153,7 @@ class LoopKernel(CpuKernel):
 
     @property
     def texts(self) -> Sequence[KernelSource]:
-        return [LOOP, *(text for step in self.body.steps for text in texts_of(step.kernel))]
+        return [LOOP, *(text for step in self.body.steps for text in step.kernel.texts)]
 
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
         slot = {buffer: i for i, buffer in enumerate(self.body.buffers)}
@@ -165,9 +163,9 @@ class LoopKernel(CpuKernel):
                 [(slot[view.buffer], view.offset) for view in views]
                 for views in (step.inputs, step.outputs)
             )
-            rows += calls_of(
-                step.kernel, Operands(inputs, outputs, (slot[step.scratch], 0)), linker
-            )
+            assert isinstance(step.kernel, CpuKernel), "see `loop_kernel`"
+            places = Operands(inputs, outputs, (slot[step.scratch], 0))
+            rows += step.kernel.calls(places, linker)
         # Behind the buffers there is a slot for each carry that no kernel reads.
         slots = np.zeros(len(slot) + len(self.ends), np.int64)
         for buffer, value in self.constants.items():

@@ -260,8 +260,3 @@ def omp_threads(count: int) -> Iterator[None]:
         yield
     finally:
         gomp.omp_set_num_threads(before)
-
-
-def reorders(source: MemoryDescriptor, target: MemoryDescriptor) -> Iterator[Descriptor]:
-    engine = loaded().engine
-    return implementations(REORDER, source, engine, target, engine)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import weakref
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from ctypes import byref, c_int64, c_uint64, c_void_p
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from minigraph.devices.cpu.kernel import (
-    NOWHERE,
     CpuKernel,
     Linker,
     NativeCall,
@@ -32,6 +31,7 @@ from minigraph.devices.cpu.onednn import (
     omp_threads,
 )
 from minigraph.jit.source import KernelSource
+from minigraph.program import round_up
 
 # Set where each argument's memory is, then execute.
 EXECUTE = KernelSource("""
@@ -67,39 +67,29 @@ def execute(block: int, slots: int) -> int:
         )
 
 
-class Operand(NamedTuple):
-    """Where an argument's memory is.
-
-    place   "inputs" or "outputs" of the kernel, what it has "prepared" of inputs, or its "scratch"
-            memory
-    offset  which of the inputs or outputs; in bytes into the scratch memory
-    """
-
-    place: str
-    offset: int
-
-    def among(self, operands: Operands) -> Place:
-        """Return the place of the argument among those of the kernel's operands."""
-        if self.place == "scratch":
-            slot, offset = operands.scratch
-            return slot, offset + self.offset
-        places: Sequence[Place] | Mapping[int, Place] = getattr(operands, self.place)
-        return places[self.offset]
+# oneDNN's name of an argument, and how the caller's operand lies.
+Argument = tuple[int, MemoryDescriptor]
+# The same with where its memory is: in which place of `_places`, and how many bytes from there.
+Placed = tuple[int, MemoryDescriptor, int, int]
 
 
-# oneDNN's name of an argument, how the caller's operand lies, and which operand it is.
-Argument = tuple[int, MemoryDescriptor, Operand]
+def _places(operands: Operands) -> list[Place]:
+    """Return the places of inputs, as they are or prepared, of outputs, and of scratch memory."""
+    inputs = (operands.prepared.get(i, place) for i, place in enumerate(operands.inputs))
+    return [*inputs, *operands.outputs, operands.scratch]
 
 
 class Implementation(NamedTuple):
-    """One of oneDNN's ways to compute a node: an implementation, and what its arguments are.
+    """One of oneDNN's ways to compute a node of one result.
 
+    inputs   arguments, in the order of the node's
     strided  which inputs may be views that are not contiguous; none if it is empty
     suffix   of its name: what it does besides
     """
 
     descriptor: Descriptor
-    arguments: Sequence[Argument]
+    inputs: Sequence[Argument]
+    output: Argument
     strided: Sequence[bool] = ()
     suffix: str = ""
 
@@ -116,14 +106,14 @@ class Implementation(NamedTuple):
 class PrimitiveCall:
     """A primitive with its arguments, whose memory is known only when it runs."""
 
-    def __init__(self, descriptor: Descriptor, args: Sequence[Argument]) -> None:
+    def __init__(self, descriptor: Descriptor, args: Sequence[Placed]) -> None:
         lib = loaded()
         self.primitive = c_void_p()
         lib.call("dnnl_primitive_create", byref(self.primitive), descriptor.handle)
-        self.operands = [operand for _, _, operand in args]
+        self.places = [(place, offset) for _, _, place, offset in args]
         self.memories: list[c_void_p] = []
         self.arguments = (ExecArg * len(args))()
-        for i, (arg, layout, _) in enumerate(args):
+        for i, (arg, layout, _, _) in enumerate(args):
             memory = c_void_p()
             lib.call("dnnl_memory_create", byref(memory), layout.handle, lib.engine, None)
             self.memories.append(memory)
@@ -132,14 +122,15 @@ class PrimitiveCall:
         destroyed = weakref.finalize(self, _destroy, lib, self.primitive, self.memories)
         destroyed.atexit = False
 
-    def block(self, operands: Operands, threads: int) -> list[int]:
+    def block(self, places: Sequence[Place], threads: int) -> list[int]:
         lib = loaded()
         words = [_address(lib.dnnl.dnnl_memory_set_data_handle)]
         words += [_address(lib.dnnl.dnnl_primitive_execute)]
-        words += [self.primitive.value or 0, lib.stream.value or 0, len(self.operands)]
+        words += [self.primitive.value or 0, lib.stream.value or 0, len(self.memories)]
         words += [ctypes.addressof(self.arguments), threads]
-        for memory, operand in zip(self.memories, self.operands, strict=True):
-            words += [memory.value or 0, *operand.among(operands)]
+        for memory, (place, offset) in zip(self.memories, self.places, strict=True):
+            slot, begin = places[place]
+            words += [memory.value or 0, slot, begin + offset]
         return words
 
 
@@ -162,65 +153,61 @@ class OneDnnKernel(CpuKernel):
 
     maker = "onednn"
     substitutes = MappingProxyType({EXECUTE: execute})
+    texts = (EXECUTE,)
 
     def __init__(
         self, implementation: Implementation, threads: int, constants: Collection[int] = ()
     ) -> None:
-        descriptor = implementation.descriptor
+        descriptor, inputs, output, self.strided, _ = implementation
         self.algorithm = implementation.name
-        self.strided = implementation.strided
         self.threads = threads
         self.preparations: dict[int, Preparation] = {}
         before: list[PrimitiveCall] = []
         after: list[PrimitiveCall] = []
-        inner = []
-        for arg, layout, operand in implementation.arguments:
+        args: list[Placed] = []
+        result, scratch = len(inputs), len(inputs) + 1
+        for i, (arg, layout) in enumerate((*inputs, output)):
             wanted = descriptor.layout(arg) if arg in QUERIES else layout
-            if wanted == layout:
-                inner.append((arg, layout, operand))
+            given = (layout, i, 0)
+            if wanted == layout or i in constants:
+                args.append((arg, wanted, i, 0))
+                if wanted != layout:
+                    self._prepare(i, layout, wanted)
                 continue
-            if operand.place == "inputs" and operand.offset in constants:
-                inner.append((arg, wanted, Operand("prepared", operand.offset)))
-                self._prepare(operand.offset, layout, wanted)
-                continue
-            moved = self._reserve(wanted.nbytes)
-            inner.append((arg, wanted, moved))
-            if operand.place == "inputs":
-                before.append(_reorder(layout, operand, wanted, moved))
+            moved = (wanted, scratch, self._reserve(wanted.nbytes))
+            args.append((arg, *moved))
+            if i < result:
+                before.append(_reorder(given, moved))
             else:
-                after.append(_reorder(wanted, moved, layout, operand))
+                after.append(_reorder(moved, given))
         pad = descriptor.layout(SCRATCHPAD)
         if pad.nbytes:
-            inner.append((SCRATCHPAD, pad, self._reserve(pad.nbytes)))
-        self.primitives = [*before, PrimitiveCall(descriptor, inner), *after]
-
-    @property
-    def texts(self) -> Sequence[KernelSource]:
-        return (EXECUTE,)
+            args.append((SCRATCHPAD, pad, scratch, self._reserve(pad.nbytes)))
+        self.primitives = [*before, PrimitiveCall(descriptor, args), *after]
 
     def _prepare(self, i: int, layout: MemoryDescriptor, wanted: MemoryDescriptor) -> None:
         """Have the input `i` reordered once."""
-        once = _reorder(layout, Operand("inputs", 0), wanted, Operand("outputs", 0))
+        once = _reorder((layout, 0, 0), (wanted, 1, 0))
 
         def calls(source: Place, target: Place, linker: Linker) -> list[NativeCall]:
-            operands = Operands([source], [target], NOWHERE)
-            return [linker.call(EXECUTE, once.block(operands, self.threads))]
+            return [linker.call(EXECUTE, once.block([source, target], self.threads))]
 
         self.preparations[i] = Preparation(wanted.nbytes, calls)
 
-    def _reserve(self, nbytes: int) -> Operand:
-        """Return a place in the scratch memory, which grows by it."""
-        place = Operand("scratch", self.scratch)
-        self.scratch += -(-nbytes // 64) * 64
-        return place
+    def _reserve(self, nbytes: int) -> int:
+        """Return where there are so many bytes in the scratch memory, which grows by them."""
+        offset = self.scratch
+        self.scratch += round_up(nbytes)
+        return offset
 
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
-        return [linker.call(EXECUTE, p.block(operands, self.threads)) for p in self.primitives]
+        places = _places(operands)
+        return [linker.call(EXECUTE, p.block(places, self.threads)) for p in self.primitives]
 
 
 def _reorder(
-    source: MemoryDescriptor, from_: Operand, target: MemoryDescriptor, to: Operand
+    source: tuple[MemoryDescriptor, int, int], target: tuple[MemoryDescriptor, int, int]
 ) -> PrimitiveCall:
     engine = loaded().engine
-    descriptor = Descriptor(REORDER, source, engine, target, engine)
-    return PrimitiveCall(descriptor, [(SRC, source, from_), (DST, target, to)])
+    descriptor = Descriptor(REORDER, source[0], engine, target[0], engine)
+    return PrimitiveCall(descriptor, [(SRC, *source), (DST, *target)])

@@ -10,7 +10,8 @@ they are reordered inside the kernel.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -18,45 +19,28 @@ from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import onednn
 from minigraph.devices.cpu.kernel import constants_of
 from minigraph.devices.cpu.onednn import MAX_NDIM, Descriptor, MemoryDescriptor, dims
-from minigraph.devices.cpu.onednn_kernel import Argument, Implementation, OneDnnKernel, Operand
+from minigraph.devices.cpu.onednn_kernel import Implementation, OneDnnKernel
 from minigraph.devices.problem import ROLES, Arrangement, conv_of, operations
 from minigraph.errors import GraphError
-from minigraph.graph import DType, Node, Op, Shape, Spec
+from minigraph.graph import Node, Op, Shape, Spec
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
-from minigraph.ops.layout import LaidOut, Reorder, unpacked
+from minigraph.ops.layout import LaidOut, unpacked
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward
 from minigraph.ops.reduction import FEW
 
 LONG = 1 << 14  # products in a sum
 NARROW = 32  # rows or columns
-# With up to so many rows, and a second matrix that lies in rows, "gemm" is faster: "brg" copies
-# that matrix in each call (on Zen 5, 32 rows times 4096 x 4096: 6.1 and 10.5 ms).
-THIN = 64
+# "gemm" is faster for up to THIN rows where the second matrix lies in rows, which "brg" copies in
+# each call (Zen 5, 32 rows times 4096 x 4096: 6.1 and 10.5 ms); for up to FEW_ROWS where it lies in
+# columns (1 row times 9216 x 4096: 4.5 and 7.1 ms); and always for one column.
+THIN, FEW_ROWS = 64, 3
 THREADED = 4_000_000  # operations from which on a second thread pays
 LARGE = 1 << 16  # elements of an operand from which on it does, as memory bounds the kernel
 WIDE = 16  # elements of a row of a window
 POINT = (1, 1)  # a window of one pixel
 Specs = Sequence[Spec]
 Strides = Sequence[Shape]
-Layouts = tuple[MemoryDescriptor, MemoryDescriptor, MemoryDescriptor]  # of x, w and y
-Named = tuple[int, MemoryDescriptor]  # oneDNN's name of an argument, and how the caller's lies
-
-
-def _arguments(inputs: Iterable[Named], outputs: Iterable[Named]) -> list[Argument]:
-    """Return the arguments of a primitive: the node's inputs and outputs, in their order."""
-    return [
-        (name, layout, Operand(place, i))
-        for place, operands in (("inputs", inputs), ("outputs", outputs))
-        for i, (name, layout) in enumerate(operands)
-    ]
-
-
-def _each(
-    descriptors: Iterable[Descriptor], inputs: Iterable[Named], outputs: Iterable[Named]
-) -> Iterator[Implementation]:
-    arguments = _arguments(inputs, outputs)
-    return (Implementation(descriptor, arguments) for descriptor in descriptors)
 
 
 # ---------------------------------------------------------------- how operands lie
@@ -107,18 +91,20 @@ def matmul(op: Matmul, xs: Specs, ys: Specs, strides: Strides) -> Iterator[Imple
     bias = [onednn.strided((1,) * (len(y.shape) - 1) + b.shape, b.dtype) for b in xs[2:]]
     result = onednn.strided(y.shape, y.dtype)
     names = (onednn.SRC, onednn.WEIGHTS, onednn.BIAS)
-    arguments = _arguments(zip(names, [*layouts, *bias], strict=False), [(onednn.DST, result)])
+    inputs = [*zip(names, [*layouts, *bias], strict=False)]
+    strided += [False for _ in bias]
     create = "dnnl_matmul_primitive_desc_create"
     added = bias[0] if bias else None
     m, n = y.shape[-2:]
     offered = onednn.implementations(create, *layouts, added, result)
-    if m <= THIN and strides[1][-1] == y.dtype.itemsize:
+    x_in_rows, y_in_rows = (lies[-1] == y.dtype.itemsize for lies in strides[:2])
+    if n == 1 or (m <= THIN and y_in_rows) or (m <= FEW_ROWS and x_in_rows):
         offered = iter(sorted(offered, key=lambda descriptor: "gemm" not in descriptor.name))
     for descriptor in offered:
         # "gemm" adds up one product after the other where it has few rows or columns.
         if xs[0].shape[-1] > LONG and min(m, n) < NARROW and "gemm" in descriptor.name:
             continue
-        yield Implementation(descriptor, arguments, (*strided, *(False for _ in bias)))
+        yield Implementation(descriptor, inputs, (onednn.DST, result), strided)
 
 
 # ---------------------------------------------------------------- convolutions
@@ -138,79 +124,59 @@ def convolution(op: Any, xs: Specs, ys: Specs) -> Iterator[Implementation]:
     Windows of one pixel make matrix products, which are fast on images as they are; for larger ones
     what another layout gains outweighs the reorders.
     """
-    kind, names = CONVOLUTIONS[type(op)]
-    conv = conv_of(op)
-    roles = ROLES[type(op)]
+    direction, names = CONVOLUTIONS[type(op)]
+    conv, roles = conv_of(op), ROLES[type(op)]
     specs = dict(zip(roles, (*xs[:2], *ys), strict=True))
     x, w, y = (specs[role] for role in "xwy")
     blocked = any(len(s.shape) == 5 and s.shape[1] > 1 for s in (x, y))  # both are, if either is
     # oneDNN has the groups first.
     k, *rest = w.shape
     grouped = w.shape if conv.groups == 1 else (conv.groups, k // conv.groups, *rest)
+    shapes = {"x": unpacked(x.shape), "w": grouped, "y": unpacked(y.shape)}
     lie = {"x": image_descriptor(x, blocked), "y": image_descriptor(y, blocked)}
     lie["w"] = onednn.strided(grouped, w.dtype)
+    free = {role: onednn.any_layout(shapes[role], specs[role].dtype) for role in "xwy"}
     first, second, result = zip(names, (lie[role] for role in roles), strict=True)
     bias = [(onednn.BIAS, onednn.strided(b.shape, b.dtype)) for b in xs[2:]]
-    arguments = _arguments([first, second, *bias], [result])
-    pairs = [("", (lie["x"], lie["y"]))]
+    pairs = [("", lie)]
     if len(x.shape) == len(y.shape) == 4:
-        chosen = onednn.any_layout(x.shape, x.dtype), onednn.any_layout(y.shape, y.dtype)
-        pairs.insert(1 if w.shape[2:] == POINT else 0, (" with reorders", chosen))
+        pairs.insert(1 if w.shape[2:] == POINT else 0, (" with reorders", free))
     window = [
         dims(conv.stride),
         dims(d - 1 for d in conv.dilation),
         dims(conv.padding),
-        dims(_padding_behind(conv, unpacked(x.shape), w.shape, unpacked(y.shape))),
+        dims(_padding_behind(conv, shapes["x"], w.shape, shapes["y"])),
     ]
+
+    create = f"dnnl_convolution_{direction}_primitive_desc_create"
+    absent = [None] if direction == "backward_weights" else []  # the gradient of a bias
+    # What a gradient belongs to has one type, even if the gradient is of another.
+    alike = [onednn.any_layout(shapes[role], xs[0].dtype) for role in "xwy"]
+
+    def forward(
+        x: MemoryDescriptor, w: MemoryDescriptor, y: MemoryDescriptor, added: Any = None
+    ) -> list[Any]:
+        name = "dnnl_convolution_forward_primitive_desc_create"
+        kinds = onednn.FORWARD_TRAINING, onednn.CONVOLUTION_DIRECT
+        return [name, *kinds, x, w, added, y, *window]
+
     # "gemm" multiplies zeros for the padding, by infinity and NaN too.
     padded = any(conv.padding) and not isinstance(op, Conv2dBackwardData)
-    for suffix, (x_layout, y_layout) in pairs:
-        weights = onednn.any_layout(grouped, w.dtype)
-        added = bias[0][1] if bias else None
-        try:
-            operands = (x_layout, weights, y_layout)
-            # What a gradient belongs to has one type, even if the gradient is of another.
-            alike = x.dtype == y.dtype == w.dtype
-            sizes = unpacked(x.shape), grouped, unpacked(y.shape)
-            hint = operands if alike else _any_layouts(xs[0].dtype, *sizes)
-            for descriptor in _convolved(kind, operands, added, window, hint):
-                images = [
-                    (n, lie[role]) for n, role in zip(names, roles, strict=True) if role != "w"
-                ]
-                unmoved = all(descriptor.layout(n) == layout for n, layout in images)
-                if suffix and unmoved:
-                    continue
-                if not (padded and "gemm" in descriptor.name):
-                    yield Implementation(descriptor, arguments, suffix=suffix)
-        except onednn.Unimplemented:
-            continue
-
-
-def _any_layouts(dtype: DType, x: Shape, w: Shape, y: Shape) -> Layouts:
-    return onednn.any_layout(x, dtype), onednn.any_layout(w, dtype), onednn.any_layout(y, dtype)
-
-
-def _convolved(
-    kind: str,
-    operands: Layouts,
-    bias: MemoryDescriptor | None,
-    window: Sequence[Any],
-    hint: Layouts,
-) -> Iterator[Descriptor]:
-    """Yield the implementations of a convolution, or of a gradient of the one of `hint`."""
-
-    def forward(x: MemoryDescriptor, w: MemoryDescriptor, y: MemoryDescriptor) -> list[Any]:
-        create = "dnnl_convolution_forward_primitive_desc_create"
-        kinds = onednn.FORWARD_TRAINING, onednn.CONVOLUTION_DIRECT
-        return [create, *kinds, x, w, bias, y, *window]
-
-    if kind == "forward":
-        return onednn.implementations(*forward(*operands))
-    x, w, y = operands
-    given = [x, w, None, y] if kind == "backward_weights" else [x, w, y]
-    create = f"dnnl_convolution_{kind}_primitive_desc_create"
-    related = Descriptor(*forward(*hint))
-    return onednn.implementations(create, onednn.CONVOLUTION_DIRECT, *given, *window, related)
+    for suffix, images in pairs:
+        described = forward(images["x"], free["w"], images["y"], *(layout for _, layout in bias))
+        with suppress(onednn.Unimplemented):
+            if direction != "forward":
+                operands = images["x"], free["w"], *absent, images["y"]
+                related = Descriptor(*forward(*alike))
+                described = [create, onednn.CONVOLUTION_DIRECT, *operands, *window, related]
+            for descriptor in onednn.implementations(*described):
+                moved = any(
+                    descriptor.layout(name) != lie[role]
+                    for name, role in zip(names, roles, strict=True)
+                    if role != "w"
+                )
+                if (moved or not suffix) and not (padded and "gemm" in descriptor.name):
+                    yield Implementation(descriptor, [first, second, *bias], result, suffix=suffix)
 
 
 def _padding_behind(op: Conv2d, x: Shape, w: Shape, y: Shape) -> list[int]:
@@ -256,23 +222,10 @@ def average(op: AvgPool2d | AvgPool2dBackward, xs: Specs, ys: Specs) -> Iterator
         image, result = result, image
     # Its simple loops add up one number after the other.
     found = (d for d in onednn.implementations(*forward) if "simple" not in d.name)
-    return _each(found, [(given, image)], [(made, result)])
+    return (Implementation(d, [(given, image)], (made, result)) for d in found)
 
 
 # ---------------------------------------------------------------- all of them
-
-
-def reorder(op: Reorder, xs: Specs, ys: Specs) -> Iterator[Implementation]:
-    source, target = image_descriptor(xs[0]), image_descriptor(ys[0])
-    return _each(onednn.reorders(source, target), [(onednn.SRC, source)], [(onednn.DST, target)])
-
-
-PRIMITIVES: dict[type[Op], Callable[[Any, Specs, Specs], Iterator[Implementation]]] = {
-    **dict.fromkeys(CONVOLUTIONS, convolution),
-    **dict.fromkeys((AvgPool2d, AvgPool2dBackward), average),
-    Reorder: reorder,
-}
-OPS = frozenset((Matmul, *PRIMITIVES))  # of which oneDNN computes some shapes
 
 
 def implementations(node: Node, strides: Strides) -> Iterator[Implementation]:
@@ -288,13 +241,13 @@ def implementations(node: Node, strides: Strides) -> Iterator[Implementation]:
 def implementations_of(op: Op, xs: Specs, ys: Specs, strides: Strides) -> Iterator[Implementation]:
     """Yield oneDNN's ways to compute an op of operands with these specs, of any types."""
     op = op.plain if isinstance(op, LaidOut) else op
-    try:
+    with suppress(onednn.Unimplemented):
         if isinstance(op, Matmul):
             yield from matmul(op, xs, ys, strides)
-        elif type(op) in PRIMITIVES:
-            yield from PRIMITIVES[type(op)](op, xs, ys)
-    except onednn.Unimplemented:
-        return
+        elif type(op) in CONVOLUTIONS:
+            yield from convolution(op, xs, ys)
+        elif isinstance(op, AvgPool2d | AvgPool2dBackward):
+            yield from average(op, xs, ys)
 
 
 def threads_for(node: Node, threads: int) -> int:

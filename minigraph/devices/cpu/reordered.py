@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from minigraph.autotune.candidate import Candidate
-from minigraph.devices.cpu import compiler, direct, onednn, winograd
+from minigraph.devices.cpu import direct, onednn, winograd
 from minigraph.devices.cpu.converted import Conversion, ConvertedKernel
-from minigraph.devices.cpu.kernel import constants_of
+from minigraph.devices.cpu.kernel import NativeKernel, constants_of
 from minigraph.devices.cpu.kernels import native_kernel
 from minigraph.devices.problem import (
     ROLES,
@@ -26,7 +26,6 @@ from minigraph.devices.problem import (
 from minigraph.graph import Node, Op, Spec, placeholders
 from minigraph.ops.conv import Conv2dBackwardWeights
 from minigraph.ops.layout import Reorder, packed
-from minigraph.program import Kernel
 
 MANY = 1024  # pixels
 
@@ -39,14 +38,6 @@ def sums_of_many_pixels(op: Op, node: Node) -> bool:
     dy = node.inputs[0]
     pixels = dy.shape[0] * math.prod(dy.shape[2:4])
     return isinstance(op, Conv2dBackwardWeights) and op.conv.groups == 1 and pixels > MANY
-
-
-def generated_reorder(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
-    """Yield the generated kernel of a reorder, where oneDNN is missing."""
-    node, _, layouts = arrangement
-    if isinstance(node.op, Reorder) and not onednn.library() and compiler.compiler():
-        make = functools.partial(_moved, node.inputs[0].spec, node.op.lanes, threads)
-        yield Candidate("generated", layouts, make)
 
 
 def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
@@ -93,7 +84,7 @@ def _back(y: Spec, lanes: int, threads: int) -> Conversion:
     return Conversion(_moved(blocked, 1, threads), blocked)
 
 
-def _moved(x: Spec, lanes: int, threads: int) -> Kernel:
+def _moved(x: Spec, lanes: int, threads: int) -> NativeKernel:
     """Return the kernel that brings contiguous images to these lanes, from or to nchw."""
     node = Reorder(lanes)(*placeholders([x]))
     kernel = native_kernel(node, [x.strides], threads)

@@ -11,6 +11,7 @@ import functools
 import itertools
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,15 +22,13 @@ from minigraph.devices.cpu.collective import Exchanges
 from minigraph.devices.cpu.compiler import compiler_name
 from minigraph.devices.cpu.kernel import (
     ADDRESS,
+    CpuKernel,
     Linker,
     NativeCall,
     Operands,
     Place,
     Prepared,
     address_of,
-    calls_of,
-    preparations_of,
-    texts_of,
 )
 from minigraph.devices.cpu.onednn_kernel import EXECUTE
 from minigraph.devices.host import Look, external_memory, look_away, together
@@ -64,14 +63,14 @@ def load(linker: Linker) -> Walk | None:
 
 def texts(program: Program) -> list[KernelSource]:
     """Return the texts that a program runs, which one compilation makes functions of."""
-    return [WALKER, *(text for step in program.steps for text in texts_of(step.kernel))]
+    return [WALKER, *(text for step in program.steps for text in step.kernel.texts)]
 
 
 def _flushed_by_walker(program: Program) -> bool:
     """Whether threads do not flush denormals by themselves: oneDNN's, or a compiler's own."""
     gnu = compiler_name().startswith("gcc")
     threaded = [step.kernel for step in program.steps if step.kernel.threads > 1]
-    return any(not gnu or EXECUTE in texts_of(kernel) for kernel in threaded)
+    return any(not gnu or EXECUTE in kernel.texts for kernel in threaded)
 
 
 class NativeSegment(NamedTuple):
@@ -119,7 +118,8 @@ class NativeProgram:
         self.arrays = (ctypes.c_uint64 * len(program.external))()
         buffers = dict.fromkeys((*program.external, *program.buffers))
         self.slot = {buffer: i for i, buffer in enumerate(buffers)}
-        prepared = sum(len(preparations_of(step.kernel)) for step in program.steps)
+        kernels = (step.kernel for step in program.steps)
+        prepared = sum(len(each.preparations) for each in kernels if isinstance(each, CpuKernel))
         self.slots = (ctypes.c_uint64 * max(len(buffers) + prepared, 1))()
         for buffer, array in memory.items():
             self.slots[self.slot[buffer]] = address_of(array)
@@ -154,9 +154,8 @@ class NativeProgram:
                 steps.clear()
 
         for step in self.program.steps:
-            try:
-                calls = calls_of(step.kernel, self._operands(step), self.linker)
-            except KernelFailed:
+            calls = self._calls(step)
+            if calls is None:
                 close()
                 segments.append(NativeSegment(None, (step,)))
                 continue
@@ -170,16 +169,21 @@ class NativeProgram:
         close()
         return segments
 
-    def _operands(self, step: Step) -> Operands:
-        inputs, scratch = self._places(step.inputs), (self.slot[step.scratch], 0)
-        places, calls = self.prepared.of(step.kernel, inputs)
-        if calls:
-            assert all(step.inputs[i].buffer.space is MemorySpace.CONSTANT for i in places)
-            self._start_threads()
-            rows = np.array(calls, np.int64)
-            if self._walk(rows)():
-                raise KernelFailed(f"{step.kernel.name} could not prepare a constant")
-        return Operands(inputs, self._places(step.outputs), scratch, places)
+    def _calls(self, step: Step) -> list[NativeCall] | None:
+        """Prepare the constants of a step and return its calls; None where Python has to run it."""
+        kernel, inputs, scratch = step.kernel, self._places(step.inputs), self.slot[step.scratch]
+        if not isinstance(kernel, CpuKernel):
+            return None
+        with suppress(KernelFailed):  # a text could not be compiled
+            places, calls = self.prepared.of(kernel, inputs)
+            if calls:
+                assert all(step.inputs[i].buffer.space is MemorySpace.CONSTANT for i in places)
+                self._start_threads()
+                if self._walk(np.array(calls, np.int64))():
+                    return None
+            operands = Operands(inputs, self._places(step.outputs), (scratch, 0), places)
+            return kernel.calls(operands, self.linker)
+        return None
 
     def _places(self, views: Sequence[View]) -> list[Place]:
         return [(self.slot[view.buffer], view.offset) for view in views]

@@ -214,18 +214,10 @@ def computes(node: Node) -> bool:
 
 def is_favourite(node: Node) -> bool:
     """Whether the algorithm is expected to be faster than all others for `node`."""
+    if not (computes(node) and compiler.compiler()):
+        return False
     n, _, h, w, _ = node.shape if node.ndim == 5 else node.inputs[0].shape  # y, dx or dy
     return n * math.ceil(h / TILE) * math.ceil(w / TILE) >= MANY
-
-
-def favourites(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
-    """Yield the algorithm if it is expected to be the fastest of all for a node."""
-    return (c for c in candidates(arrangement, threads) if is_favourite(arrangement.node))
-
-
-def others(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
-    """Yield the algorithm if it computes a node but is no favourite."""
-    return (c for c in candidates(arrangement, threads) if not is_favourite(arrangement.node))
 
 
 def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:

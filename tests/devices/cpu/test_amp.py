@@ -192,7 +192,6 @@ def test_every_candidate_computes_the_convolution_and_keys_name_the_type():
     problem = problems.tunable(y, [x.spec.strides, w.spec.strides]).problem
     assert "bfloat16[2, 32, 16, 16]" in problem.subject
     names = {candidate.name for candidate in problem.candidates(None)}
-    assert "winograd 4x4 in float32" in names
     assert any("bf16" in name for name in names)
     wide = ops.conv2d(mg.input("x", x.shape), mg.input("w", w.shape), padding=1)
     assert "bf16" not in str([c.name for c in problems.tunable(wide, []).problem.candidates(None)])

@@ -241,7 +241,7 @@ def test_reordered_images_give_what_the_plain_op_gives():
         np.testing.assert_array_equal(got, want)
 
 
-def test_blocks_that_onednn_has_no_layout_of_are_reordered_by_numpy():
+def test_blocks_that_onednn_has_no_layout_of_are_reordered():
     x = real(2, 6, 3, 4).astype("float32")
     given = mg.input("x", x.shape)
     y = mg.comp_graph("cpu").compile([given], Reorder(2)(given))(x)

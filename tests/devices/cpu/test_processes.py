@@ -1,6 +1,7 @@
 """Several programs at once: what they say, and their end."""
 
 import os
+import subprocess
 import time
 
 import pytest
@@ -47,12 +48,16 @@ def test_a_command_that_hangs_is_killed_with_what_it_started(tmp_path):
 def test_an_interrupt_ends_what_is_running(tmp_path, monkeypatch):
     pids = [tmp_path / "one", tmp_path / "two"]
 
-    def interrupted(process):
+    wait = subprocess.Popen.wait
+
+    def interrupted(process, seconds=None):
+        if seconds is None:  # of a process that is killed
+            return wait(process)
         while not all(path.exists() and path.read_text() for path in pids):
             time.sleep(0.01)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(processes._Process, "wait", interrupted)
+    monkeypatch.setattr(subprocess.Popen, "wait", interrupted)
     commands = {path.name: ["sh", "-c", f"echo $$ > {path}; exec sleep 60"] for path in pids}
     with pytest.raises(KeyboardInterrupt):
         processes.run(commands, tmp_path, os.environ, 2, 60)

@@ -23,6 +23,8 @@ SHAPES = [
     ((300, 200), (200, 1)),
     ((1, 200), (200, 30)),
     ((7, 5), (5, 2100)),
+    ((3, 2, 1, 64), (3, 2, 64, 70)),
+    ((3, 1, 20, 65), (2, 65, 1)),
 ]
 
 
@@ -42,13 +44,13 @@ def numbers(shape, dtype, seed=0):
 def test_products_of_every_type_are_those_of_numpy(dtype, threads):
     xs, ys, given, want = [], [], [], []
     for shapes in SHAPES:
-        for swapped in (False, True):  # matrices that lie transposed
-            first, second = (numbers(s, dtype, i) for i, s in enumerate(shapes))
-            want.append(first @ second)
-            given += [first.swapaxes(-1, -2) if swapped else first, second]
-            x, y = (mg.input(f"x{len(xs) + i}", v.shape, dtype) for i, v in enumerate(given[-2:]))
-            xs += [x, y]
-            ys.append((ops.swapaxes(x, -1, -2) if swapped else x) @ y)
+        for swapped in (None, 0, 1):  # which matrix lies transposed
+            pair = [numbers(s, dtype, i) for i, s in enumerate(shapes)]
+            want.append(pair[0] @ pair[1])
+            given += [v.swapaxes(-1, -2) if i == swapped else v for i, v in enumerate(pair)]
+            xs += [mg.input(f"x{len(xs) + i}", v.shape, dtype) for i, v in enumerate(given[-2:])]
+            x, y = (ops.swapaxes(x, -1, -2) if i == swapped else x for i, x in enumerate(xs[-2:]))
+            ys.append(x @ y)
     step = mg.comp_graph("cpu", {"num_threads": threads}).compile(xs, ys)
     assert step.report().numpy == []
     for got, each in zip(step(*given), want, strict=True):
