@@ -16,7 +16,7 @@ from small_functions import DEVICES
 
 import minigraph as mg
 from minigraph.cache import database
-from minigraph.devices.cpu import compiler, onednn, processes
+from minigraph.devices.cpu import compiler, onednn
 
 # Two processes of tests share two cores: a thread that spins takes the time of the other's threads.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -106,7 +106,7 @@ def small_frames():
 
     With QUICK no two variables share a place there.  Newer compilers refuse what STRICT refuses.
     """
-    run = processes.run
+    run = compiler.run_commands
 
     def checked(commands, *others):
         flags = ("-Werror=frame-larger-than=65536", *STRICT)
@@ -114,7 +114,7 @@ def small_frames():
         return run(limited, *others)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processes, "run", checked)
+        patch.setattr(compiler, "run_commands", checked)
         yield
 
 

@@ -10,12 +10,12 @@ from minigraph.autotune.candidate import Candidate, Run, Runner, Workbench
 from minigraph.devices.cpu import (
     bf16x3,
     compiler,
+    converted,
     direct,
     halide_compiler,
     onednn,
     primitives,
     product,
-    reordered,
     winograd,
 )
 from minigraph.devices.cpu.kernel import CpuKernel, KernelRunner, constants_of
@@ -67,7 +67,7 @@ CANDIDATES: tuple[Callable[[Arrangement, int], Iterable[Candidate]], ...] = (
     primitives.candidates,
     winograd.candidates,
     direct.candidates,
-    reordered.candidates,
+    converted.candidates,
     panels,
 )
 
@@ -120,16 +120,13 @@ class CpuProblems(ProblemMaker):
 
     def note(self, node: Node) -> str:
         threads = primitives.threads_for(node, self.threads)
-        constant = ", constant weights" if self._weights_are_constant(node) else ""
+        # A convolution's kernel brings constant weights into its own layout only once.
+        product = product_of(node)
+        roles = ROLES.get(type(product.op), "") if product else ""
+        known = {roles[i] for i in constants_of(node) if i < len(roles)}
+        constant = ", constant weights" * ("w" in known)
         in_parts = f", {bf16x3.NAME}" * (self.in_parts and node.dtype == onednn.F32)
         return f", {threads} thread{'s' if threads > 1 else ''}{constant}{in_parts}"
-
-    def _weights_are_constant(self, node: Node) -> bool:
-        """Whether a convolution's kernel brings its weights into its own layout only once."""
-        product = product_of(node)
-        if product is None or type(product.op) not in ROLES:
-            return False
-        return ROLES[type(product.op)].index("w") in constants_of(node)
 
     def image_lanes(self, roles: str, channels: Sequence[int]) -> list[Lanes]:
         """Return nchw, blocks, and the channels last, each on both sides.
@@ -202,7 +199,7 @@ class CpuProblems(ProblemMaker):
             generators.sort(key=lambda g: g is not winograd.candidates)
         offered = itertools.chain.from_iterable(g(arrangement, threads) for g in generators)
         product = product_of(node)
-        if product and reordered.sums_of_many_pixels(product.op, node):
+        if product and primitives.sums_of_many_pixels(product.op, node):
             return _for_long_sums([*offered], node)
         return offered
 

@@ -14,8 +14,11 @@ import platform
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,7 +26,7 @@ from typing import NamedTuple
 
 from minigraph import options as settings
 from minigraph.cache.machine import processor
-from minigraph.devices.cpu import elf, library, onednn, openmp, processes
+from minigraph.devices.cpu import elf, library, onednn, openmp
 from minigraph.devices.kernel_cache import (
     CompilationUnit,
     CompiledUnit,
@@ -237,6 +240,72 @@ def environment() -> Mapping[str, str]:
     }
 
 
+Process = subprocess.Popen[bytes]  # the leader of a group with all that it starts
+
+
+def run_commands(
+    commands: Mapping[str, Sequence[str]],
+    folder: Path,
+    variables: Mapping[str, str],
+    at_once: int,
+    seconds: float,
+) -> dict[str, str]:
+    """Run commands in a folder; return what each said if it failed, "" if it succeeded.
+
+    commands   by name; what each says is written to the file `name`.log
+    variables  their environment
+    at_once    how many may run at the same time
+    seconds    that each may take; after one that took longer no further command is started
+    """
+    said = dict.fromkeys(commands, "not started: an earlier one did not end")
+    waiting, running = deque(commands), deque[tuple[str, Process, float]]()
+    try:
+        while waiting or running:
+            if waiting and len(running) < at_once:
+                name, until = waiting.popleft(), time.monotonic() + seconds
+                # No pipe: one that is read later can fill up, and a grandchild can hold it open.
+                with open(folder / f"{name}.log", "wb") as log:
+                    try:
+                        process = subprocess.Popen(
+                            commands[name],
+                            cwd=folder,
+                            env=variables,
+                            stdin=subprocess.DEVNULL,
+                            stdout=log,
+                            stderr=subprocess.STDOUT,
+                            start_new_session=True,
+                        )
+                        running.append((name, process, until))
+                    except OSError as error:
+                        said[name] = str(error)
+                continue
+            name, process, until = running[0]
+            try:
+                status = process.wait(max(until - time.monotonic(), 0))
+                said[name] = _failure(status, folder / f"{name}.log") if status else ""
+            except subprocess.TimeoutExpired:
+                said[name] = f"did not end within {seconds:g} seconds"
+                waiting.clear()
+            _end(process)
+            running.popleft()
+    finally:
+        for _, process, _ in running:
+            _end(process)
+    return said
+
+
+def _failure(status: int, log: Path) -> str:
+    said = log.read_text(errors="replace").strip()
+    return said or (f"killed by signal {-status}" if status < 0 else f"exit status {status}")
+
+
+def _end(process: Process) -> None:
+    """Kill a process, with what it started, if it still runs."""
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
 class GccKernels(KernelCache):
     """The kernels of the CPU; functions are addresses, all 0 where there is no compiler."""
 
@@ -270,7 +339,7 @@ class GccKernels(KernelCache):
                 commands[name] = [*begin, *files, *_libraries()]
                 names.append(name)
             variables = toolchain.environment(chosen.command[0], str(folder))
-            errors = processes.run(commands, folder, variables, settings.cpus(), SECONDS)
+            errors = run_commands(commands, folder, variables, settings.cpus(), SECONDS)
             for unit, name in zip(units, names, strict=True):
                 yield self._compiled_unit(unit, folder / f"{name}.so", errors[name])
 

@@ -1,21 +1,41 @@
-"""Kernels between conversions: of operands into another type or layout, and of results back."""
+"""Kernels between conversions: of operands into another type or layout, and of results back.
+
+Floats of 16 bits are computed with in float32.  Images in nchw are brought to blocks of channels
+for minigraph's own convolutions; oneDNN does the same where it is there, and is preferred, but for
+weights' gradients of many pixels.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
+from minigraph.autotune.candidate import Candidate
+from minigraph.devices.cpu import direct, onednn, winograd
 from minigraph.devices.cpu.kernel import (
     CpuKernel,
     Linker,
     NativeCall,
     Operands,
+    constants_of,
+)
+from minigraph.devices.cpu.kernels import native_kernel
+from minigraph.devices.cpu.primitives import sums_of_many_pixels
+from minigraph.devices.problem import (
+    ROLES,
+    Arrangement,
+    arrangement_of,
+    layouts_of,
+    product_of,
 )
 from minigraph.graph import Node, Shape, Spec, placeholders
 from minigraph.jit.small_float import FLOAT32, SMALL_FLOATS
 from minigraph.jit.source import KernelSource
 from minigraph.ops.elementwise import Astype
+from minigraph.ops.layout import Reorder
 from minigraph.program.steps import round_up
 
 MakeKernel = Callable[[Node, Sequence[Shape]], CpuKernel | None]
@@ -126,3 +146,47 @@ def _cast(source: Spec, target: Spec, strides: Shape, make: MakeKernel) -> Conve
 
 def _upcast_spec(spec: Spec) -> Spec:
     return Spec(spec.shape, FLOAT32) if spec.dtype in SMALL_FLOATS else spec
+
+
+# ---------------------------------------------------------------- blocks of channels
+
+
+def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
+    """Yield the algorithms for blocks of channels, with reorders, where oneDNN has none as good."""
+    node, _, layouts = arrangement
+    product = product_of(node)
+    if not product or type(product.op) not in ROLES or max(product.lanes) > 1:
+        return
+    if onednn.library() and not sums_of_many_pixels(product.op, node):
+        return
+    operands, block = (*node.inputs[:2], node), onednn.block()
+    first, second, result = (
+        block if role != "w" and x.shape[1] % block == 0 else 1
+        for role, x in zip(ROLES[type(product.op)], operands, strict=True)
+    )
+    specs = [x.spec for x in node.inputs]
+    blocked = layouts_of(product.op, (first, second, result), [x.shape for x in specs], node.shape)
+    inside = arrangement_of(product.op, product.activation, specs, constants_of(node), blocked)
+    for generator in (winograd.candidates, direct.candidates):
+        for each in generator(inside, threads):
+            make = partial(_between_reorders, node, inside.node, each, threads)
+            yield replace(each, name=f"{each.name} with reorders", layouts=layouts, make=make)
+
+
+def _between_reorders(
+    node: Node, inside: Node, candidate: Candidate, threads: int
+) -> ConvertedKernel:
+    """Return the kernel of a node in nchw, made of a candidate for the same node in blocks."""
+    pairs = [(x.spec, b.spec) for x, b in zip(node.inputs, inside.inputs, strict=True)]
+    before = [_reorder(x, b, b, threads) for x, b in pairs]
+    after = [_reorder(inside.spec, node.spec, inside.spec, threads)]
+    return ConvertedKernel(before, candidate.kernel, after, "with reorders")
+
+
+def _reorder(source: Spec, target: Spec, blocked: Spec, threads: int) -> Conversion | None:
+    if source == target:
+        return None
+    node = Reorder((*target.shape[4:], 1)[0])(*placeholders([source]))
+    kernel = native_kernel(node, [source.strides], threads)
+    assert kernel is not None, "every reorder to or from nchw has a kernel"
+    return Conversion(kernel, blocked)

@@ -8,16 +8,114 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import NamedTuple
 
 from minigraph.devices.cpu.kernel import NativeKernel
-from minigraph.devices.cpu.pixels import Axis, PixelSet
+from minigraph.devices.cpu.onednn import F32
 from minigraph.devices.cpu.product import Batch, Piece, kernel_of_pieces
 from minigraph.devices.problem import conv_of
 from minigraph.graph import Node, Shape
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
+from minigraph.ops.layout import LaidOut
 
 CONVOLUTIONS = (Conv2d, Conv2dBackwardData, Conv2dBackwardWeights)
 MANY_CHANNELS = 256  # whose weights do not stay in the cache
+
+
+class PixelSet(NamedTuple):
+    """Pixels of a result, along one axis, that meet the same taps.
+
+    first, step, size    where they are, and how many
+    tap, tap_step, taps  that they meet
+    start, start_step    which pixel the first one reads with the first tap, and from tap to tap
+    """
+
+    first: int
+    step: int
+    size: int
+    tap: int
+    tap_step: int
+    taps: int
+    start: int
+    start_step: int
+
+
+class Axis(NamedTuple):
+    """One axis of a convolution: sizes of its images before and behind, and its window."""
+
+    before: int
+    behind: int
+    taps: int
+    stride: int
+    padding: int
+    dilation: int
+
+    def meeting(self, pixel: int) -> list[tuple[int, int]]:
+        """Return the taps that a pixel behind meets, and the pixels before that it meets there."""
+        first = pixel * self.stride - self.padding
+        places = [(tap, first + tap * self.dilation) for tap in range(self.taps)]
+        return [(tap, place) for tap, place in places if 0 <= place < self.before]
+
+    def met(self, pixel: int) -> list[tuple[int, int]]:
+        """Return the taps by which a pixel before is met, and the pixels behind that meet it."""
+        spans = [(tap, pixel + self.padding - tap * self.dilation) for tap in range(self.taps)]
+        return [
+            (tap, span // self.stride)
+            for tap, span in spans
+            if span % self.stride == 0 and 0 <= span // self.stride < self.behind
+        ]
+
+    def sets(self, backward: bool) -> list[PixelSet]:
+        """Return all pixels of the result: those behind, or those before for the gradient."""
+        period = self.stride if backward else 1
+        size = self.before if backward else self.behind
+        found = []
+        for residue in range(min(period, size)):
+            pixels = range(residue, size, period)
+            each = ((p, self.met(p) if backward else self.meeting(p)) for p in pixels)
+            for taps, group in itertools.groupby(each, lambda pair: [tap for tap, _ in pair[1]]):
+                members = list(group)
+                first, met = members[0]
+                steps = (met[1][0] - met[0][0], met[1][1] - met[0][1]) if len(met) > 1 else (0, 0)
+                tap, start = met[0] if met else (0, 0)
+                spaced = first, period, len(members)
+                found.append(PixelSet(*spaced, tap, steps[0], len(taps), start, steps[1]))
+        return found
+
+
+class LaidOutConvolution(NamedTuple):
+    """A convolution or gradient of images that lie in blocks, or of few channels in nchw.
+
+    conv      that it is, or whose gradient
+    window    of its weights
+    read      the images that it reads, as they lie
+    others    those that it writes, or dy of the weights' gradient
+    lanes     of a block of the others
+    lanes_in  of a block of what it reads: 1 in nchw
+    """
+
+    conv: Conv2d
+    window: Shape
+    read: Shape
+    others: Shape
+    lanes: int
+    lanes_in: int
+
+
+def laid_out_convolution(node: Node) -> LaidOutConvolution | None:
+    """Return what `node` is; None if it is no such convolution of float32, or has groups."""
+    op = node.op
+    if not isinstance(op, LaidOut) or not isinstance(op.plain, CONVOLUTIONS):
+        return None
+    conv, (first, second, *_) = conv_of(op.plain), (x.shape for x in node.inputs)
+    if isinstance(op.plain, Conv2dBackwardWeights):
+        form = LaidOutConvolution(conv, node.shape[2:], second, first, *op.lanes_in)
+    else:
+        lanes = op.lanes_out[0], op.lanes_in[0]
+        form = LaidOutConvolution(conv, second[2:], first, node.shape, *lanes)
+    specs = node.spec, *(x.spec for x in node.inputs)
+    whole = conv.groups == 1 and all(spec.dtype == F32 and spec.size for spec in specs)
+    return form if whole else None
 
 
 def convolution(node: Node, threads: int) -> NativeKernel:
@@ -41,8 +139,8 @@ def _groups(conv: Conv2d, x: int, y: int, z: int, bias: int = 0) -> list[Batch]:
     return [Batch(g, x // g, y // g, z // g, bias // g)] if g > 1 else []
 
 
-def _axes(conv: Conv2d, before: Shape, behind: Shape, window: Shape) -> list[Axis]:
-    each = (before[2:], behind[2:], window, conv.stride, conv.padding, conv.dilation)
+def axes_of(conv: Conv2d, before: Shape, behind: Shape, window: Shape) -> list[Axis]:
+    each = (before[2:4], behind[2:4], window, conv.stride, conv.padding, conv.dilation)
     return [Axis(*axis) for axis in zip(*each, strict=True)]
 
 
@@ -51,7 +149,7 @@ def _images(conv: Conv2d, read: Shape, w: Shape, made: Shape, backward: bool) ->
     (n, _, high, wide), (_, _, *sides), (k, c, r, s) = read, made, w
     (outs, ins), taps = (k // conv.groups, c), r * s
     before, behind = (made, read) if backward else (read, made)
-    sets = [axis.sets(backward) for axis in _axes(conv, before, behind, (r, s))]
+    sets = [axis.sets(backward) for axis in axes_of(conv, before, behind, (r, s))]
     paces = (1, 1) if backward else conv.stride
     across = [taps, ins * taps] if backward else [ins * taps, taps]  # rows of w, and its sums
     rows, added = (ins, outs) if backward else (outs, ins)
@@ -85,7 +183,7 @@ def _weights(conv: Conv2d, x: Shape, dy: Shape, w: Shape) -> list[list[Piece]]:
     (n, _, _, wide), (k, c, r, s) = x, w
     area, (tall, broad) = math.prod(x[2:]), dy[2:]
     rows, taps = k // conv.groups, r * s
-    axes = _axes(conv, x, dy, (r, s))
+    axes = axes_of(conv, x, dy, (r, s))
 
     def piece(down: PixelSet, right: PixelSet) -> Piece:
         return Piece(

@@ -16,22 +16,24 @@ import itertools
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import compiler, onednn, winograd
+from minigraph.devices.cpu.convolution import (
+    LaidOutConvolution,
+    axes_of,
+    laid_out_convolution,
+)
 from minigraph.devices.cpu.kernel import NativeKernel, call
 from minigraph.devices.cpu.onednn import F32
-from minigraph.devices.cpu.pixels import Axis
 from minigraph.devices.cpu.prepacked import PrepackedWeights
 from minigraph.devices.cpu.product import pinned, sums
-from minigraph.devices.problem import FEW_CHANNELS, Arrangement, conv_of
+from minigraph.devices.problem import FEW_CHANNELS, Arrangement
 from minigraph.graph import Node, Op, Shape
 from minigraph.jit.emitter import block, function, indented
 from minigraph.jit.macros import with_macros
 from minigraph.jit.source import KernelSource
-from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
-from minigraph.ops.layout import LaidOut
+from minigraph.ops.conv import Conv2dBackwardData, Conv2dBackwardWeights
 
 NAME = "direct"  # the algorithm
 TO_IMAGES, TO_WEIGHTS = (
@@ -124,7 +126,7 @@ def _weight_products(name: str, count: int, vectors: int) -> str:
 
 
 @functools.cache
-def _image_text(lanes: int, lanes_in: int, vectors: int, window: tuple[int, int]) -> KernelSource:
+def _image_text(lanes: int, lanes_in: int, vectors: int, window: Shape) -> KernelSource:
     products = "\n".join(_pixel_products(pixels, vectors) for pixels in PIXELS)
     line = " ".join(
         f"for (; t + {n} <= count; t += {n})"
@@ -138,7 +140,7 @@ def _image_text(lanes: int, lanes_in: int, vectors: int, window: tuple[int, int]
 
 
 @functools.cache
-def _weight_text(lanes: int, lanes_in: int, vectors: int, window: tuple[int, int]) -> KernelSource:
+def _weight_text(lanes: int, lanes_in: int, vectors: int, window: Shape) -> KernelSource:
     down, across = window
     if lanes_in > 1:
         count = SUMS[lanes]
@@ -153,61 +155,16 @@ def _weight_text(lanes: int, lanes_in: int, vectors: int, window: tuple[int, int
 # ---------------------------------------------------------------- kernels
 
 
-class DirectForm(NamedTuple):
-    """A convolution or gradient that these kernels compute.
-
-    conv      that it is, or whose gradient
-    window    of its weights
-    read      the images that it reads, as they lie
-    others    those that it writes, or dy of the weights' gradient
-    lanes     of a block
-    lanes_in  of a block of what it reads: 1 in nchw
-    """
-
-    conv: Conv2d
-    window: tuple[int, int]
-    read: Shape
-    others: Shape
-    lanes: int
-    lanes_in: int
-
-    @property
-    def blocks(self) -> tuple[int, int]:
-        """How many blocks there are of the images that it reads, and of the others."""
-        return self.read[1], self.others[1]
-
-    def axes(self, before: Shape, behind: Shape) -> list[Axis]:
-        conv = self.conv
-        each = (before[2:4], behind[2:4], self.window, conv.stride, conv.padding, conv.dilation)
-        return [Axis(*axis) for axis in zip(*each, strict=True)]
-
-
-def form_of(node: Node) -> DirectForm | None:
+def form_of(node: Node) -> LaidOutConvolution | None:
     """Return what `node` is, or None where these kernels do not compute it."""
-    op = node.op
-    if not isinstance(op, LaidOut) or winograd.computes(node):
+    form = laid_out_convolution(node)
+    if form is None or winograd.computes(node) or form.lanes != onednn.block():
         return None
-    plain, lanes = op.plain, onednn.block()
-    if isinstance(plain, Conv2dBackwardWeights):
-        conv, weights = plain.conv, node.shape
-        (other, read), (others, images) = op.lanes_in, (x.shape for x in node.inputs)
-    elif isinstance(plain, Conv2d | Conv2dBackwardData):
-        conv = conv_of(plain)
-        weights, images, others = node.inputs[1].shape, node.inputs[0].shape, node.shape
-        read, other = op.lanes_in[0], op.lanes_out[0]
-    else:
+    if form.window == (1, 1) and onednn.library():  # these are products
         return None
     # Taps of a row are summed together there, whose pixels have to lie side by side.
-    few = read == 1 and images[1] <= FEW_CHANNELS and conv.dilation[1] == 1
-    high, wide = weights[2:]
-    fits = (
-        all(spec.dtype == F32 and spec.size for spec in (node.spec, *(x.spec for x in node.inputs)))
-        and ((high, wide) != (1, 1) or onednn.library() is None)  # these are products
-        and conv.groups == 1
-        and other == lanes
-        and (read == lanes or few)
-    )
-    return DirectForm(conv, (high, wide), images, others, lanes, read) if fits else None
+    few = form.lanes_in == 1 and form.read[1] <= FEW_CHANNELS and form.conv.dilation[1] == 1
+    return form if few or form.lanes_in == form.lanes else None
 
 
 def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
@@ -229,16 +186,16 @@ def direct_kernel(node: Node, threads: int) -> NativeKernel:
     return kernel
 
 
-def _to_images(node: Node, op: Op, form: DirectForm, threads: int) -> NativeKernel:
+def _to_images(node: Node, op: Op, form: LaidOutConvolution, threads: int) -> NativeKernel:
     n, ins, *before = form.read[:4]
     outs, *behind = form.others[1:4]
     lanes, lanes_in, taps = form.lanes, form.lanes_in, math.prod(form.window)
     backward = isinstance(op, Conv2dBackwardData)
     if backward:
-        axes, paces = form.axes(form.others, form.read), (1, 1)
+        axes, paces = axes_of(form.conv, form.others, form.read, form.window), (1, 1)
         steps = taps, outs * lanes * taps, 1
     else:
-        axes, paces = form.axes(form.read, form.others), form.conv.stride
+        axes, paces = axes_of(form.conv, form.read, form.others, form.window), form.conv.stride
         steps = ins * lanes_in * taps, taps, 1
     vectors = next(v for v in range(VECTORS[lanes], 0, -1) if outs % v == 0)
     each = taps * lanes_in * vectors * lanes * F32.itemsize  # bytes of weights at a block of inputs
@@ -271,8 +228,8 @@ def _strip(n: int, height: int, row: int, groups: int, threads: int) -> tuple[in
     return (min(STRIP // (row * height), images) if row else images), height
 
 
-def _to_weights(node: Node, form: DirectForm, threads: int) -> NativeKernel:
-    (ins, outs), lanes, lanes_in = form.blocks, form.lanes, form.lanes_in
+def _to_weights(node: Node, form: LaidOutConvolution, threads: int) -> NativeKernel:
+    ins, outs, lanes, lanes_in = form.read[1], form.others[1], form.lanes, form.lanes_in
     n, (height, width), (high, wide) = form.read[0], form.read[2:4], form.others[2:4]
     vectors = math.gcd(outs, OUTER)
     conv, whole = form.conv, ins if lanes_in == 1 else 1

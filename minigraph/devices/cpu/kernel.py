@@ -38,11 +38,6 @@ def cache_bytes() -> int:
     return min(int(text.rstrip("KM")) << (20 if text.endswith("M") else 10), MOST_CACHE)
 
 
-def aligned_bytes(nbytes: int) -> Array:
-    """Return uninitialised memory that begins at a cache line."""
-    return aligned_empty(Spec((nbytes,), np.dtype(np.uint8)))
-
-
 # Where an array has the address of its elements, after its id: NumPy's binary interface says so.
 ADDRESS = object.__basicsize__
 
@@ -307,7 +302,7 @@ class Prepared:
         calls: list[NativeCall] = []
         for i, preparation in kernel.preparations.items():
             places[i] = (self._first + len(self._memory), 0)
-            self._memory.append(aligned_bytes(preparation.nbytes))
+            self._memory.append(aligned_empty(Spec((preparation.nbytes,), np.dtype(np.uint8))))
             self._slots[places[i][0]] = address_of(self._memory[-1])
             calls += preparation.calls(inputs[i], places[i], self._linker)
         return places, calls

@@ -23,7 +23,7 @@ from minigraph.devices.cpu.kernel import (
 )
 from minigraph.devices.cpu.straight_line import loop_text
 from minigraph.devices.reference import NumpyKernel
-from minigraph.graph import Array, Constant, Graph, Loop, Node, Shape, Spec, placeholders
+from minigraph.graph import Constant, Graph, Loop, Node, Shape, Spec, placeholders
 from minigraph.jit.domain import NotFusible
 from minigraph.jit.emitter import block, function
 from minigraph.jit.source import KernelSource
@@ -149,7 +149,8 @@ class LoopKernel(CpuKernel):
                 self.pairs[view.buffer] = self.scratch
                 self.scratch += 2 * round_up(view.spec.nbytes)
         constants = [b for b in body.buffers if b.space is MemorySpace.CONSTANT]
-        self.constants = {b: _value(b) for b in constants}
+        values = [b.node.op.value for b in constants if b.node and isinstance(b.node.op, Constant)]
+        self.constants = dict(zip(constants, map(np.ascontiguousarray, values), strict=True))
 
     @property
     def texts(self) -> Sequence[KernelSource]:
@@ -214,8 +215,3 @@ class LoopKernel(CpuKernel):
         if self.op.reverse:
             return slot, offset + (self.op.length - 1) * stride, -stride
         return slot, offset, stride
-
-
-def _value(buffer: Buffer) -> Array:
-    assert buffer.node is not None and isinstance(buffer.node.op, Constant)
-    return np.ascontiguousarray(buffer.node.op.value)

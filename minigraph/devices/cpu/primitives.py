@@ -39,6 +39,7 @@ THREADED = 4_000_000  # operations from which on a second thread pays
 LARGE = 1 << 16  # elements of an operand from which on it does, as memory bounds the kernel
 WIDE = 16  # elements of a row of a window
 POINT = (1, 1)  # a window of one pixel
+MANY_PIXELS = 1024
 Specs = Sequence[Spec]
 Strides = Sequence[Shape]
 
@@ -253,6 +254,16 @@ def implementations_of(op: Op, xs: Specs, ys: Specs, strides: Strides) -> Iterat
 def threads_for(node: Node, threads: int) -> int:
     largest = max(spec.size for spec in (*(x.spec for x in node.inputs), *node.specs))
     return threads if operations(node) >= THREADED or largest >= LARGE else 1
+
+
+def sums_of_many_pixels(op: Op, node: Node) -> bool:
+    """Whether a node adds up, for the gradient of weights, more pixels than oneDNN should.
+
+    Its "jit" kernels for blocks of channels add up all pixels of all images one after the other.
+    """
+    dy = node.inputs[0]
+    pixels = dy.shape[0] * math.prod(dy.shape[2:4])
+    return isinstance(op, Conv2dBackwardWeights) and op.conv.groups == 1 and pixels > MANY_PIXELS
 
 
 def onednn_kernel(node: Node, strides: Strides, threads: int) -> OneDnnKernel | None:

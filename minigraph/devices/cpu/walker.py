@@ -85,12 +85,8 @@ class NativeSegment(NamedTuple):
     steps: tuple[Step, ...]
     walk: Callable[[], int] | None = None
 
-    @property
-    def changes_parameters(self) -> bool:
-        return self.changes_before(len(self.steps))
-
-    def changes_before(self, row: int) -> bool:
-        """Whether a row before this one changes a parameter."""
+    def changes_before(self, row: int | None) -> bool:
+        """Whether a row before this one, or any, changes a parameter."""
         steps = self.steps[:row]
         return any(v.buffer.space is MemorySpace.PARAMETER for step in steps for v in step.outputs)
 
@@ -130,7 +126,7 @@ class NativeProgram:
         self.failed = ctypes.c_int64(-1)
         self.segments = self._segments(bulk)
         # A call has to be finished from the first segment on that changes parameters.
-        changing = [i for i, segment in enumerate(self.segments) if segment.changes_parameters]
+        changing = [i for i, segment in enumerate(self.segments) if segment.changes_before(None)]
         end = changing[0] if changing else len(self.segments)
         self.changeless, self.changing = self.segments[:end], self.segments[end:]
 

@@ -28,18 +28,18 @@ from typing import NamedTuple
 
 from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import compiler, onednn
+from minigraph.devices.cpu.convolution import laid_out_convolution
 from minigraph.devices.cpu.cook_toom import Matrix, matrices, statements, transposed
 from minigraph.devices.cpu.kernel import NativeKernel, call
 from minigraph.devices.cpu.onednn import F32
 from minigraph.devices.cpu.prepacked import PrepackedWeights
 from minigraph.devices.cpu.product import outer_products, sums
-from minigraph.devices.problem import Arrangement, conv_of
+from minigraph.devices.problem import Arrangement
 from minigraph.graph import Node, Op, Shape
 from minigraph.jit.emitter import block, function, indented
 from minigraph.jit.macros import with_macros
 from minigraph.jit.source import KernelSource
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
-from minigraph.ops.layout import LaidOut
 
 NAME = "winograd 4x4"  # the algorithm
 TILE = 4  # results on each side; tiles of 2 x 2 would round less, and take longer
@@ -191,24 +191,13 @@ def _weight_text(form: WinogradForm) -> KernelSource:
 
 def computes(node: Node) -> bool:
     """Whether the algorithm computes `node`."""
-    op = node.op
-    if not isinstance(op, LaidOut):
-        return False
-    match op.plain:
-        case Conv2dBackwardWeights(conv, window):
-            images = op.lanes_in
-        case Conv2d() | Conv2dBackwardData():
-            conv = conv_of(op.plain)
-            window, images = node.inputs[1].shape, (op.lanes_in[0], *op.lanes_out)
-        case _:
-            return False
+    form = laid_out_convolution(node)
     return (
-        all(spec.dtype == F32 and spec.size for spec in (node.spec, *(x.spec for x in node.inputs)))
-        and window[2:] in [(side, side) for side in POINTS]
-        and conv.stride == conv.dilation == (1, 1)
-        and conv.groups == 1
-        and max(conv.padding) < window[2]
-        and set(images) == {onednn.block()}
+        form is not None
+        and form.window in [(side, side) for side in POINTS]
+        and form.conv.stride == form.conv.dilation == (1, 1)
+        and max(form.conv.padding) < form.window[0]
+        and form.lanes == form.lanes_in == onednn.block()
     )
 
 

@@ -4,14 +4,11 @@ import numpy as np
 from heavy_nodes import CONVOLUTIONS, real
 
 import minigraph as mg
-from minigraph import ops
-from minigraph.ops.batch_norm import BatchNorm, BatchNormBackward, BatchNormInference
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut, Reorder, pack
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.normalization import LocalResponseNorm
-from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward, MaxPool2dBackward, Pooling
-from minigraph.ops.softmax import LogSoftmax, Softmax
+from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward, Pooling
 
 
 def compiled(op, *xs):
@@ -49,75 +46,13 @@ def conv_samples():
         yield f"conv2d_backward_weights-{name}", Conv2dBackwardWeights(op, w.shape), [dy, x]
 
 
-# (h, w), and the arguments after x
-POOLINGS = {
-    "2x2": ((8, 6), (2,)),
-    "2x2-remainder": ((7, 9), (2,)),
-    "3x3-overlapping": ((7, 9), (3, 2)),
-    "3x3-padding": ((7, 9), (3, 2, 1)),
-    "3x3-stride-1": ((5, 6), (3, 1, 1)),
-    "unequal": ((8, 9), ((3, 2), (2, 1), (1, 0))),
-    "gaps": ((9, 8), (2, 4)),
-    "ceil": ((8, 8), (3, 2, 0, True)),
-    "ceil-padding": ((8, 8), (3, 2, 1, True)),
-    "ceil-fits": ((7, 7), (3, 2, 0, True)),
-    "ceil-gaps": ((9, 10), (2, 3, 1, True)),
-    "global": ((7, 7), (7,)),
-    "1x1": ((4, 4), (1,)),
-    "row": ((1, 9), ((1, 3), (1, 2))),
-    "16x16": ((16, 17), (16, 1)),
-}
-CHANNELS = (1, 3, 16, 20)
-
-
-def pool_samples():
-    for name, (image, args) in POOLINGS.items():
-        for c in CHANNELS:
-            x = real(2, c, *image)
-            node = mg.input("x", x.shape)
-            largest = ops.max_pool2d(node, *args).inputs[0].op
-            y, where = largest.forward(x)
-            dy = real(*y.shape, seed=1)
-            id_ = f"{name}-{c}"
-            yield f"max_pool2d-{id_}", largest, [x]
-            back = MaxPool2dBackward(largest.pooling, x.shape)
-            yield f"max_pool2d_backward-{id_}", back, [dy, where]
-            for count in (False, True):
-                mean = ops.avg_pool2d(node, *args, count_include_pad=count).op
-                if mean.pooling != largest.pooling:
-                    continue  # it takes two ops
-                yield f"avg_pool2d-{id_}-{count}", mean, [x]
-                yield f"avg_pool2d_backward-{id_}-{count}", AvgPool2dBackward(mean, x.shape), [dy]
-
-
 def norm_samples():
-    for size in ((8, 4), (5, 3), (6, 16), (2, 3, 4, 5), (2, 16, 4, 5), (1, 5, 3, 3), (3, 2, 7)):
-        x, dy = real(*size, seed=1) + 3, real(*size, seed=2)
-        weight, bias, mean = (real(size[1], seed=s) for s in (3, 4, 5))
-        variance = real(size[1], seed=6, low=0.1, high=3)
-        axes = (0, *range(2, x.ndim))
-        name = "x".join(map(str, size))
-        for eps in (1e-5, 0.5):
-            yield f"batch_norm-{name}-{eps}", BatchNorm(eps), [x, weight, bias]
-            given = [x, weight, bias, mean, variance]
-            yield f"batch_norm_inference-{name}-{eps}", BatchNormInference(eps), given
-            back = [dy, x, weight, x.mean(axes), x.var(axes)]
-            yield f"batch_norm_backward-{name}-{eps}", BatchNormBackward(eps), back
     for window in (1, 2, 3, 4, 5, 9):
         for size in ((2, 16, 5, 4), (1, 32, 3, 3), (2, 5, 4, 4), (2, 1, 1, 1), (2, 16, 5)):
             norm = LocalResponseNorm(window, 0.5, 0.75, 1.5)
             yield f"local_response_norm-{window}-{'x'.join(map(str, size))}", norm, [real(*size)]
     for fields in ((5, 1e-4, 0.75, 2.0), (5, 1.0, 0.5, 1.0), (3, 2.0, 1.0, 0.5)):
         yield f"local_response_norm-{fields}", LocalResponseNorm(*fields), [real(2, 16, 4, 4)]
-
-
-def softmax_samples():
-    for size in ((7,), (1,), (5, 10), (3, 1), (4, 1000), (2, 3, 4), (2, 3, 16), (2, 5, 3, 4)):
-        for axis in range(len(size)):
-            name = f"{'x'.join(map(str, size))}-{axis}"
-            for scale in (1, 30):  # 30: differences up to 120, beyond the range of exp
-                yield f"softmax-{name}-{scale}", Softmax(axis), [real(*size) * scale]
-                yield f"log_softmax-{name}-{scale}", LogSoftmax(axis), [real(*size) * scale]
 
 
 def matmul_samples():
@@ -149,15 +84,7 @@ def layout_samples():
                 x = pack(real(2, 32, 5, 3), lanes)
                 yield f"reorder-{lanes}-{target}", Reorder(target), [x]
         if lanes > 1:
-            x, v = (
-                pack(real(3, 32, 4, 4), lanes),
-                [real(32 // lanes, lanes, seed=i, low=0.5) for i in range(4)],
-            )
-            yield f"batch_norm-{lanes}", BatchNorm(1e-5), [x, *v[:2]]
-            yield f"batch_norm_inference-{lanes}", BatchNormInference(1e-5), [x, *v]
-            dy = pack(real(3, 32, 4, 4, seed=1), lanes)
-            back = [dy, x, *v[:3]]
-            yield f"batch_norm_backward-{lanes}", BatchNormBackward(1e-5), back
+            x, dy = (pack(real(3, 32, 4, 4, seed=i), lanes) for i in range(2))
             pool = Pooling((2, 2), (2, 2), ((0, 0), (0, 0)))
             average = AvgPool2d(pool, (0, 0), False)
             yield f"avg_pool2d-{lanes}", LaidOut(average, (lanes,), (lanes,)), [x]
@@ -174,7 +101,7 @@ def layout_samples():
                 yield f"conv2d_backward_weights-{name}", op, [dy, x]
 
 
-ALL = conv_samples, pool_samples, norm_samples, softmax_samples, matmul_samples, layout_samples
+ALL = conv_samples, norm_samples, matmul_samples, layout_samples
 SAMPLES = {name: (op, xs) for samples in ALL for name, op, xs in samples()}
 
 

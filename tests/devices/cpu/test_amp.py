@@ -14,9 +14,8 @@ from small_network import network
 
 import minigraph as mg
 from minigraph import nn, ops, optim
-from minigraph.devices.cpu import candidates, compiler, onednn, primitives
+from minigraph.devices.cpu import candidates, compiler, onednn
 from minigraph.graph import BFLOAT16
-from minigraph.ops.batch_norm import BatchNorm
 from minigraph.passes.library.mixed_precision import autocast
 from minigraph.passes.notes import Notes
 
@@ -230,9 +229,3 @@ def test_bfloat16_arrays_are_computed_in_float32_there(monkeypatch):
         np.abs((step(x)[0] - want).astype(np.float32)).max()
         <= 2 * EPS * np.abs(want.astype(np.float32)).max()
     )
-
-
-def test_normalisations_of_bfloat16_are_not_given_to_oneDNN():
-    x, c = mg.input("x", (2, 4, 3, 3), BFLOAT16), mg.input("c", (4,), BFLOAT16)
-    (y, *_) = BatchNorm(1e-5).results(x, c, c)
-    assert not [*primitives.implementations(y.inputs[0], [])]

@@ -86,42 +86,21 @@ def run(matrix, x):
     return [found[i * GAP] for i in range(len(matrix))]
 
 
-def operations(matrix):
-    """Return how many additions and multiplications there are in the C for a matrix."""
-    text = "".join(statements(matrix))
-    return np.array([len(re.findall(" [+-] ", text)), text.count("f * ")])
-
-
-def plain_operations(matrix):
-    """Return how many a matrix takes where nothing is shared."""
-    rows = [[c for c in row if c] for row in matrix]
-    sums = sum(max(len(row) - 1, 0) for row in rows)
-    return np.array([sums, sum(abs(c) != 1 for row in rows for c in row)])
-
-
 def whole(*rows):
     return [[Fraction(c) for c in row] for row in rows]
 
 
 # What there may be to share, and what not.
-MATRICES = {
-    "zero": whole([0, 0], [0, 0]),
-    "one": whole([1]),
-    "minus-one": whole([-1]),
-    "copies": whole([1, 0, 0], [0, 0, 1], [0, -1, 0]),
-    "single-alike": whole([3, 0, 0], [-3, 0, 0]),
-    "nothing-alike": whole([1, 2, 3], [4, 5, 6]),
-    "equal-rows": whole([1, 2, 3], [1, 2, 3]),
-    "opposite-rows": whole([1, -2, 3], [-1, 2, -3]),
-    "three-alike": whole([1, 2, 3], [1, -2, 3], [1, 2, -3]),
-    "equal-columns": whole([1, 1], [2, 2], [3, 3]),
-    "opposite-columns": whole([1, -1], [2, -2], [0, 0]),
-    "three-columns-alike": whole([1, -1, 1], [2, 2, 2], [5, 5, -5]),
-    "rows-and-columns": whole([1, 1, 2], [1, 1, -2], [3, -3, 0], [3, -3, 0]),
-    "negative": whole([-1, -2], [-3, -4]),
-    "halves": [[Fraction(1, 2), Fraction(-3, 8)], [Fraction(1, 2), Fraction(3, 8)]],
-    "tiny-and-huge": [[Fraction(1, 2**20), Fraction(3)], [Fraction(1), Fraction(2**60)]],
-}
+MATRICES = [
+    whole([0, 0], [0, 0]),
+    whole([-1]),
+    whole([1, 0, 0], [0, 0, 1], [0, -1, 0]),  # copies
+    whole([3, 0, 0], [-3, 0, 0]),
+    whole([1, 2, 3], [1, -2, 3], [1, 2, -3]),
+    whole([1, -1, 1], [2, 2, 2], [5, 5, -5]),
+    whole([1, 1, 2], [1, 1, -2], [3, -3, 0], [3, -3, 0]),
+    [[Fraction(1, 2**20), Fraction(3)], [Fraction(1), Fraction(2**60)]],
+]
 
 
 def drawn(seed):
@@ -134,7 +113,7 @@ def drawn(seed):
     return whole(*rows.tolist())
 
 
-@pytest.mark.parametrize("matrix", [*MATRICES.values(), *map(drawn, range(100))])
+@pytest.mark.parametrize("matrix", [*MATRICES, *map(drawn, range(100))])
 def test_the_c_computes_what_the_matrix_says(matrix):
     for used in (matrix, transposed(matrix)):
         x = fractions(len(used[0]), seed=0)
@@ -150,10 +129,9 @@ def test_the_c_of_transforms_rounds_the_coefficients_alone(results, taps, points
             np.testing.assert_allclose(near, [float(y) for y in times(used, x)], rtol=1e-12)
 
 
-@pytest.mark.parametrize("window", POINTS)
-def test_points_with_both_signs_share_what_is_even_in_them(window):
-    for matrix in matrices(TILE, window, POINTS[window]):
-        for used in (matrix, transposed(matrix)):
-            assert (operations(used) <= plain_operations(used)).all()
+def test_points_with_both_signs_share_what_is_even_in_them():
     _, _, bt = matrices(TILE, 3, POINTS[3])
-    assert (operations(bt) < plain_operations(bt)).all()
+    text = "".join(statements(bt))
+    terms = [c for row in bt for c in row if c]
+    assert text.count("f * ") < sum(abs(c) != 1 for c in terms)
+    assert len(re.findall(" [+-] ", text)) < len(terms) - len(bt)

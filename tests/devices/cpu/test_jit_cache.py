@@ -20,7 +20,7 @@ import minigraph as mg
 from minigraph.cache import Store
 from minigraph.cache.counters import kernel_counters
 from minigraph.devices import kernel_cache
-from minigraph.devices.cpu import compiler, processes
+from minigraph.devices.cpu import compiler
 from minigraph.jit.source import KernelSource
 
 pytestmark = needs_compiler
@@ -185,15 +185,15 @@ def test_a_kernel_does_not_wait_for_another_one(cache, use_compiler):
 
 
 def test_a_kernel_whose_compilation_was_interrupted_is_compiled_by_who_waits(cache, monkeypatch):
-    usual, begun, go_on = processes.run, threading.Event(), threading.Event()
+    usual, begun, go_on = compiler.run_commands, threading.Event(), threading.Event()
 
     def interrupted(*args):
-        monkeypatch.setattr(processes, "run", usual)
+        monkeypatch.setattr(compiler, "run_commands", usual)
         begun.set()
         go_on.wait()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(processes, "run", interrupted)
+    monkeypatch.setattr(compiler, "run_commands", interrupted)
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(results, kernel(1))
         begun.wait()

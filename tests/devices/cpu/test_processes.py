@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from minigraph.devices.cpu import processes
+from minigraph.devices.cpu.compiler import run_commands
 
 
 def test_commands_say_why_they_failed(tmp_path, nowhere):
@@ -18,7 +18,7 @@ def test_commands_say_why_they_failed(tmp_path, nowhere):
         "absent": [str(nowhere)],
         "loud": ["sh", "-c", "printf %0200000d 0; exit 1"],
     }
-    said = processes.run(commands, tmp_path, os.environ, 2, 60)
+    said = run_commands(commands, tmp_path, os.environ, 2, 60)
     assert said["good"] == ""
     assert said["bad"] == "one\ntwo"
     assert said["silent"] == "exit status 3"
@@ -33,7 +33,7 @@ def test_a_command_that_hangs_is_killed_with_what_it_started(tmp_path):
         "good": ["true"],
         "later": ["true"],
     }
-    said = processes.run(commands, tmp_path, os.environ, 2, 1)
+    said = run_commands(commands, tmp_path, os.environ, 2, 1)
     assert not (tmp_path / "late").exists()
     assert said["hangs"] == "did not end within 1 seconds"
     assert said["good"] == ""
@@ -60,7 +60,7 @@ def test_an_interrupt_ends_what_is_running(tmp_path, monkeypatch):
     monkeypatch.setattr(subprocess.Popen, "wait", interrupted)
     commands = {path.name: ["sh", "-c", f"echo $$ > {path}; exec sleep 60"] for path in pids}
     with pytest.raises(KeyboardInterrupt):
-        processes.run(commands, tmp_path, os.environ, 2, 60)
+        run_commands(commands, tmp_path, os.environ, 2, 60)
     for path in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(int(path.read_text()), 0)

@@ -7,7 +7,6 @@ import pytest
 from laid_out import drawn, meaning
 from needs import needs_both
 from winograd_cases import (
-    CASES,
     ODD_SIZES,
     Case,
     assert_near,
@@ -39,37 +38,6 @@ def taps(x, y, padding, window):
         yield tap, x[..., *there], y[..., *here]
 
 
-def skipping_padding(node, xs):
-    """Return the meaning without the padding: NumPy would multiply its zeros by infinities."""
-    op = node.op.plain
-    xs = [unpack(x) if x.ndim == 5 else x for x in (x.astype("float64") for x in xs)]
-    found = np.zeros(unpacked(node.shape))
-    if isinstance(op, Conv2dBackwardWeights):
-        dy, x = xs
-        for (i, j), there, here in taps(x, dy, op.conv.padding, node.shape[-1]):
-            found[:, :, i, j] = np.einsum("nkij,ncij->kc", here, there)
-        return found
-    x, w, *bias = xs
-    if isinstance(op, Conv2dBackwardData):
-        w = w.swapaxes(0, 1)[:, :, ::-1, ::-1]
-        padding = [w.shape[2] - 1 - p for p in op.conv.padding]
-    else:
-        padding = op.padding
-    for (i, j), there, here in taps(x, found, padding, w.shape[2]):
-        here += np.einsum("ncij,kc->nkij", there, w[:, :, i, j])
-    for vector in bias:
-        found += vector[:, None, None]
-    return pack(found, onednn.block())
-
-
-@every_way
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_for_finite_numbers_padding_may_be_left_out(case, way):
-    node = in_blocks(way, case)
-    xs = drawn(node)
-    np.testing.assert_allclose(skipping_padding(node, xs), meaning(node, xs), rtol=0, atol=1e-9)
-
-
 # Where in images, or in weights at a like place, there are odd values.
 PLACES = {
     "corner": [(0, 0, 0, 0, 3)],
@@ -96,7 +64,7 @@ def test_nan_and_infinity_are_where_a_direct_convolution_has_them(operand, place
                 x[place] = value
             else:  # weights
                 x[place[4], place[0], place[2] % 3, place[3] % 3] = value
-        want = skipping_padding(node, xs)
+        want = meaning(node, xs)
         assert 0 < np.isfinite(want).sum() < want.size
         assert_near(computed(node, xs, 2), want, window)
 
