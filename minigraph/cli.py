@@ -93,7 +93,10 @@ def _parser() -> _Parser:
         command.set_defaults(run=run, parser=command)
         return command
 
-    about = "show versions, processor, libraries and settings, or what a model of ONNX is"
+    about = (
+        "show versions, processor, libraries and settings, or what a model of ONNX is; status 1 if "
+        "CC or the device cannot be used"
+    )
     machine = add("info", _info, about)
     machine.add_argument("file", metavar="MODEL", nargs="?", help="a model, such as model.onnx")
     model = add("run", _run, "run a model of ONNX on arrays from files")
@@ -129,15 +132,18 @@ def _info(asked: argparse.Namespace) -> Answer:
     if asked.file:
         return Answer(*mg.onnx.command.describe(asked.file))
     onednn_library, folder = onednn.library(), settings.cache_folder()
+    cc, missing, unusable = None, compiler.NO_COMPILER, []
     try:
-        cc, version, jit = compiler.compiler(), compiler.compiler_version(), _jit()
+        cc, jit = compiler.compiler(), _jit()
     except CompileError as error:
-        warn_once(str(error))
-        cc, version, jit = None, None, "none: CC does not run"
+        missing, jit = "CC does not run", "none: CC does not run"
+        unusable.append(str(error))
     try:
         check_device(settings.default_device())
     except DeviceError as error:  # the rest of the table may show the cause
-        warn_once(str(error))
+        unusable.append(str(error))
+    for why in unusable:
+        warn_once(why)
     data: dict[str, Any] = {
         "minigraph": __version__,
         "device": settings.default_device(),
@@ -148,9 +154,9 @@ def _info(asked: argparse.Namespace) -> Answer:
         "onednn": onednn_library.version if onednn_library else None,
         "amp": "bfloat16" if onednn_library and onednn.BFLOAT16 in onednn.dtypes() else None,
         "compiler": cc,
-        "compiler_version": version if cc else None,
+        "compiler_version": compiler.compiler_version() if cc else None,
         "jit": jit,
-        **_jit_backends(cc),
+        **_jit_backends("" if cc else missing),
         "cache_folder": str(folder) if folder else None,
         "cuda_packages": {name: _version(name) for name in CUDA_PACKAGES},
         "options": settings.from_environment(),
@@ -160,10 +166,10 @@ def _info(asked: argparse.Namespace) -> Answer:
         "options": _words(data["options"], "="),
     }
     rows = [(name.replace("_", " "), str(v or "none")) for name, v in {**data, **texts}.items()]
-    return Answer(data, align_columns(rows))
+    return Answer(data, align_columns(rows), status=int(bool(unusable)))
 
 
-def _jit_backends(cc: str | None) -> dict[str, str]:
+def _jit_backends(why_no_c: str) -> dict[str, str]:
     """Return what each JIT backend does, or why it does nothing here."""
     cuda = ""
     try:
@@ -171,7 +177,7 @@ def _jit_backends(cc: str | None) -> dict[str, str]:
     except DeviceError as error:
         cuda = str(error)
     missing = {
-        "jit_c": "" if cc else compiler.NO_COMPILER,
+        "jit_c": why_no_c,
         "jit_halide": compiler.why_no_halide(),
         "jit_nvrtc": cuda,
     }

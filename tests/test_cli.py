@@ -121,24 +121,29 @@ def test_info_says_why_nvrtc_compiles_nothing_without_a_gpu(monkeypatch):
 
 @needs_no_zig
 @pytest.mark.parametrize(
-    ("settings", "jit", "text"),
+    ("settings", "jit", "text", "status"),
     [
         (
             {"PATH": "nowhere", "CC": "", "MINIGRAPH_JIT_BACKEND": "c"},
             "there is no C compiler",
             "no C compiler",
+            0,
         ),
         (
             {"CC": "no-compiler"},
             "CC does not run",
             "CC is 'no-compiler', which does not run",
+            1,
         ),
     ],
 )
-def test_info_says_which_compiler_is_missing(settings, jit, text):
-    printed, said = process("info", "--json", **settings)
+def test_info_says_which_compiler_is_missing_and_fails_where_it_was_asked_for(
+    settings, jit, text, status
+):
+    printed, said = process("info", "--json", status=status, **settings)
     found = json.loads(printed)
-    assert (found["compiler"], found["jit"]) == (None, f"none: {jit}")
+    assert found["compiler"] is None
+    assert found["jit"] == found["jit_c"] == f"none: {jit}"
     assert said.startswith(f"minigraph: {text}") and said.count("\n") == 1
 
 
@@ -149,15 +154,15 @@ def test_info_says_whether_the_processor_multiplies_in_bfloat16():
 
 
 @pytest.mark.parametrize(
-    ("settings", "field", "text"),
+    ("settings", "field", "text", "status"),
     [
-        ({"MINIGRAPH_DEVICE": "tpu"}, ("device", "tpu"), "there is no device 'tpu'"),
-        (NOWHERE, ("cache_folder", None), "there is no home folder, so nothing that is"),
+        ({"MINIGRAPH_DEVICE": "tpu"}, ("device", "tpu"), "there is no device 'tpu'", 1),
+        (NOWHERE, ("cache_folder", None), "there is no home folder, so nothing that is", 0),
     ],
 )
-def test_info_shows_all_and_warns_of_what_does_not_exist(variables, settings, field, text):
+def test_info_shows_all_and_warns_of_what_does_not_exist(variables, settings, field, text, status):
     variables(settings)
-    printed, said = run("info", "--json")
+    printed, said = run("info", "--json", status=status)
     assert json.loads(printed)[field[0]] == field[1]
     assert said.startswith(f"minigraph: {text}") and said.count("\n") == 1
 
