@@ -116,16 +116,12 @@ class CText:
     def _contracted(self, args: Sequence[c_ast.Node], scope: Scope) -> hl.Expr:
         """x * y + z, rounded once: what Halide makes of it where it may.
 
-        It would take sums of several products apart; of two, the inner one is exact, and hidden.
+        It would take sums of several products apart, unless the inner one is hidden.
         """
-        *factors, z = args
-        x, y = (self._named(to(FLOAT, self._value(each, scope))) for each in factors)
-        if isinstance(z, c_ast.FuncCall) and z.name.name == "MG_FMA":
-            a, b, c = (self._value(each, scope) for each in z.args.exprs)
-            rest = hidden(binary("+", binary("*", a, b), c))
-        else:
-            rest = self._value(z, scope)
-        return self._named(x * y + self._named(to(FLOAT, rest)))
+        x, y, z = (self._named(to(FLOAT, self._value(each, scope))) for each in args)
+        if not isinstance(args[2], c_ast.ID | c_ast.Constant):
+            z = hidden(z)
+        return self._named(x * y + z)
 
     def _called(self, function: c_ast.FuncDef, args: Sequence[c_ast.Node], scope: Scope) -> Any:
         own: Scope = {}

@@ -60,47 +60,20 @@ static inline float mg_expm1f(float x) {
   const float y = mg_exp_less(inside, 1);
   return x == 0 || x != x ? x : y;
 }
-/* 1 - erf(x) for x from 0.95 on: e**-x**2 times a polynomial of t = 1 / (1 + x / 2). */
-static inline double mg_erfc_of(double x) {
-  const double t = 1 / (1 + x * 0.5);
-  double p = 0x1.e6f37f55cf659p-5;
-  p = p * t - 0x1.433e3655fd1c8p-2;
-  p = p * t + 0x1.558c9849cb05ep-1;
-  p = p * t - 0x1.545da82b72139p-1;
-  p = p * t + 0x1.2951f48a9bb79p-2;
-  p = p * t - 0x1.1790bb588faeep-3;
-  p = p * t + 0x1.e3ea87ea99743p-4;
-  p = p * t + 0x1.5cac140b5720ap-3;
-  p = p * t + 0x1.faed912549c4ap-3;
-  p = p * t + 0x1.20d16cb35eb3ap-2;
-  p = p * t + 0x1.20ddcf960ee04p-2;
-  return mg_exp_less(-x * x, 0) * (p * t);
-}
-/* erf(x) / x between -1 and 1, of z = x * x. */
-static inline double mg_erf_near_0(double z) {
-  double p = -0x1.445f47d33ce77p-17;
-  p = p * z + 0x1.d887505de36f2p-14;
-  p = p * z - 0x1.bccf664d7f680p-11;
-  p = p * z + 0x1.562a60ddba6d0p-8;
-  p = p * z - 0x1.b829c897922e3p-6;
-  p = p * z + 0x1.ce2f08fec14fcp-4;
-  p = p * z - 0x1.81274665754c3p-2;
-  return p * z + 0x1.20dd7504045d6p+0;
-}
+/* What a square lost to rounding; another product of x and x would be the one that was rounded. */
+static inline float MG_LOST(float x, float square) { return MG_FMA(hiddenf(x), x, -square); }
+/* Up to 1 by a polynomial of x * x. */
 static inline float mg_erff(float x) {
-  const float a = fabsf(x);
-  const double inside = a < 1 ? 1 : a > 5 ? 5 : a;
-  const double far = 1 - mg_erfc_of(inside), near = a * mg_erf_near_0((double)a * a);
-  const float y = a < 1 ? near : far;
-  return x != x ? x : copysignf(y, x);
-}
-static inline float mg_erfcf(float x) {
-  const float a = fabsf(x);
-  const double inside = a < 1 ? 1 : a > 10.5f ? 10.5f : a;
-  const double far = mg_erfc_of(inside), near = a * mg_erf_near_0((double)a * a);
-  const double y = a < 1 ? 1 - near : far;
-  const float result = x < 0 ? (a < 1 ? 1 + near : 2 - far) : y;
-  return x != x ? x : result;
+  const float a = fabsf(x), z = a * a;
+  float y = MG_FMA(-0x1.445f48p-17f, z, 0x1.d88750p-14f);
+  y = MG_FMA(y, z, -0x1.bccf66p-11f);
+  y = MG_FMA(y, z, 0x1.562a60p-8f);
+  y = MG_FMA(y, z, -0x1.b829c8p-6f);
+  y = MG_FMA(y, z, 0x1.ce2f09p-4f);
+  y = MG_FMA(y, z, -0x1.812746p-2f);
+  y = MG_FMA(y, z, 0x1.20dd75p+0f);
+  const float far = 1 - mg_erfcf(a);
+  return copysignf(a < 1 ? a * y : far, x);
 }
 static inline float mg_hypotf(float x, float y) {
   const double a = x, b = y;

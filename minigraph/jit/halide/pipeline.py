@@ -1,15 +1,18 @@
 """The pipeline of a kernel, how it is scheduled, and its machine code.
 
-Values are inlined into what combines or stores them.  Softmax, exp(x - max(x)) / sum, for example:
+Values are inlined into what combines or stores them, but for costly ones that are needed again.
+Softmax, exp(x - max(x)) / sum, for example:
 
     for each unit:                     threads have units of their own
-      lanes = max(lanes, x)            in vectors
-      total = max(total, lanes)
-      ...                              the sum, alike
-      y = exp(x - total) / sum         in vectors
+      for each stretch of x:
+        stretch = max(stretch, x)      in vectors, whose lanes stay apart
+        total = max(total, stretch)
+      total = max of its lanes
+      row = exp(x - total)             in vectors
+      ...                              the sum of the row, as the maximum
+      y = row / sum                    in vectors
 
-Reductions along the innermost axis have lanes, which are combined in order at the end.  Where that
-axis is kept, elements beside one another are reduced together.
+Where the innermost axis is kept, elements beside one another are reduced together, without lanes.
 """
 
 from __future__ import annotations
@@ -28,10 +31,13 @@ from minigraph.jit.halide.c_text import CText
 from minigraph.jit.halide.source import FUNCTIONS, HalideSource, combined, text_of
 from minigraph.jit.halide.values import INT, TYPES, ZERO, number, to
 from minigraph.jit.pattern import UNIT, Value
+from minigraph.ops.elementwise import Elementwise
 
 LANES = 32  # that a reduction along the innermost axis has
-COLUMNS = 128  # that are reduced together
-STRETCH = 256  # elements that are computed before outputs are written that may overwrite inputs
+# Elements that are combined before they join a total, or computed before outputs are written that
+# may overwrite inputs.
+STRETCH = 256
+STACK = hl.MemoryType.Stack
 GUARD = hl.TailStrategy.GuardWithIf  # nothing is computed twice: an output may overwrite an input
 FEATURES = ("no_runtime", "no_asserts", "no_bounds_query")
 FIXED = ("fixed", "same")  # accesses of what stays along the innermost axis
@@ -88,8 +94,11 @@ class KernelPipeline:
         self.functions = "\n".join((FUNCTIONS, *source.support))
         self.units = [hl.Var(f"u{i}") for i in range(source.units)]
         self.loops = [hl.Var(f"l{i}") for i in range(source.loops)]
-        self.vector = vector // max(4, *(value.dtype.itemsize for value in pattern.values))
-        self.columns = COLUMNS
+        in_vectors = [v.dtype.itemsize for v in pattern.values if v.level > UNIT or source.columns]
+        self.vector = vector // max([4, *in_vectors])
+        self.columns, self.lane = pattern.columns, hl.Var("lane")
+        # Elements that one step of a run over the loops reduces side by side.
+        self.side = 1 if source.columns else self.vector if pattern.narrow else LANES
         if pattern.form == "lane":
             self.columns, self.vector = pattern.lanes, min(self.vector, pattern.lanes)
         self.memory = [TYPES[c_type(dtype)] for dtype in pattern.dtypes]
@@ -103,15 +112,20 @@ class KernelPipeline:
         self.arguments = [*images, ZERO, *numbers, *self.extents]
         self.images, self.numbers = images, numbers
         self.values: dict[int, hl.Func] = {}
-        self.sums: list[list[hl.Func]] = []  # of each stage what combines elements, the last first
-        self.kinds = [per_unit for per_unit in (True, False) if source.outputs(per_unit)]
+        # Of each reducing run what has combined all elements, a stretch of them, and its loop.
+        self.totals: list[tuple[Any, Any, Any]] = []
         for stage in range(1 + max(value.stage for value in pattern.values)):
             if stage:
                 self._reduce(stage)
             for v, value in enumerate(pattern.values):
                 if value.stage == stage and not value.reduces:
                     self.values[v] = self._defined(v)
-        self.pipeline = hl.Pipeline([self._output(per_unit) for per_unit in self.kinds])
+        kinds = [per_unit for per_unit in (True, False) if source.outputs(per_unit)]
+        outputs, computed = zip(*map(self._output, kinds), strict=True)
+        if len(outputs) > 1:
+            self._run_together(*outputs)
+        self._schedule(computed[0])
+        self.pipeline = hl.Pipeline([*outputs])
 
     def _constrain(self, image: Any, k: int) -> None:
         """Say what is known of the innermost stride of operand `k`."""
@@ -160,28 +174,41 @@ class KernelPipeline:
     # ------------------------------------------------------------ reductions
 
     def _reduce(self, stage: int) -> None:
-        found = self.pattern.reduced(stage - 1)
-        total = _define(hl.Func(f"total{stage}"), self.units, self._identities(found))
-        sums = [total]
-        if self.source.columns:
-            loops = hl.RDom([(0, hl.Expr(n)) for n in reversed(self.extents)])
-            index = [loops[i] for i in reversed(range(len(self.extents)))]
-            self._combine(total, self.units, found, self._elements(found, index))
-        else:
-            sums.append(self._partial(stage, found))
-            lane = hl.RDom([(0, LANES)])
-            self._combine(total, self.units, found, _entries(sums[1], (lane.x, *self.units)))
-        place = self.units
-        if len(self.kinds) > 1:  # both read the results from memory
-            place = self.source.order(self.units, [])
-            entries = _entries(total, self.units)
-            total = _define(hl.Func(f"held{stage}"), place, entries).compute_root()
-            self._schedule_units(total, [sums])
-        else:
-            self.sums.append(sums)
+        """Define what a run over the loops reduces: first stretches side by side, then all."""
+        found, side = self.pattern.reduced(stage - 1), self.side
+        *extents, n = (hl.Expr(extent) for extent in self.extents)
+        begin, outer = hl.Var("begin"), self.loops[:-1]
+        at = [*self.units] if self.source.columns else [self.lane, *self.units]
+        stretch, total = hl.Func(f"stretch{stage}"), hl.Func(f"total{stage}")
+        _define(stretch, [*at, begin, *outer], self._identities(found, False))
+        step = hl.RDom([(0, STRETCH // side)])
+        step.where(step.x < hl.min(n - begin * STRETCH, STRETCH) // side)
+        new = self._elements(found, outer, begin * STRETCH + step.x * side)
+        self._combine(stretch, [*at, begin, *outer], found, new, False)
+        _define(total, at, self._identities(found))
+        for whole in (True, False)[:side]:
+            count = (n + STRETCH - 1) // STRETCH if whole else hl.Expr(1)
+            loops = hl.RDom([(0, n) for n in (count, *reversed(extents))])
+            first, *outer = loops[0], *(loops[i] for i in range(len(extents), 0, -1))
+            if whole:
+                entries = _entries(stretch, [*at, first, *outer])
+                self.totals.append((total, stretch, first))
+            else:
+                loops.where(hl.max(first, self.lane) < n % side)
+                entries = self._elements(found, outer, (n // side + first) * side)
+            more, parts = iter(entries), self._parts(found)
+            wide = [number(t, 0) if i else hl.cast(t, next(more)) for _, i, t, *_ in parts]
+            self._combine(total, at, found, wide)
+        while side > 1:
+            side //= 2
+            half = hl.RDom([(0, side)])
+            new = _entries(total, [half.x + side, *self.units])
+            at[0] = half.x
+            self._combine(total, at, found, new)
+            total.update(total.num_update_definitions() - 1).vectorize(half.x)
+            at[0] = 0
         results: dict[int, hl.Expr] = {}
-        held = zip(self._combined(found), _entries(total, place), strict=True)
-        for (v, i, *_), x in held:
+        for (v, i, *_), x in zip(self._parts(found), _entries(total, at), strict=True):
             # Infinities leave NaN in what additions round off.
             text = "x - x == 0 ? y + x : y" if i else "x"
             results[v] = CText().value(text, {"x": x, "y": results.get(v, x)}, x.type())
@@ -189,36 +216,24 @@ class KernelPipeline:
             made = to(self._type(v), x)
             self.values[v] = _define(hl.Func(f"v{v}"), self.units, [made])
 
-    def _partial(self, stage: int, found: Sequence[int]) -> hl.Func:
-        """The lanes of reductions along the innermost axis; the last elements join the first."""
-        lane, n = hl.Var("lane"), hl.Expr(self.extents[-1])
-        at = (lane, *self.units)
-        partial = _define(hl.Func(f"lanes{stage}"), at, self._identities(found))
-        outer = [(0, hl.Expr(n)) for n in reversed(self.extents[:-1])]
-        for whole in (True, False):
-            loops = hl.RDom([(0, n // LANES if whole else n % LANES), *outer])
-            inner, *others = (hl.Expr(loops[i]) for i in range(len(self.extents)))
-            index = inner * LANES + lane if whole else n // LANES * LANES + inner
-            place = at if whole else (inner, *self.units)
-            self._combine(partial, place, found, self._elements(found, [*reversed(others), index]))
-        return partial
-
-    def _combined(self, found: Sequence[int]) -> Iterator[tuple[int, int, hl.Type, str, str]]:
+    def _parts(
+        self, found: Sequence[int], total: bool = True
+    ) -> Iterator[tuple[int, int, hl.Type, str, str]]:
         """Yield the numbers that reductions combine elements in, with which of its own each is."""
         for v in found:
-            for i, (type_, first, how) in enumerate(combined(self.pattern, self.pattern.values[v])):
+            made = combined(self.pattern, self.pattern.values[v], total)
+            for i, (type_, first, how) in enumerate(made):
                 yield v, i, TYPES[type_], first, how
 
-    def _identities(self, found: Sequence[int]) -> Exprs:
-        return [CText().value(first, {}, type_) for _, _, type_, first, _ in self._combined(found)]
+    def _identities(self, found: Sequence[int], total: bool = True) -> Exprs:
+        parts = self._parts(found, total)
+        return [CText().value(first, {}, type_) for _, _, type_, first, _ in parts]
 
-    def _elements(self, found: Sequence[int], index: Sequence[Any]) -> Exprs:
-        """What an element gives to each reduction."""
+    def _elements(self, found: Sequence[int], outer: Sequence[Any], first: hl.Expr) -> Exprs:
+        """What elements from `first` on give to each reduction."""
         made: Exprs = []
-        for v, i, type_, _, _ in self._combined(found):
-            if i:
-                made.append(number(type_, 0))
-                continue
+        index = [*outer, first if self.source.columns else first + self.lane]
+        for v, _, type_, *_ in self._parts(found, False):
             # Of all axes, though the value may stay: Halide runs over those that it sees.
             element, x = hl.Func(f"element{v}"), self._value(self.pattern.values[v].args[0])
             wider = hl.cast(type_, x) if x.type().is_float() else to(type_, x)
@@ -226,10 +241,12 @@ class KernelPipeline:
             made.append(hl.Expr(element[(*self.units, *index)]))
         return made
 
-    def _combine(self, f: hl.Func, at: Sequence[Any], found: Sequence[int], new: Exprs) -> None:
+    def _combine(
+        self, f: hl.Func, at: Sequence[Any], found: Sequence[int], new: Exprs, total: bool = True
+    ) -> None:
         made: Exprs = []
         old = _entries(f, at)
-        for n, (_, i, type_, _, how) in enumerate(self._combined(found)):
+        for n, (_, i, type_, _, how) in enumerate(self._parts(found, total)):
             pairs = zip(("new", "old"), (new, old), strict=True)
             names = {f"{name}{m}": xs[n - i + m] for name, xs in pairs for m in range(i + 1)}
             made.append(CText().value(how, names, type_))
@@ -237,11 +254,12 @@ class KernelPipeline:
 
     # ------------------------------------------------------------ outputs and schedules
 
-    def _output(self, per_unit: bool) -> hl.Func:
-        """The function that stores all outputs of a kind, in their order."""
+    def _output(self, per_unit: bool) -> tuple[hl.Func, hl.Func]:
+        """Return the function that stores all outputs of a kind, and the one that computes them."""
         wanted = self.source.outputs(per_unit)
         made = hl.Func("units" if per_unit else "elements")
-        order = self.source.order(self.units, [] if per_unit else self.loops)
+        loops = [] if per_unit else self.loops
+        order = self.source.order(self.units, loops)
         computed = hl.Func("computed") if self.source.delayed else made
         entries = [to(self.memory[k], self._value(self.pattern.source(k))) for k in wanted]
         _define(computed, order, entries)
@@ -250,48 +268,69 @@ class KernelPipeline:
             inside = hl.Var("stretch")
             made.split(order[0], order[0], inside, STRETCH, GUARD)
             self._in_vectors(made, inside)
-            computed.compute_at(made, order[0]).store_in(hl.MemoryType.Stack)
+            computed.compute_at(made, order[0]).store_in(STACK)
             computed.bound_storage(order[0], STRETCH)
         for buffer, k in zip(made.output_buffers(), wanted, strict=True):
             if per_unit and not self.source.columns:
                 buffer.dim(0).set_stride(hl.Expr())
             else:
                 self._constrain(buffer, k)
-        if self.pattern.form == "map":
+        if self.source.columns:
+            inside, unit = hl.Var("inside"), self.units[-1]
+            if self.pattern.form == "lane":
+                computed.bound(unit, 0, self.columns)
+            computed.split(unit, unit, inside, self.columns, GUARD)
+            computed.reorder(inside, *reversed(loops), *reversed(self.units))
+            self._in_vectors(computed, inside)
+        elif loops:
             self._in_vectors(computed, order[0])
-        else:
-            self._schedule_units(computed, self.sums, full=not per_unit)
-        return made
+        return made, computed
 
     def _in_vectors(self, f: Any, x: hl.Var) -> None:
         f.split(x, x, hl.Var("in"), self.vector, GUARD).vectorize(hl.Var("in"))
 
-    def _schedule_units(self, f: hl.Func, sums: list[list[hl.Func]], full: bool = False) -> None:
-        """Schedule what units store, and in it the reductions that it needs."""
-        loops = list(reversed(self.loops)) if full else []
-        point = self.units[-1]
-        if self.source.columns:
-            inside = hl.Var("inside")
-            if self.pattern.form == "lane":
-                f.bound(point, 0, self.columns)
-            f.split(point, point, inside, self.columns, GUARD)
-            f.reorder(inside, *loops, point, *reversed(self.units[:-1]))
-            self._in_vectors(f, inside)
-        elif full:
-            self._in_vectors(f, loops[0])
-        for total, *partial in sums:
-            for each in (total, *partial):
-                each.compute_at(f, point).store_in(hl.MemoryType.Stack)
-            if partial:
-                lane = partial[0].args()[0]
-                partial[0].bound(lane, 0, LANES).update(1).unscheduled()
-                self._schedule_sums(partial[0], lane)
-            else:
-                self._schedule_sums(total.bound_storage(self.units[-1], self.columns), point)
+    def _run_together(self, units: hl.Func, elements: hl.Func) -> None:
+        """Store both kinds of outputs in one loop over the same units."""
+        elements.compute_with(units, self.units[-1])
+        axes, loops = range(self.source.units), range(self.source.units, elements.dimensions())
+        first, other = units.output_buffers()[0], elements.output_buffers()[0]
+        for i, axis in enumerate(self.source.order(axes, [])):
+            same = first.dim(i)
+            place = self.source.order(axes, loops).index(axis)
+            other.dim(place).set_bounds(same.min(), same.extent())
 
-    def _schedule_sums(self, f: hl.Func, x: hl.Var) -> None:
-        """Reduce what lies side by side together."""
-        update = f.update(0)
-        update.reorder(x, *f.rvars(0))
-        for each in (f, update):
-            self._in_vectors(each, x)
+    def _schedule(self, f: hl.Func) -> None:
+        """Compute in each unit of `f` what all that the unit stores is made of."""
+        columns = self.source.columns
+        for v in self.pattern.once:
+            op, once = self.pattern.values[v].op, self.values[v]
+            if not isinstance(op, Elementwise) or not op.costly:
+                continue
+            if columns:
+                self._in_vectors(once.bound_storage(self.units[-1], self.columns), self.units[-1])
+            self._compute(once.store_in(STACK), f)
+        for v in self.pattern.rows:
+            self._in_vectors(self.values[v], self.loops[-1])
+            self._compute(self.values[v].hoist_storage_root(), f)
+        for total, stretch, begin in self.totals:
+            self._compute(total.store_in(STACK), f)
+            stretch.compute_at(total, begin).store_in(STACK)
+            for each, updates in (stretch, 1), (total, 1 if columns else 2):
+                x = self.units[-1] if columns else self.lane
+                stages = [each.update(i).reorder(x, *each.rvars(i)) for i in range(updates)]
+                for stage in (each, *stages):
+                    if columns:
+                        self._in_vectors(stage, x)
+                    else:
+                        stage.vectorize(x)
+                if columns:
+                    each.bound_storage(x, self.columns)
+                else:
+                    each.bound(x, 0, self.side)
+
+    def _compute(self, value: hl.Func, f: hl.Func) -> None:
+        """Compute a value in each unit of `f`, or once where there are none."""
+        if self.units:
+            value.compute_at(f, self.units[-1])
+        else:
+            value.compute_root()

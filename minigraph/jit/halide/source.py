@@ -109,6 +109,8 @@ def halide_source(kernel: SpecialisedKernel) -> HalideSource:
 def _source(pattern: KernelPattern, units: int, loops: int, delayed: bool) -> HalideSource:
     lines = [f"// NAME: {pattern.form}, {units} unit axes, {loops} loop axes"]
     lines += [f"// {pattern.lanes} lanes, outputs {'are' if delayed else 'are not'} delayed"]
+    if pattern.form == "column" or pattern.narrow:
+        lines += [f"// {'narrow rows' if pattern.narrow else f'{pattern.columns} columns'}"]
     for k, dtype in enumerate(pattern.dtypes):
         lines.append(f"// operand {k}: {dtype.name}, {pattern.accesses[k]}, {pattern.across[k]}")
     functions: dict[str, None] = {}
@@ -118,6 +120,7 @@ def _source(pattern: KernelPattern, units: int, loops: int, delayed: bool) -> Ha
         if value.op is not None and not value.reduces:
             operands = [pattern.values[a].dtype for a in value.args]
             functions.update(dict.fromkeys(support(value.op, operands, value.dtype)))
+    lines += [f"// v{v} is kept" for v in pattern.rows]
     for k, store in enumerate(pattern.stores, pattern.inputs):
         lines.append(f"p{k}{'[unit]' if store.per_unit else '[]'} = v{store.value};")
     text = "\n".join(lines)
@@ -148,16 +151,18 @@ def text_of(pattern: KernelPattern, value: Value) -> str:
     return stored(value.dtype, text)
 
 
-def combined(pattern: KernelPattern, value: Value) -> list[tuple[str, str, str]]:
+def combined(pattern: KernelPattern, value: Value, total: bool) -> list[tuple[str, str, str]]:
     """Return the numbers that a reduction combines elements in: C type, first value, how.
 
-    Of a sum of doubles the second has what its additions round off (O. Møller, 1965).
+    total  of all elements, and not of a short stretch of them: of a sum of doubles the second has
+           what its additions round off (O. Møller, 1965)
     """
     assert isinstance(value.op, Reduction)
     short, long = accumulators(pattern, value)
-    made = [(long, identity(pattern, value), combine(value, "new0", "old0"))]
-    if value.op.adds and short == long == "double":
-        total, added = "(new0 + old0)", "((new0 + old0) - old0)"
-        lost = f"(old0 - ({total} - {added})) + (new0 - {added})"
+    first, how = identity(pattern, value), combine(value, "new0", "old0")
+    made = [(long if total else short, first, how)]
+    if total and value.op.adds and short == long == "double":
+        added = "((new0 + old0) - old0)"
+        lost = f"(old0 - ((new0 + old0) - {added})) + (new0 - {added})"
         made.append((long, "0", f"(old1 + new1) + ({lost})"))
     return made

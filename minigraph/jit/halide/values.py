@@ -158,6 +158,7 @@ BUILTIN: dict[str, Callable[..., hl.Expr]] = {
     "fabs": lambda x: _copysign(x, number(x.type(), 0)),
     "copysign": _copysign,
     "rint": hl.round,
+    "hidden": hidden,
     # Halide has its own of floats, which know neither NaN nor infinity.
     **{name: _in_double(getattr(hl, name)) for name in ("exp", "log", "pow")},
     **{
