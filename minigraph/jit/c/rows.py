@@ -75,15 +75,18 @@ def row_text(pattern: KernelPattern) -> str:
     return unit_text(pattern) + "\n" + entry(pattern, "units")
 
 
+def _costly(pattern: KernelPattern, stage: int) -> bool:
+    ops = (pattern.values[v].op for v in pattern.run(stage))
+    return any(isinstance(op, Elementwise) and op.costly for op in ops)
+
+
 def _vectorised(pattern: KernelPattern, stage: int) -> list[str]:
     """Return what stands before the loop over lanes.
 
     Unrolled, it keeps them in registers; where an element is costly, that needs the registers.
     """
-    ops = [pattern.values[v].op for v in pattern.run(stage)]
-    if any(isinstance(op, Elementwise) and op.costly for op in ops):
-        return ["#pragma GCC ivdep"]
-    return ["#pragma GCC unroll 16", "#pragma GCC ivdep"]
+    unrolled = [] if _costly(pattern, stage) else ["#pragma GCC unroll 16"]
+    return [*unrolled, "#pragma GCC ivdep"]
 
 
 def folds(pattern: KernelPattern) -> list[str]:
@@ -176,11 +179,12 @@ def _fetched(pattern: KernelPattern) -> list[int]:
     """The inputs of which a unit's second run fetches what the next unit reads first.
 
     A unit's first run waits for memory; its later ones find everything in the caches, and memory
-    would be idle.
+    would be idle.  Of several inputs the processor itself fetches enough in the time that cheap
+    elements take.
     """
-    if pattern.stages == 1:
-        return []
-    return [k for k in pattern.loaded(pattern.run(0)) if pattern.accesses[k] == "unit"]
+    inputs = [k for k in pattern.loaded(pattern.run(0)) if pattern.accesses[k] == "unit"]
+    many = len(inputs) > 1 and not _costly(pattern, 1)
+    return [] if many or pattern.stages == 1 else inputs
 
 
 def _next_unit(pattern: KernelPattern) -> list[str]:
