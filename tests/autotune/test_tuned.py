@@ -1,7 +1,6 @@
 """What tuning does for a user: what was chosen and why, by which policy, and the same results."""
 
 import shutil
-import time
 from collections import Counter
 from ctypes import c_void_p
 from dataclasses import replace
@@ -11,12 +10,11 @@ import pytest
 from msgspec import structs
 from needs import needs_both
 from new_process import forget_measurements, python, start, wait
-from small_network import DIRECTIONS, batch, compiled, graph_compiler, network, work
+from small_network import DIRECTIONS, batch, compiled, network, work
 from tuned_folder import tuned_folder
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.autotune import session
 from minigraph.autotune.measurement import table
 from minigraph.cache import open_store
 from minigraph.devices.cpu import compiler, onednn, onednn_kernel, walker, winograd
@@ -145,43 +143,6 @@ def test_the_report_has_heuristics_without_times(folder):
 
 
 # ---------------------------------------------------------------- modes and budget
-
-
-def test_frozen_compiles_what_is_measured_and_names_what_is_not(folder):
-    assert origins(compiled(autotune="frozen")) == {"stored"}
-    with pytest.raises(mg.CacheError, match=r"nothing is measured for onednn .*, 4, 4\]") as failed:
-        compiled(network(size=4), autotune="frozen")
-    assert "\n" not in str(failed.value)
-    assert 'compile once with autotune="tune"' in str(failed.value)
-    assert work()[0] == 0
-
-
-def test_cached_uses_what_is_stored_and_heuristics_else(folder, empty):
-    assert origins(compiled(autotune="cached")) == {"heuristic"}
-    products = [e for e in open_store(folder).entries("onednn") if e.subject.startswith("matmul")]
-    open_store(empty).keep(products, lambda old, new: new)
-    function = compiled(autotune="cached")
-    found = {(a.op == "matmul", a.origin) for a in algorithms(function)}
-    assert found == {(True, "stored"), (False, "heuristic")}
-    assert work()[0] == 0
-    assert np.isfinite(function(*batch()))
-
-
-def test_what_was_measured_within_a_small_budget_is_kept(empty, monkeypatch):
-    real = session.measure
-
-    def slowly(problem, deadline, *others):
-        time.sleep(0.1)
-        return real(problem, None, *others)
-
-    monkeypatch.setattr(session, "measure", slowly)
-    function = compiled(budget=0.25, autotune="exhaustive")
-    assert origins(function) == {"measured", "heuristic"}
-    done = work()[0]
-    assert 0 < len(open_store(empty).entries("onednn")) < sum(DIRECTIONS.values())
-    again = compiled(autotune="cached")
-    assert origins(again) == {"stored", "heuristic"}
-    assert work()[0] == done
 
 
 def test_tune_measures_a_few_of_what_exhaustive_does_and_is_stored_and_frozen_alike(empty):
@@ -389,17 +350,6 @@ def test_every_layout_gives_what_level_0_gives(folder, name, level, as_written):
     sick = batch()
     sick[0][2, 3, 4, 5] = np.nan
     assert np.isnan(function(*sick))
-
-
-@pytest.mark.parametrize("level", [2, 3])
-def test_nan_is_where_level_0_has_it(folder, level):
-    x, w = mg.input("x", (4, 32, 8, 8)), mg.Parameter(np.ones((64, 32, 3, 3), "float32"))
-    y = ops.max_pool2d(ops.relu(ops.conv2d(x, w, padding=1)), 2)
-    values = batch()[0]
-    values[2, 3, 4, 5], values[0, 0, 0, 0] = np.nan, np.inf
-    want, got = (graph_compiler(n).compile([x], y)(values) for n in (0, level))
-    assert 0 < np.isnan(want).sum() < want.size
-    np.testing.assert_allclose(got, want, **close())
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16"])

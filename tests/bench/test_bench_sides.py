@@ -4,7 +4,6 @@ import os
 import signal
 import sys
 
-import numpy as np
 import pytest
 from bench_plans import planned, scripted
 
@@ -151,33 +150,3 @@ def test_a_side_with_other_scores_has_failed(run, scores, words):
 
 def test_losses_differ_by_their_largest_distance_over_the_loss():
     assert relative_difference([1.0, 2.2, 4.0], [1.0, 2.0, 4.2]) == pytest.approx(0.1)
-
-
-# `test_a_run_has_the_name_of_the_file_and_the_losses_of_pytorch` is the short one.
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("case", "sides"),
-    [
-        (("mlp", "--batch-size", "4"), ("level 3", "torch")),
-        (("alexnet-1",), None),
-        (("resnet18-1",), None),
-    ],
-)
-def test_libraries_have_the_same_losses_and_scores(case, sides, tmp_path, monkeypatch):
-    pytest.importorskip("torch")
-    monkeypatch.setenv("MINIGRAPH_CACHE_DIR", str(tmp_path))
-    model, *flags = case
-    plan = planned("--models", model, "--threads", "1", *flags)
-    outputs = {}
-    for name, command in plan.sides(model).items():
-        if sides is None or name in sides:
-            worker = Worker(command, os.environ, patience=300.0)
-            outputs[name] = worker.ask("outputs", 300.0)["outputs"]
-            worker.kill()
-    if sides:
-        assert outputs["level 3"][-1] < 0.9 * outputs["level 3"][0]
-    expected = outputs.pop("torch")
-    for name, found in outputs.items():
-        np.testing.assert_allclose(
-            found, expected, rtol=0, atol=1e-3 * np.ptp(expected), err_msg=name
-        )

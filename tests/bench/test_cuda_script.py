@@ -12,34 +12,24 @@ from comparisons import profiling
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "benchmarks" / "cuda.sh"
+NO_TIME = "stopped after.*left out: no time is left"
 
 
 @pytest.fixture
 def run(tmp_path):
     """Run the script; `body` is what its Python does after noting its arguments."""
-    programs = tmp_path / "bin"
+    programs, log, out = tmp_path / "bin", tmp_path / "log", tmp_path / "results"
     programs.mkdir()
-    log = tmp_path / "log"
 
-    def program(name, text):
-        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
-        (programs / name).chmod(0o755)
-
-    def go(*options, body="exit 0", toolkit=()):
-        program("nvidia-smi", "echo name")
-        for tool in toolkit:
-            program(tool, f'echo {tool} "$@" >>{log}')
-        program("python3", f'echo "$@" >>{log}\n{body}')
-        out = tmp_path / "results"
+    def go(*options, body="exit 0", **tools):
+        tools |= {"nvidia-smi": "echo name", "python3": f'echo "$@" >>$LOG\n{body}'}
+        for name, text in tools.items():
+            (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+            (programs / name).chmod(0o755)
         path = f"{programs}{os.pathsep}{os.environ['PATH']}"
-        ended = subprocess.run(
-            ["bash", SCRIPT, "-o", out, *options],
-            env={**os.environ, "PATH": path},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        command = ["bash", SCRIPT, "-o", out, *options]
+        environment = {**os.environ, "PATH": path, "LOG": str(log)}
+        ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
         with tarfile.open(f"{out}.tar.gz") as archive:
             names = {Path(name).name for name in archive.getnames()}
         return ended, log.read_text().splitlines(), names
@@ -68,7 +58,8 @@ def test_all_parts_run_in_order_and_say_what_is_left_out(run):
 
 
 def test_programs_of_the_toolkit_are_used_where_they_are(run):
-    ended, calls, _ = run("profiles", "sanitizers", toolkit=("compute-sanitizer", "ncu"))
+    tools = {name: f'echo {name} "$@" >>$LOG' for name in ("compute-sanitizer", "ncu")}
+    ended, calls, _ = run("profiles", "sanitizers", **tools)
     assert ended.returncode == 0 and "left out" not in ended.stdout
     sanitized = [call for call in calls if call.startswith("compute-sanitizer")]
     assert sorted(call.split()[2] for call in sanitized) == sorted(TOOLS)
@@ -78,27 +69,19 @@ def test_programs_of_the_toolkit_are_used_where_they_are(run):
     assert "--clock-control none --kill yes -f" in ncu and ncu.endswith("under_ncu")
 
 
-def test_a_device_that_does_not_work_is_left_alone(run):
-    ended, calls, names = run(body="case $* in -c*) exit 1;; esac")
-    assert ended.returncode == 1
-    assert not [call for call in calls if "bench --device" in call or "pytest" in call]
-    assert {"contact.txt", "ends.txt"} <= names
-
-
-def test_everything_comes_back_where_a_program_fails(run):
-    ended, _, names = run("profiles", body="echo half; case $* in *profile*) exit 3;; esac")
-    assert ended.returncode == 1
-    assert "failed with status 3" in ended.stdout
-    assert {"profile.txt", "nccl.txt", "ends.txt"} <= names
-
-
-def test_all_parts_end_in_time_and_everything_comes_back(run):
-    body = 'case "$*" in *resnet50*) exec sleep 30;; esac'
-    ended, _, names = run("-t", "3", "networks", body=body)
-    assert ended.returncode == 1
-    assert "stopped after" in ended.stdout
-    assert "left out: no time is left" in ended.stdout
-    assert {"resnet50_bfloat16.txt", "ends.txt"} <= names
+@pytest.mark.parametrize(
+    ("options", "body", "said", "kept"),
+    [
+        ((), "case $* in -c*) exit 1;; esac", "contact .* failed with status 1", "contact"),
+        (("profiles",), "case $* in *profile*) exit 3;; esac", "failed with status 3", "nccl"),
+        (("-t", "3", "networks"), "case $* in *resnet50*) exec sleep 30;; esac", NO_TIME, "info"),
+    ],
+)
+def test_everything_comes_back_where_a_program_fails_or_hangs(run, options, body, said, kept):
+    ended, calls, names = run(*options, body=body)
+    assert ended.returncode == 1 and re.search(said, ended.stdout, re.S)
+    assert {f"{kept}.txt", "ends.txt"} <= names
+    assert kept != "contact" or not [call for call in calls if "pytest" in call]
 
 
 def test_an_unknown_part_is_refused(run, tmp_path):

@@ -1,6 +1,5 @@
 """A cache folder that is damaged: misses, which are counted and mended."""
 
-import errno
 import json
 import os
 import random
@@ -286,20 +285,6 @@ def test_a_database_that_stays_damaged_is_a_miss_with_a_warning(store, monkeypat
             store.clear()
     assert {"cannot keep results" in str(w.message) for w in warned} == {True, False}
     assert store.verify() == [("cache.db", "file is not a database")]
-
-
-def test_a_damaged_database_that_cannot_be_removed_is_a_miss_with_a_warning(store, monkeypatch):
-    def refuse(path, missing_ok):
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
-    store.keep([entry("a")], newer)
-    store.path.write_bytes(b"garbage" * 1000)
-    monkeypatch.setattr(Path, "unlink", refuse)  # as of a file that is immutable
-    with pytest.warns(mg.MinigraphWarning, match="Operation not permitted") as warned:
-        for _ in range(3):
-            assert found(store, entry("a")) is None
-            assert not store.keep([entry("a")], newer)
-    assert len(warned) == 1
 
 
 PLACED = {
