@@ -8,7 +8,6 @@ PyTorch's memory, so what changes them between calls is seen.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -23,8 +22,7 @@ from minigraph.errors import OptionError
 from minigraph.torch.capture import decompositions
 from minigraph.torch.graph_function import GraphFunction
 from minigraph.torch.memory import CPU, device_name
-from minigraph.torch.operators.backward import max_pool2d_gradient, max_pool2d_with_places
-from minigraph.torch.operators.table import pair
+from minigraph.torch.operators.backward import max_pool2d_gradient
 from minigraph.torch.training import DEFAULTS
 
 
@@ -70,21 +68,10 @@ def minigraph(
 
 
 def _partition(joint: torch.fx.GraphModule, inputs: Any, **named: Any) -> Any:
-    for node in joint.graph.nodes:
-        if node.target is torch.ops.aten.max_pool2d_with_indices_backward.default:
-            _keep_places(node)
+    pools = torch.ops.aten.max_pool2d_with_indices_backward.default
+    for node in joint.graph.find_nodes(op="call_function", target=pools):
+        # Without the indices of the maxima, which take longer to make than the maxima again.
+        node.target, node.args = max_pool2d_gradient, node.args[:-1]
     joint.graph.eliminate_dead_code()
     joint.recompile()
     return min_cut_rematerialization_partition(joint, inputs, **named)
-
-
-def _keep_places(node: torch.fx.Node) -> None:
-    """Keep places of maxima, of a byte each, for a max_pool2d's backward in place of indices."""
-    *window, indices = node.args[2:]
-    val = indices.meta["val"]
-    if len(indices.users) > 1 or val.ndim < 4 or math.prod(pair(window[0])) > 256:
-        return
-    pool = indices.args[0]
-    indices.meta["val"] = val.to(torch.uint8)
-    pool.meta["val"] = (pool.meta["val"][0], indices.meta["val"])
-    pool.target, node.target = max_pool2d_with_places, max_pool2d_gradient

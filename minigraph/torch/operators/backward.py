@@ -107,31 +107,15 @@ def _batch_norm_backward(
 # ---------------------------------------------------------------- pooling and padding
 
 
-def max_pool2d_with_places(x: Any, *window: Any) -> tuple[Any, Any]:
-    """Return the maxima and where in each window they were, of tensors PyTorch's indices."""
+def max_pool2d_gradient(dy: Any, x: Any, *window: Any) -> Any:
+    """Return the gradient of max_pool2d's x, of which the maxima are found again."""
     if isinstance(x, torch.Tensor):
-        return torch.ops.aten.max_pool2d_with_indices(x, *window)
-    y, _ = max_pool(x, *window)
-    if not (isinstance(y.op, Item) and y.inputs[0].is_bundle):
-        raise NotImplementedError("it makes no places of these maxima")
-    return y, Item(1)(y.inputs[0])
+        indices = torch.ops.aten.max_pool2d_with_indices(x, *window)[1]
+        return torch.ops.aten.max_pool2d_with_indices_backward(dy, x, *window, indices)
+    return gradients(lambda x: max_pool(x, *window)[0], [x], dy)[0]
 
 
-def max_pool2d_gradient(dy: Any, x: Any, *args: Any) -> Any:
-    """Return the gradient of max_pool2d's x, by what `max_pool2d_with_places` has returned."""
-    *window, places = args
-    if isinstance(x, torch.Tensor):
-        aten = torch.ops.aten
-        if places.dtype is not torch.int64:  # those of expressions
-            places = aten.max_pool2d_with_indices(x, *window)[1]
-        return aten.max_pool2d_with_indices_backward(dy, x, *window, places)
-    if places.dtype != np.uint8:
-        raise NotImplementedError("a gradient by PyTorch's indices")
-    return gradients(lambda x: max_pool2d_with_places(x, *window), [x], dy, [places])[0]
-
-
-for function in (max_pool2d_with_places, max_pool2d_gradient):
-    ROWS[f"{function.__module__}.{function.__name__}"] = function
+ROWS[f"{__name__}.{max_pool2d_gradient.__name__}"] = max_pool2d_gradient
 
 
 def _of_input(names: str, forward: Callable[..., Node]) -> None:
