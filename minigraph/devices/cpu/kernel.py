@@ -220,17 +220,6 @@ int NAME(const int64_t *a, char **slots) {
 class TogetherKernel(NativeKernel):
     """Calls that do not depend on each other; threads take one after the other."""
 
-    def __init__(
-        self,
-        node: Node,
-        parts: Sequence[KernelCall],
-        threads: int,
-        inplace: Sequence[Sequence[int]],
-        scratch: int,
-    ) -> None:
-        super().__init__(node, parts, scratch, (True,) * len(node.inputs), inplace)
-        self.threads = threads
-
     @property
     def texts(self) -> Sequence[KernelSource]:
         return [*self.sources, TOGETHER]

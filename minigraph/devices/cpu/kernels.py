@@ -100,7 +100,7 @@ def _kernel(
             (p.kernel.scratch(1) for p in generated.parts), initial=0
         )
         calls = [_call(part, node, 1, own) for part, own in zip(generated.parts, at, strict=True)]
-        return TogetherKernel(node, calls, most, generated.inplace, scratch)
+        return TogetherKernel(node, calls, scratch, strided, generated.inplace)
     calls = [_call(part, node, most) for part in generated.parts]
     if generated.fill:
         calls.insert(0, _fill(node, generated.fill, most))

@@ -2,19 +2,16 @@
 
 import numpy as np
 import pytest
-from laid_out import WAYS, drawn, meaning, written
-from needs import needs_both
-from winograd_cases import (
-    CASES,
-    ODD_SIZES,
+from blocked_cases import (
     Case,
     any_threads,
     assert_near,
     computed,
     every_way,
-    every_window,
     in_blocks,
 )
+from laid_out import WAYS, drawn, meaning, written
+from needs import needs_both
 
 from minigraph import graph
 from minigraph.devices.cpu import onednn, winograd
@@ -22,16 +19,6 @@ from minigraph.devices.cpu.kernel import KernelRunner
 from minigraph.ops.conv import Conv2dBackwardWeights
 
 pytestmark = needs_both
-
-
-@pytest.mark.parametrize("threads", [1, 2, 5], ids="threads={}".format)
-@every_way
-@every_window
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_it_computes_what_the_op_means(case, window, way, threads):
-    node = in_blocks(way, case.of_window(window))
-    xs = drawn(node)
-    assert_near(computed(node, xs, threads), meaning(node, xs), window)
 
 
 MANY_TILES = Case(2, 1, 1, (56, 57))
@@ -68,17 +55,6 @@ def test_weights_that_are_constants_are_transformed_once(division, way, threads)
     np.testing.assert_array_equal(computed(known, xs, threads), computed(node, xs, threads))
 
 
-@pytest.mark.parametrize("lanes", [8, 16])
-@every_way
-@every_window
-def test_blocks_of_8_and_of_16_channels_are_computed(window, way, lanes, monkeypatch):
-    monkeypatch.setattr(onednn, "block", lambda: lanes)
-    node = in_blocks(way, ODD_SIZES.of_window(window))
-    xs = drawn(node)
-    assert lanes in (node.shape[-1], node.inputs[0].shape[-1])
-    assert_near(computed(node, xs), meaning(node, xs), window)
-
-
 def test_strips_are_whole_groups_of_what_is_left_over():
     for rows, group in winograd.ROWS.values():
         assert rows % group == 0
@@ -104,7 +80,7 @@ def test_strips_of_tiles_are_divided_among_threads(division, outs, size, way, th
     work = work_of(node, threads)
     assert work.own == (division == "alone")
     assert (work.room == ROOM) == (division != "panels")
-    assert_near(computed(node, xs, threads), meaning(node, xs))
+    assert_near(computed(node, xs, threads), meaning(node, xs), 3)
 
 
 @every_way
@@ -114,7 +90,7 @@ def test_strips_of_tiles_are_divided_among_threads(division, outs, size, way, th
 def test_sizes_as_networks_have_them_are_computed(case, way):
     node = in_blocks(way, case)
     xs = drawn(node)
-    assert_near(computed(node, xs, 2), meaning(node, xs))
+    assert_near(computed(node, xs, 2), meaning(node, xs), 3)
 
 
 @every_way

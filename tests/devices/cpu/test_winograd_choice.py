@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from blocked_cases import Case, every_way, every_window, in_blocks, plain_of, strided
 from laid_out import in_lanes
 from needs import needs_both
 from new_process import begin
 from small_network import DIRECTIONS, batch, compiled, graph_compiler, network
-from winograd_cases import Case, every_way, every_window, in_blocks, plain_of
 
 import minigraph as mg
 from minigraph import ops
@@ -15,7 +15,7 @@ from minigraph.devices.cpu import compiler, onednn, winograd
 from minigraph.devices.cpu.device import CpuBackend
 from minigraph.devices.kernel_cache import CompilationUnit
 from minigraph.ops.activation import Activated, Relu
-from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
+from minigraph.ops.conv import Conv2d
 from minigraph.ops.layout import LaidOut, Reorder, packed
 from minigraph.ops.pooling import MaxPool2d, Pooling
 from minigraph.program import Choice
@@ -23,42 +23,21 @@ from minigraph.program import Choice
 pytestmark = needs_both
 
 
-def windows_of(size, **options):
-    x, w = (
-        mg.input("x", (2, 2 * onednn.block(), 9, 9)),
-        mg.input("w", (onednn.block() * 2, 2 * onednn.block() // options.get("groups", 1), *size)),
-    )
-    return Conv2d(**options)(x, w)
-
-
 UNFIT = {
-    "stride": lambda: windows_of((3, 3), stride=(2, 2)),
-    "dilation": lambda: windows_of((3, 3), dilation=(2, 2)),
-    "groups": lambda: windows_of((3, 3), groups=2),
-    "1x1": lambda: windows_of((1, 1)),
-    "7x7": lambda: windows_of((7, 7)),
-    "3x5": lambda: windows_of((3, 5)),
-    "3x1": lambda: windows_of((3, 1)),
-    "padding": lambda: windows_of((3, 3), padding=(1, 3)),
+    "stride": strided(padding=(1, 1)),
+    "dilation": Case(2, 2, 2, dilation=(2, 2)),
+    "1x1": Case(2, 2, 2, window=(1, 1), padding=(0, 0)),
+    "7x7": Case(2, 2, 2, window=(7, 7), padding=(3, 3)),
+    "3x5": Case(2, 2, 2, window=(3, 5)),
+    "3x1": Case(2, 2, 2, window=(3, 1)),
+    "padding": Case(2, 2, 2, padding=(1, 3)),
 }
 
 
-def gradients(node):
-    """Return a convolution's node, and those of its gradients."""
-    x, w = node.inputs
-    dy = mg.input("dy", node.shape)
-    return [
-        node,
-        Conv2dBackwardData(node.op, x.shape)(dy, w),
-        Conv2dBackwardWeights(node.op, w.shape)(dy, x),
-    ]
-
-
-@pytest.mark.parametrize("make", UNFIT.values(), ids=UNFIT)
-def test_other_convolutions_have_no_such_algorithm(make):
-    for node in gradients(make()):
-        laid = in_lanes(node, onednn.block())
-        assert not winograd.computes(laid)
+@pytest.mark.parametrize("case", UNFIT.values(), ids=UNFIT)
+@every_way
+def test_other_convolutions_have_no_such_algorithm(way, case):
+    assert not winograd.computes(in_blocks(way, case))
 
 
 @every_way
@@ -71,15 +50,13 @@ def test_blocks_alone_have_the_algorithm(window, way):
     assert not winograd.computes(in_lanes(plain, 2 * onednn.block()))
 
 
-def test_a_convolution_from_one_layout_to_another_has_no_such_algorithm():
+def test_groups_images_from_one_layout_to_another_and_other_ops_have_no_such_algorithm():
     lanes = onednn.block()
     x, w = mg.input("x", (2, lanes, 9, 9)), mg.input("w", (lanes, lanes, 3, 3))
     assert not winograd.computes(LaidOut(Conv2d(), (1, 1), (lanes,))(x, w))
-
-
-def test_other_ops_have_no_such_algorithm():
-    lanes = onednn.block()
-    x = mg.input("x", packed((2, lanes, 9, 9), lanes))
+    x = mg.input("x", packed((2, 2 * lanes, 9, 9), lanes))
+    w = mg.input("w", (2 * lanes, lanes, 3, 3))
+    assert not winograd.computes(LaidOut(Conv2d(groups=2), (lanes, 1), (lanes,))(x, w))
     pool = MaxPool2d(Pooling((3, 3), (1, 1), ((0, 0), (0, 0))))
     largest, _ = LaidOut(pool, (lanes,), (lanes, lanes)).results(x)
     assert not winograd.computes(largest)
@@ -103,14 +80,6 @@ def test_the_autotuner_measures_it_in_blocks_alone(way):
     (m,) = measured
     assert not m.error and m.seconds > 0
     assert m.workspace == winograd.winograd_kernel(node, 1).scratch
-
-
-@every_way
-def test_the_kernel_has_the_name_of_the_algorithm(way):
-    node = in_blocks(way)
-    problem, layouts = CpuBackend(2, True).tunable(node, strides(node))
-    made = {c.name: c.make() for c in problem.candidates(layouts)}
-    assert made[winograd.NAME].name == f"c {winograd.NAME}"
 
 
 # ---------------------------------------------------------------- heuristics

@@ -4,9 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from laid_out import drawn, meaning
-from needs import needs_both
-from winograd_cases import (
+from blocked_cases import (
     ODD_SIZES,
     Case,
     assert_near,
@@ -15,6 +13,8 @@ from winograd_cases import (
     every_window,
     in_blocks,
 )
+from laid_out import drawn, meaning
+from needs import needs_both
 
 from minigraph.devices.cpu import onednn
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
@@ -66,7 +66,9 @@ def test_nan_and_infinity_are_where_a_direct_convolution_has_them(operand, place
                 x[place[4], place[0], place[2] % 3, place[3] % 3] = value
         want = meaning(node, xs)
         assert 0 < np.isfinite(want).sum() < want.size
-        assert_near(computed(node, xs, 2), want, window)
+        got, odd = computed(node, xs, 2), ~np.isfinite(want)
+        assert_near(got, want, window)
+        np.testing.assert_array_equal(got[odd], want[odd])
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -76,7 +78,9 @@ def test_an_odd_bias_is_added_to_its_channel(value):
     xs[2][5] = value
     want = meaning(node, xs)
     assert np.isfinite(want).any()
-    assert_near(computed(node, xs), want)
+    got, odd = computed(node, xs), ~np.isfinite(want)
+    assert_near(got, want, 3)
+    np.testing.assert_array_equal(got[odd], want[odd])
 
 
 @every_way

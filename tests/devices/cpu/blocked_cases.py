@@ -1,0 +1,93 @@
+"""Convolutions of blocks that our kernels compute, and how near their results have to be."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from laid_out import WAYS, computed_by, in_lanes, plain_node
+
+from minigraph.devices.cpu import direct, onednn, winograd
+from minigraph.ops.conv import Conv2d
+
+# Of errors relative to the root mean square of the results that are not zero: about four times the
+# largest there is, by the window of Winograd's algorithm.
+TOLERANCE = {0: 1e-5, 3: 2e-5, 5: 4e-5}
+
+every_way = pytest.mark.parametrize("way", WAYS)
+every_window = pytest.mark.parametrize("window", winograd.POINTS)
+any_threads = pytest.mark.parametrize("threads", [1, 2])
+
+
+class Case(NamedTuple):
+    """A convolution: images, blocks of channels in and out, the size of images, and its window.
+
+    few  channels of images in nchw, or 0 where they are in blocks
+    """
+
+    images: int = 2
+    ins: int = 1
+    outs: int = 2
+    size: tuple[int, int] = (9, 7)
+    padding: tuple[int, int] = (1, 1)
+    window: tuple[int, int] = (3, 3)
+    stride: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    few: int = 0
+
+    def of_window(self, window):
+        """Return one that has results of the same size with another window."""
+        more = (window - self.window[0]) // 2
+        down, across = self.padding
+        return self._replace(padding=(down + more, across + more), window=(window, window))
+
+
+ODD_SIZES = Case()
+
+
+def strided(images=2, ins=2, outs=2, size=(9, 14), **fields):
+    """Return a convolution with strides, which Winograd's algorithm does not compute."""
+    return Case(images, ins, outs, size, **{"stride": (2, 2), **fields})
+
+
+def plain_of(way, case):
+    """Return the node in nchw."""
+    lanes = onednn.block()
+    x = case.images, case.few or case.ins * lanes, *case.size
+    w = case.outs * lanes, x[1], *case.window
+    return plain_node(way, Conv2d(case.stride, case.padding, case.dilation), x, w)
+
+
+def in_blocks(way, case=ODD_SIZES):
+    """Return the node whose images lie in blocks, but for those of few channels."""
+    return in_lanes(plain_of(way, case), onednn.block(), lanes_of_x=1 if case.few else 0)
+
+
+def kernel_of(node, threads=1):
+    make = winograd.winograd_kernel if winograd.computes(node) else direct.direct_kernel
+    return make(node, threads)
+
+
+def computed(node, xs, threads=1):
+    """Return what the kernel computes, with nothing written where it does not belong."""
+    return computed_by(kernel_of(node, threads), node, xs)
+
+
+def assert_near(got, want, window=0):
+    """The result is finite where it should be, and near there; 0 is for direct convolutions."""
+    finite = np.isfinite(want)
+    np.testing.assert_array_equal(np.isfinite(got), finite)
+    scale = np.sqrt(np.mean(want[finite & (want != 0)] ** 2))
+    np.testing.assert_allclose(got[finite], want[finite], rtol=0, atol=TOLERANCE[window] * scale)
+
+
+CASES = {
+    "odd": ODD_SIZES,
+    "wide": Case(1, 1, 1, (3, 23)),
+    "one-pixel": Case(3, 1, 1, (3, 3), (0, 0)),
+    "one-pixel-of-padding": Case(1, 1, 2, (1, 1)),
+    "below-a-tile": Case(2, 2, 1, (5, 3), (0, 0)),
+    "as-a-tile": Case(1, 1, 1, (4, 4)),
+    "unlike-padding": Case(1, 1, 3, (6, 5), (0, 2)),
+    "padding-of-two": Case(2, 1, 1, (1, 4), (2, 1)),
+    "blocks": Case(1, 3, 4, (6, 10)),
+}
