@@ -217,7 +217,10 @@ class CollectiveKernel(CpuKernel):
         if self.begins:
             calls.append(linker.call(self._begin, self._begin_block(x, buffer, linker)))
         if self.ends:
-            calls.append(linker.call(AWAIT, self._await_block(buffer, y)))
+            clears = isinstance(self.op, Reduce) and self.op.world.rank != self.op.root
+            words = [self.pending.address, self.pending.test, *buffer, *y]
+            words += [self.node.spec.nbytes, int(clears), int(PATIENCE * 1e9)]
+            calls.append(linker.call(AWAIT, words))
         return calls
 
     def _begin_block(self, x: Place, buffer: Place, linker: Linker) -> list[int]:
@@ -234,11 +237,6 @@ class CollectiveKernel(CpuKernel):
         words = [self.pending.address, *x, *buffer, spec.nbytes, shift]
         words += [int(world.mpi.IN_PLACE), _function(world, CALLS[type(self.op)].function), count]
         return [*words, _handle(world, dtype), _word(world.handle), how]
-
-    def _await_block(self, buffer: Place, y: Place) -> list[int]:
-        clears = isinstance(self.op, Reduce) and self.op.world.rank != self.op.root
-        words = [self.pending.address, self.pending.test, *buffer, *y]
-        return [*words, self.node.spec.nbytes, int(clears), int(PATIENCE * 1e9)]
 
     def _mpi_op(self, linker: Linker) -> int:
         world = self.op.world
@@ -315,14 +313,9 @@ def _word(handle: int) -> int:
     return handle - (handle >> 63 << 64)
 
 
-@functools.cache
-def _library(path: str) -> ctypes.CDLL:
-    return ctypes.CDLL(path)
-
-
 def _function(world: World, name: str) -> int:
     """Return the address of one of MPI's functions, in the library that mpi4py uses."""
-    function = getattr(_library(world.mpi.__file__), name)
+    function = getattr(ctypes.CDLL(world.mpi.__file__), name)
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 

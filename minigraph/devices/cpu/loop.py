@@ -23,7 +23,7 @@ from minigraph.devices.cpu.kernel import (
 )
 from minigraph.devices.cpu.straight_line import loop_text
 from minigraph.devices.reference import NumpyKernel
-from minigraph.graph import Constant, Graph, Loop, Node, Shape, Spec, placeholders
+from minigraph.graph import Array, Constant, Graph, Loop, Node, Shape, Spec, placeholders
 from minigraph.jit.domain import NotFusible
 from minigraph.jit.emitter import block, function
 from minigraph.jit.source import KernelSource
@@ -148,9 +148,10 @@ class LoopKernel(CpuKernel):
             if view.buffer not in written:
                 self.pairs[view.buffer] = self.scratch
                 self.scratch += 2 * round_up(view.spec.nbytes)
-        constants = [b for b in body.buffers if b.space is MemorySpace.CONSTANT]
-        values = [b.node.op.value for b in constants if b.node and isinstance(b.node.op, Constant)]
-        self.constants = dict(zip(constants, map(np.ascontiguousarray, values), strict=True))
+        self.constants: dict[Buffer, Array] = {}
+        for buffer in (b for b in body.buffers if b.space is MemorySpace.CONSTANT):
+            assert buffer.node is not None and isinstance(buffer.node.op, Constant)
+            self.constants[buffer] = np.ascontiguousarray(buffer.node.op.value)
 
     @property
     def texts(self) -> Sequence[KernelSource]:
