@@ -30,9 +30,9 @@ from minigraph.jit.fused import Fused, HorizontalFusion
 from minigraph.jit.macros import with_macros
 from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.jit.source import KernelSource
-from minigraph.ops.arrangement import swapaxes
 from minigraph.ops.elementwise import kind
 from minigraph.ops.indexing import OneHot, PutAlong, Take, TakeAlong
+from minigraph.ops.joining import swapaxes
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.observation import Check
 from minigraph.ops.reduction import Sum
