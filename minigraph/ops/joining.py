@@ -77,14 +77,10 @@ def join(padded: Sequence[Node]) -> Node | None:
         if len(short) != 1 or any(any(op.interior) for op in pads):
             return None
         (axis,) = short
-        starts = [op.low[axis] for op in pads]
-        order = sorted(range(len(parts)), key=lambda i: (starts[i], parts[i].shape[axis]))
-        end = 0
-        for i in order:
-            if starts[i] != end:
-                return None
-            end += parts[i].shape[axis]
-        return Concat(axis)(*(parts[i] for i in order)) if end == shape[axis] else None
+        pieces = [(op.low[axis], x.shape[axis], x) for op, x in zip(pads, parts, strict=True)]
+        starts, sizes, ordered = zip(*sorted(pieces, key=operator.itemgetter(0, 1)), strict=True)
+        *begins, end = itertools.accumulate(sizes, initial=0)
+        return Concat(axis)(*ordered) if [*starts] == begins and end == shape[axis] else None
     except UndecidedSize:
         return None
 
@@ -216,10 +212,7 @@ def roll(x: Tensor, shift: Integers, axis: Integers | None = None) -> Node:
     array([3, 1, 2])
     """
     if axis is None:
-        flat = reshape(x, (x.size,))
-        for distance in shift:
-            flat = _rolled(flat, distance, 0)
-        return reshape(flat, x.shape)
+        return reshape(_rolled(reshape(x, (x.size,)), sum(shift), 0), x.shape)
     if len(shift) != len(axis) and 1 not in (len(shift), len(axis)):
         raise ShapeError(f"shift {shift} and axis {axis} differ in length")
     count = max(len(shift), len(axis)) if shift and axis else 0

@@ -22,7 +22,6 @@ from minigraph.graph import (
     Tensor,
     UndecidedSize,
     builder,
-    is_symbolic,
 )
 from minigraph.ops.shape import Ints, normalize_axes, reshape
 from minigraph.symbolic import positive_part, same_shape
@@ -192,27 +191,10 @@ def getitem(x: Tensor, index: Any) -> Node:
 
 
 def _window(item: Any, size: int) -> tuple[tuple[int, int, int], bool, list[int]]:
-    """Return (start, stop, step > 0), whether to reverse, and the sizes that stay, of one axis."""
-    ends = (item.start, item.stop) if isinstance(item, builtins.slice) else (item,)
-    if is_symbolic((size, *ends)):
-        return _window_of_unknown(item, size)
-    if not isinstance(item, builtins.slice):
-        if not -size <= item < size:
-            raise ShapeError(f"index {shown(item)} is out of range for an axis of length {size}")
-        at = int(item) % size
-        return (at, at + 1, 1), False, []
-    try:
-        steps = range(*item.indices(size))
-    except (TypeError, ValueError) as error:
-        raise ShapeError(f"index {shown(item)}: {error}") from None
-    if not steps:
-        return (0, 0, 1), False, [0]
-    low, high = min(steps[0], steps[-1]), max(steps[0], steps[-1])
-    return (low, high + 1, abs(steps.step)), steps.step < 0, [len(steps)]
+    """Return (start, stop, step > 0), whether to reverse, and the sizes that stay, of one axis.
 
-
-def _window_of_unknown(item: Any, size: int) -> tuple[tuple[int, int, int], bool, list[int]]:
-    """As `_window`, of an axis whose length, or of an index that, the calls give."""
+    Its length, or the index, may be known only at the calls.
+    """
 
     def from_front(given: Any) -> int:
         if not isinstance(given, SymbolicSize):
@@ -244,6 +226,6 @@ def _window_of_unknown(item: Any, size: int) -> tuple[tuple[int, int, int], bool
             count = (positive_part(first - behind) - step - 1) // -step
             low, high = first + 1 - _span(count, -step - 1), first + 1
     except (TypeError, ValueError) as error:
-        raise ShapeError(f"index {item}: {error}") from None
+        raise ShapeError(f"index {shown(item)}: {error}") from None
     distance = abs(step)
     return (low, high, distance), step < 0, [(high - low + distance - 1) // distance]
