@@ -1,4 +1,7 @@
-"""Arguments of a call: which is which, and what each may be."""
+"""Arguments of a call: which is which, and what each may be.
+
+Wrong ones are in `tests/wrong_calls/functions.txt`.
+"""
 
 import ml_dtypes
 import numpy as np
@@ -23,74 +26,12 @@ def test_arguments_go_by_position_or_by_name(cg):
         np.testing.assert_array_equal(result, [321, 321])
 
 
-def test_a_missing_argument_is_an_error_that_names_it(cg):
-    function = difference(cg)
-    with pytest.raises(mg.GraphError, match=r"no value is given for input b, c\b") as error:
-        function([1, 2])
-    assert user_line(error) == "function([1, 2])"
-    with pytest.raises(mg.GraphError, match=r"no value is given for input b\b"):
-        function(a=[1, 2], c=[1, 2])
-
-
-@pytest.mark.parametrize(
-    ("value", "advice"),
-    [
-        ({"a": [1, 2], "b": [1, 2]}, "; of a dict of values, function(**values)"),
-        ([[1, 2], [1, 2], [1, 2]], "; of a list of values, function(*values)"),
-        (([1, 2], [1, 2], [1, 2]), "; of a list of values, function(*values)"),
-        (np.ones(2), ""),
-    ],
-)
-def test_values_in_a_dict_or_list_are_told_how_they_are_given(cg, value, advice):
-    with pytest.raises(mg.GraphError, match="no value is given for input b, c at ") as error:
-        difference(cg)(value)
-    assert str(error.value).partition(";")[2] == advice[1:]
-
-
-def test_a_dict_for_the_only_input_is_told_how_it_is_given(cg):
-    x = mg.input("x", (2,))
-    with pytest.raises(mg.DTypeError, match=r"function\(\*\*values\)$"):
-        cg.compile([x], x)({"x": [1, 2]})
-
-
-def test_an_unknown_name_is_an_error_that_lists_the_inputs(cg):
-    function = difference(cg)
-    with pytest.raises(mg.GraphError, match=r"no input 'd'; the inputs: a, b, c\b") as error:
-        function([1, 2], [1, 2], d=[1, 2])
-    assert user_line(error).startswith("function(")
-
-
-def test_one_argument_too_many_is_an_error(cg):
-    function = difference(cg)
-    with pytest.raises(mg.GraphError, match=r"takes 3 inputs \(a, b, c\), got 4") as error:
-        function(*[[1, 2]] * 4)
-    assert user_line(error).startswith("function(")
-    with pytest.raises(mg.GraphError, match="takes 0 inputs"):
-        cg.compile([], [np.ones(3)])(1)
-
-
-def test_an_argument_that_is_given_twice_is_an_error(cg):
-    function = difference(cg)
-    with pytest.raises(mg.GraphError, match="input 'a' is given twice") as error:
-        function([1, 2], a=[1, 2], b=[1, 2], c=[1, 2])
-    assert user_line(error).startswith("function(")
-
-
 def test_an_input_may_be_called_self(cg):
     x = mg.input("self", (2,))
     np.testing.assert_array_equal(cg.compile([x], x + 1)(self=[1, 2]), [2, 3])
 
 
 # ---------------------------------------------------------------- what an argument may be
-
-
-@pytest.mark.parametrize("shape", [(), (2,), (3, 1), (2, 3, 1), (0, 3), (6,)])
-def test_another_shape_is_a_shape_error_that_names_both(cg, shape):
-    function = increment(cg, (2, 3))
-    with pytest.raises(mg.ShapeError, match=r"input x takes shape \(2, 3\)") as error:
-        function(np.ones(shape))
-    assert f"got {shape}" in str(error.value)
-    assert user_line(error) == "function(np.ones(shape))"
 
 
 @pytest.mark.parametrize(
@@ -118,27 +59,6 @@ def test_an_argument_is_cast_by_the_same_kind_rule(cg, given, taken):
     np.testing.assert_array_equal(y.astype("float64"), [1, 2, 2])
 
 
-@pytest.mark.parametrize(
-    ("given", "taken"),
-    [
-        ("float32", "int32"),
-        ("float32", "bool"),
-        ("int64", "uint8"),
-        ("int8", "bool"),
-        ("complex64", "float32"),
-        ("datetime64[s]", "float32"),
-        ("U3", "float32"),
-        ("O", "float32"),
-    ],
-)
-def test_an_argument_of_another_kind_is_a_dtype_error(cg, given, taken):
-    x = mg.input("x", (3,), taken)
-    function = cg.compile([x], x)
-    with pytest.raises(mg.DTypeError, match=rf"input x takes {taken}\[3\]") as error:
-        function(np.zeros(3, given))
-    assert user_line(error) == "function(np.zeros(3, given))"
-
-
 @pytest.mark.parametrize("size", [3, None])
 @pytest.mark.parametrize("wrap", [np.asarray, np.ndarray.tolist, lambda x: np.repeat(x, 2)[::2]])
 @pytest.mark.parametrize(
@@ -162,14 +82,11 @@ def test_an_argument_that_does_not_fit_is_an_error_that_names_it(
     assert user_line(error) == "function(wrap(np.array(numbers)))"
 
 
-@pytest.mark.parametrize(
-    "value", ["text", None, {}, [[1], [1, 2]], ..., mg.input("y", (2, 3))], ids=repr
-)
-def test_what_is_no_array_is_a_dtype_error(cg, value):
+def test_what_is_no_array_is_a_dtype_error(cg):
     function = increment(cg, (2, 3))
     with pytest.raises(mg.DTypeError, match="input x takes") as error:
-        function(value)
-    assert user_line(error) == "function(value)"
+        function([[1], [1, 2]])
+    assert user_line(error) == "function([[1], [1, 2]])"
 
 
 def misaligned(x):

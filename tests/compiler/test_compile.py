@@ -2,60 +2,10 @@
 
 import numpy as np
 import pytest
-from small_functions import parameter, user_line
+from small_functions import parameter
 
 import minigraph as mg
 from minigraph import ops
-
-
-def test_an_input_that_is_not_listed_is_an_error(cg):
-    x, y = mg.input("x", (3,)), mg.input("forgotten", (2, 3))
-    with pytest.raises(mg.GraphError, match=r"forgotten.*not among the inputs") as error:
-        cg.compile([x], ops.exp(x + y))
-    assert "float32[2,3]" in str(error.value)
-    assert user_line(error).startswith("x, y = ")
-    w = parameter(2, 3)
-    with pytest.raises(mg.GraphError, match="forgotten"):
-        cg.compile([x], [x], {w: y})
-
-
-def test_an_input_that_was_made_again_is_told_from_the_one_of_its_name(cg):
-    x = mg.input("x", (3,))
-    other = mg.input("x", (3,))
-    with pytest.raises(mg.GraphError, match="not among the inputs; another input x") as error:
-        cg.compile([other], x + 1)
-    text = str(error.value)
-    assert text.index(str(x.source)) < text.index(f"made {other.source}: each call makes a new one")
-    assert "run those that use it again" in text
-    assert "add it" not in text
-
-
-def test_two_inputs_of_one_name_are_an_error(cg):
-    x, other = mg.input("x", (3,)), mg.input("x", (2,))
-    places = f"made {x.source} and {other.source}"
-    with pytest.raises(mg.GraphError, match=f"two inputs are called 'x', {places}, at"):
-        cg.compile([x, other], x)
-    with pytest.raises(mg.GraphError, match="input 'x' is listed twice") as error:
-        cg.compile([x, x], x)
-    assert "cg.compile" in user_line(error)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda x: x + 1,
-        lambda x: parameter(3),
-        lambda x: np.ones((3, 3)),
-        lambda x: "x",
-        lambda x: None,
-        lambda x: 3.0,
-    ],
-)
-def test_what_is_no_input_is_an_error(cg, make):
-    x = mg.input("x", (3,))
-    with pytest.raises(mg.GraphError, match="is no input") as error:
-        cg.compile([x, make(x)], x)
-    assert "cg.compile" in user_line(error)
 
 
 def test_inputs_keep_the_order_they_are_listed_in(cg):

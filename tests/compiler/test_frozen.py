@@ -74,12 +74,6 @@ def test_later_changes_of_a_parameter_do_not_reach_it():
     np.testing.assert_array_equal(frozen(np.ones(3, "float32")), [1, 1, 1])
 
 
-def test_updates_are_refused_in_one_line():
-    w, x = mg.Parameter(np.ones(3, "float32"), name="w"), mg.input("x", (3,))
-    with pytest.raises(mg.GraphError, match=r"it takes no updates; there are updates of w at "):
-        graph(3).compile([x], x * w, {w: w + 1}, freeze=True)
-
-
 def test_a_function_of_any_size_can_be_frozen():
     net, x = trained_net(), mg.input("x", (None, *SHAPE[1:]))
     frozen = graph(3).compile([x], net(x), freeze=True)

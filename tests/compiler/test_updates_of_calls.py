@@ -5,7 +5,6 @@ import pytest
 from small_functions import parameter, real, user_line
 
 import minigraph as mg
-from minigraph import ops
 
 
 def test_updates_take_effect_together(cg):
@@ -112,35 +111,7 @@ def test_an_update_is_cast_to_the_parameter_by_the_same_kind_rule(
     np.testing.assert_array_equal(w.numpy().astype("float32"), [0, 1, 1])
 
 
-@pytest.mark.parametrize(
-    ("parameter_dtype", "update_dtype"),
-    [("int32", "float32"), ("bool", "int64"), ("uint8", "int32"), ("bool", "float32")],
-)
-def test_an_update_of_another_kind_is_a_dtype_error(cg, parameter_dtype, update_dtype):
-    x = mg.input("x", (3,), update_dtype)
-    w = mg.Parameter(np.zeros(3, parameter_dtype), "counter")
-    with pytest.raises(mg.DTypeError, match="same_kind") as error:
-        cg.compile([x], [], {w: x})
-    assert all(word in str(error.value) for word in ("counter", parameter_dtype, update_dtype))
-    assert user_line(error).startswith("x = mg.input")
-
-
-def test_a_constant_update_that_does_not_fit_is_a_dtype_error(cg):
-    w = mg.Parameter(np.zeros(2, "int16"), "counter")
-    with pytest.raises(mg.DTypeError, match=r"counter .*40000 at \(1,\) does not fit into int16"):
-        cg.compile([], [], {w: np.array([1, 40_000])})
-
-
-@pytest.mark.parametrize("wrong", [(), (1,), (3, 1), (2,), (1, 3)])
-def test_an_update_of_another_shape_is_a_shape_error(cg, wrong):
-    w = parameter(3, name="weights")
-    with pytest.raises(mg.ShapeError, match=r"weights \(float32\[3\]\)") as error:
-        cg.compile([], [], {w: ops.expand_dims(ops.exp(np.ones(wrong)))[0]})
-    assert str(list(wrong)).replace(" ", "") in str(error.value)
-    assert "ops.exp" in user_line(error)
-
-
-@pytest.mark.parametrize("value", [None, "text", object(), [[1], [1, 2]]])
+@pytest.mark.parametrize("value", [object(), [[1], [1, 2]]])
 def test_what_is_no_expression_is_no_update_and_no_output(cg, value):
     with pytest.raises(mg.DTypeError) as error:
         cg.compile([], [], {parameter(3): value})
@@ -150,24 +121,8 @@ def test_what_is_no_expression_is_no_update_and_no_output(cg, value):
     assert "value" in user_line(error)
 
 
-@pytest.mark.parametrize(
-    "make", [lambda: mg.input("x", (3,)), lambda: "w", lambda: parameter(3) + 1]
-)
-def test_only_a_parameter_can_be_updated(cg, make):
-    key = make()
-    with pytest.raises(mg.GraphError, match="only a Parameter") as error:
-        cg.compile([], [], {key: np.zeros(3)})
-    assert "{key: " in user_line(error)
-
-
 def test_compiling_changes_no_parameter(cg):
     w = parameter(3)
     old = w.numpy()
     cg.compile([], [], {w: w + 1})
     np.testing.assert_array_equal(w.numpy(), old)
-
-
-def test_updates_in_the_place_of_outputs_are_refused(cg):
-    w = mg.Parameter(np.ones(2), "w")
-    with pytest.raises(mg.GraphError, match=r"are `updates`: compile\(inputs, loss, updates\) at"):
-        cg.compile([], {w: w + 1})

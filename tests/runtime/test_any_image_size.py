@@ -78,11 +78,3 @@ def test_each_height_and_width_gives_what_a_function_of_it_gives(name):
         expected = cg.compile([own], loss_and_gradients(network, own))(real(*shape))
         for one, other in zip(function(real(*shape)), expected, strict=True):
             np.testing.assert_array_equal(one, other)
-
-
-def test_what_a_size_cannot_decide_names_a_way_out():
-    x = mg.input("x", (None, 2, None, None))
-    with pytest.raises(mg.ShapeError, match=r"pixels make 7 parts .* or as a multiple, '7\*h'"):
-        ops.adaptive_avg_pool2d(x, 7)
-    with pytest.raises(mg.ShapeError, match=r"1\.5 times the size size2 is known only when"):
-        ops.interpolate(x, scale_factor=1.5)

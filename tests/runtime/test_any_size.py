@@ -169,16 +169,6 @@ def test_an_array_without_elements_may_have_such_a_size_beside():
     np.testing.assert_array_equal(function(np.ones((0, 3))), np.zeros(3))
 
 
-def test_what_needs_a_number_says_so():
-    x = mg.input("x", (None, 3))
-    with pytest.raises(mg.ShapeError, match=r"axis 0 of length batch has no 2 .* input of '2\*n'"):
-        ops.split(x, 2, 0)
-    with pytest.raises(mg.ShapeError, match=r"size batch is known only .* ops\.sqrt\(x\.shape\[0"):
-        np.sqrt(x.shape[0])
-    with pytest.raises(mg.ShapeError, match="the size batch is known only when"):
-        list(x)
-
-
 def test_neighbours_along_such_an_axis_are_subtracted():
     x = mg.input("x", (None, 3))
     difference = mg.comp_graph("reference").compile([x], ops.diff(x, axis=0))

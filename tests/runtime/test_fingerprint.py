@@ -1,7 +1,5 @@
 """What a function tells of itself: its report, its fingerprint, its calls."""
 
-import copy
-import pickle
 import re
 
 import numpy as np
@@ -103,19 +101,3 @@ def test_fingerprint_is_the_same_in_another_process():
 
 def fingerprint_of_layer():
     return mg.comp_graph("cpu", {"seed": 1}).compile(*layer()).report().fingerprint
-
-
-@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
-def test_a_function_cannot_be_copied(duplicate):
-    x = mg.input("x", (2,))
-    function = mg.comp_graph("reference").compile([x], x * 2)
-    with pytest.raises(mg.GraphError, match="compile another one"):
-        duplicate(function)
-
-
-@pytest.mark.parametrize("calls", [-1, 0.5, "3", None, 2**64])
-def test_calls_is_a_count(calls):
-    x = mg.input("x", (2,))
-    function = mg.comp_graph("reference").compile([x], x * 2)
-    with pytest.raises(mg.GraphError, match="calls is"):
-        function.calls = calls
