@@ -34,7 +34,7 @@ LAYERS = {
         ["cli"],
     ],
     "minigraph.graph": [
-        ["dtypes", "listing", "location"],
+        ["dtypes", "location"],
         ["spec"],
         ["unsupported"],
         ["node", "state"],
@@ -73,8 +73,9 @@ LAYERS = {
     ],
     "minigraph.program": [
         ["steps"],
-        ["device", "memory", "schedule"],
-        ["choices", "lower", "recomputation"],
+        ["device", "memory"],
+        ["choices", "lower"],
+        ["recomputation"],
     ],
     "minigraph.devices": [
         ["kernel_cache", "problem"],

@@ -76,10 +76,17 @@ class CompileContext:
     def pass_parameters(self) -> dict[str, Any]:
         """The arguments of `passes.levels.pipeline`: options without their prefixes, and others."""
         parameters = {name.rpartition(".")[2]: value for name, value in self.options.items()}
+        level, jit = abs(parameters["graph_opt_level"]), parameters["jit"]
+        if jit == "auto":
+            jit = 2 if level == 3 else 0
+        if jit and (why := self.backend.why_no_jit):
+            warn_once(f"no kernels are fused: {why}", cause=why)
+            jit = 0
         return parameters | {
-            "level": abs(self.options["graph_opt_level"]),
-            "jit": jit_level(self.options, self.backend),
-            "costs": self.choices,
+            "level": level,
+            "jit": jit,
+            "costs": self.choices.seconds,
+            "block": self.backend.block,
             "horizontal_fusion": self.backend.horizontal_fusion,
         }
 
@@ -105,17 +112,6 @@ class CompileContext:
         }
         text = "\n".join(f"{name}: {value}" for name, value in fields.items())
         return {**fields, "fingerprint": hashlib.sha256(text.encode()).hexdigest()[:40]}
-
-
-def jit_level(options: Mapping[str, Any], backend: Backend) -> int:
-    """Return what `graph_opt.jit` stands for here: 0, with one warning, where nothing compiles."""
-    jit = options["graph_opt.jit"]
-    if jit == "auto":
-        jit = 2 if abs(options["graph_opt_level"]) == 3 else 0
-    if jit and backend.why_no_jit:
-        warn_once(f"no kernels are fused: {backend.why_no_jit}", cause=backend.why_no_jit)
-        return 0
-    return int(jit)
 
 
 @contextmanager

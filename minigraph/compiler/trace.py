@@ -16,6 +16,7 @@ from minigraph.graph import (
     Input,
     Node,
     Parameter,
+    alone,
     as_node,
     can_cast,
     constant,
@@ -123,7 +124,7 @@ def _snapshot(parameter: Parameter) -> Array:
         value = parameter.state.read()
         return value.copy() if value.flags.writeable else value
 
-    return parameter.state.alone(read, changes=False)
+    return alone([parameter.state], read, changes=False)
 
 
 def _frozen(graph: Graph, updates: Mapping[Parameter, Node]) -> Graph:

@@ -105,7 +105,11 @@ class HostExecutor(Executor):
     ) -> None:
         self.program = program
         large = [arena for arena in arenas if arena.nbytes >= program.arena_bytes]
-        self.arena: Array = large[0] if large else _new_arena(program)
+        spec = Spec((program.arena_bytes,), BYTE)
+        try:
+            self.arena: Array = large[0] if large else aligned_empty(spec)
+        except MemoryError as error:
+            raise DeviceError(f"the memory does not suffice ({error}); {demand(program)}") from None
         self._memory = _memory(program, self.arena)
         self._returned = [*map(ReturnedMemory, program.returned)]
         self._results = [*zip(program.outputs, _owners(program), strict=True)]
@@ -179,14 +183,6 @@ class HostExecutor(Executor):
                 for to, view in copies
             ]
         return results, arrays, commit
-
-
-def _new_arena(program: Program) -> Array:
-    """Return memory; DeviceError, which says what it would have been for, if there is none."""
-    try:
-        return aligned_empty(Spec((program.arena_bytes,), BYTE))
-    except MemoryError as error:
-        raise DeviceError(f"the memory does not suffice ({error}); {demand(program)}") from None
 
 
 def _memory(program: Program, arena: Array) -> dict[Buffer, Array]:

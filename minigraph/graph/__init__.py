@@ -67,5 +67,5 @@ from minigraph.graph.node import (
 )
 from minigraph.graph.sizing import with_sizes
 from minigraph.graph.spec import ALIGNMENT, Shape, Sizes, Spec, aligned_empty, around, as_sizes
-from minigraph.graph.state import Claim, Replica, State
+from minigraph.graph.state import Claim, Replica, State, alone
 from minigraph.symbolic import SymbolicSize, UndecidedSize, is_symbolic

@@ -17,7 +17,6 @@ from typing import Any, ClassVar, NamedTuple, dataclass_transform
 from minigraph.arguments import brief
 from minigraph.errors import NoGradient
 from minigraph.graph.dtypes import Array, DType
-from minigraph.graph.listing import to_html
 from minigraph.graph.location import Location, Within, here, scope
 from minigraph.graph.spec import Shape, Spec
 from minigraph.graph.unsupported import Unsupported
@@ -281,9 +280,6 @@ class Node(Unsupported):
 
     def __repr__(self) -> str:
         return f"{brief(str(self.op))}: {', '.join(map(str, self.specs))}"
-
-    def _repr_html_(self) -> str:
-        return to_html(self)
 
     # What these do stands in `minigraph.ops`, which this file may not import.
 

@@ -144,10 +144,6 @@ class State:
         """Note that the copy on a device has been changed."""
         self._current = frozenset([device])
 
-    def alone(self, work: Callable[[], T], changes: bool) -> T:
-        """Return the result of `work`, as the function `alone` does."""
-        return alone([self], work, changes)
-
 
 class Claim:
     """What a function does to values: it reads some and changes others.

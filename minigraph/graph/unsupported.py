@@ -1,16 +1,19 @@
-"""Operations of numbers and arrays that expressions do not support: they have no value as yet.
+"""What expressions show in place of a value, which they do not have as yet.
 
-Each error says what to use instead.
+Each operation of numbers and arrays that they do not support has an error that says what to use
+instead.
 """
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from minigraph.errors import DTypeError, GraphError, hints, of_expression
 from minigraph.graph.location import here
 
+LARGEST = 24  # lines of a picture
 # Of NumPy's functions of two arrays, the operator of an expression that is the second of them.
 REFLECTED = {
     "add": "__radd__",
@@ -49,6 +52,22 @@ class Unsupported:
 
         def __getattr__(self, name: str) -> Any:
             raise of_expression(name, self, self.functions)
+
+    def _repr_html_(self: Any) -> str:
+        """Return the ops that lead to it, operands first; of many the nearest ones."""
+        reached: dict[Any, None] = {self: None}
+        for node in (queue := [self]):
+            fresh = [x for x in node.inputs if x not in reached]
+            reached.update(dict.fromkeys(fresh))
+            queue += fresh
+        shown = sorted(list(reached)[:LARGEST], key=lambda node: node.order)
+        hidden = len(reached) - len(shown)
+        names = {node: f"%{i}" for i, node in enumerate(shown)}
+        lines = [f"{hidden} ops before these"] * bool(hidden)
+        for node, name in names.items():
+            operands = " ".join(names.get(x, "…") for x in node.inputs)
+            lines.append(f"{name}: {' '.join((repr(node), operands)).strip()}, made {node.source}")
+        return f"<pre>{html.escape(chr(10).join(lines))}</pre>"
 
     def __float__(self) -> float:
         raise GraphError(f"{self!r} is no number: {hints('expressions')['item']}")

@@ -36,47 +36,33 @@ class Choices:
         self.backend = backend
         self.session = session
         self.origin = origin
-        self._seconds: dict[Problem, Mapping[tuple[int, int], float]] = {}  # by lanes
         self._choices: dict[Tunable, Choice] = {}
 
-    # ------------------------------------------------------------ layouts: `Costs` of the passes
+    # ------------------------------------------------------------ layouts
 
-    @property
-    def block(self) -> int:
-        """The lanes of the device's blocked layout."""
-        return self.backend.block
-
-    def measure(self, nodes: Sequence[Node]) -> None:
-        """Find the times of nodes in all layouts."""
-        problems = [tunable.problem for tunable in map(self._tunable, nodes) if tunable]
-        tables = self.session.tables([(problem, ()) for problem in problems])
-        for problem in problems:
-            table = tables.get(problem.subject)
-            if table and table.exhaustive:
-                best = choose_by_layouts(table.measurements, self.session.policy)
-                self._seconds[problem] = {
-                    _image_lanes(problem, names): m.seconds
-                    for names, m in best.items()
-                    if m.seconds is not None
-                }
-
-    def seconds(self, node: Node) -> Mapping[tuple[int, int], float]:
-        """Return the times of a node by the lanes of its two images; empty if nobody knows.
+    def seconds(self, nodes: Sequence[Node]) -> list[Mapping[tuple[int, int], float]]:
+        """Return the times of nodes, as `assign_layouts` takes them: measured, else estimated.
 
         Without estimates, what was not measured would seem to take no time where it is.
         """
-        tunable = self._tunable(node)
-        if tunable is None:
-            return {}
-        problem = tunable.problem
-        if not self._seconds.get(problem):
-            times = {each: problem.estimate(layouts) for each, layouts in problem.layouts.items()}
-            self._seconds[problem] = {
-                _image_lanes(problem, each): seconds
-                for each, seconds in times.items()
+        tunables = [*map(self._tunable, nodes)]
+        problems = dict.fromkeys(tunable.problem for tunable in tunables if tunable)
+        tables = self.session.tables([(problem, ()) for problem in problems])
+        by_problem: dict[Problem, Mapping[tuple[int, int], float]] = {}
+        for problem in problems:
+            table = tables.get(problem.subject)
+            exhaustive = table.measurements if table and table.exhaustive else ()
+            best = choose_by_layouts(exhaustive, self.session.policy)
+            times = {names: m.seconds for names, m in best.items() if m.seconds is not None}
+            known: Mapping[tuple[str, ...], float | None] = times or {
+                names: problem.estimate(layouts) for names, layouts in problem.layouts.items()
+            }
+            by_problem[problem] = {
+                _image_lanes(problem, names): seconds
+                for names, seconds in known.items()
                 if seconds is not None
             }
-        return self._seconds[problem]
+        return [by_problem[tunable.problem] if tunable else {} for tunable in tunables]
 
     def _tunable(self, node: Node) -> Tunable | None:
         return self.backend.tunable(node, [x.spec.strides for x in node.inputs])
@@ -146,7 +132,6 @@ class Choices:
         """Let nobody choose a candidate again that failed."""
         assert choice.measurement is not None, "a heuristic is not measured"
         self.session.quarantine(choice.problem.subject, choice.measurement, why)
-        self._seconds.pop(choice.problem, None)
         self._choices.clear()
 
 

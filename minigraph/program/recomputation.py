@@ -26,8 +26,8 @@ from minigraph.graph import Array, Graph, Node
 from minigraph.graph.location import Within
 from minigraph.passes.notes import PassRecord
 from minigraph.passes.overlap import communicates
+from minigraph.program.lower import execution_order
 from minigraph.program.memory import fullest_step
-from minigraph.program.schedule import execution_order
 from minigraph.program.steps import Buffer, MemorySpace, Program, Step, round_up
 
 BYTES, OPERATIONS = 1e10, 5e10  # a second, of steps that were not measured

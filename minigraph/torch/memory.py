@@ -16,7 +16,7 @@ import torch
 from minigraph import options
 from minigraph.devices.factory import open_backend
 from minigraph.errors import DeviceError, DTypeError, GraphError, ShapeError
-from minigraph.graph import ALIGNMENT, Array, Parameter, Spec, State
+from minigraph.graph import ALIGNMENT, Array, Parameter, Spec, State, alone
 from minigraph.nn.module import ModuleState
 from minigraph.program import Backend
 from minigraph.torch.operators import DTYPES
@@ -248,7 +248,7 @@ def _place(state: State, tensor: torch.Tensor) -> None:
         else:
             state.place(device_name(device), backend_of(device).replica(memory))
 
-    state.alone(place, changes=True)
+    alone([state], place, changes=True)
 
 
 def _memory(tensor: torch.Tensor) -> Array:

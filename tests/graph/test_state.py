@@ -10,7 +10,7 @@ import pytest
 
 from minigraph.errors import DeviceError, GraphError
 from minigraph.graph import Spec, State, aligned_empty
-from minigraph.graph.state import Claim
+from minigraph.graph.state import Claim, alone
 
 
 class Copy:
@@ -184,9 +184,9 @@ def test_what_uses_a_value_by_itself_waits_for_claims(reads, changes, reading, c
     claim = Claim([state for _ in reads], [state for _ in changes])
     run = running(claim)
     try:
-        assert waits(lambda: state.alone(int, changes=False)) == reading
-        assert waits(lambda: state.alone(int, changes=True)) == changing
-        assert not waits(lambda: other.alone(int, changes=True))
+        assert waits(lambda: alone([state], int, changes=False)) == reading
+        assert waits(lambda: alone([state], int, changes=True)) == changing
+        assert not waits(lambda: alone([other], int, changes=True))
     finally:
         run.end()
 
@@ -194,7 +194,7 @@ def test_what_uses_a_value_by_itself_waits_for_claims(reads, changes, reading, c
 def test_a_claim_runs_within_itself_and_beside_its_own_values():
     state = State.of(np.zeros(1))
     one, other = Claim([], [state]), Claim([state], [])
-    inner = functools.partial(other.run, lambda: state.alone(lambda: 7, changes=True))
+    inner = functools.partial(other.run, lambda: alone([state], lambda: 7, changes=True))
     assert one.run(lambda: one.run(inner)) == 7
 
 

@@ -18,9 +18,8 @@ from minigraph.passes.overlap import (
     overlap_collectives,
 )
 from minigraph.program import MemorySpace
-from minigraph.program.lower import lower
+from minigraph.program.lower import lower, schedule
 from minigraph.program.memory import plan
-from minigraph.program.schedule import schedule
 
 WIDTH, LAYERS = 8, 4
 MATRIX = 4 * WIDTH * WIDTH  # bytes

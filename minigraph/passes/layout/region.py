@@ -8,7 +8,6 @@ convolutions, and by `Reorder` where a convolution works in another layout than 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from minigraph.graph import Graph, Item, Node, Op
@@ -160,14 +159,7 @@ class Regions:
             region = self.all[self.of(next(x for x in tied if x in self))]
             region.channels.update(x.shape[1] for x in tied)
             region.arriving.update((x, None) for x in tied if x not in self)
-        for x in self._left(node, tied):
-            self.all[self.of(x)].leaving[x] = None
-
-    def _left(self, node: Node, tied: list[Node]) -> Iterator[Node]:
-        """Yield the images that `node` reads as an op outside their region."""
-        inside = set(tied)
-        if isinstance(node.op, Reduction) and node.op.combine:
-            return
-        for x in node.inputs:
-            if x in self and x not in inside:
-                yield x
+        if not (isinstance(node.op, Reduction) and node.op.combine):  # which reduces any layout
+            for x in node.inputs:
+                if x in self and x not in {*tied}:
+                    self.all[self.of(x)].leaving[x] = None

@@ -9,9 +9,8 @@ them may make the others slow.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
 import numpy as np
 
@@ -31,31 +30,22 @@ NUMPY_REORDER = 10.0  # time of a reorder in NumPy, relative to that of a librar
 F32 = np.dtype(np.float32)
 
 
-class Costs(Protocol):
-    """Measured or estimated times in seconds."""
-
-    @property
-    def block(self) -> int:
-        """The lanes of the blocked layout; 1 where there is none."""
-
-    def measure(self, nodes: Sequence[Node]) -> None:
-        """Measure the times of convolutions and reorders that were not measured before."""
-
-    def seconds(self, node: Node) -> Mapping[tuple[int, int], float]:
-        """Return the times of a node by the lanes of its two images; empty if nobody knows.
-
-        The images of a convolution are those of `images_of`, those of a reorder what it reads and
-        what it writes, whichever lanes the node itself has.
-        """
+# Measured or estimated seconds of convolutions and reorders, each by the lanes of its two images;
+# empty if nobody knows.  The images of a convolution are those of `images_of`, those of a reorder
+# what it reads and what it writes, whichever lanes the node itself has.
+Costs = Callable[[Sequence[Node]], list[Mapping[tuple[int, int], float]]]
 
 
-def assign_layouts(graph: Graph, notes: Notes, costs: Costs) -> Graph:
-    """Return the graph with its images in the layouts in which it takes the least time."""
+def assign_layouts(graph: Graph, notes: Notes, costs: Costs, block: int) -> Graph:
+    """Return the graph with its images in the layouts in which it takes the least time.
+
+    block  the lanes of the blocked layout; 1 where there is none
+    """
     convolutions = [node for node in graph if type(node.op) in CONVOLUTIONS]
     if not convolutions:
         return graph
-    regions = Regions(graph, costs.block)
-    lanes, pairs = _Selection(regions, convolutions, costs).best()
+    regions = Regions(graph, block)
+    lanes, pairs = _Selection(regions, convolutions, costs, block).best()
     if {1}.issuperset(lanes) and all(pair == (1, 1) for pair in pairs.values()):
         return graph
     rewrite = _LayoutRewrite(regions, lanes, pairs, notes)
@@ -77,18 +67,19 @@ class _Selection:
     lanes  that each region may have; the last are those of images that are in no region
     """
 
-    def __init__(self, regions: Regions, convolutions: Sequence[Node], costs: Costs) -> None:
+    def __init__(
+        self, regions: Regions, convolutions: Sequence[Node], costs: Costs, block: int
+    ) -> None:
         self.regions = regions
         self.convolutions = convolutions
-        self.lanes = [*(r.lanes(costs.block) for r in regions.all), [1]]
-        costs.measure(convolutions)
-        self.times = {node: costs.seconds(node) for node in convolutions}
+        self.lanes = [*(r.lanes(block) for r in regions.all), [1]]
+        self.times = dict(zip(convolutions, costs(convolutions), strict=True))
         crossing = [x for r in regions.all for x in (*r.arriving, *r.leaving)]
         images = [*(x for node in convolutions for x in images_of(node)), *crossing]
-        specs = {x.spec for x in images} | {Spec(x.shape, F32) for x in images}
-        reorders = {spec: Reorder(1)(input("x", spec.shape, spec.dtype)) for spec in specs}
-        costs.measure([reorders[spec] for spec in sorted(specs, key=str)])
-        self.reorders = {spec: costs.seconds(node) for spec, node in reorders.items()}
+        every = {x.spec for x in images} | {Spec(x.shape, F32) for x in images}
+        specs = sorted(every, key=str)
+        reorders = [Reorder(1)(input("x", spec.shape, spec.dtype)) for spec in specs]
+        self.reorders = dict(zip(specs, costs(reorders), strict=True))
 
     def best(self) -> tuple[list[int], dict[Node, tuple[int, int]]]:
         """Return the lanes of each region, and those of the images of each convolution."""

@@ -20,15 +20,14 @@ PLAIN, BLOCKED, NHWC = (1, 1), (8, 8), "nhwc"
 class Times:
     """Times as a test wants them: of a convolution by the pair of lanes of its images."""
 
-    block = 8
-
     def __init__(self, times, reorder=0.1):
         self.times = times
         self.moved = reorder
         self.measured = []
 
-    def measure(self, nodes):
+    def __call__(self, nodes):
         self.measured += nodes
+        return [*map(self.seconds, nodes)]
 
     def seconds(self, node):
         if isinstance(node.op, Reorder):
@@ -62,7 +61,7 @@ def laid_out(graph, times=blocked_wins, convolutions=None, args=None, **reorder)
     args          of the graph; None: normally distributed
     """
     notes = Notes()
-    new = assign_layouts(graph, notes, Times(times, **reorder))
+    new = assign_layouts(graph, notes, Times(times, **reorder), 8)
     new.check()
     assert convolutions in (None, count(new, LaidOut))
     args = args or [real(*x.shape, seed=i) for i, x in enumerate(graph.inputs)]
@@ -127,7 +126,7 @@ def test_a_convolution_that_was_not_measured_stays_in_nchw_among_others_that_do_
 def test_a_graph_without_convolutions_is_left_alone_and_nothing_is_measured():
     graph = graph_of([ops.relu(X)], X)
     times = Times(blocked_wins)
-    assert assign_layouts(graph, Notes(), times) is graph
+    assert assign_layouts(graph, Notes(), times, 8) is graph
     assert not times.measured
 
 
