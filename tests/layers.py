@@ -86,7 +86,7 @@ LAYERS = {
         ["factory"],
     ],
     "minigraph.distributed": [
-        ["board", "ending"],
+        ["ending"],
         ["world"],
     ],
     "minigraph.optim": [

@@ -12,7 +12,7 @@ from minigraph.bench.worker import Side, Task, serve
 
 def onnx_side(task: Task) -> Side:
     subject = task.subject
-    assert isinstance(subject, ModelFile)  # `Peer.models` names the others
+    assert isinstance(subject, ModelFile)  # `Peer.runs` leaves the others out
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = task.threads
     providers = ["CPUExecutionProvider"]

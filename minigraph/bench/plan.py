@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
 
@@ -34,24 +34,18 @@ class Peer:
     program     the module of this package that runs it
     settings    one for each of its sides
     precisions  those that it has
-    cases       those that its program has; empty: all, and networks of users
-    lacks       others that it has not
-    models      whether it runs models of ONNX, and these alone, on the CPU
+    runs        whether it runs a case, on a kind of device
     """
 
     library: str
     program: str
     settings: Sequence[str] = ("",)
     precisions: Collection[str] = tuple(PRECISIONS)
-    cases: Collection[str] = ()
-    lacks: Collection[str] = ()
-    models: bool = False
+    runs: Callable[[str, str], bool] = lambda model, device: not model.endswith(MODEL)
 
     def settings_of(self, model: str, device: str) -> Sequence[str]:
         """Return the settings in which it runs a case; none if it does not."""
-        if (self.cases and model not in self.cases) or model in self.lacks:
-            return ()
-        if model.endswith(MODEL) != self.models or (self.models and device != "cpu"):
+        if not self.runs(model, device):
             return ()
         if model in EXPRESSIONS:  # which have no channels
             return [setting for setting in self.settings if CHANNELS_LAST not in setting]
@@ -72,10 +66,19 @@ PEERS = {
         "jax",
         "jax_peer",
         precisions=[name for name, p in PRECISIONS.items() if p.jax],
-        cases=(*EXPRESSIONS, "mlp"),
+        runs=lambda model, device: model in (*EXPRESSIONS, "mlp"),
     ),
-    "onnxruntime": Peer("onnxruntime", "onnx_peer", precisions=(USUAL,), models=True),
-    f"{DOOR}torch": Peer("torch", "torch_door", lacks=EXPRESSIONS),
+    "onnxruntime": Peer(
+        "onnxruntime",
+        "onnx_peer",
+        precisions=(USUAL,),
+        runs=lambda model, device: model.endswith(MODEL) and device == "cpu",
+    ),
+    f"{DOOR}torch": Peer(
+        "torch",
+        "torch_door",
+        runs=lambda model, device: not model.endswith(MODEL) and model not in EXPRESSIONS,
+    ),
     f"{DOOR}compile": Peer("torch", "torch_peer", (BY_MINIGRAPH,), precisions=(USUAL,)),
 }
 OTHERS = tuple(name for name in PEERS if not name.startswith(DOOR))  # of other libraries

@@ -24,7 +24,7 @@ def door_side(task: Task) -> Side:
     subject = task.subject
     if isinstance(subject, Prediction):
         return _prediction(subject, task)
-    assert isinstance(subject, TrainingStep)  # `Peer.lacks` names the others
+    assert isinstance(subject, TrainingStep)  # `Peer.runs` leaves the others out
     steps: list[mgt.TrainingStep] = []
 
     def training(subject: TrainingStep, net: torch.nn.Module, task: Task) -> Callable[[], float]:

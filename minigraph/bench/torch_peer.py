@@ -44,7 +44,7 @@ def torch_side(task: Task) -> Side:
     subject = task.subject
     if isinstance(subject, Prediction):
         return _prediction(subject, task)
-    assert not isinstance(subject, ModelFile)  # `Peer.models` has them
+    assert not isinstance(subject, ModelFile)  # `Peer.runs` leaves them out
     if isinstance(subject, Expression):
         return Side(_expression(subject, task), device_memory=lambda: _peak(task))
     return training_side(subject, task, _training, lambda: _peak(task))

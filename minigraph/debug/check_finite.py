@@ -10,7 +10,7 @@ from minigraph.compiler.pipeline import Compilation
 from minigraph.debug.rounding import widened
 from minigraph.devices.host import HostExecutor
 from minigraph.errors import DeviceError, GraphError
-from minigraph.graph import FLOATS, Array, Node
+from minigraph.graph import FLOATS, Array
 from minigraph.platform.signals import held
 from minigraph.program import Buffer, Done, Memory, MemorySpace, Step, View
 from minigraph.runtime.function import CallCounter, Execute, Function
@@ -83,7 +83,10 @@ def _look(step: Step, memory: Memory, source: str, updated: Mapping[Buffer, str]
     def check() -> None:
         nonfinite = _new_nonfinite(inputs, outputs)
         if nonfinite:
-            raise GraphError(_message(step.node, nonfinite, inputs))
+            pairs = zip(step.node.inputs, inputs, strict=True)
+            ranges = ", ".join(f"{x.spec} {_range(value)}" for x, value in pairs)
+            made = f"{step.node.op.name} made {nonfinite} of {ranges}"
+            raise GraphError(f"{made} {step.node.source}")
         for view, output in zip(step.outputs, outputs, strict=True):
             node = view.buffer.node if view.buffer.space is MemorySpace.PARAMETER else None
             name = node.name if node is not None else updated.get(view.buffer)
@@ -107,13 +110,6 @@ def _new_nonfinite(inputs: Sequence[Array], outputs: Sequence[Array]) -> str:
             size = sum(y.size for y in outputs if y.dtype in FLOATS)
             return f"{what} in {sum(counts)} of {size} elements"
     return ""
-
-
-def _message(node: Node, nonfinite: str, inputs: Sequence[Array]) -> str:
-    ranges = ", ".join(
-        f"{x.spec} {_range(value)}" for x, value in zip(node.inputs, inputs, strict=True)
-    )
-    return f"{node.op.name} made {nonfinite} of {ranges} {node.source}"
 
 
 def _range(value: Array) -> str:

@@ -19,14 +19,18 @@ import numpy as np
 from minigraph import options
 from minigraph.arguments import Kind, at_least, checked, instance_of
 from minigraph.distributed import ending
-from minigraph.distributed.board import ENDED, Board, described
 from minigraph.errors import GraphError, install_command
+from minigraph.platform import forks
 from minigraph.platform.launcher import launched
 
 SHORT = 0.01  # seconds: nobody is told of a wait that takes no longer
-NAP = 0.001  # seconds between two looks of a long wait
+NAP = 0.001  # seconds between two looks of a long wait, or for an answer
 LOOK = 1.0  # seconds of a wait after which it looks whether a process has ended, each time
 ANSWER = 2.0  # seconds in which other processes may say what they wait for
+ENDED = "has ended"
+BUSY = "is in no collective: it computes, is stopped or hangs"
+LONGEST = 240  # bytes of a text
+SHOWN = 9  # ranks of a group in a message
 USES = ("barrier", "broadcast", "gather", "any", "native")  # each has a communicator
 
 
@@ -39,6 +43,57 @@ def _seconds(value: Any) -> float:
 
 Rank = Annotated[int, at_least(0)]
 Seconds = Annotated[float, Kind("a number of seconds > 0", _seconds)]
+
+
+class Board:
+    """A window of MPI in which each process of a communicator has a text.
+
+    A text can be read while its process is in a call of MPI, and on the same machine always.  Any
+    thread may read or write.
+    """
+
+    def __init__(self, mpi: Any, comm: Any) -> None:
+        self._lock = forks.lock()
+        self._comm = comm.Dup()
+        self._window = mpi.Win.Allocate(LONGEST, 1, comm=comm)
+        self._text = np.frombuffer(self._window.tomemory(), np.uint8)
+        self._questions: dict[int, tuple[Any, Any]] = {}  # requests, and what they fill
+        self.write("")
+        self._window.Lock_all()
+
+    def write(self, text: str) -> None:
+        """Show a text to the other processes; "" where this one waits for nothing."""
+        data = text.encode()[:LONGEST]
+        with self._lock:
+            self._text[: len(data)] = np.frombuffer(data, np.uint8)
+            self._text[len(data) :] = 0
+
+    def read(self, patience: float) -> dict[int, str]:
+        """Return the texts of the other processes that answer within so many seconds, by rank."""
+        texts: dict[int, str] = {}
+        end = time.monotonic() + patience
+        with self._lock:
+            for rank in set(range(self._comm.size)) - {self._comm.rank} - self._questions.keys():
+                answer = np.empty(LONGEST, np.uint8)
+                self._questions[rank] = self._window.Rget(answer, rank), answer
+            while self._questions:
+                for rank, (request, answer) in list(self._questions.items()):
+                    if request.Test():
+                        texts[rank] = answer.tobytes().rstrip(b"\0").decode(errors="replace")
+                        del self._questions[rank]
+                if time.monotonic() >= end:
+                    break
+                time.sleep(NAP)
+        return texts
+
+    def leave(self) -> None:
+        """Show that this process ends, and wait until all do so."""
+        self.write(ENDED)
+        request = self._comm.Ibarrier()
+        while not request.Test():
+            time.sleep(NAP)
+        self._window.Unlock_all()
+        self._window.Free()
 
 
 class World:
@@ -185,6 +240,22 @@ class World:
                 if ended or time.monotonic() >= end:
                     raise self.overdue(what, time.monotonic() - start)
                 ended = self._board is not None and ENDED in self._board.read(NAP).values()
+
+
+def described(size: int, texts: dict[int, str]) -> str:
+    """Return what the processes do, those that do the same together."""
+    groups: dict[str, list[int]] = {}
+    for rank in range(size):
+        groups.setdefault(texts.get(rank) or BUSY, []).append(rank)
+    return "; ".join(f"{_processes(ranks)} {doing}" for doing, ranks in groups.items())
+
+
+def _processes(ranks: list[int]) -> str:
+    if len(ranks) == 1:
+        return f"process {ranks[0]}"
+    rest = len(ranks) - SHOWN
+    more = f" and {rest} more" if rest > 0 else ""
+    return f"each of processes {', '.join(map(str, ranks[:SHOWN]))}{more}"
 
 
 def _reached(done: Callable[[], bool], seconds: float) -> bool:

@@ -10,7 +10,7 @@ from new_process import wait
 
 import minigraph as mg
 from minigraph import options
-from minigraph.distributed.board import described
+from minigraph.distributed.world import described
 from minigraph.errors import install_command
 from minigraph.platform import launcher
 
