@@ -21,13 +21,12 @@ from minigraph import options as settings
 from minigraph.arguments import brief
 from minigraph.autotune.measurement import merge
 from minigraph.bench import command as bench
-from minigraph.bench.tables import align_columns
 from minigraph.cache import KINDS, Entry, Store, database, file
 from minigraph.cache.machine import processor
 from minigraph.devices.cpu import compiler, halide_compiler, library, onednn
 from minigraph.devices.factory import check_device
 from minigraph.errors import CacheError, CompileError, DeviceError, GraphError, warn_once
-from minigraph.inspect.report import amount
+from minigraph.inspect.report import align_columns, amount
 from minigraph.runtime import view
 from minigraph.version import __version__
 

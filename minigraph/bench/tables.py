@@ -22,7 +22,7 @@ from minigraph.bench.results import (
     Results,
     SideResult,
 )
-from minigraph.inspect.report import milliseconds
+from minigraph.inspect.report import align_columns, milliseconds
 
 NOTHING = "-"
 UNCLEAR = "unclear"
@@ -75,12 +75,6 @@ class Table:
         for note in self.notes:
             lines += ["", escaped(note)]
         return lines
-
-
-def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return a line for each row, with aligned columns."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def _ruled(columns: Sequence[Sequence[str]]) -> list[str]:

@@ -191,6 +191,18 @@ def _fitting(head: str, parts: Sequence[str], between: str) -> str:
     return line
 
 
+def align_columns(
+    rows: Sequence[Sequence[str]], others: Callable[[str, int], str] = str.ljust
+) -> list[str]:
+    """Return a line for each row, with aligned columns.
+
+    others  how all columns but the first are: str.ljust, or str.rjust
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ([row[0].ljust(widths[0]), *map(others, row[1:], widths[1:])] for row in rows)
+    return ["  ".join(cells).rstrip() for cells in lines]
+
+
 def preformatted(text: str) -> str:
     """Return text as HTML that keeps its line breaks and spaces."""
     return f"<pre>{html.escape(text)}</pre>"
@@ -267,11 +279,9 @@ COLUMNS: dict[str, Callable[[Cost], str]] = {
 
 def cost_table(title: str, costs: Sequence[Cost]) -> list[str]:
     """Return the lines of a table; a column without a figure is left out."""
-    names = [title, *(cost.name for cost in costs)]
-    columns = [[name, *map(cell, costs)] for name, cell in COLUMNS.items()]
-    width = max(map(len, names))
-    cells = [[f"{x:>{max(map(len, c)) + 1}}" for x in c] for c in columns if any(c[1:])]
-    return [f"{name:{width}}" + "".join(row) for name, *row in zip(names, *cells, strict=False)]
+    head, cells = [title, *COLUMNS], [[c.name, *(f(c) for f in COLUMNS.values())] for c in costs]
+    columns = [column for column in zip(head, *cells, strict=True) if any(column[1:])]
+    return align_columns([*zip(*columns, strict=True)] or [head], str.rjust)
 
 
 def _steps(report: Report) -> list[str]:
