@@ -319,11 +319,6 @@ def test_an_entry_that_is_not_as_it_was_written_is_rejected_by_name(saved, chang
     assert by_key(contents.entries) == by_key(others)
 
 
-def test_kernels_of_damaged_machine_code_are_rejected_by_name(saved):
-    assert change(saved, "UPDATE blobs SET blob = x'00' WHERE length(blob) > 9") == 1
-    assert sorted(file.read(saved).rejected) == [("mg_one", DAMAGE), ("mg_two", DAMAGE)]
-
-
 def test_an_entry_of_a_kind_that_is_not_known_is_rejected(tmp_path):
     file.write(tmp_path / "some", {}, [entry("a", kind="other")], newer)
     assert file.read(tmp_path / "some").rejected == [("a", "is of a kind that is not known: other")]

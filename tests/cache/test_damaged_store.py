@@ -152,15 +152,6 @@ def test_no_mutation_of_a_file_makes_a_wrong_entry(store, ending, count):
     assert missed > count // 10 or ending == "-wal"
 
 
-def test_a_huge_file_is_no_database(store):
-    store.keep([entry("a")], newer)
-    os.truncate(store.path, 0)
-    os.truncate(store.path, 1 << 40)
-    with pytest.warns(mg.MinigraphWarning, match="was damaged"):
-        assert found(store, entry("a")) is None
-    assert store.keep([entry("a")], newer)
-
-
 def test_damage_is_told_once_and_verified_without_repair(store):
     store.keep([entry("a")], newer)
     store.path.write_bytes(b"garbage" * 1000)
