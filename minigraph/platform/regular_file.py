@@ -67,9 +67,9 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
     Raises GraphError if it cannot be written.
     """
     try:
-        data = text.encode()
-        if _is_stream(path):
-            Path(path).write_bytes(data)
+        data, place = text.encode(), Path(path)
+        if place.exists() and not (place.is_file() or place.is_dir()):
+            place.write_bytes(data)
         else:
             replace(path, data)
     except (OSError, ValueError) as error:
@@ -104,15 +104,6 @@ def update(path: PathLike, contents: Callable[[], bytes], mode: int | None = Non
         finally:
             if _is_at(file, temporary):
                 temporary.unlink()
-
-
-def _is_stream(path: str | os.PathLike[str]) -> bool:
-    """Return whether a path leads to a pipe or a device, such as the standard output."""
-    try:
-        mode = os.stat(path).st_mode
-    except FileNotFoundError:
-        return False
-    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def _target(path: PathLike) -> tuple[Path, int | None]:
