@@ -38,7 +38,7 @@ from minigraph.compiler.context import jit_level
 from minigraph.devices.cuda import nvrtc
 from minigraph.devices.cuda.candidates import CudaProblems
 from minigraph.devices.cuda.cudnn_kernel import Exactness
-from minigraph.devices.cuda.device import HORIZONTAL_FUSION
+from minigraph.devices.cuda.device import CudaBackend
 from minigraph.devices.cuda.kernel import CudaKernel
 from minigraph.devices.cuda.kernels import cuda_kernel
 from minigraph.devices.kernel_cache import CompilationUnit
@@ -101,7 +101,7 @@ def program_of(step: TrainingStep, options: Mapping[str, Any], processors: int) 
         jit_level(values, backend),
         amp=values["amp"],
         costs=Choices(backend, Session("off", policy_of(values), 0, {})) if level >= 2 else None,
-        horizontal_fusion=HORIZONTAL_FUSION,
+        horizontal_fusion=CudaBackend.horizontal_fusion,
     )
     stages = optimize(graph, passes)
     final = stages[-1][0] if stages else graph

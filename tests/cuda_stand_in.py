@@ -297,40 +297,36 @@ class Nccl:
         self.comm.Allgather(mine.view(np.uint8), everyone.reshape(-1).view(np.uint8))
         return everyone
 
-    def _exchange(self, name, x, y, count, dtype, result, stream):
-        def action():
-            value = result(self._all(x, count, dtype))
-            if value is not None:
-                on_host(y, Spec((value.size,), value.dtype))[...] = value.reshape(-1)
+    def __getattr__(self, name):
+        """Return what exchanges `count` elements from x to y, by NCCL's name for it."""
 
-        self.device._do(stream, action, name, count)
+        def exchange(x, y, count, dtype, *how):
+            *how, stream = how
+            whole = count * (self.size if name == "reduceScatter" else 1)
 
-    def _combined(self, rows, how):
-        with np.errstate(all="ignore"):
-            return functools.reduce(np.fmax if how else np.add, rows).astype(rows.dtype)
+            def action():
+                rows = self._all(x, whole, dtype)
+                value = EXCHANGES[name](self.rank, count, rows, *how)
+                if value is not None:
+                    on_host(y, Spec((value.size,), value.dtype))[...] = value.reshape(-1)
 
-    def allReduce(self, x, y, count, dtype, how, stream):
-        self._exchange(
-            *("allReduce", x, y, count, dtype, lambda rows: self._combined(rows, how), stream)
-        )
+            self.device._do(stream, action, name, whole)
 
-    def reduce(self, x, y, count, dtype, how, root, stream):
-        def result(rows):
-            return self._combined(rows, how) if self.rank == root else None
+        return exchange
 
-        self._exchange("reduce", x, y, count, dtype, result, stream)
 
-    def reduceScatter(self, x, y, count, dtype, how, stream):
-        def result(rows):
-            return self._combined(rows, how)[self.rank * count :][:count]
+def combined(rows, how):
+    with np.errstate(all="ignore"):
+        return functools.reduce(np.fmax if how else np.add, rows).astype(rows.dtype)
 
-        self._exchange("reduceScatter", x, y, count * self.size, dtype, result, stream)
 
-    def broadcast(self, x, y, count, dtype, root, stream):
-        self._exchange("broadcast", x, y, count, dtype, lambda rows: rows[root], stream)
-
-    def allGather(self, x, y, count, dtype, stream):
-        self._exchange("allGather", x, y, count, dtype, lambda rows: rows, stream)
+EXCHANGES = {  # of the rank, the elements, what all processes have, and more that NCCL is told
+    "allReduce": lambda rank, count, rows, how: combined(rows, how),
+    "reduce": lambda rank, count, rows, how, root: combined(rows, how) if rank == root else None,
+    "reduceScatter": lambda rank, count, rows, how: combined(rows, how)[rank * count :][:count],
+    "broadcast": lambda rank, count, rows, root: rows[root],
+    "allGather": lambda rank, count, rows: rows,
+}
 
 
 def open_instead(patch, device, load, without_cudnn=True):

@@ -10,7 +10,6 @@ from minigraph.devices.cuda.kernels import WRITTEN
 from minigraph.graph import BFLOAT16, Node, input
 from minigraph.ops.cumulative import CumulativeProduct, CumulativeSum, Recurrence
 from minigraph.ops.indexing import AddAlong, OneHot, PutAlong, Take, TakeBackward
-from minigraph.ops.joining import Concat
 from minigraph.ops.layout import LaidOut, Reorder, pack
 from minigraph.ops.loss import CrossEntropy, CrossEntropyBackward
 from minigraph.ops.normalization import LocalResponseNorm
@@ -140,9 +139,6 @@ def cases():
     for name, axis in (("rows", 1), ("columns", 0)):
         bytes_ = RNG.choice(ANY_BYTE, (9, 40)).view(bool)
         yield f"argmax-{name}-any-byte", Argmax((axis,)), [bytes_]
-    for dtype in (F32, BFLOAT16, "int64", "int8", "bool"):
-        singles = [np.array([i % 2 or -i]).astype(dtype) for i in range(300)]
-        yield f"concat-singles-{dtype}", Concat(0), singles
     many = RNG.integers(-5, 5, 700)
     yield "take-many", Take(1), [RNG.normal(size=(2, 5, 300)).astype(F32), many]
     dy = RNG.integers(-9, 9, (2, 700, 300)).astype(F32)

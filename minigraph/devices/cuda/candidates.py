@@ -21,7 +21,6 @@ from minigraph.devices.cuda import cublas_kernel, cudnn_kernel
 from minigraph.devices.cuda.calls import capture
 from minigraph.devices.cuda.cudnn_plan import Catalogue
 from minigraph.devices.cuda.driver import Driver, on_stream
-from minigraph.devices.cuda.kernel import CudaKernel
 from minigraph.devices.cuda.kernels import Exactness, cuda_kernel
 from minigraph.devices.problem import (
     FEW_CHANNELS,
@@ -125,9 +124,9 @@ class CudaProblems(ProblemMaker):
 
     def candidates(self, arrangement: Arrangement) -> Iterator[Candidate]:
         if isinstance(arrangement.node.op, Reorder):
-            make = partial(_generated, arrangement)
-            name = arrangement.node.dtype.name
-            yield Candidate("generated", arrangement.layouts, make, precision=name)
+            node, strides, layouts = arrangement
+            make = partial(cuda_kernel, node, strides)  # every reorder to or from nchw has one
+            yield Candidate("generated", layouts, make, precision=node.dtype.name)
             return
         if cublas_kernel.product(arrangement.node):
             offered = cublas_kernel.candidates(arrangement, self.ordinal, self.exactness)
@@ -158,12 +157,6 @@ class CudaProblems(ProblemMaker):
             return cudnn_kernel.kernel_of_recipe(
                 arrangement, recipe, self.catalogue.handle, self.exactness
             )
-
-
-def _generated(arrangement: Arrangement) -> CudaKernel:
-    kernel = cuda_kernel(arrangement.node, arrangement.strides)
-    assert kernel is not None, "every reorder to or from nchw has a kernel"
-    return kernel
 
 
 class CudaWorkbench(Workbench):

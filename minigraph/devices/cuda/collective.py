@@ -81,12 +81,6 @@ class NcclExchange:
 _exchanges: weakref.WeakKeyDictionary[PendingCollective, NcclExchange] = weakref.WeakKeyDictionary()
 
 
-def _exchange_of(pending: PendingCollective, communicator: Communicator) -> NcclExchange:
-    if pending not in _exchanges:
-        _exchanges[pending] = NcclExchange(pending, communicator)
-    return _exchanges[pending]
-
-
 class NcclKernel(LibraryKernel):
     """A collective, or a half of it: what begins it, or what waits for it.
 
@@ -103,7 +97,9 @@ class NcclKernel(LibraryKernel):
         self.algorithm = self.op.name
         self.communicator = communicator
         self.timeout = timeout
-        self.exchange = _exchange_of(pending, communicator)
+        if pending not in _exchanges:
+            _exchanges[pending] = NcclExchange(pending, communicator)
+        self.exchange = _exchanges[pending]
         self.inplace = ((0,),)
         x = node.inputs[0].spec
         self.separate = self.begins and self.ends and self.op.pending_spec(x) != node.spec
@@ -113,9 +109,8 @@ class NcclKernel(LibraryKernel):
         self.gathers = bool(self.op.combines) and (floats or x.dtype.name not in TYPES)
         combining: Sequence[Launch] = []
         if self.gathers and self.begins:
-            combining, self.scratch = _combining_launches(
-                node, self.op, communicator.driver.processors
-            )
+            processors = communicator.driver.processors
+            combining, self.scratch = _combining_launches(node, self.op, processors)
         super().__init__(node, combining)
 
     @property

@@ -271,7 +271,8 @@ class CudnnKernel(LibraryKernel):
         places = [scratch + self._copied[i] if i in self._copied else x for i, x in enumerate(own)]
         with _handle_in_use:
             cudnn.set_stream(self.handle, stream)
-            self.plan.execute(places, scratch, self.handle)
+            at, plan = dict(enumerate(places, 1)), self.plan
+            plan.graph.execute_plan_at_index(at, scratch, plan.index, self.handle)
 
 
 def _from_and_to(

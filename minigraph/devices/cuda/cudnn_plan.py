@@ -76,15 +76,6 @@ class CudnnPlan:
         """Bytes of memory that the plan needs in a run; known once it is built."""
         return int(self.graph.get_workspace_size_plan_at_index(self.index))
 
-    def execute(self, operands: Sequence[int], workspace: int, handle: Any) -> None:
-        """Run it, on the stream of the handle.
-
-        operands   addresses in device memory, of the inputs and then of the output
-        workspace  the address of as much memory as it needs
-        """
-        addresses = dict(enumerate(operands, 1))
-        self.graph.execute_plan_at_index(addresses, workspace, self.index, handle)
-
 
 class Catalogue:
     """cuDNN's plans for problems.
@@ -96,7 +87,7 @@ class Catalogue:
     def __init__(self, handle: Any) -> None:
         self.handle = handle
         self._plans: dict[CudnnProblem, list[CudnnPlan]] = {}
-        self._notes: dict[tuple[Any, ...], set[str]] = {}
+        self._known: dict[tuple[Any, ...], set[str]] = {}  # notes of engines
 
     def plans(self, problem: CudnnProblem) -> list[CudnnPlan]:
         """Return at most MOST_PLANS ways to compute a problem; nothing is compiled.
@@ -133,7 +124,7 @@ class Catalogue:
         found = []
         for index in range(graph.get_execution_plan_count()):
             engine, knobs = _engine_at(graph, index)
-            notes = self._notes_of(problem, engine, knobs) if engine >= 0 else None
+            notes = self._notes(problem, engine, knobs) if engine >= 0 else None
             if notes is None or not notes.isdisjoint(too_coarse):
                 continue
             if (problem.kind, engine) == COARSE and max(problem.window) > 3:
@@ -153,17 +144,42 @@ class Catalogue:
             )
         return found
 
-    def _notes_of(
-        self, problem: CudnnProblem, engine: int, knobs: dict[Any, int]
-    ) -> set[str] | None:
-        """Return the notes of an engine; None where it does not support the problem."""
+    def _notes(self, problem: CudnnProblem, engine: int, knobs: dict[Any, int]) -> set[str] | None:
+        """Return the notes of an engine, on its numbers and its behaviour.
+
+        None where it does not support the problem.
+
+        The frontend can leave out plans by their notes, but not say which notes a plan has.  So a
+        graph with this plan alone is asked, for each note, whether anything remains without it;
+        that compiles nothing.
+        """
+
+        def remains(leave_out: Callable[[Any], object]) -> bool:
+            probe = build(problem, self.handle)
+            try:
+                probe.validate()
+                probe.build_operation_graph()
+                probe.create_execution_plan(engine, knobs)
+                leave_out(probe)
+                probe.check_support()
+            except UNSUPPORTED:
+                return False
+            return True
+
         key = engine, problem.family
-        if key not in self._notes:
-            notes = _notes(problem, self.handle, engine, knobs)
-            if notes is None:
+        if key not in self._known:
+            if not remains(lambda probe: None):
                 return None
-            self._notes[key] = notes
-        return self._notes[key]
+            numeric = (*LOSSY, NOTE.TENSOR_CORE, NOTE.NONDETERMINISTIC, NOTE.FFT, NOTE.WINOGRAD)
+            found = {
+                note.name
+                for note in numeric
+                if not remains(lambda probe, note=note: probe.deselect_numeric_notes([note]))  # type: ignore[misc]
+            }
+            if not remains(lambda probe: probe.deselect_behavior_notes([GENERATED])):
+                found.add(GENERATED.name)
+            self._known[key] = found
+        return self._known[key]
 
 
 def replay(problem: CudnnProblem, handle: Any, engine: int, knobs: Knobs) -> CudnnPlan:
@@ -198,39 +214,6 @@ def _engine_at(graph: Any, index: int) -> tuple[int, dict[Any, int]]:
         return -1, {}
     lasting = 0 <= engine < FOREIGN and all(knob.name != UNKNOWN for knob in knobs or {})
     return (engine, knobs or {}) if lasting else (-1, {})
-
-
-def _notes(problem: Any, handle: Any, engine: int, knobs: dict[Any, int]) -> set[str] | None:
-    """The notes of an engine, on its numbers and its behaviour; None where it supports nothing.
-
-    The frontend can leave out plans by their notes, but not say which notes a plan has.  So a graph
-    with this plan alone is asked, for each note, whether anything remains without it; that
-    compiles nothing.
-    """
-
-    def remains(leave_out: Callable[[Any], object]) -> bool:
-        probe = build(problem, handle)
-        try:
-            probe.validate()
-            probe.build_operation_graph()
-            probe.create_execution_plan(engine, knobs)
-            leave_out(probe)
-            probe.check_support()
-        except UNSUPPORTED:
-            return False
-        return True
-
-    if not remains(lambda probe: None):
-        return None
-    numeric = (*LOSSY, NOTE.TENSOR_CORE, NOTE.NONDETERMINISTIC, NOTE.FFT, NOTE.WINOGRAD)
-    found = {
-        note.name
-        for note in numeric
-        if not remains(lambda probe, note=note: probe.deselect_numeric_notes([note]))  # type: ignore[misc]
-    }
-    if not remains(lambda probe: probe.deselect_behavior_notes([GENERATED])):
-        found.add(GENERATED.name)
-    return found
 
 
 def _one_line(error: Exception) -> str:

@@ -56,11 +56,6 @@ from minigraph.platform.launcher import local_rank
 from minigraph.program import Backend, Choice, Executor, Kernel, Memory, Program, Step, Tunable
 from minigraph.version import __version__
 
-# A launch takes some 2 us, in which 4 TB/s bring 8 MB: a larger gradient that has left the cache
-# meanwhile takes longer to come back.  512 MiB hold the gradients of a ResNet-152 twice, which is
-# little beside the activations of its batches.
-HORIZONTAL_FUSION = HorizontalFusionLimits(operand=8 << 20, waiting=512 << 20)
-
 
 def ordinal(number: int | None) -> int:
     """Return the number of the device that a name without a number means, or this number.
@@ -102,7 +97,10 @@ class CudaBackend(Backend):
     on_disk  whether kernels may be looked for, and kept, on disk
     """
 
-    horizontal_fusion = HORIZONTAL_FUSION
+    # A launch takes some 2 us, in which 4 TB/s bring 8 MB: a larger gradient that has left the
+    # cache meanwhile takes longer to come back.  512 MiB hold the gradients of a ResNet-152 twice,
+    # which is little beside the activations of its batches.
+    horizontal_fusion = HorizontalFusionLimits(operand=8 << 20, waiting=512 << 20)
     saturating = 1 << 26, 1 << 13
     tuning, tunes = "cudnn", "exhaustive"
 
@@ -162,17 +160,15 @@ class CudaBackend(Backend):
         with self.driver.current():
             made = made or collective_kernel(node, self.driver, self.timeout)
         made = made or cuda_kernel(node, strides, self.driver.processors)
-        return made or NumpyKernel(node, self._why_numpy(node))
-
-    def _why_numpy(self, node: Node) -> str:
-        """Return why NumPy computes a node, and warn if that takes long."""
+        if made is not None:
+            return made
         why = f"no CUDA kernel of {node.op.name} fits its shapes and types"
         if operations(node) >= WORTH_A_WARNING:
             warn_once(
                 f"{why}: NumPy computes it; report().numpy names every such step",
                 cause=f"NumPy computes {node.source.file}:{node.source.line}",
             )
-        return why
+        return NumpyKernel(node, why)
 
     def bind(self, program: Program, arenas: Sequence[DeviceMemory] = ()) -> Executor:
         functions = self._functions([step.kernel for step in program.steps])

@@ -8,9 +8,10 @@ import operator
 from collections.abc import Sequence
 
 from minigraph.devices.cuda.kernel import MOST_WORDS, Addresses, CudaKernel, Launch
+from minigraph.devices.cuda.template import written_kernel
 from minigraph.devices.parts import KernelPart, kernel_parts
 from minigraph.graph import Node, Shape
-from minigraph.jit.cuda.geometry import MOST_BLOCKS, LaunchRun, geometry
+from minigraph.jit.cuda.geometry import LaunchRun, geometry
 from minigraph.jit.cuda.text import text, together
 from minigraph.jit.cuda.thread import THREADS
 from minigraph.jit.cuda.walk import walk, words
@@ -18,6 +19,7 @@ from minigraph.jit.expression import c_type
 from minigraph.jit.source import KernelSource
 
 PROCESSORS = 132  # of an H100 or H200
+FILL = "    ((%(T)s *)mg_global(a.w[%(y)d]))[e] = %(value)s;\n"
 
 
 class _WalkedPart:
@@ -60,7 +62,10 @@ def generated_kernel(
     # A kernel whose sums are split over many blocks has launches of its own.
     alone = [launch for part in parts if len(part.runs) > 1 for launch in part.launches()]
     whole = _together([part for part in parts if len(part.runs) == 1])
-    filled = [_fill(node, made.fill)] if made.fill else []
+    filled: Sequence[Launch] = []
+    if made.fill:
+        fill = {"T": c_type(node.dtype), "y": len(node.inputs), "value": made.fill}
+        filled = written_kernel(node, FILL, fill, node.size, ()).launches
     scratch = max((part.scratch for part in parts), default=0)
     readable = (True,) * len(strides)
     return CudaKernel(node, [*filled, *alone, *whole], scratch, readable, made.inplace)
@@ -100,23 +105,3 @@ def _launch(parts: Sequence[_WalkedPart]) -> Launch:
         return [*blocks, *begins, *itertools.chain.from_iterable(each)]
 
     return Launch(KernelSource(whole, support), (blocks[-1], 1, 1), (THREADS, 1, 1), arguments)
-
-
-_FILL = """
-struct NAME_args { long long w[2]; };
-extern "C" __global__ void NAME(const __grid_constant__ NAME_args a) {
-  %(T)s *const y = (%(T)s *)mg_global(a.w[0]);
-  for (int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x; i < a.w[1];
-       i += gridDim.x * (int64_t)blockDim.x)
-    y[i] = %(value)s;
-}
-"""
-
-
-def _fill(node: Node, value: str) -> Launch:
-    source = KernelSource(_FILL % {"T": c_type(node.dtype), "value": value})
-    size = node.size
-    blocks = min(-(-size // THREADS), MOST_BLOCKS)
-    return Launch(
-        source, (blocks, 1, 1), (THREADS, 1, 1), lambda _, outputs, scratch: [outputs[0], size]
-    )

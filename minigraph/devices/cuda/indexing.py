@@ -1,4 +1,4 @@
-"""Gathers and scatters along an axis, one-hot vectors, and joining single elements, in CUDA.
+"""Gathers and scatters along an axis, and one-hot vectors, in CUDA.
 
 Where several indices may name one element of the result, a thread or a block looks through the
 indices for those of its own, so every run gives the same bits.
@@ -8,20 +8,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from minigraph.devices.cuda.kernel import MOST_WORDS, CudaKernel, Range
+from minigraph.devices.cuda.kernel import CudaKernel, Range
 from minigraph.devices.cuda.template import (
     MOST_THREADS,
     THREADS,
     WARP,
     Kernels,
-    each_element,
-    each_row,
     element,
+    written_kernel,
 )
 from minigraph.graph import Node, around
 from minigraph.jit.expression import c_type
 from minigraph.ops.indexing import AddAlong, OneHot, PutAlong, Take, TakeAlong, TakeBackward
-from minigraph.ops.joining import Concat
 
 # A thread does an element of y [outer, count, columns]; x is [outer, n, columns].  What is moved,
 # whatever its type, is moved as unsigned integers, or as vectors where rows are made of them.
@@ -120,12 +118,6 @@ SEARCH = """
 """
 
 
-# A thread does an element; each is an operand of its own.
-SINGLES = """
-    ((%(T)s *)mg_global(a.w[%(sizes)d - 1]))[e] = *(const %(T)s *)mg_global(a.w[e]);
-"""
-
-
 # A thread does an element.  A negative label is a large one.
 ONE_HOT = """
     const uint64_t n = a.w[%(sizes)d + 1];
@@ -133,14 +125,6 @@ ONE_HOT = """
     if (label >= n) *(int *)mg_global(a.w[%(flag)d]) = 1;
     ((%(T)s *)mg_global(a.w[1]))[e] = %(store)s((%(W)s)(label == e %% (%(I)s)n));
 """
-
-
-def concat(op: Concat, node: Node) -> CudaKernel | None:
-    """Return the kernel of what joins single elements, as an optimizer its counts of steps."""
-    if not 2 < node.size == len(node.inputs) <= MOST_WORDS - 2:
-        return None  # that of others is generated
-    held = f"uint{8 * node.dtype.itemsize}_t"
-    return each_element(node, SINGLES, {"T": held}, node.size, ())
 
 
 def take(op: Take, node: Node) -> CudaKernel:
@@ -172,7 +156,7 @@ def _gather(
     text = GATHER.replace("%(place)s", place)
     valid, alignment = Range(1, -n if wraps else 0, n), unit if unit == VECTOR else 1
     count = node.spec.nbytes // unit
-    return each_element(node, text, fill, count, sizes, range=valid, alignment=alignment)
+    return written_kernel(node, text, fill, count, sizes, range=valid, alignment=alignment)
 
 
 def take_backward(op: TakeBackward, node: Node) -> CudaKernel:
@@ -183,7 +167,7 @@ def take_backward(op: TakeBackward, node: Node) -> CudaKernel:
     threads = THREADS if indices.size <= MOST_THREADS else MOST_THREADS
     sizes = (columns, n, indices.size)
     valid = Range(1, 0 if op.tokens else -n, n)
-    return each_row(node, BACKWARD, fill, outer * n, threads, sizes, range=valid)
+    return written_kernel(node, BACKWARD, fill, outer * n, sizes, threads, range=valid)
 
 
 def add_along(op: AddAlong, node: Node) -> CudaKernel:
@@ -216,18 +200,17 @@ def _search(node: Node, axis: int, fill: dict[str, Any], wraps: bool = True) -> 
     fill |= {"L": c_type(indices.dtype), "wraps": wraps}
     sizes = n, indices.shape[axis], columns
     valid = Range(1, -n if wraps else 0, n)
-    return each_element(node, text, fill, node.size, sizes, range=valid)
+    return written_kernel(node, text, fill, node.size, sizes, range=valid)
 
 
 def one_hot(op: OneHot, node: Node) -> CudaKernel:
     (labels,) = node.inputs
     fill = {**element(node.dtype), "L": c_type(labels.dtype)}
     valid = Range(0, 0, op.size)
-    return each_element(node, ONE_HOT, fill, node.size, (op.size,), range=valid)
+    return written_kernel(node, ONE_HOT, fill, node.size, (op.size,), range=valid)
 
 
 KERNELS: Kernels = {
-    Concat: concat,
     OneHot: one_hot,
     Take: take,
     TakeBackward: take_backward,

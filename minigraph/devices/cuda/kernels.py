@@ -9,7 +9,7 @@ import dataclasses
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
-from minigraph.devices.cuda import indexing, loss, pooling, reorder, rows
+from minigraph.devices.cuda import indexing, pooling, reorder, rows
 from minigraph.devices.cuda.generated import PROCESSORS, generated_kernel
 from minigraph.devices.cuda.kernel import CudaKernel, Launch
 from minigraph.devices.cuda.template import Kernels
@@ -21,7 +21,6 @@ from minigraph.ops.matmul import Matmul
 
 WRITTEN: Kernels = {
     **indexing.KERNELS,
-    **loss.KERNELS,
     **pooling.KERNELS,
     **reorder.KERNELS,
     **rows.KERNELS,

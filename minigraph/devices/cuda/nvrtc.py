@@ -109,7 +109,9 @@ class NvrtcKernels(KernelCache):
         except CompileError as error:
             return CompiledUnit(unit, error=str(error))
         finally:
-            _keep_source(text)
+            if settings.jit_keep_interm():
+                with working_folder() as folder:
+                    Path(folder, f"mg_unit_{digest(text)[:16]}.cu").write_text(text)
         return CompiledUnit(unit, cubin, self.load(cubin, unit.kernels))
 
     def load(self, binary: bytes, kernels: Sequence[str]) -> list[int]:
@@ -124,9 +126,3 @@ class NvrtcKernels(KernelCache):
 def kernels_of(driver: Driver) -> NvrtcKernels:
     """Return the kernels of a device, which all its functions share."""
     return NvrtcKernels(driver)
-
-
-def _keep_source(text: str) -> None:
-    if settings.jit_keep_interm():
-        with working_folder() as folder:
-            Path(folder, f"mg_unit_{digest(text)[:16]}.cu").write_text(text)

@@ -15,7 +15,7 @@ import math
 import struct
 
 from minigraph.devices.cuda.kernel import CudaKernel
-from minigraph.devices.cuda.template import Kernels, each_element, element
+from minigraph.devices.cuda.template import Kernels, element, written_kernel
 from minigraph.graph import Node, Shape
 from minigraph.jit.c.body import limits
 from minigraph.ops.elementwise import kind
@@ -270,7 +270,8 @@ def _made(
         fill["S"] = fill["W"]
     fill["rows"] = reach[0] if math.prod(reach) <= UNROLLED else 1
     groups = -(-lanes // neighbours) * planes if last else -(-planes // neighbours)
-    return each_element(node, CALL, fill, groups * high * wide, sizes, text, RESIDENT * last)
+    resident, count = RESIDENT * last, groups * high * wide
+    return written_kernel(node, CALL, fill, count, sizes, functions=text, resident=resident)
 
 
 PLANES = 4  # that a thread does at once
@@ -327,7 +328,7 @@ def local_response_norm(op: LocalResponseNorm, node: Node) -> CudaKernel:
     fill = element(node.dtype)
     if op.size <= FEW:
         fill["S"] = fill["W"]
-    return each_element(node, RESPONSES, fill, node.size, sizes)
+    return written_kernel(node, RESPONSES, fill, node.size, sizes)
 
 
 POOLINGS: Kernels = {

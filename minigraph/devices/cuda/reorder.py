@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from minigraph.devices.cuda.kernel import CudaKernel
-from minigraph.devices.cuda.template import THREADS, Kernels, each_row
+from minigraph.devices.cuda.template import THREADS, Kernels, written_kernel
 from minigraph.graph import Node
 from minigraph.ops.layout import Reorder
 
@@ -93,7 +93,7 @@ def reorder(op: Reorder, node: Node) -> CudaKernel | None:
     tiles = x.size // (rows * columns) * -(-rows // side) * -(-columns // side)
     held = f"uint{8 * x.dtype.itemsize}_t"
     fill = {"T": held, "side": side, "vector": vector, "across": ACROSS}
-    return each_row(node, TEXT, fill, tiles, THREADS, (rows, columns))
+    return written_kernel(node, TEXT, fill, tiles, (rows, columns), THREADS)
 
 
 KERNELS: Kernels = {Reorder: reorder}

@@ -1,23 +1,26 @@
-"""Sorting, places in sorted rows, the largest element, and cumulative sums, in CUDA."""
+"""Sorting, places in sorted rows, the largest, cumulative sums and cross entropies, in CUDA."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
-from minigraph.devices.cuda.kernel import CudaKernel
+from minigraph.devices.cuda.kernel import CudaKernel, Range
 from minigraph.devices.cuda.template import (
     SHORT_ROW,
     Kernels,
-    each_element,
-    each_row,
     element,
     threads_for,
+    written_kernel,
 )
-from minigraph.graph import Node, around
+from minigraph.graph import Node, Op, around
+from minigraph.jit.expression import c_type
 from minigraph.ops.cumulative import CumulativeProduct, CumulativeSum, Recurrence
 from minigraph.ops.elementwise import kind
+from minigraph.ops.loss import CrossEntropy, CrossEntropyBackward
 from minigraph.ops.ordering import Argsort, Searchsorted
 from minigraph.ops.reduction import Argmax
 
@@ -165,7 +168,7 @@ def argsort(op: Argsort, node: Node) -> CudaKernel:
     pair = ("p", "q") if op.descending else ("q", "p")
     text = ARGSORT.replace("BEFORE", _less(*pair)).replace("AFTER", _less(*pair[::-1]))
     sizes = (n, inner, op.count)
-    return each_element(node, text, element(x.dtype), x.size, sizes)
+    return written_kernel(node, text, element(x.dtype), x.size, sizes)
 
 
 def searchsorted(op: Searchsorted, node: Node) -> CudaKernel:
@@ -173,7 +176,7 @@ def searchsorted(op: Searchsorted, node: Node) -> CudaKernel:
     behind = f"!{_less('p', 'q')}" if op.right else _less("q", "p")
     sizes = (x.shape[-1], math.prod(v.shape[-1:]))
     text = SEARCHSORTED.replace("BEHIND", behind)
-    return each_element(node, text, element(x.dtype), node.size, sizes)
+    return written_kernel(node, text, element(x.dtype), node.size, sizes)
 
 
 def argmax(op: Argmax, node: Node) -> CudaKernel:
@@ -181,8 +184,8 @@ def argmax(op: Argmax, node: Node) -> CudaKernel:
     outer, n, inner = around(x.shape, *op.axes)
     fill = {**element(x.dtype)}
     if inner == 1 and n > SHORT_ROW:
-        return each_row(node, ARGMAX_ALONG, fill, outer, threads_for(n), (n,), BETTER)
-    return each_element(node, ARGMAX_ACROSS, fill, outer * inner, (n, inner))
+        return written_kernel(node, ARGMAX_ALONG, fill, outer, (n,), threads_for(n), BETTER)
+    return written_kernel(node, ARGMAX_ACROSS, fill, outer * inner, (n, inner))
 
 
 def cumulative_sum(op: CumulativeSum, node: Node) -> CudaKernel | None:
@@ -224,9 +227,101 @@ def _cumulative(
         fill["join"] = f"j ? {x} + {fill['load']}(f[at{factor}]) * total : {x}"
     fill["S"] = "double" if kind(node.dtype) == "f" else fill["W"]
     if inner == 1 and n > SHORT_ROW and parted:
-        return each_row(node, CUMULATIVE, fill, outer, threads_for(n), (n,), inplace=((0,),))
+        return written_kernel(node, CUMULATIVE, fill, outer, (n,), threads_for(n), inplace=((0,),))
     inplace = ((0,), ())[: len(node.inputs)]
-    return each_element(node, ONE_BY_ONE, fill, outer * inner, (n, inner), inplace=inplace)
+    return written_kernel(node, ONE_BY_ONE, fill, outer * inner, (n, inner), inplace=inplace)
+
+
+# ---------------------------------------------------------------- cross entropies
+
+# The cross entropy of a softmax, and its gradient: a thread does a row, a warp where rows are
+# longer, or a block.  Sums are taken in pieces of float32 that are added up in double, so the error
+# does not grow with the length.
+#
+# All threads of a row get the largest of its n elements, NaN if there is one; and the sum of
+# exp(p - peak).
+ROW = """
+static %(W)s NAME_larger(%(W)s v, %(W)s w) { return w > v || w != w ? w : v; }
+static %(W)s NAME_peak(const %(T)s *p, int64_t n) {
+  %(W)s peak = -INFINITY;
+  for (int64_t j = threadIdx.x; j < n; j += blockDim.x) peak = NAME_larger(peak, %(load)s(p[j]));
+  for (int d = %(lanes)d / 2; d > 0; d /= 2)
+    peak = NAME_larger(peak, __shfl_xor_sync(0xffffffffu, peak, d));
+  if (%(warps)d > 1) {
+    __shared__ %(W)s of_warp[%(warps)d];
+    if (threadIdx.x %% 32 == 0) of_warp[threadIdx.x / 32] = peak;
+    __syncthreads();
+    for (int k = 0; k < %(warps)d; k++) peak = NAME_larger(peak, of_warp[k]);
+    __syncthreads();
+  }
+  return peak;
+}
+static double NAME_sum(const %(T)s *p, int64_t n, %(W)s peak) {
+  double total = 0;
+  for (int64_t j = threadIdx.x; j < n;) {
+    %(W)s part = 0;
+    for (int k = 0; k < 32 && j < n; k++, j += blockDim.x) part += exp%(f)s(%(load)s(p[j]) - peak);
+    total += part;
+  }
+  for (int d = %(lanes)d / 2; d > 0; d /= 2) total += __shfl_xor_sync(0xffffffffu, total, d);
+  if (%(warps)d > 1) {
+    __shared__ double of_warp[%(warps)d];
+    if (threadIdx.x %% 32 == 0) of_warp[threadIdx.x / 32] = total;
+    __syncthreads();
+    total = 0;
+    for (int k = 0; k < %(warps)d; k++) total += of_warp[k];
+    __syncthreads();
+  }
+  return total;
+}
+"""
+
+# A negative label is a large one.
+LABEL = """
+    const int64_t n = a.w[%(sizes)d + 1];
+    const %(L)s label = ((const %(L)s *)mg_global(a.w[%(labels)d]))[row];
+    const bool outside = (uint64_t)label >= (uint64_t)n;
+    if (outside && threadIdx.x == 0) *(int *)mg_global(a.w[%(flag)d]) = 1;
+"""
+
+CROSS_ENTROPY = (
+    LABEL
+    + """
+    const %(T)s *p = (const %(T)s *)mg_global(a.w[0]) + row * n;
+    const %(W)s peak = NAME_peak(p, n), shift = log%(f)s((%(W)s)NAME_sum(p, n, peak));
+    if (threadIdx.x == 0)
+      ((%(T)s *)mg_global(a.w[2]))[row] =
+          %(store)s(outside ? NAN : -((%(load)s(p[label]) - peak) - shift));
+"""
+)
+
+# May write where it reads: a thread reads an element for the last time just before it writes it.
+CROSS_ENTROPY_BACKWARD = (
+    LABEL
+    + """
+    const %(T)s *p = (const %(T)s *)mg_global(a.w[1]) + row * n;
+    %(T)s *q = (%(T)s *)mg_global(a.w[3]) + row * n;
+    const %(W)s d = %(load)s(((const %(T)s *)mg_global(a.w[0]))[row]);
+    const %(W)s peak = NAME_peak(p, n), total = NAME_sum(p, n, peak);
+    for (int64_t j = threadIdx.x; j < n; j += blockDim.x) {
+      const bool chosen = !outside && j == (int64_t)label;
+      q[j] = %(store)s((chosen ? -d : 0) + exp%(f)s(%(load)s(p[j]) - peak) / total * d);
+    }
+"""
+)
+
+
+def _cross_entropy(
+    text: str, labels: int, inplace: Sequence[Sequence[int]], op: Op, node: Node
+) -> CudaKernel:
+    """Return the kernel of a text; the labels are operand `labels`, behind the logits."""
+    logits, label = node.inputs[labels - 1 : labels + 1]
+    n = logits.shape[-1]
+    fill = {**element(logits.dtype), "L": c_type(label.dtype), "labels": labels}
+    sizes, threads, valid = (n,), threads_for(n), Range(labels, 0, n)
+    return written_kernel(
+        node, text, fill, label.size, sizes, threads, ROW, range=valid, inplace=inplace
+    )
 
 
 KERNELS: Kernels = {
@@ -236,4 +331,6 @@ KERNELS: Kernels = {
     CumulativeSum: cumulative_sum,
     CumulativeProduct: cumulative_product,
     Recurrence: recurrence,
+    CrossEntropy: partial(_cross_entropy, CROSS_ENTROPY, 1, ()),
+    CrossEntropyBackward: partial(_cross_entropy, CROSS_ENTROPY_BACKWARD, 2, ((), (0,), ())),
 }

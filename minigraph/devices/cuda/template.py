@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from minigraph.devices.cuda.kernel import CudaKernel, Dim3, Launch, Range
-from minigraph.graph import BOOL, DType, Node, Op, Shape
+from minigraph.devices.cuda.kernel import CudaKernel, Launch
+from minigraph.graph import BOOL, DType, Node, Op
 from minigraph.jit.expression import c_type
 from minigraph.jit.small_float import SMALL_FLOATS, conversion, working
 from minigraph.jit.source import KernelSource
@@ -22,8 +23,6 @@ MOST_BLOCKS = 1 << 16  # a block that is done goes on with what lies a whole gri
 NARROW = 1 << 31  # elements up to which indices have 32 bits
 SHORT_ROW, LONG_ROW = 16, 1024  # elements up to which a thread, or a warp, does a row
 
-
-Inplace = Sequence[Sequence[int]]
 Kernels = dict[type[Op], Callable[..., CudaKernel | None]]
 
 # A thread does one element after the other.
@@ -41,69 +40,52 @@ extern "C" __global__ void __launch_bounds__(%(block)d) NAME(const __grid_consta
 END = "  }\n}\n"
 
 
-def each_element(
-    node: Node,
-    text: str,
-    fill: Mapping[str, object],
-    count: int,
-    sizes: Sequence[int],
-    functions: str = "",
-    resident: int = 0,
-    range: Range | None = None,
-    inplace: Inplace = (),
-    alignment: int = 1,
-) -> CudaKernel:
-    """Return a kernel that does `count` elements.
-
-    fill       what the texts leave open
-    sizes      the words after the count
-    functions  that the text calls
-    resident   blocks that a multiprocessor should hold, which limits a thread's registers
-    """
-    bounds = f"{THREADS}, {resident}" if resident else THREADS
-    whole, block = functions + EACH_ELEMENT + text + END, (THREADS, 1, 1)
-    fill = {**fill, "bounds": bounds}
-    launch = _launch(node, whole, fill, (count, *sizes), -(-count // THREADS), block)
-    return CudaKernel(node, [launch], inplace=inplace, range=range, alignment=alignment)
-
-
 def threads_for(length: int) -> int:
     """Return how many threads should share a row: one, a warp, or a whole block."""
     return 1 if length <= SHORT_ROW else WARP if length <= LONG_ROW else THREADS
 
 
-def each_row(
+def written_kernel(
     node: Node,
     text: str,
     fill: Mapping[str, object],
-    rows: int,
-    threads: int,
+    count: int,
     sizes: Sequence[int],
+    threads: int = 0,
     functions: str = "",
-    range: Range | None = None,
-    inplace: Inplace = (),
+    resident: int = 0,
+    **facts: Any,
 ) -> CudaKernel:
-    """Return a kernel that does `rows` rows, each by so many threads."""
-    fill = {**fill, "lanes": min(threads, WARP), "warps": -(-threads // WARP)}
-    together = THREADS // threads if threads <= WARP else 1
-    whole, block = functions + EACH_ROW + text + END, (threads, together, 1)
-    launch = _launch(node, whole, fill, (rows, *sizes), -(-rows // together), block)
-    return CudaKernel(node, [launch], inplace=inplace, range=range)
+    """Return a kernel that does `count` elements, or rows.
 
-
-def _launch(
-    node: Node, text: str, fill: Mapping[str, object], sizes: Shape, blocks: int, block: Dim3
-) -> Launch:
-    """Return the launch of a text; its operands are the node's, and the flag if it names one."""
+    fill       what the texts leave open
+    sizes      the words after the count
+    threads    that do a row together; 0: a thread does one element after the other
+    functions  that the text calls
+    resident   blocks that a multiprocessor should hold, which limits a thread's registers
+    facts      as `CudaKernel` takes them
+    """
+    together = max(1, THREADS // threads) if threads else THREADS  # rows, or elements, of a block
+    block = (threads or THREADS, together if threads else 1, 1)
+    body = functions + (EACH_ROW if threads else EACH_ELEMENT) + text + END
     # Dividing 64-bit numbers takes several times as long.
     largest = max(s.size for s in (*(x.spec for x in node.inputs), *node.specs))
-    index = "uint32_t" if largest < NARROW else "uint64_t"
-    first = len(node.inputs) + len(node.specs) + ("%(flag)d" in text)
-    head = f"struct NAME_args {{ int64_t w[{first + len(sizes)}]; }};"
-    common = {"I": index, "block": math.prod(block), "sizes": first, "flag": first - 1}
-    body = head + text % {**fill, **common}
-    grid = (max(1, min(blocks, MOST_BLOCKS)), 1, 1)
-    return Launch(KernelSource(body), grid, block, lambda x, y, scratch: [*x, *y, *sizes])
+    first = len(node.inputs) + len(node.specs) + ("%(flag)d" in body)
+    common = {
+        "I": "uint32_t" if largest < NARROW else "uint64_t",
+        "block": math.prod(block),
+        "bounds": f"{THREADS}, {resident}" if resident else THREADS,
+        "lanes": min(threads, WARP),
+        "warps": -(-threads // WARP),
+        "sizes": first,
+        "flag": first - 1,
+    }
+    words = (count, *sizes)
+    head = f"struct NAME_args {{ int64_t w[{first + len(words)}]; }};"
+    source = KernelSource(head + body % {**fill, **common})
+    grid = (max(1, min(-(-count // together), MOST_BLOCKS)), 1, 1)
+    launch = Launch(source, grid, block, lambda x, y, scratch: [*x, *y, *words])
+    return CudaKernel(node, [launch], **facts)
 
 
 def element(dtype: DType) -> dict[str, str]:

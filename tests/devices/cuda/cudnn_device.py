@@ -28,6 +28,20 @@ class Engine:
         return self.number, {cudnn.knob_type.__members__[k]: v for k, v in self.knobs.items()}
 
 
+ENGINES = (
+    Engine(1, ("TENSOR_CORE",), knobs={"TILE_SIZE": 2}),
+    Engine(1, ("TENSOR_CORE",), knobs={"TILE_SIZE": 3}),
+    Engine(2, ("NONDETERMINISTIC",)),
+    Engine(3, workspace=1000),
+    Engine(4, ("DOWN_CONVERT_INPUTS",)),
+    Engine(8, ("WINOGRAD_TILE_13x13",)),
+    Engine(5, works=False),
+    Engine(6, knobs={"NOT_SET": 1}),  # a knob that the frontend does not know
+    Engine(20_400),  # one of the frontend's own
+    Engine(7),
+)
+
+
 class Device:
     """Stands in for the frontend's graphs on a device that has some engines; NumPy computes."""
 

@@ -210,43 +210,6 @@ def test_a_candidate_runs_alone_on_arrays_of_the_device(device):
     np.testing.assert_array_equal(y.array, node.op.forward(x.array))
 
 
-def test_elementwise_steps_are_one_graph_and_nothing_waits(device):
-    x = mg.input("x", (16, 64))
-    w = mg.Parameter(np.ones((64,), np.float32), "w")
-    y = ops.softmax(x * w + 1) * ops.tanh(x)
-    cg = mg.comp_graph("cuda", {"graph_opt_level": 3})
-    step = cg.compile([x], y, updates={w: w * 0.5})
-    assert (step.report().launches, step.report().syncs) == (1, 0)
-    value = np.random.default_rng(0).normal(size=(16, 64)).astype(np.float32)
-    cpu = mg.comp_graph("cpu").compile([x], y, updates={w: w * 0.5})
-    for _ in range(3):  # launched one by one, captured, and launched as a graph
-        before = w.numpy()
-        found = step(value).array
-        w.assign(before)
-        np.testing.assert_allclose(found, cpu(value), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(w.numpy(), np.full(64, 0.125, np.float32))
-
-
-def test_random_numbers_are_those_of_the_cpu(device):
-    x = mg.input("x", (8, 33))
-    y = ops.dropout(x, 0.5) + ops.random_uniform((8, 33))
-    value = np.ones((8, 33), np.float32)
-    found = [mg.comp_graph(name, {"seed": 3}).compile([x], y) for name in ("cuda", "cpu")]
-    for _ in range(2):
-        one, two = (step(value) for step in found)
-        np.testing.assert_array_equal(one.array, two)
-
-
-def test_a_negative_level_compares_on_the_device(device):
-    x = mg.input("x", (4, 8))
-    w = mg.Parameter(np.ones((8,), np.float32), "w")
-    cg = mg.comp_graph("cuda", {"graph_opt_level": -3})
-    step = cg.compile([x], ops.softmax(x * w), updates={w: w + 1})
-    for _ in range(2):
-        step(np.ones((4, 8), np.float32))
-    np.testing.assert_array_equal(w.numpy(), np.full(8, 3, np.float32))
-
-
 def test_functions_on_both_devices_see_the_value_that_a_parameter_has(device):
     w = mg.Parameter(np.zeros(3, np.float32), "w")
     both = [mg.comp_graph(n).compile([], w * 1, updates={w: w + 1}) for n in ("cuda", "cpu")]

@@ -16,7 +16,6 @@ from minigraph.devices.cuda import cudnn_kernel
 from minigraph.devices.cuda.channels import EACH_PIXEL, Blocks
 from minigraph.devices.cuda.cudnn_graph import (
     TYPES,
-    CudnnProblem,
     Tensor,
     build,
     channels_last,
@@ -162,53 +161,35 @@ def test_what_lies_as_cudnn_reads_it_is_not_copied():
 # ---------------------------------------------------------------- what follows
 
 
-def test_epilogues_are_in_the_graph_in_their_order():
-    x, w, y = (channels_last(s) for s in ((2, 8, 5, 5), (16, 8, 1, 1), (2, 16, 5, 5)))
-    bias = channels_last((1, 16, 1, 1))
-    problem = CudnnProblem("fprop", (x, w, bias), y, bias=True, relu=True)
-    assert operations_of(build(problem)) == ["CONV_FPROP", "bias", "relu"]
-    assert operands_of(problem) == [x, w, bias, y]
+X, W, B = (input(n, s) for n, s in (("x", (2, 8, 5, 5)), ("w", (16, 8, 3, 3)), ("b", (16,))))
+IMAGE, WINDOW = input("x", (2, 3, 9, 9)), input("w", (16, 3, 4, 4))
+BLOCKS, UNFUSED = "space to depth 2 x 2 ", "unfused CONV_FPROP, then "
+RELU, TANH = Activated(Conv2d(), Relu()), Activated(Conv2d(), Tanh())
+ADDED = ["CONV_FPROP bias", f"{UNFUSED}fused[add]"]
+BLOCKED = [f"{BLOCKS}CONV_FPROP bias", f"unfused {BLOCKS}CONV_FPROP, then fused[add]", *ADDED]
+FOLLOWING = {  # a node, whether NaN may be lost, and its ways
+    "a bias": (Conv2d()(X, W, B), False, ADDED),
+    "a relu": (RELU(X, W, B), False, [f"{UNFUSED}fused[add, relu]"]),
+    "a relu without NaN": (
+        *(RELU(X, W, B), True, ["CONV_FPROP bias relu", f"{UNFUSED}fused[add, relu]"]),
+    ),
+    "a tanh": (TANH(X, W), False, [f"{UNFUSED}fused[tanh]"]),
+    "a tanh without NaN": (TANH(X, W), True, [f"{UNFUSED}fused[tanh]"]),
+    "a stride": (Conv2d((2, 2))(IMAGE, WINDOW, B), False, BLOCKED),
+}
 
 
-def test_a_bias_is_added_by_cudnn_or_afterwards():
-    x, w, b = input("x", (2, 8, 5, 5)), input("w", (16, 8, 3, 3)), input("b", (16,))
-    node = Conv2d()(x, w, b)
-    fused, unfused = cudnn_kernel.ways(node, Exactness())
-    assert (fused.label, unfused.label) == ("", "unfused ")
-    assert (fused.problem.bias, fused.epilogue) == (True, None)
-    assert unfused.problem == unfused.problem.bare
-    assert [x.shape for x in unfused.epilogue.inputs] == [(2, 16, 3, 3), (16, 1, 1)]
+@pytest.mark.parametrize(("node", "fast_math", "expected"), FOLLOWING.values(), ids=FOLLOWING)
+def test_what_follows_a_convolution_is_cudnns_or_a_kernel_afterwards(node, fast_math, expected):
+    def said(way):
+        following = "" if way.epilogue is None else f", then {way.epilogue.op}"
+        return f"{way.label}{' '.join(operations_of(build(way.problem)))}{following}"
 
-
-def test_each_way_is_taken_with_what_follows_inside_and_behind():
-    x, w, b = input("x", (2, 3, 9, 9)), input("w", (16, 3, 4, 4)), input("b", (16,))
-    found = cudnn_kernel.ways(Conv2d((2, 2))(x, w, b), Exactness())
-    assert [way.label for way in found] == [
-        "space to depth 2 x 2 ",
-        "unfused space to depth 2 x 2 ",
-        "",
-        "unfused ",
-    ]
-    assert [way.problem.bias for way in found] == [True, False] * 2
-
-
-def test_a_relu_is_cudnns_only_where_nan_may_be_lost():
-    x, w, b = input("x", (2, 8, 5, 5)), input("w", (16, 8, 3, 3)), input("b", (16,))
-    node = Activated(Conv2d(), Relu())(x, w, b)
-    (exact,) = cudnn_kernel.ways(node, Exactness())
-    assert exact.problem == exact.problem.bare
-    assert str(exact.epilogue.op) == "fused[add, relu]"
-    fused, unfused = cudnn_kernel.ways(node, Exactness(fast_math=True))
-    assert (fused.problem.bias, fused.problem.relu, fused.epilogue) == (True, True, None)
-    assert (unfused.problem, unfused.label) == (exact.problem, "unfused ")
-
-
-@pytest.mark.parametrize("exactness", [Exactness(), Exactness(fast_math=True)])
-def test_another_activation_is_always_done_afterwards(exactness):
-    node = Activated(Conv2d(), Tanh())(input("x", (2, 8, 5, 5)), input("w", (16, 8, 3, 3)))
-    (way,) = cudnn_kernel.ways(node, exactness)
-    assert (way.label, str(way.epilogue.op)) == ("unfused ", "fused[tanh]")
-    assert way.problem == way.problem.bare
+    found = cudnn_kernel.ways(node, Exactness(fast_math=fast_math))
+    assert [*map(said, found)] == expected
+    for way in found:
+        assert operands_of(way.problem) == [*way.problem.inputs, way.problem.output]
+        assert (way.problem == way.problem.bare) == (len(way.problem.inputs) == 2)
 
 
 def test_groups_are_channels_over_channels_of_the_weights():

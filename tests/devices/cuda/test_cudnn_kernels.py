@@ -15,7 +15,7 @@ from needs import needs_gpp
 pytest.importorskip("cudnn")
 pytest.importorskip("cupy")
 import cudnn
-from cudnn_device import Engine, settable
+from cudnn_device import ENGINES, Engine, settable
 from heavy_nodes import convolution, laid_out, strides
 
 from minigraph.autotune.candidate import Workbench, first_allowed, names_of
@@ -186,15 +186,21 @@ def test_one_kernel_adds_the_bias_and_keeps_nan_in_a_relu(host, run_folder, dtyp
         np.testing.assert_array_equal(y.astype("float32"), expected.astype("float32"))
 
 
-def test_the_first_candidate_is_cudnns_first_choice(host):
-    host(Engine(5, works=False), Engine(3, workspace=100), Engine(7))
-    node = Conv2d()(*conv_operands())
-    problem, layouts = problems().tunable(node, strides(node))
-    kernel = first_allowed(problem.candidates(layouts), Policy())
-    assert kernel.name == "cudnn engine 3 knobs {}"
-    host()
-    problem, _ = problems().tunable(node, strides(node))
-    assert first_allowed(problem.candidates(layouts), Policy()) is None
+def test_the_first_candidate_that_works_and_is_allowed_is_taken(host):
+    node = Conv2d()(*conv_operands()[:2])
+
+    def chosen(tf32=False, **policy):
+        problem, layouts = problems(tf32).tunable(node, strides(node))
+        kernel = first_allowed(problem.candidates(layouts), Policy(**policy))
+        return kernel and kernel.name
+
+    host(*ENGINES)
+    assert chosen() == "cudnn engine 2 knobs {}"
+    assert chosen(deterministic=True) == "cudnn engine 3 knobs {}"
+    assert chosen(deterministic=True, workspace_limit=999) == "cudnn engine 7 knobs {}"
+    assert chosen(True, precision="tf32") == "cudnn engine 1 knobs {TILE_SIZE: 2}"
+    host(Engine(5, works=False))
+    assert chosen() is None
 
 
 def test_a_measured_kernel_is_made_again_of_its_recipe(host):

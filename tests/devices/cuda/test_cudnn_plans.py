@@ -2,18 +2,15 @@
 
 import contextlib
 import dataclasses
-from functools import partial
-from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("cudnn")
 pytest.importorskip("cupy")
 import cudnn
-from cudnn_device import Device, Engine, settable
+from cudnn_device import ENGINES, Device, Engine, settable
 
-from minigraph.autotune.candidate import Candidate, Workbench, first_allowed
-from minigraph.autotune.measurement import Policy
+from minigraph.autotune.candidate import Candidate, Workbench
 from minigraph.devices.cuda import candidates, cudnn_plan
 from minigraph.devices.cuda.cudnn_graph import CudnnProblem, channels_last
 from minigraph.devices.cuda.cudnn_plan import CudnnPlan
@@ -33,18 +30,6 @@ def test_the_name_of_a_plan_does_not_depend_on_the_order_of_its_knobs():
 
 SQUARE = channels_last((8, 8, 1, 1))
 PLAIN = CudnnProblem("fprop", (SQUARE, SQUARE), SQUARE)
-ENGINES = (
-    Engine(1, ("TENSOR_CORE",), knobs={"TILE_SIZE": 2}),
-    Engine(1, ("TENSOR_CORE",), knobs={"TILE_SIZE": 3}),
-    Engine(2, ("NONDETERMINISTIC",)),
-    Engine(3, workspace=1000),
-    Engine(4, ("DOWN_CONVERT_INPUTS",)),
-    Engine(8, ("WINOGRAD_TILE_13x13",)),
-    Engine(5, works=False),
-    Engine(6, knobs={"NOT_SET": 1}),  # a knob that the frontend does not know
-    Engine(20_400),  # one of the frontend's own
-    Engine(7),
-)
 
 
 def listed(problem):
@@ -160,33 +145,6 @@ def test_what_an_engine_does_not_support_says_nothing_of_its_notes(device, monke
         (2, True),
         (3, True),
     ]
-
-
-def test_the_first_plan_that_works_and_is_allowed_is_taken(device):
-    device(*ENGINES)
-
-    def chosen(problem=PLAIN, **policy):
-        built = (
-            dataclasses.replace(candidate(plan), make=partial(working, plan))
-            for plan in listed(problem)
-        )
-        kernel = first_allowed(built, Policy(**policy))
-        return kernel and kernel.name
-
-    def candidate(plan):
-        return Candidate(plan.name, (), None, plan.deterministic, plan.precision)
-
-    def working(plan):
-        plan.build()
-        return SimpleNamespace(name=plan.name, scratch=plan.workspace)
-
-    assert chosen() == "engine 2 knobs {}"
-    assert chosen(deterministic=True) == "engine 3 knobs {}"
-    assert chosen(deterministic=True, workspace_limit=999) == "engine 7 knobs {}"
-    tf32 = dataclasses.replace(PLAIN, tf32=True)
-    assert chosen(tf32, precision="tf32") == "engine 1 knobs {TILE_SIZE: 2}"
-    device(Engine(5, works=False))
-    assert chosen() is None
 
 
 def test_a_plan_is_had_again_by_its_engine_and_knobs_unless_it_computes_in_less(device):
