@@ -139,18 +139,16 @@ class CudaProblems(ProblemMaker):
                 return
             yield replace(candidate, make=partial(self._make, candidate))
 
-    def _make(self, candidate: Candidate) -> Kernel:
+    def _make(self, candidate: Candidate) -> Any:
         with self.current():
             try:
-                kernel: Kernel = candidate.make()
+                return candidate.make()
             except GraphError as error:
-                try:
+                # Of the library's own memory: now CuPy's pool holds nothing unused.
+                with contextlib.suppress(MemoryError):
                     self.workbench.examine(error, candidate.name)
-                except MemoryError:  # of the library's own; now CuPy's pool holds nothing unused
-                    kernel = candidate.make()
-                else:
                     raise
-            return kernel
+                return candidate.make()
 
     def remake(self, arrangement: Arrangement, recipe: KernelRecipe) -> Kernel:
         with self.current():

@@ -110,13 +110,11 @@ class CudnnProblem:
 
     @property
     def window(self) -> Shape:
-        """The size of the windows in pixels."""
         weights = self.output if self.kind == "wgrad" else self.inputs[1]
         return weights.shape[2:]
 
     @property
     def groups(self) -> int:
-        """The groups of channels."""
         x, w = (tensor.shape for tensor in self.inputs[:2])
         images = {"fprop": (x, w), "dgrad": (self.output.shape, w), "wgrad": (w, self.output.shape)}
         pixels, weights = images[self.kind]

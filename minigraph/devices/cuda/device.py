@@ -270,5 +270,4 @@ def _conversion(
 
 
 def _sources(kernels: Sequence[Kernel]) -> list[KernelSource]:
-    """Return what is generated for kernels."""
     return [source for kernel in kernels for source in kernel.sources]

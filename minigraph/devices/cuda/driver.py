@@ -252,14 +252,12 @@ class Driver:
             raise self._out_of_memory(spec.nbytes) from None
 
     def clear(self, address: int, nbytes: int, stream: int) -> None:
-        """Set bytes to zero."""
         if nbytes:
             self._call(cuda.cuMemsetD8Async, address, 0, nbytes, stream)
 
     # ------------------------------------------------------------ kernels
 
     def load(self, cubin: bytes, names: Sequence[str]) -> list[int]:
-        """Return the functions with these names."""
         module = self._call(cuda.cuModuleLoadData, cubin, nbytes=len(cubin))
         return [int(self._call(cuda.cuModuleGetFunction, module, n.encode())) for n in names]
 
@@ -345,7 +343,6 @@ class Driver:
             self._call(cuda.cuGraphDestroy, graph)
 
     def launch_graph(self, executable: int, stream: int) -> None:
-        """Launch a whole graph."""
         self._call(cuda.cuGraphLaunch, executable, stream)
 
     def forget(self, executables: Sequence[int], events: Sequence[int]) -> None:

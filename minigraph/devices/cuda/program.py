@@ -281,20 +281,17 @@ class CudaProgram(Executor):
     def _stage(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundCalls:
         """Bring the inputs to their places, and return the program at the addresses of the call."""
         arrays = dict(zip(self.program.inputs, inputs, strict=True))
-        read = {b: x for b, x in arrays.items() if self._moving and self._readable(x)}
+        read = {  # by kernels, where it is
+            buffer: x
+            for buffer, x in arrays.items()
+            if (self._moving and not isinstance(x, np.ndarray))
+            and (x.data.device_id == self.driver.ordinal and x.data.ptr % READABLE == 0)
+        }
         self._staging.enqueue({b: x for b, x in arrays.items() if b not in read})
         places = {v.buffer: y.data.ptr for v, y in zip(self.program.outputs, outputs, strict=True)}
         places |= self._staging.places
         places |= {b: x.data.ptr for b, x in read.items()}
         return self._bound(tuple(places[buffer] for buffer in self._moving))
-
-    def _readable(self, array: Array) -> bool:
-        """Whether kernels can read an array where it is."""
-        return (
-            not isinstance(array, np.ndarray)
-            and array.data.device_id == self.driver.ordinal
-            and array.data.ptr % READABLE == 0
-        )
 
     def _finish(self, outputs: Sequence[Array], places: Places) -> None:
         """Copy what is returned, and apply the updates that are not made in place."""

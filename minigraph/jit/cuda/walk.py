@@ -138,7 +138,6 @@ class Walk:
 
     @property
     def words(self) -> int:
-        """How many words the argument has."""
         return self.first_constant + self.constants + len(self.options)
 
 
