@@ -222,8 +222,7 @@ def warm(bench: Workbench, dtypes: Iterable[DType]) -> None:
             # Layouts exchange axes, and a convolution adds up windows of which one is a product.
             for apart, view in zip(_turned(block.array), _turned(wide), strict=True):
                 apart.reshape(-1)
-                view[...] = view + view.reshape(-1).reshape(view.shape)
-                np.matmul(view, view)
+                view[...] = view @ view + view.reshape(-1).reshape(view.shape)
 
 
 def _turned(x: Array) -> tuple[Array, ...]:
