@@ -3,5 +3,5 @@
 The kernels are those of `minigraph.jit.kernel`, their C expressions too; what differs is how many
 threads share the work.  `walk` says what a text depends on and how a kernel's argument is laid out,
 `thread` has the statements that all kernels are made of, `reduction` the kernels that reduce, and
-`text` the others; it puts a source together.  `geometry` says how many threads run a kernel.
+`text` the others; it puts a source together.
 """

@@ -11,7 +11,7 @@ differ from column to column are *wide*.
 
 The argument holds, in words of 8 bytes: the addresses of the operands (inputs, then outputs) and of
 the scratch memory; the extents of the unit and the loop axes; the strides of each operand along
-them, in bytes; the constants; the options, which `geometry` gives.
+them, in bytes; the constants; the options of the launch.
 """
 
 from __future__ import annotations
