@@ -69,7 +69,11 @@ class ImageReader:
                 "replace the file or remove it"
             ) from error
         width, height = image.size
-        box = _random(width, height, rng) if rng else _centre(width, height)
+        box = (
+            _random(width, height, rng)
+            if rng
+            else _middle(width, height, *[CENTRE * min(image.size)] * 2)
+        )
         resized = image.resize((self._size, self._size), self._pillow.Resampling.BILINEAR, box)
         pixels = np.asarray(resized).transpose(2, 0, 1)
         if rng and rng.random() < 0.5:
@@ -103,12 +107,6 @@ class ImageReader:
             raise ValueError(
                 f"{width} x {height} pixels are more than PIL.Image.MAX_IMAGE_PIXELS, {limit}"
             )
-
-
-def _centre(width: int, height: int) -> Box:
-    """Return the square in the middle that a resize to size * 8/7 and a crop would leave."""
-    side = CENTRE * min(width, height)
-    return _middle(width, height, side, side)
 
 
 def _middle(width: int, height: int, w: float, h: float) -> Box:

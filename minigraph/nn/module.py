@@ -212,9 +212,8 @@ class Module:
     def _state(self) -> Iterator[tuple[str, Parameter]]:
         """Iterate over parameters and buffers in torch's order."""
         for path, module in self._tree():
-            for name, p in sorted(
-                module._own_state(), key=lambda item: isinstance(item[1], ModuleState)
-            ):
+            own = [(name, p) for name, p in vars(module).items() if isinstance(p, Parameter)]
+            for name, p in sorted(own, key=lambda item: isinstance(item[1], ModuleState)):
                 yield f"{path}.{name}" if path else name, p
 
     def state_dict(self) -> dict[str, Array]:
@@ -337,9 +336,6 @@ class Module:
             return f"{type(self).__name__}({extra})"
         body = textwrap.indent("\n".join([extra] * bool(extra) + lines), "  ")
         return f"{type(self).__name__}(\n{body}\n)"
-
-    def _own_state(self) -> list[tuple[str, Parameter]]:
-        return [(name, p) for name, p in vars(self).items() if isinstance(p, Parameter)]
 
 
 def _distinct(named: Iterable[tuple[str, T]]) -> Iterator[tuple[str, T]]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import onnx
 from onnx import ModelProto, TensorProto, external_data_helper, helper, numpy_helper
 
-from minigraph.arguments import FilePath, Kind, checked
+from minigraph.arguments import FilePath, at_least, checked
 from minigraph.compiler.trace import TracedGraph
 from minigraph.errors import GraphError, reason
 from minigraph.graph import Array, Node, Spec, SymbolicSize, is_symbolic
@@ -31,22 +31,13 @@ MOST_BYTES = 1_900_000_000  # of arrays in the file itself: protobuf's limit is 
 LARGE = 1024  # bytes of an array that decides no shape, and that may be in a file beside the model
 
 
-def _opset(value: Any) -> int:
-    if type(value) is not int or not FIRST_OPSET <= value <= NEWEST_OPSET:
-        raise ValueError
-    return value
-
-
-OPSET = Kind(f"an opset from {FIRST_OPSET} to {NEWEST_OPSET}", _opset)
-
-
 @checked
 def save(
     path: FilePath,
     inputs: Any,
     outputs: Any = None,
     *,
-    opset: Annotated[int, OPSET] = FIRST_OPSET,
+    opset: Annotated[int, at_least(FIRST_OPSET, most=NEWEST_OPSET)] = FIRST_OPSET,
     check: Literal["tensorrt"] | None = None,
 ) -> None:
     """Write a graph, or a compiled function, to `path` as a model of ONNX.

@@ -82,15 +82,11 @@ def _typed_tensor(
     return _tensor(storage.view(dtype), offset, size, stride, grad, hooks, metadata)
 
 
-def _ordered_dict() -> dict[str, Any]:
-    return {}  # `dict` itself would take items, and hash their keys
-
-
 FLOAT = {"Half": np.float16, "Float": np.float32, "Double": np.float64, "BFloat16": BFLOAT16}
 INTEGER = {"Char": np.int8, "Short": np.int16, "Int": np.int32, "Long": np.int64, "Byte": np.uint8}
 # What the names in a pickle stand for.
 NAMES: dict[str, Any] = {
-    "collections.OrderedDict": _ordered_dict,
+    "collections.OrderedDict": dict,  # `dict` would take items, and hash their keys
     "torch.Size": lambda sizes: sizes,
     "torch.Tensor": None,  # a class that `_rebuild_from_type_v2` is given
     "torch._tensor._rebuild_from_type_v2": lambda rebuild, kind, arguments, state: rebuild(

@@ -268,7 +268,7 @@ def test_what_cannot_be_saved_is_an_error_that_says_so(path, tmp_path):
     step = mg.comp_graph("reference").compile([x], x)
     with pytest.raises(mg.GraphError, match="give it alone"):
         mg.onnx.save(path, step, x)
-    with pytest.raises(mg.GraphError, match=r"opset is 17; it takes an opset from 18"):
+    with pytest.raises(mg.GraphError, match=r"opset is 17; it takes an integer from 18 to"):
         mg.onnx.save(path, [x], x, opset=17)
     with pytest.raises(mg.GraphError, match="cannot be written"):
         mg.onnx.save(tmp_path, [x], x)
