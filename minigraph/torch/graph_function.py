@@ -51,7 +51,8 @@ class GraphFunction:
         self._compiler, self._device = compiler, device  # which are of one device
         self._by_size: OrderedDict[Any, Compiled] = OrderedDict()
         given = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
-        self._any_size = not all(isinstance(x, torch.Tensor) and _is_sized(x) for x in given)
+        sizes = [n for x in given for n in (x.shape if isinstance(x, torch.Tensor) else [None])]
+        self._any_size = not all(isinstance(n, int) for n in sizes)
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
         size = None
@@ -211,14 +212,13 @@ def _input(name: str, tensor: torch.Tensor) -> tuple[Placed, Node]:
 
 def _placed(node: Node, like: torch.Tensor) -> Placed:
     """Return a result whose axes will lie as those of a tensor: views of it are taken so."""
-    shape, strides = map(_as_traced, (like.shape, like.stride()))
+    # Those that there were when the graph was traced, None where they were not known.
+    shape, strides = (
+        [n if isinstance(n, int) else n.node.hint for n in sizes]
+        for sizes in (like.shape, like.stride())
+    )
     axes = None if None in (*shape, *strides) else axes_in_memory(shape, strides)
     return Placed(node if axes is None else ops.permute_dims(node, axes), axes)
-
-
-def _as_traced(sizes: Sequence[Any]) -> list[Any]:
-    """Return sizes as they were when the graph was traced, None where those were not known."""
-    return [n if isinstance(n, int) else n.node.hint for n in sizes]
 
 
 def axes_in_memory(shape: Sequence[int], strides: Sequence[int]) -> Axes | None:
@@ -260,10 +260,6 @@ def _has_row(node: torch.fx.Node, device: torch.device) -> bool:
 def _tensors(value: Any) -> list[torch.Tensor]:
     several = value if isinstance(value, list | tuple) else [value]
     return [x for x in several if isinstance(x, torch.Tensor)]
-
-
-def _is_sized(tensor: torch.Tensor) -> bool:
-    return all(isinstance(n, int) for n in tensor.shape)
 
 
 def _is_complete(node: torch.fx.Node, made: Any) -> bool:

@@ -85,18 +85,20 @@ def test_a_missing_cifar_file_is_an_error_that_names_it(cifar):
         CIFAR10(cifar / "nowhere")
 
 
-@pytest.mark.parametrize("length", [0, 1, RECORD - 1, 2 * RECORD + 5])
-def test_a_cifar_file_of_a_wrong_length_is_an_error_that_names_it(cifar, length):
-    (cifar / TRAIN[1]).write_bytes(bytes(length))
-    with pytest.raises(GraphError, match=f"{length} bytes in .*{TRAIN[1]}"):
-        CIFAR10(cifar)
+LABELLED = bytearray(4 * RECORD)
+LABELLED[3 * RECORD] = 10
 
 
-def test_a_label_out_of_range_in_cifar_names_file_and_record(cifar):
-    records = np.fromfile(cifar / TRAIN[4], np.uint8)
-    records[3 * RECORD] = 10
-    records.tofile(cifar / TRAIN[4])
-    with pytest.raises(GraphError, match=f"label 10 in record 3 of .*{TRAIN[4]}"):
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        *((bytes(n), f"{n} bytes in") for n in (0, 1, RECORD - 1, 2 * RECORD + 5)),
+        (LABELLED, "label 10 in record 3 of"),
+    ],
+)
+def test_a_damaged_cifar_file_is_an_error_that_names_it(cifar, data, text):
+    (cifar / TRAIN[1]).write_bytes(data)
+    with pytest.raises(GraphError, match=f"{text} .*{TRAIN[1]}"):
         CIFAR10(cifar)
 
 
