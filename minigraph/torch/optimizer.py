@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from itertools import chain
 from operator import is_
 from typing import Any, NamedTuple
@@ -27,37 +27,32 @@ Group = Mapping[str, Any]  # of an optimizer of torch: parameters and hyperparam
 class Equivalent(NamedTuple):
     """What a class of `torch.optim` is in minigraph.
 
-    rule    makes the rule of hyperparameters
-    takes   which ones, by torch's names
+    rule    whose hyperparameters have torch's names
     counts  whether torch counts steps in its state
     names   torch's names of the rule's state, where they differ
     """
 
-    rule: Callable[..., UpdateRule]
-    takes: tuple[str, ...]
+    rule: type[UpdateRule]
     counts: bool = True
     names: Mapping[str, str] = {}
+
+    @property
+    def hyperparameters(self) -> list[str]:
+        return [each.name for each in fields(self.rule)]
 
     def of(self, group: Group) -> UpdateRule:
         """Return the rule of a group with its present numbers."""
         rule = AdamWRule if group.get("decoupled_weight_decay") else self.rule
-        return rule(*(_plain(group[name]) for name in self.takes))
+        return rule(**{name: _plain(group[name]) for name in self.hyperparameters})
 
 
-ADAM = ("betas", "eps", "weight_decay", "amsgrad")
 BUFFER = {"momentum": "momentum_buffer"}
 EQUIVALENTS: dict[type[torch.optim.Optimizer], Equivalent] = {
-    torch.optim.SGD: Equivalent(
-        SGDRule, ("momentum", "dampening", "weight_decay", "nesterov"), False, BUFFER
-    ),
-    torch.optim.Adam: Equivalent(AdamRule, ADAM),
-    torch.optim.AdamW: Equivalent(AdamWRule, ADAM),
-    torch.optim.RMSprop: Equivalent(
-        RMSpropRule, ("alpha", "eps", "weight_decay", "momentum", "centered"), names=BUFFER
-    ),
-    torch.optim.Adagrad: Equivalent(
-        AdagradRule, ("lr_decay", "weight_decay", "initial_accumulator_value", "eps")
-    ),
+    torch.optim.SGD: Equivalent(SGDRule, False, BUFFER),
+    torch.optim.Adam: Equivalent(AdamRule),
+    torch.optim.AdamW: Equivalent(AdamWRule),
+    torch.optim.RMSprop: Equivalent(RMSpropRule, names=BUFFER),
+    torch.optim.Adagrad: Equivalent(AdagradRule),
 }
 # What schedulers change between steps, besides the learning rate.  Whether one is 0 is part of the
 # graph, as are all other hyperparameters.
@@ -158,7 +153,7 @@ class SharedState:
         rest = ("lr_decay", "maximize", "decoupled_weight_decay")
         fixed = (
             None if name == "betas" else bool(group[name]) if name in CYCLED else group.get(name)
-            for name in (*self.equivalent.takes, *rest)
+            for name in (*self.equivalent.hyperparameters, *rest)
         )
         return (*parameters, *map(_plain, fixed))
 
