@@ -84,6 +84,13 @@ def test_a_copy_shares_nothing_with_its_original():
 # State dicts
 
 
+def test_a_state_dict_holds_copies():
+    layer = nn.Linear(2, 2)
+    before = layer.state_dict()
+    before["weight"][:] = 7
+    assert not (layer.weight.numpy() == 7).any()
+
+
 def test_loading_casts_and_takes_tensors_that_want_gradients_and_bfloat16(torch):
     layer = nn.Linear(2, 1)
     weight = torch.nn.Parameter(torch.tensor([[1.5, 2.5]], dtype=torch.bfloat16))

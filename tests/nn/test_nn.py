@@ -41,6 +41,12 @@ def test_weights_and_biases_start_uniform_within_one_over_the_root_of_fan_in(lay
         assert abs(values.std() - bound / math.sqrt(3)) < 0.05 * bound
 
 
+def test_layers_are_made_in_other_dtypes_on_request():
+    for layer in (nn.Linear(2, 3, dtype="float64"), nn.LayerNorm(3, dtype="float64")):
+        assert {p.dtype for p in layer.parameters()} == {np.dtype("float64")}
+    assert nn.BatchNorm2d(2, dtype="bfloat16").running_var.dtype == "bfloat16"
+
+
 # Errors
 
 
