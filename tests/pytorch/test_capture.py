@@ -132,6 +132,12 @@ def test_a_tensor_that_the_example_has_twice_is_two_inputs():
     agrees(lambda model, x, y: x - y * 2, X, X, others=[(X, X + 1)])
 
 
+def test_a_transposed_convolution_may_be_padded_beyond_its_stride():
+    padded = {"dilation": 2, "output_padding": 1}
+    w = torch.randn(2, 3, 3, 3)
+    agrees(lambda model, x: functional.conv_transpose2d(x, w, **padded), torch.randn(1, 2, 4, 5))
+
+
 @pytest.mark.parametrize("rows", [1, 5])
 def test_a_dimension_may_have_any_size(rows):
     def shapes(model, x):
