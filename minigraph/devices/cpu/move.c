@@ -1,8 +1,8 @@
-/* Copy an array whose elements lie in another order, between borders.
+/* Copy arrays whose elements lie in another order, between borders.
 
-   The argument block: threads, axes, the one that threads share, whether to stream past the caches;
-   of each axis its length, the input's and the output's stride, and the bytes of the output's border
-   before and behind it; then the operands.  Axes are in the order of the output, but that with TILED
+   The argument block: threads, the parts that they do, pieces, whether to stream past the caches, the
+   axis that is cut into parts; then of each piece its axes, of each axis its length, the input's and
+   the output's stride, and the bytes of the output's border before and behind it, and the operands.  Axes are in the order of the output, but that with TILED
    the last two are those along which output and input are contiguous.
 
    T         type of an element
@@ -96,17 +96,22 @@ static void NAME_axes(const int64_t *axis, int64_t left, const char *from, char 
   NAME_fill(to + n * out, axis[4]);
 }
 int NAME(const int64_t *a, char **slots) {
-  const int64_t threads = a[0], axes = a[1], *share = a + 4 + 5 * a[2], *last = a + 4 + 5 * axes;
+  const int64_t threads = a[0], parts = a[1];
   #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
-  for (int64_t w = 0; w < threads; w++) {
-    const int64_t n = share[0], begin = n * w / threads, end = n * (w + 1) / threads;
-    int64_t mine[5 * MG_MAX_RANK], *part = mine + 5 * a[2];
-    memcpy(mine, a + 4, 5 * axes * sizeof *mine);
-    part[0] = end - begin;
-    if (end < n) part[4] = 0;
-    char *to = slots[last[2]] + last[3] + begin * share[2];
-    if (begin) to += part[3], part[3] = 0;
-    NAME_axes(mine, axes, slots[last[0]] + last[1] + begin * share[1], to, a[3]);
+  for (int64_t w = 0; w < parts; w++) {
+    const int64_t *piece = a + 5;
+    for (int64_t p = 0; p < a[2]; p++) {
+      const int64_t axes = piece[0], *share = piece + 1 + 5 * a[4], *last = piece + 1 + 5 * axes;
+      const int64_t n = share[0], begin = n * w / parts, end = n * (w + 1) / parts;
+      int64_t mine[5 * MG_MAX_RANK], *part = mine + 5 * a[4];
+      memcpy(mine, piece + 1, 5 * axes * sizeof *mine);
+      part[0] = end - begin;
+      if (end < n) part[4] = 0;
+      char *to = slots[last[2]] + last[3] + begin * share[2];
+      if (begin) to += part[3], part[3] = 0;
+      NAME_axes(mine, axes, slots[last[0]] + last[1] + begin * share[1], to, a[3]);
+      piece = last + 4;
+    }
     if (a[3]) mg_fence();
   }
   return 0;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,11 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minigraph.devices.cpu.indexing import LINE, bits
-from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, cache_bytes, call
+from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place, cache_bytes
 from minigraph.devices.parts import in_order, placements
 from minigraph.graph import Copy, Node, Shape
 from minigraph.jit.kernel import MAX_RANK
 from minigraph.jit.macros import with_macros
+from minigraph.jit.source import KernelSource
 from minigraph.ops.joining import Concat
 from minigraph.ops.layout import Reorder
 from minigraph.ops.shape import Reshape
@@ -21,6 +23,7 @@ from minigraph.ops.slicing import Pad
 
 TEXT = Path(__file__).with_name("move.c").read_text()
 TILE = 16  # elements of a side of a tile, at most
+PART = 16 << 10  # bytes of the output that are put together from pieces at once
 FEW = 4  # elements apart, up to which compilers load them as vectors; the least width of a tile
 
 
@@ -32,6 +35,21 @@ class Axis(NamedTuple):
     target: int
     before: int = 0
     behind: int = 0
+
+
+class Piece(NamedTuple):
+    """How an input is copied.
+
+    parts   into how many parts each axis may be cut
+    which   of the inputs it is
+    offset  in bytes, from where on it stands in the output
+    """
+
+    text: str
+    axes: Sequence[Axis]
+    parts: Sequence[int]
+    which: int
+    offset: int
 
 
 def move(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel | None:
@@ -57,19 +75,21 @@ def move(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel | N
             borders, places = [(low * s, high * s) for low, high, s in ends], [(steps, 0)]
         case _:
             return None
-    calls = []
-    for i, (shape, source, (target, offset)) in enumerate(
-        zip(shapes, strides, places, strict=True)
-    ):
+    every = []
+    for shape, source, (target, _) in zip(shapes, strides, places, strict=True):
         around = borders or [(0, 0)] * len(shape)
-        every = zip(shape, source, target, *zip(*around, strict=True), strict=True)
-        axes = [*_collapsed(Axis(*each) for each in every)]
-        if len(axes) >= MAX_RANK:
+        rows = zip(shape, source, target, *zip(*around, strict=True), strict=True)
+        every.append([*_collapsed(Axis(*each) for each in rows)])
+        if len(every[-1]) >= MAX_RANK:
             return None
-        if 0 not in shape:
-            moved = _moved(node, axes, isinstance(op, Pad), fill, threads)
-            calls.append(_with_operands(moved, i, offset))
+    few = all(not axes or axes[-1].length < FEW for axes in every)
+    pieces = [
+        _piece(node, axes, isinstance(op, Pad), fill, few, i, places[i][1])
+        for i, (axes, shape) in enumerate(zip(every, shapes, strict=True))
+        if 0 not in shape
+    ]
     alike = isinstance(op, Copy) and tuple(strides[0]) == node.spec.strides
+    calls = _calls(node, pieces, threads)
     return NativeKernel(node, calls, strided=[True] * len(shapes), inplace=[(0,)] if alike else ())
 
 
@@ -89,8 +109,10 @@ def _collapsed(axes: Iterator[Axis]) -> Iterator[Axis]:
         yield outer
 
 
-def _moved(node: Node, axes: list[Axis], padded: bool, fill: int, threads: int) -> KernelCall:
-    """Return the call that copies along these axes."""
+def _piece(
+    node: Node, axes: list[Axis], padded: bool, fill: int, few: bool, which: int, offset: int
+) -> Piece:
+    """Return how an input is copied along these axes; few: the last one of each input is short."""
     size = node.dtype.itemsize
     rows, columns = (
         [a for a, axis in enumerate(axes) if axis[of] == size and not padded] for of in (2, 1)
@@ -105,7 +127,9 @@ def _moved(node: Node, axes: list[Axis], padded: bool, fill: int, threads: int) 
             tile = {"HIGH": high, "WIDE": wide}
             tile |= {"LOW": _alternating(low, wide), "TOP": _alternating(top, wide)}
             axes = [axis for axis in axes if axis not in ends] + ends
-    if not tile and not padded:  # an axis of a few elements is no loop for the innermost one
+    if (
+        few and not tile and not padded
+    ):  # an axis of a few elements is no loop for the innermost one
         longest = max(axes, key=lambda axis: axis.length, default=Axis(1, size, size))
         if not axes or axes[-1].length < FEW < longest.length:
             axes = [axis for axis in axes if axis != longest] + [longest]
@@ -124,19 +148,35 @@ def _moved(node: Node, axes: list[Axis], padded: bool, fill: int, threads: int) 
     parts = [axis.length for axis in axes]
     parts[-2:] = [parts[-2] // tile.get("HIGH", 1), parts[-1] // tile.get("WIDE", 1)]
     around = next((a for a, axis in enumerate(axes) if axis.before + axis.behind), len(axes))
-    parts = [min(n, threads) for n in parts[: around + 1]]
-    share = parts.index(max(parts))
-    stream = node.spec.nbytes > cache_bytes() // 2
-    return call(text, parts[share], len(axes), share, int(stream), *(v for a in axes for v in a))
+    return Piece(text, axes, parts[: around + 1], which, offset)
+
+
+def _calls(node: Node, pieces: Sequence[Piece], threads: int) -> list[KernelCall]:
+    """Return a call for each piece, or one that moves parts of all while they are in the caches."""
+    parts = max(threads, node.spec.nbytes // PART)
+    alike = len({piece.text for piece in pieces}) == 1 < len(pieces)
+    if alike and all(piece.parts[0] >= parts for piece in pieces):
+        return [_call(node, pieces, threads, parts, 0)]
+    calls = []
+    for piece in pieces:
+        most = [min(n, threads) for n in piece.parts]
+        calls.append(_call(node, [piece], max(most), max(most), most.index(max(most))))
+    return calls
+
+
+def _call(node: Node, pieces: Sequence[Piece], threads: int, parts: int, share: int) -> KernelCall:
+    stream = int(node.spec.nbytes > cache_bytes() // 2)
+
+    def block(ins: Sequence[Place], outs: Sequence[Place], room: Place) -> list[int]:
+        values = [threads, parts, len(pieces), stream, share]
+        for piece in pieces:
+            slot, begin = outs[0]
+            values += [len(piece.axes), *itertools.chain(*piece.axes), *ins[piece.which]]
+            values += [slot, begin + piece.offset]
+        return values
+
+    return KernelCall(KernelSource(pieces[0].text), block)
 
 
 def _alternating(places: Sequence[int], wide: int) -> str:
     return ", ".join(f"{k}, {wide + k}" for k in places)
-
-
-def _with_operands(moved: KernelCall, i: int, offset: int) -> KernelCall:
-    """Return the call for input `i` and the output from `offset` on."""
-    return KernelCall(
-        moved.source,
-        lambda ins, outs, room: moved.block([ins[i]], [(outs[0][0], outs[0][1] + offset)], room),
-    )

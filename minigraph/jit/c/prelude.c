@@ -198,7 +198,7 @@ MG_INLINE float mg_erfcf(float x) {
 MG_INLINE void mg_copy_by(char *to, const char *from, int64_t bytes, int64_t size) {
   char last[64];
   memcpy(last, from + bytes - size, size);
-  for (int64_t j = 0; j + size <= bytes; j += size) memcpy(to + j, from + j, size);
+  for (int64_t j = 0; j + size < bytes; j += size) memcpy(to + j, from + j, size);
   memcpy(to + bytes - size, last, size);
 }
 /* Copy a row, which may be short. */
