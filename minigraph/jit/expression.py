@@ -16,8 +16,8 @@ import numpy as np
 
 from minigraph.arguments import shown
 from minigraph.errors import GraphError
-from minigraph.graph import BOOL, INTEGERS, Constant, DType, Node, Op
-from minigraph.jit.small_float import SMALL_FLOATS, conversion, rounding, working
+from minigraph.graph import BFLOAT16, BOOL, INTEGERS, Constant, DType, Node, Op
+from minigraph.jit.small_float import AS_IT_IS, SMALL_FLOATS, conversion, rounding, working
 from minigraph.ops.elementwise import Elementwise, kind
 
 C_TYPES: dict[DType, str] = {
@@ -58,7 +58,7 @@ def expression(
     names = {**_names(dtypes, result), "round": _ROUND.get(element or result, "")}
     wide = [_called(_widening(d), x) for d, x in zip(dtypes, args, strict=True)]
     text = filled(op, _template(op, dtypes), *wide, **names, i="(uint64_t)i")
-    return _called(_rounding(dtypes, result), text) if rounded else text
+    return _called(_rounding(op, dtypes, result), text) if rounded else text
 
 
 def support(op: Op, dtypes: Sequence[DType], result: DType) -> list[str]:
@@ -66,7 +66,7 @@ def support(op: Op, dtypes: Sequence[DType], result: DType) -> list[str]:
     assert isinstance(op, Elementwise)
     text = op.support if kind(dtypes[-1]) == "f" else op.support_int
     whole = filled(op, text, **_names(dtypes, result)).strip()
-    conversions = [*map(_widening, dtypes), _rounding(dtypes, result)]
+    conversions = [*map(_widening, dtypes), _rounding(op, dtypes, result)]
     if "{round}" in op.c and result in SMALL_FLOATS:
         conversions.append(rounding(result))
     converting = (part for found in conversions if found for part in found[1])
@@ -85,6 +85,11 @@ def filled(op: Op, template: str, *operands: str, **names: Any) -> str:
             f"{op.name}: no C comes of {shown(template)} ({error}); it may hold {places}, and "
             "braces of C itself are written twice"
         ) from None
+
+
+def is_exact(op: Op, result: DType) -> bool:
+    """Whether the op gives numbers that are bfloat16 as they are."""
+    return isinstance(op, Elementwise) and op.exact and result == BFLOAT16
 
 
 def takes_index(op: Op) -> bool:
@@ -137,8 +142,10 @@ def _widening(dtype: DType) -> tuple[str, tuple[str, ...]] | None:
     return conversion(dtype, working(dtype)) if dtype in SMALL_FLOATS else None
 
 
-def _rounding(dtypes: Sequence[DType], result: DType) -> tuple[str, tuple[str, ...]] | None:
+def _rounding(op: Op, dtypes: Sequence[DType], result: DType) -> tuple[str, tuple[str, ...]] | None:
     """Return the function, if it takes one, from what an op gives to how it is held."""
+    if is_exact(op, result):
+        return AS_IT_IS
     return conversion(working(dtypes[-1]), result) if result in SMALL_FLOATS else None
 
 

@@ -54,12 +54,16 @@ static inline uint16_t mg_float16_of_double(double x) {
   return mg_float16_of_float((double)near == x ? near : mg_number(odd));
 }"""
 _FLOAT_OF_BFLOAT16 = """
-static inline float mg_float_of_bfloat16(uint16_t x) { return mg_number((uint32_t)x << 16); }"""
+static inline float mg_float_of_bfloat16(uint32_t x) { return mg_number(x << 16); }"""
 _BFLOAT16_OF_FLOAT = """
-static inline uint16_t mg_bfloat16_of_float(float x) {
+static inline uint32_t mg_bfloat16_of_float(float x) {
   const uint32_t b = mg_bits(x), high = b >> 16;
   return x != x ? high | 0x40u : (b + 0x7fffu + (high & 1)) >> 16;
 }"""
+# Of a number that is a bfloat16: it keeps NaN's bits and denormals.
+_BFLOAT16_AS_IT_IS = """
+static inline uint32_t mg_bfloat16_as_it_is(float x) { return mg_bits(x) >> 16; }"""
+AS_IT_IS = "mg_bfloat16_as_it_is", (_BITS.strip(), _BFLOAT16_AS_IT_IS.strip())
 
 # From which type to which: the name of the C function, and the text that it takes.
 CONVERSIONS: dict[tuple[DType, DType], tuple[str, tuple[str, ...]]] = {

@@ -22,6 +22,7 @@ class Relu(Elementwise):
 
     example = "[-1.0, 2.0]", "array([0., 2.])"
     c = "({0} < 0 ? 0 : {0})"
+    exact = True
     kinks = (0.0,)
     grad = gradients(lambda dy, y, x: where(y <= 0, 0, dy))
 

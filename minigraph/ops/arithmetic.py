@@ -131,6 +131,7 @@ class Negative(Elementwise):
 
     example = "[1, -2]", "array([-1,  2])"
     c = "-{0}"
+    exact = True
     grad = gradients(lambda dy, y, x: -dy)
 
 
@@ -139,6 +140,7 @@ class Abs(Elementwise):
 
     example = "[-1, 2]", "array([1, 2])"
     c = "fabs{f}({0})"
+    exact = True
     kinks = (0.0,)
     c_int = "({0} < 0 ? -{0} : {0})"
     grad = gradients(lambda dy, y, x: dy * Sign.of(x))
@@ -149,6 +151,7 @@ class Sign(Elementwise):
 
     example = "[-3.0, 0.0, 5.0]", "array([-1.,  0.,  1.])"
     c = "({0} != {0} ? {0} : ({T})(({0} > 0) - ({0} < 0)))"
+    exact = True
     kinks = (0.0,)
     grad = zero_gradient
 
@@ -203,6 +206,7 @@ class Copysign(Elementwise):
 
     example = "[1.0, 2.0], [-1.0, 1.0]", "array([-1.,  2.])"
     c = "copysign{f}({0}, {1} == {1} ? {1} : 1)"
+    exact = True
     accepts = "f"
     kinks = (0.0,)
     grad = gradients(lambda dy, z, x, y: (dy * (Sign.of(x) * Copysign.of(1, y)), None))
@@ -258,6 +262,7 @@ class Rounding(Elementwise):
     """To an integral value of the same dtype; integers stay as they are."""
 
     c_int = "{0}"
+    exact = True
     grad = zero_gradient
 
 

@@ -207,6 +207,7 @@ class Where(Elementwise):
     """x where the condition holds, else y."""
 
     c = "({0} ? {1} : {2})"
+    exact = True
     accepts = "fiub"
 
     def infer(self, condition: Spec, x: Spec, y: Spec) -> Spec:
@@ -238,6 +239,7 @@ class Maximum(Elementwise):
 
     example = "[1, 5], 3", "array([3, 5])"
     c = "({0} <= {1} || {1} != {1} ? {1} : {0})"
+    exact = True
     accepts = "fiub"
     grad = gradients(lambda dy, z, x, y: (_where_larger(dy, x, y), _where_larger(dy, y, x)))
 
@@ -247,6 +249,7 @@ class Minimum(Elementwise):
 
     example = "[1, 5], 3", "array([1, 3])"
     c = "({0} >= {1} || {1} != {1} ? {1} : {0})"
+    exact = True
     accepts = "fiub"
     grad = gradients(lambda dy, z, x, y: (_where_larger(dy, y, x), _where_larger(dy, x, y)))
 

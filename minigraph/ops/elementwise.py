@@ -98,6 +98,7 @@ class Elementwise(Op):
     accepts: ClassVar[str] = "fiu"  # kinds of dtype
     result: ClassVar[DType | None] = None
     numpy_bits: ClassVar[str] = "fiub"  # kinds of dtype of which `forward` gives the bits of the C
+    exact: ClassVar[bool] = False  # of floats of 16 bits the result is one: it needs no rounding
     costly: ClassVar[bool] = False  # computing an element takes longer than loading it from a cache
 
     # Tests draw inputs from `domain`, and on both sides of each of the `kinks`: the points where

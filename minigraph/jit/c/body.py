@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minigraph.graph import BOOL, DType
+from minigraph.graph import BFLOAT16, BOOL, DType
 from minigraph.jit.emitter import block, function
 from minigraph.jit.expression import c_type, expression, filled, stored, takes_index
 from minigraph.jit.kernel import SHARE
@@ -205,7 +205,9 @@ def declare(pattern: KernelPattern, v: int, index: str, mask: str = "") -> str:
         right = stored(value.dtype, right)
         if takes_index(value.op):
             right = right.replace("(uint64_t)i", f"(uint64_t)(begin + {index})")
-    return f"const {c_type(value.dtype)} v{v} = {right};"
+    # In 16 bits, what vectors of floats give and take would be packed and unpacked.
+    narrow = value.op is not None and value.dtype == BFLOAT16
+    return f"const {'uint32_t' if narrow else c_type(value.dtype)} v{v} = {right};"
 
 
 def element(pattern: KernelPattern, k: int, index: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 
 from minigraph.graph import BFLOAT16
-from minigraph.jit.expression import c_type, expression
+from minigraph.jit.expression import c_type, expression, is_exact
 from minigraph.jit.pattern import ELEMENT, KernelPattern
 
 PIECE = 256  # elements of a piece, at most
@@ -87,7 +87,8 @@ def _is_rounded(pattern: KernelPattern, stage: int, k: int) -> bool:
     v = pattern.source(k)
     value = pattern.values[v]
     made = value.op is not None and value.level == ELEMENT and v not in pattern.there(stage)
-    return made and pattern.dtypes[k] == BFLOAT16
+    exact = value.op is not None and is_exact(value.op, value.dtype)
+    return made and not exact and pattern.dtypes[k] == BFLOAT16
 
 
 def piece(pattern: KernelPattern, stage: int, k: int, begin: str) -> list[str]:
