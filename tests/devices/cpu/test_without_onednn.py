@@ -115,37 +115,6 @@ def test_averages_are_native(size, window, stride, padding, level):
     assert not step.report().numpy
 
 
-# ---------------------------------------------------------------- products
-
-PRODUCTS = [
-    ((7, 3), (3, 5)),
-    ((13, 300), (300, 17)),
-    ((100, 33), (33, 40)),
-    ((2, 6, 9), (2, 9, 8)),
-    ((2, 3, 6, 9), (9, 21)),
-    ((2, 3, 6, 9), (2, 3, 9, 4)),
-    ((5, 2), (2, 3)),
-    ((1, 5000), (5000, 1)),
-    ((3, 1, 4, 2), (5, 2, 3)),
-]
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("swapped", [(), (0,), (1,), (0, 1)])
-@pytest.mark.parametrize("shapes", PRODUCTS)
-def test_products_are_right_however_the_operands_lie(shapes, swapped, threads):
-    bias = mg.input("bias", (shapes[1][-1],))
-    lie = [(*s[:-2], *s[:-3:-1]) if i in swapped else s for i, s in enumerate(shapes)]
-    xs = [mg.input(f"x{i}", s) for i, s in enumerate(lie)]
-    a, b = (ops.swapaxes(x, -1, -2) if i in swapped else x for i, x in enumerate(xs))
-    step = function("cpu", [*xs, bias], a @ b + bias, graph_opt_level=2, num_threads=threads)
-    given = [real(*s, seed=i) for i, s in enumerate((*lie, bias.shape))]
-    wide = [v.astype("float64") for v in given]
-    left, right = (v.swapaxes(-1, -2) if i in swapped else v for i, v in enumerate(wide[:2]))
-    np.testing.assert_allclose(step(*given), left @ right + wide[2], rtol=1e-5, atol=1e-4)
-    assert not step.report().numpy
-
-
 def test_nan_and_infinity_of_an_operand_reach_their_own_results_alone():
     x, w = real(9, 40), real(40, 19)
     x[1, 33], w[7, 18], w[0, 2] = np.nan, np.inf, -np.inf
@@ -153,9 +122,6 @@ def test_nan_and_infinity_of_an_operand_reach_their_own_results_alone():
     got = function("cpu", given, given[0] @ given[1])(x, w)
     with np.errstate(invalid="ignore"):
         np.testing.assert_array_equal(np.isfinite(got), np.isfinite(x @ w))
-
-
-# ---------------------------------------------------------------- what is said
 
 
 def test_convolutions_of_groups_and_of_few_channels_are_native():
