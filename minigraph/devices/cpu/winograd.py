@@ -264,7 +264,7 @@ class _Work:
 
     form     of the text
     own      whether threads have strips of their own; else all of them do every strip together,
-             of at most `shared` tiles
+             of at most PANEL tiles
     teams    how many sets of strips there are: as many as threads, or 1
     tiles    of all images
     room     tiles of a strip
@@ -272,7 +272,7 @@ class _Work:
     sizes    images, blocks of x and y; the sides of both
     """
 
-    def __init__(self, window: int, x: Shape, y: Shape, threads: int, shared: int) -> None:
+    def __init__(self, window: int, x: Shape, y: Shape, threads: int) -> None:
         lanes = x[4]
         self.threads = threads
         self.form = WinogradForm(window, lanes, 1 if y[1] % 2 else 2)
@@ -284,7 +284,7 @@ class _Work:
         self.own = small and self.tiles >= threads * OWN
         self.teams = threads if self.own else 1
         _, tail = ROWS[lanes]
-        self.room = OWN if self.own else min(shared, math.ceil(self.tiles / tail) * tail)
+        self.room = OWN if self.own else min(PANEL, math.ceil(self.tiles / tail) * tail)
         self.ins, self.outs = x[1], y[1]
         self.sizes = [x[0], x[1], y[1], *x[2:4], *y[2:4]]
 
@@ -302,7 +302,7 @@ class _ImageWork(_Work):
     """
 
     def __init__(self, window: int, x: Shape, y: Shape, threads: int) -> None:
-        super().__init__(window, x, y, threads, PANEL)
+        super().__init__(window, x, y, threads)
         self.fresh = not self.own and self.tiles <= AGAIN * self.room
         self.chunk = 0 if self.own else min(math.ceil(CHUNK / self.form.lanes), self.ins)
         self.sizes = [threads, self.chunk, self.room, *self.sizes]
@@ -327,7 +327,7 @@ class _WeightWork(_Work):
     """
 
     def __init__(self, window: int, x: Shape, y: Shape, threads: int) -> None:
-        super().__init__(window, x, y, threads, PANEL)
+        super().__init__(window, x, y, threads)
         self.panel = min(PANEL_INS, self.ins), min(PANEL_OUTS, self.outs)
         points = self.space * self.vector_bytes
         if self.own or self.room < self.tiles or points > PANEL_BYTES:
