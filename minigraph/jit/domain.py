@@ -81,7 +81,6 @@ class Domain:
 
     @functools.cached_property
     def bounded(self) -> list[int]:
-        """The loops of all windows."""
         windows = [self.window(x) for x in self.graph.inputs]
         for node in computed(self.graph):
             windows += self.windows(node) if isinstance(node.op, Windowed) else []
@@ -144,7 +143,6 @@ class _Loops:
         self.parent = list(range(len(self.extent)))
 
     def find(self, node: Node, axis: int) -> int:
-        """Return the loop of an axis."""
         at = self.first[node] + axis
         while self.parent[at] != at:
             self.parent[at] = self.parent[self.parent[at]]
@@ -159,7 +157,6 @@ class _Loops:
         return [None if n == 1 else self.find(node, i) for i, n in enumerate(node.shape)]
 
     def reduced(self, node: Node) -> list[int]:
-        """Return the loops over which a reduction runs."""
         assert isinstance(node.op, Reduction)
         x = node.inputs[0]
         return [self.find(x, i) for i in node.op.axes if x.shape[i] != 1]
@@ -217,7 +214,6 @@ def analyse(graph: Graph) -> Domain:
 
 
 def _starts(graph: Graph) -> dict[Node, Starts]:
-    """Return where in its loops each node begins."""
     starts: dict[Node, Starts] = {y: (0,) * y.ndim for y in graph.outputs}
     made = set(computed(graph))
     for node in reversed(graph.order):

@@ -26,5 +26,4 @@ def block(head: str, *statements: str) -> list[str]:
 
 
 def function(head: str, statements: Iterable[str]) -> str:
-    """Return the text of a function."""
     return "\n".join(block(head, *statements))

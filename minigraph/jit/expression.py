@@ -32,7 +32,6 @@ _ROUND = {dtype: rounding(dtype)[0] for dtype in SMALL_FLOATS}
 
 
 def c_type(dtype: DType) -> str:
-    """Return the C type that holds an element."""
     return C_TYPES[dtype]
 
 
@@ -55,10 +54,21 @@ def expression(
     >>> expression(Exp(), [np.dtype("float32")], np.dtype("float32"), ["x"])
     'expf(x)'
     """
+    assert isinstance(op, Elementwise)
+    template = op.template(dtypes[-1])
+    if not template:
+        raise GraphError(
+            f"{op.name} has no C: `c` of its class says in C what its `forward` computes; the "
+            'device "reference" runs `forward` itself'
+        )
     names = {**_names(dtypes, result), "round": _ROUND.get(element or result, "")}
-    wide = [_called(_widening(d), x) for d, x in zip(dtypes, args, strict=True)]
-    text = filled(op, _template(op, dtypes), *wide, **names, i="(uint64_t)i")
-    return _called(_rounding(op, dtypes, result), text) if rounded else text
+    wide = [_converted(d, working(d), x) for d, x in zip(dtypes, args, strict=True)]
+    text = filled(op, template, *wide, **names, i="(uint64_t)i")
+    if not rounded:
+        return text
+    if is_exact(op, result):
+        return f"{AS_IT_IS[0]}({text})"
+    return _converted(working(dtypes[-1]), result, text)
 
 
 def support(op: Op, dtypes: Sequence[DType], result: DType) -> list[str]:
@@ -66,12 +76,22 @@ def support(op: Op, dtypes: Sequence[DType], result: DType) -> list[str]:
     assert isinstance(op, Elementwise)
     text = op.support if kind(dtypes[-1]) == "f" else op.support_int
     whole = filled(op, text, **_names(dtypes, result)).strip()
-    conversions = [*map(_widening, dtypes), _rounding(op, dtypes, result)]
+    exact = is_exact(op, result)
+    held = [(d, working(d)) for d in dtypes] + [(working(dtypes[-1]), result)] * (not exact)
+    converting = [part for pair in held if _converts(*pair) for part in conversion(*pair)[1]]
+    converting += AS_IT_IS[1] if exact else ()
     if "{round}" in op.c and result in SMALL_FLOATS:
-        conversions.append(rounding(result))
-    converting = (part for found in conversions if found for part in found[1])
+        converting += rounding(result)[1]
     own = (part for part in re.split(r"\n(?=static)", whole) if part)
     return list(dict.fromkeys([*converting, *own]))
+
+
+def _converts(source: DType, target: DType) -> bool:
+    return source != target and not SMALL_FLOATS.isdisjoint((source, target))
+
+
+def _converted(source: DType, target: DType, x: str) -> str:
+    return f"{conversion(source, target)[0]}({x})" if _converts(source, target) else x
 
 
 def filled(op: Op, template: str, *operands: str, **names: Any) -> str:
@@ -114,19 +134,7 @@ def is_number(node: Node) -> bool:
 
 
 def stored(dtype: DType, value: str) -> str:
-    """Return the expression of `value` as it is stored."""
     return f"({value}) != 0" if dtype.name == "bool" else value
-
-
-def _template(op: Op, dtypes: Sequence[DType]) -> str:
-    assert isinstance(op, Elementwise)
-    template = op.template(dtypes[-1])
-    if not template:
-        raise GraphError(
-            f"{op.name} has no C: `c` of its class says in C what its `forward` computes; the "
-            'device "reference" runs `forward` itself'
-        )
-    return template
 
 
 def _names(dtypes: Sequence[DType], result: DType) -> dict[str, str]:
@@ -135,19 +143,3 @@ def _names(dtypes: Sequence[DType], result: DType) -> dict[str, str]:
     suffix = "f" if last.name == "float32" else ""
     bits = f"int{8 * last.itemsize}_t"
     return {"T": c_type(last), "f": suffix, "R": c_type(working(result)), "B": bits}
-
-
-def _widening(dtype: DType) -> tuple[str, tuple[str, ...]] | None:
-    """Return the function, if it takes one, from how an element is held to what it is."""
-    return conversion(dtype, working(dtype)) if dtype in SMALL_FLOATS else None
-
-
-def _rounding(op: Op, dtypes: Sequence[DType], result: DType) -> tuple[str, tuple[str, ...]] | None:
-    """Return the function, if it takes one, from what an op gives to how it is held."""
-    if is_exact(op, result):
-        return AS_IT_IS
-    return conversion(working(dtypes[-1]), result) if result in SMALL_FLOATS else None
-
-
-def _called(function: tuple[str, tuple[str, ...]] | None, x: str) -> str:
-    return f"{function[0]}({x})" if function else x

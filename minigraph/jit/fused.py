@@ -44,7 +44,6 @@ class HorizontalFusion(Op):
     name = "fused"
 
     def groups(self, xs: Sequence[T]) -> Iterator[tuple[Op, Sequence[T]]]:
-        """Yield each op with its inputs."""
         first = 0
         for op, count in zip(self.ops, self.reads, strict=True):
             yield op, xs[first : first + count]

@@ -140,7 +140,6 @@ def specialise(
 def _nest(
     domain: Domain, strides: Sequence[Shape], target: Sequence[Shape] | None, short: int
 ) -> tuple[LoopNest, Ints]:
-    """Return the loops of a kernel and its shifts."""
     graph = domain.graph
     # NumPy's strides of an empty array are 0, as of one that is broadcast along all its axes, which
     # a kernel reads before its loops.
@@ -205,13 +204,11 @@ def _kernel(domain: Domain, nest: LoopNest, shifts: Ints) -> SpecialisedKernel:
 
 
 def _row_bytes(pattern: KernelPattern, nest: LoopNest) -> int:
-    """Return the bytes of operands that a unit of one row reads and writes."""
     operands = zip(pattern.dtypes, pattern.accesses, strict=True)
     return nest.length * sum(dtype.itemsize for dtype, how in operands if how != "fixed")
 
 
 def _check_windows(pattern: KernelPattern) -> None:
-    """Raise NotFusible for windows that the text does not know."""
     if pattern.form == "column" and pattern.windows:
         raise NotFusible("a kernel down columns has no borders")
     fixed = any(pattern.accesses[k] == "fixed" for k in pattern.masked)
@@ -382,7 +379,6 @@ def _reading_back(pattern: KernelPattern) -> KernelPattern:
 
 
 def _arrays_read(pattern: KernelPattern) -> int:
-    """Return how many arrays all runs over the loops of a unit read."""
     read = 0
     for stage in range(pattern.stages):
         moving = {k for k in pattern.touched(stage) if pattern.accesses[k] != "fixed"}

@@ -83,7 +83,6 @@ class LoopNest:
         return tuple(map(self._access, range(len(self.sizes))))
 
     def moves(self, k: int) -> bool:
-        """Whether operand `k` changes along the loops."""
         return any(strides[k] for _, strides in self.loops)
 
     def alike(self, i: int, k: int) -> bool:
@@ -110,7 +109,8 @@ def arrange(
            than a vector or not contiguous; where it is not 0, the innermost axis of a large map is
            not short
     """
-    by_loop = [_by_loop(domain, x, s) for x, s in zip(operands, strides, strict=True)]
+    pairs = ((domain.loops[x], s) for x, s in zip(operands, strides, strict=True))
+    by_loop = [{d: s for d, s in zip(*axes, strict=True) if d is not None} for axes in pairs]
     by_loop += map(functools.partial(_counter, domain), domain.bounded)
     scales = tuple(map(operator.getitem, by_loop[len(operands) :], domain.bounded))
     sizes = tuple(x.dtype.itemsize for x in operands)
@@ -123,7 +123,8 @@ def arrange(
         form, units, loops = "column" if column else "row", kept, reduced
     outer, inner = (_collapsed(domain, axes, by_loop) for axes in (units, loops))
     length = math.prod(n for n, _ in inner)
-    contiguous = len(inner) == 1 and all(map(_in_order, inner[0][1], sizes))
+    steps = zip(inner[0][1], sizes, strict=False)
+    contiguous = len(inner) == 1 and all(stride in (0, size) for stride, size in steps)
     alone = contiguous and length >= NARROW_LANES
     turned = form == "row" and 1 < length <= short and not alone and outer[-1][0] > 1 and not scales
     single = (1, (0,) * len(by_loop))
@@ -136,16 +137,6 @@ def arrange(
     if found or form != "map":
         return found or nest
     return _lengthened(nest) if short and nest.loops[-1][0] < NARROW else _tiled(nest)
-
-
-def _in_order(stride: int, size: int) -> bool:
-    """Whether elements along an axis are next to each other, or the same one."""
-    return stride in (0, size)
-
-
-def _by_loop(domain: Domain, node: Node, strides: Shape) -> dict[int, int]:
-    axes = zip(domain.loops[node], strides, strict=True)
-    return {loop: stride for loop, stride in axes if loop is not None}
 
 
 def _counter(domain: Domain, loop: int) -> dict[int, int]:

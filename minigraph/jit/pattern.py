@@ -112,7 +112,6 @@ class KernelPattern:
 
     @functools.cached_property
     def masked(self) -> dict[int, int]:
-        """The window of each operand that has one."""
         return {v.operand: v.window for v in self.values if v.operand >= 0 <= v.window}
 
     def bounds(self, window: int) -> dict[int, int]:
@@ -212,7 +211,6 @@ class KernelPattern:
         return sorted(held.union(self.loaded(values), self.stored(stage)))
 
     def _goals(self, stage: int) -> list[int]:
-        """The values that a run over the loops combines or writes."""
         combined = [self.values[v].args[0] for v in self.reduced(stage)]
         return [*combined, *map(self.source, self.stored(stage))]
 
@@ -233,5 +231,4 @@ class KernelPattern:
         return sorted(found)
 
     def loaded(self, values: Sequence[int]) -> list[int]:
-        """The operands that values load."""
         return sorted({self.values[v].operand for v in values if self.values[v].operand >= 0})

@@ -20,7 +20,6 @@ class KernelSource:
 
     @property
     def kernel(self) -> str:
-        """The kernel's text under its name."""
         return self.text.replace("NAME", self.name)
 
     @property

@@ -39,7 +39,7 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
       while (begin < to) {
         int64_t rows = inner - down < to - begin ? inner - down : to - begin;
         if (rows > 64 - filled) rows = 64 - filled;
-        const char *row0 = base0 + at[0] + down * down0;
+        char *row0 = base0 + at[0] + down * down0;
         int64_t i = 0;
         for (; i + 4 <= rows; i += 4) {
           #pragma GCC ivdep

@@ -70,12 +70,8 @@ OF_CLANG = ("-Xclang", "-fopenmp", "-I.")
 CLANG_OMP = Path(__file__).with_name("clang_omp.h").read_text()
 # What says of a loop that its iterations do not depend on each other: clang ignores gcc's words.
 INDEPENDENT = ("#pragma GCC ivdep", "#pragma clang loop vectorize(assume_safety)")
-# By a set of instructions: the flags that take it, and what builds on it, from -march=native.
-WITHOUT = {
-    onednn.AVX: ("-mno-avx",),
-    onednn.AVX2: ("-mno-avx2", "-mno-fma"),
-    onednn.AVX512: ("-mno-avx512f",),
-}
+# By a set of instructions: what is taken, with what builds on it, from -march=native.
+WITHOUT = {onednn.AVX: ("avx",), onednn.AVX2: ("avx2", "fma"), onednn.AVX512: ("avx512f",)}
 SECONDS = 120.0  # time limit of one run of the compiler
 NOT_OURS = {  # of MINIGRAPH_JIT_BACKEND
     "none": "MINIGRAPH_JIT_BACKEND is none",
@@ -221,9 +217,11 @@ def flags() -> list[str]:
         return chosen
     lib = onednn.library()
     missing = ~lib.instructions if lib else 0
-    without = (taken for bits, taken in WITHOUT.items() if bits & missing)
-    wrapped = () if clang else WRAPPED
-    return [*chosen, WIDE, *wrapped, *itertools.chain.from_iterable(without)]
+    without = [name for bits, names in WITHOUT.items() if bits & missing for name in names]
+    if clang:  # zig's driver takes no -mno-
+        off = (("-Xclang", "-target-feature", "-Xclang", f"-{name}") for name in without)
+        return [*chosen, WIDE, *itertools.chain.from_iterable(off)]
+    return [*chosen, WIDE, *WRAPPED, *(f"-mno-{name}" for name in without)]
 
 
 @functools.cache
@@ -328,7 +326,6 @@ class GccKernels(KernelCache):
             clang = compiler_name().startswith("clang")
             if clang:
                 (folder / "omp.h").write_text(CLANG_OMP)
-            names: list[str] = []
             for unit in units:
                 kernels = unit.text("")
                 text = f"{PRELUDE}\n{vector_math(kernels)}{kernels}"
@@ -337,20 +334,17 @@ class GccKernels(KernelCache):
                 # Relative names, so that messages and objects are the same in every folder.
                 files = [f"{name}.c", "-o", f"{name}.so"]
                 commands[name] = [*begin, *files, *_libraries()]
-                names.append(name)
             variables = toolchain.environment(chosen.command[0], str(folder))
             errors = run_commands(commands, folder, variables, settings.cpus(), SECONDS)
-            for unit, name in zip(units, names, strict=True):
-                yield self._compiled_unit(unit, folder / f"{name}.so", errors[name])
-
-    def _compiled_unit(self, unit: CompilationUnit, path: Path, error: str) -> CompiledUnit:
-        if error:
-            return CompiledUnit(unit, error=error)
-        try:
-            binary = path.read_bytes()
-            return CompiledUnit(unit, binary, self.load(binary, unit.kernels))
-        except (OSError, AttributeError) as missing:
-            return CompiledUnit(unit, error=str(missing))
+            for unit, name in zip(units, commands, strict=True):
+                if errors[name]:
+                    yield CompiledUnit(unit, error=errors[name])
+                    continue
+                try:
+                    binary = (folder / f"{name}.so").read_bytes()
+                    yield CompiledUnit(unit, binary, self.load(binary, unit.kernels))
+                except (OSError, AttributeError) as missing:
+                    yield CompiledUnit(unit, error=str(missing))
 
     def load(self, binary: bytes, kernels: Sequence[str]) -> list[int]:
         with suppress(OSError):  # another compiler's kernels need another OpenMP

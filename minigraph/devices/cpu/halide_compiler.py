@@ -60,8 +60,6 @@ OBJECTS = msgspec.msgpack.Decoder(list[bytes])  # the object file of each kernel
 
 
 class HalideKernels(KernelCache):
-    """The kernels that Halide compiles."""
-
     worth_a_run = sys.maxsize  # one after the other
 
     def environment(self) -> Mapping[str, str]:

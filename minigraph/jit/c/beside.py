@@ -6,12 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from minigraph.jit.c.body import (
-    accumulators,
     clear_total,
-    combine,
     declare,
     element,
-    split_or_join,
+    share_results,
     total_of,
 )
 from minigraph.jit.emitter import block
@@ -58,12 +56,10 @@ class SideBySide:
     head: tuple[str, ...] = ()
 
     def each(self, body: Iterable[str]) -> list[str]:
-        """Return the loop over lanes or columns."""
         *pragma, loop = self.loop
         return [*pragma, *block(loop, *self.head, *body)]
 
     def totals(self) -> list[str]:
-        """Return statements that declare the results of the reductions."""
         made, clear = [], []
         for v in self.pattern.reductions:
             made += total_of(self.pattern, v, f"[{self.most}]")
@@ -119,12 +115,4 @@ class SideBySide:
 
     def splits(self, stage: int) -> list[str]:
         """Return statements that keep a split's results of a run, or combine those of all."""
-        keep, join = [], []
-        for v in self.pattern.reduced(stage):
-            r, value = self.pattern.reductions.index(v), self.pattern.values[v]
-            _, long = accumulators(self.pattern, value)
-            at = f"*({long} *)(partial + 8 * ({self.cell}))"
-            keep.append(f"{at.format(s='split', r=r)} = total{v}[k];")
-            new = combine(value, at.format(s="s", r=r), f"total{v}[k]")
-            join.append(f"total{v}[k] = {new};")
-        return split_or_join(stage, self.each(keep), self.each(join)) if keep else []
+        return share_results(self.pattern, stage, self.cell, "[k]", self.each)

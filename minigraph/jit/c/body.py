@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from minigraph.graph import BFLOAT16, BOOL, DType
+from minigraph.jit.c.pieces import put_element
 from minigraph.jit.emitter import block, function
 from minigraph.jit.expression import c_type, expression, filled, stored, takes_index
 from minigraph.jit.kernel import SHARE
 from minigraph.jit.pattern import KeptValue, KernelPattern, Value
 from minigraph.jit.small_float import SMALL_FLOATS
-from minigraph.ops.elementwise import kind
+from minigraph.ops.elementwise import Elementwise, kind
 from minigraph.ops.reduction import Reduction
 
 # What every function that computes units begins with.  `partial` is used by splits alone.
@@ -130,13 +131,38 @@ def within(pattern: KernelPattern, stage: int) -> list[str]:
     return made
 
 
-def split_or_join(stage: int, keep: Sequence[str], join: Sequence[str]) -> list[str]:
-    """Return statements that keep a split's results of a run, or later combine those of all."""
+def share_results(
+    pattern: KernelPattern,
+    stage: int,
+    cell: str,
+    at: str = "",
+    each: Callable[[list[str]], list[str]] = list,
+) -> list[str]:
+    """Return statements that keep a split's results of a run, or later combine those of all.
+
+    cell  where the result {r} of split {s} stands among the partial results
+    at    the index of a total, as [k], in the loop that `each` returns
+    """
+    keep, join = [], []
+    for v in pattern.reduced(stage) if pattern.divisible else ():
+        r, value = pattern.reductions.index(v), pattern.values[v]
+        _, long = accumulators(pattern, value)
+        place = f"*({long} *)(partial + 8 * ({cell}))"
+        keep.append(f"{place.format(s='split', r=r)} = total{v}{at};")
+        new = combine(value, place.format(s="s", r=r), f"total{v}{at}")
+        join.append(f"total{v}{at} = {new};")
+    if not keep:
+        return []
     return block(
         "if (splits > 1)",
-        *block(f"if (run == {stage})", *keep, "return;"),
-        *block("for (int64_t s = 0; s < splits; s++)", *join),
+        *block(f"if (run == {stage})", *each(keep), "return;"),
+        *block("for (int64_t s = 0; s < splits; s++)", *each(join)),
     )
+
+
+def is_costly(pattern: KernelPattern, stage: int) -> bool:
+    ops = (pattern.values[v].op for v in pattern.run(stage))
+    return any(isinstance(op, Elementwise) and op.costly for op in ops)
 
 
 def reduction_name(pattern: KernelPattern, v: int, prefix: str) -> str:
@@ -148,12 +174,22 @@ def reduction_name(pattern: KernelPattern, v: int, prefix: str) -> str:
 
 
 def compute_element(
-    pattern: KernelPattern, stage: int, values: Sequence[int], index: str, mask: str = ""
+    pattern: KernelPattern,
+    stage: int,
+    values: Sequence[int],
+    index: str,
+    mask: str = "",
+    streams: Sequence[int] = (),
+    place: str = "",
 ) -> list[str]:
-    """Return statements that compute values of the element `index` in a run over the loops.
+    """Return statements that compute and store the element `index` in a run over the loops.
 
     Values that an earlier run has kept are loaded; those that later runs need are kept, but for
     what the run stores anyway.  Operands are not touched where `mask`, C's expression, is 0.
+
+    values   those that the run computes
+    streams  outputs that are put into pieces
+    place    the index of the element in a piece, if it is another one
     """
     there, made = pattern.there(stage), []
     for v in values:
@@ -163,12 +199,44 @@ def compute_element(
             made.append(f"const {held} v{v} = {read};")
         else:
             made.append(declare(pattern, v, index, mask))
-    stored = set(pattern.stored(stage))
+    stored = pattern.stored(stage)
     new = [kept for kept in pattern.kept if kept.run == stage and kept.operand not in stored]
+    when = f"if ({mask}) " if mask else ""
     for kept in new:
-        when = f"if ({mask}) " if mask and kept.operand >= 0 else ""
-        made.append(f"{when}{_place(pattern, kept, index)} = v{kept.value};")
+        put = f"{_place(pattern, kept, index)} = v{kept.value};"
+        made.append(when + put if kept.operand >= 0 else put)
+    for k in stored:
+        put = f"{element(pattern, k, index)} = v{pattern.source(k)};"
+        made.append(
+            when + (put_element(pattern, stage, k, place or index) if k in streams else put)
+        )
     return made
+
+
+def accumulate(pattern: KernelPattern, v: int, so_far: str) -> str:
+    """Return the statement by which a reduction takes an element in."""
+    value = pattern.values[v]
+    return f"{so_far} = {combine(value, widened(pattern, value), so_far)};"
+
+
+def over_rows(pattern: KernelPattern, row: Sequence[str], after: Sequence[str] = ()) -> list[str]:
+    """Return statements that do `row` for n elements of a row, from `col` on, then `after`."""
+    return [
+        "int64_t begin = from, col = from - first_row * inner;",
+        f"mg_start(a, {pattern.walked}, loops - 1, first_row, at, step, index);",
+        *block(
+            "while (begin < to)",
+            "int64_t n = inner - col < to - begin ? inner - col : to - begin;",
+            *row,
+            "begin += n;",
+            *block(
+                "if ((col += n) == inner)",
+                "col = 0;",
+                f"mg_next(a, {pattern.walked}, loops - 1, at, step, index);",
+            ),
+            *after,
+        ),
+    ]
 
 
 def _if(mask: str, read: str) -> str:

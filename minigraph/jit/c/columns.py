@@ -21,25 +21,10 @@ Lanes, in the type of the elements, are added to totals, in double for floats, e
 
 from __future__ import annotations
 
+from minigraph.jit.c import body as c
 from minigraph.jit.c.beside import SideBySide, unit_beside
-from minigraph.jit.c.body import (
-    accumulators,
-    add_to_total,
-    bases,
-    combine,
-    complete_total,
-    compute_element,
-    element,
-    entry,
-    identity,
-    in_run,
-    pointer,
-    unit_function,
-    widened,
-)
 from minigraph.jit.emitter import block
 from minigraph.jit.pattern import ELEMENT, ROW, KernelPattern
-from minigraph.ops.elementwise import Elementwise
 
 STRETCH = 64  # rows that are combined in the input's own type
 ROWS = 4  # that are read side by side, so that lanes are loaded and stored once for all of them
@@ -54,37 +39,34 @@ def column_text(pattern: KernelPattern) -> str:
     place, count = unit_beside(pattern)
     stores = [k for k, store in enumerate(pattern.stores, pattern.inputs) if store.per_unit]
     moving = [k for k in [*pattern.loaded(pattern.once), *stores] if pattern.accesses[k] != "fixed"]
-    body = bases(pattern, "1 + units")
-    body += [pointer(pattern, k, f"base{k}") for k in moving]
+    body = c.bases(pattern, "1 + units")
+    body += [c.pointer(pattern, k, f"base{k}") for k in moving]
     body += columns.totals() + columns.once(0)
     for stage in range(pattern.stages):
         body += _run_down(columns, stage)
         body += columns.splits(stage) + columns.once(stage + 1)
-    unit = unit_function(pattern, place, body)
-    return unit + entry(pattern, count)
+    unit = c.unit_function(pattern, place, body)
+    return unit + c.entry(pattern, count)
 
 
 def _run_down(columns: SideBySide, stage: int) -> list[str]:
-    """Statements that run down the columns once."""
     pattern = columns.pattern
     reduced, moving = pattern.reduced(stage), _moving(pattern, stage)
     lanes, clear, flush, done = [], [], [], []
     for v in reduced:
         value, lane = pattern.values[v], f"lane{v}[k]"
-        short, _ = accumulators(pattern, value)
+        short, _ = c.accumulators(pattern, value)
         lanes.append(f"{short} lane{v}[{pattern.columns}];")
-        clear.append(f"{lane} = {identity(pattern, value)};")
-        flush.append(add_to_total(pattern, v, lane, "[k]"))
-        done += complete_total(pattern, v, "[k]")
+        clear.append(f"{lane} = {c.identity(pattern, value)};")
+        flush.append(c.add_to_total(pattern, v, lane, "[k]"))
+        done += c.complete_total(pattern, v, "[k]")
     count = len(pattern.dtypes)
     rows = ["int64_t rows = inner - down < to - begin ? inner - down : to - begin;"]
     if reduced:
         rows.append(f"if (rows > {STRETCH} - filled) rows = {STRETCH} - filled;")
-    begin = "const char *row{0} = base{0} + at[{0}] + down * down{0};"
-    ops = [pattern.values[v].op for v in pattern.run(stage)]
+    begin = "char *row{0} = base{0} + at[{0}] + down * down{0};"
     quads = []
-    costly = any(isinstance(op, Elementwise) and op.costly for op in ops)
-    if not costly and not pattern.stored(stage):
+    if not c.is_costly(pattern, stage) and not pattern.stored(stage):
         quads = block(f"for (; i + {ROWS} <= rows; i += {ROWS})", *_rows(columns, stage, ROWS))
     body = [
         *lanes,
@@ -111,7 +93,7 @@ def _run_down(columns: SideBySide, stage: int) -> list[str]:
         ),
         *(columns.each(done) if done else []),
     ]
-    return in_run(pattern, stage, body)
+    return c.in_run(pattern, stage, body)
 
 
 def _moving(pattern: KernelPattern, stage: int) -> list[int]:
@@ -124,19 +106,17 @@ def _rows(columns: SideBySide, stage: int, rows: int) -> list[str]:
     pattern = columns.pattern
     reduced, stores, values = pattern.reduced(stage), pattern.stored(stage), pattern.run(stage)
     place = "row{0} + (i + u) * down{0}" if rows > 1 else "row{0} + i * down{0}"
-    row = [pointer(pattern, k, place.format(k)) for k in _moving(pattern, stage)]
+    row = [c.pointer(pattern, k, place.format(k)) for k in _moving(pattern, stage)]
     row += columns.shared(v for v in values if pattern.values[v].level == ROW)
     each = [v for v in values if pattern.values[v].level == ELEMENT]
     fed = [*(pattern.values[v].args[0] for v in reduced), *map(pattern.source, stores)]
     taken = columns.taken(each, fed, stage)
-    body = compute_element(pattern, stage, each, "k")
-    body += [f"{element(pattern, k, 'k')} = v{pattern.source(k)};" for k in stores]
+    body = c.compute_element(pattern, stage, each, "k")
     take, put = [], []
     for v in reduced:
-        value = pattern.values[v]
-        short, _ = accumulators(pattern, value)
+        short, _ = c.accumulators(pattern, pattern.values[v])
         take.append(f"{short} l{v} = lane{v}[k];")
-        body.append(f"l{v} = {combine(value, widened(pattern, value), f'l{v}')};")
+        body.append(c.accumulate(pattern, v, f"l{v}"))
         put.append(f"lane{v}[k] = l{v};")
     if rows == 1:
         return [*row, *columns.each([*taken, *take, *body, *put])]

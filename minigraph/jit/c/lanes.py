@@ -21,33 +21,9 @@ length.  Few units are split, and large outputs streamed, as in `rows`.
 
 from __future__ import annotations
 
+from minigraph.jit.c import body as c
+from minigraph.jit.c import pieces
 from minigraph.jit.c.beside import SideBySide
-from minigraph.jit.c.body import (
-    accumulators,
-    add_to_total,
-    bases,
-    combine,
-    complete_total,
-    compute_element,
-    element,
-    entry,
-    identity,
-    in_run,
-    pointer,
-    unit_function,
-    widened,
-    within,
-)
-from minigraph.jit.c.pieces import (
-    piece,
-    piece_length,
-    put_element,
-    put_piece,
-    rounded,
-    streamed,
-    until_streamed,
-    whether_to_stream,
-)
 from minigraph.jit.emitter import block, indented
 from minigraph.jit.pattern import ELEMENT, ROW, KernelPattern
 
@@ -64,27 +40,26 @@ def lane_text(pattern: KernelPattern) -> str:
         "const int64_t inner = extent[loops - 1], first_row = from ? from / inner : 0;",
         f"mg_place(a, {pattern.walked}, unit, place);",
     ]
-    body = bases(pattern, "pitch - 1") + lanes.totals() + lanes.once(0)
+    body = c.bases(pattern, "pitch - 1") + lanes.totals() + lanes.once(0)
     for stage in range(pattern.stages):
         body += _run_over_pixels(lanes, stage)
         body += lanes.splits(stage) + lanes.once(stage + 1)
-    unit = unit_function(pattern, place, body, until_streamed(pattern))
-    return unit + "\n" + entry(pattern, "units")
+    unit = c.unit_function(pattern, place, body, pieces.until_streamed(pattern))
+    return unit + "\n" + c.entry(pattern, "units")
 
 
 def _run_over_pixels(lanes: SideBySide, stage: int) -> list[str]:
-    """Statements for one run over the pixels of a unit."""
     pattern = lanes.pattern
     reduced, stores, values = pattern.reduced(stage), pattern.stored(stage), pattern.run(stage)
-    row = within(pattern, stage)
+    row = c.within(pattern, stage)
     row += [
-        pointer(pattern, k, f"base{k} + at[{k}]", "col")
+        c.pointer(pattern, k, f"base{k} + at[{k}]", "col")
         for k in pattern.touched(stage)
         if pattern.accesses[k] != "fixed"
     ]
     row += lanes.shared(v for v in values if pattern.values[v].level == ROW)
     each = [v for v in values if pattern.values[v].level == ELEMENT]
-    streams = streamed(pattern, stage)
+    streams = pieces.streamed(pattern, stage)
     fed = [*(pattern.values[v].args[0] for v in reduced), *map(pattern.source, stores)]
     taken = lanes.taken(each, fed, stage)
     if reduced:
@@ -93,31 +68,17 @@ def _run_over_pixels(lanes: SideBySide, stage: int) -> list[str]:
         row += _combined(lanes, stage, taken, each)
     else:
         before, after, done = [], [], []
-        pixels = piece_length(streams) // pattern.lanes
-        some = "" if rounded(pattern, stage) else "stream && "
+        pixels = pieces.piece_length(streams) // pattern.lanes
+        some = "" if pieces.rounded(pattern, stage) else "stream && "
         limit = [f"if ({some}n > {pixels}) n = {pixels};"] if streams else []
         row += _mapped(lanes, stage, taken, each, streams)
     body = [
-        *whether_to_stream(pattern, stage),
+        *pieces.whether_to_stream(pattern, stage),
         *before,
-        "int64_t begin = from, col = from - first_row * inner;",
-        f"mg_start(a, {pattern.walked}, loops - 1, first_row, at, step, index);",
-        *block(
-            "while (begin < to)",
-            "int64_t n = inner - col < to - begin ? inner - col : to - begin;",
-            *limit,
-            *row,
-            "begin += n;",
-            *block(
-                "if ((col += n) == inner)",
-                "col = 0;",
-                f"mg_next(a, {pattern.walked}, loops - 1, at, step, index);",
-            ),
-            *after,
-        ),
+        *c.over_rows(pattern, [*limit, *row], after),
         *done,
     ]
-    return in_run(pattern, stage, body)
+    return c.in_run(pattern, stage, body)
 
 
 def _accumulated(lanes: SideBySide, reduced: list[int]) -> tuple[list[str], list[str], list[str]]:
@@ -129,11 +90,11 @@ def _accumulated(lanes: SideBySide, reduced: list[int]) -> tuple[list[str], list
     made, clear, fold, done = [], [], [], []
     for v in reduced:
         value, lane = pattern.values[v], f"lane{v}[u * {pattern.lanes} + k]"
-        short, _ = accumulators(pattern, value)
+        short, _ = c.accumulators(pattern, value)
         made.append(f"{short} lane{v}[{PIXELS * pattern.lanes}];")
-        clear.append(f"{lane} = {identity(pattern, value)};")
-        fold.append(add_to_total(pattern, v, lane, "[k]"))
-        done += complete_total(pattern, v, "[k]")
+        clear.append(f"{lane} = {c.identity(pattern, value)};")
+        fold.append(c.add_to_total(pattern, v, lane, "[k]"))
+        done += c.complete_total(pattern, v, "[k]")
     each = f"for (int u = 0; u < {PIXELS}; u++)"
     empty = [each, *indented(lanes.each(fold + clear))]
     count = f"filled += (n + {PIXELS - 1}) / {PIXELS};"
@@ -147,12 +108,9 @@ def _accumulated(lanes: SideBySide, reduced: list[int]) -> tuple[list[str], list
 def _combined(lanes: SideBySide, stage: int, taken: list[str], each: list[int]) -> list[str]:
     """Statements that combine the pixels of a row, and store others."""
     pattern = lanes.pattern
-    body = [*taken, *compute_element(pattern, stage, each, "(j + u)")]
-    for k in pattern.stored(stage):
-        body.append(f"{element(pattern, k, '(j + u)')} = v{pattern.source(k)};")
+    body = [*taken, *c.compute_element(pattern, stage, each, "(j + u)")]
     for v in pattern.reduced(stage):
-        value, lane = pattern.values[v], f"lane{v}[u * {pattern.lanes} + k]"
-        body.append(f"{lane} = {combine(value, widened(pattern, value), lane)};")
+        body.append(c.accumulate(pattern, v, f"lane{v}[u * {pattern.lanes} + k]"))
     inside = indented(lanes.each(body))
     return [
         "int64_t j = 0;",
@@ -166,16 +124,12 @@ def _combined(lanes: SideBySide, stage: int, taken: list[str], each: list[int]) 
 def _mapped(
     lanes: SideBySide, stage: int, taken: list[str], each: list[int], streams: list[int]
 ) -> list[str]:
-    """Statements that store the pixels of a row."""
     pattern = lanes.pattern
-    body = [*taken, *compute_element(pattern, stage, each, "j")]
-    for k in pattern.stored(stage):
-        plain = f"{element(pattern, k, 'j')} = v{pattern.source(k)};"
-        index = f"j * {lanes.most} + k"
-        body.append(put_element(pattern, stage, k, index) if k in streams else plain)
+    place = f"j * {lanes.most} + k"
+    body = [*taken, *c.compute_element(pattern, stage, each, "j", streams=streams, place=place)]
     return [
-        *(line for k in streams for line in piece(pattern, stage, k, "0")),
+        *(line for k in streams for line in pieces.piece(pattern, stage, k, "0")),
         "for (int64_t j = 0; j < n; j++)",
         *indented(lanes.each(body)),
-        *(put_piece(pattern, stage, k, "0", f"n * {lanes.most}") for k in streams),
+        *(pieces.put_piece(pattern, stage, k, "0", f"n * {lanes.most}") for k in streams),
     ]

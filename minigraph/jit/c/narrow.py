@@ -23,28 +23,9 @@ computed in vectors, too.  The elements that fill no vector are one with a mask.
 
 from __future__ import annotations
 
+from minigraph.jit.c import body as c
+from minigraph.jit.c import pieces
 from minigraph.jit.c.beside import SideBySide, unit_beside
-from minigraph.jit.c.body import (
-    accumulators,
-    bases,
-    combine,
-    compute_element,
-    element,
-    entry,
-    identity,
-    pointer,
-    reduction_name,
-    unit_function,
-    widened,
-)
-from minigraph.jit.c.pieces import (
-    piece,
-    put_element,
-    put_piece,
-    streamed,
-    until_streamed,
-    whether_to_stream,
-)
 from minigraph.jit.emitter import block, function
 from minigraph.jit.expression import c_type
 from minigraph.jit.loops import NARROW_LANES as LANES
@@ -58,10 +39,10 @@ def narrow_text(pattern: KernelPattern) -> str:
     """Return the functions of a "row" kernel of narrow rows, called NAME."""
     fixed = [k for k, how in enumerate(pattern.accesses) if how == "fixed"]
     loop = ("#pragma GCC ivdep", "for (int64_t k = 0; k < beside; k++)")
-    head = tuple(pointer(pattern, k, f"base{k} + k * next{k}") for k in fixed)
+    head = tuple(c.pointer(pattern, k, f"base{k} + k * next{k}") for k in fixed)
     rows = SideBySide(pattern, loop, pattern.columns, "0", "", head)
     place, count = unit_beside(pattern)
-    body = bases(pattern, "pitch - 1")
+    body = c.bases(pattern, "pitch - 1")
     for k in range(len(pattern.dtypes)):
         body.append(f"const int64_t next{k} = operand[{k} * pitch + 1 + units];")
     for v in pattern.rows:
@@ -70,7 +51,9 @@ def narrow_text(pattern: KernelPattern) -> str:
     body += rows.once(0)
     for stage in range(pattern.stages):
         body += _stage(rows, stage) + rows.once(stage + 1)
-    return unit_function(pattern, place, body, until_streamed(pattern)) + entry(pattern, count)
+    return c.unit_function(pattern, place, body, pieces.until_streamed(pattern)) + c.entry(
+        pattern, count
+    )
 
 
 def joins(pattern: KernelPattern) -> list[str]:
@@ -79,18 +62,18 @@ def joins(pattern: KernelPattern) -> list[str]:
 
 
 def _join_name(pattern: KernelPattern, v: int) -> str:
-    return reduction_name(pattern, v, f"mg_join{pattern.columns}")
+    return c.reduction_name(pattern, v, f"mg_join{pattern.columns}")
 
 
 def _join(pattern: KernelPattern, v: int) -> str:
     value = pattern.values[v]
-    held, _ = accumulators(pattern, value)
+    held, _ = c.accumulators(pattern, value)
     body, source, half = [], "lane", LANES // 2
     while half:
         count, result = pattern.columns * half, f"of{half}" if half > 1 else "total"
         body += [f"{held} {result}[{count}];"] if half > 1 else []
         pair = f"const {held} x = {source}[2 * k + 1], y = {source}[2 * k];"
-        joined = f"{result}[k] = {combine(value, 'x', 'y')};"
+        joined = f"{result}[k] = {c.combine(value, 'x', 'y')};"
         body += block(f"for (int k = 0; k < {count}; k++)", pair, joined)
         source, half = result, half // 2
     head = f"MG_SHARED void {_join_name(pattern, v)}(const {held} *lane, {held} *total)"
@@ -98,34 +81,33 @@ def _join(pattern: KernelPattern, v: int) -> str:
 
 
 def _stage(rows: SideBySide, stage: int) -> list[str]:
-    """Statements for one run over each row."""
     pattern = rows.pattern
     reduced, stores = pattern.reduced(stage), pattern.stored(stage)
     touched = [k for k in pattern.touched(stage) if pattern.accesses[k] != "fixed"]
     values, lanes = pattern.run(stage), _lanes(pattern, stage)
     before, begin, end, after = [], [], [], []
     for v in reduced:
-        held, _ = accumulators(pattern, pattern.values[v])
-        none = identity(pattern, pattern.values[v])
+        held, _ = c.accumulators(pattern, pattern.values[v])
+        none = c.identity(pattern, pattern.values[v])
         before.append(f"{held} lane{v}[{pattern.columns * LANES}], all{v}[{pattern.columns}];")
         begin += [f"{held} part{v}[{lanes}], none{v} = {none};", f"MG_HIDE(none{v});"]
         begin.append(f"for (int i = 0; i < {lanes}; i++) part{v}[i] = none{v};")
         half = lanes
         while (half := half // 2) >= LANES:
             pair = f"const {held} x = part{v}[{half} + i], y = part{v}[i];"
-            joined = f"part{v}[i] = {combine(pattern.values[v], 'x', 'y')};"
+            joined = f"part{v}[i] = {c.combine(pattern.values[v], 'x', 'y')};"
             end += block(f"for (int i = 0; i < {half}; i++)", pair, joined)
         end.append(f"for (int i = 0; i < {LANES}; i++) lane{v}[k * {LANES} + i] = part{v}[i];")
         after.append(f"{_join_name(pattern, v)}(lane{v}, all{v});")
-    streams = streamed(pattern, stage)
+    streams = pieces.streamed(pattern, stage)
     each = [v for v in values if pattern.values[v].level == ELEMENT]
     fed = [*(pattern.values[v].args[0] for v in reduced), *map(pattern.source, stores)]
     row = [
-        *(pointer(pattern, k, f"base{k} + k * next{k}") for k in touched),
+        *(c.pointer(pattern, k, f"base{k} + k * next{k}") for k in touched),
         *rows.taken(each, fed, stage),
         f"const int64_t n = length, begin = k * ((n + {MOST - 1}) / {MOST} * {MOST});",
         *begin,
-        *(line for k in streams for line in piece(pattern, stage, k, "0")),
+        *(line for k in streams for line in pieces.piece(pattern, stage, k, "0")),
         "int64_t j = 0;",
         *block(
             f"for (; j + {lanes} <= n; j += {lanes})",
@@ -143,11 +125,11 @@ def _stage(rows: SideBySide, stage: int) -> list[str]:
             ),
         ),
         *end,
-        *(put_piece(pattern, stage, k, "0", "n") for k in streams),
+        *(pieces.put_piece(pattern, stage, k, "0", "n") for k in streams),
         "(void)begin;",
     ]
     whole = block("for (int64_t k = 0; k < beside; k++)", *row)
-    return [*before, *block("", *whether_to_stream(pattern, stage), *whole, *after)]
+    return [*before, *block("", *pieces.whether_to_stream(pattern, stage), *whole, *after)]
 
 
 def _lanes(pattern: KernelPattern, stage: int) -> int:
@@ -172,17 +154,13 @@ def _elements(
     pattern: KernelPattern, stage: int, values: list[int], streams: list[int], mask: str = ""
 ) -> list[str]:
     """Return statements that combine and store the elements of a vector for which `mask` holds."""
-    when = f"if ({mask}) " if mask else ""
-    body = compute_element(pattern, stage, values, "j + i", mask)
-    for k in pattern.stored(stage):
-        plain = f"{element(pattern, k, 'j + i')} = v{pattern.source(k)};"
-        body.append(when + (put_element(pattern, stage, k, "j + i") if k in streams else plain))
+    body = c.compute_element(pattern, stage, values, "j + i", mask, streams)
     for v in pattern.reduced(stage):
         value = pattern.values[v]
-        held, _ = accumulators(pattern, value)
-        new = widened(pattern, value)
+        held, _ = c.accumulators(pattern, value)
+        new = c.widened(pattern, value)
         if mask:
             body.append(f"const {held} new{v} = {mask} ? {new} : none{v};")
             new = f"new{v}"
-        body.append(f"part{v}[i] = {combine(value, new, f'part{v}[i]')};")
+        body.append(f"part{v}[i] = {c.combine(value, new, f'part{v}[i]')};")
     return body

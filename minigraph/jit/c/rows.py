@@ -28,42 +28,12 @@ buffer that does.
 
 from __future__ import annotations
 
-from minigraph.jit.c.body import (
-    accumulators,
-    add_to_total,
-    bases,
-    clear_total,
-    combine,
-    complete_total,
-    compute_element,
-    declare,
-    element,
-    entry,
-    identity,
-    in_run,
-    pointer,
-    reduction_name,
-    split_or_join,
-    total_of,
-    unit_function,
-    widened,
-    within,
-)
-from minigraph.jit.c.pieces import (
-    piece,
-    piece_length,
-    put_element,
-    put_piece,
-    rounded,
-    streamed,
-    until_streamed,
-    whether_to_stream,
-)
+from minigraph.jit.c import body as c
+from minigraph.jit.c import pieces
 from minigraph.jit.emitter import block, function
 from minigraph.jit.expression import c_type
 from minigraph.jit.kernel import SHARE, STRETCH
 from minigraph.jit.pattern import ELEMENT, ROW, UNIT, KernelPattern
-from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
 
 LANES = 64  # that a run over the loops combines side by side: vectors enough to wait for none
@@ -72,12 +42,7 @@ AHEAD = 128 << 10  # bytes of a unit, at most, that are fetched while the one be
 
 def row_text(pattern: KernelPattern) -> str:
     """Return the functions of a "map" or "row" kernel, called NAME."""
-    return unit_text(pattern) + "\n" + entry(pattern, "units")
-
-
-def _costly(pattern: KernelPattern, stage: int) -> bool:
-    ops = (pattern.values[v].op for v in pattern.run(stage))
-    return any(isinstance(op, Elementwise) and op.costly for op in ops)
+    return unit_text(pattern) + "\n" + c.entry(pattern, "units")
 
 
 def _vectorised(pattern: KernelPattern, stage: int) -> list[str]:
@@ -85,7 +50,7 @@ def _vectorised(pattern: KernelPattern, stage: int) -> list[str]:
 
     Unrolled, it keeps them in registers; where an element is costly, that needs the registers.
     """
-    unrolled = [] if _costly(pattern, stage) else ["#pragma GCC unroll 16"]
+    unrolled = [] if c.is_costly(pattern, stage) else ["#pragma GCC unroll 16"]
     return [*unrolled, "#pragma GCC ivdep"]
 
 
@@ -102,31 +67,31 @@ def _fold(pattern: KernelPattern, v: int) -> str:
     would make a branch.
     """
     value = pattern.values[v]
-    short, long = accumulators(pattern, value)
+    short, long = c.accumulators(pattern, value)
     assert isinstance(value.op, Reduction)
     half, body, last = LANES // 2, [], "lane"
     while value.op.adds and short != long and half > 8:
-        joined = combine(value, f"{last}[{half} + k]", f"{last}[k]")
+        joined = c.combine(value, f"{last}[{half} + k]", f"{last}[k]")
         body.append(f"{short} of{half}[{half}];")
         body.append(f"for (int k = 0; k < {half}; k++) of{half}[k] = {joined};")
         last, half = f"of{half}", half // 2
-    first = combine(value, f"({long}){last}[{half} + k]", f"({long}){last}[k]")
+    first = c.combine(value, f"({long}){last}[{half} + k]", f"({long}){last}[k]")
     body.append(f"{long} part[{half}];")
     body.append(f"for (int k = 0; k < {half}; k++) part[k] = {first};")
     chosen, last = short == long, "part"
     while half > (4 if chosen else 1):
         half //= 2
-        joined = combine(value, f"part[{half} + k]", "part[k]")
+        joined = c.combine(value, f"part[{half} + k]", "part[k]")
         body.append(f"for (int k = 0; k < {half}; k++) part[k] = {joined};")
     for apart in (2, 1) if chosen else ():
         others = ", ".join(f"{last}[{k ^ apart}]" for k in range(4))  # a permutation of a register
-        joined = combine(value, f"other{apart}[k]", f"{last}[k]")
+        joined = c.combine(value, f"other{apart}[k]", f"{last}[k]")
         last = f"by{apart}"
         body.append(f"{long} other{apart}[4] = {{{others}}}, {last}[4];")
         body.append(f"for (int k = 0; k < 4; k++) {last}[k] = {joined};")
     body.append(f"return {last}[0];")
     return "\n" + function(
-        f"MG_FOLD {long} {reduction_name(pattern, v, 'mg_fold')}(const {short} *lane)", body
+        f"MG_FOLD {long} {c.reduction_name(pattern, v, 'mg_fold')}(const {short} *lane)", body
     )
 
 
@@ -136,18 +101,19 @@ def unit_text(pattern: KernelPattern) -> str:
         "const int64_t inner = extent[loops - 1], first_row = from ? from / inner : 0;",
         f"mg_place(a, {pattern.walked}, unit, place);",
     ]
-    body = bases(pattern, "pitch - 1") + _next_unit(pattern)
+    cell = f"(unit * splits + {{s}}) * {len(pattern.reductions)} + {{r}}"
+    body = c.bases(pattern, "pitch - 1") + _next_unit(pattern)
     for v in pattern.reductions:
-        body += total_of(pattern, v) + clear_total(pattern, v)
+        body += c.total_of(pattern, v) + c.clear_total(pattern, v)
     body += _kept_rows(pattern) + _once(pattern, 0)
     for stage in range(pattern.stages):
-        body += _stage(pattern, stage) + _splits(pattern, stage) + _once(pattern, stage + 1)
+        body += _stage(pattern, stage) + c.share_results(pattern, stage, cell)
+        body += _once(pattern, stage + 1)
     body.append("(void)inner; (void)index; (void)at; (void)to;")
-    return unit_function(pattern, place, body, until_streamed(pattern))
+    return c.unit_function(pattern, place, body, pieces.until_streamed(pattern))
 
 
 def _kept_rows(pattern: KernelPattern) -> list[str]:
-    """Statements for where the thread's rows of values lie that the unit keeps."""
     made, before = [], 0
     for v in pattern.rows:
         held = c_type(pattern.values[v].dtype)
@@ -166,7 +132,7 @@ def _once(pattern: KernelPattern, stage: int) -> list[str]:
     for v, value in enumerate(pattern.values):
         if value.level == UNIT and value.stage == stage:
             total = f"const {c_type(value.dtype)} v{v} = total{v};"
-            made.append(total if value.reduces else declare(pattern, v, "0"))
+            made.append(total if value.reduces else c.declare(pattern, v, "0"))
     for k, store in enumerate(pattern.stores, pattern.inputs):
         if store.per_unit and pattern.values[store.value].stage == stage:
             # Where splits share a unit, an input that this overwrites may still be read.
@@ -183,7 +149,7 @@ def _fetched(pattern: KernelPattern) -> list[int]:
     elements take.
     """
     inputs = [k for k in pattern.loaded(pattern.run(0)) if pattern.accesses[k] == "unit"]
-    many = len(inputs) > 1 and not _costly(pattern, 1)
+    many = len(inputs) > 1 and not c.is_costly(pattern, 1)
     return [] if many or pattern.stages == 1 else inputs
 
 
@@ -211,63 +177,47 @@ def _fetch(pattern: KernelPattern, stage: int, index: str, count: str) -> list[s
 
 
 def _stage(pattern: KernelPattern, stage: int) -> list[str]:
-    """Statements for one run over the loops of a unit."""
     reduced, values = pattern.reduced(stage), pattern.run(stage)
-    row = within(pattern, stage)
+    row = c.within(pattern, stage)
     row += [
-        pointer(pattern, k, f"base{k} + at[{k}]", "col")
+        c.pointer(pattern, k, f"base{k} + at[{k}]", "col")
         for k in pattern.touched(stage)
         if pattern.accesses[k] != "fixed"
     ]
-    row += [declare(pattern, v, "0") for v in values if pattern.values[v].level == ROW]
+    row += [c.declare(pattern, v, "0") for v in values if pattern.values[v].level == ROW]
     each = [v for v in values if pattern.values[v].level == ELEMENT]
     lanes, combined, clear, done = [], [], [], []
     for v in reduced:
-        short, long = accumulators(pattern, pattern.values[v])
-        none = identity(pattern, pattern.values[v])
+        short, long = c.accumulators(pattern, pattern.values[v])
+        none = c.identity(pattern, pattern.values[v])
         lanes.append(f"{short} lane{v}[{LANES}], none{v} = {none};")
         lanes.append(f"MG_HIDE(none{v});")
         clear.append(f"for (int64_t k = 0; k < {LANES}; k++) lane{v}[k] = none{v};")
-        combined.append(f"const {long} all{v} = {reduction_name(pattern, v, 'mg_fold')}(lane{v});")
-        combined.append(add_to_total(pattern, v, f"all{v}"))
-        done += complete_total(pattern, v)
-    streams = streamed(pattern, stage)
+        combined.append(
+            f"const {long} all{v} = {c.reduction_name(pattern, v, 'mg_fold')}(lane{v});"
+        )
+        combined.append(c.add_to_total(pattern, v, f"all{v}"))
+        done += c.complete_total(pattern, v)
+    streams = pieces.streamed(pattern, stage)
     if reduced:
         lanes += [*clear, "int64_t filled = 0;"]
         row += _combined(pattern, stage, each, [*combined, *clear])
     else:
         row += _mapped(pattern, stage, each, streams)
     body = [
-        *whether_to_stream(pattern, stage),
+        *pieces.whether_to_stream(pattern, stage),
         *lanes,
-        "int64_t begin = from, col = from - first_row * inner;",
-        f"mg_start(a, {pattern.walked}, loops - 1, first_row, at, step, index);",
-        *block(
-            "while (begin < to)",
-            "int64_t n = inner - col < to - begin ? inner - col : to - begin;",
-            *row,
-            "begin += n;",
-            *block(
-                "if ((col += n) == inner)",
-                "col = 0;",
-                f"mg_next(a, {pattern.walked}, loops - 1, at, step, index);",
-            ),
-        ),
+        *c.over_rows(pattern, row),
         *combined,
         *done,
     ]
-    return in_run(pattern, stage, body)
+    return c.in_run(pattern, stage, body)
 
 
 def _combined(pattern: KernelPattern, stage: int, values: list[int], after: list[str]) -> list[str]:
     """Statements that combine the elements of a row, and store others; `after` ends a stretch."""
-    body = compute_element(pattern, stage, values, "j + k")
-    for k in pattern.stored(stage):
-        body.append(f"{element(pattern, k, 'j + k')} = v{pattern.source(k)};")
-    for v in pattern.reduced(stage):
-        value = pattern.values[v]
-        new = widened(pattern, value)
-        body.append(f"lane{v}[k] = {combine(value, new, f'lane{v}[k]')};")
+    body = c.compute_element(pattern, stage, values, "j + k")
+    body += [c.accumulate(pattern, v, f"lane{v}[k]") for v in pattern.reduced(stage)]
     return block(
         f"for (int64_t first = 0; first < n; first += {STRETCH})",
         f"const int64_t last = n - first > {STRETCH} ? first + {STRETCH} : n;",
@@ -287,11 +237,7 @@ def _combined(pattern: KernelPattern, stage: int, values: list[int], after: list
 
 
 def _mapped(pattern: KernelPattern, stage: int, values: list[int], streams: list[int]) -> list[str]:
-    """Statements that store the elements of a row."""
-    body = compute_element(pattern, stage, values, "j")
-    for k in pattern.stored(stage):
-        plain = f"{element(pattern, k, 'j')} = v{pattern.source(k)};"
-        body.append(put_element(pattern, stage, k, "j") if k in streams else plain)
+    body = c.compute_element(pattern, stage, values, "j", streams=streams)
     if not streams:
         return [
             *_fetch(pattern, stage, "0", "n"),
@@ -299,29 +245,15 @@ def _mapped(pattern: KernelPattern, stage: int, values: list[int], streams: list
             *block("for (int64_t j = 0; j < n; j++)", *body),
         ]
     # The first piece ends where a line of the caches does, so that the others are whole lines.
-    most = piece_length(streams)
+    most = pieces.piece_length(streams)
     end = f"first + {most} - MG_PAST(p{streams[0]} + first)"
-    some = "" if rounded(pattern, stage) else "stream && "
+    some = "" if pieces.rounded(pattern, stage) else "stream && "
     return block(
         "for (int64_t first = 0, last; first < n; first = last)",
-        *(line for k in streams for line in piece(pattern, stage, k, "first")),
+        *(line for k in streams for line in pieces.piece(pattern, stage, k, "first")),
         f"last = {some}n - first > {most} ? {end} : n;",
         *_fetch(pattern, stage, "first", "last - first"),
         "#pragma GCC ivdep",
         *block("for (int64_t j = first; j < last; j++)", *body),
-        *(put_piece(pattern, stage, k, "first", "last - first") for k in streams),
+        *(pieces.put_piece(pattern, stage, k, "first", "last - first") for k in streams),
     )
-
-
-def _splits(pattern: KernelPattern, stage: int) -> list[str]:
-    """Statements that keep a split's results of a run, or combine those of all."""
-    reductions = pattern.reductions
-    cell = f"((unit * splits + %s) * {len(reductions)} + {{r}})"
-    keep, join = [], []
-    for v in pattern.reduced(stage) if pattern.divisible else ():
-        r, value = reductions.index(v), pattern.values[v]
-        _, long = accumulators(pattern, value)
-        at = f"*({long} *)(partial + 8 * {cell.format(r=r)})"
-        keep.append(f"{at % 'split'} = total{v};")
-        join.append(f"total{v} = {combine(value, at % 's', f'total{v}')};")
-    return split_or_join(stage, keep, join) if keep else []

@@ -78,7 +78,6 @@ class HalideSource(KernelSource):
         return [*(*nest.units, *lanes)[: self.units], *nest.loops]
 
     def access(self, k: int) -> str:
-        """Return how an operand runs along its innermost axis."""
         if self.pattern.form == "lane":
             return "unit" if self.pattern.across[k] else "same"
         return self.pattern.accesses[k]

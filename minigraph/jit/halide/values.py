@@ -80,7 +80,6 @@ def _promoted(type_: hl.Type) -> hl.Type:
 
 
 def _common(x: hl.Expr, y: hl.Expr) -> hl.Type:
-    """Return the type of the usual arithmetic conversions."""
     types = [_promoted(x.type()), _promoted(y.type())]
     floats = [t for t in types if t.is_float()]
     return max(floats or types, key=lambda t: (t.bits(), t.is_uint()))
@@ -91,7 +90,6 @@ def _bits(x: hl.Expr) -> hl.Expr:
 
 
 def _sign(type_: hl.Type) -> hl.Expr:
-    """The bit of the sign."""
     return number(hl.UInt(type_.bits()), 1 << (type_.bits() - 1))
 
 

@@ -237,7 +237,6 @@ class _Fusion:
         return True
 
     def _leave(self, node: Node, first: int) -> None:
-        """Leave a node as it is; a view costs nothing, so it runs right before `first`."""
         self.alone[node] = first if node.op.is_view else self._next()
 
     def _next(self) -> int:
@@ -247,7 +246,6 @@ class _Fusion:
     # ------------------------------------------------------------ the new graph
 
     def result(self) -> Graph:
-        """Return the graph in which each group is one node."""
         for group in reversed(self.groups):  # in the order in which they run
             self._fuse(group)
         return self.graph.substitute(self.fused)

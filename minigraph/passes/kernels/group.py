@@ -91,7 +91,6 @@ class FusionGroup:
         return set(range(len(self.extents))).difference(self.reduced or ())
 
     def begin(self, node: Node) -> None:
-        """Take in the last node."""
         self.extents = [n for n in node.shape if n != 1]
         numbers = iter(range(len(self.extents)))
         self.loops[node] = tuple(None if n == 1 else next(numbers) for n in node.shape)
@@ -183,7 +182,6 @@ class FusionGroup:
         return tuple(None if n == 1 else next(loops) for n in node.shape)
 
     def _check(self, node: Node, loops: Loops, axes: set[int], stored: bool) -> None:
-        """Raise NotFusible if a node that is no reduction cannot join."""
         whole = axes == set(range(len(self.extents)))
         if takes_index(node.op):
             in_order = [loop for loop in loops if loop is not None] == sorted(axes)
@@ -241,7 +239,6 @@ class FusionGroup:
         return False
 
     def _check_reduction(self, node: Node, axes: set[int], users: Sequence[Node]) -> None:
-        """Raise NotFusible if a reduction cannot join."""
         extents = long_axes(node)
         free = [i for i in range(len(self.extents)) if i not in axes]
         if self.counts:
@@ -287,7 +284,6 @@ class FusionGroup:
         )
 
     def _find_looped(self) -> None:
-        """Find the members that are needed within the reduced loops, which are known now."""
         self.looped.clear()
         fed: set[Node] = set()
         for node in self.members:
@@ -297,7 +293,6 @@ class FusionGroup:
 
 
 def _innermost(x: Node) -> int | None:
-    """Return the last axis that is longer than 1, if there is one."""
     return max((i for i, n in enumerate(x.shape) if n != 1), default=None)
 
 

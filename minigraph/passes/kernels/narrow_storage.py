@@ -146,7 +146,6 @@ class _Storage:
     def _kernel(
         self, node: Node, inputs: tuple[Node, ...], items: Sequence[Node | None]
     ) -> list[Node]:
-        """Return the results of a kernel that reads and writes bfloat16."""
         inner = meaning(node.op, [x.spec for x in node.inputs])
         small = [x in self.stored for x in items]
         self.notes.fired["values in 16 bits"] += sum(small)
@@ -170,7 +169,6 @@ def _is_generated(node: Node) -> bool:
 
 
 def _adds_up(node: Node, x: Node) -> bool:
-    """Whether all that a node does with x is to add it up."""
     inner = meaning(node.op, [y.spec for y in node.inputs])
     users, reads = inner.users(), zip(node.inputs, inner.inputs, strict=True)
     return all(type(user.op) is Sum for y, v in reads if y is x for user in users[v])
