@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import math
 import numbers
 import operator
 import os
@@ -178,11 +179,16 @@ def _path(value: Any) -> str:
     return path
 
 
-def _probability(value: Any) -> float:
-    number = _number(value)
-    if not 0 <= number <= 1:
-        raise ValueError
-    return number
+def _that(holds: Callable[[Any], bool], parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a function that parses a value, and raises ValueError unless something holds of it."""
+
+    def parsed(value: Any) -> Any:
+        made = parse(value)
+        if not holds(made):
+            raise ValueError
+        return made
+
+    return parsed
 
 
 def mapping(value: Any) -> Mapping[Any, Any]:
@@ -194,36 +200,19 @@ def mapping(value: Any) -> Mapping[Any, Any]:
 
 def at_least(least: int, error: type[GraphError] = GraphError, most: int | None = None) -> Kind:
     """Return the kind of integers that are not below `least`, nor above `most`."""
-
-    def parse(value: Any) -> int:
-        number = _integer(value)
-        if number < least or (most is not None and number > most):
-            raise ValueError
-        return number
-
     interval = f">= {least}" if most is None else f"from {least} to {most}"
-    return Kind(f"an integer {interval}", parse, error)
+    highest = math.inf if most is None else most
+    return Kind(f"an integer {interval}", _that(lambda n: least <= n <= highest, _integer), error)
 
 
 def one_of(*options: str) -> Kind:
     """Return the kind of these texts."""
-
-    def parse(value: Any) -> str:
-        if not isinstance(value, str) or value not in options:
-            raise ValueError
-        return value
-
-    return Kind('"' + '" or "'.join(options) + '"', parse)
+    return Kind('"' + '" or "'.join(options) + '"', _that(options.__contains__, _text))
 
 
 def instance_of(cls: Any, takes: str, quick: Iterable[type] = ()) -> Kind:
     """Return the kind of instances of a class, of which some subclasses are `quick`."""
-
-    def parse(value: Any) -> Any:
-        if not isinstance(value, cls):
-            raise TypeError
-        return value
-
+    parse = _that(lambda value: isinstance(value, cls), lambda value: value)
     return Kind(takes, parse, quick=frozenset({cls, *quick}))
 
 
@@ -248,7 +237,7 @@ Axis = Annotated[int, Kind("an integer", _integer, ShapeError, quick=frozenset({
 Integers = Annotated[Any, Kind("an integer or a sequence of them", integers, ShapeError)]
 Sections = Annotated[Any, Kind("an integer or a sequence of them", _sections, ShapeError)]
 Scalar = Annotated[float, Kind("a number", _scalar, quick=frozenset({int, float}))]
-Probability = Annotated[float, Kind("a probability", _probability)]
+Probability = Annotated[float, Kind("a probability", _that(lambda p: 0 <= p <= 1, _number))]
 Name = Annotated[str, Kind("a non-empty string", lambda value: _text(value or None))]
 FilePath = Annotated[str | os.PathLike[str], Kind("a path", _path)]
 Size = Annotated[int, Kind("an integer >= 0", size, ShapeError)]
