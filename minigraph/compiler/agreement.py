@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -65,32 +65,22 @@ def agree_on_graph(traced: TracedGraph, device: str, options: Mapping[str, Any])
     return world
 
 
-class TuningTurns:
-    """Which process measures: the first on each kind of machine, for all others like it.
+def tuning_turn(
+    world: World | None, backend: Backend, options: Mapping[str, Any]
+) -> tuple[bool, Callable[[Any], Any]]:
+    """Return whether another process measures for this one, and what exchanges measurements.
 
-    With one process or none to wait for, that is this process.
+    The first process on each kind of machine measures for all others like it.  The exchange returns
+    the measurements of the process that measures for this one.
     """
-
-    def __init__(self, world: World | None, backend: Backend, options: Mapping[str, Any]) -> None:
-        self._world = world
-        self._tuner = 0  # the rank of the process that measures for this one
-        if world:
-            kind = dict(backend.environment(backend.tuning)), num_threads(options["num_threads"])
-            timeout = options["distributed.timeout"]
-            self._tuner = world.gather(kind, timeout).index(kind)
-            # The tuner may first wait as long for others on its machine, and then compiles kernels.
-            self._timeout = timeout + 2 * options["autotune.budget"] + COMPILING
-
-    @property
-    def waits(self) -> bool:
-        """Whether another process measures for this one."""
-        return self._world is not None and self._tuner != self._world.rank
-
-    def exchange(self, measurements: Any) -> Any:
-        """Return the measurements of the process that measures for this one."""
-        if self._world is None:
-            return measurements
-        return self._world.gather(measurements, self._timeout)[self._tuner]
+    if world is None:
+        return False, lambda measurements: measurements
+    kind = dict(backend.environment(backend.tuning)), num_threads(options["num_threads"])
+    timeout = options["distributed.timeout"]
+    tuner = world.gather(kind, timeout).index(kind)
+    # The tuner may first wait as long for others on its machine, and then compiles kernels.
+    longer = timeout + 2 * options["autotune.budget"] + COMPILING
+    return tuner != world.rank, lambda measurements: world.gather(measurements, longer)[tuner]
 
 
 def agree_on_sizes(

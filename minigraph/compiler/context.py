@@ -68,7 +68,7 @@ class CompileContext:
             open_store(folder) if folder and mode != "off" else None,
             self.loaded,
             self.peer,
-            self.memory.drop,  # measuring needs memory first
+            self.memory.close,  # measuring needs memory first
         )
         return Choices(self.backend, session, PREDICTED if self.predicts else HEURISTIC)
 

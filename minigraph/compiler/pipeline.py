@@ -19,7 +19,7 @@ from typing import Any
 from minigraph import options as settings
 from minigraph.autotune.session import Session
 from minigraph.cache import Entry
-from minigraph.compiler.agreement import TuningTurns
+from minigraph.compiler.agreement import tuning_turn
 from minigraph.compiler.context import CompileContext, collector_paused, timed
 from minigraph.compiler.trace import TracedGraph, unpacked
 from minigraph.devices.cost import cost_of
@@ -108,12 +108,12 @@ class Compilation:
         limit = context.options["graph_opt.memory_limit"] or math.inf
         nbytes = 0 if self._arenas() else int(min(foreseen(self.traced.graph), limit))
         with contextlib.closing(context.backend.reserve_memory(nbytes)) as memory:
-            turns = TuningTurns(context.world, context.backend, context.options)
-            peer = turns.exchange(None) if turns.waits else None
+            waits, exchange = tuning_turn(context.world, context.backend, context.options)
+            peer = exchange(None) if waits else None
             self.context = replace(context, memory=memory, peer=peer)
             optimized = self._run()
-            if not turns.waits:
-                turns.exchange(self.session.all_tables)
+            if not waits:
+                exchange(self.session.all_tables)
         return optimized
 
     def _run(self, arenas: Sequence[Any] = ()) -> OptimizedGraph:

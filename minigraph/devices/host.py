@@ -273,13 +273,9 @@ class HostMemory(ReservedMemory):
         self._touch(nbytes)
         return [array[:nbytes] for array in self.arrays]
 
-    def drop(self) -> None:
-        self.arrays.clear()
-        self._thread.shutdown(wait=False, cancel_futures=True)
-
     def close(self) -> None:
-        self.drop()
-        self._thread.shutdown()
+        self.arrays.clear()
+        self._thread.shutdown(cancel_futures=True)
 
     def _touch(self, nbytes: int) -> None:
         """Have so many bytes touched, but for a rest that is no whole part."""

@@ -10,7 +10,6 @@ from minigraph.program.device import (
     nothing,
 )
 from minigraph.program.steps import (
-    ALIGNMENT,
     Buffer,
     Choice,
     Kernel,

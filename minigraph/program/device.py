@@ -100,11 +100,8 @@ class ReservedMemory:
         """Return an arena of so many bytes, or nothing."""
         return ()
 
-    def drop(self) -> None:
-        """Let the memory go: other work needs some first."""
-
     def close(self) -> None:
-        """Let the memory go, to whoever has an arena of it: nothing prepares it from now on."""
+        """Let the memory go, but for an arena of it: nothing prepares it from now on."""
 
 
 NOTHING_RESERVED = ReservedMemory()

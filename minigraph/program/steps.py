@@ -14,11 +14,9 @@ import numpy as np
 from minigraph.autotune.candidate import Problem
 from minigraph.autotune.measurement import Measurement
 from minigraph.errors import GraphError
-from minigraph.graph import Array, Graph, Node, Parameter, Shape, Spec
+from minigraph.graph import ALIGNMENT, Array, Graph, Node, Parameter, Shape, Spec
 from minigraph.jit.source import KernelSource
 from minigraph.passes.notes import PassRecord
-
-ALIGNMENT = 64  # bytes: a cache line, and the widest vector
 
 
 class MemorySpace(Enum):

@@ -17,7 +17,7 @@ from minigraph.compiler.trace import TracedGraph
 from minigraph.errors import GraphError, ShapeError, warn_once
 from minigraph.graph import here
 from minigraph.inspect.profile import Profile
-from minigraph.inspect.report import Report, preformatted
+from minigraph.inspect.report import preformatted
 from minigraph.options import MEASURING
 from minigraph.platform import forks
 from minigraph.runtime.function import PROFILED, CallCounter, CompiledFunction, Function, Shown
@@ -95,8 +95,8 @@ class AnySizeFunction(CompiledFunction):
 
     def bind(self) -> None:
         with self._choosing:
-            for each in self._by_size.values():
-                each.function.bind()
+            for function in self._kept:
+                function.bind()
 
     def __repr__(self) -> str:
         names = ", ".join(f"{x.name}: {x.spec}" for x in self.traced.inputs)
@@ -172,24 +172,19 @@ class AnySizeFunction(CompiledFunction):
     # ------------------------------------------------------------ explanations and caches
 
     @property
-    def _functions(self) -> list[Function]:
-        """Those that are kept, that of the latest call last; GraphError before the first call."""
+    def _kept(self) -> list[Function]:
+        return [each.function for each in self._by_size.values()]
+
+    def _shown(self) -> Shown:
+        return self._of_a_size()[-1]._shown()
+
+    def _of_a_size(self) -> list[Function]:
+        """Return the functions that are kept; GraphError before the first call."""
         if not self._by_size:
             raise GraphError(
                 f"the function has no sizes yet, so there is nothing to tell; call it {here()}"
             )
-        return [each.function for each in self._by_size.values()]
-
-    def _shown(self) -> Shown:
-        return self._functions[-1]._shown()
-
-    def reports(self) -> list[Report]:
-        """Return the reports of all sizes that are kept, that of the latest call last."""
-        return [each.function.report() for each in self._by_size.values()]
-
-    @property
-    def ready(self) -> bool:
-        return bool(self._by_size)
+        return self._kept
 
     @checked
     def save_cache(self, path: FilePath, type: str = "all") -> None:
@@ -197,9 +192,9 @@ class AnySizeFunction(CompiledFunction):
 
         Raises GraphError before the first call, which gives a size.
         """
-        for function in self._functions:
+        for function in self._of_a_size():
             function.save_cache(path, type)
 
     def cache_entries(self) -> list[Entry]:
         """Return all that was measured and compiled for the sizes that are kept."""
-        return [entry for each in self._by_size.values() for entry in each.function.cache_entries()]
+        return [entry for function in self._kept for entry in function.cache_entries()]

@@ -90,9 +90,14 @@ class CompiledFunction:
             raise missing("a compiled function", name, "functions", self)
 
     @property
+    def _kept(self) -> Sequence[Function]:
+        """The functions of all sizes that are kept, that of the latest call last."""
+        raise NotImplementedError
+
+    @property
     def ready(self) -> bool:
         """Whether there is something to describe: of any size, only once it was called."""
-        return True
+        return bool(self._kept)
 
     def bind(self) -> None:
         """Use the memory in which parameters lie now, after `State.move`."""
@@ -105,6 +110,10 @@ class CompiledFunction:
     def report(self) -> Report:
         """Return what was compiled, and how; `print` it.  Of any size, that of the latest call."""
         return Report(describe(*self._shown()))
+
+    def reports(self) -> list[Report]:
+        """Return the reports of all sizes that are kept, that of the latest call last."""
+        return [function.report() for function in self._kept]
 
     @checked
     def to_dot(self, path: FilePath) -> None:
@@ -288,9 +297,9 @@ class Function(CompiledFunction):
     def _shown(self) -> Shown:
         return self._compilation, self._kernel_times
 
-    def reports(self) -> list[Report]:
-        """Return the report, in a list: a function of any size has one for each that it keeps."""
-        return [self.report()]
+    @property
+    def _kept(self) -> Sequence[Function]:
+        return [self]
 
     # ------------------------------------------------------------ caches
 

@@ -8,9 +8,9 @@ from random_lines import MORE
 
 from minigraph.devices.cpu import CpuBackend
 from minigraph.devices.reference import ReferenceBackend
-from minigraph.graph import Graph, as_node
+from minigraph.graph import ALIGNMENT, Graph, as_node
 from minigraph.ops.random import SEED, STEP, number_streams
-from minigraph.program import ALIGNMENT, MemorySpace
+from minigraph.program import MemorySpace
 from minigraph.program.lower import lower
 from minigraph.program.memory import plan
 

@@ -7,8 +7,7 @@ from plans import assert_plan_is_sound, lowered
 import minigraph as mg
 from minigraph import ops
 from minigraph.devices.reference import ReferenceBackend
-from minigraph.graph import Graph
-from minigraph.program import ALIGNMENT
+from minigraph.graph import ALIGNMENT, Graph
 from minigraph.program.lower import lower
 
 
