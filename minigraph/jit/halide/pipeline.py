@@ -17,7 +17,7 @@ Where the innermost axis is kept, elements beside one another are reduced togeth
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,8 @@ GUARD = hl.TailStrategy.GuardWithIf  # nothing is computed twice: an output may 
 FEATURES = ("no_runtime", "no_asserts", "no_bounds_query")
 FIXED = ("fixed", "same")  # accesses of what stays along the innermost axis
 Exprs = list[Any]
+# Of a number that a reduction combines elements in: whose it is, which of its own, its type, how.
+Part = tuple[int, int, hl.Type, str]
 
 
 def compile_kernel(
@@ -80,6 +82,16 @@ def _entries(f: hl.Func, at: Sequence[Any]) -> Exprs:
     found = f[tuple(at)]
     count = f.outputs()
     return [hl.Expr(found)] if count == 1 else [hl.Expr(found[i]) for i in range(count)]
+
+
+def _combine(f: hl.Func, at: Sequence[Any], parts: Sequence[Part], new: Exprs) -> None:
+    made: Exprs = []
+    old = _entries(f, at)
+    for n, (_, i, type_, how) in enumerate(parts):
+        pairs = zip(("new", "old"), (new, old), strict=True)
+        names = {f"{name}{m}": xs[n - i + m] for name, xs in pairs for m in range(i + 1)}
+        made.append(CText().value(how, names, type_))
+    _define(f, at, made)
 
 
 class KernelPipeline:
@@ -180,35 +192,34 @@ class KernelPipeline:
         begin, outer = hl.Var("begin"), self.loops[:-1]
         at = [*self.units] if self.source.columns else [self.lane, *self.units]
         stretch, total = hl.Func(f"stretch{stage}"), hl.Func(f"total{stage}")
-        _define(stretch, [*at, begin, *outer], self._identities(found, False))
+        parts = self._begin(stretch, [*at, begin, *outer], found, False)
         step = hl.RDom([(0, STRETCH // side)])
         step.where(step.x < hl.min(n - begin * STRETCH, STRETCH) // side)
         new = self._elements(found, outer, begin * STRETCH + step.x * side)
-        self._combine(stretch, [*at, begin, *outer], found, new, False)
-        _define(total, at, self._identities(found))
-        for whole in (True, False)[:side]:
+        _combine(stretch, [*at, begin, *outer], parts, new)
+        parts = self._begin(total, at, found, True)
+        for whole in (True, False)[:side]:  # then the elements that are left of each row
             count = (n + STRETCH - 1) // STRETCH if whole else hl.Expr(1)
             loops = hl.RDom([(0, n) for n in (count, *reversed(extents))])
             first, *outer = loops[0], *(loops[i] for i in range(len(extents), 0, -1))
             if whole:
-                entries = _entries(stretch, [*at, first, *outer])
+                new = _entries(stretch, [*at, first, *outer])
                 self.totals.append((total, stretch, first))
             else:
                 loops.where(hl.max(first, self.lane) < n % side)
-                entries = self._elements(found, outer, (n // side + first) * side)
-            more, parts = iter(entries), self._parts(found)
-            wide = [number(t, 0) if i else hl.cast(t, next(more)) for _, i, t, *_ in parts]
-            self._combine(total, at, found, wide)
+                new = self._elements(found, outer, (n // side + first) * side)
+            more = iter(new)
+            new = [number(t, 0) if i else hl.cast(t, next(more)) for _, i, t, _ in parts]
+            _combine(total, at, parts, new)
         while side > 1:
             side //= 2
             half = hl.RDom([(0, side)])
             new = _entries(total, [half.x + side, *self.units])
-            at[0] = half.x
-            self._combine(total, at, found, new)
+            _combine(total, [half.x, *self.units], parts, new)
             total.update(total.num_update_definitions() - 1).vectorize(half.x)
             at[0] = 0
         results: dict[int, hl.Expr] = {}
-        for (v, i, *_), x in zip(self._parts(found), _entries(total, at), strict=True):
+        for (v, i, *_), x in zip(parts, _entries(total, at), strict=True):
             # Infinities leave NaN in what additions round off.
             text = "x - x == 0 ? y + x : y" if i else "x"
             results[v] = CText().value(text, {"x": x, "y": results.get(v, x)}, x.type())
@@ -216,41 +227,25 @@ class KernelPipeline:
             made = to(self._type(v), x)
             self.values[v] = _define(hl.Func(f"v{v}"), self.units, [made])
 
-    def _parts(
-        self, found: Sequence[int], total: bool = True
-    ) -> Iterator[tuple[int, int, hl.Type, str, str]]:
-        """Yield the numbers that reductions combine elements in, with which of its own each is."""
-        for v in found:
-            made = combined(self.pattern, self.pattern.values[v], total)
-            for i, (type_, first, how) in enumerate(made):
-                yield v, i, TYPES[type_], first, how
-
-    def _identities(self, found: Sequence[int], total: bool = True) -> Exprs:
-        parts = self._parts(found, total)
-        return [CText().value(first, {}, type_) for _, _, type_, first, _ in parts]
+    def _begin(
+        self, f: hl.Func, at: Sequence[Any], found: Sequence[int], total: bool
+    ) -> list[Part]:
+        """Define what reductions begin with; return the numbers that they combine elements in."""
+        made = [(v, combined(self.pattern, self.pattern.values[v], total)) for v in found]
+        parts = [(v, i, TYPES[t], how) for v, each in made for i, (t, _, how) in enumerate(each)]
+        first = [CText().value(x, {}, TYPES[t]) for _, each in made for t, x, _ in each]
+        _define(f, at, first)
+        return parts
 
     def _elements(self, found: Sequence[int], outer: Sequence[Any], first: hl.Expr) -> Exprs:
-        """What elements from `first` on give to each reduction."""
         made: Exprs = []
         index = [*outer, first if self.source.columns else first + self.lane]
-        for v, _, type_, *_ in self._parts(found, False):
+        for v in found:
             # Of all axes, though the value may stay: Halide runs over those that it sees.
             element, x = hl.Func(f"element{v}"), self._value(self.pattern.values[v].args[0])
-            wider = hl.cast(type_, x) if x.type().is_float() else to(type_, x)
-            _define(element, (*self.units, *self.loops), [wider])
+            _define(element, (*self.units, *self.loops), [x])
             made.append(hl.Expr(element[(*self.units, *index)]))
         return made
-
-    def _combine(
-        self, f: hl.Func, at: Sequence[Any], found: Sequence[int], new: Exprs, total: bool = True
-    ) -> None:
-        made: Exprs = []
-        old = _entries(f, at)
-        for n, (_, i, type_, _, how) in enumerate(self._parts(found, total)):
-            pairs = zip(("new", "old"), (new, old), strict=True)
-            names = {f"{name}{m}": xs[n - i + m] for name, xs in pairs for m in range(i + 1)}
-            made.append(CText().value(how, names, type_))
-        _define(f, at, made)
 
     # ------------------------------------------------------------ outputs and schedules
 
