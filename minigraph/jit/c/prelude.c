@@ -219,7 +219,9 @@ MG_INLINE void mg_add(double *total, double *rest, double x) {
   *total = sum;
 }
 /* The sum of both; infinities leave NaN in the rest. */
-MG_INLINE double mg_sum(double total, double rest) { return total + (rest - rest == 0 ? rest : 0); }
+MG_INLINE double mg_sum(double total, double rest) {
+  return total + (rest - rest == 0 ? rest : 0);
+}
 /* Copy past the caches.  The builtins are what immintrin.h, slow to read, has other names for. */
 #if defined(__AVX512F__)
 #define MG_LINE 64 /* a whole line of the caches: no store waits for the other half */
