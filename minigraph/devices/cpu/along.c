@@ -17,7 +17,7 @@
    W      type in which MODE 1 adds up APART: in each thread's scratch memory [n, columns that it writes
           to]; else it adds in place
    PAIRS  whether what sums round off is added up, too, behind them */
-enum { NAME_ROWS = 4 };
+enum { NAME_BESIDE = 4 }; /* elements, or rows, that are done side by side */
 /* Where along an axis of n elements an index points; 0 if it is out of range. */
 MG_INLINE int64_t NAME_at(L index, int64_t n, int *outside) {
   if (__builtin_expect((uint64_t)index < (uint64_t)n, 1)) return index;
@@ -46,11 +46,14 @@ int NAME(const int64_t *a, char **slots) {
     for (int64_t i = begin, stop; i < end; i = stop) {
       const T *from = x + i / count * n * columns;
       stop = (i / count + 1) * count < end ? (i / count + 1) * count : end;
-      if (columns == 1)
+      int64_t k = i;
+      for (; columns == 1 && k + NAME_BESIDE <= stop; k += NAME_BESIDE)
         #pragma GCC unroll 4
-        for (int64_t k = i; k < stop; k++) y[k] = from[NAME_at(index[k], n, &outside)];
+        for (int u = 0; u < NAME_BESIDE; u++) y[k + u] = from[NAME_at(index[k + u], n, &outside)];
+      if (columns == 1)
+        for (; k < stop; k++) y[k] = from[NAME_at(index[k], n, &outside)];
       else
-        for (int64_t k = i * columns; k < stop * columns; k += columns)
+        for (k = i * columns; k < stop * columns; k += columns)
           for (int64_t j = 0; j < columns; j++)
             y[k + j] = from[NAME_at(index[k + j], n, &outside) * columns + j];
     }
@@ -59,7 +62,7 @@ int NAME(const int64_t *a, char **slots) {
   const int64_t block = a[5], blocks = (columns + block - 1) / block;
   /* Rows of single elements are several side by side: an addition waits for one before it that has the
      same place, which is rare then. */
-  const int64_t most = columns == 1 && outer >= NAME_ROWS * threads ? NAME_ROWS : 1;
+  const int64_t most = columns == 1 && outer >= NAME_BESIDE * threads ? NAME_BESIDE : 1;
   for (int64_t e = 0; MODE == 2 && x == y && e < outer * count * columns; e++)
     NAME_at(index[e], n, &outside);
   if (outside) return 1;
@@ -94,10 +97,10 @@ int NAME(const int64_t *a, char **slots) {
 #endif
     const L *at = index + o * count * columns + first;
     const T *from = (MODE == 2 ? v : x) + o * count * columns + first;
-    if (rows == NAME_ROWS)
+    if (rows == NAME_BESIDE)
       for (int64_t k = 0; k < count; k++)
         #pragma GCC unroll 4
-        for (int r = 0; r < NAME_ROWS; r++) {
+        for (int r = 0; r < NAME_BESIDE; r++) {
           const int64_t place = r * n + NAME_at(at[r * count + k], n, &outside);
           NAME_PUT(place, from[r * count + k]);
         }
