@@ -43,6 +43,7 @@ from minigraph.nn.images import (
     ZeroPad2d,
 )
 from minigraph.nn.init import manual_seed
+from minigraph.nn.linear import Conv1d, Conv2d, ConvTranspose2d, Embedding, Linear
 from minigraph.nn.loss import (
     BCELoss,
     BCEWithLogitsLoss,
@@ -66,7 +67,6 @@ from minigraph.nn.normalization import (
 )
 from minigraph.nn.recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell
 from minigraph.nn.stateless import Dropout, Dropout2d, Flatten, Identity, PixelShuffle, Unflatten
-from minigraph.nn.weighted import Conv1d, Conv2d, ConvTranspose2d, Embedding, Linear
 
 Buffer = ModuleState  # as torch calls it
 

@@ -17,10 +17,10 @@ from minigraph.nn import init
 from minigraph.nn.container import ModuleList
 from minigraph.nn.init import Weights
 from minigraph.nn.layer import layer_of
+from minigraph.nn.linear import Linear
 from minigraph.nn.module import Module
 from minigraph.nn.normalization import LayerNorm
 from minigraph.nn.stateless import Dropout
-from minigraph.nn.weighted import Linear
 from minigraph.ops.elementwise import kind
 from minigraph.ops.softmax import attention_weights
 

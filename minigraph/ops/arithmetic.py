@@ -318,3 +318,23 @@ def positive(x: Tensor) -> Node:
     array([-1.,  2.])
     """
     return x
+
+
+# ---------------------------------------------------------------- divisions that round toward zero
+
+
+def quotient_toward_zero(x: Node, y: Operand) -> Node:
+    """Return x / y without its fraction, of floats or of integers."""
+    if kind(x.dtype) == "f":
+        return Trunc.of(x / y)
+    if kind(x.dtype) == "u":
+        return FloorDivide.of(x, y)
+    return FloorDivide.of(Abs.of(x), Abs.of(y)) * Sign.of(x) * Sign.of(y)
+
+
+def remainder_toward_zero(x: Node, y: Operand) -> Node:
+    """Return what is left of x, with its sign, where y is taken away as often as it fits."""
+    rest = Remainder.of(Abs.of(x), Abs.of(y))
+    if kind(x.dtype) == "f":
+        return Copysign.of(rest, x)
+    return rest if kind(x.dtype) == "u" else rest * Sign.of(x)

@@ -11,7 +11,7 @@ from minigraph.onnx.exports import FUNCTIONS
 from minigraph.onnx.operators.table import MICROSOFT, row, rows
 from minigraph.onnx.tensors import dtype_of
 from minigraph.onnx.values import as_expression, sizes_in
-from minigraph.ops.windows import quotient_toward_zero, remainder_toward_zero
+from minigraph.ops.arithmetic import quotient_toward_zero, remainder_toward_zero
 
 rows({name: getattr(ops, function) for name, function in FUNCTIONS.items()})
 rows(

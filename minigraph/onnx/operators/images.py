@@ -14,7 +14,7 @@ from minigraph.errors import GraphError
 from minigraph.graph import FLOATS, Array, Node, constant
 from minigraph.onnx.operators.table import row, rows
 from minigraph.onnx.values import integers, value_of
-from minigraph.ops.windows import Windows
+from minigraph.ops.nd_windows import Windows
 
 
 def windows(

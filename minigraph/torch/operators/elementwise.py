@@ -6,7 +6,7 @@ from typing import Any
 
 from minigraph import ops
 from minigraph.graph import FLOATS, Node
-from minigraph.ops.windows import quotient_toward_zero, remainder_toward_zero
+from minigraph.ops.arithmetic import quotient_toward_zero, remainder_toward_zero
 from minigraph.torch.operators.table import Row, row, rows
 
 # Operators, and functions of ops that do the same.

@@ -8,7 +8,7 @@ from typing import Any
 from minigraph import ops
 from minigraph.errors import ShapeError
 from minigraph.graph import Node
-from minigraph.ops.windows import Windows
+from minigraph.ops.nd_windows import Windows
 from minigraph.torch.operators.table import pair, row, rows
 
 

@@ -1,4 +1,4 @@
-"""Layers that multiply by weights: convolution, linear, vectors of tokens; as in `torch.nn`."""
+"""Linear layers: convolutions, products with a matrix, vectors of tokens; as in `torch.nn`."""
 
 from __future__ import annotations
 

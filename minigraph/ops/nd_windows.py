@@ -1,11 +1,11 @@
-"""Divisions toward zero, and windows of any rank, made of other ops: what ONNX and PyTorch have."""
+"""Pools and convolutions along any number of axes, made of other ops, as ONNX and PyTorch do."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,23 +14,6 @@ from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import FLOATS, Node
 
 MOST = 4096  # places in a window: each is a slice
-
-
-def quotient_toward_zero(x: Node, y: Any) -> Node:
-    """Return x / y without its fraction, of floats or of integers."""
-    if x.dtype in FLOATS:
-        return ops.trunc(x / y)
-    if x.dtype.kind == "u":
-        return ops.floor_divide(x, y)
-    return ops.floor_divide(ops.abs(x), ops.abs(y)) * ops.sign(x) * ops.sign(y)
-
-
-def remainder_toward_zero(x: Node, y: Any) -> Node:
-    """Return what is left of x, with its sign, where y is taken away as often as it fits."""
-    rest = ops.remainder(ops.abs(x), ops.abs(y))
-    if x.dtype in FLOATS:
-        return ops.copysign(rest, x)
-    return rest if x.dtype.kind == "u" else rest * ops.sign(x)
 
 
 class Windows(NamedTuple):
