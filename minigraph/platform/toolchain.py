@@ -9,9 +9,10 @@ import shutil
 
 # Where gcc looks for its programs, headers and libraries.
 SEARCH_PATHS = ("GCC_EXEC_PREFIX", "COMPILER_PATH", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH")
-# Variables that a compiler does not inherit: libraries to load into it, a path to link into its
-# results, files to write beside them.
+# Variables that a compiler does not inherit: itself, which zig calls to find headers, libraries to
+# load into it, a path to link into its results, files to write beside them.
 NOT_INHERITED = (
+    "CC",
     "LD_PRELOAD",
     "LD_AUDIT",
     "LD_RUN_PATH",

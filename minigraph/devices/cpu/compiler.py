@@ -66,7 +66,7 @@ WRAPPED = (
     "-Wl,--wrap=GOMP_parallel_loop_nonmonotonic_dynamic",
 )
 # Clang's headers may lack omp.h, and its library is another one: CLANG_OMP stands for both.
-OF_CLANG = ("-Xclang", "-fopenmp", "-I.")
+OF_CLANG = ("-Xclang", "-fopenmp", "-I.", "-g0")  # zig's default names the folder in its results
 CLANG_OMP = Path(__file__).with_name("clang_omp.h").read_text()
 # What says of a loop that its iterations do not depend on each other: clang ignores gcc's words.
 INDEPENDENT = ("#pragma GCC ivdep", "#pragma clang loop vectorize(assume_safety)")

@@ -54,7 +54,7 @@ def use_compiler(tmp_path, monkeypatch, new_process):
     """A function that puts a shell script before the compiler, in whose folder it runs."""
 
     def use(script):
-        path = tmp_path / "cc"
+        path = tmp_path / "wrapper"  # zig looks for headers by calling what is named cc
         path.write_text(f'#!/bin/sh\n{script}\nexec {GCC} "$@"\n')
         path.chmod(0o755)
         monkeypatch.setenv("CC", str(path))

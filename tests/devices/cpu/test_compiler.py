@@ -222,7 +222,7 @@ def test_a_compiler_finds_its_assembler_and_linker_whatever_the_path_is(
 
 def test_a_compiler_may_be_named_by_a_relative_path(cache, monkeypatch, use_compiler):
     monkeypatch.chdir(use_compiler(""))
-    monkeypatch.setenv("CC", "./cc")
+    monkeypatch.setenv("CC", "./wrapper")
     assert results(kernel(7)) == [7]
 
 
