@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from other_user import as_root, done_by
 import minigraph as mg
 from minigraph.cache import Entry, Store
 from minigraph.devices import kernel_cache
-from minigraph.devices.cpu import library
+from minigraph.devices.cpu import compiler, library
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +25,8 @@ def code(tmp_path_factory):
     found = []
     for value in range(3):
         (folder / "x.c").write_text(f"int value(void) {{ return {value}; }}\n")
-        subprocess.run(["gcc", "-shared", "-fPIC", "x.c", "-o", "x.so"], cwd=folder, check=True)
+        command = [*shlex.split(compiler.compiler()), "-shared", "-fPIC", "x.c", "-o", "x.so"]
+        subprocess.run(command, cwd=folder, check=True)
         found.append((folder / "x.so").read_bytes())
     return found
 
