@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import numpy as np
 
 from minigraph.arguments import Axis
 from minigraph.errors import ShapeError
-from minigraph.graph import Array, DTypeLike, Node, Op, Spec, SymbolicSize, Tensor, builder
+from minigraph.graph import Array, DTypeLike, Node, Op, Spec, Tensor, builder
 from minigraph.ops.creation import full
 from minigraph.ops.elementwise import kind, widen
 from minigraph.ops.joining import moveaxis
@@ -59,18 +62,7 @@ class CumulativeProduct(Op):
         return ((behind * _previous(widen(y), self.axis, 1)).astype(x.dtype),)
 
     def expand(self, x: Node) -> tuple[Node]:
-        """Each of log2(n) steps doubles how many elements are in each product.
-
-        Where the calls give n, it is a loop.
-        """
-        size = x.shape[self.axis]
-        if isinstance(size, SymbolicSize):
-            return (_by_scan(x, self.axis),)
-        y, distance = widen(x), 1
-        while distance < size:
-            y = y * _shift(y, self.axis, distance)
-            distance *= 2
-        return (y.astype(x.dtype),)
+        return (_by_scan(lambda before, rows: (before * rows[0],) * 2, 1, self.axis, False, x),)
 
 
 class Recurrence(Op):
@@ -94,15 +86,11 @@ class Recurrence(Op):
         return np.moveaxis(y, 0, self.axis).astype(x.dtype)
 
     def expand(self, x: Node, factor: Node) -> tuple[Node]:
-        rows = [moveaxis(v.astype("float64"), self.axis, 0) for v in (x, factor)]
+        def join(behind: Node, rows: Sequence[Node]) -> tuple[Node, Node]:
+            y = rows[0] + (behind if self.reverse else rows[1] * behind)
+            return (rows[1] * y if self.reverse else y), y
 
-        def join(behind: Node, row: list[Node]) -> tuple[Node, Node]:
-            y = row[0] + (behind if self.reverse else row[1] * behind)
-            return (row[1] * y if self.reverse else y), y
-
-        none = full(rows[0].shape[1:], 0, rows[0].dtype)
-        _, ys = scan(join, none, rows, reverse=self.reverse)
-        return (moveaxis(ys, 0, self.axis).astype(x.dtype),)
+        return (_by_scan(join, 0, self.axis, self.reverse, x, factor),)
 
     def grad(self, dy: Node, y: Node, x: Node, factor: Node) -> tuple[Node, Node]:
         dx = Recurrence(self.axis, not self.reverse)(dy, factor)
@@ -118,20 +106,12 @@ def _previous(x: Node, axis: int, value: float) -> Node:
     return Pad(low, none, none, value)(getitem(x, (*(slice(None),) * axis, slice(size))))
 
 
-def _shift(x: Node, axis: int, distance: int) -> Node:
-    """Return x moved by so many places along an axis, behind ones."""
-    before = getitem(x, (*(slice(None),) * axis, slice(-distance)))
-    return pad(before, tuple((distance * (a == axis), 0) for a in range(x.ndim)), 1)
-
-
-def _by_scan(x: Node, axis: int) -> Node:
-    rows = moveaxis(x.astype("float64"), axis, 0)
-
-    def join(before: Node, row: Node) -> tuple[Node, Node]:
-        return before * row, before * row
-
-    _, stacked = scan(join, full(rows.shape[1:], 1, rows.dtype), rows)
-    return moveaxis(stacked, 0, axis).astype(x.dtype)
+def _by_scan(join: Callable[..., Any], first: float, axis: int, reverse: bool, *xs: Node) -> Node:
+    """Return what `join` makes along an axis of what it made before, `first` at first, and rows."""
+    wide = "float64" if kind(xs[0].dtype) == "f" else xs[0].dtype
+    rows = [moveaxis(x.astype(wide), axis, 0) for x in xs]
+    _, ys = scan(join, full(rows[0].shape[1:], first, wide), rows, reverse=reverse)
+    return moveaxis(ys, 0, axis).astype(xs[0].dtype)
 
 
 def _cumulate(x: Tensor, axis: Axis | None, dtype: DTypeLike | None, product: bool) -> Node:
