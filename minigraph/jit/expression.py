@@ -128,6 +128,17 @@ def literal(value: Any) -> str:
     return "NAN" if np.isnan(value) else "INFINITY" if value > 0 else "-INFINITY"
 
 
+def limits(dtype: DType) -> dict[str, str]:
+    """Return the C names of the lowest and the highest value."""
+    if kind(dtype) == "f":
+        return {"lowest": "-INFINITY", "highest": "INFINITY"}
+    if dtype == BOOL:
+        return {"lowest": "0", "highest": "1"}
+    name = dtype.name.upper()
+    lowest = f"{name}_MIN" if kind(dtype) == "i" else "0"
+    return {"lowest": lowest, "highest": f"{name}_MAX"}
+
+
 def is_number(node: Node) -> bool:
     """Whether a node is a constant of one element, which a kernel need not read from a buffer."""
     return isinstance(node.op, Constant) and node.size == 1

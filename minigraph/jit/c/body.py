@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
-from minigraph.graph import BFLOAT16, BOOL, DType
+from minigraph.graph import BFLOAT16, BOOL
 from minigraph.jit.c.pieces import put_element
 from minigraph.jit.emitter import block, function
-from minigraph.jit.expression import c_type, expression, filled, stored, takes_index
+from minigraph.jit.expression import c_type, expression, filled, limits, stored, takes_index
 from minigraph.jit.kernel import SHARE
 from minigraph.jit.pattern import KeptValue, KernelPattern, Value
 from minigraph.jit.small_float import SMALL_FLOATS
@@ -393,14 +391,3 @@ def complete_total(pattern: KernelPattern, v: int, at: str = "") -> list[str]:
     if not _compensated(pattern, pattern.values[v]):
         return []
     return [f"total{v}{at} += rest{v}{at} - rest{v}{at} == 0 ? rest{v}{at} : 0;"]
-
-
-def limits(dtype: DType) -> dict[str, str]:
-    """Return the C names of the lowest and the highest value."""
-    if kind(dtype) == "f":
-        return {"lowest": "-INFINITY", "highest": "INFINITY"}
-    if dtype == np.bool_:
-        return {"lowest": "0", "highest": "1"}
-    name = dtype.name.upper()
-    lowest = f"{name}_MIN" if kind(dtype) == "i" else "0"
-    return {"lowest": lowest, "highest": f"{name}_MAX"}
