@@ -44,15 +44,20 @@ def update_in_place(program: Program) -> None:
         made_here = (
             new.space is MemorySpace.ARENA and view.contiguous and new.nbytes == view.spec.nbytes
         )
-        unread = old is None or (
-            old not in returned
-            and (old.last < new.first or (old.last == new.first and _overwrites(program, old, new)))
-        )
-        if made_here and new.first > last_refusal and unread:
+        if (
+            made_here
+            and new.first > last_refusal
+            and (old is None or (old not in returned and _reads_end(program, old, new)))
+        ):
             new.space, new.node = MemorySpace.PARAMETER, parameter
         else:
             copied.append((parameter, view))
     program.updates = copied
+
+
+def _reads_end(program: Program, old: Buffer, new: Buffer) -> bool:
+    """Whether the step that writes `new` may overwrite `old`, which no later step reads."""
+    return old.last < new.first or (old.last == new.first and _overwrites(program, old, new))
 
 
 def _overwrites(program: Program, old: Buffer, new: Buffer) -> bool:
