@@ -212,7 +212,7 @@ MG_INLINE void mg_row(char *to, const char *from, int64_t bytes) {
   else
     for (int64_t j = 0; j < bytes; j++) to[j] = from[j];
 }
-/* Add x to a total, of which `rest` has what the additions rounded off (O. Møller, 1965). */
+/* Add x to a total, of which `rest` has what the additions rounded off (O. Moeller, 1965). */
 MG_INLINE void mg_add(double *total, double *rest, double x) {
   const double y = *total, sum = x + y, added = sum - y;
   *rest += (y - (sum - added)) + (x - added);
