@@ -34,7 +34,6 @@ from minigraph.autotune.measurement import policy_of
 from minigraph.autotune.session import Session
 from minigraph.bench.cases import NETWORKS, PRECISIONS, TrainingStep, case
 from minigraph.bench.ours import LIBRARY, loss_and_updates
-from minigraph.compiler.context import jit_level
 from minigraph.devices.cuda import nvrtc
 from minigraph.devices.cuda.candidates import CudaProblems
 from minigraph.devices.cuda.cudnn_kernel import Exactness
@@ -68,7 +67,7 @@ class Library(Kernel):
 class Unopened:
     """What lowering asks of a CUDA device, of which there is none."""
 
-    device, block, channels_last, why_no_jit = "cuda:0", 1, True, ""
+    device, block, channels_last = "cuda:0", 1, True
 
     def __init__(self, values: Mapping[str, Any], processors: int) -> None:
         exactness = Exactness(values["precision"] == "tf32", values["graph_opt.fast_math"])
@@ -95,12 +94,14 @@ def program_of(step: TrainingStep, options: Mapping[str, Any], processors: int) 
     graph = unroll_loops(merge_loops(number_streams(graph)))
     backend = Unopened(values, processors)
     level = values["graph_opt_level"]
+    choices = Choices(backend, Session("off", policy_of(values), 0, {}))
     passes = pipeline(
         level,
         values["graph_opt.fast_math"],
-        jit_level(values, backend),
+        jit=2 if level == 3 else 0,
         amp=values["amp"],
-        costs=Choices(backend, Session("off", policy_of(values), 0, {})) if level >= 2 else None,
+        costs=choices.seconds,
+        block=backend.block,
         horizontal_fusion=CudaBackend.horizontal_fusion,
     )
     stages = optimize(graph, passes)
