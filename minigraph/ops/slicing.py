@@ -54,7 +54,8 @@ class Slice(Windowed):
             with suppress(UndecidedSize):  # which is no large one here, but is checked at the call
                 if not 0 <= start <= stop <= size:
                     index = start - size if start < 0 else start  # as it was written
-                    what = f"slice {start}:{stop}" if stop - start != 1 else f"index {index}"
+                    ends = f"{shown(start)}:{shown(stop)}"
+                    what = f"slice {ends}" if stop - start != 1 else f"index {shown(index)}"
                     raise ShapeError(f"{what} is out of range for an axis of length {size}")
         return Spec(tuple((b - a + t - 1) // t for a, b, t, _ in windows), x.dtype)
 
