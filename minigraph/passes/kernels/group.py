@@ -147,7 +147,7 @@ class FusionGroup:
     def leave(self, node: Node) -> None:
         """Forget a node that is about to join again, behind others that read it."""
         if node in self.loops:
-            self.members.remove(node)
+            self.members = [x for x in self.members if x is not node]  # == makes a node
             del self.loops[node], self.starts[node]
 
     def _add(self, node: Node, looped: bool) -> None:

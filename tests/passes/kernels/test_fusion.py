@@ -26,7 +26,7 @@ from minigraph.graph import Graph
 from minigraph.jit.fused import Fused
 from minigraph.jit.kernel import specialise
 from minigraph.passes.kernels.fusion import fuse_elementwise, fuse_kernels
-from minigraph.passes.kernels.group import MAX_NODES, MAX_READS
+from minigraph.passes.kernels.group import MAX_NODES, MAX_READS, FusionGroup
 from minigraph.passes.levels import optimize, pipeline
 from minigraph.passes.notes import Notes
 
@@ -324,3 +324,14 @@ def test_equal_kernels_are_equal_ops():
     graph, _ = run(fuse_kernels, of(*made))
     ops_of = [node.op for node in graph if isinstance(node.op, Fused)]
     assert len(ops_of) == 4 and len(set(ops_of)) == 2
+
+
+def test_a_node_leaves_a_kernel_that_others_are_in():
+    x = mg.input("x", (3,))
+    y = ops.exp(x)
+    z = y + 1
+    group = FusionGroup(0, 0)
+    group.begin(z)
+    group.take(y, [z], stored=False)
+    group.leave(y)
+    assert [*map(id, group.members)] == [id(z)] and y not in group.loops
