@@ -43,9 +43,9 @@ int NAME(const int64_t *a, char **slots) {
     reduction(| : outside)
   for (int64_t t = 0; t < threads; t++) {
     const int64_t begin = t * outer * count / threads, end = (t + 1) * outer * count / threads;
-    for (int64_t i = begin, stop; i < end; i = stop) {
-      const T *from = x + i / count * n * columns;
-      stop = (i / count + 1) * count < end ? (i / count + 1) * count : end;
+    const T *from = x + begin / count * n * columns;
+    for (int64_t i = begin, stop, place = begin % count; i < end; i = stop, place = 0) {
+      stop = i + count - place < end ? i + count - place : end;
       int64_t k = i;
       for (; columns == 1 && k + NAME_BESIDE <= stop; k += NAME_BESIDE)
         #pragma GCC unroll 4
@@ -56,6 +56,7 @@ int NAME(const int64_t *a, char **slots) {
         for (k = i * columns; k < stop * columns; k += columns)
           for (int64_t j = 0; j < columns; j++)
             y[k + j] = from[NAME_at(index[k + j], n, &outside) * columns + j];
+      from += n * columns;
     }
   }
 #else
