@@ -33,14 +33,15 @@ LONG = 1 << 14  # products in a sum
 NARROW = 32  # rows or columns
 # "gemm" is faster for up to THIN rows where the second matrix lies in rows, which "brg" copies in
 # each call (Zen 5, 32 rows times 4096 x 4096: 6.1 and 10.5 ms); for up to FEW_ROWS where it lies in
-# columns (1 row times 9216 x 4096: 4.5 and 7.1 ms); and always for one column.  Of several small
-# matrices "brg" does one sooner (64 times 2 x 2 x 16: 6 and 20 us).
-THIN, FEW_ROWS = 64, 3
+# columns (1 row times 9216 x 4096: 4.5 and 7.1 ms); and always for one column.  In a batch of
+# second matrices with fewer than BATCHED elements "brg" is faster (64 times 2 x 2 x 16: 6 and
+# 20 us).
+THIN, FEW_ROWS, BATCHED = 64, 3, 1 << 16
 THREADED = 4_000_000  # operations from which on a second thread pays
 LARGE = 1 << 16  # elements of an operand from which on it does, as memory bounds the kernel
 WIDE = 16  # elements of a row of a window
 POINT = (1, 1)  # a window of one pixel
-MANY_PIXELS = 1024
+MANY_PIXELS = 1024  # of all images of a batch
 Specs = Sequence[Spec]
 Strides = Sequence[Shape]
 
@@ -100,7 +101,7 @@ def matmul(op: Matmul, xs: Specs, ys: Specs, strides: Strides) -> Iterator[Imple
     m, n = y.shape[-2:]
     offered = onednn.implementations(create, *layouts, added, result)
     x_in_rows, y_in_rows = (lies[-1] == y.dtype.itemsize for lies in strides[:2])
-    large = math.prod(y.shape[:-2]) == 1 or xs[1].shape[-2] * n >= LARGE
+    large = math.prod(y.shape[:-2]) == 1 or xs[1].shape[-2] * n >= BATCHED
     if n == 1 or (large and ((m <= THIN and y_in_rows) or (m <= FEW_ROWS and x_in_rows))):
         offered = iter(sorted(offered, key=lambda descriptor: "gemm" not in descriptor.name))
     for descriptor in offered:
