@@ -14,7 +14,7 @@ import minigraph as mg
 from minigraph import ops, optim
 from minigraph.errors import install_command
 
-pytest.importorskip("onnx.defs")
+pytest.importorskip("onnx.defs")  # without the package, "onnx" is this folder
 import onnx
 from onnx import TensorProto, helper
 from written_models import HIDDEN, NET, RNG, WEIGHTS, X, info, model, run

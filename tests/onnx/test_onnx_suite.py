@@ -11,7 +11,7 @@ from long_runs import long
 
 import minigraph as mg
 
-pytest.importorskip("onnx.defs")
+pytest.importorskip("onnx.defs")  # without the package, "onnx" is this folder
 import onnx
 from onnx import AttributeProto, TensorProto, numpy_helper
 from onnx.backend.test.case.node import collect_testcases
