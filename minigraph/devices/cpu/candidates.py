@@ -8,7 +8,6 @@ from functools import partial
 
 from minigraph.autotune.candidate import Candidate, Run, Runner, Workbench
 from minigraph.devices.cpu import (
-    bf16x3,
     compiler,
     converted,
     direct,
@@ -16,6 +15,7 @@ from minigraph.devices.cpu import (
     onednn,
     primitives,
     product,
+    tiles,
     winograd,
 )
 from minigraph.devices.cpu.kernel import CpuKernel, KernelRunner, constants_of
@@ -41,7 +41,7 @@ from minigraph.ops.matmul import Matmul
 # Winograd's algorithm twice as fast as others.
 BYTES = 5e9  # that are moved a second
 # The operations a second of a convolution, as many as it has by definition.
-FLOPS = {"winograd": 1.6e11, "direct": 8e10, "numpy": 2e9}
+FLOPS = {"winograd": 1.6e11, "direct": 8e10, "tiles": 2.4e11, "numpy": 2e9}
 NUMPY = 1.0  # seconds that are added for NumPy, which is the last resort also where that is little
 
 # What is worth measuring.  Candidates differ by up to SHARE of the time, which STEPS calls repeat;
@@ -63,8 +63,8 @@ def panels(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
 
 # Of products and convolutions.  The first candidate of all is what the heuristic chooses.
 CANDIDATES: tuple[Callable[[Arrangement, int], Iterable[Candidate]], ...] = (
-    bf16x3.candidates,
     primitives.candidates,
+    tiles.candidates,
     winograd.candidates,
     direct.candidates,
     converted.candidates,
@@ -106,7 +106,7 @@ class CpuProblems(ProblemMaker):
     def __init__(self, threads: int, on_disk: bool, precision: str = "float32") -> None:
         super().__init__()
         self.threads = threads
-        self.in_parts = precision == bf16x3.NAME
+        self.in_parts = precision == tiles.NAME
         self.workbench = CpuBench(on_disk)
         self.dtypes = onednn.dtypes() | {onednn.F32}
 
@@ -125,7 +125,7 @@ class CpuProblems(ProblemMaker):
         roles = ROLES.get(type(product.op), "") if product else ""
         known = {roles[i] for i in constants_of(node) if i < len(roles)}
         constant = ", constant weights" * ("w" in known)
-        in_parts = f", {bf16x3.NAME}" * (self.in_parts and node.dtype == onednn.F32)
+        in_parts = f", {tiles.NAME}" * (self.in_parts and node.dtype == onednn.F32)
         return f", {threads} thread{'s' if threads > 1 else ''}{constant}{in_parts}"
 
     def image_lanes(self, roles: str, channels: Sequence[int]) -> list[Lanes]:
@@ -173,7 +173,8 @@ class CpuProblems(ProblemMaker):
             for spec, layout in zip(specs, layouts, strict=True)
             if layout.lanes not in (0, onednn.block()) and spec.shape[1] > FEW_CHANNELS
         )
-        kind = "winograd" if fast else "direct"
+        in_tiles = self.in_parts and tiles.computes(arrangement.node)
+        kind = "tiles" if in_tiles else "winograd" if fast else "direct"
         return (problem.work / FLOPS[kind] + 2 * reordered / BYTES) / self.threads
 
     def shortlist(self, problem: OpProblem, layouts: Layouts) -> list[Candidate]:
@@ -194,9 +195,11 @@ class CpuProblems(ProblemMaker):
         if isinstance(node.op, Reorder):
             make = partial(native_kernel, node, strides, threads)
             return [Candidate("generated", layouts, make)] if compiler.compiler() else []
-        generators = [g for g in CANDIDATES if self.in_parts or g is not bf16x3.candidates]
+        generators = [*CANDIDATES]
         if winograd.is_favourite(node):
             generators.sort(key=lambda g: g is not winograd.candidates)
+        if self.in_parts:
+            generators.insert(0, partial(tiles.candidates, parts=2))
         offered = itertools.chain.from_iterable(g(arrangement, threads) for g in generators)
         product = product_of(node)
         if product and primitives.sums_of_many_pixels(product.op, node):
@@ -216,11 +219,15 @@ def _is_sure(problem: OpProblem, first: Candidate) -> bool:
     result = problem.results[0]
     if problem.work < LARGE or result.dtype != onednn.F32 or isinstance(problem.op, Reorder):
         return False
+    if first.name == winograd.NAME or first.precision == tiles.NAME:
+        return True
+    if tiles.computes(problem.arrangement(first.layouts).node):
+        return False
     if isinstance(problem.op, Matmul):
         return True
     shapes = [spec.shape for spec in (*problem.inputs[:2], result)]
     x, w = (shapes[ROLES[type(problem.op)].index(role)] for role in "xw")
-    return first.name == winograd.NAME or w[2:] == primitives.POINT or x[1] <= FEW_CHANNELS
+    return w[2:] == primitives.POINT or x[1] <= FEW_CHANNELS
 
 
 def _for_long_sums(offered: Sequence[Candidate], node: Node) -> Sequence[Candidate]:

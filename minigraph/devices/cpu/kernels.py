@@ -103,7 +103,7 @@ def _kernel(
         return TogetherKernel(node, calls, scratch, strided, generated.inplace)
     calls = [_call(part, node, most) for part in generated.parts]
     if generated.fill:
-        calls.insert(0, _fill(node, generated.fill, most))
+        calls.insert(0, fill(node, generated.fill, most))
     scratch = max(part.kernel.scratch(most) for part in generated.parts)
     return NativeKernel(node, calls, scratch, strided, generated.inplace)
 
@@ -158,6 +158,7 @@ def _call(part: KernelPart, node: Node, threads: int, own: int = 0) -> KernelCal
     return KernelCall(c_source(part.kernel.pattern), block)
 
 
-def _fill(node: Node, value: str, threads: int) -> KernelCall:
+def fill(node: Node, value: str, threads: int) -> KernelCall:
+    """Return the call that sets all elements of a result to a value of C."""
     source = KernelSource(with_macros(FILL, T=c_type(node.dtype), VALUE=value))
     return KernelCall(source, lambda _, outs, scratch: [threads, 1, node.size, *outs[0]])

@@ -4,7 +4,7 @@ import pytest
 from needs import needs_both
 
 import minigraph as mg
-from minigraph.devices.cpu import direct, onednn, winograd
+from minigraph.devices.cpu import direct, onednn, tiles, winograd
 from minigraph.devices.cpu.candidates import RIVALS, CpuProblems
 from minigraph.ops.conv import Conv2d
 from minigraph.ops.matmul import Matmul
@@ -30,13 +30,22 @@ def convolution(n, channels, size, outputs, window, **attributes):
     return Conv2d(**attributes)(x, mg.input("w", (outputs, channels, window, window)))
 
 
-def test_a_large_problem_whose_fastest_algorithm_is_known_is_not_measured():
+def test_a_large_problem_whose_fastest_algorithm_is_known_is_not_measured(monkeypatch):
+    monkeypatch.setattr(tiles, "why_not", lambda: "no AMX")
     same = {"padding": (1, 1)}
     assert shortlist(convolution(16, 64, 56, 64, 3, **same)) == [winograd.NAME]
     assert len(shortlist(convolution(16, 64, 56, 256, 1))) == 1
     assert len(shortlist(convolution(16, 3, 224, 64, 7, stride=(2, 2), padding=(3, 3)))) == 1
     product = Matmul()(mg.input("x", (512, 512)), mg.input("y", (512, 512)))
     assert len(shortlist(product)) == 1
+
+
+def test_tiles_are_measured_where_winograds_algorithm_is_not_surely_faster(monkeypatch):
+    monkeypatch.setattr(tiles, "why_not", lambda: "")
+    assert shortlist(convolution(16, 64, 56, 64, 3, padding=(1, 1))) == [winograd.NAME]
+    product = Matmul()(mg.input("x", (512, 512)), mg.input("y", (512, 512)))
+    for node in (convolution(16, 64, 56, 256, 1), product):
+        assert "tiles bf16x6" in shortlist(node)
 
 
 def test_a_large_convolution_with_strides_is_measured():

@@ -1,0 +1,173 @@
+"""Products and convolutions of float32 on AMX's tiles, which multiply numbers of bfloat16.
+
+A number of float32 is a sum of three of bfloat16, of its first, second and third eight bits.  Of
+the nine products of the parts of two numbers the six largest are added up, in float32: what is left
+out is less than a float32 rounds off.  Two parts, and three products, keep sixteen bits: that is
+`precision="bf16x3"`.  XLA calls them BF16_BF16_F32_X6 and X3.  G. Henry, P. Tang and A. Heinecke,
+"Leveraging the bfloat16 artificial intelligence datatype for higher-precision computations" (2019).
+
+Lower parts that are denormal are lost, as AMX takes them for 0: of numbers below 2**-108.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import math
+import platform
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from minigraph.autotune.candidate import Candidate
+from minigraph.cache.machine import features
+from minigraph.devices.cpu import compiler, onednn
+from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
+from minigraph.devices.cpu.kernels import fill
+from minigraph.devices.cpu.tile_product import DEEP, PANEL, SIDE, TileProduct, product_in_tiles
+from minigraph.devices.problem import TRANSPOSED, Arrangement, operations
+from minigraph.graph import BFLOAT16, Node
+from minigraph.jit.macros import with_macros
+from minigraph.jit.small_float import conversion
+from minigraph.jit.source import KernelSource
+from minigraph.ops.matmul import Matmul
+from minigraph.program import round_up
+
+NAME = "bf16x3"  # the precision, as the option calls it
+COMMON = Path(__file__).with_suffix(".c").read_text()
+TILE = 1024  # bytes
+BLOCK = 2 * SIDE  # lines of a block
+PIXEL = 4 * SIDE  # bytes of DEEP channels in a part of a strip
+OWN = 768 << 10  # bytes of strips of images that a thread has, in its second cache
+MOST = 8  # strips of a task, at most
+HEIGHT = 4  # blocks of rows that a thread brings to tiles at once, at most
+TASKS = 2  # for each thread, at least, where there can be as many
+LEAST = 20_000_000  # operations: with fewer, bringing the operands to tiles takes as long
+# What `arch_prctl` of Linux takes: a request for a part of the processor's state, that of tiles.
+ARCH_PRCTL, REQUEST, TILE_DATA = 158, 0x1023, 18
+
+
+@functools.cache
+def why_not() -> str:
+    """Return why this process cannot use AMX's tiles; "" if it can."""
+    if "amx_bf16" not in features():
+        return "it takes a processor with AMX"
+    if not compiler.compiler():
+        return compiler.NO_COMPILER
+    libc = ctypes.CDLL(None)
+    if platform.system() != "Linux" or libc.syscall(ARCH_PRCTL, REQUEST, TILE_DATA):
+        return "the operating system does not grant AMX's tiles"
+    return ""
+
+
+def computes(node: Node) -> bool:
+    """Whether tiles compute `node`, and bringing its operands to tiles is worth the time."""
+    return not why_not() and operations(node) >= LEAST and product_in_tiles(node) is not None
+
+
+def candidates(arrangement: Arrangement, threads: int, parts: int = 3) -> Iterator[Candidate]:
+    """Yield the product of tiles for a node, in so many parts of bfloat16, if there is one."""
+    node, _, layouts = arrangement
+    product = product_in_tiles(node, [layout == TRANSPOSED for layout in layouts])
+    if product is not None and computes(node):
+        make = functools.partial(tile_kernel, node, product, threads, parts)
+        yield Candidate(_name(parts), layouts, make, precision=NAME if parts == 2 else "float32")
+
+
+def tile_kernel(node: Node, product: TileProduct, threads: int, parts: int) -> NativeKernel:
+    work = DIVIDED[product.text](product, threads, parts)
+
+    def words(ins: Sequence[Place], outs: Sequence[Place], memory: Place) -> list[int]:
+        bias = ins[2] if len(ins) == 3 else (-1, 0)
+        head = [threads, *product[:3], *work.sizes, *memory, *bias]
+        operands = zip(product[3:6], (*ins[:2], *outs), strict=True)
+        return [*head, *(word for operand, place in operands for word in operand.words(place))]
+
+    calls = [KernelCall(_text(parts, product.text), words)]
+    if product.spaced:
+        calls.insert(0, fill(node, "0", threads))
+    strided = [i < 2 and isinstance(node.op, Matmul) for i, _ in enumerate(node.inputs)]
+    kernel = NativeKernel(node, calls, round_up(work.memory), strided, algorithm=_name(parts))
+    kernel.threads = threads
+    return kernel
+
+
+def _name(parts: int) -> str:
+    return f"tiles bf16x{parts * (parts + 1) // 2}"
+
+
+class _Work(NamedTuple):
+    """How a product is divided: the sizes that its text takes, and bytes of scratch."""
+
+    sizes: list[int]
+    memory: int
+
+
+def _blocks(product: TileProduct, threads: int, parts: int) -> _Work:
+    panel, panels = _panels(product)
+    flipped = product.rows < product.columns
+    wide, down = sorted((math.ceil(product.rows / BLOCK), math.ceil(product.columns / BLOCK)))
+    height = max(min(HEIGHT, down // threads), 1)
+    share = math.ceil(TASKS * threads / math.ceil(down / height)) if threads > 1 else 1
+    own = threads * height * panel * (2 * parts * TILE + 64)
+    kept = down * wide * BLOCK * BLOCK * onednn.F32.itemsize if panels > 1 else 0
+    memory = _columns_bytes(wide * panel, parts) + own + kept
+    return _Work([panel, height, math.ceil(wide / share), flipped], memory)
+
+
+def _strips(product: TileProduct, threads: int, parts: int) -> _Work:
+    x, (panel, panels) = product.x, _panels(product)
+    _, images, down, across = x.lines.extent
+    deep, taps_down, taps_across, _ = x.sums.extent
+    halo, further = (taps_down - 1) * x.sums.down[1], (taps_across - 1) * x.sums.across[2]
+    line = (across + further) * deep * PIXEL * parts  # bytes of a row
+    tasks = math.ceil(TASKS * threads / images) if threads > 1 else 1  # of an image
+    most = max(min(OWN // line - halo, math.ceil(down / tasks)), 1)
+    rows = math.ceil(down / math.ceil(down / most))
+    room = (rows + halo) * line + (2 * BLOCK + further) * PIXEL * parts
+    strips = images * math.ceil(down / rows)
+    group = max(min(OWN // room, strips // (TASKS * threads), MOST), 1)
+    wide = math.ceil(product.columns / BLOCK)
+    memory = _columns_bytes(panels * wide * panel, parts) + threads * group * room
+    memory += math.ceil(product.sums / DEEP / 8) * 64
+    return _Work([panel, rows, group], memory)
+
+
+def _panels(product: TileProduct) -> tuple[int, int]:
+    """Return the steps of DEEP sums of a panel, and how many panels there are."""
+    steps = math.ceil(product.sums / DEEP)
+    panels = math.ceil(steps / PANEL)
+    return math.ceil(steps / panels), panels
+
+
+def _columns_bytes(tiles: int, parts: int) -> int:
+    """Return the bytes of so many blocks of columns, and what says which are special."""
+    return tiles * 2 * parts * TILE + math.ceil(tiles / 64) * 64
+
+
+def _weight_strips(product: TileProduct, threads: int, parts: int) -> _Work:
+    _, images, tall, pitch = product.x.sums.extent
+    deep, taps_down, _, _ = product.y.lines.extent
+    halo = (taps_down - 1) * product.y.lines.down[1]
+    rows = math.ceil(tall / math.ceil(tall / (PANEL * DEEP // pitch)))
+    steps = math.ceil(rows * pitch / DEEP)
+    group = min(images, PANEL // steps) if rows == tall else 1
+    down, wide = math.ceil(product.rows / BLOCK), product.columns // BLOCK
+    words = ((steps + 1) * DEEP + halo * pitch) // SIDE * SIDE
+    tiles = down * group * steps
+    read = group * 2 * deep * parts * words * PIXEL
+    kept = down * wide * BLOCK * BLOCK * onednn.F32.itemsize
+    return _Work([rows, group], tiles * (2 * parts * TILE + 1) + read + kept + 2 * deep * group)
+
+
+DIVIDED = {"matrices": _blocks, "images": _strips, "weights": _weight_strips}
+
+
+@functools.cache
+def _text(parts: int, kind: str) -> KernelSource:
+    to, from_ = conversion(onednn.F32, BFLOAT16), conversion(BFLOAT16, onednn.F32)
+    support = tuple(dict.fromkeys((*to[1], *from_[1])))
+    text = COMMON + Path(__file__).with_name(f"tiles_{kind}.c").read_text()
+    return KernelSource(
+        with_macros(text, PARTS=parts, PANEL=PANEL, HEIGHT=HEIGHT, MOST=MOST), support
+    )

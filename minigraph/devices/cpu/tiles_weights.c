@@ -1,0 +1,121 @@
+/* Gradients for the weights of convolutions of stride 1: sums over pixels of x = dy and y = images.
+
+   A strip is some rows of a few images, with what windows meet around them.  Words are pairs of pixels
+   SIDE apart, for every pixel of the images, so that a tile begins at any of them, and at every tap.
+   Pixels follow each other from one row to the next, where dy has zeros below the borders.
+
+   The argument block is a NAME_head. */
+typedef struct {
+  int64_t threads, lines, columns, sums;
+  int64_t rows;  /* of a strip */
+  int64_t group; /* images of a strip */
+  int64_t memory[2], bias[2];
+  NAME_operand x, y, z;
+} NAME_head;
+#define PIXEL ((int64_t)sizeof(NAME_words))
+typedef struct { /* pixels from a row and a column on: those in no row below `high` are zeros */
+  const float *pixels;
+  int64_t row, column, high, wide, row_step, pixel_step, pitch;
+} NAME_rows;
+/* Write the words of `count` pixels that follow each other; return whether a number is too large. */
+MG_INLINE int NAME_pairs(const NAME_rows *o, int64_t count, int64_t part, int careful, char *to) {
+  NAME_words last[PARTS][SIDE] = {{{0}}}, large = {0};
+  int64_t row = o->row, column = o->column;
+  for (int64_t first = -SIDE; first < count; first += SIDE)
+    for (int64_t i = 0; i < SIDE; i++) {
+      NAME_words v = {0};
+      uint32_t border = 0;
+      if (row >= 0 && row < o->high && column >= 0 && column < o->wide)
+        memcpy(&v, o->pixels + row * o->row_step + column * o->pixel_step, sizeof v);
+      else border = BORDER << 16;
+      if (++column == o->column + o->pitch) column = o->column, row++;
+      large |= NAME_signs(v);
+      #pragma GCC unroll 4
+      for (int p = 0; p < PARTS; p++) {
+        const NAME_words now = NAME_part(&v, careful) | (p == PARTS - 1 ? border : 0);
+        if (first >= 0) *(NAME_words *)(to + p * part + (first + i) * PIXEL) = now | last[p][i] >> 16;
+        last[p][i] = now;
+      }
+    }
+  return NAME_has_sign(large);
+}
+int NAME(const int64_t *a, char **slots) {
+  const NAME_head *h = (const NAME_head *)a;
+  const NAME_axes *pixels = &h->x.sums, *taps = &h->y.lines, *around = &h->y.sums;
+  const int64_t down = (h->lines + BLOCK - 1) / BLOCK, wide = h->columns / BLOCK;
+  const int64_t images = pixels->extent[1], tall = pixels->extent[2], pitch = pixels->extent[3];
+  const int64_t below = (taps->extent[1] - 1) * taps->down[1], vectors = 2 * taps->extent[0];
+  /* Of the rows of one image: steps, words, and their bytes of 16 channels in one part, and in all. */
+  const int64_t steps = (h->rows * pitch + DEEP - 1) / DEEP;
+  const int64_t words = ((steps + 1) * DEEP + below * pitch) / SIDE * SIDE;
+  const int64_t part = words * PIXEL, each = PARTS * part, every = vectors * each;
+  char *const x = slots[h->memory[0]] + h->memory[1];
+  char *const y = x + down * h->group * steps * STEP;
+  float *const kept = (float *)(y + h->group * every);
+  char *const x_special = (char *)(kept + down * wide * BLOCK * BLOCK);
+  char *const y_special = x_special + down * h->group * steps;
+  #pragma omp parallel num_threads(h->threads) if (h->threads > 1)
+  {
+    NAME_place sums[(PANEL + AHEAD) * DEEP], lines[BLOCK];
+    NAME_span spans[PANEL];
+    int64_t x_at[PANEL], y_at[PANEL];
+    float block[BLOCK * BLOCK] __attribute__((aligned(64)));
+    for (int64_t s = 0; s < h->group * steps; s++) {
+      x_at[s] = s * STEP;
+      y_at[s] = s / steps * every + s % steps * DEEP * PIXEL;
+    }
+    NAME_begin();
+    for (int64_t image = 0; image < images; image += h->group)
+      for (int64_t first = 0; first < tall; first += h->rows) {
+        const int64_t left = images - image, group = left < h->group ? left : h->group;
+        const int64_t end = first + h->rows < tall ? first + h->rows : tall;
+        #pragma omp for schedule(static)
+        for (int64_t task = 0; task < group * (down + vectors); task++) {
+          const int64_t g = task % group, i = task / group;
+          if (i < down) {
+            NAME_axes some = *pixels;
+            some.units = ((image + g) * tall + end) * pitch; /* those of other strips are zeros */
+            NAME_find(&some, some.units, 0, ((image + g) * tall + first) * pitch,
+                      (steps + AHEAD) * DEEP, sums);
+            for (int64_t s = 0; s < steps; s++) NAME_measure(sums + s * DEEP, DEEP, spans + s);
+            NAME_find(&h->x.lines, h->lines, 1, 2 * i, 2, lines);
+            const int64_t at = i * h->group * steps + g * steps;
+            NAME_block(&h->x, slots, 1, lines, sums, spans, steps, x + at * STEP, x_special + at);
+          } else {
+            const int64_t u = i - down;
+            const float *from = (const float *)(slots[h->y.slot] + h->y.offset);
+            from += (image + g) * around->step[1] + u / 2 * taps->step[0] + u % 2 * taps->step[3];
+            const NAME_rows rows = {from, h->y.row + first, h->y.column, h->y.high, h->y.wide,
+                                    around->step[2], around->step[3], pitch};
+            char *const to = y + g * every + u * each;
+            const int large = NAME_pairs(&rows, words, part, 0, to);
+            if (large) NAME_pairs(&rows, words, part, 1, to);
+            y_special[g * vectors + u] = large;
+          }
+        }
+        #pragma omp for schedule(static)
+        for (int64_t task = 0; task < down * wide; task++) {
+          const int64_t window = taps->extent[1] * taps->extent[2], tap = task % window;
+          const int64_t i = task / window % down, c = task / window / down, count = group * steps;
+          const int64_t row = tap / taps->extent[2] * taps->down[1];
+          const int64_t column = tap % taps->extent[2] * taps->across[2];
+          const NAME_tiles of_x = {x + i * h->group * steps * STEP, x_at, TILE, 2 * TILE};
+          const NAME_tiles of_y = {y + 2 * c * each + (row * pitch + column) * PIXEL, y_at, each, part};
+          int special = memchr(x_special + i * h->group * steps, 1, count) != 0;
+          for (int64_t g = 0; g < group; g++)
+            special |= y_special[g * vectors + 2 * c] | y_special[g * vectors + 2 * c + 1];
+          (special ? NAME_careful : NAME_products)(count, &of_x, &of_y, block);
+          float *const sum = kept + task * BLOCK * BLOCK;
+          if (image || first)
+            for (int l = 0; l < BLOCK * BLOCK; l++) block[l] += sum[l];
+          if (image + group < images || end < tall) memcpy(sum, block, sizeof block);
+          else {
+            NAME_find(&h->z.lines, h->lines, 0, i * BLOCK, BLOCK, lines);
+            NAME_write(&h->z, slots, lines, h->columns, c * window + tap, h->bias, block);
+          }
+        }
+      }
+    NAME_end();
+  }
+  return 0;
+}
