@@ -28,7 +28,6 @@ SUM_ROUNDS = 1  # the same where they sum: each block more has sums to be joined
 SIDES = (32, 16, 8)  # how many threads of a block may take columns side by side
 LONG = 8  # groups that a thread has at least where a unit is split
 JOINED = 2  # partial results that a thread joins, where there are threads enough
-FILL = "    ((%(T)s *)mg_global(a.w[%(y)d]))[e] = %(value)s;\n"
 
 
 class LaunchRun(NamedTuple):
@@ -80,8 +79,8 @@ def generated_kernel(
     whole = _together([part for part in parts if len(part.runs) == 1])
     filled: Sequence[Launch] = []
     if made.fill:
-        fill = {"T": c_type(node.dtype), "y": len(node.inputs), "value": made.fill}
-        filled = written_kernel(node, FILL, fill, node.size, ()).launches
+        macros = {"T": c_type(node.dtype), "Y": len(node.inputs), "VALUE": made.fill}
+        filled = written_kernel(node, "fill", macros, node.size, ()).launches
     scratch = max((part.scratch for part in parts), default=0)
     readable = (True,) * len(strides)
     return CudaKernel(node, [*filled, *alone, *whole], scratch, readable, made.inplace)
