@@ -381,8 +381,7 @@ def _reading_back(pattern: KernelPattern) -> KernelPattern:
 def _arrays_read(pattern: KernelPattern) -> int:
     read = 0
     for stage in range(pattern.stages):
-        moving = {k for k in pattern.touched(stage) if pattern.accesses[k] != "fixed"}
-        read += len(moving.difference(pattern.stored(stage)))
+        read += len({*pattern.moving(stage)}.difference(pattern.stored(stage)))
     return read
 
 

@@ -17,10 +17,11 @@ broadcasting.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from minigraph.graph import DType, Op
+from minigraph.jit.expression import support
 from minigraph.jit.loops import NARROW_LANES, NARROW_ROW, Ints
 from minigraph.ops.reduction import Reduction
 
@@ -197,8 +198,20 @@ class KernelPattern:
         return self.stores[k - self.inputs].value
 
     def run(self, stage: int) -> list[int]:
-        """The values that a run over the loops computes or loads, in order."""
-        return self.made_of(self._goals(stage), self.there(stage))
+        """The values that a run over the loops computes or loads, in order.
+
+        Neither those that are computed once a unit nor what kept values are made of.
+        """
+        once, there = set(self.once), self.there(stage)
+        found: set[int] = set()
+        stack = [v for v in self.goals(stage) if v not in once]
+        while stack:
+            v = stack.pop()
+            if v not in found:
+                found.add(v)
+                if not self.values[v].reduces and v not in there:
+                    stack.extend(a for a in self.values[v].args if a not in once)
+        return sorted(found)
 
     def there(self, stage: int) -> dict[int, KeptValue]:
         """The values that earlier runs have kept."""
@@ -210,25 +223,30 @@ class KernelPattern:
         held = {kept.operand for kept in self.kept if kept.value in values and kept.operand >= 0}
         return sorted(held.union(self.loaded(values), self.stored(stage)))
 
-    def _goals(self, stage: int) -> list[int]:
+    def goals(self, stage: int) -> list[int]:
+        """The values that a run over the loops combines or stores."""
         combined = [self.values[v].args[0] for v in self.reduced(stage)]
         return [*combined, *map(self.source, self.stored(stage))]
 
-    def made_of(self, roots: Sequence[int], ends: Collection[int] = ()) -> list[int]:
-        """The values that `roots` are made of, in order, but for those computed once a unit.
+    def run_at(self, level: int, stage: int) -> list[int]:
+        """The values of a level that a run over the loops computes or loads."""
+        return [v for v in self.run(stage) if self.values[v].level == level]
 
-        What values of `ends` are made of does not count.
+    def moving(self, stage: int) -> list[int]:
+        """The operands that a run over the loops reads or writes, and that change within it."""
+        return [k for k in self.touched(stage) if self.accesses[k] != "fixed"]
+
+    def functions(self, held: Callable[[DType], DType] = lambda dtype: dtype) -> list[str]:
+        """The C functions that the ops of elements call, each once.
+
+        held  returns the type in which a value of a dtype is held
         """
-        there = set(self.once)
-        found: set[int] = set()
-        stack = [r for r in roots if r not in there]
-        while stack:
-            v = stack.pop()
-            if v not in found:
-                found.add(v)
-                if not self.values[v].reduces and v not in ends:
-                    stack.extend(a for a in self.values[v].args if a not in there)
-        return sorted(found)
+        needs: dict[str, None] = {}
+        for value in self.values:
+            if value.op is not None and not value.reduces:
+                operands = [held(self.values[a].dtype) for a in value.args]
+                needs |= dict.fromkeys(support(value.op, operands, held(value.dtype)))
+        return [*needs]
 
     def loaded(self, values: Sequence[int]) -> list[int]:
         return sorted({self.values[v].operand for v in values if self.values[v].operand >= 0})

@@ -106,11 +106,10 @@ def bases(pattern: KernelPattern, last: str) -> list[str]:
     return made
 
 
-def within(pattern: KernelPattern, stage: int) -> list[str]:
-    """Return statements that say in which windows the elements of a row are, from `col` on.
+def row_operands(pattern: KernelPattern, stage: int) -> list[str]:
+    """Return statements for where the elements of a row are, from `col` on, and in which windows.
 
-    They end the row, of n elements, where that changes, or the zeros do that stand for elements
-    outside.
+    They end the row, of n elements, where windows do, or the zeros that stand for elements outside.
     """
     values, made, first = pattern.run(stage), [], len(pattern.dtypes)
     windows = sorted({pattern.values[v].window for v in values} - {-1})
@@ -126,7 +125,8 @@ def within(pattern: KernelPattern, stage: int) -> list[str]:
         inside = " && ".join(f"in{window}" for window in loads)
         most = f"MG_ZEROS / {pattern.lanes}"
         made.append(f"if (!({inside}) && n > {most}) n = {most};")
-    return made
+    moving = pattern.moving(stage)
+    return [*made, *(pointer(pattern, k, f"base{k} + at[{k}]", "col") for k in moving)]
 
 
 def share_results(

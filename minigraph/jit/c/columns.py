@@ -51,7 +51,7 @@ def column_text(pattern: KernelPattern) -> str:
 
 def _run_down(columns: SideBySide, stage: int) -> list[str]:
     pattern = columns.pattern
-    reduced, moving = pattern.reduced(stage), _moving(pattern, stage)
+    reduced, moving = pattern.reduced(stage), pattern.moving(stage)
     lanes, clear, flush, done = [], [], [], []
     for v in reduced:
         value, lane = pattern.values[v], f"lane{v}[k]"
@@ -96,24 +96,17 @@ def _run_down(columns: SideBySide, stage: int) -> list[str]:
     return c.in_run(pattern, stage, body)
 
 
-def _moving(pattern: KernelPattern, stage: int) -> list[int]:
-    """The operands of a run down the columns that change within it."""
-    return [k for k in pattern.touched(stage) if pattern.accesses[k] != "fixed"]
-
-
 def _rows(columns: SideBySide, stage: int, rows: int) -> list[str]:
     """Statements that combine and store so many rows, of which the next is row `i`."""
     pattern = columns.pattern
-    reduced, stores, values = pattern.reduced(stage), pattern.stored(stage), pattern.run(stage)
     place = "row{0} + (i + u) * down{0}" if rows > 1 else "row{0} + i * down{0}"
-    row = [c.pointer(pattern, k, place.format(k)) for k in _moving(pattern, stage)]
-    row += columns.shared(v for v in values if pattern.values[v].level == ROW)
-    each = [v for v in values if pattern.values[v].level == ELEMENT]
-    fed = [*(pattern.values[v].args[0] for v in reduced), *map(pattern.source, stores)]
-    taken = columns.taken(each, fed, stage)
+    row = [c.pointer(pattern, k, place.format(k)) for k in pattern.moving(stage)]
+    row += columns.shared(pattern.run_at(ROW, stage))
+    each = pattern.run_at(ELEMENT, stage)
+    taken = columns.taken(each, pattern.goals(stage), stage)
     body = c.compute_element(pattern, stage, each, "k")
     take, put = [], []
-    for v in reduced:
+    for v in pattern.reduced(stage):
         short, _ = c.accumulators(pattern, pattern.values[v])
         take.append(f"{short} l{v} = lane{v}[k];")
         body.append(c.accumulate(pattern, v, f"l{v}"))

@@ -50,18 +50,10 @@ def lane_text(pattern: KernelPattern) -> str:
 
 def _run_over_pixels(lanes: SideBySide, stage: int) -> list[str]:
     pattern = lanes.pattern
-    reduced, stores, values = pattern.reduced(stage), pattern.stored(stage), pattern.run(stage)
-    row = c.within(pattern, stage)
-    row += [
-        c.pointer(pattern, k, f"base{k} + at[{k}]", "col")
-        for k in pattern.touched(stage)
-        if pattern.accesses[k] != "fixed"
-    ]
-    row += lanes.shared(v for v in values if pattern.values[v].level == ROW)
-    each = [v for v in values if pattern.values[v].level == ELEMENT]
+    reduced, each = pattern.reduced(stage), pattern.run_at(ELEMENT, stage)
+    row = c.row_operands(pattern, stage) + lanes.shared(pattern.run_at(ROW, stage))
     streams = pieces.streamed(pattern, stage)
-    fed = [*(pattern.values[v].args[0] for v in reduced), *map(pattern.source, stores)]
-    taken = lanes.taken(each, fed, stage)
+    taken = lanes.taken(each, pattern.goals(stage), stage)
     if reduced:
         before, after, done = _accumulated(lanes, reduced)
         limit = [f"if (n > {STRETCH * PIXELS}) n = {STRETCH * PIXELS};"]

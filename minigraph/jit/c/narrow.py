@@ -56,16 +56,12 @@ def narrow_text(pattern: KernelPattern) -> str:
     )
 
 
-def joins(pattern: KernelPattern) -> list[str]:
-    """Return the functions by which such a kernel joins the lanes of its rows."""
-    return [_join(pattern, v) for v in pattern.reductions]
-
-
 def _join_name(pattern: KernelPattern, v: int) -> str:
     return c.reduction_name(pattern, v, f"mg_join{pattern.columns}")
 
 
-def _join(pattern: KernelPattern, v: int) -> str:
+def join(pattern: KernelPattern, v: int) -> str:
+    """Return the function that joins the lanes of all rows of a unit, of reduction `v`."""
     value = pattern.values[v]
     held, _ = c.accumulators(pattern, value)
     body, source, half = [], "lane", LANES // 2
@@ -82,9 +78,7 @@ def _join(pattern: KernelPattern, v: int) -> str:
 
 def _stage(rows: SideBySide, stage: int) -> list[str]:
     pattern = rows.pattern
-    reduced, stores = pattern.reduced(stage), pattern.stored(stage)
-    touched = [k for k in pattern.touched(stage) if pattern.accesses[k] != "fixed"]
-    values, lanes = pattern.run(stage), _lanes(pattern, stage)
+    reduced, moving, lanes = pattern.reduced(stage), pattern.moving(stage), _lanes(pattern, stage)
     before, begin, end, after = [], [], [], []
     for v in reduced:
         held, _ = c.accumulators(pattern, pattern.values[v])
@@ -100,11 +94,10 @@ def _stage(rows: SideBySide, stage: int) -> list[str]:
         end.append(f"for (int i = 0; i < {LANES}; i++) lane{v}[k * {LANES} + i] = part{v}[i];")
         after.append(f"{_join_name(pattern, v)}(lane{v}, all{v});")
     streams = pieces.streamed(pattern, stage)
-    each = [v for v in values if pattern.values[v].level == ELEMENT]
-    fed = [*(pattern.values[v].args[0] for v in reduced), *map(pattern.source, stores)]
+    each = pattern.run_at(ELEMENT, stage)
     row = [
-        *(c.pointer(pattern, k, f"base{k} + k * next{k}") for k in touched),
-        *rows.taken(each, fed, stage),
+        *(c.pointer(pattern, k, f"base{k} + k * next{k}") for k in moving),
+        *rows.taken(each, pattern.goals(stage), stage),
         f"const int64_t n = length, begin = k * ((n + {MOST - 1}) / {MOST} * {MOST});",
         *begin,
         *(line for k in streams for line in pieces.piece(pattern, stage, k, "0")),
@@ -120,7 +113,7 @@ def _stage(rows: SideBySide, stage: int) -> list[str]:
             "const int rest = n - j;",
             "#pragma GCC ivdep",
             *block(
-                f"for (int i = 0; i < {_masked(pattern, touched, lanes)}; i++)",
+                f"for (int i = 0; i < {_masked(pattern, moving, lanes)}; i++)",
                 *_elements(pattern, stage, each, streams, "i < rest"),
             ),
         ),
@@ -142,11 +135,11 @@ def _lanes(pattern: KernelPattern, stage: int) -> int:
     return max(MOST // least, LANES)
 
 
-def _masked(pattern: KernelPattern, touched: list[int], lanes: int) -> str:
+def _masked(pattern: KernelPattern, moving: list[int], lanes: int) -> str:
     """Return over how many elements a loop with a mask runs: all of them, if they are a vector."""
-    if any(pattern.accesses[k] != "unit" for k in touched):
+    if any(pattern.accesses[k] != "unit" for k in moving):
         return "rest"
-    size = min((pattern.dtypes[k].itemsize for k in touched), default=8)
+    size = min((pattern.dtypes[k].itemsize for k in moving), default=8)
     return f"MG_MASKED({size}, {lanes}, rest)"
 
 

@@ -42,25 +42,25 @@ AHEAD = 128 << 10  # bytes of a unit, at most, that are fetched while the one be
 
 def row_text(pattern: KernelPattern) -> str:
     """Return the functions of a "map" or "row" kernel, called NAME."""
-    return unit_text(pattern) + "\n" + c.entry(pattern, "units")
+    place = [
+        "const int64_t inner = extent[loops - 1], first_row = from ? from / inner : 0;",
+        f"mg_place(a, {pattern.walked}, unit, place);",
+    ]
+    cell = f"(unit * splits + {{s}}) * {len(pattern.reductions)} + {{r}}"
+    body = c.bases(pattern, "pitch - 1") + _next_unit(pattern)
+    for v in pattern.reductions:
+        body += c.total_of(pattern, v) + c.clear_total(pattern, v)
+    body += _kept_rows(pattern) + _once(pattern, 0)
+    for stage in range(pattern.stages):
+        body += _stage(pattern, stage) + c.share_results(pattern, stage, cell)
+        body += _once(pattern, stage + 1)
+    body.append("(void)inner; (void)index; (void)at; (void)to;")
+    unit = c.unit_function(pattern, place, body, pieces.until_streamed(pattern))
+    return unit + "\n" + c.entry(pattern, "units")
 
 
-def _vectorised(pattern: KernelPattern, stage: int) -> list[str]:
-    """Return what stands before the loop over lanes.
-
-    Unrolled, it keeps them in registers; where an element is costly, that needs the registers.
-    """
-    unrolled = [] if c.is_costly(pattern, stage) else ["#pragma GCC unroll 16"]
-    return [*unrolled, "#pragma GCC ivdep"]
-
-
-def folds(pattern: KernelPattern) -> list[str]:
-    """Return the functions that a "row" kernel combines lanes by."""
-    return [_fold(pattern, v) for v in pattern.reductions]
-
-
-def _fold(pattern: KernelPattern, v: int) -> str:
-    """The function that combines the lanes of reduction `v`.
+def fold(pattern: KernelPattern, v: int) -> str:
+    """Return the function that combines the lanes of reduction `v` of a "row" kernel.
 
     The upper half joins the lower one; the last sixteen of a sum are widened.  Where nothing is,
     the last four meet in pairs, twice, with a result for each: of a choice between two, compilers
@@ -93,24 +93,6 @@ def _fold(pattern: KernelPattern, v: int) -> str:
     return "\n" + function(
         f"MG_FOLD {long} {c.reduction_name(pattern, v, 'mg_fold')}(const {short} *lane)", body
     )
-
-
-def unit_text(pattern: KernelPattern) -> str:
-    """Return the function NAME_units, which computes units or a split of one."""
-    place = [
-        "const int64_t inner = extent[loops - 1], first_row = from ? from / inner : 0;",
-        f"mg_place(a, {pattern.walked}, unit, place);",
-    ]
-    cell = f"(unit * splits + {{s}}) * {len(pattern.reductions)} + {{r}}"
-    body = c.bases(pattern, "pitch - 1") + _next_unit(pattern)
-    for v in pattern.reductions:
-        body += c.total_of(pattern, v) + c.clear_total(pattern, v)
-    body += _kept_rows(pattern) + _once(pattern, 0)
-    for stage in range(pattern.stages):
-        body += _stage(pattern, stage) + c.share_results(pattern, stage, cell)
-        body += _once(pattern, stage + 1)
-    body.append("(void)inner; (void)index; (void)at; (void)to;")
-    return c.unit_function(pattern, place, body, pieces.until_streamed(pattern))
 
 
 def _kept_rows(pattern: KernelPattern) -> list[str]:
@@ -177,15 +159,9 @@ def _fetch(pattern: KernelPattern, stage: int, index: str, count: str) -> list[s
 
 
 def _stage(pattern: KernelPattern, stage: int) -> list[str]:
-    reduced, values = pattern.reduced(stage), pattern.run(stage)
-    row = c.within(pattern, stage)
-    row += [
-        c.pointer(pattern, k, f"base{k} + at[{k}]", "col")
-        for k in pattern.touched(stage)
-        if pattern.accesses[k] != "fixed"
-    ]
-    row += [c.declare(pattern, v, "0") for v in values if pattern.values[v].level == ROW]
-    each = [v for v in values if pattern.values[v].level == ELEMENT]
+    reduced, each = pattern.reduced(stage), pattern.run_at(ELEMENT, stage)
+    row = c.row_operands(pattern, stage)
+    row += [c.declare(pattern, v, "0") for v in pattern.run_at(ROW, stage)]
     lanes, combined, clear, done = [], [], [], []
     for v in reduced:
         short, long = c.accumulators(pattern, pattern.values[v])
@@ -218,6 +194,8 @@ def _combined(pattern: KernelPattern, stage: int, values: list[int], after: list
     """Statements that combine the elements of a row, and store others; `after` ends a stretch."""
     body = c.compute_element(pattern, stage, values, "j + k")
     body += [c.accumulate(pattern, v, f"lane{v}[k]") for v in pattern.reduced(stage)]
+    # Unrolled, the loop keeps lanes in registers, which elements that are costly need.
+    unrolled = [] if c.is_costly(pattern, stage) else ["#pragma GCC unroll 16"]
     return block(
         f"for (int64_t first = 0; first < n; first += {STRETCH})",
         f"const int64_t last = n - first > {STRETCH} ? first + {STRETCH} : n;",
@@ -225,7 +203,8 @@ def _combined(pattern: KernelPattern, stage: int, values: list[int], after: list
         *block(
             f"for (; j + {LANES} <= last; j += {LANES})",
             *_fetch(pattern, stage, "j", str(LANES)),
-            *_vectorised(pattern, stage),
+            *unrolled,
+            "#pragma GCC ivdep",
             *block(f"for (int64_t k = 0; k < {LANES}; k++)", *body),
         ),
         "#pragma GCC ivdep",

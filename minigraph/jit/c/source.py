@@ -6,10 +6,9 @@ import functools
 
 from minigraph.jit.c.columns import column_text
 from minigraph.jit.c.lanes import lane_text
-from minigraph.jit.c.narrow import joins, narrow_text
+from minigraph.jit.c.narrow import join, narrow_text
 from minigraph.jit.c.pieces import PUT_BFLOAT16, rounded
-from minigraph.jit.c.rows import folds, row_text
-from minigraph.jit.expression import support
+from minigraph.jit.c.rows import fold, row_text
 from minigraph.jit.pattern import KernelPattern
 from minigraph.jit.source import KernelSource
 
@@ -17,26 +16,21 @@ from minigraph.jit.source import KernelSource
 @functools.lru_cache(4096)
 def c_source(pattern: KernelPattern) -> KernelSource:
     """Return the text of the kernel and the functions that it calls."""
+    functions = _functions(pattern)
     if pattern.form == "column":
-        return KernelSource(column_text(pattern), functions_of(pattern))
+        return KernelSource(column_text(pattern), tuple(functions))
     if pattern.form == "lane":
-        return KernelSource(lane_text(pattern), functions_of(pattern))
-    text, own = (narrow_text, joins) if pattern.narrow else (row_text, folds)
-    shared = dict.fromkeys([*functions_of(pattern), *own(pattern)])
-    return KernelSource(text(pattern), tuple(shared))
+        return KernelSource(lane_text(pattern), tuple(functions))
+    text, combine = (narrow_text, join) if pattern.narrow else (row_text, fold)
+    combined = (combine(pattern, v) for v in pattern.reductions)
+    return KernelSource(text(pattern), tuple(dict.fromkeys([*functions, *combined])))
 
 
-def functions_of(pattern: KernelPattern) -> tuple[str, ...]:
+def _functions(pattern: KernelPattern) -> list[str]:
     """Return the functions that a kernel's expressions call, which are inlined wherever they are.
 
     Else compilers would call those that are long, and the loop would not be computed in vectors.
     """
-    needs: dict[str, None] = {}
-    for value in pattern.values:
-        if value.op is not None and not value.reduces:
-            operands = [pattern.values[a].dtype for a in value.args]
-            for text in support(value.op, operands, value.dtype):
-                needs[text.replace("static inline ", "MG_INLINE ")] = None
-    if any(rounded(pattern, stage) for stage in range(pattern.stages)):
-        needs[PUT_BFLOAT16] = None
-    return tuple(needs)
+    needs = [text.replace("static inline ", "MG_INLINE ") for text in pattern.functions()]
+    rounds = any(rounded(pattern, stage) for stage in range(pattern.stages))
+    return [*needs, PUT_BFLOAT16] if rounds else needs

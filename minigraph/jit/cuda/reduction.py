@@ -149,9 +149,8 @@ def _first_uses(pattern: KernelPattern) -> dict[int, int]:
     """
     uses: dict[int, int] = {}
     for stage in range(pattern.stages):
-        inner = [*pattern.run(stage), *pattern.reduced(stage)]
-        read = [a for v in inner for a in pattern.values[v].args]
-        for a in (*read, *map(pattern.source, pattern.stored(stage))):
+        read = (a for v in pattern.run(stage) for a in pattern.values[v].args)
+        for a in (*read, *pattern.goals(stage)):
             uses.setdefault(a, stage)
     for v in reversed(pattern.once):
         uses[v] = max(uses.get(v, pattern.stages), pattern.values[v].stage)

@@ -258,16 +258,15 @@ def visit(
     pattern = walk.pattern
     values, stores = pattern.run(stage), pattern.stored(stage)
     base = {k: place(walk, k, walk.rows, f"base{k}") for k in range(walk.operands)}
-    fed = [pattern.values[v].args[0] for v in pattern.reduced(stage)]
-    elements = [v for v in values if pattern.values[v].level == ELEMENT]
-    body = taken(walk, elements, [*fed, *map(pattern.source, stores)])
+    elements = pattern.run_at(ELEMENT, stage)
+    body = taken(walk, elements, pattern.goals(stage))
     body += [declare(walk, v, "u") for v in elements]
     body += [*put(walk, stores), *extra]
     loads = [k for k in pattern.loaded(values) if not (ahead and _is_ahead(pattern, k))]
     return [
         *(line for k in loads for line in load(walk, k, base[k], tail)),
         *(line for k in stores for line in destination(walk, k, base[k])),
-        *(declare(walk, v, "0") for v in values if pattern.values[v].level == ROW),
+        *(declare(walk, v, "0") for v in pattern.run_at(ROW, stage)),
         *each(walk, body),
         *(line for k in stores for line in store(walk, k, base[k], tail)),
     ]

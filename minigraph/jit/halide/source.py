@@ -16,7 +16,7 @@ from typing import TypeVar
 from minigraph.jit.c.body import accumulators, combine, identity
 from minigraph.jit.c.prelude import PRELUDE
 from minigraph.jit.domain import NotFusible
-from minigraph.jit.expression import expression, stored, support
+from minigraph.jit.expression import expression, stored
 from minigraph.jit.kernel import SpecialisedKernel
 from minigraph.jit.loops import Axis, LoopNest
 from minigraph.jit.pattern import KernelPattern, Value
@@ -112,13 +112,10 @@ def _source(pattern: KernelPattern, units: int, loops: int, delayed: bool) -> Ha
         lines += [f"// {'narrow rows' if pattern.narrow else f'{pattern.columns} columns'}"]
     for k, dtype in enumerate(pattern.dtypes):
         lines.append(f"// operand {k}: {dtype.name}, {pattern.accesses[k]}, {pattern.across[k]}")
-    functions: dict[str, None] = {}
+    functions = pattern.functions()
     for v, value in enumerate(pattern.values):
         lines.append(f"// {value.dtype.name}, level {value.level}, stage {value.stage}")
         lines.append(f"v{v} = {text_of(pattern, value)};")
-        if value.op is not None and not value.reduces:
-            operands = [pattern.values[a].dtype for a in value.args]
-            functions.update(dict.fromkeys(support(value.op, operands, value.dtype)))
     lines += [f"// v{v} is kept" for v in pattern.rows]
     for k, store in enumerate(pattern.stores, pattern.inputs):
         lines.append(f"p{k}{'[unit]' if store.per_unit else '[]'} = v{store.value};")
