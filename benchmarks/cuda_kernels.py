@@ -43,7 +43,7 @@ from minigraph.devices.cuda.kernels import cuda_kernel
 from minigraph.devices.kernel_cache import CompilationUnit
 from minigraph.devices.parts import kernel_parts
 from minigraph.graph import Graph, Node, Shape
-from minigraph.jit.cuda.text import PRELUDE, text
+from minigraph.jit.cuda.text import PRELUDE, cuda_source
 from minigraph.jit.cuda.walk import Walk, walk
 from minigraph.jit.loops import LoopNest
 from minigraph.jit.source import KernelSource
@@ -179,10 +179,9 @@ NUMBERS = re.compile("([0-9]+) (bytes stack frame|bytes spill loads|registers|by
 
 def rows_of(program: Program, arch: str) -> list[list[str]]:
     """Return the rows of the table, the kernels that move the most first, and the sum last."""
-    by_text: dict[Any, list[Part]] = {}
+    sources: dict[KernelSource, list[Part]] = {}
     for part in parts_of(program):
-        by_text.setdefault(text(part.walk), []).append(part)
-    sources = {KernelSource(whole, support): parts for (support, whole), parts in by_text.items()}
+        sources.setdefault(cuda_source(part.walk), []).append(part)
     taken = resources(CompilationUnit(tuple(sources)).text(PRELUDE), arch)
     rows = []
     for source, parts in sources.items():

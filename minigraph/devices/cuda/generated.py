@@ -13,12 +13,11 @@ from minigraph.devices.cuda.kernel import MOST_WORDS, Addresses, CudaKernel, Lau
 from minigraph.devices.cuda.template import written_kernel
 from minigraph.devices.parts import KernelPart, kernel_parts
 from minigraph.graph import Node, Shape
-from minigraph.jit.cuda.text import text, together
+from minigraph.jit.cuda.text import cuda_source, together
 from minigraph.jit.cuda.thread import THREADS
 from minigraph.jit.cuda.walk import Walk, walk, words
 from minigraph.jit.expression import c_type
 from minigraph.jit.loops import LoopNest
-from minigraph.jit.source import KernelSource
 
 PROCESSORS = 132  # of an H100 or H200
 MOST_BLOCKS = 1 << 16  # of a map: enough for any device, and each thread has more to do
@@ -43,6 +42,7 @@ class _WalkedPart:
     def __init__(self, part: KernelPart, processors: int) -> None:
         self.part = part
         self.walk, self.nest = _walk(part.kernel)
+        self.source = cuda_source(self.walk)
         self.runs, self.scratch = _geometry(self.walk, self.nest, processors)
 
     def words(
@@ -55,10 +55,9 @@ class _WalkedPart:
         return words(self.walk, self.nest, constants, run.options, operands, scratch)
 
     def launches(self) -> list[Launch]:
-        support, whole = text(self.walk)
-        source = KernelSource(whole, support)
+        block = (THREADS, 1, 1)
         return [
-            Launch(source, (run.blocks, 1, 1), (THREADS, 1, 1), functools.partial(self.words, run))
+            Launch(self.source, (run.blocks, 1, 1), block, functools.partial(self.words, run))
             for run in self.runs
         ]
 
@@ -94,7 +93,7 @@ def _together(parts: Sequence[_WalkedPart]) -> list[Launch]:
     made: list[Launch] = []
     waiting: list[_WalkedPart] = []
     size = 1
-    for part in sorted(parts, key=lambda part: text(part.walk)):
+    for part in sorted(parts, key=lambda part: (part.source.support, part.source.text)):
         if size + part.walk.words + 2 > MOST_WORDS:
             made.append(_launch(waiting))
             waiting, size = [], 1
@@ -107,8 +106,8 @@ def _launch(parts: Sequence[_WalkedPart]) -> Launch:
     """One launch of independent kernels, those of one text side by side."""
     if len(parts) == 1:
         return parts[0].launches()[0]
-    groups = [list(same) for _, same in itertools.groupby(parts, lambda part: text(part.walk))]
-    support, whole = together([same[0].walk for same in groups], [*map(len, groups)])
+    groups = [list(same) for _, same in itertools.groupby(parts, lambda part: part.source)]
+    source = together([same[0].walk for same in groups], [*map(len, groups)])
     runs = [part.runs[0] for part in parts]
     blocks = list(itertools.accumulate((run.blocks for run in runs), initial=0))
 
@@ -119,7 +118,7 @@ def _launch(parts: Sequence[_WalkedPart]) -> Launch:
         begins = itertools.accumulate(map(len, each[:-1]), initial=2 * len(parts) + 1)
         return [*blocks, *begins, *itertools.chain.from_iterable(each)]
 
-    return Launch(KernelSource(whole, support), (blocks[-1], 1, 1), (THREADS, 1, 1), arguments)
+    return Launch(source, (blocks[-1], 1, 1), (THREADS, 1, 1), arguments)
 
 
 # ---------------------------------------------------------------- how many threads run a kernel

@@ -103,6 +103,15 @@ static __forceinline__ int64_t mg_take(int64_t *rest, int64_t extent) {
   *rest = whole;
   return x - whole * n;
 }
+/* Which of the kernels of a launch a block works for; `first` has the first block of each. */
+static __forceinline__ int mg_member(const long long *first, int count, long long block) {
+  int low = 0, high = count;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (first[middle] <= block) low = middle; else high = middle;
+  }
+  return low;
+}
 /* N neighbours in memory, at once. */
 template <typename T, int N> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) mg_vector {
   T at[N];

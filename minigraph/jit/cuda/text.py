@@ -34,8 +34,9 @@ from minigraph.jit.cuda import reduction
 from minigraph.jit.cuda.thread import THREADS, bases, declare, part, position, visit, whole_groups
 from minigraph.jit.cuda.walk import Walk
 from minigraph.jit.emitter import block
-from minigraph.jit.expression import support, takes_index
+from minigraph.jit.expression import takes_index
 from minigraph.jit.small_float import working
+from minigraph.jit.source import KernelSource
 
 # What stands before all kernels of a program.  NVRTC has no headers of the C library, but its
 # mathematical functions and `memcpy`.  Functions need no `__device__`: the compiler is told that
@@ -50,29 +51,18 @@ NAME(const __grid_constant__ NAME_args a) {
 }
 """
 
-# Which kernel a block works for: the table has the first block of each, and the end.
-_MEMBER = """
-static __forceinline__ int mg_member(const long long *first, int count, long long block) {
-  int low = 0, high = count;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    if (first[middle] <= block) low = middle; else high = middle;
-  }
-  return low;
-}"""
-
 
 @functools.lru_cache(4096)
-def text(walk: Walk) -> tuple[tuple[str, ...], str]:
-    """Return the functions that a kernel needs, and the kernel, called NAME."""
+def cuda_source(walk: Walk) -> KernelSource:
+    """Return the text of a kernel and the functions that it calls."""
     body, cells = _body(walk)
     call = "  NAME_part(a.w, blockIdx.x, gridDim.x, cells);"
     whole = body.replace("BODY", "NAME_part") + _entry(walk.words, cells, call, walk.resident)
-    return _support([walk]), whole
+    return KernelSource(whole, _functions([walk]))
 
 
-def together(walks: Sequence[Walk], counts: Sequence[int]) -> tuple[tuple[str, ...], str]:
-    """Return the text of a launch of independent kernels: `counts[i]` of `walks[i]`.
+def together(walks: Sequence[Walk], counts: Sequence[int]) -> KernelSource:
+    """Return the source of a launch of independent kernels: `counts[i]` of `walks[i]`.
 
     Its words are the first block of each kernel, the number of all blocks, where the words of each
     kernel begin, and then these, kernel by kernel.
@@ -95,7 +85,7 @@ def together(walks: Sequence[Walk], counts: Sequence[int]) -> tuple[tuple[str, .
         f"  const long long *const w = a.w + a.w[{total + 1} + t];",
     ]
     entry = _entry(2 * total + 1 + words, needed, "\n".join([*member, *calls]))
-    return (*_support(walks), _MEMBER.strip()), "\n".join(bodies) + entry
+    return KernelSource("\n".join(bodies) + entry, _functions(walks))
 
 
 def _body(walk: Walk) -> tuple[str, int]:
@@ -110,16 +100,9 @@ def _entry(words: int, cells: int, body: str, resident: int = 0) -> str:
     return _ENTRY % {"words": words, "bounds": bounds, "body": body}
 
 
-def _support(walks: Iterable[Walk]) -> tuple[str, ...]:
-    """Return the functions that elementwise ops of the kernels need, each once."""
-    needs: dict[str, None] = {}
-    for walk in walks:
-        for value in walk.pattern.values:
-            if value.op is not None and not value.reduces:
-                # Conversions to and from floats of 16 bits stand in the prelude.
-                operands = [working(walk.pattern.values[a].dtype) for a in value.args]
-                needs.update(dict.fromkeys(support(value.op, operands, working(value.dtype))))
-    return tuple(needs)
+def _functions(walks: Iterable[Walk]) -> tuple[str, ...]:
+    """Return the functions that the kernels' ops call: conversions stand in the prelude."""
+    return tuple(dict.fromkeys(text for walk in walks for text in walk.pattern.functions(working)))
 
 
 def _map(walk: Walk) -> str:
