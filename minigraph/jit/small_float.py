@@ -7,6 +7,10 @@ which is 0 while programs run.
 
 from __future__ import annotations
 
+import functools
+import re
+from pathlib import Path
+
 import numpy as np
 
 from minigraph.graph import BFLOAT16, DType, Graph, Node
@@ -15,67 +19,34 @@ from minigraph.ops.reduction import Reduction
 FLOAT16, FLOAT32, FLOAT64 = map(np.dtype, ("float16", "float32", "float64"))
 SMALL_FLOATS = frozenset((FLOAT16, BFLOAT16))
 
-_BITS = """
-static inline uint32_t mg_bits(float x) {
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  return bits;
-}"""
-_NUMBER = """
-static inline float mg_number(uint32_t bits) {
-  float x;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}"""
-# A denormal m is read as 2**-14 + m, the next larger exponent's, less 2**-14.
-_FLOAT_OF_FLOAT16 = """
-static inline float mg_float_of_float16(uint16_t x) {
-  const uint32_t sign = (uint32_t)(x & 0x8000u) << 16, m = (uint32_t)(x & 0x7fffu) << 13;
-  const uint32_t normal = m + (m >= 0x0f800000u ? 0x70000000u : 0x38000000u);
-  const uint32_t small = mg_bits(mg_number(m + 0x38800000u) - 0x1p-14f);
-  return mg_number(sign | (m < 0x00800000u ? small : normal));
-}"""
-# To the nearest, the even one of two: a carry goes into the exponent, and on to infinity.  In
-# x + 0.5 the last bit is the last one of a denormal.
-_FLOAT16_OF_FLOAT = """
-static inline uint16_t mg_float16_of_float(float x) {
-  const uint32_t sign = mg_bits(x) >> 16 & 0x8000u, m = mg_bits(x) & 0x7fffffffu;
-  const uint32_t normal = (m - 0x38000000u + 0xfffu + (m >> 13 & 1)) >> 13;
-  const uint32_t small = mg_bits(mg_number(m) + 0.5f) - 0x3f000000u;
-  const uint32_t large = m > 0x7f800000u ? 0x7e00u : 0x7c00u;
-  return sign | (m >= 0x47800000u ? large : m < 0x38800000u ? small : normal);
-}"""
-# Rounding twice goes wrong where the first one hides on which side of the middle the number is; a
-# last bit that is 1 for all inexact ones shows it (Boldo and Melquiond, 2008).
-_FLOAT16_OF_DOUBLE = """
-static inline uint16_t mg_float16_of_double(double x) {
-  const float near = (float)x;
-  const uint32_t odd = (mg_bits(near) - (fabs((double)near) > fabs(x))) | 1;
-  return mg_float16_of_float((double)near == x ? near : mg_number(odd));
-}"""
-_FLOAT_OF_BFLOAT16 = """
-static inline float mg_float_of_bfloat16(uint32_t x) { return mg_number(x << 16); }"""
-_BFLOAT16_OF_FLOAT = """
-static inline uint32_t mg_bfloat16_of_float(float x) {
-  const uint32_t b = mg_bits(x), high = b >> 16;
-  return x != x ? high | 0x40u : (b + 0x7fffu + (high & 1)) >> 16;
-}"""
-# Of a number that is a bfloat16: it keeps NaN's bits and denormals.
-_BFLOAT16_AS_IT_IS = """
-static inline uint32_t mg_bfloat16_as_it_is(float x) { return mg_bits(x) >> 16; }"""
-AS_IT_IS = "mg_bfloat16_as_it_is", (_BITS.strip(), _BFLOAT16_AS_IT_IS.strip())
-
-# From which type to which: the name of the C function, and the text that it takes.
-CONVERSIONS: dict[tuple[DType, DType], tuple[str, tuple[str, ...]]] = {
-    (FLOAT16, FLOAT32): ("mg_float_of_float16", (_BITS, _NUMBER, _FLOAT_OF_FLOAT16)),
-    (FLOAT32, FLOAT16): ("mg_float16_of_float", (_BITS, _NUMBER, _FLOAT16_OF_FLOAT)),
-    (FLOAT64, FLOAT16): (
-        "mg_float16_of_double",
-        (_BITS, _NUMBER, _FLOAT16_OF_FLOAT, _FLOAT16_OF_DOUBLE),
-    ),
-    (BFLOAT16, FLOAT32): ("mg_float_of_bfloat16", (_NUMBER, _FLOAT_OF_BFLOAT16)),
-    (FLOAT32, BFLOAT16): ("mg_bfloat16_of_float", (_BITS, _BFLOAT16_OF_FLOAT)),
+# The C functions by name: each with its text, behind those that it calls.
+_FUNCTIONS = {
+    re.findall(r"\bmg_\w+", text)[0]: text
+    for part in Path(__file__).with_suffix(".c").read_text().split("\n\n")
+    if (text := re.sub(r"/\*.*?\*/\n?", "", part, flags=re.DOTALL).strip())
 }
+
+# The C function from one type to another.
+CONVERSIONS: dict[tuple[DType, DType], str] = {
+    (FLOAT16, FLOAT32): "mg_float_of_float16",
+    (FLOAT32, FLOAT16): "mg_float16_of_float",
+    (FLOAT64, FLOAT16): "mg_float16_of_double",
+    (BFLOAT16, FLOAT32): "mg_float_of_bfloat16",
+    (FLOAT32, BFLOAT16): "mg_bfloat16_of_float",
+}
+CFunction = tuple[str, tuple[str, ...]]  # its name, and its text behind what it calls
+
+
+@functools.cache
+def _function(name: str) -> CFunction:
+    needed = {name}
+    for each, text in reversed(_FUNCTIONS.items()):
+        if each in needed:
+            needed.update(re.findall(r"\bmg_\w+", text))
+    return name, tuple(text for each, text in _FUNCTIONS.items() if each in needed)
+
+
+AS_IT_IS = _function("mg_bfloat16_as_it_is")  # of a float32 that is a bfloat16
 
 
 def working(dtype: DType) -> DType:
@@ -83,23 +54,19 @@ def working(dtype: DType) -> DType:
     return FLOAT32 if dtype in SMALL_FLOATS else dtype
 
 
-def conversion(source: DType, target: DType) -> tuple[str, tuple[str, ...]]:
-    """Return the C function between a small float and another type, and the text it takes.
+def conversion(source: DType, target: DType) -> CFunction:
+    """Return the C function between a small float and another type.
 
     Integers go by way of float32, and so do doubles to bfloat16, as in NumPy.
     """
     if target in SMALL_FLOATS and (source, target) not in CONVERSIONS:
         source = FLOAT32
-    name, text = CONVERSIONS[source, target]
-    return name, tuple(part.strip() for part in text)
+    return _function(CONVERSIONS[source, target])
 
 
-def rounding(dtype: DType) -> tuple[str, tuple[str, ...]]:
-    """Return the C function that rounds a float32 to a small float, and the text it takes."""
-    (to, narrowing), (back, widening) = conversion(FLOAT32, dtype), conversion(dtype, FLOAT32)
-    name = f"mg_round_{dtype.name}"
-    text = f"static inline float {name}(float x) {{ return {back}({to}(x)); }}"
-    return name, tuple(dict.fromkeys((*narrowing, *widening, text)))
+def rounding(dtype: DType) -> CFunction:
+    """Return the C function that rounds a float32 to a small float."""
+    return _function(f"mg_round_{dtype.name}")
 
 
 def widen_reductions(graph: Graph) -> Graph:

@@ -23,7 +23,9 @@ FLAGS = [
 ]
 COMPILER = shutil.which("g++")
 # What instructions of the device do there.
-CONVERSIONS = "\n".join(dict.fromkeys(t for _, ts in small_float.CONVERSIONS.values() for t in ts))
+CONVERSIONS = "\n".join(
+    dict.fromkeys(t for pair in small_float.CONVERSIONS for t in small_float.conversion(*pair)[1])
+)
 for small in ("float16", "bfloat16"):
     to = f"mg_{small}_of_float"
     pair = f"{to}(low) | (uint32_t){to}(high) << 16"
