@@ -8,7 +8,6 @@ step follows both, so the step stays one graph.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -16,7 +15,7 @@ from functools import partial
 from minigraph.devices.cuda.communicator import COMBINATIONS, SUM, TYPES, Communicator, connected
 from minigraph.devices.cuda.driver import Driver, aligned
 from minigraph.devices.cuda.generated import generated_kernel
-from minigraph.devices.cuda.kernel import Addresses, Launch, LibraryKernel
+from minigraph.devices.cuda.kernel import Addresses, Launch, LibraryKernel, Operands
 from minigraph.graph import Node, input
 from minigraph.ops.collective import (
     AllGather,
@@ -196,20 +195,17 @@ def _combining_launches(node: Node, op: Collective, processors: int) -> tuple[li
         assert found is not None, "reductions and casts are generated"
         last = each is nodes[-1]
         own = end if last else end + aligned(each.spec.nbytes)
-        made += [
-            _in_scratch(launch, place, None if last else end, own) for launch in found.launches
-        ]
+        find = partial(_in_scratch, place, None if last else end, own)
+        made += [launch.within(find) for launch in found.launches]
         place, end = end, own + aligned(found.scratch)
     return made, end
 
 
-def _in_scratch(launch: Launch, x: int, y: int | None, own: int) -> Launch:
-    """Return a launch whose operands are at these bytes of scratch memory; y None: the output."""
-
-    def words(inputs: Sequence[int], outputs: Sequence[int], scratch: int) -> list[int]:
-        return launch.words([scratch + x], outputs if y is None else [scratch + y], scratch + own)
-
-    return dataclasses.replace(launch, words=words)
+def _in_scratch(
+    x: int, y: int | None, own: int, inputs: Addresses, outputs: Addresses, scratch: int
+) -> Operands:
+    """Return operands at these bytes of scratch memory; y None: the output."""
+    return [scratch + x], outputs if y is None else [scratch + y], scratch + own
 
 
 EventPairs = Mapping[Step, tuple[int, int]]  # which happen before and after each step

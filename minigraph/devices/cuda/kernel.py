@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from minigraph.devices.reference import NumpyKernel
 from minigraph.graph import Array, Node
@@ -24,8 +24,8 @@ MOST_WORDS = 4000  # of an argument: 32,764 bytes are allowed
 
 Dim3 = tuple[int, int, int]
 Addresses = Sequence[int]
-# The words of a launch, of the addresses of inputs, of outputs and of the scratch memory.
-Words = Callable[[Addresses, Addresses, int], list[int]]
+Operands = tuple[Addresses, Addresses, int]  # inputs, outputs and the scratch memory
+Words = Callable[[Addresses, Addresses, int], list[int]]  # of a launch, of its operands
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,13 @@ class Launch:
     grid: Dim3
     block: Dim3
     words: Words
+
+    def within(self, find: Callable[[Addresses, Addresses, int], Operands]) -> Launch:
+        """Return the launch as a part of another kernel.
+
+        find  returns its operands, of those of that kernel
+        """
+        return replace(self, words=lambda *operands: self.words(*find(*operands)))
 
 
 @dataclass(frozen=True)

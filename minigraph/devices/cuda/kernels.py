@@ -5,13 +5,12 @@ Also what follows a library's convolution or product in a kernel that is generat
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from minigraph.devices.cuda import indexing, pooling, reorder, rows
 from minigraph.devices.cuda.generated import PROCESSORS, generated_kernel
-from minigraph.devices.cuda.kernel import CudaKernel, Launch
+from minigraph.devices.cuda.kernel import Addresses, CudaKernel, Launch, Operands
 from minigraph.devices.cuda.template import Kernels
 from minigraph.devices.problem import Product, product_of
 from minigraph.graph import Graph, Node, Op, Shape, input
@@ -90,10 +89,7 @@ def in_place(epilogue: Node | None) -> list[Launch]:
     made = cuda_kernel(epilogue, [x.spec.strides for x in epilogue.inputs])
     assert made is not None and made.may_overwrite(0) and not made.scratch
 
-    def of_the_kernel(launch: Launch) -> Launch:
-        words = launch.words
-        return dataclasses.replace(
-            launch, words=lambda x, y, scratch: words([y[0], *x[2:]], y, scratch)
-        )
+    def find(inputs: Addresses, outputs: Addresses, scratch: int) -> Operands:
+        return [outputs[0], *inputs[2:]], outputs, scratch
 
-    return [of_the_kernel(launch) for launch in made.launches]
+    return [launch.within(find) for launch in made.launches]
