@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -52,7 +51,6 @@ class CudaProblems(ProblemMaker):
 
     handle     of cuDNN
     workbench  where candidates are measured
-    current    a context in which the device is the current one
     exactness  what the libraries are allowed to do
     ordinal    of the device
     """
@@ -60,19 +58,13 @@ class CudaProblems(ProblemMaker):
     kind = "cudnn"
 
     def __init__(
-        self,
-        handle: Any,
-        workbench: Workbench,
-        current: Callable[[], AbstractContextManager[Any]],
-        exactness: Exactness,
-        ordinal: int = 0,
+        self, handle: Any, workbench: Workbench, exactness: Exactness, ordinal: int = 0
     ) -> None:
         super().__init__()
         self.catalogue = Catalogue(handle)
-        self.ordinal = ordinal
         self.workbench = workbench
-        self.current = current
         self.exactness = exactness
+        self.ordinal = ordinal
 
     def product(self, node: Node) -> Product | None:
         return cudnn_kernel.product(node) or cublas_kernel.product(node)
@@ -133,14 +125,14 @@ class CudaProblems(ProblemMaker):
         else:
             offered = cudnn_kernel.candidates(arrangement, self.catalogue, self.exactness)
         while True:
-            with self.current():  # and not for whoever asks for the next one
+            with self.workbench.current():  # and not for whoever asks for the next one
                 candidate = next(offered, None)
             if candidate is None:
                 return
             yield replace(candidate, make=partial(self._make, candidate))
 
     def _make(self, candidate: Candidate) -> Any:
-        with self.current():
+        with self.workbench.current():
             try:
                 return candidate.make()
             except GraphError as error:
@@ -151,7 +143,7 @@ class CudaProblems(ProblemMaker):
                 return candidate.make()
 
     def remake(self, arrangement: Arrangement, recipe: KernelRecipe) -> Kernel:
-        with self.current():
+        with self.workbench.current():
             return cudnn_kernel.kernel_of_recipe(
                 arrangement, recipe, self.catalogue.handle, self.exactness
             )

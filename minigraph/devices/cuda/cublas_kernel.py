@@ -187,9 +187,8 @@ class CublasKernel(LibraryKernel):
         self._handle = cublas.handle(ordinal)
 
     def enqueue(self, inputs: Addresses, outputs: Addresses, scratch: int, stream: int) -> None:
-        operands = inputs[1], inputs[0], outputs[0]
+        operands, workspace = (inputs[1], inputs[0], outputs[0]), aligned(scratch)
         for offsets in self.way.offsets:
             addresses = [at + offset for at, offset in zip(operands, offsets, strict=True)]
-            self._descriptors.enqueue(
-                *(self._chosen, [*addresses, *inputs[2:]], aligned(scratch), self._handle, stream)
-            )
+            addresses += inputs[2:]
+            self._descriptors.enqueue(self._chosen, addresses, workspace, self._handle, stream)

@@ -135,9 +135,7 @@ class CudaBackend(Backend):
             self.why_no_jit = f"MINIGRAPH_JIT_BACKEND is {options.jit_backend()}"
         workbench = CudaWorkbench(self.driver, self._runner)
         exactness = Exactness(self.policy.precision == "tf32", values["graph_opt.fast_math"])
-        self._problems = CudaProblems(
-            *(self.handle, workbench, self.driver.current, exactness, self.driver.ordinal)
-        )
+        self._problems = CudaProblems(self.handle, workbench, exactness, self.driver.ordinal)
         self.versions = {
             "gpu": self.driver.name,
             "driver": ".".join(map(str, self.driver.version)),

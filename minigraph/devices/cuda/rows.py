@@ -113,10 +113,14 @@ def _cross_entropy(node: Node, labels: int, inplace: Sequence[Sequence[int]]) ->
         "LABELS": labels,
         "BACKWARD": labels - 1,
     }
-    valid = Range(labels, 0, n)
     return written_kernel(
-        *(node, "cross_entropy", macros, label.size, (n,), threads_for(n)),
-        range=valid,
+        node,
+        "cross_entropy",
+        macros,
+        label.size,
+        (n,),
+        threads_for(n),
+        range=Range(labels, 0, n),
         inplace=inplace,
     )
 

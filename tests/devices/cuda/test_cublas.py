@@ -38,7 +38,7 @@ def library(monkeypatch):
 
 def problems(tf32=False, fast_math=False):
     exactness = Exactness(tf32, fast_math)
-    return CudaProblems(None, Workbench(), contextlib.nullcontext, exactness)
+    return CudaProblems(None, Workbench(), exactness)
 
 
 def made(node, steps, exactness=EXACT, policy=ALL):

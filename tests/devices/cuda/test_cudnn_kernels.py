@@ -73,7 +73,7 @@ def host(device, monkeypatch, run_folder):
 
 def problems(tf32=False, bench=None, fast_math=False):
     exactness = Exactness(tf32, fast_math)
-    return candidates.CudaProblems(None, bench or Workbench(), contextlib.nullcontext, exactness)
+    return candidates.CudaProblems(None, bench or Workbench(), exactness)
 
 
 def conv_nodes(dtype):
