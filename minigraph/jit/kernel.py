@@ -113,9 +113,12 @@ def kernel_of(
     target: Shape | None = None,
     short: int = 0,
 ) -> SpecialisedKernel:
-    """Return the kernel of an op of inputs with these specs and strides, as `specialise` does."""
+    """Return the kernel of an op of inputs with these specs and strides, as `specialise` does.
+
+    target  the strides of its only output, where that is not contiguous
+    """
     domain = _domain_of(op, inputs)
-    return _kernel(domain, *_nest(domain, strides, None if target is None else (target,), short))
+    return _kernel(domain, *_nest(domain, strides, target, short))
 
 
 @functools.lru_cache(4096)
@@ -123,22 +126,19 @@ def _domain_of(op: Op, inputs: tuple[Spec, ...]) -> Domain:
     return analyse(widen_reductions(meaning(op, inputs)))
 
 
-def specialise(
-    graph: Graph, strides: Sequence[Shape], target: Sequence[Shape] | None = None, short: int = 0
-) -> SpecialisedKernel:
+def specialise(graph: Graph, strides: Sequence[Shape], short: int = 0) -> SpecialisedKernel:
     """Return the kernel for a subgraph whose inputs have these strides, in bytes.
 
-    target  the strides of the outputs, where they are not contiguous
-    short   rows of up to so many elements are computed side by side
+    short  rows of up to so many elements are computed side by side
 
     Raises NotFusible where there is none.
     """
     domain = analyse(widen_reductions(graph))
-    return _kernel(domain, *_nest(domain, strides, target, short))
+    return _kernel(domain, *_nest(domain, strides, None, short))
 
 
 def _nest(
-    domain: Domain, strides: Sequence[Shape], target: Sequence[Shape] | None, short: int
+    domain: Domain, strides: Sequence[Shape], target: Shape | None, short: int
 ) -> tuple[LoopNest, Ints]:
     graph = domain.graph
     # NumPy's strides of an empty array are 0, as of one that is broadcast along all its axes, which
@@ -146,7 +146,7 @@ def _nest(
     reads = [
         s if x.spec.size else x.spec.strides for x, s in zip(graph.inputs, strides, strict=True)
     ]
-    steps = [*reads, *(target or (y.spec.strides for y in graph.outputs))]
+    steps = [*reads, *([target] if target is not None else (y.spec.strides for y in graph.outputs))]
     operands = [*graph.inputs, *graph.outputs]
     nest = arrange(domain, operands, steps, short)
     if len(nest.units) + len(nest.loops) > MAX_RANK:
