@@ -42,12 +42,14 @@ def expression(
     args: Sequence[str],
     rounded: bool = True,
     element: DType | None = None,
+    index: str = "i",
 ) -> str:
-    """Return the C expression of `op` for operands `args` of `dtypes`.
+    """Return the C expression of `op` for operands `args` of `dtypes`; a bool is 0 or 1.
 
     rounded  whether a float of 16 bits is made the bits that hold it
     element  to what the parts of the expression that are values of the graph are rounded; `result`
              unless given
+    index    of the element, on which random numbers depend
 
     >>> import numpy as np
     >>> from minigraph.ops.exponential import Exp
@@ -63,7 +65,9 @@ def expression(
         )
     names = {**_names(dtypes, result), "round": _ROUND.get(element or result, "")}
     wide = [_converted(d, working(d), x) for d, x in zip(dtypes, args, strict=True)]
-    text = filled(op, template, *wide, **names, i="(uint64_t)i")
+    text = filled(op, template, *wide, **names, i=f"(uint64_t){index}")
+    if result == BOOL:
+        return f"({text}) != 0"
     if not rounded:
         return text
     if is_exact(op, result):
@@ -112,7 +116,7 @@ def is_exact(op: Op, result: DType) -> bool:
     return isinstance(op, Elementwise) and op.exact and result == BFLOAT16
 
 
-def takes_index(op: Op) -> bool:
+def takes_index(op: Op | None) -> bool:
     """Whether the expression depends on the index of the element, as random numbers do."""
     return isinstance(op, Elementwise) and "{i}" in op.c
 
@@ -142,10 +146,6 @@ def limits(dtype: DType) -> dict[str, str]:
 def is_number(node: Node) -> bool:
     """Whether a node is a constant of one element, which a kernel need not read from a buffer."""
     return isinstance(node.op, Constant) and node.size == 1
-
-
-def stored(dtype: DType, value: str) -> str:
-    return f"({value}) != 0" if dtype.name == "bool" else value
 
 
 def _names(dtypes: Sequence[DType], result: DType) -> dict[str, str]:

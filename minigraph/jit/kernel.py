@@ -94,10 +94,9 @@ class SpecialisedKernel:
         splits = self.splits(threads)
         busy = min(threads, self.units * splits)
         head = [busy, len(self.nest.units), len(self.nest.loops), splits]
-        whole = (
-            not self.pattern.windows
-        )  # rows that end at borders are no whole lines of the caches
-        values = [*head, int(stream and whole), *scratch, *(n for n, _ in axes)]
+        # Rows that end at borders are no whole lines of the caches.
+        streams = int(stream and not self.pattern.windows)
+        values = [*head, streams, *scratch, *(n for n, _ in axes)]
         for k, (slot, offset) in enumerate(places):
             values += [slot, offset + self.shifts[k], *(strides[k] for _, strides in axes)]
         for k in range(len(places), self.pattern.walked):
@@ -331,7 +330,7 @@ def with_levels(values: Sequence[Value], nest: LoopNest) -> Iterator[Value]:
     for value in values:
         if value.operand >= 0:
             moves, differs = nest.moves(value.operand), bool(nest.innermost[value.operand])
-        elif value.op is not None and takes_index(value.op):
+        elif takes_index(value.op):
             moves = differs = True
         elif value.reduces:
             moves, differs = False, nest.form == "column"

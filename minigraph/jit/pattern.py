@@ -17,7 +17,7 @@ broadcasting.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from minigraph.graph import DType, Op
@@ -227,6 +227,18 @@ class KernelPattern:
         """The values that a run over the loops combines or stores."""
         combined = [self.values[v].args[0] for v in self.reduced(stage)]
         return [*combined, *map(self.source, self.stored(stage))]
+
+    def wide_needs(
+        self, values: Iterable[int], results: Iterable[int], stage: int = 0
+    ) -> list[int]:
+        """The wide values, besides these, that computing `values` and `results` takes.
+
+        stage  of the run, which takes some of `values` from where earlier ones have kept them
+        """
+        made, kept = set(values), self.there(stage)
+        computed = (self.values[v] for v in made if v not in kept)
+        needed = {a for value in computed if not value.reduces for a in value.args}
+        return sorted((needed.union(results) & self.wide) - made)
 
     def run_at(self, level: int, stage: int) -> list[int]:
         """The values of a level that a run over the loops computes or loads."""

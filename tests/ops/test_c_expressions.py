@@ -21,7 +21,7 @@ from op_values import forward
 from minigraph.devices.cpu import compiler
 from minigraph.graph import Spec
 from minigraph.jit.c.vector_math import vector_functions, vector_math
-from minigraph.jit.expression import c_type, expression, stored, support
+from minigraph.jit.expression import c_type, expression, support
 
 C_DTYPES = ("float32", "float64", "int32", "int64", "uint64", "uint8", "bool")
 C_FLAGS = {"plain": lambda: ["-O2", "-fno-math-errno"], "vector": compiler.flags}
@@ -51,7 +51,7 @@ def c_source(dtype, how):
         value = expression(op, dtypes, result, [f"x{k}[i]" for k in range(len(dtypes))])
         kernels.append(
             f"void {c_name(name)}(int64_t n, {c_type(result)} *y, {', '.join(params)}) {{\n"
-            f"  for (int64_t i = 0; i < n; i++) y[i] = {stored(result, value)};\n}}"
+            f"  for (int64_t i = 0; i < n; i++) y[i] = {value};\n}}"
         )
     text = "\n".join([*called, *kernels])
     vectors = vector_math(text) if how == "vector" else ""

@@ -22,7 +22,6 @@ from minigraph.jit.expression import (
     expression,
     filled,
     literal,
-    stored,
     support,
     takes_index,
 )
@@ -200,7 +199,7 @@ class _Writer:
 
         def line(at: Place) -> str:
             right = expression(node.op, dtypes, node.dtype, [*map(at, xs)])
-            return f"{at(to)} = {stored(node.dtype, right)};"
+            return f"{at(to)} = {right};"
 
         self.each(node.shape, node.size, line)
 

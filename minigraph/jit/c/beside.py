@@ -90,9 +90,7 @@ class SideBySide:
 
         stage  of the run, which takes some of `values` from where earlier ones have kept them
         """
-        of, made, kept = self.pattern.values, set(values), self.pattern.there(stage)
-        needed = {a for v in made if not of[v].reduces and v not in kept for a in of[v].args}
-        there = sorted((needed.union(results) & self.pattern.wide) - made)
+        of, there = self.pattern.values, self.pattern.wide_needs(values, results, stage)
         return [f"const {c_type(of[v].dtype)} v{v} = all{v}[k];" for v in there]
 
     def once(self, stage: int) -> list[str]:

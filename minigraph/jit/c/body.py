@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from minigraph.graph import BFLOAT16, BOOL
 from minigraph.jit.c.pieces import put_element
 from minigraph.jit.emitter import block, function
-from minigraph.jit.expression import c_type, expression, filled, limits, stored, takes_index
+from minigraph.jit.expression import c_type, expression, filled, limits
 from minigraph.jit.kernel import SHARE
 from minigraph.jit.pattern import KeptValue, KernelPattern, Value
 from minigraph.jit.small_float import SMALL_FLOATS
@@ -267,10 +267,8 @@ def declare(pattern: KernelPattern, v: int, index: str, mask: str = "") -> str:
             right = f"({right}) > 1 ? 1 : ({right})" if mask else f"{right} > 1 ? 1 : {right}"
     else:
         operands = [pattern.values[a].dtype for a in value.args]
-        right = expression(value.op, operands, value.dtype, [f"v{a}" for a in value.args])
-        right = stored(value.dtype, right)
-        if takes_index(value.op):
-            right = right.replace("(uint64_t)i", f"(uint64_t)(begin + {index})")
+        args = [f"v{a}" for a in value.args]
+        right = expression(value.op, operands, value.dtype, args, index=f"(begin + {index})")
     # In 16 bits, what vectors of floats give and take would be packed and unpacked.
     narrow = value.op is not None and value.dtype == BFLOAT16
     return f"const {'uint32_t' if narrow else c_type(value.dtype)} v{v} = {right};"

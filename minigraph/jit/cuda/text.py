@@ -124,7 +124,7 @@ def _loop(walk: Walk, count: str) -> list[str]:
     """Return the loop over groups, or over single elements."""
     pattern = walk.pattern
     inside = position(walk, "g")
-    if any(value.op is not None and takes_index(value.op) for value in pattern.values):
+    if any(takes_index(value.op) for value in pattern.values):
         flat = "(int64_t)0"
         for d in walk.rows:
             flat = f"({flat} * {walk.extent(d)} + i{d})"

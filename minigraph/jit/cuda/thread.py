@@ -11,7 +11,7 @@ from minigraph.jit.c.body import declare as c_declare
 from minigraph.jit.c.body import element, pointer
 from minigraph.jit.cuda.walk import Walk
 from minigraph.jit.emitter import block, function
-from minigraph.jit.expression import c_type, expression, literal, stored, takes_index
+from minigraph.jit.expression import c_type, expression, literal
 from minigraph.jit.pattern import ELEMENT, ROW, KernelPattern
 from minigraph.jit.small_float import SMALL_FLOATS, conversion, working
 from minigraph.ops.elementwise import kind
@@ -179,10 +179,8 @@ def declare(walk: Walk, v: int, index: str) -> str:
         given = [f"v{a}" for a in value.args]
         wide = [working(dtype) for dtype in operands]
         result = working(value.dtype)
-        right = expression(value.op, wide, result, given, element=value.dtype)
-        right = stored(value.dtype, right)
-        if takes_index(value.op):
-            right = right.replace("(uint64_t)i", f"(uint64_t)(begin + {index})")
+        at = f"(begin + {index})"
+        right = expression(value.op, wide, result, given, element=value.dtype, index=at)
         if small:
             right = _rounded(pattern, v, wide[-1], right)
     return f"const {held_type(value.dtype)} v{v} = {right};"
@@ -208,8 +206,7 @@ def each(walk: Walk, body: Iterable[str]) -> list[str]:
 def taken(walk: Walk, values: Sequence[int], results: Sequence[int] = ()) -> list[str]:
     """Return statements that take the wide values which `values` and `results` need."""
     of = walk.pattern.values
-    needed = {a for v in values if not of[v].reduces for a in of[v].args}.union(results)
-    there = sorted((needed & walk.pattern.wide).difference(values))
+    there = walk.pattern.wide_needs(values, results)
     return [f"const {held_type(of[v].dtype)} v{v} = all{v}[u];" for v in there]
 
 

@@ -230,7 +230,7 @@ def _down_columns(nest: LoopNest, kernel: SpecialisedKernel) -> LoopNest:
     """Let the threads of a map stay in their columns if there are vectors that all rows read."""
     if nest.form != "map" or len(nest.loops) == 1 or nest.loops[-1][0] < WIDE or nest.scales:
         return nest
-    if any(value.op is not None and takes_index(value.op) for value in kernel.pattern.values):
+    if any(takes_index(value.op) for value in kernel.pattern.values):
         return nest
     *rows, inner = nest.loops
     down = replace(nest, form="column", units=(inner,), loops=tuple(rows))

@@ -164,7 +164,7 @@ class KernelPipeline:
         else:
             if value.constant >= 0:
                 names[f"c{value.constant}"] = hl.Expr(self.numbers[value.constant])
-            if value.op is not None and takes_index(value.op):
+            if takes_index(value.op):
                 names["i"] = self._index()
             text = text_of(self.pattern, value)
             found = CText(self.functions, at).value(text, names, type_)

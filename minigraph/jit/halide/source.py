@@ -16,7 +16,7 @@ from typing import TypeVar
 from minigraph.jit.c.body import accumulators, combine, identity
 from minigraph.jit.c.prelude import PRELUDE
 from minigraph.jit.domain import NotFusible
-from minigraph.jit.expression import expression, stored
+from minigraph.jit.expression import expression
 from minigraph.jit.kernel import SpecialisedKernel
 from minigraph.jit.loops import Axis, LoopNest
 from minigraph.jit.pattern import KernelPattern, Value
@@ -143,8 +143,7 @@ def text_of(pattern: KernelPattern, value: Value) -> str:
     if isinstance(value.op, Reduction):
         return f"{value.op.combine}, {value.op.identity}, v{value.args[0]}"
     operands = [pattern.values[a].dtype for a in value.args]
-    text = expression(value.op, operands, value.dtype, [f"v{a}" for a in value.args])
-    return stored(value.dtype, text)
+    return expression(value.op, operands, value.dtype, [f"v{a}" for a in value.args])
 
 
 def combined(pattern: KernelPattern, value: Value, total: bool) -> list[tuple[str, str, str]]:
