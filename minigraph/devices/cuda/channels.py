@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from minigraph.devices.cuda.cudnn_graph import ITEMSIZE, Tensor, channels_last
 from minigraph.devices.cuda.kernel import Launch, Words
-from minigraph.devices.cuda.template import NARROW, THREADS, text_of
+from minigraph.devices.cuda.template import THREADS, index_type, text_of
 from minigraph.jit.macros import with_macros
 from minigraph.jit.source import KernelSource
 from minigraph.ops.window import Pair
@@ -60,7 +60,7 @@ def channel_copy(
     text = with_macros(
         text_of("channels"),
         T=BITS[size],
-        I="uint32_t" if max(map(math.prod, (inner.shape, outer.shape))) < NARROW else "uint64_t",
+        I=index_type(max(map(math.prod, (inner.shape, outer.shape)))),
         WIDE=together,
         PAIR=pair,
         WIDENS=int(widens),

@@ -25,7 +25,7 @@ from minigraph.ops.elementwise import kind
 
 WARP, THREADS, MOST_THREADS = 32, 256, 1024
 MOST_BLOCKS = 1 << 16  # a block that is done goes on with what lies a whole grid further
-NARROW = 1 << 31  # elements up to which indices have 32 bits
+IN_32_BITS = 1 << 31  # elements below which indices have 32 bits
 SHORT_ROW, LONG_ROW = 16, 1024  # elements up to which a thread, or a warp, does a row
 
 Kernels = dict[type[Op], Callable[..., CudaKernel | None]]
@@ -68,7 +68,6 @@ def written_kernel(
     """
     together = max(1, THREADS // threads) if threads else THREADS  # rows, or elements, of a block
     block = (threads or THREADS, together if threads else 1, 1)
-    # Dividing 64-bit numbers takes several times as long.
     largest = max(s.size for s in (*(x.spec for x in node.inputs), *node.specs))
     flag = len(node.inputs) + len(node.specs)
     first = flag + (range is not None)
@@ -77,7 +76,7 @@ def written_kernel(
         f"struct NAME_args {{ int64_t w[{first + len(words)}]; }};\n{text_of(name)}",
         **macros,
         **HEADS,
-        I="uint32_t" if largest < NARROW else "uint64_t",
+        I=index_type(largest),
         BLOCK=math.prod(block),
         BOUNDS=f"{math.prod(block)}, {resident}" if resident else math.prod(block),
         LANES=min(threads, WARP),
@@ -88,6 +87,11 @@ def written_kernel(
     grid = (max(1, min(-(-count // together), MOST_BLOCKS)), 1, 1)
     launch = Launch(KernelSource(text), grid, block, lambda x, y, scratch: [*x, *y, *words])
     return CudaKernel(node, [launch], range=range, **facts)
+
+
+def index_type(elements: int) -> str:
+    """Return the C type of indices: dividing those of 64 bits takes several times as long."""
+    return "uint32_t" if elements < IN_32_BITS else "uint64_t"
 
 
 @functools.cache

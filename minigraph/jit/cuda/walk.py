@@ -28,7 +28,7 @@ from minigraph.jit.pattern import KernelPattern
 
 VECTOR = 16  # bytes that a thread loads at once
 LONGEST = 8  # elements of a group
-NARROW = 1 << 30  # below which 32 bits hold an index, and one a whole grid further
+IN_32_BITS = 1 << 30  # below which 32 bits hold an index, and one a whole grid further
 RESIDENT = ((4, 24), (3, 48))  # blocks of a multiprocessor, for at most so many floats of a thread
 MOST_SUMS = 24  # of a thread: what static shared memory holds
 WIDE = 64  # elements of a row from which on threads of a map stay in their columns
@@ -43,7 +43,7 @@ class Walk:
 
     units, loops  how many axes of either kind it has
     constants     how many stand in the argument
-    narrow        whether 32 bits hold all numbers of elements and all offsets in bytes
+    in_32_bits    whether these hold all numbers of elements and all offsets in bytes
     most          elements that a group may have
     """
 
@@ -51,13 +51,13 @@ class Walk:
     units: int
     loops: int
     constants: int
-    narrow: bool
+    in_32_bits: bool
     most: int = LONGEST
 
     @property
     def integer(self) -> str:
         """The C type of numbers of elements and offsets."""
-        return "int" if self.narrow else "int64_t"
+        return "int" if self.in_32_bits else "int64_t"
 
     @property
     def column(self) -> bool:
@@ -156,8 +156,8 @@ def walk(kernel: SpecialisedKernel) -> tuple[Walk, LoopNest]:
     axes = (*nest.units, *nest.loops)
     reach = [sum((n - 1) * abs(steps[k]) for n, steps in axes) for k in range(len(nest.sizes))]
     # What threads count, a step of the whole grid further too.
-    narrow = max(nest.count * nest.length, *reach) < NARROW
-    made = Walk(pattern, len(nest.units), len(nest.loops), len(kernel.constants), narrow)
+    in_32_bits = max(nest.count * nest.length, *reach) < IN_32_BITS
+    made = Walk(pattern, len(nest.units), len(nest.loops), len(kernel.constants), in_32_bits)
     if pattern.windows or set(APART).intersection(nest.accesses):
         made = replace(made, most=_longest_group(made, nest, kernel))
     return made, nest
