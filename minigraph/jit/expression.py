@@ -111,7 +111,7 @@ def filled(op: Op, template: str, *operands: str, **names: Any) -> str:
         ) from None
 
 
-def is_exact(op: Op, result: DType) -> bool:
+def is_exact(op: Op | None, result: DType) -> bool:
     """Whether the op gives numbers that are bfloat16 as they are."""
     return isinstance(op, Elementwise) and op.exact and result == BFLOAT16
 

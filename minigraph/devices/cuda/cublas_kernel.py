@@ -21,6 +21,7 @@ from minigraph.devices.cuda.kernel import Addresses, LibraryKernel
 from minigraph.devices.cuda.kernels import Exactness, epilogue_of, in_place, library_product
 from minigraph.devices.problem import Arrangement, Product
 from minigraph.graph import Node, Shape, Spec
+from minigraph.jit.loops import Axes, Ints, collapse
 from minigraph.ops.activation import Relu
 from minigraph.ops.matmul import Matmul
 
@@ -83,7 +84,7 @@ def _bare(node: Node, strides: Sequence[Shape], tf32: bool) -> CublasWay:
             continue
         # As many steps along the axes of batches as the result has.
         outer = ((0,) * (node.ndim - len(own)) + own[:-2] for own in steps)
-        axes = _joined([*zip(node.shape[:-2], *outer, strict=True)])
+        axes = collapse(zip(node.shape[:-2], zip(*outer, strict=True), strict=True))
         if len(axes) < 2 or not any(kept):
             break
     (x_lead, x_turned), (y_lead, y_turned) = filter(None, lying)
@@ -105,14 +106,15 @@ def _bare(node: Node, strides: Sequence[Shape], tf32: bool) -> CublasWay:
     return CublasWay("", gemm, kept, offsets)
 
 
-def _calls(axes: list[list[int]]) -> tuple[int, list[int], list[list[int]]]:
+def _calls(axes: Axes) -> tuple[int, Ints, list[list[int]]]:
     """Return the extent and the steps of the longest axis, and where calls along others begin."""
-    count, *batch = axes.pop(axes.index(max(axes))) if axes else (1, 0, 0, 0)
+    longest = count, batch = max(axes, default=(1, (0, 0, 0)))
+    others = [axis for axis in axes if axis != longest]
     part = next(i for i in range(min(count, MOST_BATCHES), 0, -1) if count % i == 0)
     if part < count:
-        axes.append([count // part, *(part * step for step in batch)])
+        others.append((count // part, tuple(part * step for step in batch)))
     starts = [[0, 0, 0]]
-    for extent, *steps in axes:
+    for extent, steps in others:
         starts = [
             [at + i * step for at, step in zip(start, steps, strict=True)]
             for start in starts
@@ -137,19 +139,6 @@ def _lying(rows: int, columns: int, down: int, across: int) -> tuple[int, bool] 
     if (down == 1 or rows == 1) and (across >= rows or columns == 1):
         return (across or rows), True
     return None
-
-
-def _joined(axes: Sequence[tuple[int, ...]]) -> list[list[int]]:
-    """Return fewer axes of the same batches: each an extent, and the step of every operand."""
-    made: list[list[int]] = []
-    for extent, *steps in axes:
-        if extent == 1:
-            continue
-        if made and made[-1][1:] == [extent * step for step in steps]:
-            made[-1] = [made[-1][0] * extent, *steps]
-        else:
-            made.append([extent, *steps])
-    return made
 
 
 def candidates(arrangement: Arrangement, ordinal: int, exactness: Exactness) -> Iterator[Candidate]:

@@ -73,8 +73,7 @@ class CudnnProblem:
 
     kind      "fprop" of x and w, "dgrad" of dy and w, "wgrad" of dy and x; channels over channels
               of the weights are the groups
-    inputs    the two operands in that order, then the bias
-    bias      whether a vector along the channels is added; fprop only
+    inputs    the two operands in that order; of fprop then the bias, a vector along the channels
     relu      whether what is not above 0, NaN included, becomes 0 last of all; fprop only
     tf32      whether products of float32 may be rounded to tf32
 
@@ -87,7 +86,6 @@ class CudnnProblem:
     stride: Pair = (1, 1)
     padding: Pair = (0, 0)
     dilation: Pair = (1, 1)
-    bias: bool = False
     relu: bool = False
     tf32: bool = False
 
@@ -98,14 +96,22 @@ class CudnnProblem:
     @property
     def bare(self) -> CudnnProblem:
         """The product alone."""
-        return dataclasses.replace(self, inputs=self.inputs[:2], bias=False, relu=False)
+        return dataclasses.replace(self, inputs=self.inputs[:2], relu=False)
 
     @property
     def family(self) -> tuple[Any, ...]:
         """What it has in common with the problems that differ from it in sizes only."""
         images = (*self.inputs[:2], self.output)
         last = tuple(t.lies_as(channels_last(t.shape, t.dtype)) for t in images)
-        whole = self.kind, self.dtype, self.bias, self.relu, self.tf32, self.stride, self.dilation
+        whole = (
+            self.kind,
+            self.dtype,
+            len(self.inputs),
+            self.relu,
+            self.tf32,
+            self.stride,
+            self.dilation,
+        )
         return (*whole, self.groups > 1, last)
 
     @property
@@ -154,7 +160,7 @@ def build(problem: CudnnProblem, handle: Any = None) -> Any:
             y = graph.conv_dgrad(loss=first, filter=second, **window)
         case _:
             y = graph.conv_wgrad(loss=first, image=second, **window)
-    if problem.bias:
+    if bias:
         y = graph.bias(input=y, bias=bias[0])
     if problem.relu:
         y = graph.relu(input=y)

@@ -36,12 +36,18 @@ from minigraph.devices.cuda.cudnn_plan import Catalogue, CudnnPlan, replay
 from minigraph.devices.cuda.driver import ALIGNMENT, READABLE, aligned
 from minigraph.devices.cuda.kernel import Addresses, Launch, LibraryKernel
 from minigraph.devices.cuda.kernels import Exactness, epilogue_of, in_place, library_product
-from minigraph.devices.problem import FEW_CHANNELS, ROLES, Arrangement, Product, conv_of
+from minigraph.devices.problem import (
+    FEW_CHANNELS,
+    ROLES,
+    Arrangement,
+    Product,
+    conv_of,
+    plain_shapes,
+)
 from minigraph.errors import GraphError
 from minigraph.graph import Node, Op, Shape
 from minigraph.ops.activation import Relu
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
-from minigraph.ops.layout import unpacked
 from minigraph.ops.window import Pair
 from minigraph.platform import forks
 
@@ -116,9 +122,8 @@ def ways(node: Node, exactness: Exactness) -> list[CudnnWay]:
 
 def _shapes(node: Node, found: Product) -> dict[str, Shape]:
     """The shapes of images before (x) and behind (y), and of weights."""
-    operands = zip((*node.inputs[:2], node), found.lanes, strict=True)
-    shapes = [unpacked(x.shape) if n > 1 else x.shape for x, n in operands]
-    return dict(zip(ROLES[type(found.op)], shapes, strict=True))
+    inputs, y = plain_shapes(node, found.lanes)
+    return dict(zip(ROLES[type(found.op)], (*inputs[:2], y), strict=True))
 
 
 def _block_sizes(node: Node, found: Product, tf32: bool) -> list[Pair]:
@@ -180,7 +185,6 @@ def _convolution(node: Node, found: Product, size: Pair, relu: bool, tf32: bool)
         (*wanted[:2], *bias),
         wanted[2],
         *steps,
-        bias=bool(bias),
         relu=relu,
         tf32=tf32,
     )

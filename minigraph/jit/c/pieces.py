@@ -60,15 +60,13 @@ def until_streamed(pattern: KernelPattern) -> list[str]:
 
 def rounded(pattern: KernelPattern, stage: int) -> list[int]:
     """Return the outputs that a run over the loops rounds to bfloat16, by pieces of floats."""
-    return [k for k in streamed(pattern, stage) if _is_rounded(pattern, stage, k)]
-
-
-def _is_rounded(pattern: KernelPattern, stage: int, k: int) -> bool:
-    v = pattern.source(k)
-    value = pattern.values[v]
-    made = value.op is not None and value.level == ELEMENT and v not in pattern.there(stage)
-    exact = value.op is not None and is_exact(value.op, value.dtype)
-    return made and not exact and pattern.dtypes[k] == BFLOAT16
+    there, found = pattern.there(stage), []
+    for k in streamed(pattern, stage):
+        v, value = pattern.source(k), pattern.values[pattern.source(k)]
+        made = value.op is not None and value.level == ELEMENT and v not in there
+        if made and pattern.dtypes[k] == BFLOAT16 and not is_exact(value.op, value.dtype):
+            found.append(k)
+    return found
 
 
 def piece(pattern: KernelPattern, stage: int, k: int, begin: str) -> list[str]:
