@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from samples import STRUCTURAL
 
-from minigraph.devices.cuda import template
+from minigraph.devices.cuda import written
 from minigraph.devices.cuda.kernels import WRITTEN
 from minigraph.graph import BFLOAT16, Node, input
 from minigraph.ops.cumulative import CumulativeProduct, CumulativeSum, Recurrence
@@ -192,7 +192,7 @@ def made_of(op, xs):
 
 MADE = {name: made_of(op, xs) for name, op, xs in cases()}
 with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(template, "IN_32_BITS", 1)
+    patch.setattr(written, "IN_32_BITS", 1)
     wide = {f"{name}-huge": made_of(op, xs) for name, op, xs in cases() if "-float32" in name}
 MADE = {name: made for name, made in {**MADE, **wide}.items() if made}
 SOURCES = list(dict.fromkeys(made.sources[0] for _, _, made in MADE.values()))

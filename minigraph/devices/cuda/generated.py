@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from minigraph.devices.cuda.kernel import MOST_WORDS, Addresses, CudaKernel, Launch
-from minigraph.devices.cuda.template import written_kernel
+from minigraph.devices.cuda.written import written_kernel
 from minigraph.devices.parts import KernelPart, kernel_parts
 from minigraph.graph import Node, Shape
 from minigraph.jit.cuda.text import cuda_source, together

@@ -7,7 +7,7 @@ indices for those of its own, so every run gives the same bits.
 from __future__ import annotations
 
 from minigraph.devices.cuda.kernel import CudaKernel, Range
-from minigraph.devices.cuda.template import (
+from minigraph.devices.cuda.written import (
     MOST_THREADS,
     THREADS,
     WARP,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from minigraph.devices.cuda import indexing, pooling, reorder, rows
 from minigraph.devices.cuda.generated import PROCESSORS, generated_kernel
 from minigraph.devices.cuda.kernel import Addresses, CudaKernel, Launch, Operands
-from minigraph.devices.cuda.template import Kernels
+from minigraph.devices.cuda.written import Kernels
 from minigraph.devices.problem import Product, product_of
 from minigraph.graph import Graph, Node, Op, Shape, input
 from minigraph.jit.fused import Fused

@@ -6,7 +6,7 @@ import math
 import struct
 
 from minigraph.devices.cuda.kernel import CudaKernel
-from minigraph.devices.cuda.template import Kernels, c_function, element, written_kernel
+from minigraph.devices.cuda.written import Kernels, c_function, element, written_kernel
 from minigraph.graph import DType, Node, Shape
 from minigraph.jit.expression import c_type, limits
 from minigraph.ops.elementwise import kind

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from minigraph.devices.cuda.kernel import CudaKernel
-from minigraph.devices.cuda.template import THREADS, Kernels, written_kernel
+from minigraph.devices.cuda.written import THREADS, Kernels, written_kernel
 from minigraph.graph import Node
 from minigraph.ops.layout import Reorder
 

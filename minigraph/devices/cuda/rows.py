@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minigraph.devices.cuda.kernel import CudaKernel, Range
-from minigraph.devices.cuda.template import (
+from minigraph.devices.cuda.written import (
     SHORT_ROW,
     Kernels,
     c_function,

@@ -9,7 +9,7 @@ from long_runs import ARCHITECTURES
 from needs import needs_gpp
 
 pytest.importorskip("cudnn")
-from minigraph.devices.cuda import channels, template
+from minigraph.devices.cuda import channels, written
 from minigraph.devices.cuda.channels import EACH_PIXEL, Blocks
 from minigraph.devices.cuda.cudnn_graph import Tensor, channels_last, contiguous
 
@@ -65,7 +65,7 @@ def launched(source, target, blocks):
 COPIES = [*copies("float32"), *copies("bfloat16")]
 MADE = list(itertools.starmap(launched, COPIES))
 with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(template, "IN_32_BITS", 1)
+    patch.setattr(written, "IN_32_BITS", 1)
     HUGE = list(itertools.starmap(launched, COPIES))
 SOURCES = {launch.source for launch in (*MADE, *HUGE)}
 
