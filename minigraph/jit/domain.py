@@ -55,6 +55,7 @@ class Domain:
 
     @property
     def kept(self) -> frozenset[int]:
+        """The loops that no reduction runs over."""
         return frozenset(range(len(self.extents))) - self.reduced
 
     @property
@@ -81,6 +82,7 @@ class Domain:
 
     @functools.cached_property
     def bounded(self) -> list[int]:
+        """The loops that windows bound, in order."""
         windows = [self.window(x) for x in self.graph.inputs]
         for node in computed(self.graph):
             windows += self.windows(node) if isinstance(node.op, Windowed) else []

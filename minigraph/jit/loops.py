@@ -36,14 +36,14 @@ Axes = tuple[Axis, ...]
 class LoopNest:
     """The form of a kernel and its axes, outermost first.
 
-    units  those that a unit has one index of
-    loops  those that a unit runs over
-    lanes  the axis within a pixel; of length 1 in other forms
-    sizes  of the operands' elements
-    narrow  whether a unit is rows of few elements, whose loops are one
+    units   those that a unit has one index of
+    loops   those that a unit runs over
+    lanes   the axis within a pixel; of length 1 in other forms
+    sizes   of the operands' elements, in bytes
     scales  of the counters: how much each adds from one index of its loop to the next.  A counter
-            says where along a loop that windows bound a kernel is; behind the operands it has
-            strides as they have
+            says where along a loop that windows bound a kernel is; it has strides as operands do,
+            and stands behind them
+    narrow  whether a unit is rows of few elements, of one loop
     """
 
     form: str
@@ -83,6 +83,7 @@ class LoopNest:
         return tuple(map(self._access, range(len(self.sizes))))
 
     def moves(self, k: int) -> bool:
+        """Whether operand `k` changes within a unit."""
         return any(strides[k] for _, strides in self.loops)
 
     def alike(self, i: int, k: int) -> bool:

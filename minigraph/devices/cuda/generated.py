@@ -30,7 +30,7 @@ JOINED = 2  # partial results that a thread joins, where there are threads enoug
 
 
 class LaunchRun(NamedTuple):
-    """One launch: its blocks of THREADS threads, and the options but for the first."""
+    """A launch: how many blocks of THREADS threads, and the options but for the first."""
 
     blocks: int
     options: tuple[int, ...]
@@ -89,7 +89,7 @@ _walk = functools.lru_cache(4096)(walk)
 
 
 def _together(parts: Sequence[_WalkedPart]) -> list[Launch]:
-    """As few launches as hold independent kernels, each of which takes one."""
+    """Return as few launches as hold independent kernels, each of which takes one."""
     made: list[Launch] = []
     waiting: list[_WalkedPart] = []
     size = 1
@@ -103,7 +103,7 @@ def _together(parts: Sequence[_WalkedPart]) -> list[Launch]:
 
 
 def _launch(parts: Sequence[_WalkedPart]) -> Launch:
-    """One launch of independent kernels, those of one text side by side."""
+    """Return one launch of independent kernels, those of one text side by side."""
     if len(parts) == 1:
         return parts[0].launches()[0]
     groups = [list(same) for _, same in itertools.groupby(parts, lambda part: part.source)]
