@@ -5,6 +5,10 @@ Inputs and outputs are contiguous.  The words of a kernel are the addresses of i
 outputs, then, from SIZES on, how many elements or rows there are and other sizes.  Floats of 16
 bits are widened where they are loaded and rounded where they are stored; in between everything is
 float32.
+
+All texts have these macros besides their own: KERNEL, EACH_ELEMENT or EACH_ROW, with which they
+begin; I, the type of an index; BLOCK, the threads of a block; LANES and WARPS, those of a row; and
+FLAG, the word with the address of the flag that says that an integer is out of range.
 """
 
 from __future__ import annotations
