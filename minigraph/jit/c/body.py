@@ -351,7 +351,7 @@ def combine(value: Value, new: str, so_far: str) -> str:
 
 
 def _compensated(pattern: KernelPattern, value: Value) -> bool:
-    """Whether a sum has nothing wider for its totals: of float64."""
+    """Whether a sum has nothing wider for its totals: of float64, as `mg_add` adds up."""
     assert isinstance(value.op, Reduction)
     return value.op.adds and accumulators(pattern, value) == ("double", "double")
 
@@ -371,21 +371,14 @@ def clear_total(pattern: KernelPattern, v: int, at: str = "") -> list[str]:
 
 
 def add_to_total(pattern: KernelPattern, v: int, new: str, at: str = "") -> str:
-    """Return the statement that combines the result of a stretch with the total.
-
-    `rest` has what the additions of a compensated sum rounded off (O. Møller, 1965).
-    """
-    value, total, rest = pattern.values[v], f"total{v}{at}", f"rest{v}{at}"
+    """Return the statement that combines the result of a stretch with the total."""
+    value, total = pattern.values[v], f"total{v}{at}"
     if not _compensated(pattern, value):
         return f"{total} = {combine(value, new, total)};"
-    return (
-        f"{{ const double x = {new}, y = {total}, sum = x + y, added = sum - y; "
-        f"{rest} += (y - (sum - added)) + (x - added); {total} = sum; }}"
-    )
+    return f"mg_add(&{total}, &rest{v}{at}, {new});"
 
 
 def complete_total(pattern: KernelPattern, v: int, at: str = "") -> list[str]:
-    """Return the statements that follow the last stretch; infinities leave NaN in the rest."""
-    if not _compensated(pattern, pattern.values[v]):
-        return []
-    return [f"total{v}{at} += rest{v}{at} - rest{v}{at} == 0 ? rest{v}{at} : 0;"]
+    """Return the statements that follow the last stretch."""
+    compensated = _compensated(pattern, pattern.values[v])
+    return [f"total{v}{at} = mg_sum(total{v}{at}, rest{v}{at});"] if compensated else []
