@@ -21,6 +21,9 @@ from minigraph.ops.reduction import Reduction, Sum
 from minigraph.ops.shape import BroadcastTo, Reshape
 from minigraph.ops.slicing import Pad
 
+# Besides composed ops, and poolings of some windows.
+GENERATED = (Elementwise, Reduction, Fused, HorizontalFusion, Copy, Pad, Concat, Reorder, Reshape)
+
 
 @dataclass(frozen=True)
 class KernelPart:
@@ -50,18 +53,7 @@ class KernelParts:
 
 def can_be_generated(op: Op) -> bool:
     """Whether kernels of an op are generated, for some shapes."""
-    generated = (
-        Elementwise,
-        Copy,
-        Reduction,
-        Fused,
-        HorizontalFusion,
-        Pad,
-        Concat,
-        Reorder,
-        Reshape,
-    )
-    return isinstance(op, generated) or op.composed
+    return isinstance(op, GENERATED) or op.composed
 
 
 def kernel_parts(node: Node, strides: Sequence[Shape], short: int = 0) -> KernelParts | None:
@@ -83,9 +75,7 @@ def kernel_parts(node: Node, strides: Sequence[Shape], short: int = 0) -> Kernel
             if copy is None:
                 return None
             op, inputs, strides = copy[0], (copy[1],), (copy[2],)
-        case Elementwise() | Copy() | Reduction() | Fused():
-            op = node.op
-        case _ if node.op.composed:
+        case _ if can_be_generated(node.op):
             op = node.op
         case _:
             return None

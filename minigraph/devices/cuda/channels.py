@@ -21,7 +21,6 @@ from minigraph.ops.window import Pair
 
 MOST_ROWS = (1 << 16) - 1  # blocks of a grid along y
 VECTOR, SECTOR = 16, 32  # bytes of the widest loads, and of what memory moves at once
-BITS = {2: "uint16_t", 4: "uint32_t"}
 
 
 class Blocks(NamedTuple):
@@ -59,7 +58,7 @@ def channel_copy(
     pair = math.gcd(most // together, SECTOR // VECTOR) if last else 1
     text = with_macros(
         text_of("channels"),
-        T=BITS[size],
+        T=f"uint{8 * size}_t",
         I=index_type(max(map(math.prod, (inner.shape, outer.shape)))),
         WIDE=together,
         PAIR=pair,
