@@ -71,7 +71,7 @@ class Unopened:
 
     def __init__(self, values: Mapping[str, Any], processors: int) -> None:
         exactness = Exactness(values["precision"] == "tf32", values["graph_opt.fast_math"])
-        problems = CudaProblems(None, None, None, exactness)  # nothing is measured
+        problems = CudaProblems(None, None, exactness)  # nothing is measured
         self.tunable = problems.tunable
         self.product = problems.product
         self.processors = processors
