@@ -5,21 +5,22 @@
    p + q < PARTS, smallest first.
 
    Lines are the rows of x, and the columns of y.  32 sums of 16 lines make a tile of each part, whose
-   words are pairs of sums 16 apart.  Blocks are of two tiles.  All threads bring a panel of y to tiles;
-   each then brings a few blocks of rows of x to tiles, and multiplies these by all of that.
+   words are pairs of sums 16 apart: a row of a tile of x is a line, a column of a tile of y.  Blocks are
+   of two tiles.
 
    Numbers that are infinite, NaN, or round to infinity would spread to sums that they do not belong to.
-   A block of such lines is summed up from the numbers themselves, without the borders around images: their
-   last parts are BORDER, a denormal, which tiles take for 0.
+   A block of such lines is summed up one number at a time, without the borders around images: their last
+   parts are BORDER, a denormal, which tiles take for 0.
 
-   That is done for any lines in tiles_matrices.c, and in tiles_images.c for images, whose numbers are
-   parted once for all taps of a window. */
-#define SIDE 16
-#define DEEP (2 * SIDE) /* sums of a tile of bfloat16 */
-#define BLOCK (2 * SIDE) /* lines of a block */
-#define TILE 1024 /* bytes */
-#define AHEAD 2 /* steps of which numbers are brought to the cache before they are read */
-#define STEP (2 * PARTS * TILE) /* bytes of a block's tiles for DEEP sums */
+   How the work is divided stands in tiles_matrices.c, for any lines, and in tiles_images.c and
+   tiles_weights.c for convolutions of stride 1, whose images are parted once for all taps of a window.
+
+   PARTS  2 or 3
+   PANEL  steps of DEEP sums that are added up in registers, at most
+   SIDE   lines of a tile, DEEP its sums, TILE its bytes
+   BLOCK  lines of a block, and STEP the bytes of its tiles for DEEP sums
+   AHEAD  steps of which numbers are brought to the cache before they are read
+   SIGN   of a number, and LARGE the first one that rounds to infinity */
 typedef float NAME_vec __attribute__((vector_size(4 * SIDE), may_alias));
 typedef uint32_t NAME_words __attribute__((vector_size(4 * SIDE), may_alias));
 typedef struct { /* of lines, or of sums, by four axes: how far apart in memory, and in an image */
@@ -31,11 +32,10 @@ typedef struct { /* an image has `high` rows of `wide` pixels, and zeros around;
   int64_t lane;
   NAME_axes lines, sums; /* vectors' in units of SIDE */
 } NAME_operand;
-typedef struct {
+typedef struct { /* a line or a vector of lines, or such sums */
   int64_t at;
   int32_t row, column, lanes;
 } NAME_place;
-#define BORDER 1u
 /* Where lines or sums are, from `first` on; those after the last are in no image. */
 static void NAME_find(const NAME_axes *axes, int64_t length, int vectors, int64_t first,
                       int64_t count, NAME_place *to) {
@@ -86,6 +86,7 @@ MG_INLINE NAME_words NAME_gather(const float *from, int64_t lane) {
   return (NAME_words){AT(0), AT(1), AT(2),  AT(3),  AT(4),  AT(5),  AT(6),  AT(7),
                       AT(8), AT(9), AT(10), AT(11), AT(12), AT(13), AT(14), AT(15)};
 }
+#undef AT
 /* A vector that may reach beyond an image, or the last line or sum. */
 static NAME_words NAME_load(const NAME_operand *o, const float *x, const NAME_place *line,
                             const NAME_place *sum, uint32_t *border) {
@@ -101,8 +102,6 @@ static NAME_words NAME_load(const NAME_operand *o, const float *x, const NAME_pl
     for (int64_t l = 0; l < lanes; l++) v[l] = mg_bits(from[l * o->lane]);
   return v;
 }
-#define SIGN 0x80000000u
-#define LARGE 0x7f7f8000u /* rounds to infinity */
 /* Words that have signs where numbers are LARGE or larger. */
 MG_INLINE NAME_words NAME_signs(NAME_words x) { return (x & ~SIGN) + (SIGN - LARGE); }
 MG_INLINE int NAME_has_sign(NAME_words x) {
@@ -284,6 +283,14 @@ static void NAME_products(int64_t steps, const NAME_tiles *x, const NAME_tiles *
   STORE(2, sums + SIDE * BLOCK);
   STORE(3, sums + SIDE * BLOCK + SIDE);
 }
+#undef TILES
+#undef ZERO
+#undef LOAD
+#undef MULTIPLY
+#undef STORE
+#undef MULTIPLY_ALL
+#undef LOAD_ROWS
+#undef LOAD_COLUMNS
 /* The number of a line and sum, whose parts lie in one half of a word each; 0 where it is a border. */
 MG_INLINE int NAME_whole(const NAME_tiles *x, int64_t step, int line, int sum, int across, double *number) {
   const char *tile = x->tiles + x->at[step] + line / SIDE * x->half;

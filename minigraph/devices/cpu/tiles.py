@@ -40,6 +40,7 @@ BLOCK = 2 * SIDE  # lines of a block
 PIXEL = 4 * SIDE  # bytes of DEEP channels in a part of a strip
 OWN = 768 << 10  # bytes of strips of images that a thread has, in its second cache
 MOST = 8  # strips of a task, at most
+AHEAD = 2  # steps of which numbers are brought to the cache before they are read
 HEIGHT = 4  # blocks of rows that a thread brings to tiles at once, at most
 TASKS = 2  # for each thread, at least, where there can be as many
 LEAST = 20_000_000  # operations: with fewer, bringing the operands to tiles takes as long
@@ -109,7 +110,7 @@ def _blocks(product: TileProduct, threads: int, parts: int) -> _Work:
     wide, down = sorted((math.ceil(product.rows / BLOCK), math.ceil(product.columns / BLOCK)))
     height = max(min(HEIGHT, down // threads), 1)
     share = math.ceil(TASKS * threads / math.ceil(down / height)) if threads > 1 else 1
-    own = threads * height * panel * (2 * parts * TILE + 64)
+    own = threads * height * panel * (_step(parts) + 64)
     kept = down * wide * BLOCK * BLOCK * onednn.F32.itemsize if panels > 1 else 0
     memory = _columns_bytes(wide * panel, parts) + own + kept
     return _Work([panel, height, math.ceil(wide / share), flipped], memory)
@@ -142,7 +143,7 @@ def _panels(product: TileProduct) -> tuple[int, int]:
 
 def _columns_bytes(tiles: int, parts: int) -> int:
     """Return the bytes of so many blocks of columns, and what says which are special."""
-    return tiles * 2 * parts * TILE + math.ceil(tiles / 64) * 64
+    return tiles * _step(parts) + math.ceil(tiles / 64) * 64
 
 
 def _weight_strips(product: TileProduct, threads: int, parts: int) -> _Work:
@@ -157,7 +158,7 @@ def _weight_strips(product: TileProduct, threads: int, parts: int) -> _Work:
     tiles = down * group * steps
     read = group * 2 * deep * parts * words * PIXEL
     kept = down * wide * BLOCK * BLOCK * onednn.F32.itemsize
-    return _Work([rows, group], tiles * (2 * parts * TILE + 1) + read + kept + 2 * deep * group)
+    return _Work([rows, group], tiles * (_step(parts) + 1) + read + kept + 2 * deep * group)
 
 
 DIVIDED = {"matrices": _blocks, "images": _strips, "weights": _weight_strips}
@@ -168,6 +169,12 @@ def _text(parts: int, kind: str) -> KernelSource:
     to, from_ = conversion(onednn.F32, BFLOAT16), conversion(BFLOAT16, onednn.F32)
     support = tuple(dict.fromkeys((*to[1], *from_[1])))
     text = COMMON + Path(__file__).with_name(f"tiles_{kind}.c").read_text()
-    return KernelSource(
-        with_macros(text, PARTS=parts, PANEL=PANEL, HEIGHT=HEIGHT, MOST=MOST), support
-    )
+    sizes = {"PANEL": PANEL, "HEIGHT": HEIGHT, "MOST": MOST, "AHEAD": AHEAD, "STEP": _step(parts)}
+    sizes |= {"SIDE": SIDE, "DEEP": DEEP, "BLOCK": BLOCK, "TILE": TILE, "PIXEL": PIXEL}
+    marks = {"SIGN": "0x80000000u", "LARGE": "0x7f7f8000u", "BORDER": "1u"}
+    return KernelSource(with_macros(text, PARTS=parts, **sizes, **marks), support)
+
+
+def _step(parts: int) -> int:
+    """Return the bytes of a block's tiles for DEEP sums."""
+    return 2 * parts * TILE

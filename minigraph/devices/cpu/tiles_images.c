@@ -14,7 +14,6 @@ typedef struct {
   int64_t memory[2], bias[2];
   NAME_operand x, y, z;
 } NAME_head;
-#define PIXEL ((int64_t)sizeof(NAME_words))
 typedef struct { /* image, first row, and rows that are computed; where its parts are */
   int64_t image, first, rows;
   int special;

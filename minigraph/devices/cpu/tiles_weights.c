@@ -12,7 +12,6 @@ typedef struct {
   int64_t memory[2], bias[2];
   NAME_operand x, y, z;
 } NAME_head;
-#define PIXEL ((int64_t)sizeof(NAME_words))
 typedef struct { /* pixels from a row and a column on: those in no row below `high` are zeros */
   const float *pixels;
   int64_t row, column, high, wide, row_step, pixel_step, pitch;
