@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-import itertools
-from collections.abc import Callable, Iterable
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 from minigraph.arguments import Signature
 from minigraph.errors import GraphError, located
@@ -32,7 +31,11 @@ def builder(fn: Callable[P, R]) -> Callable[P, R]:
         except (GraphError, MemoryError) as error:
             if is_recursive_call():  # all builders share this code
                 raise
-            operands = _nodes((*args, *kwargs.values()))
+            given = (*args, *kwargs.values())
+            items = (
+                x for each in given for x in (each if isinstance(each, list | tuple) else [each])
+            )
+            operands = [x for x in items if isinstance(x, Node)]
             if isinstance(error, GraphError):
                 raise located(error, fn.__name__, operands, here()) from None
             text = GraphError(f"the memory does not suffice ({error})")
@@ -54,8 +57,3 @@ def function_of(op: type[Op], build: Callable[..., Node]) -> Callable[..., Node]
     build.__doc__ = op.__doc__
     build.__module__ = op.__module__
     return builder(build)
-
-
-def _nodes(args: Iterable[Any]) -> list[Node]:
-    items = (arg if isinstance(arg, list | tuple) else [arg] for arg in args)
-    return [x for x in itertools.chain.from_iterable(items) if isinstance(x, Node)]

@@ -139,8 +139,10 @@ class Graph:
                     )
             elif this not in known and not isinstance(node, Parameter):
                 specs = node.op.inferred(node.inputs)
-                if (specs if isinstance(specs, tuple) else (specs,)) != node.specs:
-                    raise GraphError(f"{node!r} {node.source}: the op infers {specs}")
+                if specs != node.specs:
+                    raise GraphError(
+                        f"{node!r} {node.source}: the op infers {', '.join(map(str, specs))}"
+                    )
             known.add(this)
 
     def __call__(self, *args: Array) -> tuple[Array, ...]:

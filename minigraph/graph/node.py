@@ -102,20 +102,20 @@ class Op:
 
     def results(self, *inputs: Node) -> tuple[Node, ...]:
         """Apply this op to nodes and return its results."""
-        specs = self.inferred(inputs)
-        if isinstance(specs, Spec):
-            return (Node(self, inputs, (specs,)),)
-        bundle = Node(self, inputs, specs)
-        return tuple(Node(Item(i), (bundle,), (spec,)) for i, spec in enumerate(specs))
+        node = Node(self, inputs, self.inferred(inputs))
+        if not node.is_bundle:
+            return (node,)
+        return tuple(Node(Item(i), (node,), (spec,)) for i, spec in enumerate(node.specs))
 
-    def inferred(self, inputs: Sequence[Node]) -> Spec | tuple[Spec, ...]:
-        """Return what `infer` does, for inputs whose sizes may be symbolic."""
+    def inferred(self, inputs: Sequence[Node]) -> tuple[Spec, ...]:
+        """Return the specs of the results for inputs whose sizes may be symbolic."""
         given = [x.specs if x.is_bundle else x.spec for x in inputs]
         try:
-            return self.infer(*given)
+            specs = self.infer(*given)
         except UndecidedSize:  # it is inferred again once all sizes are known
             with assuming_large():
-                return self.infer(*given)
+                specs = self.infer(*given)
+        return specs if isinstance(specs, tuple) else (specs,)
 
     def __str__(self) -> str:
         attributes = ", ".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self))  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ has the shape that was foreseen when the graph was built.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -49,10 +49,14 @@ def _with_sizes(node: Node, inputs: tuple[Node, ...], sizes: Mapping[str, int]) 
         op = _substitute_fields(node.op, sizes, negative)
         if op is node.op and node.replace(inputs) is node:
             return node
-        specs = _inferred(op, inputs, negative)
-        for spec, shape in zip(
-            specs, (substitute(s.shape, sizes) for s in node.specs), strict=True
-        ):
+        try:
+            specs = op.inferred(inputs)
+            if negative:
+                raise ShapeError("a size is below 0")
+        except GraphError as error:  # which says best what the size is for
+            raise type(error)("; ".join((str(error), *negative[:1]))) from None
+        for spec, foreseen in zip(specs, node.specs, strict=True):
+            shape = substitute(foreseen.shape, sizes)
             if spec.shape != shape:
                 raise ShapeError(
                     f"the result has shape {spec.shape}, where {shape} was foreseen when the graph "
@@ -64,17 +68,6 @@ def _with_sizes(node: Node, inputs: tuple[Node, ...], sizes: Mapping[str, int]) 
         what = node.op.of if isinstance(node.op, FromSizes) else node.op.name
         raise located(error, what, inputs, node.source) from None
     return Node(op, inputs, specs)
-
-
-def _inferred(op: Op, inputs: Sequence[Node], negative: Sequence[str]) -> tuple[Spec, ...]:
-    """Return the specs of the results; ShapeError if there are `negative` sizes."""
-    try:
-        specs = op.inferred(inputs)
-        if negative:
-            raise ShapeError("a size is below 0")
-    except GraphError as error:  # which says best what the size is for
-        raise type(error)("; ".join((str(error), *negative[:1]))) from None
-    return specs if isinstance(specs, tuple) else (specs,)
 
 
 def _substitute_fields(op: Op, sizes: Mapping[str, int], negative: list[str]) -> Op:

@@ -14,27 +14,17 @@ from minigraph.errors import DTypeError, GraphError, hints, of_expression
 from minigraph.graph.location import here
 
 LARGEST = 24  # lines of a picture
-# Of NumPy's functions of two arrays, the operator of an expression that is the second of them.
-REFLECTED = {
-    "add": "__radd__",
-    "subtract": "__rsub__",
-    "multiply": "__rmul__",
-    "divide": "__rtruediv__",
-    "floor_divide": "__rfloordiv__",
-    "remainder": "__rmod__",
-    "power": "__rpow__",
-    "matmul": "__rmatmul__",
-    "bitwise_and": "__rand__",
-    "bitwise_or": "__ror__",
-    "bitwise_xor": "__rxor__",
-    "left_shift": "__rlshift__",
-    "right_shift": "__rrshift__",
-    "less": "__gt__",
-    "less_equal": "__ge__",
-    "greater": "__lt__",
-    "greater_equal": "__le__",
-    "equal": "__eq__",
-    "not_equal": "__ne__",
+SAME_NAMES = (
+    *("add", "subtract", "multiply", "divide", "floor_divide", "remainder", "matmul"),
+    *("bitwise_and", "bitwise_or", "bitwise_xor", "equal", "not_equal"),
+    *("less", "less_equal", "greater", "greater_equal"),
+)
+# NumPy's functions for the operators of two arrays, and what `minigraph.ops` calls them.
+OPERATORS = {
+    "power": "pow",
+    "left_shift": "bitwise_left_shift",
+    "right_shift": "bitwise_right_shift",
+    **{name: name for name in SAME_NAMES},
 }
 
 
@@ -95,10 +85,10 @@ class Unsupported:
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """Let array + expression be an expression; NumPy's functions are for arrays."""
-        reflected = REFLECTED.get(ufunc.__name__)
+        name = OPERATORS.get(ufunc.__name__)
         is_operator = method == "__call__" and len(inputs) == 2 and kwargs.keys() <= {"out"}
-        if reflected and is_operator and not isinstance(inputs[0], Unsupported):
-            return getattr(inputs[1], reflected)(inputs[0])
+        if name and is_operator and not isinstance(inputs[0], Unsupported):
+            return self.functions[name](*inputs)
         raise self._of_numpy(ufunc.__name__)
 
     def __array_function__(

@@ -154,9 +154,7 @@ class _Reader:
             node = self._with_value(record, self._arrays[record.array])
         else:
             op = self._op(record.op, record.fields)
-            inferred = specs if isinstance(op, Input) else op.inferred(inputs)
-            each = inferred if isinstance(inferred, tuple) else (inferred,)
-            node = Node(op, tuple(inputs), each)
+            node = Node(op, tuple(inputs), specs if isinstance(op, Input) else op.inferred(inputs))
         if node.specs != specs:
             raise ValueError(f"the op infers {' '.join(map(str, node.specs))}")
         node.source = self._sources[record.source]
