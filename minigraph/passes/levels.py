@@ -63,11 +63,6 @@ class PassRow(NamedTuple):
         return run
 
 
-@functools.cache
-def _parameters(rewrite: Callable[..., Graph]) -> list[str]:
-    return [*inspect.signature(rewrite).parameters][2:]
-
-
 # In the order in which they run.  Library fusion comes before FMA fusion, which takes its ops away.
 # Composed ops are taken apart before FMA fusion, and after the choice of layouts, on which their
 # parts depend.  An activation joins the op before it only if no generated kernel has taken it.
@@ -103,7 +98,8 @@ def pipeline(level: int, fast_math: bool = False, jit: int = 0, **parameters: An
     """
     passes = []
     for row in TABLE:
-        arguments = {name: parameters.get(name, row.off) for name in _parameters(row.rewrite)}
+        own = [*inspect.signature(row.rewrite).parameters][2:]
+        arguments = {name: parameters.get(name, row.off) for name in own}
         allowed = level >= row.level and jit in row.jit and (fast_math or not row.fast_math)
         if allowed and row.off not in arguments.values():
             passes.append(row.bind(arguments))

@@ -39,7 +39,6 @@ class Notes:
     stops: list[MissedFusion] = field(default_factory=list)
 
     def miss(self, producer: Node, consumer: Node, reason: str) -> None:
-        """Note that two neighbours were not fused, and why."""
         orders = producer.order[0], consumer.order[0]
         line = str(producer.source)
         self.stops.append(MissedFusion(producer.op.name, consumer.op.name, reason, line, orders))
@@ -58,6 +57,4 @@ class PassRecord:
 
     def __str__(self) -> str:
         fired = ", ".join(f"{name} {count}" for name, count in self.fired.items())
-        return f"{self.name}: {self.before} -> {self.after} nodes" + (
-            f" ({fired})" if fired else ""
-        )
+        return f"{self.name}: {self.before} -> {self.after} nodes{f' ({fired})' if fired else ''}"

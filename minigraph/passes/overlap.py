@@ -78,18 +78,16 @@ def pending_collective(node: Node) -> PendingCollective:
     if isinstance(op, StartCollective | AwaitCollective):
         return op.pending
     assert isinstance(op, Collective)
-    name = op.gradient if isinstance(op, AllReduce) else ""
-    return PendingCollective(
-        op, (name or f"what is made {node.source}",), node.inputs[0].spec.nbytes
-    )
+    name = (isinstance(op, AllReduce) and op.gradient) or f"what is made {node.source}"
+    return PendingCollective(op, (name,), node.inputs[0].spec.nbytes)
 
 
 def compress_gradients(graph: Graph, notes: Notes, compress: str) -> Graph:
     """Send gradients in this type."""
 
     def rewrite(node: Node, inputs: tuple[Node, ...]) -> Node:
-        wide = node.dtype in (np.float32, np.float64) if not node.is_bundle else False
-        if not (isinstance(node.op, AllReduce) and node.op.gradient and wide):
+        gradient = isinstance(node.op, AllReduce) and node.op.gradient
+        if not gradient or node.dtype not in (np.float32, np.float64):
             return node.replace(inputs)
         notes.fired[f"gradients in {compress}"] += 1
         return astype(node.op(astype(inputs[0], compress)), node.dtype)
@@ -107,29 +105,25 @@ def overlap_collectives(graph: Graph, notes: Notes, bucket_bytes: int) -> Graph:
         notes.fired["buckets" if len(bucket) > 1 else "single reductions"] += 1
         # That of the last input to be ready.
         with in_place_of(max((node.inputs[0] for node in bucket), key=lambda x: x.order)):
-            results.update(_begun(bucket))
+            results.update(zip(bucket, [(y,) for y in _reduced(bucket)], strict=True))
     return graph.substitute(results)
 
 
-def _begun(bucket: Sequence[Node]) -> dict[Node, Sequence[Node]]:
-    pending_collectives = [pending_collective(node) for node in bucket]
-    names = tuple(name for pending in pending_collectives for name in pending.names)
-    pending = PendingCollective(
-        pending_collectives[0].op, names, sum(f.nbytes for f in pending_collectives)
-    )
+def _reduced(bucket: Sequence[Node]) -> Iterator[Node]:
+    """Yield the results of collectives that begin and end together."""
+    each = [pending_collective(node) for node in bucket]
+    names = tuple(name for one in each for name in one.names)
+    pending = PendingCollective(each[0].op, names, sum(one.nbytes for one in each))
     if len(bucket) == 1:
         (node,) = bucket
-        return {
-            node: (AwaitCollective(pending, node.shape)(StartCollective(pending)(node.inputs[0])),)
-        }
+        yield AwaitCollective(pending, node.shape)(StartCollective(pending)(node.inputs[0]))
+        return
     flat = concat([reshape(node.inputs[0], (node.size,)) for node in bucket])
     y = AwaitCollective(pending, flat.shape)(StartCollective(pending)(flat))
-    results: dict[Node, Sequence[Node]] = {}
     start = 0
     for node in bucket:
-        results[node] = (reshape(slice(y, start, start + node.size), node.shape),)
+        yield reshape(slice(y, start, start + node.size), node.shape)
         start += node.size
-    return results
 
 
 def _buckets(graph: Graph, bucket_bytes: int) -> Iterator[list[Node]]:

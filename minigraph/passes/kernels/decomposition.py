@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 
 from minigraph.graph import Graph, Item, Node, Op, Spec
@@ -32,9 +31,7 @@ def decompose(graph: Graph, notes: Notes) -> Graph:
     return graph.map(rewrite)
 
 
-@functools.lru_cache(1024)
 def _is_one_kernel(op: Op, inputs: tuple[Spec, ...]) -> bool:
-    """Whether one generated kernel can compute a composed op."""
     shapes = [x.shape for x in inputs]
     last = {shape[1] for shape in shapes if len(shape) == 2}  # of vectors that go with images
     if len(shapes[0]) == 5 and last and last.isdisjoint(BLOCKS):

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple
 
 from minigraph.graph import BOOL, Graph, Node, in_place_of
 from minigraph.ops.arithmetic import Add, Multiply, Negative, Square, Subtract
 from minigraph.ops.fma import Fma, Fma3, Fma4, Sign
 from minigraph.passes.notes import Notes
 from minigraph.passes.rewrite.rule import is_float, read_once
-
-
-class ProductTerm(NamedTuple):
-    """Two factors and the sign of their product."""
-
-    sign: Sign
-    factors: tuple[Node, Node]
 
 
 def fuse_fma(graph: Graph, notes: Notes) -> Graph:
@@ -33,18 +25,15 @@ def fuse_fma(graph: Graph, notes: Notes) -> Graph:
             continue
         x, y = node.inputs
         second: Sign = "+" if isinstance(node.op, Add) else "-"
-        first_product, second_product = (_product(term, private) for term in (x, y))
+        sign, factors = _product(x, private)
+        own, others = _product(y, private)
         op: Fma3 | Fma4
-        operands: tuple[Node, ...]
-        if first_product and second_product:
-            op = Fma4(first_product.sign, _times(second, second_product.sign))
-            operands = (*first_product.factors, *second_product.factors)
-        elif first_product:
-            op = Fma3(first_product.sign, second)
-            operands = (*first_product.factors, y)
-        elif second_product:
-            op = Fma3(_times(second, second_product.sign), "+")
-            operands = (*second_product.factors, x)
+        if factors and others:
+            op, operands = Fma4(sign, _times(second, own)), [*factors, *others]
+        elif factors:
+            op, operands = Fma3(sign, second), [*factors, y]
+        elif others:
+            op, operands = Fma3(_times(second, own), "+"), [*others, x]
         else:
             continue
         with in_place_of(node):
@@ -53,22 +42,22 @@ def fuse_fma(graph: Graph, notes: Notes) -> Graph:
     return graph.substitute(fused)
 
 
-def _product(x: Node, private: Collection[Node]) -> ProductTerm | None:
-    """Return the product that x is, perhaps negated; None if it is none or is read elsewhere.
+def _product(x: Node, private: Collection[Node]) -> tuple[Sign, list[Node]]:
+    """Return the sign and the factors of the product that x is; no factors if others read it.
 
     The negative of a product has the bits of the product with a negated factor.
     """
     sign: Sign = "+"
     if isinstance(x.op, Negative) and x in private:
         sign, (x,) = "-", x.inputs
+    factors: list[Node] = []
     if x not in private or not isinstance(x.op, Multiply | Square):
-        return None
-    factors = []
+        return sign, factors
     for factor in x.inputs if isinstance(x.op, Multiply) else x.inputs * 2:
         if isinstance(factor.op, Negative) and factor in private:
             sign, (factor,) = _times(sign, "-"), factor.inputs
         factors.append(factor)
-    return ProductTerm(sign, (factors[0], factors[1]))
+    return sign, factors
 
 
 def _times(x: Sign, y: Sign) -> Sign:

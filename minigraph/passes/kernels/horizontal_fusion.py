@@ -2,8 +2,8 @@
 
 An optimizer updates the 64 weights of a batch norm in less time than it takes to start a kernel on
 several threads, and a network has hundreds of such vectors.  Apex and MXNet do the same with their
-"multi-tensor" kernels.  Mixed precision casts as
-many weights.  How small a kernel has to be depends on the device: see `HorizontalFusionLimits`.
+"multi-tensor" kernels.  Mixed precision casts as many weights.  How small a kernel has to be
+depends on the device: see `HorizontalFusionLimits`.
 """
 
 from __future__ import annotations

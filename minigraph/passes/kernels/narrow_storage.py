@@ -21,12 +21,13 @@ import numpy as np
 from minigraph.graph import BFLOAT16, Constant, DType, Graph, Item, Node, in_place_of, placeholders
 from minigraph.jit.fused import Fused, meaning
 from minigraph.ops.arithmetic import Reciprocal, Rsqrt
-from minigraph.ops.elementwise import Astype, Elementwise, astype, kind
+from minigraph.ops.elementwise import Astype, Elementwise, astype
 from minigraph.ops.exponential import Exp, Expm1, Log, Log1p, Log2, Log10, Pow
 from minigraph.ops.layout import LaidOut
 from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward, MaxPool2d, MaxPool2dBackward
 from minigraph.ops.reduction import Reduction, Sum
 from minigraph.passes.notes import Notes
+from minigraph.passes.rewrite.rule import is_lossless
 
 FLOAT32 = (Exp, Expm1, Log, Log1p, Log2, Log10, Pow, Reciprocal, Rsqrt)
 POOLS = (AvgPool2d, AvgPool2dBackward, MaxPool2d, MaxPool2dBackward)
@@ -126,31 +127,24 @@ class _Storage:
         if isinstance(node.op, Item) and node.inputs[0] in self.results:
             return self.results[node.inputs[0]][node.op.index]
         items = _items_of(node, self.users) if node.inputs else []
-        changed = any(x in self.stored for x in (*node.inputs, *items) if x is not None)
-        if not changed or isinstance(node.op, Item) or not _is_generated(node):
-            return self._other(node, inputs, items) if changed else node.replace(inputs)
+        if not any(x in self.stored for x in (*node.inputs, *items) if x is not None):
+            return node.replace(inputs)
         with in_place_of(node):
-            made = self._kernel(node, inputs, items)
-        self.results[node] = made
-        return made[0]
-
-    def _other(self, node: Node, inputs: tuple[Node, ...], items: Sequence[Node | None]) -> Node:
-        """Return a view or a pooling whose operands have become small."""
-        with in_place_of(node):
-            results = zip(node.op.results(*inputs), items, strict=True)
-            self.results[node] = [
-                y if x is None or x in self.stored else astype(y, x.dtype) for y, x in results
-            ]
+            if _is_generated(node):
+                inner = meaning(node.op, [x.spec for x in node.inputs])
+                small = [x in self.stored for x in items]
+                self.notes.fired["values in 16 bits"] += sum(small)
+                dtypes = [
+                    BFLOAT16 if s else y.dtype for y, s in zip(inner.outputs, small, strict=True)
+                ]
+                wanted = [*zip(inner.outputs, dtypes, strict=True)]
+                self.results[node] = _retyped(inner, inputs, wanted)
+            else:  # a view or a pooling whose operands have become small
+                self.results[node] = [
+                    y if x is None or x in self.stored else astype(y, x.dtype)
+                    for y, x in zip(node.op.results(*inputs), items, strict=True)
+                ]
         return self.results[node][0]
-
-    def _kernel(
-        self, node: Node, inputs: tuple[Node, ...], items: Sequence[Node | None]
-    ) -> list[Node]:
-        inner = meaning(node.op, [x.spec for x in node.inputs])
-        small = [x in self.stored for x in items]
-        self.notes.fired["values in 16 bits"] += sum(small)
-        outputs = zip(inner.outputs, small, strict=True)
-        return _retyped(inner, inputs, [(y, BFLOAT16 if x else y.dtype) for y, x in outputs])
 
 
 def _pools(node: Node) -> bool:
@@ -197,7 +191,8 @@ def _retyped(
     casts = {(y.inputs[0], y.dtype): y for y in made if isinstance(y.op, Astype)}
     # What is widened and then wanted as it was needs no kernel.
     lying = dict(zip(given, inputs, strict=True))
-    same = {y: lying[x] for (x, _), y in casts.items() if x in lying and _widens(x, y)}
+    wide = {y: x for (x, _), y in casts.items() if is_lossless(x.dtype, y.dtype)}
+    same = {y: lying[x] for y, x in wide.items() if x in lying}
     dtypes = [dtype for _, dtype in wanted]
     if dtypes == [same[y].dtype if y in same else None for y in made]:
         return [same[y] for y in made]
@@ -209,8 +204,3 @@ def _retyped(
     results = Fused(Graph(given, outputs)).results(*inputs)
     by_value = dict(zip(outputs, results, strict=True))
     return [by_value[y] for y in stored]
-
-
-def _widens(x: Node, y: Node) -> bool:
-    """Whether a cast from one float to the other loses nothing."""
-    return kind(x.dtype) == kind(y.dtype) == "f" and x.dtype.itemsize < y.dtype.itemsize

@@ -2,8 +2,8 @@
 
 A convolution may read one layout and write another.  Elementwise ops, normalisations and pooling
 may not, nor may a concatenation of channels or a slice of them, so the images that they read and
-write are one region.  Regions are separated by
-convolutions, and by `Reorder` where a convolution works in another layout than its neighbours.
+write are one region.  Regions are separated by convolutions, and by `Reorder` where a convolution
+works in another layout than its neighbours.
 """
 
 from __future__ import annotations

@@ -206,11 +206,9 @@ class _LayoutRewrite:
             new = node.replace(xs)
         else:
             new = LaidOut(node.op, lanes_in, (written,))(*xs)
-            channels = [image.shape[1] for image in images_of(node)]
-            names = {
-                image_layout(*each).name for each in zip((first, second), channels, strict=True)
-            }
-            self.notes.fired[f"{node.name} in {' and '.join(sorted(names))}"] += 1
+            images = zip(self.pairs[node], images_of(node), strict=True)
+            names = sorted({image_layout(lanes, x.shape[1]).name for lanes, x in images})
+            self.notes.fired[f"{node.name} in {' and '.join(names)}"] += 1
         own = self._own(node)
         if own == written:
             return new

@@ -96,10 +96,7 @@ def _merged(group: Sequence[Node], wanted: dict[_Value, None]) -> dict[_Value, N
     with in_place_of(first):
         loop = Scan(body, len(carries), sliced, op.length, op.reverse)
         results = loop.results(*(first.inputs[i] for i in kept))
-    values = [
-        *(_Value(ends[i], False) for i in sorted(carries)),
-        *(_Value(y, True) for y in stacks),
-    ]
+    values = [_Value(y, i >= len(carries)) for i, y in enumerate(outputs)]
     return dict(zip(values, results, strict=True))
 
 

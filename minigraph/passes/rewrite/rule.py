@@ -206,7 +206,6 @@ def _same_number(x: float | None, y: float) -> bool:
 
 
 def _orders(expression: Node) -> Iterator[Node]:
-    """Yield the expression with the operands of its commutative ops in every order."""
     for inputs in itertools.product(*map(_orders, expression.inputs)):
         yield expression.replace(inputs)
         if expression.op.commutative and inputs[0] is not inputs[1]:

@@ -58,11 +58,6 @@ def zero_product(x: Node) -> Sides:
     return x * 0, 0
 
 
-def _is_exact(*nodes: Node) -> bool:
-    """Whether the operands are integers or bools, with which arithmetic does not round."""
-    return not any(map(is_float, nodes))
-
-
 def _is_power_of_two(x: Node, c: Node) -> bool:
     number = filled_with(c)
     if not number or math.isinf(number) or math.isnan(number):
@@ -85,7 +80,8 @@ PATTERNS = (
         where_true=lambda x, y: (ops.where(True, x, y), x),
         where_false=lambda x, y: (ops.where(False, x, y), y),
     ),
-    *rules(_is_exact, difference_with_itself=difference, times_zero=zero_product),
+    # Integers and bools do not round.
+    *rules(lambda x: not is_float(x), difference_with_itself=difference, times_zero=zero_product),
     *rules(_is_power_of_two, over_a_power_of_two=lambda x, c: (x / c, x * (1 / c))),
 )
 
