@@ -11,8 +11,7 @@ from minigraph import options as settings
 from minigraph.arguments import FilePath, checked
 from minigraph.cache import Entry
 from minigraph.compiler.agreement import agree_on_graph
-from minigraph.compiler.context import CompileContext, collector_paused, timed
-from minigraph.compiler.pipeline import Compilation
+from minigraph.compiler.pipeline import Compilation, CompileContext, collector_paused, timed
 from minigraph.compiler.trace import DEVICE, INPUTS, OPTIONS, OUTPUTS, UPDATES, trace
 from minigraph.debug.check_finite import FiniteFunction
 from minigraph.debug.verify import VerifiedFunction
@@ -137,31 +136,26 @@ def _function(compilation: Compilation, counter: CallCounter | None = None) -> F
 
     counter  of the calls, if it is one of several functions whose calls are counted together
     """
-    folder, backend = compilation.context.cache_dir, compilation.context.backend
-    if folder is None:
-        return _compiled(compilation, counter)
-    environment = compilation.environment
-    path = Path(folder, f"{environment['fingerprint'][-7:]}.cache")
-    stored = cache_file.load_from_folder(path, environment, backend).entries
-    context = compilation.context
-    compilation.context = replace(context, loaded={**context.loaded, **stored})
-    function = _compiled(compilation, counter)
-    entries = function.cache_entries()
-    cache_file.save_to_folder(path, environment, entries, compilation.session.merge)
-    return function
-
-
-def _compiled(compilation: Compilation, counter: CallCounter | None) -> Function:
-    """Run a compilation and return its function, of the class that the options ask for."""
-    options = compilation.context.options
+    context, path = compilation.context, None
+    if context.cache_dir is not None:
+        environment = compilation.environment
+        path = Path(context.cache_dir, f"{environment['fingerprint'][-7:]}.cache")
+        stored = cache_file.load_from_folder(path, environment, context.backend).entries
+        compilation.context = replace(context, loaded={**context.loaded, **stored})
+    function: Function
     with collector_paused():
         optimized = compilation.run()
-        if options["debug.check_finite"]:
-            return FiniteFunction(compilation, counter)
-        if options["graph_opt_level"] >= 0:
-            return Function(compilation, counter)
-        written = Function(compilation.as_written())
-        return VerifiedFunction(compilation, counter, optimized, written)
+        if context.options["debug.check_finite"]:
+            function = FiniteFunction(compilation, counter)
+        elif context.options["graph_opt_level"] >= 0:
+            function = Function(compilation, counter)
+        else:
+            written = Function(compilation.as_written())
+            function = VerifiedFunction(compilation, counter, optimized, written)
+    if path is not None:
+        entries = function.cache_entries()
+        cache_file.save_to_folder(path, environment, entries, compilation.session.merge)
+    return function
 
 
 def comp_graph(device: str | None = None, options: Mapping[str, Any] | None = None) -> CompGraph:

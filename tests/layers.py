@@ -117,7 +117,6 @@ LAYERS = {
         ["verify"],
     ],
     "minigraph.compiler": [
-        ["context"],
         ["trace"],
         ["agreement"],
         ["pipeline"],

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minigraph.compiler.context import CompileContext
+from minigraph.compiler.pipeline import CompileContext
 from minigraph.devices.problem import operations, product_of
 from minigraph.graph import Graph, Node, Parameter
 from minigraph.options import num_threads

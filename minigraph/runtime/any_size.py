@@ -11,8 +11,7 @@ from typing import Any
 from minigraph.arguments import FilePath, checked
 from minigraph.cache import Entry
 from minigraph.compiler.agreement import agree_on_sizes
-from minigraph.compiler.context import CompileContext, timed
-from minigraph.compiler.pipeline import Compilation
+from minigraph.compiler.pipeline import Compilation, CompileContext, timed
 from minigraph.compiler.trace import TracedGraph
 from minigraph.errors import GraphError, ShapeError, warn_once
 from minigraph.graph import here
@@ -121,12 +120,12 @@ class AnySizeFunction(CompiledFunction):
                 due, room = agree_on_sizes(
                     self._context.world, self._sizes.names, sizes, due, self._room, timeout
                 )
-            compiles = chosen is None or due
+            known = chosen
             if chosen is None or due:
                 chosen = self._compile(sizes, is_new=chosen is None)
             self._by_size.pop(sizes, None)
             self._by_size[sizes] = chosen
-            if compiles:
+            if chosen is not known:
                 self._room = self._capacity or self._fitting()
             while len(self._by_size) > (room or self._room):
                 del self._by_size[next(iter(self._by_size))]

@@ -72,13 +72,7 @@ def as_input(node: Node, value: Any, backend: Backend) -> Array:
 
     The array is in the memory of the device if the value is.
     """
-    here_already = backend.array(value)
-    try:
-        given = as_array(value) if here_already is None else here_already
-        array = same_kind(given, node.dtype, backend.cast)
-    except DTypeError as error:
-        text = f"input {node.name} takes {node.spec}: {error} {here()}{_in_one([value])}"
-        raise DTypeError(text) from None
+    array = _cast(node, value, backend)
     if array.shape != node.shape:
         advice = channels_last(node.shape, array.shape) or (
             f"a size that differs between calls is None, as in mg.input({node.name!r}, (None, ...))"
@@ -86,9 +80,20 @@ def as_input(node: Node, value: Any, backend: Backend) -> Array:
         raise ShapeError(
             f"input {node.name} takes shape {node.shape}, got {array.shape} {here()}; {advice}"
         )
-    if here_already is not None:
+    if not isinstance(array, np.ndarray) or array.flags.carray:
         return array
-    return array if array.flags.carray else np.require(array, requirements=["C", "A"])
+    return np.require(array, requirements=["C", "A"])
+
+
+def _cast(node: Node, value: Any, backend: Backend) -> Array:
+    """Return `value` as an array of the input's dtype, on the device if it is there already."""
+    on_device = backend.array(value)
+    try:
+        given = as_array(value) if on_device is None else on_device
+        return same_kind(given, node.dtype, backend.cast)
+    except DTypeError as error:
+        text = f"input {node.name} takes {node.spec}: {error} {here()}{_in_one([value])}"
+        raise DTypeError(text) from None
 
 
 class CallSizes:
@@ -116,16 +121,9 @@ class CallSizes:
         if kwargs or len(args) != len(self._inputs):
             args = in_order(self._inputs, args, kwargs)
         return [
-            value if hasattr(value, "shape") else self._array(x, value)
+            value if hasattr(value, "shape") else _cast(x, value, self._backend)
             for x, value in zip(self._inputs, args, strict=True)
         ]
-
-    def _array(self, x: Node, value: Any) -> Array:
-        on_device = self._backend.array(value)
-        try:
-            return as_array(value, x.dtype) if on_device is None else on_device
-        except DTypeError as error:
-            raise DTypeError(f"input {x.name} takes {x.spec}: {error} {here()}") from None
 
     def of(self, values: Sequence[Any]) -> tuple[int, ...]:
         """Return the sizes that `values` give; ShapeError if two differ, or one is none."""

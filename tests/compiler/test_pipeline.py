@@ -4,8 +4,7 @@ import numpy as np
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.compiler.context import CompileContext
-from minigraph.compiler.pipeline import Compilation
+from minigraph.compiler.pipeline import Compilation, CompileContext
 from minigraph.compiler.trace import trace
 from minigraph.devices.factory import open_backend
 
