@@ -34,14 +34,12 @@ LAYERS = {
         ["cli"],
     ],
     "minigraph.graph": [
-        ["dtypes", "location"],
-        ["spec"],
+        ["location", "spec"],
         ["unsupported"],
         ["node", "state"],
-        ["builder"],
         ["leaves"],
         ["graph"],
-        ["loop", "pickling"],
+        ["loop"],
         ["sizing"],
     ],
     "minigraph.cache": [

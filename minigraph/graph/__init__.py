@@ -4,24 +4,6 @@ Of ops it knows only those that have no meaning of their own: leaves, `Item`, `C
 """
 
 from minigraph.errors import NoGradient
-from minigraph.graph import pickling
-from minigraph.graph.builder import builder, function_of
-from minigraph.graph.dtypes import (
-    BFLOAT16,
-    BOOL,
-    DTYPES,
-    FLOATS,
-    INTEGERS,
-    Array,
-    DType,
-    DTypeLike,
-    as_array,
-    as_dtype,
-    can_cast,
-    cast,
-    limits,
-    same_kind,
-)
 from minigraph.graph.graph import Graph, application, check_rewrite, compute, toposort
 from minigraph.graph.leaves import (
     Constant,
@@ -34,9 +16,11 @@ from minigraph.graph.leaves import (
     Variable,
     as_node,
     assign_all,
+    builder,
     constant,
     from_size,
     from_sizes,
+    function_of,
     input,
     namesake,
     values_of,
@@ -60,12 +44,33 @@ from minigraph.graph.node import (
     Node,
     Op,
     bind_functions,
-    copy_of,
     gradients,
     in_place_of,
     zero_gradient,
 )
 from minigraph.graph.sizing import with_sizes
-from minigraph.graph.spec import ALIGNMENT, Shape, Sizes, Spec, aligned_empty, around, as_sizes
+from minigraph.graph.spec import (
+    ALIGNMENT,
+    BFLOAT16,
+    BOOL,
+    DTYPES,
+    FLOATS,
+    INTEGERS,
+    Array,
+    DType,
+    DTypeLike,
+    Shape,
+    Sizes,
+    Spec,
+    aligned_empty,
+    around,
+    as_array,
+    as_dtype,
+    as_sizes,
+    can_cast,
+    cast,
+    limits,
+    same_kind,
+)
 from minigraph.graph.state import Claim, Replica, State, alone
 from minigraph.symbolic import SymbolicSize, UndecidedSize, is_symbolic

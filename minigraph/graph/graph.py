@@ -1,4 +1,4 @@
-"""Graphs: the nodes that some outputs depend on; rebuilding, checking and evaluating them.
+"""Graphs: the nodes that some outputs depend on; rebuilding, checking, evaluating, pickling them.
 
 Nodes are immutable and nothing is registered, so a pass is a function from graph to graph, and dead
 code is what no output reaches.
@@ -6,9 +6,12 @@ code is what no output reaches.
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import heapq
 import operator
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -18,10 +21,10 @@ from typing import Any
 import numpy as np
 
 from minigraph.errors import GraphError, ShapeError, located
-from minigraph.graph.dtypes import Array
 from minigraph.graph.leaves import Input, Parameter, namesake
 from minigraph.graph.location import Within, scope
 from minigraph.graph.node import Item, Node, Op
+from minigraph.graph.spec import Array
 
 Application = tuple[int, ...]
 
@@ -221,3 +224,51 @@ def check_rewrite(name: str, old: Graph, new: Any, known: set[Application]) -> N
 
 def _shown(results: Sequence[Sequence[object]]) -> str:
     return ", ".join(" ".join(map(str, specs)) for specs in results) or "none"
+
+
+# ---------------------------------------------------------------- pickling and copying
+
+# `pickle` and `copy.deepcopy` follow an object to what it is made of, so they would recurse once
+# for each op.  Before the first expression they get all that it depends on, one after the other;
+# then each finds its inputs made.
+
+
+@dataclass(eq=False)
+class _Dependencies:
+    """The nodes that an expression depends on, in the order in which they were made.
+
+    It exists while `pickle` or `copy` is at work, which then remembers these nodes.
+    """
+
+    nodes: dict[Node, None]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        *inputs, _ = self.nodes
+        return tuple, (inputs,)
+
+
+_of_thread = threading.local()
+
+
+def _reduce(node: Node) -> tuple[Any, ...]:
+    """Return how to make a node again, for `pickle` and `copy`."""
+    in_progress = vars(_of_thread).setdefault("dependencies", weakref.WeakSet())
+    earlier = None
+    if node.inputs and not any(node in each.nodes for each in in_progress):
+        known: dict[Node, tuple[Node, ...]] = {x: () for each in in_progress for x in each.nodes}
+        found = sorted(toposort([node], known), key=lambda x: x.order[1])
+        earlier = _Dependencies(dict.fromkeys(x for x in found if x not in known))
+        in_progress.add(earlier)
+    facts = {name: getattr(node, name) for name in ("changes", "descent", "source")}
+    return _restore, (earlier, node.op, node.inputs, node.specs, facts)
+
+
+def _restore(earlier: object, op: Op, inputs: Any, specs: Any, facts: dict[str, Any]) -> Node:
+    """Return a node with an order of its own: no two nodes have the same."""
+    made = Node(op, inputs, specs)
+    for name, value in facts.items():
+        setattr(made, name, value)
+    return made
+
+
+copyreg.pickle(Node, _reduce)

@@ -1,31 +1,80 @@
-"""The nodes without inputs: inputs, parameters and constants."""
+"""Nodes from arguments: builders, and the nodes without inputs: inputs, parameters, constants."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from minigraph.arguments import Kind, Name, checked, instance_of
-from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph.builder import builder
-from minigraph.graph.dtypes import (
+from minigraph.arguments import Kind, Name, Signature, checked, instance_of
+from minigraph.errors import DTypeError, GraphError, ShapeError, located
+from minigraph.graph.location import Location, here, is_recursive_call
+from minigraph.graph.node import Node, Op
+from minigraph.graph.spec import (
     BFLOAT16,
     FLOATS,
     Array,
     DType,
     DTypeLike,
+    Shape,
+    Spec,
     as_array,
     as_dtype,
+    as_sizes,
     cast,
 )
-from minigraph.graph.location import Location, here
-from minigraph.graph.node import Node, Op
-from minigraph.graph.spec import Shape, Spec, as_sizes
 from minigraph.graph.state import State, alone
 from minigraph.symbolic import SymbolicSize, is_symbolic, symbol
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def builder(fn: Callable[P, R]) -> Callable[P, R]:
+    """Return a function that builds nodes and checks its arguments by its signature.
+
+    An error names the outermost builder, which the user called, its operands and the user's line.
+    """
+    signature = Signature(fn)
+
+    @functools.wraps(fn)
+    def build(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            positional, named = signature.parse(args, kwargs)
+            return fn(*positional, **named)
+        except (GraphError, MemoryError) as error:
+            if is_recursive_call():  # all builders share this code
+                raise
+            given = (*args, *kwargs.values())
+            items = (
+                x for each in given for x in (each if isinstance(each, list | tuple) else [each])
+            )
+            operands = [x for x in items if isinstance(x, Node)]
+            if isinstance(error, GraphError):
+                raise located(error, fn.__name__, operands, here()) from None
+            text = GraphError(f"the memory does not suffice ({error})")
+            raise located(text, fn.__name__, operands, here()) from error
+
+    return build
+
+
+def function_of(op: type[Op], build: Callable[..., Node]) -> Callable[..., Node]:
+    """Return `build` as the function that users know by the name of `op`, with its docstring.
+
+    The op's example, if there is one, ends the docstring.
+    """
+    arguments, result = op.example
+    if result:
+        call = f"cg.compile([], ops.{op.name}({arguments}))()"
+        op.__doc__ = f"{inspect.cleandoc(op.__doc__ or '')}\n\n>>> {call}\n{result}\n"
+    build.__name__ = build.__qualname__ = op.name
+    build.__doc__ = op.__doc__
+    build.__module__ = op.__module__
+    return builder(build)
 
 
 class Input(Op):

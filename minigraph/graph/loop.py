@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from minigraph.errors import ShapeError
-from minigraph.graph.dtypes import Array
 from minigraph.graph.graph import Graph, toposort
 from minigraph.graph.leaves import Constant, Input
 from minigraph.graph.node import Node, Op
-from minigraph.graph.spec import Spec
+from minigraph.graph.spec import Array, Spec
 
 # The signature of `minigraph.autodiff.vjp`, which ops may not import: outputs, their gradients and
 # nodes to the gradients for the nodes.

@@ -16,11 +16,13 @@ from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
 from minigraph.arguments import brief
 from minigraph.errors import NoGradient
-from minigraph.graph.dtypes import Array, DType
 from minigraph.graph.location import Location, Within, here, scope
-from minigraph.graph.spec import Shape, Spec
+from minigraph.graph.spec import Array, DType, Shape, Spec
 from minigraph.graph.unsupported import Unsupported
 from minigraph.symbolic import UndecidedSize, assuming_large
+
+_count = itertools.count()  # of all nodes that were made
+_methods: list[Callable[..., Node]] = []  # all that `_method` has made
 
 
 def in_place_of(node: Node, like: Node | None = None) -> Within:
@@ -180,9 +182,6 @@ def _method(name: str) -> Callable[..., Node]:
     return method
 
 
-_methods: list[Callable[..., Node]] = []  # all that `_method` has made
-
-
 def _operator(name: str) -> tuple[Callable[[Node, Any], Node], Callable[[Node, Any], Node]]:
     """The methods of a binary operator: with the node on its left, and on its right."""
 
@@ -190,9 +189,6 @@ def _operator(name: str) -> tuple[Callable[[Node, Any], Node], Callable[[Node, A
         return Node.functions[name](other, x)
 
     return _method(name), reflected
-
-
-_count = itertools.count()
 
 
 class Changes(NamedTuple):
@@ -274,8 +270,8 @@ class Node(Unsupported):
             return self
         made = object.__new__(Node)
         made.op, made.inputs, made.specs, made.source = self.op, inputs, self.specs, self.source
-        made.order, made.changes = (self.order[0], next(_count)), self.changes
-        made.descent = self.descent
+        made.order = self.order[0], next(_count)
+        made.changes, made.descent = self.changes, self.descent
         return made
 
     def __repr__(self) -> str:
@@ -394,12 +390,6 @@ class Node(Unsupported):
     def astype(self, dtype: Any) -> Node:
         """Return the elements converted to `dtype`; floats to integers truncate."""
         return Node.functions["astype"](self, dtype)
-
-
-def copy_of(node: Node) -> Node:
-    """Return a node that copies the result of `node`, as if the user's same line had made it."""
-    with in_place_of(node):
-        return Copy()(node)
 
 
 def bind_functions(functions: Mapping[str, Callable[..., Node]]) -> None:

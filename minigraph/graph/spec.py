@@ -1,18 +1,153 @@
-"""The shape and dtype of an array, and its allocation."""
+"""Element types, shapes and arrays: what both are together, and arrays from what users give."""
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+import ml_dtypes
 import numpy as np
 
-from minigraph.arguments import Kind, sizes
-from minigraph.errors import ShapeError
-from minigraph.graph.dtypes import FLOATS, Array, DType
+from minigraph.arguments import Kind, shown, sizes
+from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.symbolic import SymbolicSize
+
+Array = Any  # np.ndarray on the CPU; each backend has its own type
+DType = np.dtype[Any]
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+FLOATS = (BFLOAT16, *map(np.dtype, ("float16", "float32", "float64")))
+INTEGERS = tuple(
+    map(np.dtype, ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"))
+)
+BOOL = np.dtype(bool)
+DTYPES = (*FLOATS, *INTEGERS, BOOL)
+_CANONICAL = {dtype: dtype for dtype in DTYPES}  # one object each, so `is` can compare them
+
+
+def as_dtype(dtype: Any) -> DType:
+    """Return the dtype that a name, a type or a dtype stands for; DTypeError if none of ours."""
+    try:
+        if isinstance(dtype, str | type | np.dtype):
+            return _CANONICAL[
+                BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype).newbyteorder("=")
+            ]
+    except Exception:  # NumPy raises what its parser of names meets
+        pass
+    names = ", ".join(d.name for d in DTYPES)
+    raise DTypeError(f"dtype {shown(dtype)} is not supported; use one of {names}")
+
+
+DTypeLike = Annotated[Any, Kind("a dtype", as_dtype, DTypeError, unset=True)]
+
+
+@functools.cache
+def can_cast(source: DType, target: DType) -> bool:
+    """Whether NumPy's "same_kind" rule lets a value of one dtype be stored as the other."""
+    return bool(np.can_cast(source, target, "same_kind"))
+
+
+def as_array(value: Any, dtype: DType | None = None) -> Array:
+    """Return `value` (numbers, sequences, arrays, DLPack producers) as a NumPy array.
+
+    With `dtype`, cast by NumPy's "same_kind" rule.  DTypeError where that is not possible, or where
+    a value does not fit.
+    """
+    try:
+        if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
+            value = np.from_dlpack(value)
+        array = np.asarray(value)
+    except GraphError:  # of an expression
+        raise
+    except (ValueError, TypeError, RuntimeError, BufferError, MemoryError) as error:
+        raise DTypeError(f"{type(value).__name__} is not an array: {error}") from None
+    if array.dtype.kind in "OSU":  # objects and texts
+        raise DTypeError(f"{shown(value)} is neither a number, an array nor an expression")
+    given = _CANONICAL.get(array.dtype) or as_dtype(array.dtype)
+    array = array.astype(given, copy=False)
+    return array if dtype is None else same_kind(array, dtype)
+
+
+def same_kind(
+    array: Array, dtype: DType, by: Callable[[Array, DType], Array] | None = None
+) -> Array:
+    """Return an array in a dtype, cast if NumPy's "same_kind" rule allows it; else DTypeError.
+
+    by  casts, `cast` by default
+    """
+    if array.dtype == dtype:
+        return array
+    # An empty list says nothing about its type.
+    if array.size and not can_cast(array.dtype, dtype):
+        raise DTypeError(f"{array.dtype.name} does not cast to {dtype.name} by the same_kind rule")
+    return (by or cast)(array, dtype)
+
+
+def cast(array: Array, dtype: DType) -> Array:
+    """Return an array, of the host or of a device, in another dtype.
+
+    DTypeError names the first value that does not fit and its place: a number out of an integer's
+    range, or a finite one that is infinite in the smaller float.
+    """
+    bounds = _bounds(array.dtype, dtype)
+    if bounds is None or not array.size:
+        return array.astype(dtype, copy=False)
+    if dtype in FLOATS:
+        try:
+            with np.errstate(over="raise"):
+                made = array.astype(dtype)
+        except FloatingPointError:
+            raise _misfit(array, dtype) from None
+        # NumPy notices an overflow, devices and ml_dtypes do not.
+        noticed = isinstance(array, np.ndarray) and (dtype != BFLOAT16 or _are_finite(made))
+        if noticed or (np.isfinite(made) == np.isfinite(array)).all():
+            return made
+    elif bounds[0] - 1 < array.min().item() and array.max().item() < bounds[1] + 1:
+        return array.astype(dtype)  # truncated
+    raise _misfit(array, dtype)
+
+
+def _are_finite(array: Array) -> bool:
+    """Return whether all numbers of bfloat16 are finite; np.isfinite takes ten times as long."""
+    bits = array.view(np.uint16)  # of infinity 0x7F80, of -infinity 0xFF80, of NaN more
+    return bool(bits.max() < 0xFF80 and bits.view(np.int16).max() < 0x7F80)
+
+
+@functools.cache
+def _bounds(source: DType, target: DType) -> tuple[Any, Any] | None:
+    """Return the least and the largest number of `target`; None if it takes all of `source`."""
+    if target == BOOL:
+        return None  # of each number its truth, as in NumPy and PyTorch
+    (least, most), (low, high) = map(limits, (source, target))
+    finite = source not in FLOATS or target in FLOATS
+    return None if finite and low <= least and most <= high else (low, high)
+
+
+def limits(dtype: DType) -> tuple[Any, Any]:
+    """Return the least and the largest finite number of a dtype."""
+    if dtype in FLOATS:
+        largest = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
+        return -largest, largest
+    return (0, 1) if dtype == BOOL else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+
+
+def _misfit(array: Array, dtype: DType) -> DTypeError:
+    """Return the error that names the first value that does not fit into a dtype."""
+    if not isinstance(array, np.ndarray):
+        array = array.get()  # from a device
+    with np.errstate(all="ignore"):
+        made = array.astype(dtype)
+        lost = np.isfinite(array) > np.isfinite(made)
+        wrong = lost if dtype in FLOATS else made != np.trunc(array)
+    at = np.unravel_index(int(wrong.argmax()), array.shape)
+    place = f" at {tuple(map(int, at))}" if at else ""
+    return DTypeError(f"{array[at].item()!r}{place} does not fit into {dtype.name}")
+
+
+# ---------------------------------------------------------------- shapes
 
 Shape = tuple[int, ...]
 

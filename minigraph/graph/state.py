@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from minigraph.errors import DeviceError, GraphError
-from minigraph.graph.dtypes import Array
-from minigraph.graph.spec import ALIGNMENT, Spec, aligned_empty
+from minigraph.graph.spec import ALIGNMENT, Array, Spec, aligned_empty
 from minigraph.platform import forks
 
 HOST = "host"

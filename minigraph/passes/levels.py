@@ -15,9 +15,8 @@ from minigraph.ops.collective import AllReduce, Collective
 from minigraph.ops.conv import Conv2d
 from minigraph.ops.fma import Fma3, Fma4
 from minigraph.ops.matmul import Matmul
-from minigraph.passes.kernels.decomposition import decompose
 from minigraph.passes.kernels.fma import contract_fma, fuse_fma
-from minigraph.passes.kernels.fusion import fuse_elementwise, fuse_kernels
+from minigraph.passes.kernels.fusion import decompose, fuse_elementwise, fuse_kernels
 from minigraph.passes.kernels.horizontal_fusion import fuse_horizontally
 from minigraph.passes.kernels.narrow_storage import narrow_storage
 from minigraph.passes.layout.region import CONVOLUTIONS

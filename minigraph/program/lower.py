@@ -14,6 +14,7 @@ import numpy as np
 from minigraph.errors import CompileError
 from minigraph.graph import (
     Constant,
+    Copy,
     Graph,
     Input,
     Item,
@@ -22,7 +23,7 @@ from minigraph.graph import (
     Parameter,
     Shape,
     Spec,
-    copy_of,
+    in_place_of,
 )
 from minigraph.jit.fused import Fused, HorizontalFusion
 from minigraph.ops.elementwise import Elementwise
@@ -209,10 +210,10 @@ class _Lowering:
 
     def contiguous(self, node: Node, view: View, space: MemorySpace = MemorySpace.ARENA) -> View:
         """Append a step that copies `view`, and return the copy."""
-        with_copy = copy_of(node)
+        with in_place_of(node):
+            copy = Copy()(node)
         copied = self.new_view(space, view.spec)
-        kernel = self.backend.kernel(with_copy, [view.strides])
-        self.emit(with_copy, kernel, (view,), (copied,))
+        self.emit(copy, self.backend.kernel(copy, [view.strides]), (view,), (copied,))
         return copied
 
     def emit(

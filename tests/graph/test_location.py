@@ -16,8 +16,7 @@ from new_process import python
 import minigraph as mg
 from minigraph import DTypeError, GraphError, ShapeError, ops
 from minigraph.errors import MESSAGE
-from minigraph.graph import Location, here, toposort
-from minigraph.graph.builder import builder
+from minigraph.graph import Location, builder, here, toposort
 from minigraph.graph.location import gradient_of, layer
 
 

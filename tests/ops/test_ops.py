@@ -20,8 +20,7 @@ from op_values import as_tuple, every_sample, forward, specs
 from samples import SAMPLES, STRUCTURAL
 
 from minigraph import DTypeError, ops
-from minigraph.graph import DTYPES, FLOATS, Expanded, Op, Spec
-from minigraph.graph.builder import builder
+from minigraph.graph import DTYPES, FLOATS, Expanded, Op, Spec, builder
 from minigraph.ops.elementwise import kind
 
 # ---------------------------------------------------------------- the registry

@@ -36,13 +36,13 @@ from minigraph.graph import (
     DTYPES,
     FLOATS,
     Array,
+    Copy,
     DType,
     Graph,
     Node,
     Shape,
     Spec,
     cast,
-    copy_of,
     input,
 )
 from minigraph.jit.fused import Fused
@@ -258,7 +258,7 @@ def _conversion(
     spec: Spec, strides: Shape, dtype: DType, checked: bool, processors: int
 ) -> CudaKernel:
     x = input("x", spec.shape, spec.dtype)
-    y = copy_of(x) if dtype == spec.dtype else astype(x, dtype)
+    y = Copy()(x) if dtype == spec.dtype else astype(x, dtype)
     if checked:
         lost = Max(tuple(range(x.ndim)))(NotEqual.of(Isfinite.of(x), Isfinite.of(y)))
         y = Fused(Graph((x,), (y, lost))).results(x)[0].inputs[0]

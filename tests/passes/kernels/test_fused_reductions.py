@@ -11,8 +11,7 @@ from minigraph import ops
 from minigraph.graph import Graph
 from minigraph.jit.fused import Fused
 from minigraph.ops.shape import PermuteDims
-from minigraph.passes.kernels.decomposition import decompose
-from minigraph.passes.kernels.fusion import fuse_elementwise, fuse_kernels
+from minigraph.passes.kernels.fusion import decompose, fuse_elementwise, fuse_kernels
 from minigraph.passes.kernels.group import ACROSS
 
 
