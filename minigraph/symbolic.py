@@ -165,10 +165,10 @@ class SymbolicSize(_Integer):
         return _quotient(other, self)
 
     def __truediv__(self, other: Any) -> Any:
-        return _atom("/", self, other)
+        return operation("/", self, other)
 
     def __rtruediv__(self, other: Any) -> Any:
-        return _atom("/", other, self)
+        return operation("/", other, self)
 
     def __mod__(self, other: Any) -> Any:
         return self - self // other * other
@@ -177,7 +177,7 @@ class SymbolicSize(_Integer):
         return other - other // self * self
 
     def __pow__(self, other: Any, modulo: Any = None) -> Any:
-        return _atom("**", self, other)
+        return operation("**", self, other)
 
     def __lt__(self, other: Any) -> bool:
         return _positive(other - self, self, other)
@@ -264,14 +264,14 @@ def positive_part(x: int) -> int:
     lowest, highest = _extremes(x)
     if lowest >= 0 or highest <= 0:
         return x if lowest >= 0 else 0
-    return _atom("max", x, 0)
+    return operation("max", x, 0)
 
 
 def quotient_above(x: Any, y: Any) -> Any:
     """Return x / y rounded up to an integer, also of floats; y is above 0."""
     if is_whole(x) and is_whole(y):
         return -(-x // y)
-    return _atom("ceil", x, y) if is_symbolic((x, y)) else math.ceil(x / y)
+    return operation("ceil", x, y) if is_symbolic((x, y)) else math.ceil(x / y)
 
 
 def is_symbolic(shape: Iterable[Any]) -> bool:
@@ -290,10 +290,11 @@ def _terms(value: Any) -> Mapping[Term, float] | None:
     return {(): value} if isinstance(value, int | float) else None
 
 
-def _atom(operation: str, x: Any, y: Any) -> Any:
+def operation(name: str, x: Any, y: Any) -> Any:
+    """Return the size that one of OPERATIONS makes of two sizes or numbers, as it is written."""
     if _terms(x) is None or _terms(y) is None:
         return NotImplemented
-    return SymbolicSize({(Operation(operation, x, y),): 1})
+    return SymbolicSize({(Operation(name, x, y),): 1})
 
 
 def _identity(x: Any) -> Any:
@@ -316,7 +317,7 @@ def _quotient(x: Any, y: Any) -> Any:
         return int(above == below)
     ((factors, number), *others) = below.items()
     if others or not (number and is_whole(x) and is_whole(y)):
-        return _atom("//", x, y)
+        return operation("//", x, y)
     whole: dict[Term, float] = {}
     rest: dict[Term, float] = {}
     for term, factor in above.items():
@@ -325,7 +326,7 @@ def _quotient(x: Any, y: Any) -> Any:
         else:
             whole[left], rest[term] = divmod(factor, number)
     if not any(whole.values()):
-        return _atom("//", x, y)
+        return operation("//", x, y)
     return _polynomial(whole) + (_polynomial(rest) // y if any(rest.values()) else 0)
 
 

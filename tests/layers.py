@@ -83,10 +83,6 @@ LAYERS = {
         ["cpu", "cuda"],
         ["factory"],
     ],
-    "minigraph.distributed": [
-        ["ending"],
-        ["world"],
-    ],
     "minigraph.optim": [
         ["rule"],
         ["optimizer"],

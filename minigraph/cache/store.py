@@ -282,9 +282,9 @@ class Store:
             raise FileNotFoundError(self.path)
         for path in self._files():
             with contextlib.suppress(FileNotFoundError):
-                regular = stat.S_ISREG(path.lstat().st_mode)
-                why = trust.changeable(path) if regular else "is no file"
-                if why:
+                status = path.lstat()
+                regular = stat.S_ISREG(status.st_mode)
+                if why := trust.why_changeable(path, status) if regular else "is no file":
                     raise Damage(f"{path.name} {why}")
         # Of a file whose header asks for another version, SQLite says with each write that nobody
         # may.

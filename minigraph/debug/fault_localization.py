@@ -34,6 +34,7 @@ from minigraph.graph import (
     Spec,
     aligned_empty,
     compute,
+    toposort,
 )
 from minigraph.program import Backend, Buffer, Program, Step
 
@@ -204,13 +205,6 @@ def _pairs(before: Graph, after: Graph) -> Iterator[tuple[Node, Node]]:
 # ---------------------------------------------------------------- kernels
 
 
-class CheckedSteps(NamedTuple):
-    """The first step whose kernel is wrong, if one is, and else what all steps together give."""
-
-    wrong: tuple[Step, Difference] | None
-    results: Sequence[Array] = ()
-
-
 def check_steps(
     program: Program,
     backend: Backend,
@@ -218,8 +212,10 @@ def check_steps(
     share: float = 0.0,
     strict: bool = True,
     allocate: Callable[[Spec], Array] = aligned_empty,
-) -> CheckedSteps:
+) -> tuple[Step, Difference] | list[Array]:
     """Run the steps one by one, and compare each with NumPy on what the steps before it made.
+
+    Returns the first step whose kernel is wrong, or what all steps together give.
 
     given   the values of inputs
     share   of an array's largest element that counts as rounding at least
@@ -244,22 +240,16 @@ def check_steps(
             if wrong.any():
                 with np.errstate(over="ignore"):
                     expected = exact.astype(result.dtype)
-                return CheckedSteps((step, Difference(expected, result, wrong)))
+                return step, Difference(expected, result, wrong)
         values[step.node] = tuple(results) if step.node.is_bundle else results[0]
-    return CheckedSteps(None, [_value(y, values) for y in program.graph.outputs])
+    return [_value(y, values) for y in program.graph.outputs]
 
 
 def _value(node: Node, values: dict[Node, Any]) -> Any:
     """Return the value of a node; views of what steps made have no step of their own."""
-    stack = [node]
-    while stack:
-        missing = [x for x in stack[-1].inputs if x not in values]
-        if stack[-1] in values:
-            stack.pop()
-        elif missing:
-            stack += missing
-        else:
-            values[stack[-1]] = compute(stack[-1], *(values[x] for x in stack[-1].inputs))
+    for x in toposort([node], dict.fromkeys(values, ())):
+        if x not in values:
+            values[x] = compute(x, *map(values.__getitem__, x.inputs))
     return values[node]
 
 

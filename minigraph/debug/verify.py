@@ -240,14 +240,14 @@ class VerifiedFunction(Function):
         program, backend = function._program, function._backend
         level = abs(function.options["graph_opt_level"])
         checked = check_steps(program, backend, given, self._kernel_share, self._strict)
-        if checked.wrong:
-            step, difference = checked.wrong
+        if isinstance(checked, tuple):
+            step, difference = checked
             return (
                 f"at level {level} the kernel {step.kernel.name!r} on {backend.device} for "
                 f"{step.node!r} {step.node.source} differs from NumPy\n"
                 + difference.statistics("NumPy", "kernel")
             )
-        apart = self._differences(dict(enumerate(checked.results)), results)
+        apart = self._differences(dict(enumerate(checked)), results)
         if not apart:
             return ""
         with self._undone():

@@ -1,24 +1,29 @@
-"""The world: all processes that were launched together, and what they agree on in Python.
+"""The world: all processes that were launched together, what they agree on in Python, how they end.
 
 Collectives of a step are ops.  Those here carry Python data between processes: choices, checks,
-metrics.  All of them have a deadline.
+metrics.  All of them have a deadline.  A process that others wait for ends all of them, or waits
+until all end.
 """
 
 from __future__ import annotations
 
+import atexit
 import functools
 import importlib
+import os
 import pickle
+import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import TracebackType
 from typing import Annotated, Any
 
 import numpy as np
 
 from minigraph import options
 from minigraph.arguments import Kind, at_least, checked, instance_of
-from minigraph.distributed import ending
 from minigraph.errors import GraphError, install_command
 from minigraph.platform import forks
 from minigraph.platform.launcher import launched
@@ -31,6 +36,9 @@ ENDED = "has ended"
 BUSY = "is in no collective: it computes, is stopped or hangs"
 LONGEST = 240  # bytes of a text
 SHOWN = 9  # ranks of a group in a message
+INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
+MOMENT = 0.2  # seconds in which a launcher passes on what was printed: Abort may cut that off
+PRECEDENCE = 1.0  # seconds that process 0 has to print an error and end all, before others do
 USES = ("barrier", "broadcast", "gather", "any", "native")  # each has a communicator
 
 
@@ -125,7 +133,7 @@ class World:
             # What one process calls is never answered by another method of another process.
             self._comms = {use: everyone.Dup() for use in USES}
             self._board = Board(mpi, everyone)
-            ending.together(everyone, self._board.leave)
+            _end_together(everyone, self._board.leave)
 
     def __repr__(self) -> str:
         return f"World(size={self.size})"  # the same in all processes
@@ -298,3 +306,52 @@ def world() -> World:
 
 
 Processes = Annotated[World, instance_of(World, "what mg.distributed.world() returned")]
+
+
+# ---------------------------------------------------------------- the end
+
+_everyone: list[Any] = []  # the communicator of MPI, once there is one
+
+
+def _end_together(comm: Any, leave: Callable[[], None]) -> None:
+    """Let an exception that nobody catches end all processes; else let them end together.
+
+    comm   a communicator of MPI with all processes
+    leave  waits until all processes end
+    """
+    process, usual = os.getpid(), sys.excepthook
+
+    def failed(
+        kind: type[BaseException], error: BaseException, trace: TracebackType | None
+    ) -> None:
+        if os.getpid() != process:  # a forked child is no process of MPI
+            usual(kind, error, trace)
+            return
+        status = INTERRUPTED if issubclass(kind, KeyboardInterrupt) else 1
+        end_all(status, "".join(traceback.format_exception(kind, error, trace)).rstrip())
+
+    def left() -> None:
+        if os.getpid() == process:
+            leave()
+
+    _everyone.append(comm)
+    sys.excepthook = failed
+    atexit.register(left)
+
+
+def end_all(status: int, text: str) -> None:
+    """Print a text and which process it is from, and end all; do nothing if there is no other.
+
+    An error that all processes have is printed once: process 0 has ended the others by then.
+
+    status  that of the launcher
+    """
+    for comm in _everyone:
+        if comm.rank:
+            time.sleep(PRECEDENCE)
+        print(f"{text}\nminigraph: process {comm.rank} of {comm.size} ends all", file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        time.sleep(MOMENT)
+        comm.Abort(status)
+        os._exit(status)  # some MPI returns, and the launcher ends this process soon

@@ -103,7 +103,7 @@ class Loop(GraphOp, eq=False):
         ops = [node.op.name for node in self.graph if node.inputs]
         return f"{self.name}[{about}: {', '.join(ops)}]"
 
-    def infer(self, *xs: Spec) -> Spec | tuple[Spec, ...]:
+    def infer(self, *xs: Spec) -> tuple[Spec, ...]:
         last = self.carried + self.scanned
         for i, (x, inner) in enumerate(zip(xs, self.graph.inputs, strict=True)):
             sliced = self.carried <= i < last
@@ -111,8 +111,7 @@ class Loop(GraphOp, eq=False):
             if x != wanted:
                 raise ShapeError(f"operand {i} is {x}, and the body takes {wanted}")
         outputs = [y.spec for y in self.graph.outputs]
-        results = outputs[: self.carried] + [self.stacked(y) for y in outputs[self.carried :]]
-        return tuple(results) if len(results) > 1 else results[0]
+        return (*outputs[: self.carried], *map(self.stacked, outputs[self.carried :]))
 
     def stacked(self, spec: Spec) -> Spec:
         """Return what such arrays of all steps are together."""

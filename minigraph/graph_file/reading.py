@@ -36,7 +36,6 @@ from minigraph.graph_file.writing import (
     FUNCTIONS,
     KEY,
     OF_CALLS,
-    OPERATIONS,
     RECORDS,
     FileRecord,
     GraphRecord,
@@ -224,7 +223,7 @@ class _Reader:
         if isinstance(value, str) and value.isidentifier():
             return symbolic.symbol(value)
         x, y = (self.value(value[name], float) for name in "xy")
-        return OPERATIONS[value["operation"]](x, y)
+        return symbolic.operation(value["operation"], x, y)
 
 
 PARAMETER = {"name": str, "trainable": bool}

@@ -12,7 +12,6 @@ import msgspec
 import numpy as np
 
 from minigraph import options as settings
-from minigraph import symbolic
 from minigraph.arguments import FilePath, checked
 from minigraph.compiler.trace import INPUTS, OUTPUTS, TracedGraph, trace
 from minigraph.errors import GraphError
@@ -54,14 +53,6 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "var": reduction._degrees_of_freedom,
 }
 RECORDS = {"Pooling": pooling.Pooling}
-# What makes the results of operations on sizes again.
-OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "//": operator.floordiv,
-    "/": operator.truediv,
-    "**": operator.pow,
-    "max": lambda x, least: symbolic.positive_part(x - least) + least,
-    "ceil": symbolic.quotient_above,
-}
 
 
 class NodeRecord(Record, frozen=True):

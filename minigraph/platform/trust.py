@@ -51,7 +51,7 @@ def check_folder(path: Path, make: bool = False, shared: bool = False, file: boo
     here, links = Path("/"), 0
     while True:
         status = here.lstat()
-        why = _why_changeable(here, status)
+        why = why_changeable(here, status)
         # With the sticky bit, only a file's owner, the folder's and root rename or remove it.
         sticky = ours(status) and status.st_mode & stat.S_ISVTX
         if why and not (sticky and (names or shared)):
@@ -78,15 +78,8 @@ def check_folder(path: Path, make: bool = False, shared: bool = False, file: boo
         here = Path("/") if target.startswith("/") else here
 
 
-def changeable(path: Path) -> str:
-    """Return why users other than this one and root may change a file, or an empty string.
-
-    Raises OSError if there is none.
-    """
-    return _why_changeable(path, path.lstat())
-
-
-def _why_changeable(path: Path, status: os.stat_result) -> str:
+def why_changeable(path: Path, status: os.stat_result) -> str:
+    """Return why users other than this one and root may change a file, or an empty string."""
     if not ours(status):
         return "belongs to another user"
     if status.st_mode & stat.S_IWOTH:

@@ -6,8 +6,8 @@ device what there is to choose for a node, and the autotuner for the measurement
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import cast
 
 from minigraph.autotune.candidate import Problem, first_allowed, names_of
 from minigraph.autotune.measurement import (
@@ -48,20 +48,18 @@ class Choices:
         tunables = [*map(self._tunable, nodes)]
         problems = dict.fromkeys(tunable.problem for tunable in tunables if tunable)
         tables = self.session.tables([(problem, ()) for problem in problems])
-        by_problem: dict[Problem, Mapping[tuple[int, int], float]] = {}
+        by_problem: dict[Problem, dict[tuple[int, int], float]] = {}
         for problem in problems:
             table = tables.get(problem.subject)
             exhaustive = table.measurements if table and table.exhaustive else ()
             best = choose_by_layouts(exhaustive, self.session.policy)
             times = {names: m.seconds for names, m in best.items() if m.seconds is not None}
-            known: Mapping[tuple[str, ...], float | None] = times or {
-                names: problem.estimate(layouts) for names, layouts in problem.layouts.items()
-            }
-            by_problem[problem] = {
-                _image_lanes(problem, names): seconds
-                for names, seconds in known.items()
-                if seconds is not None
-            }
+            by_problem[problem] = {}
+            for names, layouts in problem.layouts.items():
+                seconds = times.get(names) if times else problem.estimate(layouts)
+                if seconds is not None:
+                    first, second = (layout.lanes for layout in layouts if layout.lanes)
+                    by_problem[problem][first, second] = seconds
         return [by_problem[tunable.problem] if tunable else {} for tunable in tunables]
 
     def _tunable(self, node: Node) -> Tunable | None:
@@ -99,7 +97,9 @@ class Choices:
         rivals = [m for m in known if not m.predicted]
         fitting = [m for m in known if m.layouts == names]
         best = self._best(fitting, node)
-        kernel = _kernel(problem, best) if best else None
+        kernel: Kernel | None = None
+        with contextlib.suppress(GraphError):  # the library may have it no longer
+            kernel = problem.kernel(best) if best else None
         if table and kernel:
             origin = PREDICTED if best and best.predicted else table.origin
             return Choice(problem, names, kernel, best, origin, rivals)
@@ -133,17 +133,3 @@ class Choices:
         assert choice.measurement is not None, "a heuristic is not measured"
         self.session.quarantine(choice.problem.subject, choice.measurement, why)
         self._choices.clear()
-
-
-def _kernel(problem: Problem, measurement: Measurement) -> Kernel | None:
-    """Return the kernel that was measured; None where the library has it no longer."""
-    try:
-        return cast(Kernel | None, problem.kernel(measurement))
-    except GraphError:
-        return None
-
-
-def _image_lanes(problem: Problem, names: tuple[str, ...]) -> tuple[int, int]:
-    """Return the lanes of the two images among the operands of a problem."""
-    first, second = (layout.lanes for layout in problem.layouts[names] if layout.lanes)
-    return first, second

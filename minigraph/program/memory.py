@@ -41,23 +41,18 @@ def update_in_place(program: Program) -> None:
     copied = []
     for parameter, view in program.updates:
         new, old = view.buffer, current.get(parameter)
-        made_here = (
-            new.space is MemorySpace.ARENA and view.contiguous and new.nbytes == view.spec.nbytes
+        whole = view.contiguous and new.nbytes == view.spec.nbytes
+        made_here = new.space is MemorySpace.ARENA and whole
+        needed = old is not None and (
+            old in returned
+            or old.last > new.first
+            or (old.last == new.first and not _overwrites(program, old, new))
         )
-        if (
-            made_here
-            and new.first > last_refusal
-            and (old is None or (old not in returned and _reads_end(program, old, new)))
-        ):
+        if made_here and new.first > last_refusal and not needed:
             new.space, new.node = MemorySpace.PARAMETER, parameter
         else:
             copied.append((parameter, view))
     program.updates = copied
-
-
-def _reads_end(program: Program, old: Buffer, new: Buffer) -> bool:
-    """Whether the step that writes `new` may overwrite `old`, which no later step reads."""
-    return old.last < new.first or (old.last == new.first and _overwrites(program, old, new))
 
 
 def _overwrites(program: Program, old: Buffer, new: Buffer) -> bool:

@@ -66,7 +66,7 @@ def within(
             made = min(made, lowered(graph, set()), key=arena_bytes)
         least = min(least, made, key=arena_bytes)
         if made.arena_bytes <= limit:
-            fired = Counter(run.step.node.op.name for run in schedule.runs if run.again)
+            fired = Counter(step.node.op.name for step, again in schedule.runs if again)
             before, after = len(program.graph.order), len(graph.order)
             took = time.perf_counter() - start
             made.recomputed = PassRecord("recompute", before, after, took, dict(fired))
@@ -81,12 +81,7 @@ def within(
     )
 
 
-@dataclass(eq=False)
-class _Run:
-    """One run of a step; `again` if the program has run the step before."""
-
-    step: Step
-    again: bool = False
+Runs = Sequence[tuple[Step, bool]]  # each with whether the program has run the step before
 
 
 @dataclass(eq=False)
@@ -119,7 +114,7 @@ class _Schedule:
     """
 
     def __init__(self, program: Program, seconds: Mapping[Step, float]) -> None:
-        self.runs = [_Run(step) for step in program.steps]
+        self.runs: Runs = [(step, False) for step in program.steps]
         self.seconds = seconds
         self.graph = set(program.graph)
         self.maker = {b: s for s in program.steps for b in s.writes if b.space is MemorySpace.ARENA}
@@ -134,16 +129,16 @@ class _Schedule:
     def peak(self) -> int:
         return int(self.usage.max())
 
-    def _simulate(self, runs: Sequence[_Run]) -> tuple[dict[Buffer, list[_Life]], Array]:
+    def _simulate(self, runs: Runs) -> tuple[dict[Buffer, list[_Life]], Array]:
         lives: dict[Buffer, list[_Life]] = {b: [] for b in self.maker}
         changes = np.zeros(len(runs) + 2, np.int64)
-        for now, run in enumerate(runs):
-            for buffer in lives.keys() & run.step.reads.keys():
+        for now, (step, again) in enumerate(runs):
+            for buffer in lives.keys() & step.reads.keys():
                 lives[buffer][-1].uses.append(now)
-            for buffer in lives.keys() & run.step.writes.keys():
-                lives[buffer].append(_Life(buffer, now, buffer in self._heirs and not run.again))
-            changes[now] += round_up(run.step.scratch.nbytes)
-            changes[now + 1] -= round_up(run.step.scratch.nbytes)
+            for buffer in lives.keys() & step.writes.keys():
+                lives[buffer].append(_Life(buffer, now, buffer in self._heirs and not again))
+            changes[now] += round_up(step.scratch.nbytes)
+            changes[now + 1] -= round_up(step.scratch.nbytes)
         for buffer in self._outputs:
             if buffer in lives:
                 lives[buffer][-1].uses.append(len(runs))
@@ -202,13 +197,12 @@ class _Schedule:
         if buffer in self.lives:
             return next(v for v in reversed(self.lives[buffer]) if v.first < at).last >= full
         writer = self._overwriting.get(buffer.node)
-        return buffer.space is not MemorySpace.ARENA and all(
-            run.step is not writer for run in self.runs[:at]
-        )
+        unwritten = all(step is not writer for step, _ in self.runs[:at])
+        return buffer.space is not MemorySpace.ARENA and unwritten
 
     def _accepts(self, at: int, steps: Sequence[Step]) -> bool:
         """Let steps run again before run `at` if fewer runs are as full as the fullest is."""
-        runs = [*self.runs[:at], *(_Run(step, True) for step in steps), *self.runs[at:]]
+        runs = [*self.runs[:at], *((step, True) for step in steps), *self.runs[at:]]
         lives, usage = self._simulate(runs)
         before, after = ((each.max(), (each >= self.peak).sum()) for each in (self.usage, usage))
         if after >= before:
@@ -239,20 +233,19 @@ def _rewritten(
             viewed[key] = x.replace(inputs)
         return viewed[key]
 
-    for now, run in enumerate(schedule.runs):
-        node = run.step.node
+    for now, (step, repeated) in enumerate(schedule.runs):
+        node = step.node
         if node not in maker:  # a copy that lowering has put there
             continue
         inputs = tuple(map(current, node.inputs))
-        if run.again:  # nodes run in the order in which they are made
-            user = next(
-                r.step.node for r in schedule.runs[now:] if not r.again and r.step.node in maker
-            )
+        if repeated:  # nodes run in the order in which they are made
+            firsts = (s.node for s, once_more in schedule.runs[now:] if not once_more)
+            user = next(first for first in firsts if first in maker)
             with Within(source=node.source, order=orders[user][0]):
-                latest[run.step] = Node(node.op, inputs, node.specs)
-            again.add(latest[run.step])
+                latest[step] = Node(node.op, inputs, node.specs)
+            again.add(latest[step])
         else:
-            latest[run.step] = node.replace(inputs)
+            latest[step] = node.replace(inputs)
     return Graph(program.graph.inputs, tuple(map(current, program.graph.outputs))), again
 
 

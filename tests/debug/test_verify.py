@@ -401,7 +401,7 @@ def test_a_kernel_whose_terms_cancel_is_not_blamed():
     y = ops.layer_norm(x, (17,))
     function = compiled("cpu", 3, x, mg.grad((y * y).sum(), [x]))  # 0 but for rounding
     given = {x: real(3000, 17)}
-    assert check_steps(function._program, function._backend, given).wrong is None
+    assert isinstance(check_steps(function._program, function._backend, given), list)
 
 
 def test_no_right_kernel_is_blamed():
@@ -416,8 +416,9 @@ def test_no_right_kernel_is_blamed():
         function = compiled("reference", 3, inputs, outputs)
         given = {**dict(zip(inputs, map(np.asarray, xs), strict=True)), SEED: function.seed}
         given[STEP] = np.zeros((), np.uint64)
-        found = check_steps(function._program, function._backend, given).wrong
-        assert not found, found and f"{found[0].node}\n{found[1].statistics('NumPy', 'kernel')}"
+        found = check_steps(function._program, function._backend, given)
+        if isinstance(found, tuple):
+            pytest.fail(f"{found[0].node}\n{found[1].statistics('NumPy', 'kernel')}")
 
 
 def test_a_device_that_runs_right_kernels_wrong_is_told_from_them(run_pass, monkeypatch):

@@ -44,7 +44,7 @@ from typing import Any
 
 from minigraph.devices.cuda.driver import Driver
 from minigraph.distributed import World
-from minigraph.distributed.ending import end_all
+from minigraph.distributed.world import end_all
 from minigraph.errors import DeviceError, GraphError, install_command
 from minigraph.platform import forks
 
