@@ -124,9 +124,6 @@ def _parser() -> _Parser:
     return parser
 
 
-# ---------------------------------------------------------------- the machine
-
-
 def _info(asked: argparse.Namespace) -> Answer:
     if asked.file:
         return Answer(*mg.onnx.command.describe(asked.file))
@@ -200,9 +197,6 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-# ---------------------------------------------------------------- models
 
 
 def _run(asked: argparse.Namespace) -> Answer:

@@ -287,9 +287,6 @@ def _sums_agree(bench: Workbench, sums: Sums, y: Array, xs: Sequence[Array]) -> 
         return largest_difference(got, wanted, bench.chunk) <= allowed < math.inf
 
 
-# ---------------------------------------------------------------- sums and differences
-
-
 def widened(x: Array) -> Array:
     """Return an array as it is compared: in float32 or float64."""
     return x.astype(np.promote_types(x.dtype, np.float32), copy=False)

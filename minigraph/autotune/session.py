@@ -148,8 +148,6 @@ class Session:
         problem = self._problems.get(new.subject)
         return merge(old, new, problem.read if problem else table)
 
-    # ------------------------------------------------------------ what is found
-
     def _look_up(self, problems: Sequence[Problem]) -> None:
         """Use the tables of problems that were measured before."""
         asked = {problem.subject: problem for problem in problems}
@@ -183,8 +181,6 @@ class Session:
             self._odd.add(entry)
             return None
         return contents and dataclasses.replace(contents, origin=origin)
-
-    # ------------------------------------------------------------ what is measured
 
     def _tried(self, wanted: Sequence[Wanted]) -> dict[Problem, Iterable[Candidate]]:
         """Return the candidates to measure; of the others, what the model chooses is kept."""

@@ -217,8 +217,6 @@ class Store:
     def _writable(self) -> bool:
         return os.access(self.root, os.W_OK, effective_ids=True)
 
-    # ------------------------------------------------------------ opening the database
-
     def _run(self, work: Work[T], failed: T, make: bool = False, waits: bool = True) -> T:
         """Return the result of `work`; `failed` if there is no database or it cannot be used.
 

@@ -195,8 +195,6 @@ class Compilation:
         """What the function's fingerprint covers, and the fingerprint, by name."""
         return self.context.environment(self.traced.graph)
 
-    # ------------------------------------------------------------ the stages
-
     def run(self) -> OptimizedGraph:
         """Go through all stages; of several processes, the first of each kind measures for all.
 
@@ -255,8 +253,6 @@ class Compilation:
         self.executor = self.context.backend.bind(program, [*self._arenas(), *arenas, *new])
         self.program = program
 
-    # ------------------------------------------------------------ other programs of the same graph
-
     def recompile(self) -> bool:
         """Put the failed kernels of the last call in quarantine; return whether others are used.
 
@@ -284,8 +280,6 @@ class Compilation:
         compilation = Compilation(traced, context, {})
         compilation.run()
         return compilation
-
-    # ------------------------------------------------------------ what others use of it
 
     @property
     def bytes_by_owner(self) -> Mapping[int, int]:

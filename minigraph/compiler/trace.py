@@ -161,9 +161,6 @@ def _new_value(parameter: Parameter, value: Any) -> Node:
         raise DTypeError(f"{what}: {error} {here()}") from None
 
 
-# ---------------------------------------------------------------- checks
-
-
 def _check_inputs(inputs: Sequence[Node]) -> None:
     """Raise GraphError if one is no input or two have the same name."""
     names: dict[str, Node] = {}

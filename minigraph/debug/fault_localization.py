@@ -87,8 +87,6 @@ def other_bits(x: Array, y: Array) -> Array:
     return ~(alike | (np.isnan(a) & np.isnan(b)))
 
 
-# ---------------------------------------------------------------- passes
-
 Stages = Sequence[tuple[str, Graph]]
 
 
@@ -200,9 +198,6 @@ def _pairs(before: Graph, after: Graph) -> Iterator[tuple[Node, Node]]:
         for a, b in (*operands, (x, y)):
             if a is not b and a.specs == b.specs and not a.is_bundle:
                 yield a, b
-
-
-# ---------------------------------------------------------------- kernels
 
 
 def check_steps(

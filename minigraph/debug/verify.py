@@ -192,8 +192,6 @@ class VerifiedFunction(Function):
         self._restore(before)
         return {at: wrong[at] for at in wrong if at in left or at in self._bitwise}
 
-    # ------------------------------------------------------------ what made a difference
-
     def _fault(
         self,
         values: Sequence[Array],

@@ -147,8 +147,6 @@ def _misfit(array: Array, dtype: DType) -> DTypeError:
     return DTypeError(f"{array[at].item()!r}{place} does not fit into {dtype.name}")
 
 
-# ---------------------------------------------------------------- shapes
-
 Shape = tuple[int, ...]
 
 # NumPy broadcasts no more.  Where a kernel of ours or of oneDNN takes fewer, NumPy stands in.

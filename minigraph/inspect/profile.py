@@ -82,7 +82,7 @@ class Profile:
         return {**everything, "seconds": self.seconds}
 
     def to_chrome_trace(self, path: str | Path) -> None:
-        """Write a trace that chrome://tracing and Perfetto show.
+        """Write a trace in the Trace Event Format, which chrome://tracing and Perfetto show.
 
         A track for each thread has the kernels that it may run, the tracks of layers have those
         that the kernels belong to, and a counter has the memory in use.
@@ -131,9 +131,6 @@ def _table(title: str, all_costs: Sequence[Cost]) -> list[str]:
         seconds = sum(cost.seconds or 0.0 for cost in rest)
         lines.append(f"{len(rest)} more take {1e3 * seconds:.3f} ms")
     return lines
-
-
-# ---------------------------------------------------------------- the Trace Event Format
 
 
 def _track_names(kernels: Sequence[KernelTime]) -> Iterator[Event]:

@@ -278,9 +278,6 @@ class Stage(Record, frozen=True):
     stops: tuple[tuple[Count, Count], ...] = ()
 
 
-# ---------------------------------------------------------------- the function
-
-
 class Description(Record, frozen=True):
     """A compiled function.
 

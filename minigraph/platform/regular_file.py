@@ -20,8 +20,6 @@ PATIENCE = 30.0  # seconds for which a writer waits for another one
 MOST_LINKS = 40  # on the way to a file, on Linux
 LEFT_BEHIND = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW  # how to open what a writer has left
 
-# ---------------------------------------------------------------- reading
-
 
 def open_to_read(path: PathLike) -> tuple[BinaryIO, int]:
     """Open a file for reading; return it and its size.  OSError for a pipe, a device, a folder.
@@ -51,9 +49,6 @@ def read(path: PathLike, limit: int | None = None) -> bytes:
             return file.read(size)
         except (MemoryError, OverflowError):
             raise OSError(errno.ENOMEM, f"{size} bytes do not fit into the memory") from None
-
-
-# ---------------------------------------------------------------- writing
 
 
 def replace(path: PathLike, data: bytes) -> None:

@@ -38,8 +38,6 @@ class Choices:
         self.origin = origin
         self._choices: dict[Tunable, Choice] = {}
 
-    # ------------------------------------------------------------ layouts
-
     def seconds(self, nodes: Sequence[Node]) -> list[Mapping[tuple[int, int], float]]:
         """Return the times of nodes, as `assign_layouts` takes them: measured, else estimated.
 
@@ -64,8 +62,6 @@ class Choices:
 
     def _tunable(self, node: Node) -> Tunable | None:
         return self.backend.tunable(node, [x.spec.strides for x in node.inputs])
-
-    # ------------------------------------------------------------ kernels
 
     def prepare(self, nodes: Iterable[Node]) -> None:
         """Measure what `choose` will choose among, all together: then all kernels compile at once.

@@ -231,9 +231,6 @@ class _Lowering:
         self.program.steps.append(Step(node, kernel, inputs, outputs, scratch, choice))
 
 
-# ---------------------------------------------------------------- the order of nodes
-
-
 def schedule(graph: Graph, results: int, stay: AbstractSet[Node]) -> list[Node]:
     """Return the nodes in the order in which they are to run: that of `execution_order`."""
     order = execution_order(graph, results, stay)

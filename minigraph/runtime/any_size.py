@@ -104,8 +104,6 @@ class AnySizeFunction(CompiledFunction):
     def _repr_html_(self) -> str:
         return preformatted(str(self.report()) if self._by_size else repr(self))
 
-    # ------------------------------------------------------------ the functions of sizes
-
     def _choose(self, values: Sequence[Any]) -> SizedFunction:
         """Return the function for the sizes of `values`, compiled if it is not kept."""
         sizes = self._sizes.of(values)
@@ -167,8 +165,6 @@ class AnySizeFunction(CompiledFunction):
 
     def _arenas(self) -> list[Any]:
         return [each.compilation.executor.arena for each in self._by_size.values()]
-
-    # ------------------------------------------------------------ explanations and caches
 
     @property
     def _kept(self) -> list[Function]:

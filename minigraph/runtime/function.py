@@ -210,8 +210,6 @@ class Function(CompiledFunction):
     def _repr_html_(self) -> str:
         return preformatted(str(self.report()))
 
-    # ------------------------------------------------------------ a call
-
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run once.  Raises GraphError, and leaves all parameters as they are, for bad input."""
         values = self._checked(args, kwargs)
@@ -292,16 +290,12 @@ class Function(CompiledFunction):
             return self.seed
         return np.array((int(self.seed) + world.rank * APART) % 2**64, np.uint64)
 
-    # ------------------------------------------------------------ explanations
-
     def _shown(self) -> Shown:
         return self._compilation, self._kernel_times
 
     @property
     def _kept(self) -> Sequence[Function]:
         return [self]
-
-    # ------------------------------------------------------------ caches
 
     @checked
     def save_cache(self, path: FilePath, type: str = "all") -> None:

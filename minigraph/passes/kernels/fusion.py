@@ -278,8 +278,6 @@ class _Fusion:
         self.begun += 1
         return self.begun
 
-    # ------------------------------------------------------------ the new graph
-
     def result(self) -> Graph:
         for group in reversed(self.groups):  # in the order in which they run
             self._fuse(group)

@@ -58,8 +58,6 @@ class _Storage:
     def result(self) -> Graph:
         return self.graph.map(self._rewrite) if self.stored else self.graph
 
-    # ------------------------------------------------------------ which arrays are small
-
     def _stored(self, node: Node) -> list[Node]:
         """Return the results of a node that are to be in bfloat16."""
         if not node.inputs or isinstance(node.op, Item):
@@ -121,8 +119,6 @@ class _Storage:
                 seen.update(x.inputs)
         return found
 
-    # ------------------------------------------------------------ the new graph
-
     def _rewrite(self, node: Node, inputs: tuple[Node, ...]) -> Node:
         if isinstance(node.op, Item) and node.inputs[0] in self.results:
             return self.results[node.inputs[0]][node.op.index]
@@ -150,9 +146,6 @@ class _Storage:
 def _pools(node: Node) -> bool:
     op = node.op.plain if isinstance(node.op, LaidOut) else node.op
     return isinstance(op, POOLS)
-
-
-# ---------------------------------------------------------------- kernels with other types
 
 
 def _is_generated(node: Node) -> bool:

@@ -149,9 +149,6 @@ def _unrepeated(x: Node) -> Node:
     return x
 
 
-# ---------------------------------------------------------------- attributes
-
-
 @rule_on(ConstantPow)
 def power_of_small_integer(node: Node) -> Node | None:
     """Make the products that a power is, rounded to 16 bits at the end only."""
@@ -299,9 +296,6 @@ def simplify(graph: Graph, notes: Notes) -> Graph:
     product with 1 may leave a view of a view.
     """
     return rewrite(graph, EXACT, notes)
-
-
-# ---------------------------------------------------------------- common subexpressions
 
 
 def share_common(graph: Graph, notes: Notes) -> Graph:
