@@ -281,46 +281,36 @@ class Signature:
 
     def __init__(self, fn: Any) -> None:
         self._fn = fn
-        self._what = fn.__qualname__
 
     @functools.cached_property
-    def _quick(self) -> list[frozenset[type] | None]:
-        """For each parameter in order, the types of values that need no parsing; None: all."""
+    def kinds(self) -> dict[str, Kind | None]:
+        """The kinds of the parameters, by name; their defaults are parsed now."""
         fn = self._fn
         parameters = inspect.signature(fn).parameters
         self.kinds = {name: _kind(p, fn.__globals__) for name, p in parameters.items()}
         self._takes_any_name = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+        ordered = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        self._names = [name for name, p in parameters.items() if p.kind in ordered]
         if fn.__defaults__:
-            names = fn.__code__.co_varnames[: fn.__code__.co_argcount]
-            named = zip(names[-len(fn.__defaults__) :], fn.__defaults__, strict=True)
+            named = zip(self._names[-len(fn.__defaults__) :], fn.__defaults__, strict=True)
             fn.__defaults__ = tuple(self._default(name, value) for name, value in named)
         if fn.__kwdefaults__:
             named = fn.__kwdefaults__.items()
             fn.__kwdefaults__ = {name: self._default(name, value) for name, value in named}
-        self._names = [
-            name
-            for name, p in parameters.items()
-            if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-        ]
-        kinds = [self.kinds[name] for name in self._names]
-        return [kind.quick if kind else None for kind in kinds]
+        return self.kinds
 
     def _default(self, name: str, value: Any) -> Any:
         return value if value is None else self._named(name, value)
 
     def parse(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Parsed:
         """Return the arguments parsed.  How many there are, and their names, Python checks."""
-        for value, quick in zip(args, self._quick):  # noqa: B905 - faster; there may be too many
-            if quick is not None and type(value) not in quick:
-                named = zip(self._names, args, strict=False)
-                parsed = (self._named(*each) for each in named)
-                args = (*parsed, *args[len(self._names) :])
-                break
+        kinds = self.kinds  # before the call, which may take defaults
+        parsed = [self._named(*each) for each in zip(self._names, args, strict=False)]
         if kwargs:
-            if not (self._takes_any_name or kwargs.keys() <= self.kinds.keys()):
-                raise self._unexpected(next(name for name in kwargs if name not in self.kinds))
+            if not (self._takes_any_name or kwargs.keys() <= kinds.keys()):
+                raise self._unexpected(next(name for name in kwargs if name not in kinds))
             kwargs = {name: self._named(name, value) for name, value in kwargs.items()}
-        return args, kwargs
+        return (*parsed, *args[len(parsed) :]), kwargs
 
     def _unexpected(self, name: str) -> TypeError:
         """Return Python's error for an argument that there is not, with what it may be here."""
@@ -328,7 +318,7 @@ class Signature:
         if instead not in self.kinds:
             nearest = difflib.get_close_matches(name, self.kinds, n=1)
             instead = nearest[0] if nearest else ""
-        text = f"{self._what}() got an unexpected keyword argument {name!r:.99}"
+        text = f"{self._fn.__qualname__}() got an unexpected keyword argument {name!r:.99}"
         if name == "maximize":
             instead = "minimize(-loss)"
         return TypeError(f"{text}; use {instead}" if instead else text)
