@@ -27,7 +27,7 @@ from minigraph.autotune.measurement import (
     table,
 )
 from minigraph.autotune.tuner import measure
-from minigraph.cache import Entry, Store, environment_of
+from minigraph.cache import Entry, Store, differences, environment_of
 from minigraph.cache.counters import tuning_counters
 from minigraph.errors import CacheError, GraphError, warn_once
 from minigraph.options import MEASURING
@@ -285,15 +285,8 @@ class Session:
         text = f'autotune="frozen": nothing is measured for {problem.kind} {problem.subject}'
         store = self.store
         for entry in store.nearest(problem.kind, problem.subject) if store else ():
-            there = dict(entry.environment)
-            names = sorted(self.environment.keys() | there.keys())
-            differ = "; ".join(
-                f"{name} is {self.environment.get(name)!r}, measured with {there.get(name)!r}"
-                for name in names
-                if self.environment.get(name) != there.get(name)
-            )
-            if differ:
-                text += f" ({differ})"
+            if differ := differences(self.environment, dict(entry.environment)):
+                text += f" (elsewhere it is: {'; '.join(differ)})"
                 break
         return f'{text}; compile once with autotune="tune", or load a cache that has it'
 

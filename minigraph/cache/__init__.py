@@ -5,5 +5,5 @@ nothing can be written, the results are the same and each process makes its entr
 package knows files, but no graph, no compiler and no setting.
 """
 
-from minigraph.cache.database import KINDS, Entry, environment_of
+from minigraph.cache.database import KINDS, Entry, differences, environment_of
 from minigraph.cache.store import Store, open_store

@@ -91,6 +91,15 @@ def environment_of(fields: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(fields.items()))
 
 
+def differences(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
+    """Return in words in which fields two environments differ."""
+    return [
+        f"{name} is {there.get(name)!r} there, {here.get(name)!r} here"
+        for name in dict.fromkeys((*here, *there))
+        if here.get(name) != there.get(name)
+    ]
+
+
 def digest_of(blob: bytes) -> str:
     """Return 64 hexadecimal digits for a blob, and "" for an empty one."""
     return hashlib.sha256(blob).hexdigest() if blob else ""

@@ -118,9 +118,8 @@ class State:
         self._check_shared(device)
         copy = self._copies.get(device)
         if copy is None:
-            copy = self._copies.setdefault(
-                device, make(self.spec)
-            )  # one, whichever thread is first
+            made = make(self.spec)
+            copy = self._copies.setdefault(device, made)  # one, whichever thread is first
         if device not in self._current:
             copy.upload(self.read())
             self._current |= {device}

@@ -6,12 +6,12 @@ Each entry of a file is checked for itself: it holds where its environment is th
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from minigraph.autotune.measurement import table
-from minigraph.cache import KINDS, Entry, file
+from minigraph.cache import KINDS, Entry, differences, file
 from minigraph.cache.counters import tuning_counters
 from minigraph.errors import CacheError, OptionError, warn_once
 from minigraph.program import Backend
@@ -91,22 +91,12 @@ def _why_refused(entry: Entry, backend: Backend) -> str:
     here, there = backend.environment(entry.kind), dict(entry.environment)
     if not here:
         return f"device {backend.device} has no use for {entry.kind}"
-    if why := "; ".join(_differences(here, there, sorted(here.keys() | there.keys()))):
+    if why := "; ".join(differences(here, there)):
         return why
     if entry.kind == "jit":
         return "" if entry.blob else "has no machine code"
     measured = table(entry)
     return measured if isinstance(measured, str) else ""
-
-
-def _differences(
-    here: Mapping[str, str], there: Mapping[str, str], names: Iterable[str]
-) -> list[str]:
-    return [
-        f"{name} is {there.get(name)!r} there, {here.get(name)!r} here"
-        for name in names
-        if here.get(name) != there.get(name)
-    ]
 
 
 def save_entries(
@@ -134,8 +124,8 @@ def load_from_folder(path: Path, environment: Mapping[str, str], backend: Backen
         warn_once(f"{error}; it is not used")
         return Loaded(0, [])
     # The first difference explains the others: a change of any field changes the fingerprint.
-    differences = _differences(environment, loaded.fields, environment) if loaded.fields else []
-    reasons = differences[:1] + [f"{name}: {why}" for name, why in loaded.rejected]
+    reasons = differences(environment, loaded.fields)[:1] if loaded.fields else []
+    reasons += [f"{name}: {why}" for name, why in loaded.rejected]
     if reasons:
         more = f" and {len(reasons) - 1} more" if len(reasons) > 1 else ""
         warn_once(f"{path} was made elsewhere or is damaged: {reasons[0]}{more}")

@@ -91,14 +91,11 @@ def _tree(named: Any, leaves: dict[str, Any], prefix: str = "") -> dict[str, Any
 
 def _grown(tree: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
     """Return the mapping whose tree this is."""
-    return {
-        key: _grown(x, arrays)
-        if isinstance(x, dict)
-        else arrays[x[0]]
-        if isinstance(x, list)
-        else x
-        for key, x in tree.items()
-    }
+    grown: dict[str, Any] = {}
+    for key, x in tree.items():
+        leaf = arrays[x[0]] if isinstance(x, list) else x
+        grown[key] = _grown(x, arrays) if isinstance(x, dict) else leaf
+    return grown
 
 
 @checked

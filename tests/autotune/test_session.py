@@ -137,8 +137,11 @@ def test_a_frozen_miss_names_the_problem_and_the_field_that_differs(store):
     start(store).tables(nodes(two()))
     assert len(start(store, "frozen").tables(nodes(two()))) == 2
     for field, differs in (
-        ({"library": "3.3.0"}, r"small \(library is '3.3.0', measured with '3.2.0'\)"),
-        ({"driver": "5"}, "driver is '5', measured with None"),
+        (
+            {"library": "3.3.0"},
+            r"small \(elsewhere it is: library is '3.2.0' there, '3.3.0' here\)",
+        ),
+        ({"driver": "5"}, "driver is None there, '5' here"),
     ):
         with pytest.raises(mg.CacheError, match=differs):
             start(store, "frozen", machine={**MACHINE, **field}).tables(nodes(two()))

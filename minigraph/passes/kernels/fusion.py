@@ -94,10 +94,9 @@ class _Fusion:
         self.begun = 0
         self.alone: dict[Node, int] = {}  # nodes that stay as they are, with `begun` at that time
         self.groups: dict[FusionGroup, None] = {}
-        self.kernels: dict[Node, list[FusionGroup]] = defaultdict(list)  # those that compute a node
-        self.reducing: dict[Node, list[FusionGroup]] = defaultdict(
-            list
-        )  # those that reduce a value
+        # The kernels that compute a node, and those that reduce a value.
+        self.kernels: dict[Node, list[FusionGroup]] = defaultdict(list)
+        self.reducing: dict[Node, list[FusionGroup]] = defaultdict(list)
         self.fused: dict[Node, tuple[Node]] = {}  # for a node, the result of the kernel made for it
         for node in reversed(self.order):
             if node.inputs:
