@@ -71,8 +71,8 @@ def call(function, arrays, at_end=True):
     allocate = functools.partial(empty, at_end=at_end)
     program, backend = function._program, function._backend
     checked = fault_localization.check_steps(program, backend, given, allocate=allocate)
-    if checked.wrong:
-        step, difference = checked.wrong
+    if isinstance(checked, tuple):
+        step, difference = checked
         raise AssertionError(
             f"{step.kernel.name} for {step.node!r} {step.node.source} differs from NumPy\n"
             + difference.statistics("NumPy", "kernel")
