@@ -7,7 +7,6 @@ dtypes, as they are and with operands that are off by some ulps.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,7 +21,6 @@ from minigraph.graph import (
     Loop,
     Node,
     Parameter,
-    compute,
     placeholders,
 )
 from minigraph.jit.fused import Fused, HorizontalFusion
@@ -129,33 +127,22 @@ def evaluate(graph: Graph, args: Sequence[Array], dtype: DType | None = None) ->
 
     dtype  that floats are computed in, within the range of their own; conversions between floats
            round nothing then.  None: their own dtypes
-
-    Unlike a call of the graph, this keeps only the values that are still needed.
     """
-    values: dict[Node, Any] = dict(zip(graph.inputs, args, strict=True))
-    reads = Counter(graph.outputs) + Counter(x for node in graph for x in node.inputs)
-    with np.errstate(all="ignore"):
-        for node in graph:
-            inputs = [values[x] for x in node.inputs]
-            if node in values:
-                result: Any = values[node]
-            elif isinstance(node, Parameter):
-                result = node.state.read()
-            elif dtype is None:
-                result = compute(node, *inputs)
-            else:
-                result = inputs[0] if _is_conversion(node) else _forward(node, inputs, dtype)
-            if dtype and not node.is_bundle:
-                result = _in_dtype(np.asarray(result), node.dtype, dtype)
-            elif dtype:
-                pairs = zip(result, node.specs, strict=True)
-                result = tuple(_in_dtype(part, spec.dtype, dtype) for part, spec in pairs)
-            values[node] = result
-            for x in node.inputs:
-                reads[x] -= 1
-                if not reads[x]:
-                    values.pop(x)
-    return [values[y] for y in graph.outputs]
+    if dtype is None:
+        return [*graph(*args)]
+
+    def wide(node: Node, *inputs: Any) -> Any:
+        if isinstance(node, Parameter):
+            result = node.state.read()
+        else:
+            result = inputs[0] if _is_conversion(node) else _forward(node, inputs, dtype)
+        if not node.is_bundle:
+            return _in_dtype(np.asarray(result), node.dtype, dtype)
+        pairs = zip(result, node.specs, strict=True)
+        return tuple(_in_dtype(part, spec.dtype, dtype) for part, spec in pairs)
+
+    given = [_in_dtype(x, n.dtype, dtype) for x, n in zip(args, graph.inputs, strict=True)]
+    return [*graph.evaluate(given, wide)]
 
 
 def _is_conversion(node: Node) -> bool:

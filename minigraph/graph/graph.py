@@ -12,6 +12,7 @@ import heapq
 import operator
 import threading
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -150,15 +151,25 @@ class Graph:
 
     def __call__(self, *args: Array) -> tuple[Array, ...]:
         """Evaluate with NumPy, one op at a time: slow, and the reference for everything else."""
+        return self.evaluate(args, compute)
+
+    def evaluate(self, args: Sequence[Array], compute: Callable[..., Any]) -> tuple[Any, ...]:
+        """Return the outputs, with each node computed by `compute(node, *inputs)`.
+
+        A value is kept as long as a node has to be computed of it.
+        """
         if len(args) != len(self.inputs):
             raise GraphError(f"values for {len(self.inputs)} inputs are needed, not {len(args)}")
         values: dict[Node, Any] = dict(zip(self.inputs, args, strict=True))
+        reads = Counter((*self.outputs, *(x for node in self for x in node.inputs)))
         with np.errstate(all="ignore"):
             for node in self:
-                if isinstance(node, Parameter):
-                    values[node] = node.state.read()
-                elif node not in values:
+                if node not in values:
                     values[node] = compute(node, *(values[x] for x in node.inputs))
+                for x in node.inputs:
+                    reads[x] -= 1
+                    if not reads[x]:
+                        del values[x]
         return tuple(values[y] for y in self.outputs)
 
     def __str__(self) -> str:
@@ -177,6 +188,8 @@ class Graph:
 
 def compute(node: Node, *args: Any) -> Any:
     """Evaluate `node` with NumPy; a GraphError says where the node was made."""
+    if isinstance(node, Parameter):
+        return node.state.read()
     try:
         result = node.op.forward(*args)
     except GraphError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import threading
@@ -173,10 +174,8 @@ class Claim:
                 generation = _generation
                 locks = _in_order({self: None, **_claims_on(self.changes)})
                 self._locks = generation, locks
-            try:
+            with contextlib.suppress(_Outdated):
                 return _within(locks, generation, work, arguments)
-            except _Outdated:
-                pass
 
 
 def alone(states: Sequence[State], work: Callable[[], T], changes: bool) -> T:
@@ -187,10 +186,8 @@ def alone(states: Sequence[State], work: Callable[[], T], changes: bool) -> T:
     while True:
         generation = _generation
         claims = _claims_on(states, readers=changes)
-        try:
+        with contextlib.suppress(_Outdated):
             return _within((*_in_order(claims), _registry), generation, work, ())
-        except _Outdated:
-            pass
 
 
 def _claims_on(states: Iterable[State], readers: bool = True) -> dict[Claim, None]:

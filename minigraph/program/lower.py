@@ -103,7 +103,8 @@ class _Lowering:
                 self.results.add((y, 0))
                 (y,) = y.inputs
         self.views: dict[Node, tuple[View, ...]] = {}
-        for node in schedule(graph, results, stay):
+        order = execution_order(graph, results, stay)
+        for node in sorted(order, key=order.__getitem__):  # stable: equals stay as they are
             self.node(node)
 
     def buffer(self, space: MemorySpace, nbytes: int, node: Node | None = None) -> Buffer:
@@ -229,12 +230,6 @@ class _Lowering:
         for view in (*inputs, *outputs):
             view.buffer.last = now
         self.program.steps.append(Step(node, kernel, inputs, outputs, scratch, choice))
-
-
-def schedule(graph: Graph, results: int, stay: AbstractSet[Node]) -> list[Node]:
-    """Return the nodes in the order in which they are to run: that of `execution_order`."""
-    order = execution_order(graph, results, stay)
-    return sorted(order, key=lambda node: order[node])  # stable: equals stay as they are
 
 
 def execution_order(

@@ -25,6 +25,8 @@ MAX_READS = 24  # arrays that a loop may read at once
 NEAR = 12  # nodes that are searched for a reduction that will join
 WASTE = 4  # of so many elements that a kernel computes one at least is not cut off
 ACROSS = "rows would be read, or written, across the order in memory"
+OUT_OF_ORDER = "the kernel does not run in the order in which random numbers are drawn"
+NO_BORDERS = "a kernel of columns, or of short rows, has no borders"
 
 
 def is_kernel_op(node: Node, reductions: bool) -> bool:
@@ -186,9 +188,7 @@ class FusionGroup:
         if takes_index(node.op):
             in_order = [loop for loop in loops if loop is not None] == sorted(axes)
             if self.reduced is not None or not whole or not in_order:
-                raise NotFusible(
-                    "the kernel does not run in the order in which random numbers are drawn"
-                )
+                raise NotFusible(OUT_OF_ORDER)
         storable = axes == self.kept if self.reduced is not None else self._will_reduce(node)
         if stored and not (whole or storable):
             raise NotFusible("the result is stored, and has fewer axes than the kernel")
@@ -201,7 +201,7 @@ class FusionGroup:
     def _check_part(self, node: Node, loops: Loops, starts: Starts, stored: bool) -> None:
         """Raise NotFusible for a node that has elements for a part of the loops only."""
         if isinstance(node.op, Pad | Concat) and not all(map(has_long_rows, self.inside)):
-            raise NotFusible("a kernel of columns, or of short rows, has no borders")
+            raise NotFusible(NO_BORDERS)
         place = zip(starts, node.shape, loops, strict=True)
         axes = [(at, n, self.extents[d]) for at, n, d in place if d is not None]
         if all(at == 0 and n == extent for at, n, extent in axes):
@@ -242,12 +242,9 @@ class FusionGroup:
         extents = long_axes(node)
         free = [i for i in range(len(self.extents)) if i not in axes]
         if self.counts:
-            raise NotFusible(
-                "the kernel does not run in the order in which random numbers are drawn"
-            )
-        borders = any(isinstance(x.op, Pad | Concat) for x in self.members)
-        if borders and not has_long_rows(node):
-            raise NotFusible("a kernel of columns, or of short rows, has no borders")
+            raise NotFusible(OUT_OF_ORDER)
+        if any(isinstance(x.op, Pad | Concat) for x in self.members) and not has_long_rows(node):
+            raise NotFusible(NO_BORDERS)
         if self.reduced is not None:
             if tuple(free) != tuple(sorted(self.reduced)):
                 raise NotFusible("the kernel reduces over other axes")
