@@ -10,9 +10,10 @@ sides.
 
 A rule that depends on attributes or shapes is a function of a node with one of some ops:
 
-    @rule_on(Concat)
-    def concat_of_one(node: Node) -> Node | None:
-        return node.inputs[0] if len(node.inputs) == 1 else None
+    @rule_on(Reshape, BroadcastTo)
+    def last_shape(node: Node) -> Node | None:
+        (x,) = node.inputs
+        return node.op(x.inputs[0]) if type(x.op) is type(node.op) else None
 
 This module knows no rule; the modules that hold rules know what these may change.  At its end stand
 the questions about values that conditions of rules, and other passes, ask.

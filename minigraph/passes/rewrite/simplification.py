@@ -185,20 +185,14 @@ def cast(node: Node) -> Node | None:
     return astype(origin, last) if is_lossless(first, x.dtype) and direct else None
 
 
-@rule_on(StopGradient)
-def stopped_gradient(node: Node) -> Node | None:
-    """Drop what has done its work: gradients are part of the graph by now."""
-    return node.inputs[0]
-
-
 # ---------------------------------------------------------------- what only rearranges elements
 
 
-@rule_on(Reshape, BroadcastTo, Slice, Pad, Extremum)
+@rule_on(Reshape, BroadcastTo, Slice, Pad, Concat, Extremum, StopGradient)
 def same_shape(node: Node) -> Node | None:
-    """Drop an op that does nothing if it keeps the shape."""
-    (x,) = node.inputs
-    return x if x.shape == node.shape else None
+    """Drop an op that does nothing if it keeps the shape: gradients, too, are there by now."""
+    x, *others = node.inputs
+    return x if x.shape == node.shape and not others else None
 
 
 @rule_on(Reshape, BroadcastTo)
@@ -241,11 +235,6 @@ def slice_of_slice(node: Node) -> Node | None:
 
 def _windows(op: Slice) -> list[tuple[int, int, int]]:
     return list(zip(op.start, op.stop, op.step, strict=True))
-
-
-@rule_on(Concat)
-def concat_of_one(node: Node) -> Node | None:
-    return node.inputs[0] if len(node.inputs) == 1 else None
 
 
 @rule_on(Reshape, PermuteDims, Flip, Slice)
@@ -314,9 +303,7 @@ def share_common(graph: Graph, notes: Notes) -> Graph:
     if not same:
         return graph
     notes.fired["shared"] += len(same)
-    return graph.map(
-        lambda node, inputs: inputs[0] if node in same else node.replace(inputs), reads=same
-    )
+    return graph.map(lambda x, inputs: inputs[0] if x in same else x.replace(inputs), reads=same)
 
 
 def _key(node: Node, of: dict[Node, Node]) -> Hashable:
