@@ -157,11 +157,9 @@ def _info(asked: argparse.Namespace) -> Answer:
         "cuda_packages": {name: _version(name) for name in CUDA_PACKAGES},
         "options": settings.from_environment(),
     }
-    texts = {
-        "cuda_packages": _words(data["cuda_packages"]),
-        "options": _words(data["options"], "="),
-    }
-    rows = [(name.replace("_", " "), str(v or "none")) for name, v in {**data, **texts}.items()]
+    packages, chosen = _words(data["cuda_packages"]), _words(data["options"], "=")
+    texts = {**data, "cuda_packages": packages, "options": chosen}
+    rows = [(name.replace("_", " "), str(v or "none")) for name, v in texts.items()]
     return Answer(data, align_columns(rows), status=int(bool(unusable)))
 
 

@@ -134,9 +134,8 @@ class SymbolicSize(_Integer):
     def __add__(self, other: Any) -> Any:
         if (terms := _terms(other)) is None:
             return NotImplemented
-        return _polynomial(
-            {t: self.terms.get(t, 0) + terms.get(t, 0) for t in {**self.terms, **terms}}
-        )
+        every = {**self.terms, **terms}
+        return _polynomial({t: self.terms.get(t, 0) + terms.get(t, 0) for t in every})
 
     def __mul__(self, other: Any) -> Any:
         if (terms := _terms(other)) is None:

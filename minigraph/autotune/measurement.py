@@ -97,9 +97,8 @@ class ProblemTable:
 
     def with_error(self, which: Measurement, error: str) -> ProblemTable:
         """Return the table with an error in the place of the one that `which` had."""
-        replaced = (
-            structs.replace(m, error=error) if m.key == which.key else m for m in self.measurements
-        )
+        rows = self.measurements
+        replaced = [structs.replace(m, error=error) if m.key == which.key else m for m in rows]
         return dataclasses.replace(self, measurements=tuple(replaced))
 
     def merged(self, old: ProblemTable) -> ProblemTable:
@@ -108,11 +107,10 @@ class ProblemTable:
         What is new replaces what is old, but a candidate that failed at run time stays out.
         """
         before = {m.key: m for m in old.measurements}
-        both = [_newer(before.pop(m.key, m), m) for m in self.measurements]
-        exhaustive = self.exhaustive or old.exhaustive
-        return dataclasses.replace(
-            self, measurements=(*both, *before.values()), exhaustive=exhaustive
-        )
+        rows = [_newer(before.pop(m.key, m), m) for m in self.measurements]
+        rows += before.values()
+        whole = self.exhaustive or old.exhaustive
+        return dataclasses.replace(self, measurements=tuple(rows), exhaustive=whole)
 
     def entry(self, kind: str, fields: Mapping[str, str]) -> Entry:
         """Return the entry of the table in an environment."""

@@ -114,9 +114,8 @@ class Store:
             found, stale = self._run(read, (found, stale))
         if stale and self._writable:  # `keep` warns where it is not
             self._run(touch, None, waits=False)
-        damaged = {
-            e.key for e, (exists, good) in zip(wanted, found, strict=True) if exists and not good
-        }
+        rows = zip(wanted, found, strict=True)
+        damaged = {entry.key for entry, (exists, good) in rows if exists and not good}
         self.rejected += len(damaged - self._damaged)
         self._damaged |= damaged
         return [good for _, good in found]
@@ -156,10 +155,8 @@ class Store:
         def look(db: sqlite3.Connection) -> list[tuple[str, str]]:
             lines = (" ".join(line.split()) for (line,) in db.execute("PRAGMA integrity_check"))
             wrong = [(NAME, line) for line in lines if line != "ok"]
-            rows = Reader(db).select("")
-            return wrong + [
-                (subject, database.NOT_AS_WRITTEN) for subject, good in rows if not good
-            ]
+            damaged = (subject for subject, good in Reader(db).select("") if not good)
+            return wrong + [(subject, database.NOT_AS_WRITTEN) for subject in damaged]
 
         try:
             with trust.locked_folder(self.root, False, self._patience):

@@ -113,10 +113,8 @@ def pass_with_other_meaning(
 
     written = computed(stages[0][1], FLOAT64)
     single = computed(stages[0][1], np.dtype(np.float32))
-    noise = {
-        at: MARGIN * rounding_of(stages[0][1].outputs[at].dtype, written[at], single[at])
-        for at in wrong
-    }
+    dtypes = {at: stages[0][1].outputs[at].dtype for at in wrong}
+    noise = {at: MARGIN * rounding_of(dtypes[at], written[at], single[at]) for at in wrong}
 
     def accounts(graph: Graph) -> Iterator[tuple[int, Array, Array]]:
         """Yield the outputs of which the graph means something else, and at which elements."""
@@ -167,9 +165,8 @@ def _replaced(
     pairs = [*_pairs(before, after)]
     if not pairs:
         return None
-    values = (
-        evaluate(Graph(before.inputs, nodes), args, dtype) for nodes in zip(*pairs, strict=True)
-    )
+    graphs = (Graph(before.inputs, nodes) for nodes in zip(*pairs, strict=True))
+    values = (evaluate(graph, args, dtype) for graph in graphs)
     for (old, new), x, y in zip(pairs, *values, strict=True):
         wrong = differ(x, y)
         if wrong.any():
@@ -219,17 +216,14 @@ def check_steps(
     Each buffer has memory of its own, so that no step overwrites what another one reads.
     """
     memory = {buffer: _memory(buffer, given, allocate) for buffer in program.buffers}
-    values: dict[Node, Any] = {
-        **{p: p.state.read().copy() for p in program.graph.parameters},
-        **given,
-    }
+    values: dict[Node, Any] = {p: p.numpy() for p in program.graph.parameters}
+    values.update(given)
     for step in program.steps:
         backend.run_alone(step, memory)
         results = [view.array(memory[view.buffer]).copy() for view in step.outputs]
         operands = [_value(x, values) for x in step.node.inputs]
-        for result, (exact, slack) in zip(
-            results, kernel_bounds(step.node, operands, share), strict=True
-        ):
+        bounds = kernel_bounds(step.node, operands, share)
+        for result, (exact, slack) in zip(results, bounds, strict=True):
             wrong = distance(exact, widened(result)) > slack
             wrong = wrong if strict else wrong & np.isfinite(exact)
             if wrong.any():

@@ -101,9 +101,8 @@ def kernel_bounds(
     exact = _results(node, operands, FLOAT64)
     plain = _results(node, operands, None)
     bounds = []
-    runs = [
-        _results(node, [perturbed(x, seed) for x in operands], None) for seed in range(KERNEL_RUNS)
-    ]
+    moved = ([perturbed(x, seed) for x in operands] for seed in range(KERNEL_RUNS))
+    runs = [_results(node, xs, None) for xs in moved]
     for i, (value, own, spec) in enumerate(zip(exact, plain, node.specs, strict=True)):
         slack = np.maximum.reduce([REACH * distance(value, widened(run[i])) for run in runs])
         slack = np.maximum(slack, distance(value, widened(own)))

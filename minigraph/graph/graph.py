@@ -91,13 +91,10 @@ class Graph:
             elif isinstance(node.op, Item) and node.inputs[0] in results:
                 new[node] = (results[node.inputs[0]][node.op.index],)
         try:
-            return self.map(
-                lambda node, inputs: inputs[0] if node in new else node.replace(inputs), reads=new
-            )
+            return self.map(lambda x, inputs: inputs[0] if x in new else x.replace(inputs), new)
         except KeyError as error:
-            raise GraphError(
-                f"substitute: {error} reads what it replaces; `map` may do so"
-            ) from None
+            why = f"substitute: {error} reads what it replaces; `map` may do so"
+            raise GraphError(why) from None
 
     def by_order(self, last: AbstractSet[Node] = frozenset()) -> list[Node]:
         """Return the nodes, inputs before users: those in `last` last, the rest by `order`."""
@@ -144,9 +141,8 @@ class Graph:
             elif this not in known and not isinstance(node, Parameter):
                 specs = node.op.inferred(node.inputs)
                 if specs != node.specs:
-                    raise GraphError(
-                        f"{node!r} {node.source}: the op infers {', '.join(map(str, specs))}"
-                    )
+                    inferred = ", ".join(map(str, specs))
+                    raise GraphError(f"{node!r} {node.source}: the op infers {inferred}")
             known.add(this)
 
     def __call__(self, *args: Array) -> tuple[Array, ...]:

@@ -49,11 +49,8 @@ def builder(fn: Callable[P, R]) -> Callable[P, R]:
         except (GraphError, MemoryError) as error:
             if is_recursive_call():  # all builders share this code
                 raise
-            given = (*args, *kwargs.values())
-            items = (
-                x for each in given for x in (each if isinstance(each, list | tuple) else [each])
-            )
-            operands = [x for x in items if isinstance(x, Node)]
+            given = (x if isinstance(x, list | tuple) else [x] for x in (*args, *kwargs.values()))
+            operands = [x for each in given for x in each if isinstance(x, Node)]
             if isinstance(error, GraphError):
                 raise located(error, fn.__name__, operands, here()) from None
             text = GraphError(f"the memory does not suffice ({error})")

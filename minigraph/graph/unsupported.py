@@ -101,9 +101,8 @@ class Unsupported:
         raise self._of_numpy(function.__name__)
 
     def _of_numpy(self, name: str) -> GraphError:
-        instead = (
-            f"ops.{name}" if name in self.functions else hints("ops").get(name, "minigraph.ops")
-        )
+        other = hints("ops").get(name, "minigraph.ops")
+        instead = f"ops.{name}" if name in self.functions else other
         return DTypeError(
             f"np.{name} computes arrays, and {self!r} has no value before a call {here()}; "
             f"functions of expressions: {instead}"

@@ -227,9 +227,8 @@ def _algorithm(step: Step, record: StepRecord) -> Algorithm:
 def _generated(step: Step, record: StepRecord) -> GeneratedKernel:
     op = step.node.op
     parts = [part for part, _ in op.groups(())] if isinstance(op, HorizontalFusion) else [op]
-    inner = [
-        node for part in parts if isinstance(part, Fused) for node in part.graph if node.inputs
-    ]
+    graphs = [part.graph for part in parts if isinstance(part, Fused)]
+    inner = [node for graph in graphs for node in graph if node.inputs]
     names = [source.name for source in step.kernel.sources]
     places = [node.source for node in (*inner, step.node)]
     return GeneratedKernel(

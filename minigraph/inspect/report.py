@@ -262,7 +262,7 @@ def _grouped(items: Sequence[tuple[str, str]]) -> list[str]:
     for layer, text in items:
         layers.setdefault(text, []).append(layer)
     return [
-        f"{len(names)} x {text}; in {few(list(dict.fromkeys(names)))}"
+        f"{len(names)} x {text}; in {few([*dict.fromkeys(names)])}"
         for text, names in layers.items()
     ]
 

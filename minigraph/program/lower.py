@@ -103,8 +103,7 @@ class _Lowering:
                 self.results.add((y, 0))
                 (y,) = y.inputs
         self.views: dict[Node, tuple[View, ...]] = {}
-        order = execution_order(graph, results, stay)
-        for node in sorted(order, key=order.__getitem__):  # stable: equals stay as they are
+        for node in execution_order(graph, results, stay):
             self.node(node)
 
     def buffer(self, space: MemorySpace, nbytes: int, node: Node | None = None) -> Buffer:
@@ -235,7 +234,7 @@ class _Lowering:
 def execution_order(
     graph: Graph, results: int, stay: AbstractSet[Node] = frozenset()
 ) -> dict[Node, Order]:
-    """Return when each node is to run, inputs before their users.
+    """Return the nodes in the order in which they are to run, inputs before their users, with when.
 
     results  how many outputs the caller gets; the rest are new values of parameters
     stay     nodes that do not move
@@ -268,7 +267,7 @@ def execution_order(
             # A count of steps runs last, when nothing reads the old number, so it stays in place.
             last = (sys.maxsize, node.order[1]) if all(s.size == 1 for s in node.specs) else start
             times[node] = min((times[user] for user in users[node]), default=last)
-    return times
+    return {node: times[node] for node in sorted(times, key=times.__getitem__)}  # a stable sort
 
 
 def _needed(nodes: list[Node], users: dict[Node, list[Node]]) -> dict[Node, Order]:

@@ -73,9 +73,8 @@ def share_in_place(program: Program) -> None:
     for now, step in enumerate(program.steps):
         # A step that gathers updates has thousands of inputs and outputs; few of either qualify.
         read = dict.fromkeys(view.buffer for view in step.inputs)
-        ending = [
-            b for b in read if b.space is MemorySpace.ARENA and b.last == now and not b.successor
-        ]
+        last = (b for b in read if b.last == now and not b.successor)
+        ending = [b for b in last if b.space is MemorySpace.ARENA]
         for new in (output.buffer for output in step.outputs) if ending else ():
             if new.space is not MemorySpace.ARENA or not new.nbytes:
                 continue

@@ -188,9 +188,8 @@ class Function(CompiledFunction):
         self._inputs = traced.inputs
         self._specs = [x.spec for x in traced.inputs]
         self._pack = traced.pack
-        self._claim = Claim(
-            (p.state for p in traced.graph.parameters), (p.state for p in traced.updates)
-        )
+        reads, changes = traced.graph.parameters, traced.updates
+        self._claim = Claim((p.state for p in reads), (p.state for p in changes))
         self._kernel_times: list[tuple[Step, KernelTime]] = []  # of the last profile
         self._load_program()
 

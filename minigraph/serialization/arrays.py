@@ -303,10 +303,9 @@ def _names(what: str, named: Any) -> Mapping[str, Any]:
 def host_arrays(what: str, named: Any) -> dict[str, Array]:
     """Return the values of a mapping as NumPy arrays; DTypeError names a value that is no array."""
     arrays: dict[str, Array] = {}
-    parameters = values_of(
-        {k: v for k, v in _names(what, named).items() if isinstance(v, Parameter)}
-    )
-    for name, value in named.items():
+    items = _names(what, named).items()
+    parameters = values_of({name: value for name, value in items if isinstance(value, Parameter)})
+    for name, value in items:
         if isinstance(value, Mapping):
             raise DTypeError(f"{what}: {name} is a mapping, no array: give it alone")
         try:

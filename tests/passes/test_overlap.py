@@ -18,7 +18,7 @@ from minigraph.passes.overlap import (
     overlap_collectives,
 )
 from minigraph.program import MemorySpace
-from minigraph.program.lower import lower, schedule
+from minigraph.program.lower import execution_order, lower
 from minigraph.program.memory import plan
 
 WIDTH, LAYERS = 8, 4
@@ -51,7 +51,7 @@ def overlapped(graph, bucket_bytes):
 
 
 def pending_collectives(graph):
-    begun = [node for node in schedule(graph, 1, set()) if isinstance(node.op, StartCollective)]
+    begun = [node for node in execution_order(graph, 1) if isinstance(node.op, StartCollective)]
     return [node.op.pending.names for node in begun]
 
 
@@ -87,7 +87,7 @@ def test_what_other_collectives_need_travels_alone(world):
 
 def test_a_collective_begins_at_once_and_is_waited_for_at_the_end(world):
     graph, _ = step(world)
-    order = schedule(overlapped(graph, MATRIX), 1, set())
+    order = [*execution_order(overlapped(graph, MATRIX), 1)]
     kinds = [
         node.op.name
         for node in order

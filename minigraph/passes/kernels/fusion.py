@@ -21,6 +21,7 @@ import contextlib
 import itertools
 from collections import defaultdict
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 from minigraph.graph import Graph, Item, Node, Op, Spec, in_place_of, placeholders, toposort
 from minigraph.jit.domain import NotFusible
@@ -29,8 +30,8 @@ from minigraph.jit.fused import Fused
 from minigraph.jit.kernel import check_speed, kernel_of
 from minigraph.jit.loops import BLOCKS
 from minigraph.ops.reduction import Reduction
-from minigraph.passes.kernels.borders import copy_for_paddings
-from minigraph.passes.kernels.group import FusionGroup, RecomputeCosts, is_kernel_op, is_placement
+from minigraph.passes.kernels.borders import CHEAP, copy_for_paddings
+from minigraph.passes.kernels.group import FusionGroup, is_cheap, is_kernel_op, is_placement
 from minigraph.passes.notes import Notes
 
 SIBLINGS = 4  # kernels that reduce the same value that another reduction may join, at most
@@ -88,7 +89,6 @@ class _Fusion:
         self.users = graph.users()
         self.outputs = set(graph.outputs)
         self.fusable = {node for node in graph if is_kernel_op(node, reductions)}
-        self.sources = RecomputeCosts(self.fusable, self.outputs)
         self.order, self.when = self._times()
         self.last = {x: max((self.when[y] for y in ys), default=0) for x, ys in self.users.items()}
         self.begun = 0
@@ -186,7 +186,7 @@ class _Fusion:
         others = [group for group in reading if group is not home]
         beside = all(group.when == self.when[node] for group in others)
         kept = {x for x in node.inputs if self._first(x, [home] if home else [])}
-        again = self.sources.copies(node, others, outside, beside, kept)
+        again = self._copies(node, others, outside, beside, kept)
         stored = outside or len(again) + (home is not None) < len(reading)
         if home is not None and self._lives_longer(home, node, stored):
             self.notes.miss(
@@ -202,7 +202,7 @@ class _Fusion:
             self.groups[home] = None
         self.kernels[node].append(home)
         if isinstance(node.op, Reduction):
-            for x in self.sources.reduced(node):
+            for x in self._reduced(node):
                 self.reducing[x].append(home)
         for group in again:
             if group is not home and self._take(group, node, reading[group], stored=False):
@@ -225,7 +225,7 @@ class _Fusion:
         home = home or FusionGroup(0, 0)
         if not isinstance(node.op, Reduction) or home.reduced is not None:
             return None
-        found = (g for x in self.sources.reduced(node) for g in self.reducing[x][-SIBLINGS:])
+        found = (g for x in self._reduced(node) for g in self.reducing[x][-SIBLINGS:])
         for group in dict.fromkeys(found):
             both = home, group
             others = (g.begun for g in reading if g not in both)
@@ -276,6 +276,59 @@ class _Fusion:
     def _next(self) -> int:
         self.begun += 1
         return self.begun
+
+    def _copies(
+        self,
+        node: Node,
+        readers: list[FusionGroup],
+        outside: bool,
+        beside: bool,
+        kept: AbstractSet[Node],
+    ) -> list[FusionGroup]:
+        """Return the kernels for which computing a node again costs less than reading it.
+
+        readers  the kernels that read it, but for the one that computes it anyway
+        outside  whether others read it, too
+        beside   whether only kernels run between all of them
+        kept     those of its inputs that kernels read which run later
+        """
+        if not is_cheap(node):
+            return []
+        sources = self._near(node)[1]
+        costs = [sum(x.spec.nbytes for x in sources if x not in g.reads) for g in readers]
+        there = self.fusable.isdisjoint(sources - self.outputs)
+        # Kept a little longer, the sources take no more memory: then not writing counts, too.
+        spared = len(readers) + beside
+        if there and not outside and sum(costs) <= spared * node.spec.nbytes:
+            return readers
+        large = {x for x in node.inputs if _is_large(x, node)}
+        if not outside and large and large <= kept:
+            costs = [sum(x.spec.nbytes for x in large if x not in g.reads) for g in readers]
+            if sum(costs) <= len(readers) * node.spec.nbytes:
+                return readers
+        return [g for g in readers if g.reads.keys() >= large or g.reads.keys() >= sources]
+
+    def _reduced(self, reduction: Node) -> set[Node]:
+        """Return the value that a reduction reads, and those it is made of by a few cheap ops."""
+        (x,) = reduction.inputs
+        if not is_cheap(x):
+            return {x}
+        near, sources = self._near(x)
+        return sources.union(near)
+
+    def _near(self, node: Node) -> tuple[list[Node], set[Node]]:
+        """Return a node with the few cheap ops that lead to it, and the large values they read."""
+        found: set[Node] = set()
+        near = [node]
+        for y in near:
+            for x in y.inputs:
+                if _is_large(x, node):
+                    cheap = x in self.fusable and is_cheap(x) and x not in self.outputs
+                    if (cheap or is_placement(x)) and len(near) < CHEAP:
+                        near.append(x)
+                    else:
+                        found.add(x)
+        return near, found
 
     def result(self) -> Graph:
         for group in reversed(self.groups):  # in the order in which they run
@@ -338,3 +391,8 @@ class _Fusion:
         for y, result in zip(stored, results, strict=True):
             self.fused.setdefault(y, (result,))
         self.notes.fired["fused"] += 1
+
+
+def _is_large(x: Node, node: Node) -> bool:
+    """Whether the cost of reading `x` matters beside that of reading `node`."""
+    return not is_number(x) and x.spec.nbytes > node.spec.nbytes // 8

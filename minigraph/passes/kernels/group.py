@@ -1,4 +1,4 @@
-"""A kernel that fusion is putting together: which node may join it, and which join several."""
+"""A kernel that fusion is putting together: which node may join it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import copy
 import math
 from collections.abc import Iterator, Sequence
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, fields
 
 from minigraph.graph import Node
@@ -17,7 +16,7 @@ from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.joining import Concat
 from minigraph.ops.reduction import Reduction
 from minigraph.ops.slicing import Pad, Slice
-from minigraph.passes.kernels.borders import CHEAP, LONG, has_borders
+from minigraph.passes.kernels.borders import LONG, has_borders
 
 MAX_NODES = 100  # in a kernel, so that it compiles in a fraction of a second
 MAX_REDUCTIONS = 24  # what they combine is on the stack, or in a block's shared memory
@@ -315,76 +314,3 @@ def has_long_rows(node: Node) -> bool:
 def reduces_down(node: Node) -> bool:
     """Whether a reduction keeps a long innermost axis, so that it reduces columns."""
     return kept_inside(node) > 1 and kept_inside(node) not in BLOCKS
-
-
-# ---------------------------------------------------------------- what is computed again
-
-
-@dataclass(frozen=True)
-class RecomputeCosts:
-    """Finds the sources of values in a graph.
-
-    fusable  the nodes that kernels can compute
-    outputs  of the graph, which are computed anyway
-    """
-
-    fusable: set[Node]
-    outputs: set[Node]
-
-    def copies(
-        self,
-        node: Node,
-        readers: list[FusionGroup],
-        outside: bool,
-        beside: bool,
-        kept: AbstractSet[Node],
-    ) -> list[FusionGroup]:
-        """Return the kernels for which computing a node again costs less than reading it.
-
-        readers  the kernels that read it, but for the one that computes it anyway
-        outside  whether others read it, too
-        beside   whether only kernels run between all of them
-        kept     those of its inputs that kernels read which run later
-        """
-        if not is_cheap(node):
-            return []
-        sources = self._near(node)[1]
-        costs = [sum(x.spec.nbytes for x in sources if x not in g.reads) for g in readers]
-        there = self.fusable.isdisjoint(sources - self.outputs)
-        # Kept a little longer, the sources take no more memory: then not writing counts, too.
-        spared = len(readers) + beside
-        if there and not outside and sum(costs) <= spared * node.spec.nbytes:
-            return readers
-        large = {x for x in node.inputs if _is_large(x, node)}
-        if not outside and large and large <= kept:
-            costs = [sum(x.spec.nbytes for x in large if x not in g.reads) for g in readers]
-            if sum(costs) <= len(readers) * node.spec.nbytes:
-                return readers
-        return [g for g in readers if g.reads.keys() >= large or g.reads.keys() >= sources]
-
-    def reduced(self, reduction: Node) -> set[Node]:
-        """Return the value that a reduction reads, and those it is made of by a few cheap ops."""
-        (x,) = reduction.inputs
-        if not is_cheap(x):
-            return {x}
-        near, sources = self._near(x)
-        return sources.union(near)
-
-    def _near(self, node: Node) -> tuple[list[Node], set[Node]]:
-        """Return a node with the few cheap ops that lead to it, and the large values they read."""
-        found: set[Node] = set()
-        near = [node]
-        for y in near:
-            for x in y.inputs:
-                if _is_large(x, node):
-                    cheap = x in self.fusable and is_cheap(x) and x not in self.outputs
-                    if (cheap or is_placement(x)) and len(near) < CHEAP:
-                        near.append(x)
-                    else:
-                        found.add(x)
-        return near, found
-
-
-def _is_large(x: Node, node: Node) -> bool:
-    """Whether the cost of reading `x` matters beside that of reading `node`."""
-    return not is_number(x) and x.spec.nbytes > node.spec.nbytes // 8

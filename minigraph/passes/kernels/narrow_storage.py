@@ -67,9 +67,8 @@ class _Storage:
             return [node] if node.inputs[0] in self.stored else []
         if _pools(node):
             fits = all(x in self.stored for x in node.inputs if x.dtype == F32)
-            return [
-                x for x in items if fits and x is not None and x.dtype == F32 and self._readable(x)
-            ]
+            wide = [x for x in items if x is not None and x.dtype == F32]
+            return [x for x in wide if fits and self._readable(x)]
         if not _is_generated(node):
             return []
         inner = meaning(node.op, [x.spec for x in node.inputs])
