@@ -227,11 +227,8 @@ def _cache_info(asked: argparse.Namespace) -> Answer:
         "schema": database.SCHEMA,
         "kinds": {kind: {"entries": counts[kind], "bytes": sizes[kind]} for kind in KINDS},
     }
-    rows = [
-        ("folder", str(store.root)),
-        ("trusted", f"no: {why}" if why else "yes"),
-        ("schema", str(database.SCHEMA)),
-    ]
+    rows = [("folder", str(store.root)), ("trusted", f"no: {why}" if why else "yes")]
+    rows.append(("schema", str(database.SCHEMA)))
     rows += [(kind, f"{_number(counts[kind])}, {amount(sizes[kind])}") for kind in KINDS]
     return Answer(data, align_columns(rows))
 

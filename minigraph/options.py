@@ -92,10 +92,8 @@ class Option:
         elif type(value) in (int, self.kind) and self.minimum <= value <= self.maximum:
             return self.kind(value)
         advice = dict(self.removed).get(value) if isinstance(value, str) else None
-        raise OptionError(
-            f"option {self.name} does not take {shown(value)}; "
-            + (advice or f"allowed: {self.allowed}")
-        )
+        advice = advice or f"allowed: {self.allowed}"
+        raise OptionError(f"option {self.name} does not take {shown(value)}; {advice}")
 
     def parse(self, text: str) -> Any:
         """Return the value of a text from an environment variable."""

@@ -238,10 +238,8 @@ class SymbolicSize(_Integer):
         """Return the number that this is for these sizes; ShapeError if there is none."""
         values = sizes if isinstance(sizes, Sizes) else Sizes(sizes)
         try:
-            number = sum(
-                factor * math.prod(values[atom] for atom in term)
-                for term, factor in self.terms.items()
-            )
+            terms = self.terms.items()
+            number = sum(n * math.prod(values[atom] for atom in term) for term, n in terms)
         except ArithmeticError as error:
             raise ShapeError(f"{self} has no value {self.where(sizes)}: {error}") from None
         if not (isinstance(number, int | float) and abs(number) < math.inf):

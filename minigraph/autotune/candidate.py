@@ -126,14 +126,8 @@ class Candidate:
 
     def measurement(self, workspace: int, error: str = "") -> Measurement:
         """Return the measurement of the candidate before it is timed."""
-        return Measurement(
-            *self.key,
-            workspace,
-            self.deterministic,
-            self.precision,
-            error=error,
-            recipe=self.recipe,
-        )
+        facts = (*self.key, workspace, self.deterministic, self.precision)
+        return Measurement(*facts, error=error, recipe=self.recipe)
 
 
 @dataclass(frozen=True)

@@ -73,10 +73,8 @@ class Session:
         self.used: dict[str, Entry] = {}
         self.spent = 0.0
         self._patience = self.budget
-        self._tables = {
-            subject: dataclasses.replace(each, origin=RECEIVED)
-            for subject, each in (self.peer or {}).items()
-        }
+        given = (self.peer or {}).items()
+        self._tables = {name: dataclasses.replace(each, origin=RECEIVED) for name, each in given}
         self._problems: dict[str, Problem] = {}  # of the tables, by subject
         self._sought: set[str] = set()
         self._counted: set[str] = set()
@@ -108,10 +106,8 @@ class Session:
             raise CacheError(self._why_missing(missing[0][0]))
         if missing and self.mode in MEASURING:
             self._measure(missing)
-        log.info(
-            "%d problems: %d were known, %d are not measured",
-            *(len(asked), len(asked) - len(missing), len(self._unknown(missing))),
-        )
+        counts = len(asked), len(asked) - len(missing), len(self._unknown(missing))
+        log.info("%d problems: %d were known, %d are not measured", *counts)
 
     def _unknown(self, wanted: Iterable[Wanted]) -> list[Wanted]:
         """Return the problems for which, in these layouts, the tables have no answer."""

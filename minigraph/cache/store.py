@@ -14,7 +14,7 @@ import stat
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from minigraph.cache import database
 from minigraph.cache.database import (
@@ -288,13 +288,8 @@ class Store:
             if header.startswith(database.MAGIC) and not {*header[database.VERSIONS]} <= {1, 2}:
                 raise Damage("its header asks for another SQLite")
         mode = "rwc" if make else "rw" if self._writable else "ro&immutable=1"
-        db = sqlite3.connect(
-            f"{self.path.as_uri()}?mode={mode}",
-            uri=True,
-            timeout=patience,
-            isolation_level=None,
-            check_same_thread=False,
-        )
+        options: Any = {"uri": True, "isolation_level": None, "check_same_thread": False}
+        db = sqlite3.connect(f"{self.path.as_uri()}?mode={mode}", timeout=patience, **options)
         try:
             self._prepare(db, make)
         except BaseException:

@@ -95,10 +95,8 @@ def agree_on_sizes(
     first = everyone[0][:-2]
     for rank, (*theirs, _, _) in enumerate(everyone):
         if theirs != first:
-            here, there = (
-                ", ".join(f"{name} {n}" for name, n in zip(names, row, strict=True))
-                for row in (theirs, first)
-            )
+            pairs = (zip(names, row, strict=True) for row in (theirs, first))
+            here, there = (", ".join(f"{name} {n}" for name, n in each) for each in pairs)
             raise ShapeError(
                 f"process {rank} calls with the sizes {here}, process 0 with {there}; a step "
                 "takes the same sizes in all processes"

@@ -289,11 +289,8 @@ class Compilation:
         """
         program = self.program
         kernels = sum(STEP_BYTES + step.kernel.prepared_bytes for step in program.steps)
-        constants = {
-            id(b.node.op.value): b.nbytes
-            for b in program.buffers
-            if b.node is not None and isinstance(b.node.op, Constant)
-        }
+        ops = ((b.node.op, b.nbytes) for b in program.buffers if b.node is not None)
+        constants = {id(op.value): nbytes for op, nbytes in ops if isinstance(op, Constant)}
         return {**constants, id(self): kernels, id(self.executor.arena): program.arena_bytes}
 
     @property

@@ -201,11 +201,8 @@ class VerifiedFunction(Function):
         wrong: Mapping[int, Difference],
     ) -> str:
         """Describe what made the differences; "" if rounding did."""
-        given = {
-            **dict(zip(self._inputs, map(_on_host, values), strict=True)),
-            SEED: self._own_seed(),
-            STEP: np.array(self.calls, np.uint64),
-        }
+        given = dict(zip(self._inputs, map(_on_host, values), strict=True))
+        given |= {SEED: self._own_seed(), STEP: np.array(self.calls, np.uint64)}
         args = [*given.values()]
         bits = {at: each for at, each in wrong.items() if at in self._bitwise}
         others = {at: each for at, each in wrong.items() if at not in bits}

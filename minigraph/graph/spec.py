@@ -32,9 +32,9 @@ def as_dtype(dtype: Any) -> DType:
     """Return the dtype that a name, a type or a dtype stands for; DTypeError if none of ours."""
     try:
         if isinstance(dtype, str | type | np.dtype):
-            return _CANONICAL[
-                BFLOAT16 if dtype == "bfloat16" else np.dtype(dtype).newbyteorder("=")
-            ]
+            if dtype == "bfloat16":
+                return BFLOAT16
+            return _CANONICAL[np.dtype(dtype).newbyteorder("=")]
     except Exception:  # NumPy raises what its parser of names meets
         pass
     names = ", ".join(d.name for d in DTYPES)

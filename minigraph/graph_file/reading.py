@@ -145,10 +145,8 @@ class _Reader:
         """Return a node, whose op infers the shapes that the file says."""
         if record.op in OF_CALLS:
             return OF_CALLS[record.op]
-        specs = tuple(
-            Spec(self.value(shape, tuple[int, ...]), as_dtype(dtype))
-            for shape, dtype in record.results
-        )
+        results = ((self.value(shape, tuple[int, ...]), dtype) for shape, dtype in record.results)
+        specs = tuple(Spec(shape, as_dtype(dtype)) for shape, dtype in results)
         if record.array is not None:
             node = self._with_value(record, self._arrays[record.array])
         else:

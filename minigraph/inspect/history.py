@@ -321,7 +321,5 @@ def _stops(
         id = ids.get((order, name), 0)
         return id if after is None or id in after else 0
 
-    return tuple(
-        (id_of(stop.orders[0], stop.producer), id_of(stop.orders[1], stop.consumer))
-        for stop in (record.stops if record else ())
-    )
+    stops = ((*stop.orders, stop) for stop in (record.stops if record else ()))
+    return tuple((id_of(a, stop.producer), id_of(b, stop.consumer)) for a, b, stop in stops)

@@ -74,11 +74,8 @@ class Report:
         self.ineffective = d.ineffective
         self.layers: list[Cost] = d.layers
         self.passes: list[PassRecord] = list(d.passes)
-        self.kernels: list[GeneratedKernel] = [
-            d.kernels[step.generated]
-            for step in d.steps
-            if step.generated is not None and step.name == "fused"
-        ]
+        fused = (step.generated for step in d.steps if step.name == "fused")
+        self.kernels: list[GeneratedKernel] = [d.kernels[i] for i in fused if i is not None]
         self.numpy: list[str] = [f"{s.numpy}, made {s.line}" for s in d.steps if s.numpy]
         self.stops: list[MissedFusion] = d.stops
         self.algorithms: list[Algorithm] = list(d.algorithms)

@@ -48,7 +48,6 @@ def environment(compiler: str, folder: str) -> dict[str, str]:
     folder    for its temporary files
     """
     inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
-    path = os.pathsep.join(
-        filter(None, (os.environ.get("PATH"), os.path.dirname(compiler), os.defpath))
-    )
+    folders = os.environ.get("PATH"), os.path.dirname(compiler), os.defpath
+    path = os.pathsep.join(filter(None, folders))
     return {**inherited, "PATH": path, "LC_ALL": "C", "TMPDIR": folder}

@@ -208,12 +208,8 @@ class Backend(ABC):
         def on(buffers: Mapping[Buffer, Buffer], views: Sequence[View]) -> tuple[View, ...]:
             return tuple(replace(view, buffer=buffers[view.buffer]) for view in views)
 
-        alone = replace(
-            step,
-            inputs=on(inputs, step.inputs),
-            outputs=on(outputs, step.outputs),
-            scratch=scratch,
-        )
+        reads, writes = on(inputs, step.inputs), on(outputs, step.outputs)
+        alone = replace(step, inputs=reads, outputs=writes, scratch=scratch)
         program = Program(
             Graph((), ()),
             [alone],

@@ -250,10 +250,8 @@ class Program:
         """The steps, a line each: outputs, op, inputs and kernel."""
         lines = []
         for step in self.steps:
-            outputs, inputs = (
-                ", ".join(str(view.buffer) for view in views)
-                for views in (step.outputs, step.inputs)
-            )
+            both = step.outputs, step.inputs
+            outputs, inputs = (", ".join(str(view.buffer) for view in views) for views in both)
             lines.append(f"{outputs} = {step.node.op.name}({inputs}) by {step.kernel.name}")
         lines += [f"parameter {p.name} = {view.buffer} at the end" for p, view in self.updates]
         return "\n".join([*lines, f"arena of {self.arena_bytes} bytes"])

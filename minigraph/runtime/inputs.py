@@ -105,12 +105,8 @@ class CallSizes:
     def __init__(self, inputs: Sequence[Node], backend: Backend) -> None:
         self._inputs = inputs
         self._backend = backend
-        symbolic = [
-            (i, axis, n)
-            for i, x in enumerate(inputs)
-            for axis, n in enumerate(x.shape)
-            if isinstance(n, SymbolicSize)
-        ]
+        axes = ((i, axis, n) for i, x in enumerate(inputs) for axis, n in enumerate(x.shape))
+        symbolic = [(i, axis, n) for i, axis, n in axes if isinstance(n, SymbolicSize)]
         # Axes that give a size: input, axis, name, how many times the size they are.
         self._giving = [(i, axis, *n.multiple) for i, axis, n in symbolic if n.multiple]
         self._depending = [(i, axis, n) for i, axis, n in symbolic if not n.multiple]
@@ -120,10 +116,8 @@ class CallSizes:
         """Return for each input a value that has a shape."""
         if kwargs or len(args) != len(self._inputs):
             args = in_order(self._inputs, args, kwargs)
-        return [
-            value if hasattr(value, "shape") else _cast(x, value, self._backend)
-            for x, value in zip(self._inputs, args, strict=True)
-        ]
+        pairs = zip(self._inputs, args, strict=True)
+        return [v if hasattr(v, "shape") else _cast(x, v, self._backend) for x, v in pairs]
 
     def of(self, values: Sequence[Any]) -> tuple[int, ...]:
         """Return the sizes that `values` give; ShapeError if two differ, or one is none."""
@@ -163,7 +157,5 @@ class CallSizes:
             axes = zip(x.shape, shape, strict=False)
             if len(shape) != x.ndim or any(isinstance(n, int) and n != m for n, m in axes):
                 advice = channels_last(x.shape, shape)
-                raise ShapeError(
-                    f"input {x.name} takes {x.spec}, got shape {shape} {here()}"
-                    + (f"; {advice}" if advice else "")
-                )
+                text = f"input {x.name} takes {x.spec}, got shape {shape} {here()}"
+                raise ShapeError(f"{text}; {advice}" if advice else text)

@@ -228,10 +228,8 @@ class Matching:
 
     def __str__(self) -> str:
         counts = {"matched": self.matched, "missing": self.missing, "unexpected": self.unexpected}
-        lines = [
-            f"{len(names)} {what}" + (f": {_few(names, ', ', 4)}" if names else "")
-            for what, names in counts.items()
-        ]
+        heads = {f"{len(names)} {what}": _few(names, ", ", 4) for what, names in counts.items()}
+        lines = [f"{head}: {names}" if names else head for head, names in heads.items()]
         return "\n".join([*lines, *self.misfits])
 
 

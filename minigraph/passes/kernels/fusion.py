@@ -344,11 +344,8 @@ class _Fusion:
             if sum(node in self.fusable for node in members) < 2:
                 continue
             others = inside.difference(members)
-            stored = [
-                node
-                for node in reversed(members)
-                if node in group.stored or not others.isdisjoint(self.users[node])
-            ]
+            read = group.stored.union(x for x in members if not others.isdisjoint(self.users[x]))
+            stored = [node for node in reversed(members) if node in read]
             try:
                 self._make_kernel(group, members, stored)
             except NotFusible as why:

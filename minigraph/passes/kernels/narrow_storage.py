@@ -95,10 +95,8 @@ class _Storage:
 
     def _is_summed(self, x: Node) -> bool:
         """Whether all that read an array add it up as it is."""
-        return all(
-            self._is_summed(user) if user.op.is_view else _adds_up(user, x)
-            for user in self.users[x]
-        )
+        users = self.users[x]
+        return all(self._is_summed(y) if y.op.is_view else _adds_up(y, x) for y in users)
 
     def _is_small(self, y: Node, there: set[Node]) -> bool:
         """Whether a result is made elementwise of arrays of its size in bfloat16.
