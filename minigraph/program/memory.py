@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Container
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from minigraph.errors import CompileError
 from minigraph.graph import Graph, Item, Node
 from minigraph.program import Buffer, MemorySpace, Program, View, round_up
+
+LONG = 100  # steps: few results live longer, and these are compared with all others
+LARGEST = 3  # results that are named where memory is missing
 
 
 def plan(program: Program, moving: Container[Node | None] = ()) -> Program:
@@ -204,24 +207,13 @@ def in_use(program: Program) -> list[int]:
     return [*itertools.accumulate(changes)][: len(program.steps)]
 
 
-LONG = 100  # steps: few results live longer, and these are compared with all others
-LARGEST = 3  # results that are named where memory is missing
-
-
-@dataclass(frozen=True, eq=False)
-class Life:
+class Life(NamedTuple):
     """Memory that one buffer after the other takes over, from step `first` to step `last`."""
 
     buffers: list[Buffer]
     size: int
-
-    @property
-    def first(self) -> int:
-        return self.buffers[0].first
-
-    @property
-    def last(self) -> int:
-        return self.buffers[-1].last
+    first: int
+    last: int
 
 
 def _lives(program: Program) -> list[Life]:
@@ -233,5 +225,5 @@ def _lives(program: Program) -> list[Life]:
             chain = [b]
             while chain[-1].successor:
                 chain.append(chain[-1].successor)
-            lives.append(Life(chain, round_up(b.nbytes)))
+            lives.append(Life(chain, round_up(b.nbytes), b.first, chain[-1].last))
     return sorted(lives, key=lambda life: (life.first, -life.size))

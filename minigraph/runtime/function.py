@@ -18,7 +18,7 @@ from minigraph.errors import GraphError, missing
 from minigraph.graph import Array, Claim, Node, here
 from minigraph.inspect.describe import describe
 from minigraph.inspect.dot import to_dot
-from minigraph.inspect.page.document import to_html
+from minigraph.inspect.page import to_html
 from minigraph.inspect.profile import Profile, profile_of
 from minigraph.inspect.record import Description, KernelTime
 from minigraph.inspect.report import Report, counted, preformatted

@@ -16,7 +16,7 @@ from typing import Any
 from minigraph.arguments import brief
 from minigraph.errors import GraphError
 from minigraph.inspect.comparison import differences
-from minigraph.inspect.page.document import from_file, to_html
+from minigraph.inspect.page import from_file, to_html
 from minigraph.inspect.record import Description, to_text
 from minigraph.platform.regular_file import write_text
 from minigraph.runtime.function import collecting

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from minigraph import cli
-from minigraph.inspect.page.document import from_file
+from minigraph.inspect.page import from_file
 
 PROGRAM = """
 import sys

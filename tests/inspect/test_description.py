@@ -13,7 +13,7 @@ from minigraph import ops
 from minigraph.graph.location import Within
 from minigraph.inspect.comparison import differences
 from minigraph.inspect.history import History
-from minigraph.inspect.page.document import from_file, to_html
+from minigraph.inspect.page import from_file, to_html
 from minigraph.inspect.record import from_text, to_text
 from minigraph.passes.notes import PassRecord
 

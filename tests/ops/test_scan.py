@@ -16,7 +16,7 @@ from minigraph import ops
 from minigraph.devices.cpu import loop, straight_line
 from minigraph.errors import DeviceError, GraphError
 from minigraph.graph import Graph, Op
-from minigraph.inspect.page.document import from_file
+from minigraph.inspect.page import from_file
 from minigraph.jit.source import KernelSource
 from minigraph.ops.scan import Scan
 from minigraph.passes.rewrite.loops import unroll_loops

@@ -29,7 +29,7 @@ from minigraph.devices.cuda import calls, cublas_kernel
 from minigraph.devices.cuda import device as device_module
 from minigraph.devices.cuda.kernels import cuda_kernel
 from minigraph.graph import as_dtype
-from minigraph.inspect.page.document import from_file
+from minigraph.inspect.page import from_file
 from minigraph.ops.layout import Reorder
 
 pytestmark = needs_gpp
