@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from minigraph.data import CIFAR10, Dataset, Digits, ImageFolder, Synthetic
 from minigraph.distributed import world
-from minigraph.distributed.ending import INTERRUPTED, end_all
+from minigraph.distributed.world import INTERRUPTED, end_all
 from minigraph.errors import GraphError
 
 DATA = "digits, cifar10:DIR, folder:DIR, synthetic"
