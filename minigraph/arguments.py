@@ -141,14 +141,9 @@ def size(value: Any, least: int = 0) -> int:
 
 def sizes(value: Any, least: int = 0) -> tuple[int, ...]:
     """Return a size or a sequence of sizes as a tuple."""
-    if isinstance(value, SymbolicSize):
-        return (size(value, least),)
-    if isinstance(value, tuple | list) and is_symbolic(value):
-        return tuple(size(n, least) for n in value)
-    found = integers(value)
-    if min(found, default=least) < least:
-        raise ValueError
-    return found
+    if not isinstance(value, tuple | list):
+        value = (value,) if isinstance(value, SymbolicSize) else integers(value)
+    return tuple(size(n, least) for n in value)
 
 
 def _scalar(value: Any) -> int | float:

@@ -170,12 +170,10 @@ class Data:
             yield part, self.problem.arrange(array[part], layout)
 
     def reserve(self, nbytes: int) -> None:
-        """Make the scratch at least as large as this."""
         if self.scratch.array.nbytes < nbytes:
             self.scratch = Block(self.bench, (nbytes,), BYTES)
 
     def restore(self) -> None:
-        """Write the inputs again."""
         self._draw()
         for i, layout in self._layouts.items():
             self._arrange(i, layout)

@@ -61,7 +61,6 @@ class Counters(Generic[T]):
             self._counts = self._class()
 
     def count(self, name: str, by: int = 1) -> None:
-        """Add to a count."""
         with self._lock:
             setattr(self._counts, name, getattr(self._counts, name) + by)
 

@@ -218,7 +218,6 @@ class Reader:
 
 
 def key_of(entry: Entry) -> tuple[str, str, str]:
-    """Return the primary key of an entry's row."""
     return entry.kind, entry.subject, encode(dict(entry.environment))
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 
 def model() -> str:
-    """Return the name of the processor's model."""
     return _fields().get("model name", "this processor")
 
 

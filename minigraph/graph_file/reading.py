@@ -109,7 +109,6 @@ class _Reader:
         self._sources = [Location(*source) for source in file.sources]
 
     def stored(self) -> StoredGraph:
-        """Return the graph of the file."""
         file = self._file
         nodes, graph = self._graph(file.graph)
         updated = [_at(nodes, i) for i in file.updates]

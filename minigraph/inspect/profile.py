@@ -93,7 +93,6 @@ class Profile:
 
 
 def profile_of(compilation: Compilation, runs: Sequence[Sequence[Timing]]) -> Profile:
-    """Return the profile of calls of what was compiled."""
     program = compilation.program
     memory = dict(zip(program.steps, in_use(program), strict=True))
     # Parts of a step may have been timed one by one.

@@ -344,7 +344,6 @@ FILE = Decoder(File)
 
 
 def to_text(functions: tuple[Description, ...]) -> str:
-    """Return descriptions as JSON."""
     return encode(File(FORMAT, functions))
 
 

@@ -52,7 +52,6 @@ def read(path: PathLike, limit: int | None = None) -> bytes:
 
 
 def replace(path: PathLike, data: bytes) -> None:
-    """Write `data` to a file as `update` does."""
     update(path, lambda: data)
 
 

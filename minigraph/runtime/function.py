@@ -194,7 +194,6 @@ class Function(CompiledFunction):
         self._load_program()
 
     def _load_program(self) -> None:
-        """Run from now on the program of the latest compile."""
         self._program = self._compilation.program
         self._executor = self._compilation.executor
         feeds = [_feed(buffer.node, self._inputs) for buffer in self._program.inputs]

@@ -154,7 +154,6 @@ class _Archive:
         return found
 
     def storage(self, key: str, dtype: DType, count: int) -> Array:
-        """Return the numbers of a storage."""
         found = self.bytes_of(f"data/{key}")
         if len(found) != count * dtype.itemsize:
             raise ValueError(f"storage {key} has {len(found)} bytes for {count} numbers")
@@ -190,7 +189,6 @@ class _Unpickler(pickle._Unpickler):
         return Unread(full)
 
     def persistent_load(self, named: Any) -> Array:
-        """Return the storage that a pickle names."""
         kind, dtype, key, _, count = named
         if kind != "storage" or not isinstance(dtype, np.dtype) or not isinstance(key, str):
             raise ValueError(f"it has tensors in {dtype}")

@@ -26,7 +26,6 @@ SCALED: dict[type[Op], int] = {
     Conv2dBackwardWeights: 1,
     Matmul: 2,
 }
-HEAVY = tuple(SCALED)
 TYPES: dict[str, DType] = {"bfloat16": BFLOAT16, "float16": np.dtype(np.float16)}
 
 
@@ -50,7 +49,7 @@ def autocast(graph: Graph, notes: Notes, amp: str) -> Graph:
         return casts[x, scaled]
 
     def rewrite(node: Node, inputs: tuple[Node, ...]) -> Node:
-        if not isinstance(node.op, HEAVY) or node.dtype != np.float32:
+        if type(node.op) not in SCALED or node.dtype != np.float32:
             return node.replace(inputs)
         notes.fired[f"{node.name} in {amp}"] += 1
         # bfloat16 has the range of float32.
