@@ -88,11 +88,10 @@ def other_bits(x: Array, y: Array) -> Array:
 
 
 Stages = Sequence[tuple[str, Graph]]
+Differences = Mapping[int, Difference]  # of outputs, by their position
 
 
-def pass_with_other_bits(
-    stages: Stages, wrong: Mapping[int, Difference], args: Sequence[Array]
-) -> str:
+def pass_with_other_bits(stages: Stages, wrong: Differences, args: Sequence[Array]) -> str:
     """Describe the first pass that changed a bit of these outputs; "" if none did."""
     for (_, before), (name, after) in itertools.pairwise(stages):
         graphs = _part(before, wrong), _part(after, wrong)
@@ -102,7 +101,7 @@ def pass_with_other_bits(
 
 
 def pass_with_other_meaning(
-    stages: Stages, wrong: Mapping[int, Difference], args: Sequence[Array], strict: bool
+    stages: Stages, wrong: Differences, args: Sequence[Array], strict: bool
 ) -> str:
     """Describe the first pass that accounts for one of the differences in float64; or ""."""
     if not wrong:

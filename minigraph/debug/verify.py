@@ -21,6 +21,7 @@ from minigraph.cache import Entry
 from minigraph.compiler.pipeline import Compilation, OptimizedGraph
 from minigraph.debug.fault_localization import (
     Difference,
+    Differences,
     check_steps,
     other_bits,
     pass_with_other_bits,
@@ -169,10 +170,7 @@ class VerifiedFunction(Function):
         return far if self._strict else far & np.isfinite(expected)
 
     def _not_amplified(
-        self,
-        values: Sequence[Array],
-        before: Sequence[Array],
-        wrong: Mapping[int, Difference],
+        self, values: Sequence[Array], before: Sequence[Array], wrong: Differences
     ) -> dict[int, Difference]:
         """Return the differences that perturbed runs of level 0 do not explain.
 
@@ -198,7 +196,7 @@ class VerifiedFunction(Function):
         execute: Execute,
         expected: Values,
         actual: Values,
-        wrong: Mapping[int, Difference],
+        wrong: Differences,
     ) -> str:
         """Describe what made the differences; "" if rounding did."""
         given = dict(zip(self._inputs, map(_on_host, values), strict=True))
@@ -253,10 +251,7 @@ class VerifiedFunction(Function):
         return self._output(apart, TOGETHER, ("one by one", "together"))
 
     def _output(
-        self,
-        wrong: Mapping[int, Difference],
-        why: str = "",
-        names: tuple[str, str] = ("level 0", "here"),
+        self, wrong: Differences, why: str = "", names: tuple[str, str] = ("level 0", "here")
     ) -> str:
         at, difference = next(iter(wrong.items()))
         graph = self._stages[0][1]
@@ -266,7 +261,7 @@ class VerifiedFunction(Function):
         about = f"{what}, {node.op.name} {node.spec} {node.source}{why}\n"
         return about + difference.statistics(*names)
 
-    def _wrong_process(self, world: World, wrong: Mapping[int, Difference]) -> str:
+    def _wrong_process(self, world: World, wrong: Differences) -> str:
         """Describe an output that is wrong in one of several processes; "" if none is.
 
         To look for the pass and the kernel, each process would need other collectives.

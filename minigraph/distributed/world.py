@@ -17,7 +17,6 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import TracebackType
 from typing import Annotated, Any
 
 import numpy as np
@@ -321,9 +320,7 @@ def _end_together(comm: Any, leave: Callable[[], None]) -> None:
     """
     process, usual = os.getpid(), sys.excepthook
 
-    def failed(
-        kind: type[BaseException], error: BaseException, trace: TracebackType | None
-    ) -> None:
+    def failed(kind: type[BaseException], error: BaseException, trace: Any) -> None:
         if os.getpid() != process:  # a forked child is no process of MPI
             usual(kind, error, trace)
             return

@@ -7,7 +7,7 @@ instead.
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from minigraph.errors import DTypeError, GraphError, hints, of_expression
@@ -91,13 +91,7 @@ class Unsupported:
             return self.functions[name](*inputs)
         raise self._of_numpy(ufunc.__name__)
 
-    def __array_function__(
-        self,
-        function: Any,
-        types: Sequence[type],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-    ) -> NoReturn:
+    def __array_function__(self, function: Any, *others: Any) -> NoReturn:
         raise self._of_numpy(function.__name__)
 
     def _of_numpy(self, name: str) -> GraphError:

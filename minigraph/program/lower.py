@@ -32,6 +32,7 @@ from minigraph.program import Backend, Buffer, Choice, Kernel, MemorySpace, Prog
 from minigraph.program.memory import plan
 
 Order = tuple[int, int]
+Views = tuple[View, ...]
 Choose = Callable[[Node, Sequence[Shape]], Choice | None]
 
 
@@ -102,7 +103,7 @@ class _Lowering:
             while y.op.keeps_order:
                 self.results.add((y, 0))
                 (y,) = y.inputs
-        self.views: dict[Node, tuple[View, ...]] = {}
+        self.views: dict[Node, Views] = {}
         for node in execution_order(graph, results, stay):
             self.node(node)
 
@@ -213,16 +214,11 @@ class _Lowering:
         with in_place_of(node):
             copy = Copy()(node)
         copied = self.new_view(space, view.spec)
-        self.emit(copy, self.backend.kernel(copy, [view.strides]), (view,), (copied,))
+        self.emit(copy, self.backend.kernel(copy, [view.strides]), (view,), (copied,), None)
         return copied
 
     def emit(
-        self,
-        node: Node,
-        kernel: Kernel,
-        inputs: tuple[View, ...],
-        outputs: tuple[View, ...],
-        choice: Choice | None = None,
+        self, node: Node, kernel: Kernel, inputs: Views, outputs: Views, choice: Choice | None
     ) -> None:
         now = len(self.program.steps)
         scratch = self.buffer(MemorySpace.ARENA, kernel.scratch)

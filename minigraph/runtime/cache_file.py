@@ -30,6 +30,7 @@ TENSORRT = (
 )
 
 Merge = Callable[[Entry, Entry], Entry]
+Fields = Mapping[str, str]  # what a file is saved for, by name
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def kinds(type: str) -> tuple[str, ...]:
     return TYPES[type]
 
 
-def load_entries(path: str | os.PathLike[str], type: str, backend: Backend) -> Loaded:
+def load_entries(path: file.PathLike, type: str, backend: Backend) -> Loaded:
     """Return a file's entries for a device, and add its kernels to those of the device.
 
     Raises CacheError if kernels are asked for and other users may have written the file: machine
@@ -100,11 +101,7 @@ def _why_refused(entry: Entry, backend: Backend) -> str:
 
 
 def save_entries(
-    path: str | os.PathLike[str],
-    type: str,
-    environment: Mapping[str, str],
-    entries: Sequence[Entry],
-    merge: Merge,
+    path: file.PathLike, type: str, environment: Fields, entries: Sequence[Entry], merge: Merge
 ) -> None:
     """Write entries to a file, beside those that are there; CacheError if it cannot be written.
 
@@ -114,7 +111,7 @@ def save_entries(
     file.write(path, environment, [entry for entry in entries if entry.kind in wanted], merge)
 
 
-def load_from_folder(path: Path, environment: Mapping[str, str], backend: Backend) -> Loaded:
+def load_from_folder(path: Path, environment: Fields, backend: Backend) -> Loaded:
     """Return what a function's file holds for it; warn once about entries that do not fit."""
     if not os.path.isfile(path):  # save_to_folder warns of anything else in its place
         return Loaded(0, [])
@@ -132,9 +129,7 @@ def load_from_folder(path: Path, environment: Mapping[str, str], backend: Backen
     return loaded
 
 
-def save_to_folder(
-    path: Path, environment: Mapping[str, str], entries: Sequence[Entry], merge: Merge
-) -> None:
+def save_to_folder(path: Path, environment: Fields, entries: Sequence[Entry], merge: Merge) -> None:
     """Write a function's file if it lacks something; warn once if it cannot be written.
 
     merge  makes one of two entries with the same key

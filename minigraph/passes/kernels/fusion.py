@@ -21,7 +21,6 @@ import contextlib
 import itertools
 from collections import defaultdict
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 
 from minigraph.graph import Graph, Item, Node, Op, Spec, in_place_of, placeholders, toposort
 from minigraph.jit.domain import NotFusible
@@ -34,6 +33,7 @@ from minigraph.passes.kernels.borders import CHEAP, copy_for_paddings
 from minigraph.passes.kernels.group import FusionGroup, is_cheap, is_kernel_op, is_placement
 from minigraph.passes.notes import Notes
 
+Reading = dict[FusionGroup, list[Node]]  # the kernels that read a node, with the nodes that do so
 SIBLINGS = 4  # kernels that reduce the same value that another reduction may join, at most
 PAGE = 4096  # bytes that may be kept for longer
 
@@ -137,7 +137,7 @@ class _Fusion:
     # ------------------------------------------------------------ which kernel takes which node
 
     def _visit(self, node: Node) -> None:
-        reading: dict[FusionGroup, list[Node]] = {}
+        reading: Reading = {}
         outside = node in self.outputs
         first = 0  # the number of the reader outside of kernels that runs first
         for user in dict.fromkeys(self.users[node]):
@@ -161,9 +161,7 @@ class _Fusion:
         else:
             self._compute(node, reading, outside, first)
 
-    def _place(
-        self, node: Node, reading: dict[FusionGroup, list[Node]], outside: bool, first: int
-    ) -> None:
+    def _place(self, node: Node, reading: Reading, outside: bool, first: int) -> None:
         """Let each kernel that reads a view compute the view itself."""
         for group, users in reading.items():
             if self._take(group, node, users, stored=False):
@@ -174,9 +172,7 @@ class _Fusion:
         if outside:
             self._leave(node, first)
 
-    def _compute(
-        self, node: Node, reading: dict[FusionGroup, list[Node]], outside: bool, first: int
-    ) -> None:
+    def _compute(self, node: Node, reading: Reading, outside: bool, first: int) -> None:
         """Put a node into the kernel that reads it first, or begin a kernel with it."""
         home = max(reading, key=lambda group: group.begun, default=None)
         if home is not None and home.begun <= first:
@@ -211,12 +207,7 @@ class _Fusion:
                 home.stored.add(node)
 
     def _beside(
-        self,
-        node: Node,
-        home: FusionGroup | None,
-        reading: dict[FusionGroup, list[Node]],
-        first: int,
-        stored: bool,
+        self, node: Node, home: FusionGroup | None, reading: Reading, first: int, stored: bool
     ) -> FusionGroup | None:
         """Return the kernel that has taken a reduction in because it reduces the same values.
 
@@ -278,12 +269,7 @@ class _Fusion:
         return self.begun
 
     def _copies(
-        self,
-        node: Node,
-        readers: list[FusionGroup],
-        outside: bool,
-        beside: bool,
-        kept: AbstractSet[Node],
+        self, node: Node, readers: list[FusionGroup], outside: bool, beside: bool, kept: set[Node]
     ) -> list[FusionGroup]:
         """Return the kernels for which computing a node again costs less than reading it.
 
