@@ -222,11 +222,9 @@ class Session:
                     break
         bench.release()
 
-    def _measure_one(
-        self, problem: Problem, candidates: Iterable[Candidate], deadline: float
-    ) -> None:
+    def _measure_one(self, problem: Problem, tried: Iterable[Candidate], deadline: float) -> None:
         """Measure a problem and keep that; warn where memory does not suffice."""
-        these = None if self.mode == "exhaustive" else candidates
+        these = None if self.mode == "exhaustive" else tried
         try:
             new = measure(problem, deadline, self.clock, these)
         except MemoryError as error:  # the function itself may need less

@@ -186,11 +186,9 @@ class Reader:
         # A damaged index finds other rows.
         return bool(row), entry if entry and entry.key == wanted.key else None
 
-    def select(
-        self, condition: str, values: Sequence[str] = ()
-    ) -> Iterator[tuple[str, Entry | None]]:
+    def select(self, where: str, values: Sequence[str] = ()) -> Iterator[tuple[str, Entry | None]]:
         """Yield the subject of each row, and its entry if it is as it was written."""
-        for row in self._db.execute(SELECT + condition, values):
+        for row in self._db.execute(SELECT + where, values):
             yield str(row[1]), self._entry(row)
 
     def _entry(self, row: tuple[Any, ...]) -> Entry | None:

@@ -191,11 +191,9 @@ class Store:
             return reason(error)
         return ""
 
-    def _select(
-        self, condition: str, *values: str, order: str = "subject, environment"
-    ) -> list[Entry]:
+    def _select(self, where: str, *values: str, order: str = "subject, environment") -> list[Entry]:
         def read(db: sqlite3.Connection) -> list[Entry]:
-            rows = Reader(db).select(f" WHERE {condition} ORDER BY {order}", values)
+            rows = Reader(db).select(f" WHERE {where} ORDER BY {order}", values)
             return [entry for _, entry in rows if entry]
 
         return self._run(read, [])

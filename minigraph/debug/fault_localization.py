@@ -241,11 +241,9 @@ def _value(node: Node, values: dict[Node, Any]) -> Any:
     return values[node]
 
 
-def _memory(
-    buffer: Buffer, given: Mapping[Node, Array], allocate: Callable[[Spec], Array]
-) -> Array:
+def _memory(buffer: Buffer, given: Mapping[Node, Array], make: Callable[[Spec], Array]) -> Array:
     """Return memory for a buffer, with the value that it has when a call begins."""
-    memory = allocate(Spec((buffer.nbytes,), np.dtype(np.uint8)))
+    memory = make(Spec((buffer.nbytes,), np.dtype(np.uint8)))
     node = buffer.node
     if node is not None:
         value = node.op.value if isinstance(node.op, Constant) else given.get(node)

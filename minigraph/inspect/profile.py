@@ -166,8 +166,6 @@ def _layer_events(kernels: Sequence[KernelTime]) -> Iterator[Event]:
             end = k.start + k.seconds
 
 
-def _event(
-    name: str, group: int, track: int, start: float, seconds: float, details: Event
-) -> Event:
+def _event(name: str, group: int, track: int, start: float, took: float, details: Event) -> Event:
     place = {"name": name, "ph": "X", "pid": group, "tid": track}
-    return {**place, "ts": 1e6 * start, "dur": 1e6 * seconds, "args": details}
+    return {**place, "ts": 1e6 * start, "dur": 1e6 * took, "args": details}

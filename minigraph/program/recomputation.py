@@ -211,9 +211,7 @@ class _Schedule:
         return True
 
 
-def _rewritten(
-    program: Program, schedule: _Schedule, results: int
-) -> tuple[Graph, AbstractSet[Node]]:
+def _rewritten(program: Program, schedule: _Schedule, results: int) -> tuple[Graph, set[Node]]:
     """Return the graph in which steps run as in the schedule, and the nodes that run again."""
     maker = {step.node: step for step in program.steps if step.node in schedule.graph}
     orders = execution_order(program.graph, results)
