@@ -45,13 +45,11 @@ def update_in_place(program: Program) -> None:
     for parameter, view in program.updates:
         new, old = view.buffer, current.get(parameter)
         whole = view.contiguous and new.nbytes == view.spec.nbytes
-        made_here = new.space is MemorySpace.ARENA and whole
-        needed = old is not None and (
-            old in returned
-            or old.last > new.first
-            or (old.last == new.first and not _overwrites(program, old, new))
-        )
-        if made_here and new.first > last_refusal and not needed:
+        in_place = new.space is MemorySpace.ARENA and whole and new.first > last_refusal
+        if in_place and old:  # nothing may read the old value later
+            ends = old.last == new.first and _overwrites(program, old, new)
+            in_place = old not in returned and (old.last < new.first or ends)
+        if in_place:
             new.space, new.node = MemorySpace.PARAMETER, parameter
         else:
             copied.append((parameter, view))

@@ -73,3 +73,10 @@ def test_a_call_that_fails_applies_no_update(device, seed):
         function([3])
     for w, value in zip(updates, before, strict=True):
         np.testing.assert_array_equal(w.numpy(), value)
+
+
+def test_a_parameter_that_the_first_step_reads_gets_a_constant(device):
+    w = mg.Parameter(np.ones(3, "float32"))
+    function = mg.comp_graph(device).compile([], w * 2, {w: np.zeros(3, "float32")})
+    assert function().tolist() == [2, 2, 2]
+    assert w.numpy().tolist() == [0, 0, 0]
