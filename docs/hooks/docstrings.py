@@ -1,7 +1,8 @@
 """An extension of Griffe, which reads the package for mkdocstrings: docstrings as Markdown.
 
 It also finds the functions that `minigraph.ops` makes of classes, as in `exp = Exp.of`, which are
-plain attributes to a reader of the source, and the arguments of classes that are made of fields.
+plain attributes to a reader of the source, the arguments of classes that are made of fields, and
+docstrings that are made of others.
 """
 
 from __future__ import annotations
@@ -29,10 +30,16 @@ class Docstrings(griffe.Extension):  # type: ignore[misc]
                 if public and (inspect.isfunction(value) or inspect.ismethod(value)):
                     module.set_member(name, function(name, value, attribute))
             for name, member in module.members.items():
-                if member.is_alias or not member.is_class or "__init__" in member.members:
+                if member.is_alias or not member.is_class:
                     continue
-                written_by_python = vars(getattr(imported, name, object)).get("__init__")
-                if inspect.isfunction(written_by_python):  # of fields, which are the arguments
+                value = getattr(imported, name, object)
+                if member.docstring is None and value.__doc__:  # of a layer: that of its function
+                    member.docstring = griffe.Docstring(
+                        inspect.cleandoc(value.__doc__), parent=member
+                    )
+                written_by_python = vars(value).get("__init__")
+                if "__init__" not in member.members and inspect.isfunction(written_by_python):
+                    # Of fields, which are the arguments.
                     member.set_member("__init__", function("__init__", written_by_python, member))
             translate(module)
 

@@ -12,83 +12,66 @@ from minigraph.nn.layer import FunctionLayer, layer_of
 from minigraph.nn.module import Module
 
 
+@layer_of()
+class Activation(FunctionLayer):
+    """A function without arguments, but for `inplace`."""
+
+    inplace: bool = False
+
+
 @layer_of(ops.relu)
-class ReLU(FunctionLayer):
-    """0 where x is negative, else x.
-
-    >>> nn.ReLU()(mg.input("x", (8, 16)))
-    relu: float32[8,16]
-    """
-
-    inplace: bool = False
-
-
-@layer_of(ops.hardsigmoid)
-class Hardsigmoid(FunctionLayer):
-    """0 below -3, 1 above 3, x / 6 + 1 / 2 in between.
-
-    >>> nn.Hardsigmoid()(mg.input("x", (8, 16))).shape
-    (8, 16)
-    """
-
-    inplace: bool = False
-
-
-@layer_of(ops.mish)
-class Mish(FunctionLayer):
-    """x * tanh(softplus(x)).
-
-    >>> nn.Mish()(mg.input("x", (8, 16))).shape
-    (8, 16)
-    """
-
-    inplace: bool = False
-
-
-@layer_of(ops.hardswish)
-class Hardswish(FunctionLayer):
-    """0 below -3, x above 3, x * (x + 3) / 6 in between.
-
-    >>> nn.Hardswish()(mg.input("x", (8, 16))).shape
-    (8, 16)
-    """
-
-    inplace: bool = False
+class ReLU(Activation): ...
 
 
 @layer_of(ops.relu6)
-class ReLU6(FunctionLayer):
-    """0 where x is negative, 6 where it is above 6, else x.
+class ReLU6(Activation): ...
 
-    >>> nn.ReLU6()(mg.input("x", (8, 16))).shape
-    (8, 16)
-    """
 
-    inplace: bool = False
+@layer_of(ops.hardsigmoid)
+class Hardsigmoid(Activation): ...
+
+
+@layer_of(ops.hardswish)
+class Hardswish(Activation): ...
+
+
+@layer_of(ops.mish)
+class Mish(Activation): ...
+
+
+@layer_of(ops.silu)
+class SiLU(Activation): ...
+
+
+@layer_of(ops.sigmoid)
+class Sigmoid(FunctionLayer): ...
+
+
+@layer_of(ops.tanh)
+class Tanh(FunctionLayer): ...
 
 
 @layer_of(ops.leaky_relu)
 class LeakyReLU(FunctionLayer):
-    """x where it is positive, else x * negative_slope.
-
-    >>> nn.LeakyReLU(0.1)(mg.input("x", (8, 16))).shape
-    (8, 16)
-    """
-
     negative_slope: float = 0.01
     inplace: bool = False
 
 
 @layer_of(ops.elu)
 class ELU(FunctionLayer):
-    """x where it is positive, else alpha * (exp(x) - 1).
-
-    >>> nn.ELU(alpha=0.5)(mg.input("x", (8, 16))).shape
-    (8, 16)
-    """
-
     alpha: float = 1.0
     inplace: bool = False
+
+
+@layer_of(ops.gelu)
+class GELU(FunctionLayer):
+    approximate: Literal["none", "tanh"] = "none"
+
+
+@layer_of(ops.softplus)
+class Softplus(FunctionLayer):
+    beta: float = 1.0
+    threshold: float = 20.0
 
 
 @layer_of()
@@ -113,58 +96,6 @@ class PReLU(Module):
 
     def forward(self, x: Any) -> Node:
         return ops.prelu(x, self.weight)
-
-
-@layer_of(ops.gelu)
-class GELU(FunctionLayer):
-    """x times the normal distribution function of x.
-
-    >>> nn.GELU()(mg.input("x", (8, 16))).shape
-    (8, 16)
-    """
-
-    approximate: Literal["none", "tanh"] = "none"
-
-
-@layer_of(ops.silu)
-class SiLU(FunctionLayer):
-    """x * sigmoid(x).
-
-    >>> nn.SiLU()(mg.input("x", (8, 16))).shape
-    (8, 16)
-    """
-
-    inplace: bool = False
-
-
-@layer_of(ops.softplus)
-class Softplus(FunctionLayer):
-    """log(1 + exp(beta * x)) / beta.
-
-    >>> nn.Softplus()(mg.input("x", (8, 16))).shape
-    (8, 16)
-    """
-
-    beta: float = 1.0
-    threshold: float = 20.0
-
-
-@layer_of(ops.sigmoid)
-class Sigmoid(FunctionLayer):
-    """1 / (1 + exp(-x)).
-
-    >>> nn.Sigmoid()(mg.input("x", (8, 16)))
-    sigmoid: float32[8,16]
-    """
-
-
-@layer_of(ops.tanh)
-class Tanh(FunctionLayer):
-    """The hyperbolic tangent.
-
-    >>> nn.Tanh()(mg.input("x", (8, 16)))
-    tanh: float32[8,16]
-    """
 
 
 @layer_of(ops.softmax)

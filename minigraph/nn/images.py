@@ -72,12 +72,6 @@ class MaxPool2d(PoolingLayer):
 
 @layer_of(ops.avg_pool2d)
 class AvgPool2d(PoolingLayer):
-    """The mean of each window; stride None is the kernel size.
-
-    >>> nn.AvgPool2d(2)(mg.input("x", (8, 16, 32, 32))).shape
-    (8, 16, 16, 16)
-    """
-
     kernel_size: Annotated[Any, sides(1)]
     stride: Annotated[Any, sides(1)] | None = None
     padding: Annotated[Any, sides(0)] = 0
@@ -89,14 +83,6 @@ class AvgPool2d(PoolingLayer):
 
 @layer_of(ops.adaptive_avg_pool2d)
 class AdaptiveAvgPool2d(PoolingLayer):
-    """An image of `output_size`, each pixel the mean of its part of the input.
-
-    output_size  an int or a pair; None keeps the input's size
-
-    >>> nn.AdaptiveAvgPool2d(1)(mg.input("x", (8, 16, 32, 32))).shape
-    (8, 16, 1, 1)
-    """
-
     output_size: OutputSize
 
     _repr_format = "output_size={output_size}"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform
@@ -18,15 +21,32 @@ Flag = Annotated[Any, PLAIN[bool]]  # whether to have a bias: `put_bias` puts it
 def layer_of(function: Callable[..., Node] | None = None) -> Callable[[ModuleT], ModuleT]:
     """Return a decorator that makes a class's fields the arguments of its `__init__`, checked.
 
-    function  what a `FunctionLayer` calls
+    function  what a `FunctionLayer` calls; the class has its docstring, if it has none of its own
     """
 
     def decorate(cls: ModuleT) -> ModuleT:
         if function is not None:
             cls.function = staticmethod(function)  # type: ignore[attr-defined]
+            if function.__doc__ and not cls.__doc__:  # Python's option -OO leaves out all
+                cls.__doc__ = _docstring(cls, function)
         return cast(ModuleT, checked(dataclass(eq=False, repr=False)(cls)))
 
     return decorate
+
+
+def _docstring(layer: Any, function: Any) -> str:
+    """Return the docstring of a function as that of a layer, whose example calls the layer."""
+    text = inspect.cleandoc(function.__doc__).removeprefix("Return ")
+    text = re.sub(r"^(an?|the)\b", lambda word: word[0].capitalize(), text)
+    name = f"ops.{function.__name__}"
+    (line,) = (line for line in text.splitlines() if f"{name}(" in line)
+    calls = (node for node in ast.walk(ast.parse(line[4:])) if isinstance(node, ast.Call))
+    call = next(node for node in calls if ast.unparse(node.func) == name)
+    given, parts = line[4:], [*call.args, *call.keywords]
+    texts = [ast.get_source_segment(given, part) or "" for part in parts]
+    operands, arguments = texts[: layer.operands], texts[layer.operands :]
+    old = ast.get_source_segment(given, call) or ""
+    return text.replace(old, f"nn.{layer.__name__}({', '.join(arguments)})({', '.join(operands)})")
 
 
 def put_bias(layer: Any, bias: Parameter | None) -> None:
@@ -40,9 +60,12 @@ class FunctionLayer(Module):
 
     `inplace` is a field for torch's sake and is not passed: where results lie in memory is the
     compiler's work.
+
+    operands  how many of the function's arguments are expressions
     """
 
     function: ClassVar[Callable[..., Node]]
+    operands: ClassVar[int] = 1
 
     def forward(self, x: Any) -> Node:
         return self.function(x, **self._arguments())

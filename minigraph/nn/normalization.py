@@ -234,12 +234,6 @@ class LayerNorm(Affine):
 
 @layer_of(ops.local_response_norm)
 class LocalResponseNorm(FunctionLayer):
-    """x over a power of the mean square of `size` neighbouring channels.
-
-    >>> nn.LocalResponseNorm(5)(mg.input("x", (8, 16, 32, 32))).shape
-    (8, 16, 32, 32)
-    """
-
     size: Count
     alpha: float = 1e-4
     beta: float = 0.75
