@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from minigraph.arguments import Count, FilePath, Kind, Seed, at_least, checked, integers
-from minigraph.data.dataset import Dataset, Example, Images, InMemory, Labels, library, normalise
+from minigraph.data.dataset import Dataset, Example, Images, InMemory, library, normalise
 from minigraph.errors import GraphError, ShapeError, reason
 from minigraph.platform import regular_file
 
@@ -59,14 +59,8 @@ class Digits(InMemory):
         self.shape = (channels, size, size)
         self.classes = tuple(map(str, source.target_names))
 
-    def __len__(self) -> int:
-        return len(self._labels)
-
-    def batch(
-        self, indexes: Sequence[int], rngs: Iterable[np.random.Generator] | None
-    ) -> tuple[Images, Labels]:
-        picked = np.asarray(indexes, np.int64)
-        return self._images[picked].repeat(self.shape[0], axis=1), self._labels[picked]
+    def _images_at(self, indexes: npt.NDArray[np.int64], rngs: object) -> Images:
+        return self._images[indexes].repeat(self.shape[0], axis=1)
 
 
 def enlarge(images: Images, size: int) -> Images:
@@ -91,18 +85,8 @@ RECORD = 1 + 3 * 32 * 32
 PADDING = 4
 
 # As in batches.meta.txt, which is not read.
-CLASSES = (
-    "airplane",
-    "automobile",
-    "bird",
-    "cat",
-    "deer",
-    "dog",
-    "frog",
-    "horse",
-    "ship",
-    "truck",
-)
+NAMES = "airplane automobile bird cat deer dog frog horse ship truck"
+CLASSES = tuple(NAMES.split())
 
 # Of the training images' channels, of pixels in 0..1.
 MEAN = (0.4914, 0.4822, 0.4465)
@@ -131,17 +115,13 @@ class CIFAR10(InMemory):
         self.shape = SHAPE
         self.classes = CLASSES
 
-    def __len__(self) -> int:
-        return len(self._labels)
-
-    def batch(
-        self, indexes: Sequence[int], rngs: Iterable[np.random.Generator] | None
-    ) -> tuple[Images, Labels]:
-        picked = np.asarray(indexes, np.int64)
-        pixels = self._pixels[picked]
+    def _images_at(
+        self, indexes: npt.NDArray[np.int64], rngs: Iterable[np.random.Generator] | None
+    ) -> Images:
+        pixels = self._pixels[indexes]
         if self.augment and rngs is not None:
             pixels = _cropped(pixels, rngs)
-        return normalise(pixels, MEAN, STD), self._labels[picked]
+        return normalise(pixels, MEAN, STD)
 
 
 def _records(path: Path) -> npt.NDArray[np.uint8]:

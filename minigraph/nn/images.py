@@ -37,7 +37,6 @@ class PoolingLayer(FunctionLayer):
 
     def forward(self, x: Any) -> Node:
         given = self._arguments()
-        given = {n: v for n, v in given.items() if n not in ("dilation", "return_indices")}
         if self.axes == 2:
             return self.function(x, **given)
         x = as_node(x)

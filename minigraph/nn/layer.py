@@ -14,6 +14,9 @@ from minigraph.graph import Node, Parameter
 from minigraph.nn.module import Module
 
 ModuleT = TypeVar("ModuleT", bound=type[Module])
+# Fields that are there for torch's order of arguments alone: where results lie in memory is the
+# compiler's work, and of the others only torch's defaults are allowed.
+FOR_TORCH = ("inplace", "dilation", "return_indices")
 Flag = Annotated[Any, PLAIN[bool]]  # whether to have a bias: `put_bias` puts it in its place
 
 
@@ -56,10 +59,7 @@ def put_bias(layer: Any, bias: Parameter | None) -> None:
 
 
 class FunctionLayer(Module):
-    """A layer that passes its input and its fields to a function.
-
-    `inplace` is a field for torch's sake and is not passed: where results lie in memory is the
-    compiler's work.
+    """A layer that passes its input and its fields to a function, but those of `FOR_TORCH`.
 
     operands  how many of the function's arguments are expressions
     """
@@ -71,7 +71,7 @@ class FunctionLayer(Module):
         return self.function(x, **self._arguments())
 
     def _arguments(self) -> dict[str, Any]:
-        names = (field.name for field in fields(self) if field.name != "inplace")  # type: ignore[arg-type]
+        names = (f.name for f in fields(self) if f.name not in FOR_TORCH)  # type: ignore[arg-type]
         return {name: getattr(self, name) for name in names}
 
     def extra_repr(self) -> str:
