@@ -22,7 +22,7 @@ from minigraph.nn.module import Module
 from minigraph.nn.normalization import LayerNorm
 from minigraph.nn.stateless import Dropout
 from minigraph.ops.elementwise import kind
-from minigraph.ops.softmax import attention_weights
+from minigraph.ops.softmax import attention_scores, attention_weights
 
 
 @layer_of()
@@ -96,7 +96,8 @@ class MultiheadAttention(Module):
             heads.append(y.transpose(0, 2, 1, 3))  # (n, heads, length, width of a head)
         q, k, v = heads
         mask = self._mask(q, k, key_padding_mask, attn_mask)
-        weights = attention_weights(q, k, mask, is_causal, masked=not need_weights)
+        scores = attention_scores(q, k, mask, is_causal)
+        weights = attention_weights(scores, masked=not need_weights)
         weights = ops.dropout(weights, self.dropout, self.training)
         joined = ops.matmul(weights, v).transpose(0, 2, 1, 3)
         y = self.out_proj(joined.reshape(*joined.shape[:2], width))

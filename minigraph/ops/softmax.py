@@ -131,21 +131,24 @@ def scaled_dot_product_attention(
         )
     if is_causal and attn_mask is not None:
         raise GraphError("is_causal and attn_mask exclude each other")
-    weights = attention_weights(query, key, attn_mask, is_causal, scale)
+    weights = attention_weights(attention_scores(query, key, attn_mask, is_causal, scale))
     return matmul(dropout(weights, dropout_p) if dropout_p else weights, value)
 
 
-def attention_weights(
-    query: Node,
-    key: Node,
-    mask: Node | None,
-    is_causal: bool,
-    scale: float | None = None,
-    masked: bool = True,
-) -> Node:
-    """Return softmax(query @ key.T * scale), (..., l, s).
+def attention_weights(scores: Node, masked: bool = True) -> Node:
+    """Return the softmax of scores (..., l, s).
 
     masked  whether the weights of a query that sees no key are zeros, not NaN
+    """
+    return Softmax(scores.ndim - 1, masked)(scores) if scores.shape[-1] else scores
+
+
+def attention_scores(
+    query: Node, key: Node, mask: Node | None, is_causal: bool, scale: float | None = None
+) -> Node:
+    """Return query @ key.T * scale, (..., l, s), and -inf where a query does not see a key.
+
+    mask  False where a key takes no part, or floats, which are added
     """
     if not key.shape[-1]:
         raise ShapeError(f"a key of shape {key.shape} is empty")
@@ -154,12 +157,8 @@ def attention_weights(
     # The query is scaled, which takes less work than to scale the products.
     axes = (*range(key.ndim - 2), key.ndim - 1, key.ndim - 2)
     scores = matmul(query * scale, permute_dims(key, axes))
-    if not key.shape[-2]:
-        return scores
     if is_causal:
         scores = comparison.where(lower_triangle(*scores.shape[-2:]), scores, -np.inf)
-    if mask is not None:
-        scores = (
-            comparison.where(mask, scores, -np.inf) if kind(mask.dtype) == "b" else scores + mask
-        )
-    return Softmax(scores.ndim - 1, masked)(scores)
+    if mask is None:
+        return scores
+    return comparison.where(mask, scores, -np.inf) if kind(mask.dtype) == "b" else scores + mask

@@ -15,6 +15,7 @@ from minigraph import ops
 from minigraph.autodiff import vjp
 from minigraph.graph import Graph, Item, Node, placeholders
 from minigraph.ops.elementwise import widen
+from minigraph.ops.softmax import attention_scores
 from minigraph.torch.operators.images import (
     avg_pool,
     convolution,
@@ -167,19 +168,7 @@ def _attention(
     if p:
         raise NotImplementedError("attention with dropout that is kept whole")
     y = ops.scaled_dot_product_attention(query, key, value, attn_mask, 0.0, causal, scale)
-    return y, ops.logsumexp(_scores(query, key, causal, attn_mask, scale), -1)
-
-
-def _scores(query: Node, key: Node, causal: bool, mask: Any, scale: float | None) -> Node:
-    """Return query @ key.T * scale in at least float32, with the mask."""
-    factor = query.shape[-1] ** -0.5 if scale is None else scale
-    scores = widen(ops.matmul(query * factor, ops.swapaxes(key, -1, -2)))
-    if causal:
-        seen = ops.tril(ops.ones(scores.shape[-2:], np.bool_))
-        return ops.where(seen, scores, -np.inf)
-    if mask is None:
-        return scores
-    return ops.where(mask, scores, -np.inf) if mask.dtype == np.bool_ else scores + mask
+    return y, ops.logsumexp(widen(attention_scores(query, key, attn_mask, causal, scale)), -1)
 
 
 @row("_scaled_dot_product_flash_attention_for_cpu_backward")
@@ -191,7 +180,7 @@ def _attention_backward(
     if p:
         raise NotImplementedError("attention with dropout that is kept whole")
     dtype, factor = query.dtype, query.shape[-1] ** -0.5 if scale is None else scale
-    scores = _scores(query, key, causal, attn_mask, scale)
+    scores = widen(attention_scores(query, key, attn_mask, causal, scale))
     sums = ops.expand_dims(sums, -1)
     # A query that sees no key has a sum of -inf, and weights of 0.
     weights = ops.where(scores == -np.inf, 0, ops.exp(scores - sums))
