@@ -44,9 +44,8 @@ class SharedParameters:
         self.moves = 0
         self._by_id: dict[int, Parameter] = {}
         self._tensors: list[torch.Tensor] = []  # of modules: those that `refresh` looks at
-        self._addresses: list[int] = []
-        self._learnt: list[torch.Tensor] = []  # those of the tensors that users give other shapes
-        self._sizes: list[int] = []  # of these
+        self._addresses: list[int] = []  # of these
+        self._sizes: list[int] = []
 
     def __contains__(self, tensor: object) -> bool:
         return id(tensor) in self._by_id
@@ -80,9 +79,7 @@ class SharedParameters:
             self.share(tensor, name, kind)
             self._tensors.append(tensor)
             self._addresses.append(tensor.data_ptr())
-            if isinstance(tensor, torch.nn.Parameter):
-                self._learnt.append(tensor)
-                self._sizes.append(tensor.numel())
+            self._sizes.append(tensor.numel())
         return self[tensor]
 
     def share(
@@ -111,8 +108,8 @@ class SharedParameters:
         """
         if (
             [*map(address, self._tensors)] == self._addresses
-            and [*map(_size, self._learnt)] == self._sizes
-            and all(map(_is_contiguous, self._learnt))
+            and [*map(_size, self._tensors)] == self._sizes
+            and all(map(_is_contiguous, self._tensors))
         ):
             return
         check_apart((self[tensor].name, tensor) for tensor in self._tensors)

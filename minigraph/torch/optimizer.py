@@ -128,17 +128,15 @@ class SharedState:
     def key(self) -> tuple[Any, ...]:
         """Return what of the groups is part of the graph; the numbers that are not are set."""
         groups = self.optimizer.param_groups
-        tables = [*map(dict.values, groups)]
-        found = chain(chain.from_iterable(tables), *[group["params"] for group in groups])
-        count = sum(map(len, tables)) + sum(len(group["params"]) for group in groups)
+        held = [*chain.from_iterable(map(dict.values, groups))]
+        found = [*held, *chain.from_iterable(group["params"] for group in groups)]
         is_shared = self.is_shared
         unsure = self._has_tensors or is_shared != self._key[0]
-        if unsure or count != len(self._seen) or not all(map(is_, found, self._seen)):
-            seen = [*chain.from_iterable(map(dict.values, groups))]
-            self._has_tensors = any(isinstance(x, torch.Tensor) for x in _flat(seen))
+        if unsure or len(found) != len(self._seen) or not all(map(is_, found, self._seen)):
+            self._has_tensors = any(isinstance(x, torch.Tensor) for x in _flat(held))
             self._key = (is_shared, *map(self._structure, groups))
             self._set_numbers()
-            self._seen = [*seen, *chain.from_iterable(group["params"] for group in groups)]
+            self._seen = found
         return self._key
 
     def _structure(self, group: Group) -> tuple[Any, ...]:

@@ -9,16 +9,19 @@ from minigraph import ops
 from minigraph.errors import ShapeError
 from minigraph.graph import Node
 from minigraph.ops.nd_windows import Windows
-from minigraph.torch.operators.table import pair, row, rows
+from minigraph.torch.operators.table import row, rows
+
+
+def _each(value: Any, rank: int) -> list[Any]:
+    """Return a number for each axis, where torch has one for all, in a list or not, or each."""
+    return [value] * rank if isinstance(value, int) else [*value] * (rank // len(value))
 
 
 def _windows(
     rank: int, window: Any, stride: Any, padding: Any, dilation: Any = 1, ceil: bool = False
 ) -> Windows:
-    size, step, border, spread = (
-        [v] * rank if isinstance(v, int) else [*v] * (rank // len(v))
-        for v in (window, stride or window, padding, dilation)
-    )
+    given = (window, stride or window, padding, dilation)
+    size, step, border, spread = (_each(value, rank) for value in given)
     return Windows(size, step, [(n, n) for n in border], spread, ceil)
 
 
@@ -32,8 +35,7 @@ def convolution(
     how = _windows(rank, w.shape[2:], stride, padding, dilation)
     if not transposed:
         return how.convolution(x, w, bias, groups)
-    lead = [*output_padding] * (rank // len(output_padding))
-    return how.transposed_convolution(x, w, bias, lead, groups)
+    return how.transposed_convolution(x, w, bias, _each(output_padding, rank), groups)
 
 
 @row("max_pool2d_with_indices", "max_pool3d_with_indices")
@@ -63,7 +65,7 @@ def avg_pool(
 rows(
     {
         "adaptive_avg_pool2d _adaptive_avg_pool2d": (
-            lambda x, size: ops.adaptive_avg_pool2d(x, pair(size))
+            lambda x, size: ops.adaptive_avg_pool2d(x, tuple(_each(size, 2)))
         )
     }
 )

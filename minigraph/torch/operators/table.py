@@ -52,13 +52,6 @@ def row(*names: str, promotes: bool = False) -> Callable[[Row], Row]:
     return enter
 
 
-def pair(value: Any) -> Any:
-    """Return the numbers of a window's two axes, of which torch has one or both."""
-    if isinstance(value, int):
-        return value, value
-    return tuple(value) * (2 if len(value) == 1 else 1)
-
-
 def rows(table: dict[str, Row], promotes: bool = False) -> None:
     """Enter functions of `minigraph.ops` that take what the operator takes."""
     for names, function in table.items():
