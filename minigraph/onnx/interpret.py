@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
@@ -27,7 +28,6 @@ from minigraph.onnx.tensors import (
 )
 from minigraph.onnx.values import NeedsValue, folded, integer, known, sizes_in, value_of
 
-NESTED = {"If": "_if", "Loop": "_loop", "Scan": "_scan"}
 DEPTH = 50  # of functions in functions
 Values = MutableMapping[str, Any]
 
@@ -70,7 +70,7 @@ class Interpreter:
             except NeedsValue:
                 raise
             except GraphError as error:
-                if type(error) is ShapeError and any(map(_is_open, inputs)):
+                if type(error) is ShapeError and any(_is_open(x) for x in inputs if x is not None):
                     undecided = UndecidedSize(str(error))  # it may fit the sizes of a call
                     vars(undecided).update(vars(error))
                     error = undecided
@@ -100,7 +100,8 @@ class Interpreter:
             function = self.functions[node.domain, node.op_type]
             return self._call(function, inputs, attributes)
         if name in NESTED:
-            return getattr(self, NESTED[name])(inputs, attributes, values, opsets)
+            inside = functools.partial(self._inside, values=values, opsets=opsets)
+            return NESTED[name](inputs, attributes, inside)
         if name not in ROWS:
             made = NodeProto()
             made.CopyFrom(node)
@@ -140,55 +141,6 @@ class Interpreter:
         self.run(graph.node, inner, opsets, {}, scope.source)
         return [inner[y.name] for y in graph.output]
 
-    def _if(
-        self, inputs: Any, attributes: Mapping[str, Any], values: Values, opsets: Opsets
-    ) -> list[Node]:
-        """Return the results of the branch that a condition, a known one, chooses."""
-        branch = "then_branch" if value_of(inputs[0]).all() else "else_branch"
-        return self._inside(attributes[branch], (), values, opsets)
-
-    def _loop(
-        self, inputs: Any, attributes: Mapping[str, Any], values: Values, opsets: Opsets
-    ) -> list[Node]:
-        """Return the results of a loop that runs as often as it says."""
-        times, goes_on, *first = inputs
-        if times is None or (goes_on is not None and not value_of(goes_on).all()):
-            raise GraphError("it has a number of steps that is not known")
-
-        def step(carry: tuple[Node, ...], count: Node) -> Any:
-            given = (count, constant(True), *carry)
-            condition, *made = self._inside(attributes["body"], given, values, opsets)
-            if not value_of(condition).all():
-                raise GraphError("it has a number of steps that is not known")
-            return tuple(made[: len(first)]), tuple(made[len(first) :])
-
-        last, ys = ops.scan(step, tuple(first), ops.arange(integer(times)))
-        return [*last, *ys]
-
-    def _scan(
-        self, inputs: Any, attributes: Mapping[str, Any], values: Values, opsets: Opsets
-    ) -> list[Node]:
-        count = attributes["num_scan_inputs"]
-        first, scanned = inputs[:-count], inputs[-count:]
-
-        def step(carry: tuple[Node, ...], slices: tuple[Node, ...]) -> Any:
-            made = self._inside(attributes["body"], (*carry, *slices), values, opsets)
-            return tuple(made[: len(first)]), tuple(made[len(first) :])
-
-        def told(what: str, n: int) -> list[tuple[int, int]]:
-            axes, backwards = (attributes.get(f"scan_{what}_{x}") for x in ("axes", "directions"))
-            return [*zip(axes or [0] * n, backwards or [0] * n, strict=True)]
-
-        xs = []
-        for x, (axis, backwards) in zip(scanned, told("input", count), strict=True):
-            x = ops.moveaxis(x, axis, 0)
-            xs.append(ops.flip(x, 0) if backwards else x)
-        last, ys = ops.scan(step, tuple(first), tuple(xs))
-        results = [*last]
-        for y, (axis, backwards) in zip(ys, told("output", len(ys)), strict=True):
-            results.append(ops.moveaxis(ops.flip(y, 0) if backwards else y, 0, axis))
-        return results
-
     def initializers(
         self, graph: GraphProto, held: Callable[[str, Array], Node] = lambda _, x: constant(x)
     ) -> dict[str, Node]:
@@ -202,8 +154,61 @@ class Interpreter:
         return {name: held(name, array) for name, array in arrays}
 
 
-def _is_open(x: Node | None) -> bool:
-    return x is not None and (is_symbolic(x.shape) or sizes_in(x) is not None)
+# ---------------------------------------------------------------- operators with graphs in them
+
+Inside = Callable[[GraphProto, Sequence[Node]], list[Node]]  # the results of a graph in a node
+
+
+def _if(inputs: Any, attributes: Mapping[str, Any], inside: Inside) -> list[Node]:
+    """Return the results of the branch that a condition, a known one, chooses."""
+    branch = "then_branch" if value_of(inputs[0]).all() else "else_branch"
+    return inside(attributes[branch], ())
+
+
+def _loop(inputs: Any, attributes: Mapping[str, Any], inside: Inside) -> list[Node]:
+    """Return the results of a loop that runs as often as it says."""
+    times, goes_on, *first = inputs
+    if times is None or (goes_on is not None and not value_of(goes_on).all()):
+        raise GraphError("it has a number of steps that is not known")
+
+    def step(carry: tuple[Node, ...], count: Node) -> Any:
+        condition, *made = inside(attributes["body"], (count, constant(True), *carry))
+        if not value_of(condition).all():
+            raise GraphError("it has a number of steps that is not known")
+        return tuple(made[: len(first)]), tuple(made[len(first) :])
+
+    last, ys = ops.scan(step, tuple(first), ops.arange(integer(times)))
+    return [*last, *ys]
+
+
+def _scan(inputs: Any, attributes: Mapping[str, Any], inside: Inside) -> list[Node]:
+    count = attributes["num_scan_inputs"]
+    first, scanned = inputs[:-count], inputs[-count:]
+
+    def step(carry: tuple[Node, ...], slices: tuple[Node, ...]) -> Any:
+        made = inside(attributes["body"], (*carry, *slices))
+        return tuple(made[: len(first)]), tuple(made[len(first) :])
+
+    def told(what: str, n: int) -> list[tuple[int, int]]:
+        axes, backwards = (attributes.get(f"scan_{what}_{x}") for x in ("axes", "directions"))
+        return [*zip(axes or [0] * n, backwards or [0] * n, strict=True)]
+
+    xs = []
+    for x, (axis, backwards) in zip(scanned, told("input", count), strict=True):
+        x = ops.moveaxis(x, axis, 0)
+        xs.append(ops.flip(x, 0) if backwards else x)
+    last, ys = ops.scan(step, tuple(first), tuple(xs))
+    results = [*last]
+    for y, (axis, backwards) in zip(ys, told("output", len(ys)), strict=True):
+        results.append(ops.moveaxis(ops.flip(y, 0) if backwards else y, 0, axis))
+    return results
+
+
+NESTED = {"If": _if, "Loop": _loop, "Scan": _scan}
+
+
+def _is_open(x: Node) -> bool:
+    return is_symbolic(x.shape) or sizes_in(x) is not None
 
 
 def _given(inputs: Sequence[Node | None]) -> list[str]:

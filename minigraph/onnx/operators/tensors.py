@@ -31,10 +31,6 @@ rows(
                 *_like(x, shape, dtype, mean, scale)
             )
         ),
-        "Bernoulli": lambda x, dtype=None, seed=0.0: ops.astype(
-            ops.random_uniform(x.shape, dtype=x.dtype) < x,
-            x.dtype if dtype is None else dtype_of(dtype),
-        ),
         "OptionalHasElement": lambda x=None: constant(np.array(x is not None)),
     }
 )
