@@ -141,12 +141,8 @@ def multi_step(
 
     >>> sgd = optim.SGD([mg.Parameter([1.0])], lr=1.0)
     >>> schedule = optim.schedules.multi_step(sgd, milestones=[1, 3], gamma=0.5)
-    >>> for _ in range(3):
-    ...     schedule.step()
-    ...     print(sgd.lr)
-    0.5
-    0.5
-    0.25
+    >>> [schedule.rates(t) for t in range(4)]
+    [[1.0], [0.5], [0.5], [0.25]]
     """
 
     def rate(base: float, t: int) -> float:
@@ -160,12 +156,8 @@ def exponential(optimizer: OptimizerArgument, gamma: float) -> StepSchedule:
     """Return a schedule that multiplies the rate by `gamma` in each step (ExponentialLR).
 
     >>> sgd = optim.SGD([mg.Parameter([1.0])], lr=1.0)
-    >>> schedule = optim.schedules.exponential(sgd, gamma=0.5)
-    >>> for _ in range(2):
-    ...     schedule.step()
-    ...     print(sgd.lr)
-    0.5
-    0.25
+    >>> optim.schedules.exponential(sgd, gamma=0.5).rates(2)
+    [0.25]
     """
     return StepSchedule(optimizer, lambda base, t: base * gamma**t)
 
@@ -177,12 +169,8 @@ def cosine(optimizer: OptimizerArgument, T_max: Count, eta_min: float = 0.0) -> 
     CosineAnnealingLR; I. Loshchilov and F. Hutter (2017), SGDR, without restarts.
 
     >>> sgd = optim.SGD([mg.Parameter([1.0])], lr=1.0)
-    >>> schedule = optim.schedules.cosine(sgd, T_max=2)
-    >>> for _ in range(2):
-    ...     schedule.step()
-    ...     print(f"{sgd.lr:.2f}")
-    0.50
-    0.00
+    >>> optim.schedules.cosine(sgd, T_max=2).rates(1)
+    [0.5]
     """
 
     def rate(base: float, t: int) -> float:

@@ -20,19 +20,10 @@ from minigraph.optim.accumulation import Accumulation
 from minigraph.optim.optimizer import clipped, gradients
 from minigraph.platform import forks
 from minigraph.runtime.function import CompiledFunction
+from minigraph.torch import memory
 from minigraph.torch.batch import Batches
 from minigraph.torch.capture import capture
 from minigraph.torch.interpret import interpret
-from minigraph.torch.memory import (
-    SharedParameters,
-    check_apart,
-    check_supported,
-    device_name,
-    device_of,
-    in_order,
-    is_float,
-    tensor_of,
-)
 from minigraph.torch.optimizer import SharedState, TorchOptimizer, needs_closure
 from minigraph.torch.watch import Watch
 
@@ -99,13 +90,13 @@ class TrainingStep:
     ) -> None:
         self.model, self.optimizer = model, optimizer
         self._clip, self._accumulate = clip, accumulate
-        self._device = device_of(model)
-        self._graph = mg.comp_graph(device_name(self._device), {**DEFAULTS, **options})
+        self._device = memory.device_of(model)
+        self._graph = mg.comp_graph(memory.device_name(self._device), {**DEFAULTS, **options})
         self._seed = options.get("seed", torch.initial_seed() % 2**64)
         self._module = _Loss(model, loss)
         self._module.training = model.training
         self._batches = Batches(WHAT, model, self._device, batch, dynamic)
-        self._shared = SharedParameters(self._device)
+        self._shared = memory.SharedParameters(self._device)
         self._state = SharedState(optimizer, self._shared)
         self._check()
         self._watch = Watch(self._module, "model")
@@ -119,12 +110,12 @@ class TrainingStep:
 
     def __call__(self, *batch: torch.Tensor) -> torch.Tensor:
         """Make a step: change parameters, buffers and the optimizer's state; return the loss."""
-        with self._lock, in_order(self._device):
+        with self._lock, memory.in_order(self._device):
             arrays = self._batches.arrays(batch)
             current = self._ready()
             results = current.function(*arrays)
             self._finish(current, results[1:])
-            return tensor_of(results[0])
+            return memory.tensor_of(results[0])
 
     def _finish(self, current: _Compiled, grads: Sequence[Array]) -> None:
         if current.sums is not None:
@@ -133,7 +124,7 @@ class TrainingStep:
             grads = current.apply()
         if current.trained is not None:
             for tensor, grad in zip(current.trained, grads, strict=True):
-                tensor.grad = tensor_of(grad)
+                tensor.grad = memory.tensor_of(grad)
             self.optimizer.step()
         # Schedulers warn where no step has come before theirs.
         self.optimizer._opt_called = True
@@ -143,7 +134,7 @@ class TrainingStep:
 
         For parameters it is one call.  Where torch's own optimizer steps, it changes buffers only.
         """
-        with self._lock, in_order(self._device):
+        with self._lock, memory.in_order(self._device):
             arrays = self._batches.arrays(batch)
             current = self._ready()
             profile = current.function.profile(*arrays, calls=calls)
@@ -235,8 +226,8 @@ class TrainingStep:
                 raise GraphError(
                     f"{WHAT}: {name.removeprefix('model.')} has no shape yet: call the model once"
                 )
-            check_supported(tensor, name.removeprefix("model."), self._device)
-        check_apart((name.removeprefix("model."), tensor) for name, tensor in named)
+            memory.check_supported(tensor, name.removeprefix("model."), self._device)
+        memory.check_apart((name.removeprefix("model."), tensor) for name, tensor in named)
         if needs_closure(self.optimizer):
             raise GraphError(
                 f"{WHAT}: {type(self.optimizer).__name__} computes the loss several times a step, "
@@ -301,7 +292,7 @@ class TrainingStep:
     def _check_constants(self, constants: Mapping[str, Any]) -> None:
         """Raise GraphError if a tensor that belongs to no module is one that is trained."""
         trained = {p.data_ptr() for group in self.optimizer.param_groups for p in group["params"]}
-        for tensor in filter(is_float, constants.values()):
+        for tensor in filter(memory.is_float, constants.values()):
             if tensor.numel() and tensor.data_ptr() in trained:
                 raise GraphError(
                     f"{WHAT}: the loss uses a parameter of shape {tuple(tensor.shape)} that the "

@@ -16,13 +16,7 @@ from minigraph.autodiff import vjp
 from minigraph.graph import Graph, Item, Node, placeholders
 from minigraph.ops.elementwise import widen
 from minigraph.ops.softmax import attention_scores
-from minigraph.torch.operators.images import (
-    avg_pool,
-    convolution,
-    max_pool,
-    upsample_bilinear,
-    upsample_nearest,
-)
+from minigraph.torch.operators import images
 from minigraph.torch.operators.layers import nll_loss
 from minigraph.torch.operators.table import ROWS, row
 from minigraph.torch.operators.tensors import BORDERS
@@ -73,7 +67,7 @@ def _convolution_backward(
         xs.append(ops.zeros((dy.shape[1],), dtype=w.dtype))
 
     def forward(x: Node, w: Node, bias: Node | None = None) -> Any:
-        return convolution(x, w, bias, *window)
+        return images.convolution(x, w, bias, *window)
 
     return _chosen([*gradients(forward, xs, dy), None][:3], mask)
 
@@ -113,7 +107,7 @@ def max_pool2d_gradient(dy: Any, x: Any, *window: Any) -> Any:
     if isinstance(x, torch.Tensor):
         indices = torch.ops.aten.max_pool2d_with_indices(x, *window)[1]
         return torch.ops.aten.max_pool2d_with_indices_backward(dy, x, *window, indices)
-    return gradients(lambda x: max_pool(x, *window)[0], [x], dy)[0]
+    return gradients(lambda x: images.max_pool(x, *window)[0], [x], dy)[0]
 
 
 ROWS[f"{__name__}.{max_pool2d_gradient.__name__}"] = max_pool2d_gradient
@@ -127,7 +121,7 @@ def _of_input(names: str, forward: Callable[..., Node]) -> None:
         return gradients(lambda x: forward(x, *rest), [x], dy)[0]
 
 
-_of_input("avg_pool2d_backward", avg_pool)
+_of_input("avg_pool2d_backward", images.avg_pool)
 _of_input(
     "nll_loss_backward nll_loss2d_backward",
     lambda x, labels, weight, reduction, ignored, total: nll_loss(
@@ -152,8 +146,8 @@ def _of_size(name: str, forward: Callable[..., Node]) -> None:
         return gradients(lambda x: forward(x, size, *rest), [x], dy)[0]
 
 
-_of_size("upsample_nearest2d_backward", upsample_nearest)
-_of_size("upsample_bilinear2d_backward", upsample_bilinear)
+_of_size("upsample_nearest2d_backward", images.upsample_nearest)
+_of_size("upsample_bilinear2d_backward", images.upsample_bilinear)
 
 
 # ---------------------------------------------------------------- attention
