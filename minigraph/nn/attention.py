@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import KW_ONLY
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from minigraph import ops
-from minigraph.arguments import Count, Layers, Probability, checked, shown
-from minigraph.errors import GraphError, ShapeError
+from minigraph.arguments import Count, Layers, Probability, checked, instance_of
+from minigraph.errors import ShapeError
 from minigraph.graph import Node, Parameter, as_node
 from minigraph.nn import init
 from minigraph.nn.container import ModuleList
@@ -197,6 +197,9 @@ class TransformerEncoderLayer(Module):
         return self.norm2(x + feed_forward(x))
 
 
+NORM = instance_of(Module, "a module")
+
+
 class TransformerEncoder(Module):
     """Copies of an encoder's layer, one after the other; they begin with the same weights.
 
@@ -210,29 +213,20 @@ class TransformerEncoder(Module):
 
     @checked
     def __init__(
-        self, encoder_layer: Module, num_layers: Layers, norm: Module | None = None
+        self, encoder_layer: Module, num_layers: Layers, norm: Annotated[Module, NORM] | None = None
     ) -> None:
         super().__init__()
-        if not isinstance(norm, Module | None):
-            raise GraphError(
-                f"TransformerEncoder: norm is {shown(norm)}; it takes a module or None"
-            )
         self.layers = ModuleList(copy.deepcopy(encoder_layer) for _ in range(num_layers))
         self.norm = norm
 
     def forward(
-        self,
-        src: Any,
-        mask: Any = None,
-        src_key_padding_mask: Any = None,
-        is_causal: bool = False,
+        self, src: Any, mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool = False
     ) -> Node:
         """Return an expression like src; masks are those of `MultiheadAttention`."""
         masks = {"src_mask": mask, "src_key_padding_mask": src_key_padding_mask}
-        arguments: dict[str, Any] = {name: m for name, m in masks.items() if m is not None}
-        if is_causal:
-            arguments["is_causal"] = True
+        masks["is_causal"] = is_causal or None
+        given = {name: value for name, value in masks.items() if value is not None}
         x = as_node(src)
         for layer in self.layers:
-            x = layer(x, **arguments)
+            x = layer(x, **given)
         return x if self.norm is None else self.norm(x)

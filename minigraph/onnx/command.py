@@ -63,10 +63,8 @@ def describe(path: str) -> Output:
     names = [y.name for y in proto.graph.output]
     try:
         model = load(path)
-        shown, parameters = (
-            [str(y.spec) for y in model.outputs],
-            [p.shape for p in model.parameters],
-        )
+        shown = [str(y.spec) for y in model.outputs]
+        parameters = [p.shape for p in model.parameters]
     except UndecidedSize:
         shown = [UNDECIDED] * len(names)
         parameters = [tuple(x.dims) for x in proto.graph.initializer]

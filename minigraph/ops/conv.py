@@ -209,7 +209,7 @@ def conv_transpose2d(
     groups: Count = 1,
     dilation: Window = 1,
 ) -> Node:
-    """Return the gradient of a convolution for its input, of x (n, in, h, w) as that of its result.
+    """Return the gradient for a convolution's input, where x (n, in, h, w) is that for its result.
 
     w (in, out / groups, h, w), bias (out,).  An axis of n pixels becomes one of (n - 1) * stride
     - 2 * padding + dilation * (window - 1) + output_padding + 1.  ShapeError if channels, groups or

@@ -57,7 +57,7 @@ class CumulativeProduct(Op):
         return np.cumprod(wide, self.axis, wide.dtype).astype(x.dtype)
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        """Of what is in front of an element y has the product: no quotient, so x may be 0."""
+        # y holds the product of what is in front of an element, so nothing is divided by x.
         behind = Recurrence(self.axis, True)(widen(dy), widen(x))
         return ((behind * _previous(widen(y), self.axis, 1)).astype(x.dtype),)
 

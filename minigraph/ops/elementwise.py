@@ -63,10 +63,10 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     except ValueError:
         given = " and ".join(map(str, shapes))
         text = f"shapes {given} do not broadcast: along an axis, sizes are equal or 1"
-        raise ShapeError(text + of_multiples(shapes)) from None
+        raise ShapeError(text + advice_on_multiples(shapes)) from None
 
 
-def of_multiples(shapes: Iterable[Shape]) -> str:
+def advice_on_multiples(shapes: Iterable[Shape]) -> str:
     """Return what to do if shapes hold a size that is divided and may leave a rest, else ""."""
     sizes = (n for shape in shapes for n in shape if isinstance(n, SymbolicSize))
     divided = any("//" in str(n) for n in sizes)

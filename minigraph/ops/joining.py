@@ -13,7 +13,7 @@ import numpy as np
 from minigraph.arguments import Axis, Integers, Kind, Sections, Size
 from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph import BOOL, Array, Node, Shape, Spec, SymbolicSize, Tensor, builder
-from minigraph.ops.elementwise import of_multiples, promote
+from minigraph.ops.elementwise import advice_on_multiples, promote
 from minigraph.ops.shape import (
     Ints,
     broadcast_to,
@@ -38,7 +38,7 @@ class Concat(Windowed):
             rest = x.shape[:a] + x.shape[a + 1 :]
             if rest != xs[0].shape[:a] + xs[0].shape[a + 1 :]:
                 shapes = f"{xs[0].shape} and {x.shape}"
-                advice = of_multiples([xs[0].shape, x.shape])
+                advice = advice_on_multiples([xs[0].shape, x.shape])
                 raise ShapeError(f"the shapes differ in another axis than {a}: {shapes}{advice}")
             if x.dtype != xs[0].dtype:
                 raise DTypeError("the dtypes differ")

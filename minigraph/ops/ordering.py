@@ -134,7 +134,7 @@ def searchsorted(x1: Operand, x2: Operand, side: Literal["left", "right"] = "lef
     """Return where each element of x2 has to be inserted into sorted x1 to keep it sorted (int64).
 
     x1 is one row, or (..., n) with a row for each row of x2 (..., m).  Side "left" is before equal
-    elements, "right" behind them.  Where x1 is not sorted, so is the result not defined.
+    elements, "right" behind them.  The result is not defined where x1 is not sorted.
 
     >>> cg.compile([], ops.searchsorted([1, 3, 5], [3, 4]))()
     array([1, 2])

@@ -149,11 +149,7 @@ class ParameterGroup(Mapping[str, Any]):
 
 
 def parsed_groups(
-    what: str,
-    parameters: list[Any],
-    lr: float,
-    rule: UpdateRule,
-    known: Iterable[Parameter] = (),
+    what: str, parameters: list[Any], lr: float, rule: UpdateRule, known: Iterable[Parameter] = ()
 ) -> list[tuple[list[Parameter], float, UpdateRule]]:
     """Return the groups that a user gave: the parameters that are trainable, rate and rule.
 

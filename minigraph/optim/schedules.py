@@ -183,11 +183,7 @@ class WarmUp(StepSchedule):
     """Rates that rise, and then those of another schedule."""
 
     def __init__(
-        self,
-        optimizer: Optimizer,
-        total_iters: int,
-        start_factor: float,
-        after: Resumable | None,
+        self, optimizer: Optimizer, total_iters: int, start_factor: float, after: Resumable | None
     ) -> None:
         if isinstance(after, StepSchedule):
             optimizer.rates = after.base

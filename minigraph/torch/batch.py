@@ -107,12 +107,9 @@ def _sizes(
     what: str, dynamic: Any, batch: Sequence[torch.Tensor]
 ) -> list[Mapping[int, Size]] | None:
     """Return which sizes differ between calls, for each item of a batch, by axis."""
-    if isinstance(dynamic, bool):
-        axes: Any = [{0: "batch"} if x.ndim else {} for x in batch]
-        if not dynamic:
-            return None
-    else:
-        axes = dynamic
+    if dynamic is False:
+        return None
+    axes = [{0: "batch"} if x.ndim else {} for x in batch] if dynamic is True else dynamic
     if not isinstance(axes, list | tuple) or len(axes) != len(batch):
         raise GraphError(
             f"{what}: dynamic is a bool, or for each of the {len(batch)} tensors of a batch a dict "

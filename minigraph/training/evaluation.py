@@ -58,8 +58,7 @@ Loader = Annotated[Iterable[Any], instance_of(Iterable, "an iterable of batches"
 Network = Annotated[nn.Module, instance_of(nn.Module, "a module")]
 Compiler = Annotated[CompGraph, instance_of(CompGraph, "what mg.comp_graph returned")]
 Metrics = Annotated[
-    Mapping[str, Metric],
-    Kind("a mapping of names to functions of (outputs, target)", _metrics),
+    Mapping[str, Metric], Kind("a mapping of names to functions of (outputs, target)", _metrics)
 ]
 
 

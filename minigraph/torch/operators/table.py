@@ -53,6 +53,6 @@ def row(*names: str, promotes: bool = False) -> Callable[[Row], Row]:
 
 
 def rows(table: dict[str, Row], promotes: bool = False) -> None:
-    """Enter functions of `minigraph.ops` that take what the operator takes."""
+    """Enter functions, each as the row of the overloads that its key names."""
     for names, function in table.items():
         row(*names.split(), promotes=promotes)(function)
