@@ -84,8 +84,6 @@ class AvgPool2d(PoolingLayer):
 class AdaptiveAvgPool2d(PoolingLayer):
     output_size: OutputSize
 
-    _repr_format = "output_size={output_size}"
-
 
 @layer_of(ops.adaptive_max_pool2d)
 class AdaptiveMaxPool2d(PoolingLayer):
@@ -100,8 +98,6 @@ class AdaptiveMaxPool2d(PoolingLayer):
 
     output_size: OutputSize
     return_indices: bool = False
-
-    _repr_format = "output_size={output_size}"
 
 
 @layer_of(ops.max_pool2d)
@@ -152,8 +148,6 @@ class AdaptiveAvgPool1d(PoolingLayer):
     axes = 1
     output_size: Count
 
-    _repr_format = "output_size={output_size}"
-
 
 @layer_of(ops.adaptive_max_pool2d)
 class AdaptiveMaxPool1d(PoolingLayer):
@@ -168,8 +162,6 @@ class AdaptiveMaxPool1d(PoolingLayer):
     axes = 1
     output_size: Count
     return_indices: bool = False
-
-    _repr_format = "output_size={output_size}"
 
 
 def _border(axes: int) -> Kind:

@@ -68,7 +68,7 @@ class FunctionLayer(Module):
     operands: ClassVar[int] = 1
 
     def forward(self, x: Any) -> Node:
-        return self.function(x, **self._arguments())
+        return self.function(x, *self._arguments().values())
 
     def _arguments(self) -> dict[str, Any]:
         names = (f.name for f in fields(self) if f.name not in FOR_TORCH)  # type: ignore[arg-type]

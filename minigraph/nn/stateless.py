@@ -9,7 +9,7 @@ from minigraph import ops
 from minigraph.arguments import Axis, Count, Probability
 from minigraph.errors import ShapeError
 from minigraph.graph import Node, as_node
-from minigraph.nn.layer import layer_of
+from minigraph.nn.layer import FunctionLayer, layer_of
 from minigraph.nn.module import Module
 from minigraph.ops.shape import PARTIAL, normalize_axis
 
@@ -52,8 +52,8 @@ class Dropout2d(Dropout):
         return x * ops.dropout(ones, self.p)
 
 
-@layer_of()
-class Flatten(Module):
+@layer_of(ops.flatten)
+class Flatten(FunctionLayer):
     """The axes from start_dim to end_dim as one, as in `torch.nn`.
 
     >>> nn.Flatten()(mg.input("x", (8, 16, 4, 4))).shape
@@ -62,11 +62,6 @@ class Flatten(Module):
 
     start_dim: Axis = 1
     end_dim: Axis = -1
-
-    _repr_format = "start_dim={start_dim}, end_dim={end_dim}"
-
-    def forward(self, x: Any) -> Node:
-        return ops.flatten(x, self.start_dim, self.end_dim)
 
 
 @layer_of()
