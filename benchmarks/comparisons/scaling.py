@@ -25,7 +25,7 @@ from minigraph import ops
 from minigraph.bench import ours
 from minigraph.bench.results import SideResult
 from minigraph.bench.tables import Table, milliseconds
-from minigraph.bench.worker import LONG, Task
+from minigraph.bench.worker import LONG, Task, stepping
 from minigraph.distributed import world
 
 SMALL, LARGE = 1 << 8, 1 << 20  # floats of the reductions that show latency and bandwidth
@@ -173,8 +173,8 @@ def measure(asked: argparse.Namespace, network: str, bucket_bytes: int) -> Run:
     call, batches = ours.training(cg, whole.subject, net)
     same, again = ours.training(cg, whole.subject, net, reduce=False)
     steps: dict[str, Callable[[], object]] = {
-        "step": ours.until_done(call, batches, whole),
-        "alone": ours.until_done(same, again, whole),
+        "step": stepping(call, batches, ours.wait),
+        "alone": stepping(same, again, ours.wait),
         "exchange": exchange(cg, [p.shape for p in net.parameters()]),
         "small": exchange(cg, [(SMALL,)]),
         "large": exchange(cg, [(LARGE,)]),

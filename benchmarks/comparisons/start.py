@@ -95,7 +95,7 @@ def train(given: dict[str, Any]) -> dict[str, float]:
         from minigraph.bench import ours as library
     else:
         from minigraph.bench import torch_peer as library
-    from minigraph.bench.worker import Task, claim_cores
+    from minigraph.bench.worker import Task, claim_cores, stepping
 
     imported, used = now(), sum(os.times()[:4])
     threads = len(os.sched_getaffinity(0))
@@ -114,7 +114,7 @@ def train(given: dict[str, Any]) -> dict[str, float]:
         function, batches = library.training(cg, task.subject, net)
         stages = {STAGES[name]: s for name, s in function.report().seconds.items()}
         found |= {"graph": now() - begin - sum(stages.values()), **stages}
-        step = library.until_done(function, batches, task)
+        step = stepping(function, batches, library.wait)
     else:
         step = library.torch_side(task).step
     built = now()

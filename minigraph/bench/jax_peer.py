@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import count, cycle
+from itertools import count, cycle, repeat
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +10,7 @@ import jax
 from jax import numpy as jnp
 
 from minigraph.bench.cases import LEARNING_RATE, PRECISIONS, Expression, first_value
-from minigraph.bench.worker import Side, Task, serve
+from minigraph.bench.worker import Side, Task, serve, stepping
 
 FUNCTIONS = SimpleNamespace(
     tanh=jnp.tanh,
@@ -36,12 +36,7 @@ def _peak(device: str) -> int | None:
 def _expression(subject: Expression) -> Any:
     fn = jax.jit(lambda *arrays: subject.formula(FUNCTIONS, *arrays))
     data = [jnp.asarray(x) for x in subject.data()]
-    last = [None]  # a caller keeps a result until the next one
-
-    def step() -> None:
-        last[0] = jax.block_until_ready(fn(*data))
-
-    return step
+    return stepping(fn, repeat(data), jax.block_until_ready)
 
 
 def _training(batches: Any) -> Any:

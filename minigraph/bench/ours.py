@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import cycle, repeat
 from typing import Any
 
@@ -21,7 +21,7 @@ from minigraph.bench.cases import (
 )
 from minigraph.bench.networks import with_blocks, without_dropout
 from minigraph.bench.results import UNFROZEN, UNTUNED
-from minigraph.bench.worker import Side, Task, serve
+from minigraph.bench.worker import Side, Task, serve, stepping
 from minigraph.distributed import World, world
 
 LIBRARY = with_blocks(nn, ops)
@@ -64,7 +64,7 @@ def minigraph_side(task: Task) -> Side:
         costs = call.profile(*next(batches)).by_kernel
         return sum(cost.seconds * (cost.roofline or 0.0) for cost in costs) or None
 
-    return Side(until_done(call, batches, task), outputs, device_memory, roofline)
+    return Side(stepping(call, batches, wait), outputs, device_memory, roofline)
 
 
 def graph_for(task: Task, level: int) -> Any:
@@ -72,16 +72,11 @@ def graph_for(task: Task, level: int) -> Any:
     return mg.comp_graph(task.device, {"graph_opt_level": level, **searched, **task.options})
 
 
-def until_done(call: Any, batches: Iterator[tuple[Any, ...]], task: Task) -> Callable[[], None]:
-    """Return a step that calls a function with the next batch and waits for the result."""
-    last: list[Any] = [None]  # a caller keeps a result until the next one
-
-    def step() -> None:
-        last[0] = call(*next(batches))
-        if task.device != "cpu":
-            last[0].device.synchronize()
-
-    return step
+def wait(result: Any) -> None:
+    """Wait for the arrays that a function returned, where they are a GPU's."""
+    for array in result if isinstance(result, list) else [result]:
+        if not isinstance(array, np.ndarray):
+            array.device.synchronize()
 
 
 def with_first_values(net: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import cycle
+from itertools import cycle, repeat
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +23,7 @@ from minigraph.bench.cases import (
 from minigraph.bench.networks import with_blocks, without_dropout
 from minigraph.bench.plan import BEST
 from minigraph.bench.results import BY_MINIGRAPH, CHANNELS_LAST
-from minigraph.bench.worker import Side, Task, serve
+from minigraph.bench.worker import Side, Task, serve, stepping
 
 Training = Callable[[TrainingStep, Any, Task], Callable[[], float]]
 ATTENTION = functional.scaled_dot_product_attention
@@ -115,14 +115,7 @@ def _expression(subject: Expression, task: Task) -> Callable[[], None]:
     data = [torch.from_numpy(x).to(task.device) for x in subject.data()]
     for x in data if "compiled" in task.setting else ():
         torch._dynamo.mark_static_address(x)  # else a CUDA graph copies its inputs
-    last = [None]  # a caller keeps a result until the next one
-
-    def step() -> None:
-        with torch.no_grad():
-            last[0] = fn(*data)
-        _wait(task)
-
-    return step
+    return stepping(torch.no_grad()(fn), repeat(data), lambda _: _wait(task))
 
 
 def _prediction(subject: Prediction, task: Task) -> Side:
@@ -134,20 +127,16 @@ def _prediction(subject: Prediction, task: Task) -> Side:
     torch._inductor.config.freezing = True
     fn, small = _compiled(net, task), _small_dtype(task)
     batches = [torch.from_numpy(x).to(task.device, **_layout(task)) for x, _ in subject.data()]
-    coming, kind = cycle(batches), task.device.partition(":")[0]
-    last = [None]  # a caller keeps a result until the next one
+    kind = task.device.partition(":")[0]
 
     def predict(images: Any) -> Any:
         with torch.inference_mode(), torch.autocast(kind, small, small is not None):
             return fn(images)
 
-    def step() -> None:
-        last[0] = predict(next(coming))
-        _wait(task)
-
     def scores() -> list[float]:
         return [*map(float, predict(batches[0]).float().cpu().flatten())]
 
+    step = stepping(predict, cycle([(images,) for images in batches]), lambda _: _wait(task))
     return Side(step, scores, lambda: _peak(task))
 
 

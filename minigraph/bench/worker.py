@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,6 +82,22 @@ class Side:
 
 
 # ---------------------------------------------------------------- in the worker
+
+
+def stepping(
+    call: Callable[..., Any], batches: Iterator[Sequence[Any]], wait: Callable[[Any], object]
+) -> Callable[[], None]:
+    """Return a step that calls a function with the next batch, and waits for the result.
+
+    A caller keeps a result until it has the next one, and so does the step.
+    """
+    last: list[Any] = [None]
+
+    def step() -> None:
+        last[0] = call(*next(batches))
+        wait(last[0])
+
+    return step
 
 
 def serve(make: Callable[[Task], Side]) -> None:
