@@ -17,7 +17,7 @@ from minigraph.bench.cases import EXPRESSIONS, GROUPS, NAMES, NETWORKS, PRECISIO
 from minigraph.bench.measure import measure_cases
 from minigraph.bench.networks import is_file, name_of
 from minigraph.bench.plan import OTHERS, PEERS, Plan
-from minigraph.bench.results import DOOR, FILE, LEVELS, Results
+from minigraph.bench.results import FILE, FRONTEND, LEVELS, Results
 from minigraph.bench.tables import markdown_page, terminal_lines
 from minigraph.errors import GraphError, OptionError, reason
 from minigraph.options import num_threads
@@ -70,8 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     images = "images per training step, or per call of a model of ONNX that leaves it open"
     add("--batch-size", type=_count, metavar="N", help=images)
     peers = f"of {', '.join(PEERS)}, or none {_usual('peers')}; jax has expressions and the mlp, "
-    peers += f"onnxruntime models of ONNX; {DOOR}torch is minigraph.torch.training_step, "
-    peers += f"{DOOR}compile torch.compile(backend='minigraph')"
+    peers += f"onnxruntime models of ONNX; {FRONTEND}torch is minigraph.torch.training_step, "
+    peers += f"{FRONTEND}compile torch.compile(backend='minigraph')"
     add("--peers", type=_names(PEERS), metavar="A,B", help=peers)
     add("--threads", type=_count, metavar="N", help="default: one per core")
     repeats = f"turns of each side, at most {_usual('repeats')}"

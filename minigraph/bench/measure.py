@@ -28,9 +28,9 @@ from minigraph.bench.cases import PRECISIONS, Expression, ModelFile, Prediction
 from minigraph.bench.networks import name_of
 from minigraph.bench.plan import Plan, by_priority
 from minigraph.bench.results import (
-    DOOR,
     EAGER,
     EAGER_LAST,
+    FRONTEND,
     LEVELS,
     OURS,
     CaseResult,
@@ -217,7 +217,7 @@ class CaseRun:
         levels = [name for level in LEVELS if (name := f"{OURS}{level}") in names]
         if self.plan.quick or isinstance(self.subject, Expression) or not levels:
             return []
-        compared = {EAGER, levels[-1], EAGER_LAST, *(x for x in names if x.startswith(DOOR))}
+        compared = {EAGER, levels[-1], EAGER_LAST, *(x for x in names if x.startswith(FRONTEND))}
         return [name for name in names if name in compared] if EAGER in names else []
 
     def _losses_seconds(self, name: str) -> float:

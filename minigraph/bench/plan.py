@@ -12,9 +12,9 @@ from minigraph.bench.networks import MODEL, name_of
 from minigraph.bench.results import (
     BY_MINIGRAPH,
     CHANNELS_LAST,
-    DOOR,
     EAGER,
     EAGER_LAST,
+    FRONTEND,
     LEVELS,
     OURS,
     UNFROZEN,
@@ -74,14 +74,14 @@ PEERS = {
         precisions=(USUAL,),
         runs=lambda model, device: model.endswith(MODEL) and device == "cpu",
     ),
-    f"{DOOR}torch": Peer(
+    f"{FRONTEND}torch": Peer(
         "torch",
-        "torch_door",
+        "torch_frontend",
         runs=lambda model, device: not model.endswith(MODEL) and model not in EXPRESSIONS,
     ),
-    f"{DOOR}compile": Peer("torch", "torch_peer", (BY_MINIGRAPH,), precisions=(USUAL,)),
+    f"{FRONTEND}compile": Peer("torch", "torch_peer", (BY_MINIGRAPH,), precisions=(USUAL,)),
 }
-OTHERS = tuple(name for name in PEERS if not name.startswith(DOOR))  # of other libraries
+OTHERS = tuple(name for name in PEERS if not name.startswith(FRONTEND))  # of other libraries
 
 
 @dataclass(frozen=True)

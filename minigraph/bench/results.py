@@ -31,7 +31,7 @@ NOISY = 0.15  # a spread above this is unusual
 NEAR = 0.02  # times that differ by less are the same
 LEVELS = (0, 1, 2, 3)
 OURS = "level "  # the names of minigraph's sides begin with this
-DOOR = "minigraph."  # and with this those in which it runs a model of PyTorch
+FRONTEND = "minigraph."  # and with this those in which it runs a model of PyTorch
 UNTUNED = ", untuned"  # the end of the name of an untuned level's side
 UNFROZEN = ", unfrozen"  # the same of a prediction's side whose parameters may change
 CHANNELS_LAST = "channels last"
@@ -119,9 +119,9 @@ class CaseResult(Struct, forbid_unknown_fields=True):
         return {name: side for name, side in self.measured.items() if name.startswith(OURS)}
 
     @property
-    def door(self) -> dict[str, SideResult]:
+    def frontend(self) -> dict[str, SideResult]:
         """The measured sides in which minigraph runs a model of PyTorch."""
-        return {name: side for name, side in self.measured.items() if name.startswith(DOOR)}
+        return {name: side for name, side in self.measured.items() if name.startswith(FRONTEND)}
 
     @property
     def highest(self) -> tuple[str, SideResult] | None:
@@ -135,7 +135,7 @@ class CaseResult(Struct, forbid_unknown_fields=True):
         peers = [
             (name, side)
             for name, side in self.measured.items()
-            if not name.startswith((OURS, DOOR)) and not side.error
+            if not name.startswith((OURS, FRONTEND)) and not side.error
         ]
         return min(peers, key=lambda peer: peer[1].median, default=None)
 

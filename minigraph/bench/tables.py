@@ -103,7 +103,7 @@ def tables(results: Results) -> dict[str, Table]:
     return {
         "levels": _levels(results),
         "peers": _peers(results),
-        "door": _door(results),
+        "frontend": _frontend(results),
         "sides": _sides(results),
     }
 
@@ -157,14 +157,14 @@ def _peers(results: Results) -> Table:
     return Table("Other libraries", about, [*header, "times as fast"], rows, notes)
 
 
-def _door(results: Results) -> Table:
-    cases = [case for case in results.cases.values() if case.best_peer and case.door]
-    names = sorted({name for case in cases for name in case.door})
+def _frontend(results: Results) -> Table:
+    cases = [case for case in results.cases.values() if case.best_peer and case.frontend]
+    names = sorted({name for case in cases for name in case.frontend})
     rows = []
     for case in cases:
         assert case.best_peer is not None
         name, peer = case.best_peer
-        sides = [case.door.get(each) for each in names]
+        sides = [case.frontend.get(each) for each in names]
         sides.append(case.highest[1] if case.highest else None)
         times = (
             f"{milliseconds(x.median)} ({_times(peer, x)}), {_memory(x)}" if x else NOTHING

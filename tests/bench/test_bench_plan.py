@@ -56,9 +56,9 @@ def test_a_case_has_the_sides_in_which_it_differs(installed, model, flags, sides
 def test_models_of_pytorch_that_minigraph_runs_are_measured_on_request(installed):
     assert not any(name.startswith("minigraph.") for name in planned().peers)
     plan = planned("--levels", "3", "--peers", "torch,minigraph.torch,minigraph.compile")
-    door = ["minigraph.torch", "minigraph.compile"]
+    frontend = ["minigraph.torch", "minigraph.compile"]
     eager = ["level 3", "torch", "torch, channels last"]
-    assert list(plan.sides("resnet18")) == [*eager, *door]
+    assert list(plan.sides("resnet18")) == [*eager, *frontend]
     assert list(plan.sides("abc")) == ["level 3", "torch", "minigraph.compile"]
     on_gpu = replace(on_cuda(), peers=("minigraph.torch",), named=True)
     assert "does not run abc, " in on_gpu.missing()["torch"]

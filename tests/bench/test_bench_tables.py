@@ -61,7 +61,7 @@ def test_models_of_pytorch_stand_beside_pytorch_and_the_network_in_minigraph():
     samples = {"level 3": scaled(QUIET, 0.5), "torch": QUIET, "torch.compile": scaled(QUIET, 1.5)}
     found = results(net={**samples, "minigraph.torch": scaled(QUIET, 0.4)}, other=samples)
     found.cases["net"].sides["torch"].peak = 3 << 20
-    table = tables(found)["door"]
+    table = tables(found)["frontend"]
     assert table.header == ["", "fastest other", "minigraph.torch", "in minigraph"]
     peer = "1000.0 ms (torch), 3 MiB"
     ours = ["400.0 ms (2.50 x), -", "500.0 ms (2.00 x), -"]

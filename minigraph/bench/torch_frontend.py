@@ -17,7 +17,7 @@ from minigraph.bench.worker import Side, Task, serve, stepping
 LEVEL = 3
 
 
-def door_side(task: Task) -> Side:
+def frontend_side(task: Task) -> Side:
     """Build a network's step or prediction at the highest level."""
     torch.set_num_threads(task.threads)
     torch.set_flush_denormal(True)
@@ -55,4 +55,4 @@ def _prediction(subject: Prediction, task: Task) -> Side:
 
 
 if __name__ == "__main__":
-    serve(door_side)
+    serve(frontend_side)
