@@ -175,7 +175,7 @@ def _border(axes: int) -> Kind:
             raise ValueError
         return widths
 
-    sides = "left, right, top, bottom"[: 11 if axes == 1 else None]
+    sides = ", ".join(("left", "right", "top", "bottom")[: 2 * axes])
     return Kind(f"an integer >= 0 or {2 * axes} of them ({sides})", parse, ShapeError)
 
 

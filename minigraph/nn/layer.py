@@ -43,12 +43,12 @@ def _docstring(layer: Any, function: Any) -> str:
     text = re.sub(r"^(an?|the)\b", lambda word: word[0].capitalize(), text)
     name = f"ops.{function.__name__}"
     (line,) = (line for line in text.splitlines() if f"{name}(" in line)
-    calls = (node for node in ast.walk(ast.parse(line[4:])) if isinstance(node, ast.Call))
+    example = line.removeprefix(">>> ")
+    calls = (node for node in ast.walk(ast.parse(example)) if isinstance(node, ast.Call))
     call = next(node for node in calls if ast.unparse(node.func) == name)
-    given, parts = line[4:], [*call.args, *call.keywords]
-    texts = [ast.get_source_segment(given, part) or "" for part in parts]
+    parts = (call, *call.args, *call.keywords)
+    old, *texts = (ast.get_source_segment(example, part) or "" for part in parts)
     operands, arguments = texts[: layer.operands], texts[layer.operands :]
-    old = ast.get_source_segment(given, call) or ""
     return text.replace(old, f"nn.{layer.__name__}({', '.join(arguments)})({', '.join(operands)})")
 
 

@@ -334,7 +334,7 @@ class Module:
         lines = [f"({name}): {child}" for name, child in self._child_reprs()]
         if not lines:
             return f"{type(self).__name__}({extra})"
-        body = textwrap.indent("\n".join([extra] * bool(extra) + lines), "  ")
+        body = textwrap.indent("\n".join(filter(None, [extra, *lines])), "  ")
         return f"{type(self).__name__}(\n{body}\n)"
 
 

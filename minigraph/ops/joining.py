@@ -86,7 +86,7 @@ def join(padded: Sequence[Node]) -> Node | None:
 
 
 def _parse_arrays(xs: Any) -> tuple[Node, ...]:
-    if isinstance(xs, Node) and isinstance((*xs.shape, 0)[0], SymbolicSize):
+    if isinstance(xs, Node) and isinstance(xs.shape[0] if xs.shape else 0, SymbolicSize):
         raise TypeError  # how many rows it has is not known
     nodes = promote(*xs)
     if not nodes:

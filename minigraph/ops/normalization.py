@@ -50,7 +50,7 @@ class LocalResponseNorm(Expanded):
         squares = pad(wide * wide, widths)
         near = [squares[:, i : i + x.shape[1]] for i in range(self.size)]
         while len(near) > 1:
-            odd = near[len(near) & ~1 :]
+            odd = near[len(near) - len(near) % 2 :]
             near = [*map(operator.add, near[::2], near[1::2]), *odd]
         y = wide / (near[0] * (self.alpha / self.size) + self.k) ** self.beta
         return (y.astype(x.dtype),)

@@ -214,7 +214,9 @@ class WarmUp(StepSchedule):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         if self.after is not None:
-            inner = {name[6:]: x for name, x in state.items() if name.startswith("after.")}
+            inner = {
+                n.removeprefix("after."): x for n, x in state.items() if n.startswith("after.")
+            }
             self.after.load_state_dict(inner)
 
 

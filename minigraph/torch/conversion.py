@@ -92,8 +92,9 @@ class ConvertedModule(Module):
         setattr(module, name, parameter)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        given = {name: kwargs[name] for name in self._keywords if name in kwargs}
-        leaves, structure = pytree.tree_flatten((args, {**given, **kwargs}))
+        _, named = pytree.tree_unflatten(self._inputs, self._structure)
+        ordered = {name: kwargs[name] for name in named if name in kwargs}
+        leaves, structure = pytree.tree_flatten((args, {**ordered, **kwargs}))
         if structure != self._structure:
             raise GraphError(
                 f"the call is {_shown(leaves, structure)}, and the example was "
@@ -112,11 +113,6 @@ class ConvertedModule(Module):
         for name, value in result.changes.items():
             Module.update(self, self._captured_state[name], value)  # the model may have an `update`
         return result.outputs
-
-    @property
-    def _keywords(self) -> list[str]:
-        """The names of the example's keyword arguments, in its order."""
-        return [*pytree.tree_unflatten(self._inputs, self._structure)[1]]
 
     def _fitting(self, i: int, node: Node, expected: _Tensor) -> Node:
         found = f"input {i} was {expected} in the example, not {node.spec}"

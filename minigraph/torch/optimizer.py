@@ -133,7 +133,8 @@ class SharedState:
         is_shared = self.is_shared
         unsure = self._has_tensors or is_shared != self._key[0]
         if unsure or len(found) != len(self._seen) or not all(map(is_, found, self._seen)):
-            self._has_tensors = any(isinstance(x, torch.Tensor) for x in _flat(held))
+            each = chain.from_iterable(x if isinstance(x, tuple) else (x,) for x in held)
+            self._has_tensors = any(isinstance(x, torch.Tensor) for x in each)
             self._key = (is_shared, *map(self._structure, groups))
             self._set_numbers()
             self._seen = found
@@ -319,11 +320,6 @@ def _steps_where_torch_has_them(optimizer: torch.optim.Optimizer, saved: Group) 
         for i, each in saved["state"].items()
     }
     return {**saved, "state": state}
-
-
-def _flat(values: Sequence[Any]) -> list[Any]:
-    """Return values, with those of pairs one by one; lists of parameters are left out."""
-    return [x for v in values for x in (v if isinstance(v, tuple) else (v,)) if type(v) is not list]
 
 
 def _plain(value: Any) -> Any:
