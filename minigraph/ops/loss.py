@@ -220,8 +220,7 @@ def mse_loss(x: Operand, target: Operand, *, reduction: Reducing = "mean") -> No
     >>> cg.compile([], ops.mse_loss([1.0, 2.0], [0.0, 0.0]))()
     array(2.5)
     """
-    distance, dtype = _distance(x, target)
-    return _reduce(distance * distance, reduction, dtype)
+    return _of_distance(lambda d: d * d, x, target, reduction)
 
 
 @builder
@@ -231,8 +230,7 @@ def l1_loss(x: Operand, target: Operand, *, reduction: Reducing = "mean") -> Nod
     >>> cg.compile([], ops.l1_loss([1.0, 2.0], [0.0, 0.0]))()
     array(1.5)
     """
-    distance, dtype = _distance(x, target)
-    return _reduce(Abs.of(distance), reduction, dtype)
+    return _of_distance(Abs.of, x, target, reduction)
 
 
 @builder
@@ -248,10 +246,8 @@ def smooth_l1_loss(
     """
     if not beta >= 0:
         raise GraphError(f"beta is {beta}; it takes a number >= 0")
-    distance, dtype = _distance(x, target)
-    if not beta:
-        return _reduce(Abs.of(distance), reduction, dtype)
-    return _reduce(_huber(distance, beta) / beta, reduction, dtype)
+    function = (lambda d: _huber(d, beta) / beta) if beta else Abs.of
+    return _of_distance(function, x, target, reduction)
 
 
 @builder
@@ -267,8 +263,7 @@ def huber_loss(
     """
     if not delta > 0:
         raise GraphError(f"delta is {delta}; it takes a number > 0")
-    distance, dtype = _distance(x, target)
-    return _reduce(_huber(distance, delta), reduction, dtype)
+    return _of_distance(lambda d: _huber(d, delta), x, target, reduction)
 
 
 def _huber(distance: Node, limit: float) -> Node:
@@ -374,9 +369,10 @@ def _alike(x: Any, target: Any) -> tuple[tuple[Node, Node], DType]:
     return (widen(x), widen(target)), x.dtype
 
 
-def _distance(x: Any, target: Any) -> tuple[Node, DType]:
+def _of_distance(function: Callable[[Node], Node], x: Any, target: Any, reduction: str) -> Node:
+    """Return the losses that a function makes of the distances, reduced."""
     (x, target), dtype = _alike(x, target)
-    return x - target, dtype
+    return _reduce(function(x - target), reduction, dtype)
 
 
 def _broadcasting(name: str, value: Any, x: Node) -> Node:
