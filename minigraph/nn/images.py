@@ -48,14 +48,6 @@ class PoolingLayer(FunctionLayer):
 
 @layer_of(ops.max_pool2d)
 class MaxPool2d(PoolingLayer):
-    """The largest element of each window; stride None is the kernel size.
-
-    dilation, return_indices  are there for torch's order of arguments; only 1 and False work
-
-    >>> nn.MaxPool2d(3, stride=2, padding=1)(mg.input("x", (8, 16, 32, 32))).shape
-    (8, 16, 16, 16)
-    """
-
     kernel_size: Annotated[Any, sides(1)]
     stride: Annotated[Any, sides(1)] | None = None
     padding: Annotated[Any, sides(0)] = 0
@@ -87,15 +79,6 @@ class AdaptiveAvgPool2d(PoolingLayer):
 
 @layer_of(ops.adaptive_max_pool2d)
 class AdaptiveMaxPool2d(PoolingLayer):
-    """An image of `output_size`, each pixel the largest element of its part of the input.
-
-    output_size     an int or a pair; None keeps the input's size
-    return_indices  is there for torch's order of arguments; only False works
-
-    >>> nn.AdaptiveMaxPool2d((2, 4))(mg.input("x", (8, 16, 32, 32))).shape
-    (8, 16, 2, 4)
-    """
-
     output_size: OutputSize
     return_indices: bool = False
 

@@ -14,9 +14,12 @@ from minigraph.graph import Node, Parameter
 from minigraph.nn.module import Module
 
 ModuleT = TypeVar("ModuleT", bound=type[Module])
-# Fields that are there for torch's order of arguments alone: where results lie in memory is the
-# compiler's work, and of the others only torch's defaults are allowed.
-FOR_TORCH = ("inplace", "dilation", "return_indices")
+# Fields that are there for torch's sake and not passed to functions, with what layers say of them.
+FOR_TORCH = {
+    "inplace": "changes nothing: where results lie in memory is the compiler's work",
+    "dilation": "is there for torch's order of arguments; only 1 works",
+    "return_indices": "is there for torch's order of arguments; only False works",
+}
 Flag = Annotated[Any, PLAIN[bool]]  # whether to have a bias: `put_bias` puts it in its place
 
 
@@ -28,11 +31,13 @@ def layer_of(function: Callable[..., Node] | None = None) -> Callable[[ModuleT],
     """
 
     def decorate(cls: ModuleT) -> ModuleT:
+        has_docstring = cls.__doc__
+        made = dataclass(eq=False, repr=False)(cls)  # which writes one, of the fields
         if function is not None:
-            cls.function = staticmethod(function)  # type: ignore[attr-defined]
-            if function.__doc__ and not cls.__doc__:  # Python's option -OO leaves out all
-                cls.__doc__ = _docstring(cls, function)
-        return cast(ModuleT, checked(dataclass(eq=False, repr=False)(cls)))
+            made.function = staticmethod(function)  # type: ignore[attr-defined]
+            if function.__doc__ and not has_docstring:  # Python's option -OO leaves out all
+                made.__doc__ = _docstring(made, function)
+        return cast(ModuleT, checked(made))
 
     return decorate
 
@@ -49,7 +54,11 @@ def _docstring(layer: Any, function: Any) -> str:
     parts = (call, *call.args, *call.keywords)
     old, *texts = (ast.get_source_segment(example, part) or "" for part in parts)
     operands, arguments = texts[: layer.operands], texts[layer.operands :]
-    return text.replace(old, f"nn.{layer.__name__}({', '.join(arguments)})({', '.join(operands)})")
+    new = f"nn.{layer.__name__}({', '.join(arguments)})({', '.join(operands)})"
+    about, prompt, examples = text.replace(old, new).partition(">>> ")
+    unused = [f"{f.name:14}  {FOR_TORCH[f.name]}" for f in fields(layer) if f.name in FOR_TORCH]
+    parts = (about.rstrip(), "\n".join(unused), prompt + examples)
+    return "\n\n".join(filter(None, parts))
 
 
 def put_bias(layer: Any, bias: Parameter | None) -> None:
