@@ -51,14 +51,15 @@ def _docstring(layer: Any, function: Any) -> str:
     example = line.removeprefix(">>> ")
     calls = (node for node in ast.walk(ast.parse(example)) if isinstance(node, ast.Call))
     call = next(node for node in calls if ast.unparse(node.func) == name)
-    parts = (call, *call.args, *call.keywords)
-    old, *texts = (ast.get_source_segment(example, part) or "" for part in parts)
+    nodes = (call, *call.args, *call.keywords)
+    old, *texts = (ast.get_source_segment(example, node) or "" for node in nodes)
     operands, arguments = texts[: layer.operands], texts[layer.operands :]
     new = f"nn.{layer.__name__}({', '.join(arguments)})({', '.join(operands)})"
     about, prompt, examples = text.replace(old, new).partition(">>> ")
-    unused = [f"{f.name:14}  {FOR_TORCH[f.name]}" for f in fields(layer) if f.name in FOR_TORCH]
-    parts = (about.rstrip(), "\n".join(unused), prompt + examples)
-    return "\n\n".join(filter(None, parts))
+    longest = max(map(len, FOR_TORCH))
+    unused = [f.name for f in fields(layer) if f.name in FOR_TORCH]
+    lines = "\n".join(f"{field:{longest}}  {FOR_TORCH[field]}" for field in unused)
+    return "\n\n".join(filter(None, [about.rstrip(), lines, prompt + examples]))
 
 
 def put_bias(layer: Any, bias: Parameter | None) -> None:
