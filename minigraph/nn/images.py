@@ -282,12 +282,6 @@ class ConstantPad2d(Border2d):
 
 @layer_of(ops.interpolate)
 class Upsample(FunctionLayer):
-    """`ops.interpolate` of x (n, c, ...): to `size`, or by `scale_factor`.
-
-    >>> nn.Upsample(scale_factor=2, mode="bilinear")(mg.input("x", (8, 3, 16, 16))).shape
-    (8, 3, 32, 32)
-    """
-
     size: SIZES | None = None
     scale_factor: FACTORS | None = None
     mode: Mode = "nearest"

@@ -141,7 +141,7 @@ def interpolate(
     align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None,
 ) -> Node:
-    """Return x (n, c, ...) with its last axes of another size, as torch's function of this name.
+    """Return x (n, c, ...) with its last axes resized, as `torch.nn.functional.interpolate` does.
 
     size, scale_factor      one of them: how many elements, or how many times as many, rounded down
     mode                    "nearest": of the element that covers the place; "linear" for sequences,
