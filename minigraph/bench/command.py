@@ -27,24 +27,16 @@ from minigraph.platform.regular_file import write_text
 PAGE = "README.md"  # web sites of repositories show it with its folder
 UNPRINTED = ("models", "named")  # fields of the plan that results do not repeat
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
-# The first cases say most: on a slow machine two minutes end before the last.
-QUICK: dict[str, Any] = {
-    "repeats": 5,
-    "minutes": 2,
-    "budget": 3.0,
-    "twice": False,
-    "levels": (LEVELS[0], LEVELS[-1]),
-    "models": ("resnet18", "alexnet", "mlp", "abc", "abplusc"),
-    "peers": ("torch", "jax", "onnxruntime"),
-}
-FULL: dict[str, Any] = {
-    "repeats": 11,
-    "minutes": 60,
-    "budget": 120.0,
-    "twice": True,
-    "levels": LEVELS,
-    "models": (*EXPRESSIONS, *NETWORKS),
-    "peers": OTHERS,
+# By option: its default, and that of a quick run.
+DEFAULTS: dict[str, tuple[Any, Any]] = {
+    "repeats": (11, 5),
+    "minutes": (60, 2),
+    "budget": (120.0, 3.0),
+    "twice": (True, False),
+    "levels": (LEVELS, (LEVELS[0], LEVELS[-1])),
+    # The first cases say most: on a slow machine two minutes end before the last.
+    "models": ((*EXPRESSIONS, *NETWORKS), ("resnet18", "alexnet", "mlp", "abc", "abplusc")),
+    "peers": (OTHERS, ("torch", "jax", "onnxruntime")),
 }
 
 
@@ -53,13 +45,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--quick", action="store_true", help="small images, few turns: two minutes")
     add("--device", choices=("cpu", "cuda"), help="default: $MINIGRAPH_DEVICE, else cpu")
-    add(
-        "--models",
-        type=_models,
-        metavar="A,B",
-        help=f"of {', '.join([*GROUPS, *NAMES])}, or files: networks of your own, such as net.py, "
-        f"and model.onnx; default: all but inference; with --quick: {','.join(QUICK['models'])}",
-    )
+    models = f"of {', '.join([*GROUPS, *NAMES])}, or files: networks of your own, such as net.py, "
+    models += "and model.onnx; default: all but inference; with --quick: "
+    add("--models", type=_models, metavar="A,B", help=models + ",".join(DEFAULTS["models"][1]))
     add("--levels", type=_levels, metavar="0,3", help=f"levels of optimisation {_usual('levels')}")
     add("--precision", choices=tuple(PRECISIONS), default=USUAL, help=f"default: {USUAL}")
     budget = f"seconds of tuning per compile, at most {_usual('budget')}"
@@ -87,7 +75,7 @@ def _usual(name: str) -> str:
     """Return the defaults of an option in words."""
     full, quick = (
         ",".join(map(str, value)) if isinstance(value, tuple) else f"{value:g}"
-        for value in (FULL[name], QUICK[name])
+        for value in DEFAULTS[name]
     )
     return f"(default: {full}; with --quick: {quick})"
 
@@ -165,7 +153,8 @@ def plan_of(asked: argparse.Namespace) -> Plan:
     if asked.precision == "bfloat16" and device == "cpu":
         # An error, before anything is measured, if the processor does not compute in it.
         mg.comp_graph(device, PRECISIONS[asked.precision].options).compile([], [])
-    plan = {**(QUICK if asked.quick else FULL), "batch_size": None}
+    plan: dict[str, Any] = {name: each[asked.quick] for name, each in DEFAULTS.items()}
+    plan["batch_size"] = None
     names = {field.name for field in fields(Plan)}
     plan |= {k: v for k, v in vars(asked).items() if k in names and v is not None}
     plan |= {"device": device, "threads": num_threads(asked.threads)}
