@@ -146,15 +146,12 @@ def _training(subject: TrainingStep, net: Any, task: Task) -> Callable[[], float
     What has no channels has no memory format either: then only a fused Adam is what is best.
     """
     net = net.to(task.device, **_layout(task))
-    batches = cycle(
-        [
-            (
-                torch.from_numpy(x).to(task.device, **(_layout(task) if x.ndim == 4 else {})),
-                torch.from_numpy(y).to(task.device),
-            )
-            for x, y in subject.data()
-        ]
-    )
+
+    def on_device(x: Any, y: Any) -> tuple[Any, Any]:
+        layout = _layout(task) if x.ndim == 4 else {}
+        return torch.from_numpy(x).to(task.device, **layout), torch.from_numpy(y).to(task.device)
+
+    batches = cycle([on_device(*batch) for batch in subject.data()])
     fused = CHANNELS_LAST in task.setting or None
     adam = torch.optim.Adam(net.parameters(), lr=LEARNING_RATE, fused=fused)
     small = _small_dtype(task)

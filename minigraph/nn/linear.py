@@ -126,16 +126,10 @@ class Conv1d(Convolution):
 
     def forward(self, x: Any) -> Node:
         x, padding = self._padded(as_node(x))
-        y = ops.conv2d(
-            ops.expand_dims(x, 2),
-            ops.expand_dims(self.weight, 2),
-            self.bias,
-            (1, self.stride),
-            padding if isinstance(padding, str) else (0, padding),
-            (1, self.dilation),
-            self.groups,
-        )
-        return ops.squeeze(y, 2)
+        padding = padding if isinstance(padding, str) else (0, padding)
+        sizes = (1, self.stride), padding, (1, self.dilation)
+        images, weight = ops.expand_dims(x, 2), ops.expand_dims(self.weight, 2)
+        return ops.squeeze(ops.conv2d(images, weight, self.bias, *sizes, self.groups), 2)
 
 
 @layer_of()
@@ -165,9 +159,8 @@ class Conv2d(Convolution):
 
     def forward(self, x: Any) -> Node:
         x, padding = self._padded(as_node(x))
-        return ops.conv2d(
-            x, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
-        )
+        sizes = self.stride, padding, self.dilation
+        return ops.conv2d(x, self.weight, self.bias, *sizes, self.groups)
 
 
 @layer_of()
@@ -195,16 +188,8 @@ class ConvTranspose2d(Convolution):
     dtype: Weights = "float32"
 
     def forward(self, x: Any) -> Node:
-        return ops.conv_transpose2d(
-            x,
-            self.weight,
-            self.bias,
-            self.stride,
-            self.padding,
-            self.output_padding,
-            self.groups,
-            self.dilation,
-        )
+        sizes = self.stride, self.padding, self.output_padding
+        return ops.conv_transpose2d(x, self.weight, self.bias, *sizes, self.groups, self.dilation)
 
 
 @layer_of()

@@ -28,14 +28,8 @@ WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 Width = Annotated[int, at_least(1, ShapeError, most=1 << 40)]  # its root is taken
 
 
-DEFAULTS = {  # which `repr` leaves out
-    "num_layers": 1,
-    "bias": True,
-    "batch_first": False,
-    "dropout": 0.0,
-    "bidirectional": False,
-    "nonlinearity": "tanh",
-}
+# What `repr` shows unless it is the default.
+SHOWN = ("num_layers", "bias", "batch_first", "dropout", "bidirectional", "nonlinearity")
 
 
 class _Recurrence(Module):
@@ -104,7 +98,8 @@ class _Recurrence(Module):
 
     def extra_repr(self) -> str:
         text = self._repr_format.format(**vars(self))
-        for name, default in DEFAULTS.items():
+        for name in SHOWN:
+            default = getattr(type(self), name, None)
             value = getattr(self, name, default)
             text += "" if value == default else f", {name}={value}"
         return text
