@@ -68,12 +68,8 @@ class ImageReader:
                 f"{self._user} cannot decode {path} ({type(error).__name__}: {error}); "
                 "replace the file or remove it"
             ) from error
-        width, height = image.size
-        box = (
-            _random(width, height, rng)
-            if rng
-            else _middle(width, height, *[CENTRE * min(image.size)] * 2)
-        )
+        (width, height), side = image.size, CENTRE * min(image.size)
+        box = _random(width, height, rng) if rng else _middle(width, height, side, side)
         resized = image.resize((self._size, self._size), self._pillow.Resampling.BILINEAR, box)
         pixels = np.asarray(resized).transpose(2, 0, 1)
         if rng and rng.random() < 0.5:

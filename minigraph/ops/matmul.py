@@ -40,12 +40,8 @@ class Matmul(Op):
         if size <= LONG or kind(x.dtype) != "f":
             z = np.matmul(x, y)  # of bfloat16 it is float32
         else:  # BLAS may add up one product after the other
-            z = sum(
-                np.matmul(x[..., at : at + LONG], y[..., at : at + LONG, :]).astype(
-                    sum_dtype(x.dtype)
-                )
-                for at in range(0, size, LONG)
-            )
+            wide, parts = sum_dtype(x.dtype), [slice(i, i + LONG) for i in range(0, size, LONG)]
+            z = sum(np.matmul(x[..., part], y[..., part, :]).astype(wide) for part in parts)
         return (z if bias is None else z + bias).astype(x.dtype, copy=False)
 
     def grad(self, dy: Node, z: Node, x: Node, y: Node, *bias: Node) -> tuple[Node, ...]:

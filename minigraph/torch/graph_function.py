@@ -107,11 +107,8 @@ class GraphFunction:
             if node.op == "call_module":
                 part = getattr(module, node.target)
                 delattr(module, node.target)  # a module gives place to no function
-                setattr(
-                    module,
-                    node.target,
-                    _spread(GraphFunction(part, self._compiler, self._device), part),
-                )
+                function = GraphFunction(part, self._compiler, self._device)
+                setattr(module, node.target, _spread(function, part))
         return _unpacked(module)
 
 

@@ -14,13 +14,6 @@ from minigraph.graph import FLOATS, Node, constant, limits
 from minigraph.onnx.operators.table import MICROSOFT, Row, row, rows
 from minigraph.onnx.values import integer, integers
 
-rows(
-    {
-        "MatMul": ops.matmul,
-        "Einsum": lambda *xs, equation: ops.einsum(equation.replace(" ", ""), *xs),
-    }
-)
-
 
 @row("Gemm")
 def _gemm(
@@ -165,6 +158,8 @@ def _cumulative(function: Callable[..., Node]) -> Row:
 rows({"CumSum": _cumulative(ops.cumulative_sum), "CumProd": _cumulative(ops.cumulative_prod)})
 rows(
     {
+        "MatMul": ops.matmul,
+        "Einsum": lambda *xs, equation: ops.einsum(equation, *xs),
         "Softmax": lambda x, axis=-1: ops.softmax(x, axis),
         "LogSoftmax": lambda x, axis=-1: ops.log_softmax(x, axis),
         "Hardmax": lambda x, axis=-1: ops.moveaxis(

@@ -122,12 +122,8 @@ def _of_input(names: str, forward: Callable[..., Node]) -> None:
 
 
 _of_input("avg_pool2d_backward", images.avg_pool)
-_of_input(
-    "nll_loss_backward nll_loss2d_backward",
-    lambda x, labels, weight, reduction, ignored, total: nll_loss(
-        x, labels, weight, reduction, ignored
-    ),
-)
+# The last argument is the weight of all labels together.
+_of_input("nll_loss_backward nll_loss2d_backward", lambda *given: nll_loss(*given[:-1]))
 for name, forward in BORDERS.items():
     _of_input(f"{name}_backward", forward)
 

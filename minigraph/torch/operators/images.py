@@ -9,7 +9,7 @@ from minigraph import ops
 from minigraph.errors import ShapeError
 from minigraph.graph import Node
 from minigraph.ops.nd_windows import Windows
-from minigraph.torch.operators.table import row, rows
+from minigraph.torch.operators.table import row
 
 
 def _each(value: Any, rank: int) -> list[Any]:
@@ -62,13 +62,9 @@ def avg_pool(
     return windows.mean(x, count_include_pad)
 
 
-rows(
-    {
-        "adaptive_avg_pool2d _adaptive_avg_pool2d": (
-            lambda x, size: ops.adaptive_avg_pool2d(x, tuple(_each(size, 2)))
-        )
-    }
-)
+@row("adaptive_avg_pool2d", "_adaptive_avg_pool2d")
+def _adaptive_avg_pool(x: Node, size: Any) -> Node:
+    return ops.adaptive_avg_pool2d(x, tuple(_each(size, 2)))
 
 
 @row("upsample_nearest2d.vec", "upsample_nearest2d")
