@@ -47,10 +47,10 @@ FUNCTIONS |= {name: f"logical_{name.lower()}" for name in ("And", "Not", "Or", "
 FUNCTIONS |= {f"Bitwise{name}": f"bitwise_{name.lower()}" for name in ("And", "Or", "Xor")}
 FUNCTIONS |= {"BitwiseNot": "bitwise_invert", "Mul": "multiply", "Neg": "negative"}
 FUNCTIONS |= {"GreaterOrEqual": "greater_equal", "LessOrEqual": "less_equal", "Sub": "subtract"}
-# By ops; these functions are more, or less, than their operators.
-others = {"Div": "divide", "Max": "maximum", "Min": "minimum", "Pow": "pow"}
-classes = {name: f.title().replace("_", "") for name, f in (FUNCTIONS | others).items()}
-SAME = {Op.registry[op]: name for name, op in classes.items() if op in Op.registry}
+# Of the last four the ops do the same, but their functions do more, or less.
+OPS = FUNCTIONS | {"Div": "divide", "Max": "maximum", "Min": "minimum", "Pow": "pow"}
+CLASSES = {name: function.title().replace("_", "") for name, function in OPS.items()}
+SAME = {Op.registry[cls]: name for name, cls in CLASSES.items() if cls in Op.registry}
 # Of bools.
 OF_BOOLS: dict[type[Op], str] = {
     arithmetic.Add: "Or",

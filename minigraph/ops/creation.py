@@ -17,7 +17,6 @@ from minigraph.graph import (
     Operand,
     Sizes,
     Tensor,
-    as_dtype,
     as_node,
     builder,
     cast,
@@ -137,8 +136,8 @@ def linspace(
     if not (math.isfinite(start) and math.isfinite(stop)):
         raise ShapeError(f"no numbers lead from {start} to {stop}")
     try:
-        given = (start, stop, num, endpoint, as_dtype(dtype))
-        return from_sizes("linspace", _evenly_spaced, given, (num,), as_dtype(dtype))
+        given = (start, stop, num, endpoint, dtype)
+        return from_sizes("linspace", _evenly_spaced, given, (num,), dtype)
     except DTypeError:
         raise
     except (ValueError, OverflowError, IndexError) as error:

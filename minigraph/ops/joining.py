@@ -213,13 +213,12 @@ def roll(x: Tensor, shift: Integers, axis: Integers | None = None) -> Node:
     """
     if axis is None:
         return reshape(_rolled(reshape(x, (x.size,)), sum(shift), 0), x.shape)
-    if len(shift) != len(axis) and 1 not in (len(shift), len(axis)):
-        raise ShapeError(f"shift {shift} and axis {axis} differ in length")
-    count = max(len(shift), len(axis)) if shift and axis else 0
-    shifts = shift * count if len(shift) == 1 else shift
-    axes = axis * count if len(axis) == 1 else axis
-    for distance, a in zip(shifts, axes, strict=True):
-        x = _rolled(x, distance, normalize_axis(a, x.ndim))
+    try:
+        pairs = [*np.broadcast(shift, axis)]
+    except ValueError:
+        raise ShapeError(f"shift {shift} and axis {axis} differ in length") from None
+    for distance, a in pairs:
+        x = _rolled(x, int(distance), normalize_axis(int(a), x.ndim))
     return x
 
 

@@ -164,9 +164,8 @@ class _Gradient:
         inputs = [self.graph.inputs[i] for i in self.carries]
         found.update(zip((*inputs, *self.early), last, strict=True))
         for k in self.late:
-            found[k] = sum_over_steps(
-                self.grads[k], values, isinstance(self.outer[k].op, PermuteDims)
-            )
+            is_transposed = isinstance(self.outer[k].op, PermuteDims)
+            found[k] = sum_over_steps(self.grads[k], values, is_transposed)
         return [found.get(x) for x in self.graph.inputs]
 
     def _saved(self, outputs: Sequence[Node]) -> dict[Node, None]:

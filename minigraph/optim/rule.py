@@ -173,10 +173,9 @@ def parsed_groups(
         rate = within("lr", NUMBER.check("lr", one.get("lr", lr)))
         if rate != lr and not lr:
             raise GraphError(f"{what}: groups with rates of their own take an lr above 0")
-        groups.append(
-            (_trainable(what, _parameters_or_groups(one["params"]), seen), rate, own_rule)
-        )
-    if not any(trained for trained, _, _ in groups):
+        trained = _trainable(what, _parameters_or_groups(one["params"]), seen)
+        groups.append((trained, rate, own_rule))
+    if not any(parameters for parameters, _, _ in groups):
         if len(seen) == others_have:
             raise GraphError(
                 f"{what}: there are no parameters; an iterator such as net.parameters() gives "
