@@ -19,7 +19,7 @@ bool GOMP_loop_nonmonotonic_dynamic_start(long, long, long, long, long *, long *
 bool GOMP_loop_nonmonotonic_dynamic_next(long *, long *);
 void GOMP_loop_end_nowait(void);
 #define MG_KMP __attribute__((visibility("hidden"), unused))
-#define MG_MOST 15 /* variables of a region */
+#define MG_MOST 24 /* variables of a region */
 typedef struct {
   void (*run)(int32_t *, int32_t *, ...);
   int count;
@@ -41,7 +41,7 @@ static void mg_run_task(void *p) {
 #endif
   /* Those that it does not take do no harm. */
   t->run(&me, &zero, v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8], v[9], v[10], v[11], v[12],
-         v[13], v[14]);
+         v[13], v[14], v[15], v[16], v[17], v[18], v[19], v[20], v[21], v[22], v[23]);
 #if defined(__x86_64__)
   __builtin_ia32_ldmxcsr(found);
 #endif
