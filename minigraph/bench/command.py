@@ -25,6 +25,7 @@ from minigraph.platform.messages import progress
 from minigraph.platform.regular_file import write_text
 
 PAGE = "README.md"  # web sites of repositories show it with its folder
+OF_CPU = (USUAL, "bfloat16", "bf16x3")  # precisions
 UNPRINTED = ("models", "named")  # fields of the plan that results do not repeat
 INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
 # By option: its default, and that of a quick run.
@@ -146,11 +147,11 @@ def bench(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str], int]:
 def plan_of(asked: argparse.Namespace) -> Plan:
     """Return the plan that the arguments ask for; OptionError if the device cannot do it."""
     device = mg.comp_graph(asked.device).device
-    if device == "cpu" and asked.precision not in (USUAL, "bfloat16"):
+    if device == "cpu" and asked.precision not in OF_CPU:
         raise OptionError(
-            f"--precision {asked.precision} takes --device cuda; a CPU has {USUAL} and bfloat16"
+            f"--precision {asked.precision} takes --device cuda; a CPU has {', '.join(OF_CPU)}"
         )
-    if asked.precision == "bfloat16" and device == "cpu":
+    if device == "cpu":
         # An error, before anything is measured, if the processor does not compute in it.
         mg.comp_graph(device, PRECISIONS[asked.precision].options).compile([], [])
     plan: dict[str, Any] = {name: each[asked.quick] for name, each in DEFAULTS.items()}

@@ -1,5 +1,6 @@
 """`minigraph bench` from the command line: what it keeps, and what it refuses."""
 
+import argparse
 import sys
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import minigraph as mg
 from minigraph import cli
 from minigraph.bench import command, results
 from minigraph.bench.results import Results
+from minigraph.devices.cpu import tiles
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +92,21 @@ def test_a_folder_without_results_is_one_line(tmp_path, capsys):
     (tmp_path / "results.json").write_text('{"cases": {"abc": 3}}')
     assert cli.main(["bench", "--render", str(tmp_path)]) == 1
     assert "holds no results" in capsys.readouterr().err
+
+
+def test_a_precision_that_this_processor_lacks_is_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(tiles, "why_not", lambda: "it takes a processor with AMX")
+    assert cli.main(["bench", "--device", "cpu", "--precision", "bf16x3"]) == 1
+    said = capsys.readouterr().err
+    assert "precision='bf16x3'" in said and "AMX" in said and said.count("\n") == 1
+
+
+def test_a_precision_of_this_processor_is_measured(monkeypatch):
+    monkeypatch.setattr(tiles, "why_not", lambda: "")
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    plan = command.plan_of(parser.parse_args(["--device", "cpu", "--precision", "bf16x3"]))
+    assert plan.precision == "bf16x3"
 
 
 def test_a_precision_that_the_cpu_does_not_have_is_one_line(tmp_path, capsys):
