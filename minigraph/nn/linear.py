@@ -251,12 +251,7 @@ class Embedding(Module):
         x = as_node(x)
         if kind(x.dtype) not in "iu":
             raise DTypeError(f"tokens are integers, not {x.dtype.name}")
-        y = take_tokens(self.weight, x)
-        if self.padding_idx is None:
-            return y
-        # An int64, because a token's own type may be too small for `padding_idx`.
-        padding = ops.expand_dims(x.astype("int64") == self.padding_idx, -1)
-        return ops.where(padding, ops.stop_gradient(y), y)
+        return take_tokens(self.weight, x, self.padding_idx)
 
     def extra_repr(self) -> str:
         text = f"{self.num_embeddings}, {self.embedding_dim}"

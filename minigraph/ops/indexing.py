@@ -32,8 +32,14 @@ from minigraph.graph import (
 )
 from minigraph.ops.comparison import where
 from minigraph.ops.creation import arange
-from minigraph.ops.elementwise import as_operand, broadcast_shapes, kind, sum_dtype
-from minigraph.ops.shape import broadcast_to, normalize_axis, reshape
+from minigraph.ops.elementwise import as_operand, astype, broadcast_shapes, kind, sum_dtype
+from minigraph.ops.shape import (
+    broadcast_to,
+    expand_dims,
+    normalize_axis,
+    reshape,
+    stop_gradient,
+)
 from minigraph.ops.slicing import Pad, getitem
 from minigraph.symbolic import assuming_large, same_shape
 
@@ -247,9 +253,17 @@ def take(x: Tensor, indices: Tensor, axis: Axis | None = None) -> Node:
     return Take(normalize_axis(axis, x.ndim))(x, indices)
 
 
-def take_tokens(table: Node, tokens: Node) -> Node:
-    """Return the rows of a table at the integers `tokens`, of which none may be negative."""
-    return Take(0, tokens=True)(table, tokens)
+def take_tokens(table: Node, tokens: Node, padding: int | None = None) -> Node:
+    """Return the rows of a table at the integers `tokens`, of which none may be negative.
+
+    padding  a token whose row gets no gradient
+    """
+    y = Take(0, tokens=True)(table, tokens)
+    if padding is None:
+        return y
+    # An int64, because a token's own type may be too small for `padding`.
+    unused = expand_dims(astype(tokens, "int64") == padding, -1)
+    return where(unused, stop_gradient(y), y)
 
 
 @builder

@@ -12,6 +12,7 @@ import torch
 from minigraph import ops
 from minigraph.errors import GraphError
 from minigraph.graph import FLOATS, Node, as_node
+from minigraph.ops.indexing import take_tokens
 from minigraph.torch.operators.table import DTYPES, ROWS, Row, row, rows
 
 rows(
@@ -100,7 +101,6 @@ rows(
         ),
         "constant_pad_nd": lambda x, padding, value: ops.pad(x, _widths(x, padding), value),
         "index_select": lambda x, axis, index: ops.take(x, index, axis),
-        "embedding": lambda weight, indices, *unused: ops.take(weight, indices, 0),
         "take": ops.take,
         "gather": ops.gather,
         "scatter.src scatter.value": ops.scatter,
@@ -112,6 +112,15 @@ rows(
         ],
     }
 )
+
+
+@row("embedding")
+def _embedding(
+    weight: Node, tokens: Node, padding: int = -1, by_frequency: bool = False, sparse: bool = False
+) -> Node:
+    if by_frequency:
+        raise GraphError("there is no scale_grad_by_freq here")
+    return take_tokens(weight, tokens, None if padding < 0 else padding)
 
 
 @row("expand", "expand_copy")
