@@ -6,7 +6,7 @@ import numpy as np
 
 from minigraph.errors import DTypeError
 from minigraph.graph import Array, DType, Node, Operand, Tensor, builder, gradients, zero_gradient
-from minigraph.ops.comparison import where
+from minigraph.ops.comparison import Signbit, where
 from minigraph.ops.elementwise import Elementwise, MathFunction, kind, promote
 
 
@@ -327,14 +327,23 @@ def quotient_toward_zero(x: Node, y: Operand) -> Node:
     """Return x / y without its fraction, of floats or of integers."""
     if kind(x.dtype) == "f":
         return Trunc.of(x / y)
+    quotient = FloorDivide.of(x, y)
     if kind(x.dtype) == "u":
-        return FloorDivide.of(x, y)
-    return FloorDivide.of(Abs.of(x), Abs.of(y)) * Sign.of(x) * Sign.of(y)
+        return quotient
+    return where(_rounded_away(x, y), quotient + 1, quotient)
 
 
 def remainder_toward_zero(x: Node, y: Operand) -> Node:
     """Return what is left of x, with its sign, where y is taken away as often as it fits."""
-    rest = Remainder.of(Abs.of(x), Abs.of(y))
     if kind(x.dtype) == "f":
-        return Copysign.of(rest, x)
-    return rest if kind(x.dtype) == "u" else rest * Sign.of(x)
+        # Not `abs` and `copysign`, which have no slope at 0: this one grows with x there, too.
+        negative = Signbit.of(x)
+        rest = Remainder.of(where(negative, -x, x), Abs.of(y))
+        return where(negative, -rest, rest)
+    rest = Remainder.of(x, y)
+    return rest if kind(x.dtype) == "u" else where(_rounded_away(x, y), rest - y, rest)
+
+
+def _rounded_away(x: Node, y: Operand) -> Node:
+    """Return whether the floor of x / y, of signed integers, is farther from 0 than x / y is."""
+    return (Remainder.of(x, y) != 0) & ((x < 0) != (y < 0))

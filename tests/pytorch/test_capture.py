@@ -138,6 +138,12 @@ def test_a_transposed_convolution_may_be_padded_beyond_its_stride():
     agrees(lambda model, x: functional.conv_transpose2d(x, w, **padded), torch.randn(1, 2, 4, 5))
 
 
+def test_divisions_that_round_toward_zero_know_the_least_integer():
+    x = torch.tensor([-128, -127, -7, 7, 127], dtype=torch.int8)[:, None]
+    y = torch.tensor([-128, -3, -2, 2, 3, 127], dtype=torch.int8)
+    agrees(lambda model, x, y: (torch.fmod(x, y), torch.div(x, y, rounding_mode="trunc")), x, y)
+
+
 @pytest.mark.parametrize("rows", [1, 5])
 def test_a_dimension_may_have_any_size(rows):
     def shapes(model, x):
