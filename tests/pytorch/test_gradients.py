@@ -56,3 +56,60 @@ def test_a_negative_token_is_an_error():
     made = mgt.convert(torch.nn.Embedding(5, 3), (torch.tensor([0, 2]),))(tokens)
     with pytest.raises(mg.GraphError, match="-1"):
         mg.comp_graph("reference").compile([tokens], made)(np.array([0, -1]))
+
+
+HALVES = torch.arange(-6, 7).double() / 2
+X, Y = HALVES[:, None].expand(13, 13).contiguous(), HALVES.expand(13, 13).contiguous()
+FAR = torch.tensor([-1e30, -1e3, 0.0, 1e3, 1e30], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_what_is_left_of_a_multiple_grows_with_it(sign):
+    apart = Y[:, Y[0] != 0]
+    agrees(lambda x, y: torch.fmod(x, y) + sign * x, X[:, : apart.shape[1]], apart)
+    agrees(lambda x: torch.fmod(x, sign * 1.5), HALVES)
+
+
+def test_one_of_equals_along_an_axis_gets_the_gradient():
+    for axis in (0, 1, -1):
+        agrees(lambda x, axis=axis: torch.max(x, axis)[0] * 2, torch.trunc(X * Y))
+        agrees(lambda x, axis=axis: torch.min(x, axis, keepdim=True)[0] * x, torch.trunc(X * Y))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        F.hardtanh,
+        F.relu6,
+        F.selu,
+        F.celu,
+        F.elu,
+        F.hardswish,
+        F.hardshrink,
+        F.softshrink,
+        torch.sinc,
+    ]
+    + [torch.relu, F.leaky_relu, F.softplus, F.mish, F.silu, F.gelu, F.logsigmoid],
+    ids=lambda function: function.__name__,
+)
+def test_activations_have_the_slopes_of_torch_at_their_bounds(function):
+    agrees(function, torch.cat((HALVES * 2, FAR)))
+
+
+def test_bounds_that_are_reached_pass_the_gradient():
+    agrees(lambda x: torch.clamp_min(x, 0.5) + torch.clamp_max(x, -1), HALVES)
+    agrees(torch.clamp_min, X, Y)
+    agrees(torch.clamp_max, X, Y)
+    agrees(lambda x, y: F.margin_ranking_loss(x, y, torch.ones_like(x), 0.5), X, Y)
+
+
+def test_the_first_of_equals_that_are_no_nan_gets_the_gradient():
+    agrees(torch.fmax, X, Y)
+    agrees(torch.fmin, X, Y)
+
+
+def test_xlogy_is_zero_at_zero_and_has_a_gradient_there():
+    positive = Y[:, 7:]
+    agrees(torch.xlogy, X[:, : positive.shape[1]], positive)
+    agrees(lambda x: torch.xlogy(x, 2.0), HALVES)
+    agrees(lambda x: torch.xlogy(x, 0.0), torch.zeros(2).double())

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from minigraph import ops
-from minigraph.graph import FLOATS, Node
+from minigraph.graph import FLOATS, Node, as_node
 from minigraph.ops.arithmetic import quotient_toward_zero, remainder_toward_zero
 from minigraph.torch.operators.table import Row, row, rows
 
@@ -53,9 +54,7 @@ rows(
         "softplus": ops.softplus,
         "prelu": ops.prelu,
         "gelu": ops.gelu,
-        "clamp clamp.Tensor hardtanh": ops.clip,
-        "clamp_min clamp_min.Tensor": ops.maximum,
-        "clamp_max clamp_max.Tensor": ops.minimum,
+        "clamp clamp.Tensor": ops.clip,
     }
 )
 
@@ -69,20 +68,58 @@ def _div(x: Any, y: Any, rounding_mode: str | None = None) -> Any:
     return quotient_toward_zero(x, y)
 
 
-def _without_nan(function: Row) -> Row:
-    def both(x: Node, y: Node) -> Node:
-        if x.dtype not in FLOATS:
-            return function(x, y)
-        return ops.where(ops.isnan(x), y, ops.where(ops.isnan(y), x, function(x, y)))
-
-    return both
+@row("fmax", promotes=True)
+def _fmax(x: Node, y: Node) -> Node:
+    if x.dtype not in FLOATS:
+        return ops.maximum(x, y)
+    return ops.where(ops.isnan(y) | (x >= y), x, y)
 
 
-rows({"fmax": _without_nan(ops.maximum), "fmin": _without_nan(ops.minimum)}, promotes=True)
+@row("fmin", promotes=True)
+def _fmin(x: Node, y: Node) -> Node:
+    if x.dtype not in FLOATS:
+        return ops.minimum(x, y)
+    return ops.where(ops.isnan(y) | (x <= y), x, y)
+
+
+@row("xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other", promotes=True)
+def _xlogy(x: Any, y: Any) -> Node:
+    x, y = as_node(x), as_node(y)
+    # Where x is 0, so is the result, and its gradient for x too unless y has a finite logarithm.
+    without = (x == 0) & ((y <= 0) | ops.isinf(y))
+    return x * ops.log(ops.where(without, 1, y))
+
+
+@row("sinc", promotes=True)
+def _sinc(x: Node) -> Node:
+    angle = ops.where(x == 0, 1, x * math.pi)
+    return ops.where(x == 0, 1, ops.sin(angle) / angle)
+
+
+@row("clamp_min", "clamp_min.Tensor")
+def _clamp_min(x: Node, low: Any) -> Node:
+    # A float at the bound has the whole gradient; of `maximum` both would have a half.
+    return ops.clip(x, low) if x.dtype in FLOATS else ops.maximum(x, low)
+
+
+@row("clamp_max", "clamp_max.Tensor")
+def _clamp_max(x: Node, high: Any) -> Node:
+    return ops.clip(x, None, high) if x.dtype in FLOATS else ops.minimum(x, high)
+
+
+@row("hardtanh")
+def _hardtanh(x: Node, low: float = -1.0, high: float = 1.0) -> Node:
+    outside = (x <= low) | (x >= high)  # without a slope at the bounds, where `clip` has one
+    return ops.where(outside, ops.clip(ops.stop_gradient(x), low, high), x)
 
 
 @row("elu")
 def _elu(x: Node, alpha: float = 1.0, scale: float = 1.0, inside: float = 1.0) -> Node:
     if scale == inside == 1:
         return ops.elu(x, alpha)
-    return ops.where(x > 0, x, alpha * ops.expm1(ops.minimum(x, 0) * inside)) * scale
+    return ops.where(x > 0, x, alpha * ops.expm1(ops.clip(x, None, 0) * inside)) * scale
+
+
+@row("celu")
+def _celu(x: Node, alpha: float = 1.0) -> Node:
+    return _elu(x, alpha, 1.0, 1 / alpha)

@@ -29,11 +29,15 @@ def _reduction(function: Row) -> Row:
     return reduce
 
 
-def _extremum(function: Row, place: Row) -> Row:
+def _extremum(place: Row) -> Row:
+    """Return the row of an extremum along an axis, whose gradient is that of the element there."""
+
     def reduce(x: Node, axis: int, keepdim: bool = False) -> tuple[Node, Node]:
         if not x.ndim:
             return x, ops.zeros((), "int64")
-        return function(x, axis, keepdim), place(x, axis, keepdim)
+        places = place(x, axis, True)
+        both = ops.take_along_axis(x, places, axis), places
+        return both if keepdim else (ops.squeeze(both[0], axis), ops.squeeze(places, axis))
 
     return reduce
 
@@ -70,8 +74,8 @@ rows(
         "all all.dim all.dims": _reduction(ops.all),
         "argmax": _reduction(ops.argmax),
         "argmin": _reduction(ops.argmin),
-        "max.dim": _extremum(ops.max, ops.argmax),
-        "min.dim": _extremum(ops.min, ops.argmin),
+        "max.dim": _extremum(ops.argmax),
+        "min.dim": _extremum(ops.argmin),
         "var.correction": _moment(ops.var),
         "std.correction": _moment(ops.std),
         "cumsum": _scan(ops.cumsum),
