@@ -72,6 +72,7 @@ def located(error: GraphError, name: str, operands: Sequence[object], place: obj
         return error
     given = f" (operands {', '.join(map(str, operands))})" if operands else ""
     new = type(error)(f"{name}: {error}{given} {place}")
+    vars(new).update(vars(error))
     new.located = True  # type: ignore[attr-defined]
     return new
 

@@ -29,6 +29,7 @@ from minigraph.onnx.tensors import (
 from minigraph.onnx.values import NeedsValue, folded, integer, known, sizes_in, value_of
 
 DEPTH = 50  # of functions in functions
+STEPS = 1000  # of a loop whose steps differ
 Values = MutableMapping[str, Any]
 
 
@@ -171,13 +172,13 @@ def _loop(inputs: Any, attributes: Mapping[str, Any], inside: Inside) -> list[No
     if times is None or (goes_on is not None and not value_of(goes_on).all()):
         raise GraphError("it has a number of steps that is not known")
 
-    def step(carry: tuple[Node, ...], count: Node) -> Any:
-        condition, *made = inside(attributes["body"], (count, constant(True), *carry))
+    def step(carry: tuple[Node, ...], count: tuple[Node, ...]) -> Any:
+        condition, *made = inside(attributes["body"], (*count, constant(True), *carry))
         if not value_of(condition).all():
             raise GraphError("it has a number of steps that is not known")
         return tuple(made[: len(first)]), tuple(made[len(first) :])
 
-    last, ys = ops.scan(step, tuple(first), ops.arange(integer(times)))
+    last, ys = _scan_or_unroll(step, tuple(first), (ops.arange(integer(times)),))
     return [*last, *ys]
 
 
@@ -197,11 +198,36 @@ def _scan(inputs: Any, attributes: Mapping[str, Any], inside: Inside) -> list[No
     for x, (axis, backwards) in zip(scanned, told("input", count), strict=True):
         x = ops.moveaxis(x, axis, 0)
         xs.append(ops.flip(x, 0) if backwards else x)
-    last, ys = ops.scan(step, tuple(first), tuple(xs))
+    last, ys = _scan_or_unroll(step, tuple(first), tuple(xs))
     results = [*last]
     for y, (axis, backwards) in zip(ys, told("output", len(ys)), strict=True):
         results.append(ops.moveaxis(ops.flip(y, 0) if backwards else y, 0, axis))
     return results
+
+
+def _scan_or_unroll(
+    step: Callable[..., Any], first: tuple[Node, ...], xs: tuple[Node, ...]
+) -> tuple[Sequence[Node], Sequence[Node]]:
+    """Return what `ops.scan` does: step by step where shapes differ between the steps."""
+    try:
+        last, ys = ops.scan(step, first, xs)
+        return last, ys
+    except ShapeError as error:
+        count = xs[0].shape[0]
+        if not isinstance(count, int):
+            raise UndecidedSize(
+                f"its {count} steps differ; give the number as shapes={{...}}"
+            ) from None
+        if not count:
+            raise
+        steps = error
+    carry, rows = first, []
+    for i in range(count):
+        carry, made = step(carry, tuple(folded(x[i]) for x in xs))
+        rows.append(made)
+        if count > STEPS:  # after the first, which may tell that an input's value is needed
+            raise GraphError(f"it has {count:,} steps that differ: {steps}") from steps
+    return carry, [ops.stack(each, 0) for each in zip(*rows, strict=True)]
 
 
 NESTED = {"If": _if, "Loop": _loop, "Scan": _scan}

@@ -209,7 +209,11 @@ class CallFunction:
     def note(self, error: UndecidedSize) -> None:
         """Take from each call what could not be known without; raise the error if it is."""
         if isinstance(error, NeedsValue):
-            self._valued += [name for name in error.names if name not in self._valued]
+            new = [name for name in error.names if name in self._inputs]
+            new = [name for name in new if name not in self._valued]
+            if not new:  # it is a value that steps of a loop compute
+                raise error
+            self._valued += new
         elif self._sized:
             raise error
         else:

@@ -36,15 +36,9 @@ LARGEST = 1 << 24  # of what is so because a row needs the value
 
 
 class NeedsValue(UndecidedSize):
-    """Raised where a model can be read only with the values of some inputs."""
+    """Raised where a model can be read only with the values of the inputs `names`."""
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self.names = [*names]
-        listed = ", ".join(self.names)
-        super().__init__(
-            f"its result has a shape that depends on the value of the input {listed}; "
-            "onnx.load takes it as values={...}, and onnx.function reads it from the first call"
-        )
+    names: Sequence[str] = ()
 
 
 def known(node: Node) -> Array | None:
@@ -83,7 +77,12 @@ def value_of(node: Node) -> Array:
         return value
     names = [x.name for x in toposort([node]) if isinstance(x.op, Input)]
     if names:
-        raise NeedsValue(names)
+        error = NeedsValue(
+            f"its result has a shape that depends on the value of the input {', '.join(names)}; "
+            "onnx.load takes it as values={...}, and onnx.function reads it from the first call"
+        )
+        error.names = names
+        raise error
     if not _fits(node, LARGEST):
         raise UndecidedSize("it depends on the values of a large expression, or of symbolic sizes")
     return _computed(node)
@@ -130,8 +129,12 @@ def _computed(node: Node) -> Array:
                 if x.dtype == BOOL:
                     _refuse_undecided(given)
                 value = x.op.forward(*given)
-            if not isinstance(value, tuple | np.ndarray):  # NumPy would ask a size for its value
-                value = _objects([value], ()) if x.dtype not in FLOATS else np.asarray(value)
+            if isinstance(value, np.generic) or (
+                x.dtype in FLOATS and not isinstance(value, tuple)
+            ):
+                value = np.asarray(value)
+            elif not isinstance(value, tuple | np.ndarray):  # NumPy would ask a size for its value
+                value = _objects([value], ())
             values[x] = value
     return values[node]
 
