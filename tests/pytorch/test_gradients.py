@@ -113,3 +113,28 @@ def test_xlogy_is_zero_at_zero_and_has_a_gradient_there():
     agrees(torch.xlogy, X[:, : positive.shape[1]], positive)
     agrees(lambda x: torch.xlogy(x, 2.0), HALVES)
     agrees(lambda x: torch.xlogy(x, 0.0), torch.zeros(2).double())
+
+
+def test_padding_may_be_negative():
+    x = torch.randn(2, 3, 5, 4).double()
+    for widths in ((-1, -1, -2, 1), (1, -2), (0, -1, -1, 0, 1, -1)):
+        agrees(lambda x, widths=widths: F.pad(x, widths, value=2.0) ** 2, x)
+    agrees(lambda x: F.fold(F.unfold(x, 3, padding=1), (5, 4), 3, padding=1), x)
+
+
+def test_windows_along_an_axis_may_overlap():
+    x = torch.randn(3, 7, 2).double()
+    for axis, size, step in ((1, 3, 2), (0, 3, 1), (-1, 1, 3)):
+        agrees(lambda x, a=axis, n=size, k=step: x.unfold(a, n, k) ** 2, x)
+
+
+def test_what_a_mask_chooses_may_be_set_to_a_number():
+    def set_some(x, mask, y):
+        x = x.clone()
+        x[mask] = 3.0
+        x[:, mask[:, 0]] = y
+        x[x > 1] = y * 2
+        return x * x
+
+    mask = torch.tensor([[True, False, True], [False] * 3, [True] * 3])
+    agrees(set_some, torch.randn(3, 3, 4).double(), mask, torch.tensor(0.5).double())

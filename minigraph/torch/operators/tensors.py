@@ -99,7 +99,6 @@ rows(
         "select.int select_copy.int": (
             lambda x, axis, index: x[(*(slice(None),) * (axis % x.ndim), index)]
         ),
-        "constant_pad_nd": lambda x, padding, value: ops.pad(x, _widths(x, padding), value),
         "index_select": lambda x, axis, index: ops.take(x, index, axis),
         "take": ops.take,
         "gather": ops.gather,
@@ -165,6 +164,27 @@ def _slice_scatter(x: Node, source: Node, axis: int, start: Any, end: Any, step:
     return ops.scatter(x, axis, places, source)
 
 
+@row("constant_pad_nd")
+def _pad(x: Node, padding: Any, value: Any = 0) -> Node:
+    """Return x with a border, without its own where a width is negative."""
+    widths = _widths(x, padding)
+    if all(isinstance(n, int) for n in padding) and min(padding, default=0) < 0:
+        x = x[tuple(slice(max(-n, 0), min(m, 0) or None) for n, m in widths)]
+        widths = [(max(n, 0), max(m, 0)) for n, m in widths]
+    return ops.pad(x, widths, value)
+
+
+@row("unfold")
+def _unfold(x: Node, axis: int, size: int, step: int) -> Node:
+    """Return the windows along an axis, whose elements lie along a new last one."""
+    if not x.ndim:
+        return x[None]
+    axis %= x.ndim
+    starts = ops.arange(0, x.shape[axis] - size + 1, step)
+    windows = ops.take(x, starts[:, None] + ops.arange(size), axis)
+    return ops.moveaxis(windows, axis + 1, -1)
+
+
 BORDERS: dict[str, Row] = {
     f"{name}_pad{n}d": lambda x, padding, mode=mode: ops.pad(x, _widths(x, padding), mode=mode)
     for name, mode in (("reflection", "reflect"), ("replication", "edge"))
@@ -207,6 +227,12 @@ def _masked_scatter(x: Node, mask: Node, source: Node) -> Node:
 @row("index_put")
 def _index_put(x: Node, indices: Sequence[Any], values: Node, accumulate: bool) -> Node:
     indexed = [axis for axis, index in enumerate(indices) if index is not None]
+    masks = [index for index in indices if index is not None and index.dtype == np.bool_]
+    if masks and len(masks) == len(indexed) == 1 and values.size == 1:
+        mask, value = masks[0], ops.reshape(values, ())
+        for _ in range(x.ndim - indexed[0] - mask.ndim):
+            mask = ops.expand_dims(mask, -1)
+        return ops.where(mask, x + value if accumulate else value, x)
     chosen = tuple(index for index in indices if index is not None)
     if indexed == [*range(len(indexed))]:
         return ops.index_put(x, chosen, values, accumulate)
