@@ -229,3 +229,14 @@ def test_other_optimizers_get_gradients_and_hooks_are_called():
         assert len(called) == (3 if when == "hook" else 0)
         pair.optimizers[1].register_step_post_hook(lambda *_: called.append(1))
     pair.same()
+
+
+def test_what_is_frozen_keeps_still_where_torch_s_own_optimizer_steps():
+    pair = Pair(OPTIMIZERS["adamax"])
+    pair.train(2)
+    for model in pair.both:
+        model.conv.requires_grad_(False)
+    pair.train(2)
+    pair.same()
+    assert pair.ours.conv.weight.grad is None
+    assert pair.ours.fc.weight.grad is not None
