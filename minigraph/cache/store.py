@@ -237,9 +237,9 @@ class Store:
                     if not damage.foreign:
                         warn_once(f"{self.path} was damaged; it is made anew")
                 return self._attempt(work, patience, make)
-        except FileNotFoundError:
-            return failed
         except (OSError, sqlite3.Error, Damage) as error:  # Damage: it is damaged again
+            if isinstance(error, FileNotFoundError) and not make:
+                return failed
             busy = isinstance(error, TimeoutError) or code_of(error) in BUSY
             if waits or not busy:
                 # After a wait in vain, do not wait again for each of a hundred entries.

@@ -48,6 +48,14 @@ def test_the_file_of_a_function_serves_where_the_cache_folder_takes_nothing(besi
     assert {a.origin for a in function.report().algorithms} == {"loaded file"}
 
 
+def test_a_cache_folder_that_cannot_be_made_is_told_of(monkeypatch):
+    # A process has no folders but those that the system makes.
+    monkeypatch.setenv("MINIGRAPH_CACHE_DIR", "/proc/self/cache")
+    x = mg.input("x", (4,))
+    with pytest.warns(mg.MinigraphWarning, match="/proc/self/cache cannot keep results"):
+        mg.comp_graph("cpu", {"graph_opt_level": 3}).compile([x], x * 0.3125 + 7)
+
+
 def test_a_folder_that_takes_no_files_is_told_of_once(beside, start, tmp_path):
     start()
     (tmp_path / "file").touch()
