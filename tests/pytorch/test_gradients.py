@@ -103,6 +103,13 @@ def test_bounds_that_are_reached_pass_the_gradient():
     agrees(lambda x, y: F.margin_ranking_loss(x, y, torch.ones_like(x), 0.5), X, Y)
 
 
+def test_the_deviation_of_equals_has_a_gradient():
+    x = torch.tensor([[2.0, 2.0, 2.0], [1.0, 2.0, 4.0]], dtype=torch.float64)
+    agrees(lambda x: torch.std(x, 1) + torch.var(x, 1), x)
+    agrees(lambda x: torch.add(*torch.std_mean(x, 1)), x)
+    agrees(lambda x: torch.add(*torch.var_mean(x, 1, correction=0)), x)
+
+
 def test_the_first_of_equals_that_are_no_nan_gets_the_gradient():
     agrees(torch.fmax, X, Y)
     agrees(torch.fmin, X, Y)

@@ -105,11 +105,17 @@ def _safe_softmax(x: Node, axis: int, dtype: torch.dtype | None = None) -> Node:
     return ops.where(masked, 0, ops.softmax(ops.where(masked, 0, x), axis))
 
 
-@row("var_mean.correction")
-def _var_mean(
-    x: Node, axes: Any = None, *, correction: Any = 1, keepdim: bool = False
-) -> tuple[Node, Node]:
-    return ops.var(x, _axes(axes), correction, keepdim), ops.mean(x, _axes(axes), keepdim)
+def _and_mean(function: Row) -> Row:
+    def reduce(
+        x: Node, axes: Any = None, *, correction: Any = None, keepdim: bool = False
+    ) -> tuple[Node, Node]:
+        moment = _moment(function)(x, axes, correction=correction, keepdim=keepdim)
+        return moment, ops.mean(x, _axes(axes), keepdim)
+
+    return reduce
+
+
+rows({"var_mean.correction": _and_mean(ops.var), "std_mean.correction": _and_mean(ops.std)})
 
 
 @row("sort", "sort.stable")
