@@ -57,9 +57,9 @@ class Windows(NamedTuple):
         return ops.stack([x[(..., *places)] for places in itertools.product(*starts)])
 
     def reduced(self, x: Node, reduce: Callable[[Node, int], Node], fill: float) -> Node:
-        """Return what `reduce` makes of all that each window reads: of one axis, then the next."""
+        """Return what `reduce` makes of all that each window reads: first of the last axis."""
         rank = len(self.size)
-        for i, (k, s, border, d) in enumerate(zip(*self[:4], strict=True)):
+        for i, (k, s, border, d) in reversed([*enumerate(zip(*self[:4], strict=True))]):
             ones, none = [1] * rank, [(0, 0)] * rank
             only = Windows([*ones], [*ones], none, [*ones], self.ceil)
             only.size[i], only.stride[i], only.padding[i], only.dilation[i] = k, s, border, d
@@ -81,9 +81,9 @@ class Windows(NamedTuple):
         return y if x.ndim == 4 else ops.squeeze(y, 0)
 
     def maximum(self, x: Node) -> Node:
-        """Return the largest element of each window."""
+        """Return the largest element of each window; the first of equals gets the gradient."""
         y = self._of_images(x, ops.max_pool2d)
-        return self.reduced(x, ops.max, _lowest(x)) if y is None else y
+        return self.reduced(x, _first_largest, _lowest(x)) if y is None else y
 
     def place_of_maximum(self, x: Node) -> Node:
         """Return where in the image, counted by rows, the largest element of each window is."""
@@ -162,6 +162,16 @@ class Windows(NamedTuple):
         y = ops.pad(y, [(0, 0), (0, 0), *around])
         y = y[(..., *(slice(a, a + n) for a, n in zip(first, sizes, strict=True)))]
         return y if bias is None else y + ops.reshape(bias, (-1, 1, 1))
+
+
+def _first_largest(taps: Node, axis: int) -> Node:
+    """Return the largest elements along an axis, NaN where one is; `max` shares the gradient."""
+    if taps.dtype not in FLOATS:
+        return ops.max(taps, axis)
+    first, *others = ops.unstack(taps, axis)
+    for y in others:
+        first = ops.where((y > first) | ops.isnan(y), y, first)
+    return first
 
 
 def _lowest(x: Node) -> float:

@@ -122,6 +122,13 @@ def test_xlogy_is_zero_at_zero_and_has_a_gradient_there():
     agrees(lambda x: torch.xlogy(x, 0.0), torch.zeros(2).double())
 
 
+def test_the_first_of_the_largest_in_a_window_gets_the_gradient():
+    x = torch.randint(0, 3, (1, 2, 5, 6, 5), generator=torch.Generator().manual_seed(0)).double()
+    agrees(lambda x: F.max_pool3d(x, (2, 3, 2), (1, 2, 2), padding=1) ** 2, x)
+    agrees(lambda x: F.max_pool2d(x[0], 2, 1, dilation=(1, 2), ceil_mode=True) ** 2, x)
+    agrees(lambda x: F.max_pool1d(x[0, 0], 3, 1, dilation=2) ** 2, x)
+
+
 def test_padding_may_be_negative():
     x = torch.randn(2, 3, 5, 4).double()
     for widths in ((-1, -1, -2, 1), (1, -2), (0, -1, -1, 0, 1, -1)):
