@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, OutputKind
+from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
 from minigraph import ops
@@ -121,17 +121,21 @@ def _outputs(
 ) -> Interpreted:
     results, changes = [], {}
     for spec, value in zip(program.graph_signature.output_specs, values, strict=True):
+        made = [node for node in program.graph.nodes if node.name == getattr(spec.arg, "name", "")]
+        where = f", {location(made[0], prefix)}" if made else ""
         if spec.kind is OutputKind.BUFFER_MUTATION:
             changes[str(spec.target)] = value
-        elif spec.kind is OutputKind.USER_OUTPUT:
-            results.append(value)
-        else:
-            made = [node for node in program.graph.nodes if node.name == spec.arg.name]
-            where = f", {location(made[0], prefix)}" if made else ""
+        elif spec.kind is not OutputKind.USER_OUTPUT:
             raise GraphError(
                 f"{what}: the model changes {spec.target} in place, which is no buffer{where}; "
                 "change a clone() of it, or register it as a buffer"
             )
+        elif value is None and isinstance(spec.arg, TensorArgument):
+            raise GraphError(
+                f"{what}: the model returns {spec.arg.name}, which is not computed here{where}"
+            )
+        else:
+            results.append(value)
     return Interpreted(pytree.tree_unflatten(results, program.call_spec.out_spec), changes)
 
 

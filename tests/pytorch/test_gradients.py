@@ -152,3 +152,33 @@ def test_what_a_mask_chooses_may_be_set_to_a_number():
 
     mask = torch.tensor([[True, False, True], [False] * 3, [True] * 3])
     agrees(set_some, torch.randn(3, 3, 4).double(), mask, torch.tensor(0.5).double())
+
+
+def test_losses_of_pairs_and_powers_of_two():
+    x, y = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(0)).double()
+    same = torch.tensor([1.0, -1, 1, 1, -1, -1]).double()
+    agrees(lambda x, y: F.cosine_embedding_loss(x, y, same, margin=0.1), x, y)
+    agrees(lambda x: F.hinge_embedding_loss(x, same[:, None].expand(6, 4)), x)
+    agrees(lambda x, y: torch.exp2(x) + torch.logaddexp2(x, y), x, y)
+
+
+def test_the_largest_of_parts_of_an_image_that_do_not_divide_it():
+    x = torch.randint(0, 4, (2, 3, 7, 5), generator=torch.Generator().manual_seed(0)).double()
+    agrees(lambda x: F.adaptive_max_pool2d(x, (3, 2)) ** 2, x)
+    agrees(lambda x: F.adaptive_max_pool2d(x[0], 4) ** 2, x)
+    agrees(lambda x: F.adaptive_max_pool1d(x[0], 3) ** 2, x)
+
+
+def test_a_result_that_is_not_computed_is_an_error_and_not_none():
+    def places(x):
+        return F.adaptive_max_pool2d(x, (3, 2), return_indices=True)
+
+    x = torch.randn(2, 3, 7, 5)
+    net = mgt.convert(Model(places), (x,))
+    with pytest.raises(mg.GraphError, match=r"returns getitem_1, which is not computed here, .*py"):
+        net(mg.input("x", (2, 3, 7, 5)))
+    compiled = torch.compile(places, backend="minigraph")
+    with pytest.warns(mg.MinigraphWarning, match="does not make all of its results"):
+        made = compiled(x)
+    for ours, theirs in zip(made, places(x), strict=True):
+        assert torch.equal(ours, theirs)

@@ -40,6 +40,7 @@ rows(
         "neg": ops.negative,
         "bitwise_not": ops.bitwise_invert,
         "sgn": ops.sign,
+        "exp2 special_exp2": lambda x: ops.pow(2.0, x),
         "pow.Tensor_Tensor pow.Tensor_Scalar pow.Scalar": ops.pow,
         "floor_divide floor_divide.Scalar": ops.floor_divide,
         "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar": ops.bitwise_left_shift,

@@ -67,6 +67,14 @@ def _adaptive_avg_pool(x: Node, size: Any) -> Node:
     return ops.adaptive_avg_pool2d(x, tuple(_each(size, 2)))
 
 
+@row("adaptive_max_pool2d")
+def _adaptive_max_pool(x: Node, size: Any) -> tuple[Node, None]:
+    """Return the maxima; where in the image they are has no expression here."""
+    images = x if x.ndim == 4 else ops.expand_dims(x, 0)
+    y = ops.adaptive_max_pool2d(images, pair(size))
+    return (y if x.ndim == 4 else ops.squeeze(y, 0)), None
+
+
 @row("upsample_nearest2d.vec", "upsample_nearest2d")
 def upsample_nearest(x: Node, size: Any, factors: Any, *unused: Any) -> Node:
     """Return images of another size, of their nearest pixels."""

@@ -26,6 +26,7 @@ rows(
             x.shape, value, DTYPES[dtype] if dtype else x.dtype
         ),
         "empty.memory_format": lambda size, dtype=None: _full(size, 0.0, dtype),
+        "empty_permuted": lambda size, order, dtype=None: _full(size, 0.0, dtype),
         "scalar_tensor": lambda value, dtype=None: ops.full(
             (), value, DTYPES[dtype or torch.float32]
         ),
