@@ -38,7 +38,7 @@ SECONDS = 120.0  # that the tests of one mutant may take
 # The tests of a file or a folder, the quickest first; the longest prefix of its path decides.
 TESTS = {
     "passes": "cases golden fusion library_fusion layout",
-    "passes/kernels": "fusion golden batch_norm_fusion",
+    "passes/kernels": "cases fusion golden batch_norm_fusion",
     "passes/kernels/fma": "cases fma",
     "passes/kernels/narrow_storage": "narrow_storage",
     "passes/layout": "pbqp layout",

@@ -11,6 +11,10 @@ and what its cases have in common.  A case is
     the graph that the passes make of it, or `unchanged`
     fired: how often each rewrite was applied
 
+In a file that `shows: kernels`, what stands for a graph is what it executes, in order: [an op], or
+a generated kernel's ops and, if there are several, the number of its results.  `apart` is followed
+by neighbours that were not fused, and why.
+
 Each case is also checked to stay as it is when the passes run again, and to compute what it did:
 special values included, bit for bit, but for files that say how `values` may differ.
 """
@@ -24,12 +28,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 from elementwise_samples import draw
-from rewriting import F64, assert_bits, values
+from fused_units import of, units
+from rewriting import F64, assert_bits, run, values
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.graph import Graph, Op, as_dtype, constant
+from minigraph.graph import Op, as_dtype, constant
+from minigraph.jit.fused import Fused
+from minigraph.jit.kernel import specialise
+from minigraph.ops.reduction import Reduction
+from minigraph.passes.kernels.decomposition import decompose
 from minigraph.passes.kernels.fma import fuse_fma
+from minigraph.passes.kernels.fusion import fuse_elementwise, fuse_kernels
 from minigraph.passes.library.batch_norm import fuse_batch_norm
 from minigraph.passes.library.convolution import fold_batch_norm, fuse_activation, fuse_bias
 from minigraph.passes.library.mixed_precision import autocast
@@ -43,6 +53,7 @@ PASSES = {
     for rewrite in (
         *(fold_batch_norm, fuse_activation, fuse_batch_norm, fuse_bias),
         *(fuse_fma, apply_fast_math, share_common, simplify),
+        *(decompose, fuse_elementwise, fuse_kernels),
     )
 }
 PASSES["autocast"] = functools.partial(autocast, amp="bfloat16")
@@ -58,6 +69,7 @@ class Case:
 
     passes: list
     values: str
+    shows: str
     inputs: dict
     ranges: dict
     code: str
@@ -69,16 +81,18 @@ class Case:
         exec(compile(ast.Module(lines, []), "<case>", "exec"), names)
         results = eval(compile(ast.Expression(last.value), "<case>", "eval"), names)
         results = tuple(results) if isinstance(results, tuple | list) else (results,)
-        read = set(Graph((), results))
-        return Graph(tuple(x for x in self.inputs.values() if x in read), results)
+        return of(*results)
 
     def rewritten(self, graph):
-        """The graph after the passes, each checked, and how often each rewrite was applied."""
+        """The graph after the passes, each checked, and what they noted."""
         notes = Notes()
         for rewrite in self.passes:
             graph = rewrite(graph, notes)
             graph.check()
-        return graph, notes.fired
+        for node in graph:
+            if isinstance(node.op, Fused):  # is a kernel that can be generated
+                specialise(node.op.graph, [x.spec.strides for x in node.inputs])
+        return graph, notes
 
     def arrays(self, graph):
         return [self.array(x) for x in graph.inputs]
@@ -105,7 +119,7 @@ def parts(path):
 
 def parsed(path, title):
     head, text = parts(path)[""], parts(path)[title]
-    passes, how, inputs, ranges, common = [], "bits", {}, {}, []
+    passes, how, shows, inputs, ranges, common = [], "bits", "graph", {}, {}, []
     for line in head.splitlines():
         key, _, value = line.partition(": ")
         if line.startswith("#") or not line:
@@ -114,6 +128,8 @@ def parsed(path, title):
             passes = [PASSES[name] for name in value.split()]
         elif key == "values":
             how = value
+        elif key == "shows":
+            shows = value
         elif found := INPUT.fullmatch(line):
             name, dtype, shape, *limits = found.groups()
             size = tuple(map(int, filter(None, shape.split(","))))
@@ -123,7 +139,9 @@ def parsed(path, title):
         else:
             common.append(line)
     code, _, expected = text.partition("->")
-    return Case(passes, how, inputs, ranges, "\n".join([*common, code or title]), expected.strip())
+    return Case(
+        passes, how, shows, inputs, ranges, "\n".join([*common, code or title]), expected.strip()
+    )
 
 
 FOLDER = Path(__file__).parent / "cases"
@@ -131,11 +149,14 @@ FILES = sorted(FOLDER.glob("*.txt"))
 CASES = [(path, name) for path in FILES for name, _ in cases(path) if name]
 
 
-def shown(before, after, fired):
+def shown(case, before, after, notes):
     """What stands in a file for the graph that the passes made of another."""
+    if case.shows == "kernels":
+        apart = {f"apart: {x.producer}, {x.consumer}: {x.reason}": 0 for x in notes.stops}
+        return "\n".join([*units(after), *apart])
     if str(after) == str(before):
         return "unchanged"
-    counts = ", ".join(f"{name} {count}" for name, count in sorted(fired.items()))
+    counts = ", ".join(f"{name} {count}" for name, count in sorted(notes.fired.items()))
     _, *lines = str(after).splitlines()
     return "\n".join([*(line.strip() for line in lines), f"fired: {counts}"])
 
@@ -144,12 +165,12 @@ def shown(before, after, fired):
 def test_a_graph_becomes_what_stands_in_the_file(path, name, request):
     case = parsed(path, name)
     before = case.graph()
-    after, fired = case.rewritten(before)
+    after, notes = case.rewritten(before)
     again, nothing = case.rewritten(after)
-    assert str(again) == str(after) and not nothing
+    assert str(again) == str(after) and not nothing.fired
     assert [y.spec for y in after.outputs] == [y.spec for y in before.outputs]
-    assert bool(fired) == (str(after) != str(before))
-    found = shown(before, after, fired)
+    assert bool(notes.fired) == (str(after) != str(before))
+    found = shown(case, before, after, notes)
     if request.config.getoption("--update-golden"):
         text = path.read_text()
         start = text.index(f"== {name}\n")
@@ -166,6 +187,16 @@ def test_a_graph_becomes_what_stands_in_the_file(path, name, request):
         else:
             tolerance = TOLERANCES[case.values] if new.dtype != np.float16 else 2e-3
             np.testing.assert_allclose(new.astype(F64), old.astype(F64), tolerance, tolerance)
+
+
+def test_elementwise_ops_become_the_same_kernels_where_reductions_stay_out():
+    for path, name in CASES:
+        graph = parsed(path, name).graph()
+        if path.stem == "fusion" and not any(isinstance(x.op, Reduction) for x in graph):
+            kernels, elementwise = (
+                units(run(by, graph)[0]) for by in (fuse_kernels, fuse_elementwise)
+            )
+            assert elementwise == kernels, name
 
 
 @pytest.mark.parametrize(
