@@ -151,13 +151,6 @@ def test_numpy_scalar_is_taken_as_the_python_value(name, value):
     assert not isinstance(cg.get_option(name), np.generic)
 
 
-def test_a_value_that_was_removed_is_an_error_that_says_what_to_use(monkeypatch):
-    text = 'option autotune does not take \'online\'; use "tune", .* or "off"'
-    monkeypatch.setenv("MINIGRAPH_OPTIONS", "autotune=online")
-    with pytest.raises(mg.OptionError, match=f"MINIGRAPH_OPTIONS: {text}"):
-        mg.comp_graph()
-
-
 def test_set_option_returns_the_old_value():
     cg = mg.comp_graph()
     assert cg.set_option("graph_opt_level", 3) == 2

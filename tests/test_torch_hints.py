@@ -49,21 +49,6 @@ def test_each_name_of_the_table_is_answered(part):
             assert (raised.value.obj, raised.value.name) == (owner, name)
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("gpu", 'an NVIDIA GPU is "cuda"'),
-        ("GPU:0", 'an NVIDIA GPU is "cuda"'),
-        ("mps", "Apple's GPUs are not supported"),
-        ("cuda:x", 'use "cpu", "cuda", "cuda:1"'),
-    ],
-)
-def test_a_device_in_the_manner_of_torch_is_answered_in_one_line(name, text):
-    with pytest.raises(mg.DeviceError, match=text) as raised:
-        mg.comp_graph(name)
-    assert "\n" not in str(raised.value)
-
-
 def test_a_wrong_name_is_an_attribute_error_with_the_nearest_one():
     nearest = {
         "parametres": (NET, "parameters"),

@@ -113,10 +113,6 @@ def test_lists_in_a_tuple_are_read_as_arrays_are(kind):
     first, last = DataLoader((images, labels), batch_size=2)
     assert [part.tolist() for part in first] == [images[:2], [7, 8]]
     assert [part.tolist() for part in last] == [images[2:], [9]]
-    with pytest.raises(ShapeError, match=r"0 has elements of different shapes.*list\(zip"):
-        DataLoader(([[1], [1, 2], [3]], labels))
-    with pytest.raises(ShapeError, match=r"these have \[3, 2\]"):
-        DataLoader((images, labels[:2]))
 
 
 # ---------------------------------------------------------------- what does not fit
@@ -133,11 +129,6 @@ def test_examples_of_different_shapes_name_place_index_shapes_and_remedy(workers
         "4['mask'][1] has (5,); a transform or a collate function can change that, such as one "
         "that pads, or use batch_size=1"
     )
-
-
-def test_an_example_of_an_iterable_is_named_by_its_number():
-    with pytest.raises(ShapeError, match=r"example 2 has shape \(2,\), example 3 has \(5,\)"):
-        list(DataLoader(lambda: (np.zeros(n) for n in (2, 2, 2, 5)), 2))
 
 
 # ---------------------------------------------------------------- waiting
@@ -162,6 +153,3 @@ def test_waiting_is_the_share_of_the_time_that_data_took(monkeypatch, left_after
             break
     takes(100)
     assert loader.waiting == pytest.approx(4 / 7 if left_after == 2 else 6 / 15)
-
-
-# ---------------------------------------------------------------- in use

@@ -97,13 +97,3 @@ def test_a_generator_that_was_begun_is_an_error_that_says_what_to_give(workers):
     assert values(loader) == [[0, 1, 2]]
     with pytest.raises(GraphError, match="generator a second time; give it the function that"):
         list(loader)
-
-
-def test_an_iterable_has_no_length_and_cannot_be_shuffled():
-    with pytest.raises(TypeError, match="an iterable has no length") as raised:
-        len(DataLoader(Countdown(3)))
-    assert isinstance(raised.value, GraphError)
-    with pytest.raises(GraphError, match="shuffle=True takes a data set with a length"):
-        DataLoader(Countdown(3), shuffle=True)
-    with pytest.raises(GraphError, match="got int from the function"):
-        list(DataLoader(lambda: 3))

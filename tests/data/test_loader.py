@@ -10,7 +10,6 @@ from data_sets import Noisy, same, threads
 
 from minigraph.data import DataLoader
 from minigraph.distributed.world import World
-from minigraph.errors import GraphError
 
 
 class Listed:
@@ -100,14 +99,6 @@ def test_processes_draw_other_numbers_for_their_shares():
 
     first, second = shards(2, drawn)
     assert first == drawn(None) != second
-
-
-def test_a_batch_that_processes_cannot_share_equally_is_an_error():
-    text = "batch_size is 30, of which 4 processes cannot have equal shares; use a multiple of 4"
-    with pytest.raises(GraphError, match=text):
-        shards(4, lambda world: DataLoader(numbered(90), 30, shard=world))
-    with pytest.raises(GraphError, match=r"shard is 2; it takes what mg.distributed.world"):
-        DataLoader(numbered(4), shard=2)
 
 
 @pytest.mark.parametrize("workers, prefetch", [(1, 0), (1, 2), (3, 1), (4, 9), (16, 2)])

@@ -226,11 +226,6 @@ def test_two_levels_differ_in_their_passes_kernels_and_times(description):
     assert differences(description, description)[0].subject == "times"
 
 
-def test_a_page_takes_functions_and_nothing_else(function, tmp_path):
-    with pytest.raises(mg.GraphError, match=r"beside is \[1\]; it takes a compiled function or a"):
-        function.to_html(tmp_path / "page.html", beside=[1])
-
-
 def test_of_any_size_the_latest_is_described():
     x = mg.input("x", (None, 3))
     function = mg.comp_graph("cpu").compile([x], ops.exp(x))

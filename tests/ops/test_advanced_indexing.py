@@ -67,34 +67,6 @@ def test_an_index_out_of_range_is_an_error_at_the_call(bad):
         function(CUBE.astype("float32"), np.array([0, bad]))
 
 
-@pytest.mark.parametrize(
-    ("name", "fn", "value"),
-    [
-        ("take", lambda i: ops.take(np.zeros((2, 3)), i, 0), "2"),
-        ("take", lambda i: ops.take(np.zeros((3, 2)), i - 4, 1), "-3"),
-        ("one_hot", lambda i: ops.one_hot(i, 2), "2"),
-        ("one_hot", lambda i: ops.one_hot(i - 3, 2), "-2"),
-        ("cross_entropy", lambda i: ops.cross_entropy(np.zeros((3, 2)), i), "2"),
-    ],
-)
-def test_index_out_of_range_is_an_error_at_the_call(name, fn, value):
-    y = mg.input("i", (3,), "int64")
-    graph = Graph((y,), (fn(y),))
-    with pytest.raises(mg.GraphError) as caught:
-        graph(np.array([1, 2, 1]))
-    text = str(caught.value)
-    assert text.startswith(f"{name}: ")
-    assert f" {value} at (" in text
-    assert text.endswith(f"at {__file__}:{fn.__code__.co_firstlineno}")
-
-
-def test_a_mask_is_refused_with_what_to_use():
-    x = mg.input("x", (3,))
-    for mask in (x > 0, [True, False, True], np.ones(3, bool)):
-        with pytest.raises(mg.GraphError, match=r"mask of bool .* use where"):
-            x[mask]
-
-
 # ---------------------------------------------------------------- updates
 
 ROWS = np.array([[0, 3, 1], [3, 3, 0]])

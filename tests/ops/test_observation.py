@@ -82,11 +82,6 @@ def test_a_check_that_nothing_reads_is_not_run():
     assert compiled([x], x * 2)([-1.0, 0.0, 1.0])[0] == -2
 
 
-def test_a_condition_is_bool():
-    with pytest.raises(mg.DTypeError, match="a condition is bool, as in x > 0, not float32"):
-        ops.check(mg.input("x", (3,)), "x")
-
-
 @pytest.mark.parametrize("level", LEVELS)
 def test_values_are_printed_in_their_order_in_each_call(level, capsys):
     x = mg.input("x", (2,))

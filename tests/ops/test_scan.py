@@ -369,14 +369,6 @@ def test_an_interrupt_ends_a_long_loop_and_changes_nothing(level, form):
 
 
 X = mg.input("x", (3, 4))
-H = mg.input("h", (4,))
-
-
-def test_a_value_of_the_body_cannot_be_used_outside():
-    leaked = []
-    ops.scan(lambda c, v: (leaked.append(c) or c, v), H, X)
-    with pytest.raises(GraphError, match="not among the inputs"):
-        mg.comp_graph("cpu").compile([X, H], leaked)
 
 
 def test_a_device_refuses_by_default_what_is_not_unrolled():
