@@ -117,7 +117,9 @@ def test_sanitizers_find_mistakes_of_kernels(expression, number, said):
 # ---------------------------------------------------------------- calls
 
 
-@pytest.mark.parametrize("seed, count", [*((seed, 40) for seed in range(8)), long(9, 5_000)])
+@pytest.mark.parametrize(
+    "seed, count", [*((seed, 40) for seed in (*range(8), 12, 38, 41)), long(9, 5_000)]
+)
 def test_an_interrupted_call_is_done_or_not_done(seed, count):
     assert interrupts.interrupted_calls(seed, count)["interrupts"] == count
 

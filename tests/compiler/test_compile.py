@@ -1,4 +1,7 @@
-"""`comp_graph().compile`: inputs, devices, and what it refuses."""
+"""`comp_graph().compile`: inputs, updates, devices, and what it refuses.
+
+That updates take effect together is a test of random ones, in `program/test_program.py`.
+"""
 
 import numpy as np
 import pytest
@@ -37,6 +40,56 @@ def test_depth_is_not_limited_by_the_python_stack(cg):
     for _ in range(5000):
         y = y + 1
     np.testing.assert_array_equal(cg.compile([x], y)([0, 1]), [5000, 5001])
+
+
+# ---------------------------------------------------------------- updates
+
+
+def test_an_update_that_is_an_output_too_gives_both(cg):
+    w = parameter(3)
+    new = w * 2
+    (y,) = cg.compile([], [new], {w: new})()
+    np.testing.assert_array_equal(y, w.numpy())
+    y[...] = 0
+    assert w.numpy().all()
+
+
+@pytest.mark.parametrize("value", [0.5, 3, np.float64(2), np.ones(())])
+def test_an_update_may_be_a_number(cg, value):
+    w = mg.Parameter(np.float32(1), "w")
+    cg.compile([], [], {w: value})()
+    assert w.numpy() == value
+    assert w.numpy().dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("parameter_dtype", "update_dtype"),
+    [
+        ("float32", "float64"),
+        ("float32", "float16"),
+        ("float32", "int64"),
+        ("float32", "bool"),
+        ("float16", "float32"),
+        ("bfloat16", "float32"),
+        ("int32", "int64"),
+        ("int64", "uint8"),
+    ],
+)
+def test_an_update_is_cast_to_the_parameter_by_the_same_kind_rule(
+    cg, parameter_dtype, update_dtype
+):
+    x = mg.input("x", (3,), update_dtype)
+    w = mg.Parameter([1, 1, 1], "w", dtype=parameter_dtype)
+    cg.compile([x], [], {w: x})(np.array([0, 1, 1], x.dtype))
+    assert w.numpy().dtype == w.dtype
+    np.testing.assert_array_equal(w.numpy().astype("float32"), [0, 1, 1])
+
+
+def test_compiling_changes_no_parameter(cg):
+    w = parameter(3)
+    old = w.numpy()
+    cg.compile([], [], {w: w + 1})
+    np.testing.assert_array_equal(w.numpy(), old)
 
 
 # ---------------------------------------------------------------- devices

@@ -73,16 +73,6 @@ def test_a_view_that_is_a_result_is_copied_unless_it_is_contiguous(device):
     assert step.node.op.name == "copy"
 
 
-def test_a_parameter_is_returned_as_it_was_before_the_call(device):
-    w = mg.Parameter(np.arange(6, dtype="float32").reshape(2, 3))
-    function = mg.comp_graph(device).compile([], [w.T, w[:, ::-1]], {w: w + 1})
-    for call in range(2):
-        before = np.arange(6).reshape(2, 3) + call
-        transposed, backwards = function()
-        np.testing.assert_array_equal(transposed, before.T)
-        np.testing.assert_array_equal(backwards, before[:, ::-1])
-
-
 def test_an_expression_that_is_used_twice_is_computed_once(device):
     x = mg.input("x", (4, 6))
     y = ops.tanh(x)

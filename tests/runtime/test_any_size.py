@@ -12,9 +12,6 @@ def labels(*shape):
     return np.random.default_rng(1).integers(0, 4, shape)
 
 
-MASK = np.tril(np.ones((6, 6), bool))
-
-
 # Of one image their shapes are others, or they are undefined.
 OF_SEVERAL = ("outer-batch",)
 
@@ -167,31 +164,6 @@ def test_an_array_without_elements_may_have_such_a_size_beside():
     x = mg.input("x", (0, None))
     function = mg.comp_graph("reference").compile([x], x.sum(0))
     np.testing.assert_array_equal(function(np.ones((0, 3))), np.zeros(3))
-
-
-def test_neighbours_along_such_an_axis_are_subtracted():
-    x = mg.input("x", (None, 3))
-    difference = mg.comp_graph("reference").compile([x], ops.diff(x, axis=0))
-    for n in SIZES:
-        array = real(n, 3)
-        np.testing.assert_array_equal(difference(array), np.diff(array, axis=0))
-
-
-@pytest.mark.parametrize("function", [ops.cumsum, ops.cumprod])
-def test_sums_and_products_along_such_an_axis_are_those_of_numpy(function):
-    x = mg.input("x", (None, 3))
-    total = function(x, axis=0)
-    (dx,) = mg.grad((total * total).sum(), [x])
-    found = mg.comp_graph("reference").compile([x], [total, dx])
-    for n in SIZES:
-        fixed = mg.input("x", (n, 3))
-        known = function(fixed, axis=0)
-        wanted = [known, *mg.grad((known * known).sum(), [fixed])]
-        expected = mg.comp_graph("reference").compile([fixed], wanted)(real(n, 3))
-        for one, other in zip(found(real(n, 3)), expected, strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-    assert total.dtype == np.float32
-    assert function(mg.input("mask", (2, None), "bool"), axis=1).dtype == np.int64
 
 
 def test_a_multiple_of_a_number_splits_into_so_many_equal_sections():

@@ -37,16 +37,6 @@ def test_functions_that_share_a_parameter_see_its_current_value(cg):
     assert_is([1, 0, 1])
 
 
-def test_what_a_parameter_was_is_kept_by_who_asked(cg):
-    w = mg.Parameter(np.zeros(3, "float32"), "w")
-    before = w.numpy()
-    step = cg.compile([], [], {w: w + 1})
-    step()
-    np.testing.assert_array_equal(before, [0, 0, 0])
-    w.numpy()[...] = 9
-    np.testing.assert_array_equal(w.numpy(), [1, 1, 1])
-
-
 # ---------------------------------------------------------------- a call that fails
 
 
@@ -103,12 +93,6 @@ def test_a_call_that_failed_draws_no_random_numbers(cg):
     assert not np.array_equal(first, second)
 
 
-def test_a_seed_may_have_64_bits(cg):
-    function = cg.compile([], ops.random_uniform((3,)))
-    function.seed = 2**64 - 1
-    assert function().shape == (3,)
-
-
 # ---------------------------------------------------------------- threads, processes, memory
 
 
@@ -126,14 +110,6 @@ def check_repeatedly(function, expected, seed, times=100):
             np.testing.assert_array_equal(y, wanted)
 
 
-def test_two_functions_run_in_two_threads_at_once(cg):
-    one, other = product(cg), product(cg)
-    expected = {seed: one(real(32, 32, seed=seed)) for seed in (1, 2)}
-    in_threads(
-        lambda: check_repeatedly(one, expected, 1), lambda: check_repeatedly(other, expected, 2)
-    )
-
-
 def test_one_function_may_be_called_from_several_threads(cg):
     function = product(cg)
     seeds = range(4)
@@ -142,50 +118,6 @@ def test_one_function_may_be_called_from_several_threads(cg):
         *(lambda seed=seed: check_repeatedly(function, expected, seed, 50) for seed in seeds)
     )
     assert function.calls == 4 + 4 * 50
-
-
-def test_two_functions_that_share_a_parameter_apply_all_updates(cg):
-    count = mg.Parameter(np.zeros(100_000, "int32"), "count")
-    steps = [cg.compile([], [], {count: count + 1}) for _ in range(2)]
-    in_threads(*(lambda step=step: [step() for _ in range(200)] for step in steps))
-    np.testing.assert_array_equal(count.numpy(), 400)
-
-
-def test_no_thread_sees_a_value_half_old_and_half_new(cg):
-    w = mg.Parameter(np.zeros(100_000, "int32"), "w")
-    step, look = cg.compile([], [], {w: w + 1}), cg.compile([], w * 1)
-
-    def check(value):
-        assert value.min() == value.max()
-
-    def assign():
-        for _ in range(50):
-            w.assign(np.full(100_000, 1000, "int32"))
-
-    in_threads(
-        lambda: [step() for _ in range(100)],
-        lambda: [check(look()) for _ in range(100)],
-        lambda: [check(w.numpy()) for _ in range(100)],
-        assign,
-    )
-
-
-def test_updates_from_several_threads_are_all_applied(cg):
-    count = mg.Parameter(np.zeros(1000, "int64"), "count")
-    step = cg.compile([], [], {count: count + 1})
-    in_threads(*[lambda: [step() for _ in range(100)]] * 4)
-    np.testing.assert_array_equal(count.numpy(), np.full(1000, 400))
-
-
-def test_graphs_are_compiled_in_two_threads_at_once(cg):
-    def compile_and_run(seed):
-        x = mg.input("x", (8, 8))
-        value = real(8, 8, seed=seed)
-        for i in range(20):
-            function = cg.compile([x], (x + i).sum(1))
-            np.testing.assert_allclose(function(value), (value + i).sum(1), rtol=1e-4, atol=1e-4)
-
-    in_threads(*(lambda seed=seed: compile_and_run(seed) for seed in range(4)))
 
 
 def resident():

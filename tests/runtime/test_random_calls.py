@@ -1,7 +1,5 @@
 """Random numbers of calls: the seed, the number of the call, and their distribution."""
 
-import itertools
-
 import numpy as np
 import pytest
 from small_functions import DEVICES
@@ -34,12 +32,6 @@ def test_the_same_seed_gives_the_same_numbers_on_every_device(draw, dtype):
         first, *others = (function() for function in functions)
         for other in others:  # logarithm and cosine may differ in the last bit
             np.testing.assert_allclose(first, other, rtol=1e-5, atol=1e-6)
-
-
-def test_every_call_draws_anew(cg):
-    function = dropout(cg.device)
-    drawn = masks(function, 5)
-    assert all(not np.array_equal(a, b) for a, b in itertools.combinations(drawn, 2))
 
 
 def test_setting_calls_replays_a_call(cg):

@@ -4,10 +4,9 @@ import itertools
 
 import numpy as np
 import pytest
-from small_functions import increment, real
+from small_functions import increment
 
 import minigraph as mg
-from minigraph import ops
 
 
 def test_changing_an_argument_after_the_call_changes_nothing(cg):
@@ -18,17 +17,6 @@ def test_changing_an_argument_after_the_call_changes_nothing(cg):
     given[...] = 0
     np.testing.assert_array_equal(results, [[1, 2, 3], [3, 2, 1], [2, 3, 4]])
     np.testing.assert_array_equal(w.numpy(), [1, 2, 3])
-
-
-def test_a_call_changes_no_argument(cg):
-    x = mg.input("x", (64,))
-    given = real(64)
-    before = given.copy()
-    y = x
-    for _ in range(5):
-        y = ops.exp(-y) + y * x
-    cg.compile([x], [y, y.sum(), x.T])(given)
-    np.testing.assert_array_equal(given, before)
 
 
 def by_torch(y):
@@ -99,15 +87,6 @@ def test_a_result_may_be_the_next_argument(cg):
         y = function(function(y)[0])[0]
         expected = (expected[::-1] + 1)[::-1] + 1
         np.testing.assert_array_equal(y, expected)
-
-
-def test_writing_to_a_result_changes_no_later_one(cg):
-    x = mg.input("x", (1000,))
-    function = cg.compile([x], [x + 1, x])
-    for i in range(5):
-        for y, value in zip(function(np.full(1000, i, np.float32)), (i + 1, i), strict=True):
-            assert (y == value).all()
-            y[...] = np.nan
 
 
 def test_results_of_two_functions_share_no_memory(cg):
