@@ -15,8 +15,6 @@ except ImportError:
 
 needs_torch = pytest.mark.skipif(torch is None, reason="PyTorch is not installed")
 
-INF, NAN = np.inf, np.nan
-
 
 def ours(fn, xs, level=None):
     """The value of `fn` and its gradients, each output weighted by its own random number.
@@ -56,22 +54,7 @@ def assert_agree(mine, torchs, *xs, rtol=1e-10, atol=1e-12, level=None):
         np.testing.assert_allclose(got, want, rtol=rtol, atol=atol)
 
 
-def assert_same_call(name, *xs, **kwargs):
-    """`ops` and `torch.nn.functional` give the same for the same arguments."""
-    assert_agree(
-        lambda *xs: getattr(ops, name)(*xs, **kwargs),
-        lambda *xs: getattr(F, name)(*xs, **kwargs),
-        *xs,
-    )
-
-
-EXTREMES = np.array(
-    [
-        [1.0, 2, 3, 4],
-        [800, -800, 0, 799],
-        [-INF, 1, -INF, 2],
-        [-INF, -INF, -INF, -INF],
-        [INF, 1, 2, 3],
-        [NAN, 1, 2, 3],
-    ]
-)
+def rows(table):
+    """Return each call of a table's lines, "what it is called with: call; call"."""
+    pairs = (line.split(": ", 1) for line in table.strip().splitlines())
+    return [(xs, call) for xs, calls in pairs for call in calls.split("; ")]

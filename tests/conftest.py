@@ -124,7 +124,7 @@ QUICK = "-Og"
 WITHOUT_KERNELS = (
     *("compiler", "data", "debug", "graph", "inspect", "nn", "onnx", "optim", "pytorch"),
     *("runtime", "ops/test_scan", "ops/test_array", "ops/test_advanced", "ops/test_observation"),
-    *("ops/test_interpolation", "test_autodiff", "test_docs", "test_torch"),
+    *("ops/test_interpolation", "test_autodiff", "test_docs", "test_torch_hints"),
 )
 _quickly_compiled = {}  # functions by name, apart from those of the same kernels with all flags
 

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from torch_modules import assert_torchs, floats, integers, rows, share
+from beside_torch import rows
+from torch_modules import assert_torchs, floats, integers, share
 
 import minigraph as mg
 from minigraph import ops
@@ -17,12 +18,17 @@ LABELS = integers(4, below=5)
 HOLES = np.array([1, -100, 4, -100])
 CLASSES = floats(5, seed=2, low=0.5, high=2)
 LOG = np.log(share(4, 5))
+RULED_OUT = np.array([[-np.inf, 1, 2], [3, -np.inf, -np.inf], [500, -500, 0]])
 
 # Each line has what losses are called with, and the losses.
 LOSSES = """
 X, LABELS: CrossEntropyLoss(); CrossEntropyLoss(weight=CLASSES)
 X, LABELS: CrossEntropyLoss(label_smoothing=0.2); CrossEntropyLoss(weight=CLASSES, reduction="sum")
 X, LABELS: CrossEntropyLoss(reduction="sum"); NLLLoss(); NLLLoss(weight=CLASSES, ignore_index=1)
+floats(2, 4, 3, 2), integers(2, 3, 2, below=4): CrossEntropyLoss()
+RULED_OUT, np.array([1, 0, 0]): CrossEntropyLoss()
+RULED_OUT, np.array([2, 0, 1]): CrossEntropyLoss()
+RULED_OUT, np.array([0, 0, 0]): CrossEntropyLoss()
 X, HOLES: CrossEntropyLoss(ignore_index=-100)
 X, HOLES: CrossEntropyLoss(weight=CLASSES, ignore_index=-100, label_smoothing=0.1)
 X, HOLES: CrossEntropyLoss(weight=CLASSES, ignore_index=-100, label_smoothing=0.1, reduction="none")

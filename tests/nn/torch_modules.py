@@ -50,12 +50,6 @@ def theirs(module, xs):
     return y.detach().numpy(), *(g.numpy() for g in grads)
 
 
-def rows(table):
-    """Return each call of a table's lines, "what it is called with: call; call"."""
-    pairs = (line.split(": ", 1) for line in table.strip().splitlines())
-    return [(xs, call) for xs, calls in pairs for call in calls.split("; ")]
-
-
 def assert_torchs(call, xs, training=True, rtol=1e-9, **arrays):
     """The module that a call makes, which may name arrays, computes and shows what torch's does."""
     tensors = {name: torch.tensor(value) for name, value in arrays.items()}
@@ -70,7 +64,8 @@ def assert_torchs(call, xs, training=True, rtol=1e-9, **arrays):
         first = names[: names.index("dtype") if "dtype" in names else None][:3]
         assert first == wanted[: len(first)]
     with torch.no_grad():
-        for i, p in enumerate(theirs_module.parameters()):
+        tensors = [*theirs_module.parameters(), *theirs_module.buffers()]
+        for i, p in enumerate(x for x in tensors if x.is_floating_point()):
             p.copy_(torch.from_numpy(floats(*p.shape, seed=20 + i, low=0.5, high=1.5)))
     state = theirs_module.state_dict()
     assert list(module.state_dict()) == list(state)
