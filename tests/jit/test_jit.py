@@ -41,10 +41,6 @@ def test_the_first_jit_level_keeps_reductions_out(level):
     assert all("sum" not in kernel.ops for kernel in report.kernels)
 
 
-def test_level_minus_3_compares_with_level_0():
-    check(three, array(8, 9), level=-3)
-
-
 def test_the_report_tells_of_each_kernel():
     x, y = mg.input("x", (40, 50)), mg.input("y", (50,))
     product = x * y

@@ -229,23 +229,6 @@ def test_reductions_of_every_type(lanes, dtype):
     check(Min((0,)), x[:, :, :1, :1].copy()[:, 0, 0, 0], tolerance=0)
 
 
-@pytest.mark.parametrize("threads", [2, 5])
-@pytest.mark.parametrize("blocks", [1, 3])
-def test_few_blocks_are_split_among_threads(blocks, threads):
-    x = array(3, blocks, 50, 51, 16, dtype="float64")
-    inputs = mg.input("x", x.shape, "float64")
-    assert kernel(Sum(OUTER)(inputs)).splits(threads) > 1
-
-    def build(x):
-        total = Sum(OUTER)(x * x)
-        return ops.sqrt(total + 1), total, Max(OUTER)(x)
-
-    first = check(build, x, threads=threads, tolerance=1e-12)
-    for _ in range(3):
-        for one, other in zip(first, check(build, x, threads=threads), strict=True):
-            assert one.tobytes() == other.tobytes()
-
-
 # ---------------------------------------------------------------- nothing reduced
 
 N, C, H, W = 3, 4, 5, 7
