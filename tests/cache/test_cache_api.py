@@ -100,15 +100,6 @@ def test_an_unknown_type_is_an_option_error_that_lists_the_types(start, saved):
             use(saved, "cublas")
 
 
-def test_a_place_that_cannot_be_written_is_an_error_of_one_line(tuned, start, tmp_path, nowhere):
-    start(tuned)
-    function = compiled()
-    for place in (tmp_path / "missing" / "net.cache", tmp_path, nowhere):
-        with pytest.raises(mg.CacheError, match=f"{place} cannot be written: ") as failed:
-            function.save_cache(place)
-        assert "\n" not in str(failed.value)
-
-
 def test_a_missing_file_is_rejected_by_name(start, tuned, tmp_path):
     start(tuned, forget_measurements)
     for type in ("all", "onednn", "cudnn"):
@@ -201,45 +192,3 @@ def test_functions_share_a_file_and_nothing_is_lost(start, tuned, tmp_path):
     net = network(size=4)
     cg.compile(net.inputs, net.loss, updates=net.updates)
     assert work() == (0, 0)
-
-
-def test_saving_twice_changes_nothing(start, tuned, tmp_path):
-    start(tuned)
-    function = compiled()
-    function.save_cache(tmp_path / "a.cache")
-    before = (tmp_path / "a.cache").read_bytes()
-    function.save_cache(tmp_path / "a.cache")
-    assert (tmp_path / "a.cache").read_bytes() == before
-
-
-# ---------------------------------------------------------------- the fingerprint
-
-
-def fingerprint(net=None, **options):
-    return compiled(net, autotune="off", **options).report().fingerprint
-
-
-def test_a_fingerprint_is_that_of_what_is_computed_and_how(start, tuned):
-    folder = start(tuned, forget_measurements)
-    base = fingerprint()
-    same = [
-        compiled().report().fingerprint,
-        compiled(optimize=False).report().fingerprint,
-        fingerprint(seed=7),
-        fingerprint(bulk=False),
-        fingerprint(workspace_limit=1 << 30, deterministic=True, budget=1.0),
-        elsewhere(folder, "compiled().report().fingerprint"),
-    ]
-    assert set(same) == {base}
-    net = network()
-    others = [
-        fingerprint(network(size=4)),
-        fingerprint(network(wide=32)),
-        fingerprint(network(scale=2.0)),
-        fingerprint(network(scale=3.0)),
-        fingerprint(level=1),
-        fingerprint(num_threads=1),
-        fingerprint(net._replace(loss=mg.ops.exp(net.loss))),
-    ]
-    assert len({base, *others}) == 1 + len(others)
-    assert all(len(f) == 40 and int(f, 16) >= 0 for f in (base, *others))

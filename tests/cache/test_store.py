@@ -216,14 +216,6 @@ def test_a_folder_that_is_removed_meanwhile_is_made_anew(store):
     assert store.entries() == [entry("b")]
 
 
-def test_a_folder_that_cannot_be_made_is_told_once(nowhere):
-    store = Store(nowhere)
-    with pytest.warns(mg.MinigraphWarning, match=str(nowhere)) as warned:
-        assert not store.keep([entry("a")], newer)
-        assert found(store, entry("a")) is None
-    assert len(warned) == 1
-
-
 def connection_waits(monkeypatch):
     """The list to which each new connection adds how long it waits for locks."""
     waits, connect = [], sqlite3.connect

@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes
-import itertools
 import os
 import pwd
 import struct
@@ -51,48 +50,7 @@ def refusal(path):
     return ""
 
 
-def refused(path):
-    """Return whether this user does not come to a folder, or does not trust it."""
-    try:
-        return bool(refusal(path))
-    except PermissionError:
-        return True
-
-
 # ---------------------------------------------------------------- who may change a folder
-
-OWNERS = (0, ME, OTHER)
-GROUPS = (ME, OTHER)
-MODES = (0o700, 0o755, 0o775, 0o777, 0o1777)
-LINKS = (None, 0, ME, OTHER)  # who made the link that leads there
-
-
-@as_root
-@pytest.mark.parametrize("above", [0, 1, 2], ids=["folder", "parent", "grandparent"])
-def test_a_folder_is_trusted_where_nobody_else_can_change_it_or_one_above_it(place, above):
-    paths = {}
-    for case in itertools.product(OWNERS, GROUPS, MODES, LINKS):
-        owner, group, mode, link = case
-        name = "-".join(map(str, case))
-        top = place / name
-        changed = folder(top, owner, group, mode)
-        if link is not None:
-            top = place / f"to-{name}"
-            top.symlink_to(changed)
-            os.lchown(top, link, link)
-        for part in "ab"[:above]:
-            changed = folder(changed / part)
-            top /= part
-        paths[case] = top
-    found = done_by(ME, lambda: [refused(path) for path in paths.values()])
-    for (owner, group, mode, link), was_refused in zip(paths, found, strict=True):
-        safe = owner != OTHER and link != OTHER
-        if mode & 0o022:  # the group has no name, so anyone may be in it
-            safe &= mode == 0o1777 and above > 0
-        if owner == 0 and mode == 0o700 and above:
-            safe = False  # we do not come in
-        assert was_refused == (not safe), (owner, group, oct(mode), link)
-    assert 0 < sum(found) < len(found)
 
 
 @as_root
