@@ -11,20 +11,9 @@ from elementwise_samples import ELEMENTWISE, accepts, c_operands, draw, is_rando
 from samples import STRUCTURAL
 
 import minigraph as mg
-from minigraph import nn, ops, optim
+from minigraph import ops, optim
 from minigraph.devices.cuda.generated import generated_kernel
-from minigraph.graph import (
-    Copy,
-    Graph,
-    Input,
-    Node,
-    Parameter,
-    Spec,
-    as_dtype,
-    compute,
-    placeholders,
-    toposort,
-)
+from minigraph.graph import Copy, Graph, Input, Node, as_dtype, compute, toposort
 from minigraph.jit.fused import Fused, HorizontalFusion
 from minigraph.ops.arithmetic import Add
 from minigraph.ops.elementwise import Astype
@@ -53,7 +42,7 @@ class Case:
 
     def __init__(self, op, *xs):
         self.xs = xs
-        inputs = placeholders([Spec(x.shape, x.dtype) for x in xs])
+        inputs = [mg.input(f"x{i}", x.shape, x.dtype) for i, x in enumerate(xs)]
         specs = op.infer(*(x.spec for x in inputs))
         self.node = Node(op, inputs, specs if isinstance(specs, tuple) else (specs,))
         filled = all(spec.size for spec in self.node.specs)
@@ -307,7 +296,7 @@ def units(ys, value=None, amp="off"):
     inputs = tuple(x for x in toposort(ys) if isinstance(x.op, Input))
     before = Graph(inputs, tuple(ys))
     graph = optimize(before, pipeline(3, False, 2, amp=amp, horizontal_fusion=LIMITS))[-1][0]
-    values = {x: x.numpy() for x in graph if isinstance(x, Parameter)}
+    values = {x: x.numpy() for x in graph if isinstance(x, mg.Parameter)}
     for i, x in enumerate(graph.inputs):
         given = value is not None and x.shape == value.shape
         values[x] = value if given else array(*x.shape, dtype=x.dtype, seed=i)
@@ -322,17 +311,14 @@ def units(ys, value=None, amp="off"):
 
 
 def functions(group, name, ys, value=None, amp="off"):
+    ys = ys if isinstance(ys, tuple) else (ys,)
     for i, found in enumerate(units(ys, value, amp)):
         CASES[f"{group}: {name}, kernel {i}"] = found
 
 
-def listed(ys):
-    return ys if isinstance(ys, tuple) else (ys,)
-
-
 for name, build in FUNCTIONS.items():
     for shape in ROWS[1::2] if name in ELEMENTWISE_ONLY else ROWS:
-        functions("fused", f"{name} {shape}", listed(build(mg.input("x", shape))))
+        functions("fused", f"{name} {shape}", build(mg.input("x", shape)))
 for shape in IMAGES:
     functions("fused", f"batch norm {shape}", batch_norm(mg.input("x", shape)))
 
@@ -360,18 +346,10 @@ special[8:] = array(8, 40)
 for i, number in enumerate(SPECIAL[:5]):
     special[8 + i, 3 * i] = number
 for name, build in FUNCTIONS.items():
-    functions("special", name, listed(build(mg.input("x", special.shape))), special)
+    functions("special", name, build(mg.input("x", special.shape)), special)
 
 
 # ---------------------------------------------------------------- several kernels in one launch
-
-
-def updates(layers):
-    """Adam's, of weights of different lengths."""
-    nn.manual_seed(0)
-    net = nn.Sequential(*(nn.Linear(a, b) for a, b in itertools.pairwise(layers)))
-    x = mg.input("x", (4, layers[0]))
-    return tuple(optim.Adam(net.parameters()).minimize((net(x) ** 2).mean()).values())
 
 
 def updates_of_vectors(sizes):
@@ -385,14 +363,15 @@ def updates_of_vectors(sizes):
 
 # As those of a residual network: most are vectors, a few are long, some end between vectors.
 LENGTHS = [*(64 << i % 4 for i in range(100)), *(4095 + i for i in range(58)), 300_001, 1 << 21]
-functions("together", "adam", updates((7, 33, 100, 3)))
-functions("together", "adam of 160", updates_of_vectors(LENGTHS))
+functions("together", "adam", updates_of_vectors(LENGTHS))
 vectors = [mg.input(f"x{i}", (n,)) for i, n in enumerate((1, 1000, 4097))]
-functions("together", "several texts", [f(x) for x in vectors for f in (ops.exp, ops.negative)])
+functions(
+    "together", "several texts", tuple(f(x) for x in vectors for f in (ops.exp, ops.negative))
+)
 long = mg.input("long", (1 << 18,))
-functions("together", "a long sum", [long.sum() * 2 + 1, *map(ops.exp, vectors)])
+functions("together", "a long sum", (long.sum() * 2 + 1, *map(ops.exp, vectors)))
 many = [mg.input(f"x{i}", (i + 1,)) for i in range(500)]
-functions("together", "more than an argument holds", list(map(ops.exp, many)))
+functions("together", "more than an argument holds", tuple(map(ops.exp, many)))
 
 
 # ---------------------------------------------------------------- compiling

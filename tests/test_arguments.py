@@ -56,9 +56,9 @@ def raw_errors(step):
             call()
         except (GraphError, MinigraphWarning) as error:
             if "\n" in str(error) or len(str(error)) > MESSAGE:
-                raw[f"{name}: {argument}={odd}: more than one line, or a long one"] += 1
+                raw[f"{name}: {argument}={shown(odd)}: more than one line, or a long one"] += 1
         except Exception as error:
-            raw[f"{name}: {argument}={odd}: {type(error).__name__}: {error}"] += 1
+            raw[f"{name}: {argument}={shown(odd)}: {type(error).__name__}: {error}"] += 1
     return raw, count
 
 

@@ -221,21 +221,6 @@ def test_resnet18_learns_the_digits():
     assert accuracy(output("resnet", "--epochs", 3)) > 90
 
 
-@pytest.mark.long
-def test_resnet18_stopped_by_ctrl_c_resumes_to_the_same_numbers(tmp_path):
-    options = [*SMALL, "--epochs", 2]
-    whole = output("resnet", *options)
-    file = tmp_path / "checkpoint"
-    process = begin("resnet", *options, "--checkpoint", file)
-    while not file.exists() and process.poll() is None:
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    stopped, _ = wait(process, status=130)
-    assert "goes on from there" in stopped.splitlines()[-1]
-    assert output("resnet", *options, "--resume", file)[-3:] == whole[-3:]
-    file.unlink()  # 90 MB
-
-
 @pytest.mark.parametrize(
     ("example", "args"),
     [

@@ -7,7 +7,6 @@ from beside_torch_optim import (
     START,
     TorchTrained,
     Trained,
-    assert_close,
     assert_same_steps,
 )
 
@@ -57,16 +56,6 @@ CASES = [
 def test_ten_steps_follow_torch(torch, kind, arguments, dtype, tolerance):
     ours = Trained(kind, arguments, dtype)
     assert_same_steps(ours, TorchTrained(torch, kind, arguments, dtype), dtype, tolerance)
-
-
-@pytest.mark.parametrize(("kind", "arguments"), CASES)
-def test_two_graphs_share_the_state(kind, arguments):
-    one, two = (Trained(kind, arguments) for _ in range(2))
-    other_step = two.compiled(two.loss(two.x))
-    for i, batch in enumerate(BATCHES):
-        one.step(batch)
-        (other_step if i % 2 else two.step)(batch)
-    assert_close(one.values(), two.values(), 0)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -169,6 +158,7 @@ def test_each_parameter_counts_its_own_steps(torch, kind, arguments, level):
     parameters, ours, steps = made()
     for i, which in enumerate([0] * 5 + [1, 0, 1, 3, 3] + [2, 2, 0, 3] + [1, 2] * 3):
         if i == 8:
+            ours.lr = optimizer.param_groups[0]["lr"] = 0.07
             resumed, other, steps = made()
             other.load_state_dict(ours.state_dict())
             for name, p in resumed.items():
@@ -206,23 +196,6 @@ def test_parameters_that_are_frozen_or_not_in_the_loss_stay():
 
 
 # State
-
-
-@pytest.mark.parametrize(("kind", "arguments"), CASES)
-def test_training_resumed_from_a_state_gives_the_same_bits(kind, arguments):
-    through = Trained(kind, arguments)
-    resumed = Trained(kind, arguments)
-    for batch in BATCHES[:4]:
-        through.step(batch)
-    through.optimizer.lr = 0.07
-    resumed.optimizer.load_state_dict(through.optimizer.state_dict())
-    for name, value in through.values().items():
-        resumed.parameters[name].assign(value)
-    for batch in BATCHES[4:]:
-        through.step(batch)
-        resumed.step(batch)
-    assert_close(through.values(), resumed.values(), 0)
-    assert resumed.optimizer.lr == 0.07
 
 
 def test_state_is_named_after_optimizer_and_parameter():

@@ -170,7 +170,7 @@ def grids(name):
 def test_kernels_together_are_one_launch_unless_their_words_are_too_many():
     assert grids("several texts") == (6, [1 + 1 + 5 + 1 + 1 + 5])
     # Each vector has a count of steps beside it.
-    for name, count in (("adam of 160", 2 * 160), ("more than an argument holds", 500)):
+    for name, count in (("adam", 2 * 160), ("more than an argument holds", 500)):
         parts, made = gathered(name)
         assert (parts, len(made)) == (count, 2)
 
@@ -178,7 +178,7 @@ def test_kernels_together_are_one_launch_unless_their_words_are_too_many():
 def test_the_blocks_of_a_launch_are_shared_out_by_what_each_kernel_has_to_do():
     """A block has 256 threads, and each of them four floats."""
     blocks = []
-    for launch in gathered("adam of 160")[1]:
+    for launch in gathered("adam")[1]:
         (count,) = re.findall(r"mg_member\(a.w, (\d+), ", launch.source.text)
         table = launch.words([64] * 2000, [64] * 2000, 64)[: int(count) + 1]
         assert table[0] == 0 and table[-1] == launch.grid[0]
