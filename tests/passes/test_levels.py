@@ -157,16 +157,21 @@ def meaning_of(seed):
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_rewrite_is_found(name):
     op, rewrite = WRONG[name]
+    changed = []
 
     def change(node, inputs):
         fits = node.op.name == op and inputs[0].dtype in FLOATS
         new = rewrite(node, inputs) if fits else None
+        changed.append(new is not None)
         return node.replace(inputs) if new is None else new
 
     with pytest.raises(pytest.fail.Exception, match="of this program"):
         for seed in range(COUNT):
             meaning = meaning_of(seed)
-            meaning.check(meaning.written.map(change)(*meaning.args), name, signs=True)
+            changed.clear()
+            graph = meaning.written.map(change)
+            if any(changed):
+                meaning.check(graph(*meaning.args), name, signs=True)
 
 
 def test_the_printed_program_builds_the_same_graph(capsys):

@@ -150,48 +150,6 @@ def test_channels_last_weights_move_and_stay_the_same(model):
     np.testing.assert_array_equal(net.state_dict()["weight"], before.numpy())
 
 
-FLOATS, INTEGERS = (mg.input("x", (4, 3), dtype) for dtype in ("float32", "int64"))
-Z, MASK = mg.input("z", (4, 2)), mg.input("mask", (4, 2), "bool")
-
-
-@pytest.mark.parametrize(
-    ("args", "kwargs", "words"),
-    [
-        (
-            (FLOATS,),
-            {"mask": MASK},
-            r"the call is \(float32\[4,3\], mask=bool\[4,2\]\), and the example was \(float32\[4,3"
-            r"\], \{'z': float32\[4,2\]\}, mask=bool\[4,2\], twice=True\)",
-        ),
-        (
-            (FLOATS, {"z": Z}),
-            {"mask": MASK, "twice": False},
-            "input 3 was True in the example, which is part of the graph, and is False now",
-        ),
-        (
-            (INTEGERS, {"z": Z}),
-            {"mask": MASK, "twice": True},
-            r"input 0 was float32\[4,3\] in the example, not int64\[4,3\]",
-        ),
-        (
-            (mg.input("x", (5, 3)), {"z": Z}),
-            {"mask": MASK, "twice": True},
-            r"input 0 was float32\[4,3\] in the example, not float32\[5,3\]; dynamic=True",
-        ),
-        (
-            (mg.input("x", (None, 3)), {"z": Z}),
-            {"mask": MASK, "twice": True},
-            r"not float32\[batch,3\]; dynamic=True converts for any number",
-        ),
-    ],
-)
-def test_a_call_that_differs_from_the_example_is_an_error(model, args, kwargs, words):
-    net = mgt.convert(model, *arguments())
-    with pytest.raises(mg.GraphError, match=words) as raised:
-        net(*args, **kwargs)
-    assert "\n" not in str(raised.value)
-
-
 class Unknown(nn.Module):
     def __init__(self):
         super().__init__()

@@ -55,12 +55,6 @@ def test_images_may_be_reordered_from_any_layout_to_any_other():
             np.testing.assert_array_equal(Reorder(after).forward(pack(x, before)), pack(x, after))
 
 
-def test_an_op_on_other_layouts_has_the_name_of_the_plain_one():
-    op = LaidOut(Conv2d(), (8, 1), (16,))
-    assert op.name == "conv2d"
-    assert str(op) == f"{Conv2d()} lanes (8, 1) to (16,)"
-
-
 # ---------------------------------------------------------------- max pooling
 
 

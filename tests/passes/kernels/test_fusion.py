@@ -94,7 +94,7 @@ def test_the_work_is_linear_in_the_graph(monkeypatch):
         "take",
         lambda *args: tried.append(args) or take(*args),
     )
-    for count in (1000, 10_000):
+    for count in (1000, 3000):
         tried.clear()
         fuse_kernels(of(chain(A, count)), Notes())
         assert count - 1 <= len(tried) <= 1.1 * count
