@@ -93,7 +93,6 @@ def case(group, name, *args):
 def of(*groups):
     """Run a test on each case of some groups."""
     names = [name for name in CASES if name.partition(":")[0] in groups]
-    assert names
     return pytest.mark.parametrize("name", names)
 
 

@@ -9,7 +9,7 @@ from bench_plans import on_cuda, planned, results
 import minigraph as mg
 from minigraph.bench import ours
 from minigraph.bench import plan as plans
-from minigraph.bench.cases import EXPRESSIONS, GROUPS, NAMES, NETWORKS, PREDICTIONS, case
+from minigraph.bench.cases import EXPRESSIONS, GROUPS, NAMES, NETWORKS, PREDICTIONS
 from minigraph.devices.cpu import onednn
 
 
@@ -163,17 +163,3 @@ def test_precision_and_tuning_are_options_of_a_side(monkeypatch, setting, precis
         ours.minigraph_side(task)
     shared = {"num_threads": task.threads, "autotune.budget": task.budget}
     assert asked == [{**shared, **options}]
-
-
-@pytest.mark.parametrize(
-    ("name", "title"),
-    [
-        ("abc", "a * b * c, 256M floats"),
-        ("softmax", "softmax, 16384 x 16384"),
-        ("alexnet", "AlexNet, batch 256, 224 x 224"),
-        ("resnet50", "ResNet-50, batch 128, 224 x 224"),
-        ("mlp", "MLP 784-128-10, batch 32"),
-    ],
-)
-def test_a_gpu_gets_larger_cases(name, title):
-    assert case(name, device="cuda:1").title == title

@@ -8,7 +8,7 @@ import pytest
 from bench_plans import planned, scripted
 
 from minigraph.bench import measure
-from minigraph.bench.measure import TimeLimit, relative_difference
+from minigraph.bench.measure import TimeLimit
 from minigraph.bench.results import Results, SideResult
 from minigraph.bench.tables import terminal_lines
 from minigraph.bench.worker import Failure, Worker
@@ -146,7 +146,3 @@ def test_a_side_with_other_scores_has_failed(run, scores, words):
     assert case.sides["jax"].error == words and case.best_peer[0] == "torch"
     assert case.sides["level 3"].difference == pytest.approx(2.5e-5, rel=0.01)
     assert not case.sides["level 3"].error and case.sides["torch"].difference == 0
-
-
-def test_losses_differ_by_their_largest_distance_over_the_loss():
-    assert relative_difference([1.0, 2.2, 4.0], [1.0, 2.0, 4.2]) == pytest.approx(0.1)

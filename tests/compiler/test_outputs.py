@@ -54,11 +54,6 @@ def test_outputs_may_come_from_any_iterable(cg):
     np.testing.assert_array_equal(results, [[0] * 3, [1] * 3, [2] * 3])
 
 
-def test_a_single_input_needs_no_list(cg):
-    x = mg.input("x", (3,))
-    np.testing.assert_array_equal(cg.compile(x, x + 1)(np.zeros(3)), [1, 1, 1])
-
-
 def test_results_have_the_shape_and_dtype_of_their_expressions(cg):
     x = mg.input("x", (2, 3))
     outputs = [x + 1, (x + 1).sum(), x > 0, ops.argmax(x, 0), x.astype("float16"), x[:0]]
