@@ -25,10 +25,7 @@ from minigraph.cache import KINDS, Entry, Store, environment_of, file
 
 HERE = environment_of({"oneDNN": "3.2.0", "processor": "x86_64 of some kind"})
 UNIT = bytes(range(256)) * 20
-MEASURED = [
-    Entry("onednn", "convolution 3 64", HERE, "[]"),
-    Entry("cudnn", "product", HERE, "[]"),
-]
+MEASURED = [Entry("onednn", "convolution 3 64", HERE, "[]"), Entry("cudnn", "product", HERE, "[]")]
 KERNELS = [Entry("jit", name, HERE, "{}", UNIT) for name in ("mg_one", "mg_two")]
 
 
@@ -129,12 +126,7 @@ def test_info_says_why_nvrtc_compiles_nothing_without_a_gpu(monkeypatch):
             "no C compiler",
             0,
         ),
-        (
-            {"CC": "no-compiler"},
-            "CC does not run",
-            "CC is 'no-compiler', which does not run",
-            1,
-        ),
+        ({"CC": "no-compiler"}, "CC does not run", "CC is 'no-compiler', which does not run", 1),
     ],
 )
 def test_info_says_which_compiler_is_missing_and_fails_where_it_was_asked_for(

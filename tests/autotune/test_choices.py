@@ -105,9 +105,7 @@ def test_a_candidate_that_there_was_no_memory_to_measure_is_left_to_the_heuristi
     broken = Made("broken")
     broken.run = refuse
     found = choices(
-        candidate("broken", lambda: broken),
-        candidate("large", lambda: Large("large")),
-        mode="tune",
+        candidate("broken", lambda: broken), candidate("large", lambda: Large("large")), mode="tune"
     )
     with pytest.warns(mg.MinigraphWarning, match="could not be measured"):
         assert chosen(found).kernel is broken

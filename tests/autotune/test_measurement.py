@@ -8,14 +8,7 @@ import pytest
 from msgspec import structs
 from problems import MACHINE, entry_of, measurement
 
-from minigraph.autotune.measurement import (
-    QUARANTINE,
-    Policy,
-    ProblemTable,
-    choose,
-    merge,
-    table,
-)
+from minigraph.autotune.measurement import QUARANTINE, Policy, ProblemTable, choose, merge, table
 
 pytestmark = pytest.mark.usefixtures("new_process")
 

@@ -14,10 +14,7 @@ import minigraph as mg
 from minigraph.autotune.measurement import merge
 from minigraph.cache import file
 
-pytestmark = [
-    needs_both,
-    pytest.mark.usefixtures("no_private_group"),
-]
+pytestmark = [needs_both, pytest.mark.usefixtures("no_private_group")]
 
 
 @pytest.fixture

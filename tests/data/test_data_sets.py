@@ -225,8 +225,7 @@ def test_importing_the_package_loads_no_optional_library():
 
 
 @pytest.mark.parametrize(
-    "module, make",
-    [("sklearn.datasets", Digits), ("PIL.Image", lambda: ImageFolder("."))],
+    "module, make", [("sklearn.datasets", Digits), ("PIL.Image", lambda: ImageFolder("."))]
 )
 def test_an_absent_library_is_an_error_that_says_what_to_install(monkeypatch, module, make):
     monkeypatch.setitem(sys.modules, module, None)

@@ -142,7 +142,7 @@ def test_nodes_have_the_names_of_layers_and_tensors_those_of_their_authors(path)
     mg.onnx.save(path, [x], {"scores": y, "same": x})
     graph = onnx.load(path).graph
     assert [node.name for node in graph.node] == [
-        *("0/Conv", "1/BatchNormalization", "2/Clip", "3/Reshape", "Gemm", "same/y"),
+        *("0/Conv", "1/BatchNormalization", "2/Clip", "3/Reshape", "Gemm", "same/y")
     ]
     assert {"0.weight", "0.bias", "1.running_mean"} < {each.name for each in graph.initializer}
     assert [y.name for y in graph.output] == ["scores", "same"]

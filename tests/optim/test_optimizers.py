@@ -2,13 +2,7 @@
 
 import numpy as np
 import pytest
-from beside_torch_optim import (
-    BATCHES,
-    START,
-    TorchTrained,
-    Trained,
-    assert_same_steps,
-)
+from beside_torch_optim import BATCHES, START, TorchTrained, Trained, assert_same_steps
 
 import minigraph as mg
 from minigraph import nn, ops, optim

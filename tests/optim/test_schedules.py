@@ -47,18 +47,12 @@ def torch_rates(torch, make, steps, *metrics):
 
 
 CASES = {
-    "step": (
-        lambda o: schedules.step(o, 3, gamma=0.5),
-        lambda s, o: s.StepLR(o, 3, gamma=0.5),
-    ),
+    "step": (lambda o: schedules.step(o, 3, gamma=0.5), lambda s, o: s.StepLR(o, 3, gamma=0.5)),
     "multi_step": (
         lambda o: schedules.multi_step(o, [2, 5, 5], gamma=0.5),
         lambda s, o: s.MultiStepLR(o, [2, 5, 5], gamma=0.5),
     ),
-    "exponential": (
-        lambda o: schedules.exponential(o, 0.9),
-        lambda s, o: s.ExponentialLR(o, 0.9),
-    ),
+    "exponential": (lambda o: schedules.exponential(o, 0.9), lambda s, o: s.ExponentialLR(o, 0.9)),
     "cosine": (
         lambda o: schedules.cosine(o, 8, eta_min=0.01),
         lambda s, o: s.CosineAnnealingLR(o, 8, eta_min=0.01),

@@ -130,11 +130,7 @@ OPTIMIZERS = {
         optim.RMSprop, lr=0.01, momentum=0.5, centered=True, weight_decay=0.1
     ),
     "adagrad": functools.partial(
-        optim.Adagrad,
-        lr=0.1,
-        lr_decay=0.1,
-        weight_decay=0.1,
-        initial_accumulator_value=0.1,
+        optim.Adagrad, lr=0.1, lr_decay=0.1, weight_decay=0.1, initial_accumulator_value=0.1
     ),
     "adamax": functools.partial(optim.Adamax, lr=0.01),  # torch's own step
 }

@@ -2,14 +2,7 @@
 
 import numpy as np
 import pytest
-from blocked_cases import (
-    Case,
-    any_threads,
-    assert_near,
-    computed,
-    every_way,
-    in_blocks,
-)
+from blocked_cases import Case, any_threads, assert_near, computed, every_way, in_blocks
 from laid_out import WAYS, drawn, meaning, written
 from needs import needs_both
 

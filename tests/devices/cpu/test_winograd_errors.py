@@ -4,15 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from blocked_cases import (
-    ODD_SIZES,
-    Case,
-    assert_near,
-    computed,
-    every_way,
-    every_window,
-    in_blocks,
-)
+from blocked_cases import ODD_SIZES, Case, assert_near, computed, every_way, every_window, in_blocks
 from laid_out import drawn, meaning
 from needs import needs_both
 

@@ -271,9 +271,7 @@ def test_every_candidate_is_measured_and_found_again_by_its_name(
     ]
 
 
-def test_the_first_candidate_is_cublass_first_choice_within_the_limit_on_its_workspace(
-    monkeypatch,
-):
+def test_the_first_candidate_is_cublass_first_choice_within_the_limit_on_its_workspace(monkeypatch):
     cublas_library.instead(monkeypatch, workspace=1000)
     node, steps = product("rows", "rows")
     kernel = made(node, steps)

@@ -14,13 +14,7 @@ from heavy_nodes import convolution, laid_out
 
 from minigraph.devices.cuda import cudnn_kernel
 from minigraph.devices.cuda.channels import EACH_PIXEL, Blocks
-from minigraph.devices.cuda.cudnn_graph import (
-    TYPES,
-    Tensor,
-    build,
-    channels_last,
-    contiguous,
-)
+from minigraph.devices.cuda.cudnn_graph import TYPES, Tensor, build, channels_last, contiguous
 from minigraph.devices.cuda.kernels import Exactness
 from minigraph.graph import Spec, input
 from minigraph.ops.activation import Activated, Relu
