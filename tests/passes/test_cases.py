@@ -37,9 +37,8 @@ from minigraph.graph import Op, as_dtype, constant
 from minigraph.jit.fused import Fused
 from minigraph.jit.kernel import specialise
 from minigraph.ops.reduction import Reduction
-from minigraph.passes.kernels.decomposition import decompose
 from minigraph.passes.kernels.fma import fuse_fma
-from minigraph.passes.kernels.fusion import fuse_elementwise, fuse_kernels
+from minigraph.passes.kernels.fusion import decompose, fuse_elementwise, fuse_kernels
 from minigraph.passes.library.batch_norm import fuse_batch_norm
 from minigraph.passes.library.convolution import fold_batch_norm, fuse_activation, fuse_bias
 from minigraph.passes.library.mixed_precision import autocast

@@ -71,7 +71,7 @@ def _adaptive_avg_pool(x: Node, size: Any) -> Node:
 def _adaptive_max_pool(x: Node, size: Any) -> tuple[Node, None]:
     """Return the maxima; where in the image they are has no expression here."""
     images = x if x.ndim == 4 else ops.expand_dims(x, 0)
-    y = ops.adaptive_max_pool2d(images, pair(size))
+    y = ops.adaptive_max_pool2d(images, tuple(_each(size, 2)))
     return (y if x.ndim == 4 else ops.squeeze(y, 0)), None
 
 
