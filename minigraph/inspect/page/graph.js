@@ -16,6 +16,8 @@ class GraphView {
 
   /** Draw a stage of a function, with some layers open. */
   show(model, k, open) {
+    const stays = model === this.model && k === this.rows.snapshot.k && !this.element.hidden;
+    this.element.hidden = false;
     this.model = model;
     this.rows = new Rows(model.snapshot(k), open, Math.max(520, this.element.clientWidth - 2));
     this.sheet.style.height = `${this.rows.height + 40}px`;
@@ -25,6 +27,7 @@ class GraphView {
       .join("");
     this.body.innerHTML = "";
     this.drawn = new Map();
+    if (!stays) this.element.scrollTop = 0; // Tab reaches no row above those that are drawn
     this.fill();
     this._connect();
   }

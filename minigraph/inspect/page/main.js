@@ -133,10 +133,11 @@ class Page {
 
   _drawMiddle() {
     const changes = this.state.pass > 0;
-    $("#graph").hidden = changes;
     $("#changes").hidden = !changes;
-    if (changes) this.changes.show(this.model, this.state.pass);
-    else this.graph.show(this.model, this.k, this.state.open);
+    if (changes) {
+      this.graph.element.hidden = true;
+      this.changes.show(this.model, this.state.pass);
+    } else this.graph.show(this.model, this.k, this.state.open);
   }
 
   _drawDetails() {
