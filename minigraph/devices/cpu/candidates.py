@@ -198,6 +198,8 @@ class CpuProblems(ProblemMaker):
         generators = [*CANDIDATES]
         if winograd.is_favourite(node):
             generators.sort(key=lambda g: g is not winograd.candidates)
+        elif tiles.is_favourite(node):
+            generators.sort(key=lambda g: g is not tiles.candidates)
         if self.in_parts:
             generators.insert(0, partial(tiles.candidates, parts=2))
         offered = itertools.chain.from_iterable(g(arrangement, threads) for g in generators)
@@ -219,11 +221,7 @@ def _is_sure(problem: OpProblem, first: Candidate) -> bool:
     result = problem.results[0]
     if problem.work < LARGE or result.dtype != onednn.F32 or isinstance(problem.op, Reorder):
         return False
-    if first.name == winograd.NAME or first.precision == tiles.NAME:
-        return True
-    if tiles.computes(problem.arrangement(first.layouts).node):
-        return False
-    if isinstance(problem.op, Matmul):
+    if isinstance(problem.op, Matmul) or first.name in (winograd.NAME, *tiles.NAMES.values()):
         return True
     shapes = [spec.shape for spec in (*problem.inputs[:2], result)]
     x, w = (shapes[ROLES[type(problem.op)].index(role)] for role in "xw")

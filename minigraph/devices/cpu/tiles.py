@@ -34,6 +34,7 @@ from minigraph.ops.matmul import Matmul
 from minigraph.program import round_up
 
 NAME = "bf16x3"  # the precision, as the option calls it
+NAMES = {2: "tiles bf16x3", 3: "tiles bf16x6"}  # the algorithms, by parts
 COMMON = Path(__file__).with_suffix(".c").read_text()
 TILE = 1024  # bytes
 BLOCK = 2 * SIDE  # lines of a block
@@ -44,6 +45,8 @@ AHEAD = 2  # steps of which numbers are brought to the cache before they are rea
 HEIGHT = 4  # blocks of rows that a thread brings to tiles at once, at most
 TASKS = 2  # for each thread, at least, where there can be as many
 LEAST = 20_000_000  # operations: with fewer, bringing the operands to tiles takes as long
+# With so many sums and lines six products took 0.7 to 0.9 of oneDNN's time; with fewer, up to 1.3.
+MANY_SUMS, MANY_LINES = 256, 128
 # What `arch_prctl` of Linux takes: a request for a part of the processor's state, that of tiles.
 ARCH_PRCTL, REQUEST, TILE_DATA = 158, 0x1023, 18
 
@@ -66,13 +69,21 @@ def computes(node: Node) -> bool:
     return not why_not() and operations(node) >= LEAST and product_in_tiles(node) is not None
 
 
+def is_favourite(node: Node) -> bool:
+    """Whether three parts are expected to be faster than all but Winograd's algorithm."""
+    product = product_in_tiles(node) if computes(node) else None
+    if product is None:
+        return False
+    return product.sums >= MANY_SUMS and min(product.rows, product.columns) >= MANY_LINES
+
+
 def candidates(arrangement: Arrangement, threads: int, parts: int = 3) -> Iterator[Candidate]:
     """Yield the product of tiles for a node, in so many parts of bfloat16, if there is one."""
     node, _, layouts = arrangement
     product = product_in_tiles(node, [layout == TRANSPOSED for layout in layouts])
     if product is not None and computes(node):
         make = functools.partial(tile_kernel, node, product, threads, parts)
-        yield Candidate(_name(parts), layouts, make, precision=NAME if parts == 2 else "float32")
+        yield Candidate(NAMES[parts], layouts, make, precision=NAME if parts == 2 else "float32")
 
 
 def tile_kernel(node: Node, product: TileProduct, threads: int, parts: int) -> NativeKernel:
@@ -88,13 +99,9 @@ def tile_kernel(node: Node, product: TileProduct, threads: int, parts: int) -> N
     if product.spaced:
         calls.insert(0, fill(node, "0", threads))
     strided = [i < 2 and isinstance(node.op, Matmul) for i, _ in enumerate(node.inputs)]
-    kernel = NativeKernel(node, calls, round_up(work.memory), strided, algorithm=_name(parts))
+    kernel = NativeKernel(node, calls, round_up(work.memory), strided, algorithm=NAMES[parts])
     kernel.threads = threads
     return kernel
-
-
-def _name(parts: int) -> str:
-    return f"tiles bf16x{parts * (parts + 1) // 2}"
 
 
 class _Work(NamedTuple):

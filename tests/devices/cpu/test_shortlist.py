@@ -12,6 +12,11 @@ from minigraph.ops.matmul import Matmul
 pytestmark = needs_both
 
 
+@pytest.fixture(autouse=True)
+def without_amx(monkeypatch):
+    monkeypatch.setattr(tiles, "why_not", lambda: "it takes a processor with AMX")
+
+
 def shortlist(node, blocked=True):
     """Return the names of the candidates for a node, whose images are in blocks if it has any."""
     tunable = CpuProblems(threads=2, on_disk=False).tunable(
@@ -30,8 +35,7 @@ def convolution(n, channels, size, outputs, window, **attributes):
     return Conv2d(**attributes)(x, mg.input("w", (outputs, channels, window, window)))
 
 
-def test_a_large_problem_whose_fastest_algorithm_is_known_is_not_measured(monkeypatch):
-    monkeypatch.setattr(tiles, "why_not", lambda: "no AMX")
+def test_a_large_problem_whose_fastest_algorithm_is_known_is_not_measured():
     same = {"padding": (1, 1)}
     assert shortlist(convolution(16, 64, 56, 64, 3, **same)) == [winograd.NAME]
     assert len(shortlist(convolution(16, 64, 56, 256, 1))) == 1
@@ -40,12 +44,13 @@ def test_a_large_problem_whose_fastest_algorithm_is_known_is_not_measured(monkey
     assert len(shortlist(product)) == 1
 
 
-def test_tiles_are_measured_where_winograds_algorithm_is_not_surely_faster(monkeypatch):
+def test_tiles_are_taken_for_large_products_that_winograds_algorithm_does_not_compute(monkeypatch):
     monkeypatch.setattr(tiles, "why_not", lambda: "")
-    assert shortlist(convolution(16, 64, 56, 64, 3, padding=(1, 1))) == [winograd.NAME]
     product = Matmul()(mg.input("x", (512, 512)), mg.input("y", (512, 512)))
-    for node in (convolution(16, 64, 56, 256, 1), product):
-        assert "tiles bf16x6" in shortlist(node)
+    for node in (convolution(16, 512, 14, 256, 1), product):
+        assert shortlist(node) == ["tiles bf16x6"]
+    assert shortlist(convolution(16, 64, 56, 64, 3, padding=(1, 1))) == [winograd.NAME]
+    assert "tiles" not in shortlist(convolution(16, 64, 56, 256, 1))[0]
 
 
 def test_a_large_convolution_with_strides_is_measured():
