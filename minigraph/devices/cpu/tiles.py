@@ -64,14 +64,19 @@ def why_not() -> str:
     return ""
 
 
+def _pays(node: Node) -> bool:
+    """Whether there are tiles, and bringing the operands of `node` to them is worth the time."""
+    return not why_not() and operations(node) >= LEAST
+
+
 def computes(node: Node) -> bool:
-    """Whether tiles compute `node`, and bringing its operands to tiles is worth the time."""
-    return not why_not() and operations(node) >= LEAST and product_in_tiles(node) is not None
+    """Whether tiles compute `node`, and that pays."""
+    return _pays(node) and product_in_tiles(node) is not None
 
 
 def is_favourite(node: Node) -> bool:
     """Whether three parts are expected to be faster than all but Winograd's algorithm."""
-    product = product_in_tiles(node) if computes(node) else None
+    product = product_in_tiles(node) if _pays(node) else None
     if product is None:
         return False
     return product.sums >= MANY_SUMS and min(product.rows, product.columns) >= MANY_LINES
@@ -80,13 +85,15 @@ def is_favourite(node: Node) -> bool:
 def candidates(arrangement: Arrangement, threads: int, parts: int = 3) -> Iterator[Candidate]:
     """Yield the product of tiles for a node, in so many parts of bfloat16, if there is one."""
     node, _, layouts = arrangement
-    product = product_in_tiles(node, [layout == TRANSPOSED for layout in layouts])
-    if product is not None and computes(node):
+    columns = [layout == TRANSPOSED for layout in layouts]
+    product = product_in_tiles(node, columns) if _pays(node) else None
+    if product is not None:
         make = functools.partial(tile_kernel, node, product, threads, parts)
         yield Candidate(NAMES[parts], layouts, make, precision=NAME if parts == 2 else "float32")
 
 
 def tile_kernel(node: Node, product: TileProduct, threads: int, parts: int) -> NativeKernel:
+    """Return the kernel of a node that is this product, in so many parts of bfloat16."""
     work = DIVIDED[product.text](product, threads, parts)
 
     def words(ins: Sequence[Place], outs: Sequence[Place], memory: Place) -> list[int]:
