@@ -173,7 +173,7 @@ class CpuProblems(ProblemMaker):
             for spec, layout in zip(specs, layouts, strict=True)
             if layout.lanes not in (0, onednn.block()) and spec.shape[1] > FEW_CHANNELS
         )
-        in_tiles = self.in_parts and tiles.computes(arrangement.node)
+        in_tiles = self.in_parts and tiles.is_favourite(arrangement.node, parts=2)
         kind = "tiles" if in_tiles else "winograd" if fast else "direct"
         return (problem.work / FLOPS[kind] + 2 * reordered / BYTES) / self.threads
 
@@ -198,10 +198,11 @@ class CpuProblems(ProblemMaker):
         generators = [*CANDIDATES]
         if winograd.is_favourite(node):
             generators.sort(key=lambda g: g is not winograd.candidates)
-        elif tiles.is_favourite(node):
+        elif tiles.is_favourite(node, parts=3):
             generators.sort(key=lambda g: g is not tiles.candidates)
         if self.in_parts:
-            generators.insert(0, partial(tiles.candidates, parts=2))
+            first = tiles.is_favourite(node, parts=2)
+            generators.insert(0 if first else len(generators), partial(tiles.candidates, parts=2))
         offered = itertools.chain.from_iterable(g(arrangement, threads) for g in generators)
         product = product_of(node)
         if product and primitives.sums_of_many_pixels(product.op, node):

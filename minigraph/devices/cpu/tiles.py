@@ -45,8 +45,11 @@ AHEAD = 2  # steps of which numbers are brought to the cache before they are rea
 HEIGHT = 4  # blocks of rows that a thread brings to tiles at once, at most
 TASKS = 2  # for each thread, at least, where there can be as many
 LEAST = 20_000_000  # operations: with fewer, bringing the operands to tiles takes as long
-# With so many sums and lines six products took 0.7 to 0.9 of oneDNN's time; with fewer, up to 1.3.
-MANY_SUMS, MANY_LINES = 256, 128
+# The sums and lines from which on tiles are chosen unmeasured, by parts.  Six products took 0.7 to
+# 0.9 of oneDNN's time there, and up to 1.3 below; three took 0.3 to 1.05 of the fastest other
+# candidate's, Winograd's algorithm included, and up to 4.3 below.
+LEAST_SUMS, LEAST_LINES = {2: 64, 3: 256}, {2: 32, 3: 128}
+WEIGHTS_LINES = 128  # of the weights' gradient: with 64, Winograd's algorithm took 0.7 to 1.0
 # What `arch_prctl` of Linux takes: a request for a part of the processor's state, that of tiles.
 ARCH_PRCTL, REQUEST, TILE_DATA = 158, 0x1023, 18
 
@@ -69,17 +72,13 @@ def _pays(node: Node) -> bool:
     return not why_not() and operations(node) >= LEAST
 
 
-def computes(node: Node) -> bool:
-    """Whether tiles compute `node`, and that pays."""
-    return _pays(node) and product_in_tiles(node) is not None
-
-
-def is_favourite(node: Node) -> bool:
-    """Whether three parts are expected to be faster than all but Winograd's algorithm."""
+def is_favourite(node: Node, parts: int) -> bool:
+    """Whether so many parts are expected to be the fastest; three, but for Winograd's algorithm."""
     product = product_in_tiles(node) if _pays(node) else None
     if product is None:
         return False
-    return product.sums >= MANY_SUMS and min(product.rows, product.columns) >= MANY_LINES
+    lines = max(LEAST_LINES[parts], WEIGHTS_LINES * (product.text == "weights"))
+    return product.sums >= LEAST_SUMS[parts] and min(product.rows, product.columns) >= lines
 
 
 def candidates(arrangement: Arrangement, threads: int, parts: int = 3) -> Iterator[Candidate]:

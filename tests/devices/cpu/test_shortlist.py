@@ -17,9 +17,9 @@ def without_amx(monkeypatch):
     monkeypatch.setattr(tiles, "why_not", lambda: "it takes a processor with AMX")
 
 
-def shortlist(node, blocked=True):
+def shortlist(node, blocked=True, precision="float32"):
     """Return the names of the candidates for a node, whose images are in blocks if it has any."""
-    tunable = CpuProblems(threads=2, on_disk=False).tunable(
+    tunable = CpuProblems(threads=2, on_disk=False, precision=precision).tunable(
         node, [x.spec.strides for x in node.inputs]
     )
     problem, layouts = tunable
@@ -51,6 +51,18 @@ def test_tiles_are_taken_for_large_products_that_winograds_algorithm_does_not_co
         assert shortlist(node) == ["tiles bf16x6"]
     assert shortlist(convolution(16, 64, 56, 64, 3, padding=(1, 1))) == [winograd.NAME]
     assert "tiles" not in shortlist(convolution(16, 64, 56, 256, 1))[0]
+
+
+def test_three_products_are_taken_only_for_enough_channels(monkeypatch):
+    monkeypatch.setattr(tiles, "why_not", lambda: "")
+
+    def first(*sizes, **attributes):
+        return shortlist(convolution(*sizes, **attributes), precision="bf16x3")[0]
+
+    same = {"padding": (1, 1)}
+    assert first(16, 64, 56, 64, 3, **same) == first(16, 64, 56, 256, 1) == "tiles bf16x3"
+    for few in (first(128, 16, 32, 16, 3, **same), first(128, 16, 32, 32, 1, stride=(2, 2))):
+        assert "tiles" not in few
 
 
 def test_a_large_convolution_with_strides_is_measured():
