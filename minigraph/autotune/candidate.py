@@ -1,4 +1,4 @@
-"""What can be measured: a problem, the candidates that compute it, and where they run."""
+"""Problems, the candidates that compute them, and the workbench that runs candidates."""
 
 from __future__ import annotations
 
@@ -29,82 +29,82 @@ Layouts = tuple[Any, ...]  # of the inputs, then of the results; `str` of each i
 
 
 def names_of(layouts: Layouts) -> tuple[str, ...]:
-    """Return the names by which reports and caches call layouts."""
+    """Return the names of layouts in reports and caches."""
     return tuple(map(str, layouts))
 
 
 class Runner(Protocol):
-    """What computes a problem: a device's kernel.
+    """A device's kernel that computes a problem.
 
-    scratch  bytes of memory that it needs while it runs
+    scratch  bytes of memory that it uses while it runs
     """
 
     scratch: int
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
-        """Compute `outputs` from `inputs`, all contiguous in the layouts of the candidate."""
+        """Compute `outputs` from `inputs`, all contiguous in the candidate's layouts."""
 
 
 Run = Callable[[Sequence[Array], Sequence[Array], Array], None]  # inputs, outputs and scratch
 
 
 class Workbench:
-    """Where candidates are measured: its arrays, and its time; here those of the host.
+    """A device's arrays and clock, for measuring candidates; this class is the host's.
 
-    NumPy's functions take its arrays, as they do any that follow NumPy's protocols.
+    The arrays follow NumPy's protocols, so NumPy's functions take them.
 
-    chunk  elements that are compared at once
+    chunk  elements of one comparison
     """
 
-    chunk = 1 << 16  # they stay in the cache
+    chunk = 1 << 16  # fits the second-level cache
 
     def current(self) -> AbstractContextManager[None]:
-        """Return a context for all that is done with its arrays."""
+        """Return a context in which the device's arrays may be used."""
         return contextlib.nullcontext()
 
     def empty(self, nbytes: int) -> Array:
-        """Return uninitialised bytes that begin at a multiple of 64 at least."""
+        """Return uninitialised bytes, aligned to 64 at least."""
         return aligned_empty(Spec((nbytes,), np.dtype(np.uint8)))
 
     def put(self, array: Array) -> Array:
-        """Return a NumPy array as one of the workbench's."""
+        """Return a NumPy array as an array of the device."""
         return array
 
     def compile(self, kernels: Iterable[Runner]) -> None:
-        """Compile what kernels need, as many at once as there are processors."""
+        """Compile the sources of kernels, as many at once as there are processors."""
 
     def runner(self, kernel: Runner) -> Run:
-        """Return what runs a kernel; raises where it cannot be run."""
+        """Return a function that runs a kernel; raise if the kernel cannot run."""
         return kernel.run
 
     def seconds(self, run: Callable[[], None], calls: int, clock: Callable[[], float]) -> float:
-        """Run so many times, until the last is done; return what one run took."""
+        """Return the mean seconds of `calls` runs, from the first start to the last end."""
         start = clock()
         for _ in range(calls):
             run()
         return (clock() - start) / calls
 
     def examine(self, error: Exception, name: str) -> None:
-        """Raise MemoryError or DeviceLost where an error says nothing of the candidate that ran.
+        """Raise MemoryError or DeviceLost if an error is the machine's, not the candidate's.
 
-        name  of the candidate
+        name  of the candidate that ran
         """
         if isinstance(error, MemoryError):
             raise error
 
     def release(self) -> None:
-        """Give back memory that no array uses."""
+        """Return unused memory to the device."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to compute a problem.
+    """An algorithm for a problem, in certain layouts.
 
     layouts        of the inputs, then of the results
-    make           returns the kernel; raises where the library cannot do it
-    deterministic  whether it gives the same bits every run
-    precision      what it computes in: the name of a dtype, "tf32" or "bf16x3"
-    recipe         what the problem makes the kernel of in another process
+    make           returns the kernel; raises if the library does not support it
+    deterministic  whether every run gives the same bits
+    precision      of the arithmetic: the name of a dtype, "tf32" or "bf16x3"
+    recipe         from which another process makes the same kernel
     """
 
     name: str
@@ -116,28 +116,28 @@ class Candidate:
 
     @functools.cached_property
     def kernel(self) -> Any:
-        """The kernel, made when it is first asked for; raises where the library cannot do it."""
+        """The kernel, made at the first access; raises if the library does not support it."""
         return self.make()
 
     @property
     def key(self) -> Key:
-        """What tells it from the others of its problem."""
+        """The name and layouts, which are unique in the problem."""
         return self.name, names_of(self.layouts)
 
     def measurement(self, workspace: int, error: str = "") -> Measurement:
-        """Return the measurement of the candidate before it is timed."""
+        """Return a measurement of the candidate without a time."""
         facts = (*self.key, workspace, self.deterministic, self.precision)
         return Measurement(*facts, error=error, recipe=self.recipe)
 
 
 @dataclass(frozen=True)
 class SumAxis:
-    """An axis of a result that may be summed over.
+    """An axis of a result over which checksums add up elements.
 
-    length  of the axis, or of each of its equal parts, which are summed alike: groups of channels
-    result  which axis of the result it is
-    inputs  by the positions of the inputs that have it: which axis of theirs
-    added   the positions of inputs that do not have it, and are added to all elements along it
+    length  of the axis; of one group if it is the channels of a grouped convolution
+    result  index of the axis in the result
+    inputs  index of the axis in each input that has it, by the input's position
+    added   positions of the inputs that lack the axis and are added along it, such as a bias
     """
 
     length: int
@@ -148,9 +148,9 @@ class SumAxis:
 
 @dataclass(frozen=True)
 class Sums:
-    """The axes of a result over which sums can be computed from sums of the inputs.
+    """The axes of a result whose checksums follow from checksums of the inputs.
 
-    meaning  (shape of the result, inputs) to the result, in NumPy, for axes of any length
+    meaning  (shape of the result, *inputs) to the result, in NumPy, for axes of any length
     """
 
     axes: Sequence[SumAxis]
@@ -158,16 +158,16 @@ class Sums:
 
 
 class Problem(ABC):
-    """What has to be computed; problems with the same subject are the same.
+    """An op with the shapes and dtypes of its operands; equal subjects are equal problems.
 
-    kind       of the entries that keep its measurements
-    subject    all that its measurements depend on besides the environment, in words
-    inputs     their shapes and dtypes, all of them floats
-    results    likewise
-    layouts    all layouts in which there are candidates, by their names
-    work       floating-point operations: large problems are measured first
-    workbench  where it is measured
-    sums       of its only result, by which that can be checked in less time than `meaning` takes
+    kind       of its entries in the store
+    subject    text with everything but the environment on which its measurements depend
+    inputs     shapes and floating-point dtypes
+    results    shapes and floating-point dtypes
+    layouts    the layouts in which there are candidates, by their names
+    work       floating-point operations; the tuner measures large problems first
+    workbench  that measures its candidates
+    sums       by which checksums verify the only result faster than `meaning` computes it
     """
 
     kind: str
@@ -180,51 +180,51 @@ class Problem(ABC):
     sums: Sums | None = None
 
     def __init__(self) -> None:
-        self._by_layouts: dict[Layouts, Iterable[Candidate]] = {}  # what was offered
-        self._chosen: dict[Key, Candidate] = {}  # that `release` has left
+        self._by_layouts: dict[Layouts, Iterable[Candidate]] = {}  # results of `offer`
+        self._chosen: dict[Key, Candidate] = {}  # that `release` kept
 
     @abstractmethod
     def meaning(self, *xs: Array) -> tuple[Array, ...]:
-        """Return what every candidate has to give, of and as arrays of the workbench."""
+        """Return the expected results, from and as arrays of the workbench."""
 
     @abstractmethod
     def arrange(self, array: Array, layout: Any) -> Array:
-        """Return a contiguous array that lies as a layout says.
+        """Return a contiguous array in a layout.
 
-        The first of more than two axes is the first in every layout.
+        Every layout of more than two axes keeps the first axis first.
         """
 
     @abstractmethod
     def offer(self, layouts: Any) -> Iterable[Candidate]:
-        """Return what computes it in these layouts; a heuristic chooses the first."""
+        """Return the candidates for these layouts, the heuristic's choice first."""
 
     def candidates(self, layouts: Layouts | None = None) -> Iterator[Candidate]:
-        """Yield what `offer` returns for these layouts, or for all; it is asked once."""
+        """Yield the candidates for these layouts, or for all; `offer` is called once for each."""
         for each in (layouts,) if layouts else self.layouts.values():
             offered = self._by_layouts.get(each) or self.offer(each)
             self._by_layouts[each], candidates = itertools.tee(offered)
             yield from candidates
 
     def release(self, keep: Collection[Key] = ()) -> None:
-        """Forget the candidates, which take memory, but for those with these keys."""
+        """Free the candidates, except those with these keys."""
         self._chosen = {c.key: c for c in self.candidates() if c.key in keep} if keep else {}
         self._by_layouts.clear()
 
     def shortlist(self, layouts: Layouts) -> Sequence[Candidate]:
         """Return the candidates that may be the fastest in these layouts, the likeliest first.
 
-        With one, its time would tell nothing, so it is not measured.
+        The only candidate of a list is used without measuring.
         """
         return [*self.candidates(layouts)]
 
     def estimate(self, layouts: Layouts) -> float | None:
-        """Return roughly the seconds that it takes in these layouts; None if nobody knows."""
+        """Return a rough prediction of the seconds in these layouts; None without a model."""
         return None
 
     def kernel(self, measurement: Measurement) -> Any:
-        """Return the kernel that was measured; None if the library has it no longer.
+        """Return a new kernel of a measured candidate; None if the library lacks it now.
 
-        Each call returns another one: two functions may run at the same time.
+        Functions that run at the same time must not share a kernel.
         """
         candidate = self._chosen.pop(measurement.key, None)
         if candidate is None:
@@ -233,7 +233,7 @@ class Problem(ABC):
         return candidate and candidate.kernel
 
     def read(self, entry: Entry) -> ProblemTable | str:
-        """Return the table in an entry about the problem, or in words what is odd about it."""
+        """Return the table in an entry about the problem, or why the entry is invalid."""
         contents = table(entry)
         if isinstance(contents, ProblemTable):
             for measurement in contents.measurements:
@@ -245,13 +245,13 @@ class Problem(ABC):
 def first_allowed(candidates: Iterable[Candidate], policy: Policy) -> Any:
     """Return the kernel of the first candidate that can be made and that the policy allows.
 
-    If none keeps the limit on its workspace, the limit does not count.  None: there is no other.
+    If every candidate exceeds the workspace limit, the limit is ignored.  None without a candidate.
     """
     over_limit = None
     for candidate in candidates:
         try:
             kernel = candidate.kernel
-        except GraphError:  # described, but the library cannot make it
+        except GraphError:  # the library describes the kernel, but does not support it
             continue
         facts = candidate.measurement(kernel.scratch)
         if not policy.allows(facts):

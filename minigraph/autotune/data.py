@@ -1,16 +1,14 @@
-"""A problem's random inputs, what has to come out, and memory that shows stray writes.
+"""A problem's random inputs, its expected results, and guarded memory that shows stray writes.
 
-NumPy says what has to come out, and takes long for a convolution.  So where it can find out sums of
-the results in less time, it checks the results of the candidate that a heuristic would choose by
-these, and the others are compared with that one, element by element.  A result that is wrong
-anywhere makes a sum wrong; then NumPy computes all.
+NumPy computes the expected results, but takes long for a convolution.  Checksums are faster: the
+results of the heuristic's candidate are the expected ones if their checksums agree with those
+predicted from the inputs.  If they disagree, NumPy computes the results after all.
 
-Sums of a result's elements, each times a number, take less work than the result itself.  A
-convolution is linear in its images, and in its weights.  So of sums of images, and of sums of
-weights, come the same sums of its results.  Products of matrices have been checked in this way
-since R. Freivalds, "Probabilistic machines can use less running time" (1977).  No number is less
-than 1 in size: where one element is off, its sum is off by that at least.  All numbers differ, so
-elements in each other's place show.  Several errors could only cancel each other by chance.
+A checksum is a weighted sum of elements.  A convolution is linear in its images and in its weights,
+so checksums of its operands predict those of its result with less work.  R. Freivalds,
+"Probabilistic machines can use less running time" (1977), checks products of matrices this way.
+Each weight is at least 1 in size, so an error of one element changes its checksum by at least as
+much.  All weights differ, so exchanged elements change it, too.
 """
 
 from __future__ import annotations
@@ -26,15 +24,15 @@ import numpy as np
 from minigraph.autotune.candidate import Candidate, Problem, Sums, Workbench
 from minigraph.graph import Array, DType
 
-GUARD = 4096  # bytes around each array that nobody may write to
-FILL = 0xFF  # in guards and, before a check, in outputs and scratch: a NaN in every float type
+GUARD = 4096  # bytes before and after each array that no kernel may write to
+FILL = 0xFF  # of guards and, before a check, of outputs and scratch: NaN in every float type
 POOL = 1_048_573  # random numbers; a prime, so that no stride of a kernel divides it
 
 BYTES = np.dtype(np.uint8)
-# How far a result may be from the reference, relative to the root mean square of the reference.
-# The inputs are drawn from N(0, 1), so that a sum of n products has a root mean square of sqrt(n):
-# its rounding error stays below 1e-3 of that in float32 up to a million products, and a single
-# product that is missing does not.  The other precisions follow from their own rounding.
+# The largest error, relative to the root mean square of the expected result.  Inputs are drawn from
+# N(0, 1), so a sum of n products has a root mean square of sqrt(n).  In float32 its rounding error
+# is below 1e-3 of that for up to a million products; the error of a missing product is above it.
+# The other tolerances follow from the rounding of each precision.
 TOLERANCE = {
     "float64": 1e-9,
     "float32": 1e-3,
@@ -43,55 +41,53 @@ TOLERANCE = {
     "float16": 2e-2,
     "bfloat16": 0.1,
 }
-MOST = 64  # elements of an axis in a sum
-# Elements in a sum, by dtype: what they were rounded by adds up to the root of their number.
+MOST = 64  # elements of one axis in a checksum
+# Elements in a checksum, by dtype: rounding errors grow with the root of their number.
 TERMS = {"float64": 1024, "float32": 1024, "float16": 16, "bfloat16": 4}
 
 
 class Block:
-    """An array in memory of its own, between guards, once it is cleared or written."""
+    """An array between two guards; `clear` or `seal` sets the guards."""
 
     def __init__(self, bench: Workbench, shape: tuple[int, ...], dtype: DType) -> None:
         nbytes = math.prod(shape) * dtype.itemsize
-        # Whole words, for the checksum.
+        # The checksum reads whole words.
         self.bytes = bench.empty(GUARD + -(-nbytes // 8) * 8 + GUARD)
         self.array = self.view(shape, dtype)
 
     def view(self, shape: tuple[int, ...], dtype: DType) -> Array:
-        """Return the beginning of the memory as an array, which is no larger."""
+        """Return the beginning of the block as an array that is not larger than the block."""
         nbytes = math.prod(shape) * dtype.itemsize
         return self.bytes[GUARD : GUARD + nbytes].view(dtype).reshape(shape)
 
     def clear(self, nbytes: int) -> None:
-        """Make NaN of the first `nbytes` of the array, and a guard of what is next to them."""
+        """Fill the first `nbytes` of the array with NaN, and set the guards next to them."""
         self.bytes[: GUARD + nbytes + GUARD].fill(FILL)
 
     def intact(self, nbytes: int) -> bool:
-        """Return whether nobody has written next to the first `nbytes` of the array."""
+        """Return whether the guards next to the first `nbytes` of the array are unchanged."""
         before, after = self.bytes[:GUARD], self.bytes[GUARD + nbytes :][:GUARD]
         return bool((before == FILL).all() and (after == FILL).all())
 
     def seal(self) -> None:
-        """Set the guards around the array, from now on to change neither."""
+        """Set the guards, and note the checksum by which `changed` detects writes."""
         self.bytes[:GUARD].fill(FILL)
         self.bytes[GUARD + self.array.nbytes :].fill(FILL)
         self._sum = self._checksum()
 
     def changed(self) -> bool:
-        """Return whether somebody has written to the array or its guards since `seal`."""
+        """Return whether the array or its guards changed since `seal`."""
         return self._checksum() != self._sum
 
     def _checksum(self) -> int:
-        """Return a sum of all bytes: it shows any write that changes one word."""
         return int(self.bytes.view(np.uint64).sum())
 
 
 class Data:
-    """What the candidates of a problem share.
+    """The inputs, expected results, outputs and scratch that the candidates of a problem share.
 
-    An input lies in one block in all layouts but its plain one: a candidate that is checked has it
-    in its layout, one that is timed has the same numbers in any order.  So does a result, and the
-    scratch is as large as the largest.
+    One block holds an input in all layouts but the plain one: each check arranges it anew, and a
+    timed candidate reads the same numbers in any order.  One block holds a result in all layouts.
     """
 
     def __init__(self, problem: Problem, bench: Workbench) -> None:
@@ -101,15 +97,15 @@ class Data:
         self._drawn = [Block(bench, spec.shape, spec.dtype) for spec in problem.inputs]
         self.plain = [block.array for block in self._drawn]
         self._draw()
-        self.reference = checked(problem, bench, self.plain)
+        self.reference = expected(problem, bench, self.plain)
         self.scale = [root_mean_square(x, self.bench.chunk) for x in self.reference]
         self.inputs: dict[int, Block] = {}
-        self._layouts: dict[int, Any] = {}  # of what is in the blocks of inputs
+        self._layouts: dict[int, Any] = {}  # in which the blocks of `inputs` hold them now
         self.outputs: dict[int, Block] = {}
         self.scratch = Block(self.bench, (0,), BYTES)
 
     def _draw(self) -> None:
-        """Make inputs of the pool's numbers, again and again, from where a problem's seed says."""
+        """Fill the inputs with numbers of the pool, from an offset that the subject determines."""
         for i, block in enumerate(self._drawn):
             seed = zlib.crc32(f"{i} {self.problem.subject}".encode())
             flat, done = block.array.reshape(-1), 0
@@ -120,7 +116,7 @@ class Data:
             block.seal()
 
     def operands(self, candidate: Candidate) -> tuple[list[Block], list[Array]]:
-        """Return the blocks of a candidate's inputs, and arrays for its results."""
+        """Return the blocks of a candidate's inputs and the arrays of its results."""
         inputs = enumerate(candidate.layouts[: len(self.plain)])
         return [self._arranged(i, layout) for i, layout in inputs], self._results(candidate)
 
@@ -157,9 +153,9 @@ class Data:
         return (len(array), *first.shape[1:]) if array.ndim > 2 else tuple(first.shape)
 
     def _pieces(self, array: Array, layout: Any) -> Iterator[tuple[Any, Array]]:
-        """Yield parts of an array as they lie in a layout, each after its place.
+        """Yield slices of an array, each with its elements in a layout.
 
-        The whole of it, once more, may be larger than all that a function will take.
+        A copy of the whole array could need more memory than the compiled function.
         """
         if array.ndim < 3:
             yield ..., self.problem.arrange(array, layout)
@@ -179,7 +175,7 @@ class Data:
             self._arrange(i, layout)
 
     def wrong(self, candidate: Candidate) -> str:
-        """Return what is wrong with the results that a candidate has left, or an empty string."""
+        """Return why a candidate's results are wrong; "" if they are right."""
         layouts, chunk = candidate.layouts[len(self.plain) :], self.bench.chunk
         for i, (got, layout) in enumerate(zip(self._results(candidate), layouts, strict=True)):
             pieces = self._pieces(self.reference[i], layout)
@@ -195,14 +191,14 @@ class Data:
 
 
 def _first(array: Array) -> Array:
-    """Return the first of an array's pieces: of two axes a layout may exchange both."""
+    """Return the first slice along the leading axis; a layout may transpose a whole matrix."""
     return array[:1] if array.ndim > 2 else array
 
 
 def warm(bench: Workbench, dtypes: Iterable[DType]) -> None:
-    """Do once what checks do: CuPy compiles its kernels then, which no budget has to pay for.
+    """Run the array operations of a check once, so that no budget pays for CuPy's compiling.
 
-    It compiles one for each dtype and number of axes that do not join.
+    CuPy compiles a kernel for each dtype and number of axes that cannot be merged.
     """
     with bench.current(), np.errstate(all="ignore"):
         ones = bench.put(np.ones((2,) * 4, np.float32))
@@ -215,16 +211,17 @@ def warm(bench: Workbench, dtypes: Iterable[DType]) -> None:
             block.intact(block.array.nbytes)
             root_mean_square(block.array, bench.chunk)
             largest_difference(block.array, block.array, bench.chunk)
-            summed(block.array, 1, ones[0, 0, :1])
+            weighted_sums(block.array, 1, ones[0, 0, :1])
             wide = widened(block.array)
-            # Layouts exchange axes, and a convolution adds up windows of which one is a product.
-            for apart, view in zip(_turned(block.array), _turned(wide), strict=True):
-                apart.reshape(-1)
+            # Layouts permute axes, and NumPy's convolution adds up products of windows.
+            for view in _strided_views(block.array):
+                view.reshape(-1)
+            for view in _strided_views(wide):
                 view[...] = view @ view + view.reshape(-1).reshape(view.shape)
 
 
-def _turned(x: Array) -> tuple[Array, ...]:
-    """Return views of an array with 4 axes of which 1, 2 and 3 do not join."""
+def _strided_views(x: Array) -> tuple[Array, ...]:
+    """Return views of a 4-d array of which 1, 2 and 3 axes cannot be merged."""
     return x[..., 0], x[0, 0].T, x.swapaxes(0, 1)
 
 
@@ -233,11 +230,11 @@ def _pool() -> Array:
     return np.random.default_rng(0).standard_normal(POOL, np.float32)
 
 
-# ---------------------------------------------------------------- what has to come out
+# ---------------------------------------------------------------- expected results
 
 
-def checked(problem: Problem, bench: Workbench, xs: Sequence[Array]) -> tuple[Array, ...]:
-    """Return what has to come out of inputs: of the heuristic's choice once its sums are right."""
+def expected(problem: Problem, bench: Workbench, xs: Sequence[Array]) -> tuple[Array, ...]:
+    """Return the heuristic candidate's results if their checksums agree, else NumPy's."""
     if problem.sums:
         results = _by_heuristic(problem, bench, xs)
         if results and _sums_agree(bench, problem.sums, results[0], xs):
@@ -246,14 +243,14 @@ def checked(problem: Problem, bench: Workbench, xs: Sequence[Array]) -> tuple[Ar
 
 
 def by_numpy(problem: Problem, xs: Sequence[Array]) -> tuple[Array, ...]:
-    """Return what has to come out of inputs, computed in float32 or float64."""
+    """Return the results that NumPy computes in float32 or float64."""
     return problem.meaning(*map(widened, xs))
 
 
 def _by_heuristic(
     problem: Problem, bench: Workbench, xs: Sequence[Array]
 ) -> tuple[Array, ...] | None:
-    """Return what the heuristic's choice computes; None if it fails, or lays its results out."""
+    """Return the results of the first candidate; None if it fails or their layout is not plain."""
     candidate = next(iter(problem.candidates()), None)
     least = min(TOLERANCE[y.dtype.name] for y in problem.results)
     if candidate is None or TOLERANCE[candidate.precision] > max(TOLERANCE["float32"], least):
@@ -271,27 +268,27 @@ def _by_heuristic(
             block.clear(block.array.nbytes)
         bench.runner(kernel)(inputs, results, blocks[-1].array)
         intact = all(block.intact(block.array.nbytes) for block in blocks)
-    except Exception as error:  # of whatever library; it is noted when the candidate is tried
+    except Exception as error:  # from any library; the candidate's trial will report it
         bench.examine(error, candidate.name)
         return None
     return results if intact else None
 
 
 def _sums_agree(bench: Workbench, sums: Sums, y: Array, xs: Sequence[Array]) -> bool:
-    """Return whether sums of a result are what they have to be by those of the inputs."""
-    with np.errstate(all="ignore"):  # of what may be any numbers
-        got, wanted = both_sums(sums, bench.put, y, xs)
+    """Return whether the checksums of `y` agree with those predicted from the inputs."""
+    with np.errstate(all="ignore"):  # a wrong result may overflow
+        got, wanted = checksums(sums, bench.put, y, xs)
         allowed = TOLERANCE[y.dtype.name] * root_mean_square(y, bench.chunk)
         return largest_difference(got, wanted, bench.chunk) <= allowed < math.inf
 
 
 def widened(x: Array) -> Array:
-    """Return an array as it is compared: in float32 or float64."""
+    """Return an array in the dtype of comparisons: float32, or float64 if it has that."""
     return x.astype(np.promote_types(x.dtype, np.float32), copy=False)
 
 
 def _chunks(size: int, *arrays: Array) -> Iterator[tuple[Array, ...]]:
-    """Yield pieces of so many elements of contiguous arrays, widened."""
+    """Yield slices of `size` elements of contiguous arrays, widened."""
     flat = [array.reshape(-1) for array in arrays]
     for start in range(0, flat[0].size, size):
         yield tuple(widened(x[start : start + size]) for x in flat)
@@ -309,36 +306,36 @@ def largest_difference(got: Array, wanted: Array, chunk: int) -> float:
     return float(np.max([float(np.abs(x - y).max()) for x, y in _chunks(chunk, got, wanted)]))
 
 
-def both_sums(
+def checksums(
     sums: Sums, put: Callable[[Array], Array], y: Array, xs: Sequence[Array]
 ) -> tuple[Array, Array]:
-    """Return sums of a result, and what they have to be by the inputs.
+    """Return the checksums of a result, and those predicted from the inputs.
 
-    put  takes an array of NumPy to where the others are
+    put  copies a NumPy array to the device of the others
     """
     left, xs = TERMS[y.dtype.name], [*xs]
     for axis in sums.axes:
         most = min(MOST, left)
         terms = next(n for n in range(most, 0, -1) if axis.length % n == 0)
-        if axis.added and terms < axis.length:  # their part differs from sum to sum
+        if axis.added and terms < axis.length:  # each checksum would need another weight of them
             continue
         left //= terms
-        # From 1 to 2 of either sign, and others for each axis: axes may be exchanged.
+        # From 1 to 2 in size, of either sign; other weights for each axis show exchanged axes.
         random = np.random.default_rng((axis.length, axis.result))
         signs = random.choice(np.array([-1, 1], np.float32), axis.length)
         drawn = signs * (1 + random.random(axis.length, np.float32))
-        numbers = put(drawn.reshape(-1, terms))
-        y = summed(y, axis.result, numbers)
+        weights = put(drawn.reshape(-1, terms))
+        y = weighted_sums(y, axis.result, weights)
         for i, own in axis.inputs.items():
-            xs[i] = summed(xs[i], own, numbers)
+            xs[i] = weighted_sums(xs[i], own, weights)
         for i in axis.added:
-            xs[i] = xs[i] * numbers.sum()
+            xs[i] = xs[i] * weights.sum()
     return y, sums.meaning(y.shape, *map(widened, xs))
 
 
-def summed(x: Array, axis: int, numbers: Array) -> Array:
-    """Return sums over runs of an axis: as many as rows of numbers, again and again."""
+def weighted_sums(x: Array, axis: int, weights: Array) -> Array:
+    """Return the sums of runs along an axis, weighted by the rows of `weights` in turn."""
     before, after = x.shape[:axis], x.shape[axis + 1 :]
-    runs = x.reshape(math.prod(before), -1, *numbers.shape, math.prod(after))
-    sums: Array = np.einsum("bgrti,rt->bgri", widened(runs), numbers)
+    runs = x.reshape(math.prod(before), -1, *weights.shape, math.prod(after))
+    sums: Array = np.einsum("bgrti,rt->bgri", widened(runs), weights)
     return sums.reshape(*before, -1, *after)

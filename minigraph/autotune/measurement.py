@@ -1,4 +1,4 @@
-"""What was measured, its text in an entry of the store, and which candidate it lets one use."""
+"""Tables of measurements, their entries in the store, and the choice of a candidate by policy."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from msgspec.json import Decoder
 from minigraph.cache import Entry, environment_of
 from minigraph.platform.records import Record, decode, encode
 
-QUARANTINE = "failed at run time: "  # how the error of a candidate begins that is not tried again
-LONGEST = 1e6  # seconds: no run is longer
+QUARANTINE = "failed at run time: "  # begins the error of a candidate that no process tries again
+LONGEST = 1e6  # seconds of a run, at most
 
-# Where measurements come from: this process, its store, a file, another process.
+# The origin of measurements: this process, its store, a file, another process.
 MEASURED, STORED, LOADED = "measured", "stored", "loaded file"
 RECEIVED = "measured by another process"
-PREDICTED = "predicted"  # measuring would not pay
-HEURISTIC = "heuristic"  # nothing was measured
+PREDICTED = "predicted"  # by the cost model, as measuring would not pay
+HEURISTIC = "heuristic"  # without measurements
 
-Key = tuple[str, tuple[str, ...]]  # of a candidate among those of its problem: name and layouts
+Key = tuple[str, tuple[str, ...]]  # of a candidate in its problem: name and layouts
 Precision = Annotated[str, Meta(pattern=r"^(float64|float32|tf32|bf16x3|float16|bfloat16)\Z")]
 Text = Annotated[str, Meta(min_length=1)]
 Bytes = Annotated[int, Meta(ge=0, le=1 << 62)]
@@ -31,9 +31,9 @@ Count = Annotated[int, Meta(ge=0, le=1 << 31)]
 
 
 class KernelRecipe(Record, frozen=True):
-    """What makes a candidate's kernel in another process: an engine of a library, with its knobs.
+    """An engine of a library with its knobs, from which another process makes the same kernel.
 
-    way  how the problem is put to the library, a word of the device's
+    way  the device's name for the description of the problem to the library
     """
 
     way: str
@@ -42,14 +42,14 @@ class KernelRecipe(Record, frozen=True):
 
 
 class Measurement(Record, frozen=True):
-    """The time of a candidate, or its error; neither if it is the model's choice.
+    """The time of a candidate, or its error; neither if the cost model chose it.
 
-    layouts    of inputs and results, by name
-    seconds    that the shortest of its runs took; None if it was not timed
-    spread     how far the lower quartile of its runs is above that, as a share of it
-    rounds     how many runs were timed, or groups of runs if one is short
-    error      why it must not be used, or an empty string
-    recipe     the candidate's
+    layouts  names of the layouts of inputs and results
+    seconds  of the shortest run; None if the candidate was not timed
+    spread   lower quartile of the runs / shortest run - 1
+    rounds   number of timed runs, or of groups of short runs
+    error    why the candidate must not be used; "" if it may
+    recipe   the candidate's
     """
 
     name: Text
@@ -65,12 +65,12 @@ class Measurement(Record, frozen=True):
 
     @property
     def key(self) -> Key:
-        """What tells it from the others of its table."""
+        """The name and layouts, which are unique in a table."""
         return self.name, self.layouts
 
     @property
     def predicted(self) -> bool:
-        """Whether it was left to the model of cost."""
+        """Whether the cost model chose the candidate without measuring."""
         return self.seconds is None and not self.error
 
 
@@ -84,10 +84,10 @@ BODY = Decoder(_Body)
 
 @dataclass(frozen=True)
 class ProblemTable:
-    """The measurements of a problem's candidates, in their order.
+    """The measurements of a problem's candidates, the heuristic's choice first.
 
-    exhaustive  whether all candidates are among them, in all layouts
-    origin      where they come from
+    exhaustive  whether the table has all candidates in all layouts
+    origin      MEASURED, STORED, LOADED, RECEIVED or PREDICTED
     """
 
     subject: str
@@ -96,15 +96,15 @@ class ProblemTable:
     origin: str = dataclasses.field(default=STORED, compare=False)
 
     def with_error(self, which: Measurement, error: str) -> ProblemTable:
-        """Return the table with an error in the place of the one that `which` had."""
+        """Return the table with an error for the candidate that `which` measured."""
         rows = self.measurements
         replaced = [structs.replace(m, error=error) if m.key == which.key else m for m in rows]
         return dataclasses.replace(self, measurements=tuple(replaced))
 
     def merged(self, old: ProblemTable) -> ProblemTable:
-        """Return the table with the candidates that only an older one has behind its own.
+        """Return the table with further candidates of an older table appended.
 
-        What is new replaces what is old, but a candidate that failed at run time stays out.
+        A new measurement replaces the old one, unless the candidate is quarantined.
         """
         before = {m.key: m for m in old.measurements}
         rows = [_newer(before.pop(m.key, m), m) for m in self.measurements]
@@ -113,8 +113,8 @@ class ProblemTable:
         return dataclasses.replace(self, measurements=tuple(rows), exhaustive=whole)
 
     def entry(self, kind: str, fields: Mapping[str, str]) -> Entry:
-        """Return the entry of the table in an environment."""
-        # An error that names a file may have lone surrogates.
+        """Return the store's entry for the table in an environment."""
+        # An error with the name of a file may have lone surrogates.
         errors = (m.error.encode(errors="backslashreplace").decode() for m in self.measurements)
         pairs = zip(self.measurements, errors, strict=True)
         rows = tuple(structs.replace(m, error=error) for m, error in pairs)
@@ -123,7 +123,7 @@ class ProblemTable:
 
 
 def table(entry: Entry) -> ProblemTable | str:
-    """Return the table in an entry, or in words what is odd about it."""
+    """Return the table in an entry, or why the entry is invalid."""
     try:
         body = decode(BODY, entry.body)
     except ValueError as error:
@@ -137,7 +137,7 @@ def table(entry: Entry) -> ProblemTable | str:
 
 
 def merge(old: Entry, new: Entry, read: Callable[[Entry], ProblemTable | str] = table) -> Entry:
-    """Return an entry with the candidates of both; one that `read` finds odd counts for nothing."""
+    """Return an entry with the candidates of both; ignore one that `read` finds invalid."""
     before, after = read(old), read(new)
     if isinstance(before, str):
         return new
@@ -152,20 +152,20 @@ def _newer(old: Measurement, new: Measurement) -> Measurement:
     return old if new.predicted else new
 
 
-# ---------------------------------------------------------------- what is chosen
+# ---------------------------------------------------------------- policy and choice
 
-LESS_EXACT = ("tf32", "bf16x3")  # ways to compute in float32
-NOISE = 0.03  # two measurements of a kernel on a quiet machine differ by about this much
-DOUBT = 0.5  # however much the times of a busy machine spread, twice as fast is faster
+LESS_EXACT = ("tf32", "bf16x3")  # precisions of float32 products that an option must allow
+NOISE = 0.03  # relative difference of two measurements of a kernel on a quiet machine
+DOUBT = 0.5  # the largest margin: a candidate that is twice as fast wins despite any spread
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What a candidate may be.  It is applied to measurements, so another one measures nothing.
+    """Conditions on a candidate; they apply at lookup, so a new policy needs no new measurements.
 
     workspace_limit  bytes, or None
-    deterministic    whether it has to give the same bits every run
-    precision        the lowest that it may compute in: "float32", "tf32" or "bf16x3"
+    deterministic    whether every run has to give the same bits
+    precision        the lowest allowed: "float32", "tf32" or "bf16x3"
     """
 
     workspace_limit: int | None = None
@@ -178,7 +178,7 @@ class Policy:
         return dataclasses.replace(self, workspace_limit=None)
 
     def allows(self, measurement: Measurement) -> str:
-        """Return why a candidate is not used, or an empty string."""
+        """Return why the policy forbids a candidate; "" if it allows the candidate."""
         if measurement.error:
             return measurement.error
         limit = self.workspace_limit
@@ -194,10 +194,9 @@ class Policy:
 def choose(measurements: Sequence[Measurement], policy: Policy) -> Measurement | None:
     """Return the measurement of the candidate to use; None if the policy allows none.
 
-    The first one allowed stays unless a later one is clearly faster, and so on with that one.
-    Clearly: by more than 3 % and by more than the spread of either, and in any case by half.  Less
-    may be noise, and a choice made of noise is another one after the next measurement.  What the
-    model chose counts where nothing is timed.
+    A later candidate replaces an earlier one only if it is faster by more than a margin: 3 % or the
+    larger spread of the two, but at most half.  A smaller difference may be noise, and the choice
+    would change with the next measurement.  A candidate without a time is used if none has one.
     """
     best: Measurement | None = None
     for new in measurements:
@@ -217,7 +216,7 @@ def choose(measurements: Sequence[Measurement], policy: Policy) -> Measurement |
 def choose_by_layouts(
     measurements: Iterable[Measurement], policy: Policy
 ) -> dict[tuple[str, ...], Measurement]:
-    """Return the measurement of the candidate to use by layouts, where the policy allows one."""
+    """Return the measurement of the candidate to use in each layout for which one is allowed."""
     groups: dict[tuple[str, ...], list[Measurement]] = {}
     for measurement in measurements:
         groups.setdefault(measurement.layouts, []).append(measurement)
@@ -226,7 +225,7 @@ def choose_by_layouts(
 
 
 def policy_of(values: Mapping[str, Any]) -> Policy:
-    """Return what options say of algorithms."""
+    """Return the policy that the options set."""
     return Policy(
         values["autotune.workspace_limit"], values["autotune.deterministic"], values["precision"]
     )

@@ -1,9 +1,10 @@
-"""The measurements that one compile uses: found, left to the model of cost, or made now."""
+"""The measurements of one compile: read from stores, measured now, or left to the cost model."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import logging
 import time
 from collections import defaultdict
@@ -35,28 +36,29 @@ from minigraph.platform.messages import progress
 
 log = logging.getLogger(__name__)
 Tables = Mapping[str, ProblemTable]  # by subject
-Wanted = tuple[Problem, Layouts]  # and the layouts of a node that has to be computed; (): all
+Wanted = tuple[Problem, Layouts]  # the layouts of a node, or () for all layouts
 
-# Entries that no store could keep, by key: a process measures nothing twice even so.
+# Entries that could not be stored, by key, so that the process does not measure them again.
 _unstored: dict[str, Entry] = {}
 
 
 @dataclass(eq=False)
 class Session:
-    """The measurements that one compile uses.
+    """The measurements of one compile.
 
-    mode              "off": none; "cached": those that are found; "tune": and measure the rest in
-                      the layouts of nodes, where that may pay; "exhaustive": and measure all
-                      candidates in all layouts; "frozen": and raise CacheError for the rest
-    policy            for whoever chooses
+    mode              "off": use none; "cached": use the stored ones; "tune": also measure missing
+                      problems where that may pay, in the layouts of their nodes; "exhaustive": also
+                      measure all candidates in all layouts; "frozen": raise CacheError for a
+                      missing problem
+    policy            by which candidates are chosen
     budget            seconds of measuring
-    environment       where measurements hold: versions, processor, ..., by name
-    store             what is on disk, or None
-    loaded            entries of a file, by key; they go before those of the store
-    peer              tables of the process that measures for this one; then these alone count
-    before_measuring  is called before it measures
+    environment       versions, processor and so on, by name, for which measurements hold
+    store             on disk, or None
+    loaded            entries of a loaded file, by key; they take precedence over the store's
+    peer              tables of another process that measures for this one, or None
+    before_measuring  called before the first measurement
     spent             seconds of measuring so far
-    used              entries that this compile has used or made, by key
+    used              entries that the compile has read or made, by key
     """
 
     mode: str
@@ -73,18 +75,17 @@ class Session:
         self.used: dict[str, Entry] = {}
         self.spent = 0.0
         self._patience = self.budget
-        given = (self.peer or {}).items()
-        self._tables = {name: dataclasses.replace(each, origin=RECEIVED) for name, each in given}
+        received = (self.peer or {}).items()
+        self._tables = {name: dataclasses.replace(each, origin=RECEIVED) for name, each in received}
         self._problems: dict[str, Problem] = {}  # of the tables, by subject
-        self._sought: set[str] = set()
-        self._counted: set[str] = set()
-        self._odd: set[Entry | None] = set()
+        self._looked_up: set[str] = set()  # subjects
+        self._counted: set[str] = set()  # subjects
+        self._invalid: set[Entry | None] = set()
 
     def tables(self, wanted: Sequence[Wanted]) -> dict[str, ProblemTable]:
-        """Return the tables of problems, by subject.
+        """Return the tables of problems, by subject; a problem that is not measured has none.
 
-        Problems that are neither found nor measured, as the mode and the budget will have it, are
-        not in the result.  The more work a problem is, the earlier it is measured.
+        Problems are measured in the order of their work, the largest first, within the budget.
         """
         if self.mode == "off":
             return {}
@@ -94,8 +95,8 @@ class Session:
         return {subject: self._tables[subject] for subject in subjects if subject in self._tables}
 
     def _find_or_measure(self, wanted: Sequence[Wanted]) -> None:
-        self._look_up([problem for problem, _ in wanted if problem.subject not in self._sought])
-        # Layouts are chosen by estimates where nothing is measured in all of them.
+        self._look_up([problem for problem, _ in wanted if problem.subject not in self._looked_up])
+        # Only the exhaustive mode measures all layouts; the others choose layouts by estimates.
         asked = [each for each in dict.fromkeys(wanted) if each[1] or self.mode == "exhaustive"]
         missing = self._unknown(asked)
         for each in asked:  # a problem counts once
@@ -107,22 +108,22 @@ class Session:
         if missing and self.mode in MEASURING:
             self._measure(missing)
         counts = len(asked), len(asked) - len(missing), len(self._unknown(missing))
-        log.info("%d problems: %d were known, %d are not measured", *counts)
+        log.info("%d problems: %d found, %d not measured", *counts)
 
     def _unknown(self, wanted: Iterable[Wanted]) -> list[Wanted]:
-        """Return the problems for which, in these layouts, the tables have no answer."""
+        """Return the problems that the tables do not have in these layouts."""
         unknown = []
         for problem, layouts in wanted:
-            known = self._tables.get(problem.subject)
-            measured = {m.layouts for m in known.measurements} if known else ()
+            current = self._tables.get(problem.subject)
+            measured = {m.layouts for m in current.measurements} if current else ()
             partly = self.mode != "exhaustive" and names_of(layouts) in measured
-            if not (known and (known.exhaustive or partly)):
+            if not (current and (current.exhaustive or partly)):
                 unknown.append((problem, layouts))
         return unknown
 
     @property
     def all_tables(self) -> Tables:
-        """The tables that this compile has used, as another session may receive them."""
+        """The tables that this compile has used, for the `peer` of another session."""
         return dict(self._tables)
 
     @property
@@ -130,7 +131,7 @@ class Session:
         return self.budget - self.spent
 
     def quarantine(self, subject: str, measurement: Measurement, why: str) -> None:
-        """Keep that a candidate has failed at run time; what is not measured is left alone."""
+        """Note in a measured candidate's table that it failed at run time."""
         if subject not in self._tables:
             return
         failed = self._tables[subject].with_error(measurement, f"{QUARANTINE}{why}")
@@ -140,21 +141,21 @@ class Session:
             self._keep([(self._problems[subject], failed)])
 
     def merge(self, old: Entry, new: Entry) -> Entry:
-        """Return `new` with the candidates of `old`, unless those are odd for their problem."""
+        """Return `new` with the candidates of `old`, if `old` is valid for the problem."""
         problem = self._problems.get(new.subject)
         return merge(old, new, problem.read if problem else table)
 
     def _look_up(self, problems: Sequence[Problem]) -> None:
-        """Use the tables of problems that were measured before."""
+        """Use the stored tables of problems."""
         asked = {problem.subject: problem for problem in problems}
-        self._sought.update(asked)
+        self._looked_up.update(asked)
         for problem, old in zip(asked.values(), self._find([*asked.values()]), strict=True):
             if old:
                 log.debug("%s: %s %s", old.origin, problem.kind, problem.subject)
                 self._use(problem, old)
 
     def _find(self, problems: Sequence[Problem]) -> Iterator[ProblemTable | None]:
-        """Yield the table of each problem that was measured before, and None for the others."""
+        """Yield the stored table of each problem, or None."""
         store, fields = self.store, environment_of(self.environment)
         wanted = [Entry(problem.kind, problem.subject, fields, "") for problem in problems]
         stored: Sequence[Entry | None] = [None] * len(wanted)
@@ -166,46 +167,46 @@ class Session:
             own = self._read(problem, _unstored.get(entry.key), MEASURED)
             own = own or self._read(problem, on_disk, STORED)
             loaded = self._read(problem, self.loaded.get(entry.key), LOADED)
-            # A candidate may have been quarantined since the file was saved.
+            # The store may have quarantined a candidate since the file was saved.
             yield loaded.merged(own) if loaded and own else loaded or own
 
     def _read(self, problem: Problem, entry: Entry | None, origin: str) -> ProblemTable | None:
-        """Return the table in an entry; None if there is none, or an odd one, which is counted."""
+        """Return the table in an entry; None without one; count an invalid one as rejected."""
         contents = problem.read(entry) if entry else None
         if isinstance(contents, str):
-            tuning_counters.count("rejected", int(entry not in self._odd))
-            self._odd.add(entry)
+            tuning_counters.count("rejected", int(entry not in self._invalid))
+            self._invalid.add(entry)
             return None
         return contents and dataclasses.replace(contents, origin=origin)
 
-    def _tried(self, wanted: Sequence[Wanted]) -> dict[Problem, Iterable[Candidate]]:
-        """Return the candidates to measure; of the others, what the model chooses is kept."""
+    def _shortlists(self, wanted: Sequence[Wanted]) -> dict[Problem, Iterable[Candidate]]:
+        """Return the candidates to measure, by problem; keep a single candidate as predicted."""
         if self.mode == "exhaustive":
             return {problem: problem.candidates() for problem, _ in wanted}
-        tried: dict[Problem, list[Candidate]] = defaultdict(list)
-        left: list[tuple[Problem, ProblemTable]] = []
+        shortlists: dict[Problem, list[Candidate]] = defaultdict(list)
+        predicted: list[tuple[Problem, ProblemTable]] = []
         for problem, layouts in wanted:
             candidates = problem.shortlist(layouts)
             if len(candidates) > 1:
-                tried[problem] += candidates
+                shortlists[problem] += candidates
                 continue
-            with contextlib.suppress(GraphError):  # the heuristic goes on to others
+            with contextlib.suppress(GraphError):  # the heuristic tries other candidates
                 rows = [c.measurement(c.kernel.scratch) for c in candidates]
                 new = ProblemTable(problem.subject, tuple(rows), False, PREDICTED)
-                left.append((problem, new))
-        self._keep(left)
-        return dict(tried)
+                predicted.append((problem, new))
+        self._keep(predicted)
+        return dict(shortlists)
 
     def _measure(self, wanted: Sequence[Wanted]) -> None:
-        tried = self._tried(wanted)
-        if not tried or self._left <= 0:
+        shortlists = self._shortlists(wanted)
+        if not shortlists or self._left <= 0:
             return
         self.before_measuring()
-        (bench,) = {problem.workbench for problem in tried}
-        warm(bench, dict.fromkeys(s.dtype for p in tried for s in (*p.inputs, *p.results)))
+        (bench,) = {problem.workbench for problem in shortlists}
+        warm(bench, dict.fromkeys(s.dtype for p in shortlists for s in (*p.inputs, *p.results)))
         with self._turn():
-            bench.compile(_kernels(c for candidates in tried.values() for c in candidates))
-        order = sorted(tried, key=lambda problem: (-problem.work, problem.subject))
+            bench.compile(_kernels(itertools.chain.from_iterable(shortlists.values())))
+        order = sorted(shortlists, key=lambda problem: (-problem.work, problem.subject))
         bar_format = "{desc}: {percentage:3.0f}%|{bar}| {elapsed} spent, {remaining} left"
         total = sum(problem.work for problem in order)
         with progress(desc="autotune", total=total, bar_format=bar_format) as bar:
@@ -213,20 +214,22 @@ class Session:
                 with self._turn() as start:
                     self._look_up([problem])  # another process may have measured it meanwhile
                     if self._unknown(each for each in wanted if each[0] is problem):
-                        self._measure_one(problem, tried[problem], start + self._left)
-                known = self._tables.get(problem.subject)
-                chosen = choose_by_layouts(known.measurements if known else (), self.policy)
+                        self._measure_one(problem, shortlists[problem], start + self._left)
+                current = self._tables.get(problem.subject)
+                chosen = choose_by_layouts(current.measurements if current else (), self.policy)
                 problem.release({m.key for m in chosen.values()})
                 bar.update(problem.work)
                 if self._left <= 0:
                     break
         bench.release()
 
-    def _measure_one(self, problem: Problem, tried: Iterable[Candidate], deadline: float) -> None:
-        """Measure a problem and keep that; warn where memory does not suffice."""
-        these = None if self.mode == "exhaustive" else tried
+    def _measure_one(
+        self, problem: Problem, candidates: Iterable[Candidate], deadline: float
+    ) -> None:
+        """Measure a problem and keep the table; warn if memory does not suffice."""
+        shortlist = None if self.mode == "exhaustive" else candidates
         try:
-            new = measure(problem, deadline, self.clock, these)
+            new = measure(problem, deadline, self.clock, shortlist)
         except MemoryError as error:  # the function itself may need less
             warn_once(
                 f"{problem.kind} {problem.subject} could not be measured ({error}), so a heuristic "
@@ -234,41 +237,41 @@ class Session:
                 cause="memory for measurements",
             )
             return
-        if new:  # at once: an interrupt loses no more than what is being measured
+        if new:  # keep the table now: an interrupt loses only the problem that is being measured
             self._keep([(problem, new)])
 
     @contextlib.contextmanager
     def _turn(self) -> Iterator[float]:
-        """Measure alone, once others have measured: side by side, times are wrong.
+        """Hold the lock of the processes that measure, yield the time, count the seconds as spent.
 
-        Gives the time at which it begins, and counts what passes until its end.  A session waits no
-        longer in all than it may measure: another process may have been stopped.
+        Times of processes that measure at once would be wrong.  All waits of a session together
+        take at most its budget, as the process with the lock may be stopped.
         """
-        with contextlib.ExitStack() as held:
+        with contextlib.ExitStack() as stack:
             start = self.clock()
             if self.store:
-                alone = held.enter_context(self.store.turn(self._patience))
+                alone = stack.enter_context(self.store.turn(self._patience))
                 self._patience -= self.clock() - start if alone else self._patience
                 start = self.clock()
             yield start
             self.spent += self.clock() - start
 
     def _keep(self, tables: Sequence[tuple[Problem, ProblemTable]]) -> None:
-        """Use tables from now on, with what is known already, on disk or else in this process."""
+        """Use tables, merged with those in use, and store them, if need be in this process."""
         entries = []
         for problem, new in tables:
             log.debug("%s: %s %s", new.origin, problem.kind, problem.subject)
-            known = self._tables.get(problem.subject)
-            entries.append(self._use(problem, new.merged(known) if known else new))
-        kept = self.store and self.store.keep(entries, self.merge)
+            old = self._tables.get(problem.subject)
+            entries.append(self._use(problem, new.merged(old) if old else new))
+        stored = self.store and self.store.keep(entries, self.merge)
         for entry in entries:
-            if kept:
+            if stored:
                 _unstored.pop(entry.key, None)
             else:
                 _unstored[entry.key] = entry
 
     def _use(self, problem: Problem, new: ProblemTable) -> Entry:
-        """Use a table of a problem from now on; return its entry."""
+        """Use a problem's table; return its entry."""
         entry = new.entry(problem.kind, self.environment)
         self._tables[new.subject] = new
         self._problems[new.subject] = problem
@@ -287,5 +290,5 @@ class Session:
 
 def _kernels(candidates: Iterable[Candidate]) -> Iterator[Runner]:
     for candidate in candidates:
-        with contextlib.suppress(Exception):  # of whatever library: the trial notes it
+        with contextlib.suppress(Exception):  # from any library; the candidate's trial reports it
             yield candidate.kernel

@@ -1,4 +1,4 @@
-"""Measure the candidates of a problem: first whether they are right, then how fast they are."""
+"""Measure the candidates of a problem: check their results, then time them in turns."""
 
 from __future__ import annotations
 
@@ -14,28 +14,26 @@ from minigraph.autotune.data import Data
 from minigraph.autotune.measurement import MEASURED, Measurement, ProblemTable
 from minigraph.cache.counters import tuning_counters
 
-HOPELESS = 3.0  # a first run this many times as long as the shortest: no more runs,
-# if it took more seconds than this.  A shorter one may have waited for a processor until the
-# scheduler's next tick, of which many kernels have 250 a second.
-CHEAP = 6e-3
-SHORT = 0.5e-3  # seconds: shorter runs are timed in groups as long as this
-LONG = 0.3  # seconds: longer runs are timed once more, and the first one counts too
-ENOUGH = 0.03  # seconds of timing after which 3 rounds do
-ROUNDS = (3, 7)
-TICK = 1e-7  # seconds: no run is shorter
-# Who is slower than the fastest in the same layouts by this share after one timed run, or an nth of
-# it after n, has lost.  More runs would only tell by how much.
+# A candidate is not timed if its first run takes more than HOPELESS times the shortest first run,
+# and more than CHEAP seconds: a shorter run may have waited for the scheduler's next tick (4 ms).
+HOPELESS, CHEAP = 3.0, 6e-3
+SHORT = 0.5e-3  # seconds: shorter runs are timed in groups of this length
+LONG = 0.3  # seconds: longer runs are timed once, and the checked run counts, too
+ENOUGH = 0.03  # seconds of timing that suffice, within ROUNDS
+ROUNDS = (3, 7)  # timed runs or groups, fewest and most
+TICK = 1e-7  # seconds, the shortest run that is assumed
+# After n timed runs a candidate drops out that is slower than the fastest in its layouts by SLACK/n
+# or slower than the fastest in any layouts by a factor of BEHIND.
 SLACK = 0.5
-# So has who is so many times as slow as the fastest of all: other layouts rarely gain that much.
 BEHIND = 1.5
 
 
 class Trial:
-    """A candidate that is being measured.
+    """The measuring of one candidate.
 
-    first    seconds of the run that was checked
-    turns    how often it is timed after that
-    calls    how many runs are timed at once
+    first  seconds of the checked run
+    turns  number of timed runs, or groups of them, after that
+    calls  runs of a group
     """
 
     def __init__(self, candidate: Candidate, bench: Workbench) -> None:
@@ -50,23 +48,23 @@ class Trial:
         self._run: Callable[[], None] = lambda: None
 
     def check(self, data: Data, clock: Callable[[], float]) -> None:
-        """Run the kernel once; note what is wrong, or how long it took."""
+        """Run the kernel once; note its error or its seconds."""
         try:
             kernel = self.candidate.kernel
             run = self.bench.runner(kernel)
             workspace = self.workspace = kernel.scratch
             inputs, outputs = data.operands(self.candidate)
             data.reserve(self.workspace)
-        except Exception as error:  # of whatever library it is
+        except Exception as error:  # from any library
             self._note(error)
             return
-        rooms = [*zip(data.outputs.values(), outputs, strict=True)]
-        for block, y in rooms:
+        results = [*zip(data.outputs.values(), outputs, strict=True)]
+        for block, y in results:
             block.clear(y.nbytes)
         data.scratch.clear(self.workspace)
         arrays = [x.array for x in inputs], outputs
-        # `data.scratch` is replaced as soon as a later candidate needs more.  `self` is not used: a
-        # cycle would keep the data until the garbage collector runs.
+        # Look `data.scratch` up in each run: a later candidate may replace it by a larger one.  Do
+        # not refer to `self`: the cycle would keep the data until the garbage collector runs.
         self._run = lambda: run(*arrays, data.scratch.array[:workspace])
         try:
             self.first = self.bench.seconds(self._run, 1, clock)
@@ -75,13 +73,13 @@ class Trial:
         if any(block.changed() for block in inputs):
             self.error = self.error or "wrote to its inputs or around them"
             data.restore()
-        whole = all(block.intact(y.nbytes) for block, y in rooms)
-        if not (whole and data.scratch.intact(self.workspace)):
+        intact = all(block.intact(y.nbytes) for block, y in results)
+        if not (intact and data.scratch.intact(self.workspace)):
             self.error = self.error or "wrote outside its results and scratch"
         self.error = self.error or data.wrong(self.candidate)
 
     def plan(self, best: float) -> None:
-        """Decide how often it is timed, given the shortest first run of all candidates."""
+        """Set the number of timed runs, given the shortest checked run of all candidates."""
         if self.error:
             return
         hopeless = self.first > max(HOPELESS * best, CHEAP)
@@ -94,17 +92,17 @@ class Trial:
         self.calls = math.ceil(SHORT / max(self.first, TICK))
 
     def has_lost(self, best: float, best_of_all: float) -> bool:
-        """Return whether it is too far behind the shortest run, of its layouts or all, to go on."""
+        """Return whether the candidate drops out, given the best run in its layouts and in all."""
         n = len(self.samples)
         return n > 0 and self.shortest > min((1 + SLACK / n) * best, BEHIND * best_of_all)
 
     @property
     def shortest(self) -> float:
-        """Seconds of the shortest run, the one that was checked included."""
+        """Seconds of the shortest run, including the checked one."""
         return min(self.first, *self.samples) if self.samples else self.first
 
     def time(self, clock: Callable[[], float]) -> None:
-        """Run it once more, or a group of times, and note how long that took."""
+        """Time one more run or group of runs."""
         try:
             self.samples.append(self.bench.seconds(self._run, self.calls, clock))
         except Exception as error:
@@ -112,20 +110,20 @@ class Trial:
             self.turns = 0
 
     def _note(self, error: Exception) -> None:
-        """Keep an error of the candidate; raise one of memory or of the device."""
+        """Note an error of the candidate; raise an error of the memory or the device."""
         self.bench.examine(error, self.candidate.name)
         self.error = " ".join(f"{type(error).__name__}: {error}".split())
 
     def measurement(self) -> Measurement:
-        """Return the candidate's measurement, or its error.
+        """Return the candidate's measurement: its shortest timed run, or its error.
 
-        Other programs make runs longer, never shorter, so the shortest says most of the candidate.
+        Other programs only make runs longer, so the shortest run is the best estimate.
         """
         untimed = self.candidate.measurement(self.workspace, self.error)
         if self.error:
             return untimed
         least, rounds = min(self.samples), len(self.samples)
-        lower = least  # quartile; NumPy's quantile imports numpy.ma, which takes 13 ms
+        lower = least  # the quartile; np.quantile would import numpy.ma, which takes 13 ms
         if rounds > 1:
             lower = statistics.quantiles(self.samples, n=4, method="inclusive")[0]
         spread = lower / least - 1 if least else 0.0
@@ -140,12 +138,12 @@ def measure(
 ) -> ProblemTable | None:
     """Return the measurements of candidates; None if the deadline came first.
 
-    candidates  which to measure, if not all
+    candidates  to measure, all by default
 
-    Each runs once on random data, and is checked.  Those that were right and not hopelessly slow
-    take turns, so that a machine that is busy for a while is so for all of them, until they have
-    lost.  A candidate for which memory does not suffice is left out: it may suffice another time.
-    Raises MemoryError where it suffices for none, and DeviceLost where one has spoilt the device.
+    Each candidate runs once on random data, and its results are checked.  Then the candidates run
+    in turns, so that a busy period of the machine slows all of them.  A candidate that runs out of
+    memory is left out of the table, and may be measured another time.  Raises MemoryError if every
+    candidate fails and one of them for memory, DeviceLost if one makes the device unusable.
     """
     end = math.inf if deadline is None else deadline
     bench = problem.workbench

@@ -13,9 +13,9 @@ from minigraph.autotune.candidate import Candidate, Workbench
 from minigraph.autotune.data import (
     TOLERANCE,
     Data,
-    both_sums,
     by_numpy,
-    checked,
+    checksums,
+    expected,
     largest_difference,
     root_mean_square,
 )
@@ -77,7 +77,7 @@ def spoiled(problem, spoil=lambda y: None, meaning=None, **of_candidate):
 
 def compared_with(problem, xs, spoil=lambda y: None, meaning=None, **of_candidate):
     """Return what candidates are compared with where the heuristic's choice is spoiled."""
-    return checked(spoiled(problem, spoil, meaning, **of_candidate), Workbench(), xs)
+    return expected(spoiled(problem, spoil, meaning, **of_candidate), Workbench(), xs)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -86,7 +86,7 @@ def test_sums_of_operands_give_the_sums_of_the_result(shape, dtype):
     for problem in problems(*shape):
         narrow = [x.astype(mg.graph.Spec((), dtype).dtype) for x in inputs_of(problem)]
         y = by_numpy(problem, narrow)[0].astype(narrow[0].dtype)
-        found, wanted = both_sums(problem.sums, lambda x: x, y, narrow)
+        found, wanted = checksums(problem.sums, lambda x: x, y, narrow)
         assert found.shape == wanted.shape and found.dtype == wanted.dtype == np.float32
         allowed = TOLERANCE[dtype] * root_mean_square(y, 1 << 16)
         assert largest_difference(found, wanted, 1 << 16) < 0.7 * allowed
