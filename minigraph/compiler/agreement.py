@@ -1,8 +1,8 @@
-"""What the processes of a world agree on before they run a function together.
+"""Agreement of the processes of a world before they run a function together.
 
-They compile the same function, begin with the same parameters, choose among the same measurements,
-and call with the same sizes.  A difference is an error in all of them, which says what differs:
-without it, each would wait for another collective than the others.
+The processes compile the same graph with the same options, start from the same parameters, choose
+from the same measurements, and call with the same sizes.  A difference would make them wait for
+different collectives, so it raises an error in all of them that names the difference.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from minigraph.options import fingerprint_text, num_threads
 from minigraph.program import Backend
 from minigraph.version import __version__
 
-COMPILING = 120.0  # seconds for which processes wait at most while one compiles
+COMPILING = 120.0  # seconds that the processes wait, at most, while one of them compiles
 
 
 def agree_on_graph(traced: TracedGraph, device: str, options: Mapping[str, Any]) -> World | None:
-    """Return the world of a function's collectives; None if there is no other process.
+    """Return the world of a function's collectives; None without other processes.
 
-    All processes compile the same, and their parameters become those of process 0.  GraphError for
-    a collective in the body of a loop.
+    Process 0 sends its parameters to the others.  Raises GraphError if the graphs or options of two
+    processes differ, and for a collective in the body of a loop.
     """
     for body in [*nested(traced.graph)][1:]:
         for node in body:
@@ -68,17 +68,17 @@ def agree_on_graph(traced: TracedGraph, device: str, options: Mapping[str, Any])
 def tuning_turn(
     world: World | None, backend: Backend, options: Mapping[str, Any]
 ) -> tuple[bool, Callable[[Any], Any]]:
-    """Return whether another process measures for this one, and what exchanges measurements.
+    """Return whether another process measures for this one, and a function to exchange tables.
 
-    The first process on each kind of machine measures for all others like it.  The exchange returns
-    the measurements of the process that measures for this one.
+    The first process on each kind of machine measures for the others.  The function sends this
+    process's tables and returns those of the process that measures for it.
     """
     if world is None:
         return False, lambda measurements: measurements
     kind = dict(backend.environment(backend.tuning)), num_threads(options["num_threads"])
     timeout = options["distributed.timeout"]
     tuner = world.gather(kind, timeout).index(kind)
-    # The tuner may first wait as long for others on its machine, and then compiles kernels.
+    # The tuner may wait a budget for other processes on its machine, and then compiles kernels.
     longer = timeout + 2 * options["autotune.budget"] + COMPILING
     return tuner != world.rank, lambda measurements: world.gather(measurements, longer)[tuner]
 
@@ -88,7 +88,7 @@ def agree_on_sizes(
 ) -> tuple[bool, int]:
     """Raise ShapeError in all processes unless they call with the same sizes.
 
-    Return whether process 0 is due to measure, and for how many functions all of them have room.
+    Return whether process 0 is due to measure, and the number of functions that all can keep.
     """
     mine = np.array([*sizes, due, room])
     everyone = world.gather_arrays(mine, "the sizes of a call", timeout).tolist()
@@ -105,13 +105,13 @@ def agree_on_sizes(
 
 
 def _lines(traced: TracedGraph) -> list[tuple[str, str]]:
-    """Return each node in words that are the same in all processes, and where it was made."""
+    """Return each node as text that is the same in all processes, and its source location."""
     graph = traced.graph
     number: dict[Node, int] = {}
     lines: list[tuple[str, str]] = []
     for node in graph:
         number[node] = len(lines)
-        # How a size becomes an array is a function, which has no words; what reads it has.
+        # FromSizes holds a function, whose text differs between processes.
         op = "size" if isinstance(node.op, FromSizes) else str(node.op)
         if isinstance(node.op, Constant):
             op += f" {hashlib.sha256(node.op.value.tobytes()).hexdigest()[:12]}"

@@ -1,8 +1,8 @@
-"""The stages of a compile after `trace`: optimise, lower, plan, bind; and what all of them read.
+"""The stages of a compile after `trace`: optimise, lower, plan, bind.
 
-Each is made from the one before, and can be printed: a `TracedGraph`, an `OptimizedGraph`, and the
-`Program`, first without and then with its plan of memory.  A `Compilation` goes through all of
-them, and goes through them again once a kernel has failed.
+Each stage turns the result of the one before into another that can be printed: a `TracedGraph`, an
+`OptimizedGraph`, a `Program`, and the same program with its memory planned.  A `Compilation` runs
+all stages, and runs them again after a kernel failed.
 """
 
 from __future__ import annotations
@@ -42,26 +42,26 @@ from minigraph.platform.messages import status_line
 from minigraph.program import NOTHING_RESERVED, Backend, Executor, Program, ReservedMemory
 from minigraph.program.choices import Choices
 from minigraph.program.lower import lower
-from minigraph.program.memory import foreseen, plan
+from minigraph.program.memory import plan, predicted_arena_bytes
 from minigraph.program.recomputation import within
 from minigraph.version import __version__
 
 log = logging.getLogger(__name__)
-STEP_BYTES = 16 << 10  # what a step takes beside arrays: objects of Python, above all
+STEP_BYTES = 16 << 10  # of Python objects for a step, roughly
 
 
 @dataclass(frozen=True)
 class CompileContext:
-    """What all stages of one compile read, besides the result of the stage before.
+    """The settings of one compile, for all stages.
 
-    device     its name
+    device     name of the device
     options    all options, by name
     backend    the device, opened with these options
-    world      the processes that run the function together, if there are several
-    cache_dir  the folder of the function's own cache file, if it has one
-    loaded     measurements of cache files, by key; they go before those of the user's cache
-    predicts   leave to the model of cost what is not measured yet
-    peer       measurements of the process that measures for this one; then these alone count
+    world      processes that run the function together; None for a single one
+    cache_dir  folder of the function's own cache file, or None
+    loaded     measurements of cache files, by key; they take precedence over the user's cache
+    predicts   whether to use the cost model for problems without measurements
+    peer       tables of another process that measures for this one, or None
     memory     for the arena, made ready while passes run
     """
 
@@ -77,7 +77,7 @@ class CompileContext:
 
     @functools.cached_property
     def choices(self) -> Choices:
-        """What chooses kernels and layouts for this compile, with a budget of its own."""
+        """The choices of kernels and layouts, with the tuning budget of one compile."""
         folder = settings.cache_folder()
         mode = "cached" if self.predicts else self.options["autotune"]
         mode = self.backend.tunes if mode == "tune" else mode
@@ -89,13 +89,13 @@ class CompileContext:
             open_store(folder) if folder and mode != "off" else None,
             self.loaded,
             self.peer,
-            self.memory.close,  # measuring needs memory first
+            self.memory.close,  # measuring needs the memory
         )
         return Choices(self.backend, session, PREDICTED if self.predicts else HEURISTIC)
 
     @functools.cached_property
     def pass_parameters(self) -> dict[str, Any]:
-        """The arguments of `passes.levels.pipeline`: options without their prefixes, and others."""
+        """The arguments of `passes.levels.pipeline`: options by their last names, and others."""
         parameters = {name.rpartition(".")[2]: value for name, value in self.options.items()}
         level, jit = abs(parameters["graph_opt_level"]), parameters["jit"]
         if jit == "auto":
@@ -112,7 +112,7 @@ class CompileContext:
         }
 
     def environment(self, graph: Graph) -> dict[str, str]:
-        """Return what the fingerprint of a function covers, in words, and last the fingerprint.
+        """Return the fields of a function's fingerprint, and last the fingerprint.
 
         Functions with the same fingerprint may share measurements and generated kernels.
         """
@@ -137,9 +137,10 @@ class CompileContext:
 
 @dataclass(frozen=True)
 class OptimizedGraph:
-    """What the passes have made of a graph.
+    """A graph and its rewrites.
 
-    stages  the graph after each pass, and what the pass did
+    written  the graph before all passes
+    stages   the graph after each pass, and the record of the pass
     """
 
     written: Graph
@@ -158,12 +159,12 @@ class OptimizedGraph:
 
 
 class Compilation:
-    """A traced graph on its way through the stages, and what they have made of it so far.
+    """A traced graph and the results of the stages that it has passed.
 
-    seconds   that each stage has taken
+    seconds   of each stage
     records   of the passes
-    program   with its plan of memory
-    executor  the program with its memory
+    program   with its memory planned
+    executor  of the program
     """
 
     records: list[PassRecord]
@@ -177,10 +178,10 @@ class Compilation:
         seconds: dict[str, float],
         arenas: Callable[[], Sequence[Any]] = tuple,
     ) -> None:
-        """Take what to compile.
+        """Unroll the loops of the traced graph if the backend needs that.
 
-        seconds  that tracing has taken
-        arenas   returns memory that the program may share with others, which never run meanwhile
+        seconds  of tracing
+        arenas   returns arenas of other programs that never run at the same time
         """
         self.seconds = seconds
         self.context = context
@@ -192,17 +193,17 @@ class Compilation:
 
     @functools.cached_property
     def environment(self) -> Mapping[str, str]:
-        """What the function's fingerprint covers, and the fingerprint, by name."""
+        """The fields of the function's fingerprint, and the fingerprint, by name."""
         return self.context.environment(self.traced.graph)
 
     def run(self) -> OptimizedGraph:
-        """Go through all stages; of several processes, the first of each kind measures for all.
+        """Run all stages, and return the optimised graph, which the compilation does not keep.
 
-        Returns what the passes have made, which nothing else keeps.
+        Of several processes on machines of the same kind, the first measures for all.
         """
         context = self.context
         limit = context.options["graph_opt.memory_limit"] or math.inf
-        nbytes = 0 if self._arenas() else int(min(foreseen(self.traced.graph), limit))
+        nbytes = 0 if self._arenas() else int(min(predicted_arena_bytes(self.traced.graph), limit))
         with contextlib.closing(context.backend.reserve_memory(nbytes)) as memory:
             waits, exchange = tuning_turn(context.world, context.backend, context.options)
             peer = exchange(None) if waits else None
@@ -218,7 +219,7 @@ class Compilation:
             self.context.choices.prepare(optimized.graph)
         with timed(self.seconds, "lower"):
             program = self.lower(optimized.graph)
-        self.seconds["bind"] = 0.0  # the last time counts
+        self.seconds["bind"] = 0.0  # only the last binding counts
         with timed(self.seconds, "bind"):
             self.bind(program, arenas)
         self.records = optimized.records
@@ -230,39 +231,39 @@ class Compilation:
         return optimized
 
     def optimize(self) -> OptimizedGraph:
-        """Run the passes; nothing keeps what they make, so whoever explains it runs them again."""
+        """Run the passes on the traced graph; reports run them again."""
         passes = pipeline(**self.context.pass_parameters)
         return OptimizedGraph(self.traced.graph, optimize(self.traced.graph, passes))
 
     def lower(self, graph: Graph) -> Program:
-        """Return the program for an optimised graph, within the limit of memory if there is one."""
+        """Return the program for an optimised graph, within the memory limit if there is one."""
         program = self._planned(graph)
         limit = self.context.options["graph_opt.memory_limit"]
         if limit is None:
             return program
         return within(limit, program, self.traced.results, self._planned, cost_of)
 
-    def _planned(self, graph: Graph, stay: AbstractSet[Node] = frozenset()) -> Program:
+    def _planned(self, graph: Graph, pinned: AbstractSet[Node] = frozenset()) -> Program:
         traced, context = self.traced, self.context
         choose = context.choices.choose
-        return plan(lower(graph, traced.results, traced.updates, context.backend, choose, stay))
+        return plan(lower(graph, traced.results, traced.updates, context.backend, choose, pinned))
 
     def bind(self, program: Program, arenas: Sequence[Any] = ()) -> None:
-        """Give a program memory of its own, or one of `arenas` or of those that it may share."""
+        """Bind the program to memory: one of `arenas`, a shared arena, or a new one."""
         new = self.context.memory.arenas(program.arena_bytes)
         self.executor = self.context.backend.bind(program, [*self._arenas(), *arenas, *new])
         self.program = program
 
     def recompile(self) -> bool:
-        """Put the failed kernels of the last call in quarantine; return whether others are used.
+        """Quarantine the failed kernels of the last call; return whether others replace them.
 
-        Other layouts may be best without them, so the passes run again.
+        The passes run again, as the best layouts may differ without these kernels.
         """
         failures = dict(self.executor.failures)
         self.executor.failures.clear()
         for step, why in failures.items():
-            warn_once(f"{step.node.op.name} {step.node.source}: {why}; NumPy has stood in for it")
-        # Where a heuristic failed, there is nothing measured left to take.
+            warn_once(f"{step.node.op.name} {step.node.source}: {why}; NumPy computed it instead")
+        # A choice of the heuristic has no measurement that could be quarantined.
         choices = {step.choice: why for step, why in failures.items() if step.choice}
         measured = {choice: why for choice, why in choices.items() if choice.measurement}
         for choice, why in measured.items():
@@ -273,7 +274,7 @@ class Compilation:
         return bool(measured)
 
     def as_written(self) -> Compilation:
-        """Return the compilation of the graph as written, op by op, which returns a list."""
+        """Return a compilation of the traced graph without optimisation, which returns a list."""
         traced, old = replace(self.traced, pack=unpacked), self.context
         options = settings.as_written(old.options)
         context = CompileContext(old.device, options, old.backend, old.world)
@@ -298,16 +299,16 @@ class Compilation:
         return self.context.choices.session
 
     def cache_entries(self) -> list[Entry]:
-        """Return all that was measured and compiled for it, as caches keep it."""
+        """Return the cache entries of the function's measurements and kernels."""
         measured = self.session.used.values()
         return [*measured, *self.context.backend.kernels(self.program)]
 
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Keep the garbage collector off: a graph is many objects, of which none is garbage yet.
+    """Pause the garbage collector while many objects are made of which none is garbage yet.
 
-    What is left of them after the pause the collector looks at, so a pause should outlast them.
+    End the pause after the temporary objects are freed, or the collector visits them.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -320,7 +321,7 @@ def collector_paused() -> Iterator[None]:
 
 @contextmanager
 def timed(seconds: dict[str, float], stage: str) -> Iterator[None]:
-    """Add the time spent inside to `seconds[stage]`, and tell the user of a long stage."""
+    """Add the time of the block to `seconds[stage]`; show a status line during a long stage."""
     start = time.perf_counter()
     try:
         with status_line(f"compiling: {stage}"):

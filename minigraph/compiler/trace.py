@@ -1,4 +1,4 @@
-"""The first stage of a compile: from checked arguments, a graph of all that a function computes."""
+"""The first stage of a compile: check the arguments and build the graph of outputs and updates."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ UPDATES = Kind("a mapping of parameters to new values (adam.minimize(loss) gives
 
 @dataclass(frozen=True)
 class TracedGraph:
-    """All that a function computes, as written.
+    """The graph of a function, as written.
 
     graph    its outputs are the results, then the new values of `updates`
-    inputs   what the function takes; the graph has the inputs of random ops besides
-    results  how many outputs the caller gets
-    pack     makes what the caller gets of the list of results
+    inputs   of the function; the graph also has the inputs of random ops
+    results  number of outputs that the caller gets
+    pack     converts the list of results to the structure that the caller gets
     """
 
     graph: Graph
@@ -71,7 +71,7 @@ class TracedGraph:
 
     @property
     def is_symbolic(self) -> bool:
-        """Whether calls give sizes of its inputs."""
+        """Whether the shapes of inputs have symbolic sizes."""
         return any(is_symbolic(x.shape) for x in self.inputs)
 
     def with_sizes(self, sizes: Mapping[str, int]) -> TracedGraph:
@@ -83,7 +83,7 @@ class TracedGraph:
 def trace(
     inputs: Sequence[Node], outputs: Any, updates: Mapping[Parameter, Any], freeze: bool
 ) -> TracedGraph:
-    """Return the graph of what `CompGraph.compile` takes, which is checked."""
+    """Check the arguments of `CompGraph.compile`, and return their graph."""
     values, pack = _flat(outputs)
     results = list(map(_expression, values))
     _check_inputs(inputs)
@@ -98,12 +98,12 @@ def trace(
 
 
 def unpacked(values: list[Array]) -> list[Array]:
-    """Return the list of results itself, which is how a list of outputs is packed."""
+    """Return the list of results as it is: the `pack` of a list of outputs."""
     return values
 
 
 def _flat(outputs: Any) -> tuple[Iterable[Any], Callable[[list[Array]], Any]]:
-    """Return the outputs in a row, and what packs their values for the caller."""
+    """Return the outputs as a sequence, and the function that packs their values."""
     if isinstance(outputs, Node):
         return [outputs], operator.itemgetter(0)
     if isinstance(outputs, Mapping):
@@ -118,7 +118,7 @@ def _flat(outputs: Any) -> tuple[Iterable[Any], Callable[[list[Array]], Any]]:
 
 
 def _snapshot(parameter: Parameter) -> Array:
-    """Return the current value; a copy of it, unless its memory is read-only."""
+    """Return the current value, as a copy unless its memory is read-only."""
 
     def read() -> Array:
         value = parameter.state.read()
@@ -138,7 +138,7 @@ def _frozen(graph: Graph, updates: Mapping[Parameter, Node]) -> Graph:
 
 
 def _expression(value: Any) -> Node:
-    """Return an output or a new value, which may be a number or an array, as an expression."""
+    """Return an output or new value as an expression; numbers and arrays become constants."""
     try:
         return as_node(value)
     except GraphError as error:
@@ -162,7 +162,7 @@ def _new_value(parameter: Parameter, value: Any) -> Node:
 
 
 def _check_inputs(inputs: Sequence[Node]) -> None:
-    """Raise GraphError if one is no input or two have the same name."""
+    """Raise GraphError if a value is no input, or two inputs have the same name."""
     names: dict[str, Node] = {}
     for x in inputs:
         if not isinstance(x, Node) or not isinstance(x.op, Input):
@@ -193,10 +193,9 @@ def _check_descents(updates: Mapping[Parameter, Any]) -> None:
 
 
 def _warn_of_missing_updates(graph: Graph, updated: Collection[Parameter]) -> None:
-    """Warn if `updated` holds the weights of a layer, but not the state that its call changes.
+    """Warn if `updated` has the weights of a layer, but not the state that the layer changes.
 
-    Nodes tell which state that is (`Node.changes`).  A layer without weights counts as trained if
-    anything is.
+    `Node.changes` names that state.  A layer without weights counts as trained if any parameter is.
     """
     trained = {p for p in updated if p.trainable}
     if not trained:

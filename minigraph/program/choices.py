@@ -1,7 +1,7 @@
-"""The choices of one compile: which kernels, and which layouts of images.
+"""The choices of one compile: kernels, and layouts of images.
 
-The autotuner knows no op, the passes and the lowering know no measurements.  `Choices` asks the
-device what there is to choose for a node, and the autotuner for the measurements of that.
+The autotuner knows no op; passes and lowering know no measurement.  `Choices` connects them: the
+device names the problem of a node, the autotuner measures it, and a policy chooses.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from minigraph.program.steps import Choice, Kernel
 
 
 class Choices:
-    """The times of a graph's nodes, and the kernels that were chosen for them.
+    """The times of a graph's nodes, and the kernels chosen for them.
 
-    Nodes that are the same problem in the same layouts share a choice, hence a kernel.
+    Nodes with the same problem and the same layouts share a choice, and so a kernel.
 
-    origin  what reports say of a choice without a measurement
+    origin  of a choice without a measurement, for reports
     """
 
     def __init__(self, backend: Backend, session: Session, origin: str = HEURISTIC) -> None:
@@ -39,9 +39,10 @@ class Choices:
         self._choices: dict[Tunable, Choice] = {}
 
     def seconds(self, nodes: Sequence[Node]) -> list[Mapping[tuple[int, int], float]]:
-        """Return the times of nodes, as `assign_layouts` takes them: measured, else estimated.
+        """Return the seconds of each node by layouts, for `assign_layouts`.
 
-        Without estimates, what was not measured would seem to take no time where it is.
+        A problem without measurements has estimated times: the layout pass takes a missing time
+        as 0.
         """
         tunables = [*map(self._tunable, nodes)]
         problems = dict.fromkeys(tunable.problem for tunable in tunables if tunable)
@@ -64,18 +65,18 @@ class Choices:
         return self.backend.tunable(node, [x.spec.strides for x in node.inputs])
 
     def prepare(self, nodes: Iterable[Node]) -> None:
-        """Measure what `choose` will choose among, all together: then all kernels compile at once.
+        """Measure the problems of nodes in one batch, so that all their kernels compile together.
 
-        How the operands of others lie is known when they are lowered only.
+        A node that reads a view is left to `choose`, as lowering determines its strides.
         """
         plain = [n for n in nodes if not any(x.is_bundle or x.op.is_view for x in n.inputs)]
         tunables = [tunable for tunable in map(self._tunable, plain) if tunable]
         self.session.tables([tunable for tunable in tunables if tunable.layouts])
 
     def choose(self, node: Node, strides: Sequence[Shape]) -> Choice | None:
-        """Return the choice for a node whose inputs have these strides, in bytes.
+        """Return the choice for a node, given its inputs' strides in bytes.
 
-        None where there is nothing to choose.
+        None if the node has no candidates.
         """
         tunable = self.backend.tunable(node, strides)
         if tunable is None or not tunable.layouts:
@@ -89,12 +90,12 @@ class Choices:
         problem, layouts = tunable
         names = names_of(layouts)
         table = self.session.tables([tunable]).get(problem.subject)
-        known = table.measurements if table else ()
-        rivals = [m for m in known if not m.predicted]
-        fitting = [m for m in known if m.layouts == names]
+        measurements = table.measurements if table else ()
+        rivals = [m for m in measurements if not m.predicted]
+        fitting = [m for m in measurements if m.layouts == names]
         best = self._best(fitting, node)
         kernel: Kernel | None = None
-        with contextlib.suppress(GraphError):  # the library may have it no longer
+        with contextlib.suppress(GraphError):  # the library may lack the candidate now
             kernel = problem.kernel(best) if best else None
         if table and kernel:
             origin = PREDICTED if best and best.predicted else table.origin
@@ -125,7 +126,7 @@ class Choices:
         return least
 
     def quarantine(self, choice: Choice, why: str) -> None:
-        """Let nobody choose a candidate again that failed."""
+        """Exclude a candidate that failed at run time from all later choices."""
         assert choice.measurement is not None, "a heuristic is not measured"
         self.session.quarantine(choice.problem.subject, choice.measurement, why)
         self._choices.clear()

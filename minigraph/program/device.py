@@ -1,4 +1,4 @@
-"""What a device must offer to run programs: a `Backend`, and an `Executor` for each program.
+"""The interface of a device: a `Backend`, and an `Executor` for each program.
 
 CONTRIBUTING.md shows how to add a device.
 """
@@ -32,10 +32,9 @@ from minigraph.program.steps import (
 
 
 class Tunable(NamedTuple):
-    """The problem that a node is, and how its inputs and results lie.
+    """The problem of a node, and the layouts of its inputs and results.
 
-    Without layouts there is nothing to choose for the node itself: all its candidates differ in
-    those.
+    Without layouts, only the layout pass uses the problem: the node itself has one algorithm.
     """
 
     problem: Problem
@@ -52,8 +51,8 @@ def nothing() -> None:
 class Executor(ABC):
     """A program with memory on a device.
 
-    arena     its memory for intermediate results, which `bind` may give to another program
-    failures  steps whose kernels have failed, and why; NumPy has done their work
+    arena     memory for intermediate results, which `bind` may share with another program
+    failures  the error of each step whose kernel failed; NumPy computed these steps
     """
 
     arena: object = None
@@ -63,12 +62,12 @@ class Executor(ABC):
 
     @property
     def launches(self) -> int:
-        """Native calls from Python per call."""
+        """Number of native calls from Python in a call."""
         return 0
 
     @property
     def syncs(self) -> int:
-        """How often a call waits for the device before its results are asked for."""
+        """Number of waits for the device in a call, before its results are read."""
         return 0
 
     @abstractmethod
@@ -76,56 +75,52 @@ class Executor(ABC):
         """Run all steps and return the outputs, which belong to the caller.
 
         inputs  the arrays for the program's `inputs`
-        done    called when all parameters have their new values
+        done    called once all parameters have their new values
 
-        A call whose parameters change is not cut in two: where it raises, whether an input does not
-        fit, memory is missing, or a signal's handler says so, all of them are changed and `done`
-        has been called, or none is and it has not.
+        A call is atomic, even if an input is invalid, memory is missing, or a signal's handler
+        raises: either all parameters have their new values and `done` was called, or none has a
+        new value and `done` was not called.
         """
 
     @abstractmethod
     def profile(
         self, inputs: Sequence[Array], done: Done = nothing
     ) -> tuple[list[Array], list[Timing]]:
-        """Run all steps one by one; return the outputs, and when each began and how long it took.
-
-        Otherwise as a call.
-        """
+        """Call the program step by step; return the outputs, and the time of each step."""
 
 
 class ReservedMemory:
-    """Memory for an arena, made ready before its size is known; here there is none."""
+    """Memory for an arena that is allocated while the program is still compiled; here none."""
 
     def arenas(self, nbytes: int) -> Sequence[Any]:
-        """Return an arena of so many bytes, or nothing."""
+        """Return an arena of `nbytes` bytes, or nothing."""
         return ()
 
     def close(self) -> None:
-        """Let the memory go, but for an arena of it: nothing prepares it from now on."""
+        """Free the memory that no arena uses."""
 
 
 NOTHING_RESERVED = ReservedMemory()
 
 
 class Backend(ABC):
-    """A device: what computes there, and with which settings it was opened.
+    """A device, opened with the values of the options.
 
-    A device has to say its name and define `kernel` and `bind`.  The defaults of all else are those
-    of a device with memory of its own, without a library, a compiler or caches.
+    A subclass must set `device` and define `kernel` and `bind`.  The other defaults describe a
+    device with memory of its own, but without a library, a compiler or caches.
 
-    device           its name, as users give it
-    versions         of the libraries and the hardware on which results or caches depend
-    why_no_jit       why kernels cannot be generated; empty if they can
-    tuning           the kind of cache entries that keep measurements of its algorithms; empty if
-                     nothing is measured
-    tunes            what `autotune="tune"` means here: "exhaustive" where no model of cost says
-                     which candidates suffice
-    horizontal_fusion  which updates of parameters are so small that one kernel does many of them
-    saturating       elements of an array, and rows of a square matrix, whose copy and product keep
-                     all of the device busy
-    block            channels side by side in its blocked layout of images; 1: it has no such layout
-    unrolls          whether loops have to be unrolled, because `loop` cannot run them
-    ignored_options  the options that have no effect here, each with the reason
+    device             name, as in `comp_graph(device=...)`
+    versions           of libraries and hardware on which results or caches depend, by name
+    why_no_jit         why kernels cannot be generated; "" if they can
+    tuning             kind of the cache entries for measurements; "" if nothing is measured
+    tunes              mode that `autotune="tune"` stands for: "exhaustive" without a cost model
+                       that shortlists candidates
+    horizontal_fusion  limits on the parameter updates that share a kernel
+    saturating         elements of an array whose copy, and rows of a square matrix whose product,
+                       occupy the whole device
+    block              channels of a block in the blocked layout of images; 1 without such a layout
+    unrolls            whether loops must be unrolled, because the device has no `loop`
+    ignored_options    options without effect on the device, each with the reason
     """
 
     device: str
@@ -141,9 +136,9 @@ class Backend(ABC):
 
     @classmethod
     def check(cls, number: int | None) -> None:
-        """Raise DeviceError where the device is not there; some always are.
+        """Raise DeviceError if the machine lacks the device; by default it has the device.
 
-        number  of "cuda:1"; None without one
+        number  1 of "cuda:1"; None without a number
         """
         return
 
@@ -157,8 +152,8 @@ class Backend(ABC):
     ) -> Self:
         """Return the device, opened with the values of all options.
 
-        on_disk  whether it may keep kernels on disk
-        world    the processes whose devices it is to be connected with; all of them call this
+        on_disk  whether the device may keep kernels on disk
+        world    processes whose devices to connect; each of them calls `open`
         """
         return cls()
 
@@ -168,13 +163,13 @@ class Backend(ABC):
     def kernel(self, node: Node, strides: Sequence[Shape], choice: Choice | None = None) -> Kernel:
         """Return the kernel for `node`, whose inputs have these strides in bytes.
 
-        choice  what was chosen for the node, or for its first op if an activation follows it
+        choice  for the node, or for its first op if an activation is fused to it
 
-        NumPy computes what the device has no kernel for: `NumpyKernel`.
+        Return a `NumpyKernel` for a node that the device does not support.
         """
 
     def loop(self, node: Node, strides: Sequence[Shape], body: Program) -> Kernel:
-        """Return the kernel for a loop, one step of which `body` computes: see `lower_body`.
+        """Return the kernel for a loop with the program of one step, made by `lower_body`.
 
         strides  of the inputs of `node`, in bytes
         """
@@ -183,24 +178,24 @@ class Backend(ABC):
         )
 
     def tunable(self, node: Node, strides: Sequence[Shape]) -> Tunable | None:
-        """Return what may be measured for `node`; None if there is nothing to choose."""
+        """Return the problem of `node`; None if it has no candidates."""
         return None
 
     def refusal(self, option: str, value: str) -> str:
-        """Return why products are not computed as `amp` or `precision` says; "" if they are."""
+        """Return why the device does not support a value of `amp` or `precision`; "" if it does."""
         return "only processors compute so, with AMX" if value == "bf16x3" else ""
 
     # ------------------------------------------------------------ memory
 
     @abstractmethod
     def bind(self, program: Program, arenas: Sequence[Any] = ()) -> Executor:
-        """Return the program with its memory, ready to run.
+        """Return an executor of the program.
 
-        arenas  of programs that never run at the same time: one that is large enough is shared
+        arenas  of programs that never run at the same time; the executor shares a large enough one
         """
 
     def run_alone(self, step: Step, memory: Memory) -> None:
-        """Run one step as a program would, on arrays in the memory of the host."""
+        """Run one step on arrays in the host's memory."""
         inputs = {b: Buffer(MemorySpace.INPUT, b.nbytes) for b in step.reads}
         outputs = {b: Buffer(MemorySpace.OUTPUT, b.nbytes) for b in step.writes}
         scratch = Buffer(MemorySpace.ARENA, step.scratch.nbytes)
@@ -222,11 +217,11 @@ class Backend(ABC):
             view.array(memory[view.buffer])[...] = result
 
     def reserve_memory(self, nbytes: int) -> ReservedMemory:
-        """Have so much memory made ready until it is closed."""
+        """Return `nbytes` of memory that the device makes ready in the background."""
         return NOTHING_RESERVED
 
     def array(self, value: Any) -> Array | None:
-        """Return a value that is in the memory of the device already, as its array; else None."""
+        """Return a value in the device's memory as an array; None for any other value."""
         return None
 
     def cast(self, array: Array, dtype: DType) -> Array:
@@ -234,26 +229,26 @@ class Backend(ABC):
         return cast(array, dtype)
 
     def replica(self, array: Array) -> Replica:
-        """Return a copy of a parameter's value that lies in an array of the device.
+        """Return a copy of a parameter's value that lives in an array of the device.
 
-        array  contiguous, as `array` returns it; its memory stays the caller's
+        array  contiguous, as `array` returns it; the caller keeps it alive
         """
         raise DeviceError(f"{self.device} has no memory that another library shares")
 
     def ordered(self, stream: int) -> AbstractContextManager[Any]:
-        """Let calls in the context come after what a stream of the caller has been given so far."""
+        """Return a context whose calls run after the work that `stream` has so far."""
         return contextlib.nullcontext()
 
     # ------------------------------------------------------------ caches
 
     def environment(self, kind: str) -> Mapping[str, str]:
-        """Return where cache entries of a kind hold, by name; empty if it has no use for them."""
+        """Return the environment of cache entries of a kind, by name; {} if it has none."""
         return {}
 
     def kernels(self, program: Program) -> list[Entry]:
-        """Return the entries of the generated kernels of a program."""
+        """Return the cache entries of the program's generated kernels."""
         return []
 
     def keep_kernels(self, entries: Sequence[Entry]) -> None:
-        """Keep kernels that were generated elsewhere; a device that generates none has no use."""
+        """Add generated kernels of another process or machine to the device's cache."""
         return

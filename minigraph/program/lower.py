@@ -1,6 +1,6 @@
-"""From graph to program: which steps, in which order, on which views.
+"""Lower a graph to a program: steps in execution order, on views of buffers.
 
-Every node becomes a step, or nothing where its result is a view of a buffer that is there already.
+Each node becomes a step, unless its result is a view of an existing buffer.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ def lower(
     updates: Sequence[Parameter],
     backend: Backend,
     choose: Choose,
-    stay: AbstractSet[Node] = frozenset(),
+    pinned: AbstractSet[Node] = frozenset(),
 ) -> Program:
-    """Return the program for `graph`; `plan` then decides where its buffers lie.
+    """Return the program for `graph`; `plan` then assigns offsets to its buffers.
 
-    choose  returns the choice for a node whose inputs have these strides, None if there is none
-    stay    nodes that run in the order in which they were made, whatever reads them
+    choose  returns the choice for a node with inputs of these strides, None if it has none
+    pinned  nodes that run in creation order, even if they could move
 
-    The first `results` outputs are the function's results; the rest are the new values of
+    The first `results` outputs are the function's results; the others are the new values of
     `updates`, in this order.
     """
-    lowering = _Lowering(graph, results, backend, choose, {}, stay)
+    lowering = _Lowering(graph, results, backend, choose, {}, pinned)
     program = lowering.program
     program.outputs = [lowering.result(y) for y in graph.outputs[:results]]
     values = [lowering.value(y) for y in graph.outputs[results:]]
@@ -63,24 +63,24 @@ def lower(
 
 
 def lower_body(op: Loop, strides: Sequence[Shape], backend: Backend, choose: Choose) -> Program:
-    """Return the program for one step of a loop, with its plan of memory.
+    """Return the program of one step of a loop, with memory planned.
 
-    strides  of the loop's inputs; of those that are sliced they count
+    strides  of the loop's inputs, which the step's slices of scanned inputs inherit
 
-    Each output is a buffer of its own, but a carry may be in that of a result.
+    Each result has a buffer of its own; a carry has one, or shares that of a result.
     """
     last = op.carried + op.scanned
     slices = zip(op.graph.inputs[op.carried : last], strides[op.carried : last], strict=True)
     inner = {x: steps[1:] for x, steps in slices}
     lowering = _Lowering(op.graph, len(op.graph.outputs), backend, choose, inner)
-    results = lowering.apart(op.graph.outputs[op.carried :])
+    results = lowering.separate(op.graph.outputs[op.carried :])
     program = lowering.program
-    program.outputs = [*lowering.apart(op.graph.outputs[: op.carried]), *results]
+    program.outputs = [*lowering.separate(op.graph.outputs[: op.carried]), *results]
     return plan(program, inner)
 
 
 class _Lowering:
-    """The steps of a graph, and where the results of its nodes are.
+    """A program under construction, and the views that hold the results of its nodes.
 
     strides  of inputs that are not contiguous
     """
@@ -92,19 +92,19 @@ class _Lowering:
         backend: Backend,
         choose: Choose,
         strides: Mapping[Node, Shape],
-        stay: AbstractSet[Node] = frozenset(),
+        pinned: AbstractSet[Node] = frozenset(),
     ) -> None:
         self.program = Program(graph)
         self.backend = backend
         self.choose = choose
         self.strides = strides
         self.results = set(map(origin, graph.outputs[:results]))
-        for y in graph.outputs[:results]:  # a reshape of what is not contiguous is a copy
+        for y in graph.outputs[:results]:  # a reshape of a strided view is a copy
             while y.op.keeps_order:
                 self.results.add((y, 0))
                 (y,) = y.inputs
         self.views: dict[Node, Views] = {}
-        for node in execution_order(graph, results, stay):
+        for node in execution_order(graph, results, pinned):
             self.node(node)
 
     def buffer(self, space: MemorySpace, nbytes: int, node: Node | None = None) -> Buffer:
@@ -131,16 +131,16 @@ class _Lowering:
             self.step(node)
 
     def alias(self, node: Node) -> bool:
-        """Whether the result is a view of the first input; then it needs no step."""
+        """Register the result as a view of the first input if it is one; return whether it is."""
         if not node.op.is_view:
             return False
         (view,) = self.views[node.inputs[0]]
         offset = 0
         if view.spec.size:
-            # Ask NumPy: apply the op to an array that has the strides but is never read.
+            # Apply the op to an array that is never read: NumPy computes the strides.
             try:
                 memory = np.empty(view.extent, np.uint8)
-            except MemoryError:  # the program needs more than there is, which binding it will say
+            except MemoryError:  # `bind` will raise a better error for the whole program
                 return False
             before = np.ndarray(view.spec.shape, view.spec.dtype, memory, view.lead, view.strides)
             after = node.op.forward(before)
@@ -159,11 +159,11 @@ class _Lowering:
     def step(self, node: Node) -> None:
         views = [self.views[x][0] for x in node.inputs]
         choice, kernel = self.chosen(node, views)
-        astray = [i for i, view in enumerate(views) if view.offset % kernel.alignment]
-        if astray:
-            for i in astray:
+        misaligned = [i for i, view in enumerate(views) if view.offset % kernel.alignment]
+        if misaligned:
+            for i in misaligned:
                 views[i] = self.contiguous(node.inputs[i], views[i])
-            choice, kernel = self.chosen(node, views)  # for other strides, perhaps
+            choice, kernel = self.chosen(node, views)  # the copies may have other strides
         for i, view in enumerate(views):
             if not (kernel.reads_strided(i) or view.contiguous):
                 views[i] = self.contiguous(node.inputs[i], view)
@@ -177,7 +177,7 @@ class _Lowering:
         self.views[node] = outputs
 
     def chosen(self, node: Node, views: Sequence[View]) -> tuple[Choice | None, Kernel]:
-        """Return the kernel for a node of such inputs, and the choice that it comes from."""
+        """Return the choice and the kernel for a node with these inputs."""
         strides = [view.strides for view in views]
         if isinstance(node.op, Loop):
             body = lower_body(node.op, strides, self.backend, self.choose)
@@ -186,28 +186,28 @@ class _Lowering:
         return choice, self.backend.kernel(node, strides, choice)
 
     def result(self, node: Node) -> View:
-        """Return where a result of the function is: contiguous, as the caller gets it."""
+        """Return a contiguous view of a function's result."""
         (view,) = self.views[node]
         return view if view.contiguous else self.contiguous(node, view, MemorySpace.OUTPUT)
 
     def value(self, node: Node) -> View:
-        """Return where the new value of a parameter is: contiguous, and in no parameter."""
+        """Return a contiguous view of a parameter's new value, outside of all parameters."""
         (view,) = self.views[node]
-        lasting = view.contiguous and view.buffer.space is not MemorySpace.PARAMETER
-        return view if lasting else self.contiguous(node, view)
+        usable = view.contiguous and view.buffer.space is not MemorySpace.PARAMETER
+        return view if usable else self.contiguous(node, view)
 
-    def apart(self, nodes: Sequence[Node]) -> list[View]:
-        """Return where outputs are, each copied to a buffer of its own unless it has one."""
-        made: list[View] = []
+    def separate(self, nodes: Sequence[Node]) -> list[View]:
+        """Return views of outputs in distinct OUTPUT buffers; copy an output that shares one."""
+        views: list[View] = []
         for node in nodes:
             (view,) = self.views[node]
             whole = view.contiguous and view.spec.nbytes == view.buffer.nbytes
-            mine = view.buffer.space is MemorySpace.OUTPUT and whole
-            if not mine or any(view.buffer is other.buffer for other in made):
+            usable = view.buffer.space is MemorySpace.OUTPUT and whole
+            if not usable or any(view.buffer is other.buffer for other in views):
                 view = self.contiguous(node, view, MemorySpace.OUTPUT)
             view.buffer.last = len(self.program.steps)
-            made.append(view)
-        return made
+            views.append(view)
+        return views
 
     def contiguous(self, node: Node, view: View, space: MemorySpace = MemorySpace.ARENA) -> View:
         """Append a step that copies `view`, and return the copy."""
@@ -228,23 +228,22 @@ class _Lowering:
 
 
 def execution_order(
-    graph: Graph, results: int, stay: AbstractSet[Node] = frozenset()
+    graph: Graph, results: int, pinned: AbstractSet[Node] = frozenset()
 ) -> dict[Node, Order]:
-    """Return the nodes in the order in which they are to run, inputs before their users, with when.
+    """Return the nodes in execution order, inputs before their users, each with its time.
 
-    results  how many outputs the caller gets; the rest are new values of parameters
-    stay     nodes that do not move
+    results  number of outputs that the caller gets; the others are new values of parameters
+    pinned   nodes that keep their time of creation
 
-    That is the order in which they were made, so a gradient is used up soon after it is there;
-    only the tail, elementwise ops and fused kernels on whose results nothing but updates depends,
-    moves forward to where its inputs are there, so that no gradient waits for the end of the
-    backward pass.  What waits for a collective runs as late as possible.
+    Nodes run in creation order, with two exceptions.  Elementwise ops and fused kernels on which
+    only updates depend (the tail) run as soon as their inputs are computed, so no gradient stays in
+    memory until the end of the backward pass.  A wait for a collective runs as late as possible.
     """
     nodes = graph.by_order()
     tail = set(graph.outputs[results:]) - set(graph.outputs[:results])
     users = graph.users()
     for node in reversed(nodes):
-        if node in stay or not _moves(node) or not all(user in tail for user in users[node]):
+        if node in pinned or not _moves(node) or not all(user in tail for user in users[node]):
             tail.discard(node)
         elif users[node]:
             tail.add(node)
@@ -259,15 +258,15 @@ def execution_order(
         else:
             times[node] = ready if not node.inputs or node in tail else max(node.order, ready)
     for node in reversed(nodes):
-        if node in tail and times[node] == start:  # it needs nothing but parameters: no hurry
-            # A count of steps runs last, when nothing reads the old number, so it stays in place.
+        if node in tail and times[node] == start:  # it reads only parameters
+            # A step counter runs last: nothing reads its old value then, so it is updated in place.
             last = (sys.maxsize, node.order[1]) if all(s.size == 1 for s in node.specs) else start
             times[node] = min((times[user] for user in users[node]), default=last)
     return {node: times[node] for node in sorted(times, key=times.__getitem__)}  # a stable sort
 
 
 def _needed(nodes: list[Node], users: dict[Node, list[Node]]) -> dict[Node, Order]:
-    """Return when nodes are first needed by one that does not move; not those that never are."""
+    """Return the time at which a node that does not move first needs each node, if one does."""
     needed: dict[Node, Order] = {}
     for node in reversed(nodes):
         uses = [needed[user] for user in users[node] if user in needed]
@@ -283,7 +282,7 @@ def _moves(node: Node) -> bool:
 
 
 def origin(node: Node) -> tuple[Node, int]:
-    """The node, and which of its results, whose memory holds the same elements as `node`."""
+    """Return the node and the index of its result whose memory a chain of reshapes shows."""
     while node.op.keeps_order:
         node = node.inputs[0]
     return (node.inputs[0], node.op.index) if isinstance(node.op, Item) else (node, 0)

@@ -1,7 +1,7 @@
-"""The plan of a program's memory: what may be written in place, and where the rest goes.
+"""Memory planning: in-place updates and results, and offsets in one arena.
 
-Every intermediate gets a place in one arena by its lifetime, so that a call allocates nothing but
-the arrays that it returns.
+Intermediate results share the arena by their lifetimes, so a call allocates only the arrays that
+it returns.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from minigraph.errors import CompileError
 from minigraph.graph import Graph, Item, Node
 from minigraph.program import Buffer, MemorySpace, Program, View, round_up
 
-LONG = 100  # steps: few results live longer, and these are compared with all others
-LARGEST = 3  # results that are named where memory is missing
+LONG = 100  # steps: the few results that live longer are compared with all others
+LARGEST = 3  # results that a message about missing memory names
 
 
-def plan(program: Program, moving: Container[Node | None] = ()) -> Program:
-    """Decide where the buffers of a program lie, and return it.
+def plan(program: Program, sliced: Container[Node | None] = ()) -> Program:
+    """Assign memory to the buffers of a program, and return the program.
 
-    moving  inputs of a loop's body, which are slices of arrays outside
+    sliced  inputs of a loop's body that are slices of arrays outside of it
     """
     update_in_place(program)
     share_in_place(program)
     assign_offsets(program)
-    check_offsets(program, moving)
+    check_offsets(program, sliced)
     return program
 
 
 def update_in_place(program: Program) -> None:
-    """Let steps write new values of parameters where the parameters are.
+    """Let steps write new values of parameters into the parameters.
 
-    Allowed where nothing reads the old value later, and where no later step can refuse its input:
-    a call that fails must leave all parameters as they were.
+    Two conditions hold: no later step reads the old value, and no later step can refuse its input,
+    as a call that fails must leave all parameters unchanged.
     """
     last_refusal = max((i for i, s in enumerate(program.steps) if s.kernel.refuses), default=-1)
     returned = {view.buffer for view in program.outputs}
@@ -46,7 +46,7 @@ def update_in_place(program: Program) -> None:
         new, old = view.buffer, current.get(parameter)
         whole = view.contiguous and new.nbytes == view.spec.nbytes
         in_place = new.space is MemorySpace.ARENA and whole and new.first > last_refusal
-        if in_place and old:  # nothing may read the old value later
+        if in_place and old:
             ends = old.last == new.first and _overwrites(program, old, new)
             in_place = old not in returned and (old.last < new.first or ends)
         if in_place:
@@ -57,7 +57,7 @@ def update_in_place(program: Program) -> None:
 
 
 def _overwrites(program: Program, old: Buffer, new: Buffer) -> bool:
-    """Whether the step that makes `new` reads `old` only at the place where it then writes."""
+    """Whether the step that makes `new` may write it over `old`, which it reads."""
     step = program.steps[new.first]
     reads, written = step.reads.get(old, ()), step.writes[new]
     return (
@@ -70,9 +70,9 @@ def _overwrites(program: Program, old: Buffer, new: Buffer) -> bool:
 
 
 def share_in_place(program: Program) -> None:
-    """Let the output of a step take the memory of an input that is read there for the last time."""
+    """Let an output of a step take over the memory of an input whose last use is that step."""
     for now, step in enumerate(program.steps):
-        # A step that gathers updates has thousands of inputs and outputs; few of either qualify.
+        # A horizontally fused update has thousands of inputs and outputs, of which few qualify.
         read = dict.fromkeys(view.buffer for view in step.inputs)
         last = (b for b in read if b.last == now and not b.successor)
         ending = [b for b in last if b.space is MemorySpace.ARENA]
@@ -86,15 +86,15 @@ def share_in_place(program: Program) -> None:
 
 
 def assign_offsets(program: Program) -> None:
-    """Give every buffer of the arena an offset; buffers that live at the same time do not overlap.
+    """Assign an offset to each buffer of the arena; buffers that live at once do not overlap.
 
-    The largest is placed first, each at the lowest offset that is free for as long as it lives.
+    Buffers are placed by size, the largest first, at the lowest offset that is free for their life.
     """
-    lives = _lives(program)  # by when they begin
+    lives = _lives(program)  # in the order of their first steps
     first = np.array([life.first for life in lives], np.int64)
     last = np.array([life.last for life in lives], np.int64)
     long = np.flatnonzero(last - first > LONG)
-    begins, ends = np.zeros((2, len(lives)), np.int64)  # where it ends is 0 until it is placed
+    begins, ends = np.zeros((2, len(lives)), np.int64)  # an end of 0: not placed yet
     for i in sorted(range(len(lives)), key=lambda i: -lives[i].size):
         near = np.arange(*first.searchsorted((first[i] - LONG, last[i] + 1)))
         others = np.concatenate([long, near[last[near] - first[near] <= LONG]])
@@ -110,23 +110,23 @@ def assign_offsets(program: Program) -> None:
     program.arena_bytes = int(ends.max(initial=0))
 
 
-def check_offsets(program: Program, moving: Container[Node | None] = ()) -> None:
-    """Raise CompileError unless all that steps read and write lies inside of its buffer."""
+def check_offsets(program: Program, sliced: Container[Node | None] = ()) -> None:
+    """Raise CompileError unless every view lies inside of its buffer."""
     for buffer in program.buffers:
         end = buffer.offset + buffer.nbytes
         if buffer.offset < 0 or (buffer.space is MemorySpace.ARENA and end > program.arena_bytes):
             raise CompileError(f"bytes {buffer.offset} to {end} are not in the arena")
     for step in program.steps:
         for view in (*step.inputs, *step.outputs):
-            _check_view(view, moving, f"{step.node.op.name} {step.node.source}")
+            _check_view(view, sliced, f"{step.node.op.name} {step.node.source}")
     for view in (*program.outputs, *(view for _, view in program.updates)):
-        _check_view(view, moving, "what is returned or updated")
+        _check_view(view, sliced, "an output or update")
 
 
-def _check_view(view: View, moving: Container[Node | None], what: str) -> None:
+def _check_view(view: View, sliced: Container[Node | None], what: str) -> None:
     buffer, nbytes = view.buffer, view.spec.nbytes
     whole = not view.offset and nbytes <= buffer.nbytes and view.strides == view.spec.strides
-    if whole or not nbytes or buffer.node in moving:
+    if whole or not nbytes or buffer.node in sliced:
         return
     first = view.offset - view.lead
     if first < 0 or first + view.extent > buffer.nbytes:
@@ -135,11 +135,12 @@ def _check_view(view: View, moving: Container[Node | None], what: str) -> None:
         )
 
 
-def foreseen(graph: Graph) -> int:
-    """Return bytes that the arena of a program for a graph will have, or more, in all likelihood.
+def predicted_arena_bytes(graph: Graph) -> int:
+    """Return a lower estimate of the arena's size before the graph is optimised.
 
-    That is a third of what the graph needs as it is written: fusion and small types save the rest.
-    What has the shape of a parameter does not count, since updates run as soon as they can.
+    The estimate is a third of the unoptimised graph's peak, as fusion and small types save up to
+    two thirds.  Results with the shape of a parameter do not count: updates run as soon as they
+    can.
     """
     order, outputs = graph.order, set(graph.outputs)
     parameters = {p.shape for p in graph.parameters}
@@ -147,10 +148,10 @@ def foreseen(graph: Graph) -> int:
     changes = [0] * (len(order) + 1)
     for now, node in reversed([*enumerate(order)]):
         end = ends.get(node, now)
-        shown = node.op.is_view or isinstance(node.op, Item)  # in the memory of its input
+        is_view = node.op.is_view or isinstance(node.op, Item)
         for x in node.inputs:
-            ends[x] = max(ends.get(x, 0), end if shown else now)
-        if node.inputs and not shown and node not in outputs:
+            ends[x] = max(ends.get(x, 0), end if is_view else now)
+        if node.inputs and not is_view and node not in outputs:
             nbytes = sum(spec.nbytes for spec in node.specs if spec.shape not in parameters)
             changes[now] += nbytes
             changes[end + 1] -= nbytes
@@ -158,7 +159,7 @@ def foreseen(graph: Graph) -> int:
 
 
 def demand(program: Program) -> str:
-    """Return in words how much memory a program takes, and for which results most of it."""
+    """Return a message with the memory that a program takes, and its largest results."""
     others = sum({b.node: b.nbytes for b in program.buffers if b.node is not None}.values())
     named = [f"{text} ({nbytes >> 20} MiB)" for text, nbytes in largest_results(program)]
     return (
@@ -169,9 +170,9 @@ def demand(program: Program) -> str:
 
 
 def largest_results(program: Program, now: int | None = None) -> list[tuple[str, int]]:
-    """Return the largest intermediate results, each in words, with its bytes.
+    """Return descriptions of the largest intermediate results, with their bytes.
 
-    now  the step at which they live, if not all count
+    now  a step at which they have to be alive, if not None
     """
     found = {
         view.buffer: (f"{step.node.op.name} {view.spec} {step.node.source}", view.spec.nbytes)
@@ -184,7 +185,7 @@ def largest_results(program: Program, now: int | None = None) -> list[tuple[str,
 
 
 def fullest_step(program: Program) -> str:
-    """Return in words at which step the most of the arena is in use, and for which results."""
+    """Return a message with the step at which the most memory is in use, and its results."""
     usage = in_use(program)
     now = usage.index(max(usage))
     node, scratch = program.steps[now].node, program.steps[now].scratch.nbytes
@@ -197,7 +198,7 @@ def fullest_step(program: Program) -> str:
 
 
 def in_use(program: Program) -> list[int]:
-    """Return the bytes of the arena that hold something while each step runs."""
+    """Return the bytes of the arena that are in use while each step runs."""
     changes = [0] * (len(program.steps) + 2)
     for life in _lives(program):
         changes[life.first] += life.size
@@ -206,7 +207,7 @@ def in_use(program: Program) -> list[int]:
 
 
 class Life(NamedTuple):
-    """Memory that one buffer after the other takes over, from step `first` to step `last`."""
+    """Buffers that take over each other's memory, alive from step `first` to step `last`."""
 
     buffers: list[Buffer]
     size: int
@@ -216,10 +217,10 @@ class Life(NamedTuple):
 
 def _lives(program: Program) -> list[Life]:
     buffers = [b for b in program.buffers if b.space is MemorySpace.ARENA and b.nbytes]
-    heirs = {b.successor for b in buffers if b.successor}
+    successors = {b.successor for b in buffers if b.successor}
     lives = []
     for b in buffers:
-        if b not in heirs:
+        if b not in successors:
             chain = [b]
             while chain[-1].successor:
                 chain.append(chain[-1].successor)

@@ -1,12 +1,12 @@
-"""Recomputation: a program within a limit of memory, at the price of time.
+"""Recomputation: trade time for memory until a program keeps its memory limit.
 
-What the forward pass computes waits in memory for the backward pass.  Instead, a result may be
-dropped after its last early use and computed again right before its next one (Chen et al.,
-"Training Deep Nets with Sublinear Memory Cost", 2016).  As long as the memory at the fullest step
-exceeds the limit, the result that costs the fewest seconds per byte goes.
+The backward pass reads results of the forward pass, which occupy memory until then.  A result can
+be freed after its last use of the forward pass, and computed again right before its next use (Chen
+et al., "Training Deep Nets with Sublinear Memory Cost", 2016).  While the peak of memory exceeds
+the limit, the result with the lowest cost, in seconds per byte, is recomputed.
 
-The lives of all results follow from the order in which steps run.  Each choice adds steps to that
-order; lowering the graph that is made of it shows what they bring.
+The lives of results follow from the execution order.  Each recomputation adds steps to that order;
+lowering the rewritten graph then gives the actual size of the arena.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from minigraph.program.lower import execution_order
 from minigraph.program.memory import fullest_step
 from minigraph.program.steps import Buffer, MemorySpace, Program, Step, round_up
 
-BYTES, OPERATIONS = 1e10, 5e10  # a second, of steps that were not measured
-ATTEMPTS = 8  # the target is lowered so often if the program still exceeds the limit
-LOWER = 0.95  # times as large is the next target, at most
-LONGEST = 64  # ops that may be repeated for one result
+BYTES, OPERATIONS = 1e10, 5e10  # per second, of steps without a measurement
+ATTEMPTS = 8  # targets that are tried if the program still exceeds the limit
+LOWER = 0.95  # the largest ratio of one target to the one before
+LONGEST = 64  # steps that may be repeated for one result
 
 
 def within(
@@ -43,11 +43,10 @@ def within(
     lowered: Callable[[Graph, AbstractSet[Node]], Program],
     work: Callable[[Step], tuple[int, int]],
 ) -> Program:
-    """Return the program with an arena of at most `limit` bytes, recomputing what has to be.
+    """Return the program with an arena of at most `limit` bytes, by recomputation if needed.
 
-    results  how many outputs of the program's graph the caller gets
-    lowered  returns the program of a rewritten graph, whose nodes of the second set are run in the
-             order in which they were made
+    results  number of outputs of the program's graph that the caller gets
+    lowered  lowers a rewritten graph; the nodes of its second argument are pinned, as in `lower`
     work     returns the bytes that a step moves, and its floating-point operations
 
     Raises GraphError if recomputation does not reach the limit.
@@ -81,14 +80,14 @@ def within(
     )
 
 
-Runs = Sequence[tuple[Step, bool]]  # each with whether the program has run the step before
+Runs = Sequence[tuple[Step, bool]]  # each with whether it repeats the step
 
 
 @dataclass(eq=False)
 class _Life:
     """A result in the arena: made by run `first`, read by the runs `uses`, in order.
 
-    inherits  whether it takes over the memory of an input of the step that makes it
+    inherits  whether the result takes over the memory of its step's input
     """
 
     buffer: Buffer
@@ -106,11 +105,11 @@ class _Life:
 
 
 class _Schedule:
-    """Steps in the order in which they run.  Who reads a result reads that of its latest run.
+    """Steps in execution order, with repetitions; a step reads the latest run's result.
 
-    runs   the steps, some of them again
-    lives  of the results by buffer, one for each run that makes it
-    usage  bytes that are taken at each run
+    runs   steps in execution order
+    lives  of the results by buffer, one for each run of the step that makes it
+    usage  bytes in use at each run
     """
 
     def __init__(self, program: Program, seconds: Mapping[Step, float]) -> None:
@@ -119,7 +118,7 @@ class _Schedule:
         self.graph = set(program.graph)
         self.maker = {b: s for s in program.steps for b in s.writes if b.space is MemorySpace.ARENA}
         self._outputs = [v.buffer for v in (*program.outputs, *(v for _, v in program.updates))]
-        self._heirs = {b.successor for b in program.buffers if b.successor}
+        self._successors = {b.successor for b in program.buffers if b.successor}
         self._overwriting = {
             b.node: s for s in program.steps for b in s.writes if b.space is MemorySpace.PARAMETER
         }
@@ -136,7 +135,7 @@ class _Schedule:
             for buffer in lives.keys() & step.reads.keys():
                 lives[buffer][-1].uses.append(now)
             for buffer in lives.keys() & step.writes.keys():
-                lives[buffer].append(_Life(buffer, now, buffer in self._heirs and not again))
+                lives[buffer].append(_Life(buffer, now, buffer in self._successors and not again))
             changes[now] += round_up(step.scratch.nbytes)
             changes[now + 1] -= round_up(step.scratch.nbytes)
         for buffer in self._outputs:
@@ -148,7 +147,7 @@ class _Schedule:
         return lives, changes.cumsum()
 
     def reduce(self, target: float) -> bool:
-        """Repeat steps until all runs keep within `target` bytes; return whether they do."""
+        """Repeat steps until the peak is at most `target` bytes; return whether it is."""
         while self.peak > target:
             offers = sorted(self._offers(int(self.usage.argmax())), key=lambda offer: offer[0])
             if not any(self._accepts(at, steps) for _, at, steps in offers):
@@ -156,36 +155,39 @@ class _Schedule:
         return True
 
     def _offers(self, full: int) -> Iterator[tuple[float, int, list[Step]]]:
-        """Yield what could be dropped at run `full`: seconds per byte, and what to run when."""
+        """Yield recomputations that free memory at run `full`.
+
+        Each is its cost in seconds per byte, the run before which it repeats steps, and the steps.
+        """
         for life in itertools.chain.from_iterable(self.lives.values()):
-            if not life.first < full <= life.last or full in life.uses:  # else it only waits there
+            if not life.first < full <= life.last or full in life.uses:
                 continue
             at = next(use for use in life.uses if use > full)
             if at < len(self.runs) and life.size:
-                steps = self._again(self.maker[life.buffer], full, at)
+                steps = self._repetition(self.maker[life.buffer], full, at)
                 if steps:
                     yield sum(self.seconds[step] for step in steps) / life.size, at, steps
 
-    def _again(self, step: Step, full: int, at: int) -> list[Step]:
-        """Return the steps to run before run `at` for a result, with nothing kept at `full` for it.
+    def _repetition(self, step: Step, full: int, at: int) -> list[Step]:
+        """Return the steps that compute a result before run `at` and keep nothing alive at `full`.
 
-        Empty if there are too many, or one cannot run again.
+        Empty if they are too many, or one of them cannot run again.
         """
-        found: dict[Step, None] = {}
-        waiting = [step]
-        while waiting:
-            step = waiting[-1]
+        steps: dict[Step, None] = {}
+        stack = [step]
+        while stack:
+            step = stack[-1]
             missing = [b for b in step.reads if not self._available(b, full, at)]
             if not all(b in self.maker for b in missing) or not self._repeatable(step):
                 return []
-            makers = [self.maker[b] for b in missing if self.maker[b] not in found]
-            if len(found) + len(waiting) > LONGEST:
+            makers = [self.maker[b] for b in missing if self.maker[b] not in steps]
+            if len(steps) + len(stack) > LONGEST:
                 return []
             if makers:
-                waiting += makers
+                stack += makers
             else:
-                found[waiting.pop()] = None
-        return [*found]
+                steps[stack.pop()] = None
+        return [*steps]
 
     def _repeatable(self, step: Step) -> bool:
         inside = all(view.buffer.space is MemorySpace.ARENA for view in step.outputs)
@@ -193,7 +195,7 @@ class _Schedule:
         return inside and not once and step.node in self.graph
 
     def _available(self, buffer: Buffer, full: int, at: int) -> bool:
-        """Whether a buffer can be read before run `at`, perhaps because its result lives longer."""
+        """Whether run `at` can read a buffer: alive at `full`, or unchanged outside the arena."""
         if buffer in self.lives:
             return next(v for v in reversed(self.lives[buffer]) if v.first < at).last >= full
         writer = self._overwriting.get(buffer.node)
@@ -201,7 +203,7 @@ class _Schedule:
         return buffer.space is not MemorySpace.ARENA and unwritten
 
     def _accepts(self, at: int, steps: Sequence[Step]) -> bool:
-        """Let steps run again before run `at` if fewer runs are as full as the fullest is."""
+        """Repeat steps before run `at` if that lowers the peak, or the number of runs at it."""
         runs = [*self.runs[:at], *((step, True) for step in steps), *self.runs[at:]]
         lives, usage = self._simulate(runs)
         before, after = ((each.max(), (each >= self.peak).sum()) for each in (self.usage, usage))
@@ -212,7 +214,7 @@ class _Schedule:
 
 
 def _rewritten(program: Program, schedule: _Schedule, results: int) -> tuple[Graph, set[Node]]:
-    """Return the graph in which steps run as in the schedule, and the nodes that run again."""
+    """Return the graph with a node for each run of the schedule, and the nodes of repetitions."""
     maker = {step.node: step for step in program.steps if step.node in schedule.graph}
     orders = execution_order(program.graph, results)
     latest: dict[Step, Node] = {}
@@ -220,7 +222,7 @@ def _rewritten(program: Program, schedule: _Schedule, results: int) -> tuple[Gra
     again: set[Node] = set()
 
     def current(x: Node) -> Node:
-        """Return the node that now has the value of x."""
+        """Return the node of the latest run that computes `x`."""
         if x in maker:
             return latest[maker[x]]
         if not x.inputs:
@@ -233,10 +235,10 @@ def _rewritten(program: Program, schedule: _Schedule, results: int) -> tuple[Gra
 
     for now, (step, repeated) in enumerate(schedule.runs):
         node = step.node
-        if node not in maker:  # a copy that lowering has put there
+        if node not in maker:  # a copy, which lowering will insert again
             continue
         inputs = tuple(map(current, node.inputs))
-        if repeated:  # nodes run in the order in which they are made
+        if repeated:  # its order is that of the next step that is not repeated
             firsts = (s.node for s, once_more in schedule.runs[now:] if not once_more)
             user = next(first for first in firsts if first in maker)
             with Within(source=node.source, order=orders[user][0]):
@@ -248,7 +250,7 @@ def _rewritten(program: Program, schedule: _Schedule, results: int) -> tuple[Gra
 
 
 def _seconds(step: Step, moved: int, operations: int) -> float:
-    """Return the time of a step as it was measured, else an estimate."""
+    """Return the measured seconds of a step, else an estimate."""
     choice = step.choice
     if choice and choice.measurement and choice.measurement.seconds:
         return choice.measurement.seconds

@@ -20,7 +20,7 @@ from minigraph.passes.notes import PassRecord
 
 
 class MemorySpace(Enum):
-    """Whose memory a buffer is."""
+    """The memory that a buffer belongs to."""
 
     ARENA = "arena"
     INPUT = "input"
@@ -31,14 +31,15 @@ class MemorySpace(Enum):
 
 @dataclass(eq=False)
 class Buffer:
-    """A piece of contiguous memory.  In the arena it lives from step `first` to step `last`.
+    """Contiguous memory; in the arena it lives from step `first` to step `last`.
 
-    successor  the buffer that takes its memory over at step `last`
+    node       the input, parameter or constant in the buffer
+    successor  the buffer that takes over the memory at step `last`
     """
 
     space: MemorySpace
     nbytes: int
-    node: Node | None = None  # the input, parameter or constant that it holds
+    node: Node | None = None
     first: int = 0
     last: int = 0
     offset: int = 0
@@ -66,13 +67,13 @@ class View:
 
     @property
     def lead(self) -> int:
-        """Bytes between the lowest element and the first one: steps may be negative."""
+        """Bytes from the element at the lowest address to the first: strides may be negative."""
         sizes = zip(self.spec.shape, self.strides, strict=True)
         return sum(-s * (n - 1) for n, s in sizes if s < 0)
 
     @property
     def extent(self) -> int:
-        """Bytes between the ends."""
+        """Bytes from the lowest address to the end of the element at the highest."""
         sizes = zip(self.spec.shape, self.strides, strict=True)
         return sum(abs(s) * (n - 1) for n, s in sizes) + self.spec.dtype.itemsize
 
@@ -82,15 +83,13 @@ class View:
 
 
 class Traffic(NamedTuple):
-    """What a collective of several processes has sent, in all calls but the first.
+    """The communication of a collective in all calls but the first, which waits for late processes.
 
-    The first call is left out because it waits for processes that come late to it.
-
-    what     op and gradients, in words
-    bytes    that a process gives at a time
-    times    how often
-    pending    seconds between when it was begun and when it was there
-    waited   seconds of these in which the process did nothing else
+    what     name of the op and the gradients
+    bytes    that a process sends in a call
+    times    number of calls
+    pending  seconds from the start of the collective to its end
+    waited   seconds of these in which the process was idle
     """
 
     what: str
@@ -101,20 +100,20 @@ class Traffic(NamedTuple):
 
 
 class Kernel:
-    """One way to compute the results of one node; subclasses change the defaults.
+    """A kernel that computes the results of one node; subclasses override the defaults.
 
-    maker       whose it is: "numpy", "c", "onednn", "mpi", "cuda", "cublas", "cudnn" or "nccl"
-    algorithm   what `maker` calls it, such as "jit:avx2"; empty if it has but one
-    scratch     bytes of memory that it needs while it runs
-    strided     for each input whether it may be a view that is not contiguous; empty: none may
-    inplace     for each input which outputs may overwrite it; empty: none may
-    refuses     whether the values of its inputs may not fit, such as a label out of range
-    why_numpy   why NumPy computes it on a device that has kernels; empty if it does not
-    alignment   bytes, at a multiple of which its inputs have to begin in their buffers
-    sources     what was generated for it
-    body        of a loop: the program of one step
-    threads     of the processor that may share its work
-    rescue      goes on where a native call of it gave up; None: NumPy does the step anew
+    maker       "numpy", "c", "onednn", "mpi", "cuda", "cublas", "cudnn" or "nccl"
+    algorithm   the maker's name for it, such as "jit:avx2"; "" if the maker has only one
+    scratch     bytes of memory that the kernel uses while it runs
+    strided     for each input, whether it may be a view that is not contiguous; () if none may
+    inplace     for each input, the outputs that may overwrite it; () if none may
+    refuses     whether it may raise for values of its inputs, such as a label out of range
+    why_numpy   why NumPy computes the node on a device with kernels; "" if it does not
+    alignment   bytes to which the offsets of its inputs must be aligned
+    sources     generated sources
+    body        program of one step of a loop
+    threads     that share the work
+    rescue      kernel that continues after its native call failed; None: NumPy repeats the step
     """
 
     maker: str
@@ -132,22 +131,22 @@ class Kernel:
 
     @property
     def texts(self) -> Sequence[KernelSource]:
-        """What has to be compiled for it."""
+        """The sources to compile for the kernel."""
         return self.sources
 
     @property
     def traffic(self) -> Traffic | None:
-        """What it has sent to other processes; None if that is not its work."""
+        """The communication with other processes; None if the kernel has none."""
         return None
 
     @property
     def prepared_bytes(self) -> int:
-        """What it keeps beside the arena of its inputs that are constants, as it reads them."""
+        """Bytes outside of the arena for constant inputs in the kernel's own layout."""
         return 0
 
     @property
     def name(self) -> str:
-        """What reports call it: "onednn jit:avx2"."""
+        """Maker and algorithm, such as "onednn jit:avx2"."""
         return f"{self.maker} {self.algorithm}".strip()
 
     def reads_strided(self, i: int) -> bool:
@@ -155,13 +154,13 @@ class Kernel:
         return bool(self.strided) and self.strided[i]
 
     def may_overwrite(self, i: int) -> Sequence[int]:
-        """Return the outputs that may be written where input `i` is read."""
+        """Return the outputs that may be written over input `i`."""
         return self.inplace[i] if self.inplace else ()
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
-        """Compute `outputs`, which are contiguous, from `inputs`, called from Python.
+        """Compute the contiguous `outputs` from `inputs`.
 
-        Raises GraphError if the values of the inputs do not fit, such as a label out of range, and
+        Raises GraphError for invalid values of inputs, such as a label out of range, and
         KernelFailed if the kernel cannot run.
         """
         raise NotImplementedError(f"{self.name} is not called from Python")
@@ -169,13 +168,12 @@ class Kernel:
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """Why a node has its kernel: the decision among the candidates of a problem.
+    """The choice of a node's kernel among the candidates of its problem.
 
-    problem      that the node is
-    layouts      of the node's inputs, then of its result, by name
-    kernel       that was chosen; None where no candidate can be used
-    measurement  of its candidate; None where it was the library's own first choice
-    origin       of the measurement: "measured" now, "stored" or "loaded file"; else "heuristic"
+    layouts      names of the layouts of the node's inputs and result
+    kernel       the chosen one; None if no candidate can be used
+    measurement  of the chosen candidate; None if a heuristic chose
+    origin       of the measurement, such as "measured" or "stored"; "heuristic" without one
     rivals       all measurements of the problem, in every layout
     """
 
@@ -188,15 +186,15 @@ class Choice:
 
 
 class KernelFailed(GraphError):
-    """A kernel that could not run, whatever its inputs are."""
+    """A kernel cannot run, for any input."""
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
     """A kernel with its operands.
 
-    scratch  memory of the arena that only this step uses
-    choice   why this kernel, where there was a choice
+    scratch  buffer in the arena that only this step uses
+    choice   of the kernel; None if the node has no candidates
     """
 
     node: Node
@@ -208,17 +206,17 @@ class Step:
 
     @property
     def measured(self) -> bool:
-        """Whether its kernel was chosen because of a measurement: another one may replace it."""
+        """Whether a measurement chose the kernel, so that a failure can choose another one."""
         return self.choice is not None and self.choice.measurement is not None
 
     @functools.cached_property
     def reads(self) -> Mapping[Buffer, Sequence[int]]:
-        """By buffer, which inputs show it."""
+        """The indices of the inputs that are views of each buffer."""
         return _by_buffer(self.inputs)
 
     @functools.cached_property
     def writes(self) -> Mapping[Buffer, Sequence[int]]:
-        """By buffer, which outputs show it."""
+        """The indices of the outputs that are views of each buffer."""
         return _by_buffer(self.outputs)
 
 
@@ -231,11 +229,12 @@ def _by_buffer(views: Sequence[View]) -> dict[Buffer, list[int]]:
 
 @dataclass(eq=False)
 class Program:
-    """What a compiled function executes.
+    """The steps and buffers of a compiled function.
 
-    outputs  views of OUTPUT buffers, or of buffers that have to be copied for the caller
-    updates  after the last step, each view is copied to its parameter; others are made in place
-    recomputed  what was done to keep within a limit of memory
+    outputs     views of OUTPUT buffers, or of buffers that each call copies for the caller
+    updates     views that are copied to their parameters after the last step; other updates are in
+                place
+    recomputed  the record of recomputation, if a memory limit required it
     """
 
     graph: Graph
@@ -275,16 +274,16 @@ class Program:
 
     @functools.cached_property
     def returned(self) -> list[Buffer]:
-        """The buffers that the caller gets."""
+        """The buffers of results."""
         return [b for b in self.buffers if b.space is MemorySpace.OUTPUT]
 
     @functools.cached_property
     def external(self) -> list[Buffer]:
-        """The buffers that lie elsewhere at each call: of inputs, and of what is returned."""
+        """The buffers whose addresses change with each call: inputs and results."""
         return [*self.inputs, *self.returned]
 
     def all_steps(self) -> Iterator[Step]:
-        """Yield the steps, each of a loop followed by those of its body."""
+        """Yield the steps, each loop followed by the steps of its body."""
         for step in self.steps:
             yield step
             if step.kernel.body:
@@ -292,12 +291,12 @@ class Program:
 
     @property
     def unplanned_bytes(self) -> int:
-        """What the arena would take if no memory were used twice."""
+        """Bytes of the arena if no buffers shared memory."""
         return sum(round_up(b.nbytes) for b in self.buffers if b.space is MemorySpace.ARENA)
 
 
 class Timing(NamedTuple):
-    """When a step, or a part of it, began (seconds of `time.perf_counter`) and how long it took."""
+    """The start of a step or of a part of it, by `time.perf_counter`, and its seconds."""
 
     step: Step
     start: float
@@ -305,7 +304,7 @@ class Timing(NamedTuple):
 
 
 def round_up(nbytes: int) -> int:
-    """Return the bytes that a buffer takes in the arena."""
+    """Return the size of a buffer in the arena: `nbytes`, rounded up to the alignment."""
     return math.ceil(nbytes / ALIGNMENT) * ALIGNMENT
 
 

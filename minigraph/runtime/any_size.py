@@ -1,4 +1,4 @@
-"""Functions whose inputs have sizes that each call gives: one function for each size met."""
+"""Any-size functions: a function for each combination of sizes, compiled at its first call."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from minigraph.platform import forks
 from minigraph.runtime.function import PROFILED, CallCounter, CompiledFunction, Function, Shown
 from minigraph.runtime.inputs import CallSizes
 
-MEMORY = 2 << 30  # bytes that functions may take that are kept, unless the user says how many are
-SHORT = 5.0  # seconds: the calls of a size take at least so long before it is measured
+MEMORY = 2 << 30  # bytes of kept functions together, unless the option sizes.kept limits them
+SHORT = 5.0  # seconds of calls, at least, before the algorithms of a size are measured
 
 
 @dataclass
 class SizedFunction:
     """The function for one size.
 
-    predicted  whether its algorithms were left to the model of cost
-    seconds    that its calls have taken so far
+    predicted  whether the cost model chose its algorithms
+    seconds    of its calls so far
     """
 
     function: Function
@@ -41,13 +41,12 @@ class SizedFunction:
 
 
 class AnySizeFunction(CompiledFunction):
-    """What `comp_graph().compile` returns where inputs have sizes such as None: see `Function`.
+    """The result of `comp_graph().compile` for inputs with sizes such as None; see `Function`.
 
-    The first call of a size compiles a function for it.  Algorithms are measured for the first
-    size.  Another size begins with those that the model of cost expects to be the fastest, and is
-    measured, too, once its calls have taken as long as measuring the first one took.  The
-    functions of the latest sizes are kept, as many as the option `sizes.kept` says.  Calls of all
-    sizes are counted together.
+    The first call with a size compiles a function for it.  The first size is tuned; each other
+    size begins with the cost model's algorithms, and is tuned once its calls have taken as long as
+    tuning the first size.  The option `sizes.kept` limits the number of kept functions; the
+    earliest used one is dropped first.  `calls` counts the calls of all sizes.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class AnySizeFunction(CompiledFunction):
         context: CompileContext,
         make: Callable[[Compilation, CallCounter], Function],
     ) -> None:
-        """Take the graph, with its symbolic sizes, and what makes a function of a compilation."""
+        """Keep the symbolic graph; `make` runs a compilation and returns its function."""
         self.traced, self.options = traced, context.options
         self._context = context
         self._make = make
@@ -67,14 +66,13 @@ class AnySizeFunction(CompiledFunction):
         self._by_size: dict[tuple[int, ...], SizedFunction] = {}  # the latest size last
         self._compiled_sizes: set[tuple[int, ...]] = set()
         self._warned = False
-        self._measuring = SHORT  # seconds of calls from which on a size is measured
+        self._measuring = SHORT  # seconds of calls after which a size is measured
         self._choosing = forks.reentrant_lock()
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run once, as a `Function` does.
 
-        Raises ShapeError for sizes that differ where they have to be equal, or that the graph
-        cannot have.
+        Raises ShapeError for sizes that disagree or that the graph does not support.
         """
         values = self._sizes.values(args, kwargs)
         chosen = self._choose(values)
@@ -88,7 +86,7 @@ class AnySizeFunction(CompiledFunction):
         return results
 
     def profile(self, /, *args: Any, calls: Any = PROFILED, **kwargs: Any) -> Profile:
-        """Run some calls of a size, as `Function.profile` does."""
+        """Profile the calls of a size, as `Function.profile` does."""
         values = self._sizes.values(args, kwargs)
         return self._choose(values).function.profile(*values, calls=calls)
 
@@ -118,19 +116,19 @@ class AnySizeFunction(CompiledFunction):
                 due, room = agree_on_sizes(
                     self._context.world, self._sizes.names, sizes, due, self._room, timeout
                 )
-            known = chosen
+            before = chosen
             if chosen is None or due:
                 chosen = self._compile(sizes, is_new=chosen is None)
             self._by_size.pop(sizes, None)
             self._by_size[sizes] = chosen
-            if chosen is not known:
+            if chosen is not before:
                 self._room = self._capacity or self._fitting()
             while len(self._by_size) > (room or self._room):
                 del self._by_size[next(iter(self._by_size))]
             return chosen
 
     def _fitting(self) -> int:
-        """Return how many functions, of the latest sizes, fit into the memory for them."""
+        """Return the number of latest functions that fit into MEMORY together."""
         largest: dict[int, int] = {}  # by owner
         total = 0
         for count, each in enumerate(reversed(self._by_size.values())):
@@ -174,7 +172,7 @@ class AnySizeFunction(CompiledFunction):
         return self._of_a_size()[-1]._shown()
 
     def _of_a_size(self) -> list[Function]:
-        """Return the functions that are kept; GraphError before the first call."""
+        """Return the kept functions; raise GraphError before the first call."""
         if not self._by_size:
             raise GraphError(
                 f"the function has no sizes yet, so there is nothing to tell; call it {here()}"
@@ -183,13 +181,13 @@ class AnySizeFunction(CompiledFunction):
 
     @checked
     def save_cache(self, path: FilePath, type: str = "all") -> None:
-        """Write what was measured and compiled for all sizes, as `Function.save_cache` does.
+        """Save the measurements and kernels of all kept sizes, as `Function.save_cache` does.
 
-        Raises GraphError before the first call, which gives a size.
+        Raises GraphError before the first call.
         """
         for function in self._of_a_size():
             function.save_cache(path, type)
 
     def cache_entries(self) -> list[Entry]:
-        """Return all that was measured and compiled for the sizes that are kept."""
+        """Return the cache entries of all kept sizes."""
         return [entry for function in self._kept for entry in function.cache_entries()]

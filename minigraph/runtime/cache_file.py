@@ -1,6 +1,6 @@
-"""Cache files of functions: write what a function has used, and read it back into a process.
+"""Cache files of functions: save a function's measurements and kernels, and load them.
 
-Each entry of a file is checked for itself: it holds where its environment is the same.
+An entry of a file is valid where its environment is the same; each entry is checked.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ TYPES: Mapping[str, tuple[str, ...]] = {
     "jit": ("jit",),
     "all": KINDS,
 }
-# Behind the error for a type that people look for.
+# Appended to the error for a type that users of other frameworks expect.
 TENSORRT = (
     '; fused kernels are in "jit", measured choices in "cudnn"; for an engine of TensorRT, '
     'mg.onnx.save(path, step, check="tensorrt") prints the line of trtexec that builds one'
 )
 
 Merge = Callable[[Entry, Entry], Entry]
-Fields = Mapping[str, str]  # what a file is saved for, by name
+Fields = Mapping[str, str]  # of the fingerprint of the function that a file is for
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """What became of the entries of a file.
+    """The result of loading a cache file.
 
-    accepted  how many are used from now on
-    rejected  (entry, reason) for each of the others
-    entries   the accepted measurements by key
-    fields    what the file was saved for
+    accepted  number of valid entries, which later compiles use
+    rejected  (entry, reason) of each invalid one
+    entries   the accepted measurements, by key
+    fields    of the function's fingerprint
     """
 
     accepted: int
@@ -50,7 +50,7 @@ class Loaded:
 
 
 def kinds(type: str) -> tuple[str, ...]:
-    """Return the kinds of entries that a name stands for; OptionError if it is none."""
+    """Return the kinds of entries of a cache type; raise OptionError for an unknown type."""
     if type not in TYPES:
         allowed = ", ".join(map(repr, TYPES)) + TENSORRT * (type == "tensorrt")
         raise OptionError(f"there is no cache of type {type!r}; allowed: {allowed}")
@@ -58,10 +58,10 @@ def kinds(type: str) -> tuple[str, ...]:
 
 
 def load_entries(path: file.PathLike, type: str, backend: Backend) -> Loaded:
-    """Return a file's entries for a device, and add its kernels to those of the device.
+    """Load a file's entries for a device; its kernels go to the device's cache.
 
-    Raises CacheError if kernels are asked for and other users may have written the file: machine
-    code in it would run.
+    Raises CacheError if kernels are wanted and another user could have written the file, as its
+    machine code would run.
     """
     wanted = kinds(type)
     contents = file.read(path)
@@ -88,7 +88,7 @@ def load_entries(path: file.PathLike, type: str, backend: Backend) -> Loaded:
 
 
 def _why_refused(entry: Entry, backend: Backend) -> str:
-    """Return why an entry holds elsewhere or makes no sense; "" if it can be used."""
+    """Return why an entry is invalid here; "" if it is valid."""
     here, there = backend.environment(entry.kind), dict(entry.environment)
     if not here:
         return f"device {backend.device} has no use for {entry.kind}"
@@ -103,17 +103,17 @@ def _why_refused(entry: Entry, backend: Backend) -> str:
 def save_entries(
     path: file.PathLike, type: str, environment: Fields, entries: Sequence[Entry], merge: Merge
 ) -> None:
-    """Write entries to a file, beside those that are there; CacheError if it cannot be written.
+    """Add entries to a file; raise CacheError if it cannot be written.
 
-    merge  makes one of two entries with the same key
+    merge  merges two entries with the same key
     """
     wanted = kinds(type)
     file.write(path, environment, [entry for entry in entries if entry.kind in wanted], merge)
 
 
 def load_from_folder(path: Path, environment: Fields, backend: Backend) -> Loaded:
-    """Return what a function's file holds for it; warn once about entries that do not fit."""
-    if not os.path.isfile(path):  # save_to_folder warns of anything else in its place
+    """Load a function's own file; warn once about invalid entries."""
+    if not os.path.isfile(path):  # save_to_folder warns about a path that is no file
         return Loaded(0, [])
     try:
         loaded = load_entries(path, "all", backend)
@@ -130,9 +130,9 @@ def load_from_folder(path: Path, environment: Fields, backend: Backend) -> Loade
 
 
 def save_to_folder(path: Path, environment: Fields, entries: Sequence[Entry], merge: Merge) -> None:
-    """Write a function's file if it lacks something; warn once if it cannot be written.
+    """Write a function's own file if it lacks an entry; warn once if it cannot be written.
 
-    merge  makes one of two entries with the same key
+    merge  merges two entries with the same key
     """
     contents = file.read(path)
     present = {entry.key: entry for entry in contents.entries}

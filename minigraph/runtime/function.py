@@ -31,18 +31,17 @@ from minigraph.runtime import cache_file
 from minigraph.runtime.inputs import as_input, in_order, usable
 
 CALLED = at_least(1)
-PROFILED = 5  # calls, unless a profile is asked for more or fewer
-APART = 0x9E3779B97F4A7C15  # between the seeds of processes: 2**64 over the golden ratio
-WORD = at_least(0, most=2**64 - 1)  # what random ops count with
+PROFILED = 5  # calls of a profile by default
+SEED_STRIDE = 0x9E3779B97F4A7C15  # from one process's seed to the next: 2**64 / golden ratio
+WORD = at_least(0, most=2**64 - 1)  # seeds and step counters of random ops
 T = TypeVar("T")
 Shown = tuple[Compilation, Sequence[tuple[Step, KernelTime]]]
 
 
 class CallCounter:
-    """How many calls of a function were done, its seed, and the lock of the call that runs.
+    """The number of calls of a function, its seed, and the lock of the running call.
 
-    The functions of different sizes that make one function share it: their calls come one after
-    the other, because they share memory for intermediate results, too.
+    The functions for the sizes of an any-size function share a counter, as they share an arena.
     """
 
     def __init__(self, seed: int) -> None:
@@ -71,13 +70,13 @@ FUNCTIONS = Kind("a compiled function or a sequence of them", _functions)
 
 
 class CompiledFunction:
-    """What is called, counts its calls, and can neither be copied nor pickled.
+    """A compiled function, for one size or any size; it can neither be copied nor pickled.
 
-    calls    how many calls were done: the step that random ops count by.  Setting it makes the
-             function go on from there, as after loading a checkpoint.
+    calls    number of calls so far, the step counter of random ops.  Set it to continue from a
+             checkpoint.
     seed     of the random ops
     traced   the graph as written
-    options  all options that it was compiled with
+    options  all options of the compilation
     """
 
     traced: TracedGraph
@@ -91,28 +90,28 @@ class CompiledFunction:
 
     @property
     def _kept(self) -> Sequence[Function]:
-        """The functions of all sizes that are kept, that of the latest call last."""
+        """The functions of all kept sizes, the latest call's last."""
         raise NotImplementedError
 
     @property
     def ready(self) -> bool:
-        """Whether there is something to describe: of any size, only once it was called."""
+        """Whether `describe` works: an any-size function has to be called first."""
         return bool(self._kept)
 
     def bind(self) -> None:
-        """Use the memory in which parameters lie now, after `State.move`."""
+        """Bind the program to the current memory of the parameters, after `State.move`."""
         raise NotImplementedError
 
     def _shown(self) -> Shown:
-        """Return what to explain: that of the latest call, and the times of its last profile."""
+        """Return the compilation of the latest call, and the times of its last profile."""
         raise NotImplementedError
 
     def report(self) -> Report:
-        """Return what was compiled, and how; `print` it.  Of any size, that of the latest call."""
+        """Return a report on the compilation, of the latest call's size; `print` shows it."""
         return Report(describe(*self._shown()))
 
     def reports(self) -> list[Report]:
-        """Return the reports of all sizes that are kept, that of the latest call last."""
+        """Return the reports of all kept sizes, the latest call's last."""
         return [function.report() for function in self._kept]
 
     @checked
@@ -124,21 +123,21 @@ class CompiledFunction:
         write_text(path, to_dot(describe(*self._shown())))
 
     def describe(self) -> Description:
-        """Return one record of all that is known of the function, as pages and files keep it.
+        """Return the record of the function from which pages and JSON files are made.
 
-        It has the graph as written and after each pass, the steps, memory, algorithms, the texts of
-        kernels, and the times of the last profile.  To make it, the passes run again.
+        It has the graph as written and after each pass, the steps, memory, algorithms, the sources
+        of kernels, and the times of the last profile.  The passes run again for it.
         """
         return describe(*self._shown(), history=True)
 
     @checked
     def to_html(self, path: FilePath, beside: Annotated[Sequence[Any], FUNCTIONS] = ()) -> None:
-        """Write a page to look inside: one file for a browser, which needs no network.
+        """Write a page about the function: one HTML file that needs no network.
 
-        beside  other functions that the page shows, too, such as the same at another level; of
-                those that were profiled, the times of layers stand side by side
+        beside  further functions for the page, such as the same at another level; the page
+                compares the times of their layers if they were profiled
 
-        It shows the times of the last profile, so call `profile` first.
+        The page shows the times of the last profile, so call `profile` first.
         """
         write_text(path, to_html([function.describe() for function in (self, *beside)]))
 
@@ -163,12 +162,12 @@ class CompiledFunction:
 
 
 class Function(CompiledFunction):
-    """What `comp_graph().compile` returns: call it with an array for each input.
+    """The result of `comp_graph().compile`: call it with an array for each input.
 
-    Inputs are given in order or by name: NumPy arrays, or anything with `__array__` or DLPack.  The
-    results, which belong to the caller, are NumPy arrays, on a CUDA device CuPy arrays.
-    A call is done, with all updates, or not done, whatever interrupts it.  Calls from several
-    threads wait for each other where one changes a parameter that the other uses.
+    Pass inputs in order or by name: NumPy arrays, or objects with `__array__` or DLPack.  The
+    results belong to the caller; they are NumPy arrays, on a CUDA device CuPy arrays.  A call is
+    atomic: an interrupted or failed call changes no parameter.  Calls from several threads wait for
+    each other if one changes a parameter that the other uses.
 
     >>> x, y = mg.input("x", (2,)), mg.input("y", (2,))
     >>> difference = cg.compile([x, y], x - y)
@@ -179,7 +178,10 @@ class Function(CompiledFunction):
     """
 
     def __init__(self, compilation: Compilation, counter: CallCounter | None = None) -> None:
-        """Take a compilation that has run, and what counts the calls of several functions."""
+        """Wrap a compilation that has run.
+
+        counter  shared with other functions; None for a new one
+        """
         context, traced = compilation.context, compilation.traced
         self._compilation = compilation
         self.traced, self.options = traced, dict(context.options)
@@ -197,7 +199,7 @@ class Function(CompiledFunction):
         self._program = self._compilation.program
         self._executor = self._compilation.executor
         feeds = [_feed(buffer.node, self._inputs) for buffer in self._program.inputs]
-        # None: all, in their order
+        # None: the program reads all inputs, in their order.
         self._feeds = None if feeds == [*range(len(self._inputs))] else feeds
 
     def __repr__(self) -> str:
@@ -209,7 +211,7 @@ class Function(CompiledFunction):
         return preformatted(str(self.report()))
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Run once.  Raises GraphError, and leaves all parameters as they are, for bad input."""
+        """Run once.  Raises GraphError for invalid input, and then changes no parameter."""
         values = self._checked(args, kwargs)
         return self._pack(self._claim.run(self._counter.alone, self._call, values))
 
@@ -220,11 +222,11 @@ class Function(CompiledFunction):
         return results
 
     def profile(self, /, *args: Any, calls: Any = PROFILED, **kwargs: Any) -> Profile:
-        """Run some calls, one kernel at a time, and return how long each kernel took.
+        """Run `calls` calls kernel by kernel, and return the median time of each kernel.
 
-        calls  how many; the times are their medians.  An input of this name is given in order.
+        calls  number of calls.  An input of this name must be passed in order.
 
-        For parameters and random ops it is one call: what the others change is undone.
+        Parameters and random ops change as in one call: the changes of the others are undone.
         """
         values = self._checked(args, kwargs)
         repeats = CALLED.check("calls", calls) - 1
@@ -256,7 +258,7 @@ class Function(CompiledFunction):
         self._alone(work)
 
     def _alone(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Return the result of `work`, done while nobody changes what this function uses."""
+        """Return the result of `work`, which runs while no other call changes the parameters."""
         return self._claim.run(self._counter.alone, work, *arguments)
 
     def _checked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Array]:
@@ -282,11 +284,11 @@ class Function(CompiledFunction):
             parameter.state.assign(value)
 
     def _own_seed(self) -> Array:
-        """Return the seed of this process's random ops: each of several drops out other values."""
+        """Return the seed of this process's random ops, which differs between processes."""
         world = self._compilation.context.world
         if world is None:
             return self.seed
-        return np.array((int(self.seed) + world.rank * APART) % 2**64, np.uint64)
+        return np.array((int(self.seed) + world.rank * SEED_STRIDE) % 2**64, np.uint64)
 
     def _shown(self) -> Shown:
         return self._compilation, self._kernel_times
@@ -297,24 +299,22 @@ class Function(CompiledFunction):
 
     @checked
     def save_cache(self, path: FilePath, type: str = "all") -> None:
-        """Write what was measured and compiled for the function to a file, beside what it holds.
+        """Add the function's measurements and kernels to a file for `comp_graph().load_cache`.
 
         type  "onednn" (or "mkldnn"), "cudnn", "jit" or "all"
 
-        `comp_graph().load_cache` reads it.  Raises CacheError if the file cannot be written.
+        The other entries of the file stay.  Raises CacheError if the file cannot be written.
         """
         environment, merge = self._compilation.environment, self._compilation.session.merge
         cache_file.save_entries(path, type, environment, self.cache_entries(), merge)
 
     def cache_entries(self) -> list[Entry]:
-        """Return all that was measured and compiled for the function, as caches keep it."""
+        """Return the cache entries of the function's measurements and kernels."""
         return self._compilation.cache_entries()
 
 
-Execute = Callable[[Sequence[Array], Done], list[Array]]  # as an Executor is called
-
-
-Feed = int | Callable[[Function], Array]  # which argument, or what the function itself knows
+Execute = Callable[[Sequence[Array], Done], list[Array]]  # the signature of Executor.__call__
+Feed = int | Callable[[Function], Array]  # index of an argument, or a getter for seed and step
 
 
 def _feed(node: Node | None, inputs: Sequence[Node]) -> Feed:
@@ -325,7 +325,7 @@ def _feed(node: Node | None, inputs: Sequence[Node]) -> Feed:
     return next(i for i, x in enumerate(inputs) if x is node)
 
 
-# ---------------------------------------------------------------- what a program compiles
+# ---------------------------------------------------------------- collecting functions
 
 F = TypeVar("F", bound=CompiledFunction)
 _collections: list[list[CompiledFunction]] = []
@@ -333,7 +333,7 @@ _collections: list[list[CompiledFunction]] = []
 
 @contextmanager
 def collecting() -> Iterator[list[CompiledFunction]]:
-    """Give a list, to which functions are appended that are compiled inside."""
+    """Yield a list to which each function is appended that the block compiles."""
     functions: list[CompiledFunction] = []
     _collections.append(functions)
     try:
@@ -343,7 +343,7 @@ def collecting() -> Iterator[list[CompiledFunction]]:
 
 
 def collect(function: F) -> F:
-    """Return a function that was compiled, after adding it to all lists that collect."""
+    """Append a compiled function to the lists of all active `collecting` blocks; return it."""
     for functions in _collections:
         functions.append(function)
     return function

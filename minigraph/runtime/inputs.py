@@ -1,4 +1,4 @@
-"""The arrays that a call is given: in the order of the inputs, and as programs take them."""
+"""The arguments of a call: in the order of the inputs, and as arrays that programs accept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from minigraph.program import Backend
 def in_order(
     inputs: Sequence[Node], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Sequence[Any]:
-    """Return the value for each input; GraphError if one is missing, unknown or given twice."""
+    """Return the value for each input; raise GraphError for a missing, unknown or repeated one."""
     names = [node.name for node in inputs]
     if len(args) > len(names):
         raise GraphError(
@@ -37,7 +37,7 @@ def in_order(
 
 
 def _in_one(args: Sequence[Any]) -> str:
-    """Return what to do if the values of several inputs are given as one, else ""."""
+    """Return advice if a single argument holds the values of several inputs, else ""."""
     match args:
         case [Mapping()]:
             return "; of a dict of values, function(**values)"
@@ -47,18 +47,18 @@ def _in_one(args: Sequence[Any]) -> str:
 
 
 def channels_last(taken: Sequence[Any], given: Sequence[int]) -> str:
-    """Return what to do if `given` are images whose channels are the last axis, else ""."""
+    """Return advice if `given` is the shape of images with channels last, else ""."""
     if len(taken) != 4 or len(given) != 4:
         return ""
     n, height, width, channels = given
-    turned = zip(taken, (n, channels, height, width), strict=True)
-    if any(isinstance(size, int) and size != other for size, other in turned):
+    pairs = zip(taken, (n, channels, height, width), strict=True)
+    if any(isinstance(size, int) and size != other for size, other in pairs):
         return ""
     return "images have channels before height and width: images.transpose(0, 3, 1, 2)"
 
 
 def usable(value: Any, spec: Spec) -> bool:
-    """Return whether an input of a spec is given as programs take it, most often."""
+    """Return whether programs accept a value for an input of this spec without conversion."""
     return (
         type(value) is np.ndarray
         and value.dtype is spec.dtype
@@ -68,9 +68,9 @@ def usable(value: Any, spec: Spec) -> bool:
 
 
 def as_input(node: Node, value: Any, backend: Backend) -> Array:
-    """Return `value` as a contiguous array of the input's dtype; errors say what it takes.
+    """Return `value` as a contiguous array of the input's dtype and shape.
 
-    The array is in the memory of the device if the value is.
+    The array is in the device's memory if the value is.  Raises ShapeError and DTypeError.
     """
     array = _cast(node, value, backend)
     if array.shape != node.shape:
@@ -86,7 +86,7 @@ def as_input(node: Node, value: Any, backend: Backend) -> Array:
 
 
 def _cast(node: Node, value: Any, backend: Backend) -> Array:
-    """Return `value` as an array of the input's dtype, on the device if it is there already."""
+    """Return `value` as an array of the input's dtype, on the device if the value is there."""
     on_device = backend.array(value)
     try:
         given = as_array(value) if on_device is None else on_device
@@ -97,9 +97,9 @@ def _cast(node: Node, value: Any, backend: Backend) -> Array:
 
 
 class CallSizes:
-    """Which sizes of its inputs each call gives: of symbolic axes, by the names of the sizes.
+    """The symbolic sizes that the arguments of a call determine.
 
-    names  of the sizes, in the order in which `of` returns them
+    names  of the sizes, in the order of the results of `of`
     """
 
     def __init__(self, inputs: Sequence[Node], backend: Backend) -> None:
@@ -107,20 +107,20 @@ class CallSizes:
         self._backend = backend
         axes = ((i, axis, n) for i, x in enumerate(inputs) for axis, n in enumerate(x.shape))
         symbolic = [(i, axis, n) for i, axis, n in axes if isinstance(n, SymbolicSize)]
-        # Axes that give a size: input, axis, name, how many times the size they are.
+        # Axes that determine a size: input, axis, name, and the multiple of the size.
         self._giving = [(i, axis, *n.multiple) for i, axis, n in symbolic if n.multiple]
         self._depending = [(i, axis, n) for i, axis, n in symbolic if not n.multiple]
         self.names = [*dict.fromkeys(name for _, _, name, _ in self._giving)]
 
     def values(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """Return for each input a value that has a shape."""
+        """Return a value with a shape for each input."""
         if kwargs or len(args) != len(self._inputs):
             args = in_order(self._inputs, args, kwargs)
         pairs = zip(self._inputs, args, strict=True)
         return [v if hasattr(v, "shape") else _cast(x, v, self._backend) for x, v in pairs]
 
     def of(self, values: Sequence[Any]) -> tuple[int, ...]:
-        """Return the sizes that `values` give; ShapeError if two differ, or one is none."""
+        """Return the sizes that `values` determine; raise ShapeError if two disagree."""
         sizes: dict[str, int] = {}
         first: dict[str, Node] = {}
         for i, axis, name, times in self._giving:
@@ -151,7 +151,7 @@ class CallSizes:
         return tuple(sizes[name] for name in self.names)
 
     def check_shapes(self, values: Sequence[Any]) -> None:
-        """Raise ShapeError for a value that differs where the size of an axis is a number."""
+        """Raise ShapeError for a value with another size than an input's fixed size."""
         for x, value in zip(self._inputs, values, strict=True):
             shape = tuple(value.shape)
             axes = zip(x.shape, shape, strict=False)

@@ -257,7 +257,7 @@ def test_an_algorithm_that_fails_costs_no_result_and_is_not_chosen_again(
     failing = next(a for a in algorithms(compiled(network())) if a.op == op)
     broken(failing.name, written=WRITTEN[op])
     function = compiled(net, bulk=bulk)
-    with pytest.warns(mg.MinigraphWarning, match=f"{op} .*NumPy has stood in for it") as warned:
+    with pytest.warns(mg.MinigraphWarning, match=f"{op} .*NumPy computed it instead") as warned:
         got = trained(function, net)
     assert len(warned) == 1
     np.testing.assert_allclose(got, as_written, **close())
@@ -292,13 +292,13 @@ def test_an_algorithm_that_fails_in_a_step_that_python_runs_costs_no_result(
     monkeypatch.setattr(compiler.KERNELS, "functions", routines_alone)
     function = compiled(net)
     assert function.report().launches > 1
-    with pytest.warns(mg.MinigraphWarning, match="NumPy has stood in for it"):
+    with pytest.warns(mg.MinigraphWarning, match="NumPy computed it instead"):
         got = trained(function, net)
     np.testing.assert_allclose(got, as_written, **close())
     assert (activated.subject, activated.name, activated.layout) not in choices(function)
 
 
-@pytest.mark.filterwarnings("ignore:.*NumPy has stood in for it", "ignore:each algorithm of")
+@pytest.mark.filterwarnings("ignore:.*NumPy computed it instead", "ignore:each algorithm of")
 def test_a_function_whose_algorithms_all_fail_computes_the_same_and_settles(folder, broken):
     healthy, net = network(), network()
     want = trained(compiled(healthy), healthy, steps=8)

@@ -11,7 +11,7 @@ import minigraph as mg
 from minigraph import nn, ops, optim
 from minigraph.graph import Graph, Spec
 from minigraph.program import Buffer, MemorySpace, Program, View
-from minigraph.program.memory import check_offsets, foreseen
+from minigraph.program.memory import check_offsets, predicted_arena_bytes
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -108,17 +108,17 @@ def test_a_third_of_what_lives_at_once_is_foreseen():
     y = ops.tanh(x)
     shown = y.reshape(10, 100)
     z = ops.tanh(ops.tanh(y))
-    assert foreseen(Graph((x,), (y,))) == 0  # a result is not in the arena
-    assert foreseen(Graph((x,), (ops.tanh(y),))) == 4000 // 3
-    assert foreseen(Graph((x,), (z + y,))) == 3 * 4000 // 3
-    assert foreseen(Graph((x,), (ops.tanh(z).sum() + shown.sum(),))) == 3 * 4000 // 3
-    assert foreseen(Graph((x,), (ops.tanh(ops.tanh(w * 2)),))) == 0
+    assert predicted_arena_bytes(Graph((x,), (y,))) == 0  # a result is not in the arena
+    assert predicted_arena_bytes(Graph((x,), (ops.tanh(y),))) == 4000 // 3
+    assert predicted_arena_bytes(Graph((x,), (z + y,))) == 3 * 4000 // 3
+    assert predicted_arena_bytes(Graph((x,), (ops.tanh(z).sum() + shown.sum(),))) == 3 * 4000 // 3
+    assert predicted_arena_bytes(Graph((x,), (ops.tanh(ops.tanh(w * 2)),))) == 0
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_what_is_foreseen_is_less_than_what_is_needed(seed):
     program = random_program("reference", seed)
-    assert foreseen(program.graph) <= max(program.arena_bytes, 0)
+    assert predicted_arena_bytes(program.graph) <= max(program.arena_bytes, 0)
 
 
 @needs_compiler

@@ -192,7 +192,7 @@ def test_where_the_compiler_fails_another_algorithm_is_chosen(
     np.testing.assert_allclose(losses(function), plain_losses, rtol=1e-3)
 
 
-@pytest.mark.filterwarnings("ignore:.*NumPy has stood in for it")
+@pytest.mark.filterwarnings("ignore:.*NumPy computed it instead")
 def test_where_the_compiler_fails_for_what_was_chosen_another_takes_its_place(
     fail_to_compile, prefer, plain_losses
 ):
