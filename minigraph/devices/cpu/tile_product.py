@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from minigraph.devices.cpu import onednn
-from minigraph.devices.cpu.convolution import LaidOutConvolution, laid_out_convolution
+from minigraph.devices.cpu.convolution import (
+    Axis,
+    LaidOutConvolution,
+    PixelSet,
+    axes_of,
+    laid_out_convolution,
+)
 from minigraph.devices.cpu.kernel import Place
 from minigraph.graph import Node, Shape
-from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
+from minigraph.ops.conv import Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut
 from minigraph.ops.matmul import Matmul
 
@@ -77,7 +83,6 @@ class TileProduct(NamedTuple):
 
     text    which text computes it: "matrices" any; "images" where rows are pixels that read those
             around them; "weights" where sums are over pixels, and columns read those around
-    spaced  whether the result has pixels that are no row: they are 0
     """
 
     rows: int
@@ -87,28 +92,28 @@ class TileProduct(NamedTuple):
     y: TileOperand
     z: TileOperand
     text: str = "matrices"
-    spaced: bool = False
 
 
-def product_in_tiles(node: Node, columns: Sequence[bool] = (False, False)) -> TileProduct | None:
-    """Return the product of tiles that `node` is, or None if it is none.
+def products_in_tiles(node: Node, columns: Sequence[bool] = (False, False)) -> list[TileProduct]:
+    """Return the products of tiles that compute `node`; empty if tiles do not.
 
-    columns  which of two matrices lie in columns
+    columns  which of two matrices are stored by columns
+
+    Each product computes other elements of the result.  Elements that none computes are 0.
     """
     if isinstance(node.op, Matmul):
         return _matrices(node, columns)
     form = laid_out_convolution(node)
-    if form is None or not isinstance(node.op, LaidOut):
-        return None
-    if not all(_is_in_vectors(x) for x in (form.read, form.others)):
-        return None
-    if isinstance(node.op.plain, Conv2dBackwardWeights):
-        return _weights(form)
-    backward = isinstance(node.op.plain, Conv2dBackwardData)
-    if not backward or form.conv.stride == (1, 1):
-        return _images(form, backward)
-    alone = form.window == (1, 1) and form.conv.padding == (0, 0)
-    return _spaced_pixels(form) if alone else None
+    if form is None or not all(_is_in_vectors(x) for x in (form.read, form.others)):
+        return []
+    plain = node.op.plain if isinstance(node.op, LaidOut) else node.op
+    if isinstance(plain, Conv2dBackwardWeights):
+        return [_weights(form)]
+    conv, images = form.conv, isinstance(plain, Conv2dBackwardData)
+    before, behind = (form.others, form.read) if images else (form.read, form.others)
+    axes = axes_of(conv, before, behind, form.window)
+    sets = [[*_pixels_by_residue(axis)] if images else [_all_pixels(axis)] for axis in axes]
+    return [_images(form, pair, images) for pair in itertools.product(*sets)]
 
 
 def _is_in_vectors(x: Shape) -> bool:
@@ -116,14 +121,14 @@ def _is_in_vectors(x: Shape) -> bool:
     return len(x) == 5 and (x[4] == SIDE or (x[1] == 1 and x[4] % SIDE == 0))
 
 
-def _matrices(node: Node, columns: Sequence[bool]) -> TileProduct | None:
+def _matrices(node: Node, columns: Sequence[bool]) -> list[TileProduct]:
     if node.ndim != 2 or node.dtype != onednn.F32 or not all(x.size for x in node.inputs):
-        return None
+        return []
     (m, k), (_, n) = (x.shape for x in node.inputs[:2])
     x = _matrix(m, k, *((1, m) if columns[0] else (k, 1)))
     y = _matrix(n, k, *((k, 1) if columns[1] else (1, n)))
     z = TileOperand(_line(m, n), _line(math.ceil(n / SIDE), SIDE))
-    return TileProduct(m, n, k, x, y, z)
+    return [TileProduct(m, n, k, x, y, z)]
 
 
 def _line(count: int, step: int) -> Axes:
@@ -156,32 +161,30 @@ def _channels(x: Shape) -> int:
     return x[1] * x[4]
 
 
-def _pixels(x: Shape, strides: _Strides, pace: tuple[int, int] = (1, 1)) -> Axes:
-    """Return the pixels of images `x` in others, with these strides, of `pace` times as many."""
-    n, _, high, wide, _ = x
+def _pixels(sizes: tuple[int, int, int], strides: _Strides, pace: tuple[int, int] = (1, 1)) -> Axes:
+    """Return the pixels of images: number of images, rows and columns, `pace` pixels apart."""
     step = 0, strides.image, pace[0] * strides.row, pace[1] * strides.pixel
-    return Axes(n * high * wide, (1, n, high, wide), step, (0, 0, pace[0], 0), (0, 0, 0, pace[1]))
+    return Axes(math.prod(sizes), (1, *sizes), step, (0, 0, pace[0], 0), (0, 0, 0, pace[1]))
 
 
-def _with_borders(operand: TileOperand, x: Shape, borders: Sequence[int]) -> TileOperand:
-    """Return images `x` as an operand whose first window begins above and left of them."""
-    (up, left), strides = borders, _strides(x)
-    first = -up * strides.row - left * strides.pixel
-    return operand._replace(first=first, row=-up, column=-left, high=x[2], wide=x[3])
+def _with_borders(operand: TileOperand, x: Shape, start: Sequence[int]) -> TileOperand:
+    """Return images `x` as an operand whose first window begins at pixel `start`."""
+    (row, column), strides = start, _strides(x)
+    first = row * strides.row + column * strides.pixel
+    return operand._replace(first=first, row=row, column=column, high=x[2], wide=x[3])
 
 
-def _taps(form: LaidOutConvolution) -> Axes:
-    """Return what a window meets of the images that are read: vectors of channels at each tap.
+def _taps(x: Shape, taps: Sequence[int], spacing: Sequence[int]) -> Axes:
+    """Return the vectors of channels that a window of images `x` has at each tap.
 
-    Where there are DEEP channels, a step of sums has one tap.
+    With DEEP channels or a multiple, a step of sums has one tap.
     """
-    (r, s), (down, across), strides = form.window, form.conv.dilation, _strides(form.read)
-    channels = _channels(form.read)
-    group = _group(channels)
-    extent = channels // group, r, s, group // SIDE
+    (r, s), (down, across), strides, group = taps, spacing, _strides(x), _group(_channels(x))
+    extent = _channels(x) // group, r, s, group // SIDE
     step = group // SIDE * strides.channels, down * strides.row, across * strides.pixel
-    places = (0, down, 0, 0), (0, 0, across, 0)
-    return Axes(math.prod(extent), extent, (*step, strides.channels), *places)
+    return Axes(
+        math.prod(extent), extent, (*step, strides.channels), (0, down, 0, 0), (0, 0, across, 0)
+    )
 
 
 def _group(channels: int) -> int:
@@ -189,55 +192,74 @@ def _group(channels: int) -> int:
     return SIDE if channels % DEEP else DEEP
 
 
-def _images(form: LaidOutConvolution, backward: bool) -> TileProduct:
-    """Return a convolution, or the gradient for its images: a convolution with turned windows."""
-    conv, (r, s), strides = form.conv, form.window, _strides(form.others)
+def _all_pixels(axis: Axis) -> PixelSet:
+    """Return the results of a convolution along one axis."""
+    return PixelSet(0, 1, axis.behind, 0, 1, axis.taps, -axis.padding, axis.dilation)
+
+
+def _pixels_by_residue(axis: Axis) -> Iterator[PixelSet]:
+    """Yield the pixels of a gradient for images along one axis, by their residue modulo the stride.
+
+    Pixels of one residue have the same taps.  The taps are reversed, so that they read growing
+    pixels, some of them around dy, where it is 0.
+    """
+    for residue in range(min(axis.stride, axis.before)):
+        spans = [(tap, residue + axis.padding - tap * axis.dilation) for tap in range(axis.taps)]
+        met = [(tap, span // axis.stride) for tap, span in spans if span % axis.stride == 0][::-1]
+        if met:
+            (tap, start), (second, further) = met[0], met[min(1, len(met) - 1)]
+            size = len(range(residue, axis.before, axis.stride))
+            steps = second - tap, max(further - start, 1)
+            yield PixelSet(residue, axis.stride, size, tap, steps[0], len(met), start, steps[1])
+
+
+def _images(form: LaidOutConvolution, sets: Sequence[PixelSet], backward: bool) -> TileProduct:
+    """Return the product for sets of rows and of columns of a convolution's result.
+
+    backward  whether the result is the gradient for images: a convolution of dy
+    """
+    (down, right), (r, s), strides = sets, form.window, _strides(form.others)
     taps, added, columns = r * s, _channels(form.read), _channels(form.others)
-    group = _group(added)
-    borders: Sequence[int] = conv.padding
+    group, windows = _group(added), (down.taps, right.taps)
+    first = down.tap * s + right.tap
+    tap_step = down.tap_step * s, right.tap_step
     if backward:
-        spans = zip(conv.dilation, form.window, conv.padding, strict=True)
-        borders = [dilation * (size - 1) - padding for dilation, size, padding in spans]
-        step = group * columns * taps, -s, -1, columns * taps
-        turned = Axes(taps * added, (added // group, r, s, group), step)
-        line = _line(columns // SIDE, SIDE * taps)
-        y = TileOperand(line, turned, vertical=True, lane=taps, first=taps - 1)
+        extent = added // group, *windows, group
+        vectors = Axes(
+            math.prod(extent), extent, (group * columns * taps, *tap_step, columns * taps)
+        )
+        y = TileOperand(_line(columns // SIDE, SIDE * taps), vectors, True, taps, first)
     else:
-        extent = added // group, r, s, group // SIDE
-        vectors = Axes(math.prod(extent), extent, (group * taps, s, 1, SIDE * taps))
-        y = TileOperand(_line(columns, added * taps), vectors, lane=taps)
-    pixels = _pixels(form.others, _strides(form.read), conv.stride)
-    x = _with_borders(TileOperand(pixels, _taps(form)), form.read, borders)
-    z = TileOperand(_pixels(form.others, strides), _line(columns // SIDE, strides.channels))
-    text = "images" if conv.stride == (1, 1) and group == DEEP else "matrices"
-    return TileProduct(x.lines.units, columns, taps * added, x, y, z, text)
-
-
-def _spaced_pixels(form: LaidOutConvolution) -> TileProduct:
-    """Return the gradient for images of which windows of one pixel meet some: the others' is 0."""
-    n, blocks, _, _, lanes = form.others
-    met = n, blocks, *form.read[2:4], lanes
-    plain = _images(form._replace(conv=Conv2d(), others=met), backward=True)
-    strides = _strides(form.others)
-    columns = _line(plain.columns // SIDE, strides.channels)
-    z = TileOperand(_pixels(met, strides, form.conv.stride), columns)
-    return plain._replace(z=z, spaced=True)
+        extent = added // group, *windows, group // SIDE
+        vectors = Axes(math.prod(extent), extent, (group * taps, *tap_step, SIDE * taps))
+        y = TileOperand(_line(columns, added * taps), vectors, False, taps, first)
+    pace = (1, 1) if backward else form.conv.stride
+    sizes = form.others[0], down.size, right.size
+    read = _taps(form.read, windows, (down.start_step, right.start_step))
+    x = TileOperand(_pixels(sizes, _strides(form.read), pace), read)
+    x = _with_borders(x, form.read, (down.start, right.start))
+    written = _pixels(sizes, strides, (down.step, right.step))
+    place = down.first * strides.row + right.first * strides.pixel
+    z = TileOperand(written, _line(columns // SIDE, strides.channels), first=place)
+    text = "images" if pace == (1, 1) and group == DEEP else "matrices"
+    return TileProduct(math.prod(sizes), columns, math.prod(windows) * added, x, y, z, text)
 
 
 def _weights(form: LaidOutConvolution) -> TileProduct:
     (r, s), dy, strides = form.window, form.others, _strides(form.others)
     taps, ins, outs = r * s, _channels(form.read), _channels(dy)
-    pixels, group = _pixels(dy, strides), _group(ins)
+    sizes = dy[0], dy[2], dy[3]
+    pixels, group = _pixels(sizes, strides), _group(ins)
     further = (s - 1) * form.conv.dilation[1]
-    read = _pixels(dy, _strides(form.read), form.conv.stride)
-    y = TileOperand(_taps(form), read, vertical=True)
-    y = _with_borders(y, form.read, form.conv.padding)
+    read = _pixels(sizes, _strides(form.read), form.conv.stride)
+    y = TileOperand(_taps(form.read, form.window, form.conv.dilation), read, vertical=True)
+    y = _with_borders(y, form.read, [-n for n in form.conv.padding])
     each = y.lines._replace(step=(group * taps, s, 1, SIDE * taps))
     z = TileOperand(_line(outs, ins * taps), each, lane=taps)
     lines, wide = _line(outs // SIDE, strides.channels), dy[3]
     near = form.conv.stride == (1, 1) and further <= SIDE and wide + further <= DEEP * PANEL
     if taps > 1 and near and group == DEEP:  # rows with borders, where dy has zeros
-        bordered = _pixels((*dy[:3], wide + further, dy[4]), strides)._replace(down=(0, 0, 0, 0))
+        bordered = _pixels((*sizes[:2], wide + further), strides)._replace(down=(0, 0, 0, 0))
         x = TileOperand(lines, bordered, vertical=True, wide=wide)
         return TileProduct(outs, taps * ins, bordered.units, x, y, z, "weights")
     x = TileOperand(lines, Axes(pixels.units, pixels.extent, pixels.step), vertical=True)

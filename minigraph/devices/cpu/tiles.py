@@ -24,7 +24,7 @@ from minigraph.cache.machine import features
 from minigraph.devices.cpu import compiler, onednn
 from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
 from minigraph.devices.cpu.kernels import fill
-from minigraph.devices.cpu.tile_product import DEEP, PANEL, SIDE, TileProduct, product_in_tiles
+from minigraph.devices.cpu.tile_product import DEEP, PANEL, SIDE, TileProduct, products_in_tiles
 from minigraph.devices.problem import TRANSPOSED, Arrangement, operations
 from minigraph.graph import BFLOAT16, Node
 from minigraph.jit.macros import with_macros
@@ -74,38 +74,46 @@ def _pays(node: Node) -> bool:
 
 def is_favourite(node: Node, parts: int) -> bool:
     """Whether so many parts are expected to be the fastest; three, but for Winograd's algorithm."""
-    product = product_in_tiles(node) if _pays(node) else None
-    if product is None:
-        return False
-    lines = max(LEAST_LINES[parts], WEIGHTS_LINES * (product.text == "weights"))
-    return product.sums >= LEAST_SUMS[parts] and min(product.rows, product.columns) >= lines
+    products = products_in_tiles(node) if _pays(node) else []
+    least = LEAST_SUMS[parts], LEAST_LINES[parts]
+    return bool(products) and all(
+        p.sums >= least[0]
+        and min(p.rows, p.columns) >= (WEIGHTS_LINES if p.text == "weights" else least[1])
+        for p in products
+    )
 
 
 def candidates(arrangement: Arrangement, threads: int, parts: int = 3) -> Iterator[Candidate]:
-    """Yield the product of tiles for a node, in so many parts of bfloat16, if there is one."""
+    """Yield the kernel of tiles for a node, in so many parts of bfloat16, if there is one."""
     node, _, layouts = arrangement
     columns = [layout == TRANSPOSED for layout in layouts]
-    product = product_in_tiles(node, columns) if _pays(node) else None
-    if product is not None:
-        make = functools.partial(tile_kernel, node, product, threads, parts)
+    products = products_in_tiles(node, columns) if _pays(node) else []
+    if products:
+        make = functools.partial(tile_kernel, node, products, threads, parts)
         yield Candidate(NAMES[parts], layouts, make, precision=NAME if parts == 2 else "float32")
 
 
-def tile_kernel(node: Node, product: TileProduct, threads: int, parts: int) -> NativeKernel:
-    """Return the kernel of a node that is this product, in so many parts of bfloat16."""
-    work = DIVIDED[product.text](product, threads, parts)
+def tile_kernel(
+    node: Node, products: Sequence[TileProduct], threads: int, parts: int
+) -> NativeKernel:
+    """Return the kernel of a node that these products compute, in so many parts of bfloat16."""
+    works = [DIVIDED[product.text](product, threads, parts) for product in products]
 
-    def words(ins: Sequence[Place], outs: Sequence[Place], memory: Place) -> list[int]:
-        bias = ins[2] if len(ins) == 3 else (-1, 0)
-        head = [threads, *product[:3], *work.sizes, *memory, *bias]
-        operands = zip(product[3:6], (*ins[:2], *outs), strict=True)
-        return [*head, *(word for operand, place in operands for word in operand.words(place))]
+    def call(product: TileProduct, work: _Work) -> KernelCall:
+        def words(ins: Sequence[Place], outs: Sequence[Place], memory: Place) -> list[int]:
+            bias = ins[2] if len(ins) == 3 else (-1, 0)
+            head = [threads, *product[:3], *work.sizes, *memory, *bias]
+            operands = zip(product[3:6], (*ins[:2], *outs), strict=True)
+            return [*head, *(word for operand, place in operands for word in operand.words(place))]
 
-    calls = [KernelCall(_text(parts, product.text), words)]
-    if product.spaced:
+        return KernelCall(_text(parts, product.text), words)
+
+    calls = [*map(call, products, works)]
+    if sum(p.rows * p.columns for p in products) < math.prod(node.shape):
         calls.insert(0, fill(node, "0", threads))
     strided = [i < 2 and isinstance(node.op, Matmul) for i, _ in enumerate(node.inputs)]
-    kernel = NativeKernel(node, calls, round_up(work.memory), strided, algorithm=NAMES[parts])
+    memory = round_up(max(work.memory for work in works))
+    kernel = NativeKernel(node, calls, memory, strided, algorithm=NAMES[parts])
     kernel.threads = threads
     return kernel
 
