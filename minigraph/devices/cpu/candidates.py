@@ -1,4 +1,4 @@
-"""What the autotuner may measure on the CPU: the table CANDIDATES lists the generators."""
+"""The autotuner's candidates on the CPU: the table CANDIDATES lists their generators."""
 
 from __future__ import annotations
 
@@ -37,31 +37,31 @@ from minigraph.graph import Node, Spec
 from minigraph.ops.layout import Reorder
 from minigraph.ops.matmul import Matmul
 
-# Roughly, of one thread.  What counts is that kernels convolve many times as fast as NumPy, and
-# Winograd's algorithm twice as fast as others.
-BYTES = 5e9  # that are moved a second
-# The operations a second of a convolution, as many as it has by definition.
+# Rough speeds of one thread.  Their ratios matter: kernels are many times as fast as NumPy, and
+# Winograd's algorithm is twice as fast as direct convolution.
+BYTES = 5e9  # moved per second
+# A convolution's operations by definition, per second.
 FLOPS = {"winograd": 1.6e11, "direct": 8e10, "tiles": 2.4e11, "numpy": 2e9}
-NUMPY = 1.0  # seconds that are added for NumPy, which is the last resort also where that is little
+NUMPY = 1.0  # seconds added to NumPy's estimate, so that it is the last resort
 
-# What is worth measuring.  Candidates differ by up to SHARE of the time, which STEPS calls repeat;
-# a rival costs its making, or its compilation too.  A call of any kernel takes BEGIN.
+# Measuring pays if a gain of SHARE of the time in STEPS calls exceeds the seconds for making
+# (oneDNN) or compiling (C) the RIVALS.  Each call takes BEGIN besides.
 RIVALS, STEPS, SHARE = 2, 1000, 0.5
 MADE, COMPILED, BEGIN = 2e-3, 0.3, 5e-6  # seconds
-# Operations from which on `_is_sure` trusts the first candidate: on Zen 5 rivals gained nothing in
+# Operations for which `_is_sure` trusts the first candidate: on Zen 5 rivals gained nothing in
 # ResNet-18 and ResNet-50, and up to an eighth of a step in AlexNet.
 LARGE = 1e8
 
 
 def panels(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
-    """Yield the product of gathered panels for a convolution of images in nchw."""
+    """Yield the product of gathered panels for a convolution of nchw images."""
     node, strides, layouts = arrangement
     if type(node.op) in ROLES and node.dtype == onednn.F32 and compiler.compiler():
         make = partial(native_kernel, node, strides, threads)
         yield Candidate(product.NAME, layouts, make)
 
 
-# Of products and convolutions.  The first candidate of all is what the heuristic chooses.
+# For products and convolutions.  The heuristic chooses the first candidate of all.
 CANDIDATES: tuple[Callable[[Arrangement, int], Iterable[Candidate]], ...] = (
     primitives.candidates,
     tiles.candidates,
@@ -73,9 +73,9 @@ CANDIDATES: tuple[Callable[[Arrangement, int], Iterable[Candidate]], ...] = (
 
 
 class CpuBench(Workbench):
-    """The workbench of this machine's processor.
+    """The workbench of the CPU.
 
-    on_disk  whether kernels may be looked for, and kept, on disk
+    on_disk  whether kernels may be read from and kept on disk
     """
 
     def __init__(self, on_disk: bool) -> None:
@@ -96,8 +96,8 @@ class CpuBench(Workbench):
 class CpuProblems(ProblemMaker):
     """Makes the problems of nodes for the CPU.
 
-    threads    that kernels may use
-    on_disk    whether kernels may be looked for, and kept, on disk
+    threads    of large kernels
+    on_disk    whether kernels may be read from and kept on disk
     precision  the option
     """
 
@@ -120,7 +120,7 @@ class CpuProblems(ProblemMaker):
 
     def note(self, node: Node) -> str:
         threads = primitives.threads_for(node, self.threads)
-        # A convolution's kernel brings constant weights into its own layout only once.
+        # A kernel converts constant weights only once, so its time differs.
         product = product_of(node)
         roles = ROLES.get(type(product.op), "") if product else ""
         known = {roles[i] for i in constants_of(node) if i < len(roles)}
@@ -129,9 +129,9 @@ class CpuProblems(ProblemMaker):
         return f", {threads} thread{'s' if threads > 1 else ''}{constant}{in_parts}"
 
     def image_lanes(self, roles: str, channels: Sequence[int]) -> list[Lanes]:
-        """Return nchw, blocks, and the channels last, each on both sides.
+        """Return nchw, blocks, and channels last, each for both images.
 
-        So few channels as come into a network make no block.
+        The few channels of a network's input are never blocked.
         """
         block = onednn.block()
         images = [c for role, c in zip(roles, channels, strict=True) if role != "w"]
@@ -148,11 +148,10 @@ class CpuProblems(ProblemMaker):
         return [1, *blocked, channels]
 
     def estimate(self, problem: OpProblem, layouts: Layouts) -> float | None:
-        """Return roughly the seconds of a convolution of float32, or of a reorder.
+        """Return a rough prediction of the seconds of a float32 convolution, or of a reorder.
 
-        In blocks of channels nothing is reordered, and Winograd's algorithm can be used.  That
-        oneDNN needs no reorders for some images in nchw, and is at times fastest with the channels
-        last, counts for nothing before it is measured.
+        Blocks of channels need no reorders and allow Winograd's algorithm.  The model assumes
+        reorders for all other layouts, although oneDNN does without some of them.
         """
         specs = (*problem.inputs, *problem.results)
         if isinstance(problem.op, Reorder):
@@ -161,8 +160,8 @@ class CpuProblems(ProblemMaker):
             return None
         arrangement = problem.arrangement(layouts)
         fast = winograd.is_favourite(arrangement.node)
-        # oneDNN has all convolutions but some in groups, some that are dilated, and some between
-        # nchw and another layout; describing them takes long.
+        # oneDNN lacks some grouped and some dilated convolutions, and some between nchw and
+        # another layout.  Only these are looked up, as descriptions take long.
         conv, mixed = conv_of(problem.op), len({x.lanes == 1 for x in layouts if x.lanes}) > 1
         usual = conv.groups == 1 and conv.dilation == primitives.POINT and not mixed
         known = fast or (onednn.library() and usual)
@@ -178,7 +177,7 @@ class CpuProblems(ProblemMaker):
         return (problem.work / FLOPS[kind] + 2 * reordered / BYTES) / self.threads
 
     def shortlist(self, problem: OpProblem, layouts: Layouts) -> list[Candidate]:
-        """Return the first candidate, and its rivals where measuring may pay."""
+        """Return the first candidate, and its rivals if measuring may pay."""
         offered = (c for c in problem.candidates(layouts) if _can_be_made(c))
         first = next(offered, None)
         if first is None or _is_sure(problem, first):
@@ -213,12 +212,12 @@ class CpuProblems(ProblemMaker):
 def _can_be_made(candidate: Candidate) -> bool:
     try:
         return candidate.kernel is not None
-    except GraphError:  # described, but the library cannot make it
+    except GraphError:  # the library describes the kernel, but does not support it
         return False
 
 
 def _is_sure(problem: OpProblem, first: Candidate) -> bool:
-    """Whether the first candidate is all but certain to be the fastest."""
+    """Whether the first candidate is almost certainly the fastest."""
     result = problem.results[0]
     if problem.work < LARGE or result.dtype != onednn.F32 or isinstance(problem.op, Reorder):
         return False
@@ -230,9 +229,9 @@ def _is_sure(problem: OpProblem, first: Candidate) -> bool:
 
 
 def _for_long_sums(offered: Sequence[Candidate], node: Node) -> Sequence[Candidate]:
-    """Return candidates for sums of many pixels: without oneDNN's long sums if there are others.
+    """Return candidates for sums of many pixels, without oneDNN's inexact ones if possible.
 
-    Its products are slow but for windows of one pixel.
+    oneDNN's "gemm" comes last, as it is slow for windows of several pixels.
     """
     exact = [c for c in offered if not c.name.startswith("jit:")]
     point = node.shape[2:] == primitives.POINT

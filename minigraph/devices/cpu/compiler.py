@@ -1,6 +1,6 @@
-"""The system's C compiler: text in, loaded functions out.
+"""The system's C compiler: it turns sources into loaded functions.
 
-Kernels that are found nowhere are shared among as many runs of the compiler as there are CPUs.
+The kernels that no cache has are divided among as many compiler runs as there are CPUs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from minigraph.platform import toolchain
 
 FLAGS = (
     "-std=gnu11",
-    # What -O3 does for these kernels, in two thirds of its time.
+    # As fast as -O3 for these kernels, in two thirds of the compile time.
     "-O2",
     "-ftree-vectorize",
     "-fvect-cost-model",  # "dynamic"; clang knows it under this name only
@@ -58,7 +58,7 @@ FLAGS = (
 # Else gcc branches for each element where a choice is made of choices, or of a call: its loop is
 # no vector loop: it takes 15 to 80 times as long.
 OF_GCC = ("-fno-tree-pre", "-fno-tree-sink", "-fno-thread-jumps")
-# Compilers take 256 bits for many processors whose vectors of 512 are as fast, or twice as fast.
+# Compilers prefer vectors of 256 bits on many processors where 512 are as fast or twice as fast.
 WIDE = "-mprefer-vector-width=512"
 # Parallel regions of kernels go through functions of the prelude.
 WRAPPED = (
@@ -68,22 +68,22 @@ WRAPPED = (
 # Clang's headers may lack omp.h, and its library is another one: CLANG_OMP stands for both.
 OF_CLANG = ("-Xclang", "-fopenmp", "-I.", "-g0")  # zig's default names the folder in its results
 CLANG_OMP = Path(__file__).with_name("clang_omp.h").read_text()
-# What says of a loop that its iterations do not depend on each other: clang ignores gcc's words.
+# The pragma for a loop with independent iterations, of gcc and of clang.
 INDEPENDENT = ("#pragma GCC ivdep", "#pragma clang loop vectorize(assume_safety)")
-# By a set of instructions: what is taken, with what builds on it, from -march=native.
+# By instruction set: the features that -mno- removes from -march=native, with those built on them.
 WITHOUT = {onednn.AVX: ("avx",), onednn.AVX2: ("avx2", "fma"), onednn.AVX512: ("avx512f",)}
 SECONDS = 120.0  # time limit of one run of the compiler
 NOT_OURS = {  # of MINIGRAPH_JIT_BACKEND
     "none": "MINIGRAPH_JIT_BACKEND is none",
     "nvrtc": "MINIGRAPH_JIT_BACKEND is nvrtc, which is for CUDA devices",
 }
-HALIDE = ("halide", "pycparser")  # the packages that it takes
+HALIDE = ("halide", "pycparser")  # packages that the Halide backend needs
 NO_COMPILER = "there is no C compiler"
-WORTH_A_RUN = 4000  # characters of kernels that take as long as the headers of a unit
+WORTH_A_RUN = 4000  # characters of sources that compile as long as the headers of a unit
 
 
 class _Compiler(NamedTuple):
-    """The command that a compiler is called by, its program's absolute path first; what it is."""
+    """A compiler's command, which begins with an absolute path, and its version."""
 
     command: tuple[str, ...]
     version: str
@@ -91,9 +91,9 @@ class _Compiler(NamedTuple):
 
 @functools.cache
 def _compiler() -> _Compiler | None:
-    """Return the C compiler, or None, with one warning, where there is none.
+    """Return the C compiler; warn once and return None without one.
 
-    Raises CompileError if `CC` is set to what does not run.
+    Raises CompileError if `CC` names a compiler that does not run.
     """
     wanted = toolchain.c_compiler()
     if wanted:
@@ -134,7 +134,7 @@ def _wanted(wanted: str) -> _Compiler:
 
 
 def _version(command: Sequence[str]) -> tuple[str, str]:
-    """Return the first line of what a compiler says of itself, and why it does not run or ""."""
+    """Return the first line of a compiler's version, and why it does not run, or ""."""
     try:
         done = subprocess.run(
             [*command, "--version"],
@@ -157,23 +157,23 @@ def _version(command: Sequence[str]) -> tuple[str, str]:
 
 @functools.cache
 def compiler() -> str | None:
-    """Return the command of the C compiler in one line, or None where there is none.
+    """Return the command of the C compiler in one line, or None without one.
 
-    Raises CompileError if `CC` is set to what does not run.
+    Raises CompileError if `CC` names a compiler that does not run.
     """
     chosen = _compiler()
     return shlex.join(chosen.command) if chosen else None
 
 
 def compiler_version() -> str:
-    """Return the first line of what the compiler says of itself, or "none"."""
+    """Return the first line of the compiler's version, or "none"."""
     chosen = _compiler()
     return chosen.version if chosen else "none"
 
 
 @functools.cache
 def compiler_name() -> str:
-    """Return what the compiler is, such as "gcc 12.2.0", whatever it is called here."""
+    """Return the compiler's name and version, such as "gcc 12.2.0", whatever its command is."""
     (path, *_), version = _compiler() or _Compiler(("none",), "none")
     said = f"{version} {os.path.basename(os.path.realpath(path))}"
     names = (name for name in ("clang", "gcc") if name in said)
@@ -183,7 +183,7 @@ def compiler_name() -> str:
 
 @functools.cache
 def why_no_halide() -> str:
-    """Return why Halide compiles nothing here; "" if it does."""
+    """Return why the Halide backend is not available; "" if it is."""
     if not elf.POSSIBLE:
         return "Halide's kernels are for Linux on the x86-64"
     missing = [name for name in HALIDE if importlib.util.find_spec(name) is None]
@@ -193,7 +193,7 @@ def why_no_halide() -> str:
 
 
 def why_no_jit() -> str:
-    """Return why no kernels are generated for the CPU; "" if they are."""
+    """Return why kernels cannot be generated for the CPU; "" if they can."""
     return NOT_OURS.get(settings.jit_backend()) or (NO_COMPILER if compiler() is None else "")
 
 
@@ -206,7 +206,7 @@ def _libraries() -> list[str]:
 def flags() -> list[str]:
     """Return the compiler's flags.
 
-    Kernels have no instructions that oneDNN does without, so that ONEDNN_MAX_CPU_ISA limits all.
+    Kernels use only instructions that oneDNN may use, so ONEDNN_MAX_CPU_ISA limits both.
     """
     clang = compiler_name().startswith("clang")
     chosen = [*FLAGS, *(() if clang else OF_GCC)]
@@ -226,7 +226,7 @@ def flags() -> list[str]:
 
 @functools.cache
 def environment() -> Mapping[str, str]:
-    """Return what machine code depends on besides the text of its kernel."""
+    """Return the environment of machine code: compiler, flags, processor, and so on."""
     return {
         "compiler": compiler() or "none",
         "version": compiler_version(),
@@ -248,12 +248,12 @@ def run_commands(
     at_once: int,
     seconds: float,
 ) -> dict[str, str]:
-    """Run commands in a folder; return what each said if it failed, "" if it succeeded.
+    """Run commands in a folder; return the output of each that failed, "" for the others.
 
-    commands   by name; what each says is written to the file `name`.log
-    variables  their environment
-    at_once    how many may run at the same time
-    seconds    that each may take; after one that took longer no further command is started
+    commands   by name; the output goes to the file `name`.log
+    variables  environment variables
+    at_once    commands that may run at the same time
+    seconds    time limit of each; after a timeout no further command starts
     """
     said = dict.fromkeys(commands, "not started: an earlier one did not end")
     waiting, running = deque(commands), deque[tuple[str, Process, float]]()
@@ -261,7 +261,7 @@ def run_commands(
         while waiting or running:
             if waiting and len(running) < at_once:
                 name, until = waiting.popleft(), time.monotonic() + seconds
-                # No pipe: one that is read later can fill up, and a grandchild can hold it open.
+                # Not a pipe, which can fill up, and which a grandchild can hold open.
                 with open(folder / f"{name}.log", "wb") as log:
                     try:
                         process = subprocess.Popen(
@@ -298,14 +298,14 @@ def _failure(status: int, log: Path) -> str:
 
 
 def _end(process: Process) -> None:
-    """Kill a process, with what it started, if it still runs."""
+    """Kill a process and its children if it still runs."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
 class GccKernels(KernelCache):
-    """The kernels of the CPU; functions are addresses, all 0 where there is no compiler."""
+    """The kernels of the CPU; functions are addresses, all 0 without a compiler."""
 
     worth_a_run = WORTH_A_RUN
 
@@ -347,7 +347,7 @@ class GccKernels(KernelCache):
                     yield CompiledUnit(unit, error=str(missing))
 
     def load(self, binary: bytes, kernels: Sequence[str]) -> list[int]:
-        with suppress(OSError):  # another compiler's kernels need another OpenMP
+        with suppress(OSError):  # the kernels of another compiler may need another library
             openmp.library()  # before the kernels load it
         loaded = library.load(binary)
         return [ctypes.cast(getattr(loaded, k), ctypes.c_void_p).value or 0 for k in kernels]
@@ -357,7 +357,7 @@ class GccKernels(KernelCache):
         first = next((line for line in lines if "error:" in line), error[:200])
         warn_once(
             f"{compiler()} could not compile kernels ({first}); NumPy runs them instead",
-            cause=f"not compiled: {first.rpartition('error:')[2]}",  # whichever the unit and line
+            cause=f"not compiled: {first.rpartition('error:')[2]}",  # without unit and line
         )
 
 

@@ -1,8 +1,8 @@
-"""Kernels between conversions: of operands into another type or layout, and of results back.
+"""Kernels between conversions of their operands and results, to another dtype or layout.
 
-Floats of 16 bits are computed with in float32.  Images in nchw are brought to blocks of channels
-for minigraph's own convolutions; oneDNN does the same where it is there, and is preferred, but for
-weights' gradients of many pixels.
+Float16 and bfloat16 are computed in float32.  minigraph's convolutions of nchw images reorder them
+to blocks of channels; oneDNN does the same and takes precedence, except for weights' gradients of
+many pixels.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MakeKernel = Callable[[Node, Sequence[Shape]], CpuKernel | None]
 
 
 class Conversion(NamedTuple):
-    """A kernel that converts an operand, and the spec of what the kernel inside reads or writes."""
+    """A kernel that converts an operand, and the spec of the operand inside."""
 
     kernel: CpuKernel
     spec: Spec
@@ -51,11 +51,11 @@ class Conversion(NamedTuple):
 class ConvertedKernel(CpuKernel):
     """Conversions of the inputs, a kernel that reads them, and its results converted back.
 
-    before   for each input its conversion; None where it is read as it is
-    inside   computes the results from these
-    after    for each result its conversion; None where `inside` writes it
-    how      what is converted, as reports say after the algorithm
-    strided  for each input whether it need not be contiguous
+    before   conversion of each input; None for an input that `inside` reads directly
+    inside   computes the results from the converted inputs
+    after    conversion of each result; None for a result that `inside` writes directly
+    how      appended to the algorithm's name in reports
+    strided  for each input, whether it may be a view that is not contiguous
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class ConvertedKernel(CpuKernel):
 
 
 def upcast_kernel(node: Node, strides: Sequence[Shape], make: MakeKernel) -> ConvertedKernel | None:
-    """Return the kernel of a node that reads floats of 16 bits by way of float32, or None.
+    """Return the kernel of a node with 16-bit floats that computes in float32, or None.
 
     make  returns the kernel of a node whose inputs have these strides, in bytes
     """
@@ -152,7 +152,7 @@ def _upcast_spec(spec: Spec) -> Spec:
 
 
 def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
-    """Yield the algorithms for blocks of channels, with reorders, where oneDNN has none as good."""
+    """Yield algorithms for blocks of channels, with reorders, if oneDNN has none as good."""
     node, _, layouts = arrangement
     product = product_of(node)
     if not product or type(product.op) not in ROLES or max(product.lanes) > 1:
@@ -176,7 +176,7 @@ def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
 def _between_reorders(
     node: Node, inside: Node, candidate: Candidate, threads: int
 ) -> ConvertedKernel:
-    """Return the kernel of a node in nchw, made of a candidate for the same node in blocks."""
+    """Return the kernel of a node in nchw: a candidate for blocks between reorders."""
     pairs = [(x.spec, b.spec) for x, b in zip(node.inputs, inside.inputs, strict=True)]
     before = [_reorder(x, b, b, threads) for x, b in pairs]
     after = [_reorder(inside.spec, node.spec, inside.spec, threads)]

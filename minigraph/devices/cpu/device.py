@@ -1,4 +1,4 @@
-"""Device "cpu": which kernel computes a node, and running a program."""
+"""Device "cpu": the kernel for each node, and the runner of a program."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from minigraph.version import __version__
 class CpuBackend(HostBackend):
     """Device "cpu".
 
-    threads  that kernels may use; small ones run on one
-    bulk     run a step as one native call, else one call a kernel
-    on_disk  whether kernels may be looked for, and kept, on disk
-    timeout  seconds after which waiting for other processes is an error
+    threads  of large kernels; small kernels run on one
+    bulk     whether a program is one native call; otherwise each kernel is one
+    on_disk  whether kernels may be read from and kept on disk
+    timeout  seconds of waiting for other processes, after which an error is raised
     """
 
     device = "cpu"
@@ -82,7 +82,7 @@ class CpuBackend(HostBackend):
             "compiler": compiler.compiler_version(),
         }
         self.why_no_jit = "" if halide_compiler.chosen() else compiler.why_no_jit()
-        # Whether anything but NumPy computes convolutions and products.
+        # Whether a library or compiled kernels compute convolutions and products, or only NumPy.
         self._convolves = self.library is not None or compiler.compiler() is not None
         if self._convolves:
             self.block = onednn.block()
@@ -137,7 +137,7 @@ class CpuBackend(HostBackend):
         return NumpyKernel(node, compiler.NO_COMPILER)
 
     def _why_numpy(self, node: Node) -> str:
-        """Return why NumPy computes a node, and warn if that takes long and there are kernels."""
+        """Return why NumPy computes a node; warn if that is slow and kernels exist."""
         if not compiler.compiler():
             return compiler.NO_COMPILER
         if not kernels.has_kernels(node.op):
@@ -151,10 +151,10 @@ class CpuBackend(HostBackend):
         return why
 
     def _activated(self, node: Node, strides: Sequence[Shape], choice: Choice | None) -> Kernel:
-        """Return the kernel for the first op followed by the activation's; NumPy's for both else.
+        """Return the kernel for the first op followed by the activation's, or NumPy's for both.
 
-        oneDNN could activate while it writes, but its ReLU gives 0 for NaN: a network that diverged
-        would look healthy.  So the activation's own kernel passes over the output.
+        The activation has a kernel of its own: oneDNN's fused ReLU turns NaN into 0, so a diverged
+        network would look healthy.
         """
         product, activated = _parts(node)
         first = self._native(product, strides, choice)
@@ -163,7 +163,7 @@ class CpuBackend(HostBackend):
         return SequenceKernel(first, self.kernel(activated, [product.spec.strides]), activated)
 
     def runner(self, program: Program, memory: Memory) -> StepRunner:
-        linker = Linker(walker.texts(program), self.on_disk)  # of Halide's without a compiler, too
+        linker = Linker(walker.texts(program), self.on_disk)  # Halide's kernels need no compiler
         walk = walker.load(linker)
         if walk is None:
             return Interpreter(program, memory)
@@ -185,7 +185,7 @@ class CpuBackend(HostBackend):
 
 
 def _parts(node: Node) -> tuple[Node, Node]:
-    """The two ops that an Activated is made of."""
+    """Return the two nodes that an Activated fuses."""
     with in_place_of(node):
         (activated,) = node.op.expand(*node.inputs)
     return activated.inputs[0], activated

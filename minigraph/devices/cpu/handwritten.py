@@ -1,6 +1,6 @@
-"""Kernels in C of ops that are neither generated nor oneDNN's.
+"""Handwritten C kernels of ops that are neither generated nor oneDNN's.
 
-check                what a program asks to be true, with the value that it hands on
+check                passes a value on and refuses a condition that is false
 cross_entropy        oneDNN has none, and its softmax loses NaN and infinity
 local_response_norm  oneDNN's keeps a running sum over channels, in which the error of a large
                      channel stays after the channel has left the window
@@ -31,17 +31,17 @@ from minigraph.ops.reduction import FEW, Argmax
 from minigraph.program.steps import round_up
 
 BITS_OF_1 = {FLOAT16: "0x3c00", BFLOAT16: "0x3f80"}
-# A heap finds one element of so many or more sooner than all are sorted, and of a short row as many
-# as the root of its length.
+# A heap is faster than sorting to find at most one element of FEW_FOUND, or, in a short row, as
+# many as the square root of its length.
 FEW_FOUND = 64
-LONGEST = (1 << 32) - 1  # of a row that is sorted: its places have 32 bits
-# Of cumulative sums: elements of a part of a row, rows up to which rows are cut into parts, and
-# columns that are added up side by side, at most.
+LONGEST = (1 << 32) - 1  # elements of a row that can be sorted: indices have 32 bits
+# Of cumulative sums: elements of a part of a row; the number of rows up to which rows are divided
+# into parts; columns of a vector loop, at most.
 PART, FEW_ROWS, COLUMNS = 4096, 16, 512
 
 
 def _text(name: str, **macros: object) -> str:
-    """Return the text in the file of this name, with what varies in it as macros."""
+    """Return the source in the file of this name, with these macros."""
     return with_macros(Path(__file__).with_name(f"{name}.c").read_text(), **macros)
 
 
@@ -132,7 +132,7 @@ def argmax(op: Argmax, node: Node, threads: int) -> NativeKernel | None:
 
 
 def argmax_text(dtype: DType, index: DType, best: bool = False) -> str:
-    """Return the text that finds the largest elements, `best`: and returns them, of long rows."""
+    """Return the source of argmax along long rows; with `best` it also returns the elements."""
     types = {
         "T": c_type(dtype),
         "I": c_type(index),
@@ -169,8 +169,8 @@ def _cumulative(
     """Return the kernel of a cumulative sum or product, or of a recurrence.
 
     join    C's operator
-    none    what changes nothing it is joined with
-    parted  whether elements may be joined in another order
+    none    identity of the operator
+    parted  whether a row may be divided, which changes the order of rounding
     """
     if kind(node.dtype) == "b":
         return None

@@ -1,4 +1,4 @@
-"""Kernels as calls of C functions: how they are linked, and how one runs outside of a program."""
+"""Kernels as calls of C functions: linking them, and running one outside of a program."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from minigraph.jit.halide.source import HalideSource
 from minigraph.jit.source import KernelSource
 from minigraph.program import Kernel, KernelFailed
 
-THREADED = 32768  # elements from which on a second thread pays
+THREADED = 32768  # elements for which a second thread pays
 MOST_CACHE = 32 << 20  # bytes
 
 
 @functools.cache
 def cache_bytes() -> int:
-    """Return the size of the last-level cache: 32 MiB where Linux does not say, or says more.
+    """Return the size of the last-level cache, at most 32 MiB, which is also the default.
 
-    A virtual machine is told of a whole socket's cache, of which it has but a share.
+    Linux on a virtual machine reports the cache of a whole socket, which other machines share.
     """
     try:
         text = Path("/sys/devices/system/cpu/cpu0/cache/index3/size").read_text().strip()
@@ -38,12 +38,12 @@ def cache_bytes() -> int:
     return min(int(text.rstrip("KM")) << (20 if text.endswith("M") else 10), MOST_CACHE)
 
 
-# Where an array has the address of its elements, after its id: NumPy's binary interface says so.
+# Offset of the address of an array's elements in NumPy's array object, by its binary interface.
 ADDRESS = object.__basicsize__
 
 
 def address_of(array: Array) -> int:
-    """Return where an array's elements are; six times as fast as `array.ctypes.data`."""
+    """Return the address of an array's elements, six times as fast as `array.ctypes.data`."""
     return ctypes.c_void_p.from_address(id(array) + ADDRESS).value or 0
 
 
@@ -52,13 +52,13 @@ def threads_for(elements: int, threads: int) -> int:
 
 
 Place = tuple[int, int]  # of an operand: slot in the table of addresses, and offset in bytes
-NOWHERE: Place = (0, 0)  # of scratch memory that is not used
+NOWHERE: Place = (0, 0)  # of unused scratch memory
 
 
 class Operands(NamedTuple):
-    """Where the operands of a kernel are.
+    """The places of a kernel's operands.
 
-    prepared  what was made once of inputs that are constants, by input
+    prepared  of constant inputs in the kernel's own layout, by input
     """
 
     inputs: Sequence[Place]
@@ -67,7 +67,7 @@ class Operands(NamedTuple):
     prepared: Mapping[int, Place] = MappingProxyType({})
 
 
-# Of an argument block and the table of addresses: whether it failed.
+# (argument block, table of addresses) to 0, or another number if the call failed.
 Function = Callable[[int, int], int]
 SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -80,10 +80,10 @@ class NativeCall(NamedTuple):
 
 
 class Linker:
-    """Compiled functions by their texts, and argument blocks, which live as long as the linker.
+    """Compiled functions by their sources, and argument blocks, which live as long as the linker.
 
-    on_disk      whether kernels may be looked for, and kept, on disk
-    substitutes  Python functions for texts that could not be compiled, where Python makes the calls
+    on_disk      whether kernels may be read from and kept on disk
+    substitutes  Python functions that stand in for sources that did not compile
     """
 
     def __init__(
@@ -95,20 +95,20 @@ class Linker:
         self._addresses = halide_compiler.functions(sources, on_disk)
         self._substitutes = {s: f for s, f in substitutes.items() if not self._addresses[s.name]}
         self._blocks: list[Array] = []
-        self.begun: list[Array] = []  # how far loops have come that pause: all 0 before a call
+        self.begun: list[Array] = []  # progress of loops that can pause: all 0 before a call
 
     def progress(self) -> int:
-        """Return the address of what a loop keeps of how far it has come."""
+        """Return the address of a loop's progress, an array of 64-bit integers."""
         self.begun.append(np.zeros(3, np.int64))
         return int(self.begun[-1].ctypes.data)
 
     def keep(self, words: Any) -> int:
-        """Return the address of 64-bit integers, which live as long as the linker."""
+        """Copy 64-bit integers to memory that lives as long as the linker; return the address."""
         self._blocks.append(np.array(words, np.int64))
         return int(self._blocks[-1].ctypes.data)
 
     def address(self, source: KernelSource) -> int:
-        """Return where a function is; raises KernelFailed if its text could not be compiled."""
+        """Return the address of a function; raise KernelFailed if its source did not compile."""
         if source in self._substitutes:
             return id(self._substitutes[source])
         address = self._addresses[source.name]
@@ -118,7 +118,7 @@ class Linker:
         return address
 
     def call(self, source: KernelSource, words: Sequence[int]) -> NativeCall:
-        """Return the call of a function; raises KernelFailed if its text could not be compiled."""
+        """Return a call of a function; raise KernelFailed if its source did not compile."""
         return NativeCall(self.address(source), self.keep(words))
 
     def callable(self, call: NativeCall) -> tuple[Function, int]:
@@ -132,10 +132,10 @@ def constants_of(node: Node) -> list[int]:
 
 
 class Preparation(NamedTuple):
-    """What a kernel makes once of an input that is a constant, such as weights in its own layout.
+    """The conversion of a constant input, such as weights, to the kernel's own layout, done once.
 
-    nbytes  that it takes
-    calls   (place of the input, place of what is made, linker) to the calls that make it
+    nbytes  of the converted input
+    calls   (place of the input, place of the result, linker) to the calls that convert it
     """
 
     nbytes: int
@@ -145,8 +145,8 @@ class Preparation(NamedTuple):
 class CpuKernel(Kernel, ABC):
     """A kernel that is one or a few calls of C functions.
 
-    preparations  by input
-    substitutes   what Python can do in place of its texts
+    preparations  of constant inputs, by input
+    substitutes   Python functions for its sources, by source
     """
 
     preparations: Mapping[int, Preparation] = MappingProxyType({})
@@ -158,7 +158,7 @@ class CpuKernel(Kernel, ABC):
 
     @abstractmethod
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
-        """Return its calls in order; raises KernelFailed if a text could not be compiled."""
+        """Return the kernel's calls; raise KernelFailed if a source did not compile."""
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
         KernelRunner(self, on_disk=False).run(inputs, outputs, scratch)
@@ -166,9 +166,9 @@ class CpuKernel(Kernel, ABC):
 
 @dataclass(frozen=True)
 class KernelCall:
-    """A kernel's text, and its argument block once the places of its operands are known.
+    """A kernel's source, and the function that makes its argument block.
 
-    block(inputs, outputs, scratch)
+    block  (places of inputs, places of outputs, place of scratch) to the words of the block
     """
 
     source: KernelSource
@@ -176,7 +176,7 @@ class KernelCall:
 
 
 class NativeKernel(CpuKernel):
-    """Calls of kernels of C text."""
+    """Calls of generated or handwritten C functions."""
 
     maker = "c"
 
@@ -203,10 +203,10 @@ class NativeKernel(CpuKernel):
         return [linker.call(part.source, part.block(*operands[:3])) for part in self.parts]
 
 
-# By op, (op, node, threads) to the kernel of a node; None where it fits no shapes or types of such.
+# By op, (op, node, threads) to the kernel of a node; None for unsupported shapes or types.
 KernelTable = dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]]
 
-# Calls that do not depend on each other: threads, count, then function and argument block of each.
+# Runs independent calls: threads, count, then function and argument block of each.
 TOGETHER = KernelSource("""
 int NAME(const int64_t *a, char **slots) {
   #pragma omp parallel for num_threads(a[0]) if (a[0] > 1) schedule(dynamic)
@@ -218,7 +218,7 @@ int NAME(const int64_t *a, char **slots) {
 
 
 class TogetherKernel(NativeKernel):
-    """Calls that do not depend on each other; threads take one after the other."""
+    """Independent calls, each on one thread."""
 
     @property
     def texts(self) -> Sequence[KernelSource]:
@@ -231,11 +231,11 @@ class TogetherKernel(NativeKernel):
 
 
 class SequenceKernel(CpuKernel):
-    """A kernel, and one that then changes its only output in place.
+    """A kernel, and a second one that changes its only output in place.
 
     first  computes the output
-    then   has the output for its input and for its output
-    node   that `then` computes: NumPy does, where the compiler failed
+    then   reads and overwrites the output
+    node   of `then`; NumPy computes it if the compiler failed
     """
 
     def __init__(self, first: CpuKernel, then: Kernel, node: Node) -> None:
@@ -271,10 +271,10 @@ class SequenceKernel(CpuKernel):
 
 
 class Prepared:
-    """What kernels make of constants, in memory and slots of its own.
+    """Converted constants of kernels, with their memory and slots.
 
-    slots  addresses by slot
-    first  the slot from which on they are free
+    slots  the table of addresses
+    first  the first free slot
     """
 
     def __init__(self, slots: ctypes.Array[ctypes.c_uint64], first: int, linker: Linker) -> None:
@@ -286,7 +286,7 @@ class Prepared:
     def of(
         self, kernel: CpuKernel, inputs: Sequence[Place]
     ) -> tuple[dict[int, Place], list[NativeCall]]:
-        """Return where a kernel will find what it makes of these inputs, and what makes it."""
+        """Return the places of a kernel's converted inputs, and the calls that convert them."""
         places: dict[int, Place] = {}
         calls: list[NativeCall] = []
         for i, preparation in kernel.preparations.items():
@@ -298,9 +298,9 @@ class Prepared:
 
 
 class KernelRunner:
-    """A kernel outside of a program, which Python calls.
+    """A kernel outside of a program, called from Python.
 
-    on_disk  whether kernels may be looked for, and kept, on disk
+    on_disk  whether kernels may be read from and kept on disk
     """
 
     def __init__(self, kernel: CpuKernel, on_disk: bool) -> None:
@@ -311,7 +311,7 @@ class KernelRunner:
         self._slots = (ctypes.c_uint64 * 0)()
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
-        """Run; raises KernelFailed if it reports an error, or a text could not be compiled."""
+        """Run; raise KernelFailed if the kernel fails or a source did not compile."""
         arrays = (*inputs, *outputs, scratch)
         if not self._calls:
             self._link(len(inputs), len(arrays))
@@ -324,7 +324,7 @@ class KernelRunner:
                 raise KernelFailed(f"{self._kernel.name} reported an error")
 
     def _link(self, inputs: int, operands: int) -> None:
-        """Give each operand a slot, the scratch memory last, and then each prepared constant."""
+        """Assign slots: to each operand, to the scratch memory, and to each converted constant."""
         places = [(slot, 0) for slot in range(operands)]
         self._slots = (ctypes.c_uint64 * (operands + len(self._kernel.preparations)))()
         self._prepared = Prepared(self._slots, operands, self._linker)
@@ -337,7 +337,7 @@ class KernelRunner:
 def call(text: str | KernelSource, *values: int, scratch: bool = False) -> KernelCall:
     """Return a call whose argument block is `values`, then slot and offset of each operand.
 
-    scratch  whether those of the scratch memory follow
+    scratch  whether the place of the scratch memory follows
     """
     source = text if isinstance(text, KernelSource) else KernelSource(text)
 

@@ -1,4 +1,4 @@
-"""Which kernel of C text computes a node."""
+"""The C kernel for each node, generated or handwritten."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from minigraph.ops.reduction import Sum
 from minigraph.ops.shape import expand_dims
 
 WRITTEN: KernelTable = {**handwritten.KERNELS, **indexing.KERNELS, **pooling.KERNELS}
-# Those that take floats of 16 bits as they are: they compute nothing, or know bfloat16.
+# Ops whose kernels read 16-bit floats directly: they only move elements, or support bfloat16.
 OF_SMALL_FLOATS = (Check, OneHot, PutAlong, Take, TakeAlong, *pooling.KERNELS)
-SHORT = 63  # elements of a row apart, up to which vectors of many rows are faster than single ones
+SHORT = 63  # distance of rows, in elements, up to which vectors across rows are faster
 FILL = Path(__file__).with_name("fill.c").read_text()
 
 
 def native_kernel(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel | None:
-    """Return the kernel for `node`, or None if no pattern fits."""
+    """Return the kernel for `node`, or None without one."""
     specs = [*(x.spec for x in node.inputs), *node.specs]
     if not all(s.size for s in specs):
         return None
@@ -109,9 +109,9 @@ def _kernel(
 
 
 def _sum_of_products(node: Node, strides: Sequence[Shape]) -> Node:
-    """Return a product of a matrix and a vector as a kernel of elementwise ops and a sum.
+    """Return a product of a matrix and a vector as a multiplication and a sum in one kernel.
 
-    It reads the matrix as it lies, which no second vector would read again.
+    The kernel reads the matrix in its layout, once.
     """
     xs = placeholders([x.spec for x in node.inputs])
     x, y, *bias = xs
@@ -126,9 +126,9 @@ def _sum_of_products(node: Node, strides: Sequence[Shape]) -> Node:
 
 
 def _read_across(generated: KernelParts, node: Node, strides: Sequence[Shape]) -> set[int]:
-    """Return the inputs that rows would read across: from memory that lies along another axis.
+    """Return the inputs whose contiguous axis is not that of the kernel's rows.
 
-    Such reads are no vectors, while a copy is made by tiles.
+    Rows would gather their elements one by one, while a copy is transposed by tiles.
     """
     across: set[int] = set()
     for part in generated.parts:
@@ -141,13 +141,13 @@ def _read_across(generated: KernelParts, node: Node, strides: Sequence[Shape]) -
 
 
 def has_kernels(op: Op) -> bool:
-    """Whether there are kernels of an op, for some shapes and types."""
+    """Whether an op has kernels for some shapes and dtypes."""
     computed = type(op) in WRITTEN or isinstance(op, (Matmul, *CONVOLUTIONS))
     return computed or can_be_generated(op)
 
 
 def _call(part: KernelPart, node: Node, threads: int, own: int = 0) -> KernelCall:
-    """Return the call of a generated kernel, whose scratch memory begins `own` bytes later."""
+    """Return the call of a generated kernel, whose scratch memory begins at offset `own`."""
     stream = max(s.nbytes for s in node.specs[part.outs]) > cache_bytes() // 2
 
     def block(ins: Sequence[Place], outs: Sequence[Place], scratch: Place) -> list[int]:
@@ -159,6 +159,6 @@ def _call(part: KernelPart, node: Node, threads: int, own: int = 0) -> KernelCal
 
 
 def fill(node: Node, value: str, threads: int) -> KernelCall:
-    """Return the call that sets all elements of a result to a value of C."""
+    """Return the call that fills a result with a value, written in C."""
     source = KernelSource(with_macros(FILL, T=c_type(node.dtype), VALUE=value))
     return KernelCall(source, lambda _, outs, scratch: [threads, 1, node.size, *outs[0]])

@@ -1,4 +1,4 @@
-"""Libraries of machine code: bytes in, functions out, by no path that could lead elsewhere."""
+"""Load machine code from memory, without a path in a file system."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _numbers = itertools.count(1)
 
 
 def load(code: bytes) -> ctypes.CDLL:
-    """Return the library that bytes are; OSError if they are none, or where none can be loaded.
+    """Load the bytes of a shared library; raise OSError if that fails.
 
-    It is never unloaded: functions point into it.
+    The library is never unloaded, as functions point into it.
     """
     with _in_memory(code) as path:
         return ctypes.CDLL(path)
@@ -29,7 +29,7 @@ def load(code: bytes) -> ctypes.CDLL:
 
 @functools.cache
 def possible() -> bool:
-    """Return whether code that was compiled may be run here; warn if not."""
+    """Return whether the system lets compiled code run; warn if not."""
     try:
         with _in_memory(bytes(mmap.PAGESIZE)) as path:
             _map(path)
@@ -44,7 +44,7 @@ def possible() -> bool:
 
 @contextlib.contextmanager
 def _in_memory(code: bytes) -> Iterator[str]:
-    """Give a path to bytes in memory that nobody, this process included, can change any more."""
+    """Yield a path to a sealed copy of bytes, which no process can change."""
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     try:
         handle = os.memfd_create("minigraph", flags | NOEXEC_SEAL)
@@ -54,15 +54,15 @@ def _in_memory(code: bytes) -> Iterator[str]:
         file.write(code)
         file.flush()
         fcntl.fcntl(handle, fcntl.F_ADD_SEALS, SEALS)
-        # The loader takes a path that it has seen for the library that it has loaded from there,
-        # even if another file has the same number by now.  So no path is given twice: slashes and
-        # dots, which mean nothing, count in binary.
+        # The loader takes a known path for the library that it loaded from there, even if another
+        # file has the same number by now.  So each path is new: slashes and dots, which do not
+        # change its meaning, count in binary.
         number = "".join("/." if bit == "1" else "/" for bit in f"{next(_numbers):b}")
         yield f"/proc/self/fd{number}/{handle}"
 
 
 def _map(path: str) -> None:
-    """Map a file as the loader maps code; OSError if it may not be run."""
+    """Map a file as the loader maps code; raise OSError if the system forbids that."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         rights = mmap.PROT_READ | mmap.PROT_EXEC

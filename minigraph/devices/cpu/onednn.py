@@ -1,9 +1,8 @@
-"""oneDNN through its C interface (version 3): memory layouts, primitives, and running them.
+"""oneDNN through its C interface (version 3): memory layouts and primitives.
 
-Knows the library and nothing of minigraph's ops; `primitives.py` says which one computes what.
-The library comes with the package `onednn-cpu-gomp`, for x86-64.  It is loaded when a CPU function
-is first compiled.  Where it is missing, `library()` returns None, and minigraph's own kernels
-compute products of float32 and most convolutions.
+The module knows no op; `primitives.py` maps ops to primitives.  The package `onednn-cpu-gomp` has
+the library, for x86-64.  The first compile of a CPU function loads it.  Without it, `library()`
+returns None, and minigraph's own kernels compute float32 products and most convolutions.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ _FORMAT_BLOCKED = {8: 102, 16: 78}  # aBcd8b and aBcd16b
 _DTYPES = {"bfloat16": 2, "float32": 3, "int32": 4, "int8": 5, "uint8": 6}
 MAX_NDIM = 12
 REORDER = "dnnl_reorder_primitive_desc_create"
-# dnnl_cpu_isa_avx, avx2, avx512_core and avx512_core_bf16.  Each has the bits of those before it.
+# dnnl_cpu_isa_avx, avx2, avx512_core and avx512_core_bf16; each includes the bits of the others.
 AVX, AVX2, AVX512, AVX512_BF16 = 0x3, 0x7, 0x27, 0xE7
 F32 = np.dtype(np.float32)
 
@@ -62,12 +61,12 @@ class ExecArg(ctypes.Structure):
 
 
 class Unimplemented(GraphError):
-    """oneDNN has no implementation of what was asked for."""
+    """oneDNN has no implementation of an operation."""
 
 
 @dataclass
 class Library:
-    """The loaded library with its engine and stream (one of each is enough for a process)."""
+    """The loaded library with its engine and stream, one of each for the process."""
 
     dnnl: ctypes.CDLL
     gomp: ctypes.CDLL
@@ -81,14 +80,14 @@ class Library:
 
     @property
     def instructions(self) -> int:
-        """The instruction sets that it uses, as bits; ONEDNN_MAX_CPU_ISA may take some away."""
+        """The instruction sets that it uses, as bits, limited by ONEDNN_MAX_CPU_ISA."""
         return int(self.dnnl.dnnl_get_effective_cpu_isa())
 
     def has(self, instructions: int) -> bool:
         return self.instructions & instructions == instructions
 
     def call(self, name: str, *args: Any) -> None:
-        """Call a function; Unimplemented if it says so, GraphError for any other failure."""
+        """Call a function; raise Unimplemented or, for another failure, GraphError."""
         status = getattr(self.dnnl, name)(*args)
         if status == 3:
             raise Unimplemented(f"oneDNN does not implement {name}")
@@ -98,9 +97,9 @@ class Library:
 
 @functools.cache
 def library() -> Library | None:
-    """Return the library, or None, with one warning, where it cannot be loaded."""
+    """Return the library; warn once and return None if it cannot be loaded."""
     paths = [Path(root, "lib", "libdnnl.so.3") for root in (sys.prefix, site.getuserbase())]
-    # Unlike Path.exists, this is False, not an error, in a home that may not be read.
+    # In an unreadable home os.path.exists returns False, where Path.exists raises.
     there = [str(path) for path in paths if os.path.exists(path)]
     try:
         gomp = openmp.library()
@@ -126,13 +125,13 @@ def loaded() -> Library:
 
 
 def block() -> int:
-    """Return how many channels lie side by side in the blocked layouts of this processor."""
+    """Return the channels of a block in the blocked layouts of this processor: 8 or 16."""
     lib = library()
     return 16 if lib and lib.has(AVX512) else 8
 
 
 def dtypes() -> frozenset[DType]:
-    """Return the types that it computes in with instructions of this processor, if it is there."""
+    """Return the dtypes for which oneDNN uses native instructions here; empty without oneDNN."""
     lib = library()
     if lib is None:
         return frozenset()
@@ -140,12 +139,12 @@ def dtypes() -> frozenset[DType]:
 
 
 def dims(values: Iterable[int]) -> Any:
-    """Return sizes, one an axis, as the library takes them."""
+    """Return sizes, one for each axis, as the library takes them."""
     return (c_int64 * MAX_NDIM)(*values)
 
 
 class MemoryDescriptor:
-    """A memory descriptor: sizes, type, and where each element lies."""
+    """A memory descriptor: sizes, data type and layout."""
 
     def __init__(self, handle: c_void_p) -> None:
         self.handle = handle
@@ -165,21 +164,21 @@ class MemoryDescriptor:
 
 
 def strided(shape: Shape, dtype: DType, strides: Sequence[int] | None = None) -> MemoryDescriptor:
-    """Return the layout with these strides in elements; without strides, C-contiguous."""
+    """Return the layout with these strides in elements; C-contiguous by default."""
     if strides is None:
         strides = [step // dtype.itemsize for step in Spec(shape, dtype).strides]
     return _described("strides", shape, dtype, dims(strides))
 
 
 def any_layout(shape: Shape, dtype: DType) -> MemoryDescriptor:
-    """Return the layout that lets the primitive choose."""
+    """Return the layout "any", which lets the primitive choose."""
     return _described("tag", shape, dtype, _FORMAT_ANY)
 
 
 def blocked(shape: Shape, dtype: DType, lanes: int) -> MemoryDescriptor:
-    """Return the layout of images [n, c, h, w] in which 8 or 16 channels lie side by side.
+    """Return the layout of images [n, c, h, w] in blocks of 8 or 16 channels.
 
-    Unimplemented for other numbers of lanes.
+    Raises Unimplemented for other numbers of lanes.
     """
     if lanes not in _FORMAT_BLOCKED:
         raise Unimplemented(f"oneDNN has no layout of blocks of {lanes} channels")
@@ -195,14 +194,15 @@ def _described(by: str, shape: Shape, dtype: DType, layout: Any) -> MemoryDescri
 class Descriptor:
     """A primitive descriptor: one implementation of an operation.
 
-    Takes the name of the C function that makes it, and that function's arguments between the
-    engine and the attributes; those of a reorder name its engines themselves.
+    create  name of the C function that makes it
+    args    that function's arguments between the engine and the attributes; those of a reorder
+            include its engines
     """
 
     def __init__(self, create: str, *args: Any) -> None:
         lib = loaded()
         engine = () if create == REORDER else (lib.engine,)
-        self.args = args  # the library reads a forward descriptor given as a hint later too
+        self.args = args  # keep them: the library reads a forward descriptor (hint) later, too
         attributes = c_void_p()
         lib.call("dnnl_primitive_attr_create", byref(attributes))
         lib.call("dnnl_primitive_attr_set_scratchpad_mode", attributes, 1)  # the caller's memory
@@ -223,11 +223,11 @@ class Descriptor:
         return (text.value or b"").decode()
 
     def advance(self) -> bool:
-        """Turn to the library's next implementation; return whether there is one."""
+        """Advance to the library's next implementation; return whether there is one."""
         return not loaded().dnnl.dnnl_primitive_desc_next_impl(self.handle)
 
     def layout(self, arg: int) -> MemoryDescriptor:
-        """Return the layout that this implementation wants for an argument."""
+        """Return the layout that this implementation needs for an argument."""
         query = loaded().dnnl.dnnl_primitive_desc_query_md
         query.restype = c_void_p
         borrowed = c_void_p(query(self.handle, QUERIES[arg], 0))
@@ -237,9 +237,9 @@ class Descriptor:
 
 
 def implementations(create: str, *args: Any) -> Iterator[Descriptor]:
-    """Yield the implementations of an operation in the library's order, without the slow ones.
+    """Yield the implementations of an operation in the library's order.
 
-    Those are its reference implementations: they may take a thousand times as long.
+    Reference implementations are left out, as they may take a thousand times as long.
     """
     for skipped in itertools.count():
         descriptor = Descriptor(create, *args)
@@ -251,7 +251,7 @@ def implementations(create: str, *args: Any) -> Iterator[Descriptor]:
 
 @contextmanager
 def omp_threads(count: int) -> Iterator[None]:
-    """Let OpenMP use so many threads inside; oneDNN makes primitives for the number it finds."""
+    """Set OpenMP's number of threads, for which oneDNN makes primitives, within the block."""
     gomp = loaded().gomp
     openmp.start(count)
     before = gomp.omp_get_max_threads()

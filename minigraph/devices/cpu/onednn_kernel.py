@@ -33,7 +33,7 @@ from minigraph.devices.cpu.onednn import (
 from minigraph.jit.source import KernelSource
 from minigraph.program import round_up
 
-# Set where each argument's memory is, then execute.
+# Sets the memory of each argument, then executes the primitive.
 EXECUTE = KernelSource("""
 typedef int (*mg_set_handle)(void *, void *);
 typedef int (*mg_execute)(void *, void *, int, void *);
@@ -51,7 +51,7 @@ HEAD = 7  # words of the argument block before three for each argument
 
 
 def execute(block: int, slots: int) -> int:
-    """Do in Python what EXECUTE does."""
+    """Execute a primitive from Python, as EXECUTE does in C."""
     lib = loaded()
     words = (c_int64 * HEAD).from_address(block)
     _, _, primitive, stream, count, arguments, threads = words
@@ -67,24 +67,24 @@ def execute(block: int, slots: int) -> int:
         )
 
 
-# oneDNN's name of an argument, and how the caller's operand lies.
+# oneDNN's index of an argument, and the layout of the caller's operand.
 Argument = tuple[int, MemoryDescriptor]
-# The same with where its memory is: in which place of `_places`, and how many bytes from there.
+# The same, with the index of its place among `_places`, and an offset in bytes.
 Placed = tuple[int, MemoryDescriptor, int, int]
 
 
 def _places(operands: Operands) -> list[Place]:
-    """Return the places of inputs, as they are or prepared, of outputs, and of scratch memory."""
+    """Return the places of inputs (converted ones if prepared), outputs and scratch memory."""
     inputs = (operands.prepared.get(i, place) for i, place in enumerate(operands.inputs))
     return [*inputs, *operands.outputs, operands.scratch]
 
 
 class Implementation(NamedTuple):
-    """One of oneDNN's ways to compute a node of one result.
+    """An implementation by oneDNN of a node with one result.
 
     inputs   arguments, in the order of the node's
-    strided  which inputs may be views that are not contiguous; none if it is empty
-    suffix   of its name: what it does besides
+    strided  for each input, whether it may be a view that is not contiguous; () if none may
+    suffix   appended to its name
     """
 
     descriptor: Descriptor
@@ -99,12 +99,12 @@ class Implementation(NamedTuple):
 
     @property
     def family(self) -> tuple[str, str]:
-        """What it has in common with those that differ from it in their instruction set alone."""
+        """The key of the implementations that differ only in their instruction sets."""
         return self.descriptor.name.partition(":")[0], self.suffix
 
 
 class PrimitiveCall:
-    """A primitive with its arguments, whose memory is known only when it runs."""
+    """A primitive with its arguments, whose memory is bound when it runs."""
 
     def __init__(self, descriptor: Descriptor, args: Sequence[Placed]) -> None:
         lib = loaded()
@@ -118,7 +118,7 @@ class PrimitiveCall:
             lib.call("dnnl_memory_create", byref(memory), layout.handle, lib.engine, None)
             self.memories.append(memory)
             self.arguments[i] = ExecArg(arg, memory)
-        # At the end of the program a daemon thread may still run it: the system frees it.
+        # Not at exit, when a daemon thread may still run the primitive.
         destroyed = weakref.finalize(self, _destroy, lib, self.primitive, self.memories)
         destroyed.atexit = False
 
@@ -145,10 +145,10 @@ def _destroy(lib: Library, primitive: c_void_p, memories: list[c_void_p]) -> Non
 
 
 class OneDnnKernel(CpuKernel):
-    """A primitive, with the reorders between the caller's layouts and those that it wants.
+    """A primitive, with the reorders between the caller's layouts and its own.
 
-    threads    it was made for, and runs on
-    constants  the inputs that do not change between calls: they are reordered once
+    threads    for which it is made
+    constants  constant inputs, which are reordered once
     """
 
     maker = "onednn"
@@ -186,7 +186,7 @@ class OneDnnKernel(CpuKernel):
         self.primitives = [*before, PrimitiveCall(descriptor, args), *after]
 
     def _prepare(self, i: int, layout: MemoryDescriptor, wanted: MemoryDescriptor) -> None:
-        """Have the input `i` reordered once."""
+        """Reorder input `i` once, before the first call."""
         once = _reorder((layout, 0, 0), (wanted, 1, 0))
 
         def calls(source: Place, target: Place, linker: Linker) -> list[NativeCall]:
@@ -195,7 +195,7 @@ class OneDnnKernel(CpuKernel):
         self.preparations[i] = Preparation(wanted.nbytes, calls)
 
     def _reserve(self, nbytes: int) -> int:
-        """Return where there are so many bytes in the scratch memory, which grows by them."""
+        """Return the offset of `nbytes` more bytes of scratch memory."""
         offset = self.scratch
         self.scratch += round_up(nbytes)
         return offset

@@ -1,9 +1,9 @@
 """GNU's OpenMP library, whose threads oneDNN and generated kernels share.
 
-A team is the threads of one parallel region; each thread that runs kernels has a team of its own,
-which stays.  What a kernel was made for, its team has to have: with fewer threads some of oneDNN's
-primitives leave a part of their result unset.  The library gives fewer where the user limits them,
-and ends the process where the system starts no more, so the first team of a thread is tried out.
+A team is the threads of a parallel region; each thread that runs kernels keeps a team.  A kernel
+needs the number of threads that it was made for: with fewer, some of oneDNN's primitives leave a
+part of their result unset.  The library may start fewer, by the user's limits, and ends the process
+if the system refuses a thread.  So a thread tries its first team out.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from minigraph.platform.signals import set_signal_stack, signals_blocked
 
 NAME = "libgomp.so.1"
 SETTING = "GOMP_SPINCOUNT"
-# How often an idle thread looks for work before it sleeps, instead of the library's 300,000 times
-# (libgomp's manual): where other programs want the processors too, a thread that waits in a loop
-# keeps the one it waits for from running.  Kernels follow one another within microseconds.
+# Polls of an idle thread before it sleeps, instead of 300,000 (libgomp's manual).  On a busy
+# machine, a polling thread takes the processor from the thread that it waits for.  A kernel follows
+# the one before within microseconds.
 SPINS = 3000
 PAUSE = 1  # omp_pause_soft
 
 
 class _Here(threading.local):
-    """What is known of the current thread.
+    """The team of the current thread.
 
-    threads  that its team has; 1 where it has none, 0 before kernels run in it
-    broken   whether its team is one of the process that this one was forked from
+    threads  of the team; 1 without a team, 0 before the first kernel
+    broken   whether the team belongs to the process from which this one was forked
     """
 
     threads = 0
@@ -44,9 +44,9 @@ here = _Here()
 
 @contextlib.contextmanager
 def brief_spins() -> Iterator[None]:
-    """Let idle threads soon sleep if the library is loaded within the context.
+    """Let idle threads sleep early if the block is the first to load the library.
 
-    Whoever loads it first decides, and a user who has set its variables is obeyed.
+    The user's own environment variables take precedence.
     """
     said = SETTING in os.environ or "OMP_WAIT_POLICY" in os.environ
     if not said:
@@ -60,13 +60,13 @@ def brief_spins() -> Iterator[None]:
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """Return the library; OSError if it cannot be loaded."""
+    """Return the library; raise OSError if it cannot be loaded."""
     with brief_spins():
         return ctypes.CDLL(NAME)
 
 
 def path() -> list[str]:
-    """Return where the library is that is loaded, which a linker may not find by its name."""
+    """Return the path of the loaded library, which a linker may not find by its name."""
     try:
         library()
         lines = Path("/proc/self/maps").read_text().splitlines()
@@ -77,7 +77,7 @@ def path() -> list[str]:
 
 
 def available(threads: int) -> int:
-    """Return how many threads a team can have here, at most `threads`; warn if it is fewer."""
+    """Return the number of threads, up to `threads`, of a team here; warn if it is smaller."""
     count, why = threads, ""
     while (attempt := _attempt(count))[0] < count:
         count, why = attempt
@@ -87,7 +87,7 @@ def available(threads: int) -> int:
 
 
 def start(threads: int) -> None:
-    """Start a team of so many for the current thread; DeviceError if it cannot have them."""
+    """Start a team of `threads` for the current thread; raise DeviceError if that fails."""
     count, why = _attempt(threads)
     if count < threads:
         raise DeviceError(
@@ -97,9 +97,9 @@ def start(threads: int) -> None:
 
 
 def _attempt(threads: int) -> tuple[int, str]:
-    """Start a team of so many for the current thread.
+    """Start a team of `threads` for the current thread.
 
-    Return their number; or fewer, which may be had, and why not as many.
+    Return the number of threads, and "" or the reason why the team cannot have more.
     """
     if here.threads >= threads:
         return threads, ""
@@ -129,7 +129,7 @@ def _attempt(threads: int) -> tuple[int, str]:
 
 
 def _startable(count: int) -> bool:
-    """Return whether the system starts so many more threads; all of them live at the same time."""
+    """Return whether the system starts `count` more threads that live at the same time."""
     done = threading.Event()
     threads = [threading.Thread(target=done.wait, daemon=True) for _ in range(count)]
     started = 0
@@ -147,9 +147,9 @@ def _startable(count: int) -> bool:
 
 
 def _before_fork() -> None:
-    """End the current thread's team: a child would wait for threads that only its parent has."""
+    """End the current thread's team, as a child would wait for threads of its parent."""
     try:
-        # Not `library`: whoever has loaded it may have started a team here.
+        # Do not load the library: if it is not loaded, there is no team.
         paused = ctypes.CDLL(NAME, mode=os.RTLD_NOLOAD | os.RTLD_LAZY).omp_pause_resource_all(PAUSE)
     except (OSError, AttributeError):  # it is not loaded, or older than OpenMP 5
         return

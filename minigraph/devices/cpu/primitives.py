@@ -1,10 +1,10 @@
-"""Which oneDNN primitives compute which op.
+"""The oneDNN primitives for each op.
 
-Nothing here says what an op is: only ways to compute it.  A function yields them in a fixed order,
-what is likely to be fastest first; nothing where oneDNN has but its slow reference implementation.
+A function yields the implementations of an op in a fixed order, likely the fastest first; none if
+oneDNN has only its slow reference implementation.
 
-Images lie as the graph says.  Weights are in the layout that an implementation prefers, into which
-they are reordered inside the kernel.
+Images have the layout of the graph.  Kernels reorder weights to the layout that the implementation
+prefers.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from minigraph.ops.reduction import FEW
 
 LONG = 1 << 14  # products in a sum
 NARROW = 32  # rows or columns
-# "gemm" is faster for up to THIN rows where the second matrix lies in rows, which "brg" copies in
-# each call (Zen 5, 32 rows times 4096 x 4096: 6.1 and 10.5 ms); for up to FEW_ROWS where it lies in
-# columns (1 row times 9216 x 4096: 4.5 and 7.1 ms); and always for one column.  In a batch of
-# second matrices with fewer than BATCHED elements "brg" is faster (64 times 2 x 2 x 16: 6 and
+# "gemm" is faster for up to THIN rows if the second matrix is row-major, as "brg" then copies it in
+# each call (Zen 5, 32 rows times 4096 x 4096: 6.1 and 10.5 ms); for up to FEW_ROWS if it is
+# column-major (1 row times 9216 x 4096: 4.5 and 7.1 ms); and always for one column.  In a batch
+# whose second matrices have fewer than BATCHED elements "brg" is faster (64 times 2 x 2 x 16: 6 and
 # 20 us).
 THIN, FEW_ROWS, BATCHED = 64, 3, 1 << 16
-THREADED = 4_000_000  # operations from which on a second thread pays
-LARGE = 1 << 16  # elements of an operand from which on it does, as memory bounds the kernel
+THREADED = 4_000_000  # operations for which a second thread pays
+LARGE = 1 << 16  # elements of an operand for which it pays, as memory bounds the kernel
 WIDE = 16  # elements of a row of a window
 POINT = (1, 1)  # a window of one pixel
 MANY_PIXELS = 1024  # of all images of a batch
@@ -46,13 +46,13 @@ Specs = Sequence[Spec]
 Strides = Sequence[Shape]
 
 
-# ---------------------------------------------------------------- how operands lie
+# ---------------------------------------------------------------- layouts
 
 
 def image_descriptor(x: Spec, blocked: bool = False) -> MemoryDescriptor:
-    """Return oneDNN's layout of images that lie as `x`: see `minigraph.ops.layout`.
+    """Return oneDNN's layout of images with the spec of `minigraph.ops.layout`.
 
-    blocked  how to see one block of all channels, which is nhwc too
+    blocked  whether a single block of all channels is described as blocked, not as nhwc
     """
     if len(x.shape) == 4:
         return onednn.strided(x.shape, x.dtype)
@@ -64,7 +64,7 @@ def image_descriptor(x: Spec, blocked: bool = False) -> MemoryDescriptor:
 
 
 def _is_matrix(shape: Shape, steps: Sequence[int]) -> bool:
-    """Whether oneDNN reads matrices with these strides in place: rows or columns are contiguous."""
+    """Whether oneDNN reads matrices in place: their rows or their columns are contiguous."""
     if any(s <= 0 for s in steps):
         return False
     rows = steps[-1] == 1 and steps[-2] >= shape[-1]
@@ -105,7 +105,7 @@ def matmul(op: Matmul, xs: Specs, ys: Specs, strides: Strides) -> Iterator[Imple
     if n == 1 or (large and ((m <= THIN and y_in_rows) or (m <= FEW_ROWS and x_in_rows))):
         offered = iter(sorted(offered, key=lambda descriptor: "gemm" not in descriptor.name))
     for descriptor in offered:
-        # "gemm" adds up one product after the other where it has few rows or columns.
+        # With few rows or columns "gemm" adds up products in sequence, which loses accuracy.
         if xs[0].shape[-1] > LONG and min(m, n) < NARROW and "gemm" in descriptor.name:
             continue
         yield Implementation(descriptor, inputs, (onednn.DST, result), strided)
@@ -113,7 +113,7 @@ def matmul(op: Matmul, xs: Specs, ys: Specs, strides: Strides) -> Iterator[Imple
 
 # ---------------------------------------------------------------- convolutions
 
-# What oneDNN calls a convolution and its gradients, and their two operands and the result.
+# oneDNN's names of a convolution and its gradients, and its indices of two operands and the result.
 CONVOLUTIONS: dict[type[Op], tuple[str, tuple[int, int, int]]] = {
     Conv2d: ("forward", (onednn.SRC, onednn.WEIGHTS, onednn.DST)),
     Conv2dBackwardData: ("backward_data", (onednn.DIFF_DST, onednn.WEIGHTS, onednn.DIFF_SRC)),
@@ -122,17 +122,17 @@ CONVOLUTIONS: dict[type[Op], tuple[str, tuple[int, int, int]]] = {
 
 
 def convolution(op: Any, xs: Specs, ys: Specs) -> Iterator[Implementation]:
-    """Yield oneDNN's ways to compute a convolution or one of its gradients.
+    """Yield implementations of a convolution or one of its gradients.
 
-    Where both images are nchw, oneDNN may also choose layouts and reorder the images on the way.
-    Windows of one pixel make matrix products, which are fast on images as they are; for larger ones
-    what another layout gains outweighs the reorders.
+    If both images are nchw, oneDNN may also choose layouts, and the kernel reorders the images.
+    1 x 1 windows are matrix products, which are fast in nchw; for larger windows the gain of
+    another layout outweighs the reorders.
     """
     direction, names = CONVOLUTIONS[type(op)]
     conv, roles = conv_of(op), ROLES[type(op)]
     specs = dict(zip(roles, (*xs[:2], *ys), strict=True))
     x, w, y = (specs[role] for role in "xwy")
-    blocked = any(len(s.shape) == 5 and s.shape[1] > 1 for s in (x, y))  # both are, if either is
+    blocked = any(len(s.shape) == 5 and s.shape[1] > 1 for s in (x, y))  # both or neither are
     # oneDNN has the groups first.
     k, *rest = w.shape
     grouped = w.shape if conv.groups == 1 else (conv.groups, k // conv.groups, *rest)
@@ -154,7 +154,7 @@ def convolution(op: Any, xs: Specs, ys: Specs) -> Iterator[Implementation]:
 
     create = f"dnnl_convolution_{direction}_primitive_desc_create"
     absent = [None] if direction == "backward_weights" else []  # the gradient of a bias
-    # What a gradient belongs to has one type, even if the gradient is of another.
+    # The forward descriptor (hint) has a single dtype, even if the gradient has another.
     alike = [onednn.any_layout(shapes[role], xs[0].dtype) for role in "xwy"]
 
     def forward(
@@ -164,7 +164,7 @@ def convolution(op: Any, xs: Specs, ys: Specs) -> Iterator[Implementation]:
         kinds = onednn.FORWARD_TRAINING, onednn.CONVOLUTION_DIRECT
         return [name, *kinds, x, w, added, y, *window]
 
-    # "gemm" multiplies zeros for the padding, by infinity and NaN too.
+    # "gemm" multiplies padding zeros by infinity and NaN, which gives NaN.
     padded = any(conv.padding) and not isinstance(op, Conv2dBackwardData)
     for suffix, images in pairs:
         described = forward(images["x"], free["w"], images["y"], *(layout for _, layout in bias))
@@ -184,7 +184,7 @@ def convolution(op: Any, xs: Specs, ys: Specs) -> Iterator[Implementation]:
 
 
 def _padding_behind(op: Conv2d, x: Shape, w: Shape, y: Shape) -> list[int]:
-    """oneDNN wants windows to end where the padding does; a remainder of the stride shortens it."""
+    """Return the padding behind: oneDNN's last window ends at the last padded pixel."""
     axes = zip(x[2:], w[2:], y[2:], op.stride, op.padding, op.dilation, strict=True)
     return [(o - 1) * t + d * (k - 1) + 1 - n - p for n, k, o, t, p, d in axes]
 
@@ -204,7 +204,7 @@ def average(op: AvgPool2d | AvgPool2dBackward, xs: Specs, ys: Specs) -> Iterator
     ]
     numbers = [-(-k // t) if backward else k for k, t, _ in windows]
     if math.prod(numbers) > FEW:
-        return iter(())  # oneDNN adds them up one after the other
+        return iter(())  # oneDNN adds up in sequence, which loses accuracy
     if pooling.window[1] >= WIDE or (not backward and pooling.window == x.shape[2:]):
         return iter(())  # generated kernels are faster; whole images are rows
     if pool.count_padding and any(b > p for b, p in zip(behind, pool.pad, strict=True)):
@@ -224,7 +224,7 @@ def average(op: AvgPool2d | AvgPool2dBackward, xs: Specs, ys: Specs) -> Iterator
         create = "dnnl_pooling_backward_primitive_desc_create"
         forward = [create, *operands, Descriptor(*forward)]
         image, result = result, image
-    # Its simple loops add up one number after the other.
+    # The "simple" loops add up in sequence, which loses accuracy.
     found = (d for d in onednn.implementations(*forward) if "simple" not in d.name)
     return (Implementation(d, [(given, image)], (made, result)) for d in found)
 
@@ -233,7 +233,7 @@ def average(op: AvgPool2d | AvgPool2dBackward, xs: Specs, ys: Specs) -> Iterator
 
 
 def implementations(node: Node, strides: Strides) -> Iterator[Implementation]:
-    """Yield oneDNN's ways to compute `node`, whose inputs have these strides in bytes."""
+    """Yield implementations of `node`, whose inputs have these strides in bytes."""
     xs, ys = [x.spec for x in node.inputs], node.specs
     dtypes = {s.dtype for s in (*xs, *ys)}
     fit = all(s.size and len(s.shape) <= MAX_NDIM for s in (*xs, *ys))
@@ -243,7 +243,7 @@ def implementations(node: Node, strides: Strides) -> Iterator[Implementation]:
 
 
 def implementations_of(op: Op, xs: Specs, ys: Specs, strides: Strides) -> Iterator[Implementation]:
-    """Yield oneDNN's ways to compute an op of operands with these specs, of any types."""
+    """Yield implementations of an op for operands with these specs, of any dtypes."""
     op = op.plain if isinstance(op, LaidOut) else op
     with suppress(onednn.Unimplemented):
         if isinstance(op, Matmul):
@@ -260,9 +260,9 @@ def threads_for(node: Node, threads: int) -> int:
 
 
 def sums_of_many_pixels(op: Op, node: Node) -> bool:
-    """Whether a node adds up, for the gradient of weights, more pixels than oneDNN should.
+    """Whether a weights' gradient sums too many pixels for oneDNN's accuracy.
 
-    Its "jit" kernels for blocks of channels add up all pixels of all images one after the other.
+    Its "jit" kernels for blocks of channels add up the pixels of all images in sequence.
     """
     dy = node.inputs[0]
     pixels = dy.shape[0] * math.prod(dy.shape[2:4])
@@ -276,7 +276,7 @@ def onednn_kernel(node: Node, strides: Strides, threads: int) -> OneDnnKernel | 
         for implementation in implementations(node, strides):
             try:
                 return OneDnnKernel(implementation, threads, constants_of(node))
-            except GraphError:  # described, but not to be had: the next one takes its place
+            except GraphError:  # described, but not supported: try the next one
                 continue
     return None
 
@@ -291,7 +291,7 @@ def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
 
 
 def one_of_each_family(offered: Iterator[Implementation], threads: int) -> Iterator[Implementation]:
-    """Yield what is worth the time of the ways that are offered for so many threads.
+    """Yield the implementations that are worth measuring with so many threads.
 
     Of the implementations that differ in their instruction set alone ("jit:avx512_core" and
     "jit:avx2") the library's first is the one with the widest.

@@ -1,7 +1,7 @@
-"""Products and convolutions as the tiles of AMX read them: see tiles.c.
+"""Products and convolutions as products of tiles: see tiles.c.
 
-Lines are the rows of the first operand and the columns of the second one.  Lines, and what is
-summed over, each lie along four axes.
+Lines are the rows of the first operand and the columns of the second one.  Lines and sums each have
+four axes in memory.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from minigraph.ops.layout import LaidOut
 from minigraph.ops.matmul import Matmul
 
 SIDE, DEEP = 16, 32  # of a tile: lines, sums
-PANEL = 32  # steps of DEEP sums that are added up in registers, at most
+PANEL = 32  # steps of DEEP sums that are accumulated in registers, at most
 Four = tuple[int, int, int, int]
 
 
 class Axes(NamedTuple):
-    """Lines or sums of an operand, by four axes; where vectors are along them, in units of SIDE.
+    """Lines or sums of an operand along four axes; of the vectorised ones, a unit has SIDE.
 
-    units   how many there are
-    step    how far apart they are, in elements
-    down    how many rows of an image are between them
-    across  how many columns
+    units   their number
+    step    distance in memory along each axis, in elements
+    down    distance along each axis in rows of an image
+    across  distance along each axis in columns of an image
     """
 
     units: int
@@ -47,15 +47,15 @@ class Axes(NamedTuple):
 
 
 class TileOperand(NamedTuple):
-    """Where an operand's elements lie.
+    """The layout of an operand.
 
-    lines         rows of the first operand and of the result, columns of the second
-    sums          what is summed over; columns of the result
-    vertical      whether vectors are along lines; if not, along sums
-    lane          how far apart the elements of a vector are
-    first         the element of the first line and sum
-    row, column   of an image, where that is
-    high, wide    rows and columns of the image, around which there are zeros
+    lines        rows of the first operand and of the result, columns of the second
+    sums         sums of the two operands, columns of the result
+    vertical     whether vectors run along lines, not along sums
+    lane         distance of a vector's elements
+    first        offset of the first line and sum
+    row, column  of the first line and sum in its image
+    high, wide   rows and columns of the image, which has zeros around it
     """
 
     lines: Axes
@@ -79,10 +79,10 @@ class TileOperand(NamedTuple):
 
 
 class TileProduct(NamedTuple):
-    """z = x y, of `rows` times `sums` and `sums` times `columns` numbers.
+    """z = x y, of `rows` x `sums` and `sums` x `columns` numbers.
 
-    text    which text computes it: "matrices" any; "images" where rows are pixels that read those
-            around them; "weights" where sums are over pixels, and columns read those around
+    text  the C text that computes it: "images" if rows are pixels whose windows overlap, "weights"
+          if sums are pixels and columns read their windows, else "matrices"
     """
 
     rows: int
@@ -136,14 +136,14 @@ def _line(count: int, step: int) -> Axes:
 
 
 def _matrix(lines: int, sums: int, line: int, added: int) -> TileOperand:
-    """Return a matrix whose lines, and what is summed over, are so far apart: one of both by 1."""
+    """Return a matrix with these distances of lines and of sums, one of which is 1."""
     if added == 1:
         return TileOperand(_line(lines, line), _line(math.ceil(sums / SIDE), SIDE))
     return TileOperand(_line(math.ceil(lines / SIDE), SIDE), _line(sums, added), vertical=True)
 
 
 class _Strides(NamedTuple):
-    """How far apart images, rows, pixels, and vectors of SIDE channels are."""
+    """The distances of images, rows, pixels, and vectors of SIDE channels, in elements."""
 
     image: int
     row: int
@@ -188,7 +188,7 @@ def _taps(x: Shape, taps: Sequence[int], spacing: Sequence[int]) -> Axes:
 
 
 def _group(channels: int) -> int:
-    """Return how many channels follow each other in a sum before the next tap."""
+    """Return the number of consecutive channels of a tap in the sums."""
     return SIDE if channels % DEEP else DEEP
 
 

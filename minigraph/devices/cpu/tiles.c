@@ -1,4 +1,4 @@
-/* Sums of products of floats, each in PARTS parts of bfloat16: z[i, j] = sum over k of x[i, k] y[k, j].
+/* Products of floats, each in PARTS parts of bfloat16: z[i, j] = sum over k of x[i, k] y[k, j].
 
    A number is the sum of its parts: bits 1 to 8, 9 to 16, and, of three parts, 17 to 24.  Products of
    parts are summed up in float32 by AMX's tiles, of 16 x 16 sums: those of parts p and q with

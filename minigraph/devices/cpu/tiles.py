@@ -1,12 +1,12 @@
-"""Products and convolutions of float32 on AMX's tiles, which multiply numbers of bfloat16.
+"""Float32 products and convolutions on AMX's tiles, which multiply bfloat16 numbers.
 
-A number of float32 is a sum of three of bfloat16, of its first, second and third eight bits.  Of
-the nine products of the parts of two numbers the six largest are added up, in float32: what is left
-out is less than a float32 rounds off.  Two parts, and three products, keep sixteen bits: that is
-`precision="bf16x3"`.  XLA calls them BF16_BF16_F32_X6 and X3.  G. Henry, P. Tang and A. Heinecke,
-"Leveraging the bfloat16 artificial intelligence datatype for higher-precision computations" (2019).
+A float32 number is split into three bfloat16 parts with eight bits each.  Two numbers have nine
+products of parts; the sum of the six largest, in float32, has an error below float32's rounding
+error (XLA: BF16_BF16_F32_X6).  Two parts and three products keep sixteen bits (X3), which
+`precision="bf16x3"` allows.  G. Henry, P. Tang and A. Heinecke, "Leveraging the bfloat16 artificial
+intelligence datatype for higher-precision computations" (2019).
 
-Lower parts that are denormal are lost, as AMX takes them for 0: of numbers below 2**-108.
+AMX flushes denormal parts to 0, so numbers below 2**-108 lose their lower parts.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ COMMON = Path(__file__).with_suffix(".c").read_text()
 TILE = 1024  # bytes
 BLOCK = 2 * SIDE  # lines of a block
 PIXEL = 4 * SIDE  # bytes of DEEP channels in a part of a strip
-OWN = 768 << 10  # bytes of strips of images that a thread has, in its second cache
+OWN = 768 << 10  # bytes of strips of images in a thread's second-level cache
 MOST = 8  # strips of a task, at most
-AHEAD = 2  # steps of which numbers are brought to the cache before they are read
-HEIGHT = 4  # blocks of rows that a thread brings to tiles at once, at most
-TASKS = 2  # for each thread, at least, where there can be as many
-LEAST = 20_000_000  # operations: with fewer, bringing the operands to tiles takes as long
-# The sums and lines from which on tiles are chosen unmeasured, by parts.  Six products took 0.7 to
-# 0.9 of oneDNN's time there, and up to 1.3 below; three took 0.3 to 1.05 of the fastest other
-# candidate's, Winograd's algorithm included, and up to 4.3 below.
+AHEAD = 2  # steps of prefetching
+HEIGHT = 4  # blocks of rows that a thread packs at once, at most
+TASKS = 2  # for each thread, at least, if the work can be divided so far
+LEAST = 20_000_000  # operations: below, packing takes as long as multiplying
+# Minimal sums and lines of products for which tiles are chosen without measuring, by parts.  Six
+# products took 0.7 to 0.9 of oneDNN's time, and up to 1.3 with fewer; three took 0.3 to 1.05 of the
+# time of the fastest other candidate, Winograd's algorithm included, and up to 4.3 with fewer.
 LEAST_SUMS, LEAST_LINES = {2: 64, 3: 256}, {2: 32, 3: 128}
-WEIGHTS_LINES = 128  # of the weights' gradient: with 64, Winograd's algorithm took 0.7 to 1.0
-# What `arch_prctl` of Linux takes: a request for a part of the processor's state, that of tiles.
+WEIGHTS_LINES = 128  # of a weights' gradient: with 64, Winograd's algorithm took 0.7 to 1.0
+# Arguments of Linux's `arch_prctl` that request the tiles' part of the processor state.
 ARCH_PRCTL, REQUEST, TILE_DATA = 158, 0x1023, 18
 
 
@@ -68,12 +68,15 @@ def why_not() -> str:
 
 
 def _pays(node: Node) -> bool:
-    """Whether there are tiles, and bringing the operands of `node` to them is worth the time."""
+    """Whether tiles are available and `node` is large enough to pay for packing its operands."""
     return not why_not() and operations(node) >= LEAST
 
 
 def is_favourite(node: Node, parts: int) -> bool:
-    """Whether so many parts are expected to be the fastest; three, but for Winograd's algorithm."""
+    """Whether tiles with so many parts are expected to be the fastest.
+
+    Winograd's algorithm may be faster than three parts.
+    """
     products = products_in_tiles(node) if _pays(node) else []
     least = LEAST_SUMS[parts], LEAST_LINES[parts]
     return bool(products) and all(
@@ -84,7 +87,7 @@ def is_favourite(node: Node, parts: int) -> bool:
 
 
 def candidates(arrangement: Arrangement, threads: int, parts: int = 3) -> Iterator[Candidate]:
-    """Yield the kernel of tiles for a node, in so many parts of bfloat16, if there is one."""
+    """Yield the candidate for a node on tiles, with numbers in so many parts, if there is one."""
     node, _, layouts = arrangement
     columns = [layout == TRANSPOSED for layout in layouts]
     products = products_in_tiles(node, columns) if _pays(node) else []
@@ -96,7 +99,7 @@ def candidates(arrangement: Arrangement, threads: int, parts: int = 3) -> Iterat
 def tile_kernel(
     node: Node, products: Sequence[TileProduct], threads: int, parts: int
 ) -> NativeKernel:
-    """Return the kernel of a node that these products compute, in so many parts of bfloat16."""
+    """Return the kernel of a node that these products compute, with numbers in so many parts."""
     works = [DIVIDED[product.text](product, threads, parts) for product in products]
 
     def call(product: TileProduct, work: _Work) -> KernelCall:
@@ -119,7 +122,7 @@ def tile_kernel(
 
 
 class _Work(NamedTuple):
-    """How a product is divided: the sizes that its text takes, and bytes of scratch."""
+    """The division of a product: sizes for its C text, and bytes of scratch memory."""
 
     sizes: list[int]
     memory: int
@@ -156,14 +159,14 @@ def _strips(product: TileProduct, threads: int, parts: int) -> _Work:
 
 
 def _panels(product: TileProduct) -> tuple[int, int]:
-    """Return the steps of DEEP sums of a panel, and how many panels there are."""
+    """Return the number of steps of DEEP sums in a panel, and the number of panels."""
     steps = math.ceil(product.sums / DEEP)
     panels = math.ceil(steps / PANEL)
     return math.ceil(steps / panels), panels
 
 
 def _columns_bytes(tiles: int, parts: int) -> int:
-    """Return the bytes of so many blocks of columns, and what says which are special."""
+    """Return the bytes of so many blocks of columns, and of their flags for special values."""
     return tiles * _step(parts) + math.ceil(tiles / 64) * 64
 
 

@@ -1,7 +1,7 @@
-"""Running a program as one native call: a C routine walks an array of {function, argument block}.
+"""Run a program as one native call: a C routine walks an array of {function, argument block}.
 
-Every buffer has a slot in a table of addresses.  Those of the arena, parameters and constants are
-filled in once; inputs and outputs at each call.
+Each buffer has a slot in a table of addresses.  The slots of the arena, parameters and constants
+are filled once, those of inputs and outputs at each call.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from minigraph.program import (
 )
 
 WALKER = KernelSource(Path(__file__).with_suffix(".c").read_text())
-Walk = Callable[[Any], int]  # of what the text says, by reference: whether a step stopped
+Walk = Callable[[Any], int]  # (struct by reference) to whether a row stopped the walk
 SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int)  # without types nothing is converted at a call
 
 
 def load(linker: Linker) -> Walk | None:
-    """Return the compiled routine; None where the compiler fails."""
+    """Return the compiled routine; None if the compiler fails."""
     try:
         return SIGNATURE(linker.address(WALKER))
     except KernelFailed:
@@ -62,23 +62,23 @@ def load(linker: Linker) -> Walk | None:
 
 
 def texts(program: Program) -> list[KernelSource]:
-    """Return the texts that a program runs, which one compilation makes functions of."""
+    """Return the sources of a program, to compile together."""
     return [WALKER, *(text for step in program.steps for text in step.kernel.texts)]
 
 
 def _flushed_by_walker(program: Program) -> bool:
-    """Whether threads do not flush denormals by themselves: oneDNN's, or a compiler's own."""
+    """Whether the walker has to set the flag that flushes denormals in the program's threads."""
     gnu = compiler_name().startswith("gcc")
     threaded = [step.kernel for step in program.steps if step.kernel.threads > 1]
     return any(not gnu or EXECUTE in kernel.texts for kernel in threaded)
 
 
 class NativeSegment(NamedTuple):
-    """Steps that one native call runs: rows of {function, argument block}, and the step of each.
+    """Steps of one native call: rows of {function, argument block}, and the step of each row.
 
-    Without `calls`, one step that Python runs.
+    A segment without `calls` is one step that Python runs.
 
-    walk  runs all rows, in C alone; returns whether one has failed or paused
+    walk  runs all rows in C; returns whether a row failed or paused
     """
 
     calls: Array | None
@@ -86,7 +86,7 @@ class NativeSegment(NamedTuple):
     walk: Callable[[], int] | None = None
 
     def changes_before(self, row: int | None) -> bool:
-        """Whether a row before this one, or any, changes a parameter."""
+        """Whether a row before `row` changes a parameter; any row if it is None."""
         steps = self.steps[:row]
         return any(v.buffer.space is MemorySpace.PARAMETER for step in steps for v in step.outputs)
 
@@ -125,7 +125,7 @@ class NativeProgram:
         self.prepared = Prepared(self.slots, len(buffers), self.linker)
         self.failed = ctypes.c_int64(-1)
         self.segments = self._segments(bulk)
-        # A call has to be finished from the first segment on that changes parameters.
+        # From the first segment that changes parameters on, a call must run to its end.
         changing = [i for i, segment in enumerate(self.segments) if segment.changes_before(None)]
         end = changing[0] if changing else len(self.segments)
         self.changeless, self.changing = self.segments[:end], self.segments[end:]
@@ -136,7 +136,7 @@ class NativeProgram:
         return sum(segment.calls is not None for segment in self.segments)
 
     def _segments(self, bulk: bool) -> list[NativeSegment]:
-        """Return native calls, as long as `bulk` allows, and the steps that Python runs."""
+        """Return the segments: with `bulk`, as many steps as possible in each native call."""
         segments: list[NativeSegment] = []
         rows: list[NativeCall] = []
         steps: list[Step] = []
@@ -166,7 +166,7 @@ class NativeProgram:
         return segments
 
     def _calls(self, step: Step) -> list[NativeCall] | None:
-        """Prepare the constants of a step and return its calls; None where Python has to run it."""
+        """Convert the constants of a step and return its calls; None if Python has to run it."""
         kernel, inputs, scratch = step.kernel, self._places(step.inputs), self.slot[step.scratch]
         if not isinstance(kernel, CpuKernel):
             return None
@@ -201,9 +201,9 @@ class NativeProgram:
     def _run_and_commit(
         self, segment: NativeSegment, arrays: Sequence[Array], commit: Sequence[Done]
     ) -> None:
-        """Run a segment that changes parameters and, without an interrupt in between, commit.
+        """Run a segment that changes parameters and commit, without an interrupt in between.
 
-        While a loop pauses that comes before all changes, an interrupt ends the call.
+        An interrupt ends the call only while a loop pauses before the first change.
         """
         assert segment.walk and segment.calls is not None
         walk, begin = segment.walk, 0
@@ -211,7 +211,7 @@ class NativeProgram:
             self.failed.value = -1
             try:
                 together([walk, *commit])
-            finally:  # also where a signal came just after the walk
+            finally:  # even if a signal arrived right after the walk
                 stopped = self.failed.value
                 at = begin - 2 - stopped
                 paused = stopped < -1 and not segment.changes_before(at)
@@ -231,14 +231,14 @@ class NativeProgram:
             self._resume(segment, arrays)
 
     def _walk(self, rows: Array) -> Callable[[], int]:
-        """Return what runs rows of a segment, in C alone, and returns whether one has stopped."""
+        """Return a function that runs rows in C and returns whether a row stopped the walk."""
         slots, failed, arrays = map(ctypes.addressof, (self.slots, self.failed, self.arrays))
         words = [rows.ctypes.data, len(rows), slots, failed, self.flushed]
         words += [len(self.arrays), ADDRESS, arrays]
         return functools.partial(self.walk, ctypes.byref((ctypes.c_int64 * len(words))(*words)))
 
     def _row_fails(self, row: Array) -> bool:
-        """Run one row to its end; return whether it has failed."""
+        """Run one row to its end; return whether it failed."""
         walk = self._walk(row)
         while walk():
             if self.failed.value >= 0:
@@ -246,7 +246,7 @@ class NativeProgram:
         return False
 
     def _resume(self, segment: NativeSegment, arrays: Sequence[Array], begin: int = 0) -> None:
-        """Run the rest of a segment, of which the walk that began at a row has stopped."""
+        """Run the rest of a segment after the walk from row `begin` stopped."""
         assert segment.calls is not None
         end = len(segment.steps)
         while True:
@@ -283,7 +283,7 @@ class NativeProgram:
         return timings
 
     def _start_call(self, arrays: Sequence[Array]) -> None:
-        """Fill in where the arrays of this call are, and see that its threads are there."""
+        """Fill in the addresses of the call's arrays, and start its threads if they are missing."""
         self._start_threads()
         self.arrays[:] = [*map(id, arrays)]
         for begun in self.linker.begun:
@@ -304,7 +304,7 @@ class NativeProgram:
         run_step(step, step.kernel.rescue or NumpyKernel(step.node), self._all_memory(arrays))
         if step.kernel.refuses and not why:
             raise GraphError(f"{step.node!r} {step.node.source}: {step.kernel.name} failed")
-        # What the compiler failed for, it has said itself.
+        # The compiler has already warned about a source that did not compile.
         if not step.kernel.rescue and (step.measured or not why):
             self.failures[step] = why or f"{step.kernel.name} reported an error"
 
