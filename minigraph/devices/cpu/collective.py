@@ -1,7 +1,7 @@
-"""Collectives on the CPU: MPI's functions, called by address from the native step.
+"""Collectives on the CPU: MPI's functions, called by address from the native program.
 
-MPI moves data while it is called, and at no other time.  So the step calls it between kernels for
-as long as a collective is pending (`Exchanges`).
+MPI moves data only while it is called.  So the program calls it between kernels while a collective
+is pending (`Exchanges`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from minigraph.passes.overlap import (
 )
 from minigraph.program import Kernel, Step, Traffic
 
-PATIENCE = 1.0  # seconds of a wait after which Python goes on with it
+PATIENCE = 1.0  # seconds of a native wait after which Python continues it
 FOLDER = Path(__file__).parent
 HEADER = (FOLDER / "pending.c").read_text().strip()
 BEGIN = (FOLDER / "collective_begin.c").read_text()
@@ -57,13 +57,13 @@ int NAME(const int64_t *a, char **slots) {
 """,
     (HEADER,),
 )
-# Words of a pending collective, and its states, as in pending.c.
+# Words of a pending collective, as in pending.c.
 REQUEST, STATE, STARTED, FINISHED, PENDING_TIME, WAITING_TIME, TIMES, ERROR, WORDS = range(9)
 IDLE, PENDING, DONE, FAILED = range(4)
 
 
 class Call(NamedTuple):
-    """A function of MPI, and how it is called."""
+    """A function of MPI, and its calling convention."""
 
     function: str
     text: str
@@ -89,7 +89,7 @@ CALLS: dict[type[Collective], Call] = {
         "(in_place, 0, type, y, count, type, comm, request)",
     ),
 }
-# What MPI's own MAX does with NaN is undefined, and it does not know floats of 16 bits.
+# MPI's own MAX is undefined for NaN, and lacks 16-bit floats.
 COMBINE = """
 void NAME(const T *x, T *y, const int *count, const void *type) {
   for (int64_t i = 0; i < *count; i++) {
@@ -102,7 +102,7 @@ RESULTS = {"sum": "a + b", "max": "a > b || a != a ? a : b"}
 
 
 class MpiExchange:
-    """The state of a collective that was begun, in memory that native code shares."""
+    """The state of a pending collective, in memory that native code shares."""
 
     def __init__(self, pending: PendingCollective) -> None:
         self.what = str(pending)
@@ -120,7 +120,7 @@ class MpiExchange:
         return _function(self.world, "MPI_Test")
 
     def wait(self, timeout: float) -> None:
-        """Wait until it is done; GraphError after `timeout` seconds, and where it failed."""
+        """Wait for the end; raise GraphError after `timeout` seconds, or if the exchange failed."""
         begin = time.monotonic_ns()
         if self.words[STATE] == PENDING:
             self.world.wait(self._finished, self.what, timeout)
@@ -135,7 +135,7 @@ class MpiExchange:
         self.words[STATE] = IDLE
 
     def _finished(self) -> bool:
-        """Let MPI progress, and return whether that is no longer needed."""
+        """Let MPI progress, and return whether the exchange has ended."""
         finished, status = ctypes.c_int(), (ctypes.c_int64 * 16)()
         error = TEST(self.test)(self.address, ctypes.byref(finished), status)
         if error:
@@ -153,7 +153,7 @@ _pending: weakref.WeakKeyDictionary[PendingCollective, MpiExchange] = weakref.We
 
 
 class CollectiveKernel(CpuKernel):
-    """A collective, or a half of it: what begins it, or what waits for it.
+    """A collective, its start, or its wait.
 
     timeout  seconds after which a wait is an error
     """
@@ -197,7 +197,7 @@ class CollectiveKernel(CpuKernel):
 
     @property
     def _combine(self) -> list[KernelSource]:
-        """Return how elements are combined, where MPI has no function for it."""
+        """Return the source of the reduction, if MPI has none."""
         dtype = self.node.dtype
         how = self.op.combines
         if not how or kind(dtype) != "f" or (how == "sum" and dtype not in SMALL_FLOATS):
@@ -264,9 +264,9 @@ class Rescue(Kernel):
 
 
 def collective_kernel(node: Node, timeout: float) -> CollectiveKernel | None:
-    """Return the kernel for a collective or a half of it.
+    """Return the kernel for a collective, its start, or its wait.
 
-    None for other nodes, for no elements, and where there is nobody else.
+    None for other nodes, for empty arrays, and for a world of one process.
     """
     if not communicates(node) or not node.size or pending_collective(node).op.world.size == 1:
         return None
@@ -274,13 +274,13 @@ def collective_kernel(node: Node, timeout: float) -> CollectiveKernel | None:
 
 
 class Exchanges:
-    """The collectives that are pending at a step of a program, and the steps that began them."""
+    """The collectives that are pending at a step of a program, and the steps that started them."""
 
     def __init__(self) -> None:
         self._begun: dict[MpiExchange, Step] = {}
 
     def after(self, step: Step, linker: Linker) -> list[tuple[NativeCall, Step]]:
-        """Return the call that lets MPI progress after a step, and the step whose time that is."""
+        """Return the calls that let MPI progress after a step, each with the step it is for."""
         if isinstance(step.kernel, CollectiveKernel):
             one = step.kernel.pending
             if step.kernel.ends:
@@ -295,7 +295,7 @@ class Exchanges:
         return [(linker.call(PROGRESS, words), self._begun[pending[-1]])]
 
 
-# MPI's names of types whose names are not made of NumPy's; those of 16 bits are held as bits.
+# MPI's names of types that do not follow from NumPy's; 16-bit floats travel as integers.
 _TYPES_OF_MPI = {
     "float32": "FLOAT",
     "float64": "DOUBLE",
@@ -309,7 +309,7 @@ def _handle(world: World, name: str) -> int:
 
 
 def _word(handle: int) -> int:
-    """Return a handle, of which mpi4py gives the bits, as a signed number."""
+    """Return a handle as a signed number; mpi4py gives its bits."""
     return handle - (handle >> 63 << 64)
 
 
@@ -321,7 +321,7 @@ def _function(world: World, name: str) -> int:
 
 @functools.cache
 def _own_op(world: World, address: int) -> int:
-    """Return MPI's handle of a commutative reduction that a C function does."""
+    """Return MPI's handle of a commutative reduction by a C function."""
     create = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_int, ctypes.c_void_p)
     handle = ctypes.c_int64()
     error = create(_function(world, "MPI_Op_create"))(address, 1, ctypes.byref(handle))

@@ -1,6 +1,6 @@
-"""Convolutions of every type in C, of images in nchw: sums of products of gathered panels.
+"""Convolutions of nchw images in C, of every dtype: sums of products of gathered panels.
 
-Each is of a set of pixels that meet the same taps of the window.  So padding is neither read nor
+Pixels with the same taps of the window are computed together, so padding is neither read nor
 multiplied.
 """
 
@@ -19,15 +19,15 @@ from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut
 
 CONVOLUTIONS = (Conv2d, Conv2dBackwardData, Conv2dBackwardWeights)
-MANY_CHANNELS = 256  # whose weights do not stay in the cache
+MANY_CHANNELS = 256  # whose weights exceed the cache
 
 
 class PixelSet(NamedTuple):
-    """Pixels of a result, along one axis, that meet the same taps.
+    """Pixels of a result, along one axis, with the same taps.
 
-    first, step, size    where they are, and how many
-    tap, tap_step, taps  that they meet
-    start, start_step    which pixel the first one reads with the first tap, and from tap to tap
+    first, step, size    of the pixels
+    tap, tap_step, taps  first tap, distance to the next one, and number of taps
+    start, start_step    pixel that `first` reads at the first tap, and distance to the next tap's
     """
 
     first: int
@@ -41,7 +41,7 @@ class PixelSet(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """One axis of a convolution: sizes of its images before and behind, and its window."""
+    """One axis of a convolution: sizes of its images, `before` and `behind`, and its window."""
 
     before: int
     behind: int
@@ -51,13 +51,13 @@ class Axis(NamedTuple):
     dilation: int
 
     def meeting(self, pixel: int) -> list[tuple[int, int]]:
-        """Return the taps that a pixel behind meets, and the pixels before that it meets there."""
+        """Return the taps of a pixel of the output, each with the input pixel that it reads."""
         first = pixel * self.stride - self.padding
         places = [(tap, first + tap * self.dilation) for tap in range(self.taps)]
         return [(tap, place) for tap, place in places if 0 <= place < self.before]
 
     def met(self, pixel: int) -> list[tuple[int, int]]:
-        """Return the taps by which a pixel before is met, and the pixels behind that meet it."""
+        """Return the taps that read a pixel of the input, each with the output pixel."""
         spans = [(tap, pixel + self.padding - tap * self.dilation) for tap in range(self.taps)]
         return [
             (tap, span // self.stride)
@@ -66,7 +66,7 @@ class Axis(NamedTuple):
         ]
 
     def sets(self, backward: bool) -> list[PixelSet]:
-        """Return all pixels of the result: those behind, or those before for the gradient."""
+        """Return all pixels of the output, or, for the gradient, of the input."""
         period = self.stride if backward else 1
         size = self.before if backward else self.behind
         found = []
@@ -84,14 +84,14 @@ class Axis(NamedTuple):
 
 
 class LaidOutConvolution(NamedTuple):
-    """A convolution or gradient of images that lie in blocks, or of few channels in nchw.
+    """A convolution or gradient of images in blocks, or of few channels in nchw.
 
-    conv      that it is, or whose gradient
-    window    of its weights
-    read      the images that it reads, as they lie
-    others    those that it writes, or dy of the weights' gradient
-    lanes     of a block of the others
-    lanes_in  of a block of what it reads: 1 in nchw
+    conv      the convolution
+    window    sides of its window
+    read      shape of the images that it reads, in their layout
+    others    shape of the images that it writes, or of dy for the weights' gradient
+    lanes     of a block of `others`
+    lanes_in  of a block of `read`: 1 in nchw
     """
 
     conv: Conv2d
@@ -103,7 +103,7 @@ class LaidOutConvolution(NamedTuple):
 
 
 def laid_out_convolution(node: Node) -> LaidOutConvolution | None:
-    """Return what `node` is; None if it is no such convolution of float32, or has groups."""
+    """Return the float32 convolution without groups that `node` is, or None."""
     op = node.op
     if not isinstance(op, LaidOut) or not isinstance(op.plain, CONVOLUTIONS):
         return None
@@ -134,7 +134,7 @@ def convolution(node: Node, threads: int) -> NativeKernel:
 
 
 def _groups(conv: Conv2d, x: int, y: int, z: int, bias: int = 0) -> list[Batch]:
-    """Return the axis of groups, which share these elements of each operand evenly."""
+    """Return the axis of groups, which divide these elements of each operand evenly."""
     g = conv.groups
     return [Batch(g, x // g, y // g, z // g, bias // g)] if g > 1 else []
 
@@ -145,7 +145,7 @@ def axes_of(conv: Conv2d, before: Shape, behind: Shape, window: Shape) -> list[A
 
 
 def _images(conv: Conv2d, read: Shape, w: Shape, made: Shape, backward: bool) -> list[Piece]:
-    """Return the pieces of images made of others: a convolution, or the gradient for its input."""
+    """Return the pieces of a convolution, or of the gradient for its input."""
     (n, _, high, wide), (_, _, *sides), (k, c, r, s) = read, made, w
     (outs, ins), taps = (k // conv.groups, c), r * s
     before, behind = (made, read) if backward else (read, made)
@@ -175,10 +175,10 @@ def _images(conv: Conv2d, read: Shape, w: Shape, made: Shape, backward: bool) ->
 
 
 def _weights(conv: Conv2d, x: Shape, dy: Shape, w: Shape) -> list[list[Piece]]:
-    """Return the pieces of weights, and those of later calls, which add to them.
+    """Return the pieces of a weights' gradient, by calls; those of later calls add to the result.
 
-    Of many channels each place in the window has its piece.  Of few, whose weights stay in the
-    cache, sets of pixels add what they meet at all places to zeros.
+    With many channels each tap is a piece.  With few, whose weights stay in the cache, sets of
+    pixels add their products for all taps.
     """
     (n, _, _, wide), (k, c, r, s) = x, w
     area, (tall, broad) = math.prod(x[2:]), dy[2:]
@@ -210,7 +210,7 @@ def _weights(conv: Conv2d, x: Shape, dy: Shape, w: Shape) -> list[list[Piece]]:
 
 
 def _each_tap(axis: Axis) -> list[PixelSet]:
-    """Return for each tap the pixels that meet it."""
+    """Return the pixels that each tap reads."""
     found = []
     for tap in range(axis.taps):
         alone = axis._replace(taps=1, padding=axis.padding - tap * axis.dilation)

@@ -1,12 +1,12 @@
 """Direct convolutions in C, for windows and strides that Winograd's algorithm does not cover.
 
 They are sums of outer products, of a few pixels and a few vectors of channels, in registers.
-Pixels of the result that meet the same taps are computed together.  So padding is neither read nor
+Pixels of the result with the same taps are computed together, so padding is neither read nor
 multiplied, and one text computes convolutions and gradients for the images.  Gradients for the
 weights are sums over pixels.
 
-Results lie in blocks of channels, see `minigraph.ops.layout`.  Images that are read lie in blocks
-too, or in nchw where they have few channels, as those of a network's first layer.
+Results are in blocks of channels, see `minigraph.ops.layout`.  Input images are in blocks, too, or
+in nchw if they have few channels, like a network's input.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ NAME = "direct"  # the algorithm
 TO_IMAGES, TO_WEIGHTS = (
     Path(__file__).with_name(f"direct_{part}.c").read_text() for part in ("images", "weights")
 )
-PIXELS = (6, 3, 1)  # whose sums are in registers at once; the later ones take what is left over
-BASE = 3  # pixels whose addresses have the same base, plus a multiple of the step between them
+PIXELS = (6, 3, 1)  # with sums in registers at once; the later ones are for the remainder
+BASE = 3  # pixels that share a base address, to which multiples of their step are added
 VECTORS = {8: 2, 16: 4}  # of a pixel's sums, by lanes: at most
-PANEL = {8: 40 << 10, 16: 160 << 10}  # bytes of arranged weights that are used at once
-STRIP = 320 << 10  # bytes of results that wait for the next of these weights
+PANEL = {8: 40 << 10, 16: 160 << 10}  # bytes of packed weights that are used at once
+STRIP = 320 << 10  # bytes of partial results between two of these panels
 # Gradients for weights: the vectors of sums, the sums for each, and bytes of images in a strip.
 OUTER, SUMS, ROWS = 2, {8: 4, 16: 8}, {8: 24 << 10, 16: 160 << 10}
-MOST_TAPS = {8: 6, 16: 12}  # of a row that are summed at once where images are in nchw
-MANY = 1024  # pixels of a strip, at most, that are added up one after the other
-TASKS = 4  # for each thread, at least, where there can be as many
+MOST_TAPS = {8: 6, 16: 12}  # of a row that are summed at once if images are in nchw
+MANY = 1024  # pixels of a strip that are added up in sequence, at most
+TASKS = 4  # for each thread, at least, if the work can be divided so far
 
 
 # ---------------------------------------------------------------- the texts
@@ -156,19 +156,19 @@ def _weight_text(lanes: int, lanes_in: int, vectors: int, window: Shape) -> Kern
 
 
 def form_of(node: Node) -> LaidOutConvolution | None:
-    """Return what `node` is, or None where these kernels do not compute it."""
+    """Return the convolution that `node` is, or None if these kernels do not support it."""
     form = laid_out_convolution(node)
     if form is None or winograd.computes(node) or form.lanes != onednn.block():
         return None
     if form.window == (1, 1) and onednn.library():  # these are products
         return None
-    # Taps of a row are summed together there, whose pixels have to lie side by side.
+    # In nchw, taps of a row are summed together, so their pixels have to be contiguous.
     few = form.lanes_in == 1 and form.read[1] <= FEW_CHANNELS and form.conv.dilation[1] == 1
     return form if few or form.lanes_in == form.lanes else None
 
 
 def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
-    """Yield the algorithm if it computes a node, and there is a compiler."""
+    """Yield the algorithm if it supports a node and there is a compiler."""
     node, _, layouts = arrangement
     if form_of(node) and compiler.compiler():
         yield Candidate(NAME, layouts, functools.partial(direct_kernel, node, threads))
@@ -215,10 +215,10 @@ def _to_images(node: Node, op: Op, form: LaidOutConvolution, threads: int) -> Na
 
 
 def _strip(n: int, height: int, row: int, groups: int, threads: int) -> tuple[int, int]:
-    """Return how many images, and rows of them, a strip has.
+    """Return the number of images of a strip, and the number of their rows.
 
-    row     bytes of one, or 0 where results are not to stay in the cache
-    groups  of outputs, each of which has all strips
+    row     bytes of a row; 0 if results need not stay in the cache
+    groups  groups of outputs, each of which has all strips
     """
     strips = math.ceil(TASKS * threads / groups)
     if row * height > STRIP or n < strips:

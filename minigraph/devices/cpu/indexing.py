@@ -1,6 +1,6 @@
 """Gathers, scatters and linear interpolation along an axis, in C.
 
-What is only moved, whatever its type, is moved as unsigned integers of its size.
+Kernels that only move elements move them as unsigned integers of the same size.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ TAKE, ALONG, BLEND = (
 )
 GATHER, ADD, PUT = range(3)  # modes of along.c
 TOTALS = {"float32": "double", "float64": "long double"}
-RUN = 6  # elements of a run of consecutive indices from which on it pays to copy runs
-LINE = 64  # bytes that no two threads write to
-SCRATCH = 1 << 16  # sums that a thread keeps in scratch memory, at most
+RUN = 6  # consecutive indices for which it pays to copy runs
+LINE = 64  # bytes of a cache line, which only one thread may write
+SCRATCH = 1 << 16  # sums of a thread in scratch memory, at most
 
 
 def take(op: Take, node: Node, threads: int) -> NativeKernel:
@@ -98,7 +98,7 @@ def _along_text(
 
 
 def _totals(wide: str) -> dict[str, object]:
-    """Return how numbers are added up: what is wider than double is two, which vectors hold."""
+    """Return the macros of sums: a sum wider than double is a pair of doubles, in vectors."""
     pairs = wide == TOTALS["float64"]
     return {"W": "double" if pairs else wide, "PAIRS": int(pairs)}
 
@@ -117,7 +117,7 @@ def _blend(node: Node, x: Shape, axis: int, threads: int, backward: int) -> Nati
         return None
     outer, n, columns = around(x, axis)
     count, held = node.inputs[3].size, c_type(node.dtype)
-    # A place has a share in the results of two steps, at an edge in those of two and a half.
+    # A place contributes to the results of two steps, at an edge of two and a half.
     apart = bool(backward) and 3 * count > FEW * n
     wide = total_type(node.dtype) if apart else held
     text = with_macros(BLEND, T=held, W=wide, BACKWARD=backward, APART=int(apart))
@@ -128,22 +128,22 @@ def _blend(node: Node, x: Shape, axis: int, threads: int, backward: int) -> Nati
 
 
 def bits(dtype: DType) -> str:
-    """Return the C type in which elements are moved."""
+    """Return the C type as which elements are moved."""
     return f"uint{8 * dtype.itemsize}_t"
 
 
 def place_type(dtype: DType) -> str:
-    """Return the C type of a place, as wide as most elements: vectors of both have one length."""
+    """Return the C type of a place: as wide as the elements, so that their vectors match."""
     return "int64_t" if dtype.itemsize == 8 else "int32_t"
 
 
 def total_type(dtype: DType) -> str:
-    """Return the C type in which so many numbers are added up that a float's error would grow."""
+    """Return the C type of long sums, whose error would be too large in the elements' type."""
     return TOTALS.get(dtype.name, c_type(dtype))
 
 
 def columns_for(threads: int, outer: int, columns: int, dtype: DType) -> int:
-    """Return how many columns a thread adds up, of so many beside each other `outer` times."""
+    """Return the number of columns of a thread, of `outer` times `columns` columns."""
     least = max(LINE // dtype.itemsize, 1)
     return math.ceil(columns / math.ceil(threads / outer) / least) * least
 

@@ -1,9 +1,8 @@
-"""Loops: small values are computed in one generated function, else a native call runs kernels.
+"""Loops: one generated function if the values are small, else a C loop around kernels.
 
-The function keeps all values of a step on its stack.  Kernels of a body are run for one slice after
-the other.  Nothing is copied between the steps: they read and write the slices where they are, and
-carries change places between two pieces of memory, or are read from the slice that the step before
-wrote.
+The generated function keeps all values of a step on its stack.  The C loop runs the kernels of the
+body for each slice.  Steps read and write slices in place; a carry alternates between two buffers,
+or the next step reads it from the slice that the step before wrote.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ from minigraph.program import Buffer, Kernel, MemorySpace, Program, round_up
 Table = list[tuple[int, ...]]
 CLOCK, LOOP_TEXT = (Path(__file__).with_name(f"{n}.c").read_text() for n in ("clock", "loop"))
 LOOP = KernelSource(CLOCK + LOOP_TEXT)
-BATCH, LONGEST = 8, 1 << 14  # small products that one thread computes as a loop: from, to
+BATCH, LONGEST = 8, 1 << 14  # small products that one thread computes as a loop: least, most
 
 
 def loop_kernel(node: Node, strides: Sequence[Shape], body: Program) -> Kernel:
-    """Return the kernel of a loop: NumPy's where NumPy has to compute a part of the body."""
+    """Return the kernel of a loop: NumPy's if NumPy has to compute a part of the body."""
     with suppress(NotFusible):
         return StraightLineLoop(node, strides)
     for step in body.steps:
@@ -48,7 +47,7 @@ def loop_kernel(node: Node, strides: Sequence[Shape], body: Program) -> Kernel:
 
 
 def small_products(node: Node, strides: Sequence[Shape]) -> CpuKernel | None:
-    """Return the kernel of a batch of small products, one after the other, or None."""
+    """Return the kernel of a batch of small products as a loop, or None."""
     if not isinstance(node.op, Matmul) or node.ndim != 3 or not BATCH <= node.shape[0] <= LONGEST:
         return None
     if any(x.ndim != 3 or x.shape[0] != node.shape[0] for x in node.inputs[:2]):
@@ -63,8 +62,8 @@ def small_products(node: Node, strides: Sequence[Shape]) -> CpuKernel | None:
 class StraightLineLoop(CpuKernel):
     """A loop as one generated function.
 
-    Its argument block: the number of steps; where to keep how far it has come, see `clock.c`; slot,
-    offset and step of each operand, in bytes.
+    The argument block has the number of steps, the address of the loop's progress (see `clock.c`),
+    and slot, offset and step of each operand, in bytes.
     """
 
     maker = "c"
@@ -93,7 +92,7 @@ class StraightLineLoop(CpuKernel):
 
 
 def _straight_line(op: Loop, strides: Sequence[Shape]) -> KernelSource:
-    """Return the function of a loop; raises NotFusible where its values do not fit the stack."""
+    """Return the function of a loop; raise NotFusible if its values do not fit the stack."""
     text = loop_text(op, strides)
     operands = range(len(strides) + len(op.graph.outputs))
     pause = block(
@@ -141,7 +140,7 @@ class LoopKernel(CpuKernel):
             body.outputs[self.op.carried :],
         )
         written = {view.buffer for view in self.results}
-        # Of carries that are no result of each step, where the memory for two of them is.
+        # Offset of the two buffers of each carry that is not also a result of each step.
         self.pairs: dict[Buffer, int] = {}
         self.scratch = round_up(body.arena_bytes)
         for view in self.ends:
@@ -168,7 +167,7 @@ class LoopKernel(CpuKernel):
             assert isinstance(step.kernel, CpuKernel), "see `loop_kernel`"
             places = Operands(inputs, outputs, (slot[step.scratch], 0))
             rows += step.kernel.calls(places, linker)
-        # Behind the buffers there is a slot for each carry that no kernel reads.
+        # After the buffers, there is a slot for each carry that no kernel reads.
         slots = np.zeros(len(slot) + len(self.ends), np.int64)
         for buffer, value in self.constants.items():
             slots[slot[buffer]] = value.ctypes.data
@@ -211,7 +210,7 @@ class LoopKernel(CpuKernel):
         return [still, moving, carries]
 
     def _slices(self, place: Place, stride: int) -> tuple[int, int, int]:
-        """Return outer slot, offset and stride of slices in the order of the steps."""
+        """Return slot, offset and stride of slices outside of the loop, in execution order."""
         slot, offset = place
         if self.op.reverse:
             return slot, offset + (self.op.length - 1) * stride, -stride

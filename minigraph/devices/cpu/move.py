@@ -23,8 +23,8 @@ from minigraph.ops.slicing import Pad
 
 TEXT = Path(__file__).with_name("move.c").read_text()
 TILE = 16  # elements of a side of a tile, at most
-PART = 16 << 10  # bytes of the output that are put together from pieces at once
-FEW = 4  # elements apart, up to which compilers load them as vectors; the least width of a tile
+PART = 16 << 10  # bytes of the output that are assembled from pieces at once
+FEW = 4  # the largest stride that compilers load as vectors; the least width of a tile
 
 
 class Axis(NamedTuple):
@@ -38,11 +38,11 @@ class Axis(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """How an input is copied.
+    """The copy of an input.
 
-    parts   into how many parts each axis may be cut
-    which   of the inputs it is
-    offset  in bytes, from where on it stands in the output
+    parts   number of parts into which each axis may be divided
+    which   index of the input
+    offset  of the copy in the output, in bytes
     """
 
     text: str
@@ -53,7 +53,7 @@ class Piece(NamedTuple):
 
 
 def move(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel | None:
-    """Return the kernel of a node that moves elements, without an order of its own for others."""
+    """Return the kernel of a node that only moves elements; None for other nodes."""
     op, fill = node.op, 0
     shapes, places = [x.shape for x in node.inputs], [(x.spec.strides, 0) for x in node.inputs]
     borders: Sequence[tuple[int, int]] = ()
@@ -94,7 +94,7 @@ def move(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel | N
 
 
 def _collapsed(axes: Iterator[Axis]) -> Iterator[Axis]:
-    """Yield axes without those of length 1, and neighbours that both arrays walk as one merged."""
+    """Yield axes without those of length 1; merge neighbours that are contiguous in both arrays."""
     outer: Axis | None = None
     for axis in axes:
         n, source, target, *around = axis
@@ -112,7 +112,7 @@ def _collapsed(axes: Iterator[Axis]) -> Iterator[Axis]:
 def _piece(
     node: Node, axes: list[Axis], padded: bool, fill: int, few: bool, which: int, offset: int
 ) -> Piece:
-    """Return how an input is copied along these axes; few: the last one of each input is short."""
+    """Return the copy of an input along these axes; few: the last axis of each input is short."""
     size = node.dtype.itemsize
     rows, columns = (
         [a for a, axis in enumerate(axes) if axis[of] == size and not padded] for of in (2, 1)
@@ -144,7 +144,7 @@ def _piece(
         **{name: n if abs(n) <= FEW else name.lower() for name, n in apart.items()},
         **tile,
     )
-    # Parts of an axis hold a tile, and none of its borders has another axis around it.
+    # A part of an axis has at least a tile, and only the outermost axis with borders is divided.
     parts = [axis.length for axis in axes]
     parts[-2:] = [parts[-2] // tile.get("HIGH", 1), parts[-1] // tile.get("WIDE", 1)]
     around = next((a for a, axis in enumerate(axes) if axis.before + axis.behind), len(axes))
@@ -152,7 +152,7 @@ def _piece(
 
 
 def _calls(node: Node, pieces: Sequence[Piece], threads: int) -> list[KernelCall]:
-    """Return a call for each piece, or one that moves parts of all while they are in the caches."""
+    """Return a call for each piece, or one call that moves parts of all pieces in turn."""
     parts = max(threads, node.spec.nbytes // PART)
     alike = len({piece.text for piece in pieces}) == 1 < len(pieces)
     if alike and all(piece.parts[0] >= parts for piece in pieces):

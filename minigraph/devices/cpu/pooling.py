@@ -1,8 +1,8 @@
-"""Pooling in C: oneDNN's max pooling passes over NaN, and takes -3.4e38 for -inf.
+"""Pooling in C: oneDNN's max pooling ignores NaN, and reads -inf as -3.4e38.
 
-bfloat16 in lanes is compared in float32, in registers, and its gradients are added up in float32,
-those of windows that overlap much in a wider type than their own.
-In nchw, strided loads of it are slow, and the kernels of float32 faster.
+bfloat16 in lanes is compared in float32, in registers; its gradients are summed in float32, those
+of windows that overlap much in a wider type.  In nchw, strided loads of bfloat16 are slow, so the
+kernels of float32 are faster.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from minigraph.ops.reduction import FEW
 from minigraph.program.steps import round_up
 
 MAX, AVG = (Path(__file__).with_name(f"{kind}_pool2d.c").read_text() for kind in ("max", "avg"))
-LONG = 48  # elements of a window whose largest is found as that of a long row
-ROOM = 2048  # cells that max pooling compares at a time
+LONG = 48  # elements of a window from which on argmax of a long row finds the largest
+ROOM = 2048  # cells that max pooling compares at once
 MOST = 1024  # elements of a row of a window
 PAIRS = ((BFLOAT16, FLOAT32), (FLOAT32, BFLOAT16))
 CONVERTED = tuple(dict.fromkeys(part for pair in PAIRS for part in conversion(*pair)[1]))
@@ -49,7 +49,7 @@ def _pooling_kernel(
     backward: bool,
     threads: int,
 ) -> NativeKernel | None:
-    """Return the kernel between `images` before and after pooling, of values and places."""
+    """Return the max-pooling kernel between `images` before and after, with values and places."""
     x, y = images
     value, place = dtypes
     lanes = math.prod(x[4:])
@@ -118,7 +118,7 @@ def avg_pool2d_backward(op: AvgPool2dBackward, node: Node, threads: int) -> Nati
 def _averages(
     node: Node, pool: AvgPool2d, images: tuple[Shape, Shape], threads: int, backward: bool = False
 ) -> NativeKernel | None:
-    """Return the kernel between `images` before and after average pooling."""
+    """Return the average-pooling kernel between `images` before and after."""
     pooling, (x, y) = pool.pooling, images
     window, stride = pooling.window, pooling.stride
     reach = (-(-k // t) if backward else k for k, t in zip(window, stride, strict=True))
@@ -155,7 +155,7 @@ def _sizes(pooling: Pooling) -> dict[str, object]:
 
 
 def laid_out(op: LaidOut, node: Node, threads: int) -> NativeKernel | None:
-    """Return the kernel of pooling if all images lie alike, else None."""
+    """Return the kernel of pooling if all images have the same layout, else None."""
     if len({*op.lanes_in, *op.lanes_out}) > 1:
         return None
     pool: Any = op.plain

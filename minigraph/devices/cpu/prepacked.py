@@ -1,4 +1,4 @@
-"""Kernels of convolutions that bring the weights into an order of their own before they compute."""
+"""Kernels of convolutions with packed weights."""
 
 from __future__ import annotations
 
@@ -18,21 +18,20 @@ from minigraph.graph import Node
 from minigraph.jit.source import KernelSource
 from minigraph.program import round_up
 
-WEIGHTS = 1  # which input they are
-ALL, PACK, COMPUTE, AS_USED = range(4)  # what a call does, see `PrepackedWeights`
+WEIGHTS = 1  # index of the input
+ALL, PACK, COMPUTE, AS_USED = range(4)  # modes of a call, see `PrepackedWeights`
 
 
 class PrepackedWeights(NativeKernel):
     """A kernel of images and weights that computes with packed weights.
 
-    Weights that are constants are packed once.  The argument block of `source` is `values`; what
-    is to be done (0: all; 1: pack the weights; 2: compute with packed weights; 3: all, with
-    weights that are packed as they are used); the places of images, weights, bias, result, other
-    memory, and packed weights; then `after`.
+    Constant weights are packed once.  The argument block of `source` is `values`; the mode (0: pack
+    and compute; 1: pack; 2: compute; 3: pack each weight right before its use); the places of
+    images, weights, bias, result, other memory, and packed weights; then `after`.
 
-    weights  bytes that they take when packed
+    weights  bytes of packed weights
     others   bytes of other memory
-    as_used  bytes of that where they are packed as they are used; None if they never are
+    as_used  bytes of other memory in mode 3; None if the kernel lacks that mode
     """
 
     def __init__(

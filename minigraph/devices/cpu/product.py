@@ -1,7 +1,7 @@
-"""Sums of products in C, of every type: in registers, by tiles.
+"""Sums of products in C, of every dtype, by tiles in registers.
 
-A tile of the result has a few rows.  Columns of the second operand are brought side by side and
-stay in the second cache while all tiles below are computed.
+A tile of the result has a few rows.  Columns of the second operand are packed into a panel that
+stays in the second-level cache while all tiles below are computed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from minigraph.program import round_up
 
 NAME = "panels"  # the algorithm
 TEXT = Path(__file__).with_name("product.c").read_text()
-ROWS = {8: 6, 16: 12}  # of a tile, by the floats of a vector: so many sums fit the registers
+ROWS = {8: 6, 16: 12}  # of a tile, by the floats of a vector: the sums fit the registers
 REGISTERS = {8: 16, 16: 32}
 DEPTH = 256  # products that are added up in registers
-PANEL = 256 << 10  # bytes of the second operand that stay in the second cache
+PANEL = 256 << 10  # bytes of a panel
 WIDEST = 1024  # columns of a panel, at most
-TASKS = 2  # for each thread, at least, where there can be as many
+TASKS = 2  # for each thread, at least, if the work can be divided so far
 Three = tuple[int, int, int]
 
 
@@ -39,13 +39,13 @@ def sums(rows: int, vectors: int) -> list[tuple[int, int]]:
 
 
 def pinned(vectors: int) -> list[str]:
-    """Return statements that pin f0, f1 and so on in registers; gcc would load them each time."""
+    """Return statements that keep f0, f1 and so on in registers, where gcc would load them again."""
     each = [f'__asm__("" : "+x"(f{j}));' for j in range(vectors)]
     return ["#if L * 4 <= MG_REGISTER", *each, "#endif"]
 
 
 class Piece(NamedTuple):
-    """Sums of products along the same axes: see `product.c`, whose fields it has, in elements."""
+    """Sums of products along the same axes; the fields are those of `product.c`, in elements."""
 
     rows: int
     columns: Three
@@ -62,7 +62,7 @@ class Piece(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """An axis of products that do not depend on each other: how far the next operands are."""
+    """An axis of independent products: its length, and the distances of their operands."""
 
     extent: int
     x: int
@@ -72,12 +72,12 @@ class Batch(NamedTuple):
 
 
 class Shared(NamedTuple):
-    """How a product is computed.
+    """The division of a product.
 
-    tile   its rows, and the vectors of a row
+    tile   rows of a tile, and vectors of a row
     lanes  elements of a vector
     wide   columns of a panel
-    share  elements of memory that a thread takes
+    share  elements of scratch memory for each thread
     words  the argument block from the pieces on
     """
 
@@ -94,7 +94,7 @@ def outer_products(
 ) -> str:
     """Return the function NAME_products: the sums over t of x[t * step + r] times y[j * room + t].
 
-    They go to z[r * gap + j], or are added to what is there already.
+    They are stored to z[r * gap + j], or added to it.
 
     element  C's type of an element of x
     ops      C's operators of the sum and of the product
@@ -148,10 +148,10 @@ def kernel_of_pieces(
     bias: tuple[int, int],
     threads: int,
 ) -> NativeKernel:
-    """Return the kernel of some pieces, for each batch; pieces of later calls add to the result.
+    """Return the kernel of pieces, for each batch; pieces of later calls add to the result.
 
-    order  which inputs x and y are; a third one is the bias
-    bias   how far the next row's and the next column's is
+    order  indices of the inputs x and y; a third input is the bias
+    bias   distances of the bias from row to row and from column to column
     """
     count = math.prod(axis.extent for axis in batches)
     parts, room = [], 0
@@ -218,7 +218,7 @@ def _shared(pieces: Sequence[Piece], batches: int, dtype: DType, threads: int) -
 
 
 def _tile(rows: int, columns: int, lanes: int) -> tuple[int, int]:
-    """Return the rows, and the vectors of a row, of the tiles that cover a result best."""
+    """Return the rows, and the vectors of a row, of the tiles that waste the least work."""
     most, registers = ROWS[onednn.block()], REGISTERS[onednn.block()]
     tiles = [(r, (registers - 2) // (r + 1)) for r in range(1, most + 1)]
 

@@ -1,7 +1,7 @@
-"""C for a loop over small values: one function for all steps, whose values are on its stack.
+"""C for a loop over small values: one function for all steps, with values on its stack.
 
-Statements name each element where there are few, and run over constant extents else.  Views cost
-nothing: they are other indices of the same array.
+Statements name each element of a small node, and loop over constant extents of a larger one.  Views
+cost nothing: they are other indices of the same array.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ SIDE = 16  # the longest side of a product
 LARGEST = 1024  # elements of a value
 ON_STACK = 32 << 10  # bytes of all values
 WORK = 1 << 15  # operations of a step
-NAMED = 128  # operations of a node up to which its elements are named one by one
+NAMED = 128  # operations of a node whose elements are named one by one, at most
 
 
 class Value(NamedTuple):
-    """Where the elements of a node are: which element of a C array each of them is."""
+    """The elements of a node: a C array, and the index in it of each element."""
 
     name: str
     index: Array
@@ -48,13 +48,13 @@ class Value(NamedTuple):
         return Value(self.name, np.broadcast_to(self.index, shape))
 
 
-Place = Callable[[Value], str]  # of the element that a statement is about
+Place = Callable[[Value], str]  # (value) to the C text of the current element
 
 
 class LoopText(NamedTuple):
     """The C of a loop, and the functions that it calls.
 
-    operands  declarations: pointers p0, p1 and so on are known by then
+    operands  declarations, which refer to pointers p0, p1 and so on
     step      statements that compute step `t`
     results   statements that write the carries
     """
@@ -68,7 +68,7 @@ class LoopText(NamedTuple):
 def loop_text(op: Loop, strides: Sequence[Shape]) -> LoopText:
     """Return the text of a loop whose inputs have these strides in bytes.
 
-    `NotFusible` says why values do not fit, or which op has no statements.
+    Raises NotFusible if the values do not fit, or an op has no statements.
     """
     graph = flattened(op.graph)
     writer = _Writer()
@@ -81,7 +81,7 @@ def loop_text(op: Loop, strides: Sequence[Shape]) -> LoopText:
         else:
             first = f"next[2] ? p{i + len(strides)} : p{i}" if i < op.carried else f"p{i}"
             operands.append(f"{writer.array(x, f'x{i}')} memcpy(x{i}, {first}, sizeof x{i});")
-        if x.dtype == BOOL:  # a view may have made it of any byte
+        if x.dtype == BOOL:  # its bytes may be others than 0 and 1
             given = writer.values[x]
             writer.lines.append(writer.array(x, f"bit{i}"))
             writer.copy(writer.values[x], given, x.shape, " != 0")
@@ -102,7 +102,7 @@ def loop_text(op: Loop, strides: Sequence[Shape]) -> LoopText:
 
 
 def flattened(graph: Graph) -> Graph:
-    """Return the graph with what one kernel computes taken apart."""
+    """Return the graph with fused kernels replaced by their ops."""
     while any(_takes_apart(node.op) for node in graph):
         made: dict[Node, tuple[Node, ...]] = {}
         for node in graph:
@@ -133,7 +133,7 @@ def _slice(name: str, node: Node, strides: Shape) -> Value:
 
 
 class _Writer:
-    """Statements that compute nodes, and where their values are."""
+    """Statements that compute nodes, and the values of the nodes."""
 
     def __init__(self) -> None:
         self.values: dict[Node, Value] = {}
@@ -143,11 +143,11 @@ class _Writer:
         self.work = 0
 
     def own(self, name: str, shape: Shape) -> Value:
-        """Return the elements of an array in their order."""
+        """Return the value of a contiguous array."""
         return Value(name, np.arange(math.prod(shape)).reshape(shape))
 
     def array(self, node: Node, name: str, keep: bool = True) -> str:
-        """Return the declaration of an array for a node, whose value it is if `keep`."""
+        """Declare an array for a node, and make it the node's value if `keep`."""
         self.bytes += node.spec.nbytes
         if not 0 < node.size <= LARGEST or self.bytes > ON_STACK:
             raise NotFusible("its values are empty, or do not fit the first cache")
@@ -180,7 +180,7 @@ class _Writer:
                 raise NotFusible(f"{node.op.name} is computed by a kernel of its own")
 
     def each(self, shape: Shape, made: int, line: Callable[[Place], str]) -> None:
-        """Append `line` for each element of a shape, which has `made` operations."""
+        """Append `line` for each element of a shape; `made` is the number of operations."""
         self.work += made
         if self.work > WORK:
             raise NotFusible("a step has many operations")
@@ -249,7 +249,7 @@ def _along(name: str, index: Array) -> Iterator[Value]:
 
 
 def _each(shape: Shape, made: int, line: Callable[[Place], str]) -> list[str]:
-    """Return `line` for each element of a shape: named one by one, or in loops."""
+    """Return `line` for each element of a shape, unrolled or in loops."""
     if made <= NAMED:
         return [line(functools.partial(_named, place)) for place in np.ndindex(*shape)]
     lines = [line(_in_loops)]
@@ -264,7 +264,7 @@ def _named(place: tuple[int, ...], value: Value) -> str:
 
 
 def _in_loops(value: Value) -> str:
-    """Return the element at the indices i0, i1 and so on; NotFusible for a view without strides."""
+    """Return the element at indices i0, i1 and so on; raise NotFusible without fixed strides."""
     index = value.index
     steps = [
         np.take(index, min(1, n - 1), d).flat[0] - index.flat[0] for d, n in enumerate(index.shape)

@@ -1,18 +1,19 @@
 """Convolutions with windows of 3 x 3 or 5 x 5 by Winograd's algorithm, in C: oneDNN 3.2 has none.
 
-Results are computed in tiles of 4 x 4.  The pixels that a tile is made of are transformed to 36
-points, of the larger window to 64, the weights too; at each point the convolution is then a matrix
-product over the channels, with 4 or 6.25 times fewer multiplications than there are without it.
-The gradient for the weights is the transposed algorithm: the products are over the tiles.
+Results are computed in tiles of 4 x 4.  The input pixels of a tile and the weights are transformed
+to 36 points, for the larger window to 64.  At each point the convolution is a matrix product over
+the channels, with 4 or 6.25 times fewer multiplications than a direct convolution.  The gradient
+for the weights is the transposed algorithm, with products over the tiles.
 
 For windows of 3 x 3 the points are 0, 2/3, -2/3, 3/2, -3/2 and infinity: the error is four times
-that of a direct convolution, where it would be eight times with Lavin and Gray's 1, -1, 2, -2 (root
-mean squares, 512 channels).  It is four times with windows of 5 x 5 too (192 channels).  Errors are
-relative to the pixels of a whole tile.  Where their sum of squares is more than RANGES times that
-of the pixels that one result is made of, the tile is computed without the algorithm.  So errors
-stay below 64 roundings of the norm of a result's own pixels times that of its weights, and a result
-of zeros alone is zero.  Where a result is NaN or infinite its tile is computed again without the
-algorithm too, which would spread that over the whole of it; many of those are slow.
+that of a direct convolution; with Lavin and Gray's 1, -1, 2, -2 it would be eight times (root mean
+squares, 512 channels).  With windows of 5 x 5 it is four times, too (192 channels).
+
+Errors are relative to the pixels of a whole tile.  If the sum of squares of these is more than
+RANGES times that of a single result's pixels, the tile is computed directly.  So errors stay below
+64 roundings of the norm of a result's pixels times the norm of its weights, and a result of zeros
+is zero.  A tile with a NaN or infinite result is computed again directly, as the algorithm spreads
+NaN over the tile; many such tiles are slow.
 
 Strides and dilations are 1, and images are in blocks of channels, see `minigraph.ops.layout`.
 """
@@ -47,25 +48,25 @@ POINTS = {  # by window; infinity is one more
     3: [Fraction(p) for p in ("0", "2/3", "-2/3", "3/2", "-3/2")],
     5: [Fraction(p) for p in ("0", "1", "-1", "1/2", "-1/2", "2", "-2")],
 }
-# By lanes: how many tiles a product keeps in registers, two vectors of sums each, and in groups of
-# how many those follow that are left over; the second divides the first.
+# By lanes: the tiles of a product in registers, with two vectors of sums each, and the size of the
+# groups for the remainder, which divides the first number.
 ROWS = {8: (6, 2), 16: (12, 4)}
-# Tiles of a strip, in whole groups.  OWN: each thread has strips of its own, which fit its second
-# cache.  All threads do a strip together where transformed weights have more than LARGE bytes, so
-# that not every thread reads all of them, or where there are too few tiles.
+# OWN: tiles of a strip that one thread computes, which fit its second-level cache.  If transformed
+# weights have more than LARGE bytes, or there are few tiles, all threads share each strip, so that
+# no thread reads all weights.
 OWN, LARGE = 48, 4 << 20
-# Such a strip has at most PANEL tiles.  Each thread computes a few outputs of all of them.  It
-# transforms the weights for CHUNK channels of the inputs just before it uses them, so they are in
-# its second cache.  Where there are more than AGAIN strips, all weights are transformed beforehand.
+# A shared strip has at most PANEL tiles, and each thread computes some outputs of all of them.  The
+# thread transforms the weights of CHUNK input channels right before it uses them, while they are in
+# its second-level cache.  With more than AGAIN strips, all weights are transformed beforehand.
 PANEL, CHUNK, AGAIN = 256, 64, 2
-# Gradients for weights: a thread computes those of so many blocks of inputs and outputs for all
-# tiles, if there are at most PANEL and their points take at most so many bytes.  Otherwise strips
-# have at most SHARED tiles, and sums at all points of all weights are kept.
+# Gradients for weights: a thread computes PANEL_INS x PANEL_OUTS blocks of them for all tiles, if
+# there are at most PANEL tiles, with at most PANEL_BYTES of points.  Otherwise strips have at most
+# SHARED tiles, and the sums at all points of all weights are kept between them.
 PANEL_INS, PANEL_OUTS, PANEL_BYTES, SHARED = 2, 8, 20 << 20, 96
-# How many times as large the sum of squares of a tile's pixels may be as that of the pixels of one
-# of its results, by window: the error grows with its root, and with the number of points.
+# By window: the largest ratio of the sum of squares of a tile's pixels to that of one result's
+# pixels.  The error grows with the root of that ratio, and with the number of points.
 RANGES = {3: 256, 5: 64}
-# With at least so many tiles they are expected to take the least time of all algorithms.
+# Tiles from which on the algorithm is expected to be the fastest.
 MANY = 8
 
 # ---------------------------------------------------------------- the texts
@@ -77,7 +78,7 @@ HEAD, SPREAD, TO_IMAGES, TO_WEIGHTS = (
 
 
 class WinogradForm(NamedTuple):
-    """What a text depends on.
+    """The parameters of a C text.
 
     window   taps on each side
     lanes    channels of a block
@@ -90,14 +91,14 @@ class WinogradForm(NamedTuple):
 
     @property
     def side(self) -> int:
-        """The pixels that a tile is made of, on each side."""
+        """The input pixels of a tile, on each side."""
         return TILE + self.window - 1
 
     @property
     def cell(self) -> int:
-        """The side of a cell of pixels of which every window has a whole one.
+        """The side of the largest cell of pixels that every window contains.
 
-        Windows are those of a tile's results, or, for the weights, what meets a tile of dy.
+        The windows are those of a tile's results, or, for the weights, of a tile of dy.
         """
         return (min(TILE, self.window) + 1) // 2
 
@@ -107,7 +108,7 @@ class WinogradForm(NamedTuple):
 
 
 def _text(form: WinogradForm, rows: int, parts: Sequence[str]) -> KernelSource:
-    """Return parts of a text with what they have in common."""
+    """Return a source of these parts and the functions that they share."""
     fixed = {"WINDOW": form.window, "TILE": TILE, "SIDE": form.side, "POINTS": "(SIDE * SIDE)"}
     fixed |= {"TAPS": "(WINDOW * WINDOW)", "vec": "NAME_vec", "RANGE": RANGES[form.window]}
     whole = "\n".join([HEAD, *parts])
@@ -115,7 +116,7 @@ def _text(form: WinogradForm, rows: int, parts: Sequence[str]) -> KernelSource:
 
 
 def _transform(name: str, matrix: Matrix) -> str:
-    """Return the function that multiplies pixels, or taps, in a line by a matrix."""
+    """Return the function that multiplies a line of pixels or taps by a matrix."""
     head = (
         "MG_FAST inline __attribute__((always_inline))\n"
         f"void NAME_{name}(const vec *x, int64_t step, vec *y, int64_t gap)"
@@ -131,7 +132,7 @@ def _spread(name: str, patch: str, cell: int = 0) -> str:
 def _image_products(name: str, rows: int, vectors: int) -> str:
     """Return the sums over the channels of v[tile t] u[NV blocks k], for so many tiles.
 
-    They go to m[k * room + t], or are added to what is there already.
+    They are stored to m[k * room + t], or added to it.
     """
     each = sums(rows, vectors)
     return function(
@@ -190,7 +191,7 @@ def _weight_text(form: WinogradForm) -> KernelSource:
 
 
 def computes(node: Node) -> bool:
-    """Whether the algorithm computes `node`."""
+    """Whether the algorithm supports `node`."""
     form = laid_out_convolution(node)
     return (
         form is not None
@@ -210,14 +211,14 @@ def is_favourite(node: Node) -> bool:
 
 
 def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
-    """Yield the algorithm if it computes a node, and there is a compiler."""
+    """Yield the algorithm if it supports a node and there is a compiler."""
     node, _, layouts = arrangement
     if computes(node) and compiler.compiler():
         yield Candidate(NAME, layouts, functools.partial(winograd_kernel, node, threads))
 
 
 def winograd_kernel(node: Node, threads: int) -> NativeKernel:
-    """Return the kernel for `node`, which the algorithm computes."""
+    """Return the kernel for `node`, which the algorithm supports."""
     op: Op = node.op.plain  # type: ignore[attr-defined]
     if isinstance(op, Conv2dBackwardWeights):
         kernel = _to_weights(node, op.conv, threads)
@@ -233,7 +234,7 @@ def _to_images(node: Node, op: Conv2d | Conv2dBackwardData, threads: int) -> Nat
     _, inputs, window, _ = w.shape
     taps = window * window
     if isinstance(op, Conv2dBackwardData):
-        # A convolution of dy with the weights turned by 180 degrees, inputs and outputs exchanged.
+        # A convolution of dy with rotated weights, and inputs and outputs exchanged.
         padding = [window - 1 - p for p in op.conv.padding]
         steps = taps - 1, taps, inputs * taps, -1
     else:
@@ -260,15 +261,14 @@ def _to_weights(node: Node, conv: Conv2d, threads: int) -> NativeKernel:
 
 
 class _Work:
-    """How the work of a convolution from images `x` to images `y` is divided.
+    """The division of a convolution from images `x` to images `y`.
 
     form     of the text
-    own      whether threads have strips of their own; else all of them do every strip together,
-             of at most PANEL tiles
-    teams    how many sets of strips there are: as many as threads, or 1
-    tiles    of all images
+    own      whether each thread has its own strips; otherwise all threads share each strip
+    teams    number of sets of strips: the number of threads, or 1
+    tiles    number of tiles of all images
     room     tiles of a strip
-    weights  vectors that transformed weights take
+    weights  vectors of transformed weights
     sizes    images, blocks of x and y; the sides of both
     """
 
@@ -290,15 +290,15 @@ class _Work:
 
     @property
     def space(self) -> int:
-        """The vectors that the points of a strip take."""
+        """The vectors of a strip's points."""
         return self.points * ((self.ins + self.outs) * self.room + 2)
 
 
 class _ImageWork(_Work):
-    """How the work of a convolution is divided that computes images `y`.
+    """The division of a convolution that computes images `y`.
 
-    fresh  whether weights are transformed as they are used
-    chunk  blocks of inputs for which they are, or 0 where threads have strips of their own
+    fresh  whether weights are transformed right before each use
+    chunk  blocks of inputs that are transformed at once; 0 if threads have their own strips
     """
 
     def __init__(self, window: int, x: Shape, y: Shape, threads: int) -> None:
@@ -308,7 +308,7 @@ class _ImageWork(_Work):
         self.sizes = [threads, self.chunk, self.room, *self.sizes]
 
     def memory(self, fresh: bool) -> int:
-        """Return the vectors that strips take, and weights that are `fresh`."""
+        """Return the vectors of strips and, with `fresh`, of the weights in use."""
         marks = math.ceil(self.room / self.form.lanes)
         if self.own:
             return self.threads * (self.space + marks)
@@ -319,11 +319,11 @@ class _ImageWork(_Work):
 
 
 class _WeightWork(_Work):
-    """How the work is divided that computes the weights' gradient from x and `y`, which is dy.
+    """The division of a weights' gradient, from x and `y`, which is dy.
 
-    panel   the blocks of inputs and of outputs whose weights a thread does at a time, for all
-            tiles; (0, 0) where there are so many that sums over strips of them are kept instead
-    memory  vectors of scratch
+    panel   blocks of inputs and of outputs whose weights a thread computes for all tiles; (0, 0) if
+            there are too many tiles, so that sums over strips are kept instead
+    memory  vectors of scratch memory
     """
 
     def __init__(self, window: int, x: Shape, y: Shape, threads: int) -> None:
