@@ -39,7 +39,7 @@ def sums(rows: int, vectors: int) -> list[tuple[int, int]]:
 
 
 def pinned(vectors: int) -> list[str]:
-    """Return statements that keep f0, f1 and so on in registers, where gcc would load them again."""
+    """Return statements that keep f0, f1 and so on in registers; gcc would load them again."""
     each = [f'__asm__("" : "+x"(f{j}));' for j in range(vectors)]
     return ["#if L * 4 <= MG_REGISTER", *each, "#endif"]
 
