@@ -200,6 +200,12 @@ def at_least(least: int, error: type[GraphError] = GraphError, most: int | None 
     return Kind(f"an integer {interval}", _that(lambda n: least <= n <= highest, _integer), error)
 
 
+def number_in(low: float, high: float = math.inf) -> Kind:
+    """Return the kind of numbers in [low, high)."""
+    holds = _that(lambda x: low <= x < high, _number)
+    return Kind(f"a number in [{low:g}, {high:g})", holds)
+
+
 def one_of(*options: str) -> Kind:
     """Return the kind of these texts."""
     return Kind('"' + '" or "'.join(options) + '"', _that(options.__contains__, _text))
@@ -221,6 +227,7 @@ def optional(kind: Kind) -> Kind:
 
 
 NUMBER = Kind("a number", _number, quick=frozenset({float}))
+NOT_NEGATIVE = number_in(0)
 PLAIN: dict[Any, Kind] = {
     int: Kind("an integer", _integer),
     float: NUMBER,
@@ -232,6 +239,7 @@ Axis = Annotated[int, Kind("an integer", _integer, ShapeError, quick=frozenset({
 Integers = Annotated[Any, Kind("an integer or a sequence of them", integers, ShapeError)]
 Sections = Annotated[Any, Kind("an integer or a sequence of them", _sections, ShapeError)]
 Scalar = Annotated[float, Kind("a number", _scalar, quick=frozenset({int, float}))]
+NotNegative = Annotated[float, NOT_NEGATIVE]
 Probability = Annotated[float, Kind("a probability", _that(lambda p: 0 <= p <= 1, _number))]
 Name = Annotated[str, Kind("a non-empty string", lambda value: _text(value or None))]
 FilePath = Annotated[str | os.PathLike[str], Kind("a path", _path)]

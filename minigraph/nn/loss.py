@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY
 from typing import Any, Literal
 
 from minigraph import ops
-from minigraph.arguments import Probability
+from minigraph.arguments import NotNegative, Probability
 from minigraph.graph import Node
 from minigraph.nn.layer import FunctionLayer, layer_of
 from minigraph.nn.module import ModuleState
@@ -69,7 +69,7 @@ class L1Loss(Loss): ...
 @layer_of(ops.smooth_l1_loss)
 class SmoothL1Loss(Loss):
     _: KW_ONLY
-    beta: float = 1.0
+    beta: NotNegative = 1.0
 
 
 @layer_of(ops.huber_loss)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from minigraph.arguments import Probability
+from minigraph.arguments import NotNegative, Probability
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import BOOL, Array, DType, Expanded, Node, Operand, Spec, Tensor, builder
 from minigraph.ops.activation import softplus
@@ -235,7 +235,7 @@ def l1_loss(x: Operand, target: Operand, *, reduction: Reducing = "mean") -> Nod
 
 @builder
 def smooth_l1_loss(
-    x: Operand, target: Operand, *, reduction: Reducing = "mean", beta: float = 1.0
+    x: Operand, target: Operand, *, reduction: Reducing = "mean", beta: NotNegative = 1.0
 ) -> Node:
     """Return the mean of d * d / (2 * beta) where d = abs(x - target) is below beta.
 
@@ -244,8 +244,6 @@ def smooth_l1_loss(
     >>> cg.compile([], ops.smooth_l1_loss([0.0, 3.0], [0.5, 0.0]))()
     array(1.3125)
     """
-    if not beta >= 0:
-        raise GraphError(f"beta is {beta}; it takes a number >= 0")
     function = (lambda d: _huber(d, beta) / beta) if beta else Abs.of
     return _of_distance(function, x, target, reduction)
 

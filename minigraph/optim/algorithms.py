@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from minigraph.arguments import checked
+from minigraph.arguments import NotNegative, checked
 from minigraph.errors import GraphError
 from minigraph.graph import Array, Node, Spec
 from minigraph.ops import maximum, rsqrt, sign, sqrt, where
@@ -31,15 +31,12 @@ from minigraph.optim.rule import (
 @checked
 @dataclass(frozen=True)
 class SGDRule(UpdateRule):
-    momentum: float
+    momentum: NotNegative
     dampening: float
-    weight_decay: float
+    weight_decay: NotNegative
     nesterov: bool
 
-    signed = frozenset({"dampening"})
-
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.nesterov and not (self.momentum and not self.dampening):
             raise GraphError("nesterov takes a momentum above 0 and a dampening of 0")
 
@@ -78,10 +75,10 @@ class SGD(Optimizer):
     def __init__(
         self,
         parameters: Parameters,
-        lr: float = 1e-3,
-        momentum: float = 0.0,
+        lr: NotNegative = 1e-3,
+        momentum: NotNegative = 0.0,
         dampening: float = 0.0,
-        weight_decay: float = 0.0,
+        weight_decay: NotNegative = 0.0,
         nesterov: bool = False,
     ) -> None:
         super().__init__(parameters, lr, SGDRule(momentum, dampening, weight_decay, nesterov))
@@ -95,8 +92,8 @@ class AdaptiveMoments(UpdateRule):
     """The arithmetic of Adam and AdamW, which differ in what is decayed: gradient or parameter."""
 
     betas: Betas
-    eps: float
-    weight_decay: float
+    eps: NotNegative
+    weight_decay: NotNegative
     amsgrad: bool
 
     decoupled: ClassVar[bool]  # whether weight decay leaves the gradient alone
@@ -159,10 +156,10 @@ class Adam(Optimizer):
     def __init__(
         self,
         parameters: Parameters,
-        lr: float = 1e-3,
+        lr: NotNegative = 1e-3,
         betas: Betas = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
+        eps: NotNegative = 1e-8,
+        weight_decay: NotNegative = 0.0,
         amsgrad: bool = False,
     ) -> None:
         super().__init__(parameters, lr, AdamRule(betas, eps, weight_decay, amsgrad))
@@ -181,10 +178,10 @@ class AdamW(Optimizer):
     def __init__(
         self,
         parameters: Parameters,
-        lr: float = 1e-3,
+        lr: NotNegative = 1e-3,
         betas: Betas = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 1e-2,
+        eps: NotNegative = 1e-8,
+        weight_decay: NotNegative = 1e-2,
         amsgrad: bool = False,
     ) -> None:
         super().__init__(parameters, lr, AdamWRule(betas, eps, weight_decay, amsgrad))
@@ -196,10 +193,10 @@ class AdamW(Optimizer):
 @checked
 @dataclass(frozen=True)
 class RMSpropRule(UpdateRule):
-    alpha: float
-    eps: float
-    weight_decay: float
-    momentum: float
+    alpha: NotNegative
+    eps: NotNegative
+    weight_decay: NotNegative
+    momentum: NotNegative
     centered: bool
 
     def init(self, p: Spec) -> dict[str, Array]:
@@ -235,11 +232,11 @@ class RMSprop(Optimizer):
     def __init__(
         self,
         parameters: Parameters,
-        lr: float = 1e-2,
-        alpha: float = 0.99,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        momentum: float = 0.0,
+        lr: NotNegative = 1e-2,
+        alpha: NotNegative = 0.99,
+        eps: NotNegative = 1e-8,
+        weight_decay: NotNegative = 0.0,
+        momentum: NotNegative = 0.0,
         centered: bool = False,
     ) -> None:
         rule = RMSpropRule(alpha, eps, weight_decay, momentum, centered)
@@ -252,10 +249,10 @@ class RMSprop(Optimizer):
 @checked
 @dataclass(frozen=True)
 class AdagradRule(UpdateRule):
-    lr_decay: float
-    weight_decay: float
-    initial_accumulator_value: float
-    eps: float
+    lr_decay: NotNegative
+    weight_decay: NotNegative
+    initial_accumulator_value: NotNegative
+    eps: NotNegative
 
     def init(self, p: Spec) -> dict[str, Array]:
         return {"step": STEP, "sum": filled(p, self.initial_accumulator_value)}
@@ -285,11 +282,11 @@ class Adagrad(Optimizer):
     def __init__(
         self,
         parameters: Parameters,
-        lr: float = 1e-2,
-        lr_decay: float = 0.0,
-        weight_decay: float = 0.0,
-        initial_accumulator_value: float = 0.0,
-        eps: float = 1e-10,
+        lr: NotNegative = 1e-2,
+        lr_decay: NotNegative = 0.0,
+        weight_decay: NotNegative = 0.0,
+        initial_accumulator_value: NotNegative = 0.0,
+        eps: NotNegative = 1e-10,
     ) -> None:
         rule = AdagradRule(lr_decay, weight_decay, initial_accumulator_value, eps)
         super().__init__(parameters, lr, rule)
@@ -302,7 +299,7 @@ class Adagrad(Optimizer):
 @dataclass(frozen=True)
 class LionRule(UpdateRule):
     betas: Betas
-    weight_decay: float
+    weight_decay: NotNegative
 
     def init(self, p: Spec) -> dict[str, Array]:
         return {"exp_avg": filled(p)}
@@ -332,8 +329,8 @@ class Lion(Optimizer):
     def __init__(
         self,
         parameters: Parameters,
-        lr: float = 1e-4,
+        lr: NotNegative = 1e-4,
         betas: Betas = (0.9, 0.99),
-        weight_decay: float = 0.0,
+        weight_decay: NotNegative = 0.0,
     ) -> None:
         super().__init__(parameters, lr, LionRule(betas, weight_decay))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from minigraph.arguments import NUMBER, Kind, checked, mapping
+from minigraph.arguments import NOT_NEGATIVE, Kind, checked, mapping
 from minigraph.autodiff import grad
 from minigraph.distributed.world import Processes
 from minigraph.errors import GraphError, ShapeError, hints, missing
@@ -39,7 +39,6 @@ from minigraph.optim.rule import (
     UpdateRule,
     accumulator,
     parsed_groups,
-    within,
 )
 from minigraph.serialization import restore
 
@@ -77,7 +76,7 @@ class Optimizer:
         self._states: dict[Parameter, dict[str, Parameter]] = {}
         self._ambiguous_name: str | None = None  # that two parameters with a state have
         self._rule = rule  # of groups without numbers of their own
-        groups = parsed_groups(type(self).__name__, list(parameters), within("lr", lr), rule)
+        groups = parsed_groups(type(self).__name__, list(parameters), lr, rule)
         self._lr = self._new_state("lr", np.float64(lr))
         self._rates, self._ratios = [self._lr], [1.0]  # ratios: to the first rate
         self._groups: list[ParameterGroup] = []
@@ -131,7 +130,7 @@ class Optimizer:
 
     @lr.setter
     def lr(self, value: float) -> None:
-        number = within("lr", NUMBER.check("lr", value))
+        number = NOT_NEGATIVE.check("lr", value)
         self.rates = [number * ratio for ratio in self._ratios]
 
     @property
@@ -142,7 +141,7 @@ class Optimizer:
     @rates.setter
     def rates(self, values: Sequence[float]) -> None:
         for p, value in zip(self._rates, values, strict=True):
-            p.assign(within("lr", value))
+            p.assign(NOT_NEGATIVE.check("lr", value))
 
     @property
     def param_groups(self) -> list[ParameterGroup]:
@@ -334,10 +333,10 @@ def clipped(
     """
     clipped_grads = {p: astype(g, accumulator(p.dtype)) for p, g in grads.items()}
     if value is not None:
-        bound = within(f"{what}: clip_value", value)
+        bound = NOT_NEGATIVE.check(f"{what}: clip_value", value)
         clipped_grads = {p: clip(g, -bound, bound) for p, g in clipped_grads.items()}
     if norm is not None:
-        most = within(f"{what}: clip_norm", norm)
+        most = NOT_NEGATIVE.check(f"{what}: clip_norm", norm)
         total = functools.reduce(operator.add, (square(g).sum() for g in clipped_grads.values()))
         factor = minimum(most / (sqrt(total) + 1e-6), 1.0)
         clipped_grads = {p: g * astype(factor, g.dtype) for p, g in clipped_grads.items()}

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import numpy as np
 
-from minigraph.arguments import NUMBER, Kind, mapping
+from minigraph.arguments import NOT_NEGATIVE, Kind, mapping, number_in
 from minigraph.errors import DTypeError, GraphError
 from minigraph.graph import Array, DType, Node, Parameter, Spec
 from minigraph.ops.elementwise import kind
@@ -20,30 +19,21 @@ Coefficients = tuple[Node | float, ...]
 Update = tuple[Node, dict[str, Node]]  # the new value and the new state of a parameter
 
 
+SHARE = number_in(0, 1)
+Share = Annotated[float, SHARE]
+
+
 def _pair(value: Any) -> tuple[float, float]:
-    first, second = map(NUMBER.parse, value)
+    first, second = map(SHARE.parse, value)
     return first, second
 
 
-Betas = Annotated[tuple[float, float], Kind("a pair of numbers", _pair)]
+Betas = Annotated[tuple[float, float], Kind("a pair of numbers in [0, 1)", _pair)]
 
 
 @dataclass(frozen=True)
 class UpdateRule(ABC):
-    """The update rule of a parameter.  The fields are the hyperparameters, without `lr`.
-
-    Numbers are 0 or above, those of a pair below 1 too; only `signed` ones may be negative.
-    """
-
-    signed: ClassVar[frozenset[str]] = frozenset()
-
-    def __post_init__(self) -> None:
-        for name, value in self.hyperparameters.items():
-            if isinstance(value, tuple):
-                for i, number in enumerate(value):
-                    within(f"{name}[{i}]", number, high=1)
-            else:
-                within(name, value, low=-math.inf if name in self.signed else 0)
+    """The update rule of a parameter.  The fields are the hyperparameters, without `lr`."""
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
@@ -85,13 +75,6 @@ def filled(p: Spec, value: float = 0.0) -> Array:
 def accumulator(dtype: DType) -> DType:
     """Return the dtype in which numbers of a dtype are summed: at least float32."""
     return np.promote_types(dtype, np.float32)
-
-
-def within(what: str, number: float, low: float = 0, high: float = math.inf) -> float:
-    """Return `number`; a GraphError that names `what` if it is not in [low, high)."""
-    if not low <= number < high:
-        raise GraphError(f"{what} is {number!r}; it takes a number in [{low:g}, {high:g})")
-    return number
 
 
 def _parameters_or_groups(value: Any) -> list[Any]:
@@ -139,7 +122,7 @@ class ParameterGroup(Mapping[str, Any]):
                 f"{name} of a group cannot be set: it is part of the updates that minimize has "
                 "returned; lr alone changes between calls"
             )
-        self.lr.assign(within("lr", NUMBER.check("lr", value)))
+        self.lr.assign(NOT_NEGATIVE.check("lr", value))
 
     def __iter__(self) -> Iterator[str]:
         return iter(("params", "lr", *self.rule.hyperparameters))
@@ -170,7 +153,7 @@ def parsed_groups(
         except TypeError:
             names = ", ".join(["lr", *rule.hyperparameters])
             raise GraphError(f"{what}: group {i} takes params, {names}, not {[*others]}") from None
-        rate = within("lr", NUMBER.check("lr", one.get("lr", lr)))
+        rate = NOT_NEGATIVE.check("lr", one.get("lr", lr))
         if rate != lr and not lr:
             raise GraphError(f"{what}: groups with rates of their own take an lr above 0")
         trained = _trainable(what, _parameters_or_groups(one["params"]), seen)

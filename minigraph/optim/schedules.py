@@ -15,11 +15,20 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 
 from minigraph import errors
-from minigraph.arguments import Count, Integers, at_least, checked, instance_of
+from minigraph.arguments import (
+    Count,
+    Integers,
+    NotNegative,
+    Probability,
+    at_least,
+    checked,
+    instance_of,
+    number_in,
+)
 from minigraph.errors import GraphError
 from minigraph.graph import Array
 from minigraph.optim.optimizer import Optimizer
-from minigraph.optim.rule import within
+from minigraph.optim.rule import Share
 
 __all__ = ["cosine", "exponential", "multi_step", "one_cycle", "plateau", "step", "warmup"]
 errors.install_hints(__name__, "schedules")
@@ -68,6 +77,7 @@ def _rates(value: Any) -> list[float]:
 
 
 OptimizerArgument = Annotated[Optimizer, instance_of(Optimizer, "an optimizer")]
+Divisor = Annotated[float, number_in(1e-9)]
 ScheduleArgument = Annotated[Resumable, instance_of(Resumable, "a schedule")]
 
 
@@ -224,7 +234,7 @@ class WarmUp(StepSchedule):
 def warmup(
     optimizer: OptimizerArgument,
     total_iters: Count = 5,
-    start_factor: float = 1 / 3,
+    start_factor: NotNegative = 1 / 3,
     after: ScheduleArgument | None = None,
 ) -> WarmUp:
     """Return a schedule that rises from `start_factor` of the rate to all of it (LinearLR).
@@ -239,7 +249,6 @@ def warmup(
     >>> sgd.lr
     0.2
     """
-    within("warmup: start_factor", start_factor)
     if after is not None and after.optimizer is not optimizer:
         raise GraphError("warmup: after is a schedule of another optimizer; give both the same")
     return WarmUp(optimizer, total_iters, start_factor, after)
@@ -250,10 +259,10 @@ def one_cycle(
     optimizer: OptimizerArgument,
     max_lr: float,
     total_steps: Annotated[int, at_least(2)],
-    pct_start: float = 0.3,
+    pct_start: Probability = 0.3,
     anneal_strategy: Literal["cos", "linear"] = "cos",
-    div_factor: float = 25.0,
-    final_div_factor: float = 1e4,
+    div_factor: Divisor = 25.0,
+    final_div_factor: Divisor = 1e4,
 ) -> StepSchedule:
     """Return a schedule that rises to `max_lr` and falls far below where it began (OneCycleLR).
 
@@ -266,9 +275,8 @@ def one_cycle(
     >>> print(f"{sgd.lr:.3f}")
     0.004
     """
-    within("one_cycle: pct_start", pct_start, high=1 + 1e-9)
-    low = max_lr / within("one_cycle: div_factor", div_factor, low=1e-9)
-    last = low / within("one_cycle: final_div_factor", final_div_factor, low=1e-9)
+    low = max_lr / div_factor
+    last = low / final_div_factor
     peak = pct_start * total_steps - 1
 
     def between(start: float, end: float, part: float) -> float:
@@ -332,7 +340,7 @@ class Plateau(Resumable):
 def plateau(
     optimizer: OptimizerArgument,
     mode: Literal["min", "max"] = "min",
-    factor: float = 0.1,
+    factor: Share = 0.1,
     patience: Annotated[int, at_least(0)] = 10,
     threshold: float = 1e-4,
     threshold_mode: Literal["rel", "abs"] = "rel",
@@ -352,7 +360,6 @@ def plateau(
     >>> sgd.lr
     0.1
     """
-    within("plateau: factor", factor, high=1)
     sign = 1 if mode == "min" else -1
 
     def better(value: float, best: float) -> bool:

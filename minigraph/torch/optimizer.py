@@ -74,9 +74,6 @@ class TorchRule(UpdateRule):
     maximize: bool
     counts: bool
 
-    def __post_init__(self) -> None:
-        """Leave the numbers alone: `of` has checked them."""
-
     @property
     def hyperparameters(self) -> dict[str, Any]:
         return self.of.hyperparameters
