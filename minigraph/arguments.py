@@ -174,7 +174,7 @@ def _path(value: Any) -> str:
     return path
 
 
-def _that(holds: Callable[[Any], bool], parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
+def such_that(holds: Callable[[Any], bool], parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """Return a function that parses a value, and raises ValueError unless something holds of it."""
 
     def parsed(value: Any) -> Any:
@@ -197,23 +197,25 @@ def at_least(least: int, error: type[GraphError] = GraphError, most: int | None 
     """Return the kind of integers that are not below `least`, nor above `most`."""
     interval = f">= {least}" if most is None else f"from {least} to {most}"
     highest = math.inf if most is None else most
-    return Kind(f"an integer {interval}", _that(lambda n: least <= n <= highest, _integer), error)
+    return Kind(
+        f"an integer {interval}", such_that(lambda n: least <= n <= highest, _integer), error
+    )
 
 
 def number_in(low: float, high: float = math.inf) -> Kind:
     """Return the kind of numbers in [low, high)."""
-    holds = _that(lambda x: low <= x < high, _number)
+    holds = such_that(lambda x: low <= x < high, _number)
     return Kind(f"a number in [{low:g}, {high:g})", holds)
 
 
 def one_of(*options: str) -> Kind:
     """Return the kind of these texts."""
-    return Kind('"' + '" or "'.join(options) + '"', _that(options.__contains__, _text))
+    return Kind('"' + '" or "'.join(options) + '"', such_that(options.__contains__, _text))
 
 
 def instance_of(cls: Any, takes: str, quick: Iterable[type] = ()) -> Kind:
     """Return the kind of instances of a class, of which some subclasses are `quick`."""
-    parse = _that(lambda value: isinstance(value, cls), lambda value: value)
+    parse = such_that(lambda value: isinstance(value, cls), lambda value: value)
     return Kind(takes, parse, quick=frozenset({cls, *quick}))
 
 
@@ -240,7 +242,7 @@ Integers = Annotated[Any, Kind("an integer or a sequence of them", integers, Sha
 Sections = Annotated[Any, Kind("an integer or a sequence of them", _sections, ShapeError)]
 Scalar = Annotated[float, Kind("a number", _scalar, quick=frozenset({int, float}))]
 NotNegative = Annotated[float, NOT_NEGATIVE]
-Probability = Annotated[float, Kind("a probability", _that(lambda p: 0 <= p <= 1, _number))]
+Probability = Annotated[float, Kind("a probability", such_that(lambda p: 0 <= p <= 1, _number))]
 Name = Annotated[str, Kind("a non-empty string", lambda value: _text(value or None))]
 FilePath = Annotated[str | os.PathLike[str], Kind("a path", _path)]
 Size = Annotated[int, Kind("an integer >= 0", size, ShapeError)]

@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from minigraph import options
-from minigraph.arguments import Kind, at_least, checked, instance_of
+from minigraph.arguments import Kind, at_least, checked, instance_of, such_that
 from minigraph.errors import GraphError, install_command
 from minigraph.platform import forks
 from minigraph.platform.launcher import launched
@@ -41,15 +41,8 @@ PRECEDENCE = 1.0  # seconds that process 0 has to print an error and end all, be
 USES = ("barrier", "broadcast", "gather", "any", "native")  # each has a communicator
 
 
-def _seconds(value: Any) -> float:
-    seconds = float(value)
-    if not seconds > 0:
-        raise ValueError
-    return seconds
-
-
 Rank = Annotated[int, at_least(0)]
-Seconds = Annotated[float, Kind("a number of seconds > 0", _seconds)]
+Seconds = Annotated[float, Kind("a number of seconds > 0", such_that(lambda s: s > 0, float))]
 
 
 class Board:

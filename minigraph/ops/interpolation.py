@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from minigraph.arguments import NUMBER, Kind, sizes
+from minigraph.arguments import NUMBER, Kind, sizes, such_that
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import (
     Array,
@@ -111,23 +111,18 @@ def _along_axis(share: Array, axes: int) -> Array:
 
 def _factors(value: Any) -> tuple[float, ...]:
     several = isinstance(value, list | tuple) or getattr(value, "ndim", 0) == 1
-    factors = tuple(map(NUMBER.parse, value if several else [value]))
-    if not all(0 < factor < MANY for factor in factors):
-        raise ValueError
-    return factors
+    return tuple(map(FACTOR, value if several else [value]))
 
 
-def _sizes(value: Any) -> tuple[int, ...]:
-    found = sizes(value, 1)
-    if not all(isinstance(n, SymbolicSize) or n <= MANY for n in found):
-        raise ValueError
-    return found
+def _fit(sizes: Sequence[int]) -> bool:
+    """Return whether sizes are from 1 to MANY; those that calls give are looked at there."""
+    return all(isinstance(n, SymbolicSize) or 0 < n <= MANY for n in sizes)
 
 
-SIZES = Annotated[
-    Any, Kind(f"integers from 1 to {MANY}, one for all axes or each", _sizes, ShapeError)
-]
+FACTOR = such_that(lambda factor: 0 < factor < MANY, NUMBER.parse)
 FACTORS = Annotated[Any, Kind("numbers > 0, one for all axes or for each", _factors, ShapeError)]
+TAKES = f"integers from 1 to {MANY}, one for all axes or each"
+SIZES = Annotated[Any, Kind(TAKES, such_that(_fit, sizes), ShapeError)]
 Mode = Literal["nearest", "linear", "bilinear", "trilinear"]
 LINEAR = ("linear", "bilinear", "trilinear")  # for one axis, two and three
 
@@ -190,7 +185,7 @@ def _targets(
     new = list(factors)
     if scale_factor is not None:
         new = [_scale_size(n, factor) for n, factor in zip(old, factors, strict=True)]
-    if not all(isinstance(n, SymbolicSize) or 0 < n <= MANY for n in (*old, *new)):
+    if not _fit((*old, *new)):
         raise ShapeError(f"axes of {[*old]} would have {new} elements; they take 1 to {MANY}")
     if size is not None or by_sizes:
         return new, [None] * len(old)

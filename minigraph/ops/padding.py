@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from minigraph.arguments import Kind, Scalar
+from minigraph.arguments import Kind, Scalar, such_that
 from minigraph.errors import ShapeError
 from minigraph.graph import Array, Node, Tensor, builder, from_sizes
 from minigraph.ops.elementwise import as_operand
@@ -25,14 +25,8 @@ BEFORE = 2  # axes, of images and channels, that repeat what is written down of 
 MANY = 2**20  # elements along an axis whose places are written down
 
 
-def _widths(value: Any) -> Array:
-    widths = np.asarray(value)
-    if widths.dtype.kind not in "iu" or (widths < 0).any():
-        raise ValueError
-    return widths
-
-
-WIDTHS = Kind("integers >= 0, of each axis (before, after)", _widths, ShapeError)
+COUNTS = such_that(lambda n: n.dtype.kind in "iu" and (n >= 0).all(), np.asarray)
+WIDTHS = Kind("integers >= 0, of each axis (before, after)", COUNTS, ShapeError)
 
 
 @builder

@@ -14,7 +14,7 @@ import numpy as np
 
 import minigraph as mg
 from minigraph import nn, ops
-from minigraph.arguments import Kind, checked, instance_of, shown
+from minigraph.arguments import Kind, checked, instance_of, shown, such_that
 from minigraph.distributed.world import Processes, World
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import Array, Node, Operand, as_array, as_node, builder, cast
@@ -47,18 +47,14 @@ def accuracy(scores: Operand, labels: Operand) -> Node:
 METRICS: dict[str, Metric] = {"loss": ops.cross_entropy, "accuracy": accuracy}
 
 
-def _metrics(value: Any) -> dict[str, Metric]:
-    metrics = dict(value)
-    if not all(isinstance(name, str) and callable(metric) for name, metric in metrics.items()):
-        raise TypeError
-    return metrics
-
-
+NAMED = such_that(
+    lambda metrics: all(type(k) is str and callable(f) for k, f in metrics.items()), dict
+)
 Loader = Annotated[Iterable[Any], instance_of(Iterable, "an iterable of batches")]
 Network = Annotated[nn.Module, instance_of(nn.Module, "a module")]
 Compiler = Annotated[CompGraph, instance_of(CompGraph, "what mg.comp_graph returned")]
 Metrics = Annotated[
-    Mapping[str, Metric], Kind("a mapping of names to functions of (outputs, target)", _metrics)
+    Mapping[str, Metric], Kind("a mapping of names to functions of (outputs, target)", NAMED)
 ]
 
 
