@@ -68,20 +68,13 @@ class InMemory(Dataset):
     _labels: Labels  # of all examples
 
     @abstractmethod
-    def _images_at(
-        self, indexes: npt.NDArray[np.int64], rngs: Iterable[np.random.Generator] | None
-    ) -> Images:
-        """Return images [n, c, h, w], contiguous and new.
-
-        rngs  a generator for each example, None if nothing is to be augmented
-        """
-
     def batch(
         self, indexes: Sequence[int], rngs: Iterable[np.random.Generator] | None
     ) -> tuple[Images, Labels]:
-        """Return images [n, c, h, w] and labels [n], contiguous and new, of examples `indexes`."""
-        picked = np.asarray(indexes, np.int64)
-        return self._images_at(picked, rngs), self._labels[picked]
+        """Return images [n, c, h, w] and labels [n], contiguous and new, of examples `indexes`.
+
+        rngs  a generator for each example, None if nothing is to be augmented
+        """
 
     def __len__(self) -> int:
         return len(self._labels)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os.path
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 
-from minigraph.arguments import Count, FilePath, Kind, Seed, at_least, checked, integers
-from minigraph.data.dataset import Dataset, Example, Images, InMemory, library, normalise
+from minigraph.arguments import Count, FilePath, Kind, Seed, at_least, checked, integers, such_that
+from minigraph.data.dataset import Dataset, Example, Images, InMemory, Labels, library, normalise
 from minigraph.errors import GraphError, ShapeError, reason
 from minigraph.platform import regular_file
 
@@ -59,8 +59,9 @@ class Digits(InMemory):
         self.shape = (channels, size, size)
         self.classes = tuple(map(str, source.target_names))
 
-    def _images_at(self, indexes: npt.NDArray[np.int64], rngs: object) -> Images:
-        return self._images[indexes].repeat(self.shape[0], axis=1)
+    def batch(self, indexes: Sequence[int], rngs: object) -> tuple[Images, Labels]:
+        at = [*indexes]
+        return self._images[at].repeat(self.shape[0], axis=1), self._labels[at]
 
 
 def enlarge(images: Images, size: int) -> Images:
@@ -115,13 +116,14 @@ class CIFAR10(InMemory):
         self.shape = SHAPE
         self.classes = CLASSES
 
-    def _images_at(
-        self, indexes: npt.NDArray[np.int64], rngs: Iterable[np.random.Generator] | None
-    ) -> Images:
-        pixels = self._pixels[indexes]
+    def batch(
+        self, indexes: Sequence[int], rngs: Iterable[np.random.Generator] | None
+    ) -> tuple[Images, Labels]:
+        at = [*indexes]
+        pixels = self._pixels[at]
         if self.augment and rngs is not None:
             pixels = _cropped(pixels, rngs)
-        return normalise(pixels, MEAN, STD)
+        return normalise(pixels, MEAN, STD), self._labels[at]
 
 
 def _records(path: Path) -> npt.NDArray[np.uint8]:
@@ -167,14 +169,8 @@ GRID = 4
 MOST_CLASSES = 1 << 20
 
 
-def _image(value: Any) -> tuple[int, ...]:
-    sizes = integers(value)
-    if len(sizes) != 3 or min(sizes) < 1:
-        raise ValueError
-    return sizes
-
-
-IMAGE = Kind("(c, h, w), of integers >= 1", _image, ShapeError)
+SIZES = such_that(lambda sizes: len(sizes) == 3 and min(sizes) >= 1, integers)
+IMAGE = Kind("(c, h, w), of integers >= 1", SIZES, ShapeError)
 
 
 class Synthetic(Dataset):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +14,6 @@ from minigraph.data.collation import rebuild
 from minigraph.errors import DTypeError, GraphError, ShapeError
 
 Generator = np.random.Generator
-
-
-class Indexed(Protocol):
-    """Examples by index: a `Dataset`, a list, a data set of torch."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, index: int, /) -> Any: ...
 
 
 class Columns:
@@ -89,8 +82,11 @@ class Stream:
         return iterator
 
 
-def as_source(value: Any) -> Indexed | Stream:
-    """Return the argument `dataset` as indexed examples or a stream; TypeError for others."""
+def as_source(value: Any) -> Any:
+    """Return the argument `dataset` as examples by index or a `Stream`; TypeError for others.
+
+    Examples by index are `Columns`, a `Dataset`, a list, a data set of torch.
+    """
     if isinstance(value, type | str | bytes):
         raise TypeError
     if _is_array(value) or isinstance(value, Mapping):
@@ -98,9 +94,8 @@ def as_source(value: Any) -> Indexed | Stream:
     if isinstance(value, tuple) and any(_is_array(v) or isinstance(v, list) for v in value):
         return Columns(value)
     if hasattr(value, "__len__") and hasattr(value, "__getitem__"):
-        len(value)
-        indexed: Indexed = value
-        return indexed
+        len(value)  # raises TypeError if it has none
+        return value
     return Stream(value)
 
 
