@@ -42,14 +42,18 @@ def _float_dtype(dtype: Any) -> DType:
     return parsed
 
 
-def _trainable(value: Any) -> Parameter:
+def _trainable(value: Any, axes: int = 0) -> Parameter:
     if not isinstance(value, Parameter) or kind(value.dtype) != "f":
         raise TypeError
+    if value.ndim < axes:
+        raise ShapeError(f"weights are (out, in, ...), not {value.shape}")
     return value
 
 
+FLOATS = "a parameter of floats"
 Weights = Annotated[Any, Kind("a float dtype", _float_dtype, DTypeError, unset=True)]
-Trainable = Annotated[Parameter, Kind("a parameter of floats", _trainable)]
+Trainable = Annotated[Parameter, Kind(FLOATS, _trainable)]
+Matrix = Annotated[Parameter, Kind(FLOATS, lambda value: _trainable(value, 2))]
 
 
 def full(shape: Shape, value: float, dtype: DType) -> Array:
@@ -159,7 +163,7 @@ def trunc_normal_(
 
 
 @checked
-def orthogonal_(parameter: Trainable, gain: float = 1.0) -> Parameter:
+def orthogonal_(parameter: Matrix, gain: float = 1.0) -> Parameter:
     """Fill weights (out, in, ...), as a matrix (out, rest), with an orthogonal one times `gain`.
 
     Its rows are orthonormal, or its columns if there are fewer (Saxe et al., 2013).  Returns the
@@ -169,7 +173,7 @@ def orthogonal_(parameter: Trainable, gain: float = 1.0) -> Parameter:
     >>> np.allclose(w @ w.T, np.eye(2), atol=1e-6)
     True
     """
-    rows, columns = _weights("orthogonal_", parameter)[0], math.prod(parameter.shape[1:])
+    rows, columns = parameter.shape[0], math.prod(parameter.shape[1:])
     normal = _generator.standard_normal((max(rows, columns), min(rows, columns)))
     q, r = np.linalg.qr(normal)
     q *= np.sign(np.diagonal(r))  # so that all orthogonal matrices are equally likely
@@ -204,18 +208,18 @@ def calculate_gain(nonlinearity: Nonlinearity, param: float | None = None) -> fl
 
 
 @checked
-def xavier_uniform_(parameter: Trainable, gain: float = 1.0) -> Parameter:
+def xavier_uniform_(parameter: Matrix, gain: float = 1.0) -> Parameter:
     """Fill weights (out, in, ...) uniformly with the standard deviation of `xavier_normal_`.
 
     >>> nn.init.xavier_uniform_(nn.Linear(8, 2).weight).shape
     (2, 8)
     """
-    bound = math.sqrt(3) * _xavier("xavier_uniform_", parameter, gain)
+    bound = math.sqrt(3) * _xavier(parameter, gain)
     return uniform_(parameter, -bound, bound)
 
 
 @checked
-def xavier_normal_(parameter: Trainable, gain: float = 1.0) -> Parameter:
+def xavier_normal_(parameter: Matrix, gain: float = 1.0) -> Parameter:
     """Fill weights (out, in, ...) normally, a mean of both variances (Glorot and Bengio, 2010).
 
     The standard deviation is gain * sqrt(2 / (fan_in + fan_out)).
@@ -223,12 +227,12 @@ def xavier_normal_(parameter: Trainable, gain: float = 1.0) -> Parameter:
     >>> nn.init.xavier_normal_(nn.Linear(8, 2).weight).shape
     (2, 8)
     """
-    return normal_(parameter, 0.0, _xavier("xavier_normal_", parameter, gain))
+    return normal_(parameter, 0.0, _xavier(parameter, gain))
 
 
 @checked
 def kaiming_uniform_(
-    parameter: Trainable,
+    parameter: Matrix,
     a: float = 0.0,
     mode: Literal["fan_in", "fan_out"] = "fan_in",
     nonlinearity: Nonlinearity = "leaky_relu",
@@ -238,13 +242,13 @@ def kaiming_uniform_(
     >>> nn.init.kaiming_uniform_(nn.Linear(8, 2).weight, nonlinearity="relu").shape
     (2, 8)
     """
-    bound = math.sqrt(3) * _kaiming("kaiming_uniform_", parameter, a, mode, nonlinearity)
+    bound = math.sqrt(3) * _kaiming(parameter, a, mode, nonlinearity)
     return uniform_(parameter, -bound, bound)
 
 
 @checked
 def kaiming_normal_(
-    parameter: Trainable,
+    parameter: Matrix,
     a: float = 0.0,
     mode: Literal["fan_in", "fan_out"] = "fan_in",
     nonlinearity: Nonlinearity = "leaky_relu",
@@ -258,29 +262,23 @@ def kaiming_normal_(
     >>> nn.init.kaiming_normal_(nn.Linear(8, 2).weight, mode="fan_out").shape
     (2, 8)
     """
-    return normal_(parameter, 0.0, _kaiming("kaiming_normal_", parameter, a, mode, nonlinearity))
+    return normal_(parameter, 0.0, _kaiming(parameter, a, mode, nonlinearity))
 
 
-def _kaiming(what: str, parameter: Parameter, a: float, mode: str, nonlinearity: str) -> float:
-    fan_in, fan_out = _fans(what, parameter)
+def _kaiming(parameter: Parameter, a: float, mode: str, nonlinearity: str) -> float:
+    fan_in, fan_out = _fans(parameter)
     fan = fan_in if mode == "fan_in" else fan_out
     return calculate_gain(nonlinearity, a) / math.sqrt(max(fan, 1))
 
 
-def _xavier(what: str, parameter: Parameter, gain: float) -> float:
-    return gain * math.sqrt(2 / max(sum(_fans(what, parameter)), 1))
+def _xavier(parameter: Parameter, gain: float) -> float:
+    return gain * math.sqrt(2 / max(sum(_fans(parameter)), 1))
 
 
-def _fans(what: str, parameter: Parameter) -> tuple[int, int]:
+def _fans(parameter: Parameter) -> tuple[int, int]:
     """Return the inputs of each output of a layer, and the outputs of each input."""
-    outputs, inputs, *window = _weights(what, parameter)
+    outputs, inputs, *window = parameter.shape
     return inputs * math.prod(window), outputs * math.prod(window)
-
-
-def _weights(what: str, parameter: Parameter) -> Shape:
-    if parameter.ndim < 2:
-        raise ShapeError(f"{what}: weights are (out, in, ...), not {parameter.shape}")
-    return parameter.shape
 
 
 def _fill(
