@@ -134,11 +134,8 @@ def _info(asked: argparse.Namespace) -> Answer:
     except CompileError as error:
         missing, jit = "CC does not run", "none: CC does not run"
         unusable.append(str(error))
-    try:
-        check_device(settings.default_device())
-    except DeviceError as error:  # the rest of the table may show the cause
-        unusable.append(str(error))
-    for why in unusable:
+    unusable += filter(None, [_why_not(settings.default_device())])
+    for why in unusable:  # the rest of the table may show the cause
         warn_once(why)
     data: dict[str, Any] = {
         "minigraph": __version__,
@@ -165,18 +162,19 @@ def _info(asked: argparse.Namespace) -> Answer:
 
 def _jit_backends(why_no_c: str) -> dict[str, str]:
     """Return what each JIT backend does, or why it does nothing here."""
-    cuda = ""
-    try:
-        check_device("cuda")
-    except DeviceError as error:
-        cuda = str(error)
-    missing = {
-        "jit_c": why_no_c,
-        "jit_halide": compiler.why_no_halide(),
-        "jit_nvrtc": cuda,
-    }
+    missing = {"jit_c": why_no_c, "jit_halide": compiler.why_no_halide()}
+    missing["jit_nvrtc"] = _why_not("cuda")
     does = "binary cache, reuse for other shapes, non-contiguous input, reductions"
     return {name: f"none: {why}" if why else does for name, why in missing.items()}
+
+
+def _why_not(device: str) -> str:
+    """Return why a device cannot be used; "" if it can."""
+    try:
+        check_device(device)
+    except DeviceError as error:
+        return str(error)
+    return ""
 
 
 def _jit() -> str:
