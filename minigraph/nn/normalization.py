@@ -13,10 +13,10 @@ from minigraph.graph import Node, Parameter, Shape, Sizes, as_node
 from minigraph.nn import init
 from minigraph.nn.init import Weights
 from minigraph.nn.layer import Flag, FunctionLayer, layer_of, put_bias
-from minigraph.nn.module import Module, ModuleState
+from minigraph.nn.module import ModuleState
 
 
-class Affine(Module):
+class Affine(FunctionLayer):
     """A normalisation that scales by `weight`, and then shifts by `bias`, unless they are None."""
 
     weight: Any
@@ -184,16 +184,8 @@ class InstanceNorm2d(Affine):
         return ops.group_norm(x, max(self.num_features, 1), self.weight, self.bias, self.eps)
 
 
-@layer_of()
-class RMSNorm(Module):
-    """Divide by the root of the mean square over the last axes, which are `normalized_shape`.
-
-    eps  is added to the mean square; None: the spacing of x's dtype at 1
-
-    >>> nn.RMSNorm(32)(mg.input("x", (8, 20, 32))).shape
-    (8, 20, 32)
-    """
-
+@layer_of(ops.rms_norm)
+class RMSNorm(FunctionLayer):
     normalized_shape: Sizes
     eps: float | None = None
     elementwise_affine: bool = True
@@ -209,14 +201,8 @@ class RMSNorm(Module):
         return ops.rms_norm(x, self.normalized_shape, self.weight, self.eps)
 
 
-@layer_of()
+@layer_of(ops.layer_norm)
 class LayerNorm(Affine):
-    """Normalise over the last axes, which are `normalized_shape`, an int or ints.
-
-    >>> nn.LayerNorm(32)(mg.input("x", (8, 20, 32))).shape
-    (8, 20, 32)
-    """
-
     normalized_shape: Sizes
     eps: float = 1e-5
     elementwise_affine: bool = True
