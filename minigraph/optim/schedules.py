@@ -154,11 +154,7 @@ def multi_step(
     >>> [schedule.rates(t) for t in range(4)]
     [[1.0], [0.5], [0.5], [0.25]]
     """
-
-    def rate(base: float, t: int) -> float:
-        return base * gamma ** sum(milestone <= t for milestone in milestones)
-
-    return StepSchedule(optimizer, rate)
+    return StepSchedule(optimizer, lambda base, t: base * gamma ** sum(m <= t for m in milestones))
 
 
 @checked
