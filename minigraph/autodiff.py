@@ -94,20 +94,19 @@ def vjp(outputs: Sequence[Node], dys: Sequence[Node], wrt: Sequence[Node]) -> li
 def _backward(
     node: Node, grads: dict[Node, Node], results: dict[Node, dict[int, Node]]
 ) -> Sequence[Node | None]:
-    y: Any = node
-    dy: Any = grads.get(node)
-    if node.is_bundle:
-        read = results[node]
-        y = tuple(Item(i)(node) for i in range(len(node.specs)))
-        dy = tuple(read.get(i) for i in range(len(node.specs)))
     if not node.inputs:
         return ()
+    count = len(node.specs)
+    dys = [results[node].get(i) for i in range(count)] if node.is_bundle else [grads[node]]
     try:
         if isinstance(node.op, Loop):
-            return node.op.differentiate(vjp, dy if node.is_bundle else (dy,), node.inputs)
-        if type(node.op).grad is not Op.grad:
-            return _checked(node, node.op.grad(dy, y, *node.inputs))
-        return _through_expansion(node, dy if node.is_bundle else (dy,))
+            return node.op.differentiate(vjp, dys, node.inputs)
+        if type(node.op).grad is Op.grad:
+            return _through_expansion(node, dys)
+        if not node.is_bundle:
+            return _checked(node, node.op.grad(*dys, node, *node.inputs))
+        ys = tuple(Item(i)(node) for i in range(count))
+        return _checked(node, node.op.grad(tuple(dys), ys, *node.inputs))
     except NoGradient as error:
         raise located(error, node.op.name, node.inputs, node.source) from None
 

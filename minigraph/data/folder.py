@@ -79,7 +79,11 @@ class ImageReader:
     def _rgb(self, path: Path) -> Any:
         opened, _ = regular_file.open_to_read(path)
         with opened, self._pillow.open(opened, formats=FORMATS) as file:
-            self._check_size(*file.size)
+            (width, height), limit = file.size, self._pillow.MAX_IMAGE_PIXELS
+            if limit is not None and width * height > limit:  # Pillow only warns, and decodes them
+                raise ValueError(
+                    f"{width} x {height} pixels are more than PIL.Image.MAX_IMAGE_PIXELS, {limit}"
+                )
             if file.format == "TIFF":  # Pillow turns it as it loads it; odd XMP is an error there
                 file.info.pop("xmp", None)
             file.load()  # a PNG file may have its EXIF data at its end
@@ -95,14 +99,6 @@ class ImageReader:
                 # From a palette with transparent entries straight to RGB, Pillow warns.
                 image = image.convert("RGBA")
             return image.convert("RGB")
-
-    def _check_size(self, width: int, height: int) -> None:
-        """Raise an error for more pixels than Pillow warns of, before they are decoded."""
-        limit = self._pillow.MAX_IMAGE_PIXELS
-        if limit is not None and width * height > limit:
-            raise ValueError(
-                f"{width} x {height} pixels are more than PIL.Image.MAX_IMAGE_PIXELS, {limit}"
-            )
 
 
 def _middle(width: int, height: int, w: float, h: float) -> Box:

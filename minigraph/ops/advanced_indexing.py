@@ -16,7 +16,6 @@ import numpy as np
 from minigraph.arguments import Axis, Kind, Scalar
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import (
-    Array,
     Constant,
     Node,
     Operand,
@@ -106,7 +105,9 @@ def _merge_indexed_axes(x: Node, first: int, indices: Sequence[Node]) -> tuple[N
         if isinstance(size, SymbolicSize):  # checked at the call
             continue
         if isinstance(given.op, Constant):  # else at the call
-            _check_constant(given.op.value, size)
+            outside = given.op.value[(given.op.value < -size) | (given.op.value >= size)]
+            if outside.size:
+                raise ShapeError(f"index {outside[0]} is out of range for an axis of length {size}")
     if len(indices) == 1 and x.size != 0:  # else nothing is taken, and no index is looked at
         return x, indices[0]
     together = broadcast_shapes(*(i.shape for i in indices))
@@ -117,13 +118,6 @@ def _merge_indexed_axes(x: Node, first: int, indices: Sequence[Node]) -> tuple[N
         place = place * size + Take(0)(from_front, given)
     merged = (*x.shape[:first], math.prod(sizes), *x.shape[first + len(sizes) :])
     return reshape(x, merged), broadcast_to(place, together)
-
-
-def _check_constant(indices: Array, size: int) -> None:
-    """Raise ShapeError if one is out of range for an axis of this length."""
-    outside = indices[(indices < -size) | (indices >= size)]
-    if outside.size:
-        raise ShapeError(f"index {outside[0]} is out of range for an axis of length {size}")
 
 
 def _parse_indices(value: Any) -> tuple[Node, ...]:

@@ -16,27 +16,17 @@ Pairs = tuple[Pair, ...]  # (before, after) of each axis
 LONGEST = 2**31 - 1  # what oneDNN and cuDNN compute with
 
 
-def _both(sides: int | Pair) -> Pair:
-    return (sides, sides) if isinstance(sides, int) else sides
-
-
-def sides(least: int) -> Kind:
-    """Return the kind of integers >= `least` and of pairs of them."""
+def sides(least: int, as_pair: bool = False) -> Kind:
+    """Return the kind of integers >= `least` and pairs of them; `as_pair`: parsed to a pair."""
 
     def parse(value: Any) -> int | Pair:
         given = one_or_several(value)
         height, width = (given, given) if isinstance(given, int) else given
         if min(height, width) < least or max(height, width) > LONGEST:
             raise ValueError
-        return given if isinstance(given, int) else (height, width)
+        return given if isinstance(given, int) and not as_pair else (height, width)
 
     return Kind(f"an integer from {least} to {LONGEST}, or a pair of them", parse, ShapeError)
-
-
-def pair(least: int) -> Kind:
-    """Return the kind of `sides`, parsed to a pair."""
-    kind = sides(least)
-    return replace(kind, parse=lambda value: _both(kind.parse(value)))
 
 
 def _output_size(value: Any) -> int | tuple[int | None, ...] | None:
@@ -47,8 +37,8 @@ def _output_size(value: Any) -> int | tuple[int | None, ...] | None:
 
 
 POSITIVE = sides(1)
-Window = Annotated[Any, pair(1)]
-Border = Annotated[Any, pair(0)]
+Window = Annotated[Any, sides(1, as_pair=True)]
+Border = Annotated[Any, sides(0, as_pair=True)]
 OutputSize = Annotated[Any, replace(POSITIVE, takes=f"None, {POSITIVE.takes}", parse=_output_size)]
 
 
@@ -61,7 +51,7 @@ def or_named(kind: Kind) -> Kind:
     return replace(kind, takes=f'{kind.takes}, "same" or "valid"', parse=parse)
 
 
-ConvBorder = Annotated[Any, or_named(pair(0))]
+ConvBorder = Annotated[Any, or_named(sides(0, as_pair=True))]
 
 
 def around_conv(padding: Any, window: Shape, stride: Shape, dilation: Shape) -> Pairs:
