@@ -75,19 +75,13 @@ def take_backward(op: TakeBackward, node: Node) -> CudaKernel:
     )
 
 
-def add_along(op: AddAlong, node: Node) -> CudaKernel:
-    return _scatter(node, op.axis, element(node.dtype), not op.labels, adds=True)
-
-
-def put_along(op: PutAlong, node: Node) -> CudaKernel:
-    return _scatter(node, op.axis, {"T": f"uint{8 * node.dtype.itemsize}_t"}, True, adds=False)
-
-
-def _scatter(node: Node, axis: int, types: dict[str, str], wraps: bool, adds: bool) -> CudaKernel:
-    indices = node.inputs[1]
-    _, n, columns = around(node.shape, axis)
+def scatter(op: AddAlong | PutAlong, node: Node) -> CudaKernel:
+    indices, adds = node.inputs[1], isinstance(op, AddAlong)
+    wraps = not (isinstance(op, AddAlong) and op.labels)
+    types = element(node.dtype) if adds else {"T": f"uint{8 * node.dtype.itemsize}_t"}
+    _, n, columns = around(node.shape, op.axis)
     macros = {**types, "L": c_type(indices.dtype), "WRAPS": int(wraps), "ADDS": int(adds)}
-    sizes = n, indices.shape[axis], columns
+    sizes = n, indices.shape[op.axis], columns
     valid = Range(1, -n if wraps else 0, n)
     return written_kernel(node, "scatter", macros, node.size, sizes, range=valid)
 
@@ -104,6 +98,6 @@ KERNELS: Kernels = {
     Take: take,
     TakeBackward: take_backward,
     TakeAlong: take_along,
-    AddAlong: add_along,
-    PutAlong: put_along,
+    AddAlong: scatter,
+    PutAlong: scatter,
 }

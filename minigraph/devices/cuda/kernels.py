@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import NamedTuple
 
-from minigraph.devices.cuda import indexing, pooling, reorder, rows
+from minigraph.devices.cuda import images, indexing, rows
 from minigraph.devices.cuda.generated import PROCESSORS, generated_kernel
 from minigraph.devices.cuda.kernel import Addresses, CudaKernel, Launch, Operands
 from minigraph.devices.cuda.written import Kernels
@@ -18,12 +18,7 @@ from minigraph.jit.fused import Fused
 from minigraph.ops.layout import Reorder
 from minigraph.ops.matmul import Matmul
 
-WRITTEN: Kernels = {
-    **indexing.KERNELS,
-    **pooling.KERNELS,
-    **reorder.KERNELS,
-    **rows.KERNELS,
-}
+WRITTEN: Kernels = {**images.KERNELS, **indexing.KERNELS, **rows.KERNELS}
 
 
 def cuda_kernel(

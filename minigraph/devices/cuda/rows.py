@@ -55,10 +55,6 @@ def cumulative_sum(op: CumulativeSum, node: Node) -> CudaKernel | None:
     return _cumulative(op.axis, node, "+", none, parted, "n - 1 - j" if op.reverse else "j")
 
 
-def cumulative_product(op: CumulativeProduct, node: Node) -> CudaKernel | None:
-    return _cumulative(op.axis, node, "*", "1", False, "j")
-
-
 def recurrence(op: Recurrence, node: Node) -> CudaKernel | None:
     at = "n - 1 - j" if op.reverse else "j"
     return _cumulative(op.axis, node, "+", "0", False, at, " + inner" if op.reverse else "")
@@ -93,14 +89,6 @@ def _cumulative(
     return written_kernel(node, "cumulative", macros, outer * inner, (n, inner), inplace=inplace)
 
 
-def cross_entropy(op: CrossEntropy, node: Node) -> CudaKernel:
-    return _cross_entropy(node, 1, ())
-
-
-def cross_entropy_backward(op: CrossEntropyBackward, node: Node) -> CudaKernel:
-    return _cross_entropy(node, 2, ((), (0,), ()))
-
-
 def _cross_entropy(node: Node, labels: int, inplace: Sequence[Sequence[int]]) -> CudaKernel:
     """Return the kernel of a node whose operand `labels` are the labels, behind the logits."""
     logits, label = node.inputs[labels - 1 : labels + 1]
@@ -130,8 +118,8 @@ KERNELS: Kernels = {
     Searchsorted: searchsorted,
     Argmax: argmax,
     CumulativeSum: cumulative_sum,
-    CumulativeProduct: cumulative_product,
+    CumulativeProduct: lambda op, node: _cumulative(op.axis, node, "*", "1", False, "j"),
     Recurrence: recurrence,
-    CrossEntropy: cross_entropy,
-    CrossEntropyBackward: cross_entropy_backward,
+    CrossEntropy: lambda op, node: _cross_entropy(node, 1, ()),
+    CrossEntropyBackward: lambda op, node: _cross_entropy(node, 2, ((), (0,), ())),
 }

@@ -1,4 +1,4 @@
-"""Max and average pooling, and local response normalisation, in CUDA."""
+"""Pooling, local response normalisation, and moves of images between layouts, in CUDA."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ import math
 import struct
 
 from minigraph.devices.cuda.kernel import CudaKernel
-from minigraph.devices.cuda.written import Kernels, c_function, element, written_kernel
+from minigraph.devices.cuda.written import (
+    THREADS,
+    Kernels,
+    c_function,
+    element,
+    written_kernel,
+)
 from minigraph.graph import DType, Node, Shape
 from minigraph.jit.expression import c_type, limits
 from minigraph.ops.elementwise import kind
-from minigraph.ops.layout import LaidOut
+from minigraph.ops.layout import LaidOut, Reorder
 from minigraph.ops.normalization import LocalResponseNorm
 from minigraph.ops.pooling import (
     AvgPool2d,
@@ -25,6 +31,7 @@ PLANES = 4  # that a thread does at once
 MOST_PIXELS = 4  # of a cell, and windows that reach it: their sums and elements are in registers
 RESIDENT = 3  # blocks of a multiprocessor: with two, too few loads are on their way
 UNROLLED = 16  # elements of a window up to which its rows are unrolled
+VECTOR, ACROSS = 16, 8  # bytes of an access of a reorder, and how many make a row of a tile
 
 
 def _pooled(
@@ -75,14 +82,6 @@ def _pooled(
     return written_kernel(node, "pool2d", macros, groups * high * wide, sizes, resident=resident)
 
 
-def max_pool2d(op: MaxPool2d, node: Node) -> CudaKernel:
-    return _pooled(node, op.pooling, node.specs[1].dtype)
-
-
-def max_pool2d_backward(op: MaxPool2dBackward, node: Node) -> CudaKernel:
-    return _pooled(node, op.pooling, node.inputs[1].dtype, backward=True)
-
-
 def avg_pool2d(op: AvgPool2d, node: Node) -> CudaKernel | None:
     (x,) = node.inputs
     large = math.prod(op.pooling.window) > FEW
@@ -124,10 +123,35 @@ def local_response_norm(op: LocalResponseNorm, node: Node) -> CudaKernel:
     return written_kernel(node, "local_response_norm", macros, node.size, sizes)
 
 
+def reorder(op: Reorder, node: Node) -> CudaKernel | None:
+    """Return the transposition of matrices that moves contiguous images from or to nchw.
+
+    None for other layouts, and where most of a tile is empty.
+    """
+    (x,) = node.inputs
+    if x.ndim == node.ndim:
+        return None
+    pixels, (lanes,) = math.prod(x.shape[2:4]), (*node.shape[4:], *x.shape[4:])
+    rows, columns = (lanes, pixels) if x.ndim == 4 else (pixels, lanes)
+    vector = VECTOR // x.dtype.itemsize
+    side = ACROSS * vector
+    if min(rows, columns) < side // 4:
+        return None
+    tiles = x.size // (rows * columns) * -(-rows // side) * -(-columns // side)
+    held = f"uint{8 * x.dtype.itemsize}_t"
+    macros = {"T": held, "SIDE": side, "VECTOR": vector, "ACROSS": ACROSS}
+    return written_kernel(node, "reorder", macros, tiles, (rows, columns), THREADS)
+
+
 POOLINGS: Kernels = {
-    MaxPool2d: max_pool2d,
-    MaxPool2dBackward: max_pool2d_backward,
+    MaxPool2d: lambda op, node: _pooled(node, op.pooling, node.specs[1].dtype),
+    MaxPool2dBackward: lambda op, node: _pooled(node, op.pooling, node.inputs[1].dtype, True),
     AvgPool2d: avg_pool2d,
     AvgPool2dBackward: avg_pool2d_backward,
 }
-KERNELS: Kernels = {**POOLINGS, LaidOut: laid_out, LocalResponseNorm: local_response_norm}
+KERNELS: Kernels = {
+    **POOLINGS,
+    LaidOut: laid_out,
+    LocalResponseNorm: local_response_norm,
+    Reorder: reorder,
+}
