@@ -34,6 +34,7 @@ from minigraph.graph import FLOATS, Array, Graph, Node
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.random import SEED, STEP
 from minigraph.platform.signals import held
+from minigraph.program import on_host
 from minigraph.runtime.function import CallCounter, Execute, Function
 
 AGAIN = 4  # times the rounding of an output that an earlier call had, and nothing is looked at
@@ -111,7 +112,7 @@ class VerifiedFunction(Function):
         except GraphError as error:
             raise CompileError(f"{self._title}, which raises no error: {error}") from None
         after = self._state()
-        actual = dict(enumerate([*map(_on_host, results), *after]))
+        actual = dict(enumerate([*map(on_host, results), *after]))
         wrong = self._differences(expected, actual)
         sizes = {at: float(distance(*each[:2]).max()) for at, each in wrong.items()}
         wrong = {at: wrong[at] for at in wrong if sizes[at] > AGAIN * self._explained.get(at, 0.0)}
@@ -149,7 +150,7 @@ class VerifiedFunction(Function):
     def _as_written(self, values: Sequence[Array]) -> dict[int, Array]:
         """Run level 0, which updates the parameters; return its results and their new values."""
         self._written.calls, self._written.seed = self.calls, self.seed
-        results = map(_on_host, self._written(*values))
+        results = map(on_host, self._written(*values))
         return dict(enumerate([*results, *self._state()]))
 
     def _differences(self, expected: Values, actual: Values) -> dict[int, Difference]:
@@ -180,7 +181,7 @@ class VerifiedFunction(Function):
         for seed in range(PERTURBED_RUNS if left or self._world else 0):
             self._restore([perturbed(x, seed) for x in before])
             with contextlib.suppress(GraphError):  # of an index that is computed from floats
-                results = self._as_written([perturbed(_on_host(x), seed) for x in values])
+                results = self._as_written([perturbed(on_host(x), seed) for x in values])
                 for at, mask in left.items():
                     x, y, z = (v[mask] for v in (*wrong[at][:2], results[at]))
                     mask[mask] = distance(x, y) > REACH * distance(x, z)
@@ -199,7 +200,7 @@ class VerifiedFunction(Function):
         wrong: Differences,
     ) -> str:
         """Describe what made the differences; "" if rounding did."""
-        given = dict(zip(self._inputs, map(_on_host, values), strict=True))
+        given = dict(zip(self._inputs, map(on_host, values), strict=True))
         given |= {SEED: self._own_seed(), STEP: np.array(self.calls, np.uint64)}
         args = [*given.values()]
         bits = {at: each for at, each in wrong.items() if at in self._bitwise}
@@ -216,7 +217,7 @@ class VerifiedFunction(Function):
 
     def _again(self, values: Sequence[Array], execute: Execute) -> dict[int, Array]:
         results = super()._run(values, execute)
-        return dict(enumerate([*map(_on_host, results), *self._state()]))
+        return dict(enumerate([*map(on_host, results), *self._state()]))
 
     def _wrong_kernel(
         self,
@@ -290,8 +291,3 @@ def _elementwise_outputs(graph: Graph) -> frozenset[int]:
         own = not node.inputs or isinstance(node.op, Elementwise) or node.op.is_view
         alone[node] = own and all(alone[x] for x in node.inputs)
     return frozenset(at for at, y in enumerate(graph.outputs) if alone[y])
-
-
-def _on_host(array: Array) -> Array:
-    """Return a NumPy array; CuPy arrays have a method for that."""
-    return array if isinstance(array, np.ndarray) else array.get()

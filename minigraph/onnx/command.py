@@ -18,6 +18,7 @@ from minigraph.onnx.interpret import NESTED, key
 from minigraph.onnx.model import function, input_of, inputs_of, load
 from minigraph.onnx.operators import ROWS
 from minigraph.onnx.tensors import OLDEST, opsets_of, read
+from minigraph.program import on_host
 
 Output = tuple[dict[str, Any], list[str]]  # as JSON, and as lines for a person
 COLUMNS = 100
@@ -41,8 +42,7 @@ def run(path: str, files: Sequence[str], out: str | None, device: str, level: in
     found = call(*arrays)
     seconds = time.perf_counter() - start
     every = found if isinstance(found, list) else [found]
-    hosted = [x.get() if hasattr(x, "get") else x for x in every]  # from a device
-    results = dict(zip([y.name for y in graph.output], hosted, strict=True))
+    results = dict(zip([y.name for y in graph.output], map(on_host, every), strict=True))
     if out:
         np.savez(out, **results)
     shown = {name: f"{x.dtype.name}{[*x.shape]}" for name, x in results.items()}

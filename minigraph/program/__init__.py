@@ -8,6 +8,7 @@ from minigraph.program.device import (
     ReservedMemory,
     Tunable,
     nothing,
+    on_host,
 )
 from minigraph.program.steps import (
     Buffer,

@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
+import numpy as np
+
 from minigraph.autotune.candidate import Layouts, Problem
 from minigraph.cache import Entry
 from minigraph.distributed import World
@@ -46,6 +48,11 @@ Done = Callable[[], object]
 
 def nothing() -> None:
     """Do nothing."""
+
+
+def on_host(array: Array) -> Array:
+    """Return a NumPy array; CuPy arrays have a method for that."""
+    return array if isinstance(array, np.ndarray) else array.get()
 
 
 class Executor(ABC):
@@ -214,7 +221,7 @@ class Backend(ABC):
         )
         results = self.bind(program)([memory[buffer] for buffer in inputs])
         for view, result in zip(step.outputs, results, strict=True):
-            view.array(memory[view.buffer])[...] = result
+            view.array(memory[view.buffer])[...] = on_host(result)
 
     def reserve_memory(self, nbytes: int) -> ReservedMemory:
         """Return `nbytes` of memory that the device makes ready in the background."""

@@ -21,8 +21,8 @@ import numpy as np
 from minigraph.devices.cuda.driver import Arguments, Driver
 from minigraph.devices.cuda.kernel import CudaKernel, DeviceKernel, Launch, LibraryKernel
 from minigraph.devices.reference import run_step
-from minigraph.errors import DeviceError, GraphError
-from minigraph.program import Buffer, Kernel, Memory, Program, Step
+from minigraph.errors import DeviceError
+from minigraph.program import Buffer, Kernel, Program, Step
 
 # Bytes that a large GPU copies in a second: its memory moves some 4 TB/s, and a byte that is copied
 # is read and written.
@@ -88,7 +88,8 @@ def kernel_calls(
 
 def _interpret(step: Step, places: Places, driver: Driver, stream: int) -> None:
     """Let NumPy do a step on the device's memory, and wait until that is done."""
-    memory = {buffer: np.empty(buffer.nbytes, np.uint8) for buffer in _buffers(step)}
+    buffers = [*(view.buffer for view in (*step.inputs, *step.outputs)), step.scratch]
+    memory = {buffer: np.empty(buffer.nbytes, np.uint8) for buffer in buffers}
     for view in step.inputs:
         driver.download(memory[view.buffer], places[view.buffer], stream)
     driver.synchronize(stream)
@@ -96,31 +97,6 @@ def _interpret(step: Step, places: Places, driver: Driver, stream: int) -> None:
     for view in step.outputs:
         driver.upload(places[view.buffer], memory[view.buffer], stream)
     driver.synchronize(stream)
-
-
-def run_alone(step: Step, memory: Memory, functions: Mapping[str, int], driver: Driver) -> None:
-    """Run a step on the device, on arrays in the memory of the host."""
-    compute = driver.compute
-    with driver.current():
-        held = {buffer: driver.allocate(buffer.nbytes) for buffer in _buffers(step)}
-        places = {buffer: taken.address for buffer, taken in held.items()}
-        flag = driver.allocate(4)
-        driver.clear(flag.address, 4, compute)
-        for view in step.inputs:
-            driver.upload(places[view.buffer], memory[view.buffer], compute)
-        for call in calls_of(step, places, flag.address, functions, driver):
-            call(compute)
-        for view in step.outputs:
-            driver.download(memory[view.buffer], places[view.buffer], compute)
-        refused = np.zeros(1, np.int32)
-        driver.download(refused, flag.address, compute)
-        driver.synchronize(compute)
-    if refused[0]:
-        raise GraphError(f"{step.node!r} {step.node.source}: an integer is out of range")
-
-
-def _buffers(step: Step) -> Sequence[Buffer]:
-    return [*(v.buffer for v in (*step.inputs, *step.outputs)), step.scratch]
 
 
 def capture(parts: Sequence[Sequence[Call]], driver: Driver) -> list[int]:

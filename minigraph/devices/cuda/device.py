@@ -18,7 +18,7 @@ from minigraph.autotune.measurement import policy_of
 from minigraph.cache import Entry
 from minigraph.devices import kernel_cache
 from minigraph.devices.cuda import cublas, nvrtc
-from minigraph.devices.cuda.calls import kernel_calls, run_alone
+from minigraph.devices.cuda.calls import kernel_calls
 from minigraph.devices.cuda.candidates import CudaProblems, CudaWorkbench
 from minigraph.devices.cuda.collective import collective_kernel
 from minigraph.devices.cuda.communicator import connected
@@ -53,7 +53,7 @@ from minigraph.ops.reduction import Max
 from minigraph.passes.kernels.horizontal_fusion import HorizontalFusionLimits
 from minigraph.platform import forks
 from minigraph.platform.launcher import local_rank
-from minigraph.program import Backend, Choice, Executor, Kernel, Memory, Program, Step, Tunable
+from minigraph.program import Backend, Choice, Executor, Kernel, Program, Tunable
 from minigraph.version import __version__
 
 
@@ -171,9 +171,6 @@ class CudaBackend(Backend):
     def bind(self, program: Program, arenas: Sequence[DeviceMemory] = ()) -> Executor:
         functions = self._functions([step.kernel for step in program.steps])
         return CudaProgram(program, self.driver, functions, self.bulk, arenas)
-
-    def run_alone(self, step: Step, memory: Memory) -> None:
-        run_alone(step, memory, self._functions([step.kernel]), self.driver)
 
     def array(self, value: Any) -> Array | None:
         """Return an array that is in the memory of the device; None for one that is not.

@@ -6,6 +6,7 @@ import pytest
 from minigraph.devices.reference import NumpyKernel
 from minigraph.graph import Graph
 from minigraph.ops.elementwise import Elementwise
+from minigraph.program import Backend
 from minigraph.program.lower import lower
 from minigraph.program.memory import plan
 
@@ -18,8 +19,8 @@ from minigraph.devices.cuda.kernels import WRITTEN
 from minigraph.devices.cuda.program import CudaProgram
 
 
-class Kernels:
-    """What `lower` takes for a device: each node is one launch of a kernel of its own.
+class Kernels(Backend):
+    """A device on which each node is one launch of a kernel of its own.
 
     by_numpy  ops that have none
     idle      ops that take no launch
@@ -42,6 +43,9 @@ class Kernels:
         inplace = [(0,)] * len(node.inputs) if isinstance(node.op, Elementwise) else ()
         return CudaKernel(node, [launch], inplace=inplace, range=range)
 
+    def bind(self, program, arenas=(), bulk=True):
+        return CudaProgram(program, self.driver, {name: name for name in self.driver.kernels}, bulk)
+
 
 def bind(inputs, outputs, updates=(), by_numpy=(), idle=(), bulk=True, **settings):
     """Return a program that is ready to run."""
@@ -50,7 +54,7 @@ def bind(inputs, outputs, updates=(), by_numpy=(), idle=(), bulk=True, **setting
     parameters = [w for w, _ in updates]
     kernels = Kernels(driver, by_numpy, idle)
     lowered = plan(lower(graph, len(outputs), parameters, kernels, lambda node, strides: None))
-    run = CudaProgram(lowered, driver, {name: name for name in driver.kernels}, bulk)
+    run = kernels.bind(lowered, bulk=bulk)
     driver.log.clear()
     return run
 

@@ -20,7 +20,6 @@ from cuda_stand_in import DeviceArray, StandIn
 from driver_log import Kernels, X, asked, bind, call, natives
 
 from minigraph.devices.cuda import calls, candidates, staging
-from minigraph.devices.cuda.calls import run_alone
 from minigraph.devices.cuda.driver import ALIGNMENT
 from minigraph.devices.cuda.program import CudaProgram
 from minigraph.errors import DeviceLost
@@ -274,13 +273,12 @@ def test_a_step_runs_alone_on_arrays_of_the_host(by_numpy):
     views = (*step.inputs, *step.outputs)
     memory = {v.buffer: np.zeros(v.buffer.nbytes, np.uint8) for v in views}
     labels, result = (view.array(memory[view.buffer]) for view in views)
-    functions = {name: name for name in driver.kernels}
     labels[...] = [0, 3, 1]
-    run_alone(step, memory, functions, driver)
+    kernels.run_alone(step, memory)
     assert (result == np.eye(4)[[0, 3, 1]]).all()
     labels[1] = 4
     with pytest.raises(mg.GraphError, match="one_hot"):
-        run_alone(step, memory, functions, driver)
+        kernels.run_alone(step, memory)
 
 
 def test_memory_that_is_not_there_is_an_error_that_says_what_it_was_for():
