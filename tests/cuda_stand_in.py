@@ -108,7 +108,7 @@ class StandIn:
     def allocate(self, nbytes):
         self._log("allocate", nbytes)
         self.held.append(np.zeros(nbytes, np.uint8))
-        return SimpleNamespace(address=self.held[-1].ctypes.data, nbytes=nbytes)
+        return DeviceArray(self.held[-1])
 
     def pinned(self, nbytes):
         return np.zeros(nbytes, np.uint8)
@@ -391,7 +391,7 @@ class DeviceArray:
         self.array = array
         self.data = SimpleNamespace(ptr=array.ctypes.data, device_id=ordinal)
         self.shape, self.dtype, self.flags = array.shape, array.dtype, array.flags
-        self.size, self.strides = array.size, array.strides
+        self.size, self.strides, self.nbytes = array.size, array.strides, array.nbytes
 
     def get(self):
         return self.array

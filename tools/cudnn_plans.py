@@ -101,7 +101,7 @@ def an_h200():
     class Device(StandIn):
         def allocate(self, nbytes):
             if nbytes > SMALL:
-                return SimpleNamespace(address=1 << 40, nbytes=nbytes)
+                return SimpleNamespace(data=SimpleNamespace(ptr=1 << 40), nbytes=nbytes)
             return super().allocate(nbytes)
 
     properties = cudnn.create_device_properties(json.dumps(H200))

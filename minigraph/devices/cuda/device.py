@@ -22,7 +22,7 @@ from minigraph.devices.cuda.calls import kernel_calls
 from minigraph.devices.cuda.candidates import CudaProblems, CudaWorkbench
 from minigraph.devices.cuda.collective import collective_kernel
 from minigraph.devices.cuda.communicator import connected
-from minigraph.devices.cuda.driver import DeviceMemory, Driver, device_count, on_stream
+from minigraph.devices.cuda.driver import Driver, device_count, on_stream
 from minigraph.devices.cuda.kernel import CudaKernel, DeviceKernel
 from minigraph.devices.cuda.kernels import Exactness, cuda_kernel
 from minigraph.devices.cuda.nvrtc import kernels_of
@@ -168,7 +168,7 @@ class CudaBackend(Backend):
             )
         return NumpyKernel(node, why)
 
-    def bind(self, program: Program, arenas: Sequence[DeviceMemory] = ()) -> Executor:
+    def bind(self, program: Program, arenas: Sequence[Array] = ()) -> Executor:
         functions = self._functions([step.kernel for step in program.steps])
         return CudaProgram(program, self.driver, functions, self.bulk, arenas)
 

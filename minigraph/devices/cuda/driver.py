@@ -57,15 +57,6 @@ class OutOfMemory(DeviceError, MemoryError):
     """The device has too little memory left."""
 
 
-class DeviceMemory:
-    """Memory of the device, which goes back to the pool with this object."""
-
-    def __init__(self, pointer: Any, nbytes: int) -> None:
-        self._pointer = pointer
-        self.address = int(pointer.ptr)
-        self.nbytes = nbytes
-
-
 def aligned(nbytes: int) -> int:
     """Return the least multiple of ALIGNMENT that is not below a size, or an address."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
@@ -207,16 +198,13 @@ class Driver:
             f"a smaller batch takes less"
         )
 
-    def allocate(self, nbytes: int) -> DeviceMemory:
-        """Return memory of the device for work on `compute`; its content is arbitrary.
+    def allocate(self, nbytes: int) -> Array:
+        """Return bytes of the device, at least one, for work on `compute`: a new CuPy array.
 
-        The pool gives it to nobody who would not come after that work.
+        The pool gives them to nobody who would not come after that work.
         """
-        try:
-            with cupy.cuda.Device(self.ordinal), on_stream(self.compute):
-                return DeviceMemory(cupy.cuda.alloc(max(nbytes, 1)), nbytes)
-        except cupy.cuda.memory.OutOfMemoryError:
-            raise self._out_of_memory(nbytes) from None
+        with cupy.cuda.Device(self.ordinal), on_stream(self.compute):
+            return self.array(Spec((max(nbytes, 1),), np.dtype(np.uint8)))
 
     def pinned(self, nbytes: int) -> Array:
         """Return bytes of the host that stay in memory, so that copies run by themselves."""

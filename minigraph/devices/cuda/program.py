@@ -32,7 +32,7 @@ from minigraph.devices.cuda.calls import (
     moving,
 )
 from minigraph.devices.cuda.collective import NcclKernel, measured_exchanges
-from minigraph.devices.cuda.driver import READABLE, DeviceMemory, Driver, aligned
+from minigraph.devices.cuda.driver import READABLE, Driver, aligned
 from minigraph.devices.cuda.kernel import CudaKernel
 from minigraph.devices.cuda.staging import Staging, copy_of
 from minigraph.errors import DeviceError, GraphError, located, warn_once
@@ -75,7 +75,7 @@ class CudaProgram(Executor):
         driver: Driver,
         functions: Mapping[str, int],
         bulk: bool = True,
-        arenas: Sequence[DeviceMemory] = (),
+        arenas: Sequence[Array] = (),
     ) -> None:
         super().__init__()
         self.program = program
@@ -104,13 +104,13 @@ class CudaProgram(Executor):
             except DeviceError as error:
                 raise DeviceError(f"{error}; {demand(program)}") from None
             arena = (b for b in program.buffers if b.space is MemorySpace.ARENA)
-            self._places = {b: self.arena.address + b.offset for b in arena}
+            self._places = {b: self.arena.data.ptr + b.offset for b in arena}
             self._staging = Staging([b for b in program.inputs if b not in self._moving], driver)
             self._places |= self._staging.places
             outputs = [b for b in program.returned if b not in self._written]
             flags = 4 * len(self._ranges)
             self._memory = self._place(outputs, flags)
-            self._flags = self._memory.address + self._memory.nbytes - flags
+            self._flags = self._memory.data.ptr + self._memory.nbytes - flags
             flag = {step: self._flags + 4 * i for i, step in enumerate(self._ranges)}
             constants = [b for b in program.buffers if b.space is MemorySpace.CONSTANT]
             self._constants = self._place(constants)
@@ -149,11 +149,11 @@ class CudaProgram(Executor):
 
     # ------------------------------------------------------------ binding
 
-    def _place(self, buffers: Sequence[Buffer], more: int = 0) -> DeviceMemory:
+    def _place(self, buffers: Sequence[Buffer], more: int = 0) -> Array:
         """Return memory where each buffer gets its place, with `more` bytes behind them."""
         *offsets, end = itertools.accumulate((aligned(b.nbytes) for b in buffers), initial=0)
         memory = self.driver.allocate(end + more)
-        self._places |= {b: memory.address + o for b, o in zip(buffers, offsets, strict=True)}
+        self._places |= {b: memory.data.ptr + o for b, o in zip(buffers, offsets, strict=True)}
         return memory
 
     def _split(self) -> list[GraphSegment]:

@@ -48,7 +48,8 @@ class Staging:
         # From each a batch travels by itself, and the event says that it has left.
         pinned = [(self._driver.pinned(offsets[-1]), event) for event in self._arrived]
         self._pinned = itertools.cycle(pinned)
-        self._base, self._landing = self._memory.address, self._memory.address + offsets[-1]
+        self._base: int = self._memory.data.ptr
+        self._landing = self._base + offsets[-1]
         self._offsets = dict(zip(buffers, offsets, strict=False))
         self.places = {b: self._base + offset for b, offset in self._offsets.items()}
 
@@ -113,7 +114,7 @@ class DeviceCopy:
     def __init__(self, spec: Spec, driver: Driver, memory: Array | None = None) -> None:
         self._driver = driver
         self._memory = driver.allocate(spec.nbytes) if memory is None else memory
-        self.address: int = self._memory.address if memory is None else memory.data.ptr
+        self.address: int = self._memory.data.ptr
         self._is_shared = memory is not None
 
     def upload(self, value: Array) -> None:

@@ -53,7 +53,7 @@ class OnDevice:
         """Return memory with the bytes of an array, and how much further it is than the array."""
         memory = self.driver.allocate(root.nbytes + ALIGNED)
         at = root.ctypes.data
-        place = memory.address + (at - memory.address) % ALIGNED
+        place = memory.data.ptr + (at - memory.data.ptr) % ALIGNED
         self.driver.upload(place, root, self.driver.compute)
         return memory, place - at
 
@@ -72,7 +72,7 @@ class OnDevice:
                     launch.grid,
                     launch.block,
                     driver.compute,
-                    self.arguments(launch.words(*addresses, room.address)),
+                    self.arguments(launch.words(*addresses, room.data.ptr)),
                 )
             for root in map(whole, outputs):
                 place = root.ctypes.data + copies[id(root)][1]

@@ -183,10 +183,10 @@ class Pool:
     def __init__(self):
         self.streams, self.freed, self.full = [], [], False
 
-    def alloc(self, nbytes):
+    def empty(self, shape, dtype):
         if self.full:
-            raise OutOfMemoryError(nbytes, 0)
-        return SimpleNamespace(ptr=100 * self.streams[-1])
+            raise OutOfMemoryError(*shape, 0)
+        return SimpleNamespace(data=SimpleNamespace(ptr=100 * self.streams[-1]))
 
     @contextlib.contextmanager
     def on_stream(self, address):
@@ -202,10 +202,8 @@ class Pool:
 def pool(monkeypatch):
     made = Pool()
     memory = SimpleNamespace(OutOfMemoryError=OutOfMemoryError)
-    device = SimpleNamespace(
-        alloc=made.alloc, Device=lambda ordinal: contextlib.nullcontext(), memory=memory
-    )
-    found = SimpleNamespace(cuda=device, get_default_memory_pool=lambda: made)
+    device = SimpleNamespace(Device=lambda ordinal: contextlib.nullcontext(), memory=memory)
+    found = SimpleNamespace(cuda=device, empty=made.empty, get_default_memory_pool=lambda: made)
     monkeypatch.setattr(driver_module, "cupy", found)
     monkeypatch.setattr(driver_module, "on_stream", made.on_stream)
     return made
@@ -217,7 +215,7 @@ def test_memory_is_for_work_on_the_compute_stream_and_says_what_is_missing(bindi
     bindings(cuStreamCreate=lambda *args: (next(streams),))
     opened = Driver()
     assert len({opened.compute, opened.copies, opened.measuring}) == 3
-    assert opened.allocate(4).address == 100 * opened.compute
+    assert opened.allocate(4).data.ptr == 100 * opened.compute
     pool.full = True
     with pytest.raises(mg.DeviceError, match=r"asked for 4\.0 MiB, 3\.0 MiB of 1,024\.0 MiB are"):
         opened.allocate(4 << 20)
