@@ -97,23 +97,19 @@ class Store:
         What is found is marked as used now, once an hour, if nobody else writes now.
         """
 
-        def read(db: sqlite3.Connection) -> tuple[list[tuple[bool, Entry | None]], list[Entry]]:
+        def read(db: sqlite3.Connection) -> list[tuple[bool, Entry | None]]:
             reader, now = Reader(db), time.time()
             rows = [reader.find(entry) for entry in wanted]
-            return rows, [e for _, e in rows if e and abs(now - reader.used[e.key]) > HOUR]
+            used = [e for _, e in rows if e and abs(now - reader.used[e.key]) > HOUR]
+            if used and self._writable:
+                with contextlib.suppress(sqlite3.Error):  # `keep` tells of any that lasts
+                    db.execute("PRAGMA busy_timeout = 0")
+                    db.execute("BEGIN IMMEDIATE")
+                    db.executemany(TOUCH, [(now, *key_of(entry)) for entry in used])
+                    db.execute("COMMIT")
+            return rows
 
-        def touch(db: sqlite3.Connection) -> None:
-            now = time.time()
-            db.execute("BEGIN IMMEDIATE")
-            db.executemany(TOUCH, [(now, *key_of(entry)) for entry in stale])
-            db.execute("COMMIT")
-
-        found: list[tuple[bool, Entry | None]] = [(False, None)] * len(wanted)
-        stale: list[Entry] = []
-        if wanted:
-            found, stale = self._run(read, (found, stale))
-        if stale and self._writable:  # `keep` warns where it is not
-            self._run(touch, None, waits=False)
+        found = self._run(read, [(False, None)] * len(wanted)) if wanted else []
         rows = zip(wanted, found, strict=True)
         damaged = {entry.key for entry, (exists, good) in rows if exists and not good}
         self.rejected += len(damaged - self._damaged)
@@ -212,15 +208,14 @@ class Store:
     def _writable(self) -> bool:
         return os.access(self.root, os.W_OK, effective_ids=True)
 
-    def _run(self, work: Work[T], failed: T, make: bool = False, waits: bool = True) -> T:
+    def _run(self, work: Work[T], failed: T, make: bool = False) -> T:
         """Return the result of `work`; `failed` if there is no database or it cannot be used.
 
         A damaged database is removed.
 
-        make   creates a missing one
-        waits  for other processes; else it fails silently where they use it
+        make  creates a missing one
         """
-        patience = self._patience if waits else 0.0
+        patience = self._patience
         try:
             try:
                 with trust.locked_folder(self.root, False, patience, make):
@@ -241,17 +236,16 @@ class Store:
             if isinstance(error, FileNotFoundError) and not make:
                 return failed
             busy = isinstance(error, TimeoutError) or code_of(error) in BUSY
-            if waits or not busy:
-                # After a wait in vain, do not wait again for each of a hundred entries.
-                self._patience = 0.0 if busy else self._patience
-                why = in_one_line(error)
-                if not self._warned:
-                    warn_once(
-                        f"{self.root} cannot keep results ({why}), so each run makes them again; "
-                        "set MINIGRAPH_CACHE_DIR to a folder of your own",
-                        cause=f"{self.root} cannot keep results: {why}",
-                    )
-                self._warned = True
+            # After a wait in vain, do not wait again for each of a hundred entries.
+            self._patience = 0.0 if busy else self._patience
+            why = in_one_line(error)
+            if not self._warned:
+                warn_once(
+                    f"{self.root} cannot keep results ({why}), so each run makes them again; "
+                    "set MINIGRAPH_CACHE_DIR to a folder of your own",
+                    cause=f"{self.root} cannot keep results: {why}",
+                )
+            self._warned = True
             return failed
 
     def _attempt(self, work: Work[T], patience: float, make: bool = False) -> T:

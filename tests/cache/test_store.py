@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -248,23 +249,24 @@ def test_a_database_that_stays_locked_is_waited_for_once(store, monkeypatch, sta
 
 
 def test_a_writer_that_stays_is_waited_for_once_and_stops_no_reader(store, monkeypatch, recwarn):
-    monkeypatch.setattr(module, "PATIENCE", 0.2)
+    monkeypatch.setattr(module, "PATIENCE", 600.0)
     kept = [entry(f"{i}") for i in range(5)]
     store.keep(kept, newer)
     change(store.path, "UPDATE entries SET used = 7")  # so that finding them is a reason to write
     db = sqlite3.connect(store.path, isolation_level=None)
     db.execute("BEGIN IMMEDIATE")
-    other = again(store)
-    waits = connection_waits(monkeypatch)
+    other, began = again(store), time.monotonic()
     for one in kept:
         assert found(other, one) == one
-    assert waits == [0.2, 0] * 5
+    assert time.monotonic() - began < module.PATIENCE
     assert not recwarn.list
+    monkeypatch.setattr(module, "PATIENCE", 0.2)
+    other, waits = again(store), connection_waits(monkeypatch)
     with pytest.warns(mg.MinigraphWarning, match="database is locked"):
         for one in kept:
             assert not other.keep([one], newer)
             assert found(other, one) == one
-    assert waits[10:] == [0.2, *[0] * 14]
+    assert waits == [0.2, *[0] * 9]
     db.close()
     assert other.keep(kept, newer)
     assert other._patience == 0.2
