@@ -109,7 +109,8 @@ class Store:
                     db.execute("COMMIT")
             return rows
 
-        found = self._run(read, [(False, None)] * len(wanted)) if wanted else []
+        found: list[tuple[bool, Entry | None]] = [(False, None)] * len(wanted)
+        found = self._run(read, found) if wanted else found
         rows = zip(wanted, found, strict=True)
         damaged = {entry.key for entry, (exists, good) in rows if exists and not good}
         self.rejected += len(damaged - self._damaged)

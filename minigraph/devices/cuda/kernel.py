@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from minigraph.devices.reference import NumpyKernel
 from minigraph.graph import Array, Node
@@ -74,31 +74,25 @@ class DeviceKernel(Kernel):
         NumpyKernel(self.node).run(inputs, outputs, scratch)
 
 
+@dataclass(eq=False, repr=False)
 class CudaKernel(DeviceKernel):
     """A kernel of one or a few launches.
 
     range  of the integers among its inputs, where not all are valid
     """
 
-    maker = "cuda"
+    node: Node
+    launches: Sequence[Launch]
+    scratch: int = 0
+    strided: Sequence[bool] = ()
+    inplace: Sequence[Sequence[int]] = ()
+    range: Range | None = None
+    alignment: int = 1
+    maker: str = field(default="cuda", init=False)
 
-    def __init__(
-        self,
-        node: Node,
-        launches: Sequence[Launch],
-        scratch: int = 0,
-        strided: Sequence[bool] = (),
-        inplace: Sequence[Sequence[int]] = (),
-        range: Range | None = None,
-        alignment: int = 1,
-    ) -> None:
-        super().__init__(node, launches)
-        self.scratch = scratch
-        self.strided = strided
-        self.inplace = inplace
-        self.range = range
-        self.refuses = range is not None
-        self.alignment = alignment
+    def __post_init__(self) -> None:
+        super().__init__(self.node, self.launches)
+        self.refuses = self.range is not None
 
 
 class LibraryKernel(DeviceKernel):

@@ -100,7 +100,7 @@ class CudaProgram(Executor):
         with driver.current():
             large = [arena for arena in arenas if arena.nbytes >= program.arena_bytes]
             try:
-                self.arena = large[0] if large else driver.allocate(program.arena_bytes)
+                self.arena: Array = large[0] if large else driver.allocate(program.arena_bytes)
             except DeviceError as error:
                 raise DeviceError(f"{error}; {demand(program)}") from None
             arena = (b for b in program.buffers if b.space is MemorySpace.ARENA)
