@@ -279,23 +279,15 @@ class Stage(Record, frozen=True):
 
 
 class Description(Record, frozen=True):
-    """A compiled function.
+    """A compiled function.  `Report` says what the fields are that it has, too.
 
-    title        the names of its results, and how many parameters it updates
-    ineffective  options whose values have no effect on the device, and why
-    ops          how often each op is in the graph that is executed
-    seconds      of compiling, by stage
-    launches     native entries from Python per call
-    syncs        device synchronisations per call
-    passes       what each pass did
-    steps        those of the program; those of a loop's body follow the loop
-    algorithms   of convolutions and products, in the order of their steps
-    kernels      that were generated, in the order of their steps; behind a report, of fused ops
-    traffic      what each collective of several processes has sent in the calls but the first
-    runs         of the last call of `profile`; empty if there was none
-    stages       the graph as written, then after each pass; empty in the record behind a report,
-                 since they take another run of the passes
-    speeds       of the device; None in the record behind a report, since they are measured
+    steps       those of the program; those of a loop's body follow the loop
+    algorithms  of convolutions and products, in the order of their steps
+    kernels     that were generated, in the order of their steps; behind a report, of fused ops
+    runs        of the last call of `profile`; empty if there was none
+    stages      the graph as written, then after each pass; empty in the record behind a report,
+                since they take another run of the passes
+    speeds      of the device; None in the record behind a report, since they are measured
     """
 
     title: str
