@@ -1,6 +1,6 @@
-"""Expressions: nodes, the graphs that they make, and what is known of their values.
+"""Expressions: nodes and graphs, their shapes and dtypes, and the values of parameters.
 
-Of ops it knows only those that have no meaning of their own: leaves, `Item`, `Copy` and loops.
+The only ops defined here are structural: leaves, `Item`, `Copy` and the bases of ops with a graph.
 """
 
 from minigraph.errors import NoGradient

@@ -1,7 +1,7 @@
 """Graphs: the nodes that some outputs depend on; rebuilding, checking, evaluating, pickling them.
 
-Nodes are immutable and nothing is registered, so a pass is a function from graph to graph, and dead
-code is what no output reaches.
+Nodes are immutable and a graph keeps no list of them, so a pass is a function from graph to graph,
+and a node that no output depends on is not part of the graph.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ Application = tuple[int, ...]
 
 
 def application(node: Node) -> Application:
-    """Return the ids of the op, the specs and the input specs of a node, valid while it exists."""
+    """Return a key of a node's op, specs and input specs: their ids, valid while the node lives."""
     return (id(node.op), id(node.specs), *[id(x.specs) for x in node.inputs])
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A function: values for `inputs` in, values of `outputs` out."""
+    """A function from values of `inputs` to values of `outputs`."""
 
     inputs: tuple[Node, ...]
     outputs: tuple[Node, ...]
@@ -52,7 +52,7 @@ class Graph:
 
     @functools.cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        """The parameters that are read, in the order of their first use."""
+        """The parameters that the graph reads, in the order of their first use."""
         return tuple(node for node in self if isinstance(node, Parameter))
 
     @functools.cached_property
@@ -64,9 +64,9 @@ class Graph:
         fn: Callable[[Node, tuple[Node, ...]], Node],
         reads: Mapping[Node, tuple[Node, ...]] = MappingProxyType({}),
     ) -> Graph:
-        """Rebuild bottom-up: `fn(node, new_inputs)` gives the node to put in its place.
+        """Return the graph rebuilt bottom-up, with `fn(node, new_inputs)` in place of each node.
 
-        reads  for some nodes, the nodes whose new versions `fn` gets in place of the inputs'
+        reads  for some nodes, the nodes whose replacements `fn` gets as `new_inputs`
         """
         new: dict[Node, Node] = {}
         with Within(source=scope.source, order=scope.order):
@@ -81,8 +81,8 @@ class Graph:
     def substitute(self, results: Mapping[Node, Sequence[Node]]) -> Graph:
         """Return the graph with the results of some nodes replaced.
 
-        results  by node, its new result; by bundle, one for each of its items.  They are written
-                 with nodes of this graph, which may be replaced in turn.
+        results  for each replaced node its new results: one for an ordinary node, one for each item
+                 of a bundle.  They read nodes of this graph, replaced ones included.
         """
         new: dict[Node, tuple[Node, ...]] = {}
         for node in self:
@@ -93,15 +93,15 @@ class Graph:
         try:
             return self.map(lambda x, inputs: inputs[0] if x in new else x.replace(inputs), new)
         except KeyError as error:
-            why = f"substitute: {error} reads what it replaces; `map` may do so"
+            why = f"substitute: {error} depends on the node that it replaces; use `map` for that"
             raise GraphError(why) from None
 
     def by_order(self, last: AbstractSet[Node] = frozenset()) -> list[Node]:
-        """Return the nodes, inputs before users: those in `last` last, the rest by `order`."""
+        """Return the nodes, inputs before users, by `Node.order`; those in `last` come last."""
         users = self.users()
         missing = {node: len(set(node.inputs)) for node in self}
         order: list[Node] = []
-        ready = [(x in last, x.order, x) for x in self if not missing[x]]  # no two are equal
+        ready = [(x in last, x.order, x) for x in self if not missing[x]]  # `order` is unique
         heapq.heapify(ready)
         while ready:
             order.append(heapq.heappop(ready)[-1])
@@ -119,10 +119,10 @@ class Graph:
         return table
 
     def check(self, known: set[Application] | None = None, sound: Iterable[Node] = ()) -> None:
-        """Raise GraphError for a spec that is not inferred or an undeclared input.
+        """Raise GraphError for a spec other than the inferred one, or for an undeclared input.
 
-        known  applications that need not be inferred again; those of this graph join them
-        sound  nodes of a graph that has been checked, with the same inputs
+        known  applications that were checked before; those of this graph are added
+        sound  nodes that need no check: those of a checked graph with the same inputs
         """
         declared = set(self.inputs)
         known = set() if known is None else known
@@ -146,13 +146,13 @@ class Graph:
             known.add(this)
 
     def __call__(self, *args: Array) -> tuple[Array, ...]:
-        """Evaluate with NumPy, one op at a time: slow, and the reference for everything else."""
+        """Evaluate with NumPy, one op at a time: slow, and the reference for all devices."""
         return self.evaluate(args, compute)
 
     def evaluate(self, args: Sequence[Array], compute: Callable[..., Any]) -> tuple[Any, ...]:
         """Return the outputs, with each node computed by `compute(node, *inputs)`.
 
-        A value is kept as long as a node has to be computed of it.
+        A value is released after its last use.
         """
         if len(args) != len(self.inputs):
             raise GraphError(f"values for {len(self.inputs)} inputs are needed, not {len(args)}")
@@ -183,7 +183,7 @@ class Graph:
 
 
 def compute(node: Node, *args: Any) -> Any:
-    """Evaluate `node` with NumPy; a GraphError says where the node was made."""
+    """Evaluate `node` with NumPy; a GraphError names the user's line that made the node."""
     if isinstance(node, Parameter):
         return node.state.read()
     try:
@@ -198,16 +198,16 @@ def compute(node: Node, *args: Any) -> Any:
 def toposort(
     outputs: Sequence[Node], reads: Mapping[Node, Sequence[Node]] = MappingProxyType({})
 ) -> list[Node]:
-    """Return all nodes that `outputs` depend on, each after its inputs.  No recursion.
+    """Return all nodes that `outputs` depend on, each after its inputs, without recursion.
 
-    reads  for some nodes, what they depend on in place of their inputs
+    reads  for some nodes, their dependencies if these are not their inputs
     """
     order: dict[Node, None] = {}
     entered: set[Node] = set()
     stack = [*reversed(outputs)]
     while stack:
         node = stack[-1]
-        if node in entered:  # and so its inputs are in order, or it is twice in the stack
+        if node in entered:  # its inputs are in `order`
             order.setdefault(stack.pop())
         else:
             entered.add(node)
@@ -217,9 +217,9 @@ def toposort(
 
 
 def check_rewrite(name: str, old: Graph, new: Any, known: set[Application]) -> None:
-    """Raise GraphError unless the pass `name` has made a graph of the same results as `old`.
+    """Raise GraphError unless the pass `name` returned a sound graph with the results of `old`.
 
-    known  applications, of `old` too, that need not be inferred again; those of `new` join them
+    known  applications that were checked before, those of `old` included; those of `new` are added
     """
     if not isinstance(new, Graph):
         raise GraphError(f"pass {name}: a pass returns a Graph, not {type(new).__name__}")
@@ -237,16 +237,16 @@ def _shown(results: Sequence[Sequence[object]]) -> str:
 
 # ---------------------------------------------------------------- pickling and copying
 
-# `pickle` and `copy.deepcopy` follow an object to what it is made of, so they would recurse once
-# for each op.  Before the first expression they get all that it depends on, one after the other;
-# then each finds its inputs made.
+# `pickle` and `copy.deepcopy` recurse into the attributes of an object, so a deep graph would reach
+# the recursion limit.  The first node therefore lists all its dependencies, inputs first: when a
+# node's turn comes, its inputs have been copied.
 
 
 @dataclass(eq=False)
 class _Dependencies:
-    """The nodes that an expression depends on, in the order in which they were made.
+    """The nodes that a node depends on, and the node itself, in the order of their creation.
 
-    It exists while `pickle` or `copy` is at work, which then remembers these nodes.
+    The object lives as long as the call of `pickle` or `copy`, whose memo holds these nodes.
     """
 
     nodes: dict[Node, None]
@@ -260,7 +260,7 @@ _of_thread = threading.local()
 
 
 def _reduce(node: Node) -> tuple[Any, ...]:
-    """Return how to make a node again, for `pickle` and `copy`."""
+    """Return the constructor and arguments of a copy, for `pickle` and `copy`."""
     in_progress = vars(_of_thread).setdefault("dependencies", weakref.WeakSet())
     earlier = None
     if node.inputs and not any(node in each.nodes for each in in_progress):
@@ -273,7 +273,7 @@ def _reduce(node: Node) -> tuple[Any, ...]:
 
 
 def _restore(earlier: object, op: Op, inputs: Any, specs: Any, facts: dict[str, Any]) -> Node:
-    """Return a node with an order of its own: no two nodes have the same."""
+    """Return a node with these attributes and a new `order`, which has to be unique."""
     made = Node(op, inputs, specs)
     for name, value in facts.items():
         setattr(made, name, value)

@@ -1,4 +1,4 @@
-"""Nodes from arguments: builders, and the nodes without inputs: inputs, parameters, constants."""
+"""Leaves of graphs (inputs, parameters, constants), and builders, which check their arguments."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ R = TypeVar("R")
 
 
 def builder(fn: Callable[P, R]) -> Callable[P, R]:
-    """Return a function that builds nodes and checks its arguments by its signature.
+    """Return `fn` with its arguments checked against its annotations.
 
-    An error names the outermost builder, which the user called, its operands and the user's line.
+    An error names the outermost builder, which is the one that the user called, its operands and
+    the user's line.
     """
     signature = Signature(fn)
 
@@ -47,10 +48,10 @@ def builder(fn: Callable[P, R]) -> Callable[P, R]:
             positional, named = signature.parse(args, kwargs)
             return fn(*positional, **named)
         except (GraphError, MemoryError) as error:
-            if is_recursive_call():  # all builders share this code
+            if is_recursive_call():  # all builders share the code of `build`
                 raise
-            given = (x if isinstance(x, list | tuple) else [x] for x in (*args, *kwargs.values()))
-            operands = [x for each in given for x in each if isinstance(x, Node)]
+            lists = (x if isinstance(x, list | tuple) else [x] for x in (*args, *kwargs.values()))
+            operands = [x for each in lists for x in each if isinstance(x, Node)]
             if isinstance(error, GraphError):
                 raise located(error, fn.__name__, operands, here()) from None
             text = GraphError(f"the memory does not suffice ({error})")
@@ -60,10 +61,7 @@ def builder(fn: Callable[P, R]) -> Callable[P, R]:
 
 
 def function_of(op: type[Op], build: Callable[..., Node]) -> Callable[..., Node]:
-    """Return `build` as the function that users know by the name of `op`, with its docstring.
-
-    The op's example, if there is one, ends the docstring.
-    """
+    """Return `build` as the public function of `op`, with the op's name, docstring and example."""
     arguments, result = op.example
     if result:
         call = f"cg.compile([], ops.{op.name}({arguments}))()"
@@ -75,7 +73,7 @@ def function_of(op: type[Op], build: Callable[..., Node]) -> Callable[..., Node]
 
 
 class Input(Op):
-    """A value given at each call."""
+    """An argument of the compiled function."""
 
     name: str  # type: ignore[misc]
 
@@ -84,9 +82,9 @@ class Input(Op):
 
 
 class FromSizes(Op):
-    """An array that is computed from symbolic sizes: a `Constant` once they are known.
+    """An array computed from symbolic sizes; `with_sizes` makes it a `Constant`.
 
-    of  the name of the op that needs it, for errors
+    of  the name of the op that reads the array, for errors
     """
 
     of: str
@@ -101,16 +99,17 @@ class FromSizes(Op):
     def forward(self) -> Array:
         try:
             made = np.asarray(self.function(*self.sizes))
-            if made.dtype == object:  # of integers beyond 64 bits
+            if made.dtype == object:  # integers beyond 64 bits
                 made = made.astype(np.float64 if self.dtype in FLOATS else self.dtype)
             return cast(made, self.dtype).reshape(self.shape)
         except OverflowError:
-            given = ", ".join(map(str, self.sizes))
-            raise DTypeError(f"{given} does not fit into {self.dtype.name}") from None
+            sizes = ", ".join(map(str, self.sizes))
+            raise DTypeError(f"{sizes} does not fit into {self.dtype.name}") from None
         except (ArithmeticError, ValueError, TypeError) as error:
             if isinstance(error, GraphError):
                 raise
-            raise ShapeError(f"no {self.infer()} is made of {self.sizes}: {error}") from None
+            text = f"{self.infer()} cannot be computed from {self.sizes}: {error}"
+            raise ShapeError(text) from None
 
 
 class Variable(Op):
@@ -123,7 +122,7 @@ class Variable(Op):
 
 
 class Constant(Op, eq=False):
-    """A value known when the graph is built."""
+    """An array that is known when the graph is built."""
 
     value: Array
 
@@ -143,10 +142,11 @@ class Parameter(Node):
     """State that functions read and update: an array with a fixed shape and dtype.
 
     value      array, copied; its dtype is kept (Python floats give float64, as in NumPy)
-    name       shown in reports and errors; `nn.Module` fills it in where it is not given
-    trainable  whether optimizers take it (`nn.Module.parameters()` lists all of them)
+    name       shown in reports and errors; by default `nn.Module` derives it from the attribute
+    trainable  whether optimizers update it (`nn.Module.parameters()` lists all parameters)
 
-    Every function that uses it sees its current value.  `np.asarray` and DLPack give a copy of it.
+    Every function that reads the parameter sees its current value.  `np.asarray` and DLPack return
+    a copy of the value.
 
     >>> w = mg.Parameter(np.zeros((2, 3), "float32"), name="w")
     >>> w.assign(np.ones((2, 3)))
@@ -171,24 +171,24 @@ class Parameter(Node):
 
     @classmethod
     def sharing(cls, value: State, name: str, *, trainable: bool = True) -> Parameter:
-        """Return a parameter that has a value together with others.
+        """Return a parameter that shares its value with other parameters.
 
-        value  its memory may be that of another library: `State.move`, `State.place`
+        value  may lie in memory of another library: see `State.move` and `State.place`
         """
         return _restored(cls, value, name, trainable, here())
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let copies, and what was pickled, have the current value and share nothing."""
-        given = (type(self), self.numpy(), self.name, self.trainable, self.source)
-        return _restored, given, (getattr(self, "__dict__", None), {})
+        """Copy and pickle the parameter with its current value, which the copy does not share."""
+        arguments = (type(self), self.numpy(), self.name, self.trainable, self.source)
+        return _restored, arguments, (getattr(self, "__dict__", None), {})
 
     @checked
     def rename(self, name: str) -> None:
-        """Set the name that reports and errors show."""
+        """Set the name in reports and errors."""
         self.op = Variable(name)
 
     def numpy(self) -> Array:
-        """Return a copy of the current value, after the calls that are changing it."""
+        """Return a copy of the value, after calls in other threads that are changing it."""
         return values_of({"value": self})["value"]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
@@ -205,7 +205,7 @@ class Parameter(Node):
     def assign(self, value: Any) -> None:
         """Set the value, cast by NumPy's "same_kind" rule; ShapeError for another shape.
 
-        Calls of functions that use it, in other threads, come before or after.
+        A call in another thread that reads the parameter runs before or after, never meanwhile.
         """
         try:
             array = as_array(value, self.dtype)
@@ -219,7 +219,7 @@ class Parameter(Node):
 
 
 def namesake(node: Node, others: Iterable[Node]) -> str:
-    """Return, for an error, that one of `others` is not `node` but has its name; "" if none is."""
+    """Return an error text about another node named like `node`, if `others` has one; else ""."""
     for x in others:
         if x.name == node.name and x is not node:
             return (
@@ -230,7 +230,7 @@ def namesake(node: Node, others: Iterable[Node]) -> str:
 
 
 def values_of(parameters: Mapping[str, Parameter]) -> dict[str, Array]:
-    """Return copies of the values that parameters have at one time: no call runs meanwhile."""
+    """Return copies of the values of parameters, all at the same moment, between calls."""
 
     def read() -> dict[str, Array]:
         return {name: p.state.read().copy() for name, p in parameters.items()}
@@ -239,7 +239,7 @@ def values_of(parameters: Mapping[str, Parameter]) -> dict[str, Array]:
 
 
 def assign_all(values: Sequence[tuple[Parameter, Array]]) -> None:
-    """Set values of the parameters' shapes and dtypes, of which a call sees all or none."""
+    """Set parameters to arrays of their shapes and dtypes; a call sees all new values or none."""
 
     def write() -> None:
         for parameter, value in values:
@@ -251,7 +251,7 @@ def assign_all(values: Sequence[tuple[Parameter, Array]]) -> None:
 def _restored(
     cls: type[Parameter], value: State | Array, name: str, trainable: bool, source: Location
 ) -> Parameter:
-    """Return a parameter of a class whose `__init__` may take other arguments."""
+    """Return a parameter without calling `__init__`, which may differ in a subclass."""
     made = object.__new__(cls)
     made.state = value if isinstance(value, State) else State.of(value)
     made.trainable = trainable
@@ -291,12 +291,12 @@ InputSizes = Annotated[
 
 @builder
 def input(name: Name, shape: InputSizes, dtype: DTypeLike = "float32") -> Node:
-    """Return an expression that is given its value, an array of `shape`, at each call.
+    """Return an expression for an argument of compiled functions: an array of `shape`.
 
     A size that differs between calls is None or has a name: `(None, 784)` or `("images", 784)`.
-    Sizes of the same name are equal in a call, also those of several inputs.  None stands for the
-    name "batch" along the first axis, for "size1" along axis 1, and so on.  "4*rows" is a size that
-    is a multiple of 4: what is halved twice and doubled twice, as in a U-Net, has this size again.
+    Sizes of the same name are equal within a call, across inputs too.  None stands for the name
+    "batch" along the first axis, for "size1" along axis 1, and so on.  "4*rows" is a multiple of 4,
+    so that a network that halves it twice and doubles it twice, like a U-Net, restores the size.
 
     >>> images = mg.input("images", (None, 3, 32, 32))
     >>> labels = mg.input("labels", (None,), "int64")
@@ -307,24 +307,28 @@ def input(name: Name, shape: InputSizes, dtype: DTypeLike = "float32") -> Node:
 
 
 def constant(value: Any, dtype: Any = None, copy: bool = True) -> Node:
-    """Return an expression with a fixed value, which is copied unless nobody else can change it."""
-    given = as_array(value)
-    array = np.array(given, None if dtype is None else as_dtype(dtype)) if copy else given
+    """Return an expression with a fixed value.
+
+    copy  whether to copy the value: False if nobody else can change the array
+    """
+    array = as_array(value)
+    if copy:
+        array = np.array(array, None if dtype is None else as_dtype(dtype))
     array.flags.writeable = False
     return Constant(array)()
 
 
 def from_size(size: SymbolicSize, dtype: DType) -> Node:
-    """Return a size that calls give as an expression."""
+    """Return an expression for a symbolic size."""
     return FromSizes("a size", operator.pos, (size,), (), dtype)()
 
 
 def from_sizes(
     of: str, function: Callable[..., Array], sizes: tuple[Any, ...], shape: Shape, dtype: DType
 ) -> Node:
-    """Return `function(*sizes)`, an array of `shape`, now or once the sizes are known.
+    """Return an expression for `function(*sizes)`, an array of `shape`; sizes may be symbolic.
 
-    of  the op that needs it, for errors
+    of  the name of the op that reads the array, for errors
     """
     op = FromSizes(of, function, sizes, shape, dtype)
     return op() if is_symbolic(sizes) else constant(op.forward())
@@ -348,4 +352,4 @@ Operand = Annotated[
         quick=NODES | {int, float, bool},
     ),
 ]
-Tensor = Annotated[Any, Kind(TAKES, as_node, DTypeError, quick=NODES)]  # parsed to an expression
+Tensor = Annotated[Any, Kind(TAKES, as_node, DTypeError, quick=NODES)]  # becomes an expression

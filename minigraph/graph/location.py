@@ -1,4 +1,4 @@
-"""Where in the user's code, and in which layer, a node was made."""
+"""Source locations: the user's line and the layer that made a node."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from minigraph.platform.messages import shell
 
 
 class Location(NamedTuple):
-    """Where the user made a node: file and line, and the path of the layer that was called.
+    """The user's line that made a node, and the path of the layer that it was made in.
 
-    backward  whether it is part of the gradient of what was made there
+    backward  whether the node belongs to the gradient of the expression of that line
     """
 
     file: str
@@ -29,22 +29,24 @@ class Location(NamedTuple):
 
     @property
     def brief(self) -> str:
-        """What tables call it: the layer; where there is none, the line without its folder."""
+        """A short text for tables: the layer if there is one, else file name and line."""
         return self.layer or f"{Path(self.file).name}:{self.line}"
 
 
 class Scope(threading.local):
-    source: Location | None = None  # of new nodes, if they are not the user's: gradients, passes
-    order: int | None = None  # of new nodes, while a pass replaces another node by them
-    layers: tuple[str, ...] = ()
-    called: bool = False  # inside a call of a module
+    """Attributes of the nodes that a thread makes: see `Within`."""
+
+    source: Location | None = None  # set in gradients and passes, where no user code runs
+    order: int | None = None  # set while a pass replaces a node
+    layers: tuple[str, ...] = ()  # path of the module that is being called
+    called: bool = False  # whether a module is being called
 
 
 scope = Scope()
 
 
 def here() -> Location:
-    """Return the place in the user's code that is being executed."""
+    """Return the location of the user's code that is running."""
     if scope.source is not None:
         return scope.source
     frame = users_frame()
@@ -54,7 +56,7 @@ def here() -> Location:
 
 
 def _cell(file: str) -> str:
-    """Return what IPython calls the cell in a file, "In [3]"; of another file, its path."""
+    """Return IPython's name of the cell in a file, as "In [3]"; the path if the file is no cell."""
     names = getattr(getattr(shell(), "compile", None), "format_code_name", None)
     name = names and names(file)
     return name[1].replace("[", " [") if name else _text(file)
@@ -62,12 +64,12 @@ def _cell(file: str) -> str:
 
 @functools.cache
 def _text(file: str) -> str:
-    """Return a path as text that can be written: it may have bytes of another encoding."""
+    """Return a path as valid text; bytes that are not UTF-8 are replaced."""
     return file.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def is_recursive_call() -> bool:
-    """Return whether the caller runs inside a call of its own code, with only ours in between."""
+    """Return whether the caller is called by its own code, with only minigraph's frames between."""
     caller = sys._getframe(1)
     frame = caller.f_back
     while frame is not None and is_ours(frame):
@@ -78,7 +80,7 @@ def is_recursive_call() -> bool:
 
 
 class Within:
-    """A context in which `scope` has other values, and so have the nodes made inside."""
+    """A context that sets attributes of `scope`, and so of the nodes made inside."""
 
     def __init__(self, **values: Any) -> None:
         self.values = values
@@ -92,10 +94,10 @@ class Within:
 
 
 def gradient_of(place: Location) -> Within:
-    """Let nodes made inside have the source `place`: they are the gradient of what it made."""
+    """Mark nodes made inside as the gradient of the expression made at `place`."""
     return Within(source=place._replace(backward=True))
 
 
 def layer(name: str) -> Within:
-    """Append `name` to the layer path of nodes made inside; an empty name adds nothing."""
+    """Append `name`, if it is not empty, to the layer path of nodes made inside."""
     return Within(layers=(*scope.layers, name) if name else scope.layers, called=True)

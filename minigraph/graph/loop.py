@@ -1,4 +1,4 @@
-"""Ops that compute a graph of their own; loops, which run it for one slice after the other."""
+"""Ops that hold a graph: composed ops, and loops, which run a graph once for each slice."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from minigraph.graph.leaves import Constant, Input
 from minigraph.graph.node import Node, Op
 from minigraph.graph.spec import Array, Spec
 
-# The signature of `minigraph.autodiff.vjp`, which ops may not import: outputs, their gradients and
-# nodes to the gradients for the nodes.
+# The signature of `minigraph.autodiff.vjp`, which ops may not import: vjp(outputs, their gradients,
+# nodes) returns the gradients for the nodes.
 VectorJacobian = Callable[[Sequence[Node], Sequence[Node], Sequence[Node]], list[Node]]
 
 
 def dependents(outputs: Sequence[Node], on: Iterable[Node]) -> set[Node]:
-    """Return `on` and the nodes on the paths from there to `outputs`."""
+    """Return `on` and the nodes on paths from `on` to `outputs`."""
     reached = set(on)
     for node in toposort(outputs):
         if not reached.isdisjoint(node.inputs):
@@ -29,9 +29,9 @@ def dependents(outputs: Sequence[Node], on: Iterable[Node]) -> set[Node]:
 
 
 class GraphOp(Op, eq=False):
-    """An op that computes a graph of its own.  Equal graphs, and equal other fields, are equal ops.
+    """An op that computes a graph.  Two ops are equal if their graphs and other fields are.
 
-    key  equal for equal graphs: the text, the constants, and the ops with graphs inside
+    key  compares graphs: the printed graph, its constants, and its ops that hold graphs
     """
 
     graph: Graph
@@ -50,7 +50,7 @@ class GraphOp(Op, eq=False):
 
 
 class Expanded(Op):
-    """An op whose meaning is that of `expand`."""
+    """An op that `expand` defines: `forward` evaluates the expanded graph."""
 
     def forward(self, *xs: Any) -> Any:
         places = placeholders([Spec(x.shape, x.dtype) for x in xs])
@@ -59,13 +59,13 @@ class Expanded(Op):
 
 
 class Composed(Expanded):
-    """An op that one generated kernel can compute, which holds the simpler ops of `expand`."""
+    """An op that one generated kernel can compute from the simpler ops of `expand`."""
 
     composed = True
 
 
 def nested(graph: Graph) -> Iterator[Graph]:
-    """Yield the graph, and the graphs of its ops, and of theirs."""
+    """Yield the graph, and recursively the graphs that its ops hold."""
     yield graph
     for node in graph:
         if isinstance(node.op, GraphOp):
@@ -80,13 +80,13 @@ def placeholders(specs: Sequence[Spec]) -> tuple[Node, ...]:
 class Loop(GraphOp, eq=False):
     """A loop whose body is `graph`: (carries, slices, constants) to (new carries, results).
 
-    The inputs are the first carries, the arrays whose slices along axis 0 the steps get, and the
-    constants.  The results are the last carries, and the results of all steps, stacked.
+    Inputs are the initial carries, the arrays that steps get slices of along axis 0, and constants.
+    Results are the final carries, and the results of all steps, stacked.
 
-    carried  how many carries there are
-    scanned  how many arrays are sliced
-    length   the number of steps
-    reverse  whether the last slice comes first
+    carried  number of carries
+    scanned  number of sliced arrays
+    length   number of steps
+    reverse  whether the first step gets the last slice
     """
 
     carried: int
@@ -107,26 +107,26 @@ class Loop(GraphOp, eq=False):
         last = self.carried + self.scanned
         for i, (x, inner) in enumerate(zip(xs, self.graph.inputs, strict=True)):
             sliced = self.carried <= i < last
-            wanted = self.stacked(inner.spec) if sliced else inner.spec
-            if x != wanted:
-                raise ShapeError(f"operand {i} is {x}, and the body takes {wanted}")
+            expected = self.stacked(inner.spec) if sliced else inner.spec
+            if x != expected:
+                raise ShapeError(f"operand {i} is {x}, and the body takes {expected}")
         outputs = [y.spec for y in self.graph.outputs]
         return (*outputs[: self.carried], *map(self.stacked, outputs[self.carried :]))
 
     def stacked(self, spec: Spec) -> Spec:
-        """Return what such arrays of all steps are together."""
+        """Return the spec of the arrays of all steps, stacked along a new axis 0."""
         return Spec((self.length, *spec.shape), spec.dtype)
 
     def steps(self) -> Iterable[int]:
-        """Return the slices in the order of the steps."""
+        """Return the indices of the slices in the order of the steps."""
         return reversed(range(self.length)) if self.reverse else range(self.length)
 
     def run(
         self, body: Callable[..., Sequence[Any]], xs: Sequence[Any]
     ) -> tuple[Sequence[Any], Iterator[tuple[Spec, list[Any]]]]:
-        """Run `body` in place of the graph for each step.
+        """Run `body` in place of the graph, once for each step.
 
-        Returns the last carries, and for each result its spec and its slices, in their order.
+        Returns the final carries, and for each stacked result the spec and the list of its slices.
         """
         last = self.carried + self.scanned
         carry, sliced, constants = xs[: self.carried], xs[self.carried : last], xs[last:]
@@ -141,17 +141,17 @@ class Loop(GraphOp, eq=False):
         return carry, ((spec, [step[k] for step in results]) for k, spec in enumerate(specs))
 
     def loop(self, body: Callable[..., Sequence[Array]], *xs: Array) -> Any:
-        """Return the results, with `body` in place of the graph."""
-        carry, results = self.run(body, xs)
-        every = [np.array(x) for x in carry]
-        every += [np.stack(y) if y else np.empty((0, *s.shape), s.dtype) for s, y in results]
-        return tuple(every) if len(every) > 1 else every[0]
+        """Return the results of the loop, with `body` in place of the graph."""
+        carry, stacks = self.run(body, xs)
+        results = [np.array(x) for x in carry]
+        results += [np.stack(y) if y else np.empty((0, *s.shape), s.dtype) for s, y in stacks]
+        return tuple(results) if len(results) > 1 else results[0]
 
     def differentiate(
         self, vjp: VectorJacobian, dys: Sequence[Node | None], xs: Sequence[Node]
     ) -> Sequence[Node | None]:
-        """Return what `grad` does: the gradients for the inputs `xs`, given those of the results.
+        """Return the gradients for the inputs `xs`, like `grad`.
 
-        dys  None for a result that nothing reads
+        dys  gradients of the results; None for a result that nothing reads
         """
         raise NotImplementedError(f"{self.name} has no gradient")

@@ -1,7 +1,7 @@
 """Ops and nodes: a node applies one op to other nodes.
 
-A node has one result.  The few ops that compute several at once make a *bundle*, a node that only
-`Item` nodes read; `Op.results` makes both.
+A node has one result.  An op with several results makes a *bundle*, a node that only `Item` nodes
+read, one for each result; `Op.results` makes both.
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ from minigraph.graph.spec import Array, DType, Shape, Spec
 from minigraph.graph.unsupported import Unsupported
 from minigraph.symbolic import UndecidedSize, assuming_large
 
-_count = itertools.count()  # of all nodes that were made
-_methods: list[Callable[..., Node]] = []  # all that `_method` has made
+_count = itertools.count()  # numbers all nodes
+_methods: list[Callable[..., Node]] = []  # the results of `_method`
 
 
 def in_place_of(node: Node, like: Node | None = None) -> Within:
-    """Let nodes made inside have the order of `node`, and its source or that of `like`."""
+    """Give nodes made inside the order of `node`, and the source of `like`, by default `node`."""
     return Within(source=(node if like is None else like).source, order=node.order[0])
 
 
 @dataclass_transform(frozen_default=True)
 class Op:
-    """One kind of computation.  Its attributes, such as a stride, are the fields of its class.
+    """One kind of computation.  Attributes of an op, such as a stride, are fields of its class.
 
-    A subclass becomes a frozen dataclass, as if it were decorated; `class X(Op, eq=False)` makes
-    objects that are equal only to themselves.  Equal ops compute the same function.  A class is
-    either abstract (it has subclasses) or final.  See `minigraph.ops`.
+    A subclass becomes a frozen dataclass; with `class X(Op, eq=False)` ops compare by identity.
+    Equal ops compute the same function.  A class is either abstract (it has subclasses) or final.
+    See `minigraph.ops`.
     """
 
-    name: ClassVar[str] = ""  # as in `mg.ops` and reports: the class's name in lower case
+    name: ClassVar[str] = ""  # in `mg.ops` and reports; by default the class's name in snake_case
     commutative: ClassVar[bool] = False
     is_view: ClassVar[bool] = False  # `forward` may return a view of its first input
     keeps_order: ClassVar[bool] = False  # the elements stay in row-major order
-    composed: ClassVar[bool] = False  # one generated kernel can hold the ops of `expand`
-    rounds_zeros: ClassVar[bool] = False  # a kernel may give a small number for a sum of zeros
-    example: ClassVar[tuple[str, str]] = ("", "")  # of the function: its arguments, what comes back
+    composed: ClassVar[bool] = False  # one generated kernel can compute the ops of `expand`
+    rounds_zeros: ClassVar[bool] = False  # a kernel may round a sum of zeros to a small number
+    example: ClassVar[tuple[str, str]] = ("", "")  # arguments of the function, and its result
     registry: ClassVar[dict[str, type[Op]]] = {}
 
     def __init_subclass__(cls, eq: bool = True) -> None:
         if "name" not in vars(cls):
             cls.name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", cls.__name__).lower()
-        # A class without fields inherits what `dataclass` would make, which takes time.
+        # A class without new fields inherits the methods of a dataclass; making them takes time.
         if inspect.get_annotations(cls) or not is_dataclass(cls):
             dataclass(frozen=True, eq=eq)(cls)
         Op.registry[cls.__name__] = cls
@@ -59,46 +59,46 @@ class Op:
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"{name} of the op {self.name} cannot be set: ops do not change")
 
-    # Each op narrows these signatures to its own inputs; `*args: Any, **kwargs: Any` is how mypy is
-    # told that any signature will do.
+    # Each op narrows these signatures to its inputs; with `*args: Any, **kwargs: Any` mypy accepts
+    # any signature.
 
     def infer(self, *args: Any, **kwargs: Any) -> Spec | tuple[Spec, ...]:
-        """infer(*input_specs): the result's spec, a tuple of them if there are several results.
+        """infer(*input_specs): the spec of the result, or a tuple of specs of several results.
 
         Raises ShapeError or DTypeError for inputs that do not fit.
         """
         raise NotImplementedError(f"{self.name} has no shape rule")
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """forward(*inputs): the result (or tuple of results), with NumPy.  What the op means."""
+        """forward(*inputs): the result (or tuple of results), with NumPy.  It defines the op."""
         raise NotImplementedError(f"{self.name} has no meaning")
 
     def grad(self, *args: Any, **kwargs: Any) -> tuple[Node | None, ...]:
-        """grad(dy, y, *inputs): for each input its gradient as a new node, None if it has none.
+        """grad(dy, y, *inputs): for each input its gradient as a node, or None if it has none.
 
-        For an op with several results `dy` and `y` are tuples, and `dy` holds None for a result
-        that nothing reads.  A gradient may have the shape that the inputs broadcast to: `mg.grad`
-        sums it to the input's shape.
+        For an op with several results `dy` and `y` are tuples, and `dy` has None for a result that
+        nothing reads.  A gradient may have the shape that the inputs broadcast to: `mg.grad` sums
+        it to the input's shape.
         """
         raise NoGradient(f"{self.name} has no gradient")
 
     def expand(self, *args: Any, **kwargs: Any) -> tuple[Node, ...]:
-        """expand(*inputs): the results, written with simpler ops.
+        """expand(*inputs): the results, computed by simpler ops.
 
-        An op without `grad` is differentiated through it, and passes take ops apart with it.
+        Autodiff differentiates it if the op has no `grad`, and passes decompose ops with it.
         """
         raise NoGradient(f"{self.name} has no gradient")
 
     def along(self, x: Shape, y: Shape) -> tuple[int | None, ...] | None:
-        """Return for each axis of the result y the axis of the input x that it follows.
+        """Return for each axis of the result y the axis of the input x that it is.
 
-        An axis of length 1, or along which x is repeated, follows None.  Only ops that move
-        elements have this; all others return None.
+        It is None for an axis of length 1 or one along which x is repeated.  An op that does more
+        than move elements returns None.
         """
         return None
 
     def __call__(self, *inputs: Node) -> Node:
-        """Apply this op, which has one result, to nodes."""
+        """Apply this op to nodes and return its only result."""
         (result,) = self.results(*inputs)
         return result
 
@@ -111,12 +111,12 @@ class Op:
 
     def inferred(self, inputs: Sequence[Node]) -> tuple[Spec, ...]:
         """Return the specs of the results for inputs whose sizes may be symbolic."""
-        given = [x.specs if x.is_bundle else x.spec for x in inputs]
+        xs = [x.specs if x.is_bundle else x.spec for x in inputs]
         try:
-            specs = self.infer(*given)
-        except UndecidedSize:  # it is inferred again once all sizes are known
+            specs = self.infer(*xs)
+        except UndecidedSize:  # `with_sizes` checks the assumption
             with assuming_large():
-                specs = self.infer(*given)
+                specs = self.infer(*xs)
         return specs if isinstance(specs, tuple) else (specs,)
 
     def __str__(self) -> str:
@@ -125,25 +125,22 @@ class Op:
 
 
 def gradients(rule: Callable[..., Any]) -> Callable[..., tuple[Node | None, ...]]:
-    """Return the `grad` of an op from rule(dy, y, *inputs): a gradient, or a tuple of them.
+    """Return a method `grad` from rule(dy, y, *inputs), which returns a gradient or a tuple."""
 
-    It knows nothing of the op's fields.
-    """
-
-    def grad(op: Op, *given: Any) -> tuple[Node | None, ...]:
-        dxs = rule(*given)
+    def grad(op: Op, *args: Any) -> tuple[Node | None, ...]:
+        dxs = rule(*args)
         return dxs if isinstance(dxs, tuple) else (dxs,)
 
     return grad
 
 
 def zero_gradient(op: Op, dy: Node, y: Node, *inputs: Node) -> tuple[None, ...]:
-    """The `grad` of an op whose derivative is 0 where it exists: one that rounds or compares."""
+    """The `grad` of ops whose derivative is 0 almost everywhere, such as rounding."""
     return (None,) * len(inputs)
 
 
 class Item(Op):
-    """One of the results of a bundle."""
+    """One result of a bundle."""
 
     index: int
 
@@ -155,7 +152,7 @@ class Item(Op):
 
 
 class Copy(Op):
-    """x, contiguous in memory.  Lowering puts it before kernels that need that."""
+    """x, contiguous in memory.  Lowering inserts it before kernels that need contiguous inputs."""
 
     def infer(self, x: Spec) -> Spec:
         return x
@@ -171,7 +168,7 @@ class Copy(Op):
 
 
 def _method(name: str) -> Callable[..., Node]:
-    """The method of nodes that calls the function `name`, by which `minigraph.ops` knows it."""
+    """Return the method of nodes that calls the function `name` of `minigraph.ops`."""
 
     def method(x: Node, *args: Any, **kwargs: Any) -> Node:
         return Node.functions[name](x, *args, **kwargs)
@@ -183,7 +180,7 @@ def _method(name: str) -> Callable[..., Node]:
 
 
 def _operator(name: str) -> tuple[Callable[[Node, Any], Node], Callable[[Node, Any], Node]]:
-    """The methods of a binary operator: with the node on its left, and on its right."""
+    """Return the methods of a binary operator for a node on its left, and on its right."""
 
     def reflected(x: Node, other: Any) -> Node:
         return Node.functions[name](other, x)
@@ -192,9 +189,9 @@ def _operator(name: str) -> tuple[Callable[[Node, Any], Node], Callable[[Node, A
 
 
 class Changes(NamedTuple):
-    """What a call of a module changes: state that is not learnt, which `compile` has to update.
+    """State that a call of a module changes, such as running statistics; `compile` updates it.
 
-    weights  the module's, which are trained while the state changes
+    weights  parameters of the module; a function that trains them must update the state
     """
 
     state: tuple[Node, ...]
@@ -203,7 +200,7 @@ class Changes(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Descent:
-    """A call of an optimizer: new values that belong together, and which parameters it changes."""
+    """A call of an optimizer, and the parameters that it updates together."""
 
     name: str
     parameters: tuple[Node, ...]
@@ -213,13 +210,13 @@ class Descent:
 class Node(Unsupported):
     """An expression: the result of applying `op` to `inputs`.  Compared by identity.
 
-    `==` between expressions is elementwise, as in NumPy, so inside minigraph `is` and identity
-    dictionaries tell nodes apart.
+    `==` between expressions is elementwise, as in NumPy; minigraph compares nodes with `is` and
+    by hash.
 
-    order    sorts nodes as they were made, so inputs come before their users; what a pass makes
-             takes the order of the node that it replaces
-    changes  what the calls of modules change whose result this is
-    descent  the call of an optimizer that gave this as a new value
+    order    sort key in the order of creation, so inputs come before their users; the replacement
+             of a node takes the node's place
+    changes  state changes of the module calls that returned this expression
+    descent  the optimizer call that returned this expression as a new value
     """
 
     __slots__ = ("__weakref__", "changes", "descent", "inputs", "op", "order", "source", "specs")
@@ -261,11 +258,11 @@ class Node(Unsupported):
 
     @property
     def name(self) -> str:
-        """The name of an input or parameter; of another expression, the op's."""
+        """The name of an input or parameter; for other nodes the name of the op."""
         return self.op.name
 
     def replace(self, inputs: tuple[Node, ...]) -> Node:
-        """Return this node with other inputs, or itself if they are the same nodes."""
+        """Return a copy of this node with other inputs, or the node itself if they are the same."""
         if len(inputs) == len(self.inputs) and all(map(operator.is_, inputs, self.inputs)):
             return self
         made = object.__new__(Node)
@@ -277,7 +274,7 @@ class Node(Unsupported):
     def __repr__(self) -> str:
         return f"{brief(str(self.op))}: {', '.join(map(str, self.specs))}"
 
-    # What these do stands in `minigraph.ops`, which this file may not import.
+    # The functions are in `minigraph.ops`, which this file may not import.
 
     __add__, __radd__ = _operator("add")
     __sub__, __rsub__ = _operator("subtract")
@@ -367,11 +364,11 @@ class Node(Unsupported):
         return (self[i] for i in range(len(self)))
 
     def reshape(self, *shape: Any) -> Node:
-        """Return the elements in row-major order as `shape`, which is ints or one sequence."""
+        """Return the elements in row-major order as an array of `shape`: ints or one sequence."""
         return Node.functions["reshape"](self, shape[0] if len(shape) == 1 else shape)
 
     def transpose(self, *axes: Any) -> Node:
-        """Return the axes in the order `axes`, ints or one sequence; none: in reverse order."""
+        """Permute the axes into the order `axes`: ints or one sequence; by default in reverse."""
         if not axes or axes[0] is None:
             axes = tuple(reversed(range(self.ndim)))
         return self.permute(*axes)
@@ -379,7 +376,7 @@ class Node(Unsupported):
     view = reshape
 
     def permute(self, *axes: Any) -> Node:
-        """Return the axes in the order `axes`, which is ints or one sequence."""
+        """Permute the axes into the order `axes`: ints or one sequence."""
         order = axes[0] if len(axes) == 1 and not isinstance(axes[0], int) else axes
         return Node.functions["permute_dims"](self, order)
 
@@ -388,12 +385,12 @@ class Node(Unsupported):
         return self.transpose()
 
     def astype(self, dtype: Any) -> Node:
-        """Return the elements converted to `dtype`; floats to integers truncate."""
+        """Convert the elements to `dtype`; floats are truncated to integers."""
         return Node.functions["astype"](self, dtype)
 
 
 def bind_functions(functions: Mapping[str, Callable[..., Node]]) -> None:
-    """Bind the methods of nodes to the functions of their names, with the signatures of those."""
+    """Set the functions that methods of nodes call, and the signatures of these methods."""
     Node.functions.update(functions)
     for method in _methods:
         method.__signature__ = inspect.signature(functions[method.__name__])  # type: ignore[attr-defined]

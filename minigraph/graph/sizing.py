@@ -1,7 +1,7 @@
-"""Numbers for the symbolic sizes of a graph.
+"""Substitution of numbers for the symbolic sizes of a graph.
 
-The numbers are checked here, for all ops: a size or an offset is an integer >= 0, and each result
-has the shape that was foreseen when the graph was built.
+The substitution checks all ops: a size or an offset has to be an integer >= 0, and each result has
+to have the shape that was inferred when the graph was built.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from minigraph.graph.node import Node, Op
 from minigraph.graph.spec import Spec
 from minigraph.symbolic import Sizes, SymbolicSize
 
-LARGEST = 1 << 62  # of a size and an offset that a call gives
-NUMBERS = ("float", "tuple[Any, ...]")
+LARGEST = 1 << 62  # limit of sizes and offsets
+NUMBERS = ("float", "tuple[Any, ...]")  # types of fields that hold values, not sizes
 
 
 def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
-    """Return the graph for these values of its symbolic sizes.
+    """Return the graph with these numbers for its symbolic sizes.
 
-    Raises ShapeError, with the user's line, for sizes that some op cannot have.
+    Raises ShapeError, with the user's line, for sizes that an op rejects.
     """
-    sizes = sizes if isinstance(sizes, Sizes) else Sizes(sizes)  # which remembers
+    sizes = sizes if isinstance(sizes, Sizes) else Sizes(sizes)  # memoizes
     new = {x: _with_sizes(x, (), sizes) for x in graph.inputs}
 
-    def known(node: Node, inputs: tuple[Node, ...]) -> Node:
+    def rewrite(node: Node, inputs: tuple[Node, ...]) -> Node:
         return new[node] if node in new else _with_sizes(node, inputs, sizes)
 
-    known_sizes = graph.map(known)
+    rewritten = graph.map(rewrite)
     same = all(x is y for x, y in new.items())
-    return known_sizes if same else Graph(tuple(new.values()), known_sizes.outputs)
+    return rewritten if same else Graph(tuple(new.values()), rewritten.outputs)
 
 
 def _with_sizes(node: Node, inputs: tuple[Node, ...], sizes: Mapping[str, int]) -> Node:
@@ -53,10 +53,10 @@ def _with_sizes(node: Node, inputs: tuple[Node, ...], sizes: Mapping[str, int]) 
             specs = op.inferred(inputs)
             if negative:
                 raise ShapeError("a size is below 0")
-        except GraphError as error:  # which says best what the size is for
+        except GraphError as error:  # the op's error explains a negative size best
             raise type(error)("; ".join((str(error), *negative[:1]))) from None
-        for spec, foreseen in zip(specs, node.specs, strict=True):
-            shape = substitute(foreseen.shape, sizes)
+        for spec, inferred in zip(specs, node.specs, strict=True):
+            shape = substitute(inferred.shape, sizes)
             if spec.shape != shape:
                 raise ShapeError(
                     f"the result has shape {spec.shape}, where {shape} was foreseen when the graph "
@@ -65,15 +65,15 @@ def _with_sizes(node: Node, inputs: tuple[Node, ...], sizes: Mapping[str, int]) 
         if isinstance(op, FromSizes):
             return constant(op.forward())
     except GraphError as error:
-        what = node.op.of if isinstance(node.op, FromSizes) else node.op.name
-        raise located(error, what, inputs, node.source) from None
+        name = node.op.of if isinstance(node.op, FromSizes) else node.op.name
+        raise located(error, name, inputs, node.source) from None
     return Node(op, inputs, specs)
 
 
 def _substitute_fields(op: Op, sizes: Mapping[str, int], negative: list[str]) -> Op:
-    """Return `op` with numbers for symbolic sizes; ShapeError where one is no integer.
+    """Return `op` with numbers for symbolic sizes; ShapeError if one is not an integer.
 
-    negative  receives a sentence for each size below 0
+    negative  receives an error text for each size below 0
     """
 
     def whole(size: SymbolicSize, sizes: Mapping[str, int]) -> int:
@@ -88,7 +88,6 @@ def _substitute_fields(op: Op, sizes: Mapping[str, int], negative: list[str]) ->
     changed: dict[str, Any] = {}
     for field in fields(op):  # type: ignore[arg-type]
         value = getattr(op, field.name)
-        # A field of another type is a size; one of these is a value, or what a value is made of.
         number = SymbolicSize.at if field.type in NUMBERS else whole
         if (new := substitute(value, sizes, number)) is not value:
             changed[field.name] = new
@@ -102,7 +101,7 @@ def substitute(
     sizes: Mapping[str, int],
     number: Callable[[SymbolicSize, Mapping[str, int]], Any] = SymbolicSize.at,
 ) -> Any:
-    """Return a field of an op (a size, or a tuple or record with sizes) with numbers for its sizes.
+    """Return a field of an op (a size, a tuple or a dataclass) with numbers for its symbolic sizes.
 
     number  computes the number of a size
     """
@@ -112,8 +111,8 @@ def substitute(
         made = tuple(substitute(each, sizes, number) for each in value)
         return value if all(map(operator.is_, made, value)) else made
     if is_dataclass(value) and not isinstance(value, type):
-        given = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
-        new = {name: substitute(each, sizes, number) for name, each in given.items()}
-        changed = {name: each for name, each in new.items() if each is not given[name]}
+        old = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
+        new = {name: substitute(each, sizes, number) for name, each in old.items()}
+        changed = {name: each for name, each in new.items() if each is not old[name]}
         return replace(value, **changed) if changed else value
     return value

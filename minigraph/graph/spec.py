@@ -1,4 +1,4 @@
-"""Element types, shapes and arrays: what both are together, and arrays from what users give."""
+"""Dtypes, shapes, and specs, which are both; conversion of users' values to arrays."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ INTEGERS = tuple(
 )
 BOOL = np.dtype(bool)
 DTYPES = (*FLOATS, *INTEGERS, BOOL)
-_CANONICAL = {dtype: dtype for dtype in DTYPES}  # one object each, so `is` can compare them
+_CANONICAL = {dtype: dtype for dtype in DTYPES}  # one object for each, so that `is` compares them
 
 
 def as_dtype(dtype: Any) -> DType:
-    """Return the dtype that a name, a type or a dtype stands for; DTypeError if none of ours."""
+    """Return a name, type or dtype as a dtype; DTypeError if minigraph does not support it."""
     try:
         if isinstance(dtype, str | type | np.dtype):
             if dtype == "bfloat16":
                 return BFLOAT16
             return _CANONICAL[np.dtype(dtype).newbyteorder("=")]
-    except Exception:  # NumPy raises what its parser of names meets
+    except Exception:  # NumPy's parser of names raises errors of many classes
         pass
     names = ", ".join(d.name for d in DTYPES)
     raise DTypeError(f"dtype {shown(dtype)} is not supported; use one of {names}")
@@ -46,51 +46,50 @@ DTypeLike = Annotated[Any, Kind("a dtype", as_dtype, DTypeError, unset=True)]
 
 @functools.cache
 def can_cast(source: DType, target: DType) -> bool:
-    """Whether NumPy's "same_kind" rule lets a value of one dtype be stored as the other."""
+    """Whether NumPy's "same_kind" rule allows a cast from `source` to `target`."""
     return bool(np.can_cast(source, target, "same_kind"))
 
 
 def as_array(value: Any, dtype: DType | None = None) -> Array:
     """Return `value` (numbers, sequences, arrays, DLPack producers) as a NumPy array.
 
-    With `dtype`, cast by NumPy's "same_kind" rule.  DTypeError where that is not possible, or where
-    a value does not fit.
+    With `dtype`, cast by NumPy's "same_kind" rule.  DTypeError if the rule forbids the cast or a
+    value does not fit.
     """
     try:
         if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
             value = np.from_dlpack(value)
         array = np.asarray(value)
-    except GraphError:  # of an expression
+    except GraphError:  # `value` is an expression
         raise
     except (ValueError, TypeError, RuntimeError, BufferError, MemoryError) as error:
         raise DTypeError(f"{type(value).__name__} is not an array: {error}") from None
     if array.dtype.kind in "OSU":  # objects and texts
         raise DTypeError(f"{shown(value)} is neither a number, an array nor an expression")
-    given = _CANONICAL.get(array.dtype) or as_dtype(array.dtype)
-    array = array.astype(given, copy=False)
+    array = array.astype(_CANONICAL.get(array.dtype) or as_dtype(array.dtype), copy=False)
     return array if dtype is None else same_kind(array, dtype)
 
 
 def same_kind(
     array: Array, dtype: DType, by: Callable[[Array, DType], Array] | None = None
 ) -> Array:
-    """Return an array in a dtype, cast if NumPy's "same_kind" rule allows it; else DTypeError.
+    """Return an array cast to a dtype; DTypeError if NumPy's "same_kind" rule forbids the cast.
 
-    by  casts, `cast` by default
+    by  function that casts; by default `cast`
     """
     if array.dtype == dtype:
         return array
-    # An empty list says nothing about its type.
+    # NumPy makes an empty list float64.
     if array.size and not can_cast(array.dtype, dtype):
         raise DTypeError(f"{array.dtype.name} does not cast to {dtype.name} by the same_kind rule")
     return (by or cast)(array, dtype)
 
 
 def cast(array: Array, dtype: DType) -> Array:
-    """Return an array, of the host or of a device, in another dtype.
+    """Return an array, on the host or on a device, in another dtype.
 
-    DTypeError names the first value that does not fit and its place: a number out of an integer's
-    range, or a finite one that is infinite in the smaller float.
+    Raises DTypeError, with the index, for a value that does not fit: a number out of an integer's
+    range, or a finite number that overflows to infinity.
     """
     bounds = _bounds(array.dtype, dtype)
     if bounds is None or not array.size:
@@ -101,9 +100,9 @@ def cast(array: Array, dtype: DType) -> Array:
                 made = array.astype(dtype)
         except FloatingPointError:
             raise _misfit(array, dtype) from None
-        # NumPy notices an overflow, devices and ml_dtypes do not.
-        noticed = isinstance(array, np.ndarray) and (dtype != BFLOAT16 or _are_finite(made))
-        if noticed or (np.isfinite(made) == np.isfinite(array)).all():
+        # NumPy reports an overflow; devices and ml_dtypes do not.
+        reported = isinstance(array, np.ndarray) and (dtype != BFLOAT16 or _are_finite(made))
+        if reported or (np.isfinite(made) == np.isfinite(array)).all():
             return made
     elif bounds[0] - 1 < array.min().item() and array.max().item() < bounds[1] + 1:
         return array.astype(dtype)  # truncated
@@ -111,16 +110,16 @@ def cast(array: Array, dtype: DType) -> Array:
 
 
 def _are_finite(array: Array) -> bool:
-    """Return whether all numbers of bfloat16 are finite; np.isfinite takes ten times as long."""
-    bits = array.view(np.uint16)  # of infinity 0x7F80, of -infinity 0xFF80, of NaN more
+    """Return whether all elements of a bfloat16 array are finite, ten times faster than NumPy."""
+    bits = array.view(np.uint16)  # infinity is 0x7F80, -infinity 0xFF80, NaN is larger
     return bool(bits.max() < 0xFF80 and bits.view(np.int16).max() < 0x7F80)
 
 
 @functools.cache
 def _bounds(source: DType, target: DType) -> tuple[Any, Any] | None:
-    """Return the least and the largest number of `target`; None if it takes all of `source`."""
+    """Return the least and the largest number of `target`; None if all of `source` fit."""
     if target == BOOL:
-        return None  # of each number its truth, as in NumPy and PyTorch
+        return None  # any number is true or false, as in NumPy and PyTorch
     (least, most), (low, high) = map(limits, (source, target))
     finite = source not in FLOATS or target in FLOATS
     return None if finite and low <= least and most <= high else (low, high)
@@ -137,7 +136,7 @@ def limits(dtype: DType) -> tuple[Any, Any]:
 def _misfit(array: Array, dtype: DType) -> DTypeError:
     """Return the error that names the first value that does not fit into a dtype."""
     if not isinstance(array, np.ndarray):
-        array = array.get()  # from a device
+        array = array.get()  # copy it from the device
     with np.errstate(all="ignore"):
         made = array.astype(dtype)
         lost = np.isfinite(array) > np.isfinite(made)
@@ -149,19 +148,17 @@ def _misfit(array: Array, dtype: DType) -> DTypeError:
 
 Shape = tuple[int, ...]
 
-# NumPy broadcasts no more.  Where a kernel of ours or of oneDNN takes fewer, NumPy stands in.
-MAX_AXES = 32
-# What byte offsets of 64 bits reach, with room for the space between arrays.
-MAX_BYTES = 1 << 62
+MAX_AXES = 32  # NumPy's limit; NumPy computes ops with more axes than a kernel supports
+MAX_BYTES = 1 << 62  # byte offsets have 64 bits
 
 
 @dataclass(frozen=True)
 class Spec:
-    """The shape and dtype of a value; ShapeError for what no array can have.
+    """The shape and dtype of a value.
 
-    That is a size below 0, and more axes or bytes than there may be.
+    size  number of elements
 
-    size  how many elements it has
+    Raises ShapeError for a size below 0, and for too many axes or bytes.
     """
 
     shape: Shape
@@ -184,7 +181,7 @@ class Spec:
         _check_axes(len(self.shape))
         if min(self.shape, default=0) < 0:
             raise ShapeError(f"{self} has a size below 0")
-        # NumPy refuses a size that is too long also beside an empty one.
+        # NumPy rejects a size that is too long even if another size is 0.
         count = math.prod(n for n in self.shape if n and not isinstance(n, SymbolicSize))
         if count * self.dtype.itemsize > MAX_BYTES:
             raise ShapeError(f"{self} has more than {MAX_BYTES} bytes")
@@ -206,20 +203,20 @@ class Spec:
         return f"{_name(self.dtype)}[{','.join(map(str, self.shape))}]"
 
 
-@functools.cache  # NumPy puts it together anew each time
+@functools.cache  # NumPy computes the name at each access
 def _name(dtype: DType) -> str:
     return dtype.name
 
 
 def as_sizes(shape: Any, least: int = 0) -> Shape:
-    """Return a size or a sequence of sizes as a tuple; an error for anything else."""
+    """Return a size or a sequence of sizes as a tuple; raise an error for anything else."""
     found = sizes(shape, least)
     _check_axes(len(found))
     return found
 
 
 def around(shape: Shape, axis: int) -> tuple[int, int, int]:
-    """Return the number of elements before, along and after an axis that is not negative."""
+    """Return the products of the sizes before, along and after an axis >= 0."""
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 
 
@@ -231,11 +228,11 @@ def _check_axes(count: int) -> None:
 Sizes = Annotated[Any, Kind("an integer >= 0 or a sequence of them", as_sizes, ShapeError)]
 
 
-ALIGNMENT = 64  # bytes: where arrays that kernels use begin, for SIMD code
+ALIGNMENT = 64  # bytes: alignment of arrays for vector instructions
 
 
 def aligned_empty(spec: Spec) -> Array:
-    """Return an uninitialised array that begins at a multiple of `ALIGNMENT`."""
+    """Return an uninitialised array whose address is a multiple of `ALIGNMENT`."""
     raw = np.empty(spec.nbytes + ALIGNMENT - 1, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + spec.nbytes].view(spec.dtype).reshape(spec.shape)

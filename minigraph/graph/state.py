@@ -1,4 +1,4 @@
-"""The value of a parameter: its copies on devices, and whose turn it is to use it."""
+"""Values of parameters: their copies on devices, and locks for calls in several threads."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from minigraph.graph.spec import ALIGNMENT, Array, Spec, aligned_empty
 from minigraph.platform import forks
 
 HOST = "host"
-ON_HOST = frozenset([HOST])  # where the value is current if the host alone has it
+ON_HOST = frozenset([HOST])  # the devices with a current copy if only the host has one
 T = TypeVar("T")
 Locks = tuple[threading.RLock, ...]
 
@@ -31,29 +31,29 @@ class Replica(Protocol):
 
 
 class State:
-    """A value with copies on devices; it knows which copies are current.
+    """A value with copies on devices, which tracks the copies that are current.
 
-    Whoever changes a copy says so; the other copies are updated when they are next asked for.
-    A copy keeps its address, which compiled programs hold.  Where there are several threads, the
-    value is used within a `Claim` or `alone`.
+    A program that changes a copy calls `written`; an outdated copy is updated on its next use.
+    The address of a copy is constant, because compiled programs hold it.  Several threads may use
+    the value only within a `Claim` or `alone`.
 
-    The value may lie in memory of another library, on the host (`move`) or on a device (`place`),
-    which may change it there at any time.  Then no other device has a copy.
+    The value may lie in memory of another library, on the host (`move`) or on a device (`place`).
+    That library may change it at any time, so no other device has a copy.
     """
 
     def __init__(self, spec: Spec) -> None:
-        """Make a value that is arbitrary until it is set."""
+        """Make an uninitialised value."""
         self.spec = spec
         self._claims: tuple[weakref.ref[Claim], ...] = ()
         self._copies: dict[str, Any] = {}
         self._current = ON_HOST
-        self._shared = ""  # where it lies in memory of another library
+        self._shared = ""  # the device on which it lies in memory of another library
 
     @classmethod
     def of(cls, value: Array, copy: bool = True) -> State:
-        """Return a copy of an array as a value; or one that lies in the array, if nobody has it.
+        """Return a value from an array.
 
-        Such an array is contiguous, aligned and writable.
+        copy  whether to copy the array; else it is contiguous, aligned, writable and not used again
         """
         state = cls(Spec(value.shape, value.dtype))
         if copy:
@@ -67,9 +67,9 @@ class State:
         return aligned_empty(self.spec)
 
     def move(self, memory: Array) -> None:
-        """Let the value be the one in an array of another library from now on, and lie there.
+        """Replace the value by an array of another library, and use its memory from now on.
 
-        memory  of the same shape and dtype, contiguous, aligned and writable
+        memory  array of the same shape and dtype, contiguous, aligned and writable
 
         Programs that use the value have to be bound again (`CompiledFunction.bind`).
         """
@@ -84,7 +84,7 @@ class State:
         self._copies, self._current, self._shared = {}, ON_HOST, HOST
 
     def place(self, device: str, copy: Replica) -> None:
-        """Let the value lie in memory of another library on a device from now on.
+        """Replace the value by `copy`, in memory of another library on a device.
 
         Programs that use the value have to be bound again (`CompiledFunction.bind`).
         """
@@ -99,7 +99,7 @@ class State:
         return self._host
 
     def write(self) -> Array:
-        """Return the memory of the host in which programs of the host change the value."""
+        """Return the current value in the host's memory, for a program that changes it there."""
         if self._current is not ON_HOST:
             self._check_shared(HOST)
             self.read()
@@ -107,7 +107,7 @@ class State:
         return self._host
 
     def assign(self, value: Array) -> None:
-        """Set the value, wherever it lies; NumPy casts it."""
+        """Set the value to an array, which NumPy casts."""
         if self._shared in ("", HOST):
             self.write()[...] = value
         else:
@@ -120,14 +120,14 @@ class State:
         copy = self._copies.get(device)
         if copy is None:
             made = make(self.spec)
-            copy = self._copies.setdefault(device, made)  # one, whichever thread is first
+            copy = self._copies.setdefault(device, made)  # another thread may have been first
         if device not in self._current:
             copy.upload(self.read())
             self._current |= {device}
         return copy
 
     def on_host(self) -> Array:
-        """Return the value in the host's memory, for programs that run there."""
+        """Return the current value in the host's memory, for programs that run there."""
         self._check_shared(HOST)
         return self.read()
 
@@ -140,15 +140,15 @@ class State:
             )
 
     def written(self, device: str) -> None:
-        """Note that the copy on a device has been changed."""
+        """Record that a program changed the copy on a device."""
         self._current = frozenset([device])
 
 
 class Claim:
-    """What a function does to values: it reads some and changes others.
+    """The values that a function reads, and those that it changes.
 
-    While one claim runs, none runs that changes what it uses or uses what it changes.  All others
-    run at the same time.  A claim may run within itself.
+    Two claims run at the same time unless one changes a value that the other reads or changes.  A
+    claim is reentrant.
     """
 
     def __init__(self, reads: Iterable[State], changes: Iterable[State]) -> None:
@@ -157,33 +157,33 @@ class Claim:
         self.uses = self.changes.union(reads)
         self._lock = forks.reentrant_lock()
         self._place = next(_places)
-        self._locks: tuple[int, Locks] = -1, ()  # to hold, so that the others wait
+        self._locks: tuple[int, Locks] = -1, ()  # for a generation, the locks to hold
         with _registry:
             for state in self.uses:
                 state._claims = (*(c for c in state._claims if c()), weakref.ref(self))
             _generation += 1
         for changer in _claims_on(self.uses, readers=False):
-            with changer._lock:  # a run that has begun does not know of this claim
+            with changer._lock:  # wait for a run that began before this claim
                 pass
 
     def run(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Return the result of `work`, done while no other thread uses what this claim changes."""
+        """Return work(*arguments), called while no other thread uses the values it changes."""
         while True:
             generation, locks = self._locks  # another thread may replace these
             if generation != _generation:
                 generation = _generation
                 locks = _in_order({self: None, **_claims_on(self.changes)})
                 self._locks = generation, locks
-            try:  # which costs a call nothing
+            try:  # `suppress` would take longer
                 return _within(locks, generation, work, arguments)
             except _Outdated:
                 pass
 
 
 def alone(states: Sequence[State], work: Callable[[], T], changes: bool) -> T:
-    """Return the result of `work`, which reads the values or, if it `changes` them, writes them.
+    """Return work(), which reads the values, called while no claim runs that changes them.
 
-    No claim runs meanwhile that `work` would disturb or that would disturb it.
+    changes  whether `work` changes the values: then no claim runs that reads them either
     """
     while True:
         generation = _generation
@@ -193,31 +193,31 @@ def alone(states: Sequence[State], work: Callable[[], T], changes: bool) -> T:
 
 
 def _claims_on(states: Iterable[State], readers: bool = True) -> dict[Claim, None]:
-    """Return the claims that use one of the states, or without readers those that change one."""
+    """Return the claims that change one of the states, and with `readers` those that read one."""
     found = ((claim, state) for state in states for c in state._claims if (claim := c()))
     return {claim: None for claim, state in found if readers or state in claim.changes}
 
 
 _places = itertools.count()
-_generation = 0  # how many claims were made
-# Held while a claim is made and, after the locks of claims, while a value is used without one.
+_generation = 0  # number of claims so far
+# Held while a claim is made and, after the locks of claims, by `alone`.
 _registry = forks.reentrant_lock()
 
 
 def _in_order(claims: Iterable[Claim]) -> Locks:
-    """Return the locks of claims in one order for all, so that no threads wait in a circle."""
+    """Return the locks of claims in an order common to all threads, which excludes deadlocks."""
     return tuple(claim._lock for claim in sorted(claims, key=lambda claim: claim._place))
 
 
 class _Outdated(Exception):
-    """A claim was made since the locks were looked up."""
+    """A claim was made after the locks were collected."""
 
 
 def _within(locks: Locks, generation: int, work: Callable[..., T], arguments: Iterable[Any]) -> T:
-    """Return the result of `work`, done while this thread holds all locks.
+    """Return work(*arguments), called while this thread holds all locks.
 
-    Raises _Outdated if a claim was made since the generation.  One `with` for each lock: no
-    interrupt comes between taking a lock and having to release it.
+    Raises _Outdated if a claim was made since `generation`.  Each lock has a `with` statement, so
+    that an interrupt cannot leave it locked.
     """
     with locks[0]:
         if len(locks) > 1:

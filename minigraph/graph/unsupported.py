@@ -1,7 +1,6 @@
-"""What expressions show in place of a value, which they do not have as yet.
+"""Errors for operations on numbers and arrays that expressions do not support.
 
-Each operation of numbers and arrays that they do not support has an error that says what to use
-instead.
+An expression has no value before a call; each error names a function to use instead.
 """
 
 from __future__ import annotations
@@ -13,13 +12,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from minigraph.errors import DTypeError, GraphError, hints, of_expression
 from minigraph.graph.location import here
 
-LARGEST = 24  # lines of a picture
+LARGEST = 24  # nodes that a notebook shows, at most
 SAME_NAMES = (
     *("add", "subtract", "multiply", "divide", "floor_divide", "remainder", "matmul"),
     *("bitwise_and", "bitwise_or", "bitwise_xor", "equal", "not_equal"),
     *("less", "less_equal", "greater", "greater_equal"),
 )
-# NumPy's functions for the operators of two arrays, and what `minigraph.ops` calls them.
+# NumPy's functions for binary operators, and their names in `minigraph.ops`.
 OPERATORS = {
     "power": "pow",
     "left_shift": "bitwise_left_shift",
@@ -29,7 +28,7 @@ OPERATORS = {
 
 
 class Unsupported:
-    """The base of expressions with an error for each operation that they do not support.
+    """The base class of expressions.
 
     functions  the functions of `minigraph.ops`, by name
     """
@@ -38,13 +37,13 @@ class Unsupported:
 
     functions: ClassVar[dict[str, Callable[..., Any]]] = {}
 
-    if not TYPE_CHECKING:  # else no wrong name of an attribute would be found
+    if not TYPE_CHECKING:  # else mypy would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
             raise of_expression(name, self, self.functions)
 
     def _repr_html_(self: Any) -> str:
-        """Return the ops that lead to it, operands first; of many the nearest ones."""
+        """Return the nodes that it depends on, operands first; of many only the nearest."""
         reached: dict[Any, None] = {self: None}
         for node in (queue := [self]):
             fresh = [x for x in node.inputs if x not in reached]
@@ -80,11 +79,11 @@ class Unsupported:
         )
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        # Else NumPy would index an expression, down to each of its elements.
+        # Without this method NumPy would index each element of an expression.
         raise DTypeError(f"{self!r} is no array: {hints('expressions')['item']}")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        """Let array + expression be an expression; NumPy's functions are for arrays."""
+        """Compute operators such as `array + expression`; reject NumPy's other functions."""
         name = OPERATORS.get(ufunc.__name__)
         is_operator = method == "__call__" and len(inputs) == 2 and kwargs.keys() <= {"out"}
         if name and is_operator and not isinstance(inputs[0], Unsupported):

@@ -133,7 +133,10 @@ def of_itself(graph, notes):
         (nothing, "pass nothing: a pass returns a Graph, not NoneType"),
         (summed, "results were float32[4] before it and are float32[] after it"),
         (one_more, "results were float32[4] before it and are float32[4], float32[4] after it"),
-        (of_itself, "substitute: add: float32[4] reads what it replaces; `map` may do so"),
+        (
+            of_itself,
+            "substitute: add: float32[4] depends on the node that it replaces; use `map` for that",
+        ),
     ],
 )
 def test_a_pass_returns_a_graph_of_the_same_results(rewrite, found):
