@@ -1,5 +1,5 @@
-"""The optimizer: passes, which rewrite graphs, and the table that says which level runs which.
+"""The optimizer: passes, which rewrite graphs, and the table of the passes of each level.
 
 A pass is a function from graph to graph: it changes nothing in place and reads no option, clock or
-device.  It reports in `Notes` what it did.
+device.  It records its rewrites in `Notes`.
 """

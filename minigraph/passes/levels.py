@@ -1,4 +1,4 @@
-"""Which passes each level runs, and running them."""
+"""The table of passes, the selection for a level, and running them."""
 
 from __future__ import annotations
 
@@ -35,13 +35,14 @@ Pass = Callable[[Graph, Notes], Graph]
 
 
 class PassRow(NamedTuple):
-    """A pass, and when it runs: at which level and above, at which values of graph_opt.jit.
+    """A pass and the conditions under which it runs.
 
-    The pass takes a graph, notes, and perhaps parameters, which `pipeline` gives it by name.
-
-    among      classes of ops; a graph that has none of them stays as it is
-    fast_math  whether the option has to allow the pass
-    off        the value of its parameter that stands for a graph without the pass
+    rewrite    function of a graph, notes and parameters, which `pipeline` passes by name
+    level      the lowest level that runs the pass
+    among      classes of ops; the pass leaves a graph without any of them unchanged
+    jit        values of graph_opt.jit that run the pass
+    fast_math  whether only fast_math runs the pass
+    off        the value of a parameter that turns the pass off
     """
 
     rewrite: Callable[..., Graph]
@@ -52,7 +53,7 @@ class PassRow(NamedTuple):
     off: Any = None
 
     def bind(self, arguments: Mapping[str, Any]) -> Pass:
-        """Return the pass with these arguments, for graphs and the bodies of loops."""
+        """Return the pass with these arguments, for a graph and the bodies of its loops."""
 
         @functools.wraps(self.rewrite)
         def run(graph: Graph, notes: Notes) -> Graph:
@@ -62,9 +63,9 @@ class PassRow(NamedTuple):
         return run
 
 
-# In the order in which they run.  Library fusion comes before FMA fusion, which takes its ops away.
-# Composed ops are taken apart before FMA fusion, and after the choice of layouts, on which their
-# parts depend.  An activation joins the op before it only if no generated kernel has taken it.
+# In the order of execution.  Library fusion precedes FMA fusion, which replaces sums that it needs.
+# Composed ops are decomposed before FMA fusion, but after the choice of layouts, which determines
+# the result.  An activation is fused into a library kernel only if it is in no generated kernel.
 TABLE = (
     PassRow(autocast, off="off"),
     PassRow(compress_gradients, among=(AllReduce,), off="off"),
@@ -92,13 +93,13 @@ TABLE = (
 def pipeline(level: int, fast_math: bool = False, jit: int = 0, **parameters: Any) -> list[Pass]:
     """Return the passes for these settings, in order.
 
-    parameters  of the passes, by name: options such as `amp`, and what the device says, such as
-                `horizontal_fusion`.  A pass without a value for its parameter does not run
+    parameters  parameters of passes by name: options such as `amp`, and properties of the device
+                such as `horizontal_fusion`.  A pass with a missing parameter does not run
     """
     passes = []
     for row in TABLE:
-        own = [*inspect.signature(row.rewrite).parameters][2:]
-        arguments = {name: parameters.get(name, row.off) for name in own}
+        names = [*inspect.signature(row.rewrite).parameters][2:]
+        arguments = {name: parameters.get(name, row.off) for name in names}
         allowed = level >= row.level and jit in row.jit and (fast_math or not row.fast_math)
         if allowed and row.off not in arguments.values():
             passes.append(row.bind(arguments))
@@ -106,9 +107,9 @@ def pipeline(level: int, fast_math: bool = False, jit: int = 0, **parameters: An
 
 
 def optimize(graph: Graph, passes: Sequence[Pass]) -> list[tuple[Graph, PassRecord]]:
-    """Return the graph, which has been checked, after each pass, and what the pass did."""
+    """Run passes on a checked graph; return the graph and the record of each pass."""
     stages: list[tuple[Graph, PassRecord]] = []
-    applications = set(map(application, graph))  # all its nodes exist as long as `stages`
+    applications = set(map(application, graph))  # `stages` keeps the nodes alive
     for rewrite in passes:
         start = time.perf_counter()
         before, notes = len(graph.order), Notes()

@@ -1,4 +1,4 @@
-"""What a pass reports of its work."""
+"""Reports of passes: the rewrites that fired, and the fusions that did not happen."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from minigraph.graph import Node
 
 @dataclass(frozen=True)
 class MissedFusion:
-    """Two neighbouring ops that were not fused, and why.
+    """Two neighbouring ops that were not fused, and the reason.
 
-    producer  the op that is read
-    line      the user's line of the producer
-    orders    of the two nodes, which stay the same while passes replace nodes
+    line    the user's line that made the producer
+    orders  sort keys of the two nodes, which stay the same while passes replace nodes
     """
 
     producer: str
@@ -29,10 +28,10 @@ class MissedFusion:
 
 @dataclass
 class Notes:
-    """Filled in by one run of one pass.
+    """The notes of one run of one pass.
 
-    fired  how often each rewrite was applied, by name
-    stops  neighbours that were not fused, and why
+    fired  number of applications of each rewrite, by name
+    stops  neighbours that were not fused
     """
 
     fired: Counter[str] = field(default_factory=Counter)
@@ -46,7 +45,7 @@ class Notes:
 
 @dataclass(frozen=True)
 class PassRecord:
-    """One pass over the graph: nodes before and after it, and how often each rewrite fired."""
+    """One run of a pass: the number of nodes before and after it, its time, and its notes."""
 
     name: str
     before: int

@@ -1,9 +1,9 @@
-"""Collectives that run beside other kernels, and small reductions that travel together.
+"""Overlap of collectives with other kernels, and buckets of small reductions.
 
-A collective becomes two nodes: one begins it as soon as its input is there, and one waits for it
-before its result is read.  Gradients are reduced in buckets, in the order in which the backward
-pass makes them, as in PyTorch's DistributedDataParallel: S. Li et al. (2020), PyTorch distributed:
-experiences on accelerating data parallel training, https://arxiv.org/abs/2006.15704.
+A collective becomes two nodes: one starts it as soon as its input is computed, the other waits for
+its result before the first reader.  Gradients are reduced in buckets, in the order in which the
+backward pass computes them, as in PyTorch's DistributedDataParallel: S. Li et al. (2020), PyTorch
+distributed: experiences on accelerating data parallel training, https://arxiv.org/abs/2006.15704.
 """
 
 from __future__ import annotations
@@ -22,12 +22,16 @@ from minigraph.ops.shape import reshape
 from minigraph.ops.slicing import slice
 from minigraph.passes.notes import Notes
 
-NAMED = 3  # gradients of a bucket that are named
+NAMED = 3  # gradients of a bucket that `str` names, at most
 
 
 @dataclass(frozen=True, eq=False)
 class PendingCollective:
-    """A collective on its way: which, of what, and how many bytes a process gives."""
+    """A collective that was started.
+
+    names   its gradients, or the line that made it
+    nbytes  bytes that each process contributes
+    """
 
     op: Collective
     names: tuple[str, ...]
@@ -41,7 +45,7 @@ class PendingCollective:
 
 
 class StartCollective(Op):
-    """Start a collective: its result is there once `AwaitCollective` has waited for it."""
+    """Start a collective; `AwaitCollective` waits for its result."""
 
     pending: PendingCollective
 
@@ -55,7 +59,7 @@ class StartCollective(Op):
 
 
 class AwaitCollective(Op):
-    """The result of a collective that was begun: it stands at the beginning of x."""
+    """Wait for a collective: its result is at the beginning of x."""
 
     pending: PendingCollective
     shape: Shape
@@ -68,12 +72,12 @@ class AwaitCollective(Op):
 
 
 def communicates(node: Node) -> bool:
-    """Whether a node is a collective or a half of one, which all processes run once."""
+    """Whether a node is a collective or a half of one, which all processes run exactly once."""
     return isinstance(node.op, Collective | StartCollective | AwaitCollective)
 
 
 def pending_collective(node: Node) -> PendingCollective:
-    """Return what is on its way for a collective, or for the half of one."""
+    """Return the pending collective of a node that communicates."""
     op = node.op
     if isinstance(op, StartCollective | AwaitCollective):
         return op.pending
@@ -83,7 +87,7 @@ def pending_collective(node: Node) -> PendingCollective:
 
 
 def compress_gradients(graph: Graph, notes: Notes, compress: str) -> Graph:
-    """Send gradients in this type."""
+    """Cast gradients to the dtype `compress` for their reduction."""
 
     def rewrite(node: Node, inputs: tuple[Node, ...]) -> Node:
         gradient = isinstance(node.op, AllReduce) and node.op.gradient
@@ -98,19 +102,19 @@ def compress_gradients(graph: Graph, notes: Notes, compress: str) -> Graph:
 def overlap_collectives(graph: Graph, notes: Notes, bucket_bytes: int) -> Graph:
     """Start collectives early, wait for them late, and gather reductions in buckets.
 
-    bucket_bytes  so many travel together; a larger one travels alone
+    bucket_bytes  size of a bucket; a larger gradient is reduced alone
     """
     results: dict[Node, Sequence[Node]] = {}
     for bucket in _buckets(graph, bucket_bytes):
         notes.fired["buckets" if len(bucket) > 1 else "single reductions"] += 1
-        # That of the last input to be ready.
-        with in_place_of(max((node.inputs[0] for node in bucket), key=lambda x: x.order)):
+        last = max((node.inputs[0] for node in bucket), key=lambda x: x.order)
+        with in_place_of(last):
             results.update(zip(bucket, [(y,) for y in _reduced(bucket)], strict=True))
     return graph.substitute(results)
 
 
 def _reduced(bucket: Sequence[Node]) -> Iterator[Node]:
-    """Yield the results of collectives that begin and end together."""
+    """Yield the results of the collectives of a bucket, computed by one collective."""
     each = [pending_collective(node) for node in bucket]
     names = tuple(name for one in each for name in one.names)
     pending = PendingCollective(each[0].op, names, sum(one.nbytes for one in each))
@@ -127,13 +131,16 @@ def _reduced(bucket: Sequence[Node]) -> Iterator[Node]:
 
 
 def _buckets(graph: Graph, bucket_bytes: int) -> Iterator[list[Node]]:
-    """Yield collectives in the order in which they can begin: those in one list begin together."""
+    """Yield buckets of collectives, in the order in which their inputs are computed."""
     place = {node: i for i, node in enumerate(graph.by_order())}
-    found = [node for node in graph if isinstance(node.op, Collective)]
-    needed = _needed(graph)
+    collectives = [node for node in graph if isinstance(node.op, Collective)]
+    needed: set[Node] = set()  # the nodes that collectives depend on
+    for node in reversed(graph.order):
+        if isinstance(node.op, Collective) or node in needed:
+            needed.update(node.inputs)
     open_: dict[tuple[object, ...], list[Node]] = {}
-    for node in sorted(found, key=lambda node: place[node.inputs[0]]):
-        large = node.spec.nbytes >= bucket_bytes  # a copy of it would gain nothing
+    for node in sorted(collectives, key=lambda node: place[node.inputs[0]]):
+        large = node.spec.nbytes >= bucket_bytes  # copying it into a bucket would not pay
         if not isinstance(node.op, AllReduce) or node in needed or large or not node.size:
             yield [node]
             continue
@@ -143,11 +150,3 @@ def _buckets(graph: Graph, bucket_bytes: int) -> Iterator[list[Node]]:
         if sum(x.spec.nbytes for x in bucket) >= bucket_bytes:
             yield open_.pop(key)
     yield from open_.values()
-
-
-def _needed(graph: Graph) -> set[Node]:
-    needed: set[Node] = set()
-    for node in reversed(graph.order):
-        if isinstance(node.op, Collective) or node in needed:
-            needed.update(node.inputs)
-    return needed

@@ -1,1 +1,1 @@
-"""Which nodes become one generated kernel or one launch."""
+"""Kernel fusion: the nodes that one generated kernel, or one launch, computes."""

@@ -1,4 +1,4 @@
-"""Paddings and concatenations in kernels: which of them, and what they are made of."""
+"""Paddings and concatenations inside of generated kernels."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.joining import Concat
 from minigraph.ops.slicing import Pad
 
-JOINED = 4  # arrays that a kernel joins at most: each is read, as zeros, beside the others too
-LONG = 64  # elements from one border to the next from which on a kernel may have borders
-CHEAP = 10  # cheap ops that a kernel computes again rather than read their result, at most
+JOINED = 4  # arrays of a concatenation, at most: the kernel reads all of them for each element
+LONG = 64  # elements between two borders, at least
+CHEAP = 10  # cheap ops that a kernel recomputes instead of reading their result, at most
 
 
 def has_borders(node: Node) -> bool:
-    """Whether the node is padded, or joined of a few arrays, with long rows between the borders."""
+    """Whether a kernel can compute the node: a padding or a short concatenation with long rows."""
     starts = offsets(node) if isinstance(node.op, Pad | Concat) else None
     if starts is None or len(set(node.inputs)) < len(node.inputs) or len(node.inputs) > JOINED:
         return False
@@ -32,10 +32,10 @@ def has_borders(node: Node) -> bool:
 
 
 def copy_for_paddings(graph: Graph) -> Graph:
-    """Give each padding copies of its own of the cheap ops that it and others read.
+    """Give each padding separate copies of the cheap ops that it shares with other readers.
 
-    A kernel reads a value at one place.  The gradient of x[1:] - x[:-1] is that of the difference,
-    padded on either side: with two copies of it one kernel computes it all from x.
+    A kernel reads a value at one offset.  The gradient of x[1:] - x[:-1] pads the gradient of the
+    difference on either side: with two copies of that, one kernel computes everything from x.
     """
     users, new = graph.users(), dict[Node, Node]()
 
@@ -49,7 +49,7 @@ def copy_for_paddings(graph: Graph) -> Graph:
 
 
 def _copy(padding: Node, users: dict[Node, list[Node]], new: dict[Node, Node]) -> Node:
-    """Return a copy of what a padding is made of, or that itself where it has no other readers."""
+    """Return the new input of a padding: a copy if its cheap ops have other readers."""
     (value,) = padding.inputs
     chain, views, sources = dict[Node, None](), dict[Node, None](), dict[Node, None]()
     stack = [value]
@@ -64,11 +64,11 @@ def _copy(padding: Node, users: dict[Node, list[Node]], new: dict[Node, Node]) -
                 x = x.inputs[0]
             sources[x] = None
     readers = {user for x in chain for user in users[x]}.difference(chain)
-    spared = len(readers) * value.spec.nbytes
-    if len(readers) == 1 or len(chain) > CHEAP or sum(x.spec.nbytes for x in sources) > spared:
+    saved = len(readers) * value.spec.nbytes
+    if len(readers) == 1 or len(chain) > CHEAP or sum(x.spec.nbytes for x in sources) > saved:
         return new[value]
     copies: dict[Node, Node] = {}
-    for x in new:  # inputs come first
+    for x in new:  # inputs first
         if x in chain or x in views:
             with in_place_of(x):
                 copies[x] = x.op(*(copies.get(y, new[y]) for y in x.inputs))

@@ -1,4 +1,4 @@
-"""FMA fusion: products join the sums that add them, as `fma3` and `fma4`."""
+"""FMA fusion: a sum and the products that it adds become `fma3` or `fma4`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from minigraph.passes.rewrite.rule import is_float, read_once
 
 
 def fuse_fma(graph: Graph, notes: Notes) -> Graph:
-    """Return the graph with a*b + c made fma3, and a*b + c*d fma4; the signs are part of the ops.
+    """Replace a*b + c by fma3 and a*b + c*d by fma4; the ops have attributes for signs.
 
-    A sum takes the products that are its own operands, so the order in which sums were written
-    stays, and with it every bit: a*b + c*d + e*f is an fma4 and an fma3.  A product that is an
-    output or has a second reader is an addend.
+    A sum is fused with products that are its operands, which keeps the order of additions and so
+    every bit: a*b + c*d + e*f is an fma4 and an fma3.  A product that is an output or has a second
+    reader is not fused.
     """
     private = read_once(graph)
     fused: dict[Node, tuple[Node]] = {}
@@ -25,15 +25,15 @@ def fuse_fma(graph: Graph, notes: Notes) -> Graph:
             continue
         x, y = node.inputs
         second: Sign = "+" if isinstance(node.op, Add) else "-"
-        sign, factors = _product(x, private)
-        own, others = _product(y, private)
+        x_sign, x_factors = _product(x, private)
+        y_sign, y_factors = _product(y, private)
         op: Fma3 | Fma4
-        if factors and others:
-            op, operands = Fma4(sign, _times(second, own)), [*factors, *others]
-        elif factors:
-            op, operands = Fma3(sign, second), [*factors, y]
-        elif others:
-            op, operands = Fma3(_times(second, own), "+"), [*others, x]
+        if x_factors and y_factors:
+            op, operands = Fma4(x_sign, _times(second, y_sign)), [*x_factors, *y_factors]
+        elif x_factors:
+            op, operands = Fma3(x_sign, second), [*x_factors, y]
+        elif y_factors:
+            op, operands = Fma3(_times(second, y_sign), "+"), [*y_factors, x]
         else:
             continue
         with in_place_of(node):
@@ -43,9 +43,9 @@ def fuse_fma(graph: Graph, notes: Notes) -> Graph:
 
 
 def _product(x: Node, private: Collection[Node]) -> tuple[Sign, list[Node]]:
-    """Return the sign and the factors of the product that x is; no factors if others read it.
+    """Return the sign and the factors of a product x; no factors if x is not fused.
 
-    The negative of a product has the bits of the product with a negated factor.
+    Negating a product gives the same bits as negating a factor.
     """
     sign: Sign = "+"
     if isinstance(x.op, Negative) and x in private:
@@ -65,9 +65,9 @@ def _times(x: Sign, y: Sign) -> Sign:
 
 
 def contract_fma(graph: Graph, notes: Notes) -> Graph:
-    """Return the graph with the first product of each fma3 and fma4 added before it is rounded.
+    """Let each fma3 and fma4 add its first product before rounding it.
 
-    The results are more exact, and differ from those of the ops as written.
+    The results are more accurate than those of the separate ops, and so differ from them.
     """
 
     def contract(node: Node, inputs: tuple[Node, ...]) -> Node:

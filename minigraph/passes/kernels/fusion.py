@@ -1,18 +1,18 @@
-"""Fusion: which nodes become one generated kernel.
+"""Fusion: the assignment of nodes to generated kernels.
 
-Nodes are visited from the outputs to the inputs.  Each joins the first kernel, in the order of
-execution, that reads it; if that kernel cannot take it, a new kernel begins with it.  So kernels
-begin in the reverse of an order in which they can run, and no fusion can create a cycle.  A
-reduction may also join a kernel that reduces the same values, though neither reads the other: what
-they read is read once.
+Nodes are visited from the outputs to the inputs.  A node joins the first kernel, in the order of
+execution, that reads it; if it cannot join, it starts a new kernel.  So kernels are numbered in the
+reverse of an order in which they can run, and fusion cannot create a cycle.  A reduction may also
+join a kernel that reduces the same values, although neither reads the other: the kernel then reads
+these values once.
 
-If several kernels read a node, the first of them computes and stores it.  Another kernel computes
-the node again where that costs less than reading it.  A node does not join a kernel that runs so
-much later that the node's inputs would raise the peak of memory.
+If several kernels read a node, the first of them computes and stores it.  Another kernel recomputes
+the node if that costs less than reading it.  A node does not join a kernel that runs so much later
+that keeping the node's inputs would raise the peak of memory.
 
-`notes.stops` says why neighbours were not fused.
+`notes.stops` has the reasons for neighbours that were not fused.
 
-Before all that, composed ops are taken apart, so that fusion sees the simpler ops they are made of.
+`decompose` runs before fusion and replaces composed ops by the simpler ops that they consist of.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from minigraph.passes.kernels.borders import CHEAP, copy_for_paddings
 from minigraph.passes.kernels.group import FusionGroup, is_cheap, is_kernel_op, is_placement
 from minigraph.passes.notes import Notes
 
-Reading = dict[FusionGroup, list[Node]]  # the kernels that read a node, with the nodes that do so
-SIBLINGS = 4  # kernels that reduce the same value that another reduction may join, at most
-PAGE = 4096  # bytes that may be kept for longer
+Reading = dict[FusionGroup, list[Node]]  # the kernels that read a node, with their reading members
+SIBLINGS = 4  # kernels with the same reduced value that a reduction tries to join, at most
+PAGE = 4096  # bytes that fusion may keep in memory for longer
 
 
 def decompose(graph: Graph, notes: Notes) -> Graph:
     """Replace composed ops, such as a batch norm, by simpler ones.
 
-    An op is left alone if one generated kernel could not compute all of it, as for a normalisation
-    with the channels last: its own kernel reads memory less often than several would.
+    An op stays if one generated kernel cannot compute all of it, as for a normalisation with the
+    channels last: its handwritten kernel reads memory less often than several kernels would.
     """
     parts: dict[Node, Sequence[Node]] = {}
 
@@ -53,14 +53,14 @@ def decompose(graph: Graph, notes: Notes) -> Graph:
             return node.replace(inputs)
         notes.fired[node.op.name] += 1
         parts[node] = node.op.expand(*inputs)
-        return parts[node][0]  # in place of a bundle too: only its items read that
+        return parts[node][0]  # for a bundle any node will do: only its items read it
 
     return graph.map(rewrite)
 
 
 def _is_one_kernel(op: Op, inputs: tuple[Spec, ...]) -> bool:
     shapes = [x.shape for x in inputs]
-    last = {shape[1] for shape in shapes if len(shape) == 2}  # of vectors that go with images
+    last = {shape[1] for shape in shapes if len(shape) == 2}  # of vectors of blocked channels
     if len(shapes[0]) == 5 and last and last.isdisjoint(BLOCKS):
         return True
     try:
@@ -71,12 +71,12 @@ def _is_one_kernel(op: Op, inputs: tuple[Spec, ...]) -> bool:
 
 
 def fuse_elementwise(graph: Graph, notes: Notes) -> Graph:
-    """Let elementwise ops that read one another become one kernel."""
+    """Fuse elementwise ops that read one another."""
     return _Fusion(graph, notes, reductions=False).result()
 
 
 def fuse_kernels(graph: Graph, notes: Notes) -> Graph:
-    """Let elementwise ops and reductions that read one another become one kernel."""
+    """Fuse elementwise ops and reductions that read one another."""
     return _Fusion(copy_for_paddings(graph), notes, reductions=True).result()
 
 
@@ -89,10 +89,10 @@ class _Fusion:
         self.users = graph.users()
         self.outputs = set(graph.outputs)
         self.fusable = {node for node in graph if is_kernel_op(node, reductions)}
-        self.order, self.when = self._times()
-        self.last = {x: max((self.when[y] for y in ys), default=0) for x, ys in self.users.items()}
-        self.begun = 0
-        self.alone: dict[Node, int] = {}  # nodes that stay as they are, with `begun` at that time
+        self.order, self.time = self._execution_order()
+        self.last = {x: max((self.time[y] for y in ys), default=0) for x, ys in self.users.items()}
+        self.count = 0  # of kernels and nodes outside of kernels so far
+        self.unfused: dict[Node, int] = {}  # nodes outside of kernels, with their numbers
         self.groups: dict[FusionGroup, None] = {}
         # The kernels that compute a node, and those that reduce a value.
         self.kernels: dict[Node, list[FusionGroup]] = defaultdict(list)
@@ -102,28 +102,28 @@ class _Fusion:
             if node.inputs:
                 self._visit(node)
 
-    def _times(self) -> tuple[list[Node], dict[Node, int]]:
-        """Return the order of execution, and how many ops that no kernel takes ran before each.
+    def _execution_order(self) -> tuple[list[Node], dict[Node, int]]:
+        """Return the order of execution, and the time of each node.
 
-        An op that reads nothing but single numbers takes no time, and does not count.
-        The nodes of `_tail` come last in the order, but count as running as soon as their inputs
-        are there, which is when the memory of these could be freed.
+        The time is the number of ops outside of kernels that run before the node, except for ops
+        that read only single numbers.  Nodes of `_tail` are last in the order, but their time is
+        that of their inputs, when the memory of these could be freed.
         """
         tail = self._tail()
         order = self.graph.by_order(last=tail)
-        when: dict[Node, int] = {}
+        time: dict[Node, int] = {}
         heavy = 0
         for node in order:
-            ready = max((when[x] for x in node.inputs), default=0)
-            when[node] = heavy if node.inputs and node not in tail else ready
+            ready = max((time[x] for x in node.inputs), default=0)
+            time[node] = heavy if node.inputs and node not in tail else ready
             light = node in self.fusable or node.op.is_view
             if not light and any(s.size != 1 for x in node.inputs for s in x.specs):
                 heavy += 1
-                when[node] = heavy
-        return order, when
+                time[node] = heavy
+        return order, time
 
     def _tail(self) -> set[Node]:
-        """Return the nodes that lead to outputs only, by way of nodes that kernels can take.
+        """Return the nodes from which nodes of kernels lead to outputs only.
 
         These are mainly the updates of parameters.
         """
@@ -134,24 +134,24 @@ class _Fusion:
                 tail.add(node)
         return tail
 
-    # ------------------------------------------------------------ which kernel takes which node
+    # ------------------------------------------------------------ assignment of nodes to kernels
 
     def _visit(self, node: Node) -> None:
         reading: Reading = {}
         outside = node in self.outputs
-        first = 0  # the number of the reader outside of kernels that runs first
+        first = 0  # the number of the first reader outside of kernels, in the order of execution
         for user in dict.fromkeys(self.users[node]):
             for group in self.kernels[user]:
                 reading.setdefault(group, []).append(user)
-            if user in self.alone:
+            if user in self.unfused:
                 outside = True
-                first = max(first, self.alone[user])
+                first = max(first, self.unfused[user])
                 if node in self.fusable and not user.op.is_view and user not in self.fusable:
                     self.notes.miss(node, user, f"{user.op.name} has a kernel of its own")
         if is_placement(node):
-            self._place(node, reading, outside, first)
+            self._add_view(node, reading, outside, first)
         elif node not in self.fusable:
-            self._leave(node, max([first, *(group.begun for group in reading)]))
+            self._leave_unfused(node, max([first, *(group.number for group in reading)]))
             maker = node.inputs[0] if isinstance(node.op, Item) else node
             why = f"{maker.op.name} has a kernel of its own"
             if node.op.is_view:
@@ -159,59 +159,59 @@ class _Fusion:
             for users in reading.values():
                 self.notes.miss(maker, users[0], why)
         else:
-            self._compute(node, reading, outside, first)
+            self._add_node(node, reading, outside, first)
 
-    def _place(self, node: Node, reading: Reading, outside: bool, first: int) -> None:
-        """Let each kernel that reads a view compute the view itself."""
+    def _add_view(self, node: Node, reading: Reading, outside: bool, first: int) -> None:
+        """Add a view to each kernel that reads it."""
         for group, users in reading.items():
-            if self._take(group, node, users, stored=False):
+            if self._try_add(group, node, users, stored=False):
                 self.kernels[node].append(group)
             else:
                 outside = True
-                first = max(first, group.begun)
+                first = max(first, group.number)
         if outside:
-            self._leave(node, first)
+            self._leave_unfused(node, first)
 
-    def _compute(self, node: Node, reading: Reading, outside: bool, first: int) -> None:
-        """Put a node into the kernel that reads it first, or begin a kernel with it."""
-        home = max(reading, key=lambda group: group.begun, default=None)
-        if home is not None and home.begun <= first:
+    def _add_node(self, node: Node, reading: Reading, outside: bool, first: int) -> None:
+        """Add a node to the first kernel that reads it, or start a kernel with it."""
+        home = max(reading, key=lambda group: group.number, default=None)
+        if home is not None and home.number <= first:
             users = reading[home]
             self.notes.miss(node, users[0], "the result is needed before the kernel can run")
             home = None
         others = [group for group in reading if group is not home]
-        beside = all(group.when == self.when[node] for group in others)
-        kept = {x for x in node.inputs if self._first(x, [home] if home else [])}
-        again = self._copies(node, others, outside, beside, kept)
+        beside = all(group.time == self.time[node] for group in others)
+        kept = {x for x in node.inputs if self._first_reader(x, [home] if home else [])}
+        again = self._recomputing(node, others, outside, beside, kept)
         stored = outside or len(again) + (home is not None) < len(reading)
         if home is not None and self._lives_longer(home, node, stored):
             self.notes.miss(
                 node, reading[home][0], "the inputs would have to stay in memory for longer"
             )
             home = None
-        found = self._beside(node, home, reading, first, stored)
+        found = self._join_sibling(node, home, reading, first, stored)
         if found is not None:
             home = found
-        elif home is None or not self._take(home, node, reading[home], stored):
-            home = FusionGroup(self._next(), self.when[node])
-            home.begin(node)
+        elif home is None or not self._try_add(home, node, reading[home], stored):
+            home = FusionGroup(self._next_number(), self.time[node])
+            home.start(node)
             self.groups[home] = None
         self.kernels[node].append(home)
         if isinstance(node.op, Reduction):
             for x in self._reduced(node):
                 self.reducing[x].append(home)
         for group in again:
-            if group is not home and self._take(group, node, reading[group], stored=False):
+            if group is not home and self._try_add(group, node, reading[group], stored=False):
                 self.kernels[node].append(group)
             else:
                 home.stored.add(node)
 
-    def _beside(
+    def _join_sibling(
         self, node: Node, home: FusionGroup | None, reading: Reading, first: int, stored: bool
     ) -> FusionGroup | None:
-        """Return the kernel that has taken a reduction in because it reduces the same values.
+        """Let a reduction join a kernel that reduces the same values, and return the kernel.
 
-        It also takes in what `home` has begun to compute of the reduction's result.
+        The members of `home`, a kernel that reads the reduction's result, join as well.
         """
         home = home or FusionGroup(0, 0)
         if not isinstance(node.op, Reduction) or home.reduced is not None:
@@ -219,17 +219,17 @@ class _Fusion:
         found = (g for x in self._reduced(node) for g in self.reducing[x][-SIBLINGS:])
         for group in dict.fromkeys(found):
             both = home, group
-            others = (g.begun for g in reading if g not in both)
-            last = max([first, *others, *(self._first(x, both) for x in home.members)])
-            if group.begun <= last or group.when != self.when[node]:
+            others = (g.number for g in reading if g not in both)
+            last = max([first, *others, *(self._first_reader(x, both) for x in home.members)])
+            if group.number <= last or group.time != self.time[node]:
                 continue
             with contextlib.suppress(NotFusible), group.trial():
                 for x in home.members:
-                    group.leave(x)  # what it computes again
+                    group.remove(x)  # if the group recomputes it
                     inside = [user for user in self.users[x] if user in group.loops]
-                    group.take(x, inside, x in home.stored)
+                    group.add(x, inside, x in home.stored)
                 users = dict.fromkeys(user for g in both for user in reading.get(g, ()))
-                group.take(node, list(users), stored)
+                group.add(node, list(users), stored)
                 for x in home.members:
                     kernels = (group if g is home else g for g in self.kernels[x])
                     self.kernels[x] = [*dict.fromkeys(kernels)]
@@ -237,55 +237,55 @@ class _Fusion:
                 return group
         return None
 
-    def _first(self, x: Node, inside: Sequence[FusionGroup]) -> int:
-        """Return the number of the reader outside of `inside` that runs first; 0: there is none."""
+    def _first_reader(self, x: Node, inside: Sequence[FusionGroup]) -> int:
+        """Return the number of the first reader outside of `inside`; 0 if there is none."""
         users = self.users[x]
-        groups = [g.begun for user in users for g in self.kernels[user] if g not in inside]
-        return max([0, *groups, *(self.alone.get(user, 0) for user in users)])
+        groups = [g.number for user in users for g in self.kernels[user] if g not in inside]
+        return max([0, *groups, *(self.unfused.get(user, 0) for user in users)])
 
     def _lives_longer(self, group: FusionGroup, node: Node, stored: bool) -> bool:
-        """Whether computing a node in this kernel, later, would raise the use of memory."""
-        if group.when <= self.when[node]:
-            return False  # nothing that matters runs in between
-        gained = 0 if stored else node.spec.nbytes
+        """Whether computing a node later, in this kernel, would raise the use of memory."""
+        if group.time <= self.time[node]:
+            return False
+        saved = 0 if stored else node.spec.nbytes
         for x in set(node.inputs):
-            if x.inputs and x not in self.outputs and self.last[x] < group.when:
-                gained -= x.spec.nbytes
-        return gained < -PAGE
+            if x.inputs and x not in self.outputs and self.last[x] < group.time:
+                saved -= x.spec.nbytes
+        return saved < -PAGE
 
-    def _take(self, group: FusionGroup, node: Node, users: Sequence[Node], stored: bool) -> bool:
+    def _try_add(self, group: FusionGroup, node: Node, users: Sequence[Node], stored: bool) -> bool:
         try:
-            group.take(node, users, stored)
+            group.add(node, users, stored)
         except NotFusible as why:
             self.notes.miss(node, users[0], str(why))
             return False
         return True
 
-    def _leave(self, node: Node, first: int) -> None:
-        self.alone[node] = first if node.op.is_view else self._next()
+    def _leave_unfused(self, node: Node, first: int) -> None:
+        self.unfused[node] = first if node.op.is_view else self._next_number()
 
-    def _next(self) -> int:
-        self.begun += 1
-        return self.begun
+    def _next_number(self) -> int:
+        self.count += 1
+        return self.count
 
-    def _copies(
+    def _recomputing(
         self, node: Node, readers: list[FusionGroup], outside: bool, beside: bool, kept: set[Node]
     ) -> list[FusionGroup]:
-        """Return the kernels for which computing a node again costs less than reading it.
+        """Return the kernels for which recomputing a node costs less than reading it.
 
-        readers  the kernels that read it, but for the one that computes it anyway
-        outside  whether others read it, too
-        beside   whether only kernels run between all of them
-        kept     those of its inputs that kernels read which run later
+        readers  the kernels that read it, except for the one that computes it anyway
+        outside  whether nodes outside of kernels read it, too
+        beside   whether no op outside of kernels runs between its readers
+        kept     the inputs of the node that have later readers
         """
         if not is_cheap(node):
             return []
-        sources = self._near(node)[1]
+        sources = self._cheap_chain(node)[1]
         costs = [sum(x.spec.nbytes for x in sources if x not in g.reads) for g in readers]
         there = self.fusable.isdisjoint(sources - self.outputs)
-        # Kept a little longer, the sources take no more memory: then not writing counts, too.
-        spared = len(readers) + beside
-        if there and not outside and sum(costs) <= spared * node.spec.nbytes:
+        # If keeping the sources does not raise the peak of memory, the store that is saved counts.
+        saved = len(readers) + beside
+        if there and not outside and sum(costs) <= saved * node.spec.nbytes:
             return readers
         large = {x for x in node.inputs if _is_large(x, node)}
         if not outside and large and large <= kept:
@@ -295,15 +295,15 @@ class _Fusion:
         return [g for g in readers if g.reads.keys() >= large or g.reads.keys() >= sources]
 
     def _reduced(self, reduction: Node) -> set[Node]:
-        """Return the value that a reduction reads, and those it is made of by a few cheap ops."""
+        """Return the values that a reduction reads, directly or through a few cheap ops."""
         (x,) = reduction.inputs
         if not is_cheap(x):
             return {x}
-        near, sources = self._near(x)
+        near, sources = self._cheap_chain(x)
         return sources.union(near)
 
-    def _near(self, node: Node) -> tuple[list[Node], set[Node]]:
-        """Return a node with the few cheap ops that lead to it, and the large values they read."""
+    def _cheap_chain(self, node: Node) -> tuple[list[Node], set[Node]]:
+        """Return a node and a few cheap ops before it, and the large values that these read."""
         found: set[Node] = set()
         near = [node]
         for y in near:
@@ -317,12 +317,12 @@ class _Fusion:
         return near, found
 
     def result(self) -> Graph:
-        for group in reversed(self.groups):  # in the order in which they run
+        for group in reversed(self.groups):  # in the order of execution
             self._fuse(group)
         return self.graph.substitute(self.fused)
 
     def _fuse(self, group: FusionGroup) -> None:
-        """Make the kernels for a group: one, or as few as can compute it."""
+        """Make the kernel for a group; if one cannot compute it, halve the group."""
         inside = set(group.members)
         parts = [group.members]
         while parts:
@@ -344,10 +344,10 @@ class _Fusion:
                     self.notes.miss(x, user, str(why))
 
     def _make_kernel(self, group: FusionGroup, members: list[Node], stored: list[Node]) -> None:
-        """Make one kernel that computes `stored` of some members; or raise NotFusible."""
+        """Make one kernel that computes `stored` from some members; NotFusible if there is none."""
         inside = set(members)
         around = {x: () for node in members for x in node.inputs if x not in inside}
-        # The structure alone decides in which order operands come: equal kernels have one text.
+        # The order of operands depends on the structure only, so equal kernels have the same text.
         order = [node for node in toposort(stored, around) if node in inside]
         loops = {
             (x, node): group.place_of(x, node)
@@ -355,20 +355,20 @@ class _Fusion:
             for x in node.inputs
             if x not in inside and not is_number(x)
         }
-        # An input that is read in two orders, such as x in x + x.T, is two operands.
+        # An input that is read along different loops, such as x in x + x.T, is two operands.
         reads = dict.fromkeys((x, place) for (x, _), place in loops.items())
         specs = tuple([x.spec for x, _ in reads])
         with in_place_of(members[0]):
-            given = dict(zip(reads, placeholders(specs), strict=True))
-            made: dict[Node, Node] = {}
+            operands = dict(zip(reads, placeholders(specs), strict=True))
+            new: dict[Node, Node] = {}
             for node in order:
-                made[node] = node.replace(
+                new[node] = node.replace(
                     tuple(
-                        given[x, loops[x, node]] if (x, node) in loops else made.get(x, x)
+                        operands[x, loops[x, node]] if (x, node) in loops else new.get(x, x)
                         for x in node.inputs
                     )
                 )
-            op = Fused(Graph(tuple(given.values()), tuple(made[y] for y in stored)))
+            op = Fused(Graph(tuple(operands.values()), tuple(new[y] for y in stored)))
             check_speed(kernel_of(op, specs, tuple([spec.strides for spec in specs])))
             results = op.results(*(x for x, _ in reads))
         for y, result in zip(stored, results, strict=True):
@@ -377,5 +377,5 @@ class _Fusion:
 
 
 def _is_large(x: Node, node: Node) -> bool:
-    """Whether the cost of reading `x` matters beside that of reading `node`."""
+    """Whether reading `x` costs a relevant share of reading `node`."""
     return not is_number(x) and x.spec.nbytes > node.spec.nbytes // 8

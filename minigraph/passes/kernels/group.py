@@ -1,4 +1,4 @@
-"""A kernel that fusion is putting together: which node may join it."""
+"""A kernel under construction by fusion, and the conditions for a node to join it."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from minigraph.ops.reduction import Reduction
 from minigraph.ops.slicing import Pad, Slice
 from minigraph.passes.kernels.borders import LONG, has_borders
 
-MAX_NODES = 100  # in a kernel, so that it compiles in a fraction of a second
-MAX_REDUCTIONS = 24  # what they combine is on the stack, or in a block's shared memory
-MAX_READS = 24  # arrays that a loop may read at once
+MAX_NODES = 100  # of a kernel, so that it compiles in a fraction of a second
+MAX_REDUCTIONS = 24  # of a kernel: their results are on the stack, or in shared memory
+MAX_READS = 24  # arrays that a loop may read
 NEAR = 12  # nodes that are searched for a reduction that will join
-WASTE = 4  # of so many elements that a kernel computes one at least is not cut off
+WASTE = 4  # computed elements for each one that is used, at most
 ACROSS = "rows would be read, or written, across the order in memory"
 OUT_OF_ORDER = "the kernel does not run in the order in which random numbers are drawn"
 NO_BORDERS = "a kernel of columns, or of short rows, has no borders"
 
 
 def is_kernel_op(node: Node, reductions: bool) -> bool:
-    """Whether kernels can be generated that compute this node."""
+    """Whether a generated kernel can compute this node."""
     specs = [s for x in (node, *node.inputs) for s in x.specs]
     if not node.inputs or len(node.specs) > 1 or any(x.is_bundle for x in node.inputs):
         return False
@@ -58,52 +58,52 @@ def is_cheap(node: Node) -> bool:
 
 @dataclass(eq=False)
 class FusionGroup:
-    """A kernel that is being put together, from its last node to its first.
+    """A kernel under construction, from its last node to its first.
 
-    begun    its number among kernels and nodes outside of kernels; a larger number runs earlier
-    when     how many ops that no kernel takes run before it
-    extents  the lengths of its loops
-    reduced  the loops over which it reduces; None if it has no reduction
-    members  its nodes, the last one first
-    loops    for each member, the loops that its axes are
-    starts   for each member, where in these loops it begins
-    inside   for each reduction, the loops that the axes of its input are
-    stored   members that are read outside of the kernel
-    reads    values that it reads
-    looped   members that are needed within the reduced loops; all members if it has no reduction
-    counts   whether a random op numbers the elements along all loops
+    number       its number among kernels and nodes outside of kernels; larger numbers run earlier
+    time         number of ops outside of kernels that run before it
+    extents      lengths of its loops
+    reduced      loops that its reductions reduce; None if it has no reduction
+    members      its nodes, the last one first
+    loops        for each member, the loops of its axes
+    starts       for each member, the indices of these loops at which it starts
+    input_loops  for each reduction, the loops of the axes of its input
+    stored       members with readers outside of the kernel
+    reads        values that it reads
+    looped       members computed inside of reduced loops; all members if it has no reduction
+    numbered     whether a random op numbers the elements along all loops
     """
 
-    begun: int
-    when: int
+    number: int
+    time: int
     extents: list[int] = field(default_factory=list)
     reduced: tuple[int, ...] | None = None
     members: list[Node] = field(default_factory=list)
     loops: dict[Node, Loops] = field(default_factory=dict)
     starts: dict[Node, Starts] = field(default_factory=dict)
-    inside: dict[Node, Loops] = field(default_factory=dict)
+    input_loops: dict[Node, Loops] = field(default_factory=dict)
     stored: set[Node] = field(default_factory=set)
     reads: dict[Node, None] = field(default_factory=dict)
     looped: set[Node] = field(default_factory=set)
-    counts: bool = False
+    numbered: bool = False
 
     @property
     def kept(self) -> set[int]:
         return set(range(len(self.extents))).difference(self.reduced or ())
 
-    def begin(self, node: Node) -> None:
+    def start(self, node: Node) -> None:
         self.extents = [n for n in node.shape if n != 1]
         numbers = iter(range(len(self.extents)))
         self.loops[node] = tuple(None if n == 1 else next(numbers) for n in node.shape)
         self.starts[node] = (0,) * node.ndim
         if isinstance(node.op, Reduction):
             self._reduce(node, self.loops[node])
-        self._add(node, looped=not isinstance(node.op, Reduction))
+        self._append(node, looped=not isinstance(node.op, Reduction))
         self.stored.add(node)
 
     @contextlib.contextmanager
     def trial(self) -> Iterator[None]:
-        """Let nodes join in the body of `with`; be as before if one raises NotFusible."""
+        """Restore the group if the body of `with`, which adds nodes, raises NotFusible."""
         before = {each.name: copy.copy(getattr(self, each.name)) for each in fields(self)}
         try:
             yield
@@ -112,22 +112,21 @@ class FusionGroup:
                 setattr(self, name, value)
             raise
 
-    def take(self, node: Node, users: Sequence[Node], stored: bool) -> None:
-        """Take in a node that `users`, which are members, read; raise NotFusible if it cannot join.
+    def add(self, node: Node, users: Sequence[Node], stored: bool) -> None:
+        """Add a node; raise NotFusible if it cannot join.
 
-        A reduction may have no such users: it then stands beside those of the kernel.
-
-        stored  whether the node is also read outside of the kernel
+        users   members that read it; none for a reduction beside the kernel's reductions
+        stored  whether nodes outside of the kernel read it, too
         """
         if len(self.members) >= MAX_NODES:
             raise NotFusible(f"a kernel has at most {MAX_NODES} ops")
-        if isinstance(node.op, Reduction) and len(self.inside) >= MAX_REDUCTIONS:
+        if isinstance(node.op, Reduction) and len(self.input_loops) >= MAX_REDUCTIONS:
             raise NotFusible(f"a kernel has at most {MAX_REDUCTIONS} reductions")
         reads = {x for x in (*self.reads, *node.inputs) if x.size > 1 and x is not node}
         if len(reads) > MAX_READS:
             raise NotFusible(f"a kernel reads at most {MAX_READS} arrays at once")
         found = {self.place_of(node, user) for user in users}
-        loops, starts = found.pop() if found else (self._loops_beside(node), (0,) * node.ndim)
+        loops, starts = found.pop() if found else (self._loops_of_unread(node), (0,) * node.ndim)
         axes = {loop for loop in loops if loop is not None}
         if found or len(axes) < sum(n != 1 for n in node.shape):
             raise NotFusible("the kernel would need two elements of the result at once")
@@ -136,37 +135,34 @@ class FusionGroup:
             self._check_reduction(node, axes, users)
         else:
             self._check(node, loops, axes, stored)
-        self._check_part(node, loops, starts, stored)
+        self._check_extent(node, loops, starts, stored)
         self.loops[node], self.starts[node] = loops, starts
         if isinstance(node.op, Reduction):
             self._reduce(node, loops)
             looped = any(user in self.looped for user in users)
-        self._add(node, looped or bool(axes.intersection(self.reduced or ())))
+        self._append(node, looped or bool(axes.intersection(self.reduced or ())))
         if stored:
             self.stored.add(node)
 
-    def leave(self, node: Node) -> None:
-        """Forget a node that is about to join again, behind others that read it."""
+    def remove(self, node: Node) -> None:
+        """Remove a node that will join again, after other readers of it."""
         if node in self.loops:
-            self.members = [x for x in self.members if x is not node]  # == makes a node
+            self.members = [x for x in self.members if x is not node]  # `==` makes a node
             del self.loops[node], self.starts[node]
 
-    def _add(self, node: Node, looped: bool) -> None:
+    def _append(self, node: Node, looped: bool) -> None:
         self.members.append(node)
         self.reads.pop(node, None)
         self.reads.update((x, None) for x in node.inputs if not is_number(x))
-        self.counts |= takes_index(node.op)
+        self.numbered |= takes_index(node.op)
         if looped:
             self.looped.add(node)
 
     def place_of(self, x: Node, user: Node) -> tuple[Loops, Starts]:
-        """Return the loops that the axes of `x` are where the member `user` reads it.
-
-        And where in them it begins.
-        """
+        """Return the loops of the axes of `x`, as `user` reads it, and where it starts."""
         starts = [0] * x.ndim
-        if user in self.inside:
-            return self.inside[user], tuple(starts)
+        if user in self.input_loops:
+            return self.input_loops[user], tuple(starts)
         loops: list[int | None] = [None] * x.ndim
         for y, pairs in connections(user):
             if y is x:
@@ -174,8 +170,8 @@ class FusionGroup:
                     loops[i], starts[i] = self.loops[user][j], self.starts[user][j] + at
         return tuple(loops), tuple(starts)
 
-    def _loops_beside(self, node: Node) -> Loops:
-        """Return the loops that the axes of a reduction are which no member reads."""
+    def _loops_of_unread(self, node: Node) -> Loops:
+        """Return the loops of the axes of a reduction that no member reads."""
         kept = sorted(self.kept)
         if [self.extents[loop] for loop in kept] != [n for n in node.shape if n != 1]:
             raise NotFusible("the kernel keeps other axes")
@@ -197,9 +193,9 @@ class FusionGroup:
         if each_row and self.extents[-1] not in BLOCKS and not is_cheap(node):
             raise NotFusible("the kernel would compute the op again for every row")
 
-    def _check_part(self, node: Node, loops: Loops, starts: Starts, stored: bool) -> None:
-        """Raise NotFusible for a node that has elements for a part of the loops only."""
-        if isinstance(node.op, Pad | Concat) and not all(map(has_long_rows, self.inside)):
+    def _check_extent(self, node: Node, loops: Loops, starts: Starts, stored: bool) -> None:
+        """Raise NotFusible for a node that covers a part of the loops but must cover all."""
+        if isinstance(node.op, Pad | Concat) and not all(map(has_long_rows, self.input_loops)):
             raise NotFusible(NO_BORDERS)
         place = zip(starts, node.shape, loops, strict=True)
         axes = [(at, n, self.extents[d]) for at, n, d in place if d is not None]
@@ -212,9 +208,9 @@ class FusionGroup:
             raise NotFusible("most of what the kernel would compute is cut off")
 
     def _crosses(self, view: Node, loops: Loops, reduced: set[int]) -> bool:
-        """Whether rows that are reduced lie in memory as rows on one side of a view only.
+        """Whether the reduced loops are innermost in memory on only one side of a view.
 
-        On the other side an element of each cache line would be read, or written, at a time.
+        On the other side the kernel would access one element of each cache line at a time.
         """
         (x,) = view.inputs
         along = view.op.along(x.shape, view.shape)
@@ -224,7 +220,7 @@ class FusionGroup:
         return (loops[along.index(inner)] in reduced) != (loops[outer] in reduced)
 
     def _will_reduce(self, node: Node) -> bool:
-        """Whether a node is made of a reduction over as many elements as the kernel has.
+        """Whether a node depends on a reduction of as many elements as the kernel has.
 
         If so, the reduction will most likely join the kernel, and the node will have the axes that
         the kernel does not reduce.
@@ -240,19 +236,19 @@ class FusionGroup:
     def _check_reduction(self, node: Node, axes: set[int], users: Sequence[Node]) -> None:
         extents = long_axes(node)
         free = [i for i in range(len(self.extents)) if i not in axes]
-        if self.counts:
+        if self.numbered:
             raise NotFusible(OUT_OF_ORDER)
         if any(isinstance(x.op, Pad | Concat) for x in self.members) and not has_long_rows(node):
             raise NotFusible(NO_BORDERS)
         if self.reduced is not None:
             if tuple(free) != tuple(sorted(self.reduced)):
                 raise NotFusible("the kernel reduces over other axes")
-            if any(reduces_down(x) != reduces_down(node) for x in self.inside):
+            if any(reduces_down(x) != reduces_down(node) for x in self.input_loops):
                 raise NotFusible(ACROSS)
             free = list(self.reduced)
         if free and [self.extents[i] for i in free] != extents:
             raise NotFusible("the kernel runs over other axes")
-        if self.reduced is None:  # else each view was looked at as it joined
+        if self.reduced is None:  # else `_check` tested each view
             views = (x for x in self.members if is_placement(x))
             if any(self._crosses(view, self.loops[view], {*free}) for view in views):
                 raise NotFusible(ACROSS)
@@ -261,7 +257,7 @@ class FusionGroup:
             raise NotFusible("the kernel would have to read whole columns twice")
 
     def _reduce(self, node: Node, loops: Loops) -> None:
-        """Let the kernel run over the axes that a reduction reduces."""
+        """Record the loops of a reduction's input; add loops for the reduced axes if need be."""
         assert isinstance(node.op, Reduction)
         (x,) = node.inputs
         axes = {loop for loop in loops if loop is not None}
@@ -272,20 +268,17 @@ class FusionGroup:
                 self.extents += long_axes(node)
                 free = list(range(first, len(self.extents)))
             self.reduced = tuple(free)
-            self._find_looped()
+            self.looped.clear()
+            fed: set[Node] = set()
+            for member in self.members:
+                if member in fed or set(self.loops[member]).intersection(self.reduced):
+                    self.looped.add(member)
+                    fed.update(member.inputs)
         reduced = iter(self.reduced)
-        self.inside[node] = tuple(
+        self.input_loops[node] = tuple(
             None if n == 1 else next(reduced) if i in node.op.axes else loops[i]
             for i, n in enumerate(x.shape)
         )
-
-    def _find_looped(self) -> None:
-        self.looped.clear()
-        fed: set[Node] = set()
-        for node in self.members:
-            if node in fed or set(self.loops[node]).intersection(self.reduced or ()):
-                self.looped.add(node)
-                fed.update(node.inputs)
 
 
 def _innermost(x: Node) -> int | None:
@@ -293,7 +286,7 @@ def _innermost(x: Node) -> int | None:
 
 
 def long_axes(node: Node) -> list[int]:
-    """Return the lengths of the axes that a reduction reduces, without those of length 1."""
+    """Return the lengths of the reduced axes of a reduction, without those of length 1."""
     assert isinstance(node.op, Reduction)
     sizes = [node.inputs[0].shape[i] for i in node.op.axes]
     return [n for n in sizes if n != 1]
@@ -307,10 +300,10 @@ def kept_inside(node: Node) -> int:
 
 
 def has_long_rows(node: Node) -> bool:
-    """Whether a reduction reduces long rows of elements that lie side by side."""
+    """Whether a reduction reduces long contiguous rows."""
     return kept_inside(node) == 1 and math.prod(long_axes(node)) >= LONG
 
 
 def reduces_down(node: Node) -> bool:
-    """Whether a reduction keeps a long innermost axis, so that it reduces columns."""
+    """Whether a reduction keeps a long innermost axis, that is, reduces columns."""
     return kept_inside(node) > 1 and kept_inside(node) not in BLOCKS

@@ -1,9 +1,8 @@
 """Horizontal fusion: many small kernels become one launch.
 
-An optimizer updates the 64 weights of a batch norm in less time than it takes to start a kernel on
-several threads, and a network has hundreds of such vectors.  Apex and MXNet do the same with their
-"multi-tensor" kernels.  Mixed precision casts as many weights.  How small a kernel has to be
-depends on the device: see `HorizontalFusionLimits`.
+An optimizer updates the 64 weights of a batch norm in less time than a launch on several threads
+takes, and a network has hundreds of such vectors; mixed precision casts as many weights.  Apex and
+MXNet have "multi-tensor" kernels for this.  The limits depend on the device.
 """
 
 from __future__ import annotations
@@ -18,12 +17,11 @@ from minigraph.passes.notes import Notes
 
 @dataclass(frozen=True)
 class HorizontalFusionLimits:
-    """How large kernels may be that run together in one launch; the defaults suit a processor.
+    """Limits for kernels that share a launch; the defaults are for a CPU.
 
-    operand  largest size of an operand in bytes: a larger one takes longer than a launch, and is
-             better read as soon as it is computed, while it may still be in the cache
-    waiting  largest size in bytes of all that waits: gradients until the last is computed, casts of
-             weights until they are read
+    operand  bytes of an operand: a larger one takes longer than a launch, and is better read while
+             it is in the cache
+    waiting  total bytes that wait: gradients for the last gradient, casts of weights for readers
     """
 
     operand: int = 64 << 10
@@ -33,9 +31,9 @@ class HorizontalFusionLimits:
 def fuse_horizontally(
     graph: Graph, notes: Notes, horizontal_fusion: HorizontalFusionLimits
 ) -> Graph:
-    """Let small kernels run together: those at the end of the graph, and those at its beginning.
+    """Fuse small kernels at the end of the graph, and small kernels at its beginning.
 
-    The former make outputs or new values of parameters, the latter casts of weights and the like.
+    The former compute outputs and new values of parameters, the latter mainly casts of weights.
     """
     updates = _small_updates(graph, horizontal_fusion)
     graph = _together(graph, notes, updates, "updates in one kernel")
@@ -53,31 +51,31 @@ def _together(graph: Graph, notes: Notes, kernels: list[Node], what: str) -> Gra
 
 
 def _small_updates(graph: Graph, limits: HorizontalFusionLimits) -> list[Node]:
-    """Return small kernels whose results nothing reads, in place of no fewer bytes of operands."""
+    """Return small kernels whose results are only outputs, and no smaller than their operands."""
     users = graph.users()
     updates: list[Node] = []
     total = 0
     for node in filter(lambda node: _is_small_kernel(node, limits), graph):
-        read = [user for user in users[node] if not isinstance(user.op, Item) or users[user]]
-        waits = sum(x.spec.nbytes for x in set(node.inputs) if x.inputs)
-        room = total + waits <= limits.waiting
-        if not read and room and waits <= sum(s.nbytes for s in node.specs):
+        readers = [user for user in users[node] if not isinstance(user.op, Item) or users[user]]
+        waiting = sum(x.spec.nbytes for x in set(node.inputs) if x.inputs)
+        fits = total + waiting <= limits.waiting
+        if not readers and fits and waiting <= sum(s.nbytes for s in node.specs):
             updates.append(node)
-            total += waits
+            total += waiting
     return updates
 
 
 def _small_casts(graph: Graph, limits: HorizontalFusionLimits) -> list[Node]:
-    """Return small kernels of arguments and parameters that make fewer bytes than they read."""
+    """Return small kernels of arguments and parameters with results smaller than their operands."""
     casts: list[Node] = []
     total = 0
     for node in filter(lambda node: _is_small_kernel(node, limits), graph):
-        made = sum(spec.nbytes for spec in node.specs)
+        written = sum(spec.nbytes for spec in node.specs)
         read = sum(x.spec.nbytes for x in node.inputs)
         first = not any(x.inputs for x in node.inputs)
-        if first and made < read and total + made <= limits.waiting:
+        if first and written < read and total + written <= limits.waiting:
             casts.append(node)
-            total += made
+            total += written
     return casts
 
 

@@ -1,14 +1,14 @@
-"""Mixed precision between kernels: what one writes for others is in bfloat16.
+"""Mixed precision between kernels: intermediate arrays in bfloat16.
 
-Inside a kernel all arithmetic stays in float32.  An array that kernels write and read is in
-bfloat16 if each array of its size that it is computed from elementwise is, as the results of
-convolutions and products are; smaller ones, such as statistics and weights of a normalisation, do
-not count.  So are the results of pooling such arrays.  `FLOAT32` has the functions after which it
-is float32 again.  What a kernel stores in bfloat16 for a product it does not store in float32 for
-sums too: the gradient of a bias is the sum of what the product reads.  Inputs, results and
-parameters of the function, sums, and what a kernel reads that is not generated stay as they are.
+Arithmetic inside of a kernel stays in float32.  An array between generated kernels is stored in
+bfloat16 if all arrays of its size that it is computed from elementwise are in bfloat16, as results
+of convolutions and products are; smaller operands, such as statistics and weights of a
+normalisation, do not count.  The same holds for poolings of arrays in bfloat16.  The result of a
+function in `FLOAT32` is stored in float32.  An array that is stored in bfloat16 for a product is
+not stored in float32 for sums as well: the gradient of a bias is the sum of the product's operand.
+Inputs, results and parameters of the function, sums, and operands of other kernels keep their type.
 
-`torch.autocast` has such arrays in bfloat16, too, and torch.compile rounds them at such places:
+`torch.autocast` and torch.compile round in the same places:
 https://docs.pytorch.org/docs/stable/amp.html.
 """
 
@@ -35,9 +35,9 @@ F32 = np.dtype(np.float32)
 
 
 def narrow_storage(graph: Graph, notes: Notes, amp: str) -> Graph:
-    """Return the graph whose kernels hand each other arrays in bfloat16, where `amp` names it.
+    """Store arrays between kernels in bfloat16 if `amp` is "bfloat16".
 
-    Only bfloat16 has the range of float32: gradients would vanish in float16.
+    Gradients would underflow in float16; bfloat16 has the range of float32.
     """
     return graph if amp != "bfloat16" else _Storage(graph, notes).result()
 
@@ -50,8 +50,8 @@ class _Storage:
         self.notes = notes
         self.outputs = set(graph.outputs)
         self.users = graph.users()
-        self.stored: set[Node] = set()  # those that are in bfloat16
-        self.results: dict[Node, list[Node]] = {}  # of kernels that were made anew
+        self.stored: set[Node] = set()  # nodes whose arrays are in bfloat16
+        self.results: dict[Node, list[Node]] = {}  # for rewritten nodes
         for node in graph:
             self.stored.update(self._stored(node))
 
@@ -59,7 +59,7 @@ class _Storage:
         return self.graph.map(self._rewrite) if self.stored else self.graph
 
     def _stored(self, node: Node) -> list[Node]:
-        """Return the results of a node that are to be in bfloat16."""
+        """Return the results of a node that are stored in bfloat16."""
         if not node.inputs or isinstance(node.op, Item):
             return []
         items = _items_of(node, self.users)
@@ -85,7 +85,7 @@ class _Storage:
         ]
 
     def _readable(self, x: Node) -> bool:
-        """Whether all that read an array can read it in bfloat16."""
+        """Whether all readers of an array can read it in bfloat16."""
         if x in self.outputs:
             return False
         return all(
@@ -94,14 +94,14 @@ class _Storage:
         )
 
     def _is_summed(self, x: Node) -> bool:
-        """Whether all that read an array add it up as it is."""
+        """Whether all readers of an array sum its elements directly."""
         users = self.users[x]
         return all(self._is_summed(y) if y.op.is_view else _adds_up(y, x) for y in users)
 
     def _is_small(self, y: Node, there: set[Node]) -> bool:
-        """Whether a result is made elementwise of arrays of its size in bfloat16.
+        """Whether a result is computed elementwise from arrays of its size in bfloat16.
 
-        there  the inputs that are in bfloat16
+        there  the inputs that are stored in bfloat16
         """
         found, near, seen = False, [y], {y}
         for x in near:
@@ -132,7 +132,7 @@ class _Storage:
                 ]
                 wanted = [*zip(inner.outputs, dtypes, strict=True)]
                 self.results[node] = _retyped(inner, inputs, wanted)
-            else:  # a view or a pooling whose operands have become small
+            else:  # a view or a pooling whose operands are now in bfloat16
                 self.results[node] = [
                     y if x is None or x in self.stored else astype(y, x.dtype)
                     for y, x in zip(node.op.results(*inputs), items, strict=True)
@@ -146,7 +146,7 @@ def _pools(node: Node) -> bool:
 
 
 def _is_generated(node: Node) -> bool:
-    """Whether the kernel of a node is generated, so that it can read and write other types."""
+    """Whether the kernel of a node is generated, so that it may read and write other dtypes."""
     if isinstance(node.op, Reduction):
         return bool(node.op.combine)
     return isinstance(node.op, Fused | Elementwise)
@@ -159,7 +159,7 @@ def _adds_up(node: Node, x: Node) -> bool:
 
 
 def _items_of(node: Node, users: Mapping[Node, Sequence[Node]]) -> list[Node | None]:
-    """Return the nodes that stand for the results of a node; None for one that is not read."""
+    """Return the nodes of the results of a node; None for an item that does not exist."""
     if not node.is_bundle:
         return [node]
     items = {x.op.index: x for x in users[node] if isinstance(x.op, Item)}
@@ -169,28 +169,28 @@ def _items_of(node: Node, users: Mapping[Node, Sequence[Node]]) -> list[Node | N
 def _retyped(
     inner: Graph, inputs: Sequence[Node], wanted: Sequence[tuple[Node, DType]]
 ) -> list[Node]:
-    """Return the results of one kernel that computes what the graph `inner` does.
+    """Return the results of one kernel for the graph `inner`, with other dtypes.
 
-    inputs  what it reads; where a type is another one than in `inner`, the kernel casts
-    wanted  what it stores: nodes of `inner`, inputs too, each with a type
+    inputs  operands of the kernel, which casts those with another dtype than in `inner`
+    wanted  nodes of `inner`, possibly inputs, each with the dtype of its stored result
     """
-    given = placeholders([x.spec for x in inputs])
-    there = {old: new.astype(old.dtype) for old, new in zip(inner.inputs, given, strict=True)}
+    operands = placeholders([x.spec for x in inputs])
+    widened = {old: x.astype(old.dtype) for old, x in zip(inner.inputs, operands, strict=True)}
     values = Graph(inner.inputs, tuple(y for y, _ in wanted))
-    made = values.map(lambda x, xs: there[x] if x in there else x.replace(xs)).outputs
-    casts = {(y.inputs[0], y.dtype): y for y in made if isinstance(y.op, Astype)}
-    # What is widened and then wanted as it was needs no kernel.
-    lying = dict(zip(given, inputs, strict=True))
+    ys = values.map(lambda x, xs: widened[x] if x in widened else x.replace(xs)).outputs
+    casts = {(y.inputs[0], y.dtype): y for y in ys if isinstance(y.op, Astype)}
+    # A result that is an operand, widened and narrowed again, needs no kernel.
+    given = dict(zip(operands, inputs, strict=True))
     wide = {y: x for (x, _), y in casts.items() if is_lossless(x.dtype, y.dtype)}
-    same = {y: lying[x] for y, x in wide.items() if x in lying}
+    same = {y: given[x] for y, x in wide.items() if x in given}
     dtypes = [dtype for _, dtype in wanted]
-    if dtypes == [same[y].dtype if y in same else None for y in made]:
-        return [same[y] for y in made]
+    if dtypes == [same[y].dtype if y in same else None for y in ys]:
+        return [same[y] for y in ys]
     stored = [
         y if y.dtype == dtype else casts.setdefault((y, dtype), astype(y, dtype))
-        for y, (_, dtype) in zip(made, wanted, strict=True)
+        for y, (_, dtype) in zip(ys, wanted, strict=True)
     ]
     outputs = tuple(dict.fromkeys(stored))
-    results = Fused(Graph(given, outputs)).results(*inputs)
+    results = Fused(Graph(operands, outputs)).results(*inputs)
     by_value = dict(zip(outputs, results, strict=True))
     return [by_value[y] for y in stored]

@@ -1,8 +1,8 @@
-"""Partitioned Boolean quadratic problems (PBQP): the cheapest options of many variables.
+"""Partitioned Boolean quadratic problems (PBQP): the cheapest assignment of options to variables.
 
 The cost of an option depends on the options of neighbouring variables.  Anderson and Gregg (2018,
-"Optimal DNN primitive selection with partitioned Boolean quadratic programming") choose layouts in
-this way.
+"Optimal DNN primitive selection with partitioned Boolean quadratic programming") select layouts
+with it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 from minigraph.graph import Array
 
-WIDEST = 9  # variables in a table, at most: with 3 options each, the table has 20,000 numbers
+WIDEST = 9  # variables of a table, at most: with 3 options each, the table has 20,000 numbers
 
 
 class CostTable(NamedTuple):
@@ -30,13 +30,13 @@ def minimise(
 ) -> tuple[list[int], float]:
     """Return an option for each variable, and their total cost.
 
-    single  for each variable the cost of each of its options
-    pairs   for two variables the cost of each pair of their options, an array with two axes
+    single  for each variable the costs of its options
+    pairs   for two variables the costs of all pairs of their options, an array with two axes
 
     Variables are eliminated one after the other, the one with the fewest neighbours first: a table
-    keeps its best option for each choice of its neighbours (Bertelè and Brioschi, 1972).  That is
-    exact.  A variable with too many neighbours takes the option that is cheapest if they choose
-    what suits it, which is a heuristic.  Of equally cheap options the first is taken.
+    stores its best option for all options of its neighbours (Bertelè and Brioschi, 1972), which is
+    exact.  A variable with too many neighbours gets the option that is cheapest if its neighbours
+    choose their best options for it, a heuristic.  The first of equally cheap options wins.
     """
     tables = [CostTable((v,), np.asarray(costs, float)) for v, costs in enumerate(single)]
     tables += [CostTable(pair, np.asarray(costs, float)) for pair, costs in pairs.items()]
@@ -44,7 +44,7 @@ def minimise(
     for table in tables:
         for v in table.variables:
             by_variable[v].append(table)
-    best: list[CostTable] = []  # for each eliminated variable, last in its table, its best options
+    best: list[CostTable] = []  # tables of the best option of an eliminated variable, their last
     queue = [(len(_neighbours(v, by_variable)), v) for v in by_variable]
     heapq.heapify(queue)
     while queue:
@@ -52,7 +52,7 @@ def minimise(
         if v not in by_variable:
             continue
         around = _neighbours(v, by_variable)
-        if len(around) > count:  # it has gained neighbours since
+        if len(around) > count:  # an elimination has added neighbours
             heapq.heappush(queue, (len(around), v))
             continue
         mine, others = by_variable.pop(v), around
@@ -86,7 +86,7 @@ def _neighbours(v: int, by_variable: Mapping[int, Sequence[CostTable]]) -> list[
 def _settled(
     v: int, mine: Sequence[CostTable], by_variable: dict[int, list[CostTable]]
 ) -> list[CostTable]:
-    """Choose for `v`, reduce the tables of its neighbours, and return the table of the choice."""
+    """Fix the option of `v`, reduce its neighbours' tables, and return a table that enforces it."""
     alone = np.zeros(())
     for table in mine:
         axis = table.variables.index(v)
@@ -95,16 +95,16 @@ def _settled(
     option = int(alone.argmin())
     for table in mine:
         rest = tuple(u for u in table.variables if u != v)
-        given = CostTable(rest, table.costs.take(option, table.variables.index(v)))
+        reduced = CostTable(rest, table.costs.take(option, table.variables.index(v)))
         for u in rest:
-            by_variable[u] = [t for t in by_variable[u] if t is not table] + [given]
+            by_variable[u] = [t for t in by_variable[u] if t is not table] + [reduced]
     fixed = np.full(alone.shape, np.inf)
     fixed[option] = 0
     return [CostTable((v,), fixed)]
 
 
 def _sum(variables: tuple[int, ...], tables: Sequence[CostTable]) -> Array:
-    """Add tables up over all choices of `variables`."""
+    """Return the sum of tables, as an array with an axis for each of `variables`."""
     axis = {v: i for i, v in enumerate(variables)}
     total = np.zeros((1,) * len(variables))
     for table in tables:

@@ -1,9 +1,8 @@
-"""Regions: images that have the same layout, because ops between convolutions read them together.
+"""Regions: sets of images with the same layout.
 
-A convolution may read one layout and write another.  Elementwise ops, normalisations and pooling
-may not, nor may a concatenation of channels or a slice of them, so the images that they read and
-write are one region.  Regions are separated by convolutions, and by `Reorder` where a convolution
-works in another layout than its neighbours.
+A convolution may read one layout and write another.  Elementwise ops, normalisations, poolings, and
+concatenations and slices of channels may not, so the images that they read and write belong to one
+region.  Convolutions separate regions.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward, MaxPool2d, MaxPo
 from minigraph.ops.reduction import Reduction
 from minigraph.ops.slicing import Slice
 
-# Which inputs of an op are images.
+# The indices of an op's inputs that are images.
 CONVOLUTIONS: dict[type[Op], tuple[int, ...]] = {
     Conv2d: (0,),
     Conv2dBackwardData: (0,),
@@ -49,7 +48,7 @@ TYING = {**NORMALISATIONS, **POOLINGS}
 
 
 def places_channels(node: Node, block: int) -> bool:
-    """Whether a node lays channels side by side, or takes some out, that fill blocks."""
+    """Whether a node concatenates channels, or slices some, at multiples of a block."""
     match node.op:
         case Concat(axis=1):
             return not any(x.shape[1] % block for x in node.inputs)
@@ -62,11 +61,11 @@ def places_channels(node: Node, block: int) -> bool:
 
 @dataclass
 class Region:
-    """Images that have the same layout.
+    """A set of images with the same layout.
 
-    channels    how many channels they have
-    arriving    images from outside that its ops read
-    leaving     its images that ops outside read
+    channels  numbers of channels of its images
+    arriving  images outside of the region that its ops read
+    leaving   images of the region that ops outside read
     """
 
     channels: set[int] = field(default_factory=set)
@@ -74,7 +73,7 @@ class Region:
     leaving: dict[Node, None] = field(default_factory=dict)
 
     def lanes(self, block: int) -> list[int]:
-        """Return the lanes that its images may have, beginning with 1, which is nchw."""
+        """Return the lanes that its images may have: first 1, which is nchw."""
         lanes = [1]
         if block > 1 and not any(c % block for c in self.channels):
             lanes.append(block)
@@ -85,9 +84,9 @@ class Region:
 
 
 class Regions:
-    """The regions of a graph, and which of them each image belongs to.
+    """The regions of a graph.
 
-    block  the lanes of the blocked layout; 1 where there is none
+    block  lanes of the blocked layout; 1 if there is none
     """
 
     def __init__(self, graph: Graph, block: int) -> None:
@@ -117,7 +116,7 @@ class Regions:
         return self._number[self._root(image)]
 
     def tied(self, node: Node) -> list[Node]:
-        """Return the inputs that have the layout of the node's results, if a region has its op."""
+        """Return the inputs whose layout the results must have; [] if there is no such image."""
         if type(node.op) in TYING:
             xs = [x for i, x in enumerate(node.inputs) if i in TYING[type(node.op)]]
         elif node.is_bundle or node.ndim != 4:
@@ -151,7 +150,7 @@ class Regions:
         return value
 
     def _connect(self, node: Node) -> None:
-        """Note which images cross the border of a region at `node`."""
+        """Record the images that cross the border of a region at `node`."""
         if isinstance(node.op, Item) or type(node.op) in CONVOLUTIONS:
             return
         tied = self.tied(node)
@@ -159,7 +158,7 @@ class Regions:
             region = self.all[self.of(next(x for x in tied if x in self))]
             region.channels.update(x.shape[1] for x in tied)
             region.arriving.update((x, None) for x in tied if x not in self)
-        if not (isinstance(node.op, Reduction) and node.op.combine):  # which reduces any layout
+        if not (isinstance(node.op, Reduction) and node.op.combine):  # they reduce any layout
             for x in node.inputs:
                 if x in self and x not in {*tied}:
                     self.all[self.of(x)].leaving[x] = None

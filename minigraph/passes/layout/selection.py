@@ -1,9 +1,9 @@
-"""Memory layouts of images, chosen over the whole network from measured times.
+"""Selection of memory layouts for the images of the whole network, from measured times.
 
-Each region (see `region.py`) has one layout.  A convolution may work in other layouts than those of
-its regions, and then reorders its images.  The time of all convolutions and reorders together is
-minimised: the forward and both backward convolutions share images, so the best layout for one of
-them may make the others slow.
+Each region (see `region.py`) has one layout.  A convolution may use other layouts than those of its
+regions, with `Reorder` in between.  The selection minimises the total time of convolutions and
+reorders: the forward and both backward convolutions share images, so the best layout for one of
+them may slow down the others.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from minigraph.passes.layout.pbqp import minimise, total_cost
 from minigraph.passes.layout.region import CONVOLUTIONS, NORMALISATIONS, POOLINGS, Regions
 from minigraph.passes.notes import Notes
 
-WORTH_REORDERING = 0.98  # use a layout only if it is at least 2 % faster, reorders included
-NUMPY_REORDER = 10.0  # time of a reorder in NumPy, relative to that of a library
+WORTH_REORDERING = 0.98  # a layout has to be at least 2 % faster, reorders included
+NUMPY_REORDER = 10.0  # time of a reorder in NumPy, relative to a library's
 
 F32 = np.dtype(np.float32)
 
 
 # Measured or estimated seconds of convolutions and reorders, each by the lanes of its two images;
-# empty if nobody knows.  The images of a convolution are those of `images_of`, those of a reorder
-# what it reads and what it writes, whichever lanes the node itself has.
+# empty if there is neither.  The images of a convolution are those of `images_of`; the images of a
+# reorder are its input and result, for all lanes, not only those of the node.
 Costs = Callable[[Sequence[Node]], list[Mapping[tuple[int, int], float]]]
 
 
 def assign_layouts(graph: Graph, notes: Notes, costs: Costs, block: int) -> Graph:
-    """Return the graph with its images in the layouts in which it takes the least time.
+    """Return the graph with its images in the layouts with the shortest total time.
 
-    block  the lanes of the blocked layout; 1 where there is none
+    block  lanes of the blocked layout; 1 if there is none
     """
     convolutions = [node for node in graph if type(node.op) in CONVOLUTIONS]
     if not convolutions:
@@ -55,16 +55,16 @@ def assign_layouts(graph: Graph, notes: Notes, costs: Costs, block: int) -> Grap
 
 
 def images_of(node: Node) -> tuple[Node, Node]:
-    """Return the two images of a convolution: dy and x of the weights' gradient, else x and y."""
+    """Return the two images of a convolution: dy and x for the weights' gradient, else x and y."""
     if isinstance(node.op, Conv2dBackwardWeights):
         return node.inputs[0], node.inputs[1]
     return node.inputs[0], node
 
 
 class _Selection:
-    """The layouts that regions and convolutions may have, and their costs.
+    """The possible layouts of regions and convolutions, and their costs.
 
-    lanes  that each region may have; the last are those of images that are in no region
+    lanes  possible lanes of each region, and last of images outside of all regions
     """
 
     def __init__(
@@ -116,7 +116,7 @@ class _Selection:
         return self.regions.of(image) if image in self.regions else len(self.regions.all)
 
     def _crossing(self, number: int) -> Array:
-        """Return the time of reorders at the border of a region, for each of its layouts."""
+        """Return the time of reorders at the border of a region for each of its layouts."""
         region = self.regions.all[number]
         into = [x for x in region.arriving if not isinstance(x.op, BroadcastTo)]
         return np.array(
@@ -131,14 +131,17 @@ class _Selection:
     def _moved(self, image: Node, source: int, target: int) -> float:
         if source == target:
             return 0.0
-        own = self.reorders[image.spec].get((source, target))
-        if own is not None:
-            return own
-        # NumPy reorders types that the library lacks; what was not measured in float32 is not done.
+        seconds = self.reorders[image.spec].get((source, target))
+        if seconds is not None:
+            return seconds
+        # NumPy reorders dtypes that the library does not support, if it supports float32.
         return NUMPY_REORDER * self.reorders[Spec(image.shape, F32)].get((source, target), np.inf)
 
     def _fastest(self, node: Node, a: int, b: int) -> tuple[float, tuple[int, int]]:
-        """Return the least time of a convolution of images with these lanes, and its own lanes."""
+        """Return the shortest time of a convolution between images with lanes a and b.
+
+        Also return the lanes that the convolution itself uses then.
+        """
         first, second = images_of(node)
         written = second is node
         times = {}
@@ -154,7 +157,7 @@ class _Selection:
 
 @dataclass(eq=False)
 class _LayoutRewrite:
-    """Makes the new nodes.  An image in a region with l lanes becomes [n, c / l, h, w, l]."""
+    """The rewrite of nodes: an image of a region with l lanes becomes [n, c / l, h, w, l]."""
 
     regions: Regions
     lanes: Sequence[int]
@@ -163,7 +166,7 @@ class _LayoutRewrite:
     reordered: dict[tuple[Node, int], Node] = field(default_factory=dict)  # by new image and lanes
 
     def image(self, x: Node, new: Node, lanes: int) -> Node:
-        """Return the image that was `x` and has become `new` with these lanes."""
+        """Return `new`, the replacement of the image `x`, reordered to these lanes."""
         shape = packed(x.shape, lanes)
         if new.shape == shape:
             return new
@@ -222,10 +225,10 @@ class _LayoutRewrite:
         if bundle.specs == node.inputs[0].specs:
             return node.replace(inputs)
         y = node.op(bundle)
-        return y if y.ndim == 5 else reshape(y, node.shape)  # a vector was divided into blocks
+        return y if y.ndim == 5 else reshape(y, node.shape)  # a vector in blocks
 
     def _reduction(self, op: Reduction, x: Node) -> Node:
-        """Reduce an image with lanes: along the channels means along their blocks and lanes."""
+        """Reduce an image with lanes: the axis of channels is the axes of blocks and lanes."""
         axes = (*op.axes, 4) if 1 in op.axes else op.axes
         y = replace(op, axes=axes)(x)
         n, c, h, w, lanes = y.shape
@@ -253,14 +256,14 @@ class _LayoutRewrite:
 
 
 def _channels(op: Slice, lanes: int, x: Shape) -> Slice:
-    """Return what takes the channels of `op` out of images of shape x, which have these lanes."""
+    """Return the slice of channels `op` for images of shape x with these lanes."""
     start, stop = [0] * 5, [*x]
     start[1], stop[1] = op.start[1] // lanes, op.stop[1] // lanes
     return Slice(tuple(start), tuple(stop), (1,) * 5)
 
 
 def _small(x: Node, lanes: int) -> Node:
-    """Return what broadcasts against images with these lanes as `x` does against nchw ones."""
+    """Return `x`, which broadcasts to nchw images, in a shape that broadcasts to these lanes."""
     if x.ndim == 0:
         return x
     x = reshape(x, (*itertools.repeat(1, 4 - x.ndim), *x.shape))

@@ -1,1 +1,1 @@
-"""Library fusion: which neighbours one kernel of a library computes together."""
+"""Library fusion: neighbouring ops that one kernel of a library computes."""

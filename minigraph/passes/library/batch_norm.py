@@ -1,7 +1,7 @@
-"""Library fusion of batch normalisation and the relu after it, with what is added in between.
+"""Library fusion of batch normalisation, an optional residual sum, and the relu after it.
 
-The gradient is recognised by the ops of the backward pass alone.  Where an intermediate value is an
-output or has another reader, it has to be computed anyway, and nothing is fused.
+The pass recognises the gradient by the ops of the backward pass alone.  It does not fuse if an
+intermediate value is an output or has another reader, because the value has to be stored then.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from minigraph.passes.rewrite.rule import filled_with, read_once
 
 
 def fuse_batch_norm(graph: Graph, notes: Notes) -> Graph:
-    """Return the graph with relu(batch norm [+ residual]) made one op, and its gradient another."""
+    """Fuse relu(batch norm [+ residual]) into one op, and its gradient into another."""
     return _fuse_backward(_fuse_forward(graph, notes), notes)
 
 
 def _fuse_forward(graph: Graph, notes: Notes) -> Graph:
     users = graph.users()
     private = read_once(graph)
-    # The fused op computes mean and variance from the residual too, so a residual that depends on
-    # them would close a cycle.
+    # The fused op reads the residual and returns mean and variance, so a residual that depends on
+    # these would close a cycle.
     late = dependents(graph.outputs, [x for x in graph if _result_index(x) in (1, 2)])
     fused: dict[Node, Sequence[Node]] = {}
     for relu in graph:
@@ -54,7 +54,7 @@ def _fuse_forward(graph: Graph, notes: Notes) -> Graph:
 
 
 def _normalised(z: Node, private: set[Node]) -> Iterator[tuple[Node, tuple[Node, ...]]]:
-    """Yield each y of a batch norm that z is, or is a sum with, and the rest of that sum."""
+    """Yield each way to write z as y or y + residual with y of a batch norm: y, (residual,)."""
     if z not in private:
         return
     if _result_index(z) == 0:
@@ -66,18 +66,18 @@ def _normalised(z: Node, private: set[Node]) -> Iterator[tuple[Node, tuple[Node,
 
 
 def _result_index(x: Node) -> int | None:
-    """Return which result of a batch norm x is; None if it is none."""
+    """Return the index of x among the results of a batch norm; None for other nodes."""
     return x.op.index if isinstance(x.op, Item) and isinstance(x.inputs[0].op, BatchNorm) else None
 
 
 def _fuse_backward(graph: Graph, notes: Notes) -> Graph:
     private = read_once(graph)
-    norms: dict[Node, Node] = {}  # for each gradient that comes through a relu, its first reader
+    norms: dict[Node, Node] = {}  # for each gradient of a relu, the first batch norm that reads it
     for node in graph:
         if isinstance(node.op, BatchNormBackward) and _through_relu(node.inputs[0]):
             norms.setdefault(node.inputs[0], node)
-    # For other readers of dz, the fused op computes dz from x and the statistics too, so if these
-    # depend on such a dz, they would close a cycle.
+    # If dz has other readers, the fused op returns it too.  The op reads x and the statistics, so
+    # it would close a cycle if these depended on dz.
     late = dependents(graph.outputs, norms.keys() - private)
     fused: dict[Node, Sequence[Node]] = {}
     for dz, norm in norms.items():
@@ -96,7 +96,7 @@ def _fuse_backward(graph: Graph, notes: Notes) -> Graph:
 
 
 def _through_relu(dz: Node) -> tuple[Node, ...]:
-    """Return (dy, y) if dz is the gradient that y = relu(z) makes of dy: 0 where y <= 0."""
+    """Return (dy, y) if dz is the gradient of y = relu(z), dy where y > 0; else ()."""
     match dz:
         case Node(op=Where(), inputs=[Node(op=LessEqual(), inputs=[y, limit]), zero, dy]):
             if filled_with(limit) == filled_with(zero) == 0 and y.spec == dz.spec:

@@ -1,7 +1,7 @@
-"""Library fusion: bias, activation and batch norm become part of the convolution or product before.
+"""Library fusion of bias, activation and batch norm into the convolution or product before them.
 
-Where an intermediate value is an output or has another reader, it has to be computed anyway, and
-nothing is fused.
+The passes do not fuse if an intermediate value is an output or has another reader, because the
+value has to be stored then.
 """
 
 from __future__ import annotations
@@ -23,10 +23,7 @@ from minigraph.passes.rewrite.rule import read_once
 
 
 def fuse_bias(graph: Graph, notes: Notes) -> Graph:
-    """Return the graph with sums of a convolution or product and a vector made one op.
-
-    The vector runs along the channels of the convolution or along the columns of the product.
-    """
+    """Fuse a vector that is added along channels or columns into the convolution or product."""
     private = read_once(graph)
     fused: dict[Node, tuple[Node]] = {}
     for node in graph:
@@ -47,10 +44,7 @@ def fuse_bias(graph: Graph, notes: Notes) -> Graph:
 
 
 def fuse_activation(graph: Graph, notes: Notes) -> Graph:
-    """Return the graph with convolutions and products, and the function that follows, made one op.
-
-    Any elementwise function of one input will do that keeps the dtype.
-    """
+    """Fuse a convolution or product with an elementwise op of one input that keeps the dtype."""
     private = read_once(graph)
     fused: dict[Node, tuple[Node]] = {}
     for node in graph:
@@ -66,21 +60,21 @@ def fuse_activation(graph: Graph, notes: Notes) -> Graph:
 
 
 def fold_batch_norm(graph: Graph, notes: Notes) -> Graph:
-    """Return the graph with batch norms of inference folded into the convolutions before them.
+    """Fold batch norms of inference into the convolutions before them.
 
-    The scale goes into the weights of the convolution, the rest into its bias:
+    The scale is folded into the weights of the convolution, the rest into its bias:
 
         scale = weight / sqrt(var + eps)
         norm(conv(x, w, b)) = conv(x, w * scale, (b - mean) * scale + bias)
 
-    The result is the same to rounding, NaN and infinity included, unless a scaled weight overflows,
-    as it does for an infinite `weight` or for var = -eps: then the convolution may add infinities
-    of both signs and give NaN in place of infinity.
+    The result is the same up to rounding, NaN and infinity included, unless a scaled weight
+    overflows, as with an infinite `weight` or var = -eps: then the convolution may add infinities
+    of both signs and return NaN instead of infinity.
 
-    A batch norm is left alone if scaling the weights at each call, which constants do not need,
-    costs more than normalising, because they are no smaller than the convolution's result; if eps
-    is too small to keep var + eps from being 0; and in float16 and bfloat16, where rounding the
-    scaled weights would lose accuracy that the normalisation, which computes in float32, keeps.
+    A batch norm is not folded in three cases.  The weights are no constants and as large as the
+    convolution's result: scaling them at each call costs more than normalising.  Or eps is too
+    small to prevent var + eps = 0.  Or the dtype is float16 or bfloat16: rounding the scaled
+    weights would lose accuracy, while the normalisation computes in float32.
     """
     private = read_once(graph)
 
@@ -106,7 +100,7 @@ def fold_batch_norm(graph: Graph, notes: Notes) -> Graph:
 
 
 def _product(x: Node, private: set[Node]) -> Node | None:
-    """Return the convolution or product that x is, or is a reshape of."""
+    """Return the convolution or product that x is, possibly reshaped; None if it is another op."""
     while x in private and isinstance(x.op, Reshape):
         x = x.inputs[0]
     op = x.op.plain if isinstance(x.op, LaidOut) else x.op
@@ -114,9 +108,9 @@ def _product(x: Node, private: set[Node]) -> Node | None:
 
 
 def _bias(x: Node, product: Node, shape: Shape) -> Node | None:
-    """Return x as the bias of a product that was reshaped to `shape`; None if x is no such vector.
+    """Return x as the bias, a vector, of a product that was reshaped to `shape`.
 
-    x is one if, broadcast to `shape`, it varies along the axis of the channels or columns alone.
+    None if x, broadcast to `shape`, varies along other axes than that of the channels or columns.
     """
     if isinstance(product.op, Conv2d):
         axis = 1 if shape == product.shape else None
@@ -127,8 +121,8 @@ def _bias(x: Node, product: Node, shape: Shape) -> Node | None:
     if isinstance(x.op, BroadcastTo):
         x = x.inputs[0]
     size = shape[axis]
-    wanted = (1,) * axis + (size,) + (1,) * (len(shape) - axis - 1)
-    if (1,) * (len(shape) - x.ndim) + x.shape != wanted:
+    vector = (1,) * axis + (size,) + (1,) * (len(shape) - axis - 1)
+    if (1,) * (len(shape) - x.ndim) + x.shape != vector:
         return None
     if isinstance(x.op, Reshape) and x.inputs[0].shape == (size,):
         return x.inputs[0]

@@ -1,7 +1,7 @@
-"""Mixed precision: convolutions and products in a small float type, all else in float32.
+"""Mixed precision: convolutions and products in a 16-bit float type, all else in float32.
 
-Parameters, statistics and the optimizer stay float32, as do the sums within a convolution.  Casts
-are elementwise ops, so fused kernels write the small type where a convolution reads it.
+Parameters, statistics, the optimizer and the sums within a convolution stay float32.  Casts are
+elementwise ops, so a fused kernel before a convolution writes the 16-bit type.
 
 P. Micikevicius et al. (2018), Mixed precision training, https://arxiv.org/abs/1710.03740.
 """
@@ -19,7 +19,7 @@ from minigraph.ops.reduction import Max
 from minigraph.ops.shape import PermuteDims, reshape
 from minigraph.passes.notes import Notes
 
-# The ops that compute in the small type, with how many of their first operands may be gradients.
+# The ops that compute in the 16-bit type, and the number of leading operands that may be gradients.
 SCALED: dict[type[Op], int] = {
     Conv2d: 0,
     Conv2dBackwardData: 1,
@@ -30,16 +30,16 @@ TYPES: dict[str, DType] = {"bfloat16": BFLOAT16, "float16": np.dtype(np.float16)
 
 
 def autocast(graph: Graph, notes: Notes, amp: str) -> Graph:
-    """Return the graph with float32 convolutions and products in the type that `amp` names."""
+    """Cast the operands of float32 convolutions and products to the type that `amp` names."""
     small = TYPES[amp]
     casts: dict[tuple[Node, bool], tuple[Node, Node | None]] = {}
 
     def cast(x: Node, scaled: bool) -> tuple[Node, Node | None]:
-        """Return x in the small type, and what it was multiplied by before."""
+        """Return x in the 16-bit type, and the scale that it was multiplied by."""
         if (x, scaled) not in casts:
             view = isinstance(x.op, PermuteDims)
             if view and not isinstance(x.inputs[0].op, PermuteDims):
-                y, scale = cast(x.inputs[0], scaled)  # a matrix and its transpose share it
+                y, scale = cast(x.inputs[0], scaled)  # a matrix and its transpose share a cast
                 casts[x, scaled] = x.op(y), scale
             elif isinstance(x.op, Astype) and x.inputs[0].dtype == small and not scaled:
                 casts[x, scaled] = x.inputs[0], None
@@ -52,11 +52,11 @@ def autocast(graph: Graph, notes: Notes, amp: str) -> Graph:
         if type(node.op) not in SCALED or node.dtype != np.float32:
             return node.replace(inputs)
         notes.fired[f"{node.name} in {amp}"] += 1
-        # bfloat16 has the range of float32.
+        # bfloat16 has the range of float32 and needs no scale.
         scaled = SCALED[type(node.op)] if small == np.float16 else 0
-        made = [cast(x, i < scaled) for i, x in enumerate(inputs)]
-        y = astype(node.op(*(x for x, _ in made)), "float32")
-        for _, scale in made:
+        operands = [cast(x, i < scaled) for i, x in enumerate(inputs)]
+        y = astype(node.op(*(x for x, _ in operands)), "float32")
+        for _, scale in operands:
             y = y if scale is None else y / scale
         return y
 
@@ -64,10 +64,10 @@ def autocast(graph: Graph, notes: Notes, amp: str) -> Graph:
 
 
 def _scale(x: Node) -> Node:
-    """Return the power of two that brings the largest element of x near 1.
+    """Return the power of two that scales the largest element of x to about 1.
 
-    Gradients may be smaller than 6e-8, the smallest number of float16.  A power of two rounds
-    nothing; where x is all zeros, or not all numbers, it is 1.
+    Gradients may be smaller than 6e-8, the smallest number of float16.  Scaling by a power of two
+    is exact.  It is 1 if x is all zeros or has infinity or NaN.
     """
     largest = Max(tuple(range(x.ndim)))(abs(x))
     usable = logical_and(largest > 0, isfinite(largest))

@@ -1,8 +1,7 @@
-"""Rewrites that hold for ordinary numbers: not for NaN, infinities and the sign of zero.
+"""Rewrites that are not exact for NaN, infinities and signed zeros.
 
-Sums and products with several constants are regrouped, so results also change by rounding.
-Constants are not joined where the result is too large or too small for the dtype, because that
-would spoil ordinary results.
+Sums and products with several constants are regrouped, so rounding changes as well.  Constants are
+not combined if the result overflows or underflows, because that would change ordinary results.
 """
 
 from __future__ import annotations
@@ -17,13 +16,16 @@ from minigraph.passes.rewrite.simplification import EXACT, difference, zero_prod
 
 
 def _number(constant: Node) -> float:
-    """Return the number that fills a constant; NaN for anything else."""
+    """Return the number that fills a constant; NaN for other nodes."""
     number = filled_with(constant)
     return math.nan if number is None else number
 
 
 def _fits(number: float, x: Node, zero: bool = False) -> bool:
-    """Whether the dtype of x can hold the number that the constants beside it make."""
+    """Whether the dtype of x can hold a number that was computed from constants.
+
+    zero  whether 0 is allowed
+    """
     if math.isnan(number):
         return False
     return not is_float(x) or is_normal(number, x.dtype) or (zero and number == 0)
@@ -42,7 +44,7 @@ RULES = (
         exponential_minus_one=lambda x: (ops.exp(x) - 1, ops.expm1(x)),
         root_of_square=lambda x: (ops.sqrt(ops.square(x)), abs(x)),
         root_of_product=lambda x: (ops.sqrt(x * x), abs(x)),
-        power_half=lambda x: (x**0.5, ops.sqrt(x)),  # which differ for -inf and -0.0
+        power_half=lambda x: (x**0.5, ops.sqrt(x)),  # they differ for -inf and -0.0
     ),
     *rules(lambda x, c: _fits(_number(c), x), minus_constant=lambda x, c: (x - c, x + -c)),
     *rules(
@@ -67,5 +69,5 @@ RULES = (
 
 
 def apply_fast_math(graph: Graph, notes: Notes) -> Graph:
-    """Apply these rules, with those of `simplify` that they make room for."""
+    """Apply these rules and those of `simplify`, which may match their results."""
     return rewrite(graph, (*EXACT, *RULES), notes)

@@ -1,4 +1,4 @@
-"""Loops: one of those that share a body, without what nobody reads; their bodies; unrolled."""
+"""Rewrites of loops: of their bodies, merging, dead results, unrolling."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from minigraph.passes.rewrite.rule import has
 
 
 def map_bodies(graph: Graph, rewrite: Callable[[Graph], Graph]) -> Graph:
-    """Return the graph with the bodies of its loops rewritten, and checked."""
+    """Return the graph with the bodies of its loops rewritten and checked."""
     if not has(graph, Scan):
         return graph
 
@@ -29,9 +29,10 @@ def map_bodies(graph: Graph, rewrite: Callable[[Graph], Graph]) -> Graph:
 
 
 def merge_loops(graph: Graph) -> Graph:
-    """Make one loop of those that have the same body and inputs, and only what is read of it.
+    """Merge loops with the same body and inputs, and drop results that nothing reads.
 
-    A gradient needs a loop that also returns values from inside of the body.
+    A gradient runs the loop again with results for intermediate values of the body; this merges it
+    with the loop of the forward pass.
     """
     loops = [node for node in graph if isinstance(node.op, Scan)]
     read: dict[Node, set[int]] = {node: set() if node.is_bundle else {0} for node in loops}
@@ -44,16 +45,16 @@ def merge_loops(graph: Graph) -> Graph:
     results: dict[Node, Sequence[Node]] = {}
     for group in groups.values():
         wanted = dict.fromkeys(_values(node)[i] for node in group for i in sorted(read[node]))
-        made = _merged(group, wanted)
-        if made:
-            results.update((node, [made.get(y, node) for y in _values(node)]) for node in group)
+        merged = _merged(group, wanted)
+        if merged:
+            results.update((node, [merged.get(y, node) for y in _values(node)]) for node in group)
     if results:
         graph = graph.substitute(results)
     return map_bodies(graph, merge_loops)
 
 
 class _Value(NamedTuple):
-    """A value of the body: the last one, as a carry, or those of all steps."""
+    """A result of a loop: the final value of a carry, or the values of all steps, stacked."""
 
     node: Node
     stacked: bool
@@ -65,7 +66,7 @@ def _values(node: Node) -> list[_Value]:
 
 
 def _key(node: Node) -> Hashable:
-    """Return what loops have in common that can be one."""
+    """Return a key that is equal for loops that can be merged."""
     op = node.op
     assert isinstance(op, Scan)
     nodes = (node.inputs, op.graph.inputs, op.graph.outputs[: op.carried])
@@ -73,7 +74,7 @@ def _key(node: Node) -> Hashable:
 
 
 def _merged(group: Sequence[Node], wanted: dict[_Value, None]) -> dict[_Value, Node]:
-    """Return the results of one loop for values of the body; empty if the loop is that one."""
+    """Return the results of one loop that computes the wanted ones; {} for an unchanged loop."""
     first = min(group, key=lambda node: node.order)
     op = first.op
     assert isinstance(op, Scan)
@@ -81,7 +82,7 @@ def _merged(group: Sequence[Node], wanted: dict[_Value, None]) -> dict[_Value, N
     stacks = [y.node for y in wanted if y.stacked]
     carries = {i for i, y in enumerate(ends) if _Value(y, False) in wanted}
     reached: set[Node] = set()
-    while True:  # what is read may depend on a carry, and that on another one
+    while True:  # a result may depend on a carry, and that on another carry
         reached = set(toposort([*stacks, *(ends[i] for i in carries)]))
         more = {i for i, x in enumerate(inputs[: op.carried]) if x in reached}
         if more <= carries:
@@ -101,12 +102,12 @@ def _merged(group: Sequence[Node], wanted: dict[_Value, None]) -> dict[_Value, N
 
 
 def unroll_loops(graph: Graph) -> Graph:
-    """Replace loops by what they do, step by step, for devices that have no loops."""
+    """Replace loops by the ops of all steps, for devices without loops."""
     while has(graph, Scan):
-        made: dict[Node, Sequence[Node]] = {}
+        results: dict[Node, Sequence[Node]] = {}
         for node in graph:
             if isinstance(node.op, Scan):
                 with in_place_of(node):
-                    made[node] = node.op.expand(*node.inputs)
-        graph = graph.substitute(made)
+                    results[node] = node.op.expand(*node.inputs)
+        graph = graph.substitute(results)
     return graph

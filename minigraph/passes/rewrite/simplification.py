@@ -1,4 +1,4 @@
-"""Level 1: cheaper expressions of the same values, bit for bit, and equal ones computed once.
+"""Level 1: algebraic simplification, constant folding and common subexpressions, all bit-exact.
 
 Every rule holds for NaN, infinities, both zeros, and integers that wrap around.  So x + 0 stays,
 because it is 0.0 where x is -0.0, while x + -0.0 becomes x.  Rules that do not hold for NaN,
@@ -43,11 +43,11 @@ from minigraph.passes.rewrite.rule import (
     rules_in,
 )
 
-LIMIT = 1 << 16  # bytes; a larger constant is equal only to itself
-FOLDED = 1 << 16  # elements that a folded constant may have, even if its operands have fewer
+LIMIT = 1 << 16  # bytes; larger constants are not compared
+FOLDED = 1 << 16  # elements; a folded constant may always have as many
 
 
-# Both sides of rules that are exact under a condition; `fast_math` applies them without it.
+# Both sides of rules that are exact for integers; `fast_math` applies them to floats too.
 
 
 def difference(x: Node) -> Sides:
@@ -76,7 +76,7 @@ PATTERNS = (
         times_minus_one=lambda x: (x * -1, -x),
         over_one=lambda x: (x / 1, x),
         one_over=lambda x: (1 / x, ops.reciprocal(x)),
-        power_zero=lambda x: (x**0, 1),  # of NaN too
+        power_zero=lambda x: (x**0, 1),  # also if x is NaN
         where_true=lambda x, y: (ops.where(True, x, y), x),
         where_false=lambda x, y: (ops.where(False, x, y), y),
     ),
@@ -85,17 +85,16 @@ PATTERNS = (
     *rules(_is_power_of_two, over_a_power_of_two=lambda x, c: (x / c, x * (1 / c))),
 )
 
-# ---------------------------------------------------------------- constants and what is repeated
+# ---------------------------------------------------------------- constants and broadcasts
 
 
 @rule_on(Op)
 def constant_folded(node: Node) -> Node | None:
-    """Compute what depends on constants only; of a bundle, the result that is read.
+    """Compute an op of constants.
 
-    NumPy computes it, so functions that round otherwise in C are left to C.  A result much larger
-    than its operands costs more to keep than to compute, and a view costs nothing to compute; a
-    large matrix that is transposed is not kept a second time.  An op that refuses its operands is
-    left to do so at the call.
+    NumPy computes the result, so functions that round differently in C are not folded.  A result
+    much larger than its operands is cheaper to compute than to store, and so is a view; the
+    transpose of a large matrix is not stored either.  If the op raises an error, the call will.
     """
     source = node.inputs[0] if isinstance(node.op, Item) else node
     operands = [value for value in map(_known_value, source.inputs) if value is not None]
@@ -105,8 +104,8 @@ def constant_folded(node: Node) -> Node | None:
         return None
     if isinstance(node.op, Elementwise) and not node.op.has_bits_of_numpy(node.inputs[-1].dtype):
         return None
-    given = sum(x.size for x in operands)
-    limit = given if node.op.is_view else max(given, FOLDED)
+    size = sum(x.size for x in operands)
+    limit = size if node.op.is_view else max(size, FOLDED)
     if sum(spec.size for spec in source.specs) > limit:
         return None
     try:
@@ -118,7 +117,7 @@ def constant_folded(node: Node) -> Node | None:
 
 
 def _known_value(x: Node) -> Array | None:
-    """Return the value of a constant, also if its axes are permuted; None if it is none."""
+    """Return the value of a constant or of a constant with permuted axes; else None."""
     if isinstance(x.op, PermuteDims) and isinstance(x.inputs[0].op, Constant):
         return x.op.forward(x.inputs[0].op.value)
     return x.op.value if isinstance(x.op, Constant) else None
@@ -126,11 +125,11 @@ def _known_value(x: Node) -> Array | None:
 
 @rule_on(Elementwise)
 def broadcast_later(node: Node) -> Node | None:
-    """Apply an op to what its operands repeat, and repeat the result if it is smaller now.
+    """Apply an op before its operands are broadcast, if that makes the result smaller.
 
-    Gradients of sums and means are numbers that are broadcast to the shape of what was summed.
+    Gradients of sums and means are scalars, broadcast to the shape of the summed array.
     """
-    operands = [_unrepeated(x) for x in node.inputs]
+    operands = [_before_broadcast(x) for x in node.inputs]
     if all(map(operator.is_, operands, node.inputs)):
         return None
     shape = broadcast_shapes(*(x.shape for x in operands))
@@ -139,7 +138,7 @@ def broadcast_later(node: Node) -> Node | None:
     return broadcast_to(node.op(*operands), node.shape)
 
 
-def _unrepeated(x: Node) -> Node:
+def _before_broadcast(x: Node) -> Node:
     """Return the smallest expression that broadcasts to x."""
     while isinstance(x.op, BroadcastTo):
         (x,) = x.inputs
@@ -151,7 +150,7 @@ def _unrepeated(x: Node) -> Node:
 
 @rule_on(ConstantPow)
 def power_of_small_integer(node: Node) -> Node | None:
-    """Make the products that a power is, rounded to 16 bits at the end only."""
+    """Replace a power by products; floats of 16 bits are rounded only once, at the end."""
     assert isinstance(node.op, ConstantPow)
     (x,), exponent = node.inputs, node.op.exponent
     if exponent != int(exponent):
@@ -161,7 +160,7 @@ def power_of_small_integer(node: Node) -> Node | None:
 
 @rule_on(Pow)
 def power_of_integers(node: Node) -> Node | None:
-    """Make products of a small power of integers, which wrap around alike."""
+    """Replace a small power of integers by products, which wrap around in the same way."""
     x, exponent = node.inputs[0], filled_with(node.inputs[1])
     if is_float(x) or exponent not in (1, 2, 3, 4):
         return None
@@ -170,7 +169,7 @@ def power_of_integers(node: Node) -> Node | None:
 
 @rule_on(Astype)
 def cast(node: Node) -> Node | None:
-    """Drop a cast to the dtype that is there, and one before another that loses nothing."""
+    """Drop a cast to the same dtype, and a lossless cast before another cast."""
     (x,) = node.inputs
     if x.dtype == node.dtype:
         return x
@@ -178,26 +177,26 @@ def cast(node: Node) -> Node | None:
         return None
     (origin,) = x.inputs
     first, last = origin.dtype, node.dtype
-    # Floats that do not fit an integer are left open, so the two ways to cast them may differ.
-    # 16-bit floats are made of integers by way of float32, which rounds twice.
+    # A cast of a float that does not fit an integer is undefined, so the two ways may differ.
+    # A cast of an integer to a float of 16 bits goes through float32 and rounds twice.
     same_kind = is_float(origin) == is_float(x) and not (is_float(origin) and not is_float(node))
     direct = same_kind or last == BOOL or is_lossless(first, last)
     return astype(origin, last) if is_lossless(first, x.dtype) and direct else None
 
 
-# ---------------------------------------------------------------- what only rearranges elements
+# ---------------------------------------------------------------- ops that move elements
 
 
 @rule_on(Reshape, BroadcastTo, Slice, Pad, Concat, Extremum, StopGradient)
 def same_shape(node: Node) -> Node | None:
-    """Drop an op that does nothing if it keeps the shape: gradients, too, are there by now."""
+    """Drop an op that is the identity if it keeps the shape (`stop_gradient`: after autodiff)."""
     x, *others = node.inputs
     return x if x.shape == node.shape and not others else None
 
 
 @rule_on(Reshape, BroadcastTo)
 def last_shape(node: Node) -> Node | None:
-    """Of two reshapes or broadcasts in a row, drop the first."""
+    """Drop the first of two reshapes, or of two broadcasts, in a row."""
     (x,) = node.inputs
     return node.op(x.inputs[0]) if type(x.op) is type(node.op) else None
 
@@ -213,7 +212,7 @@ def permutation_of_permutation(node: Node) -> Node | None:
 
 @rule_on(PermuteDims)
 def permutation_of_ones(node: Node) -> Node | None:
-    """Reshape where only axes of length 1 move."""
+    """Replace a permutation that only moves axes of length 1 by a reshape."""
     assert isinstance(node.op, PermuteDims)
     (x,) = node.inputs
     longer = [a for a in node.op.axes if x.shape[a] != 1]
@@ -239,21 +238,21 @@ def _windows(op: Slice) -> list[tuple[int, int, int]]:
 
 @rule_on(Reshape, PermuteDims, Flip, Slice)
 def view_of_one_element(node: Node) -> Node | None:
-    """Repeat an element instead of rearranging copies of it."""
+    """Broadcast an element to the final shape instead of rearranging copies of it."""
     (x,) = node.inputs
     if not isinstance(x.op, BroadcastTo) or x.inputs[0].size != 1:
         return None
     return broadcast_to(reshape(x.inputs[0], ()), node.shape)
 
 
-# ---------------------------------------------------------------- casts of what is rearranged
+# ---------------------------------------------------------------- casts before and after moves
 
 
 @rule_on(Astype)
 def narrowing_before_rearrangement(node: Node) -> Node | None:
-    """Cast to a dtype of fewer bytes before elements are rearranged, so that fewer bytes move.
+    """Cast to a smaller dtype before a reshape, so that fewer bytes move.
 
-    The cast then stands beside what computed the elements, and one kernel does both.
+    The cast is then next to the op that computed the elements, and one kernel does both.
     """
     (x,) = node.inputs
     if not isinstance(x.op, Reshape):
@@ -265,7 +264,7 @@ def narrowing_before_rearrangement(node: Node) -> Node | None:
 
 @rule_on(Reshape, PermuteDims, Flip, Slice, Concat)
 def widening_after_rearrangement(node: Node) -> Node | None:
-    """Cast to a dtype of more bytes after elements are rearranged, so that fewer bytes move."""
+    """Cast to a larger dtype after elements are moved, so that fewer bytes move."""
     if not all(isinstance(x.op, Astype) for x in node.inputs):
         return None
     origins = [x.inputs[0] for x in node.inputs]
@@ -279,19 +278,16 @@ EXACT = (*rules_in(globals()), *PATTERNS)
 
 
 def simplify(graph: Graph, notes: Notes) -> Graph:
-    """Fold constants, compute before broadcasting, and drop what changes nothing.
+    """Fold constants, compute before broadcasting, and drop ops that change nothing.
 
-    All in one pass, because each rule makes work for others: what is folded may be a 1, and a
-    product with 1 may leave a view of a view.
+    One pass applies all rules, because the result of one rule may match another: a folded constant
+    may be 1, and removing a product with 1 may leave a view of a view.
     """
     return rewrite(graph, EXACT, notes)
 
 
 def share_common(graph: Graph, notes: Notes) -> Graph:
-    """Replace equal nodes, the same op applied to the same inputs, by one of them.
-
-    The one made first stays, so it is computed before any of its readers needs it.
-    """
+    """Replace equal nodes, which apply the same op to the same inputs, by the one made first."""
     classes: dict[Hashable, Node] = {}
     of: dict[Node, Node] = {}  # for each node, the first node of the graph that is equal to it
     earliest: dict[Node, Node] = {}
@@ -307,14 +303,14 @@ def share_common(graph: Graph, notes: Notes) -> Graph:
 
 
 def _key(node: Node, of: dict[Node, Node]) -> Hashable:
-    """Return what equal nodes have in common.
+    """Return a key that is equal for equal nodes.
 
-    Nodes are named by id, because `==` between nodes is an expression.
+    It has the ids of nodes, because `==` between nodes makes an expression.
     """
     if isinstance(node.op, Constant) and node.spec.nbytes <= LIMIT:
         return Constant, node.spec, node.op.value.tobytes()
     if not node.inputs:
-        return id(node)  # two inputs or parameters may well have one name
+        return id(node)  # two inputs or parameters may have the same name
     inputs = [id(of[x]) for x in node.inputs]
     if node.op.commutative:
         inputs.sort()
@@ -322,6 +318,6 @@ def _key(node: Node, of: dict[Node, Node]) -> Hashable:
 
 
 def _zeros(op: Op) -> tuple[float, ...]:
-    """Return the signs of an op's float attributes, because Python takes 0.0 and -0.0 for equal."""
+    """Return the signs of an op's float attributes, because 0.0 == -0.0 in Python."""
     floats = (v for v in vars(op).values() if isinstance(v, float | np.floating))
     return tuple(math.copysign(1, v) for v in floats)

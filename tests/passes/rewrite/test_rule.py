@@ -13,46 +13,47 @@ from minigraph.graph import Graph
 from minigraph.ops.shape import PermuteDims, Reshape
 from minigraph.ops.slicing import Flip
 from minigraph.passes.rewrite import fast_math
-from minigraph.passes.rewrite.rule import Pattern, rewrite, rules
+from minigraph.passes.rewrite.rule import match, operand_orders, rewrite, rules
 from minigraph.passes.rewrite.simplification import EXACT, simplify
 
 
-def sum_of_product():
-    a, b, c = (mg.input(name, ()) for name in "abc")
-    return Pattern(a * b + c, (a, b, c))
+def matches(before, variables, node):
+    found = (match(pattern, node) for pattern in operand_orders(before))
+    return [tuple(bound[x] for x in variables) for bound in found if bound is not None]
 
 
 def test_a_pattern_matches_in_every_order():
+    a, b, c = (mg.input(name, ()) for name in "abc")
+    before, variables = a * b + c, (a, b, c)
     want = {(X, Y, ROW), (Y, X, ROW)}
-    assert set(sum_of_product().match(X * Y + ROW)) == want
-    assert set(sum_of_product().match(ROW + Y * X)) == want
-    assert len(list(sum_of_product().match(X * Y + X * ROW))) == 4
+    assert set(matches(before, variables, X * Y + ROW)) == want
+    assert set(matches(before, variables, ROW + Y * X)) == want
+    assert len(matches(before, variables, X * Y + X * ROW)) == 4
 
 
 def test_a_variable_stands_for_one_node():
     a, b = mg.input("a", ()), mg.input("b", ())
-    pattern = Pattern(a * b - a, (a, b))
-    assert list(pattern.match(X * Y - Y)) == [(Y, X)]
-    assert not list(pattern.match(X * Y - ROW))
-    assert not list(pattern.match(X * Y - X * 1))
+    before = a * b - a
+    assert matches(before, (a, b), X * Y - Y) == [(Y, X)]
+    assert not matches(before, (a, b), X * Y - ROW)
+    assert not matches(before, (a, b), X * Y - X * 1)
 
 
 def test_a_node_with_more_operands_is_another():
     a, b = mg.input("a", (1,)), mg.input("b", (1,))
-    pattern = Pattern(ops.concat([a, b]), (a, b))
-    assert list(pattern.match(ops.concat([X, Y]))) == [(X, Y)]
-    assert not list(pattern.match(ops.concat([X, Y, X])))
+    before = ops.concat([a, b])
+    assert matches(before, (a, b), ops.concat([X, Y])) == [(X, Y)]
+    assert not matches(before, (a, b), ops.concat([X, Y, X]))
 
 
 def test_a_constant_of_a_pattern_is_any_that_is_filled_with_it():
     a = mg.input("a", ())
-    pattern = Pattern(a * 1, (a,))
     for one in (np.ones((5, 30)), ops.broadcast_to(np.ones((30,)), (5, 30)), np.float64(1)):
-        assert list(pattern.match(D * one))
+        assert matches(a * 1, (a,), D * one)
     for other in (np.arange(30.0), -np.ones(30), np.ones((1, 0))):
-        assert not list(pattern.match(mg.input("d", (1, 1), "float64") * other))
-    assert not list(Pattern(a + 0.0, (a,)).match(X + -0.0))
-    assert list(Pattern(a + -0.0, (a,)).match(INT + 0))
+        assert not matches(a * 1, (a,), mg.input("d", (1, 1), "float64") * other)
+    assert not matches(a + 0.0, (a,), X + -0.0)
+    assert matches(a + -0.0, (a,), INT + 0)
 
 
 def test_a_rule_finds_a_constant_behind_a_view():
