@@ -1,9 +1,9 @@
-"""Generated kernels: from ops to text.  Text only: no compiler and no device.
+"""Generation of kernels: from ops to source text.  Compilers and devices are elsewhere.
 
-A kernel is a C function `int name(const int64_t *a, char **slots)`.  `slots` holds the address of
-every buffer of the program; `a`, the argument block, says which of them the kernel reads and
-writes, and holds extents and strides, so a kernel serves every shape with the same pattern of
-broadcasting.  It returns 0, or 1 if a value of its inputs does not fit.
+A kernel is a C function `int name(const int64_t *a, char **slots)`.  `slots` has the addresses of
+all buffers of the program.  `a`, the argument block, has the indices of the kernel's buffers, and
+extents and strides, so a kernel serves all shapes with the same pattern of broadcasting.  It
+returns 0, or 1 for an input with an invalid value.
 """
 
 from minigraph.cache.counters import kernel_counters

@@ -1,14 +1,15 @@
-"""The iteration space of a fused subgraph: which loop each axis of each node is.
+"""The iteration space of a fused subgraph: the loop of each axis of each node.
 
-Axes that have to run together are one loop: those of an elementwise op's operands and result, those
-that a reduction keeps, those that a transposition moves.  A reduction's input has loops that its
-result has not: the *reduced* ones, which have to be the same for all reductions of a kernel.
+Axes of an op's operands and result that have the same index share a loop: all axes of an
+elementwise op, the axes that a reduction keeps, the axes that a permutation moves.  The *reduced*
+loops are those of a reduction's input that its result does not have; all reductions of a kernel
+have the same ones.
 
-A node may begin before or after the loops do, and end sooner or later: what is sliced, padded or
-joined.  Its *window* is the part of the iteration space in which it has elements.
+A slice, a padding or a concatenation shifts indices, so a node may start and end at other indices
+than the loops.  Its *window* is the part of the iteration space in which it has elements.
 
-What is made of a reduction's result is computed one *stage* later: in the next run over the reduced
-loops.
+A node that depends on a reduction's result is computed one *stage* later, in the next run over the
+reduced loops.
 """
 
 from __future__ import annotations
@@ -22,24 +23,24 @@ from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
 from minigraph.ops.slicing import Windowed
 
-Loops = tuple[int | None, ...]  # for each axis of a node the loop that it is; None: length 1
-Starts = tuple[int, ...]  # for each axis of a node the index of its loop at which it begins
-Window = tuple[tuple[int, int, int], ...]  # of some loops (loop, first index, past the last one)
+Loops = tuple[int | None, ...]  # for each axis of a node its loop; None if the length is 1
+Starts = tuple[int, ...]  # for each axis of a node the index of its loop at which it starts
+Window = tuple[tuple[int, int, int], ...]  # for some loops (loop, first index, last index + 1)
 
 
 class NotFusible(Exception):
-    """Why one kernel cannot compute a subgraph, in words."""
+    """One kernel cannot compute a subgraph, for this reason."""
 
 
 @dataclass(frozen=True, eq=False)
 class Domain:
     """Loops and stages of a subgraph.
 
-    extents  of the loops, in the order of the axes of the largest node
-    reduced  which of the loops reductions run over
-    loops    for each node which loops its axes are
-    starts   for each node where in these loops it begins
-    stages   for each node the stage in which it is known: the first is 0
+    extents  lengths of the loops, in the order of the axes of the largest node
+    reduced  loops that reductions reduce
+    loops    for each node the loops of its axes
+    starts   for each node the indices of these loops at which it starts
+    stages   for each node the stage that computes it, from 0 on
     """
 
     graph: Graph
@@ -50,12 +51,12 @@ class Domain:
     stages: dict[Node, int]
 
     def varies(self, node: Node) -> set[int]:
-        """The loops along which a node's value changes."""
+        """The loops along which a node varies."""
         return {loop for loop in self.loops[node] if loop is not None}
 
     @property
     def kept(self) -> frozenset[int]:
-        """The loops that no reduction runs over."""
+        """The loops that reductions do not reduce."""
         return frozenset(range(len(self.extents))) - self.reduced
 
     @property
@@ -63,11 +64,11 @@ class Domain:
         return any(isinstance(node.op, Reduction) for node in self.graph)
 
     def window(self, node: Node) -> Window:
-        """The loops along which a node has elements for a part of the indices only."""
+        """The window of a node: the loops of which it covers a part only."""
         return self._window(node, self.starts[node], node.shape)
 
     def windows(self, node: Node) -> list[Window]:
-        """The windows in which a windowed op takes the elements of each input."""
+        """The window of each input of a windowed op, in the loops of its result."""
         return [
             self._window(node, [a + b for a, b in zip(self.starts[node], at, strict=True)], x.shape)
             for x, at in zip(node.inputs, offsets(node) or (), strict=True)
@@ -82,7 +83,7 @@ class Domain:
 
     @functools.cached_property
     def bounded(self) -> list[int]:
-        """The loops that windows bound, in order."""
+        """The loops that windows bound, sorted."""
         windows = [self.window(x) for x in self.graph.inputs]
         for node in computed(self.graph):
             windows += self.windows(node) if isinstance(node.op, Windowed) else []
@@ -91,23 +92,24 @@ class Domain:
 
 def computed(graph: Graph) -> Iterator[Node]:
     """Yield the nodes that a kernel computes: neither inputs nor constants."""
-    given = set(graph.inputs)
+    inputs = set(graph.inputs)
     for node in graph:
-        if node not in given and not isinstance(node.op, Constant):
+        if node not in inputs and not isinstance(node.op, Constant):
             yield node
 
 
 def offsets(node: Node) -> Sequence[Starts] | None:
-    """Return where in the result each input of a windowed op begins; None for other nodes."""
+    """Return the index in the result at which each input of a windowed op starts; else None."""
     if not isinstance(node.op, Windowed):
         return None
     return node.op.offsets([x.shape for x in node.inputs], node.shape)
 
 
 def connections(node: Node) -> Iterator[tuple[Node, list[tuple[int, int, int]]]]:
-    """Yield each input with (its axis, the result's axis, where there it begins) of each loop.
+    """Yield each input with a list of (its axis, the result's axis, its start along that axis).
 
-    Raises NotFusible for an op that kernels cannot be made of.
+    The list has the pairs of axes that share a loop.  Raises NotFusible for an op that generated
+    kernels do not support.
     """
     if isinstance(node.op, Elementwise):
         for x in node.inputs:
@@ -134,7 +136,7 @@ def connections(node: Node) -> Iterator[tuple[Node, list[tuple[int, int, int]]]]
 
 
 class _Loops:
-    """Axes of nodes, as numbers, in disjoint sets of those that run together."""
+    """Disjoint sets (union-find) of the axes of nodes: the axes of a set share a loop."""
 
     def __init__(self, graph: Graph) -> None:
         self.first: dict[Node, int] = {}
@@ -151,21 +153,19 @@ class _Loops:
             at = self.parent[at]
         return at
 
-    def join(self, a: int, b: int) -> None:
-        self.parent[a] = b
-
     def of(self, node: Node) -> list[int | None]:
-        """Return the loop of each axis; None for one of length 1."""
+        """Return the loop of each axis; None for an axis of length 1."""
         return [None if n == 1 else self.find(node, i) for i, n in enumerate(node.shape)]
 
     def reduced(self, node: Node) -> list[int]:
+        """Return the loops that a reduction reduces."""
         assert isinstance(node.op, Reduction)
         x = node.inputs[0]
         return [self.find(x, i) for i in node.op.axes if x.shape[i] != 1]
 
 
 def analyse(graph: Graph) -> Domain:
-    """Return the domain of a subgraph; NotFusible if it has none."""
+    """Return the domain of a subgraph; raise NotFusible if one kernel cannot compute it."""
     loops = _Loops(graph)
     stages: dict[Node, int] = {}
     for node in graph:
@@ -174,7 +174,7 @@ def analyse(graph: Graph) -> Domain:
     for node in computed(graph):
         for x, pairs in connections(node):
             for i, j, _ in pairs:
-                loops.join(loops.find(x, i), loops.find(node, j))
+                loops.parent[loops.find(x, i)] = loops.find(node, j)
     reductions = [node for node in computed(graph) if isinstance(node.op, Reduction)]
     if reductions:
         _join_reduced(loops, reductions)
@@ -230,14 +230,14 @@ def _starts(graph: Graph) -> dict[Node, Starts]:
 
 
 def _is_whole(domain: Domain, node: Node) -> bool:
-    """Whether a node has an element for each index of its loops, and no other."""
+    """Whether a node covers exactly its loops."""
     axes = zip(domain.loops[node], node.shape, strict=True)
     same = all(loop is None or n == domain.extents[loop] for loop, n in axes)
     return same and not any(domain.starts[node])
 
 
 def _join_reduced(loops: _Loops, reductions: list[Node]) -> None:
-    """Let reductions whose inputs nothing else connects run over the same loops."""
+    """Join the reduced loops of reductions whose inputs are not connected."""
     for node in reductions[1:]:
         first, other = loops.reduced(reductions[0]), loops.reduced(node)
         if set(first) == set(other):
@@ -245,13 +245,13 @@ def _join_reduced(loops: _Loops, reductions: list[Node]) -> None:
         if [loops.extent[a] for a in first] != [loops.extent[a] for a in other]:
             raise NotFusible("its reductions run over different axes")
         for a, b in zip(first, other, strict=True):
-            loops.join(a, b)
+            loops.parent[a] = b
 
 
 def _join_rest(loops: _Loops, graph: Graph, reductions: list[Node]) -> None:
-    """Let what meets a reduction's result only, along axes of its own, run over the reduced loops.
+    """Join loops that only appear after a reduction with the reduced loops.
 
-    The columns of y in sum(x, 1) + y are an example: nothing connects them with those of x.
+    For example, in sum(x, 1) + y nothing connects the columns of y with those of x.
     """
     around = {loop for node in reductions for loop in loops.of(node.inputs[0])}
     rest: dict[int, None] = {}
@@ -261,4 +261,4 @@ def _join_rest(loops: _Loops, graph: Graph, reductions: list[Node]) -> None:
     reduced = loops.reduced(reductions[0])
     if [loops.extent[a] for a in rest] == [loops.extent[a] for a in reduced]:
         for a, b in zip(rest, reduced, strict=True):
-            loops.join(a, b)
+            loops.parent[a] = b

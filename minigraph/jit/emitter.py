@@ -16,12 +16,12 @@ from collections.abc import Iterable
 
 
 def indented(statements: Iterable[str]) -> list[str]:
-    """Return the lines of statements, one level deeper."""
+    """Return the lines of statements, indented by one more level."""
     return [f"  {line}" for statement in statements for line in statement.splitlines()]
 
 
 def block(head: str, *statements: str) -> list[str]:
-    """Return statements in braces behind `head`, which may be empty."""
+    """Return `head`, which may be empty, followed by statements in braces."""
     return [f"{head} {{".lstrip(), *indented(statements), "}"]
 
 

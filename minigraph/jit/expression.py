@@ -1,8 +1,8 @@
 """C for one element: types, literals, and the expression of an elementwise op.
 
-An element is held in one type, in memory and in the kernel's variables, and computed with in
-another if it is a float of 16 bits: an expression widens its operands and rounds its result, so a
-kernel of several ops gives the same bits as one kernel for each.
+Floats of 16 bits are stored as their bits, in memory and in the kernel's variables, and computed in
+float32: an expression widens its operands and rounds its result, so a kernel of several ops gives
+the same bits as one kernel for each op.
 """
 
 from __future__ import annotations
@@ -46,10 +46,9 @@ def expression(
 ) -> str:
     """Return the C expression of `op` for operands `args` of `dtypes`; a bool is 0 or 1.
 
-    rounded  whether a float of 16 bits is made the bits that hold it
-    element  to what the parts of the expression that are values of the graph are rounded; `result`
-             unless given
-    index    of the element, on which random numbers depend
+    rounded  whether to round a result of 16 bits to its bits, or to leave it in float32
+    element  dtype of roundings inside of the expression; by default `result`
+    index    C expression for the index of the element, which random ops read
 
     >>> import numpy as np
     >>> from minigraph.ops.exponential import Exp
@@ -76,7 +75,7 @@ def expression(
 
 
 def support(op: Op, dtypes: Sequence[DType], result: DType) -> list[str]:
-    """Return the C functions that `expression` calls."""
+    """Return the texts of the C functions that `expression` calls."""
     assert isinstance(op, Elementwise)
     text = op.support if kind(dtypes[-1]) == "f" else op.support_int
     whole = filled(op, text, **_names(dtypes, result)).strip()
@@ -99,30 +98,30 @@ def _converted(source: DType, target: DType, x: str) -> str:
 
 
 def filled(op: Op, template: str, *operands: str, **names: Any) -> str:
-    """Return C of an op's class with its places filled; GraphError for one that there is not."""
+    """Return a C template of an op's class with its fields filled; GraphError if that fails."""
     try:
         return template.format(*operands, **names, op=op)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        own = [f"op.{field.name}" for field in fields(op)]  # type: ignore[arg-type]
-        places = ", ".join(f"{{{place}}}" for place in (*range(len(operands)), *names, *own))
+        attributes = [f"op.{field.name}" for field in fields(op)]  # type: ignore[arg-type]
+        known = ", ".join(f"{{{name}}}" for name in (*range(len(operands)), *names, *attributes))
         raise GraphError(
-            f"{op.name}: no C comes of {shown(template)} ({error}); it may hold {places}, and "
+            f"{op.name}: no C comes of {shown(template)} ({error}); it may hold {known}, and "
             "braces of C itself are written twice"
         ) from None
 
 
 def is_exact(op: Op | None, result: DType) -> bool:
-    """Whether the op gives numbers that are bfloat16 as they are."""
+    """Whether the result of the op needs no rounding to bfloat16."""
     return isinstance(op, Elementwise) and op.exact and result == BFLOAT16
 
 
 def takes_index(op: Op | None) -> bool:
-    """Whether the expression depends on the index of the element, as random numbers do."""
+    """Whether the expression depends on the index of the element, as that of a random op does."""
     return isinstance(op, Elementwise) and "{i}" in op.c
 
 
 def literal(value: Any) -> str:
-    """Return a number so that C reads back the same one, as it is held."""
+    """Return a C literal of a NumPy scalar with exactly its value; of 16-bit floats the bits."""
     if value.dtype in SMALL_FLOATS:
         return str(value.view(np.uint16))
     if kind(value.dtype) != "f":
@@ -133,7 +132,7 @@ def literal(value: Any) -> str:
 
 
 def limits(dtype: DType) -> dict[str, str]:
-    """Return the C names of the lowest and the highest value."""
+    """Return the C names of the lowest and the highest value of a dtype."""
     if kind(dtype) == "f":
         return {"lowest": "-INFINITY", "highest": "INFINITY"}
     if dtype == BOOL:
@@ -144,13 +143,12 @@ def limits(dtype: DType) -> dict[str, str]:
 
 
 def is_number(node: Node) -> bool:
-    """Whether a node is a constant of one element, which a kernel need not read from a buffer."""
+    """Whether a node is a constant of one element, which a kernel reads from its arguments."""
     return isinstance(node.op, Constant) and node.size == 1
 
 
 def _names(dtypes: Sequence[DType], result: DType) -> dict[str, str]:
-    # The last operand: the condition of a `where` comes first.
-    last = working(dtypes[-1])
+    last = working(dtypes[-1])  # the first operand of `where` is its condition
     suffix = "f" if last.name == "float32" else ""
     bits = f"int{8 * last.itemsize}_t"
     return {"T": c_type(last), "f": suffix, "R": c_type(working(result)), "B": bits}

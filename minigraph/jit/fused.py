@@ -1,4 +1,4 @@
-"""A subgraph that one kernel computes, as an op."""
+"""Fused ops: subgraphs that one kernel computes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Fused(GraphOp, eq=False):
-    """What `graph` computes from its inputs, as one kernel."""
+    """A graph that one kernel computes."""
 
     def __str__(self) -> str:
         ops = [node.op.name for node in self.graph if node.inputs]
@@ -26,16 +26,16 @@ class Fused(GraphOp, eq=False):
         return results if len(results) > 1 else results[0]
 
     def expand(self, *xs: Node) -> tuple[Node, ...]:
-        given = dict(zip(self.graph.inputs, xs, strict=True))
+        new = dict(zip(self.graph.inputs, xs, strict=True))
         return self.graph.map(
-            lambda node, inputs: given[node] if node in given else node.replace(inputs)
+            lambda node, inputs: new[node] if node in new else node.replace(inputs)
         ).outputs
 
 
 class HorizontalFusion(Op):
-    """Independent small ops in one launch: the inputs of the first, of the second, and so on.
+    """Independent small ops in one launch; the inputs are those of the first op, the second, ...
 
-    reads  how many inputs each has
+    reads  number of inputs of each op
     """
 
     ops: tuple[Op, ...]

@@ -1,11 +1,11 @@
-"""A kernel for given shapes: a pattern with its axes, its constants and its argument block.
+"""A kernel for certain shapes: a pattern with its axes, its constants and its argument block.
 
-What the text leaves open stands in the argument block:
+The argument block has all numbers that the text does not depend on:
 
     threads, unit axes, loop axes, splits, whether to stream, slot and offset of the scratch memory,
-    then the extents of the unit and the loop axes,
+    then the extents of the unit axes and the loop axes,
     then for each operand (inputs, then outputs): slot, offset, strides along the same axes,
-    then the constants, so that a kernel does not depend on, say, the batch size
+    then the constants, so that a kernel does not depend on the batch size, for example
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from minigraph.graph import Array, Constant, Graph, Node, Op, Shape, Spec
 from minigraph.jit.domain import Domain, NotFusible, Window, analyse
 from minigraph.jit.expression import is_number, literal, takes_index
-from minigraph.jit.fused import meaning
+from minigraph.jit.fused import Fused, meaning
 from minigraph.jit.loops import Ints, LoopNest, arrange
 from minigraph.jit.pattern import ELEMENT, ROW, UNIT, KeptValue, KernelPattern, OutputStore, Value
 from minigraph.jit.small_float import widen_reductions
@@ -29,39 +29,44 @@ from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
 from minigraph.ops.slicing import Windowed
 
-MAX_RANK = 16  # axes of a collapsed iteration space
-STRETCH = 4096  # elements that are combined in the input's own type
-PART = 32768  # elements of a unit for which threads wait for each other several times
-SHARE = 64  # elements, pixels or rows, of which a split has a multiple
-ROW_LENGTH = 16384  # elements of a row that a unit keeps, in the cache
-MOST_ROWS = 4  # that a unit keeps
-IN_FIRST_CACHE = 24 << 10  # bytes of narrow rows that a unit runs over more than once
-ON_STACK = 56 << 10  # bytes of what is computed for the columns, or narrow rows, of a unit
+MAX_RANK = 16  # axes of a collapsed iteration space, at most
+STRETCH = 4096  # elements that are accumulated in the input's dtype
+PART = 32768  # elements of a split, at least, if threads synchronise after each stage
+SHARE = 64  # the elements, pixels or rows of a split are a multiple of this
+ROW_LENGTH = 16384  # elements of a row that a unit keeps, at most: it has to fit the cache
+MOST_ROWS = 4  # rows that a unit keeps, at most
+IN_FIRST_CACHE = 24 << 10  # bytes of the narrow rows of a unit with several stages, at most
+ON_STACK = 56 << 10  # bytes of the results for the columns, or narrow rows, of a unit, at most
 
 
 @dataclass(frozen=True, eq=False)
 class SpecialisedKernel:
-    """A pattern with the shapes of one use of it."""
+    """A pattern with the shapes of one use of it.
+
+    constants  words of the argument block: constants, then the bounds of windows
+    inplace    for each input the outputs that may overwrite it
+    shifts     for each operand the bytes from its first element to the start of the loops
+    """
 
     pattern: KernelPattern
     nest: LoopNest
-    constants: tuple[int, ...]  # as the argument block has them, with the bounds of windows
-    inplace: tuple[Ints, ...]  # for each input the outputs that may overwrite it
-    shifts: Ints  # how many bytes behind its first element each operand is where loops begin
+    constants: tuple[int, ...]
+    inplace: tuple[Ints, ...]
+    shifts: Ints
 
     @property
     def units(self) -> int:
-        """How many units threads share."""
+        """The number of units that threads share."""
         if self.pattern.form != "column" and not self.pattern.narrow:
             return self.nest.count
         width = self.nest.units[-1][0]
         return self.nest.count // width * -(-width // self.pattern.columns)
 
     def splits(self, threads: int) -> int:
-        """Into how many parts to split the loops of a unit, so that all threads have work.
+        """The number of parts of a unit's loops, so that all threads have work.
 
-        Units that are split run over the loops together, so a unit is no longer in the cache when
-        it runs over them again: many units are not.
+        All split units complete a stage before the next one begins, so a unit has left the cache by
+        then: with many units there is one part.
         """
         if not self.pattern.reductions:
             return threads
@@ -73,7 +78,7 @@ class SpecialisedKernel:
         return max(1, min(evenly, size // least, self.nest.length // SHARE))
 
     def scratch(self, threads: int) -> int:
-        """Return the bytes that partial results need, or the rows that each thread keeps."""
+        """Return the bytes of scratch memory: for partial results, or for rows of each thread."""
         if self.pattern.rows and not self.pattern.narrow:
             room = -(-self.nest.length // SHARE) * SHARE
             each = sum(self.pattern.values[v].dtype.itemsize for v in self.pattern.rows)
@@ -89,12 +94,17 @@ class SpecialisedKernel:
         scratch: tuple[int, int],
         stream: bool,
     ) -> list[int]:
-        """Return the argument block; `places` gives slot and offset of each operand."""
+        """Return the argument block.
+
+        places   slot and offset of each operand
+        scratch  slot and offset of the scratch memory
+        stream   whether outputs are too large for the caches
+        """
         axes = (*self.nest.units, *self.nest.loops)
         splits = self.splits(threads)
         busy = min(threads, self.units * splits)
         head = [busy, len(self.nest.units), len(self.nest.loops), splits]
-        # Rows that end at borders are no whole lines of the caches.
+        # Rows that end at borders are not a multiple of a cache line.
         streams = int(stream and not self.pattern.windows)
         values = [*head, streams, *scratch, *(n for n, _ in axes)]
         for k, (slot, offset) in enumerate(places):
@@ -112,36 +122,17 @@ def kernel_of(
     target: Shape | None = None,
     short: int = 0,
 ) -> SpecialisedKernel:
-    """Return the kernel of an op of inputs with these specs and strides, as `specialise` does.
+    """Return the kernel of an op for inputs with these specs and strides, in bytes.
 
-    target  the strides of its only output, where that is not contiguous
+    target  strides of the only output if it is not contiguous
+    short   rows of up to this many elements are computed side by side
+
+    Raises NotFusible if one kernel cannot compute the op.
     """
     domain = _domain_of(op, inputs)
-    return _kernel(domain, *_nest(domain, strides, target, short))
-
-
-@functools.lru_cache(4096)
-def _domain_of(op: Op, inputs: tuple[Spec, ...]) -> Domain:
-    return analyse(widen_reductions(meaning(op, inputs)))
-
-
-def specialise(graph: Graph, strides: Sequence[Shape], short: int = 0) -> SpecialisedKernel:
-    """Return the kernel for a subgraph whose inputs have these strides, in bytes.
-
-    short  rows of up to so many elements are computed side by side
-
-    Raises NotFusible where there is none.
-    """
-    domain = analyse(widen_reductions(graph))
-    return _kernel(domain, *_nest(domain, strides, None, short))
-
-
-def _nest(
-    domain: Domain, strides: Sequence[Shape], target: Shape | None, short: int
-) -> tuple[LoopNest, Ints]:
     graph = domain.graph
-    # NumPy's strides of an empty array are 0, as of one that is broadcast along all its axes, which
-    # a kernel reads before its loops.
+    # NumPy's strides of an empty array are 0, like those of a broadcast scalar, which a kernel
+    # reads before its loops.
     reads = [
         s if x.spec.size else x.spec.strides for x, s in zip(graph.inputs, strides, strict=True)
     ]
@@ -151,95 +142,91 @@ def _nest(
     if len(nest.units) + len(nest.loops) > MAX_RANK:
         raise NotFusible(f"it has more than {MAX_RANK} axes")
     moved = zip((domain.starts[x] for x in operands), steps, strict=True)
-    return nest, tuple(-sum(map(operator.mul, starts, s)) for starts, s in moved)
+    return _kernel(domain, nest, tuple(-sum(map(operator.mul, starts, s)) for starts, s in moved))
 
 
-@functools.lru_cache(4096)  # most nests are the same for rows that may be short
+@functools.lru_cache(4096)
+def _domain_of(op: Op, inputs: tuple[Spec, ...]) -> Domain:
+    return analyse(widen_reductions(meaning(op, inputs)))
+
+
+def specialise(graph: Graph, strides: Sequence[Shape], short: int = 0) -> SpecialisedKernel:
+    """Return the kernel for a graph whose inputs have these strides: see `kernel_of`."""
+    return kernel_of(Fused(graph), tuple(x.spec for x in graph.inputs), tuple(strides), short=short)
+
+
+@functools.lru_cache(4096)  # different values of `short` often give the same nest
 def _kernel(domain: Domain, nest: LoopNest, shifts: Ints) -> SpecialisedKernel:
-    """Return the kernel for a subgraph that runs over its domain in these loops."""
+    """Return the kernel that computes a domain with a loop nest."""
     graph = domain.graph
     operands = [*graph.inputs, *graph.outputs]
-    made = _Values(domain, nest)
+    values = _Values(domain, nest)
     stores = tuple(
-        OutputStore(made.place[y], domain.reduces and domain.varies(y) == domain.kept)
+        OutputStore(values.place[y], domain.reduces and domain.varies(y) == domain.kept)
         for y in graph.outputs
     )
     dtypes = tuple(x.dtype for x in operands)
     lanes, across = nest.lanes
-    wide = tuple(map(bool, across))
-    values = tuple(with_levels(made.values, nest))
     pattern = KernelPattern(
         nest.form,
-        values,
+        tuple(with_levels(values.values, nest)),
         dtypes,
         nest.accesses,
         stores,
         lanes,
-        wide[: len(dtypes)],
+        tuple(map(bool, across[: len(dtypes)])),
         nest.columns,
-        windows=tuple(tuple(domain.bounded.index(d) for d, _, _ in w) for w in made.windows),
+        windows=tuple(tuple(domain.bounded.index(d) for d, _, _ in w) for w in values.windows),
         counters=len(domain.bounded),
         narrow=nest.narrow,
     )
-    _check_windows(pattern)
-    kept = tuple(_worth_keeping(pattern, nest))
-    held = {k.operand for k in kept}
-    # As CUDA devices run it, where nothing is kept.
-    last = {k: run for run in range(pattern.stages) for k in pattern.loaded(pattern.run(run))}
-    inplace = tuple(
-        _overwriting(pattern, k, last.get(k, 0), held, operands, nest)
-        if not shifts[k] and k not in pattern.masked
-        else ()
-        for k in range(pattern.inputs)
-    )
-    pattern = replace(pattern, kept=kept)
-    few = 4 if pattern.narrow else 16
-    columns = min(pattern.columns, ON_STACK // (pattern.beside or 1) // few * few)
-    if pattern.narrow and pattern.stages > 1:
-        while columns > few and columns * _row_bytes(pattern, nest) > IN_FIRST_CACHE:
-            columns //= 2
-    pattern = _reading_back(replace(pattern, columns=columns))
-    return SpecialisedKernel(pattern, nest, (*made.constants, *made.bounds()), inplace, shifts)
-
-
-def _row_bytes(pattern: KernelPattern, nest: LoopNest) -> int:
-    operands = zip(pattern.dtypes, pattern.accesses, strict=True)
-    return nest.length * sum(dtype.itemsize for dtype, how in operands if how != "fixed")
-
-
-def _check_windows(pattern: KernelPattern) -> None:
     if pattern.form == "column" and pattern.windows:
         raise NotFusible("a kernel down columns has no borders")
     fixed = any(pattern.accesses[k] == "fixed" for k in pattern.masked)
     if fixed or any(s.per_unit and pattern.values[s.value].level for s in pattern.stores):
         raise NotFusible("borders are those of elements, not of what is reduced")
+    kept = tuple(_worth_keeping(pattern, nest))
+    inplace = _overwriting(pattern, nest, shifts, operands, {k.operand for k in kept})
+    pattern = replace(pattern, kept=kept)
+    few = 4 if pattern.narrow else 16
+    columns = min(pattern.columns, ON_STACK // (pattern.beside or 1) // few * few)
+    if pattern.narrow and pattern.stages > 1:
+        accesses = zip(dtypes, pattern.accesses, strict=True)
+        row = nest.length * sum(dtype.itemsize for dtype, how in accesses if how != "fixed")
+        while columns > few and columns * row > IN_FIRST_CACHE:
+            columns //= 2
+    pattern = _reading_back(replace(pattern, columns=columns))
+    return SpecialisedKernel(pattern, nest, (*values.constants, *values.bounds()), inplace, shifts)
 
 
 def _overwriting(
-    pattern: KernelPattern,
-    k: int,
-    last: int,
-    held: set[int],
-    operands: list[Node],
-    nest: LoopNest,
-) -> Ints:
-    """Return the outputs that are written where input `k` was read, no sooner than it is.
+    pattern: KernelPattern, nest: LoopNest, shifts: Ints, operands: list[Node], held: set[int]
+) -> tuple[Ints, ...]:
+    """Return for each input the outputs that may overwrite it.
 
-    last  the last run over the loops that reads the input
-    held  outputs that hold another value until they are known
+    An output is written at the same addresses as the input, and not before the input's last read.
+
+    held  outputs that hold another value before their final one
     """
+    # Without kept values, which CUDA kernels do not have.
+    last = {k: run for run in range(pattern.stages) for k in pattern.loaded(pattern.run(run))}
     return tuple(
-        i
-        for i, store in enumerate(pattern.stores)
-        if pattern.inputs + i not in held
-        and nest.alike(pattern.inputs + i, k)
-        and operands[pattern.inputs + i].spec.nbytes == operands[k].spec.nbytes
-        and (store.per_unit or pattern.values[store.value].stage >= last)
+        tuple(
+            i
+            for i, store in enumerate(pattern.stores)
+            if not shifts[k]
+            and k not in pattern.masked
+            and pattern.inputs + i not in held
+            and nest.alike(pattern.inputs + i, k)
+            and operands[pattern.inputs + i].spec.nbytes == operands[k].spec.nbytes
+            and (store.per_unit or pattern.values[store.value].stage >= last.get(k, 0))
+        )
+        for k in range(pattern.inputs)
     )
 
 
 class _Values:
-    """The values of a kernel, and which of them is a node's."""
+    """The values of a kernel; `place` has the index of each node's value."""
 
     def __init__(self, domain: Domain, nest: LoopNest) -> None:
         self.domain = domain
@@ -250,20 +237,18 @@ class _Values:
         self.place: dict[Node, int] = {}
         operand = {x: k for k, x in enumerate(domain.graph.inputs)}
         for node in domain.graph:
-            made: Value | None
             if node in operand:
                 window = self._number(domain.window(node))
-                made = Value(node.dtype, operand=operand[node], window=window)
+                value = Value(node.dtype, operand=operand[node], window=window)
+                self.place[node] = self._add(value)
             elif isinstance(node.op, Constant):
                 if not is_number(node):
                     raise NotFusible("an array of constants is read from memory")
-                made = self._constant(node.op.value)
+                self.place[node] = self._add(self._constant(node.op.value))
+            elif isinstance(node.op, Reduction | Elementwise):
+                self.place[node] = self._add(self._computed(node))
             else:
-                made = self._computed(node)
-            if made is None:
                 self.place[node] = self._moved(node)
-            else:
-                self.place[node] = self._add(made)
 
     def _add(self, value: Value) -> int:
         self.values.append(value)
@@ -273,60 +258,56 @@ class _Values:
         return self.windows.setdefault(window, len(self.windows)) if window else -1
 
     def bounds(self) -> Iterator[int]:
-        """Yield the bounds of all windows, as counters count."""
+        """Yield the bounds of all windows, in the units of their counters."""
         for window in self.windows:
             for loop, *ends in window:
                 scale = self.nest.scales[self.domain.bounded.index(loop)]
                 yield from (end * scale for end in ends)
 
     def _moved(self, node: Node) -> int:
-        """Return the value of what moves elements: its input's, or a choice between several."""
+        """Return the value of an op that moves elements: its input's, or a choice of several."""
         if not isinstance(node.op, Windowed):
             return self.place[node.inputs[0]]
         inputs, stage = [self.place[x] for x in node.inputs], self.domain.stages[node]
         windows = [*map(self._number, self.domain.windows(node))]
         if len(inputs) == 1:
             fill = np.array(node.op.around()).astype(node.dtype)
-            given = self.values[inputs[0]]
+            x = self.values[inputs[0]]
             zero = not any(fill.tobytes())
-            if zero and given.operand >= 0 and given.window == windows[0]:
+            if zero and x.operand >= 0 and x.window == windows[0]:
                 return inputs[0]
-            # Of a choice between elements and a known number gcc makes branches.
-            chosen = self._add(self._constant(fill, known=False))
+            # gcc compiles a choice between an element and a literal to branches.
+            chosen = self._add(self._constant(fill, as_literal=False))
         else:
             chosen = inputs.pop()
-        for x, window in reversed([*zip(inputs, windows, strict=False)]):
-            choice = Value(node.dtype, args=(x, chosen), window=window, stage=stage)
-            chosen = x if window < 0 else self._add(choice)
+        for v, window in reversed([*zip(inputs, windows, strict=False)]):
+            choice = Value(node.dtype, args=(v, chosen), window=window, stage=stage)
+            chosen = v if window < 0 else self._add(choice)
         return chosen
 
-    def _constant(self, number: Array, known: bool = True) -> Value:
+    def _constant(self, number: Array, as_literal: bool = True) -> Value:
         value = number.reshape(())[()]
-        if known and (value in (0, 1, -1) or not np.isfinite(value)):
+        if as_literal and (value in (0, 1, -1) or not np.isfinite(value)):
             return Value(number.dtype, literal=literal(value))
         word = np.zeros(8, np.uint8)
         word[: number.itemsize] = np.frombuffer(value.tobytes(), np.uint8)
         self.constants.append(int(word.view(np.int64)[0]))
         return Value(number.dtype, constant=len(self.constants) - 1)
 
-    def _computed(self, node: Node) -> Value | None:
-        """Return the value of a node; None where it is its input's."""
-        op = node.op
-        args = tuple(self.place[x] for x in node.inputs)
-        if not isinstance(op, Reduction | Elementwise):
-            return None
-        if takes_index(op):
+    def _computed(self, node: Node) -> Value:
+        if takes_index(node.op):
             long = tuple(n for n in node.shape if n != 1)
             moved = long != self.domain.extents or any(self.domain.starts[node])
             if self.nest.form != "map" or moved:
                 raise NotFusible("random numbers are counted along one flat axis")
-        return Value(node.dtype, op, args, stage=self.domain.stages[node])
+        args = tuple(self.place[x] for x in node.inputs)
+        return Value(node.dtype, node.op, args, stage=self.domain.stages[node])
 
 
 def with_levels(values: Sequence[Value], nest: LoopNest) -> Iterator[Value]:
     """Yield values with the level at which a unit computes them."""
-    moving: list[bool] = []  # which values change along the loops
-    beside: list[bool] = []  # which values change along the innermost axis
+    moving: list[bool] = []  # for each value, whether it varies along the loops
+    beside: list[bool] = []  # for each value, whether it varies along the innermost axis
     for value in values:
         if value.operand >= 0:
             moves, differs = nest.moves(value.operand), bool(nest.innermost[value.operand])
@@ -343,7 +324,7 @@ def with_levels(values: Sequence[Value], nest: LoopNest) -> Iterator[Value]:
 
 
 def _worth_keeping(pattern: KernelPattern, nest: LoopNest) -> Iterator[KeptValue]:
-    """Yield the costly values that more than one run over the loops needs and that have a place."""
+    """Yield the costly values that several runs over the loops need and for which there is room."""
     runs = [set(pattern.run(stage)) for stage in range(pattern.stages)]
     rows = MOST_ROWS if nest.form == "row" and nest.length <= ROW_LENGTH else 0
     outputs = [
@@ -366,7 +347,7 @@ def _worth_keeping(pattern: KernelPattern, nest: LoopNest) -> Iterator[KeptValue
 
 
 def _reading_back(pattern: KernelPattern) -> KernelPattern:
-    """Return the kernel whose runs read what earlier ones have stored where that saves reads."""
+    """Let runs read outputs that earlier runs have stored, if that saves reads of other arrays."""
     for k, store in enumerate(pattern.stores, pattern.inputs):
         stage = pattern.values[store.value].stage
         if store.per_unit or stage == pattern.stages - 1:
@@ -385,6 +366,6 @@ def _arrays_read(pattern: KernelPattern) -> int:
 
 
 def check_speed(kernel: SpecialisedKernel) -> None:
-    """Raise NotFusible, with the reason, if several kernels are faster than this one."""
+    """Raise NotFusible if several kernels are faster than this one."""
     if kernel.pattern.stages > 1 and kernel.pattern.form == "column":
         raise NotFusible("it would have to run along the outer axis more than once")

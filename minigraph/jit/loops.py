@@ -1,6 +1,7 @@
-"""The axes of a kernel: which of them threads share, which a unit runs over, and how.
+"""The loop nest of a kernel: the axes that threads share, and those that a unit runs over.
 
-Axes are merged where all operands walk them as one.  What is left decides the form (see `pattern`).
+Neighbouring axes are merged if the strides of all operands allow it.  The remaining axes determine
+the form (see `pattern`).
 """
 
 from __future__ import annotations
@@ -15,20 +16,20 @@ from minigraph.graph import Node, Shape
 from minigraph.jit.domain import Domain
 from minigraph.jit.expression import takes_index
 
-TILE = 64  # elements that a tile has along each of two axes at most
-NARROW = 8  # elements below which a side of a tile, or an innermost axis, does not pay
-STRIP = 1024  # elements of an axis, at most, that take the place of one so narrow
-TILED = 1 << 15  # elements from which on arrays are read in tiles, or stretches
-COLUMNS = 512  # how many columns one thread accumulates at once
-STRIDED = 128  # how many of them if their elements are apart, to stay in the first cache
-NARROW_ROW = 256  # elements up to which a row is narrow
-NARROW_ROWS = 16  # such rows of a unit
-NARROW_LANES = 16  # elements of such a row that are computed side by side
-FEW = 12  # elements of a column up to which it does not matter
-APART = ("strided", "back")  # accesses along which elements are not loaded in order as one
+TILE = 64  # elements of a side of a tile, at most
+NARROW = 8  # elements of a side of a tile, or of an innermost axis, at least
+STRIP = 1024  # elements of the axis that replaces an innermost axis that is too short, at most
+TILED = 1 << 15  # elements of an array that is read in tiles or strips, at least
+COLUMNS = 512  # columns that a thread accumulates at the same time
+STRIDED = 128  # columns if their elements are not contiguous, to stay in the first cache
+FEW = 12  # elements of a column, at most, for which STRIDED does not matter
+NARROW_ROW = 256  # elements of a narrow row, at most
+NARROW_ROWS = 16  # narrow rows of a unit
+NARROW_LANES = 16  # elements of a narrow row that are computed side by side
+APART = ("strided", "back")  # accesses to elements that a vector load does not read in order
 BLOCKS = (8, 16)  # lengths of an innermost axis whose elements are lanes
 Ints = tuple[int, ...]
-Axis = tuple[int, Ints]  # its extent, and the stride of each operand, and counter, along it
+Axis = tuple[int, Ints]  # extent, and for each operand and counter the stride
 Axes = tuple[Axis, ...]
 
 
@@ -36,14 +37,13 @@ Axes = tuple[Axis, ...]
 class LoopNest:
     """The form of a kernel and its axes, outermost first.
 
-    units   those that a unit has one index of
-    loops   those that a unit runs over
-    lanes   the axis within a pixel; of length 1 in other forms
-    sizes   of the operands' elements, in bytes
-    scales  of the counters: how much each adds from one index of its loop to the next.  A counter
-            says where along a loop that windows bound a kernel is; it has strides as operands do,
-            and stands behind them
-    narrow  whether a unit is rows of few elements, of one loop
+    units   axes that threads share: a unit has one index of each
+    loops   axes that a unit runs over
+    lanes   the axis within a pixel; of length 1 in other forms than "lane"
+    sizes   bytes of an element of each operand
+    scales  for each counter its stride along its own loop.  A counter is the position along a loop
+            that windows bound; it has strides like an operand, after those of all operands
+    narrow  whether a unit is several rows of few elements
     """
 
     form: str
@@ -60,12 +60,12 @@ class LoopNest:
 
     @property
     def length(self) -> int:
-        """How many elements, or pixels, a unit has."""
+        """The number of elements, or pixels, of a unit."""
         return math.prod(n for n, _ in self.loops)
 
     @property
     def columns(self) -> int:
-        """How many columns, or narrow rows, a unit has at most."""
+        """The largest number of columns, or of narrow rows, of a unit."""
         if self.narrow:
             return NARROW_ROWS
         apart = self.form == "column" and self.length > FEW and "strided" in self.accesses
@@ -79,15 +79,15 @@ class LoopNest:
 
     @property
     def accesses(self) -> tuple[str, ...]:
-        """How each operand runs along the innermost axis."""
+        """The access of each operand along the innermost axis."""
         return tuple(map(self._access, range(len(self.sizes))))
 
     def moves(self, k: int) -> bool:
-        """Whether operand `k` changes within a unit."""
+        """Whether operand `k` varies within a unit."""
         return any(strides[k] for _, strides in self.loops)
 
     def alike(self, i: int, k: int) -> bool:
-        """Whether operands `i` and `k` lie in memory alike."""
+        """Whether operands `i` and `k` have the same strides."""
         axes = (*self.units, *self.loops, self.lanes)
         return all(strides[i] == strides[k] for _, strides in axes)
 
@@ -106,9 +106,9 @@ def arrange(
 ) -> LoopNest:
     """Return the loop nest of a kernel for operands with these strides, in bytes.
 
-    short  rows of up to so many elements are computed side by side, as columns, if they are shorter
-           than a vector or not contiguous; where it is not 0, the innermost axis of a large map is
-           not short
+    short  rows of up to this many elements are computed side by side, as columns, if they are
+           shorter than a vector or not contiguous.  Unless it is 0, a large map gets a longer axis
+           in place of a short innermost one
     """
     pairs = ((domain.loops[x], s) for x, s in zip(operands, strides, strict=True))
     by_loop = [{d: s for d, s in zip(*axes, strict=True) if d is not None} for axes in pairs]
@@ -126,11 +126,12 @@ def arrange(
     length = math.prod(n for n, _ in inner)
     steps = zip(inner[0][1], sizes, strict=False)
     contiguous = len(inner) == 1 and all(stride in (0, size) for stride, size in steps)
-    alone = contiguous and length >= NARROW_LANES
-    turned = form == "row" and 1 < length <= short and not alone and outer[-1][0] > 1 and not scales
+    vectors = contiguous and length >= NARROW_LANES
+    side_by_side = form == "row" and 1 < length <= short and not vectors and not scales
+    side_by_side = side_by_side and outer[-1][0] > 1
     single = (1, (0,) * len(by_loop))
-    nest = LoopNest("column" if turned else form, outer, inner, single, sizes, scales)
-    if turned or any(takes_index(node.op) for node in domain.graph):
+    nest = LoopNest("column" if side_by_side else form, outer, inner, single, sizes, scales)
+    if side_by_side or any(takes_index(node.op) for node in domain.graph):
         return nest  # random numbers are counted along one flat axis
     if short and form == "row" and len(inner) == 1 and length <= NARROW_ROW and not scales:
         return replace(nest, narrow=True)
@@ -141,9 +142,9 @@ def arrange(
 
 
 def _counter(domain: Domain, loop: int) -> dict[int, int]:
-    """Return the strides of what counts along a loop.
+    """Return the strides of the counter of a loop.
 
-    It counts along the free loops within it as well, so that they may be one axis with it.
+    The counter also counts along unbounded loops inside of it, so that they can be merged with it.
     """
     steps, size = {}, 1
     for inner in range(len(domain.extents) - 1, loop, -1):
@@ -160,7 +161,7 @@ def _collapsed(domain: Domain, axes: list[int], by_loop: list[dict[int, int]]) -
 
 
 def collapse(axes: Iterable[Axis]) -> Axes:
-    """Drop axes of length 1 and merge neighbours that every operand walks as one.
+    """Drop axes of length 1 and merge neighbours if the strides of all operands allow it.
 
     >>> collapse([(2, (48, 0)), (3, (16, 0)), (4, (4, 4))])
     ((6, (16, 0)), (4, (4, 4)))
@@ -177,10 +178,10 @@ def collapse(axes: Iterable[Axis]) -> Axes:
 
 
 def _laned(domain: Domain, nest: LoopNest, by_loop: list[dict[int, int]]) -> LoopNest | None:
-    """Return the loop nest in lanes if the innermost axis is a block of channels.
+    """Return the nest with the innermost axis as lanes if it is a block of channels; else None.
 
-    An axis that merges with its neighbour is none, as a longer one is better, but for kernels that
-    run over columns more than once, which no other form can.
+    An axis that can be merged with its neighbour is not made lanes, because a longer axis is
+    faster, except in kernels that run over columns several times: no other form supports these.
     """
     across = tuple(s.get(len(domain.extents) - 1, 0) for s in by_loop)
     beside = all(s in (0, size) for s, size in zip(across, nest.sizes, strict=False))
@@ -193,21 +194,18 @@ def _laned(domain: Domain, nest: LoopNest, by_loop: list[dict[int, int]]) -> Loo
         if nest.loops[-1] != lanes or len(nest.loops) == 1:
             return None
         return replace(nest, form="lane", loops=nest.loops[:-1], lanes=lanes)
-    if nest.units[-1] != lanes and not _runs_again(domain):
+    again = (domain.stages[x] and domain.varies(x) & domain.reduced for x in domain.loops)
+    if nest.units[-1] != lanes and not any(again):
         return None
     units = _collapsed(domain, sorted(domain.kept)[:-1], by_loop)
     return replace(nest, form="lane", units=units, lanes=lanes)
 
 
-def _runs_again(domain: Domain) -> bool:
-    """Whether what is made of a reduction meets elements along the reduced axes."""
-    return any(domain.stages[x] and domain.varies(x) & domain.reduced for x in domain.loops)
-
-
 def _tiled(nest: LoopNest) -> LoopNest:
-    """Return the nest in tiles if an operand's innermost axis is another one than the kernel's.
+    """Return the nest in tiles if the innermost axis of an operand is not that of the kernel.
 
-    A transposed array is read column by column otherwise, and each of its cache lines many times.
+    Without tiles the kernel would read a transposed array column by column, and so each of its
+    cache lines many times.
     """
     *outer, (columns, across) = nest.loops
     for k, size in enumerate(nest.sizes):
@@ -228,9 +226,9 @@ def _tiled(nest: LoopNest) -> LoopNest:
 
 
 def _lengthened(nest: LoopNest) -> LoopNest:
-    """Return the nest with a longer innermost axis, best one along which an operand is contiguous.
+    """Return the nest with a longer innermost axis, if possible one that is contiguous somewhere.
 
-    The short one is run over outside of it, for a stretch that stays in the first cache.
+    The short axis becomes the next outer one, around a strip that stays in the first cache.
     """
     *outer, short = nest.loops
 
@@ -250,5 +248,5 @@ def _lengthened(nest: LoopNest) -> LoopNest:
 
 
 def _tile(extent: int, most: int = TILE) -> int:
-    """Return the largest divisor of an axis's length that is no longer than a tile."""
+    """Return the largest divisor of an extent that is not above a limit."""
     return next(n for n in range(min(extent, most), 0, -1) if extent % n == 0)

@@ -1,10 +1,10 @@
-"""Text from a file, with what varies in it as macros."""
+"""C text from a file, parametrised by macros."""
 
 from __future__ import annotations
 
 
 def with_macros(text: str, **macros: object) -> str:
-    """Return C text with macros that end with it: other kernels stand in the same unit.
+    """Return C text with macros around it, undefined at its end for the texts that follow.
 
     >>> print(with_macros("T NAME(T x) { return x; }", T="float"))
     #define T float

@@ -1,17 +1,17 @@
-"""What the text of a kernel depends on.
+"""Patterns: the properties of a kernel that its text depends on.
 
-A kernel runs over *units*, which threads share; a unit runs over *loops*, once for each stage, and
-combines elements along them; between stages it computes with the results.  Four forms:
+A kernel runs over *units*, which threads share.  A unit runs over *loops*, once for each stage, and
+reduces elements along them; between stages it computes with the results.  There are four forms:
 
-    map      nothing is reduced: one unit, whose loops are all axes
-    row      the innermost axis is reduced: a unit is one index of the axes that are kept
-    column   the innermost axis is kept, or short: a unit is a block of columns, or of short rows,
-             side by side
-    lane     the innermost axis is a short block of channels, the *lanes*: what the others have for
-             an element is a pixel, all its lanes; units and loops are what the other axes give
+    map      no reduction: one unit, whose loops are all axes
+    row      the innermost axis is reduced: a unit is one index of the kept axes
+    column   the innermost axis is kept: a unit is a block of columns; short rows are treated as
+             columns, side by side
+    lane     the innermost axis is a short block of channels, the *lanes*: the elements of the other
+             forms are pixels here, with all lanes; units and loops are those of the other axes
 
-The text has neither extents nor strides: a kernel serves every shape with the same pattern of
-broadcasting.
+The text depends neither on extents nor on strides, so a kernel serves all shapes with the same
+pattern of broadcasting.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from minigraph.jit.expression import support
 from minigraph.jit.loops import NARROW_LANES, NARROW_ROW, Ints
 from minigraph.ops.reduction import Reduction
 
-# Where a value is computed: once a unit, once a row of the innermost loop, for each element.
+# The level of a value: computed once for a unit, for a row of the innermost loop, or an element.
 UNIT, ROW, ELEMENT = range(3)
 
 
 @dataclass(frozen=True)
 class Value:
-    """A number that the kernel computes; `op` is None for one that it loads or chooses.
+    """A number that the kernel computes, loads, or chooses; `op` is None unless it is computed.
 
-    args      of the op, as indices of values; of a choice its values inside and outside of a window
-    literal   C's text of a constant that cannot be another one: 0, 1, -1, infinity and NaN
-    constant  in the argument block, as an index
-    operand   that is loaded, as an index
-    window    outside of which what is loaded is 0, or by which the value is chosen, as an index
+    args      indices of the values that the op reads; for a choice, inside and outside of a window
+    literal   C text of a constant that the text depends on: 0, 1, -1, infinity or NaN
+    constant  index of a constant in the argument block, or -1
+    operand   index of the operand that is loaded, or -1
+    window    index of the window of a load, which is 0 outside of it, or of a choice; or -1
     """
 
     dtype: DType
@@ -57,7 +57,7 @@ class Value:
 
 @dataclass(frozen=True)
 class OutputStore:
-    """An output: which value, and whether it has an element for each unit only."""
+    """The value that an output stores, and whether it stores one for each unit or each element."""
 
     value: int
     per_unit: bool
@@ -65,10 +65,10 @@ class OutputStore:
 
 @dataclass(frozen=True)
 class KeptValue:
-    """A value that the unit's run `run` computes and later runs take from where it is kept.
+    """A value that the run `run` of a unit computes and keeps for later runs.
 
-    operand  the output that holds it, which may be its own, or until its own elements are known;
-             -1: a row of its own in the scratch memory
+    operand  output whose memory holds it, until the output's final value is known if that is
+             another value; -1 for a row in the scratch memory
     """
 
     value: int
@@ -78,19 +78,18 @@ class KeptValue:
 
 @dataclass(frozen=True)
 class KernelPattern:
-    """What the text of a kernel depends on.
+    """The properties of a kernel that its text depends on.
 
-    accesses  of the operands, inputs then outputs: "unit", "same", "back" (from the last to the
-              first) or "strided" along the innermost axis, "fixed" if they do not change within a
-              unit; where there are lanes, along the innermost axis of pixels
-    lanes     how many there are; 1 in other forms
-    across    for each operand whether it has a number for each lane, rather than one for all
-    columns   how many of them a unit has at most, or how many narrow rows
-    narrow    whether a unit is rows of few elements, which no threads share
-    kept      values that a unit keeps for its later runs: computing them again would take longer
-    windows   for each the counters whose bounds it has: the first and the last number of each stand
-              behind the constants, window by window
-    counters  how many there are
+    accesses  access of each operand, inputs then outputs, along the innermost axis, with lanes
+              that of pixels: "unit", "same", "back" (unit stride, from the last to the first),
+              "strided", or "fixed" if the operand does not vary within a unit
+    lanes     number of lanes; 1 in other forms
+    across    for each operand whether it has an element for each lane, or one for all lanes
+    columns   largest number of columns, or of narrow rows, of a unit
+    kept      values that a unit keeps for its later runs instead of recomputing them
+    windows   for each window its counters; their bounds follow the constants in the argument block
+    counters  number of counters
+    narrow    whether a unit is several rows of few elements, which threads do not split
     """
 
     form: str
@@ -108,15 +107,16 @@ class KernelPattern:
 
     @property
     def walked(self) -> int:
-        """How many operands and counters a unit moves along its loops."""
+        """The number of operands and counters."""
         return len(self.dtypes) + self.counters
 
     @functools.cached_property
     def masked(self) -> dict[int, int]:
+        """The windows of operands that are 0 outside of one."""
         return {v.operand: v.window for v in self.values if v.operand >= 0 <= v.window}
 
     def bounds(self, window: int) -> dict[int, int]:
-        """Where among the constants the bounds of a window stand, for each of its counters."""
+        """The index among the constants of the bounds of each counter of a window."""
         first = 1 + max((value.constant for value in self.values), default=-1)
         first += 2 * sum(map(len, self.windows[:window]))
         return {counter: first + 2 * i for i, counter in enumerate(self.windows[window])}
@@ -131,38 +131,38 @@ class KernelPattern:
 
     @functools.cached_property
     def rows(self) -> list[int]:
-        """The values of which a unit keeps a row of its own."""
+        """The values that a unit keeps as rows in the scratch memory."""
         return [kept.value for kept in self.kept if kept.operand < 0]
 
     @property
     def divisible(self) -> bool:
-        """Whether threads may share a unit: a row that it keeps is one thread's."""
+        """Whether threads may split a unit: the rows that it keeps belong to one thread."""
         return bool(self.reductions) and not self.rows and not self.narrow
 
     @functools.cached_property
     def once(self) -> list[int]:
-        """The values that are computed once a unit."""
+        """The values that are computed once for each unit."""
         return [v for v, value in enumerate(self.values) if value.level == UNIT]
 
     @functools.cached_property
     def wide(self) -> frozenset[int]:
-        """The values that differ between lanes; of columns and rows those that a unit keeps."""
+        """The values of level UNIT, of lanes all values, that differ between columns or lanes."""
         found: set[int] = set()
         for v, value in enumerate(self.values):
             k = value.operand
             if self.form == "lane":
-                own = k >= 0 and self.across[k]
+                differs = k >= 0 and self.across[k]
             elif value.level == UNIT and (self.narrow or self.form == "column"):
-                own = k >= 0 and (self.narrow or self.accesses[k] != "fixed")
+                differs = k >= 0 and (self.narrow or self.accesses[k] != "fixed")
             else:
                 continue
-            if own or value.reduces or not found.isdisjoint(value.args):
+            if differs or value.reduces or not found.isdisjoint(value.args):
                 found.add(v)
         return frozenset(found)
 
     @property
     def beside(self) -> int:
-        """The bytes that a unit holds for each of its columns or narrow rows, at most."""
+        """The largest number of bytes on the stack for each column or narrow row of a unit."""
         read = {store.value for store in self.stores if store.per_unit}
         for value in self.values:
             for a in value.args:
@@ -172,17 +172,17 @@ class KernelPattern:
         if self.narrow:
             rows = sum(self.values[v].dtype.itemsize for v in self.rows)
             held = NARROW_ROW * rows + 8 * NARROW_LANES * len(self.reductions)
-        # Of each reduction: a stretch, the total, and what its additions rounded off.
+        # For each reduction a partial result, the total, and its rounding error.
         return held + 8 * (3 * len(self.reductions) + len(read & self.wide))
 
     @functools.cached_property
     def stages(self) -> int:
-        """How often a unit runs over its loops."""
+        """The number of runs of a unit over its loops."""
         full = [self.values[s.value].stage for s in self.stores if not s.per_unit]
         return 1 + max(full + [self.values[v].stage - 1 for v in self.reductions])
 
     def reduced(self, stage: int) -> list[int]:
-        """The reductions that a run over the loops feeds."""
+        """The reductions that a run over the loops computes."""
         return [v for v in self.reductions if self.values[v].stage == stage + 1]
 
     def stored(self, stage: int) -> list[int]:
@@ -194,13 +194,13 @@ class KernelPattern:
         ]
 
     def source(self, k: int) -> int:
-        """The value that goes to operand `k`, an output."""
+        """The value that operand `k`, an output, stores."""
         return self.stores[k - self.inputs].value
 
     def run(self, stage: int) -> list[int]:
         """The values that a run over the loops computes or loads, in order.
 
-        Neither those that are computed once a unit nor what kept values are made of.
+        They include neither values of level UNIT nor values that only kept values depend on.
         """
         once, there = set(self.once), self.there(stage)
         found: set[int] = set()
@@ -231,9 +231,9 @@ class KernelPattern:
     def wide_needs(
         self, values: Iterable[int], results: Iterable[int], stage: int = 0
     ) -> list[int]:
-        """The wide values, besides these, that computing `values` and `results` takes.
+        """The wide values that computing `values` reads, and those among `results`.
 
-        stage  of the run, which takes some of `values` from where earlier ones have kept them
+        stage  the run, which loads values that earlier runs have kept
         """
         made, kept = set(values), self.there(stage)
         computed = (self.values[v] for v in made if v not in kept)
@@ -241,17 +241,17 @@ class KernelPattern:
         return sorted((needed.union(results) & self.wide) - made)
 
     def run_at(self, level: int, stage: int) -> list[int]:
-        """The values of a level that a run over the loops computes or loads."""
+        """The values of one level that a run over the loops computes or loads."""
         return [v for v in self.run(stage) if self.values[v].level == level]
 
     def moving(self, stage: int) -> list[int]:
-        """The operands that a run over the loops reads or writes, and that change within it."""
+        """The operands that a run over the loops reads or writes and that vary within it."""
         return [k for k in self.touched(stage) if self.accesses[k] != "fixed"]
 
     def functions(self, held: Callable[[DType], DType] = lambda dtype: dtype) -> list[str]:
-        """The C functions that the ops of elements call, each once.
+        """The texts of the C functions that elementwise ops call, without duplicates.
 
-        held  returns the type in which a value of a dtype is held
+        held  returns the dtype of the C variable for a dtype
         """
         needs: dict[str, None] = {}
         for value in self.values:
@@ -261,4 +261,5 @@ class KernelPattern:
         return [*needs]
 
     def loaded(self, values: Sequence[int]) -> list[int]:
+        """The operands that some of `values` load."""
         return sorted({self.values[v].operand for v in values if self.values[v].operand >= 0})

@@ -1,4 +1,4 @@
-"""A kernel's text with what it is known by, in C and in CUDA alike."""
+"""Source texts of kernels, in C and in CUDA, and their digests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class KernelSource:
-    """A kernel's text, in which its name is written NAME, and the functions that it calls."""
+    """The text of a kernel, with NAME for its name, and the functions that it calls."""
 
     text: str
     support: tuple[str, ...] = ()
@@ -24,10 +24,10 @@ class KernelSource:
 
     @property
     def digests(self) -> dict[str, str]:
-        """What its machine code depends on besides the compiler, by name."""
+        """Digests of the texts that the machine code depends on, by name."""
         return {"support": digest(*self.support), "text": digest(self.text)}
 
 
 def digest(*texts: str) -> str:
-    """Return 64 hexadecimal digits for texts."""
+    """Return the SHA-256 digest of texts, in hexadecimal."""
     return hashlib.sha256("\n".join(texts).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""C statements for values side by side: one for each lane of a pixel, or column of a block."""
+"""C statements for values side by side: one for each lane of a pixel, or column of a unit."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from minigraph.jit.pattern import KernelPattern
 
 
 def unit_beside(pattern: KernelPattern) -> tuple[list[str], str]:
-    """Return statements for where a unit of columns or rows begins, and how many units there are.
+    """Return statements for the first element of a unit of columns or rows, and the unit count.
 
-    It has as many as C calls `beside`, from `column` on along the last of the unit axes.
+    In C the unit has `beside` columns or rows, from `column` on along the last of the unit axes.
     """
     most = pattern.columns
     count = f"units / a[6 + a[1]] * ((a[6 + a[1]] + {most - 1}) / {most})"
@@ -36,16 +36,16 @@ def unit_beside(pattern: KernelPattern) -> tuple[list[str], str]:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """How a unit loops over its lanes or columns, which C calls k.
+    """The C loop of a unit over its lanes or columns, with the index k.
 
-    Of value v `all{v}` has what stays while the unit runs over its loops, and `total{v}` what a
-    reduction has combined.
+    The C array `all{v}` has a value of level UNIT for each lane or column, `total{v}` the total of
+    a reduction.
 
-    loop   the head of the loop
-    most   how many lanes or columns there are at most
-    index  the index, as `element` takes it, of what has one element for each
-    cell   where the result {r} of split {s} stands among the partial results
-    head   statements that the loop begins with
+    loop   head of the loop
+    most   largest number of lanes or columns
+    index  index, as `element` takes it, of operands with one element for each lane or column
+    cell   index of result {r} of split {s} among the partial results
+    head   statements at the beginning of the loop's body
     """
 
     pattern: KernelPattern
@@ -67,7 +67,7 @@ class SideBySide:
         return [*made, *self.each(clear)] if clear else []
 
     def shared(self, values: Iterable[int]) -> list[str]:
-        """Return statements that compute values which many elements share."""
+        """Return statements that compute values that many elements share."""
         of, wide = self.pattern.values, self.pattern.wide
         body, arrays = [], []
         for v in values:
@@ -86,15 +86,15 @@ class SideBySide:
     def taken(
         self, values: Iterable[int], results: Iterable[int] = (), stage: int = 0
     ) -> list[str]:
-        """Return statements that take what `values` and `results` need of the shared values.
+        """Return statements that load the shared values that `values` and `results` need.
 
-        stage  of the run, which takes some of `values` from where earlier ones have kept them
+        stage  the run, which loads values that earlier runs have kept
         """
         of, there = self.pattern.values, self.pattern.wide_needs(values, results, stage)
         return [f"const {c_type(of[v].dtype)} v{v} = all{v}[k];" for v in there]
 
     def once(self, stage: int) -> list[str]:
-        """Return statements for what is computed once a unit and known in `stage`."""
+        """Return statements that compute the values of level UNIT of a stage, and their outputs."""
         pattern = self.pattern
         there = pattern.reductions if pattern.narrow else ()
         made = [v for v in pattern.once if pattern.values[v].stage == stage and v not in there]
@@ -112,5 +112,5 @@ class SideBySide:
         return [*body, *block(f"if (splits == 1 || run == {pattern.stages})", *self.each(write))]
 
     def splits(self, stage: int) -> list[str]:
-        """Return statements that keep a split's results of a run, or combine those of all."""
+        """Return statements that store a split's partial results, or combine those of all."""
         return share_results(self.pattern, stage, self.cell, "[k]", self.each)

@@ -1,4 +1,4 @@
-"""C statements that all forms of kernels are made of."""
+"""C statements that the kernels of all forms consist of."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.ops.elementwise import Elementwise, kind
 from minigraph.ops.reduction import Reduction
 
-# What every function that computes units begins with.  `partial` is used by splits alone.
+# The beginning of every function that computes units.  Only splits and kept rows use `partial`.
 HEAD = """const int64_t units = a[1], loops = a[2], splits = a[3];
 const int64_t pitch = units + loops + 2;
 const int64_t *extent = a + 7 + units, *operand = extent + loops;
@@ -53,14 +53,15 @@ int NAME(const int64_t *a, char **slots) {
 def unit_function(
     pattern: KernelPattern, place: Sequence[str], body: Sequence[str], after: Sequence[str] = ()
 ) -> str:
-    """Return the function that computes units, or of a split one what `run` says.
+    """Return the C function that computes units, or a part of a split unit.
 
-    Of a unit that is split, `run` is one of the runs over the loops, of which a split has its share
-    of the elements, or the number of runs: then what is made once a unit is written.
+    For a split unit, its argument `run` is the index of a run over the loops, in which the split
+    computes its share of the elements, or the number of runs: then it writes the outputs that have
+    one element for each unit.
 
-    place  statements that say where the operands of a unit begin
+    place  statements that compute the first elements of the operands of a unit
     body   statements that compute a unit
-    after  statements that follow the last of the units
+    after  statements after the last unit
     """
     arguments = "const int64_t *a, char **slots, int64_t unit, int64_t end, int64_t split,"
     head = f"static void NAME_units({arguments} int64_t run)"
@@ -70,7 +71,10 @@ def unit_function(
 
 
 def entry(pattern: KernelPattern, count: str) -> str:
-    """Return the function that shares the units among threads; `count` says how many there are."""
+    """Return the C function that distributes units to threads.
+
+    count  C expression for the number of units
+    """
     join = f"""
   if (splits > 1)
     for (int64_t u = 0; u < count; u++) NAME_units(a, slots, u, u + 1, 0, {pattern.stages});"""
@@ -82,16 +86,16 @@ def entry(pattern: KernelPattern, count: str) -> str:
 
 
 def in_run(pattern: KernelPattern, stage: int, body: Sequence[str]) -> list[str]:
-    """Return statements that do `body`, the run `stage` over the loops, where it is to be done."""
+    """Return statements that execute `body`, the run `stage`, unless a split executes another."""
     if not pattern.divisible:
         return block("", *body)
     return block(f"if (splits == 1 || run == {stage})", *body)
 
 
 def bases(pattern: KernelPattern, last: str) -> list[str]:
-    """Return statements for where each operand of a unit begins, and what is fixed in it.
+    """Return statements that declare the address of each operand of a unit, and fixed operands.
 
-    last  C's expression for where in an operand's block its innermost stride stands
+    last  C expression for the index of the innermost stride among an operand's words
     """
     made = []
     for k, how in enumerate(pattern.accesses):
@@ -107,9 +111,10 @@ def bases(pattern: KernelPattern, last: str) -> list[str]:
 
 
 def row_operands(pattern: KernelPattern, stage: int) -> list[str]:
-    """Return statements for where the elements of a row are, from `col` on, and in which windows.
+    """Return statements that declare pointers to the elements of a row, from `col` on, and windows.
 
-    They end the row, of n elements, where windows do, or the zeros that stand for elements outside.
+    They shorten the row, of n elements, so that it does not cross the border of a window, and is no
+    longer than the array of zeros that is read outside of windows.
     """
     values, made, first = pattern.run(stage), [], len(pattern.dtypes)
     windows = sorted({pattern.values[v].window for v in values} - {-1})
@@ -136,10 +141,10 @@ def share_results(
     at: str = "",
     each: Callable[[list[str]], list[str]] = list,
 ) -> list[str]:
-    """Return statements that keep a split's results of a run, or later combine those of all.
+    """Return statements that store a split's partial results, or later combine those of all splits.
 
-    cell  where the result {r} of split {s} stands among the partial results
-    at    the index of a total, as [k], in the loop that `each` returns
+    cell  index of result {r} of split {s} among the partial results
+    at    index of a total, such as [k], in the loop that `each` returns
     """
     keep, join = [], []
     for v in pattern.reduced(stage) if pattern.divisible else ():
@@ -164,7 +169,7 @@ def is_costly(pattern: KernelPattern, stage: int) -> bool:
 
 
 def reduction_name(pattern: KernelPattern, v: int, prefix: str) -> str:
-    """The name of a function for reduction `v`, which kernels of such reductions share."""
+    """Return the name of a C function that kernels with the same kind of reduction share."""
     value = pattern.values[v]
     assert value.op is not None
     source = pattern.values[value.args[0]].dtype
@@ -182,12 +187,13 @@ def compute_element(
 ) -> list[str]:
     """Return statements that compute and store the element `index` in a run over the loops.
 
-    Values that an earlier run has kept are loaded; those that later runs need are kept, but for
-    what the run stores anyway.  Operands are not touched where `mask`, C's expression, is 0.
+    Values that an earlier run has kept are loaded; values that later runs need are kept, unless the
+    run stores them anyway.
 
-    values   those that the run computes
-    streams  outputs that are put into pieces
-    place    the index of the element in a piece, if it is another one
+    values   values that the run computes or loads
+    mask     C expression; operands are not accessed if it is 0
+    streams  outputs that are written to pieces
+    place    index of the element in a piece, by default `index`
     """
     there, made = pattern.there(stage), []
     for v in values:
@@ -212,13 +218,13 @@ def compute_element(
 
 
 def accumulate(pattern: KernelPattern, v: int, so_far: str) -> str:
-    """Return the statement by which a reduction takes an element in."""
+    """Return the statement that accumulates an element of a reduction."""
     value = pattern.values[v]
     return f"{so_far} = {combine(value, widened(pattern, value), so_far)};"
 
 
 def over_rows(pattern: KernelPattern, row: Sequence[str], after: Sequence[str] = ()) -> list[str]:
-    """Return statements that do `row` for n elements of a row, from `col` on, then `after`."""
+    """Return a loop that executes `row`, for n elements of a row from `col` on, then `after`."""
     return [
         "int64_t begin = from, col = from - first_row * inner;",
         f"mg_start(a, {pattern.walked}, loops - 1, first_row, at, step, index);",
@@ -238,12 +244,12 @@ def over_rows(pattern: KernelPattern, row: Sequence[str], after: Sequence[str] =
 
 
 def _if(mask: str, read: str) -> str:
-    """Return what C reads where `mask` is true, if there is one."""
+    """Return a C expression that reads only if `mask`, if there is one, is true."""
     return f"{mask} ? {read} : 0" if mask else read
 
 
 def _place(pattern: KernelPattern, kept: KeptValue, index: str) -> str:
-    """Return where a value of the element `index` is kept."""
+    """Return the place of a kept value of the element `index`."""
     if kept.operand < 0:
         return f"row{kept.value}[begin + {index}]"
     return element(pattern, kept.operand, index)
@@ -262,23 +268,20 @@ def declare(pattern: KernelPattern, v: int, index: str, mask: str = "") -> str:
     elif value.op is None:
         right = _if(mask, element(pattern, value.operand, index))
         if value.dtype == BOOL:
-            # A view may have made it of any byte.  gcc vectorises this minimum ten times as well
-            # as `!= 0`.
+            # A view of another dtype may have any byte.  gcc vectorises this minimum ten times
+            # better than `!= 0`.
             right = f"({right}) > 1 ? 1 : ({right})" if mask else f"{right} > 1 ? 1 : {right}"
     else:
         operands = [pattern.values[a].dtype for a in value.args]
         args = [f"v{a}" for a in value.args]
         right = expression(value.op, operands, value.dtype, args, index=f"(begin + {index})")
-    # In 16 bits, what vectors of floats give and take would be packed and unpacked.
+    # A variable of 16 bits would be packed from vectors of floats and unpacked again.
     narrow = value.op is not None and value.dtype == BFLOAT16
     return f"const {'uint32_t' if narrow else c_type(value.dtype)} v{v} = {right};"
 
 
 def element(pattern: KernelPattern, k: int, index: str) -> str:
-    """Return the element `index` along the innermost axis of operand `k`.
-
-    Of a pixel the element of lane `k`, as C names the lane.
-    """
+    """Return the element `index` along the innermost axis of operand `k`, of a pixel the lane k."""
     how, across = pattern.accesses[k], pattern.across[k]
     if how == "unit":
         return f"p{k}[{index} * {pattern.lanes} + k]" if across else f"p{k}[{index}]"
@@ -292,7 +295,7 @@ def element(pattern: KernelPattern, k: int, index: str) -> str:
 
 
 def pointer(pattern: KernelPattern, k: int, base: str, column: str = "") -> str:
-    """Return the declaration of the pointer to operand `k` in a row that begins at `base`.
+    """Return the declaration of a pointer to operand `k` in a row that starts at `base`.
 
     Outside of the operand's window it points to zeros.
     """
@@ -310,21 +313,21 @@ def pointer(pattern: KernelPattern, k: int, base: str, column: str = "") -> str:
     else:
         many = f"{pattern.lanes} * " if pattern.across[k] else ""
         moved = f" + {column} * {many}(int64_t)sizeof({held})" if column and how == "unit" else ""
-    given = f"({const}{held} *)({base}{moved})"
+    address = f"({const}{held} *)({base}{moved})"
     if window < 0:
-        return f"{const}{held} *p{k} = {given};"
-    given = f"in{window} ? {given} : ({const}{held} *)mg_zeros{behind}"
+        return f"{const}{held} *p{k} = {address};"
+    address = f"in{window} ? {address} : ({const}{held} *)mg_zeros{behind}"
     if how == "strided":
-        return f"{step}const char *p{k} = (const char *)({given});"
-    return f"{const}{held} *p{k} = {given};"
+        return f"{step}const char *p{k} = (const char *)({address});"
+    return f"{const}{held} *p{k} = {address};"
 
 
 def accumulators(pattern: KernelPattern, value: Value) -> tuple[str, str]:
-    """Return the C types in which short stretches, and all of them, are accumulated."""
+    """Return the C types for partial results of short stretches, and for the total."""
     assert isinstance(value.op, Reduction)
     source = pattern.values[value.args[0]].dtype
     assert source not in SMALL_FLOATS, "widen_reductions comes before"
-    if value.op.combine.startswith("("):  # a choice between elements needs nothing wider
+    if value.op.combine.startswith("("):  # a minimum or maximum does not round
         return (c_type(source),) * 2
     if kind(source) == "f":
         return c_type(source), "double"
@@ -332,32 +335,32 @@ def accumulators(pattern: KernelPattern, value: Value) -> tuple[str, str]:
 
 
 def widened(pattern: KernelPattern, value: Value) -> str:
-    """Return what a reduction takes in, in the type in which it combines."""
+    """Return the operand of a reduction, cast to the C type of partial results."""
     short, _ = accumulators(pattern, value)
     (arg,) = value.args
     return f"v{arg}" if c_type(pattern.values[arg].dtype) == short else f"({short})v{arg}"
 
 
 def identity(pattern: KernelPattern, value: Value) -> str:
-    """Return what leaves the other operand of a reduction as it is."""
+    """Return the identity element of a reduction."""
     assert isinstance(value.op, Reduction)
     return filled(value.op, value.op.identity, **limits(pattern.values[value.args[0]].dtype))
 
 
 def combine(value: Value, new: str, so_far: str) -> str:
-    """Return the C expression that takes one more element in."""
+    """Return the C expression that combines an element with a partial result."""
     assert isinstance(value.op, Reduction)
     return filled(value.op, value.op.combine, new, so_far)
 
 
 def _compensated(pattern: KernelPattern, value: Value) -> bool:
-    """Whether a sum has nothing wider for its totals: of float64, as `mg_add` adds up."""
+    """Whether a reduction is a sum of float64, which `mg_add` compensates for rounding errors."""
     assert isinstance(value.op, Reduction)
     return value.op.adds and accumulators(pattern, value) == ("double", "double")
 
 
 def total_of(pattern: KernelPattern, v: int, most: str = "") -> list[str]:
-    """Return the declarations of the total of reduction `v`, or of `most`, as [512], of them."""
+    """Return the declaration of the total of reduction `v`, or of an array of `most`, as [512]."""
     value = pattern.values[v]
     _, long = accumulators(pattern, value)
     rest = [f"double rest{v}{most};"] if _compensated(pattern, value) else []
@@ -371,7 +374,7 @@ def clear_total(pattern: KernelPattern, v: int, at: str = "") -> list[str]:
 
 
 def add_to_total(pattern: KernelPattern, v: int, new: str, at: str = "") -> str:
-    """Return the statement that combines the result of a stretch with the total."""
+    """Return the statement that combines a partial result with the total."""
     value, total = pattern.values[v], f"total{v}{at}"
     if not _compensated(pattern, value):
         return f"{total} = {combine(value, new, total)};"
@@ -379,6 +382,6 @@ def add_to_total(pattern: KernelPattern, v: int, new: str, at: str = "") -> str:
 
 
 def complete_total(pattern: KernelPattern, v: int, at: str = "") -> list[str]:
-    """Return the statements that follow the last stretch."""
+    """Return the statements after the last partial result."""
     compensated = _compensated(pattern, pattern.values[v])
     return [f"total{v}{at} = mg_sum(total{v}{at}, rest{v}{at});"] if compensated else []

@@ -14,9 +14,9 @@ The text of a sum over the first axis, in outline:
       for (int64_t k = 0; k < beside; k++) p1[k] = total1[k];
     }
 
-Short rows stand side by side as columns do: their vectors are of one element of many rows each.
+Short rows are treated as columns: a vector has one element of each of many rows.
 
-Lanes, in the type of the elements, are added to totals, in double for floats, every few rows.
+Lanes, in the dtype of the elements, are added to totals, in double for floats, every few rows.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from minigraph.jit.c.beside import SideBySide, unit_beside
 from minigraph.jit.emitter import block
 from minigraph.jit.pattern import ELEMENT, ROW, KernelPattern
 
-STRETCH = 64  # rows that are combined in the input's own type
-ROWS = 4  # that are read side by side, so that lanes are loaded and stored once for all of them
+STRETCH = 64  # rows that are accumulated in the input's dtype
+ROWS = 4  # rows of one iteration, which loads and stores lanes once
 
 
 def column_text(pattern: KernelPattern) -> str:
@@ -97,7 +97,7 @@ def _run_down(columns: SideBySide, stage: int) -> list[str]:
 
 
 def _rows(columns: SideBySide, stage: int, rows: int) -> list[str]:
-    """Statements that combine and store so many rows, of which the next is row `i`."""
+    """Return statements that accumulate and store this many rows, from row `i` on."""
     pattern = columns.pattern
     place = "row{0} + (i + u) * down{0}" if rows > 1 else "row{0} + i * down{0}"
     row = [c.pointer(pattern, k, place.format(k)) for k in pattern.moving(stage)]
@@ -113,13 +113,13 @@ def _rows(columns: SideBySide, stage: int, rows: int) -> list[str]:
         put.append(f"lane{v}[k] = l{v};")
     if rows == 1:
         return [*row, *columns.each([*taken, *take, *body, *put])]
-    # Unrolled, it leaves a loop over columns, which vectors compute.
+    # Unrolling leaves only the loop over columns, which is vectorised.
     inside = block(f"for (int u = 0; u < {rows}; u++)", *row, *body)
     return columns.each([*taken, *take, f"#pragma GCC unroll {rows}", *inside, *put])
 
 
 def _flushed(columns: SideBySide, clear: list[str], flush: list[str]) -> list[str]:
-    """Statements that add the lanes of a stretch of rows to the totals, and clear them."""
+    """Return statements that add the lanes of a stretch of rows to the totals, and clear them."""
     if not flush:
         return []
     return block(

@@ -13,10 +13,10 @@ The text of a mean over all axes but channels, less which x is, in outline:
         for (int k = 0; k < 16; k++) { const float v3 = all3[k]; p1[j * 16 + k] = v0 - v3; }
     }
 
-A pixel is one element of all lanes.  Loops over lanes have a constant length, so each is a vector
-or two.  Floats are combined in their own type over short stretches of pixels, in a few vectors that
-do not wait for each other, and then added to totals in double: the error does not grow with the
-length.  Few units are split, and large outputs streamed, as in `rows`.
+A pixel is one element of all lanes.  Loops over lanes have a constant length, so each is one vector
+or two.  Floats are accumulated in their dtype over short stretches of pixels, in a few independent
+vectors, and then added to totals in double, so that the error does not grow with the length.  If
+there are few units they are split, and large outputs are streamed, as in `rows`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from minigraph.jit.c.beside import SideBySide
 from minigraph.jit.emitter import block, indented
 from minigraph.jit.pattern import ELEMENT, ROW, KernelPattern
 
-PIXELS = 4  # that are combined side by side
-STRETCH = 64  # pixels, one after the other, that are combined in the input's own type
+PIXELS = 4  # pixels that are accumulated side by side
+STRETCH = 64  # pixels, one after the other, that are accumulated in the input's dtype
 
 
 def lane_text(pattern: KernelPattern) -> str:
@@ -74,9 +74,9 @@ def _run_over_pixels(lanes: SideBySide, stage: int) -> list[str]:
 
 
 def _accumulated(lanes: SideBySide, reduced: list[int]) -> tuple[list[str], list[str], list[str]]:
-    """Statements that declare the accumulators of short stretches, that empty them, and the last.
+    """Return statements that declare accumulators, that add them to totals, and that end a run.
 
-    The pixels that are left of a row all join the first of those side by side.
+    The remaining pixels of a row are accumulated in the first of the accumulators side by side.
     """
     pattern = lanes.pattern
     made, clear, fold, done = [], [], [], []
@@ -98,7 +98,7 @@ def _accumulated(lanes: SideBySide, reduced: list[int]) -> tuple[list[str], list
 
 
 def _combined(lanes: SideBySide, stage: int, taken: list[str], each: list[int]) -> list[str]:
-    """Statements that combine the pixels of a row, and store others."""
+    """Return statements that accumulate the pixels of a row, and store outputs."""
     pattern = lanes.pattern
     body = [*taken, *c.compute_element(pattern, stage, each, "(j + u)")]
     for v in pattern.reduced(stage):

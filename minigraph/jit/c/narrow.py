@@ -1,4 +1,4 @@
-"""The text of kernels along narrow rows, of a few vectors, of which a unit has several.
+"""The text of kernels along narrow rows, which have few vectors; a unit has several rows.
 
 The text of softmax, in outline:
 
@@ -16,9 +16,9 @@ The text of softmax, in outline:
       ...
     }
 
-What a row costs besides its elements is most of its time.  So the lanes of all rows of a unit are
-joined at once, in pairs, until a vector has one result of each, and what is made of the results is
-computed in vectors, too.  The elements that fill no vector are one with a mask.
+The constant cost of a row is most of its time.  Therefore the lanes of all rows of a unit are
+combined together, in pairs, until a vector has one result of each row, and values that depend on
+the results are computed in vectors, too.  The remaining elements are a vector with a mask.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from minigraph.jit.loops import NARROW_LANES as LANES
 from minigraph.jit.loops import NARROW_ROW
 from minigraph.jit.pattern import ELEMENT, KernelPattern
 
-MOST = 64  # elements that are computed side by side: a vector of bytes
+MOST = 64  # elements that are computed side by side, at most: a vector of bytes
 
 
 def narrow_text(pattern: KernelPattern) -> str:
@@ -61,7 +61,7 @@ def _join_name(pattern: KernelPattern, v: int) -> str:
 
 
 def join(pattern: KernelPattern, v: int) -> str:
-    """Return the function that joins the lanes of all rows of a unit, of reduction `v`."""
+    """Return the C function that combines the lanes of all rows of a unit for reduction `v`."""
     value = pattern.values[v]
     held, _ = c.accumulators(pattern, value)
     body, source, half = [], "lane", LANES // 2
@@ -126,17 +126,17 @@ def _stage(rows: SideBySide, stage: int) -> list[str]:
 
 
 def _lanes(pattern: KernelPattern, stage: int) -> int:
-    """Return how many elements are computed side by side: a vector of the smallest of them.
+    """Return the number of elements that are computed side by side: a vector of the smallest.
 
-    Compilers make a loop over elements of several sizes of vectors of the same size, so those of
-    the larger ones would be short.
+    Compilers use the same number of elements in vectors of all dtypes of a loop, so fewer elements
+    would leave the vectors of the smallest dtype short.
     """
     least = min((pattern.values[v].dtype.itemsize for v in pattern.run(stage)), default=8)
     return max(MOST // least, LANES)
 
 
 def _masked(pattern: KernelPattern, moving: list[int], lanes: int) -> str:
-    """Return over how many elements a loop with a mask runs: all of them, if they are a vector."""
+    """Return the length of a loop with a mask: all elements of a vector if they are contiguous."""
     if any(pattern.accesses[k] != "unit" for k in moving):
         return "rest"
     size = min((pattern.dtypes[k].itemsize for k in moving), default=8)
@@ -146,7 +146,7 @@ def _masked(pattern: KernelPattern, moving: list[int], lanes: int) -> str:
 def _elements(
     pattern: KernelPattern, stage: int, values: list[int], streams: list[int], mask: str = ""
 ) -> list[str]:
-    """Return statements that combine and store the elements of a vector for which `mask` holds."""
+    """Return statements that accumulate and store the elements of a vector where `mask` is true."""
     body = c.compute_element(pattern, stage, values, "j + i", mask, streams)
     for v in pattern.reduced(stage):
         value = pattern.values[v]

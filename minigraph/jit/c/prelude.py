@@ -1,4 +1,4 @@
-"""The C text that stands before all kernels of a translation unit."""
+"""The C text that precedes all kernels of a translation unit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of kernels whose innermost axis is a loop: maps, and reductions along rows.
+"""The text of kernels that loop over the innermost axis: maps, and reductions along rows.
 
 The text of softmax, exp(x - max(x)) / sum, in outline:
 
@@ -12,18 +12,19 @@ The text of softmax, exp(x - max(x)) / sum, in outline:
       for (...) { ...; p1[j] = v3 / v4; }
     }
 
-Floats are combined in their own type in 64 lanes over short stretches.  The lanes are then
-combined in double, so the error does not grow with the length.
+Floats are accumulated in their dtype in 64 lanes over short stretches.  The lanes are then combined
+in double, so that the error does not grow with the length.
 
-Where there are too few units for the threads the loops are split: all threads do the first run over
-the loops and keep the partial results, then all do the second, and so on.  Whoever needs the result
-of an earlier run combines its parts in order: the same bits for the same number of threads.
+If there are fewer units than threads, the loops are split: all threads execute the first run over
+the loops and store partial results, then all execute the second, and so on.  A run that needs the
+result of an earlier one combines the partial results in order, so the bits are the same for the
+same number of threads.
 
-While a short unit's second run computes, it has memory bring what the next unit reads first.
+The second run of a short unit prefetches the inputs of the next unit.
 
-An output that does not fit the caches is streamed past them, which saves reading it first, unless
-it overwrites an input: a run over the loops that reduces nothing computes it piece by piece into a
-buffer that does.
+An output that does not fit the caches and overwrites no input is streamed past them, which saves
+reading its lines first: a run over the loops without a reduction computes it in pieces, in a buffer
+that fits the caches.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from minigraph.jit.kernel import SHARE, STRETCH
 from minigraph.jit.pattern import ELEMENT, ROW, UNIT, KernelPattern
 from minigraph.ops.reduction import Reduction
 
-LANES = 64  # that a run over the loops combines side by side: vectors enough to wait for none
-AHEAD = 128 << 10  # bytes of a unit, at most, that are fetched while the one before is computed
+LANES = 64  # elements that are accumulated side by side: enough vectors to hide the latency
+AHEAD = 128 << 10  # bytes of a unit that is prefetched, at most
 
 
 def row_text(pattern: KernelPattern) -> str:
@@ -60,11 +61,11 @@ def row_text(pattern: KernelPattern) -> str:
 
 
 def fold(pattern: KernelPattern, v: int) -> str:
-    """Return the function that combines the lanes of reduction `v` of a "row" kernel.
+    """Return the C function that combines the lanes of reduction `v` of a "row" kernel.
 
-    The upper half joins the lower one; the last sixteen of a sum are widened.  Where nothing is,
-    the last four meet in pairs, twice, with a result for each: of a choice between two, compilers
-    would make a branch.
+    It combines the upper half with the lower one, repeatedly; the last sixteen lanes of a sum are
+    widened.  Without widening, the last four lanes are combined in pairs, twice, each with a result
+    for every lane: compilers would compile a choice between two scalars to a branch.
     """
     value = pattern.values[v]
     short, long = c.accumulators(pattern, value)
@@ -109,7 +110,7 @@ def _kept_rows(pattern: KernelPattern) -> list[str]:
 
 
 def _once(pattern: KernelPattern, stage: int) -> list[str]:
-    """Statements for what is computed once a unit and known in `stage`, and its outputs."""
+    """Return statements that compute the values of level UNIT of a stage, and their outputs."""
     made = []
     for v, value in enumerate(pattern.values):
         if value.level == UNIT and value.stage == stage:
@@ -124,11 +125,10 @@ def _once(pattern: KernelPattern, stage: int) -> list[str]:
 
 
 def _fetched(pattern: KernelPattern) -> list[int]:
-    """The inputs of which a unit's second run fetches what the next unit reads first.
+    """Return the inputs that a unit's second run prefetches for the next unit.
 
-    A unit's first run waits for memory; its later ones find everything in the caches, and memory
-    would be idle.  Of several inputs the processor itself fetches enough in the time that cheap
-    elements take.
+    A unit's first run waits for memory; later runs read the caches, and memory would be idle.  With
+    several inputs and cheap ops the processor itself prefetches enough.
     """
     inputs = [k for k in pattern.loaded(pattern.run(0)) if pattern.accesses[k] == "unit"]
     many = len(inputs) > 1 and not c.is_costly(pattern, 1)
@@ -136,20 +136,20 @@ def _fetched(pattern: KernelPattern) -> list[int]:
 
 
 def _next_unit(pattern: KernelPattern) -> list[str]:
-    """Statements for where those inputs lie in the next unit, and whether to fetch them."""
+    """Return statements that declare `fetch`, and these inputs' addresses in the next unit."""
     inputs = _fetched(pattern)
     if not inputs:
         return []
     size = sum(pattern.dtypes[k].itemsize for k in inputs)
     return [
         f"const int fetch = splits == 1 && {size} * length <= {AHEAD};",
-        # Where an axis ends, and after the last unit: any address will do.
+        # At the end of an axis, and after the last unit, the address is wrong but harmless.
         *(f"const char *next{k} = base{k} + operand[{k} * pitch + 1 + units];" for k in inputs),
     ]
 
 
 def _fetch(pattern: KernelPattern, stage: int, index: str, count: str) -> list[str]:
-    """Statements that fetch so many elements of the next unit, from `index` of this row on."""
+    """Return statements that prefetch `count` elements of the next unit, from `index` on."""
     made = []
     for k in _fetched(pattern) if stage == 1 else ():
         size = pattern.dtypes[k].itemsize
@@ -191,10 +191,13 @@ def _stage(pattern: KernelPattern, stage: int) -> list[str]:
 
 
 def _combined(pattern: KernelPattern, stage: int, values: list[int], after: list[str]) -> list[str]:
-    """Statements that combine the elements of a row, and store others; `after` ends a stretch."""
+    """Return statements that accumulate the elements of a row, and store outputs.
+
+    after  statements at the end of a stretch
+    """
     body = c.compute_element(pattern, stage, values, "j + k")
     body += [c.accumulate(pattern, v, f"lane{v}[k]") for v in pattern.reduced(stage)]
-    # Unrolled, the loop keeps lanes in registers, which elements that are costly need.
+    # An unrolled loop keeps lanes in registers, which costly ops need for themselves.
     unrolled = [] if c.is_costly(pattern, stage) else ["#pragma GCC unroll 16"]
     return block(
         f"for (int64_t first = 0; first < n; first += {STRETCH})",
@@ -209,7 +212,7 @@ def _combined(pattern: KernelPattern, stage: int, values: list[int], after: list
         ),
         "#pragma GCC ivdep",
         *block("for (int64_t k = 0; k < last - j; k++)", *body),
-        # Of a short row, all elements may join the same few lanes as those of the row before.
+        # The elements of all short rows may be accumulated in the same few lanes.
         f"filled += (last - first + {LANES - 1}) / {LANES};",
         *block(f"if (filled >= {STRETCH // LANES})", "filled = 0;", *after),
     )
@@ -223,7 +226,7 @@ def _mapped(pattern: KernelPattern, stage: int, values: list[int], streams: list
             "#pragma GCC ivdep",
             *block("for (int64_t j = 0; j < n; j++)", *body),
         ]
-    # The first piece ends where a line of the caches does, so that the others are whole lines.
+    # The first piece ends at the end of a cache line, so that the others are whole lines.
     most = pieces.piece_length(streams)
     end = f"first + {most} - MG_PAST(p{streams[0]} + first)"
     some = "" if pieces.rounded(pattern, stage) else "stream && "

@@ -27,9 +27,9 @@ def c_source(pattern: KernelPattern) -> KernelSource:
 
 
 def _functions(pattern: KernelPattern) -> list[str]:
-    """Return the functions that a kernel's expressions call, which are inlined wherever they are.
+    """Return the C functions that a kernel's expressions call; they are always inlined.
 
-    Else compilers would call those that are long, and the loop would not be computed in vectors.
+    A compiler would call a long function otherwise, and not vectorise the loop.
     """
     needs = [text.replace("static inline ", "MG_INLINE ") for text in pattern.functions()]
     rounds = any(rounded(pattern, stage) for stage in range(pattern.stages))

@@ -1,9 +1,10 @@
-"""Functions of the C library in vectors, which give a number the same bits in every loop.
+"""Vector variants of C library functions that give the same bits in every loop.
 
-In a loop gcc calls a function's variant for vectors as long as the loop's, and for what is left the
-variants for shorter ones and the scalar function.  Those of glibc's libmvec and libm differ in the
-last place, and how long a loop is depends on the kernel.  So kernels call functions of another
-name, mg_sinf for sinf, all variants of which call libmvec's widest with copies of what they get.
+In a vectorised loop gcc calls the variant of a function for its vectors, and for the remaining
+elements variants for shorter vectors and the scalar function.  Variants in glibc's libmvec and libm
+differ in the last place, and the length of loops depends on the kernel.  Kernels therefore call
+functions with other names, mg_sinf for sinf; all variants of these call libmvec's widest variant
+with copies of their arguments.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ EACH_KIND = "sinf(x) sin(x) powf(x, y) pow(x, y)"  # calls: each type, each numb
 
 
 def vector_math(kernels: str) -> str:
-    """Return the functions of this machine's C library that `kernels` call.
+    """Return definitions of the vector functions of this machine's C library that `kernels` call.
 
-    Clang, which vectorises no call of a function that it does not know, has the scalar ones.
+    Clang does not vectorise calls of unknown functions, so it compiles scalar calls.
     """
     called = set(re.findall(r"\b[a-z][a-z0-9]*(?=\()", kernels))
     functions = {name: how for name, how in vector_functions().items() if name in called}
@@ -68,7 +69,7 @@ def vector_math(kernels: str) -> str:
 
 @functools.cache
 def vector_functions() -> Mapping[str, tuple[str, int]]:
-    """Return the type and the number of arguments of the functions that have vector variants."""
+    """Return for each function with vector variants its type and number of arguments."""
     library, version = platform.libc_ver()
     if library != "glibc" or platform.machine() != "x86_64":
         return {}
