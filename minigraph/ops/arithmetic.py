@@ -51,13 +51,15 @@ class Divide(Elementwise):
         return dx, -dx * z
 
 
-# The library's fmod takes few bits of the quotient at a time.  A quotient that is not large, n, is
-# what a division in double gives, rounded down, or the integer below: rounding may have taken it up
-# to an integer that it does not reach.  Then the rest, which fma gives exactly, has not y's sign.
-_FLOORED = """
-static inline int mg_beyond(double x, double y, double n) {{
-  const double rest = fma(-n, y, x);
-  return rest != 0 && (rest < 0) != (y < 0);
+# The library's fmod takes few bits of the quotient at a time.  Of one that is not large, n is
+# the floor, or the integer above where rounding took it there, and fma gives the rest exactly: if
+# it has not y's sign, n is beyond the floor.  Without a branch, vectors compute it.
+_REST = """
+static inline {T} mg_rest{f}({T} x, {T} y) {{
+  const {T} n = floor{f}(x / y);
+  const int near = fabs{f}(n) < (sizeof x == 4 ? 0x1p21 : 0x1p50) && fabs{f}(y) < INFINITY;
+  const {T} far = fmod{f}(near ? 0 : x, near ? 1 : y);
+  return near ? fma{f}(-n, y, x) : far;
 }}"""
 
 
@@ -68,19 +70,13 @@ class FloorDivide(Elementwise):
     c = "mg_floor_divide{f}({0}, {1})"
     c_int = "mg_floor_divide_{T}({0}, {1})"
     support = (
-        _FLOORED
+        _REST
         + """
 static inline {T} mg_floor_divide{f}({T} x, {T} y) {{
-  const double n = floor((double)x / y);
-  const double most = sizeof(x) == 4 ? 0x1p21 : 0x1p50;
-  if (fabs(n) < most && fabs{f}(y) < INFINITY) return n - mg_beyond(x, y, n);
-  {T} mod = fmod{f}(x, y);
-  if (y == 0) return x / y;
-  {T} div = (x - mod) / y;
-  if (mod != 0 && (y < 0) != (mod < 0)) div -= 1;
-  if (div == 0) return copysign{f}(0, x / y);
-  {T} down = floor{f}(div);
-  return div - down > ({T})0.5 ? down + 1 : down;
+  const {T} mod = mg_rest{f}(x, y), whole = (x - mod) / y;
+  const {T} div = mod != 0 && (y < 0) != (mod < 0) ? whole - 1 : whole, down = floor{f}(div);
+  const {T} near = div - down > ({T})0.5 ? down + 1 : down;
+  return y == 0 ? x / y : div == 0 ? copysign{f}(0, x / y) : near;
 }}"""
     )
     support_int = """
@@ -101,18 +97,12 @@ class Remainder(Elementwise):
     c = "mg_remainder{f}({0}, {1})"
     c_int = "mg_remainder_{T}({0}, {1})"
     support = (
-        _FLOORED
+        _REST
         + """
 static inline {T} mg_remainder{f}({T} x, {T} y) {{
-  const double n = floor((double)x / y);
-  if (fabs(n) < 0x1p52 && fabs{f}(y) < INFINITY) {{
-    const double rest = fma(-n, (double)y, (double)x);
-    return copysign{f}(({T})(mg_beyond(x, y, n) ? rest + y : rest), y);
-  }}
-  {T} mod = fmod{f}(x, y);
-  if (y == 0) return mod;
-  if (mod == 0) return copysign{f}(0, y);
-  return (y < 0) != (mod < 0) ? mod + y : mod;
+  const {T} rest = mg_rest{f}(x, y);
+  const {T} mod = rest != 0 && (y < 0) != (rest < 0) ? rest + y : rest;
+  return mod == 0 ? copysign{f}(0, y) : mod;
 }}"""
     )
     support_int = """

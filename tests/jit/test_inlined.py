@@ -64,12 +64,18 @@ def test_a_function_that_is_called_several_times_has_no_code_of_its_own(name, tm
     listed = subprocess.run(["nm", library], text=True, check=True, capture_output=True).stdout
     own = {line.split()[-1].partition(".")[0] for line in listed.splitlines() if " t mg_" in line}
     own -= {kernel_text.name, f"{kernel_text.name}_units"}
-    own -= {"mg_log1pf", "mg_powf"}  # which call the C library
+    own -= {"mg_log1pf", "mg_powf", "mg_fmodf", "mg_each_fmodf"}  # which call the C library
     # What reads argument blocks, and what threads begin with, is compiled once for all kernels.
     assert own <= {"mg_find", "mg_begin", "mg_wrap", "mg_stream", "mg_flushing"}
 
 
-@pytest.mark.parametrize("function", [ops.elu, ops.softplus, ops.mish, ops.sinh])
+@pytest.mark.parametrize(
+    "function",
+    [
+        *(ops.elu, ops.softplus, ops.mish, ops.sinh),
+        *(FUNCTIONS["remainder"], FUNCTIONS["floor_divide"]),
+    ],
+)
 def test_what_only_a_choice_needs_is_computed_in_vectors_all_the_same(function, tmp_path):
     if not vector_functions():
         pytest.skip("calls of the C library are scalar")

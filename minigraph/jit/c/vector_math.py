@@ -16,14 +16,27 @@ from collections.abc import Iterator, Mapping, Sequence
 
 # What libmvec has, since which version of glibc, and how many arguments each takes.  Declared so,
 # gcc vectorises calls without giving up NaN and infinity, as it would with -ffast-math.  Of `expf`,
-# `tanhf` and `erfcf` prelude.c has its own.
+# `tanhf` and `erfcf` prelude.c has its own, and of `fmod` _FMOD is one.
 _LIBMVEC = (
     ((2, 22), 1, ("sin", "cos", "exp", "log")),
     ((2, 22), 2, ("pow",)),
     ((2, 35), 1, ("tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh")),
     ((2, 35), 1, ("atanh", "expm1", "log1p", "log2", "log10", "erf", "erfc")),
     ((2, 35), 2, ("atan2", "hypot")),
+    ((0, 0), 2, ("fmod",)),
 )
+# libmvec has no fmod.  This one calls the scalar function if an element is as large as its divisor.
+_FMOD = """\
+static __attribute__((noinline)) {wide} mg_each_{name}({wide} x, {wide} y) {{
+  for (int k = 0; k < {lanes}; k++)
+    if (!(fabs{f}(x[k]) < fabs{f}(y[k]))) x[k] = {name}(x[k], y[k]);
+  return x;
+}}
+static __attribute__((noinline)) {wide} {widest}({wide} x, {wide} y) {{
+  int some = 0;
+  for (int k = 0; k < {lanes}; k++) some |= !(fabs{f}(x[k]) < fabs{f}(y[k]));
+  return some ? mg_each_{name}(x, y) : x;
+}}"""
 _OWN = ("expf", "tanhf", "erfcf")
 _TYPES = {"float": ("f", 4), "double": ("", 8)}  # with the suffix of their functions, and bytes
 
@@ -35,7 +48,8 @@ _VARIANTS = {
     "1": (("b", 16),),
 }
 _CALLED = "static __attribute__((used, noinline))"
-EACH_KIND = "sinf(x) sin(x) powf(x, y) pow(x, y)"  # calls: each type, each number of operands
+# Calls: of each type, and of each number of operands.
+EACH_KIND = "sinf(x) sin(x) powf(x, y) pow(x, y) fmodf(x, y) fmod(x, y)"
 
 
 def vector_math(kernels: str) -> str:
@@ -91,14 +105,17 @@ def _definitions(
     name: str, t: str, arguments: int, variants: Sequence[tuple[str, int]]
 ) -> Iterator[str]:
     """Yield the variants of a function, under the names that gcc looks for, and the scalar one."""
-    _, element = _TYPES[t]
+    suffix, element = _TYPES[t]
     operands, lengths = "xy"[:arguments], [size // element for _, size in variants]
     symbols = [
         f"_ZGV{letter}N{length}{'v' * arguments}_"
         for (letter, _), length in zip(variants, lengths, strict=True)
     ]
     wide, widest = _vector(t, variants[0][1]), f"{symbols[0]}{name}"
-    yield f"{wide} {widest}({', '.join([wide] * arguments)});"
+    if name == f"fmod{suffix}":
+        yield _FMOD.format(wide=wide, widest=widest, name=name, lanes=lengths[0], f=suffix)
+    else:
+        yield f"{wide} {widest}({', '.join([wide] * arguments)});"
     # A definition under its own name would have variants made of its text.
     yield f'{_CALLED} {t} mg_scalar_{name}({", ".join([t] * arguments)}) __asm__("mg_{name}");'
     functions = [(t, f"mg_scalar_{name}", [""], "all[0]")]  # operands' type, name, lanes, result
