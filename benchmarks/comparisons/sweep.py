@@ -183,8 +183,9 @@ def theirs(torch):
 
 
 def tensor(torch, x):
+    """Return x as a tensor on the same memory: where it begins decides how fast vectors read it."""
     small = x.dtype == BFLOAT16
-    return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16) if small else torch.tensor(x)
+    return torch.from_numpy(x.view(np.int16)).view(torch.bfloat16) if small else torch.from_numpy(x)
 
 
 def their_side(torch, wrap, call, given, dtype, gradient):
