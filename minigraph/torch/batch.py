@@ -4,25 +4,68 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import is_dataclass
+from typing import Any, NamedTuple
 
 import torch
+from torch.export import Dim, ShapesCollection
+from torch.utils import _pytree as pytree
 
 import minigraph as mg
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import Array, Node
+from minigraph.graph import Array, DType, Node
 from minigraph.torch.memory import CPU, array_of, check_supported
 from minigraph.torch.operators import DTYPES
 
 Size = Any  # what torch.export.Dim makes
+CONSTANTS = (bool, int, float, str, type(None))  # what torch.export takes besides tensors
+
+
+class TensorSpec(NamedTuple):
+    """What is known of an input; None: a size that differs from call to call."""
+
+    dtype: DType
+    shape: tuple[int | None, ...]
+
+    @staticmethod
+    def like(tensor: torch.Tensor) -> TensorSpec:
+        """Return what is known of a tensor."""
+        sizes = tuple(n if isinstance(n, int) else None for n in tensor.shape)
+        return TensorSpec(DTYPES[tensor.dtype], sizes)
+
+    def __repr__(self) -> str:
+        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
+
+
+def shown(leaves: Sequence[Any], structure: pytree.TreeSpec) -> str:
+    """Return a call's arguments in one line: tensors and expressions by dtype and shape."""
+    args, kwargs = pytree.tree_unflatten([*map(described, leaves)], structure)
+    return f"({', '.join([*map(repr, args), *(f'{k}={x!r}' for k, x in kwargs.items())])})"
+
+
+def described(x: Any) -> Any:
+    """Return what an error shows of an argument."""
+    if isinstance(x, Node):
+        return TensorSpec(x.dtype, x.shape)
+    return TensorSpec.like(x) if isinstance(x, torch.Tensor) else x
+
+
+class _Item(NamedTuple):
+    """A part of a batch, a tensor or not: what errors call it, its name, and an example."""
+
+    what: str
+    name: str
+    like: Any
 
 
 class Batches:
     """What all batches have in common with an example.
 
     what     how errors begin
-    model    the arguments of its `forward` give all tensors but the last, the target, their names
+    model    the arguments of its `forward` give all items but the last, the target, their names
     device   of the model; tensors of a batch may be on the CPU, too
+    batch    the example: tensors, or trees of them that torch's pytrees know
+    named    what the model takes by keyword, likewise
     dynamic  which sizes differ, as `training_step` takes it
     """
 
@@ -31,63 +74,99 @@ class Batches:
         what: str,
         model: torch.nn.Module,
         device: torch.device,
-        example: Sequence[torch.Tensor],
+        batch: Sequence[Any],
+        named: Mapping[str, Any],
         dynamic: Any,
     ) -> None:
-        if not isinstance(example, list | tuple) or len(example) < 2:
-            found = len(example) if isinstance(example, list | tuple) else type(example).__name__
-            raise GraphError(f"{what}: a batch is a tuple of the inputs and a target, got {found}")
+        if not isinstance(batch, list | tuple) or len(batch) < (1 if named else 2):
+            count = len(batch) if isinstance(batch, list | tuple) else type(batch).__name__
+            raise GraphError(f"{what}: a batch is a tuple of the inputs and a target, got {count}")
         self._device = device
-        self.names = _input_names(model, len(example))
-        self._specs = [(getattr(x, "shape", ()), getattr(x, "dtype", None)) for x in example]
+        names = _input_names(model, len(batch))
+        found, self._structure = pytree.tree_flatten_with_path((tuple(batch), dict(named)))
+        self._items = [_item(path, names, x) for path, x in found]
+        self._is_flat = not named and len(found) == len(batch)
         self._sizes: list[Mapping[int, Size]] | None = None
-        self.arrays(example)
-        self.example = tuple(x.to(device) for x in example)
-        self._sizes = _sizes(what, dynamic, example)
+        self.arrays(batch, named)
+        self._sizes = _sizes(what, dynamic, self._tensors)
+        self.example = pytree.tree_map_only(
+            torch.Tensor, lambda x: x.to(device), (tuple(batch), dict(named))
+        )
 
     @property
-    def dynamic_shapes(self) -> Any:
-        """What `torch.export` takes for a `forward(*batch)`."""
-        return None if self._sizes is None else {"batch": tuple(self._sizes)}
+    def _tensors(self) -> list[_Item]:
+        return [item for item in self._items if isinstance(item.like, torch.Tensor)]
+
+    def dynamic_shapes(self, module: torch.nn.Module) -> Any:
+        """Return what `torch.export` takes for a module of the example: (items, by keyword)."""
+        if self._sizes is None:
+            return None
+        sizes = ShapesCollection()
+        leaves = pytree.tree_leaves(self.example)
+        tensors = [x for x in leaves if isinstance(x, torch.Tensor)]
+        for x, axes in zip(tensors, self._sizes, strict=True):
+            sizes[x] = axes
+        return sizes.dynamic_shapes(module, self.example)
 
     def inputs(self) -> list[Node]:
         """Return inputs of a graph."""
         made = []
-        for i, x in enumerate(self.example):
-            shape: list[Any] = list(x.shape)
+        for i, item in enumerate(self._tensors):
+            shape: list[Any] = list(item.like.shape)
             for axis, size in (self._sizes[i] if self._sizes is not None else {}).items():
                 shape[axis] = size.__name__
-            made.append(mg.input(self.names[i], tuple(shape), DTYPES[x.dtype].name))
+            made.append(mg.input(item.name, tuple(shape), DTYPES[item.like.dtype].name))
         return made
 
-    def arrays(self, batch: Sequence[torch.Tensor]) -> list[Array]:
+    def arrays(self, batch: Sequence[Any], named: Mapping[str, Any]) -> list[Array]:
         """Return a batch as arrays in the memory of its tensors."""
-        if len(batch) != len(self._specs):
-            raise GraphError(
-                f"the step takes a batch of {len(self._specs)} tensors "
-                f"({', '.join(self.names)}), got {len(batch)}"
-            )
-        for i, (x, (shape, dtype)) in enumerate(zip(batch, self._specs, strict=True)):
+        leaves = self._leaves(batch, named)
+        arrays = []
+        for item, x in zip(self._items, leaves, strict=True):
+            like = item.like
+            if isinstance(like, CONSTANTS):
+                if type(x) is not type(like) or x != like:
+                    raise GraphError(
+                        f"{item.what} was {like!r} when the step was made, which is part of it, "
+                        f"and is {described(x)!r} now; what differs between calls is a tensor"
+                    )
+                continue
             plain = isinstance(x, torch.Tensor) and x.layout is torch.strided
-            fits = plain and x.dtype is dtype and not x.requires_grad
-            sized = fits and (self._sizes is not None or x.shape == shape)
+            fits = plain and x.dtype is like.dtype and not x.requires_grad
+            sized = fits and (self._sizes is not None or x.shape == like.shape)
             if not (sized and (x.is_cpu or x.device == self._device)):
-                self._refuse(i, x)
-        return [array_of(x) for x in batch]
+                self._refuse(item, x)
+            arrays.append(array_of(x))
+        return arrays
 
-    def _refuse(self, i: int, x: Any) -> None:
-        what, (shape, dtype) = f"batch[{i}] ({self.names[i]})", self._specs[i]
+    def _leaves(self, batch: Sequence[Any], named: Mapping[str, Any]) -> Sequence[Any]:
+        """Return the parts of a batch, in the order of the example's."""
+        if self._is_flat and not named and len(batch) == len(self._items):
+            return batch
+        try:
+            leaves: list[Any] = self._structure.flatten_up_to((tuple(batch), named))
+        except ValueError:
+            names = [item.name for item in self._tensors]
+            raise GraphError(
+                f"the step takes a batch of {len(names)} tensors ({', '.join(names)}), got "
+                f"{shown(*pytree.tree_flatten((tuple(batch), named)))}"
+            ) from None
+        return leaves
+
+    def _refuse(self, item: _Item, x: Any) -> None:
+        what, like = item.what, item.like
         if not isinstance(x, torch.Tensor):
-            raise GraphError(f"{what} is a tensor, not {type(x).__name__}")
+            hint = "; torch.export.register_dataclass tells what it holds" * is_dataclass(x)
+            raise GraphError(f"{what} is a tensor, not {type(x).__name__}{hint}")
         check_supported(x, what, CPU if x.is_cpu else self._device)
         if x.requires_grad:
             raise GraphError(f"{what} requires a gradient, and gets none; give its .detach()")
-        if x.dtype is not dtype:
-            raise DTypeError(f"{what} was of {dtype} when the step was made, got {x.dtype}")
-        if self._sizes is None and x.shape != shape:
+        if x.dtype is not like.dtype:
+            raise DTypeError(f"{what} was of {like.dtype} when the step was made, got {x.dtype}")
+        if self._sizes is None and x.shape != like.shape:
             raise ShapeError(
-                f"{what} had shape {tuple(shape)} when the step was made, got {tuple(x.shape)}; "
-                "make it with dynamic=True for batches of any size"
+                f"{what} had shape {tuple(like.shape)} when the step was made, got "
+                f"{tuple(x.shape)}; make it with dynamic=True for batches of any size"
             )
 
 
@@ -103,28 +182,35 @@ def _input_names(model: torch.nn.Module, count: int) -> list[str]:
     return [*names, "targets" if "target" in names else "target"]
 
 
-def _sizes(
-    what: str, dynamic: Any, batch: Sequence[torch.Tensor]
-) -> list[Mapping[int, Size]] | None:
-    """Return which sizes differ between calls, for each item of a batch, by axis."""
+def _item(path: Sequence[Any], names: Sequence[str], like: Any) -> _Item:
+    """Return what is at a path in (items, by keyword)."""
+    (by_keyword, key), within = path[:2], pytree.keystr(path[2:])
+    if by_keyword.idx:
+        return _Item(f"{key.key}{within}", f"{key.key}{within}", like)
+    name = names[key.idx]
+    return _Item(f"batch[{key.idx}]{within} ({name})", f"{name}{within}", like)
+
+
+def _sizes(what: str, dynamic: Any, tensors: Sequence[_Item]) -> list[Mapping[int, Size]] | None:
+    """Return which sizes differ between calls, for each tensor of a batch, by axis."""
     if dynamic is False:
         return None
-    axes = [{0: "batch"} if x.ndim else {} for x in batch] if dynamic is True else dynamic
-    if not isinstance(axes, list | tuple) or len(axes) != len(batch):
+    axes = [{0: "batch"} if x.like.ndim else {} for x in tensors] if dynamic is True else dynamic
+    if not isinstance(axes, list | tuple) or len(axes) != len(tensors):
         raise GraphError(
-            f"{what}: dynamic is a bool, or for each of the {len(batch)} tensors of a batch a dict "
-            'of axes and names or torch.export.Dims, such as {0: "batch"}'
+            f"{what}: dynamic is a bool, or for each of the {len(tensors)} tensors of a batch a "
+            'dict of axes and names or torch.export.Dims, such as {0: "batch"}'
         )
-    for i, (x, sizes) in enumerate(zip(batch, axes, strict=True)):
+    for x, sizes in zip(tensors, axes, strict=True):
         for axis in sizes or {}:
-            if axis not in range(x.ndim) or x.shape[axis] < 2:
+            if axis not in range(x.like.ndim) or x.like.shape[axis] < 2:
                 raise GraphError(
-                    f"{what}: batch[{i}] of shape {tuple(x.shape)} has no size of 2 or more along "
-                    f"axis {axis}, which dynamic takes of an example"
+                    f"{what}: {x.what} of shape {tuple(x.like.shape)} has no size of 2 or more "
+                    f"along axis {axis}, which dynamic takes of an example"
                 )
     named: dict[str, Size] = {}
 
     def dim(size: Size) -> Size:
-        return named.setdefault(size, torch.export.Dim(size)) if isinstance(size, str) else size
+        return named.setdefault(size, Dim(size)) if isinstance(size, str) else size
 
     return [{axis: dim(size) for axis, size in (each or {}).items()} for each in axes]

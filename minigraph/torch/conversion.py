@@ -4,34 +4,19 @@ from __future__ import annotations
 
 from collections import UserDict
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import torch
 from torch.export import Dim, ShapesCollection
 from torch.utils import _pytree as pytree
 
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import DType, Node, Parameter, as_node
+from minigraph.graph import Node, Parameter, as_node
 from minigraph.nn.module import Module
+from minigraph.torch.batch import TensorSpec, described, shown
 from minigraph.torch.capture import capture
 from minigraph.torch.interpret import interpret
 from minigraph.torch.memory import SharedParameters, device_of
-from minigraph.torch.operators import DTYPES
-
-
-class _Tensor(NamedTuple):
-    """What is known of an input; None: a size that differs from call to call."""
-
-    dtype: DType
-    shape: tuple[int | None, ...]
-
-    @staticmethod
-    def like(tensor: torch.Tensor) -> _Tensor:
-        sizes = tuple(n if isinstance(n, int) else None for n in tensor.shape)
-        return _Tensor(DTYPES[tensor.dtype], sizes)
-
-    def __repr__(self) -> str:
-        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
 
 
 class ConvertedModule(Module):
@@ -69,7 +54,7 @@ class ConvertedModule(Module):
         traced = {x.name: x.meta.get("val") for x in self._program.graph.nodes}
         names = self._program.graph_signature.user_inputs
         self._inputs = [
-            _Tensor.like(traced[name]) if isinstance(x, torch.Tensor) else x
+            TensorSpec.like(traced[name]) if isinstance(x, torch.Tensor) else x
             for x, name in zip(leaves, names, strict=True)
         ]
         kept = model.state_dict(keep_vars=True)
@@ -92,29 +77,28 @@ class ConvertedModule(Module):
         setattr(module, name, parameter)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        _, named = pytree.tree_unflatten(self._inputs, self._structure)
-        ordered = {name: kwargs[name] for name in named if name in kwargs}
-        leaves, structure = pytree.tree_flatten((args, {**ordered, **kwargs}))
-        if structure != self._structure:
+        try:
+            leaves = self._structure.flatten_up_to((args, kwargs))
+        except ValueError:
             raise GraphError(
-                f"the call is {_shown(leaves, structure)}, and the example was "
-                f"{_shown(self._inputs, self._structure)}"
-            )
+                f"the call is {shown(*pytree.tree_flatten((args, kwargs)))}, and the example was "
+                f"{shown(self._inputs, self._structure)}"
+            ) from None
         nodes = []
         for i, (leaf, expected) in enumerate(zip(leaves, self._inputs, strict=True)):
-            if isinstance(expected, _Tensor):
+            if isinstance(expected, TensorSpec):
                 nodes.append(self._fitting(i, as_node(leaf), expected))
             elif isinstance(leaf, Node) or leaf != expected:
                 raise GraphError(
                     f"input {i} was {expected!r} in the example, which is part of the graph, and "
-                    f"is {_described(leaf)!r} now: convert the model with it"
+                    f"is {described(leaf)!r} now: convert the model with it"
                 )
         result = interpret(self._what, self._program, nodes, self._captured_state)
         for name, value in result.changes.items():
             Module.update(self, self._captured_state[name], value)  # the model may have an `update`
         return result.outputs
 
-    def _fitting(self, i: int, node: Node, expected: _Tensor) -> Node:
+    def _fitting(self, i: int, node: Node, expected: TensorSpec) -> Node:
         found = f"input {i} was {expected} in the example, not {node.spec}"
         if node.dtype != expected.dtype:
             raise DTypeError(found)
@@ -185,12 +169,3 @@ def _any_first_size(model: torch.nn.Module, call: Any, leaves: Sequence[Any]) ->
                 )
             sizes[x] = {0: Dim.DYNAMIC}
     return sizes.dynamic_shapes(model, *call)
-
-
-def _shown(leaves: Sequence[Any], structure: Any) -> str:
-    args, kwargs = pytree.tree_unflatten([*map(_described, leaves)], structure)
-    return f"({', '.join([*map(repr, args), *(f'{k}={x!r}' for k, x in kwargs.items())])})"
-
-
-def _described(x: Any) -> Any:
-    return _Tensor(x.dtype, x.shape) if isinstance(x, Node) else x

@@ -52,9 +52,9 @@ class _Loss(torch.nn.Module):  # type: ignore[misc]
             loss = copied
         self.loss = loss
 
-    def forward(self, *batch: torch.Tensor) -> torch.Tensor:
+    def forward(self, batch: Sequence[Any], named: Mapping[str, Any]) -> torch.Tensor:
         *inputs, target = batch
-        return self.loss(self.model(*inputs), target)
+        return self.loss(self.model(*inputs, **named), target)
 
 
 @dataclass
@@ -82,7 +82,8 @@ class TrainingStep:
         model: torch.nn.Module,
         loss: Loss,
         optimizer: torch.optim.Optimizer,
-        batch: Sequence[torch.Tensor],
+        batch: Sequence[Any],
+        kwargs: Mapping[str, Any],
         options: Mapping[str, Any],
         clip: tuple[float | None, float | None],
         accumulate: int,
@@ -95,7 +96,7 @@ class TrainingStep:
         self._seed = options.get("seed", torch.initial_seed() % 2**64)
         self._module = _Loss(model, loss)
         self._module.training = model.training
-        self._batches = Batches(WHAT, model, self._device, batch, dynamic)
+        self._batches = Batches(WHAT, model, self._device, batch, kwargs, dynamic)
         self._shared = memory.SharedParameters(self._device)
         self._state = SharedState(optimizer, self._shared)
         self._check()
@@ -108,10 +109,10 @@ class TrainingStep:
 
     # ------------------------------------------------------------ a call
 
-    def __call__(self, *batch: torch.Tensor) -> torch.Tensor:
+    def __call__(self, *batch: Any, **kwargs: Any) -> torch.Tensor:
         """Make a step: change parameters, buffers and the optimizer's state; return the loss."""
         with self._lock, memory.in_order(self._device):
-            arrays = self._batches.arrays(batch)
+            arrays = self._batches.arrays(batch, kwargs)
             current = self._ready()
             results = current.function(*arrays)
             self._finish(current, results[1:])
@@ -130,13 +131,13 @@ class TrainingStep:
         # Schedulers warn where no step has come before theirs.
         self.optimizer._opt_called = True
 
-    def profile(self, *batch: torch.Tensor, calls: int = 5) -> Profile:
+    def profile(self, *batch: Any, calls: int = 5, **kwargs: Any) -> Profile:
         """Run some calls, one kernel at a time, and return how long each kernel took.
 
         For parameters it is one call.  Where torch's own optimizer steps, it changes buffers only.
         """
         with self._lock, memory.in_order(self._device):
-            arrays = self._batches.arrays(batch)
+            arrays = self._batches.arrays(batch, kwargs)
             current = self._ready()
             profile = current.function.profile(*arrays, calls=calls)
             if current.sums is not None:
@@ -240,7 +241,8 @@ class TrainingStep:
         self._module.training = self.model.training
         batches = self._batches
         with torch.enable_grad():
-            program = capture(WHAT, self._module, batches.example, batches.dynamic_shapes)
+            sizes = batches.dynamic_shapes(self._module)
+            program = capture(WHAT, self._module, batches.example, sizes)
         self._check_constants(program.constants)
         state = self._shared.share_module(self._module, program.constants, "model.")
         inputs = batches.inputs()
@@ -306,7 +308,8 @@ def training_step(
     model: Annotated[torch.nn.Module, MODEL],
     loss: Annotated[Loss, LOSS],
     optimizer: Annotated[torch.optim.Optimizer, OPTIMIZER],
-    batch: Sequence[torch.Tensor],
+    batch: Sequence[Any],
+    kwargs: Mapping[str, Any] | None = None,
     *,
     options: Mapping[str, Any] | None = None,
     clip_grad_norm: float | None = None,
@@ -317,12 +320,16 @@ def training_step(
     """Return a function of a batch that makes a whole training step and returns the loss.
 
     model            of PyTorch, on the CPU or on CUDA, which `torch.export` can trace
-    loss             `loss(model(*batch[:-1]), batch[-1])` is the loss, a single number: a function
-                     or an `nn.Module`
+    loss             `loss(model(*batch[:-1], **kwargs), batch[-1])` is the loss, a single number: a
+                     function or an `nn.Module`
     optimizer        of `torch.optim`.  SGD, Adam, AdamW, RMSprop and Adagrad are part of the native
                      call.  For others, for subclasses, and where hooks are registered, gradients
                      are written to `.grad` and the optimizer's own `step()` runs
-    batch            an example: all batches have its shapes and dtypes
+    batch            an example: all batches have its shapes and dtypes.  Items are tensors, or
+                     tuples, lists, dicts and registered dataclasses of tensors, and of numbers,
+                     strings and None, which are part of the step
+    kwargs           an example of what the model takes by keyword; then a call is
+                     `step(*batch, **kwargs)`
     options          of `mg.comp_graph`; the level is 3 if they do not say
     clip_grad_norm   scales the gradients so that their norm together is at most this, as
                      `torch.nn.utils.clip_grad_norm_` does
@@ -357,4 +364,6 @@ def training_step(
     True
     """
     numbers = (clip_grad_norm, clip_grad_value)
-    return TrainingStep(model, loss, optimizer, batch, options or {}, numbers, accumulate, dynamic)
+    return TrainingStep(
+        model, loss, optimizer, batch, kwargs or {}, options or {}, numbers, accumulate, dynamic
+    )
