@@ -94,10 +94,10 @@ static inline {T} mg_logaddexp{f}({T} x, {T} y) {{
 
 
 class Activated(Expanded):
-    """`activation`, which has one input, of the result of `first`; reports show the latter's name.
+    """The unary op `activation` applied to the result of `first`, whose name reports show.
 
-    The optimizer makes it of a convolution or a product and the activation that follows: as one op
-    they are one step, and the value in between takes no memory.
+    The optimizer fuses a convolution or product and its activation to this op: they become one
+    step, and the value in between needs no memory.
     """
 
     first: Op
@@ -128,9 +128,9 @@ def leaky_relu(x: Operand, negative_slope: Operand = 0.01) -> Node:
 
 @builder
 def prelu(x: Operand, weight: Operand) -> Node:
-    """Return x where it is positive, else x * weight: of each channel (c,), or of all (1,).
+    """Return x where it is positive, else x * weight, with a weight per channel (c,) or one (1,).
 
-    x is (n, c, ...) where there are several weights (He et al., 2015).
+    x is (n, c, ...) with several weights (He et al., 2015).
 
     >>> cg.compile([], ops.prelu([[-1.0, -2.0]], [0.1, 0.5]))()
     array([[-0.1, -1. ]])

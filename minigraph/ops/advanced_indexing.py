@@ -1,7 +1,6 @@
 """Indexing with arrays of integers, NumPy's advanced indexing, and updates at such indices.
 
-All of it is made of `Take` and its gradient, along one axis: axes that are indexed together become
-one.
+All functions use `Take` and its gradient along one axis: axes that are indexed together are merged.
 """
 
 from __future__ import annotations
@@ -166,8 +165,8 @@ def index_put(
 def index_add(x: Tensor, axis: Axis, index: INDEX, source: Tensor, alpha: Scalar = 1) -> Node:
     """Return x with alpha times the rows of `source` along `axis` added at the integers `index`.
 
-    As `torch.index_add`: index is one row of integers, source has the shape of x but along `axis`,
-    where it is as long as index.  The order of the sums is always the same.
+    As `torch.index_add`: index is (n,); source has the shape of x with n elements along `axis`.
+    The order of the sums is deterministic.
 
     >>> cg.compile([], ops.index_add([0, 0, 0], 0, [0, 2, 2], [1, 1, 1]))()
     array([1, 0, 2])

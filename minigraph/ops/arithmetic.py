@@ -324,7 +324,7 @@ def quotient_toward_zero(x: Node, y: Operand) -> Node:
 
 
 def remainder_toward_zero(x: Node, y: Operand) -> Node:
-    """Return what is left of x, with its sign, where y is taken away as often as it fits."""
+    """Return x - quotient_toward_zero(x, y) * y, with the sign of x."""
     if kind(x.dtype) == "f":
         # Not `abs` and `copysign`, which have no slope at 0: this one grows with x there, too.
         negative = Signbit.of(x)

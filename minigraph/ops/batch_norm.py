@@ -1,7 +1,7 @@
-"""Batch normalisation, by the statistics of the batch or by given ones.
+"""Batch normalisation, by the statistics of the batch or by running ones.
 
-What has one value per channel is a vector [c] for x [n, c, ...].  In the layouts that the optimizer
-chooses (see `minigraph.ops.layout`) x is [n, c / l, h, w, l], and such values are [c / l, l].
+Statistics, weights and biases are vectors [c] for x [n, c, ...].  In the optimizer's layouts (see
+`minigraph.ops.layout`) x is [n, c / l, h, w, l], and the vectors are [c / l, l].
 """
 
 from __future__ import annotations
@@ -97,11 +97,11 @@ class BatchNorm(Composed):
 
 
 def _normalized(x: Node, weight: Node, bias: Node, eps: float) -> tuple[Node, Node, Node]:
-    """Return what BatchNorm computes, but y in at least float32, not yet in the dtype of x.
+    """Return the results of BatchNorm, with y in at least float32 instead of the dtype of x.
 
-    The mean of the distances is what the first mean lacks: a few units in the last place, which
-    would be all there is of y where a channel has equal numbers (the corrected two-pass algorithm
-    of T. Chan, G. Golub, R. LeVeque, 1983, Algorithms for computing the sample variance).
+    The mean of the differences from the mean corrects it by a few ulp, which would be all of y in a
+    channel of equal numbers (the corrected two-pass algorithm of T. Chan, G. Golub, R. LeVeque,
+    1983, Algorithms for computing the sample variance).
     """
     wide, weight, bias = map(widen, (x, weight, bias))
     axes, count, channels = _outer_axes(x, weight), x.size // weight.size, weight.shape
@@ -117,7 +117,7 @@ def _normalized(x: Node, weight: Node, bias: Node, eps: float) -> tuple[Node, No
 
 
 def _if_finite(x: Node) -> Node:
-    """Return a correction, 0 where overflow has made none of it."""
+    """Return a correction, with 0 for values that overflowed."""
     return where(Isfinite.of(x), x, 0)
 
 
@@ -167,7 +167,7 @@ class BatchNormRelu(Composed):
 class BatchNormReluBackward(Composed):
     """The gradients (dx, dweight, dbias) of BatchNormRelu's y, from dy, y, x, weight, mean, var.
 
-    residual  whether to return the residual's too: dy, but 0 where y <= 0
+    residual  whether to return the residual's gradient, too: dy where y > 0, else 0
     """
 
     eps: float

@@ -24,17 +24,17 @@ LARGEST = 2**31 - 1  # bytes: MPI counts in C's int
 
 
 class Collective(Op):
-    """What all processes of a world do together, in the same order."""
+    """A communication of all processes of a world, which execute collectives in the same order."""
 
     world: World
 
     @property
     def combines(self) -> str:
-        """How it makes one element of those of all processes, "sum" or "max"; "" if it does not."""
+        """The reduction over processes, "sum" or "max"; "" if the op reduces nothing."""
         return ""
 
     def pending_spec(self, x: Spec) -> Spec:
-        """Return what is in the memory that MPI reads and writes: the result begins there."""
+        """Return the spec of MPI's buffer, in which the result comes first."""
         result = self.infer(x)
         assert isinstance(result, Spec)
         return result
@@ -196,6 +196,6 @@ def mean_gradient(gradient: Node, world: World, name: str) -> Node:
 
 
 def _unless_alone(op: Collective, x: Node) -> Node:
-    """Return what an op makes of x; x itself, if it may be, where there are no other processes."""
+    """Return the op's result for x, which is x itself in a world of one process."""
     made = op(x)
     return made if op.world.size > 1 else x

@@ -196,7 +196,7 @@ class BitwiseLeftShift(Bitwise):
 
 
 class BitwiseRightShift(Bitwise):
-    """x >> y, with the sign of x; what is left of the sign where y is negative or too large."""
+    """x >> y, with the sign of x; 0 or -1, by that sign, where y is negative or too large."""
 
     example = "[8, 5], 1", "array([4, 2])"
     c = "((uint64_t){1} < 8 * sizeof({T}) ? ({T})({0} >> {1}) : ({T})-({0} < 0))"

@@ -1,12 +1,12 @@
 """2-d convolution (cross-correlation, as in `torch.nn.functional.conv2d`) and its two gradients.
 
-The gradients are ops of their own: each has its own best algorithm, so each is tuned for itself.
-Images are [n, c, h, w], weights [k, c / groups, r, s].
+The gradients are separate ops, because each is tuned separately.  Images are [n, c, h, w], weights
+[k, c / groups, r, s].
 
-Each is a sum of matrix products, one for each place in the window: so it needs little memory, and
-takes whichever arrays follow NumPy's protocols.  Sums of 16-bit floats are taken in float32.
+In NumPy each is a sum of matrix products, one for each tap of the window, so it needs little memory
+and works on any arrays that follow NumPy's protocols.  Sums of 16-bit floats are in float32.
 
-Padding takes no part: what meets it is multiplied by nothing, so NaN and infinity are no exception.
+Padding is skipped, not multiplied, so NaN and infinity in weights do not reach results through it.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ def conv_transpose2d(
     groups: Count = 1,
     dilation: Window = 1,
 ) -> Node:
-    """Return the gradient for a convolution's input, where x (n, in, h, w) is that for its result.
+    """Return the gradient for a convolution's input, given the gradient x (n, in, h, w).
 
     w (in, out / groups, h, w), bias (out,).  An axis of n pixels becomes one of (n - 1) * stride
     - 2 * padding + dilation * (window - 1) + output_padding + 1.  ShapeError if channels, groups or

@@ -184,17 +184,17 @@ def triu(x: Tensor, k: int = 0) -> Node:
 
 
 def lower_triangle(rows: int, columns: int, k: int = 0) -> Node:
-    """Return where a matrix (rows, columns) is on or below its diagonal `k`."""
+    """Return the mask of a matrix (rows, columns) on or below its diagonal `k`."""
     return from_sizes("triangle", _below, (rows, columns, k), (rows, columns), BOOL)
 
 
 def _on_diagonal(rows: int, columns: int, k: int) -> Array:
-    """Return where a matrix is on its diagonal `k`."""
+    """Return the mask of a matrix's diagonal `k`."""
     return _below(rows, columns, k) & ~_below(rows, columns, k - 1)
 
 
 def _below(rows: int, columns: int, k: int) -> Array:
-    """Return where a matrix is on or below its diagonal `k`."""
+    """Return the mask of a matrix on or below its diagonal `k`."""
     if rows * columns > np.iinfo(np.int64).max:
         raise ShapeError(f"{rows} x {columns} elements are too many")
     return np.arange(columns) <= np.arange(rows)[:, None] + max(-rows - 1, min(k, columns))

@@ -57,7 +57,7 @@ class CumulativeProduct(Op):
         return np.cumprod(wide, self.axis, wide.dtype).astype(x.dtype)
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        # y holds the product of what is in front of an element, so nothing is divided by x.
+        # y holds the products before each element, so nothing is divided by x.
         behind = Recurrence(self.axis, True)(widen(dy), widen(x))
         return ((behind * _previous(widen(y), self.axis, 1)).astype(x.dtype),)
 
@@ -107,7 +107,7 @@ def _previous(x: Node, axis: int, value: float) -> Node:
 
 
 def _by_scan(join: Callable[..., Any], first: float, axis: int, reverse: bool, *xs: Node) -> Node:
-    """Return what `join` makes along an axis of what it made before, `first` at first, and rows."""
+    """Return the running results of `join` along an axis, starting from `first`."""
     wide = "float64" if kind(xs[0].dtype) == "f" else xs[0].dtype
     rows = [moveaxis(x.astype(wide), axis, 0) for x in xs]
     _, ys = scan(join, full(rows[0].shape[1:], first, wide), rows, reverse=reverse)

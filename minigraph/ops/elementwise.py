@@ -1,7 +1,6 @@
-"""What elementwise ops have in common: promotion, broadcasting, and their C expression.
+"""The base of elementwise ops: promotion, broadcasting, and C expressions; and the casts.
 
-The ops themselves stand in `arithmetic`, `exponential`, `trigonometric`, `comparison` and
-`activation`; here is only the conversion between element types.
+The other ops are in `arithmetic`, `exponential`, `trigonometric`, `comparison` and `activation`.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
 
 
 def advice_on_multiples(shapes: Iterable[Shape]) -> str:
-    """Return what to do if shapes hold a size that is divided and may leave a rest, else ""."""
+    """Return advice if shapes have a symbolic size that is divided with a remainder, else ""."""
     sizes = (n for shape in shapes for n in shape if isinstance(n, SymbolicSize))
     divided = any("//" in str(n) for n in sizes)
     return "; a size '32*h' of an input leaves no rest when it is halved" if divided else ""
@@ -76,18 +75,17 @@ def advice_on_multiples(shapes: Iterable[Shape]) -> str:
 class Elementwise(Op):
     """An op that computes each output element from the input elements at the same index.
 
-    Its inputs broadcast against each other as in NumPy and have one dtype (`promote` sees to it);
-    the result has it too, unless `result` says otherwise.  An op without `forward` means NumPy's
-    function of its name.
+    The inputs broadcast as in NumPy and have one dtype (by `promote`), which is also the result's
+    unless `result` differs.  Without `forward`, the op means NumPy's function of its name.
 
-    `c` is the same function as a C expression, for the CPU and for CUDA alike: {0}, {1}, ... are
-    the inputs, {T} is their type and {f} the suffix that C's mathematical functions have for it
-    ("f" or nothing); {op.x} is the op's field x; {round} is the function that rounds a number to
-    the element type, where C computes in a wider one.  Where integers or bools need another
-    expression it stands in `c_int` or `c_bool`.  `support` and `support_int` are C functions, with
-    {T}, {f} and {B}, an integer type of the same size, that the expression calls.
+    `c` is the function as a C expression, for the CPU and CUDA: {0}, {1}, ... are the inputs, {T}
+    is their type, {f} the suffix of C's mathematical functions for it ("f" or nothing), {op.x} the
+    op's field x, and {round} a function that rounds to the element type from the wider type in
+    which C computes.  `c_int` and `c_bool` are other expressions for integers and bools.  `support`
+    and `support_int` are C functions that the expression calls, with {T}, {f} and {B}, the integer
+    type of the same size.
 
-    `of` is the function that users call; `minigraph.ops` exports it under the op's name.
+    Users call `of`; `minigraph.ops` exports it under the op's name.
     """
 
     c: ClassVar[str] = ""
@@ -131,7 +129,7 @@ class Elementwise(Op):
         return self.c_int if group in "iub" and self.c_int else self.c
 
     def has_bits_of_numpy(self, dtype: DType) -> bool:
-        """Whether `forward` gives the bits of the C for operands of `dtype`, denormals apart."""
+        """Whether `forward` and C give the same bits for `dtype`, except for denormals."""
         return kind(dtype) in self.numpy_bits
 
     def check_kind(self, dtype: DType) -> None:
@@ -142,9 +140,9 @@ class Elementwise(Op):
 
 
 def common_dtype(*xs: Any) -> DType:
-    """Return the dtype that NumPy 2 computes with: Python numbers take that of the arrays.
+    """Return the dtype to which NumPy 2 promotes: Python numbers take the dtype of the arrays.
 
-    bfloat16, which NumPy does not know, wins over integers and yields to wider floats.
+    bfloat16, which NumPy lacks, takes precedence over integers, and wider floats over it.
     """
     strong = [x.dtype for x in xs if hasattr(x, "dtype")]
     if BFLOAT16 in strong:

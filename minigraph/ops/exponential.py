@@ -78,7 +78,7 @@ class Erf(MathFunction):
 
 
 class Erfc(MathFunction):
-    """1 - erf(x), accurate where that is near 0."""
+    """1 - erf(x), accurate near 0."""
 
     example = "[0.0, 1.0]", "array([1.        , 0.15729921])"
     grad = gradients(lambda dy, y, x: dy * (Exp.of(-x * x) * (-2 / math.sqrt(math.pi))))

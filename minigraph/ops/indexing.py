@@ -136,7 +136,7 @@ class OneHot(Op):
 
 
 def _places(indices: Array, axis: int, size: int, labels: bool = False) -> tuple[Array, ...]:
-    """Return what indexes an array with `size` elements along `axis`, as NumPy takes it."""
+    """Return NumPy's index for the elements of an array along `axis`."""
     if labels:
         check_range(indices.squeeze(axis), 0, size, "label")
     else:
@@ -294,8 +294,8 @@ def take_along_axis(x: Tensor, indices: Tensor, axis: Axis = -1) -> Node:
 def gather(x: Tensor, axis: Axis, index: Tensor) -> Node:
     """Return for each row along `axis` its elements at the integers in that row of `index`.
 
-    As `torch.gather`: index (of the result's shape) may be shorter than x along the other axes,
-    where it stands for the first elements.
+    As `torch.gather`: index has the result's shape.  Along the other axes it may be shorter than x,
+    and then applies to the first elements.
 
     >>> cg.compile([], ops.gather([[1, 2], [3, 4]], 1, [[0, 0], [1, 0]]))()
     array([[1, 1],
@@ -310,9 +310,9 @@ def gather(x: Tensor, axis: Axis, index: Tensor) -> Node:
 def scatter(x: Tensor, axis: Axis, index: Tensor, src: Operand) -> Node:
     """Return x with the elements of `src` put along `axis` at the integers `index`.
 
-    As `torch.scatter`: index may be shorter than x and src, where it stands for the first elements;
-    src may be a number.  Of several for one place the last in the order of the rows stays, and has
-    the gradient.
+    As `torch.scatter`: index may be shorter than x and src, and then applies to the first elements;
+    src may be a number.  Of several elements for one place the last one, in row-major order, is
+    put there and gets the gradient.
 
     >>> cg.compile([], ops.scatter([[0, 0], [0, 0]], 1, [[1], [0]], [[5], [7]]))()
     array([[0, 5],
@@ -334,8 +334,8 @@ def scatter(x: Tensor, axis: Axis, index: Tensor, src: Operand) -> Node:
 def scatter_add(x: Tensor, axis: Axis, index: Tensor, src: Operand) -> Node:
     """Return x with the elements of `src` added along `axis` at the integers `index`.
 
-    As `torch.scatter_add`: index may be shorter than x and src, where it stands for the first
-    elements; src may be a number.  The order of the sums is always the same.
+    As `torch.scatter_add`: index may be shorter than x and src, and then applies to the first
+    elements; src may be a number.  The order of the sums is deterministic.
 
     >>> cg.compile([], ops.scatter_add([0, 0, 0], 0, [0, 2, 2], [1, 2, 3]))()
     array([1, 0, 5])
@@ -365,7 +365,7 @@ def _check_fits(index: Node, x: Node, axis: int | None, name: str) -> None:
 
 
 def _leading(x: Node, shape: Sequence[int], axis: int | None) -> Node:
-    """Return the first elements of x, as many as `shape` has along each axis but `axis`."""
+    """Return x cut to `shape` along all axes except `axis`."""
     ends = (m if a == axis else n for a, (n, m) in enumerate(zip(shape, x.shape, strict=True)))
     return getitem(x, tuple(map(slice, ends)))
 

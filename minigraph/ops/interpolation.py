@@ -138,13 +138,13 @@ def interpolate(
 ) -> Node:
     """Return x (n, c, ...) with its last axes resized, as `torch.nn.functional.interpolate` does.
 
-    size, scale_factor      one of them: how many elements, or how many times as many, rounded down
-    mode                    "nearest": of the element that covers the place; "linear" for sequences,
-                            "bilinear" for images, "trilinear" for volumes: of the nearest ones on
-                            both sides, by distance
-    align_corners           whether the outermost elements' centres stay where they are, not their
-                            edges; None is False.  Not for "nearest"
-    recompute_scale_factor  whether distances follow from the sizes, not from scale_factor
+    size, scale_factor      one of them: the new sizes, or their ratios to the old, rounded down
+    mode                    "nearest": the value of the element that covers the place; "linear" for
+                            sequences, "bilinear" for images, "trilinear" for volumes: the nearest
+                            elements on both sides, weighted by distance
+    align_corners           whether the centres of the outermost elements coincide, not their edges;
+                            None means False.  Not for "nearest"
+    recompute_scale_factor  whether the ratio of the sizes replaces scale_factor for distances
 
     >>> cg.compile([], ops.interpolate([[[1.0, 2.0]]], scale_factor=2))()
     array([[[1., 1., 2., 2.]]])

@@ -128,7 +128,7 @@ def stack(xs: Annotated[Sequence[Any], JOINED], axis: Axis = 0) -> Node:
 
 @builder
 def split(x: Tensor, sections_or_indices: Sections, axis: Axis = 0) -> list[Node]:
-    """Return pieces of x along `axis`: so many equal ones, or cut before the given indices.
+    """Return pieces of x along `axis`: a number of equal pieces, or pieces that end at indices.
 
     >>> cg.compile([], ops.split([1, 2, 3, 4], 2))()
     [array([1, 2]), array([3, 4])]
@@ -272,7 +272,7 @@ def matrix_transpose(x: Tensor) -> Node:
 
 @builder
 def unstack(x: Tensor, axis: Axis = 0) -> list[Node]:
-    """Return what x holds along `axis`, one after the other, without that axis.
+    """Return the slices of x along `axis`, without that axis.
 
     >>> cg.compile([], ops.unstack([[1, 2], [3, 4]]))()
     [array([1, 2]), array([3, 4])]

@@ -1,11 +1,11 @@
-"""How images lie in memory: the layouts that the optimizer chooses among.
+"""Memory layouts of images, among which the optimizer chooses.
 
-At the surface images are [n, c, h, w].  Convolutions are faster where some channels of a pixel lie
-side by side, so the optimizer may keep images as [n, c / l, h, w, l]: `lanes` l is 8 or 16 in the
-blocked layouts, which oneDNN calls nChw8c and nChw16c, and c in nhwc.  One lane is nchw itself.
+Users see images as [n, c, h, w].  Convolutions are faster if channels of a pixel are contiguous, so
+the optimizer may store images as [n, c / l, h, w, l].  The number of `lanes` l is 8 or 16 in the
+blocked layouts (oneDNN's nChw8c and nChw16c), c in nhwc, and 1 in nchw.
 
-A layout is the shape of a node, so elementwise ops and reductions work in every layout as they
-are, and `Reorder` is the only op that moves anything.
+A layout is the shape of a node, so elementwise ops and reductions work in every layout without
+changes, and only `Reorder` moves elements.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from minigraph.graph import Array, Expanded, Node, Op, Shape, Spec, gradients
 
 
 def packed(shape: Shape, lanes: int) -> Shape:
-    """Return the shape in which images of `shape` [n, c, h, w] lie with these lanes.
+    """Return the shape of images [n, c, h, w] in the layout with these lanes.
 
-    What has one lane need not be an image.
+    With one lane, any shape is returned unchanged.
     """
     if lanes == 1:
         return shape
@@ -33,13 +33,13 @@ def packed(shape: Shape, lanes: int) -> Shape:
 
 
 def unpacked(shape: Shape) -> Shape:
-    """Return the shape [n, c, h, w] of images that lie as `shape`."""
+    """Return the shape [n, c, h, w] of images whose shape in a layout is `shape`."""
     n, c, h, w, *lanes = shape
     return (n, c * lanes[0], h, w) if lanes else shape
 
 
 def pack(x: Array, lanes: int) -> Array:
-    """Return images [n, c, h, w] as they lie with these lanes: contiguous."""
+    """Return images [n, c, h, w] as a contiguous array in the layout with these lanes."""
     if lanes > 1:
         n, c, h, w = x.shape
         x = x.reshape(n, c // lanes, lanes, h, w).transpose(0, 1, 3, 4, 2)
@@ -55,10 +55,10 @@ def unpack(x: Array) -> Array:
 
 @dataclass(frozen=True)
 class Layout:
-    """How an operand lies in memory.
+    """The memory layout of an operand.
 
-    name   as reports and caches show it
-    lanes  channels of a pixel that lie side by side; 0 for what is no image
+    name   in reports and caches
+    lanes  contiguous channels of a pixel; 0 for an operand that is no image
     """
 
     name: str

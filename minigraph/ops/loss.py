@@ -137,7 +137,7 @@ def nll_loss(
     ignore_index: int | None = None,
     reduction: Reducing = "mean",
 ) -> Node:
-    """Return the mean of -x at the labels, where x has the logarithms of probabilities.
+    """Return the mean of -x at the labels, for logarithms of probabilities x.
 
     Shapes, errors and arguments are those of `cross_entropy`.
 
@@ -195,7 +195,7 @@ def _class_weights(weight: Node | None, classes: int) -> Node | None:
 
 
 def _label_weights(labels: Node, factors: Node | None, ignored: int | None) -> Node | None:
-    """Return the weight of each label, None where all count alike."""
+    """Return the weight of each label; None if all are 1."""
     if ignored is None:
         return None if factors is None else take(factors, labels, 0)
     absent = labels == ignored
@@ -237,9 +237,9 @@ def l1_loss(x: Operand, target: Operand, *, reduction: Reducing = "mean") -> Nod
 def smooth_l1_loss(
     x: Operand, target: Operand, *, reduction: Reducing = "mean", beta: NotNegative = 1.0
 ) -> Node:
-    """Return the mean of d * d / (2 * beta) where d = abs(x - target) is below beta.
+    """Return the mean of d * d / (2 * beta) if d < beta, else d - beta / 2; d = abs(x - target).
 
-    Elsewhere d - beta / 2 counts (Girshick, 2015).  ShapeError if the shapes differ.
+    ShapeError if the shapes differ (Girshick, 2015).
 
     >>> cg.compile([], ops.smooth_l1_loss([0.0, 3.0], [0.5, 0.0]))()
     array(1.3125)
@@ -252,7 +252,7 @@ def smooth_l1_loss(
 def huber_loss(
     x: Operand, target: Operand, reduction: Reducing = "mean", delta: float = 1.0
 ) -> Node:
-    """Return the mean of d * d / 2 where d = abs(x - target) is below delta, else of its tangent.
+    """Return the mean of d * d / 2 if d < delta, else delta * (d - delta / 2); d = abs(x - target).
 
     ShapeError if the shapes differ (Huber, 1964).
 
@@ -265,7 +265,7 @@ def huber_loss(
 
 
 def _huber(distance: Node, limit: float) -> Node:
-    """Return distance**2 / 2 where it is below `limit`, else its tangent from there on."""
+    """Return distance**2 / 2 up to `limit`, and its tangent beyond."""
     size = Abs.of(distance)
     near = where(size < limit, distance, 0)  # its derivative at infinity would be 0 times that
     return where(size < limit, near * near * 0.5, (size - 0.5 * limit) * limit)
@@ -279,11 +279,11 @@ def kl_div(
     reduction: Literal["mean", "sum", "none", "batchmean"] = "mean",
     log_target: bool = False,
 ) -> Node:
-    """Return the mean of target * (log(target) - x), where x has logarithms of probabilities.
+    """Return the mean of target * (log(target) - x), for logarithms of probabilities x.
 
-    reduction   also "batchmean": the sum over the length of the first axis, which is the
-                divergence of Kullback and Leibler
-    log_target  whether the target has logarithms, too
+    reduction   also "batchmean": the sum divided by the length of the first axis, which is the
+                Kullback-Leibler divergence
+    log_target  whether the target is logarithms, too
 
     >>> x = ops.log([[0.9, 0.1]])
     >>> cg.compile([], ops.kl_div(x, [[0.5, 0.5]], reduction="batchmean"))()
@@ -325,7 +325,7 @@ def binary_cross_entropy(
 
 
 def _bounded_log(p: Node) -> Node:
-    """Return the logarithm, at least -100, without a derivative of infinity where p is 0."""
+    """Return the logarithm, at least -100, with a finite derivative at 0."""
     zero = p <= 0
     return where(zero, -100.0, clip(Log()(where(zero, 1.0, p)), -100.0))
 
@@ -339,9 +339,9 @@ def binary_cross_entropy_with_logits(
     reduction: Reducing = "mean",
     pos_weight: Operand | None = None,
 ) -> Node:
-    """Return the mean of -(target * log(p) + (1 - target) * log(1 - p)), where p = sigmoid(x).
+    """Return the mean of -(target * log(p) + (1 - target) * log(1 - p)), with p = sigmoid(x).
 
-    It does not overflow where p is 0 or 1.  ShapeError if the shapes of x and target differ.
+    The result is finite even if p rounds to 0 or 1.  ShapeError if x and target differ in shape.
 
     weight      factors of the losses, which broadcast
     pos_weight  factors of the first term, which broadcast

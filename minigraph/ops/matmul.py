@@ -59,9 +59,9 @@ def _swap(x: Node) -> Node:
 
 @builder
 def matmul(x: Operand, y: Operand) -> Node:
-    """Return the matrix product x @ y by NumPy's rule: vectors, matrices, batches of them.
+    """Return the matrix product x @ y by NumPy's rules, of vectors, matrices, or batches of them.
 
-    ShapeError for a scalar and where the rows of x and the columns of y differ in length.
+    ShapeError for a scalar, and if rows of x and columns of y differ in length.
 
     >>> cg.compile([], ops.matmul([[1.0, 2.0]], [[3.0], [4.0]]))()
     array([[11.]])
@@ -156,9 +156,10 @@ AXES = Kind("an integer >= 0 or two sequences of axes", _axes, ShapeError)
 
 @builder
 def tensordot(x1: Operand, x2: Operand, axes: Annotated[Any, AXES] = 2) -> Node:
-    """Return the sums of products over `axes`: the last so many of x1 with the first of x2.
+    """Return the sums of products over `axes`.
 
-    Or over the pairs that two sequences of axes name.  What is left of x1 comes first.
+    axes  a number n: the last n axes of x1 and the first n of x2; or two sequences, which pair axes
+          of x1 with axes of x2.  The result has the other axes of x1, then those of x2.
 
     >>> ops.tensordot(mg.input("x", (2, 3, 4)), mg.input("y", (3, 4, 5))).shape
     (2, 5)
@@ -236,7 +237,7 @@ def _parsed(subscripts: str) -> tuple[list[str], str | None]:
 
 
 def _labels(term: str, x: Node) -> list[Label]:
-    """Return what each axis of x is called."""
+    """Return the label of each axis of x."""
     before, dots, after = term.partition("...")
     named = len(before) + len(after)
     if named > x.ndim or (not dots and named < x.ndim):
@@ -247,7 +248,7 @@ def _labels(term: str, x: Node) -> list[Label]:
 
 
 def _without(x: Node, term: list[Label], kept: Iterable[Label]) -> tuple[Node, list[Label]]:
-    """Return x summed over the axes that are not kept, and what is left of its term."""
+    """Return x summed over the axes that are not kept, and its remaining term."""
     axes = tuple(i for i, c in enumerate(term) if c not in kept)
     if not axes:
         return x, term
@@ -262,7 +263,7 @@ def _product(
     kept: set[Label],
     sizes: dict[Label, int],
 ) -> tuple[Node, list[Label]]:
-    """Return the product of two operands, summed over what only they have, and its term."""
+    """Return the product of two operands, summed over labels that only they have, and its term."""
     x, x_term = _without(x, x_term, kept.union(y_term))
     y, y_term = _without(y, y_term, kept.union(x_term))
     both = [c for c in x_term if c in y_term]

@@ -17,13 +17,12 @@ MOST = 4096  # places in a window: each is a slice
 
 
 class Windows(NamedTuple):
-    """Windows over the last axes of an array: for each axis a number, of `padding` two.
+    """Windows over the last axes of an array, with a value of each field for each axis.
 
-    What no op does is made of slices: pools along one or three axes, with a dilation, or with
-    different borders.
+    Pools that have no op, such as 3-d, dilated or asymmetrically padded ones, are made of slices.
 
-    padding  before and after
-    ceil     whether a last window may reach beyond the padding; it begins before that
+    padding  (before, after) of each axis
+    ceil     whether a last window that begins inside the padding may reach beyond it
     """
 
     size: list[int]
@@ -38,7 +37,7 @@ class Windows(NamedTuple):
         return Windows(*parts, self.ceil)
 
     def taps(self, x: Node, fill: float = 0) -> Node:
-        """Return what each window reads at each of its places, along a new first axis."""
+        """Return the elements of each window, tap by tap along a new first axis."""
         rank = len(self.size)
         if math.prod(self.size) > MOST:
             raise ShapeError(f"a window of {[*self.size]} has more than {MOST} places")
@@ -57,7 +56,7 @@ class Windows(NamedTuple):
         return ops.stack([x[(..., *places)] for places in itertools.product(*starts)])
 
     def reduced(self, x: Node, reduce: Callable[[Node, int], Node], fill: float) -> Node:
-        """Return what `reduce` makes of all that each window reads: first of the last axis."""
+        """Return `reduce` of the elements of each window, axis by axis from the last."""
         rank = len(self.size)
         for i, (k, s, border, d) in reversed([*enumerate(zip(*self[:4], strict=True))]):
             ones, none = [1] * rank, [(0, 0)] * rank
@@ -72,7 +71,7 @@ class Windows(NamedTuple):
         return Windows(*parts, self.ceil)
 
     def _of_images(self, x: Node, pool: Callable[..., Node], *how: bool) -> Node | None:
-        """Return what an op makes of images, or None if it has no such windows."""
+        """Return the result of a 2-d op, or None if the op does not support these windows."""
         even = all(a == b and 2 * a <= k for (a, b), k in zip(self.padding, self.size, strict=True))
         if len(self.size) != 2 or not even or {*self.dilation} != {1} or x.dtype not in FLOATS:
             return None
@@ -86,7 +85,7 @@ class Windows(NamedTuple):
         return self.reduced(x, _first_largest, _lowest(x)) if y is None else y
 
     def place_of_maximum(self, x: Node) -> Node:
-        """Return where in the image, counted by rows, the largest element of each window is."""
+        """Return the row-major index in the image of the largest element of each window."""
         rank = len(self.size)
         shape = x.shape[x.ndim - rank :]
         places = self.taps(ops.reshape(ops.arange(math.prod(shape), dtype="int64"), shape))
@@ -96,9 +95,9 @@ class Windows(NamedTuple):
         return ops.take_along_axis(places, ops.argmax(values, 0, True), 0)[0]
 
     def mean(self, x: Node, counts_padding: bool) -> Node:
-        """Return the mean of each window, of the padding's zeros too if they count.
+        """Return the mean of each window, with the padding's zeros if they count.
 
-        What `ceil` adds beyond the padding never counts.
+        Elements beyond the padding, which `ceil` adds, never count.
         """
         if (y := self._of_images(x, ops.avg_pool2d, counts_padding)) is not None:
             return y
@@ -126,7 +125,7 @@ class Windows(NamedTuple):
             return ops.conv2d(x, w, bias, tuple(self.stride), padding, tuple(self.dilation), groups)
         if rank != 3:
             raise GraphError(f"a convolution of images with {rank} axes")
-        # What a window reads along the first axis becomes channels, and that axis one of examples.
+        # Taps along the first axis become channels, and that axis one of examples.
         taps = self.along(slice(0, 1)).taps(ops.moveaxis(x, 2, -1))  # k n c h w d
         taps = ops.permute_dims(taps, (1, 5, 2, 0, 3, 4))
         n, d, c, k, height, wide = taps.shape
@@ -154,7 +153,7 @@ class Windows(NamedTuple):
         if all(a == b >= 0 and e < s for (a, b), e, s in zip(borders, extra, stride, strict=True)):
             padding = before, tuple(extra)
             return ops.conv_transpose2d(x, w, bias, stride, *padding, groups, dilation)
-        # Borders are cut off, and where there is nothing it is 0.
+        # Cut the borders off; elements that no window reads are 0.
         y = ops.conv_transpose2d(x, w, None, stride, 0, 0, groups, dilation)
         sizes = [e + n - a - b for e, n, (a, b) in zip(extra, y.shape[2:], borders, strict=True)]
         around = [(max(-a, 0), max(e - b, 0)) for e, (a, b) in zip(extra, borders, strict=True)]
@@ -165,7 +164,7 @@ class Windows(NamedTuple):
 
 
 def _first_largest(taps: Node, axis: int) -> Node:
-    """Return the largest elements along an axis, NaN where one is; `max` shares the gradient."""
+    """Return the largest elements along an axis, or NaN; the first one gets the gradient."""
     if taps.dtype not in FLOATS:
         return ops.max(taps, axis)
     first, *others = ops.unstack(taps, axis)

@@ -110,7 +110,7 @@ def group_norm(
 ) -> Node:
     """Return x (n, c, ...) with each group of channels normalised (Wu and He, 2018).
 
-    `weight` and `bias` are (c,).  ShapeError where the groups do not divide the channels.
+    `weight` and `bias` are (c,).  ShapeError if the groups do not divide the channels.
 
     >>> ops.group_norm(mg.input("x", (8, 16, 32, 32)), num_groups=4).shape
     (8, 16, 32, 32)
@@ -130,10 +130,10 @@ def group_norm(
 def _affine(
     x: Node, y: Node, weight: Any, bias: Any, shape: Shape, placed: Shape | None = None
 ) -> Node:
-    """Return y * weight + bias, where these are given, in the dtype that they and x have in common.
+    """Return y * weight + bias, each optional, in the common dtype of weight, bias and x.
 
     y       computed from x in a wider dtype
-    shape   what weight and bias have, else ShapeError
+    shape   of weight and bias; another one is a ShapeError
     placed  the shape in which they broadcast against y; None: their own
     """
     given = [(name, v) for name, v in (("weight", weight), ("bias", bias)) if v is not None]
@@ -154,7 +154,7 @@ def _last_axes(x: Node, shape: Shape) -> tuple[int, ...]:
 
 @builder
 def normalize(x: FloatTensor, p: Scalar = 2, axis: Axis = 1, eps: float = 1e-12) -> Node:
-    """Return x over its norm along `axis`, or over `eps` where the norm is smaller.
+    """Return x / max(norm(x), eps) along `axis`.
 
     p  the `ord` of `norm`
 

@@ -1,8 +1,7 @@
-"""Ops that look at a value in each call and pass it on: checks, and printing.
+"""Ops that observe a value in each call and pass it on: checks, and printing.
 
-They run in every call of a function whose results or updates depend on what they return; nothing
-else keeps them.  No pass takes them away, so a value that only other functions use is not looked
-at.  A gradient flows through them as if they were not there.
+They run in each call of a function whose results or updates depend on what they return, and passes
+do not remove them from it.  Their gradient is that of the identity.
 """
 
 from __future__ import annotations
@@ -61,13 +60,12 @@ def check(x: Tensor, message: str, value: Tensor | None = None) -> Node:
     """Return `value`, or x itself, and raise GraphError in a call in which x is not all true.
 
     x        bools of any shape, such as `variance > 0`
-    message  what the error says, with the number of elements that are false, layer and line
+    message  of the error, which adds the number of false elements, the layer and the line
 
-    The check runs if something that a function returns or updates depends on what `check` returns,
-    so give it the value that needs the condition: `y = check(x > 0, "x is positive", ops.log(x))`.
-    It runs at every level, also where passes have rewritten all around it.  A call that raises
-    leaves the parameters unchanged.  On CUDA the condition is copied to the host and looked at
-    within the call, which waits for it.
+    The check runs if a result or update of the function depends on what `check` returns, so pass
+    the value that needs the condition: `y = check(x > 0, "x is positive", ops.log(x))`.  It runs
+    at every level.  A call that raises leaves the parameters unchanged.  On CUDA each call copies
+    the condition to the host, and waits for it.
 
     >>> x = mg.input("x", (2,))
     >>> root = cg.compile([x], ops.check(x >= 0, "x is not negative", ops.sqrt(x)))
@@ -83,10 +81,10 @@ def print(x: Tensor, label: str = "") -> Node:
 
     label  by default the user's line
 
-    It prints if something that a function returns or updates depends on what it returns; equal
-    prints of the same value are one.  Values are printed as they are computed: what another one
-    depends on first, else in the order in which the expressions were made.  `profile` prints once a
-    call, a negative level prints for level 0, too.  Large arrays are abridged.
+    It prints if a result or update of the function depends on what it returns; equal prints of the
+    same value are merged.  Values are printed as they are computed: dependencies first, then in the
+    order of creation.  `profile` prints in each of its calls, and a negative level prints for level
+    0, too.  Large arrays are abridged.
 
     >>> x = mg.input("x", (2,))
     >>> ops.print(x * 2, "doubled").shape

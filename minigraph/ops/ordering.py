@@ -59,9 +59,9 @@ class Argsort(Op):
 
 
 class Searchsorted(Op):
-    """Where each element of v goes in the sorted row of x (..., n) with its leading indices.
+    """The position of each element of v in the sorted row of x (..., n) with its leading indices.
 
-    right  behind those that equal it, else before them
+    right  whether the position is after equal elements, not before them
     """
 
     right: bool
@@ -131,10 +131,10 @@ def topk(
 
 @builder
 def searchsorted(x1: Operand, x2: Operand, side: Literal["left", "right"] = "left") -> Node:
-    """Return where each element of x2 has to be inserted into sorted x1 to keep it sorted (int64).
+    """Return the positions (int64) at which to insert the elements of x2 into sorted x1.
 
     x1 is one row, or (..., n) with a row for each row of x2 (..., m).  Side "left" is before equal
-    elements, "right" behind them.  The result is not defined where x1 is not sorted.
+    elements, "right" after them.  The result is undefined for a row of x1 that is not sorted.
 
     >>> cg.compile([], ops.searchsorted([1, 3, 5], [3, 4]))()
     array([1, 2])

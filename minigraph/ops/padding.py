@@ -36,11 +36,11 @@ def pad(
     """Return x with a border, as `numpy.pad` does.
 
     widths  one number, one (before, after), or one pair for each axis
-    mode    what the border is made of: "constant", of `constant_values`; "reflect", of x mirrored
-            at its outermost elements; "edge" (torch's "replicate"), of its outermost elements;
-            "wrap" (torch's "circular"), of x from its other side
+    mode    "constant": `constant_values`; "reflect": x mirrored at its outermost elements; "edge"
+            (torch's "replicate"): the outermost elements; "wrap" (torch's "circular"): x from its
+            other side
 
-    ShapeError for a border that is wider than what it repeats, as in torch.
+    ShapeError for a border that is wider than the elements that it repeats, as in torch.
 
     >>> cg.compile([], ops.pad([1, 2], (1, 2)))()
     array([0, 1, 2, 0, 0])
@@ -73,7 +73,7 @@ def pad(
 
 
 def _places(mode: str, widths: Sequence[tuple[int, int]], *sizes: int) -> Array:
-    """Return which elements stand where along padded axes of these sizes, taken as one."""
+    """Return the element for each place of padded axes of these sizes, merged to one axis."""
     mode = NUMPY.get(mode, mode)
     for size, ends in zip(sizes, widths, strict=True):
         most = {"reflect": size - 1, "wrap": size, "edge": MANY if size else 0}[mode]

@@ -34,7 +34,7 @@ from minigraph.ops.window import Border, OutputSize, Pair, Pairs, Window, steps
 
 @dataclass(frozen=True)
 class Pooling:
-    """Where the windows lie: their size, their distance, and (before, after) padding of h and w."""
+    """The windows of a pooling: their size, their distance, and (before, after) padding of h, w."""
 
     window: Pair
     stride: Pair
@@ -67,10 +67,10 @@ class Pooling:
 
 
 class MaxPool2d(Op):
-    """The largest element of each window, and where in the window it stands (row-major).
+    """The largest element of each window, and its row-major position in the window.
 
-    The place is uint8 while windows have at most 256 elements, else int32.  NaN counts as largest;
-    of equals the first is taken.
+    The position is uint8 for windows of at most 256 elements, else int32.  NaN counts as largest;
+    of equal elements the first is taken.
     """
 
     pooling: Pooling
@@ -101,7 +101,7 @@ class MaxPool2d(Op):
 
 
 class MaxPool2dBackward(Op):
-    """The gradient of max pooling for its input of `shape`: dy added where the largest stood."""
+    """The gradient of max pooling for its input of `shape`: dy added at the largest elements."""
 
     pooling: Pooling
     shape: Shape
@@ -118,7 +118,7 @@ class MaxPool2dBackward(Op):
         return self.pooling.scatter(patches.reshape(*dy.shape, r, s), self.shape).astype(dy.dtype)
 
     def grad(self, ddx: Node, dx: Node, dy: Node, where: Node) -> tuple[Node, None]:
-        """Take the elements of ddx at the places where dy was added."""
+        """Return the elements of ddx at the positions to which dy was added."""
         n, c, h, w = ddx.shape
         rows, columns = where.shape[2:]
         (down, across), ((top, _), (left, _)) = self.pooling.stride, self.pooling.padding
@@ -130,10 +130,10 @@ class MaxPool2dBackward(Op):
 
 
 class AvgPool2d(Op):
-    """The sum of each window over the number of its elements.
+    """The mean of each window.
 
-    count_padding  `pad` on each side counts as elements (zeros); what a window covers beyond that,
-                   as with ceil_mode, never does
+    count_padding  whether the padding's zeros count; elements beyond the padding, as with
+                   ceil_mode, never count
     """
 
     pooling: Pooling
@@ -187,10 +187,10 @@ class AvgPool2dBackward(Op):
 
 
 def _pooling(x: Node, window: Pair, stride: Pair | None, pad: Pair, ceil_mode: bool) -> Pooling:
-    """Return where the windows lie.
+    """Return the windows of a pooling.
 
-    With ceil_mode the padding behind grows so that a last, partial window fits; one that would
-    begin in the padding behind is dropped, as PyTorch does.
+    With ceil_mode the padding behind grows so that a last, partial window fits; a window that would
+    begin in the padding behind is dropped, as in PyTorch.
     """
     if x.ndim != 4:
         raise ShapeError(f"the input is (n, c, h, w), not {x.shape}")

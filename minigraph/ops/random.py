@@ -1,10 +1,9 @@
 """Random numbers from a counter: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy
 as 1, 2, 3", 2011).
 
-An element is a function of the seed, the step (how often the compiled function has been called),
-the stream (which random op of the function this is) and its own index.  Nothing is hidden state, so
-every level and every device draws the same numbers, and a resumed run draws what the interrupted
-one would have drawn.
+An element is a function of the seed, the step (the number of calls of the compiled function), the
+stream (the number of the random op in the function) and its index.  There is no hidden state, so
+every level and device draws the same numbers, and a resumed run continues the interrupted one's.
 
 Seed and step are inputs of the graph that the compiled function feeds; the stream is set by
 `number_streams` when a function is compiled.
@@ -160,7 +159,7 @@ static inline float mg_normal_float(uint64_t i, uint64_t seed, uint64_t step, ui
 
 
 def number_streams(graph: Graph) -> Graph:
-    """Give every random op of the graph a stream of its own, counted in the graph's order."""
+    """Number the random ops of the graph in its order, so that each has its own stream."""
     count = iter(range(1 << 32))
 
     def number(node: Node, inputs: tuple[Node, ...]) -> Node:
@@ -190,7 +189,7 @@ def random_uniform(
 ) -> Node:
     """Return numbers drawn uniformly from [low, high), anew at each call of the function.
 
-    No number is rounded to `high` where the dtype tells it from `low`.
+    No number is rounded to `high`, unless `low` and `high` are equal in the dtype.
 
     >>> cg.compile([], ops.random_uniform((3,), low=1.0, high=2.0))()
     array([1.3990464, 1.9722412, 1.0194495], dtype=float32)

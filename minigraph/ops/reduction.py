@@ -281,7 +281,7 @@ def _check_count(count: int, axes: tuple[int, ...], shape: Shape) -> Array:
 def _degrees_of_freedom(
     count: float, axes: tuple[int, ...], shape: Shape, correction: float
 ) -> Array:
-    """Return by what a variance's sum of squares is divided; ShapeError if it is not above 0."""
+    """Return the divisor of a variance's sum of squares; raise ShapeError if it is not above 0."""
     if count <= 0:
         raise ShapeError(f"var over axes {axes} of shape {shape} with correction {correction:g}")
     return np.array(count)

@@ -1,7 +1,7 @@
 """Recurrence over time: a loop as one op, as `jax.lax.scan`.
 
-The body of the loop is traced once.  What it computes from neither the carry nor a slice, such as a
-transposed weight, is computed once, outside of the loop.
+The body of the loop is traced once.  Loop-invariant values, such as a transposed weight, are
+computed once, outside of the loop.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class Scan(Loop, eq=False):
     ) -> list[Node | None]:
         """Return the gradients for the inputs `xs`, given those of the results (None: not read).
 
-        They come from a loop that goes the other way.  What it reads of the body's values becomes
-        further results of this loop: see `minigraph.passes.rewrite.loops`, which makes one loop of
-        both.  Where the gradient of a constant is a sum over steps of products of matrices, or of
-        sums, it is one product, or sum, after the loop.
+        A loop in the opposite direction computes them.  The body's values that it reads become
+        further results of this loop, which `minigraph.passes.rewrite.loops` merges with the
+        original.  If the gradient of a constant is a sum over steps of matrix products or sums, one
+        product or sum after the loop computes it.
         """
         return _Gradient(self, vjp, dys, xs).results()
 
@@ -89,7 +89,7 @@ def close(
     length: int,
     reverse: bool,
 ) -> tuple[Scan, tuple[Node, ...]]:
-    """Return the loop whose body makes `outputs` of stand-ins, and what it reads from outside."""
+    """Return the loop whose body computes `outputs` from placeholders, and its outer inputs."""
     inner = dependents(outputs, (*carries, *slices))
     numbers: set[Node] = set()  # what depends on nothing but numbers is cheap, and stays inside
     captured: dict[Node, None] = {}
@@ -329,18 +329,20 @@ def scan(
     """Return the last carry, and the results of all steps stacked along axis 0.
 
     body     takes the carry and a slice x of `xs`, and returns the new carry and a result y; it is
-             called once, with expressions, and may read any others
-    carry    what the first step gets: an expression, or a tuple or list of them; the body keeps
-             their shapes and dtypes
-    xs       what is scanned along axis 0: an expression, or a tuple or list of them; None: nothing
-    length   the number of steps, which has to be given where `xs` is None
-    reverse  whether the last slice comes first; its result is still the last one of the stack
+             called once, with expressions, and may read other expressions
+    carry    the first step's carry: an expression, or a tuple or list of them; the body keeps their
+             shapes and dtypes
+    xs       scanned along axis 0: an expression, or a tuple or list of them; None: nothing
+    length   number of steps, required if `xs` is None
+    reverse  whether to scan from the last slice; results stay in the order of the slices
 
-    The result y is an expression, a tuple or list of them, or None.  It is one op with a gradient,
-    of any order, and a native loop on the CPU; on a GPU it is unrolled.  As `jax.lax.scan`.
+    The result y is an expression, a tuple or list of them, or None.  The scan is one op with
+    gradients of any order, and a native loop on the CPU; on a GPU it is unrolled.  As
+    `jax.lax.scan`.
 
-    Raises ShapeError or DTypeError where the carry changes or the arrays differ in length, and
-    GraphError for random ops in the body: draw their numbers outside, and scan over them.
+    Raises ShapeError or DTypeError if the carry changes its shape or dtype, ShapeError if arrays
+    differ in length, and GraphError for random ops in the body: draw the numbers outside, and scan
+    over them.
 
     >>> import minigraph as mg
     >>> from minigraph import ops

@@ -31,11 +31,11 @@ class Windowed(Op):
     """An op whose inputs are windows of its result, or whose result is a window of its input."""
 
     def offsets(self, xs: Sequence[Shape], y: Shape) -> Sequence[Ints] | None:
-        """Return where in the result each input begins, along each axis; None for steps between."""
+        """Return the offset of each input in the result along each axis; None if it is dilated."""
         raise NotImplementedError
 
     def around(self) -> float:
-        """Return what stands around an input that is the only one."""
+        """Return the widths of the border around the only input."""
         return 0.0
 
 
@@ -130,7 +130,7 @@ class Pad(Windowed):
 
 
 def _span(count: int, interior: int) -> int:
-    """Return how long `count` elements are with so many between neighbours."""
+    """Return the length of `count` elements with `interior` others between neighbours."""
     return count + positive_part(count - 1) * interior
 
 

@@ -69,8 +69,8 @@ class LogSoftmax(AlongAxis):
 def softmax(x: FloatTensor, axis: Axis = -1, where: Tensor | None = None) -> Node:
     """Return exp(x) over its sum along `axis`.
 
-    where  bools that broadcast to x: elements that are False take no part and give 0, also where
-           all of a vector are.  (A vector of nothing but -inf gives NaN, as in PyTorch)
+    where  bools that broadcast to x: masked elements (False) do not contribute and give 0, even if
+           a whole vector is masked.  (A vector of -inf gives NaN, as in PyTorch.)
 
     >>> cg.compile([], ops.softmax([[0.0, 1.0]]))()
     array([[0.26894142, 0.73105858]])
@@ -88,7 +88,7 @@ def softmax(x: FloatTensor, axis: Axis = -1, where: Tensor | None = None) -> Nod
 
 @builder
 def log_softmax(x: FloatTensor, axis: Axis = -1) -> Node:
-    """Return log(softmax(x)) along `axis`, accurate where the softmax is small.
+    """Return log(softmax(x)) along `axis`, accurate for small values of the softmax.
 
     >>> cg.compile([], ops.log_softmax([[0.0, 1.0]]))()
     array([[-1.31326169, -0.31326169]])
@@ -110,11 +110,11 @@ def scaled_dot_product_attention(
 
     query (..., l, e), key (..., s, e), value (..., s, v): (..., l, v); leading axes broadcast.
 
-    A query that sees no key gets zeros.
+    A query whose keys are all masked gets zeros.
 
-    attn_mask  broadcasts to (..., l, s): False where a key takes no part, or floats to be added
+    attn_mask  broadcasts to (..., l, s): bools (False masks a key), or floats to be added
     dropout_p  share of the weights that are dropped
-    is_causal  whether each query sees no keys after its own place; then there is no attn_mask
+    is_causal  whether to mask the keys after each query's position; excludes attn_mask
     scale      None: 1 / sqrt(e)
 
     >>> q, k, v = (mg.input(name, (2, 8, 16, 32)) for name in "qkv")  # n, heads, tokens, width
@@ -146,9 +146,9 @@ def attention_weights(scores: Node, masked: bool = True) -> Node:
 def attention_scores(
     query: Node, key: Node, mask: Node | None, is_causal: bool, scale: float | None = None
 ) -> Node:
-    """Return query @ key.T * scale, (..., l, s), and -inf where a query does not see a key.
+    """Return query @ key.T * scale, (..., l, s), and -inf for masked keys.
 
-    mask  False where a key takes no part, or floats, which are added
+    mask  bools (False masks a key), or floats, which are added
     """
     if not key.shape[-1]:
         raise ShapeError(f"a key of shape {key.shape} is empty")
