@@ -48,9 +48,9 @@ def launches_of(kernel: Kernel) -> int | None:
 def calls_of(
     step: Step, places: Places, flag: int, functions: Mapping[str, int], driver: Driver
 ) -> list[Call]:
-    """Return what enqueues a step, in order, or lets NumPy do it.
+    """Return the calls that enqueue a step, in order, or run it in NumPy.
 
-    flag       the address of the int that the kernel sets if it finds an integer out of range
+    flag       address of the int that the kernel sets if it finds an integer out of range
     functions  the loaded kernels, by the names of their sources
     """
     kernel = step.kernel
@@ -72,7 +72,7 @@ def kernel_calls(
     functions: Mapping[str, int],
     driver: Driver,
 ) -> list[Call]:
-    """Return what enqueues a kernel with operands at these addresses, in order."""
+    """Return the calls that enqueue a kernel with operands at these addresses, in order."""
 
     def call(launch: Launch) -> Call:
         function = functions[launch.source.name]
@@ -100,7 +100,7 @@ def _interpret(step: Step, places: Places, driver: Driver, stream: int) -> None:
 
 
 def capture(parts: Sequence[Sequence[Call]], driver: Driver) -> list[int]:
-    """Return what launches each part as one graph; raises where one of them cannot be captured."""
+    """Return a function for each part that launches it as a graph; raise if a capture fails."""
     graphs: list[int] = []
     with driver.capture_lock:
         # A destructor that frees memory of the device would spoil what is being captured.  Garbage
@@ -163,10 +163,10 @@ def bind(
     functions: Mapping[str, int],
     driver: Driver,
 ) -> Callable[[tuple[int, ...]], BoundCalls]:
-    """Return what binds a program to the addresses of its moving buffers.
+    """Return a function that binds a program to the addresses of its external buffers.
 
-    fixed  the addresses of the other buffers
-    flags  of the steps that set one, their addresses
+    fixed  addresses of the other buffers
+    flags  addresses of the flags of the steps that set one
     """
 
     def calls(steps: Sequence[Step], places: Places) -> dict[Step, list[Call]]:

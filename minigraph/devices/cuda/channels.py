@@ -1,8 +1,8 @@
-"""Copies of images and weights to the channels that cuDNN reads best, and back from them.
+"""Copies of images and weights to a number of channels that cuDNN reads fast, and back.
 
-Channels may be added, which are zero, and the pixels of a block may become channels of one pixel:
-"space to depth", or PyTorch's `pixel_unshuffle`, of images that are padded before.  Of the images x
-channel k of pixel (i, j) is then, for blocks of h x w pixels which are s rows and columns apart,
+A copy may add channels of zeros, and may turn the pixels of a block into channels of one pixel
+("space to depth", PyTorch's `pixel_unshuffle`) after padding.  With blocks of h x w pixels at a
+distance of s rows and columns, channel k of pixel (i, j) is
 
     x[n, k / w / h, s i + k / w % h, s j + k % w]
 """
@@ -20,14 +20,14 @@ from minigraph.jit.source import KernelSource
 from minigraph.ops.window import Pair
 
 MOST_ROWS = (1 << 16) - 1  # blocks of a grid along y
-VECTOR, SECTOR = 16, 32  # bytes of the widest loads, and of what memory moves at once
+VECTOR, SECTOR = 16, 32  # bytes of the widest load, and of a transaction of the memory
 
 
 class Blocks(NamedTuple):
-    """Which pixels become channels of one pixel.
+    """The blocks of pixels that become channels of one pixel.
 
     size     rows and columns of a block
-    apart    rows and columns from one block to the next
+    apart    distance of blocks in rows and columns
     padding  rows above the first pixel, and columns left of it
     """
 
@@ -42,12 +42,12 @@ EACH_PIXEL = Blocks()
 def channel_copy(
     source: Tensor, target: Tensor, words: Words, blocks: Blocks = EACH_PIXEL
 ) -> Launch:
-    """Return the launch that copies the channels that both have; others of the target become 0.
+    """Return the launch that copies the common channels; further ones of the target become 0.
 
-    That with more channels is what cuDNN has: its channels are the pixels of the other's blocks.
-    Of equally many, it has the channels last.
+    The operand with more channels is cuDNN's: its channels are the pixels of the other's blocks.
+    With equal numbers, cuDNN's has the channels last.
 
-    words  returns the addresses of both, of the addresses that `Launch.words` takes
+    words  picks the addresses of the two operands from the arguments of `Launch.words`
     """
     before, after = source.shape[1], target.shape[1]
     widens = after > before or (after == before and _channels_last(target))

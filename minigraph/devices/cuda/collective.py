@@ -1,8 +1,8 @@
-"""Collectives on CUDA devices: calls of NCCL on a stream of its own.
+"""Collectives on CUDA devices: calls of NCCL on a separate stream.
 
-Its start lets that stream wait for the stream of the step, and its end lets the step wait for that
-stream: a fork and a join, between which the step's other kernels run beside it.  A capture of the
-step follows both, so the step stays one graph.
+At the start, NCCL's stream waits for the step's; at the end, the step waits for NCCL's.  In between
+the step's other kernels run concurrently.  A capture follows this fork and join, so the step stays
+one graph.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class NcclExchange:
         self.times, self.pending_time, self.waited = 0, 0.0, 0.0
 
     def begin(self, stream: int, exchange: Callable[[], None]) -> None:
-        """Enqueue what `exchange` enqueues on NCCL's stream, once `stream` is here."""
+        """Enqueue the work of `exchange` on NCCL's stream after the present work of `stream`."""
         driver, other = self.communicator.driver, self.communicator.stream
         driver.record(self._begun, stream)
         driver.wait(other, self._begun)
@@ -81,7 +81,7 @@ _exchanges: weakref.WeakKeyDictionary[PendingCollective, NcclExchange] = weakref
 
 
 class NcclKernel(LibraryKernel):
-    """A collective, or a half of it: what begins it, or what waits for it.
+    """A collective, its start, or its wait.
 
     timeout  seconds that a call may wait for other processes
     """
@@ -141,9 +141,9 @@ class NcclKernel(LibraryKernel):
                 driver.copy(y, shared, self.node.spec.nbytes, stream)
 
     def _begin(self, x: int, shared: int, stream: int) -> None:
-        """Copy x to memory that no later kernel writes until the end, and exchange it there.
+        """Copy x to memory that no kernel writes before the end, and exchange it there.
 
-        NCCL works in place if a process's part is where it belongs in the whole.
+        NCCL works in place if a process's part is at its position in the whole.
         """
         op, spec = self.op, self.node.inputs[0].spec
         dtype, driver = spec.dtype.name, self.communicator.driver
@@ -166,7 +166,7 @@ class NcclKernel(LibraryKernel):
                 size = op.world.size
                 part = shared + op.world.rank * (spec.nbytes // size)
                 enqueue("reduceScatter", shared, part, spec.size // size, dtype, SUM)
-                if part != shared:  # the result begins where x did
+                if part != shared:  # the result begins at the address of x
                     driver.copy(shared, part, spec.nbytes // size, self.communicator.stream)
 
         self.exchange.begin(stream, exchange)
@@ -180,9 +180,9 @@ def collective_kernel(node: Node, driver: Driver, timeout: float) -> NcclKernel 
 
 
 def _combining_launches(node: Node, op: Collective, processors: int) -> tuple[list[Launch], int]:
-    """Return launches that combine the x of all processes, and the bytes of scratch memory.
+    """Return launches that reduce the x of all processes, and the bytes of scratch memory.
 
-    The x lie there one after the other; what the launches need themselves follows.
+    The scratch memory holds the x, process by process, then the scratch of the launches.
     """
     (x,) = node.inputs
     parts = input("x", (op.world.size, x.size), x.dtype)
@@ -215,7 +215,7 @@ EventPairs = Mapping[Step, tuple[int, int]]  # which happen before and after eac
 def measured_exchanges(
     steps: Sequence[Step], driver: Driver
 ) -> Iterator[Callable[[EventPairs], None]]:
-    """Measure exchanges in the block; yield what adds up their times once they have ended."""
+    """Measure exchanges in the block; yield a function that adds up their times afterwards."""
     kernels = {step: step.kernel for step in steps if isinstance(step.kernel, NcclKernel)}
     for kernel in kernels.values():
         if kernel.begins:

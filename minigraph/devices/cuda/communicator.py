@@ -1,30 +1,27 @@
-"""NCCL's communicators: what connects the device of this process with those of the others.
+"""NCCL's communicators, which connect the devices of the processes.
 
-NCCL is called through CuPy, which the backend has anyway.  nccl4py offers communicators that never
-block besides; each of their calls then has to be asked whether it is done, those that are captured
-too.  Here only the start of a communicator waits for other processes on the host, and a thread can
-do that.  The rest is waited for on the device, and the host learns of it only where it waits
-for a result, which may be in code of the user.  So a thread polls whether the oldest call with
-exchanges has ended.  A call that takes too long, or needs a process that has ended, cannot be
-cancelled: the device goes on waiting.  The thread then ends all processes, with a line that says
-what each waits for.
+NCCL is called through CuPy, on which the backend depends anyway.  (nccl4py also has non-blocking
+communicators, but then each call, even a captured one, has to be polled.)  Only the start of a
+communicator waits for other processes on the host, in a thread.  All other waits are on the device,
+and the host notices them only when it waits for a result, possibly in the user's code.  So a thread
+polls whether the oldest call with exchanges has ended.  A call that takes too long, or needs a
+process that has ended, cannot be cancelled on the device.  Then the thread ends all processes, with
+a line that names the call that each of them waits for.
 
-What is relied on, from NCCL's user guide (2.32) and `nccl.h`:
+The code relies on these facts of NCCL's user guide (2.32) and `nccl.h`:
 
 * A process uses one device, and a device belongs to one process of a communicator.
 * All processes make the same calls in the same order.  `agreement` compares what they compile, and
   a program is a sequence of steps in one order.
-* Whether a call is captured is the same in all processes, and a captured one is replayed by all of
-  them: every function launches its first call and captures its second, and where that fails it
-  fails for good.
+* All processes capture the same calls and replay them: a function launches its first call and
+  captures its second, and a failed capture is an error.
 * The first, uncaptured call makes the connections.  Capture mode "thread local" is enough then.
-* There is one communicator for each device, and its calls are all on one stream.  So no two graphs
-  of different communicators wait for each other, and NCCL's mixing of captured and other calls has
-  nothing to order that the streams do not.
-* Buffers need no registration; that is for other algorithms.
-* A communicator is not destroyed: `ncclCommDestroy` and `ncclCommAbort` wait for the other
-  processes of the machine, and for every graph that has captured its calls to be destroyed.  The
-  end of the process gives everything back.
+* There is one communicator for each device, with all calls on one stream.  So graphs of different
+  communicators never wait for each other, and streams order captured and other calls.
+* Buffers need no registration, which is for other algorithms.
+* A communicator is never destroyed: `ncclCommDestroy` and `ncclCommAbort` wait for the other
+  processes of the machine, and for the destruction of every graph that captured its calls.  The
+  end of the process frees everything.
 """
 
 from __future__ import annotations
@@ -82,7 +79,7 @@ class Communicator:
         self._handle = self._started(timeout)
         # It must never be deallocated, which would destroy it.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._handle))
-        self.stream = driver.urgent_stream()  # the other processes wait for what is on it
+        self.stream = driver.urgent_stream()  # the other processes wait for its work
         self.watch = CallWatch(self)
 
     def _started(self, timeout: float) -> Any:
@@ -131,10 +128,10 @@ _connected: dict[tuple[World, Driver], Communicator] = {}
 
 
 def connected(world: World, driver: Driver, timeout: float) -> Communicator:
-    """Return the communicator of a world for a device, which is started once a process.
+    """Return the communicator of a world for a device; each process starts it once.
 
-    All processes start theirs at the same time.  DeviceError where NCCL is missing or fails, and
-    where two processes have the same device.
+    All processes start it at the same time.  Raises DeviceError if NCCL is missing or fails, or two
+    processes have the same device.
     """
     with _connecting:
         if (world, driver) not in _connected:
@@ -160,7 +157,7 @@ def _failed(error: Exception) -> DeviceError:
 
 
 def _check_threads(world: World) -> None:
-    """Raise DeviceError if MPI is for one thread: another looks what the processes do."""
+    """Raise DeviceError if MPI supports only one thread, as a second one watches the processes."""
     mpi = world.mpi
     if mpi and mpi.Query_thread() < mpi.THREAD_MULTIPLE:
         raise DeviceError(
@@ -188,9 +185,9 @@ def _check_apart(world: World, driver: Driver, timeout: float) -> None:
 class WatchedCall:
     """A call with collectives.
 
-    what     it waits for on the device, in words
-    timeout  seconds after which that is an error
-    end      the event of its end, once all of it is enqueued
+    what     description of its collectives
+    timeout  seconds of waiting after which an error is raised
+    end      event at its end, once the whole call is enqueued
     """
 
     what: str
@@ -211,7 +208,7 @@ class CallWatch:
 
     @contextlib.contextmanager
     def during(self, what: str, timeout: float) -> Iterator[None]:
-        """Watch what is enqueued in the block, on the stream `compute`, until it has ended."""
+        """Watch the work that the block enqueues on the stream `compute` until it has ended."""
         self._forget_ended()
         call = WatchedCall(what, timeout)
         self._calls.append(call)
@@ -260,7 +257,7 @@ class CallWatch:
             end_all(1, str(error))
 
     def _finish(self) -> None:
-        """Wait for all calls: the other processes need what this one's device still has to do."""
+        """Wait for all calls, as the other processes need the rest of this device's work."""
         if os.getpid() == self._process:
             with self._driver.current():
                 for call in [*self._calls]:

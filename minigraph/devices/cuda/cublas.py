@@ -22,7 +22,7 @@ from minigraph.program import KernelFailed
 
 TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # cudaDataType
 COMPUTE = {"float32": 68, "tf32": 77, "float64": 70}  # cublasComputeType: the first is never tf32
-WORKSPACE = 32 << 20  # bytes at most: what cuBLAS advises for an H100
+WORKSPACE = 32 << 20  # bytes, at most; cuBLAS's recommendation for an H100
 MOST_ALGORITHMS = 5  # of a problem that are worth measuring: the heuristic names them best first
 # Parts of a sum may be added up by themselves, but in float32, and each in its turn.
 REDUCTION = 2  # CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
@@ -131,11 +131,11 @@ class Gemm:
     """The products d of two batches a and b of matrices.
 
     operands    a, b and d
-    transposed  whether a and b lie transposed
+    transposed  whether a and b are stored transposed
     bias        whether a vector is added to each column of d
-    relu        whether what is not above 0, NaN included, becomes 0 last of all
+    relu        whether results that are not above 0, NaN included, become 0
     tf32        whether products of float32 may be rounded to tf32
-    alignment   bytes, at a multiple of which each operand begins
+    alignment   of each operand, in bytes
 
     Sums are float32, of float64 float64.
     """
@@ -172,11 +172,11 @@ class Descriptors:
             layout.set(LAYOUT_STEP, c_int64(matrices.step))
             self._layouts.append(layout)
         self._bias = gemm.bias
-        self._in_use = forks.lock()  # functions that share a kernel have biases of their own
+        self._in_use = forks.lock()  # functions that share a kernel set its bias in turn
         self._alignment = gemm.alignment
 
     def algorithms(self, handle: c_void_p) -> list[Algorithm]:
-        """Return at most MOST_ALGORITHMS, best first; none where cuBLAS has none."""
+        """Return at most MOST_ALGORITHMS algorithms, the best first."""
         preference = _Descriptor("MatmulPreference")
         preference.set(PREFERRED_WORKSPACE, c_uint64(WORKSPACE))
         preference.set(PREFERRED_REDUCTION, c_int32(REDUCTION))
@@ -211,7 +211,7 @@ class Descriptors:
 
 
 class _Descriptor:
-    """What cublasLt keeps in memory of its caller."""
+    """A descriptor of cublasLt in the caller's memory."""
 
     SIZE = 512  # bytes: none takes more
 

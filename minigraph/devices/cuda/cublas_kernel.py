@@ -1,7 +1,7 @@
 """The products of cuBLAS that compute a node, and the kernels that run them.
 
-A matrix that lies row by row is its own transpose column by column.  So z = x @ y is computed as
-the transpose of z, which is that of y times that of x, and nothing is copied for it.
+A row-major matrix is its transpose in column-major order.  So z = x @ y is computed as z.T = y.T
+@ x.T, without a copy.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ MOST_BATCHES = 65_535  # of a call of cublasLt
 
 @dataclass(frozen=True, eq=False)
 class CublasWay:
-    """Calls of cuBLAS that compute a node, and what has to be done around them.
+    """Calls of cuBLAS that compute a node, and the launches around them.
 
-    label     how the names of its candidates begin
-    strided   which of the first two inputs may be views, of the strides that it is made for
-    offsets   of the operands of each call from those of the node, in bytes: of y, x and z
-    epilogue  what a generated kernel computes afterwards in place
+    label     prefix of its candidates' names
+    strided   for each of the first two inputs, whether it may be a view with the given strides
+    offsets   of y, x and z in each call, from the node's operands, in bytes
+    epilogue  node that a generated kernel computes afterwards, in place
     """
 
     label: str
@@ -46,7 +46,7 @@ class CublasWay:
 
 
 def product(node: Node) -> Product | None:
-    """Return what a product of matrices is made of, or None if cuBLAS has none for the node."""
+    """Return the calls of cuBLAS for a matrix product; None if cuBLAS does not support the node."""
     return library_product(node, (Matmul,), TYPES)
 
 
@@ -68,10 +68,10 @@ def ways(node: Node, strides: Sequence[Shape], exactness: Exactness) -> list[Cub
 
 
 def _bare(node: Node, strides: Sequence[Shape], tf32: bool) -> CublasWay:
-    """Return the calls for the product alone, with as few operands copied before as there may be.
+    """Return the calls for the product alone, with as few copies of operands as possible.
 
-    One call has one axis of batches: others have to join it, and where they cannot even so, there
-    is a call for each of their elements.
+    A call has one batch axis.  Further axes are merged with it if their strides allow, else each of
+    their elements is a call.
     """
     x, y = (operand.spec for operand in node.inputs[:2])
     (m, k), n, itemsize = x.shape[-2:], y.shape[-1], node.dtype.itemsize
@@ -107,7 +107,7 @@ def _bare(node: Node, strides: Sequence[Shape], tf32: bool) -> CublasWay:
 
 
 def _calls(axes: Axes) -> tuple[int, Ints, list[list[int]]]:
-    """Return the extent and the steps of the longest axis, and where calls along others begin."""
+    """Return extent and steps of the longest axis, and the offsets of calls along the others."""
     longest = count, batch = max(axes, default=(1, (0, 0, 0)))
     others = [axis for axis in axes if axis != longest]
     part = next(i for i in range(min(count, MOST_BATCHES), 0, -1) if count % i == 0)
@@ -124,15 +124,15 @@ def _calls(axes: Axes) -> tuple[int, Ints, list[list[int]]]:
 
 
 def _steps(strides: Shape, spec: Spec) -> Shape:
-    """Return strides in elements, 0 along an axis of one element, where they may be anything."""
+    """Return strides in elements, with 0 along axes of one element."""
     sizes = zip(spec.shape, strides, strict=True)
     return tuple(stride // spec.dtype.itemsize if n > 1 else 0 for n, stride in sizes)
 
 
 def _lying(rows: int, columns: int, down: int, across: int) -> tuple[int, bool] | None:
-    """Return the elements from a row to the next, and False, of a matrix with these steps.
+    """Return the leading dimension of a matrix, and whether it is column-major.
 
-    Where it lies column by column, from a column to the next, and True; None if neither.
+    None if neither its rows nor its columns are contiguous.
     """
     if (across == 1 or columns == 1) and (down >= columns or rows == 1) and down != 1:
         return (down or columns), False
@@ -155,11 +155,11 @@ def candidates(arrangement: Arrangement, ordinal: int, exactness: Exactness) -> 
 
 
 class CublasKernel(LibraryKernel):
-    """Calls of an algorithm of cuBLAS's, and what has to be done around them.
+    """Calls of an algorithm of cuBLAS, and the launches around them.
 
-    launches  what follows in a kernel that is generated
+    launches  of generated kernels that follow
 
-    Nothing in it allocates or waits, so its stream may be captured meanwhile.
+    The kernel neither allocates nor waits, so its stream may be captured.
     """
 
     maker = "cublas"

@@ -1,10 +1,10 @@
 """Convolutions, and the graphs that describe them to cuDNN.
 
-A problem is pure description: shapes, strides and what follows.  A graph is made of it
-without a device; the ways to compute it, and their names, are in `cudnn_plan`.
+A problem has shapes, strides and an epilogue.  Its graph is built without a device; `cudnn_plan`
+has the plans that compute it.
 
-Images are [n, c, h, w] and weights [k, c / groups, r, s] whichever way they lie in memory: only
-strides tell channels-last images, and weights [k, r, s, c], from the others.
+Images are [n, c, h, w] and weights [k, c / groups, r, s] in every memory layout: only strides
+distinguish channels-last images, and weights [k, r, s, c].
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OPERANDS = "first", "second", "bias"
 
 @dataclass(frozen=True)
 class Tensor:
-    """How an array lies in memory; strides count elements."""
+    """The layout of an array; strides are in elements."""
 
     shape: Shape
     strides: Shape
@@ -43,7 +43,7 @@ class Tensor:
         return math.prod(self.shape) * ITEMSIZE[self.dtype]
 
     def lies_as(self, other: Tensor) -> bool:
-        """Return whether an array that lies as one lies as the other."""
+        """Return whether the two describe the same layout."""
         axes = zip(self.shape, self.strides, other.strides, strict=True)
         same = all(mine == its for n, mine, its in axes if n > 1)
         return self.shape == other.shape and same
@@ -69,12 +69,12 @@ def _steps(shape: Shape, order: Sequence[int]) -> Shape:
 
 @dataclass(frozen=True)
 class CudnnProblem:
-    """A convolution, or one of its gradients, with what follows it.
+    """A convolution with its epilogue, or one of its gradients.
 
-    kind      "fprop" of x and w, "dgrad" of dy and w, "wgrad" of dy and x; channels over channels
-              of the weights are the groups
-    inputs    the two operands in that order; of fprop then the bias, a vector along the channels
-    relu      whether what is not above 0, NaN included, becomes 0 last of all; fprop only
+    kind      "fprop" of x and w, "dgrad" of dy and w, "wgrad" of dy and x.  The number of groups is
+              that of channels over channels of the weights
+    inputs    the two operands in that order; for fprop then the bias, a vector along the channels
+    relu      whether results that are not above 0, NaN included, become 0; fprop only
     tf32      whether products of float32 may be rounded to tf32
 
     Sums are float32 in every dtype.
@@ -100,7 +100,7 @@ class CudnnProblem:
 
     @property
     def family(self) -> tuple[Any, ...]:
-        """What it has in common with the problems that differ from it in sizes only."""
+        """The key of the problems that differ only in sizes."""
         images = (*self.inputs[:2], self.output)
         last = tuple(t.lies_as(channels_last(t.shape, t.dtype)) for t in images)
         whole = (

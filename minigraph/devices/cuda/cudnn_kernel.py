@@ -1,15 +1,15 @@
 """The problems of cuDNN that compute a node, and the kernels that run them.
 
-A node's operands need not have the layout that cuDNN reads best: weights are [k, c, r, s] in the
-graph, and the first convolution of a network reads images of 3 channels, whose pixels no wide load
-can fetch.  Those operands are copied to and from scratch memory, with zeros for missing channels.
+A node's operands may lack the layout that cuDNN reads best: weights are [k, c, r, s] in the graph,
+and the first convolution of a network reads images of 3 channels, whose pixels no wide load can
+fetch.  Such operands are copied to and from scratch memory, with zeros for missing channels.
 
-With a stride, such a convolution is also one without, of images whose channels are the pixels of
-blocks as large ("space to depth", as ResNet-50 was trained for MLPerf): tap i of its windows has
-the weights b i ... b i + b - 1 along an axis, and zeros beyond the last.  Where that leaves too few
+A strided convolution of few channels is also one without stride, of images whose channels are the
+pixels of blocks with the stride's size ("space to depth", as in MLPerf's ResNet-50): along an axis,
+tap i has the weights b i ... b i + b - 1, and zeros beyond the last.  If that gives too few
 channels for a tile of cuDNN's kernels, blocks are as long as the window along one axis, or both,
-and share pixels.  A pixel that is NaN or infinite makes NaN also of results that it meets with the
-zeros, in the next row or column: Winograd's tiles do the same.
+and overlap.  NaN or infinity in a pixel then also reaches results in the next row or column, by way
+of the zero weights, as with Winograd's tiles.
 """
 
 from __future__ import annotations
@@ -61,21 +61,21 @@ KINDS: dict[type[Op], str] = {
 }
 ONE_PIXEL = (1, 1)
 FILLED = 16  # channels, or a multiple, that cuDNN's fastest kernels of plain float32 ask for
-# On an H200, roughly: what decides is how work compares with moving data.
+# Rough figures of an H200, of which only the ratio of work to memory traffic matters.
 TILE = 64  # bytes: as many channels of a tap, or a multiple, take as long as fewer
 FLOPS_A_BYTE = {"small": 100, "tf32": 50, "plain": 10}  # done while memory moves one byte
 
 
 @dataclass(frozen=True, eq=False)
 class CudnnWay:
-    """A problem of cuDNN's, and what has to be done around it to make it a node.
+    """A cuDNN problem that computes a node, and the launches around it.
 
-    label     how the names of its candidates begin
-    inputs    the node's operands as they lie, in the axes of the problem
-    output    likewise
-    blocks    of the first two operands and of the output: what becomes channels when it is copied
-    epilogue  what a generated kernel computes afterwards in place: a node of the result, and of the
-              bias, if that is not the problem's
+    label     prefix of its candidates' names
+    inputs    layouts of the node's operands, in the axes of the problem
+    output    layout of the node's result, in the axes of the problem
+    blocks    of the first two operands and of the output, whose pixels become channels in copies
+    epilogue  node that a generated kernel computes afterwards, in place, from the result and, if
+              the problem lacks it, the bias
     """
 
     label: str
@@ -87,7 +87,7 @@ class CudnnWay:
 
 
 def product(node: Node) -> Product | None:
-    """Return what a convolution is made of, or None if cuDNN has no problem for the node."""
+    """Return cuDNN's problem for a convolution or a gradient, or None if it has none."""
     made = library_product(node, KINDS, ITEMSIZE)
     if made is None:
         return None
@@ -127,10 +127,10 @@ def _shapes(node: Node, found: Product) -> dict[str, Shape]:
 
 
 def _block_sizes(node: Node, found: Product, tf32: bool) -> list[Pair]:
-    """The sizes of blocks whose pixels may become channels, that of the fastest way first.
+    """Return the sizes of blocks whose pixels may become channels, the expected fastest first.
 
-    Blocks of one pixel leave the images as they are.  Others are as high as the stride or the
-    window, and as wide: such blocks overlap, so that there are more channels, and fewer taps.
+    Blocks of one pixel leave the images unchanged.  Each side of the others is that of the stride
+    or of the window; the latter overlap, which gives more channels and fewer taps.
     """
     conv, shapes, dtype = conv_of(found.op), _shapes(node, found), node.dtype.name
     c, *window = shapes["w"][1:]
@@ -226,7 +226,7 @@ def candidates(
 def kernel_of_recipe(
     arrangement: Arrangement, recipe: KernelRecipe, handle: Any, exactness: Exactness
 ) -> CudnnKernel:
-    """Return the kernel of a candidate's recipe; GraphError where cuDNN has it no longer."""
+    """Return the kernel of a recipe; raise GraphError if cuDNN lacks the engine now."""
     for way in ways(arrangement.node, exactness):
         if way.label == recipe.way:
             plan = replay(way.problem, handle, recipe.engine, recipe.knobs)
@@ -235,11 +235,11 @@ def kernel_of_recipe(
 
 
 class CudnnKernel(LibraryKernel):
-    """A plan of cuDNN's, which is compiled here, with what has to be done around it.
+    """A compiled plan of cuDNN, and the launches around it.
 
-    launches  copies of operands that lie amiss, then what follows
+    launches  copies of operands to cuDNN's layouts, then the epilogue
 
-    Nothing in it allocates or waits, so its stream may be captured meanwhile.
+    The kernel neither allocates nor waits, so its stream may be captured.
     """
 
     maker = "cudnn"
@@ -282,6 +282,6 @@ class CudnnKernel(LibraryKernel):
 def _from_and_to(
     given: int | None, offset: int, inputs: Addresses, outputs: Addresses, scratch: int
 ) -> list[int]:
-    """Return from where to where an input, or for None the output, is copied."""
+    """Return the source and target of the copy of an input, or, for None, of the output."""
     place = aligned(scratch) + offset
     return [place, outputs[0]] if given is None else [inputs[given], place]

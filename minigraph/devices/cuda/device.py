@@ -58,10 +58,10 @@ from minigraph.version import __version__
 
 
 def ordinal(number: int | None) -> int:
-    """Return the number of the device that a name without a number means, or this number.
+    """Return this number, or the number of the device that a name without one means.
 
-    It is the first one.  Of the processes that a launcher started on a machine, each has the next,
-    as far as there are others: a scheduler may show each process its own device alone.
+    By default that is the first device.  Processes of a launcher on a machine have one device after
+    the other, unless a scheduler shows each process only its own.
     """
     rank = local_rank()
     return number or (rank % max(1, device_count()) if number is None and rank else 0)
@@ -225,7 +225,7 @@ class CudaBackend(Backend):
         return self.compiled.functions(_sources(kernels), self.on_disk)
 
     def _runner(self, kernel: Runner) -> Run:
-        """Return what runs a kernel alone, on arrays of the device."""
+        """Return a function that runs a single kernel on arrays of the device."""
         assert isinstance(kernel, DeviceKernel)
         functions, driver = self._functions([kernel]), self.driver
 

@@ -1,8 +1,8 @@
 """The CUDA driver: memory, kernels, streams, events and graphs of one device.
 
-Everything that the backend asks of the device goes through a `Driver`.  Addresses, streams, events,
-functions and graphs are plain integers, as other libraries take them.  Device memory comes from
-CuPy's pool, so that arrays of the user and memory of ours take what the other has let go of.
+All calls of the backend to the device go through a `Driver`.  Addresses, streams, events, functions
+and graphs are integers, as other libraries take them.  Device memory comes from CuPy's pool, which
+the user's arrays share.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from minigraph.graph import Array, Spec
 from minigraph.platform import forks
 
 OLDEST = (8, 0)  # compute capability
-READABLE = 16  # bytes: the widest loads of our kernels, and the alignment that cuDNN is told
+READABLE = 16  # bytes of the widest loads of our kernels, and the alignment declared to cuDNN
 ALIGNMENT = 256  # bytes: of the device's own allocations; cuDNN may expect it of its workspace
 ATTRIBUTES = (
     cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
@@ -44,7 +44,7 @@ LASTING = {
 
 
 class Arguments:
-    """The words of a launch, and where the driver finds them; both stay where they are."""
+    """The words of a launch and pointers to them for the driver, at fixed addresses."""
 
     def __init__(self, words: Sequence[int]) -> None:
         # Addresses and constants may have the highest bit set.
@@ -73,7 +73,7 @@ class _Stream:
 
 
 def on_stream(address: int) -> Any:
-    """Return CuPy's stream for a stream's address; what CuPy does within it is enqueued there."""
+    """Return CuPy's stream for a stream's address, a context for CuPy's calls on it."""
     return cupy.cuda.Stream.from_external(_Stream(address))
 
 
@@ -89,18 +89,17 @@ def device_count() -> int:
 
 
 class Driver:
-    """A device that has been opened.
+    """An open device.
 
-    Calls that take a stream only enqueue.  Raises DeviceError, in one line, where the driver
-    reports an error.
+    Calls with a stream only enqueue.  An error of the driver is a DeviceError, in one line.
 
-    device      what minigraph calls it, such as "cuda:0"
+    device      name in minigraph, such as "cuda:0"
     name        of the hardware, such as "NVIDIA H200"
     capability  such as (9, 0)
-    processors  how many multiprocessors it has
+    processors  number of multiprocessors
     version     of CUDA that the driver supports, such as (13, 0)
     total       bytes of memory
-    uuid        what no other device has, on any machine
+    uuid        unique among all devices of all machines
     """
 
     _capturing: int | None = None  # the thread that captures
@@ -136,7 +135,7 @@ class Driver:
 
     @property
     def arch(self) -> str:
-        """What compilers call the device: "sm_90"."""
+        """The device's architecture for compilers, such as "sm_90"."""
         return "sm_{}{}".format(*self.capability)
 
     @contextlib.contextmanager
@@ -149,9 +148,9 @@ class Driver:
             self._call(cuda.cuCtxPopCurrent)
 
     def _call(self, function: Any, *args: Any, nbytes: int = 0) -> Any:
-        """Return what a function of the driver gives besides the error.
+        """Return the results of a driver's function; raise its error.
 
-        nbytes  that it would allocate
+        nbytes  that the function allocates, for the message
         """
         missing = cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY
         error, *results = function(*args)
@@ -163,9 +162,9 @@ class Driver:
         return _checked(function, error, *results)
 
     def _destroy(self, function: Any, handles: Sequence[int]) -> None:
-        """Give things back, from a finalizer of any thread too.
+        """Free objects of the driver, also from a finalizer in any thread.
 
-        Never raises: what has failed before says why elsewhere.
+        It never raises, as an earlier error was reported elsewhere.
         """
         (error,) = cuda.cuCtxPushCurrent(self._context)
         if error == cuda.CUresult.CUDA_SUCCESS:
@@ -176,14 +175,14 @@ class Driver:
     # ------------------------------------------------------------ memory
 
     def free_bytes(self) -> int:
-        """Return how much memory of the device nobody has; CuPy's pool counts as somebody."""
+        """Return the free bytes of the device, without those in CuPy's pool."""
         error, free, _ = cuda.cuMemGetInfo()
         return int(free) if error == cuda.CUresult.CUDA_SUCCESS else 0
 
     def free_unused(self) -> None:
-        """Give the device what CuPy's pool keeps without use: nobody else can have that.
+        """Return the unused memory of CuPy's pool to the device, for other libraries.
 
-        The pool itself does so before it is out of memory.
+        The pool itself does so before it raises an error.
         """
         if self._capturing == threading.get_ident():  # which a free would spoil
             return
@@ -199,9 +198,9 @@ class Driver:
         )
 
     def allocate(self, nbytes: int) -> Array:
-        """Return bytes of the device, at least one, for work on `compute`: a new CuPy array.
+        """Return a new CuPy array of at least one byte for work on the stream `compute`.
 
-        The pool gives them to nobody who would not come after that work.
+        The pool reuses its memory only for later work on that stream.
         """
         with cupy.cuda.Device(self.ordinal), on_stream(self.compute):
             return self.array(Spec((max(nbytes, 1),), np.dtype(np.uint8)))
@@ -272,13 +271,13 @@ class Driver:
         return int(cupy.cuda.get_current_stream(self.ordinal).ptr)
 
     def event(self, timing: bool = False) -> int:
-        """Return a new event; one that takes no time is cheaper."""
+        """Return a new event, which is cheaper without timing."""
         flags = cuda.CUevent_flags
         chosen = flags.CU_EVENT_DEFAULT if timing else flags.CU_EVENT_DISABLE_TIMING
         return int(self._call(cuda.cuEventCreate, chosen))
 
     def record(self, event: int, stream: int) -> None:
-        """Let an event happen when the stream has done what it has been given so far."""
+        """Record an event after the present work of a stream."""
         self._call(cuda.cuEventRecord, event, stream)
 
     def record_in_graph(self, event: int, stream: int) -> None:
@@ -287,7 +286,7 @@ class Driver:
         self._call(cuda.cuEventRecordWithFlags, event, stream, external)
 
     def wait(self, stream: int, event: int) -> None:
-        """Let what a stream is given from now on wait for an event, as it was last recorded."""
+        """Let later work of a stream wait for an event's last recording."""
         self._call(cuda.cuStreamWaitEvent, stream, event, 0)
 
     def happened(self, event: int) -> bool:
@@ -313,16 +312,16 @@ class Driver:
     # ------------------------------------------------------------ graphs
 
     def begin_capture(self, stream: int) -> None:
-        """Collect what the stream is given from now on instead of doing it.
+        """Capture later work of the stream instead of running it.
 
-        Other threads may go on with what a capture forbids: CuPy's pool allocates in theirs.
+        Other threads may still make calls that a capture forbids, such as allocations of CuPy.
         """
         mode = cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         self._call(cuda.cuStreamBeginCapture, stream, mode)
         self._capturing = threading.get_ident()
 
     def end_capture(self, stream: int) -> int:
-        """Return what launches the graph that was collected."""
+        """Return a function that launches the captured graph."""
         self._capturing = None
         graph = self._call(cuda.cuStreamEndCapture, stream)
         try:
@@ -340,7 +339,7 @@ class Driver:
 
 
 def _checked(function: Any, error: Any, *results: Any) -> Any:
-    """Return what a function of the driver has given besides the error; raise that."""
+    """Return the results of a driver's function without the error; raise the error."""
     if error != cuda.CUresult.CUDA_SUCCESS:
         _, text = cuda.cuGetErrorString(error)
         said = f"{function.__name__}: {error.name}" + (f" ({text.decode()})" if text else "")

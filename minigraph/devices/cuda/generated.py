@@ -125,9 +125,9 @@ def _launch(parts: Sequence[_WalkedPart]) -> Launch:
 
 
 def _geometry(walk: Walk, nest: LoopNest, processors: int) -> tuple[list[LaunchRun], int]:
-    """Return how a kernel is run on a device with so many multiprocessors.
+    """Return the launches of a kernel on a device with so many multiprocessors, in order.
 
-    That is its launches, in order, and the bytes of scratch memory that they share.
+    And the bytes of scratch memory that they share.
     """
     across = _groups_across(walk, nest)
     if not walk.shared:
@@ -182,7 +182,7 @@ def _side(walk: Walk, nest: LoopNest, busy: int) -> tuple[int, int]:
 
 
 def _blocks(walk: Walk, nest: LoopNest, side: int) -> int:
-    """Return how many blocks all units take, with so many threads side by side."""
+    """Return the number of blocks for all units, with so many threads for each."""
     if walk.column:
         rows = math.prod(n for n, _ in nest.units[:-1])
         return rows * -(-_groups_across(walk, nest) // side)

@@ -43,8 +43,8 @@ def _pooled(
 ) -> CudaKernel:
     """Return the kernel of a pooling, or of its gradient.
 
-    place    of maxima, the type of places in windows; None for averages
-    counted  of averages, what `_counted` returns
+    place    type of the maxima's positions in windows; None for averages
+    counted  result of `_counted` for averages
     """
     result, given = node.specs[0], node.inputs[0].spec
     (x, y), dtype = (result.shape, given.shape)[:: 1 if backward else -1], result.dtype
@@ -107,7 +107,7 @@ def _counted(op: AvgPool2d, x: Shape) -> tuple[int, ...]:
 
 
 def laid_out(op: LaidOut, node: Node) -> CudaKernel | None:
-    """Return the kernel of pooling if all images lie alike, else None."""
+    """Return the kernel of pooling if all images have the same layout, else None."""
     if len({*op.lanes_in, *op.lanes_out}) > 1 or type(op.plain) not in POOLINGS:
         return None
     return POOLINGS[type(op.plain)](op.plain, node)
@@ -124,9 +124,9 @@ def local_response_norm(op: LocalResponseNorm, node: Node) -> CudaKernel:
 
 
 def reorder(op: Reorder, node: Node) -> CudaKernel | None:
-    """Return the transposition of matrices that moves contiguous images from or to nchw.
+    """Return the matrix transposition that reorders contiguous images from or to nchw.
 
-    None for other layouts, and where most of a tile is empty.
+    None for other layouts, and if most of a tile would be empty.
     """
     (x,) = node.inputs
     if x.ndim == node.ndim:

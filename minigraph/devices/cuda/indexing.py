@@ -1,7 +1,7 @@
 """Gathers and scatters along an axis, and one-hot vectors, in CUDA.
 
-Where several indices may name one element of the result, a thread or a block looks through the
-indices for those of its own, so every run gives the same bits.
+If several indices may name one element of the result, each thread or block searches the indices
+for those of its elements, so every run gives the same bits.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def take_along(op: TakeAlong, node: Node) -> CudaKernel:
 def _gather(
     node: Node, sizes: tuple[int, int, int], unit: int, wraps: bool, place: str
 ) -> CudaKernel:
-    """Return a gather of `unit` bytes a thread; the index of an element lies at `place`.
+    """Return a gather of `unit` bytes a thread; the index of an element is at `place`.
 
     sizes  n, count, and columns in such units
     """

@@ -59,9 +59,9 @@ class Range:
 
 
 class DeviceKernel(Kernel):
-    """What computes a node on the device.
+    """A kernel on the device.
 
-    launches  of kernels that are generated or written
+    launches  of generated or handwritten kernels
     """
 
     def __init__(self, node: Node, launches: Sequence[Launch]) -> None:
@@ -78,7 +78,7 @@ class DeviceKernel(Kernel):
 class CudaKernel(DeviceKernel):
     """A kernel of one or a few launches.
 
-    range  of the integers among its inputs, where not all are valid
+    range  of valid integers in its input; None if all are valid
     """
 
     node: Node

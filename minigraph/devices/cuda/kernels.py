@@ -1,6 +1,6 @@
-"""Which kernel computes a node on a CUDA device: one that is written by hand, or generated.
+"""The kernel for each node on a CUDA device, handwritten or generated.
 
-Also what follows a library's convolution or product in a kernel that is generated.
+And the generated epilogues of a library's convolutions and products.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def cuda_kernel(
 
 
 class Exactness(NamedTuple):
-    """What a library is allowed to do.
+    """The approximations that libraries may use.
 
-    tf32       products of float32 may be rounded to tf32
-    fast_math  a relu may make 0 of NaN, as the libraries' do
+    tf32       whether products of float32 may be rounded to tf32
+    fast_math  whether a relu may turn NaN into 0, as in the libraries
     """
 
     tf32: bool = False
@@ -62,7 +62,7 @@ def library_product(node: Node, ops: Container[type[Op]], dtypes: Container[str]
 
 
 def epilogue_of(node: Node, found: Product) -> Node | None:
-    """Return what follows the product of a node: of its result and its bias, as they lie."""
+    """Return the epilogue of a node's product, a node of its result and bias in their layouts."""
     y = input("y", node.shape, node.dtype)
     operands, result = [y], y
     if len(node.inputs) > 2:

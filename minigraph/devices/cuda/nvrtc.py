@@ -44,7 +44,7 @@ def nvrtc_version() -> str:
 def compile_program(text: str, arch: str) -> bytes:
     """Return the machine code (cubin) of a program for an architecture, such as "sm_90".
 
-    Raises CompileError with the compiler's first error; its whole output goes to the log.
+    Raises CompileError with the compiler's first error; the log gets its whole output.
     """
     (made,) = _checked(nvrtc.nvrtcCreateProgram(text.encode(), b"minigraph.cu", 0, [], []))
     try:
@@ -70,7 +70,7 @@ def _text(made: Any, size_of: Any, get: Any) -> bytes:
 
 
 def _checked(answer: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return what a call of NVRTC gives besides its result, which has to be success."""
+    """Return the results of a call of NVRTC without its status; raise unless that is success."""
     result, *values = answer
     if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise CompileError(f"NVRTC: {_name(result)}")

@@ -1,13 +1,13 @@
-"""Running a program on a CUDA device: the first call step by step, later ones as one CUDA graph.
+"""Run a program on a CUDA device: the first call step by step, later calls as one CUDA graph.
 
-What a function keeps has its place in device memory before the first call.  The arrays of a call
-come and go, so inputs are copied to fixed buffers (`staging`), and outputs from them to new arrays.
-Where large arrays make that cost more than a graph saves (`calls`), they are read and written
-where they are, and every call launches its kernels one by one.
+Parameters, constants and the arena are allocated before the first call.  A graph needs fixed
+addresses, so inputs are copied to fixed buffers (`staging`), and outputs from fixed buffers to new
+arrays.  If large arrays make these copies cost more than a graph saves (`calls`), kernels read and
+write the call's arrays directly, and every call launches them one by one.
 
-All this happens on the stream `compute`.  It waits for what the caller's own stream has had to do,
-which then waits for the results.  The host waits only for integers that the device computes or the
-caller has there: kernels check them, and no parameter changes before the host knows the outcome.
+All work is on the stream `compute`, which waits for the caller's stream before and is waited for
+after.  The host waits only for the checks of integers on the device: no parameter changes before
+the host knows that they are in range.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class GraphSegment(NamedTuple):
 class CudaProgram(Executor):
     """The steps of a program with their memory on a device.
 
-    functions  the loaded kernels, by the names of their sources
-    bulk       launch a whole step as one CUDA graph, unless its arrays are used where they are
+    functions  loaded kernels, by the names of their sources
+    bulk       whether to launch a call as one CUDA graph, unless kernels use its arrays directly
     arenas     of programs that never run at the same time
     """
 
@@ -86,7 +86,7 @@ class CudaProgram(Executor):
             for step in program.steps
             if isinstance(step.kernel, CudaKernel) and step.kernel.range is not None
         }
-        # The first step that has integers in such a range checks them for the others too.
+        # The first step that reads integers with a range checks them for later steps, too.
         checks: dict[object, Step] = {}
         for step, valid in self._ranges.items():
             view = self._integers(step)
@@ -143,21 +143,21 @@ class CudaProgram(Executor):
 
     @property
     def syncs(self) -> int:
-        """How often a call waits for the device."""
+        """Number of waits for the device in a call."""
         by_numpy = sum(not segment.enqueued for segment in self._segments)
         return int(bool(self._flagged)) + by_numpy
 
     # ------------------------------------------------------------ binding
 
     def _place(self, buffers: Sequence[Buffer], more: int = 0) -> Array:
-        """Return memory where each buffer gets its place, with `more` bytes behind them."""
+        """Allocate memory, assign each buffer its address, and append `more` bytes."""
         *offsets, end = itertools.accumulate((aligned(b.nbytes) for b in buffers), initial=0)
         memory = self.driver.allocate(end + more)
         self._places |= {b: memory.data.ptr + o for b, o in zip(buffers, offsets, strict=True)}
         return memory
 
     def _split(self) -> list[GraphSegment]:
-        """Return the steps in segments: one ends where the host has to do or to see something."""
+        """Return the steps in segments, each of which ends with work of the host or a check."""
         segments: list[GraphSegment] = []
         ended = True
         for step in self.program.steps:
@@ -196,10 +196,9 @@ class CudaProgram(Executor):
     ) -> tuple[list[Array], list[Timing]]:
         """Run once, and return the outputs and the time of each step, by the device's clock.
 
-        The steps are parts of CUDA graphs, with events between them, so times are those of the
-        kernels and of the microsecond or two until the next one starts.  A first call, which loads
-        kernels, launches them one by one: then a time is at least that of the launch from Python.
-        So it is for what NumPy does.
+        Steps are parts of CUDA graphs with events between them, so a time includes a microsecond or
+        two until the next kernel starts.  The first call, which loads kernels, launches them one by
+        one, so a time is at least that of a launch from Python, as it is for steps in NumPy.
         """
         driver, compute = self.driver, self.driver.compute
         with driver.current(), contextlib.ExitStack() as stack:
@@ -233,17 +232,16 @@ class CudaProgram(Executor):
 
     @contextlib.contextmanager
     def _run(self, inputs: Sequence[Array], done: Done) -> Iterator[tuple[list[Array], BoundCalls]]:
-        """Take the inputs, run the block, which does the steps, and make its results the call's.
+        """Copy the inputs, run the block, which runs the steps, and finish the call.
 
-        The block gets the outputs, which hold the results after it, and the program's calls.
+        The block gets the output arrays, which hold the results after it, and the program's calls.
+        No signal's handler interrupts a call that changes parameters.
 
-        Where parameters change no signal's handler cuts that in two.
-
-        The caller's stream waits for all that, also where it fails.  So arrays may be read and
-        written where they are: memory that the caller lets go of goes back to the pool for its
-        stream, and whatever gets it there comes after the steps.  The same way the outputs, which
-        come from the pool before `begun`, are written after all that their memory was used for.
-        As with CuPy's own kernels, an array of yet another stream is the caller's to keep.
+        The caller's stream waits for the call, even if it fails.  So kernels may use the caller's
+        arrays directly: memory that the caller frees returns to the pool of the caller's stream,
+        and its next use there comes after the steps.  Likewise, outputs are allocated before
+        `begun`, so they are written after all earlier uses of their memory.  As with CuPy's own
+        kernels, the caller keeps arrays of other streams alive.
         """
         driver, compute = self.driver, self.driver.compute
         whole = held() if self.program.changed else contextlib.nullcontext()
@@ -294,7 +292,7 @@ class CudaProgram(Executor):
         return self._bound(tuple(places[buffer] for buffer in self._moving))
 
     def _finish(self, outputs: Sequence[Array], places: Places) -> None:
-        """Copy what is returned, and apply the updates that are not made in place."""
+        """Copy results for the caller, and apply the updates that are not in place."""
         driver = self.driver
         returned = zip(self.program.outputs, outputs, strict=True)
         copies = [(v, y.data.ptr) for v, y in returned if v.buffer not in self._written]
@@ -303,9 +301,9 @@ class CudaProgram(Executor):
             driver.copy(to, places[view.buffer] + view.offset, view.spec.nbytes, driver.compute)
 
     def _capture(self, calls: CallsOfStep) -> list[int]:
-        """Return a graph of each segment, made of the calls of its steps; none where that fails.
+        """Return a graph for each segment, captured from the calls of its steps; none on failure.
 
-        With collectives that is an error: either all processes capture theirs, or none does.
+        A failure is an error if there are collectives: all processes must capture theirs.
         """
         enqueued = [segment.steps for segment in self._segments if segment.enqueued]
         parts = [[*itertools.chain.from_iterable(map(calls, steps))] for steps in enqueued]

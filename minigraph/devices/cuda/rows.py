@@ -49,7 +49,7 @@ def argmax(op: Argmax, node: Node) -> CudaKernel:
 
 
 def cumulative_sum(op: CumulativeSum, node: Node) -> CudaKernel | None:
-    # In float64 a sum of some elements may overflow where that of all before does not.
+    # In float64 a partial sum may overflow although the running sum does not.
     parted = node.dtype != np.float64
     none = "-0.0" if kind(node.dtype) == "f" else "0"
     return _cumulative(op.axis, node, "+", none, parted, "n - 1 - j" if op.reverse else "j")
@@ -69,9 +69,9 @@ def _cumulative(
     at: str,
     factor: str | None = None,
 ) -> CudaKernel | None:
-    """Return the kernel that joins each element with what is made of all before it.
+    """Return the kernel of a running sum, product or recurrence along rows.
 
-    factor  of a recurrence: how far from an element its factor is
+    factor  of a recurrence: distance from an element to its factor
     """
     if kind(node.dtype) == "b":
         return None

@@ -19,7 +19,7 @@ from minigraph.program import Buffer
 
 Range = tuple[int, int]  # bytes: the first, and behind the last
 PIECE = 4 << 20  # bytes that a thread copies at a time: some 0.5 ms
-MOST_THREADS = 8  # which copy some 30 GB/s, half of what the bus takes
+MOST_THREADS = 8  # which copy some 30 GB/s, half of the bus's bandwidth
 
 
 class Staging:
@@ -90,7 +90,7 @@ class Staging:
 
 
 def _fill(pinned: Array, arrays: Sequence[tuple[int, Array]], piece: Range) -> Range:
-    """Copy what lies in a piece of the pinned memory, the bytes of arrays; return the piece."""
+    """Copy the bytes of arrays that belong to a piece of pinned memory; return the piece."""
     begin, end = piece
     for offset, array in arrays:
         first, last = max(begin, offset), min(end, offset + array.nbytes)
@@ -108,7 +108,7 @@ def _threads() -> ThreadPoolExecutor:
 class DeviceCopy:
     """The copy of a parameter's value that all functions of the device share.
 
-    memory  of an array of the caller, in which the copy lies; None: memory of its own
+    memory  of a caller's array that holds the copy; None: newly allocated
     """
 
     def __init__(self, spec: Spec, driver: Driver, memory: Array | None = None) -> None:
@@ -129,7 +129,7 @@ class DeviceCopy:
 
     @contextlib.contextmanager
     def _between_callers_work(self) -> Iterator[None]:
-        """Come after what the caller's stream has to do with shared memory, and before the rest."""
+        """Run the block after the present work of the caller's stream and before its later work."""
         if self._is_shared:
             self._driver.synchronize(self._driver.current_stream())
         yield

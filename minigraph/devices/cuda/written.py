@@ -1,14 +1,13 @@
-"""Kernels whose CUDA text is written by hand, for ops that are no expression of elements.
+"""Handwritten CUDA kernels, for ops that are not elementwise expressions or reductions.
 
-A text is a file, `one_hot.cu` say, and what varies in it are macros, which its first lines list.
-Inputs and outputs are contiguous.  The words of a kernel are the addresses of its inputs and of its
-outputs, then, from SIZES on, how many elements or rows there are and other sizes.  Floats of 16
-bits are widened where they are loaded and rounded where they are stored; in between everything is
-float32.
+A source is a file such as `one_hot.cu`, whose first lines list its macros.  Inputs and outputs are
+contiguous.  A kernel's words are the addresses of its inputs and outputs and, from SIZES on, the
+number of elements or rows and other sizes.  16-bit floats are widened to float32 when they are
+loaded, and rounded when they are stored.
 
-All texts have these macros besides their own: KERNEL, EACH_ELEMENT or EACH_ROW, with which they
-begin; I, the type of an index; BLOCK, the threads of a block; LANES and WARPS, those of a row; and
-FLAG, the word with the address of the flag that says that an integer is out of range.
+Each source also has these macros: KERNEL, EACH_ELEMENT or EACH_ROW, with which it begins; I, the
+type of an index; BLOCK, the threads of a block; LANES and WARPS, those of a row; and FLAG, the word
+with the address of the flag for an integer out of range.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from minigraph.jit.source import KernelSource
 from minigraph.ops.elementwise import kind
 
 WARP, THREADS, MOST_THREADS = 32, 256, 1024
-MOST_BLOCKS = 1 << 16  # a block that is done goes on with what lies a whole grid further
+MOST_BLOCKS = 1 << 16  # each block continues at a distance of the grid
 IN_32_BITS = 1 << 31  # elements below which indices have 32 bits
 SHORT_ROW, LONG_ROW = 16, 1024  # elements up to which a thread, or a warp, does a row
 
@@ -62,13 +61,13 @@ def written_kernel(
     range: Range | None = None,
     **facts: Any,
 ) -> CudaKernel:
-    """Return the kernel in the file of this name, which does `count` elements, or rows.
+    """Return the kernel in the file of this name for `count` elements or rows.
 
-    macros    what the text leaves open, besides what follows from the rest
-    sizes     the words after the count
-    threads   that do a row together; 0: a thread does one element after the other
-    resident  blocks that a multiprocessor should hold, which limits a thread's registers
-    range     and other facts, as `CudaKernel` takes them
+    macros    of the source, besides those that follow from the other arguments
+    sizes     words after the count
+    threads   of a row; 0: each thread computes one element after the other
+    resident  blocks of a multiprocessor, which limit a thread's registers
+    range     and other fields of `CudaKernel`
     """
     together = max(1, THREADS // threads) if threads else THREADS  # rows, or elements, of a block
     block = (threads or THREADS, together if threads else 1, 1)
