@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from minigraph.arguments import NUMBER, Count, FilePath, Kind, checked, few
+from minigraph.arguments import NUMBER, Count, FilePath, Kind, checked, few, such_that
 from minigraph.data.dataset import Dataset, Example, Images, library, normalise
 from minigraph.errors import GraphError, reason
 from minigraph.platform import regular_file
@@ -28,12 +28,8 @@ RATIO = (3 / 4, 4 / 3)
 Box = tuple[float, float, float, float]
 
 
-def _channels(value: Any) -> tuple[float, float, float]:
-    red, green, blue = map(NUMBER.parse, value)
-    return red, green, blue
-
-
-Channels = Annotated[Sequence[float], Kind("a number for each of 3 channels", _channels)]
+THREE = such_that(lambda numbers: len(numbers) == 3, lambda v: tuple(map(NUMBER.parse, v)))
+Channels = Annotated[Sequence[float], Kind("a number for each of 3 channels", THREE)]
 
 
 @checked

@@ -7,6 +7,7 @@ NumPy's copies release the lock of the interpreter.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import os
 import threading
@@ -32,12 +33,9 @@ EPOCH = at_least(0)
 FUNCTION = "a function of {0}, or of {0} and a generator of random numbers"
 
 
-def _unary(fn: Any) -> Callable[..., Any]:
-    return optional_generator(fn, 1)
-
-
-Transform = Annotated[Callable[..., Any], Kind(FUNCTION.format("an example"), _unary)]
-BatchTransform = Annotated[Callable[..., Any], Kind(FUNCTION.format("a batch"), _unary)]
+UNARY = functools.partial(optional_generator, count=1)
+Transform = Annotated[Callable[..., Any], Kind(FUNCTION.format("an example"), UNARY)]
+BatchTransform = Annotated[Callable[..., Any], Kind(FUNCTION.format("a batch"), UNARY)]
 Collate = Annotated[Callable[..., Any], instance_of(Callable, "a function of a list of examples")]
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from minigraph.arguments import Kind, Seed, checked, one_of
+from minigraph.arguments import Kind, Seed, checked, one_of, such_that
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import Array, DType, Parameter, Shape, Spec, as_dtype, cast
 from minigraph.ops.elementwise import kind
@@ -35,13 +35,6 @@ def manual_seed(seed: Seed) -> None:
     _generator = np.random.default_rng(seed)
 
 
-def _float_dtype(dtype: Any) -> DType:
-    parsed = as_dtype(dtype)
-    if kind(parsed) != "f":
-        raise DTypeError(f"weights are floats, not {parsed.name}")
-    return parsed
-
-
 def _trainable(value: Any, axes: int = 0) -> Parameter:
     if not isinstance(value, Parameter) or kind(value.dtype) != "f":
         raise TypeError
@@ -51,7 +44,8 @@ def _trainable(value: Any, axes: int = 0) -> Parameter:
 
 
 FLOATS = "a parameter of floats"
-Weights = Annotated[Any, Kind("a float dtype", _float_dtype, DTypeError, unset=True)]
+FLOAT_DTYPE = such_that(lambda dtype: kind(dtype) == "f", as_dtype)
+Weights = Annotated[Any, Kind("a float dtype", FLOAT_DTYPE, DTypeError, unset=True)]
 Trainable = Annotated[Parameter, Kind(FLOATS, _trainable)]
 Matrix = Annotated[Parameter, Kind(FLOATS, lambda value: _trainable(value, 2))]
 

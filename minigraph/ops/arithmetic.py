@@ -187,9 +187,6 @@ class Reciprocal(Elementwise):
     costly = True
     grad = gradients(lambda dy, y, x: -dy * (y * y))
 
-    def forward(self, x: Array) -> Array:
-        return 1 / x
-
 
 class Copysign(Elementwise):
     """|x| with the sign of y; a NaN counts as positive, because arithmetic leaves its sign open."""
