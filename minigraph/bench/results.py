@@ -173,9 +173,7 @@ class Results(Struct, forbid_unknown_fields=True):
         device = options.get("device", "cpu")
         if device != "cpu":
             versions |= open_backend(device, resolve({})).versions
-        memory = None
-        if hasattr(os, "sysconf"):
-            memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         machine = {"processor": processor(), "cpus": cpus(), "memory": memory}
         return Results(datetime.date.today().isoformat(), machine, versions, options)
 

@@ -138,8 +138,7 @@ def serve(make: Callable[[Task], Side]) -> None:
 
 def claim_cores(threads: int) -> None:
     """Keep this process to so many cores: not every library takes a number of threads."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
 
 def run_times(step: Callable[[], object], least: float = LONG) -> list[float]:

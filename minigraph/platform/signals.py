@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import functools
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -69,8 +68,6 @@ def set_signal_stack() -> None:
     to a buffer on the heap for a while, and what lies before the buffer was overwritten.  Python's
     handlers run on an alternate stack where there is one (SA_ONSTACK).
     """
-    if sys.platform != "linux":
-        return
     libc, stack = ctypes.CDLL(None), _StackDescription()
     libc.sigaltstack(None, ctypes.byref(stack))
     if stack.flags & DISABLED:  # faulthandler, for one, has set up its own
