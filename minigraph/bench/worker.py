@@ -26,7 +26,7 @@ import numpy as np
 from msgspec.json import Decoder
 
 from minigraph.bench.cases import PRECISIONS, Case, ModelFile, Prediction, case
-from minigraph.platform.records import decode, encode
+from minigraph.platform.records import decode, encode, one_line
 
 PAUSE = 0.02  # seconds before a turn
 LONG = 0.1  # seconds: shorter steps are run several times in a turn
@@ -132,8 +132,7 @@ def serve(make: Callable[[Task], Side]) -> None:
                     calls += times
                     say({"step": statistics.median(times)})
     except Exception as error:  # a failure is a line in the table
-        words = " ".join(str(error).split())
-        say({"error": f"{type(error).__name__}: {words}"[:300]})
+        say({"error": one_line(f"{type(error).__name__}: {error}")[:300]})
 
 
 def claim_cores(threads: int) -> None:

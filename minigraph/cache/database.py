@@ -22,7 +22,7 @@ import msgspec
 from msgspec.json import Decoder
 
 from minigraph.errors import reason
-from minigraph.platform.records import decode, encode
+from minigraph.platform.records import decode, encode, one_line
 
 MEASUREMENTS = ("onednn", "cudnn")  # of the libraries' algorithms
 KINDS = (*MEASUREMENTS, "jit")  # and kernels
@@ -227,4 +227,4 @@ def code_of(error: Exception) -> int | None:
 
 def in_one_line(error: Exception) -> str:
     """Return an error's message in one line, even if it quotes damaged text."""
-    return " ".join(reason(error).split())[:200]
+    return one_line(reason(error))[:200]

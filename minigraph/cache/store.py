@@ -29,6 +29,7 @@ from minigraph.cache.database import (
 )
 from minigraph.errors import reason, warn_once
 from minigraph.platform import forks, trust
+from minigraph.platform.records import one_line
 
 LIMIT = 256 << 20  # bytes of entries
 PATIENCE = 5.0  # seconds to wait for other processes
@@ -150,7 +151,7 @@ class Store:
         """Return (name, reason) for each damaged row, and for the file if it is damaged."""
 
         def look(db: sqlite3.Connection) -> list[tuple[str, str]]:
-            lines = (" ".join(line.split()) for (line,) in db.execute("PRAGMA integrity_check"))
+            lines = (one_line(line) for (line,) in db.execute("PRAGMA integrity_check"))
             wrong = [(NAME, line) for line in lines if line != "ok"]
             damaged = (subject for subject, good in Reader(db).select("") if not good)
             return wrong + [(subject, database.NOT_AS_WRITTEN) for subject in damaged]

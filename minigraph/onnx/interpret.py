@@ -23,10 +23,10 @@ from minigraph.onnx.tensors import (
     array_of,
     attribute_value,
     every,
-    one_line,
     opsets_of,
 )
 from minigraph.onnx.values import NeedsValue, folded, integer, known, sizes_in, value_of
+from minigraph.platform.records import one_line
 
 DEPTH = 50  # of functions in functions
 STEPS = 1000  # of a loop whose steps differ

@@ -29,8 +29,9 @@ from minigraph.graph.spec import ALIGNMENT
 from minigraph.graph_compiler import CompGraph, comp_graph
 from minigraph.inspect.report import Report
 from minigraph.onnx.interpret import Interpreter, refuse_missing
-from minigraph.onnx.tensors import File, dtype_of, one_line, opsets_of, read
+from minigraph.onnx.tensors import File, dtype_of, opsets_of, read
 from minigraph.onnx.values import NeedsValue
+from minigraph.platform.records import one_line
 
 
 @dataclass(frozen=True)

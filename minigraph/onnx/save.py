@@ -23,6 +23,7 @@ from minigraph.onnx.writer import Writer, info, pruned
 from minigraph.passes.library.mixed_precision import autocast
 from minigraph.passes.notes import Notes
 from minigraph.platform import regular_file
+from minigraph.platform.records import one_line
 from minigraph.version import __version__
 
 FIRST_OPSET = 18
@@ -72,7 +73,7 @@ def save(
     try:
         onnx.checker.check_model(model, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
-        text = " ".join(str(error).split())
+        text = one_line(str(error))
         raise GraphError(f"onnx.save: ONNX's checker refuses the model: {text}") from error
     if check == "tensorrt":
         check_for_tensorrt(model)

@@ -24,6 +24,7 @@ from onnx import (
 from minigraph.errors import DTypeError, GraphError, reason
 from minigraph.graph import BFLOAT16, Array, DType
 from minigraph.platform import regular_file
+from minigraph.platform.records import one_line
 
 NAMES = "float32 uint8 int8 uint16 int16 int32 int64 - bool float16 float64 uint32 uint64"  # from 1
 KINDS = {code: np.dtype(name) for code, name in enumerate(NAMES.split(), 1) if name != "-"}
@@ -99,11 +100,6 @@ def every(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
         for attribute in node.attribute:
             for graph in (attribute.g, *attribute.graphs):
                 yield from every(graph.node)
-
-
-def one_line(text: str) -> str:
-    """Return a text, such as a name from a file, without line breaks."""
-    return " ".join(text.split())
 
 
 def dtype_of(code: int) -> DType:

@@ -55,5 +55,5 @@ def _reason(error: msgspec.ValidationError) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text that may be of a file without what does not print in a line."""
-    return "".join(c if c.isprintable() else "?" for c in text)
+    """Return a text, which may be that of a file or of a library, as one line that prints."""
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))

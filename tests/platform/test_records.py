@@ -58,7 +58,7 @@ def test_what_was_written_is_what_is_read():
         ('{"inner": {"numbers": {"x": 1e999}}}', "is wrong at inner.numbers[...]: Number out of"),
         ('{"inner": {"numbers": {"x": NaN}}}', "is cut off, or no JSON: "),
         ('{"more": 1}', "is wrong: Object contains unknown field `more`"),
-        ('{"\\u001b[2J\\n": 1}', "is wrong: Object contains unknown field `?[2J?`"),
+        ('{"\\u001b[2J\\n": 1}', "is wrong: Object contains unknown field `?[2J `"),
         (f'{{"{"x" * 9999}": 1}}', "is wrong: Object contains unknown field `xxx"),
         ("[]", "is wrong: Expected `object`, got `array`"),
         ("", "is cut off, or no JSON: "),

@@ -35,6 +35,7 @@ from minigraph.graph import Array, Node, Spec
 from minigraph.ops.activation import Relu
 from minigraph.ops.layout import Reorder
 from minigraph.ops.matmul import Matmul
+from minigraph.platform.records import one_line
 from minigraph.program import Kernel
 
 # Of an H100, roughly: what counts is how work compares with moving data.
@@ -208,7 +209,7 @@ class CudaWorkbench(Workbench):
         """
         if isinstance(error, MemoryError) or any(text in str(error) for text in OF_MEMORY):
             self.driver.free_unused()
-            raise MemoryError(" ".join(str(error).split())) from None
+            raise MemoryError(one_line(str(error))) from None
         try:
             self.driver.synchronize(self.driver.measuring)
         except DeviceLost as lost:

@@ -10,6 +10,7 @@ import cudnn
 
 from minigraph.devices.cuda.cudnn_graph import CudnnProblem, build
 from minigraph.errors import GraphError
+from minigraph.platform.records import one_line
 
 # Mode B asks a slower model, which seldom names others.
 MODES = [cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK]
@@ -69,7 +70,8 @@ class CudnnPlan:
         try:
             self.graph.build_plan_at_index(self.index)
         except UNSUPPORTED as error:
-            raise GraphError(f"cuDNN has no {self.name}: {_one_line(error)}") from None
+            said = one_line(f"{type(error).__name__}: {error}")
+            raise GraphError(f"cuDNN has no {self.name}: {said}") from None
 
     @property
     def workspace(self) -> int:
@@ -193,7 +195,8 @@ def replay(problem: CudnnProblem, handle: Any, engine: int, knobs: Knobs) -> Cud
         graph.deselect_numeric_notes(lossy(problem))
         index = graph.get_execution_plan_count() - 1
     except (KeyError, TypeError, *UNSUPPORTED) as error:
-        raise GraphError(f"cuDNN has no engine {engine} with {knobs}: {_one_line(error)}") from None
+        said = one_line(f"{type(error).__name__}: {error}")
+        raise GraphError(f"cuDNN has no engine {engine} with {knobs}: {said}") from None
     return CudnnPlan(graph, index, engine, knobs)
 
 
@@ -214,7 +217,3 @@ def _engine_at(graph: Any, index: int) -> tuple[int, dict[Any, int]]:
         return -1, {}
     lasting = 0 <= engine < FOREIGN and all(knob.name != UNKNOWN for knob in knobs or {})
     return (engine, knobs or {}) if lasting else (-1, {})
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())

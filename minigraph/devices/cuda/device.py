@@ -53,6 +53,7 @@ from minigraph.ops.reduction import Max
 from minigraph.passes.kernels.horizontal_fusion import HorizontalFusionLimits
 from minigraph.platform import forks
 from minigraph.platform.launcher import local_rank
+from minigraph.platform.records import one_line
 from minigraph.program import Backend, Choice, Executor, Kernel, Program, Tunable
 from minigraph.version import __version__
 
@@ -85,7 +86,7 @@ def _opened(ordinal: int) -> tuple[Driver, Any]:
             cublas.handle(ordinal)
             return driver, cudnn.create_handle()
     except Exception as error:  # its own classes, one for each way to fail
-        said = " ".join(str(error).split())
+        said = one_line(str(error))
         raise DeviceError(
             f"cuBLAS or cuDNN cannot be used ({said}): {install_command('cuda')} brings it"
         ) from error
