@@ -61,6 +61,13 @@ def kernel_parts(node: Node, strides: Sequence[Shape], short: int = 0) -> Kernel
 
     short  rows of up to so many elements are computed side by side
     """
+    try:
+        return _parts(node, strides, short)
+    except NotFusible:
+        return None
+
+
+def _parts(node: Node, strides: Sequence[Shape], short: int) -> KernelParts | None:
     inputs = tuple(x.spec for x in node.inputs)
     match node.op:
         case HorizontalFusion():
@@ -79,38 +86,21 @@ def kernel_parts(node: Node, strides: Sequence[Shape], short: int = 0) -> Kernel
             op = node.op
         case _:
             return None
-    kernel = _specialised(op, inputs, tuple(strides), short=short)
-    if kernel is None:
-        return None
+    kernel = kernel_of(op, inputs, tuple(strides), short=short)
     part = KernelPart(kernel, slice(len(node.inputs)), slice(len(node.specs)))
     return KernelParts([part], kernel.inplace)
 
 
-def _specialised(
-    op: Op,
-    inputs: tuple[Spec, ...],
-    strides: tuple[Shape, ...],
-    target: Shape | None = None,
-    short: int = 0,
-) -> SpecialisedKernel | None:
-    try:
-        return kernel_of(op, inputs, strides, target, short)
-    except NotFusible:
-        return None
-
-
 def _independent(
     op: HorizontalFusion, node: Node, strides: Sequence[Shape], short: int
-) -> KernelParts | None:
+) -> KernelParts:
     """Independent small ops in one launch."""
     parts: list[KernelPart] = []
     inplace: list[tuple[int, ...]] = []
     first_in = first_out = 0
     for each, inputs in op.groups(node.inputs):
         ins = slice(first_in, first_in + len(inputs))
-        kernel = _specialised(each, tuple(x.spec for x in inputs), tuple(strides[ins]), short=short)
-        if kernel is None:
-            return None
+        kernel = kernel_of(each, tuple(x.spec for x in inputs), tuple(strides[ins]), short=short)
         outs = slice(first_out, first_out + len(kernel.pattern.stores))
         parts.append(KernelPart(kernel, ins, outs))
         inplace += [tuple(first_out + i for i in outputs) for outputs in kernel.inplace]
@@ -179,7 +169,7 @@ def in_order(node: Node, strides: Shape) -> tuple[Op, Spec, Shape] | None:
     return Copy(), Spec(shape, x.dtype), steps
 
 
-def _copies(node: Node, strides: Sequence[Shape]) -> KernelParts | None:
+def _copies(node: Node, strides: Sequence[Shape]) -> KernelParts:
     fill = ""
     if isinstance(node.op, Pad):
         fill = literal(np.array(node.op.value).astype(node.dtype)[()])
@@ -189,9 +179,7 @@ def _copies(node: Node, strides: Sequence[Shape]) -> KernelParts | None:
     ):
         if not x.size:
             continue
-        kernel = _specialised(Copy(), (x.spec,), (s,), target)
-        if kernel is None:
-            return None
+        kernel = kernel_of(Copy(), (x.spec,), (s,), target)
         parts.append(KernelPart(kernel, slice(i, i + 1), slice(1), offset))
     return KernelParts(parts, ((),) * len(node.inputs), fill)
 
