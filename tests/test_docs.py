@@ -291,7 +291,7 @@ def test_the_answers_are_found_in_a_training_step():
     printed = run_program_of("docs/answers.md")
     for line in (
         "{'cross_entropy': 1, 'cross_entropy_backward': 1}",
-        "has a kernel of its own",
+        "has a separate kernel",
         "the result is needed before the kernel can run",
     ):
         assert line in printed

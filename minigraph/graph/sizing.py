@@ -59,8 +59,8 @@ def _with_sizes(node: Node, inputs: tuple[Node, ...], sizes: Mapping[str, int]) 
             shape = substitute(inferred.shape, sizes)
             if spec.shape != shape:
                 raise ShapeError(
-                    f"the result has shape {spec.shape}, where {shape} was foreseen when the graph "
-                    "was built: a size that calls give does not broadcast where it is 1"
+                    f"the result has shape {spec.shape}, but {shape} was inferred when the graph "
+                    "was built: a symbolic size that is 1 does not broadcast"
                 )
         if isinstance(op, FromSizes):
             return constant(op.forward())

@@ -168,23 +168,16 @@ class Spec:
     def __post_init__(self) -> None:
         count = math.prod(self.shape)
         object.__setattr__(self, "size", count)
-        if isinstance(count, SymbolicSize):
-            _check_axes(len(self.shape))
-        elif (
-            not 0 < count <= MAX_BYTES >> 4
-            or len(self.shape) > MAX_AXES
-            or min(self.shape, default=1) < 0
-        ):
-            self._check()
-
-    def _check(self) -> None:
         _check_axes(len(self.shape))
+        if isinstance(count, SymbolicSize):
+            return
         if min(self.shape, default=0) < 0:
             raise ShapeError(f"{self} has a size below 0")
-        # NumPy rejects a size that is too long even if another size is 0.
-        count = math.prod(n for n in self.shape if n and not isinstance(n, SymbolicSize))
-        if count * self.dtype.itemsize > MAX_BYTES:
-            raise ShapeError(f"{self} has more than {MAX_BYTES} bytes")
+        if not 0 < count <= MAX_BYTES >> 4:
+            # NumPy rejects a size that is too long even if another size is 0.
+            count = math.prod(n for n in self.shape if n and not isinstance(n, SymbolicSize))
+            if count * self.dtype.itemsize > MAX_BYTES:
+                raise ShapeError(f"{self} has more than {MAX_BYTES} bytes")
 
     @property
     def nbytes(self) -> int:

@@ -77,8 +77,8 @@ class State:
         misplaced = spec.size and memory.ctypes.data % ALIGNMENT
         if spec != self.spec or not memory.flags.carray or misplaced:
             raise GraphError(
-                f"a value of {self.spec} takes memory of its own shape and dtype, contiguous, "
-                f"writable and aligned to {ALIGNMENT} bytes; this is of {spec}"
+                f"a value of {self.spec} needs memory of the same shape and dtype, contiguous, "
+                f"writable and aligned to {ALIGNMENT} bytes; this is {spec}"
             )
         self._host = memory
         self._copies, self._current, self._shared = {}, ON_HOST, HOST

@@ -132,7 +132,7 @@ def connections(node: Node) -> Iterator[tuple[Node, list[tuple[int, int, int]]]]
         if along is not None:
             yield x, [(i, j, 0) for j, i in enumerate(along) if i is not None and x.shape[i] != 1]
             return
-    raise NotFusible(f"{node.op.name} is computed by a kernel of its own")
+    raise NotFusible(f"{node.op.name} is computed by a separate kernel")
 
 
 class _Loops:

@@ -59,8 +59,8 @@ def expression(
     template = op.template(dtypes[-1])
     if not template:
         raise GraphError(
-            f"{op.name} has no C: `c` of its class says in C what its `forward` computes; the "
-            'device "reference" runs `forward` itself'
+            f"{op.name} has no C: the attribute `c` of its class is the C expression for its "
+            '`forward`; the device "reference" runs `forward` itself'
         )
     names = {**_names(dtypes, result), "round": _ROUND.get(element or result, "")}
     wide = [_converted(d, working(d), x) for d, x in zip(dtypes, args, strict=True)]
@@ -78,15 +78,14 @@ def support(op: Op, dtypes: Sequence[DType], result: DType) -> list[str]:
     """Return the texts of the C functions that `expression` calls."""
     assert isinstance(op, Elementwise)
     text = op.support if kind(dtypes[-1]) == "f" else op.support_int
-    whole = filled(op, text, **_names(dtypes, result)).strip()
+    functions = re.split(r"\n(?=static)", filled(op, text, **_names(dtypes, result)).strip())
     exact = is_exact(op, result)
-    held = [(d, working(d)) for d in dtypes] + [(working(dtypes[-1]), result)] * (not exact)
-    converting = [part for pair in held if _converts(*pair) for part in conversion(*pair)[1]]
-    converting += AS_IT_IS[1] if exact else ()
+    casts = [(d, working(d)) for d in dtypes] + [(working(dtypes[-1]), result)] * (not exact)
+    conversions = [part for cast in casts if _converts(*cast) for part in conversion(*cast)[1]]
+    conversions += AS_IT_IS[1] if exact else ()
     if "{round}" in op.c and result in SMALL_FLOATS:
-        converting += rounding(result)[1]
-    own = (part for part in re.split(r"\n(?=static)", whole) if part)
-    return list(dict.fromkeys([*converting, *own]))
+        conversions += rounding(result)[1]
+    return list(dict.fromkeys([*conversions, *filter(None, functions)]))
 
 
 def _converts(source: DType, target: DType) -> bool:
@@ -105,8 +104,8 @@ def filled(op: Op, template: str, *operands: str, **names: Any) -> str:
         attributes = [f"op.{field.name}" for field in fields(op)]  # type: ignore[arg-type]
         known = ", ".join(f"{{{name}}}" for name in (*range(len(operands)), *names, *attributes))
         raise GraphError(
-            f"{op.name}: no C comes of {shown(template)} ({error}); it may hold {known}, and "
-            "braces of C itself are written twice"
+            f"{op.name}: cannot fill the C template {shown(template)} ({error}); its fields may be "
+            f"{known}, and braces of C are written twice"
         ) from None
 
 

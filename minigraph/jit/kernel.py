@@ -307,7 +307,7 @@ class _Values:
 def with_levels(values: Sequence[Value], nest: LoopNest) -> Iterator[Value]:
     """Yield values with the level at which a unit computes them."""
     moving: list[bool] = []  # for each value, whether it varies along the loops
-    beside: list[bool] = []  # for each value, whether it varies along the innermost axis
+    differing: list[bool] = []  # for each value, whether it varies along the innermost axis
     for value in values:
         if value.operand >= 0:
             moves, differs = nest.moves(value.operand), bool(nest.innermost[value.operand])
@@ -316,10 +316,10 @@ def with_levels(values: Sequence[Value], nest: LoopNest) -> Iterator[Value]:
         elif value.reduces:
             moves, differs = False, nest.form == "column"
         else:
-            moves, differs = (any(known[a] for a in value.args) for known in (moving, beside))
+            moves, differs = (any(known[a] for a in value.args) for known in (moving, differing))
         moves |= value.window >= 0
         moving.append(moves)
-        beside.append(differs)
+        differing.append(differs)
         yield replace(value, level=UNIT if not moves else ELEMENT if differs else ROW)
 
 

@@ -79,8 +79,19 @@ class LoopNest:
 
     @property
     def accesses(self) -> tuple[str, ...]:
-        """The access of each operand along the innermost axis."""
-        return tuple(map(self._access, range(len(self.sizes))))
+        """The access of each operand along the innermost axis: see `KernelPattern`."""
+        lanes, across = self.lanes
+        found = []
+        for k, (size, stride) in enumerate(zip(self.sizes, self.innermost, strict=False)):
+            if not stride and not self.moves(k):
+                found.append("fixed")
+            elif stride == -size and lanes == 1:
+                found.append("back")
+            elif stride == 0:
+                found.append("same")
+            else:
+                found.append("unit" if stride == (lanes * across[k] or size) else "strided")
+        return tuple(found)
 
     def moves(self, k: int) -> bool:
         """Whether operand `k` varies within a unit."""
@@ -90,15 +101,6 @@ class LoopNest:
         """Whether operands `i` and `k` have the same strides."""
         axes = (*self.units, *self.loops, self.lanes)
         return all(strides[i] == strides[k] for _, strides in axes)
-
-    def _access(self, k: int) -> str:
-        if not self.moves(k) and not self.innermost[k]:
-            return "fixed"
-        lanes, across = self.lanes
-        stride, beside = self.innermost[k], lanes * across[k] or self.sizes[k]
-        if stride == -self.sizes[k] and lanes == 1:
-            return "back"
-        return "same" if stride == 0 else "unit" if stride == beside else "strided"
 
 
 def arrange(

@@ -217,12 +217,6 @@ class KernelPattern:
         """The values that earlier runs have kept."""
         return {kept.value: kept for kept in self.kept if kept.run < stage}
 
-    def touched(self, stage: int) -> list[int]:
-        """The operands that a run over the loops reads or writes."""
-        values = self.run(stage)
-        held = {kept.operand for kept in self.kept if kept.value in values and kept.operand >= 0}
-        return sorted(held.union(self.loaded(values), self.stored(stage)))
-
     def goals(self, stage: int) -> list[int]:
         """The values that a run over the loops combines or stores."""
         combined = [self.values[v].args[0] for v in self.reduced(stage)]
@@ -246,7 +240,10 @@ class KernelPattern:
 
     def moving(self, stage: int) -> list[int]:
         """The operands that a run over the loops reads or writes and that vary within it."""
-        return [k for k in self.touched(stage) if self.accesses[k] != "fixed"]
+        values = self.run(stage)
+        held = {kept.operand for kept in self.kept if kept.value in values and kept.operand >= 0}
+        accessed = held.union(self.loaded(values), self.stored(stage))
+        return sorted(k for k in accessed if self.accesses[k] != "fixed")
 
     def functions(self, held: Callable[[DType], DType] = lambda dtype: dtype) -> list[str]:
         """The texts of the C functions that elementwise ops call, without duplicates.

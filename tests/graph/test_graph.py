@@ -1,4 +1,4 @@
-"""Graphs: how they print, in which order they are, and how they are rebuilt and checked."""
+"""Graphs: text, order of nodes, rebuilding and checking."""
 
 import numpy as np
 import pytest
@@ -141,7 +141,7 @@ def test_nodes_and_ops_cannot_be_changed_by_accident():
 
 
 class Twice(Op):
-    """A program's own op."""
+    """An op that a user defines."""
 
     def infer(self, x):
         return x

@@ -1,4 +1,4 @@
-"""Constants, arrays and parameters: what they take, copy and give."""
+"""Constants, arrays and parameters: their arguments, copies and values."""
 
 import pickle
 import re
@@ -30,7 +30,7 @@ from minigraph.graph import (
 
 
 class Exporter:
-    """What speaks DLPack and nothing else."""
+    """An array with DLPack as its only interface."""
 
     def __init__(self, array):
         self.array = array
@@ -79,7 +79,7 @@ def test_casts_follow_numpys_same_kind_rule():
 
 
 def bounds(dtype):
-    """Return the least and the largest finite number of a dtype, as Python's."""
+    """Return the least and the largest finite number of a dtype as Python numbers."""
     if dtype.kind in "iu":
         return np.iinfo(dtype).min, np.iinfo(dtype).max
     most = 1 if dtype.kind == "b" else float(ml_dtypes.finfo(dtype).max)

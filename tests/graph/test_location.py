@@ -1,4 +1,4 @@
-"""Where nodes come from: the user's line, layer and function, also in errors."""
+"""Locations of nodes: the user's line, layer and function, in reports and errors."""
 
 import functools
 import importlib
@@ -32,7 +32,7 @@ def test_a_node_knows_the_line_of_the_user():
 
 
 def test_a_program_in_a_folder_whose_name_begins_as_the_packages_is_the_users():
-    """With the repository in ~/minigraph, ~/minigraph/minigraph_demo.py for one."""
+    """For example ~/minigraph/minigraph_demo.py, with the repository in ~/minigraph."""
     program = Path(f"{Path(mg.__file__).parent}_demo.py")
     names = {"mg": mg}
     exec(compile("def made():\n    return mg.input('x', (2,))\n", program, "exec"), names)
@@ -60,7 +60,7 @@ def test_a_call_through_a_library_is_at_the_line_of_its_user(tmp_path, monkeypat
     assert made(lambda: x + 1).source == Location(__file__, at + 2)
     with ThreadPoolExecutor(1) as threads:
         assert threads.submit(lambda: x + 1).result().source.line == at + 4
-        # Nobody else has called it.
+        # No user code called it.
         inside = threads.submit(made, x.exp).result().source
     assert inside == Location(str(package / "__init__.py"), 2)
 
@@ -141,7 +141,7 @@ def test_an_error_is_located_once_by_what_the_user_called_last():
 
 
 def test_a_long_message_keeps_what_was_asked_and_where():
-    """With many operands, a constant or a name of a user's, or an op with a long attribute."""
+    """For many operands, a user's constant or name, and an op with a long attribute."""
     name, many = "y" * 300_000, [X] * 5000
     for build in (
         lambda: ops.concat([*many, mg.input("y", (3, 2))], axis=1),

@@ -1,4 +1,4 @@
-"""Methods of expressions, and what is said of those that only arrays with values have."""
+"""Methods of expressions, and the errors for methods that only arrays have."""
 
 import numpy as np
 import pytest

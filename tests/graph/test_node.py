@@ -1,4 +1,4 @@
-"""Expressions: what is known of them, when two are one, and what operators make of them."""
+"""Expressions: their properties, identity and operators."""
 
 import re
 
@@ -11,7 +11,7 @@ import minigraph as mg
 from minigraph.graph import BOOL, DTYPES, Node, Spec, as_dtype
 from minigraph.ops.arithmetic import Add
 
-# ---------------------------------------------------------------- what is known of an expression
+# ---------------------------------------------------------------- properties
 
 
 def test_shape_and_dtype_are_known_at_once():

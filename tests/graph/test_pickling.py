@@ -1,4 +1,4 @@
-"""Copies of expressions, also pickled ones: what they share, how deep they are, what they draw."""
+"""Copies and pickles of expressions: shared nodes, deep graphs, random numbers."""
 
 import copy
 import io
@@ -21,7 +21,7 @@ def pickled(value):
 def test_a_copy_of_a_parameter_shares_nothing_with_it(duplicate):
     w = mg.Parameter(np.ones(2, np.float32), "w", trainable=False)
     cg = mg.comp_graph("reference")
-    step = cg.compile([], w * 3, {w: w + 1})  # from now on it knows who uses it
+    step = cg.compile([], w * 3, {w: w + 1})  # from now on its state has a claim
     step()
     other = duplicate(w)
     both = cg.compile([], [w, other], {other: other * 5})

@@ -1,4 +1,4 @@
-"""What a notebook and a console show of an expression."""
+"""The representations of expressions in notebooks and consoles."""
 
 import html
 

@@ -1,4 +1,4 @@
-"""Ops, rules and passes that break their promises: the error names the promise."""
+"""Errors for ops, rules and passes that violate their contracts."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ W = mg.Parameter(np.ones(4, "float32"), name="w")
 
 
 class Same(Elementwise):
-    """x, with a gradient that each test gives."""
+    """x, with a gradient that each test defines."""
 
     c = "{0}"
     accepts = "f"
@@ -83,7 +83,9 @@ def test_an_op_without_c_runs_on_the_reference_and_is_an_error_elsewhere(level):
     y = WithoutC.of(X) + 1
     numbers = np.zeros(4, "float32")
     np.testing.assert_array_equal(mg.comp_graph("reference").compile([X], y)(numbers), np.ones(4))
-    with pytest.raises(mg.GraphError, match=r"^without_c has no C: `c` of its class says in C"):
+    with pytest.raises(
+        mg.GraphError, match=r"^without_c has no C: the attribute `c` of its class is the C"
+    ):
         mg.comp_graph("cpu", {"graph_opt_level": level}).compile([X], y)
 
 
@@ -99,16 +101,16 @@ def test_an_op_without_c_runs_on_the_reference_and_is_an_error_elsewhere(level):
         ("{0:d}", "Unknown format code 'd'"),
     ],
 )
-def test_c_with_places_that_there_are_not_is_an_error_that_names_those_that_there_are(
-    template, why, monkeypatch
-):
+def test_an_error_names_the_fields_of_a_c_template(template, why, monkeypatch):
     monkeypatch.setattr(Scaled, "c", template)
     for level in (0, 3):
         with pytest.raises(mg.GraphError) as caught:
             mg.comp_graph("cpu", {"graph_opt_level": level}).compile([X], Scaled(2.0)(X) + 1)
         text = str(caught.value)
-        assert text.startswith(f"scaled: no C comes of {template!r} (") and why in text
-        assert "it may hold {0}, {T}, {f}, {R}, {B}, {round}, {i}, {op.by}, and braces" in text
+        assert text.startswith(f"scaled: cannot fill the C template {template!r} (") and why in text
+        assert (
+            "its fields may be {0}, {T}, {f}, {R}, {B}, {round}, {i}, {op.by}, and braces" in text
+        )
 
 
 def nothing(graph, notes):

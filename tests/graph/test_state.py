@@ -76,7 +76,7 @@ def test_a_value_may_lie_in_memory_of_others_and_move_to_another():
     read_only = there.copy()
     read_only.flags.writeable = False
     for wrong in (there[:2], there.astype("float32"), there[::-1], there.view(np.int64), read_only):
-        with pytest.raises(GraphError, match="takes memory of its own shape and dtype"):
+        with pytest.raises(GraphError, match="needs memory of the same shape and dtype"):
             state.move(wrong)
     assert state.read() is there
 
@@ -117,7 +117,7 @@ def test_the_memory_of_the_host_stays_where_it_is():
 
 
 def running(claim):
-    """Run a claim in a thread; return the event that lets it end, once it has begun."""
+    """Run a claim in a thread; once it runs, return the event that ends it."""
     begun, end = threading.Event(), threading.Event()
 
     def work():
@@ -131,7 +131,7 @@ def running(claim):
 
 
 def waits(work):
-    """Whether `work` waits for somebody; end it with what is returned."""
+    """Return whether `work` waits for another thread, and a function that ends it."""
     thread = threading.Thread(target=work)
     thread.start()
     thread.join(0.05)

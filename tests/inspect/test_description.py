@@ -111,7 +111,7 @@ def test_neighbours_that_were_not_fused_are_named_by_their_ids(description):
     pairs = [ids for s in description.stages for ids in s.stops]
     present = [(ids, s) for ids, s in zip(pairs, description.stops, strict=True) if all(ids)]
     assert all(nodes[ids[0]][0].name == s.producer for ids, s in present)
-    assert any(s.reason == "conv2d has a kernel of its own" for _, s in present)
+    assert any(s.reason == "conv2d has a separate kernel" for _, s in present)
 
 
 def test_a_common_subexpression_becomes_the_one_that_is_kept():

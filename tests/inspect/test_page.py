@@ -307,7 +307,7 @@ def test_the_page_of_the_exercises_has_their_answers(browser, tmp_path):
     page.locator("#graph .box.forward .title").first.click()
     assert re.search(r"computes\s\d+ ops", details.inner_text())
     says_all(["model.py:", "conv2d of conv1 → sum of bn1", "C of mg_"])
-    says_all(["conv2d has a kernel of its own"])
+    says_all(["conv2d has a separate kernel"])
     found("relu layer1.0.bn1", re.compile(r"^relu of layer1.0.bn1"), ["is read by"])
     says_all(["relu of layer1.0.bn1 → less_equal of layer1.0.bn1"])
     says_all(["the result is needed before the kernel can run"])

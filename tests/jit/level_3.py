@@ -1,4 +1,4 @@
-"""Functions at level 3, beside NumPy."""
+"""Comparison of functions at level 3 with NumPy."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""float16 and bfloat16: all numbers, functions of them, and how far results lie apart."""
+"""float16 and bfloat16: all numbers, ops on them, and distances between results."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ def nodes_for(xs, name="x"):
 
 
 def run(op, *xs):
-    """The results of an op alone, all in C."""
+    """Return the results of one op, computed in C."""
     inputs = nodes_for(xs)
     function = compiled(inputs, op.results(*inputs))
     assert {kernel for _, kernel, _ in function.report().steps} == {GENERATED}
@@ -35,7 +35,7 @@ def meaning(op, *xs):
 
 
 def steps(x, y):
-    """How many 16-bit floats lie between x and y; all NaN are one, denormals of bfloat16 are 0."""
+    """Return the distance of x and y in 16-bit floats; NaN is NaN, denormals of bfloat16 are 0."""
 
     def place(v):
         bits = v.view(np.int16).astype(int) & 0x7FFF
@@ -49,7 +49,7 @@ def steps(x, y):
 
 
 def assert_bits(x, y):
-    """Equal, zeros with their signs."""
+    """Return where x and y are equal, with the signs of zeros."""
     if x.dtype in (F16, BFLOAT16):
         assert steps(x, y) == 0
     else:
@@ -57,7 +57,7 @@ def assert_bits(x, y):
 
 
 def flushed(x):
-    """Where x is denormal in float32 too, and so 0 while programs run."""
+    """Return where x is denormal in float32 too, which programs flush to 0."""
     bits = x.view(np.uint16)
     return (x.dtype == BFLOAT16) & (bits & 0x7F80 == 0) & (bits & 0x7F != 0)
 

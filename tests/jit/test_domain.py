@@ -1,4 +1,4 @@
-"""Which loops a subgraph runs over, which subgraphs one kernel computes, and that it does."""
+"""The loops of subgraphs, the subgraphs that one kernel can compute, and their results."""
 
 import random
 
@@ -21,7 +21,7 @@ SQUARE = mg.input("square", (4, 4))
 
 
 def of(*ys):
-    """The graph of expressions, with what they read for inputs."""
+    """Return the graph of expressions, with their leaves as inputs."""
     order = Graph((), ys).order
     return Graph(tuple(x for x in order if not x.inputs and x.name != "constant"), ys)
 
@@ -111,7 +111,9 @@ def test_the_form_is_that_of_the_innermost_axis():
     assert kernel(X + 1).pattern.form == "map"
     assert kernel((X + 1).sum(1)).pattern.form == kernel(X.sum()).pattern.form == "row"
     assert kernel(X.sum(0)).pattern.form == "column"
-    assert kernel((X.T + 1).sum(0)).pattern.form == "column"  # as the loops run, not the operands
+    assert (
+        kernel((X.T + 1).sum(0)).pattern.form == "column"
+    )  # the form depends on the loops, not on the operands
     assert kernel(mg.input("z", (4, 1)).sum(0)).pattern.form == "row"
 
 
@@ -165,7 +167,7 @@ LARGE = [(9, 4500), (4500, 9), (20, 50, 40), (3, 20_000), (20_000, 3), (70_000,)
 
 
 class Subgraph:
-    """A random graph of elementwise ops, reductions over some axes, and what places elements."""
+    """A random graph of elementwise ops, reductions, and ops that move elements."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -258,6 +260,6 @@ def test_random_kernels_compute_what_their_graphs_mean(first, threads):
 @pytest.mark.parametrize(("shape", "axis"), [((2, 0, 3), 1), ((0, 3), 0), ((4, 0), 1), ((0,), 0)])
 def test_a_kernel_reads_no_element_of_an_empty_array(shape, axis):
     x = mg.input("x", shape)
-    strides = np.empty(shape, np.float32).strides  # zeros, as of one that is broadcast
+    strides = np.empty(shape, np.float32).strides  # zeros, like the strides of a broadcast scalar
     graph = of(ops.sum(x, axis))
     assert specialise(graph, [strides]).pattern.accesses[0] != "fixed"

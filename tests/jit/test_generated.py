@@ -1,4 +1,4 @@
-"""Generated C: every way in which operands lie in memory, every form of a reduction."""
+"""Generated C: all memory layouts of operands, all forms of reductions."""
 
 import itertools
 import time
@@ -227,7 +227,7 @@ def test_a_result_may_overwrite_what_every_split_of_its_unit_reads(form, shape, 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "int32", "uint8", "bool"])
 def test_reductions_of_every_type(dtype):
-    """Those of a type are compiled at once, each a kernel of its own."""
+    """Those of a dtype are compiled together, each as a separate kernel."""
     x = array(6, 67, dtype=dtype)
     cases = [*itertools.product(("sum", "prod", "max", "min", "argmax"), (0, 1))]
     ys = on_cpu(lambda a: [getattr(ops, n)(a, axis) for n, axis in cases], x)
@@ -237,7 +237,7 @@ def test_reductions_of_every_type(dtype):
         np.testing.assert_allclose(y, expected, rtol=1e-5, err_msg=f"{name} over {axis}")
 
 
-# ---------------------------------------------------------------- ops made of copies
+# ---------------------------------------------------------------- ops that copy
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int16", "bool"])
@@ -272,7 +272,7 @@ def test_the_error_of_a_softmax_does_not_grow_with_its_length(axis, level):
         np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
-# ---------------------------------------------------------------- read backwards
+# ---------------------------------------------------------------- negative strides
 
 
 TURNED = [(5, 7), (300, 200), (40, 3), (2, 70_000), (70, 9, 8)]
@@ -323,7 +323,7 @@ def test_elements_of_any_size_are_turned_round(shape, dtype):
 
 
 def test_choices_of_choices_are_vectorised():
-    """Where a compiler branches for each element instead, that takes 80 times as long."""
+    """A branch for each element would take 80 times as long."""
     x = array(1 << 20)
 
     def seconds(build):

@@ -1,4 +1,4 @@
-"""Kernels that Halide compiles: their bits beside C's, how they are kept, and where none are made.
+"""Kernels that Halide compiles: their bits compared with C's, the cache, unsupported kernels.
 
 All other tests of this folder run with them, too: MINIGRAPH_JIT_BACKEND=halide pytest tests/jit
 """
@@ -28,7 +28,7 @@ ULPS = {
     **dict.fromkeys(("sinh", "cosh", "asinh", "acosh", "atanh", "logaddexp"), 4),
 }
 DOUBLES = {**ULPS, **dict.fromkeys(("exp", "tanh", "sigmoid"), 4)}
-# What has branches in C, or calls functions that Halide lacks.
+# Ops with branches in C, or with calls of functions that Halide does not have.
 BRANCHES = {"floor_divide", "remainder"}
 LACKING = {
     "bool": set(),
@@ -41,18 +41,18 @@ LACKING = {
 
 @pytest.fixture
 def backend(monkeypatch):
-    """A function that says which backend makes the kernels from now on."""
+    """Return a function that selects the backend of kernels."""
     return lambda name: monkeypatch.setenv("MINIGRAPH_JIT_BACKEND", name)
 
 
 @pytest.fixture
 def no_kernels(monkeypatch, tmp_path):
-    """A cache of no kernels: a run begins with those of earlier runs."""
+    """An empty cache: a test run starts with the kernels of earlier runs."""
     monkeypatch.setenv("MINIGRAPH_CACHE_DIR", str(tmp_path / "cache"))
 
 
 def ordered(x):
-    """The bits of floats as integers in the order of the numbers."""
+    """Return the bits of floats as integers in the order of the floats."""
     bits = x.view(f"int{8 * x.itemsize}").astype(np.int64)
     return np.where(bits < 0, -(bits & np.iinfo(f"int{8 * x.itemsize}").max), bits)
 
@@ -62,7 +62,7 @@ def is_denormal(x):
 
 
 def units_apart(x, y):
-    """By how many units in the last place floats differ; denormals, flushed or not, are alike."""
+    """Return differences of floats in units in the last place; denormals equal flushed ones."""
     if x.dtype.kind != "f":
         return np.abs(x.astype(np.int64) - y.astype(np.int64))
     tiny = np.finfo(x.dtype).tiny
@@ -114,7 +114,7 @@ stats = mg.jit.stats()
 print(stats.compilations, stats.disk_hits)
 """
     first, second = ([*map(int, python("-c", program)[0].split())] for _ in range(2))
-    # Beside the pipeline there are, in C, what calls it, alone or on threads, and the walker.
+    # Besides the pipeline, the functions that call it, on any number of threads, and the walker.
     assert first[0] and sum(first) == (1 if compiler.compiler() is None else 4)
     assert second == [0, sum(first)]
 

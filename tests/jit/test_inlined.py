@@ -1,4 +1,4 @@
-"""Functions of elements are parts of the loops that call them, which vectors then compute."""
+"""Functions of elements are inlined into loops, which are then vectorised."""
 
 import re
 import shlex
@@ -37,7 +37,7 @@ FUNCTIONS = {
 
 
 def text_of(x, y):
-    """The text of the kernel that makes y of x."""
+    """Return the text of the kernel that computes y from x."""
     op = Fused(Graph((x,), (y,)))
     (text,) = native_kernel(Node(op, (x,), (y.spec,)), [x.spec.strides], 1).texts
     return text
@@ -64,8 +64,8 @@ def test_a_function_that_is_called_several_times_has_no_code_of_its_own(name, tm
     listed = subprocess.run(["nm", library], text=True, check=True, capture_output=True).stdout
     own = {line.split()[-1].partition(".")[0] for line in listed.splitlines() if " t mg_" in line}
     own -= {kernel_text.name, f"{kernel_text.name}_units"}
-    own -= {"mg_log1pf", "mg_powf", "mg_fmodf", "mg_each_fmodf"}  # which call the C library
-    # What reads argument blocks, and what threads begin with, is compiled once for all kernels.
+    own -= {"mg_log1pf", "mg_powf", "mg_fmodf", "mg_each_fmodf"}  # they call the C library
+    # Functions that read argument blocks and start threads are compiled once for all kernels.
     assert own <= {"mg_find", "mg_begin", "mg_wrap", "mg_stream", "mg_flushing"}
 
 

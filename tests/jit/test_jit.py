@@ -1,4 +1,4 @@
-"""Level 3 from outside: its options, the report, and what is compiled how often."""
+"""Level 3 from outside: options, the report, and the number of compilations."""
 
 import numpy as np
 import pytest
@@ -65,7 +65,7 @@ def test_the_report_says_why_neighbours_are_apart():
     assert compiled([ops.exp(x) * 2], [x]).report().stops == []
 
 
-# ---------------------------------------------------------------- what is compiled
+# ---------------------------------------------------------------- compilations
 
 
 def test_a_hundred_equal_functions_compile_once(monkeypatch, tmp_path):

@@ -1,4 +1,4 @@
-"""Level 3 from outside: kernels beside heavy ops, gradients and updates."""
+"""Level 3 from outside: kernels next to heavy ops, gradients and updates."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def test_kernels_around_a_convolution():
 
 
 def test_batch_norm_by_hand_is_one_kernel_and_stores_little():
-    """The result, the statistics and what is made of them, but neither x - mean nor the rest."""
+    """It stores the result, the statistics and their functions, but not x - mean."""
     x, scale = mg.input("x", (4, 8, 9, 9)), mg.input("scale", (8, 1, 1))
     w = mg.Parameter(array(8, 8, 3, 3) / 9, name="w")
     h = ops.conv2d(x, w, padding=1)
@@ -51,7 +51,7 @@ def test_batch_norm_by_hand_is_one_kernel_and_stores_little():
 
 
 def test_what_is_cheap_is_computed_again_in_the_backward_pass():
-    """Of x - mean neither pass stores anything: the backward one reads x again."""
+    """Neither pass stores x - mean: the backward pass reads x again."""
     x = mg.input("x", (64, 256))
     w = mg.Parameter(array(256, 256), name="w")
     h = x @ w
@@ -69,7 +69,7 @@ def test_what_is_cheap_is_computed_again_in_the_backward_pass():
 
 
 def test_parameters_are_updated_in_place_and_together():
-    """Each new value is made of the old ones of both, by one kernel that overwrites both."""
+    """Each new value depends on the old values of both; one kernel overwrites both."""
     a, b = (mg.Parameter(array(40, 50, seed=i), name="ab"[i]) for i in range(2))
     old = a.numpy(), b.numpy()
     y = ops.exp(a) * b
@@ -95,7 +95,7 @@ def test_an_update_that_reads_its_parameter_elsewhere_is_right(shape):
 
 
 def network(kind):
-    """Inputs, loss and module of a small network like well-known ones."""
+    """Return inputs, loss and module of a small version of a well-known network."""
     labels = mg.input("labels", (4,), "int64")
     if kind == "mlp":
         x = mg.input("x", (4, 100))
@@ -154,12 +154,12 @@ def test_networks_train_as_at_level_0(kind, optimizer):
         weights.append(net.state_dict())
     np.testing.assert_allclose(losses[1], losses[0], rtol=2e-4)
     for name, value in weights[0].items():
-        if optimizer == "sgd":  # Adam makes a step of what is zero but for rounding
+        if optimizer == "sgd":  # Adam makes a full step from a gradient that is zero up to rounding
             assert_same(weights[1][name], value, 2e-4, signs=False)
 
 
 def held(function):
-    """The most bytes that intermediate results hold at once, and those that wait for a launch."""
+    """Return the peak of memory for intermediate results, and the bytes that wait for a launch."""
     program = function._program
     changes = [0] * (len(program.steps) + 2)
     heirs = {b.successor for b in program.buffers}
@@ -176,11 +176,11 @@ def held(function):
     return max(np.cumsum(changes)), waiting
 
 
-@needs_onednn  # else products have scratch memory
+@needs_onednn  # products have scratch memory without it
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("kind", NETWORKS)
 def test_no_more_memory_is_held_than_without_kernels(kind, optimizer):
-    """But for the gradients of small parameters that wait to be one launch."""
+    """Except for the gradients of small parameters that wait for one launch."""
     without, _ = held(training(kind, optimizer, 2)[0])
     peak, waiting = held(training(kind, optimizer, 3)[0])
     assert peak <= without + waiting
@@ -195,7 +195,7 @@ def test_updates_of_small_parameters_are_one_launch(optimizer):
     assert launch.outputs >= states * len(small) - states  # but for a bias with its sum
 
 
-# ---------------------------------------------------------------- what is compiled
+# ---------------------------------------------------------------- compilations
 
 
 def test_another_learning_rate_compiles_nothing():

@@ -34,7 +34,7 @@ SHAPES = [(1, 1), (7, 1), (1, 31), (5, 33), (3, 4097), (40, 1000), (2, 70_000), 
 
 
 def all_functions(*xs):
-    """The results of all functions, each of an input of its own, which are compiled as one."""
+    """Return the results of all functions, each with a separate input, compiled together."""
     parts = [build(x) for build, x in zip(FUNCTIONS.values(), xs, strict=True)]
     return tuple(y for part in parts for y in (part if isinstance(part, tuple) else (part,)))
 
@@ -83,7 +83,7 @@ def test_special_values_pass_as_in_numpy():
 
 
 def some_floats(*edges):
-    """Return every 4001st float, all before infinity and NaN, these, and special ones."""
+    """Return every 4001st float, the floats next to infinity and NaN, and special ones."""
     bits = np.concatenate([np.arange(0, 0x7F800002, 4001), np.arange(0x7F7FFF00, 0x7F800002)])
     x = np.concatenate([bits, bits | 0x80000000]).astype(np.uint32).view(np.float32)
     return np.concatenate([x, np.float32([*edges, *SPECIAL])])
@@ -95,7 +95,7 @@ def largest_error(found, exact):
 
 
 def test_exp_is_within_1_2_units_in_the_last_place():
-    """It is 0 where it would be denormal, as programs flush denormals."""
+    """It is 0 instead of a denormal, because programs flush denormals."""
     x = some_floats(-87.33655, -87.33654, 88.72283, 88.72284)
     a = mg.input("a", x.shape)
     (found,) = compiled([ops.exp(a)], [a])(x)

@@ -17,7 +17,7 @@ from minigraph.ops.reduction import Max, Min, Sum
 
 pytestmark = needs_compiler
 
-OUTER = (0, 2, 3)  # the axes of images [n, c / L, h, w, L] that channels have not
+OUTER = (0, 2, 3)  # the axes of images [n, c / L, h, w, L] other than channels
 
 
 def vectors(shape):
@@ -25,13 +25,13 @@ def vectors(shape):
 
 
 def kernel(*ys):
-    """The kernel for all that expressions are made of."""
+    """Return the kernel for expressions of their leaves."""
     xs = tuple(x for x in toposort(ys) if isinstance(x.op, Input))
     return specialise(Graph(xs, ys), [x.spec.strides for x in xs])
 
 
 def check(build, *xs, threads=2, tolerance=2e-5, form="lane"):
-    """One kernel of that form computes build(inputs), as NumPy does; return its results."""
+    """Assert that one kernel of a form computes build(inputs) like NumPy; return its results."""
     inputs = tuple(mg.input(f"x{i}", x.shape, x.dtype) for i, x in enumerate(xs))
     ys = build(*inputs)
     graph = Graph(inputs, ys if isinstance(ys, tuple) else (ys,))
@@ -54,7 +54,7 @@ def check(build, *xs, threads=2, tolerance=2e-5, form="lane"):
 
 
 def normalized(x, weight, bias, axes=OUTER):
-    """A batch norm with a relu: (y, mean, variance)."""
+    """Return (y, mean, variance) of a batch norm with a relu."""
     count = x.size // weight.size
     mean = Sum(axes)(x) / count
     distance = x - mean
@@ -69,7 +69,7 @@ def added(x, weight, bias, residual):
 
 
 def backward(dy, y, x, weight, mean, variance, axes=OUTER):
-    """What of a batch norm with a relu goes back: (dx, dweight, dbias, dy before the relu)."""
+    """Return the gradients of a batch norm with a relu: (dx, dweight, dbias, dy of the norm)."""
     count = x.size // weight.size
     dz = ops.where(y <= 0, 0, dy)
     inverse = ops.rsqrt(variance + 1e-5)
@@ -86,7 +86,7 @@ SHAPES = [
     (2, 1, 3, 1, 8),
     (2, 9, 30, 31, 8),
     (3, 4, 1, 5, 8),
-    (1, 4, 1, 20_000, 16),  # which five threads share
+    (1, 4, 1, 20_000, 16),  # five threads share a unit
 ]
 
 
@@ -139,7 +139,7 @@ def test_an_output_holds_a_costly_value_while_the_kernel_runs_again(form):
 
 @pytest.mark.parametrize("form", ["lane", "row"])
 def test_a_run_reads_back_what_an_earlier_one_has_stored(form):
-    """One array instead of the three that it was computed from."""
+    """The kernel reads one array instead of the three that it depends on."""
     axes, shape = {"lane": (OUTER, (2, 4, 9, 9, 16)), "row": ((1,), (40, 300))}[form]
 
     def build(x, y, z):
@@ -150,7 +150,7 @@ def test_a_run_reads_back_what_an_earlier_one_has_stored(form):
     made = kernel(*build(*inputs))
     (back,) = made.pattern.kept
     assert (back.run, back.operand) == (0, 3)
-    assert made.pattern.touched(1) == [3, 4]
+    assert made.pattern.moving(1) == [3, 4]
     # CUDA devices read all three again, so the first output overwrites none of them.
     assert made.inplace == ((1,), (1,), (1,))
     check(build, *(array(*shape, seed=i) for i in range(3)), form=form, tolerance=1e-4)
@@ -229,7 +229,7 @@ def test_reductions_of_every_type(lanes, dtype):
     check(Min((0,)), x[:, :, :1, :1].copy()[:, 0, 0, 0], tolerance=0)
 
 
-# ---------------------------------------------------------------- nothing reduced
+# ---------------------------------------------------------------- maps
 
 N, C, H, W = 3, 4, 5, 7
 BROADCAST = {
@@ -299,7 +299,7 @@ def test_outputs_beyond_the_cache_are_streamed(monkeypatch):
                 check(normalized, x, w, w, tolerance=2e-5)
 
 
-# ---------------------------------------------------------------- which kernels are of this form
+# ---------------------------------------------------------------- conditions for this form
 
 
 def form(y):

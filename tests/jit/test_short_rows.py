@@ -1,4 +1,4 @@
-"""Rows too short for vectors, which the CPU's kernels compute side by side, and narrow ones."""
+"""Narrow rows, and rows too short for vectors, which the CPU's kernels compute side by side."""
 
 import ctypes
 import itertools
@@ -92,7 +92,7 @@ def test_short_rows_pass_nan_and_infinity(value):
 
 
 def whole_rows(x):
-    """Return results for each row, and of each element."""
+    """Return results with an element for each row, and for each element."""
     top = ops.max(x, -1, keepdims=True)
     counts = ops.sum(ops.astype(x == top, "int64"), -1)
     return [top, counts, ops.any(x != top, -1), ops.where(x == top, x, top)]

@@ -1,4 +1,4 @@
-"""Generated kernels of float16 and bfloat16: the bits that NumPy gives, op by op and fused."""
+"""Generated kernels of float16 and bfloat16 have NumPy's bits, op by op and fused."""
 
 import functools
 import itertools
@@ -42,7 +42,7 @@ pytestmark = needs_compiler
 
 
 def test_the_smallest_normal_number_is_one_step_from_zero():
-    """There glibc's vectors of tan(x) for SSE and AVX2 are 0, those for AVX-512 x."""
+    """There glibc's vector functions of tan(x) return 0 for SSE and AVX2, x for AVX-512."""
     tiny = float(ml_dtypes.finfo(BFLOAT16).tiny)
     from_zero = [0, tiny / 2, tiny, tiny * (1 + 2**-7), -tiny, np.nan]
     numbers = np.array(from_zero, BFLOAT16)
@@ -72,7 +72,7 @@ def test_every_number_converts_as_numpy_has_it(dtype):
 @SMALL
 @pytest.mark.parametrize("source", [F32, F64], ids=str)
 def test_floats_round_to_the_nearest_and_the_even_one_of_two(dtype, source):
-    """At every number, in the middle to the next one, and a little to each side of both."""
+    """Every number, the midpoint to the next one, and the neighbours of both."""
     inf = np.array(np.inf, dtype).view(np.uint16)
     x = every(dtype)
     x = x[~flushed(x)].view(np.uint16)
@@ -94,7 +94,7 @@ def test_floats_round_to_the_nearest_and_the_even_one_of_two(dtype, source):
 
 
 def whole_numbers(dtype):
-    """Values of an integer type, or of bool, about which a small float has to round."""
+    """Return integers, or bools, that a cast to a 16-bit float rounds."""
     if dtype == BOOL:
         return np.array([False, True])
     info = np.iinfo(dtype)
@@ -105,7 +105,7 @@ def whole_numbers(dtype):
 
 @SMALL
 def test_integers_and_bools_convert_both_ways(dtype):
-    """All in one function, which is compiled at once."""
+    """All casts are compiled in one function."""
     others = [*INTEGERS, BOOL]
     xs = [whole_numbers(other) for other in others]
     back = np.array([0, 1, 2.5, 100, 127], dtype)
@@ -132,7 +132,7 @@ def test_nan_stays_nan_and_quiet(dtype):
 
 
 def in_float32(op, dtype, *xs):
-    """What an op means in float32, rounded once unless its C rounds on the way, as NumPy does."""
+    """Return results in float32, rounded once, unless the C rounds in between like NumPy."""
     if "{round}" in getattr(op, "c", ""):
         return meaning(op, *xs)
     ys = meaning(op, *(x.astype(F32) if x.dtype == dtype else x for x in xs))
@@ -148,7 +148,7 @@ def specials(dtype):
 
 
 def elementwise_operands(op, dtype):
-    """Every combination of special values, and numbers from the domain."""
+    """Return all combinations of special values, and numbers from the domain."""
     dtypes = operand_dtypes(op, dtype)
     values = [specials(d) if d == dtype else np.array([False, True]) for d in dtypes]
     if op.kinks:
@@ -166,7 +166,7 @@ def small(xs, dtype):
 
 
 def a_sample_for_each_type():
-    """Yield an op's first sample for one type, and for the long runs its second for the other."""
+    """Yield an op's first sample for one dtype, and in long runs its second for the other dtype."""
     samples = {}
     for name, (op, xs) in STRUCTURAL.items():
         if xs and all(np.size(x) for x in xs) and op.name != "one_hot":
@@ -177,7 +177,7 @@ def a_sample_for_each_type():
 
 
 def cases(found):
-    """Return parameters of (sample, type, whether only the long runs do it)."""
+    """Return parameters (sample, dtype, whether only long runs test it)."""
     return [
         pytest.param(name, dtype, id=f"{name}-{dtype}", marks=[pytest.mark.long] * only_long)
         for name, dtype, only_long in found
@@ -185,7 +185,7 @@ def cases(found):
 
 
 OTHERS = cases(a_sample_for_each_type())
-# How a type is loaded and stored is no matter of the op: the short run takes each op with one.
+# Loads and stores of a dtype do not depend on the op: a short run tests each op with one dtype.
 CASES = cases(
     (name, dtype, (i + j) % 2 and "{round}" not in getattr(op, "c", ""))
     for i, (name, op) in enumerate(ELEMENTWISE.items())
@@ -205,7 +205,7 @@ def other_samples(names, dtype):
 
 @functools.cache
 def computed(samples, dtype, only_long):
-    """By name, the op, operands and results of each sample, compiled at once; by op, its kernel."""
+    """Return op, operands and results of each sample by name, compiled together; kernels by op."""
     table = CASES if samples is elementwise_samples else OTHERS
     asked = [c.values[0] for c in table if c.values[1] == dtype and bool(c.marks) == only_long]
     given = samples(asked, dtype)
@@ -221,7 +221,7 @@ def computed(samples, dtype, only_long):
 
 @pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_c_agrees_with_the_meaning(name, dtype, request):
-    """Bit for bit where no library's function is called."""
+    """Bit by bit, unless an op calls a function of the C library."""
     only_long = request.node.get_closest_marker("long") is not None
     made, kernels = computed(elementwise_samples, dtype, only_long)
     op, xs, (y,) = made[name]
@@ -230,7 +230,7 @@ def test_c_agrees_with_the_meaning(name, dtype, request):
         assert_bits(y, *meaning(op, *xs))
         return
     (expected,) = in_float32(op, dtype, *xs)
-    if op.name.startswith("fma") and dtype == BFLOAT16:  # whose products may be denormal
+    if op.name.startswith("fma") and dtype == BFLOAT16:  # its products may be denormal
         normal = np.all([(x == 0) | ~(np.abs(x.astype(F32)) < 1e-30) for x in xs], 0)
         y, expected = y[normal], expected[normal]
     assert steps(y, expected) <= ("{f}(" in op.c)

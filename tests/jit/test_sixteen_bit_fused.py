@@ -1,4 +1,4 @@
-"""Fused kernels of float16 and bfloat16 give the bits of one kernel an op."""
+"""Fused kernels of float16 and bfloat16 have the bits of one kernel for each op."""
 
 import ml_dtypes
 import numpy as np
@@ -50,7 +50,7 @@ SOME = {F16: GRAPHS[::2], BFLOAT16: GRAPHS[1::2]}
 
 
 def graphs_of(makes, dtype, *size):
-    """Return inputs, outputs and arrays of all graphs, which are compiled as one."""
+    """Return inputs, outputs and arrays of all graphs, compiled together."""
     inputs, outputs, arrays = [], [], []
     for make in makes:
         given = [mg.input(f"{name}_{make.__name__}", size, dtype) for name in "xy"]

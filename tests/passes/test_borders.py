@@ -1,4 +1,4 @@
-"""Kernels of what is cut out, padded and joined, as in `cases/borders.txt`: what they touch."""
+"""Kernels of slices, paddings and concatenations, as in `cases/borders.txt`: arrays they access."""
 
 import numpy as np
 import pytest

@@ -64,7 +64,7 @@ TOLERANCES = {"close": 1e-5, "ordinary": 1e-5, "rounded": 0.05}
 
 @dataclass
 class Case:
-    """A case: its file's passes, inputs and common lines, its own lines, and what is expected."""
+    """A case: the passes, inputs and common lines of its file, its lines, the expected results."""
 
     passes: list
     values: str
@@ -83,13 +83,13 @@ class Case:
         return of(*results)
 
     def rewritten(self, graph):
-        """The graph after the passes, each checked, and what they noted."""
+        """Return the graph after the passes, each checked, and their notes."""
         notes = Notes()
         for rewrite in self.passes:
             graph = rewrite(graph, notes)
             graph.check()
         for node in graph:
-            if isinstance(node.op, Fused):  # is a kernel that can be generated
+            if isinstance(node.op, Fused):  # check that the kernel can be generated
                 specialise(node.op.graph, [x.spec.strides for x in node.inputs])
         return graph, notes
 
@@ -149,7 +149,7 @@ CASES = [(path, name) for path in FILES for name, _ in cases(path) if name]
 
 
 def shown(case, before, after, notes):
-    """What stands in a file for the graph that the passes made of another."""
+    """Return the text in a file for a graph and the graph after the passes."""
     if case.shows == "kernels":
         apart = {f"apart: {x.producer}, {x.consumer}: {x.reason}": 0 for x in notes.stops}
         return "\n".join([*units(after), *apart])

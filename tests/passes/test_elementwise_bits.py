@@ -1,4 +1,4 @@
-"""Elementwise ops have the same bits at every level, and NumPy's where NumPy computes alike.
+"""Elementwise ops have the same bits at every level, NumPy's if the formula is the same.
 
 Denormals, which programs flush to zero, and the sign and payload of NaN are left out.  The random
 expressions take in every elementwise op and dtype; their shapes make rows, columns, tails of
@@ -33,7 +33,7 @@ def is_denormal(x):
 
 
 def differs(x, y):
-    """Where bits differ: all NaN are one, denormals are zero."""
+    """Return where bits differ; all NaN are equal, denormals are zero."""
     assert (x.dtype, x.shape) == (y.dtype, y.shape)
     if x.dtype not in FLOATS:
         return x != y
@@ -43,7 +43,7 @@ def differs(x, y):
 
 
 def numbers(rng, shape, dtype):
-    """Numbers of one size, of all sizes, equal ones, and special ones."""
+    """Return numbers of one magnitude, of all magnitudes, equal ones, and special ones."""
     if dtype == BOOL:
         return rng.random(shape) < 0.5
     if dtype not in FLOATS:
@@ -86,7 +86,7 @@ class Expressions:
             assert not wrong.any(), f"{what}: output {i}, {node}: {x[wrong][:3]}, {y[wrong][:3]}"
 
     def by_numpy(self):
-        """Return outputs computed by NumPy, where it has the bits of all that they depend on."""
+        """Return NumPy's results for outputs that depend only on ops with NumPy's bits."""
         graph = Graph(tuple(self.inputs), tuple(self.outputs))
         alike = {}
         for node in graph:

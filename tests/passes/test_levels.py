@@ -1,4 +1,4 @@
-"""Random graphs give at every level what they mean: NaN, infinity and the sign of zero included.
+"""Random graphs have the results of NumPy at every level: NaN, infinity and signed zeros included.
 
 Rounding may differ, by as much as the graph lets it matter (`noise.py`).  A failure prints the
 program of its graph.
@@ -21,9 +21,9 @@ from minigraph.passes.kernels.horizontal_fusion import HorizontalFusionLimits
 from minigraph.passes.levels import optimize, pipeline
 
 COUNT, CHUNK = 5000, 100
-COMPILED = 400  # of these with NumPy's kernels; a pass shows its mistakes without
-NATIVE = 96  # at each level with the CPU's; generating them takes a while
-TOGETHER = 8  # of these, in one function
+COMPILED = 400  # graphs with NumPy's kernels, which suffice to find mistakes of passes
+NATIVE = 96  # graphs at each level with the CPU's kernels, which take long to generate
+TOGETHER = 8  # graphs in one function
 OPTIONS = [
     *({"graph_opt_level": level} for level in range(4)),
     *({"graph_opt_level": level, "graph_opt.jit": jit} for level in (0, 2) for jit in (1, 2)),
@@ -33,7 +33,7 @@ OPTIONS = [
 @pytest.mark.parametrize("first", mostly_long(range(0, COUNT, CHUNK), 4))
 def test_every_pass_keeps_the_meaning(first):
     passes = pipeline(3, fast_math=False, jit=2, horizontal_fusion=HorizontalFusionLimits())
-    exact = len(pipeline(1, fast_math=False))  # passes after these may group a sum otherwise
+    exact = len(pipeline(1, fast_math=False))  # later passes may change the grouping of sums
     for seed in range(first, first + CHUNK):
         meaning = Meaning([RandomGraph(seed)])
         for i, (graph, record) in enumerate(optimize(meaning.written, passes)):
@@ -76,7 +76,7 @@ def test_every_level_computes_loops_places_and_mixtures_on_the_cpu(level, first)
 
 @pytest.mark.parametrize("first", mostly_long(range(0, 600, 60), 1))
 def test_a_negative_level_raises_no_false_alarm(first, monkeypatch):
-    """Also where it looks closely at every output that does not have the bits of level 0."""
+    """Also with a close look at every output that does not have the bits of level 0."""
     monkeypatch.setattr(verify, "TOLERANCES", dict.fromkeys(verify.TOLERANCES, 0.0))
     monkeypatch.setattr(verify, "PERTURBED_RUNS", 0)
     for seed in range(first, first + 60):

@@ -1,4 +1,4 @@
-"""Collectives that run beside other kernels, in the graph, the schedule and the plan of memory."""
+"""Overlap of collectives with other kernels, in the graph, the schedule and the memory plan."""
 
 import itertools
 
@@ -27,14 +27,14 @@ MATRIX = 4 * WIDTH * WIDTH  # bytes
 
 @pytest.fixture
 def world():
-    """A world of two processes, of which only this one is there: nothing may be computed."""
+    """A world of two processes of which only this one exists: nothing may be computed."""
     made = World()
     made.size = 2
     return made
 
 
 def step(world, scale=1.0):
-    """Return the graph of a step that trains some products, and how many results it has."""
+    """Return the graph of a training step with several products, and the number of its results."""
     x = mg.input("x", (WIDTH, WIDTH))
     ws = [mg.Parameter(np.eye(WIDTH, dtype="float32"), f"w{i}") for i in range(LAYERS)]
     h = x
@@ -93,7 +93,7 @@ def test_a_collective_begins_at_once_and_is_waited_for_at_the_end(world):
         for node in order
         if node.op.name in ("start_collective", "await_collective", "matmul")
     ]
-    # The last product is that of the first layer's gradient; the others are on their way by then.
+    # The last product is the first layer's gradient; the other reductions have started by then.
     last = len(kinds) - kinds[::-1].index("matmul") - 1
     assert kinds[:last].count("start_collective") >= LAYERS - 1
     assert "await_collective" not in kinds[:last]

@@ -177,7 +177,7 @@ class _Writer:
             case Matmul():
                 self.product(node, to, xs)
             case _:
-                raise NotFusible(f"{node.op.name} is computed by a kernel of its own")
+                raise NotFusible(f"{node.op.name} is computed by a separate kernel")
 
     def each(self, shape: Shape, made: int, line: Callable[[Place], str]) -> None:
         """Append `line` for each element of a shape; `made` is the number of operations."""

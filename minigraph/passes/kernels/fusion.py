@@ -91,7 +91,7 @@ class _Fusion:
         self.fusable = {node for node in graph if is_kernel_op(node, reductions)}
         self.order, self.time = self._execution_order()
         self.last = {x: max((self.time[y] for y in ys), default=0) for x, ys in self.users.items()}
-        self.count = 0  # of kernels and nodes outside of kernels so far
+        self.numbers = itertools.count(1)  # of kernels and nodes outside of kernels
         self.unfused: dict[Node, int] = {}  # nodes outside of kernels, with their numbers
         self.groups: dict[FusionGroup, None] = {}
         # The kernels that compute a node, and those that reduce a value.
@@ -139,7 +139,7 @@ class _Fusion:
     def _visit(self, node: Node) -> None:
         reading: Reading = {}
         outside = node in self.outputs
-        first = 0  # the number of the first reader outside of kernels, in the order of execution
+        first = 0  # number of the first reader outside of kernels, in the order of execution
         for user in dict.fromkeys(self.users[node]):
             for group in self.kernels[user]:
                 reading.setdefault(group, []).append(user)
@@ -147,17 +147,17 @@ class _Fusion:
                 outside = True
                 first = max(first, self.unfused[user])
                 if node in self.fusable and not user.op.is_view and user not in self.fusable:
-                    self.notes.miss(node, user, f"{user.op.name} has a kernel of its own")
+                    self.notes.miss(node, user, f"{user.op.name} has a separate kernel")
         if is_placement(node):
             self._add_view(node, reading, outside, first)
         elif node not in self.fusable:
             self._leave_unfused(node, max([first, *(group.number for group in reading)]))
-            maker = node.inputs[0] if isinstance(node.op, Item) else node
-            why = f"{maker.op.name} has a kernel of its own"
+            producer = node.inputs[0] if isinstance(node.op, Item) else node
+            why = f"{producer.op.name} has a separate kernel"
             if node.op.is_view:
-                why = f"a kernel cannot read through {maker.op.name}"
+                why = f"a kernel cannot read through {producer.op.name}"
             for users in reading.values():
-                self.notes.miss(maker, users[0], why)
+                self.notes.miss(producer, users[0], why)
         else:
             self._add_node(node, reading, outside, first)
 
@@ -180,10 +180,10 @@ class _Fusion:
             self.notes.miss(node, users[0], "the result is needed before the kernel can run")
             home = None
         others = [group for group in reading if group is not home]
-        beside = all(group.time == self.time[node] for group in others)
-        kept = {x for x in node.inputs if self._first_reader(x, [home] if home else [])}
-        again = self._recomputing(node, others, outside, beside, kept)
-        stored = outside or len(again) + (home is not None) < len(reading)
+        adjacent = all(group.time == self.time[node] for group in others)
+        read_later = {x for x in node.inputs if self._first_reader(x, [home] if home else [])}
+        recomputing = self._recomputing(node, others, outside, adjacent, read_later)
+        stored = outside or len(recomputing) + (home is not None) < len(reading)
         if home is not None and self._lives_longer(home, node, stored):
             self.notes.miss(
                 node, reading[home][0], "the inputs would have to stay in memory for longer"
@@ -193,14 +193,14 @@ class _Fusion:
         if found is not None:
             home = found
         elif home is None or not self._try_add(home, node, reading[home], stored):
-            home = FusionGroup(self._next_number(), self.time[node])
+            home = FusionGroup(next(self.numbers), self.time[node])
             home.start(node)
             self.groups[home] = None
         self.kernels[node].append(home)
         if isinstance(node.op, Reduction):
             for x in self._reduced(node):
                 self.reducing[x].append(home)
-        for group in again:
+        for group in recomputing:
             if group is not home and self._try_add(group, node, reading[group], stored=False):
                 self.kernels[node].append(group)
             else:
@@ -262,33 +262,34 @@ class _Fusion:
         return True
 
     def _leave_unfused(self, node: Node, first: int) -> None:
-        self.unfused[node] = first if node.op.is_view else self._next_number()
-
-    def _next_number(self) -> int:
-        self.count += 1
-        return self.count
+        self.unfused[node] = first if node.op.is_view else next(self.numbers)
 
     def _recomputing(
-        self, node: Node, readers: list[FusionGroup], outside: bool, beside: bool, kept: set[Node]
+        self,
+        node: Node,
+        readers: list[FusionGroup],
+        outside: bool,
+        adjacent: bool,
+        read_later: set[Node],
     ) -> list[FusionGroup]:
         """Return the kernels for which recomputing a node costs less than reading it.
 
-        readers  the kernels that read it, except for the one that computes it anyway
-        outside  whether nodes outside of kernels read it, too
-        beside   whether no op outside of kernels runs between its readers
-        kept     the inputs of the node that have later readers
+        readers     the kernels that read it, except for the one that computes it anyway
+        outside     whether nodes outside of kernels read it, too
+        adjacent    whether no op outside of kernels runs between its readers
+        read_later  the inputs of the node that have later readers
         """
         if not is_cheap(node):
             return []
         sources = self._cheap_chain(node)[1]
         costs = [sum(x.spec.nbytes for x in sources if x not in g.reads) for g in readers]
-        there = self.fusable.isdisjoint(sources - self.outputs)
+        in_memory = self.fusable.isdisjoint(sources - self.outputs)
         # If keeping the sources does not raise the peak of memory, the store that is saved counts.
-        saved = len(readers) + beside
-        if there and not outside and sum(costs) <= saved * node.spec.nbytes:
+        saved = len(readers) + adjacent
+        if in_memory and not outside and sum(costs) <= saved * node.spec.nbytes:
             return readers
         large = {x for x in node.inputs if _is_large(x, node)}
-        if not outside and large and large <= kept:
+        if not outside and large and large <= read_later:
             costs = [sum(x.spec.nbytes for x in large if x not in g.reads) for g in readers]
             if sum(costs) <= len(readers) * node.spec.nbytes:
                 return readers

@@ -159,7 +159,7 @@ class FusionGroup:
             self.looped.add(node)
 
     def place_of(self, x: Node, user: Node) -> tuple[Loops, Starts]:
-        """Return the loops of the axes of `x`, as `user` reads it, and where it starts."""
+        """Return the loops of the axes of `x`, as `user` reads it, and its starts in them."""
         starts = [0] * x.ndim
         if user in self.input_loops:
             return self.input_loops[user], tuple(starts)

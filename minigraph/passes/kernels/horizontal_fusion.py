@@ -7,6 +7,7 @@ MXNet have "multi-tensor" kernels for this.  The limits depend on the device.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from minigraph.graph import Graph, Item, Node, in_place_of
@@ -35,52 +36,48 @@ def fuse_horizontally(
 
     The former compute outputs and new values of parameters, the latter mainly casts of weights.
     """
-    updates = _small_updates(graph, horizontal_fusion)
-    graph = _together(graph, notes, updates, "updates in one kernel")
-    return _together(graph, notes, _small_casts(graph, horizontal_fusion), "casts in one kernel")
+    for candidates, name in ((_updates, "updates in one kernel"), (_casts, "casts in one kernel")):
+        kernels: list[Node] = []
+        waiting = 0
+        for node, nbytes in candidates(graph, horizontal_fusion.operand):
+            if waiting + nbytes <= horizontal_fusion.waiting:
+                kernels.append(node)
+                waiting += nbytes
+        if len(kernels) < 2:
+            continue
+        notes.fired[name] += len(kernels)
+        op = HorizontalFusion(tuple(n.op for n in kernels), tuple(len(n.inputs) for n in kernels))
+        with in_place_of(max(kernels, key=lambda node: node.order)):
+            results = iter(op.results(*(x for node in kernels for x in node.inputs)))
+        graph = graph.substitute({node: [next(results) for _ in node.specs] for node in kernels})
+    return graph
 
 
-def _together(graph: Graph, notes: Notes, kernels: list[Node], what: str) -> Graph:
-    if len(kernels) < 2:
-        return graph
-    notes.fired[what] += len(kernels)
-    op = HorizontalFusion(tuple(n.op for n in kernels), tuple(len(n.inputs) for n in kernels))
-    with in_place_of(max(kernels, key=lambda node: node.order)):
-        results = iter(op.results(*(x for node in kernels for x in node.inputs)))
-    return graph.substitute({node: [next(results) for _ in node.specs] for node in kernels})
+def _updates(graph: Graph, limit: int) -> Iterator[tuple[Node, int]]:
+    """Yield small kernels of which no node reads a result, with the bytes of computed operands.
 
-
-def _small_updates(graph: Graph, limits: HorizontalFusionLimits) -> list[Node]:
-    """Return small kernels whose results are only outputs, and no smaller than their operands."""
+    The results have at least as many bytes.
+    """
     users = graph.users()
-    updates: list[Node] = []
-    total = 0
-    for node in filter(lambda node: _is_small_kernel(node, limits), graph):
-        readers = [user for user in users[node] if not isinstance(user.op, Item) or users[user]]
-        waiting = sum(x.spec.nbytes for x in set(node.inputs) if x.inputs)
-        fits = total + waiting <= limits.waiting
-        if not readers and fits and waiting <= sum(s.nbytes for s in node.specs):
-            updates.append(node)
-            total += waiting
-    return updates
+    for node in graph:
+        if _is_small_kernel(node, limit):
+            readers = [user for user in users[node] if not isinstance(user.op, Item) or users[user]]
+            waiting = sum(x.spec.nbytes for x in set(node.inputs) if x.inputs)
+            if not readers and waiting <= sum(spec.nbytes for spec in node.specs):
+                yield node, waiting
 
 
-def _small_casts(graph: Graph, limits: HorizontalFusionLimits) -> list[Node]:
-    """Return small kernels of arguments and parameters with results smaller than their operands."""
-    casts: list[Node] = []
-    total = 0
-    for node in filter(lambda node: _is_small_kernel(node, limits), graph):
-        written = sum(spec.nbytes for spec in node.specs)
-        read = sum(x.spec.nbytes for x in node.inputs)
-        first = not any(x.inputs for x in node.inputs)
-        if first and written < read and total + written <= limits.waiting:
-            casts.append(node)
-            total += written
-    return casts
+def _casts(graph: Graph, limit: int) -> Iterator[tuple[Node, int]]:
+    """Yield small kernels of leaves with the bytes of their results, which are fewer than read."""
+    for node in graph:
+        if _is_small_kernel(node, limit) and not any(x.inputs for x in node.inputs):
+            written = sum(spec.nbytes for spec in node.specs)
+            if written < sum(x.spec.nbytes for x in node.inputs):
+                yield node, written
 
 
-def _is_small_kernel(node: Node, limits: HorizontalFusionLimits) -> bool:
+def _is_small_kernel(node: Node, limit: int) -> bool:
     if not isinstance(node.op, Fused | Elementwise) or not node.inputs:
         return False
     specs = (*node.specs, *(x.spec for x in node.inputs))
-    return all(0 < spec.nbytes <= limits.operand for spec in specs)
+    return all(0 < spec.nbytes <= limit for spec in specs)

@@ -72,7 +72,7 @@ class _Storage:
         if not _is_generated(node):
             return []
         inner = meaning(node.op, [x.spec for x in node.inputs])
-        there = {y for x, y in zip(node.inputs, inner.inputs, strict=True) if x in self.stored}
+        narrow = {y for x, y in zip(node.inputs, inner.inputs, strict=True) if x in self.stored}
         casts = [y for y in inner.outputs if isinstance(y.op, Astype) and y.dtype == BFLOAT16]
         rounded = {y.inputs[0] for y in casts if not isinstance(y.inputs[0].op, FLOAT32)}
         return [
@@ -80,7 +80,7 @@ class _Storage:
             for x, y in zip(items, inner.outputs, strict=True)
             if x is not None
             and y.dtype == F32
-            and (self._is_small(y, there) or (y in rounded and self._is_summed(x)))
+            and (self._is_narrow(y, narrow) or (y in rounded and self._is_summed(x)))
             and self._readable(x)
         ]
 
@@ -98,16 +98,16 @@ class _Storage:
         users = self.users[x]
         return all(self._is_summed(y) if y.op.is_view else _adds_up(y, x) for y in users)
 
-    def _is_small(self, y: Node, there: set[Node]) -> bool:
+    def _is_narrow(self, y: Node, narrow: set[Node]) -> bool:
         """Whether a result is computed elementwise from arrays of its size in bfloat16.
 
-        there  the inputs that are stored in bfloat16
+        narrow  the inputs that are stored in bfloat16
         """
         found, near, seen = False, [y], {y}
         for x in near:
             if x.size < y.size or x.dtype == np.bool_ or isinstance(x.op, Constant):
                 continue
-            if x.dtype == BFLOAT16 or x in there:
+            if x.dtype == BFLOAT16 or x in narrow:
                 found = True
             elif not x.inputs or isinstance(x.op, (*FLOAT32, Reduction)):
                 return False

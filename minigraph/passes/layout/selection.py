@@ -183,7 +183,11 @@ class _LayoutRewrite:
         if node in self.pairs:
             return self._convolution(node, inputs)
         if isinstance(node.op, Item):
-            return self._item(node, inputs)
+            (bundle,) = inputs
+            if bundle.specs == node.inputs[0].specs:
+                return node.replace(inputs)
+            y = node.op(bundle)
+            return y if y.ndim == 5 else reshape(y, node.shape)  # a vector in blocks
         if isinstance(node.op, Reduction) and node.ndim == 4 and node.op.combine:
             lanes = self._own(node.inputs[0])
             if lanes > 1:
@@ -219,13 +223,6 @@ class _LayoutRewrite:
         reordered = Reorder(own)(new)
         self.reordered[reordered, written] = new
         return reordered
-
-    def _item(self, node: Node, inputs: tuple[Node, ...]) -> Node:
-        (bundle,) = inputs
-        if bundle.specs == node.inputs[0].specs:
-            return node.replace(inputs)
-        y = node.op(bundle)
-        return y if y.ndim == 5 else reshape(y, node.shape)  # a vector in blocks
 
     def _reduction(self, op: Reduction, x: Node) -> Node:
         """Reduce an image with lanes: the axis of channels is the axes of blocks and lanes."""

@@ -1,1 +1,1 @@
-"""Local rewrites: rules, what they may ask of a value, and the passes that apply them."""
+"""Local rewrites: rules, predicates for their conditions, and the passes that apply them."""

@@ -305,7 +305,8 @@ def share_common(graph: Graph, notes: Notes) -> Graph:
 def _key(node: Node, of: dict[Node, Node]) -> Hashable:
     """Return a key that is equal for equal nodes.
 
-    It has the ids of nodes, because `==` between nodes makes an expression.
+    It has the ids of nodes, because `==` between nodes makes an expression, and the signs of float
+    attributes, because 0.0 == -0.0 in Python.
     """
     if isinstance(node.op, Constant) and node.spec.nbytes <= LIMIT:
         return Constant, node.spec, node.op.value.tobytes()
@@ -314,10 +315,5 @@ def _key(node: Node, of: dict[Node, Node]) -> Hashable:
     inputs = [id(of[x]) for x in node.inputs]
     if node.op.commutative:
         inputs.sort()
-    return node.op, _zeros(node.op), tuple(inputs)
-
-
-def _zeros(op: Op) -> tuple[float, ...]:
-    """Return the signs of an op's float attributes, because 0.0 == -0.0 in Python."""
-    floats = (v for v in vars(op).values() if isinstance(v, float | np.floating))
-    return tuple(math.copysign(1, v) for v in floats)
+    floats = (v for v in vars(node.op).values() if isinstance(v, float | np.floating))
+    return node.op, tuple(math.copysign(1, v) for v in floats), tuple(inputs)

@@ -1,4 +1,4 @@
-"""FMA fusion: that the numbers stay, and that depth has no limit; see also `cases/fma.txt`."""
+"""FMA fusion: unchanged numbers, and graphs of any depth; see also `cases/fma.txt`."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""Fusion of any number of ops: what it takes, and its limits; see `fusion` in `cases/`."""
+"""Fusion of any number of ops, and its limits; see `fusion` in `cases/`."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from minigraph.passes.notes import Notes
 
 
 def fused(*ys):
-    """The units that fusion makes of expressions, each of which is there and computes the same."""
+    """Return the kernels that fusion makes; each exists and computes the same results."""
     before = of(*ys)
     graph, _ = run(fuse_kernels, before)
     again, fired = run(fuse_kernels, graph)
@@ -30,7 +30,7 @@ def fused(*ys):
 
 
 def reasons(*ys):
-    """Why neighbours were not fused."""
+    """Return the reasons for neighbours that were not fused."""
     notes = Notes()
     fuse_kernels(of(*ys), notes)
     return {stop.reason for stop in notes.stops}

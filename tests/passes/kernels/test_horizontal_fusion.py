@@ -1,4 +1,4 @@
-"""Small kernels that nothing reads are gathered in one launch."""
+"""Horizontal fusion of small kernels whose results no kernel reads."""
 
 import numpy as np
 from fused_units import ROW, A, B, C, W, of
@@ -15,13 +15,13 @@ LIMITS = HorizontalFusionLimits()
 
 
 def gather(graph, limits=LIMITS):
-    """The graph, and how many updates were gathered."""
+    """Return the graph after the pass, and the number of fused updates."""
     notes = Notes()
     return fuse_horizontally(graph, notes, limits), notes.fired["updates in one kernel"]
 
 
 def gathered(*ys, limits=LIMITS):
-    """How many launches of how many parts become of updates."""
+    """Return the number of parts of each launch."""
     graph, _ = gather(of(*ys), limits)
     again, fired = gather(graph, limits)
     assert str(again) == str(graph) and not fired

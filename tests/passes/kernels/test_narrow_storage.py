@@ -1,4 +1,4 @@
-"""What kernels hand each other in mixed precision: `minigraph.passes.kernels.narrow_storage`."""
+"""Arrays between kernels in mixed precision: `minigraph.passes.kernels.narrow_storage`."""
 
 import numpy as np
 import pytest
@@ -28,21 +28,21 @@ def norm(x):
 
 
 def graphs(*ys, amp="bfloat16"):
-    """Return the graph at level 3 before the pass, and after all."""
+    """Return the graph at level 3 before the pass, and after all passes."""
     stages = optimize(Graph((X,), ys), pipeline(3, False, 2, amp=amp))
     names = [record.name for _, record in stages]
     return stages[names.index("narrow_storage") - 1][0], stages[-1][0]
 
 
 def between(graph):
-    """Return the dtypes of the arrays of images that generated kernels make, but for outputs."""
+    """Return the dtypes of images that generated kernels write, except for outputs."""
     made = (node for node in graph if isinstance(node.op, Fused | Item) and not node.is_bundle)
     images = (node for node in made if node.size >= 128 and node not in set(graph.outputs))
     return {node.dtype.name for node in images}
 
 
 def check(before, after):
-    """The graphs compute the same but for the rounding to bfloat16."""
+    """Assert that the graphs compute the same up to rounding to bfloat16."""
     x = real(*SHAPE)
     for want, got in zip(before(x), after(x), strict=True):
         assert want.dtype == got.dtype

@@ -18,7 +18,7 @@ PLAIN, BLOCKED, NHWC = (1, 1), (8, 8), "nhwc"
 
 
 class Times:
-    """Times as a test wants them: of a convolution by the pair of lanes of its images."""
+    """Costs that a test defines: for convolutions by the pair of lanes of their images."""
 
     def __init__(self, times, reorder=0.1):
         self.times = times
@@ -102,11 +102,11 @@ def test_loops_and_other_ops_of_several_results_stand_beside_convolutions():
     ("times", "reorder", "changes"),
     [
         ({PLAIN: 1.0, BLOCKED: 1.0, NHWC: 1.1}, 0.1, False),  # nchw is fastest
-        (blocked_wins(None), 0.5, False),  # the reorders cost what the layout gains
+        (blocked_wins(None), 0.5, False),  # the reorders cost as much as the layout saves
         (blocked_wins(None), 0.4, True),
-        ({PLAIN: 1.0, BLOCKED: 0.79}, 0.1, False),  # a hundredth less is no reason
+        ({PLAIN: 1.0, BLOCKED: 0.79}, 0.1, False),  # one percent is not enough
         ({PLAIN: 1.0, BLOCKED: 0.7}, 0.1, True),
-        ({}, 0.1, False),  # nothing was measured
+        ({}, 0.1, False),  # no measurements
     ],
 )
 def test_layouts_change_only_where_that_gains_more_than_reorders_cost(times, reorder, changes):
@@ -239,7 +239,7 @@ def test_small_floats_are_laid_out_where_they_were_measured():
     laid_out(graph_of([y], x), convolutions=2, args=args)
 
 
-# ---------------------------------------------------------------- channels side by side
+# ---------------------------------------------------------------- concatenations of channels
 
 
 def side_by_side(channels):

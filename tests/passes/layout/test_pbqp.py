@@ -1,4 +1,4 @@
-"""The cheapest options of many variables: `minigraph.passes.layout.pbqp`."""
+"""Partitioned Boolean quadratic problems: `minigraph.passes.layout.pbqp`."""
 
 import itertools
 

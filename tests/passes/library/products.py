@@ -1,4 +1,4 @@
-"""A convolution, a product, and what joins them: graphs before and after library fusion."""
+"""Graphs of convolutions and products before and after library fusion."""
 
 import numpy as np
 from heavy_nodes import assert_agrees, real
@@ -11,13 +11,13 @@ from minigraph.passes.notes import Notes
 
 
 def function(*outputs):
-    """The graph of expressions of inputs, which are in the order of their first use."""
+    """Return the graph of expressions, with inputs in the order of their first use."""
     leaves = Graph((), outputs)
     return Graph(tuple(x for x in leaves if isinstance(x.op, Input)), outputs)
 
 
 def rewritten(graph, *passes):
-    """The graph after the passes, and what they did; each, run again, finds nothing to do."""
+    """Return the graph after the passes, and the rewrites; a second run of each must do nothing."""
     notes = Notes()
     for rewrite in passes:
         graph, again = rewrite(graph, notes), Notes()
@@ -53,6 +53,6 @@ def normalised(x, eps=1e-3):
 
 
 def statistics(graph):
-    """Arrays for a graph with a normalisation, whose last input is a variance."""
+    """Return arrays for a graph with a normalisation, whose last input is a variance."""
     *xs, var = drawn(graph)
     return [*xs, np.abs(var) + 0.1]

@@ -17,7 +17,7 @@ SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, 1e-30, 1e30, -3e38]
 
 
 def fused(rewrite, inputs, outputs):
-    """The graph after the pass, which then has nothing left to do, and what it did."""
+    """Return the graph after the pass, and the rewrites; a second run must do nothing."""
     notes, again = Notes(), Notes()
     graph = rewrite(Graph(tuple(inputs), tuple(outputs)), notes)
     graph.check()
@@ -27,7 +27,7 @@ def fused(rewrite, inputs, outputs):
 
 
 def assert_same_numbers(graph, inputs, outputs, xs, tolerance=0.0):
-    """The graph computes what it was made from: to the bit, unless there is a tolerance."""
+    """Assert that the graph computes the results of the original, exactly or with a tolerance."""
     for got, want in zip(graph(*xs), Graph(tuple(inputs), tuple(outputs))(*xs), strict=True):
         assert got.dtype == want.dtype
         np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance)
@@ -49,7 +49,7 @@ def with_gradients(loss, wrt):
 
 @pytest.fixture
 def norm():
-    """x, weight, bias, a residual r, and (y, mean, var) of the batch norm of the first three."""
+    """Return x, weight, bias, a residual, and (y, mean, var) of their batch norm."""
     inputs = [mg.input(*of) for of in (("x", SHAPE), ("w", 3), ("b", 3), ("r", SHAPE))]
     return inputs, ops.batch_norm_with_statistics(*inputs[:3])
 
@@ -95,7 +95,7 @@ def test_a_gradient_is_built_for_those_results_only_that_are_read(norm, op):
 
 
 def residual_net(blocks):
-    """(inputs, outputs): the loss, its gradients and the new running statistics."""
+    """Return (inputs, outputs): the outputs are the loss, gradients and new running statistics."""
     nn.manual_seed(0)
     x, labels = mg.input("x", (2, 4, 3, 3)), mg.input("labels", (2,), "int64")
     h, norms = x, []

@@ -1,4 +1,4 @@
-"""Convolutions and products with what has joined them, on the CPU: one step, the same numbers."""
+"""Convolutions and products with fused ops on the CPU: one step, the same numbers."""
 
 from collections import Counter
 
@@ -37,7 +37,7 @@ def assert_one_step(step, name):
 
 
 def samples(graph):
-    """Arrays for a graph; then such with a few special values in the first."""
+    """Yield arrays for a graph, then arrays with a few special values in the first."""
     yield drawn(graph)
     for value in (np.nan, np.inf, -np.inf):
         xs = drawn(graph)

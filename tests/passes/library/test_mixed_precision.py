@@ -1,4 +1,4 @@
-"""Convolutions and products in a small type: `minigraph.passes.library.mixed_precision`."""
+"""Convolutions and products in a 16-bit float type: `minigraph.passes.library.mixed_precision`."""
 
 import numpy as np
 import pytest

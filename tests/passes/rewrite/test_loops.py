@@ -1,4 +1,4 @@
-"""What is left of loops and their gradients, and what they compute once."""
+"""Rewrites of loops and their gradients: merged loops, dead results, shared values."""
 
 from scanned import trained
 
@@ -10,7 +10,7 @@ from minigraph.passes.rewrite.loops import merge_loops
 
 
 def loops(*outputs):
-    """The loops that are left of a graph with these outputs."""
+    """Return the loops that remain in a graph with these outputs."""
     return [node.op for node in merge_loops(Graph((), outputs)) if isinstance(node.op, Scan)]
 
 

@@ -1,4 +1,4 @@
-"""Level 1: each rewrite fires where it may, leaves alone what it must, and changes no bit."""
+"""Level 1: each rewrite fires where it is valid, nowhere else, and changes no bit."""
 
 import itertools
 
@@ -25,7 +25,7 @@ PATTERNS = [rule for rule in EXACT if rule.sides]
 
 
 def candidates(x):
-    """What a variable may have to stand for until a rule fits."""
+    """Yield expressions that a variable may have to stand for so that a rule matches."""
     yield lambda: x
     yield lambda: constant(4, x.dtype)
 
@@ -66,7 +66,7 @@ def test_a_rule_changes_no_bit(rule):
     assert fired
 
 
-# ---------------------------------------------------------------- what becomes what
+# ---------------------------------------------------------------- results of rules
 
 
 def test_a_cast_is_dropped_only_where_no_value_changes():
@@ -148,7 +148,7 @@ def test_random_numbers_are_neither_folded_nor_shared_nor_drawn_smaller():
 
 
 def shared(*outputs):
-    """The outputs, after equal nodes were made one."""
+    """Return the outputs after equal nodes are shared."""
     return run(share_common, Graph((X, Y), outputs))[0].outputs
 
 
