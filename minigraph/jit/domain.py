@@ -153,6 +153,14 @@ class _Loops:
             at = self.parent[at]
         return at
 
+    def join(self, first: Sequence[int], other: Sequence[int]) -> bool:
+        """Join loops pairwise; return False and join none if their extents differ."""
+        if [self.extent[a] for a in first] != [self.extent[a] for a in other]:
+            return False
+        for a, b in zip(first, other, strict=True):
+            self.parent[a] = b
+        return True
+
     def of(self, node: Node) -> list[int | None]:
         """Return the loop of each axis; None for an axis of length 1."""
         return [None if n == 1 else self.find(node, i) for i, n in enumerate(node.shape)]
@@ -176,9 +184,17 @@ def analyse(graph: Graph) -> Domain:
             for i, j, _ in pairs:
                 loops.parent[loops.find(x, i)] = loops.find(node, j)
     reductions = [node for node in computed(graph) if isinstance(node.op, Reduction)]
+    for node in reductions[1:]:
+        first, other = loops.reduced(reductions[0]), loops.reduced(node)
+        if set(first) != set(other) and not loops.join(first, other):
+            raise NotFusible("its reductions run over different axes")
     if reductions:
-        _join_reduced(loops, reductions)
-        _join_rest(loops, graph, reductions)
+        # Loops that only appear after a reduction are the reduced ones: in sum(x, 1) + y nothing
+        # else connects the columns of y with those of x.
+        known = {loop for node in reductions for loop in loops.of(node.inputs[0])}
+        all_loops = (loop for node in reversed(graph.order) for loop in loops.of(node))
+        rest = dict.fromkeys(a for a in all_loops if a is not None and a not in known)
+        loops.join([*rest], loops.reduced(reductions[0]))
     found = {node: loops.of(node) for node in graph if not isinstance(node.op, Constant)}
     every: set[int] = set()
     for axes in found.values():
@@ -217,13 +233,13 @@ def analyse(graph: Graph) -> Domain:
 
 def _starts(graph: Graph) -> dict[Node, Starts]:
     starts: dict[Node, Starts] = {y: (0,) * y.ndim for y in graph.outputs}
-    made = set(computed(graph))
-    for node in reversed(graph.order):
-        own = starts.setdefault(node, (0,) * node.ndim)
-        for x, axes in connections(node) if node in made else ():
+    inside = set(computed(graph))
+    for y in reversed(graph.order):
+        starts.setdefault(y, (0,) * y.ndim)
+        for x, axes in connections(y) if y in inside else ():
             at = [0] * x.ndim
-            for i, j, begin in axes:
-                at[i] = own[j] + begin
+            for i, j, start in axes:
+                at[i] = starts[y][j] + start
             if starts.setdefault(x, tuple(at)) != tuple(at):
                 raise NotFusible("it reads one value at two places at once")
     return starts
@@ -234,31 +250,3 @@ def _is_whole(domain: Domain, node: Node) -> bool:
     axes = zip(domain.loops[node], node.shape, strict=True)
     same = all(loop is None or n == domain.extents[loop] for loop, n in axes)
     return same and not any(domain.starts[node])
-
-
-def _join_reduced(loops: _Loops, reductions: list[Node]) -> None:
-    """Join the reduced loops of reductions whose inputs are not connected."""
-    for node in reductions[1:]:
-        first, other = loops.reduced(reductions[0]), loops.reduced(node)
-        if set(first) == set(other):
-            continue
-        if [loops.extent[a] for a in first] != [loops.extent[a] for a in other]:
-            raise NotFusible("its reductions run over different axes")
-        for a, b in zip(first, other, strict=True):
-            loops.parent[a] = b
-
-
-def _join_rest(loops: _Loops, graph: Graph, reductions: list[Node]) -> None:
-    """Join loops that only appear after a reduction with the reduced loops.
-
-    For example, in sum(x, 1) + y nothing connects the columns of y with those of x.
-    """
-    around = {loop for node in reductions for loop in loops.of(node.inputs[0])}
-    rest: dict[int, None] = {}
-    for node in reversed(graph.order):
-        own = [loop for loop in loops.of(node) if loop is not None]
-        rest.update((loop, None) for loop in own if loop not in around)
-    reduced = loops.reduced(reductions[0])
-    if [loops.extent[a] for a in rest] == [loops.extent[a] for a in reduced]:
-        for a, b in zip(rest, reduced, strict=True):
-            loops.parent[a] = b

@@ -81,19 +81,16 @@ def support(op: Op, dtypes: Sequence[DType], result: DType) -> list[str]:
     functions = re.split(r"\n(?=static)", filled(op, text, **_names(dtypes, result)).strip())
     exact = is_exact(op, result)
     casts = [(d, working(d)) for d in dtypes] + [(working(dtypes[-1]), result)] * (not exact)
-    conversions = [part for cast in casts if _converts(*cast) for part in conversion(*cast)[1]]
+    conversions = [part for cast in casts for part in conversion(*cast)[1]]
     conversions += AS_IT_IS[1] if exact else ()
     if "{round}" in op.c and result in SMALL_FLOATS:
         conversions += rounding(result)[1]
     return list(dict.fromkeys([*conversions, *filter(None, functions)]))
 
 
-def _converts(source: DType, target: DType) -> bool:
-    return source != target and not SMALL_FLOATS.isdisjoint((source, target))
-
-
 def _converted(source: DType, target: DType, x: str) -> str:
-    return f"{conversion(source, target)[0]}({x})" if _converts(source, target) else x
+    function, _ = conversion(source, target)
+    return f"{function}({x})" if function else x
 
 
 def filled(op: Op, template: str, *operands: str, **names: Any) -> str:

@@ -359,10 +359,8 @@ def _reading_back(pattern: KernelPattern) -> KernelPattern:
 
 
 def _arrays_read(pattern: KernelPattern) -> int:
-    read = 0
-    for stage in range(pattern.stages):
-        read += len({*pattern.moving(stage)}.difference(pattern.stored(stage)))
-    return read
+    stages = range(pattern.stages)
+    return sum(len({*pattern.moving(s)}.difference(pattern.stored(s))) for s in stages)
 
 
 def check_speed(kernel: SpecialisedKernel) -> None:

@@ -202,18 +202,18 @@ class KernelPattern:
 
         They include neither values of level UNIT nor values that only kept values depend on.
         """
-        once, there = set(self.once), self.there(stage)
+        once, kept = set(self.once), self.kept_before(stage)
         found: set[int] = set()
         stack = [v for v in self.goals(stage) if v not in once]
         while stack:
             v = stack.pop()
             if v not in found:
                 found.add(v)
-                if not self.values[v].reduces and v not in there:
+                if not self.values[v].reduces and v not in kept:
                     stack.extend(a for a in self.values[v].args if a not in once)
         return sorted(found)
 
-    def there(self, stage: int) -> dict[int, KeptValue]:
+    def kept_before(self, stage: int) -> dict[int, KeptValue]:
         """The values that earlier runs have kept."""
         return {kept.value: kept for kept in self.kept if kept.run < stage}
 
@@ -229,7 +229,7 @@ class KernelPattern:
 
         stage  the run, which loads values that earlier runs have kept
         """
-        made, kept = set(values), self.there(stage)
+        made, kept = set(values), self.kept_before(stage)
         computed = (self.values[v] for v in made if v not in kept)
         needed = {a for value in computed if not value.reduces for a in value.args}
         return sorted((needed.union(results) & self.wide) - made)

@@ -55,10 +55,12 @@ def working(dtype: DType) -> DType:
 
 
 def conversion(source: DType, target: DType) -> CFunction:
-    """Return the C function for a cast from or to a float of 16 bits.
+    """Return the C function for a cast from or to a float of 16 bits; ("", ()) for other casts.
 
     As in NumPy, integers, and doubles cast to bfloat16, are cast to float32 first.
     """
+    if source == target or SMALL_FLOATS.isdisjoint((source, target)):
+        return "", ()
     if target in SMALL_FLOATS and (source, target) not in CONVERSIONS:
         source = FLOAT32
     return _function(CONVERSIONS[source, target])

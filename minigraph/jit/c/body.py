@@ -195,7 +195,7 @@ def compute_element(
     streams  outputs that are written to pieces
     place    index of the element in a piece, by default `index`
     """
-    there, made = pattern.there(stage), []
+    there, made = pattern.kept_before(stage), []
     for v in values:
         if v in there:
             held = c_type(pattern.values[v].dtype)

@@ -60,7 +60,7 @@ def until_streamed(pattern: KernelPattern) -> list[str]:
 
 def rounded(pattern: KernelPattern, stage: int) -> list[int]:
     """Return the outputs that a run over the loops rounds to bfloat16 in pieces."""
-    kept, found = pattern.there(stage), []
+    kept, found = pattern.kept_before(stage), []
     for k in streamed(pattern, stage):
         v, value = pattern.source(k), pattern.values[pattern.source(k)]
         computed = value.op is not None and value.level == ELEMENT and v not in kept

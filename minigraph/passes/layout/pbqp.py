@@ -57,7 +57,7 @@ def minimise(
             continue
         mine, others = by_variable.pop(v), around
         if len(around) >= WIDEST:
-            mine = _settled(v, mine, by_variable)
+            mine = _fix_option(v, mine, by_variable)
             around = []
         total = _sum((*around, v), mine)
         best.append(CostTable((*around, v), total.argmin(-1)))
@@ -75,32 +75,33 @@ def minimise(
 def total_cost(
     options: Sequence[int], single: Sequence[Array], pairs: Mapping[tuple[int, int], Array]
 ) -> float:
-    alone = sum(float(costs[option]) for costs, option in zip(single, options, strict=True))
-    return alone + sum(float(t[options[u], options[v]]) for (u, v), t in pairs.items())
+    """Return the total cost of an option for each variable: see `minimise`."""
+    total = sum(float(costs[option]) for costs, option in zip(single, options, strict=True))
+    return total + sum(float(t[options[u], options[v]]) for (u, v), t in pairs.items())
 
 
 def _neighbours(v: int, by_variable: Mapping[int, Sequence[CostTable]]) -> list[int]:
     return sorted({u for table in by_variable[v] for u in table.variables} - {v})
 
 
-def _settled(
-    v: int, mine: Sequence[CostTable], by_variable: dict[int, list[CostTable]]
+def _fix_option(
+    v: int, tables: Sequence[CostTable], by_variable: dict[int, list[CostTable]]
 ) -> list[CostTable]:
     """Fix the option of `v`, reduce its neighbours' tables, and return a table that enforces it."""
-    alone = np.zeros(())
-    for table in mine:
+    least = np.zeros(())
+    for table in tables:
         axis = table.variables.index(v)
         others = tuple(a for a in range(table.costs.ndim) if a != axis)
-        alone = alone + table.costs.min(others)
-    option = int(alone.argmin())
-    for table in mine:
+        least = least + table.costs.min(others)
+    option = int(least.argmin())
+    for table in tables:
         rest = tuple(u for u in table.variables if u != v)
         reduced = CostTable(rest, table.costs.take(option, table.variables.index(v)))
         for u in rest:
             by_variable[u] = [t for t in by_variable[u] if t is not table] + [reduced]
-    fixed = np.full(alone.shape, np.inf)
-    fixed[option] = 0
-    return [CostTable((v,), fixed)]
+    costs = np.full(least.shape, np.inf)
+    costs[option] = 0
+    return [CostTable((v,), costs)]
 
 
 def _sum(variables: tuple[int, ...], tables: Sequence[CostTable]) -> Array:

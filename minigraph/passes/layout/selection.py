@@ -189,12 +189,12 @@ class _LayoutRewrite:
             y = node.op(bundle)
             return y if y.ndim == 5 else reshape(y, node.shape)  # a vector in blocks
         if isinstance(node.op, Reduction) and node.ndim == 4 and node.op.combine:
-            lanes = self._own(node.inputs[0])
+            lanes = self._lanes_of(node.inputs[0])
             if lanes > 1:
                 return self._reduction(node.op, self.image(node.inputs[0], inputs[0], lanes))
         return self._other(node, inputs)
 
-    def _own(self, x: Node) -> int:
+    def _lanes_of(self, x: Node) -> int:
         return self.lanes[self.regions.of(x)] if x in self.regions else 1
 
     def _images(
@@ -216,11 +216,11 @@ class _LayoutRewrite:
             images = zip(self.pairs[node], images_of(node), strict=True)
             names = sorted({image_layout(lanes, x.shape[1]).name for lanes, x in images})
             self.notes.fired[f"{node.name} in {' and '.join(names)}"] += 1
-        own = self._own(node)
-        if own == written:
+        lanes = self._lanes_of(node)
+        if lanes == written:
             return new
         self.notes.fired["reorder"] += 1
-        reordered = Reorder(own)(new)
+        reordered = Reorder(lanes)(new)
         self.reordered[reordered, written] = new
         return reordered
 
@@ -233,7 +233,7 @@ class _LayoutRewrite:
 
     def _other(self, node: Node, inputs: tuple[Node, ...]) -> Node:
         tied = self.regions.tied(node)
-        lanes = next((self._own(x) for x in tied if x in self.regions), 1)
+        lanes = next((self._lanes_of(x) for x in tied if x in self.regions), 1)
         if lanes == 1:
             return node.replace(self._images(node, inputs))
         images = set(tied)
