@@ -25,7 +25,7 @@ pytestmark = needs_compiler
 def on_cpu(build, *xs, **options):
     """Compile build(inputs) for the CPU, check that C computes it, and call it.
 
-    Of several results each is a kernel of its own.
+    Each of several results has a separate kernel.
     """
     inputs = [mg.input(f"x{i}", x.shape, x.dtype) for i, x in enumerate(xs)]
     outputs = build(*inputs)
