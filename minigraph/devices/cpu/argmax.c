@@ -62,7 +62,8 @@ static int64_t NAME_along(const T *p, int64_t n) {
     for (K k = 0; k < (K)some; k++) {
       const T v = NAME_V(p[j + k]);
       const int hit = (v == most) | (nan & (v != v));
-      first = hit & (k < first) ? k : first;
+      const K at = hit ? k : NAME_LANES;
+      first = at < first ? at : first; /* of a choice under two conditions gcc makes no vectors */
     }
     if (first < NAME_LANES) return j + first;
   }
