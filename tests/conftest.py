@@ -122,8 +122,15 @@ def small_frames():
 # the time.  Left out are also those that compare with what another process computes.
 QUICK = "-Og"
 WITHOUT_KERNELS = (
-    *("compiler", "data", "debug", "graph", "inspect", "nn", "onnx", "optim", "pytorch"),
-    *("runtime", "ops/test_scan", "ops/test_array", "ops/test_advanced", "ops/test_observation"),
+    *("compiler", "data", "debug", "graph", "inspect", "nn", "onnx", "optim", "program"),
+    *(
+        "pytorch",
+        "runtime",
+        "ops/test_scan",
+        "ops/test_array",
+        "ops/test_advanced",
+        "ops/test_observation",
+    ),
     *("ops/test_interpolation", "test_autodiff", "test_docs", "test_torch_hints"),
 )
 _quickly_compiled = {}  # functions by name, apart from those of the same kernels with all flags
@@ -190,16 +197,6 @@ def nowhere(tmp_path):
     """A path where nothing can be, whoever asks: it leads through a file."""
     (tmp_path / "file").touch()
     return tmp_path / "file" / "nothing"
-
-
-@pytest.fixture(params=["pipe", "device"])
-def endless(request):
-    """A function: put what is no regular file, and never ends, at a path."""
-    if request.param == "pipe":
-        return os.mkfifo
-    if not Path("/dev/zero").is_char_device():  # in some containers
-        pytest.skip("there is no such device")
-    return lambda path: os.symlink("/dev/zero", path)
 
 
 @pytest.fixture

@@ -102,14 +102,6 @@ def test_a_damaged_cifar_file_is_an_error_that_names_it(cifar, data, text):
         CIFAR10(cifar)
 
 
-def test_a_cifar_file_that_is_no_regular_file_is_not_waited_for(cifar, endless, promptly):
-    path = cifar / TEST[0]
-    path.unlink()
-    endless(path)
-    with pytest.raises(GraphError, match=f"{TEST[0]} .*no regular file"):
-        CIFAR10(cifar, train=False)
-
-
 # ---------------------------------------------------------------- digits
 
 

@@ -207,30 +207,6 @@ def test_a_random_part_has_the_published_areas_and_ratios():
     assert 0.74 < ratio.min() < 0.76 and 1.32 < ratio.max() < 1.35
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "text", "folder"])
-@pytest.mark.parametrize("file", ["dog/b.jpg", "cat/c.PNG"])
-def test_an_image_that_does_not_decode_is_an_error_that_names_it(folder, damage, file):
-    path = folder / file
-    whole = path.read_bytes()
-    path.unlink()
-    if damage == "folder":
-        path.mkdir()
-    else:
-        path.write_bytes({"cut": whole[: len(whole) // 2], "empty": b"", "text": b"GIF"}[damage])
-    verb = "cannot read" if damage == "folder" else "cannot decode"
-    for workers in (0, 2):
-        with pytest.raises(GraphError, match=f"{verb} .*{path.name}"):
-            list(DataLoader(ImageFolder(folder, size=8), 2, workers=workers))
-
-
-def test_an_image_that_is_no_regular_file_is_not_waited_for(folder, endless, promptly):
-    path = folder / "dog" / "b.jpg"
-    path.unlink()
-    endless(path)
-    with pytest.raises(GraphError, match=r"cannot read .*b\.jpg \(is no regular file\)"):
-        ImageFolder(folder, size=8)[2]
-
-
 POSTSCRIPT = b"""%!PS-Adobe-3.0 EPSF-3.0
 %%BoundingBox: 0 0 8 8
 %%EndComments

@@ -19,27 +19,6 @@ def whole_file(path):
     return path.read_bytes()
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda data: b"",
-        lambda data: b"short",
-        lambda data: b"no safetensors file at all, but long enough",
-        lambda data: data[:-1],
-        lambda data: data[:20],
-        lambda data: data + b"\0",
-        lambda data: b"\xff" * 8 + data[8:],
-        lambda data: data.replace(b"F64", b"F16"),
-        lambda data: data.replace(b"F64", b"C64"),
-    ],
-)
-def test_a_damaged_or_foreign_file_is_an_error_that_names_it(path, damage):
-    path.write_bytes(damage(whole_file(path)))
-    with pytest.raises(GraphError, match=r"model\.safetensors") as caught:
-        load(path)
-    assert "\n" not in str(caught.value)
-
-
 def test_a_byte_that_changed_anywhere_is_noticed_or_harmless(path):
     data = whole_file(path)
     expected = load(path)
@@ -61,19 +40,9 @@ def test_dtypes_that_are_not_ours_are_named(path, torch):
         load(path)
 
 
-@pytest.mark.parametrize("name", ["absent", "folder", "a\0b"])
-def test_a_file_that_cannot_be_read_is_an_error_that_names_it(tmp_path, name):
-    (tmp_path / "folder").mkdir()
-    with pytest.raises(GraphError, match="cannot be read") as caught:
-        load(tmp_path / name)
-    assert str(tmp_path / name) in str(caught.value)
-
-
-def test_a_pipe_and_a_device_are_refused_and_not_waited_for(path, endless, promptly):
-    endless(path)
-    with pytest.raises(GraphError, match=r"cannot be read .*no regular file") as caught:
-        load(path)
-    assert str(path) in str(caught.value)
+def test_a_name_that_no_file_can_have_is_an_error_that_says_it():
+    with pytest.raises(GraphError, match="a\0b cannot be read"):
+        load("a\0b")
 
 
 def test_a_file_that_grows_is_read_to_the_size_it_had(path, monkeypatch):

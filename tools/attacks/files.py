@@ -80,6 +80,8 @@ KINDS = {
     "unreadable": unreadable,
 }
 
+ENDLESS = ("a pipe", "endless", "random", "full")  # of which a reader may wait for ever
+
 # ---------------------------------------------------------------- readers
 
 
@@ -94,6 +96,10 @@ def new_training():
 
 def load(path):
     return "" if mg.load(path) else "nothing"
+
+
+def load_graph(path):
+    return "" if mg.load_graph(path).inputs else "nothing"
 
 
 def load_cache(path):
@@ -127,6 +133,9 @@ def written(path, what):
     """Write a file as it should be, and return its bytes."""
     if what in (load, resume):
         new_training().save(str(path))
+    elif what is load_graph:
+        x = mg.input("x", (4,))
+        mg.save_graph(path, x, x * mg.Parameter(np.ones(4, "float32"), "w"))
     elif what in (load_cache, import_cache):
         x = mg.input("x", (4,))
         mg.comp_graph("cpu", {"graph_opt_level": 3}).compile([x], x * 2 + 1).save_cache(path)
@@ -140,6 +149,7 @@ def written(path, what):
 # The name of the file that each is given.
 READERS = {
     load: "a.safetensors",
+    load_graph: "a.graph",
     load_cache: "a.cache",
     import_cache: "b.cache",
     resume: "checkpoint",
@@ -197,6 +207,11 @@ def odd_files(seed, folder):
             except BaseException as error:
                 raise AssertionError(f"{what}: {type(error).__name__}: {error}") from error
             assert "\n" not in said and len(said) < 3000, f"{what}: {said!r}"
+            named = (
+                str(path.parent) in said or "its checksum is not" in said
+            )  # which names an entry
+            assert named or not said, f"{what} is not named: {said!r}"
+            assert kind not in ENDLESS or "no regular file" in said, f"{what}: {said!r}"
             taken = time.monotonic() - start
             assert taken < SECONDS / 4, f"{what}: took {taken:.1f} seconds"
             if path.is_file() and not path.is_symlink():
