@@ -1,9 +1,7 @@
-"""The page of a function, in a browser: what is on it, what it reacts to, and how fast."""
+"""The page of a function, in a browser: what is on it, and what it reacts to."""
 
-import json
 import re
 import shutil
-import time
 
 import pytest
 from described import Small, training_step
@@ -343,41 +341,21 @@ def test_the_page_of_the_exercises_has_their_answers(browser, tmp_path):
 
 
 @pytest.mark.long
-def test_a_training_step_of_resnet50_opens_in_a_second_and_reacts_at_once(browser, tmp_path):
+def test_the_page_of_a_training_step_of_resnet50_holds_what_can_be_seen(browser, tmp_path):
     nn.manual_seed(0)
     step, arrays = training_step(RESNET.resnet50(10), 3, size=64)
     step.profile(*arrays)
-    start = time.perf_counter()
     step.to_html(tmp_path / "page.html")
-    made = time.perf_counter() - start
+    assert (tmp_path / "page.html").stat().st_size < 2_000_000
     page = opened(browser, tmp_path / "page.html")
-    acts = {
-        "open a layer": "page.toggle('layer3')",
-        "open all": "page.openAll(true)",
-        "close all": "page.openAll(false)",
-        "pick a kernel": "page.pick(page.model.steps.find((s) => s.name === 'fused').node)",
-        "pick a pass": "page.pickPass(6)",
-        "back": "page.pickPass(-1)",
-        "search": "page.search('conv2d layer3')",
-        "memory": "page.state.tab = 'memory', page._drawBelow()",
-        "pick a buffer": "page.pickBuffer(page.model.steps[9].writes[0])",
-    }
-    timed = """(() => {{
-        const start = performance.now(); {}; document.body.offsetHeight;
-        return performance.now() - start;
-    }})()"""
-    took = {name: page.evaluate(timed.format(act)) for name, act in acts.items()}
-    found = {
-        "bytes": (tmp_path / "page.html").stat().st_size,
-        "nodes": page.evaluate("page.model.stages[0].nodes"),
-        "passes": page.evaluate("page.model.stages.length - 1"),
-        "seconds to write": round(made, 2),
-        "milliseconds to open": int(page.evaluate("document.body.dataset.ready")),
-        **{name: round(ms) for name, ms in took.items()},
-    }
-    print(json.dumps(found, indent=1))
-    assert found["nodes"] > 1000
-    assert found["bytes"] < 2_000_000
-    assert page.locator("#graph *").count() < 5000  # only what can be seen is in the document
+    assert page.evaluate("page.model.stages[0].nodes") > 1000
+    for act in (
+        "page.toggle('layer3')",
+        "page.openAll(true)",
+        "page.openAll(false)",
+        *VIEWS.values(),
+    ):
+        page.evaluate(act)
+    assert page.locator("#graph *").count() < 5000
     assert page.complaints == []
     page.close()
