@@ -46,7 +46,6 @@ def nobody():
 # The arguments of Python, the environment, and what the process does before it begins.
 ENVIRONMENTS = {
     "empty": ([], {}, None),
-    "without assertions": (["-O"], USUAL, None),
     "isolated, without docstrings and assertions": (["-I", "-B", "-OO"], USUAL, None),
     "ASCII alone, and nowhere to write": (
         [],

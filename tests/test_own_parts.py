@@ -15,7 +15,6 @@ from minigraph import ops
 from minigraph.devices.cpu import candidates
 from minigraph.passes.rewrite.rule import rewrite
 
-
 GENERIC = """
     ops/test_ops.py ops/test_derivatives.py ops/test_c_expressions.py
     jit/test_sixteen_bit.py passes/kernels/test_fusion.py

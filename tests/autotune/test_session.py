@@ -320,7 +320,7 @@ def test_a_damaged_row_is_counted_and_measured_again(store, new_process):
     assert mg.autotune.stats() == TuningStats(measurements=2, misses=1, rejected=1)
 
 
-def test_a_bar_is_shown_on_a_terminal_alone_and_leaves_nothing(monkeypatch, store):
+def test_a_bar_is_shown_on_a_terminal_alone_and_leaves_nothing(monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):
             return True

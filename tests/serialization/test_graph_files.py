@@ -62,7 +62,7 @@ def test_a_function_comes_back_with_updates_options_and_the_lines_of_its_author(
     assert path.with_suffix(".2").read_bytes() == path.read_bytes()
 
 
-def test_a_file_of_format_1_computes_what_it_did(path):
+def test_a_file_of_format_1_computes_what_it_did():
     step = everything()
     for _ in range(2):
         step(ROWS)
