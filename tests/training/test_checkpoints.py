@@ -107,19 +107,10 @@ def test_a_checkpoint_of_another_training_is_refused(tmp_path, checkpoint, args,
     assert re.search(text, message.rstrip()), message
 
 
-def test_a_checkpoint_that_is_damaged_or_something_else_is_refused(checkpoint, tmp_path):
-    data = bytearray(checkpoint.read_bytes())
-    data[-5] ^= 1
-    (tmp_path / "damaged").write_bytes(data)
-    (tmp_path / "cut").write_bytes(data[: len(data) // 2])
-    mg.save(tmp_path / "weights", {"weight": np.zeros(3)})
-    mg.save(tmp_path / "foreign", {"training": np.arange(9)})
-    for name, text in (
-        ("damaged", "damaged is damaged: its checksum"),
-        ("cut", "cut is no safetensors file, or damaged"),
-        ("weights", "weights: the file is no checkpoint of a training"),
-        ("foreign", "foreign: the file is no checkpoint of a training"),
-    ):
+def test_a_file_of_something_else_is_no_checkpoint(tmp_path):
+    for name, state in (("weights", {"weight": np.zeros(3)}), ("foreign", {"training": 9})):
+        mg.save(tmp_path / name, state)
+        text = f"{name}: the file is no checkpoint of a training"
         assert text in rejected(tmp_path, "--data", "synthetic", "--resume", name)
 
 
