@@ -1,7 +1,5 @@
 """Groups of parameters, clipped, given and accumulated gradients, averages: `minigraph.optim`."""
 
-import functools
-
 import numpy as np
 import pytest
 from beside_torch_optim import TorchTrained, Trained, assert_same_steps
@@ -86,22 +84,6 @@ def test_a_parameter_without_a_way_from_the_loss_stays_as_torch_leaves_it(torch)
 
 
 # ---------------------------------------------------------------- several updates in a dict
-
-
-@pytest.mark.parametrize(
-    "first, second",
-    [
-        (optim.Adam, optim.Adam),
-        (functools.partial(optim.SGD, momentum=0.9), optim.SGD),
-        (optim.SGD, lambda parameters: optim.SGD(parameters[:1])),
-    ],
-)
-def test_updates_of_which_others_overwrite_a_part_are_refused(first, second):
-    w, b, x, loss = made()
-    updates = {**first([w, b]).minimize(loss), **second([w, b]).minimize(loss * 2)}
-    text = r"minimize \(at .*:\d+\) and .*\) both give w a new value, .* the sum of their losses"
-    with pytest.raises(GraphError, match=text):
-        mg.comp_graph("reference").compile([x], loss, updates)
 
 
 def test_one_optimizer_takes_losses_of_different_parameters_in_one_dict():
