@@ -125,7 +125,7 @@ LAYERS = {
     ],
     "minigraph.onnx": [
         ["tensors"],
-        ["values", "writer"],
+        ["values", "writer", "compositions"],
         ["exports"],
         ["operators", "save"],
         ["interpret"],

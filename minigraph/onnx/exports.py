@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from minigraph import ops
 from minigraph.graph import BFLOAT16, BOOL, Constant, Copy, FromSizes, Node, Op
+from minigraph.onnx.compositions import COMPOSED
 from minigraph.onnx.writer import END, INT64, CannotSay, Export, Exports, Writer
 from minigraph.ops import (
     activation,
@@ -24,7 +24,6 @@ from minigraph.ops import (
     reduction,
     shape,
     slicing,
-    trigonometric,
 )
 from minigraph.ops.batch_norm import BatchNormInference
 from minigraph.ops.cumulative import CumulativeSum
@@ -64,29 +63,6 @@ OF_BOOLS: dict[type[Op], str] = {
 }
 ORDERS = (comparison.Greater, comparison.GreaterEqual, comparison.Less, comparison.LessEqual)
 LOGIC = tuple(Op.registry[f"Logical{name}"] for name in ("And", "Not", "Or", "Xor"))
-# What ops that ONNX has compute as well.
-COMPOSED: dict[type[Op], Callable[..., Node]] = {
-    activation.Logaddexp: lambda x, y: (
-        ops.maximum(x, y) + ops.log1p(ops.exp(-ops.where(x == y, 0, abs(x - y))))
-    ),
-    arithmetic.Copysign: lambda x, y: ops.where(ops.signbit(y), -abs(x), abs(x)),
-    arithmetic.Hypot: lambda x, y: ops.sqrt(x * x + y * y),
-    arithmetic.Rsqrt: lambda x: ops.reciprocal(ops.sqrt(x)),
-    arithmetic.Square: lambda x: x * x,
-    comparison.Isfinite: lambda x: ops.logical_not(ops.isinf(x) | ops.isnan(x)),
-    comparison.NotEqual: lambda x, y: ops.logical_not(x == y),
-    comparison.Signbit: lambda x: (x < 0) | ((x == 0) & (1 / x < 0)),
-    exponential.Erfc: lambda x: 1 - ops.erf(x),
-    exponential.Expm1: lambda x: ops.tanh(x * 0.5) * (ops.exp(x) + 1),  # no digits are lost near 0
-    exponential.Log10: lambda x: ops.log(x) / math.log(10),
-    exponential.Log1p: lambda x: ops.log(x + 1),
-    exponential.Log2: lambda x: ops.log(x) / math.log(2),
-    trigonometric.Atan2: lambda y, x: (
-        ops.where(x == 0, ops.sign(y) * (math.pi / 2), ops.atan(y / x))
-        + ops.where(x < 0, ops.copysign(ops.full_like(y, math.pi), y), 0)
-    ),
-}
-
 REDUCTIONS = (reduction.Max, reduction.Min, reduction.Prod, reduction.Sum)
 EXPORTS: Exports = {
     **dict.fromkeys(SAME, lambda w, op, node, *xs: w.op(SAME[type(op)], *xs)),
@@ -173,12 +149,18 @@ def _constant_pow(w: Writer, op: exponential.ConstantPow, node: Node, x: str) ->
 
 @export(arithmetic.FloorDivide, arithmetic.Remainder)
 def _floor_divide(w: Writer, op: Op, node: Node, x: str, y: str) -> str:
-    divides, whole = isinstance(op, arithmetic.FloorDivide), kind(node.dtype) != "f"
-    below = "" if whole else w.op("Floor", w.op("Div", x, y))
-    if divides and not whole:
-        return below
-    rest = w.op("Mod", x, y) if whole else w.op("Sub", x, w.op("Mul", below, y))
-    return w.op("Div", w.op("Sub", x, rest), y) if divides else rest
+    divides = isinstance(op, arithmetic.FloorDivide)
+    if kind(node.dtype) != "f":
+        rest = w.op("Mod", x, y)
+        return w.op("Div", w.op("Sub", x, rest), y) if divides else rest
+    rest, zero = w.op("Mod", x, y, fmod=1), w.constant(0, node.dtype)  # with the sign of x
+    opposite = w.op("Xor", w.op("Less", rest, zero), w.op("Less", y, zero))
+    opposite = w.op("And", opposite, w.op("Not", w.op("Equal", rest, zero)))
+    if not divides:
+        return w.op("Where", opposite, w.op("Add", rest, y), rest)
+    quotient = w.op("Round", w.op("Div", w.op("Sub", x, rest), y))
+    below = w.op("Sub", quotient, w.cast(opposite, node.dtype))
+    return w.op("Where", w.op("Equal", y, zero), w.op("Div", x, y), below)
 
 
 @export(activation.LeakyRelu)
