@@ -22,13 +22,22 @@ def _atan2(y: Node, x: Node) -> Node:
     return ops.where(left, angle + ops.copysign(ops.full_like(y, math.pi), y), angle)
 
 
+def _hypot(x: Node, y: Node) -> Node:
+    """Return sqrt(x**2 + y**2), whose squares neither overflow nor vanish."""
+    x, y = abs(x), abs(y)
+    larger = ops.maximum(x, y)
+    length = larger * ops.sqrt(1 + ops.square(ops.minimum(x, y) / larger))
+    length = ops.where(larger == 0, larger, length)
+    return ops.where(ops.isinf(x) | ops.isinf(y), math.inf, length)
+
+
 # What ops that ONNX has compute as well.
 COMPOSED: dict[type[Op], Callable[..., Node]] = {
     activation.Logaddexp: lambda x, y: (
         ops.maximum(x, y) + ops.log1p(ops.exp(-ops.where(x == y, 0, abs(x - y))))
     ),
     arithmetic.Copysign: lambda x, y: ops.where(ops.signbit(y), -abs(x), abs(x)),
-    arithmetic.Hypot: lambda x, y: ops.sqrt(x * x + y * y),
+    arithmetic.Hypot: _hypot,
     arithmetic.Rsqrt: lambda x: ops.reciprocal(ops.sqrt(x)),
     arithmetic.Square: lambda x: x * x,
     comparison.Isfinite: lambda x: ops.logical_not(ops.isinf(x) | ops.isnan(x)),
