@@ -1,5 +1,9 @@
 """Comparison of functions at level 3 with NumPy."""
 
+import contextlib
+import ctypes
+import mmap
+
 import numpy as np
 
 import minigraph as mg
@@ -16,6 +20,22 @@ def array(*shape, dtype="float32", seed=0):
         low = 0 if np.dtype(dtype).kind == "u" else -4
         return rng.integers(low, 5, shape).astype(dtype)
     return rng.normal(size=shape).astype(dtype)
+
+
+@contextlib.contextmanager
+def before_a_guard(shape, dtype="float32"):
+    """An array, up to a page long, behind which is memory that nothing may read."""
+    memory = mmap.mmap(-1, 2 * mmap.PAGESIZE)
+    begin = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    guard = ctypes.c_void_p(begin + mmap.PAGESIZE), ctypes.c_size_t(mmap.PAGESIZE)
+    assert protect(*guard, 0) == 0
+    try:
+        size = int(np.prod(shape))
+        place = mmap.PAGESIZE - size * np.dtype(dtype).itemsize
+        yield np.frombuffer(memory, dtype, size, place).reshape(shape)
+    finally:
+        protect(*guard, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 def compiled(ys, inputs, updates=None, level=3, device="cpu", **options):

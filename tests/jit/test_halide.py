@@ -6,7 +6,7 @@ All other tests of this folder run with them, too: MINIGRAPH_JIT_BACKEND=halide 
 import numpy as np
 import pytest
 from elementwise_samples import ELEMENTWISE, accepts, c_operands, is_random
-from level_3 import compiled
+from level_3 import array, before_a_guard, check, compiled
 from long_runs import mostly_long
 from needs import needs_compiler, needs_no_zig
 from new_process import python
@@ -97,6 +97,25 @@ def test_elementwise_results_have_the_bits_of_c_but_for_some_functions(dtype, ba
         usual = ~np.any([is_denormal(x) for x in xs], 0)  # others are flushed, or not
         apart = units_apart(found["halide"][name][usual], found["c"][name][usual])
         assert apart.max() <= most.get(ELEMENTWISE[name].name, 0), name
+
+
+# What reads, and shapes: lengths that fill vectors, and such as do not.
+READING = {
+    "rows that are kept": (lambda x: ops.softmax(x, -1), [(3, 100), (2, 512), (4, 64), (1, 300)]),
+    "reduced rows": (lambda x: (ops.sum(ops.exp(x), -1), ops.max(x, -1)), [(3, 100), (1, 1023)]),
+    "reduced columns": (lambda x: ops.exp(ops.sum(ops.tanh(x), 0)) * 2, [(100, 3), (3, 300)]),
+    "channels": (lambda x: x - x.mean((0, 1), keepdims=True), [(5, 7, 8), (3, 5, 16)]),
+}
+
+
+@pytest.mark.parametrize("kind", READING)
+def test_kernels_read_nothing_behind_their_inputs(kind, backend):
+    backend("halide")
+    build, shapes = READING[kind]
+    for shape in shapes:
+        with before_a_guard(shape) as x:
+            x[...] = array(*shape)
+            check(build, x)
 
 
 def test_a_kernel_is_compiled_once_for_all_shapes_and_found_on_disk_later(backend, no_kernels):

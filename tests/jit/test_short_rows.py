@@ -1,12 +1,10 @@
 """Narrow rows, and rows too short for vectors, which the CPU's kernels compute side by side."""
 
-import ctypes
 import itertools
-import mmap
 
 import numpy as np
 import pytest
-from level_3 import array
+from level_3 import array, before_a_guard
 from needs import needs_compiler
 
 import minigraph as mg
@@ -109,21 +107,12 @@ def test_narrow_rows_of_every_dtype_agree_with_numpy(dtype):
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int16"])
 def test_narrow_rows_touch_no_memory_behind_the_last_one(dtype):
-    memory = mmap.mmap(-1, 2 * mmap.PAGESIZE)
-    begin = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    libc = ctypes.CDLL(None, use_errno=True)
-    guard = ctypes.c_void_p(begin + mmap.PAGESIZE), ctypes.c_size_t(mmap.PAGESIZE)
-    assert libc.mprotect(*guard, 0) == 0
-    try:
-        size = 3 * 71 * np.dtype(dtype).itemsize
-        x = np.frombuffer(memory, dtype, 3 * 71, mmap.PAGESIZE - size).reshape(3, 71)
+    with before_a_guard((3, 71), dtype) as x:
         x[...] = np.arange(3 * 71).reshape(3, 71)
         for y, want in zip(
             results("cpu", whole_rows, x), results("reference", whole_rows, x.copy()), strict=True
         ):
             np.testing.assert_array_equal(y, want)
-    finally:
-        libc.mprotect(*guard, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 def test_short_rows_across_memory_are_read_in_place():

@@ -305,6 +305,8 @@ class KernelPipeline:
                 self._in_vectors(once.bound_storage(self.units[-1], self.columns), self.units[-1])
             self._compute(once.store_in(STACK), f)
         for v in self.pattern.rows:
+            for axis, extent in zip(self.loops, self.extents, strict=True):
+                self.values[v].bound(axis, 0, extent)  # vectors would have it go on behind the row
             self._in_vectors(self.values[v], self.loops[-1])
             self._compute(self.values[v].hoist_storage_root(), f)
         for total, stretch, begin in self.totals:
