@@ -353,7 +353,7 @@ def combine(value: Value, new: str, so_far: str) -> str:
     return filled(value.op, value.op.combine, new, so_far)
 
 
-def _compensated(pattern: KernelPattern, value: Value) -> bool:
+def compensated(pattern: KernelPattern, value: Value) -> bool:
     """Whether a reduction is a sum of float64, which `mg_add` compensates for rounding errors."""
     assert isinstance(value.op, Reduction)
     return value.op.adds and accumulators(pattern, value) == ("double", "double")
@@ -363,25 +363,26 @@ def total_of(pattern: KernelPattern, v: int, most: str = "") -> list[str]:
     """Return the declaration of the total of reduction `v`, or of an array of `most`, as [512]."""
     value = pattern.values[v]
     _, long = accumulators(pattern, value)
-    rest = [f"double rest{v}{most};"] if _compensated(pattern, value) else []
+    rest = [f"double rest{v}{most};"] if compensated(pattern, value) else []
     return [f"{long} total{v}{most};", *rest]
 
 
 def clear_total(pattern: KernelPattern, v: int, at: str = "") -> list[str]:
     value = pattern.values[v]
-    rest = [f"rest{v}{at} = 0;"] if _compensated(pattern, value) else []
+    rest = [f"rest{v}{at} = 0;"] if compensated(pattern, value) else []
     return [f"total{v}{at} = {identity(pattern, value)};", *rest]
 
 
 def add_to_total(pattern: KernelPattern, v: int, new: str, at: str = "") -> str:
     """Return the statement that combines a partial result with the total."""
     value, total = pattern.values[v], f"total{v}{at}"
-    if not _compensated(pattern, value):
+    if not compensated(pattern, value):
         return f"{total} = {combine(value, new, total)};"
     return f"mg_add(&{total}, &rest{v}{at}, {new});"
 
 
 def complete_total(pattern: KernelPattern, v: int, at: str = "") -> list[str]:
     """Return the statements after the last partial result."""
-    compensated = _compensated(pattern, pattern.values[v])
-    return [f"total{v}{at} = mg_sum(total{v}{at}, rest{v}{at});"] if compensated else []
+    if not compensated(pattern, pattern.values[v]):
+        return []
+    return [f"total{v}{at} = mg_sum(total{v}{at}, rest{v}{at});"]

@@ -28,22 +28,19 @@ from minigraph import options as settings
 from minigraph.graph import BOOL
 from minigraph.jit.expression import c_type, takes_index
 from minigraph.jit.halide.c_text import CText
-from minigraph.jit.halide.source import FUNCTIONS, HalideSource, combined, text_of
-from minigraph.jit.halide.values import INT, TYPES, ZERO, number, to
+from minigraph.jit.halide.source import FUNCTIONS, HalideSource, Part, combined, text_of
+from minigraph.jit.halide.values import DOUBLE, INT, TYPES, ZERO, number, to
 from minigraph.jit.pattern import UNIT, Value
 from minigraph.ops.elementwise import Elementwise
 
-LANES = 32  # that a reduction along the innermost axis has
-# Elements that are combined before they join a total, or computed before outputs are written that
-# may overwrite inputs.
-STRETCH = 256
+LANES = 64  # in which stretches along the innermost axis are reduced
+STEPS = 64  # that each lane, or column, takes in its elements' type before they join a total
+AHEAD = 256  # elements that are computed before outputs are written that may overwrite inputs
 STACK = hl.MemoryType.Stack
 GUARD = hl.TailStrategy.GuardWithIf  # nothing is computed twice: an output may overwrite an input
 FEATURES = ("no_runtime", "no_asserts", "no_bounds_query")
 FIXED = ("fixed", "same")  # accesses of what stays along the innermost axis
 Exprs = list[Any]
-# Of a number that a reduction combines elements in: whose it is, which of its own, its type, how.
-Part = tuple[int, int, hl.Type, str]
 
 
 def compile_kernel(
@@ -84,14 +81,14 @@ def _entries(f: hl.Func, at: Sequence[Any]) -> Exprs:
     return [hl.Expr(found)] if count == 1 else [hl.Expr(found[i]) for i in range(count)]
 
 
+def _begin(f: hl.Func, at: Sequence[Any], parts: Sequence[Part]) -> None:
+    _define(f, at, [CText().value(first, {}, TYPES[t]) for _, t, first, _ in parts])
+
+
 def _combine(f: hl.Func, at: Sequence[Any], parts: Sequence[Part], new: Exprs) -> None:
-    made: Exprs = []
-    old = _entries(f, at)
-    for n, (_, i, type_, how) in enumerate(parts):
-        pairs = zip(("new", "old"), (new, old), strict=True)
-        names = {f"{name}{m}": xs[n - i + m] for name, xs in pairs for m in range(i + 1)}
-        made.append(CText().value(how, names, type_))
-    _define(f, at, made)
+    names = {f"new{n}": x for n, x in enumerate(new)}
+    names |= {f"old{n}": x for n, x in enumerate(_entries(f, at))}
+    _define(f, at, [CText().value(how, names, TYPES[t]) for _, t, _, how in parts])
 
 
 class KernelPipeline:
@@ -124,8 +121,9 @@ class KernelPipeline:
         self.arguments = [*images, ZERO, *numbers, *self.extents]
         self.images, self.numbers = images, numbers
         self.values: dict[int, hl.Func] = {}
-        # Of each reducing run what has combined all elements, a stretch of them, and its loop.
-        self.totals: list[tuple[Any, Any, Any]] = []
+        # Of each reducing run what has combined all elements, a stretch of them, and the loops over
+        # stretches and over shares of their lanes.
+        self.totals: list[tuple[Any, Any, Any, Any]] = []
         for stage in range(1 + max(value.stage for value in pattern.values)):
             if stage:
                 self._reduce(stage)
@@ -186,56 +184,45 @@ class KernelPipeline:
     # ------------------------------------------------------------ reductions
 
     def _reduce(self, stage: int) -> None:
-        """Define what a run over the loops reduces: first stretches side by side, then all."""
+        """Define what a run over the loops reduces: stretches in many lanes, then all in a few."""
         found, side = self.pattern.reduced(stage - 1), self.side
+        lanes = min(side, self.vector)
         *extents, n = (hl.Expr(extent) for extent in self.extents)
         begin, outer = hl.Var("begin"), self.loops[:-1]
         at = [*self.units] if self.source.columns else [self.lane, *self.units]
         stretch, total = hl.Func(f"stretch{stage}"), hl.Func(f"total{stage}")
-        parts = self._begin(stretch, [*at, begin, *outer], found, False)
-        step = hl.RDom([(0, STRETCH // side)])
-        step.where(step.x < hl.min(n - begin * STRETCH, STRETCH) // side)
-        new = self._elements(found, outer, begin * STRETCH + step.x * side)
-        _combine(stretch, [*at, begin, *outer], parts, new)
-        parts = self._begin(total, at, found, True)
-        for whole in (True, False)[:side]:  # then the elements that are left of each row
-            count = (n + STRETCH - 1) // STRETCH if whole else hl.Expr(1)
-            loops = hl.RDom([(0, n) for n in (count, *reversed(extents))])
-            first, *outer = loops[0], *(loops[i] for i in range(len(extents), 0, -1))
-            if whole:
-                new = _entries(stretch, [*at, first, *outer])
-                self.totals.append((total, stretch, first))
-            else:
-                loops.where(hl.max(first, self.lane) < n % side)
-                new = self._elements(found, outer, (n // side + first) * side)
-            more = iter(new)
-            new = [number(t, 0) if i else hl.cast(t, next(more)) for _, i, t, _ in parts]
-            _combine(total, at, parts, new)
-        while side > 1:
-            side //= 2
-            half = hl.RDom([(0, side)])
-            new = _entries(total, [half.x + side, *self.units])
-            _combine(total, [half.x, *self.units], parts, new)
+        short, long = (combined(self.pattern, found, whole) for whole in (False, True))
+        _begin(stretch, [*at, begin, *outer], short)
+        step = hl.RDom([(0, STEPS)])
+        first = (begin * STEPS + step.x) * side
+        step.where(first < n)
+        if not self.source.columns:  # likely: the last vector has a loop of its own
+            step.where(hl.likely(first + self.lane < n))
+        elements = self._elements(found, outer, first)
+        _combine(stretch, [*at, begin, *outer], short, elements)
+        _begin(total, at, long)
+        stretches = (n + STEPS * side - 1) // (STEPS * side)
+        loops = hl.RDom([(0, n) for n in (side // lanes, stretches, *reversed(extents))])
+        share, begin, *outer = (loops[i] for i in (0, 1, *range(len(extents) + 1, 1, -1)))
+        of = [*at] if self.source.columns else [self.lane + share * lanes, *self.units]
+        new = dict(zip(found, _entries(stretch, [*of, begin, *outer]), strict=True))
+        nothing = number(DOUBLE, 0)
+        _combine(total, at, long, [to(TYPES[t], new.pop(v, nothing)) for v, t, *_ in long])
+        self.totals.append((total, stretch, begin, share))
+        while lanes > 1:
+            lanes //= 2
+            half = hl.RDom([(0, lanes)])
+            new_half = _entries(total, [half.x + lanes, *self.units])
+            _combine(total, [half.x, *self.units], long, new_half)
             total.update(total.num_update_definitions() - 1).vectorize(half.x)
             at[0] = 0
         results: dict[int, hl.Expr] = {}
-        for (v, i, *_), x in zip(parts, _entries(total, at), strict=True):
+        for (v, *_), x in zip(long, _entries(total, at), strict=True):
             # Infinities leave NaN in what additions round off.
-            text = "x - x == 0 ? y + x : y" if i else "x"
+            text = "x - x == 0 ? y + x : y" if v in results else "x"
             results[v] = CText().value(text, {"x": x, "y": results.get(v, x)}, x.type())
         for v, x in results.items():
-            made = to(self._type(v), x)
-            self.values[v] = _define(hl.Func(f"v{v}"), self.units, [made])
-
-    def _begin(
-        self, f: hl.Func, at: Sequence[Any], found: Sequence[int], total: bool
-    ) -> list[Part]:
-        """Define what reductions begin with; return the numbers that they combine elements in."""
-        made = [(v, combined(self.pattern, self.pattern.values[v], total)) for v in found]
-        parts = [(v, i, TYPES[t], how) for v, each in made for i, (t, _, how) in enumerate(each)]
-        first = [CText().value(x, {}, TYPES[t]) for _, each in made for t, x, _ in each]
-        _define(f, at, first)
-        return parts
+            self.values[v] = _define(hl.Func(f"v{v}"), self.units, [to(self._type(v), x)])
 
     def _elements(self, found: Sequence[int], outer: Sequence[Any], first: hl.Expr) -> Exprs:
         made: Exprs = []
@@ -261,10 +248,10 @@ class KernelPipeline:
         if self.source.delayed:  # until a stretch of all outputs is computed
             _define(made, order, _entries(computed, order))
             inside = hl.Var("stretch")
-            made.split(order[0], order[0], inside, STRETCH, GUARD)
+            made.split(order[0], order[0], inside, AHEAD, GUARD)
             self._in_vectors(made, inside)
             computed.compute_at(made, order[0]).store_in(STACK)
-            computed.bound_storage(order[0], STRETCH)
+            computed.bound_storage(order[0], AHEAD)
         for buffer, k in zip(made.output_buffers(), wanted, strict=True):
             if per_unit and not self.source.columns:
                 buffer.dim(0).set_stride(hl.Expr())
@@ -309,21 +296,22 @@ class KernelPipeline:
                 self.values[v].bound(axis, 0, extent)  # vectors would have it go on behind the row
             self._in_vectors(self.values[v], self.loops[-1])
             self._compute(self.values[v].hoist_storage_root(), f)
-        for total, stretch, begin in self.totals:
+        for total, stretch, begin, share in self.totals:
             self._compute(total.store_in(STACK), f)
             stretch.compute_at(total, begin).store_in(STACK)
-            for each, updates in (stretch, 1), (total, 1 if columns else 2):
+            # Not the loop over stretches is taken apart where vectors end, but the one in each.
+            total.update(0).unroll(share).partition(begin, hl.Partition.Never)
+            for each, lanes in (stretch, self.side), (total, min(self.side, self.vector)):
                 x = self.units[-1] if columns else self.lane
-                stages = [each.update(i).reorder(x, *each.rvars(i)) for i in range(updates)]
-                for stage in (each, *stages):
+                for part in (each, each.update(0).reorder(x, *each.rvars(0))):
                     if columns:
-                        self._in_vectors(stage, x)
+                        self._in_vectors(part, x)
                     else:
-                        stage.vectorize(x)
+                        part.vectorize(x)
                 if columns:
                     each.bound_storage(x, self.columns)
                 else:
-                    each.bound(x, 0, self.side)
+                    each.bound(x, 0, lanes)
 
     def _compute(self, value: hl.Func, f: hl.Func) -> None:
         """Compute a value in each unit of `f`, or once where there are none."""

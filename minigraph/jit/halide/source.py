@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from minigraph.jit.c.body import accumulators, combine, identity
+from minigraph.jit.c.body import accumulators, combine, compensated, identity
 from minigraph.jit.c.prelude import PRELUDE
 from minigraph.jit.domain import NotFusible
 from minigraph.jit.expression import expression
@@ -24,6 +24,9 @@ from minigraph.jit.source import KernelSource
 from minigraph.ops.reduction import Reduction
 
 T = TypeVar("T")
+# Of a number that a reduction combines elements in: whose it is, its C type, the first value, and
+# how C combines new{n} and old{n}, where n counts the numbers of a run.
+Part = tuple[int, str, str, str]
 
 # Functions that are C here: those of the C backend, and what the C library has in vectors there.
 FUNCTIONS = "\n".join(
@@ -146,18 +149,20 @@ def text_of(pattern: KernelPattern, value: Value) -> str:
     return expression(value.op, operands, value.dtype, [f"v{a}" for a in value.args])
 
 
-def combined(pattern: KernelPattern, value: Value, total: bool) -> list[tuple[str, str, str]]:
-    """Return the numbers that a reduction combines elements in: C type, first value, how.
+def combined(pattern: KernelPattern, reductions: Sequence[int], total: bool) -> list[Part]:
+    """Return the numbers that reductions combine elements in.
 
-    total  of all elements, and not of a short stretch of them: of a sum of doubles the second has
-           what its additions round off (O. Møller, 1965)
+    total  of all elements, and not of a short stretch of them: of a sum of doubles there is a
+           second one, what its additions round off (O. Møller, 1965)
     """
-    assert isinstance(value.op, Reduction)
-    short, long = accumulators(pattern, value)
-    first, how = identity(pattern, value), combine(value, "new0", "old0")
-    made = [(long if total else short, first, how)]
-    if total and value.op.adds and short == long == "double":
-        added = "((new0 + old0) - old0)"
-        lost = f"(old0 - ((new0 + old0) - {added})) + (new0 - {added})"
-        made.append((long, "0", f"(old1 + new1) + ({lost})"))
+    made: list[Part] = []
+    for v in reductions:
+        value, n = pattern.values[v], len(made)
+        new, old = f"new{n}", f"old{n}"
+        types = accumulators(pattern, value)
+        made.append((v, types[total], identity(pattern, value), combine(value, new, old)))
+        if total and compensated(pattern, value):
+            added = f"(({new} + {old}) - {old})"
+            lost = f"({old} - (({new} + {old}) - {added})) + ({new} - {added})"
+            made.append((v, types[total], "0", f"(old{n + 1} + new{n + 1}) + ({lost})"))
     return made
