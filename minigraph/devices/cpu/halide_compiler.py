@@ -10,9 +10,6 @@ import importlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from minigraph import options as settings
 from minigraph.cache import Entry
@@ -56,9 +53,6 @@ def chosen() -> bool:
     return elf.POSSIBLE and library.possible()
 
 
-OBJECTS = msgspec.msgpack.Decoder(list[bytes])  # the object file of each kernel
-
-
 class HalideKernels(KernelCache):
     worth_a_run = sys.maxsize  # one after the other
 
@@ -72,29 +66,23 @@ class HalideKernels(KernelCache):
         }
 
     def compile(self, units: Sequence[CompilationUnit]) -> Iterator[CompiledUnit]:
-        pipeline = importlib.import_module(PIPELINE)
+        debug = settings.halide_debug()
         with working_folder() as folder:
-            for unit in units:
+            for source in (source for unit in units for source in unit.sources):
+                unit = CompilationUnit((source,))
                 try:
-                    objects = [self._object(each, pipeline, folder) for each in unit.sources]
-                    binary = msgspec.msgpack.encode(objects)
-                    yield CompiledUnit(unit, binary, self.load(binary, unit.kernels))
+                    pipeline = importlib.import_module(PIPELINE)  # fails without Halide
+                    code = pipeline.compile_kernel(source, folder, _without(), debug)
+                    yield CompiledUnit(unit, code, self.load(code, unit.kernels))
                 except (RuntimeError, LookupError, OSError, AttributeError, ImportError) as error:
                     yield CompiledUnit(unit, error=f"{type(error).__name__}: {error}")
 
-    def _object(self, source: KernelSource, pipeline: Any, folder: Path) -> bytes:
-        assert isinstance(source, HalideSource)
-        code: bytes = pipeline.compile_kernel(source, folder, _without(), settings.halide_debug())
-        return code
-
     def load(self, binary: bytes, kernels: Sequence[str]) -> list[int]:
-        found: dict[str, int] = {}
+        found = elf.load(binary)
         try:
-            for each in OBJECTS.decode(binary):
-                found.update(elf.load(each))
             return [found[f"{name}_argv"] for name in kernels]
-        except (msgspec.MsgspecError, KeyError) as error:
-            raise OSError(f"it is no object of Halide's: {error}") from None
+        except KeyError as missing:
+            raise OSError(f"it is an object without {missing}") from None
 
     def refuse(self, error: str) -> None:
         warn_once(f"Halide could not compile kernels ({error.splitlines()[0]}); NumPy runs them")
