@@ -109,27 +109,19 @@ def halide_source(kernel: SpecialisedKernel) -> HalideSource:
 
 @functools.lru_cache(4096)
 def _source(pattern: KernelPattern, units: int, loops: int, delayed: bool) -> HalideSource:
-    lines = [f"// NAME: {pattern.form}, {units} unit axes, {loops} loop axes"]
-    lines += [f"// {pattern.lanes} lanes, outputs {'are' if delayed else 'are not'} delayed"]
-    if pattern.form == "column" or pattern.narrow:
-        lines += [f"// {'narrow rows' if pattern.narrow else f'{pattern.columns} columns'}"]
-    for k, dtype in enumerate(pattern.dtypes):
-        lines.append(f"// operand {k}: {dtype.name}, {pattern.accesses[k]}, {pattern.across[k]}")
     functions = pattern.functions()
-    for v, value in enumerate(pattern.values):
-        lines.append(f"// {value.dtype.name}, level {value.level}, stage {value.stage}")
-        lines.append(f"v{v} = {text_of(pattern, value)};")
-    lines += [f"// v{v} is kept" for v in pattern.rows]
-    for k, store in enumerate(pattern.stores, pattern.inputs):
-        lines.append(f"p{k}{'[unit]' if store.per_unit else '[]'} = v{store.value};")
-    text = "\n".join(lines)
-    called = set(re.findall(r"\b(\w+) ?\(", "\n".join((*functions, text))))
+    values = [f"v{v} = {text_of(pattern, value)};" for v, value in enumerate(pattern.values)]
+    called = set(re.findall(r"\b(\w+) ?\(", "\n".join((*functions, *values))))
     own = set(re.findall(r"(\w+)\([^;{}]*\) \{", "\n".join(functions)))
     # A cast looks like a call of a type, and so do statements.
     called -= own.union(("for", "return", "sizeof", "memcpy"))
     unknown = sorted(name for name in called - KNOWN if not name.endswith("_t"))
     if unknown:
         raise NotFusible(f"Halide has no {unknown[0]}")
+    about = (
+        f"// NAME: {units} unit axes, {loops} loop axes, outputs delayed: {delayed}\n// {pattern}"
+    )
+    text = "\n".join((about, *values))
     return HalideSource(
         text, tuple(functions), pattern=pattern, units=units, loops=loops, delayed=delayed
     )
