@@ -190,7 +190,7 @@ static void NAME_block(const NAME_operand *o, char **slots, int turned, const NA
     }
   }
 }
-#if defined(__AMX_BF16__)
+#if defined(__AMX_BF16__) || defined(__AMXBF16__) /* as older versions of clang call it */
 #define TILES
 #define ZERO(t) __asm__ volatile("tilezero %%tmm" #t ::)
 #define LOAD(t, from) \

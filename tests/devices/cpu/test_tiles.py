@@ -1,5 +1,8 @@
 """Products of float32 on AMX's tiles, in two or three parts of bfloat16."""
 
+import shutil
+import subprocess
+
 import numpy as np
 import pytest
 from laid_out import WAYS, computed_by, drawn, in_lanes, meaning, plain_node
@@ -8,6 +11,7 @@ from needs import needs_compiler, needs_onednn
 import minigraph as mg
 from minigraph import ops
 from minigraph.autotune.measurement import Policy
+from minigraph.cache.machine import features
 from minigraph.devices.cpu import tiles
 from minigraph.devices.cpu.candidates import CpuProblems
 from minigraph.ops.conv import Conv2d
@@ -40,7 +44,9 @@ def with_tiles(request, monkeypatch):
     if request.param == "tiles" and tiles.why_not():
         pytest.skip(tiles.why_not())
     if request.param == "emulated":
-        monkeypatch.setattr(tiles, "COMMON", tiles.COMMON.replace("defined(__AMX_BF16__)", "0"))
+        monkeypatch.setattr(
+            tiles, "COMMON", tiles.COMMON.replace("defined(__AMX", "0 && defined(__AMX")
+        )
     monkeypatch.setattr(tiles, "why_not", lambda: "")
     monkeypatch.setattr(tiles, "LEAST", 0)
     tiles._text.cache_clear()
@@ -193,6 +199,16 @@ def test_a_device_without_amx_refuses(device, monkeypatch):
     x = mg.input("x", (2, 2))
     with pytest.raises(mg.DeviceError, match=r"precision='bf16x3' does not work .* with? AMX"):
         mg.comp_graph(device, {"precision": "bf16x3"}).compile([x], x @ x)
+
+
+@pytest.mark.parametrize("name", ["gcc", "clang"])
+def test_a_compiler_for_a_processor_with_amx_makes_its_instructions(name):
+    path = shutil.which(name)
+    if path is None or "amx_bf16" not in features():
+        pytest.skip("there is no such compiler, or no AMX")
+    command = [path, "-march=native", "-E", "-x", "c", "-"]
+    text = subprocess.run(command, input=tiles.COMMON, capture_output=True, text=True, check=True)
+    assert "tdpbf16ps" in text.stdout
 
 
 @needs_compiler
