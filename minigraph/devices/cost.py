@@ -1,4 +1,4 @@
-"""What the steps of a program cost, as far as shapes tell: bytes to move, operations."""
+"""The cost of a program's steps by their shapes: bytes moved, and operations."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StepCost(NamedTuple):
 
 
 def cost_of(step: Step) -> StepCost:
-    """Return what one run of a step costs; of a loop, what all runs of its body do."""
+    """Return the cost of one run of a step; for a loop, of all runs of its body."""
     if step.kernel.body:
         assert isinstance(step.node.op, Loop)
         inside = [cost_of(each) for each in step.kernel.body.steps]

@@ -17,7 +17,7 @@ from minigraph.program import Backend
 
 
 class DeviceRow(NamedTuple):
-    """Where the backend of a kind of device is, and whether there are several with numbers."""
+    """The module of a kind of device, and whether its devices have numbers."""
 
     module: str
     backend: str
@@ -61,10 +61,10 @@ def split(device: str) -> tuple[str, int | None]:
 def open_backend(
     device: str, values: Mapping[str, Any], on_disk: bool = True, world: World | None = None
 ) -> Backend:
-    """Return the backend for a device, opened as `Backend.open` says.
+    """Return the backend for a device, opened by `Backend.open`.
 
-    Raises DeviceError where the device, its driver or a package is missing, and where the device
-    does not compute as the options `amp` and `precision` say.
+    Raises DeviceError if the device, its driver or a package is missing, or if the device does not
+    support the values of the options `amp` and `precision`.
     """
     kind, number = split(device)
     backend = _backend(kind).open(number, values, on_disk, world)

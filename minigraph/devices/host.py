@@ -44,10 +44,10 @@ def look_away(step: Step, memory: Memory) -> Done:
 
 
 class StepRunner(Protocol):
-    """What runs the steps of a program whose memory is there, as an `Executor` does.
+    """A runner of a program's steps on allocated memory.
 
-    A call gets the arrays of the program's `external` buffers, and what ends it, `together` with
-    the steps that change parameters.
+    A call gets the arrays of the program's `external` buffers, and the `commit` calls that end it,
+    which no signal's handler separates from the steps that change parameters.
     """
 
     failures: dict[Step, str]
@@ -63,25 +63,25 @@ class StepRunner(Protocol):
 
 
 def together(calls: Sequence[Done]) -> bool:
-    """Make calls until one returns something true, and return whether one did.
+    """Make calls until one returns a true value, and return whether one did.
 
-    Python runs the handlers of signals between instructions of its own.  So if all these are calls
-    of built-in functions, none is interrupted and nothing comes between them.
+    Python runs signal handlers between bytecode instructions.  So if all calls are of built-in
+    functions, no handler runs between them.
     """
     return any(map(operator.call, calls))
 
 
 class HostBackend(Backend):
-    """What devices have in common whose memory is the host's."""
+    """The base of devices whose memory is the host's."""
 
     unrolls = False
     ignored_options: Mapping[str, str] = {"precision": "only CUDA devices compute in tf32"}
 
     @abstractmethod
     def runner(self, program: Program, memory: Memory) -> StepRunner:
-        """Return what runs the steps of a program.
+        """Return the runner of a program's steps.
 
-        memory  of the buffers that stay where they are between calls
+        memory  of the buffers with the same address in all calls
         """
 
     def reserve_memory(self, nbytes: int) -> ReservedMemory:
@@ -94,7 +94,7 @@ class HostBackend(Backend):
 class HostExecutor(Executor):
     """A program with its memory on the host.
 
-    bind  returns what runs the steps, given the memory of the buffers that stay where they are
+    bind  returns the runner of the steps, given the memory of the buffers with fixed addresses
     """
 
     def __init__(
@@ -150,10 +150,10 @@ class HostExecutor(Executor):
     def _begin(
         self, inputs: Sequence[Array], done: Done
     ) -> tuple[list[Array], list[Array], list[Done]]:
-        """Bring parameters that a device has changed; return what the caller gets.
+        """Fetch parameters that another device changed; return the caller's results.
 
-        And what a `StepRunner` takes.  What ends the call are copies for the caller, who gets
-        parameters as they were; then the updates that are not made in place; then `done`.
+        And the arguments of the `StepRunner`.  The commit calls are copies for the caller, which
+        show parameters before the updates; then the updates that are not in place; then `done`.
         """
         for state in self._read:
             state.read()
@@ -210,17 +210,17 @@ def _owners(program: Program) -> list[int | None]:
 
 
 def _copy(to: Array, view: View, memory: Memory) -> Done:
-    """Return a call, without Python code, that copies what a view shows."""
+    """Return a call of a built-in function that copies a view."""
     return functools.partial(operator.setitem, to, ..., view.array(memory[view.buffer]))
 
 
 class ReturnedMemory:
-    """Memory for what is returned of a buffer: that of the last two calls, once it is free.
+    """Memory for a returned buffer: that of the last two calls, if the caller has freed it.
 
-    With `y = f(x)` in a loop the caller lets go of one while it gets the other.  Memory fresh from
-    the system costs more than most kernels do.
+    With `y = f(x)` in a loop, the caller frees one array while it gets the other.  New memory from
+    the system costs more time than most kernels.
 
-    spec  of the array that is returned, if it is the whole buffer; else bytes
+    spec  of the returned array if it is the whole buffer, else of bytes
     """
 
     def __init__(self, buffer: Buffer) -> None:
@@ -251,13 +251,12 @@ ALONE = _references(aligned_empty(Spec((1,), BYTE)))
 
 
 class HostMemory(ReservedMemory):
-    """Memory of the host, from which one arena may be cut; what is too small goes.
+    """Host memory for an arena of a predicted size; it is dropped if it is too small.
 
-    The system gives pages of new memory when they are touched for the first time, which may take a
-    second a GB on a virtual machine, whose own memory grows then.
-    Another thread touches what is foreseen, and once the arena is known, the rest of that.  Nobody
-    else writes there meanwhile.  It does not ask the system to populate the memory, which would
-    hold up all who map some, such as those who load a library.
+    The system allocates a page at the first write to it, which may take a second per GB on a
+    virtual machine.  So a thread writes to the predicted bytes in the background, and to the rest
+    once the size of the arena is known.  Populating the memory by the system instead would block
+    other mappings, such as those of loading a library.
     """
 
     def __init__(self, nbytes: int) -> None:
@@ -278,7 +277,7 @@ class HostMemory(ReservedMemory):
         self._thread.shutdown(cancel_futures=True)
 
     def _touch(self, nbytes: int) -> None:
-        """Have so many bytes touched, but for a rest that is no whole part."""
+        """Touch `nbytes` in the background, rounded down to whole parts."""
         for array in self.arrays:
             while self._touched + PART <= nbytes:
                 part = array[self._touched : self._touched + PART]

@@ -1,8 +1,7 @@
-"""Compiled kernels: looked for in this process, then on disk, else compiled.
+"""The cache of compiled kernels: in this process, then on disk; missing kernels are compiled.
 
-What is the same for every compiler is here: a kernel is compiled once, by whichever thread asks
-first, in a unit with others that are missing too, and its machine code is kept for the next
-process.  A compiler is a subclass, which says how a unit is compiled and loaded.
+A kernel is compiled once, by the first thread that needs it, in a unit with other missing ones.
+Its machine code is stored for other processes.  A subclass compiles and loads units for a compiler.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from minigraph.platform.records import encode
 
 log = logging.getLogger(__name__)
 
-# What loading a unit raises if it is no machine code, runs nowhere here, or lacks a kernel.
+# Errors of loading a unit that is no machine code, does not run here, or lacks a kernel.
 NOT_LOADED = (OSError, AttributeError, DeviceError)
 
 
@@ -79,7 +78,7 @@ class KernelCache(ABC):
 
     @abstractmethod
     def environment(self) -> Mapping[str, str]:
-        """Return what machine code depends on besides the text of its kernel."""
+        """Return the environment of machine code: compiler, flags, processor, and so on."""
 
     @abstractmethod
     def compile(self, units: Sequence[CompilationUnit]) -> Iterator[CompiledUnit]:
@@ -203,9 +202,9 @@ class KernelCache(ABC):
 
 
 def keep_kernels(entries: Sequence[Entry], replace: bool = True) -> None:
-    """Keep kernels on disk, or in this process where the disk takes nothing.
+    """Store kernels on disk, or in this process if that fails.
 
-    replace  whether they take the place of what is there of the same kernels
+    replace  whether to replace stored entries of the same kernels
     """
     store = _store()
     if not (store and store.keep(entries, lambda old, new: new if replace else old)):
@@ -221,7 +220,7 @@ _unstored: dict[str, Entry] = {}  # kernels that the disk did not take, by key
 
 
 def split(sources: Sequence[KernelSource], at_most: int, worth_a_run: int) -> list[CompilationUnit]:
-    """Return units of about equally long text, so many that each is worth a run."""
+    """Divide sources into units of about equal length, each worth a run of the compiler."""
     length = {source: len(source.text) + sum(map(len, source.support)) for source in sources}
     parts = max(min(at_most, len(sources), sum(length.values()) // worth_a_run), 1)
     bins: list[tuple[int, int, list[KernelSource]]] = [(0, i, []) for i in range(parts)]
@@ -235,7 +234,7 @@ def split(sources: Sequence[KernelSource], at_most: int, worth_a_run: int) -> li
 # ---------------------------------------------------------------- folders
 
 PREFIX = "minigraph-jit-"  # of the names of temporary folders
-TEMPORARY = ("/tmp", "/var/tmp")  # where they are if users other than us can change TMPDIR
+TEMPORARY = ("/tmp", "/var/tmp")  # used if other users can change TMPDIR
 
 
 @contextmanager
@@ -255,7 +254,7 @@ def working_folder() -> Iterator[Path]:
 
 @functools.cache
 def _kept_folder() -> Path:
-    """Return a temporary folder that stays, and log where it is."""
+    """Return a temporary folder that is not removed, and log its path."""
     folder = Path(tempfile.mkdtemp(prefix="minigraph-kept-", dir=_temporary_root()))
     log.warning("sources and objects of kernels are in %s", folder)
     return folder
@@ -277,7 +276,7 @@ def _workdir() -> Path | None:
 
 
 def _temporary_root() -> Path:
-    """Return where temporary folders are that nobody else can exchange; OSError if nowhere."""
+    """Return a folder whose entries no other user can replace; raise OSError if there is none."""
     refused: list[OSError] = []
     for root in (tempfile.gettempdir(), *TEMPORARY):
         try:

@@ -1,4 +1,4 @@
-"""Which generated kernels compute a node, on any device, and which operands each of them has."""
+"""The generated kernels that compute a node on any device, and the operands of each."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class KernelPart:
 
 @dataclass(frozen=True)
 class KernelParts:
-    """The kernels that compute a node, which do not depend on each other.
+    """The independent kernels that compute a node.
 
-    fill     what the output is filled with before they run, as C text
-    inplace  for each input which outputs may overwrite it
+    fill     initial value of the output, as C text
+    inplace  for each input, the outputs that may overwrite it
     """
 
     parts: list[KernelPart]
@@ -59,7 +59,7 @@ def can_be_generated(op: Op) -> bool:
 def kernel_parts(node: Node, strides: Sequence[Shape], short: int = 0) -> KernelParts | None:
     """Return the kernels for `node`, whose inputs have these strides; None if there are none.
 
-    short  rows of up to so many elements are computed side by side
+    short  length of rows, at most, that are computed several at a time
     """
     try:
         return _parts(node, strides, short)
@@ -148,10 +148,10 @@ def _averages(node: Node, strides: Shape) -> tuple[Op, Spec, Shape] | None:
 
 
 def in_order(node: Node, strides: Shape) -> tuple[Op, Spec, Shape] | None:
-    """Return a reorder as a copy of images in the order in which it writes them.
+    """Return a reorder as a copy of images whose axes are in the result's order.
 
-    Their axes are those of the result, of which the larger blocks have two.  None where neither
-    number of lanes is a multiple of the other.
+    An axis of larger blocks is divided in two.  None if neither number of lanes is a multiple of
+    the other.
     """
     (x,) = node.inputs
     n, c, h, w = unpacked(x.shape)

@@ -1,7 +1,7 @@
-"""The problems that the autotuner chooses for: convolutions, products, and reorders of images.
+"""The autotuner's problems: convolutions, products, and reorders of images.
 
-What is to be computed, in which layouts, and what has to come out is the same on every device.  A
-device adds in which lanes images may lie there, and whose candidates there are.
+The operands, layouts and expected results of a problem are the same on every device.  A device adds
+the lanes of its layouts, and its candidates.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FEW_CHANNELS = 4  # as the first convolution of a network reads
 WORTH_A_WARNING = 10_000_000  # operations that take NumPy a millisecond or more
 WEIGHTS, BIAS = Layout("oihw"), Layout("vector")
 MATRIX, TRANSPOSED = Layout("rows"), Layout("columns")
-# What the two operands and the result are: images before (x) and behind (y), and weights.
+# Roles of the two operands and the result: images before (x) and behind (y), and weights.
 ROLES: dict[type[Op], str] = {
     Conv2d: "xwy",
     Conv2dBackwardData: "ywx",
@@ -56,7 +56,7 @@ class Product(NamedTuple):
 
 
 class Arrangement(NamedTuple):
-    """A node whose operands lie in some layouts, with the strides of its inputs in bytes."""
+    """A node with the layouts of its operands, and the strides of its inputs in bytes."""
 
     node: Node
     strides: Sequence[Shape]
@@ -64,7 +64,7 @@ class Arrangement(NamedTuple):
 
 
 def product_of(node: Node) -> Product | None:
-    """Return what a node is made of; None if it is neither a convolution nor a product."""
+    """Return the convolution or product of a node; None for other nodes."""
     op: Op = node.op
     activation: Elementwise | None = None
     if isinstance(node.op, Activated):
@@ -140,7 +140,7 @@ def strides_in(layout: Layout, spec: Spec) -> Shape:
 
 
 def arranged(x: Array, layout: Layout) -> Array:
-    """Return an array as it lies in a layout: contiguous."""
+    """Return a contiguous array in a layout."""
     return pack(x.swapaxes(-1, -2) if layout == TRANSPOSED else x, layout.lanes or 1)
 
 
@@ -160,10 +160,10 @@ def arrangement_of(
     constants: Collection[int],
     layouts: Layouts,
 ) -> Arrangement:
-    """Return an op and an activation as a node, with operands that lie in some layouts.
+    """Return a node of an op and an activation whose operands have these layouts.
 
-    inputs     the specs of its inputs, those of images as [n, c, h, w]
-    constants  which of them are constants
+    inputs     specs of its inputs, those of images as [n, c, h, w]
+    constants  indices of constant inputs
     """
     *lanes, last = (layout.lanes or 1 for layout in layouts)
     if isinstance(op, Reorder):
@@ -225,7 +225,7 @@ class OpProblem(Problem):
         self.subject = " ".join([about, *shapes]) + maker.note(node)
 
     def arrangement(self, layouts: Layouts) -> Arrangement:
-        """Return the problem as a node whose operands lie in some layouts."""
+        """Return a node of the problem whose operands have these layouts."""
         return arrangement_of(self.op, self.activation, self.inputs, self.constants, layouts)
 
     def meaning(self, *xs: Array) -> tuple[Array, ...]:
@@ -283,8 +283,8 @@ def _sums(op: Op, inputs: Sequence[Spec], y: Shape) -> Sums | None:
 class ProblemMaker(ABC):
     """Makes the problems of nodes for a device, each once.
 
-    kind       of the cache entries that keep measurements
-    workbench  where candidates are measured
+    kind       of the cache entries of measurements
+    workbench  that measures candidates
     """
 
     kind: str
@@ -295,7 +295,7 @@ class ProblemMaker(ABC):
 
     @abstractmethod
     def product(self, node: Node) -> Product | None:
-        """Return what a node is made of; None if the device's library cannot compute it."""
+        """Return the convolution or product of a node; None if the device does not tune it."""
 
     @abstractmethod
     def image_lanes(self, roles: str, channels: Sequence[int]) -> list[Lanes]:
@@ -310,28 +310,28 @@ class ProblemMaker(ABC):
 
     @abstractmethod
     def candidates(self, arrangement: Arrangement) -> Iterable[Candidate]:
-        """Return the candidates for a node; the first is what the heuristic chooses."""
+        """Return the candidates for a node, the heuristic's choice first."""
 
     def shortlist(self, problem: OpProblem, layouts: Layouts) -> Sequence[Candidate]:
-        """Return what `Problem.shortlist` does."""
+        """Return the result of `Problem.shortlist`."""
         return [*problem.candidates(layouts)]
 
     @abstractmethod
     def estimate(self, problem: OpProblem, layouts: Layouts) -> float | None:
-        """Return roughly the seconds that a problem takes in layouts; None if nobody knows."""
+        """Return a rough prediction of a problem's seconds in layouts; None without a model."""
 
     def note(self, node: Node) -> str:
-        """Return what else the measurements of a node depend on, in words."""
+        """Return text with further facts on which the measurements of a node depend."""
         return ""
 
     def remake(self, arrangement: Arrangement, recipe: KernelRecipe) -> Kernel:
-        """Return the kernel of a recipe; raises GraphError where the library has it no longer."""
+        """Return the kernel of a recipe; raise GraphError if the library lacks it now."""
         raise NotImplementedError
 
     def tunable(self, node: Node, strides: Sequence[Shape]) -> Tunable | None:
-        """Return the problem that `node` is, or None if there is nothing to choose for it.
+        """Return the problem of `node`, or None if it has no candidates.
 
-        strides  of its inputs, in bytes; they count for matrix products only
+        strides  of its inputs, in bytes, which matter only for matrix products
         """
         if isinstance(node.op, Reorder):
             return self._reorder(node)

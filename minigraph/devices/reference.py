@@ -22,7 +22,7 @@ from minigraph.program import (
 
 
 class NumpyKernel(Kernel):
-    """Run the meaning of a node's op and copy the result to where it belongs."""
+    """The kernel that computes a node by its op's NumPy meaning, and copies the result."""
 
     maker = "numpy"
     refuses = True
@@ -83,7 +83,7 @@ class Interpreter:
 
 
 class ReferenceBackend(HostBackend):
-    """Device "reference": slow, and what every other device is compared with."""
+    """Device "reference": slow, but the standard for every other device."""
 
     device = "reference"
 

@@ -1,1 +1,1 @@
-"""What a function is made of and how long it takes, for people to read."""
+"""Reports, pages and profiles of compiled functions."""

@@ -1,4 +1,4 @@
-"""What is different between two functions, such as two levels, or before and after a change."""
+"""The differences of two functions, such as two levels, or before and after a change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MIB = 1 << 20
 
 
 class ChangedValue(NamedTuple):
-    """Something that is different: its subject, what it is, and how it is in each function."""
+    """A difference: its subject, its name, and its value in each function."""
 
     subject: str
     what: str
@@ -23,7 +23,7 @@ class ChangedValue(NamedTuple):
 
 
 def differences(a: Description, b: Description) -> list[ChangedValue]:
-    """Return what is different between two functions, by subject."""
+    """Return the differences of two functions, by subject."""
     subjects = {
         "options": (_options(a), _options(b)),
         "passes": (_passes(a), _passes(b)),
@@ -46,7 +46,7 @@ def _options(d: Description) -> dict[str, str]:
 
 
 def _passes(d: Description) -> dict[str, str]:
-    """Return what each pass did; one that runs several times has a number from the second on."""
+    """Return the changes of each pass; repeated passes are numbered from the second run on."""
     runs: Counter[str] = Counter()
     effects = {}
     for record in d.passes:
@@ -74,7 +74,7 @@ def _kernels(d: Description) -> dict[str, str]:
 
 
 def _algorithms(d: Description) -> dict[str, str]:
-    """Return for each problem what computes it, by the problem and the layouts of its images."""
+    """Return the algorithm of each problem, by the problem and the layouts of its images."""
     by_subject: dict[str, set[str]] = {}
     for a in d.algorithms:
         took = "" if a.seconds is None else f", {1e3 * a.seconds:.3g} ms"

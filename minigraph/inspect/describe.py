@@ -40,11 +40,11 @@ def describe(
     kernel_times: Sequence[tuple[Step, KernelTime]] = (),
     history: bool = False,
 ) -> Description:
-    """Return the record of what was compiled.
+    """Return the record of a compilation.
 
     kernel_times  the steps with their times, if there is a profile
-    history       whether it has the graph as written and after each pass, and the device's speeds;
-                  to make these, the passes run again
+    history       whether to add the graph as written and after each pass, and the device's speeds;
+                  the passes run again for them
     """
     context, traced, program = compilation.context, compilation.traced, compilation.program
     ids: Mapping[Node, int] = {}
@@ -98,7 +98,7 @@ def _title(traced: TracedGraph) -> str:
 
 
 def _name(node: Node) -> str:
-    """Return what the user's program calls a result: its layer, its variable, or its line."""
+    """Return the name of a result in the user's program: its layer, variable or line."""
     if isinstance(node, Parameter) or isinstance(node.op, Input):
         return node.name
     place = node.source
@@ -125,7 +125,7 @@ def _memory_use(program: Program) -> MemoryUse:
 
 
 class _Parts:
-    """The records of the steps of a program, and of what they refer to."""
+    """The records of a program's steps, buffers, algorithms and kernels."""
 
     def __init__(self, program: Program, ids: Mapping[Node, int]) -> None:
         self.ids = ids
@@ -177,7 +177,7 @@ class _Parts:
         return record
 
     def _id(self, node: Node) -> int:
-        """Return the id of a node; of a copy that lowering has made, of what is copied."""
+        """Return the id of a node; for a copy made by lowering, that of the copied node."""
         while node not in self.ids and node.inputs:
             node = node.inputs[0]
         return self.ids.get(node, 0)

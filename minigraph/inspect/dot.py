@@ -1,4 +1,4 @@
-"""What a function executes as a graph in Graphviz's language: a box for each step, by layer."""
+"""The steps of a function as a graph in Graphviz's language: a box for each step, by layer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from html import escape
 
 from minigraph.inspect.record import Description, StepRecord
 
-MAKERS = {  # by what computes a step; what is not here is grey
+MAKERS = {  # colours by the maker of a kernel; others are grey
     "onednn": "#f4b183",
     "cublas": "#f4b183",
     "cudnn": "#f4b183",
@@ -21,11 +21,11 @@ HEAD = """digraph {
 
 
 def to_dot(d: Description) -> str:
-    """Return the graph of what a call executes; bodies of loops and constants are left out."""
+    """Return the graph of a call's steps, without constants and the bodies of loops."""
     layers: dict[str, list[str]] = {}
     leaves: list[str] = []
     edges: dict[str, None] = {}
-    made: dict[int, str] = {}  # the node that makes what a buffer holds
+    made: dict[int, str] = {}  # the node that computes the present contents of a buffer
     names = {b.id: b.name for b in d.buffers if b.space in ("input", "parameter")}
     for i, step in enumerate(d.steps):
         if step.loop is not None:

@@ -162,12 +162,12 @@ class History:
         self.last = now
 
     def ids_of(self, graph: Graph, recomputed: PassRecord | None = None) -> dict[Node, int]:
-        """Return the ids of the nodes of a graph that the same passes made once more.
+        """Return the ids of the nodes of a graph that the same passes made in another run.
 
         recomputed  record of a pass that ran after these, if one did
 
         Each run of a pass gives its new nodes other orders.  A graph that differs from the last
-        one, as where an algorithm was measured meanwhile, becomes a stage of its own.
+        one, because an algorithm was measured meanwhile, becomes another stage.
         """
         assert self.last is not None, "there is the graph as written"
         now = Flattened(graph, self._texts)

@@ -1,4 +1,4 @@
-"""How long each kernel of a function took, beside an estimate of how fast it can be."""
+"""The time of each kernel of a function, beside its roofline."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Event = dict[str, Any]
 
 @dataclass(frozen=True, repr=False)
 class Profile:
-    """The kernels of a call, in order, each with the median time of some calls; `print` it.
+    """The kernels of a call, in order, each with its median time over `calls`; `print` it.
 
-    calls      how many there were
-    speeds     what the device reached in a copy and in a matrix product; None if it is not known
+    calls      number of calls
+    speeds     of the device in a copy and in a matrix product; None if unknown
     """
 
     kernels: list[KernelTime]
@@ -44,17 +44,17 @@ class Profile:
 
     @property
     def by_layer(self) -> list[Cost]:
-        """What each layer takes, the slowest first; outside of layers, each line of the program."""
+        """The cost of each layer, the slowest first; outside of layers, of each line."""
         return self._costs(lambda kernel: kernel.layer)
 
     @property
     def by_op(self) -> list[Cost]:
-        """What all ops of a name take, the slowest first."""
+        """The cost of all ops of each name, the slowest first."""
         return self._costs(lambda kernel: kernel.name)
 
     @property
     def by_kernel(self) -> list[Cost]:
-        """What all ops of a name take that the same kernel computes, the slowest first."""
+        """The cost of all ops of each name and kernel, the slowest first."""
         return self._costs(lambda kernel: f"{kernel.name} by {kernel.kernel}")
 
     def _costs(self, name: Callable[[KernelTime], str]) -> list[Cost]:
@@ -76,7 +76,7 @@ class Profile:
         return preformatted(str(self))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the kernels, and what layers, ops and kernels take, as JSON's types."""
+        """Return the kernels, and the costs by layer, op and kernel, as JSON's types."""
         costs = {"by_layer": self.by_layer, "by_op": self.by_op, "by_kernel": self.by_kernel}
         everything: dict[str, Any] = msgspec.to_builtins({**vars(self), **costs})
         return {**everything, "seconds": self.seconds}

@@ -41,18 +41,18 @@ class MemoryUse(Record, frozen=True):
 
 
 class Algorithm(Record, frozen=True):
-    """What computes a convolution or product, and what else there was.
+    """The algorithm of a convolution or product, and its rivals.
 
-    result      the spec of its result
+    result      spec of the result
     line        the user's
-    subject     what was measured, in words
+    subject     description of the problem
     name        of the algorithm
     layout      of each input, then of the result
-    seconds     that it took when it was measured; None if it was not
-    workspace   bytes; None if it was not measured
+    seconds     measured; None without a measurement
+    workspace   bytes; None without a measurement
     origin      "measured" now, "stored", "loaded file", or "heuristic"
-    candidates  all that were measured, in every layout
-    layer       that it belongs to; outside of layers, its line
+    candidates  all measurements, in every layout
+    layer       of the op; outside of layers, its line
     """
 
     op: str
@@ -99,7 +99,7 @@ class GeneratedKernel(Record, frozen=True):
 
     @property
     def contents(self) -> str:
-        """What it computes, in a line; equal kernels have equal lines."""
+        """A line with the kernel's ops, which is the same for equal kernels."""
         return f"{few(self.ops, 12)}; {self.inputs} in, {self.outputs} out ({self.name})"
 
     def __str__(self) -> str:
@@ -109,24 +109,24 @@ class GeneratedKernel(Record, frozen=True):
 
 
 class StepRecord(Record, frozen=True, omit_defaults=True):
-    """A kernel call, in the order in which they run.
+    """A kernel call; steps are in execution order.
 
-    name       of its op; "copy" where the program needed one
-    kernel     the maker and the algorithm, as in "onednn jit:avx2"
-    results    their shapes and types
+    name       of the op; "copy" for a copy that lowering inserted
+    kernel     maker and algorithm, such as "onednn jit:avx2"
+    results    shapes and dtypes
     line       the user's, with the layer
-    layer      the path of the module, such as "layer1.0.conv1"; outside of modules, file:line
-    backward   whether it is a part of a gradient
-    reads      the ids of the buffers that it reads
-    writes     the ids of those that it writes
+    layer      path of the module, such as "layer1.0.conv1"; outside of modules, file:line
+    backward   whether the step belongs to a gradient
+    reads      ids of the buffers that it reads
+    writes     ids of the buffers that it writes
     bytes      that it reads and writes at least
-    flops      operations of arithmetic
-    node       the id of what it computes, 0 where stages are not described
-    algorithm  the number of its algorithm
-    generated  the number of its generated kernel
+    flops      arithmetic operations
+    node       id of its node; 0 if stages are not described
+    algorithm  number of its algorithm
+    generated  number of its generated kernel
     numpy      the op, and why NumPy computes it on a device that has kernels
-    loop       the number of the step whose loop it is in
-    fusible    whether a generated kernel may compute it together with its neighbours
+    loop       number of the step whose loop contains it
+    fusible    whether a generated kernel could fuse it with its neighbours
     """
 
     name: str
@@ -156,15 +156,15 @@ class StepRecord(Record, frozen=True, omit_defaults=True):
 
 
 class BufferRecord(Record, frozen=True, omit_defaults=True):
-    """A piece of memory.
+    """A buffer.
 
     space      "arena", "input", "output", "parameter" or "constant"
-    name       of the input or parameter that it holds
-    node       the id of what it holds, 0 for what a step needs only while it runs
+    name       of the input or parameter in it
+    node       id of the node in it; 0 for a step's scratch memory
     offset     in the arena
-    first      the number of the step that writes it
-    last       the number of the last step that uses it
-    successor  the id of the buffer that is written in place, into its memory, else 0
+    first      number of the step that writes it
+    last       number of the last step that uses it
+    successor  id of the buffer that takes over its memory in place, else 0
     """
 
     id: Id
@@ -189,17 +189,17 @@ class Run(Record, frozen=True):
 class KernelTime(Record, frozen=True):
     """One kernel of a call.
 
-    name     of its op
-    kernel   what computed it
-    result   its shapes and dtypes
+    name     of the op
+    kernel   maker and algorithm
+    result   shapes and dtypes
     line     the user's
-    start    in seconds, if every kernel took its median time and nothing came between them
-    seconds  the median of the calls
-    layer    that the op belongs to; outside of layers, its line
+    start    seconds, if all kernels took their median times without gaps
+    seconds  median over the calls
+    layer    of the op; outside of layers, its line
     bytes    that it reads and writes at least
-    flops    of a convolution or product, else one for each element that an op computes
-    threads  that may share its work
-    memory   bytes of the arena that hold something while it runs
+    flops    of a convolution or product; else one for each element of an op's result
+    threads  that may share the work
+    memory   bytes of the arena in use while it runs
     """
 
     name: str
@@ -216,7 +216,7 @@ class KernelTime(Record, frozen=True):
 
 
 def layer_path(layer: str) -> list[str]:
-    """Return a layer and those around it; what is in no layer has a line of the program."""
+    """Return a layer and the layers around it; outside of layers, the line of the program."""
     return [layer] if ":" in layer else layer.split(".")
 
 
@@ -224,18 +224,18 @@ def layer_path(layer: str) -> list[str]:
 
 
 class NodeRecord(Record, frozen=True, omit_defaults=True):
-    """A node, or a box of nodes: a kernel that computes several, or a loop.
+    """A node, or a box of nodes: a fused kernel, or a loop.
 
-    name     the op's, or that of an input or parameter
+    name     of the op, input or parameter
     kind     "op", "input", "parameter", "constant" or "box"
-    text     the op with its attributes, where it has any
-    results  their shapes and types
-    reads    the ids of its inputs, in order
+    text     the op with its attributes, if it has any
+    results  shapes and dtypes
+    reads    ids of its inputs, in order
     line     the user's, as file:line
-    layer    the path of the module, such as "layer1.0.conv1"
+    layer    path of the module, such as "layer1.0.conv1"
     role     "forward"; "backward", of a gradient; "update", of parameters' new values
     order    the same for nodes that replace one another
-    box      the id of the box that it is in, else 0
+    box      id of the box around it, else 0
     """
 
     id: Id
@@ -252,7 +252,7 @@ class NodeRecord(Record, frozen=True, omit_defaults=True):
 
 
 class Removed(Record, frozen=True, omit_defaults=True):
-    """A node that is gone after a pass, and the ids of what computes its value there, if any."""
+    """A node that a pass removed, and the ids of its replacements, if any."""
 
     id: Id
     became: tuple[Id, ...] = ()
@@ -267,9 +267,9 @@ class Rewired(Record, frozen=True):
 
 
 class Stage(Record, frozen=True):
-    """The graph after a pass, as what is different from the stage before.
+    """The graph after a pass, as differences from the stage before.
 
-    stops  for each of the pass's `stops` the ids of the two neighbours, 0 where they are gone
+    stops  for each of the pass's `stops`, the ids of the two neighbours; 0 for removed ones
     """
 
     added: tuple[NodeRecord, ...] = ()
@@ -279,15 +279,15 @@ class Stage(Record, frozen=True):
 
 
 class Description(Record, frozen=True):
-    """A compiled function.  `Report` says what the fields are that it has, too.
+    """A compiled function; `Report` documents the fields that both have.
 
-    steps       those of the program; those of a loop's body follow the loop
+    steps       of the program; the steps of a loop's body follow the loop
     algorithms  of convolutions and products, in the order of their steps
-    kernels     that were generated, in the order of their steps; behind a report, of fused ops
-    runs        of the last call of `profile`; empty if there was none
-    stages      the graph as written, then after each pass; empty in the record behind a report,
-                since they take another run of the passes
-    speeds      of the device; None in the record behind a report, since they are measured
+    kernels     generated ones, in the order of their steps; in a report's record, of fused ops
+    runs        of the last call of `profile`; empty without one
+    stages      the graph as written, then after each pass; empty in a report's record, as they take
+                another run of the passes
+    speeds      of the device; None in a report's record, as they have to be measured
     """
 
     title: str
@@ -317,7 +317,7 @@ class Description(Record, frozen=True):
 
     @property
     def layers(self) -> list[Cost]:
-        """What a call takes for each layer, or line of the program outside of layers."""
+        """The cost of a call by layer, or by line of the program outside of layers."""
         seconds: dict[int, float] = {}
         for run in self.runs:
             seconds[run.step] = seconds.get(run.step, 0.0) + run.seconds
@@ -326,7 +326,7 @@ class Description(Record, frozen=True):
 
 
 class File(Record, frozen=True):
-    """What a file of descriptions holds."""
+    """The contents of a file of descriptions."""
 
     format: int
     functions: tuple[Description, ...]

@@ -18,7 +18,7 @@ from minigraph.passes.notes import MissedFusion, PassRecord
 from minigraph.program import Traffic
 
 WIDTH = 80  # of a line of the summary
-# What fusion has to save to be advised: a share of the bytes that kernels move, and bytes.
+# The least saving for which the report advises fusion: share of the bytes moved, and bytes.
 GAIN, LEAST = 0.1, 1 << 16
 
 
@@ -37,9 +37,9 @@ class Report:
     `section(name)` returns the details of one subject as text, `to_dict()` everything as JSON's
     types.  Steps of a loop's body follow the loop, in this and the other lists.
 
-    title        the names of the results and how many parameters are updated
+    title        names of the results, and the number of updated parameters
     ops          number of executions of each op
-    steps        for each step in order: the op, the name of its kernel, and its result
+    steps        of each step in order: the op, the name of its kernel, and its result
     makers       number of steps by the maker of their kernels: "c", "onednn", "numpy", ...
     memory       bytes of the function's memory
     layers       the work of a call, by layer
@@ -48,9 +48,9 @@ class Report:
     numpy        steps that NumPy computes although the device has kernels: op, results, why, line
     stops        pairs of neighbours that were not fused, and why
     algorithms   the choice for each convolution and product, each direction
-    traffic      what each collective of several processes has sent in the calls but the first
-    launches     native entries from Python per call
-    syncs        device synchronisations per call
+    traffic      the communication of each collective in all calls but the first
+    launches     native calls from Python in a call
+    syncs        device synchronisations in a call
     seconds      compile time by stage
     fingerprint  40 hexadecimal digits that identify the graph, options, device and versions
     options      the options of the compilation
@@ -117,9 +117,9 @@ class Report:
         return [text for text, holds in advice if holds]
 
     def section(self, name: str = "") -> Text:
-        """Return the details of one subject as text: "none" where there are none.
+        """Return the details of one subject as text; "none" if there are none.
 
-        Without a name: the names of all sections.  Raises GraphError for another name.
+        Without a name: the names of all sections.  Raises GraphError for an unknown name.
         """
         if not name:
             return Text(", ".join(SECTIONS))
@@ -133,7 +133,7 @@ class Report:
         return everything
 
     def __str__(self) -> str:
-        """Return five lines of at most 80 columns, and a sixth where processes exchange arrays."""
+        """Return five lines of at most 80 columns, and a sixth if processes exchange arrays."""
         facts = (
             f": level {self.options['graph_opt_level']} on {self.device}, "
             f"{counted(len(self.steps), 'kernel')}, compiled in {sum(self.seconds.values()):.1f} s"
@@ -179,7 +179,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def _fitting(head: str, parts: Sequence[str], between: str) -> str:
-    """Return a line of the first parts, as many as fit; the first is cut if it is too long."""
+    """Return a line of the first parts that fit; shorten the first if it is too long."""
     line = head + brief(parts[0], WIDTH - len(head))
     for part in parts[1:]:
         if len(line) + len(between) + len(part) > WIDTH:

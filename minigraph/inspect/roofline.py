@@ -1,4 +1,4 @@
-"""The roofline, an estimate of a step's time: what it moves and computes at the device's speed.
+"""The roofline, an estimate of a step's time from its bytes, its operations and the device's speed.
 
 S. Williams, A. Waterman, D. Patterson (2009), Roofline: an insightful visual performance model,
 https://doi.org/10.1145/1498765.1498785.
@@ -25,7 +25,7 @@ RUNS = 5
 
 
 class Speeds(NamedTuple):
-    """How fast a device is: bytes a second of a copy, operations a second of a matrix product."""
+    """The speed of a device: bytes per second of a copy, operations per second of a product."""
 
     bandwidth: float
     peak: float
@@ -36,17 +36,16 @@ class Speeds(NamedTuple):
 
 
 class Cost(Record, frozen=True):
-    """What some kernels take together.
+    """The cost of a group of kernels.
 
-    name      of what they have in common: a layer, an op, or an op and its kernel
-    kernels   how many they are
-    seconds   in the last profile; None if there was none
+    name      of the group: a layer, an op, or an op and its kernel
+    kernels   number of kernels
+    seconds   in the last profile; None without one
     bytes     that they read and write at least
     flops     of convolutions and products, and one for each element of other results
     share     of the time of the whole profile
-    roofline  an estimate of the share of their time that they take at the device's full speed; over
-              1 where data stay in caches, or an algorithm needs fewer operations; None where that
-              speed is not known
+    roofline  predicted time at the device's full speed / time; above 1 if data stay in caches or
+              an algorithm needs fewer operations; None if the speed is unknown
     """
 
     name: str
@@ -61,7 +60,7 @@ class Cost(Record, frozen=True):
 def costs(
     kernels: Iterable[tuple[str, Any, float | None]], speeds: Speeds | None = None
 ) -> list[Cost]:
-    """Return what kernels of one name take together, the slowest first.
+    """Return the cost of kernels by name, the slowest first.
 
     kernels  names, records with bytes and flops, and seconds
     """

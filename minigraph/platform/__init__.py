@@ -1,1 +1,1 @@
-"""What the operating system gives: files, signals, processes."""
+"""Services of the operating system: files, signals, processes."""

@@ -1,7 +1,7 @@
-"""What a forked child inherits: locks that are free, and files that only its parent has locked.
+"""Locks that are free in a forked child, and locked files that a child does not keep open.
 
-A child has one thread, the one that forked.  A lock that another thread held at that moment would
-stay locked in it for ever.
+A child has only the thread that forked, so a lock that another thread held would stay locked in the
+child for ever.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _handles: set[int] = set()
 
 
 def lock() -> threading.Lock:
-    """Return a lock that is free in a forked child, whoever held it."""
+    """Return a lock that is free in a forked child, even if another thread held it."""
     new = threading.Lock()
     _locks.add(new)
     return new
 
 
 def reentrant_lock() -> threading.RLock:
-    """Return a reentrant lock that is free in a forked child unless the thread held it that forked.
+    """Return a reentrant lock that is free in a forked child unless the forking thread held it.
 
-    What it protects may be in use for long: the child finds it as the other thread left it.
+    The lock may be held for long: a child finds the protected data as the other thread left them.
     """
     new = threading.RLock()
     _locks.add(new)
@@ -37,9 +37,9 @@ def reentrant_lock() -> threading.RLock:
 
 
 def awaited_lock() -> threading.RLock:
-    """Return a lock that forks wait for: what it protects is never in use in a child.
+    """Return a lock that forks wait for, so a child never finds the protected data in use.
 
-    It is held for short times only, and by nobody who waits for another such lock.
+    It must be held only briefly, and never while waiting for another such lock.
     """
     new = threading.RLock()
     os.register_at_fork(before=new.acquire, after_in_parent=new.release, after_in_child=new.release)
@@ -48,7 +48,7 @@ def awaited_lock() -> threading.RLock:
 
 @contextlib.contextmanager
 def kept_from_children(handle: int) -> Iterator[None]:
-    """Close a handle in children that are forked inside: it would keep a file locked for them."""
+    """Close a handle in children forked in the block, as it would keep their parent's file locked."""
     _handles.add(handle)
     try:
         yield

@@ -19,7 +19,7 @@ LOCAL_SIZES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 def launched() -> tuple[str, int | None]:
     """Return the launcher variable of this process and the number of processes; ("", 1) without.
 
-    The number is None where the launcher does not set it.
+    The number is None if the launcher does not set it.
     """
     for variable, size in LAUNCHERS.items():
         if variable in os.environ:

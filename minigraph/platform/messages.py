@@ -1,6 +1,6 @@
-"""What a user sees of long work: the log, if it is asked for, and progress.
+"""Messages to the user during long work: the log, if enabled, and progress.
 
-Modules log to loggers of their own names, below "minigraph".  Where that passes errors only, no
+Each module has a logger of its name, below "minigraph".  If that logger passes only errors, no
 progress is shown either.
 """
 
@@ -18,11 +18,11 @@ from typing import Any
 
 log = logging.getLogger("minigraph")
 DELAY = 1.0  # seconds after which something is shown
-_bars = 0  # open progress bars, beside which no status line is shown
+_bars = 0  # open progress bars; a status line is shown only without one
 
 
 def start_log(level: str) -> None:
-    """Show what is logged, from this level, on the standard error; "" shows nothing."""
+    """Write log messages of at least this level to the standard error; "" writes none."""
     if level:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
@@ -44,7 +44,7 @@ def progress(**arguments: Any) -> Iterator[Any]:
 
 @contextlib.contextmanager
 def status_line(what: str) -> Iterator[None]:
-    """Show what goes on, and for how long, if it takes longer than a second."""
+    """Show a line with the elapsed time while the block takes longer than a second."""
     if not _is_watched():
         yield
         return
@@ -82,9 +82,9 @@ def _show(what: str, done: threading.Event) -> None:
 
 
 def _bar(**arguments: Any) -> Any:
-    """Return a bar of tqdm; where nobody looks, or the log passes errors only, one that is hidden.
+    """Return a progress bar of tqdm, hidden without a terminal or if the log passes only errors.
 
-    tqdm takes 50 ms to import.
+    Importing tqdm takes 50 ms.
     """
     if not (_is_watched() and log.isEnabledFor(logging.WARNING)):
 

@@ -1,7 +1,7 @@
-"""Records: typed values, and the JSON text that keeps them.
+"""Records: typed values, and their JSON text.
 
-Texts come from files that anybody may have written.  A record's class says what each field may be;
-`decode` returns what is exactly that, or says what is not.
+Texts come from untrusted files.  A record's class declares the type of each field, and `decode`
+checks them all.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def decode(decoder: Decoder[T], text: str | bytes) -> T:
     """Return the value in a JSON text.
 
-    ValueError where it is not of the decoder's type; the message is a line that begins with "is"
-    and names the part that is wrong.  Of a name that stands twice in an object the last value
-    counts; where that must not be, compare the text with that of `encode`.
+    Raises ValueError for a value of another type, with a line that begins with "is" and names the
+    wrong part.  The last of two values with the same name in an object counts; to exclude that,
+    compare the text with that of `encode`.
     """
     try:
         return decoder.decode(text if isinstance(text, str) else text.decode())

@@ -18,7 +18,7 @@ PathLike = str | os.PathLike[str]
 
 PATIENCE = 30.0  # seconds for which a writer waits for another one
 MOST_LINKS = 40  # on the way to a file, on Linux
-LEFT_BEHIND = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW  # how to open what a writer has left
+LEFT_BEHIND = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW  # flags to open a writer's leftover
 
 
 def open_to_read(path: PathLike) -> tuple[BinaryIO, int]:
@@ -36,10 +36,10 @@ def open_to_read(path: PathLike) -> tuple[BinaryIO, int]:
 
 
 def read(path: PathLike, limit: int | None = None) -> bytes:
-    """Return what a regular file holds, as far as it reached when it was opened.
+    """Return the bytes that a regular file had when it was opened.
 
-    Raises OSError, also if it has more than `limit` bytes or the memory does not suffice, and
-    ValueError for a path that is none.
+    Raises OSError, also for more than `limit` bytes or missing memory, and ValueError for an
+    invalid path.
     """
     file, size = open_to_read(path)
     with file:
@@ -71,16 +71,17 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def update(path: PathLike, contents: Callable[[], bytes], mode: int | None = None) -> None:
-    """Write `contents()` to a file, which readers see as it was or whole, also after a crash.
+    """Replace a file by `contents()` atomically, so readers see the old or the new file.
 
-    A link stays one: the file that it leads to is replaced.
-    Until the end the data are in a file beside it, `.<name>.tmp`, which its writer has locked when
-    it calls `contents`: another writer of the same file waits, and removes what a killed writer has
-    left.  The handlers of signals wait until the file is written; they may write it, too.
-    Raises OSError, also for a pipe, a device or another user's link, and where the other writer
-    does not end, or ValueError.
+    A link stays a link: its target is replaced.  The data are first written to `.<name>.tmp` in the
+    same folder, which is locked before `contents` is called.  Another writer of the file waits for
+    the lock, and removes the leftover of a killed writer.  Signal handlers wait until the file is
+    written, and may then write it, too.
 
-    mode  who may read and write the file; by default as before, or as the umask has it
+    Raises OSError, also for a pipe, a device or another user's link, and if the other writer does
+    not end, or ValueError.
+
+    mode  permissions of the file; by default the old file's, or those of the umask
     """
     target, earlier = _target(path)
     mode = earlier if mode is None else mode
@@ -101,10 +102,10 @@ def update(path: PathLike, contents: Callable[[], bytes], mode: int | None = Non
 
 
 def _target(path: PathLike) -> tuple[Path, int | None]:
-    """Return where a path leads, to replace the file there, and who may read and write that.
+    """Return the target of a path, which will be replaced, and its permissions.
 
-    OSError if there is anything but a file.  PermissionError for another user's link, which could
-    choose any file of this user.
+    Raises OSError if the target is no regular file, and PermissionError for another user's link,
+    which could name any file of this user.
     """
     place = Path(path)
     for _ in range(MOST_LINKS):
@@ -130,7 +131,7 @@ def ours(status: os.stat_result) -> bool:
 
 
 def _claimed(path: Path) -> BinaryIO:
-    """Return a new and empty file, locked by us, in the place of what a dead writer has left."""
+    """Return a new, empty, locked temporary file, in place of a killed writer's leftover."""
     while True:
         file: BinaryIO
         try:

@@ -1,4 +1,4 @@
-"""Signals that wait, for work that must not be interrupted; where their handlers run."""
+"""Deferring signals during uninterruptible work, and the stack of their handlers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _StackDescription(ctypes.Structure):
     )
 
 
-# What a fault in the thread itself raises: its handler must run at once.
+# Signals of faults in the thread itself, whose handlers must run at once.
 OF_FAULTS = {
     signal.SIGSEGV,
     signal.SIGBUS,
@@ -64,9 +64,9 @@ _here = threading.local()
 def set_signal_stack() -> None:
     """Let signal handlers run on an alternate stack in the current thread, until it ends.
 
-    Without it the system saves registers at the stack pointer.  oneDNN's product for AVX2 sets that
-    to a buffer on the heap for a while, and what lies before the buffer was overwritten.  Python's
-    handlers run on an alternate stack where there is one (SA_ONSTACK).
+    By default the system saves registers below the stack pointer.  oneDNN's product for AVX2
+    temporarily sets the stack pointer to a buffer on the heap, so a signal overwrote the memory
+    before the buffer.  Python's handlers use an alternate stack if there is one (SA_ONSTACK).
     """
     libc, stack = ctypes.CDLL(None), _StackDescription()
     libc.sigaltstack(None, ctypes.byref(stack))
@@ -78,9 +78,9 @@ def set_signal_stack() -> None:
 def signals_blocked() -> Iterator[None]:
     """Block signals in the threads that the current thread starts in the block.
 
-    Such threads inherit which signals are blocked, and have no alternate stack.  The system may
-    send a signal to any thread that does not block it: SIGPROF, that of a timer of processor time,
-    with which programs are profiled, goes to the thread whose time is counted.
+    These threads have no alternate stack, and they inherit the mask of blocked signals.  Without
+    it, the system may send them any signal, such as a profiler's SIGPROF, which goes to the thread
+    whose processor time ran out.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
@@ -92,9 +92,9 @@ def signals_blocked() -> Iterator[None]:
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Let the handlers of signals, such as that of Ctrl-C, wait until the end of the block.
+    """Defer signal handlers, such as that of Ctrl-C, until the end of the block.
 
-    Python runs handlers in the main thread only: in another thread there is nothing to hold.
+    In other threads than the main one nothing has to be deferred, as Python runs no handlers there.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -113,7 +113,7 @@ def held() -> Iterator[None]:
 
 
 def _handle(number: int) -> None:
-    """Do what is to be done for a signal now: an earlier handler may have changed that."""
+    """Handle a deferred signal by its current handler, which an earlier handler may have set."""
     handler = signal.getsignal(number)
     if callable(handler):
         handler(number, None)
@@ -122,7 +122,7 @@ def _handle(number: int) -> None:
 
 
 def _call_all(calls: Sequence[Callable[[], Any]]) -> None:
-    """Call each, also where one before it raises."""
+    """Call each function, even if one before it raises."""
     if calls:
         try:
             calls[0]()

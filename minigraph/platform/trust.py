@@ -1,12 +1,12 @@
-"""Which files and folders nobody else can change: machine code is loaded from no others.
+"""Trusted files and folders, which no other user can change.  Only they may hold machine code.
 
 A folder is trusted if it and all folders above it belong to root or to this user, and no other user
-may write to them.  In a folder with the sticky bit, such as /tmp, all users may make files, but
-only a file's owner renames or removes it: such a folder may stand above a trusted one.  Links are
-followed where they belong to root or to this user.
+may write to them.  A folder with the sticky bit, such as /tmp, may be above a trusted one, as only
+the owner of a file there may rename or remove it.  Links are followed if they belong to root or to
+this user.
 
-A path is checked from the root down.  What was found to be trusted stays so, since no other user
-can change it: what is below it may then be looked at, and opened, by its path.
+A path is checked from the root down.  A trusted folder stays trusted, as no other user can change
+it, so its contents may then be checked and opened by path.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from minigraph.platform.regular_file import MOST_LINKS, ours, wait_for
 
 ACCESS_LIST = "system.posix_acl_access"
 AGE = 600.0  # seconds; makers of temporary folders need a moment to lock, and some disks cannot
-_searched: set[Path] = set()  # where this process has looked for folders that others left
+_searched: set[Path] = set()  # folders that this process has searched for leftovers
 
 
 class Untrusted(PermissionError):
@@ -140,7 +140,7 @@ def temporary_folder(root: Path, prefix: str) -> Iterator[Path]:
 
 
 def _remove_if_abandoned(folder: Path) -> None:
-    """Remove a folder of ours that is old and that nobody has locked; OSError if it is locked."""
+    """Remove an old folder of this user that is not locked; raise OSError if it is locked."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         status = os.fstat(handle)
@@ -156,9 +156,9 @@ def _components(path: str) -> list[str]:
 
 
 def _is_private(path: Path, group: int) -> bool:
-    """Return whether this user alone is what a file's group stands for.
+    """Return whether a file's group permissions apply to this user alone.
 
-    An access list shows as the rights of the group, and may name other users.
+    An access list appears as group permissions, and may name other users.
     """
     if not _is_private_group(group, os.geteuid()):
         return False
@@ -173,8 +173,8 @@ def _is_private(path: Path, group: int) -> bool:
 def _is_private_group(group: int, user: int) -> bool:
     """Return whether a group is the private one of a user, without any other member.
 
-    Many systems give each user such a group, of the same name, and let it write to all that the
-    user makes.  Root's group is not taken for one: programs that drop their rights may keep it.
+    Many systems give each user a group of the same name that may write to the user's files.  Root's
+    group does not count as private, as programs that drop their rights may keep it.
     """
     if not user:
         return False

@@ -1,6 +1,6 @@
-"""The page of a function: one HTML file, which asks for nothing else, and what reads it again.
+"""The page of a function: writing one self-contained HTML file, and reading it.
 
-Files of JSON with the same descriptions are read as well.
+Files of JSON with the same descriptions can be read, too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from minigraph.platform.regular_file import read
 FOLDER = Path(__file__).parent
 SCRIPTS = ("model", "layout", "graph", "changes", "details", "charts", "main")
 DATA = re.compile(r'<script type="text/plain" id="data">([A-Za-z0-9+/=]*)</script>')
-LARGEST = 1 << 28  # bytes of what is unpacked from a page
+LARGEST = 1 << 28  # bytes of a page's unpacked JSON, at most
 
 
 def to_html(functions: Sequence[Description]) -> str:
@@ -55,7 +55,7 @@ def _text(name: str) -> str:
 
 
 def _unpacked(content: bytes) -> bytes:
-    """Return the JSON in a page, or what is none as it is; ValueError for a damaged page."""
+    """Return the JSON in a page, or other text unchanged; raise ValueError for a damaged page."""
     found = DATA.search(content.decode(errors="replace"))
     if not found and content.lstrip()[:1] != b"{":
         raise ValueError("is no page of minigraph, nor the JSON of one")
