@@ -1,10 +1,10 @@
-"""What functions take: their annotations say it, and `checked` makes sure of it.
+"""Argument checking: `checked` parses the arguments of a function by its annotations.
 
-`int`, `float`, `bool`, `str` and `Literal[...]` stand for kinds of arguments, `X | None` for a kind
-or None, and `Annotated[X, kind]` for a kind of its own.  Any other annotation is not checked.
+`int`, `float`, `bool`, `str` and `Literal[...]` are kinds of arguments, `X | None` is a kind or
+None, and `Annotated[X, kind]` names another kind.  Other annotations are not checked.
 
-A function gets its arguments parsed: where a `float` is asked for, NumPy's and torch's numbers and
-arrays without axes arrive as Python's float.  A GraphError names the argument that is wrong.
+A function gets parsed arguments: for a `float`, numbers and 0-d arrays of NumPy and torch arrive as
+Python's float.  A GraphError names the wrong argument.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from minigraph.symbolic import SymbolicSize, is_symbolic
 
 F = TypeVar("F", bound=Callable[..., Any])
 LONGEST = 80  # characters of a value in a message
-BITS = 128  # of an integer: enough to say of a size what memory it asks for
+BITS = 128  # of an integer, at most: enough for an error about the memory of a size
 
 
 @dataclass(frozen=True, eq=False)
 class Kind:
-    """What an argument may be.
+    """A kind of arguments.
 
-    takes  in words: "p is None; it takes a number"
-    parse  returns an argument as functions get it; any ValueError, TypeError or OverflowError means
-           that it is none of the kind, and a GraphError says why
+    takes  description for errors: "p is None; it takes a number"
+    parse  returns the parsed argument; raises ValueError, TypeError or OverflowError for an
+           argument of another kind, or a GraphError with the reason
     error  the class of the error
     quick  types whose values need no parsing
     unset  whether None stands for the parameter's default
@@ -70,12 +70,12 @@ def shown(value: Any) -> str:
 
 
 def brief(text: str, longest: int = LONGEST) -> str:
-    """Return a text, cut where it is too long for a line."""
+    """Return a text, shortened if it is too long for a line."""
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def few(names: Sequence[str], most: int = 3) -> str:
-    """Return names in a line, the first ones only where there are many."""
+    """Return names in a line, only the first ones of many."""
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
 
@@ -318,7 +318,7 @@ class Signature:
         return (*parsed, *args[len(parsed) :]), kwargs
 
     def _unexpected(self, name: str) -> TypeError:
-        """Return Python's error for an argument that there is not, with what it may be here."""
+        """Return Python's error for an unknown argument, with the names of those that exist."""
         instead = RENAMED.get(name, "")
         if instead not in self.kinds:
             nearest = difflib.get_close_matches(name, self.kinds, n=1)

@@ -112,7 +112,7 @@ def _backward(
 
 
 def _checked(node: Node, grads: Any) -> Sequence[Node | None]:
-    """Return what the op's `grad` gave; GraphError unless it is one gradient for each input."""
+    """Return the result of the op's `grad`; raise GraphError unless each input has a gradient."""
     promise = f"{node.op.name}: grad returns a tuple of a gradient, or None, for each input"
     if isinstance(grads, Node) or not isinstance(grads, Sequence):
         found = repr(grads) if isinstance(grads, Node) else type(grads).__name__

@@ -161,7 +161,7 @@ def _info(asked: argparse.Namespace) -> Answer:
 
 
 def _jit_backends(why_no_c: str) -> dict[str, str]:
-    """Return what each JIT backend does, or why it does nothing here."""
+    """Return the features of each JIT backend, or why it is not available."""
     missing = {"jit_c": why_no_c, "jit_halide": compiler.why_no_halide()}
     missing["jit_nvrtc"] = _why_not("cuda")
     does = "binary cache, reuse for other shapes, non-contiguous input, reductions"

@@ -1,8 +1,7 @@
 """The error classes.  Every error a user can cause is a `GraphError`, hence a `ValueError`.
 
-Errors for names of PyTorch that do not exist here say what serves instead.
-
-A message is one line: what was asked, what was found, where, and what would work.
+A message is one line: the request, the problem, the place, and a remedy.  Errors for names of
+PyTorch that do not exist here name the replacement.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ WORD, MESSAGE = 200, 2000  # characters: of a word and of a message, which may h
 
 
 class GraphError(ValueError):
-    """A graph, a call or a file that cannot be what was asked for."""
+    """An invalid graph, call or file."""
 
     def __init__(self, *args: object) -> None:
         super().__init__(*(bounded(x) if isinstance(x, str) else x for x in args))
@@ -47,7 +46,7 @@ class CompileError(GraphError):
 
 
 class CacheError(GraphError):
-    """A cache that was refused, or one that lacks what `autotune="frozen"` asked for."""
+    """A refused cache, or one that lacks the measurements for `autotune="frozen"`."""
 
 
 class DeviceError(GraphError):
@@ -63,7 +62,7 @@ class NoGradient(GraphError):
 
 
 class MinigraphWarning(UserWarning):
-    """Something works, but worse than it could; the text says what would help."""
+    """Something works, but less well than it could; the text names a remedy."""
 
 
 def located(error: GraphError, name: str, operands: Sequence[object], place: object) -> GraphError:
@@ -78,7 +77,7 @@ def located(error: GraphError, name: str, operands: Sequence[object], place: obj
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs the packages of an extra: for a clone, where this is one."""
+    """Return the command that installs the packages of an extra, for a clone or a package."""
     clone = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     if os.path.isfile(os.path.join(clone, "pyproject.toml")):
         return f"pip install -e '{clone}[{extra}]'"
@@ -97,7 +96,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Return why something failed: what the system says, without path and number, if it was it."""
+    """Return the reason of an error: for one of the system, its text without path and number."""
     return getattr(error, "strerror", None) or str(error)
 
 
@@ -118,11 +117,11 @@ def warn_once(message: str, cause: str = "") -> None:
 
 
 def users_frame() -> FrameType:
-    """Return the frame of the user's line: the innermost of code that is no library's.
+    """Return the frame of the user's line: the innermost frame outside of libraries.
 
-    Of code without a file (`exec`, a prompt) that counts whose source Python knows, as it does a
-    notebook's; other code is named by who runs it, and by its own lines only if nobody has a file.
-    Where all are libraries' (`python -m`), it is the innermost that is not the package's.
+    Code without a file (`exec`, a prompt) counts if Python knows its source, as for a notebook;
+    other such code only counts if no frame has a file.  If all frames are of libraries (`python
+    -m`), it is the innermost outside of the package.
     """
     nearest = typed = None
     frame: FrameType | None = sys._getframe(1)
@@ -166,7 +165,7 @@ def _owner(file: str) -> int:
 
 @functools.cache
 def hints(part: str) -> Mapping[str, str]:
-    """Return what serves instead of names of PyTorch: a table of `torch_hints.toml`, by name."""
+    """Return the replacements for names of PyTorch, by name, from a table of `torch_hints.toml`."""
     tables = msgspec.toml.decode(Path(__file__).with_name("torch_hints.toml").read_bytes())
     rows = {**tables["ops"], **tables["package"]} if part == "package" else tables[part]
     return {name: answer for names, answer in rows.items() for name in names.split()}
@@ -215,7 +214,7 @@ def of_expression(name: str, expression: object, functions: Iterable[str]) -> At
 
 
 def missing(what: str, name: str, part: str, owner: object) -> AttributeError:
-    """Return the error for an attribute that `what` has not, with what serves instead."""
+    """Return the error for an attribute that `what` lacks, with its replacement."""
     answer = "" if name.startswith("_") else hints(part).get(name, "")
     return _missing(what, name, answer, owner)
 

@@ -1,4 +1,4 @@
-"""`comp_graph`: options and a device, with which expressions become functions."""
+"""`comp_graph`: compiling expressions to functions, with options, for a device."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from minigraph.runtime.function import CallCounter, Function, collect
 
 
 class CompGraph:
-    """A device with options, which turns expressions into functions."""
+    """A compiler of expressions to functions, with options, for a device."""
 
     @checked
     def __init__(
@@ -73,25 +73,25 @@ class CompGraph:
     ) -> Function | AnySizeFunction:
         """Return the function of `inputs` that computes `outputs` and then applies `updates`.
 
-        inputs     made by `mg.input`; the function takes their values in this order or by name.
-                   One of a shape such as (None, 784) makes a function of any size.
-        outputs    expressions, or one expression, for which the function returns one array, or a
-                   dict of them, for which it returns a dict of arrays
-        updates    for parameters their new values: computed, as the outputs are, from the values
-                   that all parameters had when the call began.  A step that trains a BatchNorm
+        inputs     made by `mg.input`; the function takes their values in this order or by name.  A
+                   shape such as (None, 784) makes an any-size function.
+        outputs    a list of expressions; or one expression, for which the function returns one
+                   array; or a dict of them, for which it returns a dict of arrays
+        updates    new values of parameters.  Like the outputs, they are computed from the values
+                   that all parameters had at the start of the call.  A step that trains a BatchNorm
                    layer without `net.updates()` gives a warning
-        optimize   True: tune even where the option `autotune` is "off"; False: choose algorithms by
-                   heuristics and touch no cache, that of generated kernels included
-        freeze     True: parameters are constants, as they are now, so what depends on them alone is
-                   done once: batch norms of inference are folded into the convolutions before them,
-                   weights are brought into the layouts of their kernels.  Later changes of the
-                   parameters do not reach the function
-        cache_dir  a folder for the function's own cache file, <7 digits of its fingerprint>.cache,
-                   which is read if it is there and written if it lacks something
+        optimize   True: tune even if the option `autotune` is "off"; False: choose algorithms by
+                   heuristics, and neither read nor write any cache, also not that of kernels
+        freeze     True: parameters become constants with their present values, so everything that
+                   depends on them alone is computed once: batch norms are folded into the
+                   convolutions before them, and weights are reordered for their kernels.  Later
+                   changes of the parameters do not affect the function
+        cache_dir  folder of the function's own cache file, <7 digits of its fingerprint>.cache,
+                   which is read if it exists and written if it lacks something
 
-        Raises GraphError for an input that is missing, named twice or no input, and for updates of
-        a function that is frozen, ShapeError and DTypeError for a new value that does not fit its
-        parameter, CacheError for an algorithm that was not measured where `autotune` is "frozen".
+        Raises GraphError for an input that is missing, listed twice or no input, and for updates of
+        a frozen function; ShapeError and DTypeError for a new value that does not fit its
+        parameter; CacheError for an algorithm without a measurement if `autotune` is "frozen".
         """
         options = self.options
         if optimize is False:
@@ -118,13 +118,13 @@ class CompGraph:
 
     @checked
     def load_cache(self, path: FilePath, type: str = "all") -> cache_file.Loaded:
-        """Use what `Function.save_cache` has written, in functions compiled from now on.
+        """Load a file of `Function.save_cache` for functions that are compiled from now on.
 
         type  "onednn" (or "mkldnn"), "cudnn", "jit" or "all"
 
-        Entries that are damaged, or were made in another environment, are not used: the result says
-        which, and why.  Raises CacheError if machine code is asked for and others may have written
-        the file.
+        Damaged entries and those of another environment are ignored; the result lists them with the
+        reasons.  Raises CacheError if the file has machine code and another user could have written
+        it.
         """
         loaded = cache_file.load_entries(path, type, open_backend(self.device, self.options))
         self._loaded.update(loaded.entries)

@@ -28,16 +28,15 @@ MEASURING = ("tune", "exhaustive")  # values of `autotune` that measure what is 
 class Option:
     """A setting: one of `choices`, or without them a value of the default's type.
 
-    default       a value, or a function of the values of the options above; None stands for no
-                  integer, and is allowed
-    sentence      what the option does, for the table in docs/reference/options.md
-    default_text  the default in words, if it is a function or None
+    default       a value, or a function of the values of the options above; None means no integer,
+                  and is allowed
+    sentence      description for the table in docs/reference/options.md
+    default_text  text of the default, if it is a function or None
     removed       values of earlier versions, each with its replacement
-    fingerprint   whether kernels or measurements depend on it, so functions with other values have
-                  other fingerprints
-    per_process   whether processes that run a function together may have different values all the
-                  same
-    as_written    its value where the graph runs as written, op by op; `...`: as it is
+    fingerprint   whether kernels or measurements depend on the option, so that its value is part of
+                  a function's fingerprint
+    per_process   whether processes that run a function together may have different values
+    as_written    value with which the graph runs as written, op by op; `...`: unchanged
     """
 
     name: str
@@ -54,11 +53,11 @@ class Option:
 
     @property
     def kind(self) -> type:
-        """The type of values other than None; object where there are choices."""
+        """The type of values other than None; object for an option with choices."""
         return object if self.choices else int if self.default is None else type(self.default)
 
     def default_among(self, values: Mapping[str, Any]) -> Any:
-        """Return the default beside values of the options above."""
+        """Return the default, given the values of the options above."""
         return self.default(values) if callable(self.default) else self.default
 
     @property
@@ -343,9 +342,9 @@ def cpus() -> int:
 
 
 def cache_folder() -> Path | None:
-    """Return the folder of the caches; None, with a warning, where the user has no home folder.
+    """Return the folder of the caches; warn and return None if the user has no home folder.
 
-    It is `MINIGRAPH_CACHE_DIR`, or `minigraph` in `XDG_CACHE_HOME` or ~/.cache.
+    The folder is `MINIGRAPH_CACHE_DIR`, or `minigraph` in `XDG_CACHE_HOME` or ~/.cache.
     """
     if folder := os.environ.get("MINIGRAPH_CACHE_DIR"):
         return Path(os.path.expanduser(folder)).absolute()

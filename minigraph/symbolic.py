@@ -1,4 +1,4 @@
-"""Symbolic sizes: those that are known only when a function is called, and arithmetic with them.
+"""Symbolic sizes, which are known only when a function is called, and their arithmetic.
 
 An input of shape (None, 784) has a symbolic size.  Shape rules, gradients and layers compute with
 it as they do with an integer: a size is a polynomial of named sizes, which count as at least 1.
@@ -31,9 +31,9 @@ SAMPLES = 12  # large values of each name, for which sizes are compared
 class Operation:
     """An operation on two sizes or numbers whose result is no polynomial, such as a quotient.
 
-    Equal operations are one object: sizes that are sliced again and again share most of theirs.
+    Equal operations are the same object, as repeatedly sliced sizes share most of theirs.
 
-    text  its text in messages, cut where it is long
+    text  in messages, shortened if it is long
     """
 
     __slots__ = ("__weakref__", "is_whole", "name", "names", "text", "x", "y")
@@ -66,13 +66,13 @@ class Operation:
         return Operation, (self.name, self.x, self.y)
 
 
-Atom = str | Operation  # the name of a size, or what is no polynomial
+Atom = str | Operation  # the name of a size, or an operation that is no polynomial
 Term = tuple[Atom, ...]  # the factors of a product
 _operations: WeakValueDictionary[Any, Operation] = WeakValueDictionary()
 
 
 class UndecidedSize(ShapeError):
-    """Raised where a decision depends on a size that is not known yet."""
+    """A decision depends on a size that is not known yet."""
 
 
 _all_large = ContextVar("large", default=False)  # whether all sizes count as large in comparisons
@@ -95,13 +95,12 @@ else:
 
 
 class SymbolicSize(_Integer):
-    """A polynomial of named sizes that has at least one name in it.
+    """A polynomial of named sizes with at least one name.
 
-    Two sizes are equal if they are equal for large values, for which no slice is cut: the size of
-    `x[:5]` equals 5, though a call may give an x of 3 rows.  Shapes are inferred again at the call,
-    which is an error if the equality does not hold then; PyTorch decides by such hints, too.  `<`
-    and the like are decided where the answer is the same for all values in TRIED, and raise
-    UndecidedSize elsewhere.
+    Two sizes are equal if they are equal for large values: the size of `x[:5]` equals 5, although a
+    call may pass an x of 3 rows.  The call infers shapes again, and raises an error if the equality
+    does not hold; PyTorch's hints work likewise.  Comparisons such as `<` are decided if the answer
+    is the same for all values in TRIED, and raise UndecidedSize otherwise.
     """
 
     __slots__ = ("_large", "terms")
@@ -257,7 +256,7 @@ def symbol(name: str) -> SymbolicSize:
 
 
 def positive_part(x: int) -> int:
-    """Return x, or 0 where x is below 0."""
+    """Return max(x, 0)."""
     lowest, highest = _extremes(x)
     if lowest >= 0 or highest <= 0:
         return x if lowest >= 0 else 0
@@ -277,7 +276,7 @@ def is_symbolic(shape: Iterable[Any]) -> bool:
 
 
 def same_shape(shape: Sequence[int], other: Sequence[int]) -> bool:
-    """Return whether two shapes are the same in every call, also where a slice is cut."""
+    """Return whether two shapes are equal in every call, even if a slice is shortened."""
     return tuple(map(_identity, shape)) == tuple(map(_identity, other))
 
 
@@ -306,7 +305,7 @@ def _polynomial(terms: Mapping[Term, float]) -> Any:
 
 
 def _quotient(x: Any, y: Any) -> Any:
-    """Return x // y, without what y divides of x: (2 * n + 1) // 2 is n."""
+    """Return x // y, with terms of x that y divides taken out: (2 * n + 1) // 2 is n."""
     above, below = _terms(x), _terms(y)
     if above is None or below is None:
         return NotImplemented
@@ -356,9 +355,9 @@ def _positive(difference: Any, x: Any, y: Any) -> bool:
 
 
 def _extremes(value: Any) -> tuple[float, float]:
-    """Return the least and the largest number that `value` is for the sizes that are tried.
+    """Return the least and the largest number of `value` for the sizes in TRIED.
 
-    What these overlook is an error of the call, where every shape is inferred again.
+    A call infers all shapes again, so a size that these miss raises an error there.
     """
     if not isinstance(value, SymbolicSize):
         return value, value

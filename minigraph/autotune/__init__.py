@@ -1,8 +1,8 @@
-"""Measure the ways to compute something, keep the measurements, choose by policy.
+"""The autotuner: measure the candidates of problems, store the measurements, choose by policy.
 
-The package knows no library, no op and no layout: a problem brings its candidates, the result that
-they have to give, and the order of an array in each of its layouts.  Measurements are kept whole,
-failures included, so that they answer another policy too.
+The package knows no library, no op and no layout: a problem has its candidates, their expected
+results, and its layouts.  All measurements are stored, failures included, so that they answer other
+policies, too.
 """
 
 from minigraph.cache.counters import tuning_counters

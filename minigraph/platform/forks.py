@@ -48,7 +48,7 @@ def awaited_lock() -> threading.RLock:
 
 @contextlib.contextmanager
 def kept_from_children(handle: int) -> Iterator[None]:
-    """Close a handle in children forked in the block, as it would keep their parent's file locked."""
+    """Close a handle in children forked in the block, which would keep the file locked."""
     _handles.add(handle)
     try:
         yield

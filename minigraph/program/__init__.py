@@ -1,4 +1,4 @@
-"""Programs: steps on buffers, made from a graph, and what a device must offer to run them."""
+"""Programs: steps on buffers, lowered from a graph, and the interface of devices that run them."""
 
 from minigraph.program.device import (
     NOTHING_RESERVED,
