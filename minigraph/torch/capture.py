@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch._decomp import decomposition_table
+from torch.distributions import Distribution
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
@@ -42,10 +43,12 @@ def capture(
     args: Sequence[Any],
     dynamic_shapes: Any = None,
     kwargs: Mapping[str, Any] | None = None,
+    prefix: str = "",
 ) -> ExportedProgram:
     """Return the graph of a module's call, without mutations; GraphError where there is none.
 
-    what  how errors begin
+    what    how errors begin
+    prefix  of the paths of modules, which errors leave out
     """
     given, named = _distinct((tuple(args), dict(kwargs or {})))
     try:
@@ -58,15 +61,19 @@ def capture(
             program = program.run_decompositions(decompositions(core=True))
     except Exception as error:  # of many classes, which torch does not document
         raise GraphError(f"{what}: torch.export cannot trace the model{_brief(error)}") from None
-    refuse_missing(what, program)
+    refuse_missing(what, program, prefix)
     return program
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Let through no warnings of tracing: they are of torch's own code, or become an error."""
-    before = logging.root.manager.disable
+    """Let through no warnings of tracing: they are of torch's own code, or become an error.
+
+    Distributions do not check their parameters: they would branch on values, which no graph knows.
+    """
+    before, checks = logging.root.manager.disable, Distribution._validate_args
     logging.disable(logging.WARNING)
+    Distribution.set_default_validate_args(False)
     try:
         # Of a branch on a tensor's value, torch prints the graph too.
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
@@ -74,6 +81,7 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
+        Distribution.set_default_validate_args(checks)
 
 
 def _distinct(arguments: Any) -> Any:
@@ -122,12 +130,12 @@ def decompositions(core: bool = False) -> dict[Any, Callable[..., Any]]:
     return {op: every[op] for op in overloads if name_of(op) not in ROWS}
 
 
-def refuse_missing(what: str, program: ExportedProgram) -> None:
+def refuse_missing(what: str, program: ExportedProgram, prefix: str) -> None:
     """Raise GraphError if operators have no row: it lists all, with counts and places."""
     calls = [node for g in _graphs(program) for node in g.graph.nodes if node.op == "call_function"]
     lacking = [node for node in calls if name_of(node.target) not in (*ROWS, *NESTED)]
     if lacking:
-        first = {node.target: location(node) for node in reversed(lacking)}
+        first = {node.target: location(node, prefix) for node in reversed(lacking)}
         counts = Counter(node.target for node in lacking)
         listed = few([f"{op} ({n} {first[op]})" for op, n in counts.items()], 20)
         values = [node.meta.get("val") for node in program.graph.nodes]

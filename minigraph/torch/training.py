@@ -242,7 +242,7 @@ class TrainingStep:
         batches = self._batches
         with torch.enable_grad():
             sizes = batches.dynamic_shapes(self._module)
-            program = capture(WHAT, self._module, batches.example, sizes)
+            program = capture(WHAT, self._module, batches.example, sizes, prefix="model")
         self._check_constants(program.constants)
         state = self._shared.share_module(self._module, program.constants, "model.")
         inputs = batches.inputs()

@@ -183,6 +183,31 @@ def test_errors_of_a_loss_name_the_line_of_the_user():
             mgt.training_step(model, loss, optim.SGD(model.parameters()), (x, x))
 
 
+def test_operators_that_are_missing_are_named_with_their_layer():
+    class Spectrum(nn.Module):
+        def forward(self, x):
+            return torch.linalg.svd(x)[1]
+
+    model, x = nn.Sequential(nn.Linear(4, 4), Spectrum()), torch.ones(4, 4)
+    sgd = optim.SGD(model.parameters())
+    with pytest.raises(
+        GraphError, match=r"no rows for aten._linalg_svd.default \(1 in layer 1, at"
+    ):
+        mgt.training_step(model, functional.mse_loss, sgd, (x, x[0]))
+
+
+def test_distributions_are_captured_and_check_values_again_afterwards():
+    def loss(mean, x):
+        return -torch.distributions.Normal(mean, mean.exp()).log_prob(x).mean()
+
+    pair = Pair(adam, nn.Linear(3, 2), lambda: (torch.ones(4, 3).double(),) * 2, loss=lambda p, x:
+                loss(p, x[:, :2]))  # fmt: skip
+    pair.train(2)
+    pair.same()
+    with pytest.raises(ValueError, match="scale"):
+        torch.distributions.Normal(0.0, -1.0)
+
+
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_interrupts_leave_a_whole_number_of_steps(accumulate):
     x = torch.randn(4, 6).double(), torch.randn(4, 2).double()
