@@ -58,7 +58,7 @@ FLAT = {
     "nn.functional.logsigmoid",
 }  # derivatives that come close to 0 are exact to what 1 is rounded to
 
-TIES = {"argsort", "sort", "topk"}  # PyTorch leaves open in which order equals come
+TIES = {"argsort", "kthvalue", "sort", "topk"}  # PyTorch leaves open in which order equals come
 
 
 # ---------------------------------------------------------------- our side

@@ -22,8 +22,10 @@ from minigraph.errors import OptionError
 from minigraph.torch.capture import decompositions
 from minigraph.torch.graph_function import GraphFunction
 from minigraph.torch.memory import CPU, device_name
-from minigraph.torch.operators.backward import max_pool2d_gradient
+from minigraph.torch.operators.backward import max_pool_gradient
 from minigraph.torch.training import DEFAULTS
+
+aten = torch.ops.aten
 
 
 def minigraph(
@@ -68,10 +70,10 @@ def minigraph(
 
 
 def _partition(joint: torch.fx.GraphModule, inputs: Any, **named: Any) -> Any:
-    pools = torch.ops.aten.max_pool2d_with_indices_backward.default
-    for node in joint.graph.find_nodes(op="call_function", target=pools):
-        # Without the indices of the maxima, which take longer to make than the maxima again.
-        node.target, node.args = max_pool2d_gradient, node.args[:-1]
+    for pools in (aten.max_pool2d_with_indices_backward, aten.max_pool3d_with_indices_backward):
+        for node in joint.graph.find_nodes(op="call_function", target=pools.default):
+            # Without the indices of the maxima, which take longer to make than the maxima again.
+            node.target, node.args = max_pool_gradient, node.args[:-1]
     joint.graph.eliminate_dead_code()
     joint.recompile()
     return min_cut_rematerialization_partition(joint, inputs, **named)

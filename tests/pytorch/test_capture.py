@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import minigraph as mg
+from minigraph import ops
 from minigraph.graph import Node
 
 torch = pytest.importorskip("torch")
@@ -65,6 +66,7 @@ def agrees(function, *args, sizes=None, others=(), **kwargs):
     return result
 
 
+SHARES = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], "float32")
 X = torch.arange(12.0).reshape(3, 4) - 5
 
 
@@ -126,6 +128,34 @@ def test_graphs_in_graphs_are_computed_in_place():
     gradient = mg.comp_graph("reference").compile([x], mg.grad(result.outputs.sum(), [x])[0])
     with torch.no_grad():
         np.testing.assert_allclose(gradient(X.numpy()), model.linear(X).numpy(), rtol=1e-5)
+
+
+def test_random_slopes_are_their_mean_in_evaluation():
+    agrees(lambda model, x: functional.rrelu(x, 0.1, 0.5), X)
+
+
+def test_maxima_that_are_put_at_one_place_share_the_gradient():
+    """Also where they are infinite, and among what is there before."""
+    start = torch.tensor([[1.0, 2.0, -torch.inf], [4.0, 0.0, 3.0]])
+    source = torch.tensor([[1.0, 1.0, 5.0, 5.0], [4.0, torch.inf, torch.inf, -2.0]])
+    index = torch.tensor([[0, 0, 1, 1], [0, 1, 1, 2]])
+    for reduce in ("amax", "amin"):
+        for own in (True, False):
+
+            def function(model, x, y, how=(reduce, own)):
+                return x.scatter_reduce(1, index, y, how[0], include_self=how[1])
+
+            inputs, result, _ = interpreted(function, start, source)
+            found = mg.comp_graph().compile(
+                inputs, [result.outputs, *mg.grad(ops.sum(result.outputs * SHARES), inputs)]
+            )(start.numpy(), source.numpy())
+            x, y = (t.clone().requires_grad_() for t in (start, source))
+            wanted = function(None, x, y)
+            (wanted * torch.from_numpy(SHARES)).sum().backward()
+            np.testing.assert_array_equal(found[0], wanted.detach().numpy())
+            finite = [torch.isfinite(t).numpy() for t in (x, y)]
+            for g, t, inside in zip(found[1:], (x, y), finite, strict=True):
+                np.testing.assert_allclose(g[inside], t.grad.numpy()[inside])
 
 
 def test_a_tensor_that_the_example_has_twice_is_two_inputs():

@@ -16,7 +16,9 @@ FEW = {
     "mean", "nn.functional.avg_pool2d", "nn.functional.conv2d", "nn.functional.conv_transpose2d",
     "nn.functional.cross_entropy", "nn.functional.elu", "nn.functional.max_pool3d", "pow", "prod",
     "remainder", "scatter_reduce", "sort", "take", "var", "where", "nn.BatchNorm2d", "nn.GRU",
-    "nn.LSTM",
+    "nn.LSTM", "nn.functional.bilinear", "nn.functional.embedding_bag", "nn.functional.pdist",
+    "nn.functional.conv_transpose3d", "nn.functional.adaptive_avg_pool3d", "median", "nanmedian",
+    "kthvalue", "searchsorted", "logcumsumexp",
 }  # fmt: skip
 
 

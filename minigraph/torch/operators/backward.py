@@ -17,7 +17,7 @@ from minigraph.graph import Graph, Item, Node, placeholders
 from minigraph.ops.elementwise import widen
 from minigraph.ops.softmax import attention_scores
 from minigraph.torch.operators import images
-from minigraph.torch.operators.layers import nll_loss
+from minigraph.torch.operators.layers import embedding_bag, for_heads, nll_loss
 from minigraph.torch.operators.table import ROWS, row
 from minigraph.torch.operators.tensors import BORDERS
 
@@ -102,15 +102,16 @@ def _batch_norm_backward(
 # ---------------------------------------------------------------- pooling and padding
 
 
-def max_pool2d_gradient(dy: Any, x: Any, *window: Any) -> Any:
-    """Return the gradient of max_pool2d's x, of which the maxima are found again."""
+def max_pool_gradient(dy: Any, x: Any, *window: Any) -> Any:
+    """Return the gradient of a max pool's x, of which the maxima are found again."""
     if isinstance(x, torch.Tensor):
-        indices = torch.ops.aten.max_pool2d_with_indices(x, *window)[1]
-        return torch.ops.aten.max_pool2d_with_indices_backward(dy, x, *window, indices)
+        name = f"max_pool{len(window[0])}d_with_indices"
+        indices = getattr(torch.ops.aten, name)(x, *window)[1]
+        return getattr(torch.ops.aten, f"{name}_backward")(dy, x, *window, indices)
     return gradients(lambda x: images.max_pool(x, *window)[0], [x], dy)[0]
 
 
-ROWS[f"{__name__}.{max_pool2d_gradient.__name__}"] = max_pool2d_gradient
+ROWS[f"{__name__}.{max_pool_gradient.__name__}"] = max_pool_gradient
 
 
 def _of_input(names: str, forward: Callable[..., Node]) -> None:
@@ -128,9 +129,16 @@ for name, forward in BORDERS.items():
     _of_input(f"{name}_backward", forward)
 
 
-@row("_adaptive_avg_pool2d_backward")
-def _adaptive_avg_pool2d_backward(dy: Node, x: Node) -> Node:
-    return gradients(lambda x: ops.adaptive_avg_pool2d(x, dy.shape[-2:]), [x], dy)[0]
+def _of_means(rank: int, pool: Callable[..., Node]) -> None:
+    """Enter a row (dy, x): the gradient of x of its adaptive pool."""
+
+    @row(f"_adaptive_avg_pool{rank}d_backward")
+    def backward(dy: Node, x: Node) -> Node:
+        return gradients(lambda x: pool(x, dy.shape[-rank:]), [x], dy)[0]
+
+
+_of_means(2, ops.adaptive_avg_pool2d)
+_of_means(3, images.adaptive_avg_pool_3d)
 
 
 def _of_size(name: str, forward: Callable[..., Node]) -> None:
@@ -146,6 +154,41 @@ _of_size("upsample_nearest2d_backward", images.upsample_nearest)
 _of_size("upsample_bilinear2d_backward", images.upsample_bilinear)
 
 
+# ---------------------------------------------------------------- embeddings, weight norm
+
+
+@row("_embedding_bag_backward")
+def _embedding_bag_backward(
+    dy: Node, tokens: Node, offsets: Node, bags: Any, sizes: Any, places: Any, rows: int,
+    by_frequency: bool, mode: int, sparse: bool, factors: Any, padding: int,
+) -> Node:  # fmt: skip
+    if mode == 2:
+        raise NotImplementedError("the gradient of maxima of bags")
+    include_last = offsets.shape[0] != dy.shape[0]
+    how = by_frequency, mode, sparse, factors, include_last, padding
+    weight = ops.zeros((rows, dy.shape[1]), dy.dtype)
+    return gradients(lambda w: embedding_bag(w, tokens, offsets, *how)[0], [weight], dy)[0]
+
+
+@row("_embedding_bag_per_sample_weights_backward")
+def _embedding_bag_factors_backward(
+    dy: Node, weight: Node, tokens: Node, offsets: Node, bags: Any, mode: int, padding: int
+) -> Node:
+    include_last = offsets.shape[0] != dy.shape[0]
+
+    def forward(factors: Node) -> Any:
+        how = False, mode, False, factors, include_last, padding
+        return embedding_bag(weight, tokens, offsets, *how)[0]
+
+    return gradients(forward, [ops.ones(tokens.shape, weight.dtype)], dy)[0]
+
+
+@row("_weight_norm_interface_backward")
+def _weight_norm_backward(dw: Node, v: Node, g: Node, norms: Node, axis: int) -> list[Node]:
+    axes = tuple(a for a in range(v.ndim) if a != axis % v.ndim)
+    return gradients(lambda v, g: v * (g / ops.norm(v, 2, axes, True)), [v, g], dw)
+
+
 # ---------------------------------------------------------------- attention
 
 
@@ -157,6 +200,7 @@ def _attention(
     """Return the result and, for each query, the logarithm of the sum of exponentials."""
     if p:
         raise NotImplementedError("attention with dropout that is kept whole")
+    key, value = for_heads(query, key), for_heads(query, value)
     y = ops.scaled_dot_product_attention(query, key, value, attn_mask, 0.0, causal, scale)
     return y, ops.logsumexp(widen(attention_scores(query, key, attn_mask, causal, scale)), -1)
 
@@ -170,6 +214,8 @@ def _attention_backward(
     if p:
         raise NotImplementedError("attention with dropout that is kept whole")
     dtype, factor = query.dtype, query.shape[-1] ** -0.5 if scale is None else scale
+    heads = key.shape[-3]
+    key, value = for_heads(query, key), for_heads(query, value)
     scores = widen(attention_scores(query, key, attn_mask, causal, scale))
     sums = ops.expand_dims(sums, -1)
     # A query that sees no key has a sum of -inf, and weights of 0.
@@ -179,6 +225,14 @@ def _attention_backward(
     dscores = ops.astype(weights * (dweights - share), dtype)
     return (
         ops.matmul(dscores, key) * factor,
-        ops.matmul(ops.swapaxes(dscores, -1, -2), query) * factor,
-        ops.matmul(ops.swapaxes(ops.astype(weights, dtype), -1, -2), dy),
+        _of_heads(heads, ops.matmul(ops.swapaxes(dscores, -1, -2), query) * factor),
+        _of_heads(heads, ops.matmul(ops.swapaxes(ops.astype(weights, dtype), -1, -2), dy)),
     )
+
+
+def _of_heads(heads: int, dx: Node) -> Node:
+    """Return the gradient of keys or values, of which several heads of the queries share one."""
+    *lead, each, length, width = dx.shape
+    if each == heads:
+        return dx
+    return ops.sum(ops.reshape(dx, (*lead, heads, each // heads, length, width)), -3)

@@ -108,6 +108,14 @@ def _clamp_max(x: Node, high: Any) -> Node:
     return ops.clip(x, None, high) if x.dtype in FLOATS else ops.minimum(x, high)
 
 
+@row("rrelu_with_noise_functional")
+def _rrelu(
+    x: Node, noise: Node, low: float, high: float, training: bool, *unused: Any
+) -> tuple[Node, Node]:
+    slope = ops.random_uniform(x.shape, low, high, x.dtype) if training else (low + high) / 2
+    return ops.where(x <= 0, x * slope, x), ops.where(x <= 0, slope, 1) if training else noise
+
+
 @row("hardtanh")
 def _hardtanh(x: Node, low: float = -1.0, high: float = 1.0) -> Node:
     outside = (x <= low) | (x >= high)  # without a slope at the bounds, where `clip` has one

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from minigraph import ops
+from minigraph.autodiff import vjp
 from minigraph.errors import ShapeError
 from minigraph.graph import Node
 from minigraph.ops.nd_windows import Windows
@@ -35,7 +38,26 @@ def convolution(
     how = _windows(rank, w.shape[2:], stride, padding, dilation)
     if not transposed:
         return how.convolution(x, w, bias, groups)
-    return how.transposed_convolution(x, w, bias, _each(output_padding, rank), groups)
+    extras = _each(output_padding, rank)
+    if rank != 3:
+        return how.transposed_convolution(x, w, bias, extras, groups)
+    y = _transposed_convolution_3d(how, x, w, extras, groups)
+    return y if bias is None else y + ops.reshape(bias, (-1, 1, 1, 1))
+
+
+def _transposed_convolution_3d(
+    how: Windows, x: Node, w: Node, extras: Sequence[int], groups: int
+) -> Node:
+    """Return the gradient for the input of the convolution without padding, which is cut off."""
+    axes = zip(x.shape[2:], how.size, how.stride, how.dilation, strict=True)
+    sizes = [(n - 1) * s + d * (k - 1) + 1 for n, k, s, d in axes]
+    given = ops.zeros((x.shape[0], w.shape[1] * groups, *sizes), x.dtype)
+    whole = how._replace(padding=[(0, 0)] * 3).convolution(given, w, None, groups)
+    (y,) = vjp([whole], [x], [given])
+    ends = [(a, extra - b) for (a, b), extra in zip(how.padding, extras, strict=True)]
+    y = ops.pad(y, [(0, 0), (0, 0), *((0, max(more, 0)) for _, more in ends)])
+    cuts = (slice(a, n + more) for n, (a, more) in zip(sizes, ends, strict=True))
+    return y[(..., *cuts)]
 
 
 @row("max_pool2d_with_indices", "max_pool3d_with_indices")
@@ -65,6 +87,17 @@ def avg_pool(
 @row("adaptive_avg_pool2d", "_adaptive_avg_pool2d")
 def _adaptive_avg_pool(x: Node, size: Any) -> Node:
     return ops.adaptive_avg_pool2d(x, tuple(_each(size, 2)))
+
+
+@row("_adaptive_avg_pool3d")
+def adaptive_avg_pool_3d(x: Node, size: Any) -> Node:
+    """Return the means along the last two axes, and then of those along the one before."""
+    *lead, depth, height, width = x.shape
+    first, *others = _each(size, 3)
+    y = ops.adaptive_avg_pool2d(ops.reshape(x, (1, -1, height, width)), tuple(others))
+    y = ops.reshape(y, (1, -1, depth, math.prod(others)))
+    y = ops.adaptive_avg_pool2d(y, (first, math.prod(others)))
+    return ops.reshape(y, (*lead, first, *others))
 
 
 @row("adaptive_max_pool2d")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
 from minigraph import nn, ops
 from minigraph.errors import GraphError
 from minigraph.graph import Node
+from minigraph.ops.indexing import take_tokens
 from minigraph.torch.operators.table import Row, row, rows
+from minigraph.torch.operators.tensors import scatter_reduce
 
 REDUCTIONS: tuple[Literal["none", "mean", "sum"], ...] = ("none", "mean", "sum")
 PARTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
@@ -19,10 +22,46 @@ def _attention(
     query: Node, key: Node, value: Node, mask: Any = None, p: float = 0.0, causal: bool = False,
     scale: float | None = None, enable_gqa: bool = False,
 ) -> Node:  # fmt: skip
-    if enable_gqa and key.shape[-3] != query.shape[-3]:
-        times = query.shape[-3] // key.shape[-3]
-        key, value = ops.repeat(key, times, -3), ops.repeat(value, times, -3)
+    key, value = for_heads(query, key), for_heads(query, value)
     return ops.scaled_dot_product_attention(query, key, value, mask, p, causal, scale)
+
+
+def for_heads(query: Node, x: Node) -> Node:
+    """Return keys or values, of which several heads of the queries may share one, for each head."""
+    if x.ndim < 3 or x.shape[-3] in (1, query.shape[-3]):
+        return x
+    return ops.repeat(x, query.shape[-3] // x.shape[-3], -3)
+
+
+# ---------------------------------------------------------------- bags of embeddings
+
+
+@row("_embedding_bag")
+def embedding_bag(
+    weight: Node, tokens: Node, offsets: Node, by_frequency: bool = False, mode: int = 0,
+    sparse: bool = False, factors: Any = None, include_last: bool = False, padding: int = -1,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Return the sum, mean or maximum of the rows in each bag, the bags of tokens, and their sizes.
+
+    mode     0: sum, 1: mean, 2: maximum
+    factors  of the rows that are summed
+    """
+    if by_frequency:
+        raise GraphError("there is no scale_grad_by_freq here")
+    count = offsets.shape[0] - include_last
+    places = ops.arange(tokens.size, dtype=offsets.dtype)
+    bags = ops.searchsorted(offsets[:count], places, "right") - 1
+    counts = ops.astype(tokens != padding, "int64")
+    sizes = ops.index_add(ops.zeros(count, "int64"), 0, bags, counts)
+    found, used = take_tokens(weight, tokens), ops.expand_dims(counts != 0, -1)
+    found = found if factors is None else found * ops.expand_dims(factors, -1)
+    y = ops.zeros((count, weight.shape[1]), weight.dtype)
+    if mode < 2:
+        y = ops.index_add(y, 0, bags, ops.where(used, found, 0))
+        return (y / ops.maximum(sizes, 1)[:, None] if mode else y), bags, sizes, sizes
+    index = ops.broadcast_to(ops.expand_dims(bags, -1), found.shape)
+    y = scatter_reduce(y, 0, index, ops.where(used, found, -math.inf), "amax", include_self=False)
+    return ops.where(sizes[:, None] == 0, 0, y), bags, sizes, None
 
 
 # ---------------------------------------------------------------- losses

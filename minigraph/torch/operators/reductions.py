@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 from minigraph import ops
 from minigraph.graph import FLOATS, Node
+from minigraph.ops.elementwise import widen
 from minigraph.torch.operators.table import DTYPES, Row, row, rows
 
 
@@ -35,11 +38,15 @@ def _extremum(place: Row) -> Row:
     def reduce(x: Node, axis: int, keepdim: bool = False) -> tuple[Node, Node]:
         if not x.ndim:
             return x, ops.zeros((), "int64")
-        places = place(x, axis, True)
-        both = ops.take_along_axis(x, places, axis), places
-        return both if keepdim else (ops.squeeze(both[0], axis), ops.squeeze(places, axis))
+        return _taken(x, place(x, axis, True), axis, keepdim)
 
     return reduce
+
+
+def _taken(x: Node, places: Node, axis: int, keepdim: bool) -> tuple[Node, Node]:
+    """Return the elements at places, of which each row along an axis has one, and the places."""
+    both = ops.take_along_axis(x, places, axis), places
+    return both if keepdim else (ops.squeeze(both[0], axis), ops.squeeze(places, axis))
 
 
 def _moment(function: Row) -> Row:
@@ -140,3 +147,84 @@ def _addbmm(added: Node, x: Node, y: Node, beta: Any = 1, alpha: Any = 1) -> Nod
     b, n, m = x.shape  # the sum over b is one product
     x = ops.reshape(ops.permute_dims(x, (1, 0, 2)), (n, b * m))
     return _addmm(added, x, ops.reshape(y, (b * m, y.shape[2])), beta, alpha)
+
+
+@row("_trilinear")
+def _trilinear(x: Node, y: Node, z: Node, *axes: Any) -> Node:
+    """Return the sums over some axes of products; `axes` are those that each lacks, and those."""
+    *lacked, summed, _ = axes
+    letters = "abcdefgh"[: x.ndim + len(lacked[0])]
+    terms = ["".join(c for i, c in enumerate(letters) if i not in out) for out in (*lacked, summed)]
+    return ops.einsum(f"{','.join(terms[:3])}->{terms[3]}", x, y, z)
+
+
+@row("_pdist_forward")
+def _pdist(x: Node, p: float) -> Node:
+    first, second = np.triu_indices(x.shape[0], 1)
+    return ops.norm(ops.take(x, first, 0) - ops.take(x, second, 0), p, -1)
+
+
+@row("logcumsumexp")
+def _logcumsumexp(x: Node, axis: int) -> Node:
+    if not x.ndim:
+        return x
+    rows = ops.moveaxis(widen(x), axis, 0)
+    first = ops.full(rows.shape[1:], -math.inf, rows.dtype)
+    _, y = ops.scan(lambda before, row: (ops.logaddexp(before, row),) * 2, first, rows)
+    return ops.moveaxis(y, 0, axis)
+
+
+# ---------------------------------------------------------------- places in sorted rows
+
+
+@row("kthvalue")
+def _kth_value(x: Node, k: int, axis: int = -1, keepdim: bool = False) -> tuple[Node, Node]:
+    return _ranked(x, axis, keepdim, lambda *unused: k - 1)
+
+
+def _median(skips_nan: bool) -> Row:
+    def rank(count: Node, size: Any) -> Node:
+        middle = ops.maximum(count - 1, 0) // 2
+        return middle if skips_nan else ops.where(count == size, middle, size - 1)  # NaN is last
+
+    def median(x: Node, axis: int | None = None, keepdim: bool = False) -> Any:
+        if axis is None:
+            return median(ops.flatten(x), 0)[0]
+        return _ranked(x, axis, keepdim, rank)
+
+    return median
+
+
+rows({"median median.dim": _median(False), "nanmedian nanmedian.dim": _median(True)})
+
+
+def _ranked(x: Node, axis: int, keepdim: bool, rank: Callable[..., Any]) -> tuple[Node, Node]:
+    """Return the elements of a rank along an axis, and where they are.
+
+    rank  a function of how many in each row are not NaN, and of how many elements a row has
+    """
+    if not x.ndim:
+        return x, ops.zeros((), "int64")
+    count = ops.sum(ops.astype(x == x, "int64"), axis, True)
+    ranks = ops.broadcast_to(rank(count, x.shape[axis]), count.shape)
+    places = ops.take_along_axis(ops.argsort(x, axis), ranks, axis)
+    return _taken(x, places, axis, keepdim)
+
+
+def _searchsorted(rows: Node, x: Any, right: bool, side: str | None, order: Any) -> Node:
+    rows = rows if order is None else ops.take_along_axis(rows, order, -1)
+    return ops.searchsorted(rows, x, "right" if right or side == "right" else "left")
+
+
+rows(
+    {
+        "searchsorted.Tensor searchsorted.Scalar": (
+            lambda rows, x, right=False, side=None, sorter=None, **unused: _searchsorted(
+                rows, x, right, side, sorter
+            )
+        ),
+        "bucketize.Tensor bucketize.Scalar": (
+            lambda x, rows, right=False, **unused: _searchsorted(rows, x, right, None, None)
+        ),
+    }
+)

@@ -26,7 +26,7 @@ rows(
             x.shape, value, DTYPES[dtype] if dtype else x.dtype
         ),
         "empty.memory_format": lambda size, dtype=None: _full(size, 0.0, dtype),
-        "empty_permuted": lambda size, order, dtype=None: _full(size, 0.0, dtype),
+        "empty_permuted empty_strided": lambda size, lying, dtype=None: _full(size, 0.0, dtype),
         "scalar_tensor": lambda value, dtype=None: ops.full(
             (), value, DTYPES[dtype or torch.float32]
         ),
@@ -37,6 +37,7 @@ rows(
         "randn": lambda size, dtype=None: ops.random_normal(
             tuple(size), dtype=DTYPES[dtype or torch.float32]
         ),
+        "randperm": lambda n, **unused: ops.argsort(ops.random_uniform((n,))),
         "rand_like": lambda x, **unused: ops.random_uniform(x.shape, dtype=x.dtype),
         "randn_like": lambda x, **unused: ops.random_normal(x.shape, dtype=x.dtype),
         "uniform": lambda x, low, high, **unused: ops.random_uniform(x.shape, low, high, x.dtype),
@@ -250,9 +251,12 @@ def _index_put(x: Node, indices: Sequence[Any], values: Node, accumulate: bool) 
 
 
 @row("scatter_reduce.two")
-def _scatter_reduce(
+def scatter_reduce(
     x: Node, axis: int, index: Node, source: Node, reduce: str, include_self: bool = True
 ) -> Node:
+    """Return x with what elements of `source` and of x together are, at the integers `index`."""
+    if reduce in ("amax", "amin"):
+        return _scatter_extremum(x, axis, index, source, reduce, include_self)
     if reduce not in ("sum", "mean"):
         raise GraphError(f"it has no reduce={reduce!r}")
     start = x if include_self else ops.scatter(x, axis, index, 0)
@@ -265,3 +269,34 @@ def _scatter_reduce(
     if x.dtype in FLOATS:
         return total / ops.maximum(count, 1)
     return ops.floor_divide(total, ops.maximum(count, 1))
+
+
+def _scatter_extremum(
+    x: Node, axis: int, index: Node, source: Node, reduce: str, include_self: bool
+) -> Node:
+    if not x.ndim:
+        x, index, source = x[None], index[None], source[None]
+        return _scatter_extremum(x, 0, index, source, reduce, include_self)[0]
+    source = source[tuple(map(slice, index.shape))]
+    order = ops.argsort(source, axis, reduce == "amin")  # the last that is put at a place stays
+    along = ops.take_along_axis(index, order, axis), ops.take_along_axis(source, order, axis)
+    best = ops.scatter(x, axis, *along)
+    if include_self:
+        best = (ops.maximum if reduce == "amax" else ops.minimum)(x, best)
+    if x.dtype not in FLOATS:
+        return best
+    # Elements that are equal share the gradient: as in torch, with those of x that do not count.
+    best = ops.stop_gradient(best)
+    own, equal = x == best, source == ops.gather(best, axis, index)
+    count = ops.scatter_add(ops.astype(own, x.dtype), axis, index, ops.astype(equal, x.dtype))
+    share = 1 / ops.maximum(count, 1)
+    if not include_self:
+        own = own & (ops.scatter(ops.zeros_like(x), axis, index, 1) == 0)
+    moved = _slope(source, equal) * ops.gather(share, axis, index)
+    return best + ops.scatter_add(_slope(x, own) * share, axis, index, moved)
+
+
+def _slope(x: Node, chosen: Node) -> Node:
+    """Return zeros, whose gradient for x is 1 where it is chosen and finite."""
+    x = ops.where(chosen & ops.isfinite(x), x, 0)
+    return x - ops.stop_gradient(x)
