@@ -17,6 +17,7 @@ from minigraph.graph import (
     Node,
     NoGradient,
     Op,
+    Shape,
     builder,
     constant,
     dependents,
@@ -24,10 +25,11 @@ from minigraph.graph import (
     toposort,
 )
 from minigraph.graph.location import gradient_of
-from minigraph.ops.elementwise import kind
+from minigraph.ops.elementwise import broadcast_shapes, kind
 from minigraph.ops.joining import join, paddings
 from minigraph.ops.reduction import sum_to
 from minigraph.ops.shape import broadcast_to
+from minigraph.symbolic import same_shape
 
 
 def _expressions(value: Any) -> list[Node]:
@@ -112,17 +114,31 @@ def _backward(
 
 
 def _checked(node: Node, grads: Any) -> Sequence[Node | None]:
-    """Return the result of the op's `grad`; raise GraphError unless each input has a gradient."""
+    """Return the result of the op's `grad`; raise GraphError unless each input has a gradient.
+
+    A gradient has the input's dtype, and its shape, or one that the input was broadcast to.
+    """
     promise = f"{node.op.name}: grad returns a tuple of a gradient, or None, for each input"
     if isinstance(grads, Node) or not isinstance(grads, Sequence):
         found = repr(grads) if isinstance(grads, Node) else type(grads).__name__
         raise GraphError(f"{promise}, not {found} {node.source}")
     if len(grads) != len(node.inputs):
         raise GraphError(f"{promise}: {len(node.inputs)}, not {len(grads)} {node.source}")
-    for dx in grads:
-        if dx is not None and not isinstance(dx, Node):
+    for x, dx in zip(node.inputs, grads, strict=True):
+        if dx is None:
+            continue
+        if not isinstance(dx, Node):
             raise GraphError(f"{promise}; {type(dx).__name__} is neither {node.source}")
+        if dx.dtype != x.dtype or not _broadcasts(x.shape, dx.shape):
+            raise GraphError(f"{promise}; that for {x!r} is {dx.spec} {node.source}")
     return grads
+
+
+def _broadcasts(shape: Shape, to: Shape) -> bool:
+    try:
+        return same_shape(shape, to) or broadcast_shapes(shape, to) == to
+    except ShapeError:
+        return False
 
 
 def _through_expansion(node: Node, dys: Sequence[Node | None]) -> Sequence[Node]:

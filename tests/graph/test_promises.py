@@ -31,6 +31,9 @@ class Same(Elementwise):
         (lambda self, dy, y, x: None, "each input, not NoneType"),
         (lambda self, dy, y, x: (dy, dy), "each input: 1, not 2"),
         (lambda self, dy, y, x: (1.0,), "each input; float is neither"),
+        (lambda self, dy, y, x: (dy.sum(),), "each input; that for parameter w: float32[4] is fl"),
+        (lambda self, dy, y, x: (dy[:2],), "each input; that for parameter w: float32[4] is float"),
+        (lambda self, dy, y, x: (dy.astype("float64"),), "each input; that for parameter w: float"),
     ],
 )
 def test_a_gradient_for_each_input_is_what_grad_returns(grad, found, monkeypatch):
