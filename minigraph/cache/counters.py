@@ -1,4 +1,4 @@
-"""What a process has compiled, measured and loaded: `mg.jit.stats()` and `mg.autotune.stats()`."""
+"""Counters of kernels and measurements: `mg.jit.stats()` and `mg.autotune.stats()`."""
 
 from __future__ import annotations
 

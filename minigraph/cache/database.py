@@ -1,11 +1,11 @@
-"""Entries in an SQLite database, that of the cache folder and that in a cache file alike.
+"""The SQLite database of the cache folder and of cache files.
 
     entries  a row for each entry in clear text, with its checksum and the time of its last use
-    blobs    machine code by its digest; a row serves all kernels that were compiled together
-    fields   what a file was saved for, by name; empty in the cache folder
+    blobs    machine code by its digest; kernels that were compiled together share a row
+    fields   the environment of a file, by name; empty in the cache folder
 
-A database may come from anywhere.  One that has any other table, view or trigger is refused, and a
-row that is not as it was written is no entry.
+Databases are not trusted: one with any other table, view or trigger is refused, and a row with a
+wrong checksum is ignored.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class Reader:
         return entry
 
     def _blob(self, digest: str) -> bytes | None:
-        """Return the blob with this digest, or None unless it is what was written."""
+        """Return the blob with this digest; None if it is missing or damaged."""
         if digest not in self._blobs:
             row = self._db.execute("SELECT blob FROM blobs WHERE digest = ?", (digest,)).fetchone()
             whole = row and isinstance(row[0], bytes) and digest_of(row[0]) == digest

@@ -1,8 +1,7 @@
 """A cache file, which users save, copy and load: a database like that of the cache folder.
 
-A file may come from anywhere.  It is read as bytes and opened in memory, so reading it neither runs
-anything nor looks at any other file, and what is not exactly as it was written is rejected with a
-reason.
+Files are not trusted.  A file is read as bytes and opened in memory, so reading it neither runs
+code nor opens another file, and damaged entries are rejected with a reason.
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ LIMIT = 512 << 20  # bytes of a file
 
 @dataclass
 class Contents:
-    """What a file holds.
+    """The contents of a file.
 
-    fields    the environment that it was saved for
-    entries   those that are exactly as they were written
-    rejected  (name, reason) for each of the others: the entry's subject, or the file
-    unsafe    why other users may have changed what was read, so that machine code in it must not
-              run; or an empty string
+    fields    the environment for which it was saved
+    entries   the intact ones
+    rejected  (name, reason) for each of the others; the name is the entry's subject, or the file
+    unsafe    why another user could have changed the file, so that its machine code must not run;
+              "" if none could
     """
 
     fields: dict[str, str] = field(default_factory=dict)
@@ -45,7 +44,7 @@ class Contents:
 
 
 def read(path: PathLike) -> Contents:
-    """Return what a file holds; whatever is wrong with it is in `rejected`, and no error."""
+    """Return the contents of a file; faults are listed in `rejected`, and raise no error."""
     contents = Contents()
     try:
         try:
@@ -63,7 +62,7 @@ def read(path: PathLike) -> Contents:
 
 
 def _parse(data: bytes, contents: Contents) -> None:
-    """Add what a database holds to the contents; ValueError, Damage or sqlite3.Error if damaged."""
+    """Add a database to the contents; raise ValueError, Damage or sqlite3.Error if damaged."""
     if not data:
         raise ValueError("is empty")
     if not data.startswith(MAGIC):
@@ -97,11 +96,11 @@ def write(
     entries: Sequence[Entry],
     merge: Callable[[Entry, Entry], Entry],
 ) -> None:
-    """Write entries to a file, beside the good ones that it holds.
+    """Add entries to a file, and keep its intact ones.
 
-    `merge(old, new)` replaces an entry with the same key.  Readers see the file before or after,
-    even if this process is killed, and no writer loses the entries of another one.  A link stays a
-    link, but another user's is refused.  CacheError if the file cannot be written.
+    `merge(old, new)` replaces an entry with the same key.  The write is atomic, even if the process
+    is killed, and keeps the entries of concurrent writers.  A link stays a link; another user's is
+    refused.  Raises CacheError if the file cannot be written.
     """
 
     def merged() -> bytes:

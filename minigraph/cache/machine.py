@@ -22,14 +22,14 @@ def processor() -> str:
 
 
 def features() -> frozenset[str]:
-    """Return what Linux calls the processor's sets of instructions, such as "avx2"."""
+    """Return Linux's names of the processor's instruction sets, such as "avx2"."""
     fields = _fields()
     return frozenset(fields.get("flags", fields.get("Features", "")).split())
 
 
 @functools.cache
 def _fields() -> dict[str, str]:
-    """Return what Linux says of the processor, by name; nothing elsewhere."""
+    """Return Linux's description of the processor, by name; {} on other systems."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

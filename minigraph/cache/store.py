@@ -80,9 +80,9 @@ class Store:
 
     @contextlib.contextmanager
     def turn(self, patience: float) -> Iterator[bool]:
-        """Let no other process or thread measure that uses this folder; give whether that is so.
+        """Hold the folder's lock for measuring; yield whether it was acquired.
 
-        patience  seconds to wait for others, who lose their turn when they die
+        patience  seconds to wait for the lock, which a process loses when it ends
         """
         with contextlib.ExitStack() as held:
             alone = False
@@ -93,9 +93,9 @@ class Store:
             yield alone
 
     def find(self, wanted: Sequence[Entry]) -> list[Entry | None]:
-        """Return for each entry the stored one with its key, or None.
+        """Return the stored entry with the key of each entry, or None.
 
-        What is found is marked as used now, once an hour, if nobody else writes now.
+        Mark found entries as used now, once an hour, if no other process is writing.
         """
 
         def read(db: sqlite3.Connection) -> list[tuple[bool, Entry | None]]:

@@ -1,4 +1,4 @@
-"""Functions that stop where a NaN or an infinity begins, as `debug.check_finite` asks for."""
+"""Functions that raise at the op that makes a NaN or an infinity: option `debug.check_finite`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from minigraph.runtime.function import CallCounter, Execute, Function
 
 
 class FiniteFunction(Function):
-    """A function whose calls raise GraphError where an op makes a NaN or an infinity.
+    """A function whose calls raise GraphError if an op makes a NaN or an infinity.
 
-    An op makes a NaN if none of its inputs holds one, and an infinity if none of its inputs holds
-    an infinity or a NaN.  So infinities that a program writes down itself, as in an attention mask,
+    An op makes a NaN if it has one in its result but in none of its inputs, and likewise an
+    infinity from inputs without infinity and NaN.  So constant infinities, as in an attention mask,
     pass.  A NaN of an input or a parameter may reach results, but no new value of a parameter.  A
     call that raises leaves the parameters unchanged.
     """
@@ -66,10 +66,10 @@ class FiniteFunction(Function):
 
 
 def _look(step: Step, memory: Memory, source: str, updated: Mapping[Buffer, str]) -> Done:
-    """Copy the inputs that a step overwrites; return what checks its outputs once it ran.
+    """Copy the inputs that a step overwrites; return a function that checks its outputs.
 
-    source   which input or parameter of the call holds NaN, if one does
-    updated  the parameters that get what is in a buffer after the call
+    source   the input or parameter of the call with NaN, if there is one
+    updated  the parameters that a buffer updates after the call
     """
     outputs = [view.array(memory[view.buffer]) for view in step.outputs]
 

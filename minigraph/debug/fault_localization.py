@@ -1,7 +1,7 @@
-"""Which pass, or which kernel, made a difference between a function and level 0.
+"""Find the pass or the kernel that caused a difference between a function and level 0.
 
 Passes are compared in float64, or bit for bit, at the nodes that each replaced.  Kernels run one by
-one on the operands that they had, and are compared with NumPy.
+one on their operands, and are compared with NumPy.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Difference(NamedTuple):
     wrong: Array
 
     def statistics(self, *names: str) -> str:
-        """Return lines that describe the two values and where they are furthest apart."""
+        """Return lines that describe the two values and the place of their largest difference."""
         width = max(map(len, names))
         values = zip(names, (self.expected, self.actual), strict=True)
         lines = [f"  {name:{width}}  {_summary(value)}" for name, value in values]
@@ -204,15 +204,15 @@ def check_steps(
     strict: bool = True,
     allocate: Callable[[Spec], Array] = aligned_empty,
 ) -> tuple[Step, Difference] | list[Array]:
-    """Run the steps one by one, and compare each with NumPy on what the steps before it made.
+    """Run the steps one by one, and compare each with NumPy on the same operands.
 
-    Returns the first step whose kernel is wrong, or what all steps together give.
+    Returns the first step with a wrong result, or the results of all steps.
 
-    given   the values of inputs
-    share   of an array's largest element that counts as rounding at least
-    strict  whether NumPy's NaN and infinities are compared, too
+    given   values of the inputs
+    share   of an array's largest element that always counts as rounding
+    strict  whether to compare NumPy's NaN and infinities, too
 
-    Each buffer has memory of its own, so that no step overwrites what another one reads.
+    No two buffers share memory, so no step overwrites the operands of another one.
     """
     memory = {buffer: _memory(buffer, given, allocate) for buffer in program.buffers}
     values: dict[Node, Any] = {p: p.numpy() for p in program.graph.parameters}
@@ -234,7 +234,7 @@ def check_steps(
 
 
 def _value(node: Node, values: dict[Node, Any]) -> Any:
-    """Return the value of a node; views of what steps made have no step of their own."""
+    """Return the value of a node, which may be a view of a step's result."""
     for x in toposort([node], dict.fromkeys(values, ())):
         if x not in values:
             values[x] = compute(x, *map(values.__getitem__, x.inputs))

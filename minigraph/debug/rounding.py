@@ -42,7 +42,7 @@ PERTURBATION_ULPS = 4  # that perturbed numbers are off, at most
 PERIOD = 4099  # of random numbers that repeat: a prime, so that rows get other ones
 KERNEL_RUNS = 2  # perturbed runs of a kernel's op
 
-limits: Callable[..., Any] = ml_dtypes.finfo  # NumPy's finfo does not know bfloat16
+limits: Callable[..., Any] = ml_dtypes.finfo  # np.finfo lacks bfloat16
 
 
 def widened(x: Array) -> Array:
@@ -51,7 +51,7 @@ def widened(x: Array) -> Array:
 
 
 def distance(x: Array, y: Array) -> Array:
-    """Return how far apart two arrays are: infinitely where one alone is NaN or infinite."""
+    """Return the distances of two arrays, infinite where only one is NaN or infinite."""
     if x.dtype not in FLOATS:
         return (x != y).astype(np.float64)
     x, y = (v.astype(np.float32) if v.dtype.itemsize < 4 else v for v in (x, y))
@@ -82,7 +82,7 @@ def without_denormals(x: Array) -> Array:
 
 
 def rounding_of(dtype: DType, exact: Array, single: Array) -> float:
-    """Return how far a dtype rounds an array: as far as float32 is from float64, by their eps."""
+    """Return the rounding errors of an array in a dtype, scaled from float32's by their eps."""
     gaps = distance(exact, widened(single))
     ratio = float(limits(dtype).eps / limits(FLOAT32).eps) if dtype in FLOATS else 1.0
     return ratio * float(gaps.max(initial=0, where=np.isfinite(gaps)))
@@ -124,8 +124,8 @@ def _results(node: Node, operands: Sequence[Array], dtype: DType | None) -> list
 def evaluate(graph: Graph, args: Sequence[Array], dtype: DType | None = None) -> list[Any]:
     """Return the outputs, computed by NumPy.
 
-    dtype  that floats are computed in, within the range of their own; conversions between floats
-           round nothing then.  None: their own dtypes
+    dtype  in which floats are computed, limited to the range of their own dtype; conversions
+           between floats do not round then.  None: their own dtypes
     """
     if dtype is None:
         return [*graph(*args)]
@@ -153,7 +153,7 @@ def _is_conversion(node: Node) -> bool:
 
 
 def _forward(node: Node, inputs: Sequence[Any], dtype: DType) -> Any:
-    """Return what a node's op makes of its inputs, with the graphs inside computed in `dtype`."""
+    """Return the result of a node's op, with inner graphs computed in `dtype`."""
     op = node.op
     if isinstance(op, Loop):
         return op.loop(lambda *xs: evaluate(op.graph, xs, dtype), *inputs)
@@ -168,7 +168,7 @@ def _forward(node: Node, inputs: Sequence[Any], dtype: DType) -> Any:
 
 
 def _in_dtype(value: Array, own: DType, dtype: DType) -> Array:
-    """Return floats in `dtype`, infinite where they are too large for their own."""
+    """Return floats in `dtype`, infinite if they exceed the range of their own dtype."""
     if own not in FLOATS:
         return value
     wide = value.astype(dtype, copy=False)

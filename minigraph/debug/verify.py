@@ -1,12 +1,12 @@
-"""Functions that run beside level 0 at every call, as a negative `graph_opt_level` asks for.
+"""Functions that are compared with level 0 in every call: negative `graph_opt_level`.
 
-Results of elementwise ops alone are compared bit for bit.  Where others differ by more than
-`TOLERANCES`, level 0 runs a few times more on inputs and parameters that are off by some ulps: if
-its results move as far as the difference, the graph amplifies rounding.  That costs a few calls.
+Results of elementwise ops alone are compared bit for bit.  If other results differ by more than
+`TOLERANCES`, level 0 runs a few more times with inputs and parameters perturbed by some ulps: if
+its results change as much, the graph amplifies rounding.
 
-Other differences are examined in parts, which takes hundreds of times as long: see
-`minigraph.debug.fault_localization`.  Either the call raises an error that names the pass or the
-kernel that made the difference, and the user's line, or the difference is rounding.
+For other differences `minigraph.debug.fault_localization` searches for the cause, which takes
+hundreds of times as long.  Then the call raises an error that names the pass or the kernel and the
+user's line, unless the difference is rounding after all.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from minigraph.runtime.function import CallCounter, Execute, Function
 AGAIN = 4  # times the rounding of an output that an earlier call had, and nothing is looked at
 PERTURBED_RUNS = 4  # of level 0, at most
 
-# What options name a type that arrays may be rounded to.
+# Options whose values name dtypes to which arrays may be rounded.
 ROUNDING = ("amp", "precision", "distributed.compress")
 NARROW = ("bfloat16", "float16", "tf32")
 
@@ -48,7 +48,7 @@ Values = Mapping[int, Array]  # of some outputs, by their position
 
 
 class VerifiedFunction(Function):
-    """A function that raises CompileError where it differs from level 0 by more than rounding.
+    """A function that raises CompileError if it differs from level 0 by more than rounding.
 
     A call that raises leaves the parameters unchanged.
     """
@@ -60,9 +60,9 @@ class VerifiedFunction(Function):
         optimized: OptimizedGraph,
         written: Function,
     ) -> None:
-        """Take what a Function takes, and what it is compared with.
+        """Wrap a compilation, as a Function does.
 
-        optimized  what the passes of the compilation have made
+        optimized  the result of the compilation's passes
         written    the function at level 0, which returns a list
         """
         super().__init__(compilation, counter)
@@ -138,7 +138,7 @@ class VerifiedFunction(Function):
 
     @contextlib.contextmanager
     def _undone(self) -> Iterator[None]:
-        """Undo what the block changes: the parameters, and the count of calls."""
+        """Restore the parameters and the number of calls after the block."""
         state, calls = self._state(), self.calls
         try:
             yield
@@ -199,7 +199,7 @@ class VerifiedFunction(Function):
         actual: Values,
         wrong: Differences,
     ) -> str:
-        """Describe what made the differences; "" if rounding did."""
+        """Describe the cause of the differences; "" for rounding."""
         given = dict(zip(self._inputs, map(on_host, values), strict=True))
         given |= {SEED: self._own_seed(), STEP: np.array(self.calls, np.uint64)}
         args = [*given.values()]

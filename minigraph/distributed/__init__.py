@@ -1,7 +1,7 @@
-"""The processes that a launcher started together: who they are, how they agree, how they end.
+"""The processes of a launcher: their ranks, agreement, collectives in Python, and their end.
 
-They talk through MPI, which mpi4py calls: the extra `mpi`.  Where nothing was
-launched there is one process, and no MPI is needed or loaded.
+They communicate by MPI through mpi4py (the extra `mpi`).  Without a launcher there is one process,
+and MPI is neither needed nor loaded.
 """
 
 from minigraph.distributed.world import World, world

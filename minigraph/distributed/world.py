@@ -1,8 +1,7 @@
-"""The world: all processes that were launched together, what they agree on in Python, how they end.
+"""The world: all processes of a launcher, with collectives of Python data, and their end.
 
-Collectives of a step are ops.  Those here carry Python data between processes: choices, checks,
-metrics.  All of them have a deadline.  A process that others wait for ends all of them, or waits
-until all end.
+The collectives of a step are ops.  Those of the world exchange choices, checks and metrics, and
+have a deadline.  A process that fails ends all others; one that ends normally waits for them.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from minigraph.errors import GraphError, install_command
 from minigraph.platform import forks
 from minigraph.platform.launcher import launched
 
-SHORT = 0.01  # seconds: nobody is told of a wait that takes no longer
+SHORT = 0.01  # seconds of a wait that is not published, at most
 NAP = 0.001  # seconds between two looks of a long wait, or for an answer
 LOOK = 1.0  # seconds of a wait after which it looks whether a process has ended, each time
 ANSWER = 2.0  # seconds in which other processes may say what they wait for
@@ -57,12 +56,12 @@ class Board:
         self._comm = comm.Dup()
         self._window = mpi.Win.Allocate(LONGEST, 1, comm=comm)
         self._text = np.frombuffer(self._window.tomemory(), np.uint8)
-        self._questions: dict[int, tuple[Any, Any]] = {}  # requests, and what they fill
+        self._questions: dict[int, tuple[Any, Any]] = {}  # requests, and their buffers
         self.write("")
         self._window.Lock_all()
 
     def write(self, text: str) -> None:
-        """Show a text to the other processes; "" where this one waits for nothing."""
+        """Publish a text for the other processes; "" if this one waits for nothing."""
         data = text.encode()[:LONGEST]
         with self._lock:
             self._text[: len(data)] = np.frombuffer(data, np.uint8)
@@ -97,15 +96,15 @@ class Board:
 
 
 class World:
-    """The processes that were launched together.
+    """The processes of a launcher.
 
-    rank  the number of this process, from 0
-    size  how many processes there are
+    rank  number of this process, from 0
+    size  number of processes
     mpi   mpi4py's module; None in a world of one process
 
-    All processes call the methods in the same order.  A call that waits for longer than `timeout`
-    seconds (the option `distributed.timeout` by default), or for a process that has ended, is a
-    GraphError that says what each process does.
+    All processes call the methods in the same order.  A call that waits longer than `timeout`
+    seconds (by default the option `distributed.timeout`), or for a process that has ended, raises a
+    GraphError with the activity of each process.
 
     >>> import minigraph as mg
     >>> world = mg.distributed.world()
@@ -164,8 +163,8 @@ class World:
     def _exchange(self, use: str, what: str, value: Any, timeout: float | None) -> list[Any]:
         """Return the values of all processes, by rank.
 
-        use   whose communicator it takes
-        what  that is, for the error that a wait has taken too long
+        use   name of the communicator
+        what  description for the error after a timeout
         """
         if not self._comms:
             return [value]
@@ -183,7 +182,7 @@ class World:
     def gather_arrays(self, x: Any, what: str, timeout: float | None = None) -> Any:
         """Return the arrays of all processes, of one shape and dtype, along a new first axis.
 
-        what  that is, for the error that a wait has taken too long
+        what  description for the error after a timeout
         """
         held = np.empty((self.size, *x.shape), x.dtype)
         mine = np.ascontiguousarray(x).reshape(-1)
@@ -196,7 +195,7 @@ class World:
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """Let the other processes see what this one waits for, until the end of the block."""
+        """Publish what this process waits for until the end of the block."""
         if self._board is None:
             yield
             return
@@ -213,7 +212,7 @@ class World:
         return f"waits for {' and '.join(self._waits)}" if self._waits else ""
 
     def overdue(self, what: str, seconds: float) -> GraphError:
-        """Return the error that a wait has taken too long, with what each process does."""
+        """Return the error of a timeout, with the activity of each process."""
         texts = {self.rank: f"waits for {what}"}
         if self._board is not None:
             texts |= self._board.read(ANSWER)
@@ -224,9 +223,9 @@ class World:
         )
 
     def wait(self, done: Callable[[], bool], what: str, timeout: float | None = None) -> None:
-        """Wait until `done()`, but no longer than the deadline, nor for who has ended.
+        """Wait until `done()`, the deadline, or the end of a process.
 
-        done  lets MPI go on with what this waits for, and returns whether it is there
+        done  lets MPI progress, and returns whether the wait is over
         """
         if _reached(done, SHORT):
             return
@@ -243,7 +242,7 @@ class World:
 
 
 def described(size: int, texts: dict[int, str]) -> str:
-    """Return what the processes do, those that do the same together."""
+    """Return the activities of processes, grouping those with the same one."""
     groups: dict[str, list[int]] = {}
     for rank in range(size):
         groups.setdefault(texts.get(rank) or BUSY, []).append(rank)
@@ -259,7 +258,7 @@ def _processes(ranks: list[int]) -> str:
 
 
 def _reached(done: Callable[[], bool], seconds: float) -> bool:
-    """Return whether `done()` within so many seconds."""
+    """Return whether `done()` is true within so many seconds."""
     start = time.monotonic()
     while not done():
         waited = time.monotonic() - start
@@ -271,13 +270,13 @@ def _reached(done: Callable[[], bool], seconds: float) -> bool:
 
 @functools.cache
 def world() -> World:
-    """Return the processes that a launcher started together; one where nothing was launched.
+    """Return the world of this process's launcher; a world of one process without a launcher.
 
-    A launcher, such as `mpiexec -n 4 python train.py` or `srun --mpi=pmi2`, sets environment
-    variables by which this sees that it was launched.  Then mpi4py is imported, and from now on
-    an exception that ends this process ends all of them: nobody waits for it.
+    A launcher, such as `mpiexec -n 4 python train.py` or `srun --mpi=pmi2`, is detected by its
+    environment variables.  Then mpi4py is imported, and an uncaught exception in one process ends
+    all of them, so that none waits for it.
 
-    GraphError where mpi4py is missing, or belongs to another MPI than the launcher.
+    Raises GraphError if mpi4py is missing, or belongs to another MPI than the launcher.
     """
     launcher, size = launched()
     if size == 1:
@@ -306,7 +305,7 @@ _everyone: list[Any] = []  # the communicator of MPI, once there is one
 
 
 def _end_together(comm: Any, leave: Callable[[], None]) -> None:
-    """Let an exception that nobody catches end all processes; else let them end together.
+    """Let an uncaught exception end all processes; otherwise let them end together.
 
     comm   a communicator of MPI with all processes
     leave  waits until all processes end

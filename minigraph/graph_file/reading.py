@@ -1,4 +1,4 @@
-"""Reading a graph from a file.  Nothing of it is run; what is read is typed."""
+"""Reading a graph from a file, with typed records and without running code of the file."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ class _Reader:
         raise ValueError(f"{value!r} is no {getattr(kind, '__name__', kind)}")
 
     def _tagged(self, value: Mapping[str, Any]) -> Any:
-        """Return what a dict of a file stands for: see `writing.plain`."""
+        """Return the value that a dict of a file encodes: see `writing.plain`."""
         match value:
             case {"float": str(text)}:
                 return float(text)

@@ -1,4 +1,4 @@
-"""Writing a graph to a file: its records, and tables of what they may name."""
+"""Writing a graph to a file: its records, and tables of the names in them."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ RECORDS = {"Pooling": pooling.Pooling}
 
 
 class NodeRecord(Record, frozen=True):
-    """A node: its op, the numbers of its inputs, its results, and where it was made.
+    """A node: its op, the numbers of its inputs, its results, and its source location.
 
     array  the name of the value of a parameter or a constant
     """
@@ -92,7 +92,7 @@ class FileRecord(Record, frozen=True):
 
 
 class VersionRecord(msgspec.Struct):
-    """What files of every version have."""
+    """The fields of files of every version."""
 
     format: int
     minigraph: str = ""
@@ -133,9 +133,9 @@ def save_graph(path: FilePath, inputs: Any, outputs: Any = None) -> None:
     inputs   of the graph; or a function of `compile`, whose updates and options are kept, too
     outputs  an expression, a list or a dict
 
-    `load_graph` reads it, also where the program that made it is not there, and `load` its arrays.
-    Of the program it holds the names of its files and the lines where ops were made, for errors.
-    GraphError for a graph that runs in several processes, and for what cannot be written.
+    `load_graph` reads the graph, without the program that made it, and `load` reads its arrays.
+    For errors, the file has the names of the program's files and the lines of ops.  Raises
+    GraphError for a graph that runs in several processes, and for values that cannot be written.
 
     >>> x = mg.input("x", (None, 2))
     >>> mg.save_graph("net.graph", [x], nn.Linear(2, 1)(x))
@@ -165,7 +165,7 @@ def save_graph(path: FilePath, inputs: Any, outputs: Any = None) -> None:
 
 
 class _Writer:
-    """What collects the arrays and places of all graphs of a file."""
+    """The arrays and source locations of all graphs of a file."""
 
     def __init__(self) -> None:
         self.sources: dict[Location, int] = {}
@@ -221,7 +221,7 @@ def _fields(value: Any, writer: _Writer) -> dict[str, Any]:
 
 
 def plain(value: Any, writer: _Writer) -> Any:
-    """Return a field as JSON has it; what JSON has not is a dict that says what it is."""
+    """Return a field as JSON; a value of another type becomes a dict with its type."""
     match value:
         case None | bool() | int() | str():
             return value

@@ -1,8 +1,7 @@
-"""Named arrays: to files and back, and into parameters.
+"""Saving and loading named arrays, and assigning them to parameters.
 
-What is written is safetensors, which hold shapes, dtypes and bytes, so nothing is unpickled; of
-nested dicts, the metadata hold the tree, as JSON.  What `torch.save` has written is read, too, and
-nothing in it is run.
+Files are safetensors, which have shapes, dtypes and bytes, so nothing is unpickled; their metadata
+has the tree of nested dicts as JSON.  Files of `torch.save` are read, too, without running code.
 """
 
 from __future__ import annotations
@@ -102,13 +101,13 @@ def _grown(tree: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, An
 def load(path: FilePath, *, mmap: bool = False) -> dict[str, Any]:
     """Return the arrays of a file by name, new and writable.
 
-    path  a safetensors file; an index of several (`*.index.json`), which lie beside it; or what
-          `torch.save` has written (`*.pt`), from version 1.6 on: a dict of tensors, numbers,
-          strings, lists and dicts.  Objects of other classes are `Unread`, which is a warning
-    mmap  whether the arrays lie in a private mapping of the file.  Then only those are read that
-          are used; the file has to stay as it is
+    path  a safetensors file; an index (`*.index.json`) of several in the same folder; or a file of
+          `torch.save` (`*.pt`) since PyTorch 1.6 with a dict of tensors, numbers, strings, lists
+          and dicts.  Objects of other classes become `Unread`, with a warning
+    mmap  whether the arrays are a private mapping of the file, which reads only the used ones; the
+          file must not change
 
-    What was saved in nested mappings is in dicts.  GraphError if the file is missing, damaged, of
+    Nested mappings are loaded as dicts.  Raises GraphError if the file is missing, damaged, of
     another format, or has arrays of unknown dtypes.
 
     >>> mg.save("weights.safetensors", {"w": np.zeros(3)})
@@ -119,7 +118,7 @@ def load(path: FilePath, *, mmap: bool = False) -> dict[str, Any]:
 
 
 def _loaded(what: str, path: FilePath, mapped: bool) -> dict[str, Any]:
-    """Return what a file, or several with an index, hold."""
+    """Return the contents of a file, or of several with an index."""
     if os.fspath(path).lower().endswith(tensor_file.INDEX):
         arrays: dict[str, Any] = {}
         for file, names in tensor_file.shards(what, path).items():
@@ -165,9 +164,9 @@ def restore(
     """Assign the arrays of a state to the parameters of the same names: all of them, or none.
 
     Arrays are cast by NumPy's "same_kind" rule.  Returns the names that only one side has, which
-    are errors if `strict`; the count of batches of a BatchNorm may be missing, as in torch.  A
-    GraphError (ShapeError, DTypeError if that is all) lists up to ten mistakes; its message begins
-    with `what`.
+    are errors if `strict`; a BatchNorm's count of batches may be missing, as in torch.  A
+    GraphError lists up to ten mistakes (a ShapeError or DTypeError if all are of that kind), and
+    begins with `what`.
     """
     arrays = host_arrays(what, state)
     missing = [n for n in parameters if n not in arrays and n.rpartition(".")[2] != OPTIONAL]
@@ -213,12 +212,12 @@ def _compare(
 
 @dataclass(frozen=True)
 class Matching:
-    """What `load_matching` did, by name.
+    """The result of `load_matching`, by name.
 
-    matched     what was assigned
-    missing     what the file lacks
-    unexpected  what only the file has
-    misfits     what is in both, and why it was not assigned
+    matched     assigned parameters
+    missing     parameters that the file lacks
+    unexpected  arrays that only the file has
+    misfits     parameters that do not fit their arrays, with the reasons
     """
 
     matched: list[str]
@@ -248,11 +247,11 @@ PARAMETERS = Kind("a module, or a mapping of names to parameters", _parameters)
 def load_matching(path: FilePath, module: Annotated[Any, PARAMETERS]) -> Matching:
     """Assign the arrays of a file that have the name, shape and kind of dtype of a parameter.
 
-    path    as `load` takes it.  It is mapped into memory, and has to stay as it is meanwhile: of
-            a file without a checksum of ours, only what is assigned is read
+    path    as for `load`.  The file is mapped, and must not change during the call; without a
+            checksum in its metadata, only the assigned arrays are read
     module  a module, or a mapping of names to parameters
 
-    All others stay as they are: `print` what comes back.  GraphError as of `load`.
+    Other parameters keep their values: `print` the result.  Raises GraphError as `load` does.
 
     >>> mg.save("net.safetensors", nn.Linear(2, 1))
     >>> print(mg.load_matching("net.safetensors", nn.Linear(2, 1, bias=False)))
@@ -273,7 +272,7 @@ def load_matching(path: FilePath, module: Annotated[Any, PARAMETERS]) -> Matchin
 
 
 def _prefix(names: Sequence[str], expected: Container[str]) -> str:
-    """Return the prefix of all names, such as "module.", without which some are expected."""
+    """Return the common prefix of names, such as "module.", if some are expected without it."""
     parts = "".join(names[:1]).split(".")
     for count in range(1, len(parts)):
         prefix = ".".join(parts[:count]) + "."
@@ -284,7 +283,7 @@ def _prefix(names: Sequence[str], expected: Container[str]) -> str:
 
 
 def _few(texts: Sequence[str], between: str, most: int) -> str:
-    """Return texts in a line, the first ones and the number of the others where there are many."""
+    """Return texts in a line: all, or the first ones and the number of the others."""
     more = f" and {len(texts) - most} more" if len(texts) > most else ""
     return between.join(texts[:most]) + more
 

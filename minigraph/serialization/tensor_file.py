@@ -1,7 +1,7 @@
 """Files of named arrays: safetensors, of which several may have an index.
 
-Such a file is the length of a header, the header, which is JSON, and the bytes of the arrays.  It
-has no checksum: one is in the metadata of what is written here, and other readers ignore it.
+Such a file has the length of a header, the header in JSON, and the bytes of the arrays.  The format
+has no checksum; files written here have one in the metadata, which other readers ignore.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Metadata = dict[str, str]
 
 
 class _Entry(Struct, forbid_unknown_fields=True):
-    """Where an array lies: the first byte behind the header, and the first one behind it."""
+    """The first byte of an array after the header, and the first byte after the array."""
 
     dtype: str
     shape: list[Size]
@@ -55,7 +55,7 @@ ENTRY, WORDS, FILES = Decoder(_Entry), Decoder(Metadata | None), Decoder(_Index)
 
 
 def write(what: str, path: Any, arrays: Mapping[str, Array], metadata: Metadata) -> None:
-    """Write contiguous arrays to a file, whole or not at all; GraphError if that is not possible.
+    """Write contiguous arrays to a file atomically; raise GraphError if that fails.
 
     what  begins the errors
     """
@@ -99,7 +99,7 @@ def contents(what: str, path: Any, mapped: bool) -> Any:
 def parse(what: str, path: Any, data: Any) -> tuple[dict[str, Array], Metadata]:
     """Return the arrays of a safetensors file, writable, and its metadata.
 
-    The arrays of a mapping lie in it.
+    The arrays share the memory of a mapping.
     """
     try:
         entries, start, metadata = _header(data)
@@ -119,9 +119,9 @@ def parse(what: str, path: Any, data: Any) -> tuple[dict[str, Array], Metadata]:
 
 
 def _header(data: Any) -> tuple[dict[str, _Entry], int, Metadata]:
-    """Return the entries of a file, where its header ends, and the metadata.
+    """Return the entries of a file, the end of its header, and the metadata.
 
-    ValueError for what is no such file.
+    Raises ValueError for another format.
     """
     length = int.from_bytes(data[:8], "little")
     start = 8 + length
@@ -141,9 +141,9 @@ def _header(data: Any) -> tuple[dict[str, _Entry], int, Metadata]:
 
 
 def _array(entry: _Entry, data: Any, start: int) -> Array:
-    """Return an array of a file, writable; ValueError if there can be none.
+    """Return an array of a file, writable; raise ValueError if its entry is invalid.
 
-    start  where the bytes of arrays begin
+    start  offset of the bytes of arrays
     """
     if entry.dtype not in NAMES:
         raise ValueError(f"{entry.dtype}, no dtype of ours")

@@ -1,8 +1,8 @@
-"""What `torch.save` has written, read without PyTorch, and without running anything.
+"""Reading files of `torch.save` without PyTorch, and without running their code.
 
-Such a file is a zip archive of a pickle and of the bytes of tensors.  Python's own interpreter of
-pickles runs, but of its opcodes only those that build data, and no name that it looks up leads out
-of this file: tensors are rebuilt by functions here, and all other classes are `Unread`.
+Such a file is a zip archive of a pickle and the bytes of tensors.  Python's unpickler runs, but
+only with the opcodes that build data, and with the names of this module: its functions rebuild
+tensors, and all other classes become `Unread`.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _typed_tensor(
 
 FLOAT = {"Half": np.float16, "Float": np.float32, "Double": np.float64, "BFloat16": BFLOAT16}
 INTEGER = {"Char": np.int8, "Short": np.int16, "Int": np.int32, "Long": np.int64, "Byte": np.uint8}
-# What the names in a pickle stand for.
+# The values of the names in a pickle.
 NAMES: dict[str, Any] = {
     "collections.OrderedDict": dict,  # `dict` would take items, and hash their keys
     "torch.Size": lambda sizes: sizes,
@@ -105,13 +105,13 @@ NAMES: dict[str, Any] = {
 
 
 def read(path: Any, data: Any, mapped: bool) -> dict[str, Any]:
-    """Return the dict that `torch.save` was given, with arrays for tensors.
+    """Return the saved dict, with arrays for tensors.
 
     data    of the file
-    mapped  whether it is a mapping, in which the arrays then lie
+    mapped  whether `data` is a mapping, whose memory the arrays share
 
-    Tensors that shared memory share it again.  GraphError for a file that is damaged, and for one
-    that holds something else than a dict with strings as keys.
+    Tensors that shared memory share it again.  Raises GraphError for a damaged file, and for a file
+    of another object than a dict with strings as keys.
     """
     try:
         unpickler = _Unpickler(_Archive(data, mapped))
@@ -144,7 +144,7 @@ class _Archive:
             raise ValueError("its numbers are big-endian")
 
     def bytes_of(self, name: str) -> memoryview:
-        """Return the bytes of a member where they lie; ValueError if they are not those written."""
+        """Return a view of the bytes of a member; raise ValueError if they are damaged."""
         info, view = self._members[name], memoryview(self._data)
         lengths = view[info.header_offset + 26 : info.header_offset + 30]  # of a name, and of more
         begin = info.header_offset + 30 + sum(memoryview(lengths.tobytes()).cast("H"))

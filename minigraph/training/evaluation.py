@@ -1,6 +1,6 @@
-"""How good a network is on data: means of metrics over all examples of a loader.
+"""Evaluation of a network: means of metrics over all examples of a loader.
 
-It knows nothing of training, and does not change the network.
+Evaluation does not change the network.
 """
 
 from __future__ import annotations
@@ -59,15 +59,15 @@ Metrics = Annotated[
 
 
 class Evaluation:
-    """Measure `net` on loaders: what `evaluate` does, with functions that are compiled once.
+    """Evaluate `net` on loaders, as `evaluate` does, with functions that are compiled once.
 
     Make it before the first epoch, and call it with a loader after each: it uses the parameters'
     current values.
 
     net      a module, called with all parts of a batch but the last
     metrics  functions of the module's result and the last part of the batch, as for `evaluate`
-    cg       compiles the functions, `mg.comp_graph()` at level 3 by default
-    world    the processes among which the examples are shared, each with a loader of its own
+    cg       compiles the functions; by default `mg.comp_graph()` at level 3
+    world    the processes that share the examples, each with its own loader
 
     >>> from minigraph.training.evaluation import Evaluation
     >>> measure = Evaluation(nn.Identity(), {"loss": ops.mse_loss}, cg)
@@ -180,12 +180,11 @@ def evaluate(
     net      a module that is called with all parts of a batch but the last
     loader   a `DataLoader`, or any other iterable of batches: tuples of inputs and, as the last
              part, the target, arrays whose first axis counts examples
-    metrics  functions by name, `{"loss": ops.cross_entropy, "accuracy": accuracy}` by default; each
-             takes the network's result and the target, as expressions, and returns an expression,
-             whose mean over the batch counts; or that and its weight, where something else than
-             examples counts
-    cg       compiles the functions, `mg.comp_graph()` at level 3 by default
-    world    `mg.distributed.world()` where each process has a share of the examples, from a
+    metrics  functions by name, by default `{"loss": ops.cross_entropy, "accuracy": accuracy}`; each
+             takes the network's result and the target, as expressions, and returns a mean over the
+             batch as an expression; or that and its weight, if it is no mean over examples
+    cg       compiles the functions; by default `mg.comp_graph()` at level 3
+    world    `mg.distributed.world()` if each process has a share of the examples, from a
              `DataLoader` with `shard=world`: all processes get the means over all examples
 
     A mean over tokens gives their number as its weight, else it would depend on how the sentences

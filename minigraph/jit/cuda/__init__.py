@@ -1,7 +1,7 @@
-"""Generated kernels as CUDA text.  Text only: no CUDA library and no device.
+"""Generation of CUDA sources for kernels, without a CUDA library or a device.
 
-The kernels are those of `minigraph.jit.kernel`, their C expressions too; what differs is how many
-threads share the work.  `walk` says what a text depends on and how a kernel's argument is laid out,
-`thread` has the statements that all kernels are made of, `reduction` the kernels that reduce, and
-`text` the others; it puts a source together.
+The kernels and their C expressions are those of `minigraph.jit.kernel`; CUDA divides the work
+among other numbers of threads.  `walk` has the parameters of a source and the words of a kernel's
+argument, `thread` the statements of all kernels, `reduction` the kernels that reduce, and `text`
+the others and the whole source.
 """

@@ -20,17 +20,17 @@ The text of a sum over the innermost axis, in outline:
       if (x == 0 && live) *p1 = v1;
     }
 
-A block has 256 threads.  Along rows `threads` of them share a unit, and x says which of them a
-thread is.  Down columns `threads` lie side by side, each with the columns of a group, and the
-others, y, take the rows in turn.
+A block has 256 threads.  Along rows, `threads` of them share a unit, and x is the thread's number
+among them.  Down columns, x is the thread's group of columns, of `threads` groups, and y the
+thread's share of the rows.
 
-Where there are too few units to keep a device busy their loops are split.  Then each stage is a
-launch that keeps the partial results of each split, and one that joins them: `stage` is the one a
-launch is for, -1 for all, and `join` says which of the two it is.  All are combined in order, so
-the bits are the same every time.
+If there are too few units to occupy a device, their loops are split.  Each stage is then two
+launches: one stores the partial results of each split, and one combines them in order, so every
+run gives the same bits.  `stage` is the launch's stage, or -1 for all, and `join` whether it
+combines.
 
-What is made once a unit is written at the end: only then has each thread of the unit read what this
-may overwrite.
+Results of a unit are written at the end, when all its threads have read the memory that they may
+overwrite.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def body(walk: Walk) -> tuple[str, int]:
 
 
 def _row(walk: Walk) -> list[str]:
-    """Statements for the unit of a thread, and where it begins; `index` is that of its results."""
+    """Return statements for a thread's unit and its offsets; `index` is that of its results."""
     count, units = walk.integer, range(walk.units)
     return [
         f"const {count} split = mg_take(&rest, join ? 1 : splits);",
@@ -104,7 +104,7 @@ def _row(walk: Walk) -> list[str]:
 
 
 def _column(walk: Walk) -> list[str]:
-    """Statements for the columns of a thread, and where their unit begins."""
+    """Return statements for a thread's columns and the offsets of their unit."""
     count, outer = walk.integer, range(walk.units - 1)
     size = walk.group
     rows = " * ".join(map(walk.extent, walk.rows))
@@ -123,7 +123,7 @@ def _column(walk: Walk) -> list[str]:
 
 
 def _once(walk: Walk, stage: int) -> list[str]:
-    """Statements for what stays while the thread walks and is needed from `stage` on."""
+    """Return statements for loop-invariant values that are needed from `stage` on."""
     of = walk.pattern.values
     known = [v for v, first in _first_uses(walk.pattern).items() if first == stage]
     wide = [v for v in known if v in walk.pattern.wide]
@@ -161,7 +161,7 @@ def _first_uses(pattern: KernelPattern) -> dict[int, int]:
 
 
 def _full(whole: str, tail: str) -> list[str]:
-    """Do `whole` where the thread has all columns of a group, beside each other, else `tail`."""
+    """Return a branch: `whole` if the thread has all columns of a contiguous group, else `tail`."""
     return [f"if (full) {whole}", f"else {tail}"]
 
 
@@ -173,7 +173,7 @@ def _value(walk: Walk, v: int, at: str) -> str:
 
 
 def _stage(walk: Walk, stage: int) -> list[str]:
-    """Statements for one run over the loops of a unit, and for what is made of its splits."""
+    """Return statements for one pass over the loops of a unit, and for combining its splits."""
     reduced = walk.pattern.reduced(stage)
     if not reduced:
         return block(f"if (stage < 0 || stage == {stage})", *_loops(walk, stage, []))
@@ -225,20 +225,20 @@ def _stage(walk: Walk, stage: int) -> list[str]:
 
 
 def _total(walk: Walk, v: int) -> str:
-    """Where the thread adds up reduction `v`: of columns in shared memory, to spare registers.
+    """Return the total of reduction `v`: for columns in shared memory, to spare registers.
 
-    Neighbours lie side by side there: else the banks would serve a few of them at a time.
+    Neighbours are contiguous there, which avoids bank conflicts.
     """
     return f"kept{v}[u * {THREADS}]" if walk.column else f"total{v}"
 
 
 def _known(walk: Walk, v: int) -> str:
-    """What reduction `v` is once the threads of a unit, or of a column, are combined."""
+    """Return the result of reduction `v` over the threads of a unit or column."""
     return f"total{v}[u]" if walk.column else f"total{v}"
 
 
 def _cell(walk: Walk, v: int) -> str:
-    """Where a result of split {i} is kept: beside those that are joined with it."""
+    """Return the place of split {i}'s result, contiguous with those that it is combined with."""
     _, long = accumulators(walk.pattern, walk.pattern.values[v])
     column = " + (u < n ? u : 0)" if walk.column else ""
     at = f"({walk.pattern.reductions.index(v)} * units + index{column})"
@@ -251,7 +251,7 @@ def _columns(walk: Walk, body: Sequence[str], condition: str = "") -> list[str]:
 
 
 def _loops(walk: Walk, stage: int, reduced: Sequence[int]) -> list[str]:
-    """Statements that walk over the thread's groups, and then over what is in no whole one."""
+    """Return the loops over the thread's groups and the remaining elements."""
     single = replace(walk, most=1)
     if walk.column:
         whole = _loop(walk, stage, reduced, "rows")
@@ -309,7 +309,7 @@ def _loop(
 
 
 def _shared(walk: Walk, v: int) -> list[str]:
-    """Statements that combine what the threads of a unit, or of a column, have of reduction `v`."""
+    """Return statements that combine reduction `v` over the threads of a unit or column."""
     value = walk.pattern.values[v]
     _, long = accumulators(walk.pattern, value)
     if walk.column:
@@ -346,7 +346,7 @@ def _shared(walk: Walk, v: int) -> list[str]:
 
 
 def _results(walk: Walk) -> list[str]:
-    """Statements that write what is made once a unit."""
+    """Return statements that write the results of a unit."""
     pattern = walk.pattern
     stores = [k for k, made in enumerate(pattern.stores, pattern.inputs) if made.per_unit]
     if not stores:

@@ -16,11 +16,11 @@ outline:
       ...                                                the elements that are left, one by one
     }
 
-Where addresses or rows are no multiple of a group all elements are left, and neighbours are loaded
-by neighbouring threads.
+If addresses or rows are no multiple of a group, all elements are loaded one by one, neighbours by
+neighbouring threads.
 
-A transposed operand is read in the tiles that the axes were cut into, one by one, by way of the
-caches.  A group is within a window or outside of it: there it is loaded as zeros.
+A transposed operand is read in tiles through the caches.  A group is inside of a window, or outside
+of it and then loaded as zeros.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def cuda_source(walk: Walk) -> KernelSource:
 def together(walks: Sequence[Walk], counts: Sequence[int]) -> KernelSource:
     """Return the source of a launch of independent kernels: `counts[i]` of `walks[i]`.
 
-    Its words are the first block of each kernel, the number of all blocks, where the words of each
-    kernel begin, and then these, kernel by kernel.
+    Its words are the first block of each kernel, the number of all blocks, the offset of the words
+    of each kernel, and these words.
     """
     total = sum(counts)
     bodies, needed, calls = [], 0, []

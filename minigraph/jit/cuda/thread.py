@@ -1,4 +1,4 @@
-"""Statements that CUDA kernels of either kind are made of: where a thread is, loads and stores."""
+"""Statements of all CUDA kernels: the position of a thread, loads and stores."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ THREADS = 256  # of a block, of every kernel
 def part(statements: Iterable[str], unused: Iterable[str]) -> str:
     """Return the function BODY, which a block of threads runs.
 
-    A launch may hold several kernels, so a kernel is told which of its blocks this is; `cells` is
-    shared memory.
+    A launch may have several kernels, so the number of the block is an argument; `cells` is shared
+    memory.
 
     unused  variables that not every kernel needs
     """
@@ -36,7 +36,7 @@ def part(statements: Iterable[str], unused: Iterable[str]) -> str:
 
 
 def indices(walk: Walk, axes: Sequence[int], flat: str) -> list[str]:
-    """Return statements that take a flat index over `axes` apart."""
+    """Return statements that unravel a flat index over `axes`."""
     if not axes:
         return []
     count = walk.integer
@@ -54,7 +54,7 @@ def place(walk: Walk, k: int, axes: Iterable[int], base: str) -> str:
 
 
 def bases(walk: Walk, axes: Sequence[int]) -> list[str]:
-    """Return statements for where each operand begins, at the indices of `axes`."""
+    """Return statements for the offset of each operand at the indices of `axes`."""
     made = [f"const long long *const constants = w + {walk.first_constant};"]
     for k, how in enumerate(walk.pattern.accesses):
         made.append(f"char *const base{k} = {place(walk, k, axes, f'mg_global(w[{k}])')};")
@@ -78,9 +78,9 @@ def whole_groups(walk: Walk) -> list[str]:
 
 
 def position(walk: Walk, group: str) -> list[str]:
-    """Return statements for where along the loops the thread's group lies, from its number.
+    """Return statements for the position of the thread's group in the loops, from its number.
 
-    Of single elements those count that are in no whole group.
+    Single elements are numbered after the whole groups.
     """
     if walk.column:
         return [*indices(walk, walk.rows, group), *_within(walk)]
@@ -111,7 +111,7 @@ def _within(walk: Walk) -> list[str]:
 
 
 def load(walk: Walk, k: int, base: str, tail: bool = False) -> list[str]:
-    """Return statements that load the group of operand `k`, or say where it is.
+    """Return statements that load the group of operand `k`, or compute its address.
 
     tail  whether the group may have fewer elements: n
     """
@@ -130,14 +130,14 @@ def load(walk: Walk, k: int, base: str, tail: bool = False) -> list[str]:
 
 
 def destination(walk: Walk, k: int, base: str) -> list[str]:
-    """Return statements that say where the group of operand `k` is to be put."""
+    """Return statements for the destination of the group of operand `k`."""
     if walk.pattern.accesses[k] == "unit" and walk.group > 1:
         return [f"{held_type(walk.pattern.dtypes[k])} p{k}[{walk.group}];"]
     return load(walk, k, base)
 
 
 def store(walk: Walk, k: int, base: str, tail: bool = False) -> list[str]:
-    """Return statements that store the group of operand `k`, where this is done at once."""
+    """Return statements that store the group of operand `k`, if it is stored as a whole."""
     if walk.pattern.accesses[k] != "unit" or walk.group == 1:
         return []
     dtype = walk.pattern.dtypes[k]
@@ -187,7 +187,7 @@ def declare(walk: Walk, v: int, index: str) -> str:
 
 
 def _rounded(pattern: KernelPattern, v: int, source: DType, number: str) -> str:
-    """Return the float that value `v` is; where it is only stored, that rounds it."""
+    """Return value `v` as a float; a value that is only stored is rounded by the store."""
     name = pattern.values[v].dtype.name
     if source.itemsize == 8 and kind(source) == "f":
         to, _ = conversion(source, pattern.values[v].dtype)
@@ -211,10 +211,10 @@ def taken(walk: Walk, values: Sequence[int], results: Sequence[int] = ()) -> lis
 
 
 def load_ahead(walk: Walk, stage: int, count: int, visited: Sequence[str]) -> list[str]:
-    """Return statements that load `count` groups, g and those that follow, and then visit each.
+    """Return statements that load `count` groups from g on, and then visit each.
 
-    The compiler does not do so by itself: it would have to load what may lie behind the end, and
-    what a store may have changed.  Behind the end g is loaded again.
+    The compiler cannot move these loads ahead, as they might be beyond the end or change with a
+    store.  Beyond the end g is loaded again.
     """
     pattern = walk.pattern
     ahead = [k for k in pattern.loaded(pattern.run(stage)) if _is_ahead(pattern, k)]
@@ -246,11 +246,11 @@ def _is_ahead(pattern: KernelPattern, k: int) -> bool:
 def visit(
     walk: Walk, stage: int, extra: Sequence[str] = (), tail: bool = False, ahead: bool = False
 ) -> list[str]:
-    """Return statements that load a group, compute with it and store what is made of it.
+    """Return statements that load a group, compute, and store the results.
 
-    extra  statements on an element, in which the values that the stage reduces are known
+    extra  further statements for an element, after the values that the stage reduces
     tail   whether the group may have fewer elements: n
-    ahead  whether what lies side by side has been loaded
+    ahead  whether contiguous operands have been loaded
     """
     pattern = walk.pattern
     values, stores = pattern.run(stage), pattern.stored(stage)
@@ -270,7 +270,7 @@ def visit(
 
 
 def put(walk: Walk, stores: Sequence[int]) -> list[str]:
-    """Return statements that put an element where each of the operands `stores` has it."""
+    """Return statements that store an element to each of the operands `stores`."""
     made = []
     for k in stores:
         value, dtype = f"v{walk.pattern.source(k)}", walk.pattern.dtypes[k]

@@ -1,13 +1,13 @@
-"""A kernel as one thread sees it, and the words of its argument.
+"""The work of one thread, and the words of a kernel's argument.
 
-A thread works on a *group*: a few neighbours along the innermost axis, which it loads at once.
-Where the innermost axis is reduced or nothing is, it walks from group to group along the loops;
-where the innermost axis is kept ("column") it stays in its columns and walks down the rows.  Lanes
-are no form of their own here: a block of channels is columns like any other.
+A thread works on a *group*: a few neighbours along the innermost axis, which it loads at once.  If
+the innermost axis is reduced, or nothing is, the thread steps from group to group along the loops.
+If the innermost axis is kept ("column"), the thread keeps its columns and steps down the rows.
+Lanes need no special case: a block of channels is like any other columns.
 
-So a value's level is told by what changes while the thread walks: `UNIT` if it stays, `ROW` if it
-changes from row to row only, `ELEMENT` if the elements of a group differ too.  Values that stay but
-differ from column to column are *wide*.
+The level of a value follows from the steps of a thread: `UNIT` if the value is the same in all of
+them, `ROW` if it differs from row to row, `ELEMENT` if it differs within a group.  Values of level
+`UNIT` that differ from column to column are *wide*.
 
 The argument holds, in words of 8 bytes: the addresses of the operands (inputs, then outputs) and of
 the scratch memory; the extents of the unit and the loop axes; the strides of each operand along
@@ -30,7 +30,7 @@ VECTOR = 16  # bytes that a thread loads at once
 LONGEST = 8  # elements of a group
 IN_32_BITS = 1 << 30  # below which 32 bits hold an index, and one a whole grid further
 RESIDENT = ((4, 24), (3, 48))  # blocks of a multiprocessor, for at most so many floats of a thread
-MOST_SUMS = 24  # of a thread: what static shared memory holds
+MOST_SUMS = 24  # of a thread, limited by static shared memory
 WIDE = 64  # elements of a row from which on threads of a map stay in their columns
 
 MAP_OPTIONS = ("vector",)
@@ -39,12 +39,12 @@ SHARED_OPTIONS = ("vector", "threads", "units", "splits", "stage", "join", "writ
 
 @dataclass(frozen=True)
 class Walk:
-    """What the text of a kernel depends on.
+    """The parameters of a kernel's source.
 
-    units, loops  how many axes of either kind it has
-    constants     how many stand in the argument
-    in_32_bits    whether these hold all numbers of elements and all offsets in bytes
-    most          elements that a group may have
+    units, loops  numbers of axes of either kind
+    constants     number of constants in the argument
+    in_32_bits    whether 32 bits hold all numbers of elements and all offsets in bytes
+    most          elements of a group, at most
     """
 
     pattern: KernelPattern
@@ -74,7 +74,7 @@ class Walk:
 
     @property
     def innermost(self) -> int:
-        """The axis along which a thread's group lies."""
+        """The axis of a thread's group."""
         return self.units - 1 if self.column else self.units + self.loops - 1
 
     @property
@@ -84,7 +84,7 @@ class Walk:
 
     @functools.cached_property
     def group(self) -> int:
-        """How many elements a thread loads at once, of operands whose elements lie side by side."""
+        """The number of contiguous elements that a thread loads at once."""
         pairs = zip(self.pattern.accesses, self.pattern.dtypes, strict=True)
         sizes = [dtype.itemsize for access, dtype in pairs if access == "unit"]
         size = min(self.most, VECTOR // min(sizes)) if sizes else 1
@@ -94,10 +94,9 @@ class Walk:
 
     @functools.cached_property
     def resident(self) -> int:
-        """How many blocks that stay in columns a multiprocessor has registers for; 0: not said.
+        """The blocks of columns for which a multiprocessor has registers; 0: unspecified.
 
-        A thread holds, while it walks, what stays in its columns, and a sum of each takes as much
-        as two numbers.
+        A thread keeps the loop-invariant values of its columns in registers; a sum takes two.
         """
         if not self.column:
             return 0
@@ -108,7 +107,7 @@ class Walk:
         return next((n for n, most in RESIDENT if self.group * held <= most), 2)
 
     def bounds(self, window: int) -> list[tuple[int, int]]:
-        """The counters of a window, behind the operands, and where its bounds stand."""
+        """The counters of a window, after the operands, and the position of its bounds."""
         return [(self.operands + c, at) for c, at in self.pattern.bounds(window).items()]
 
     @property
@@ -164,11 +163,11 @@ def walk(kernel: SpecialisedKernel) -> tuple[Walk, LoopNest]:
 
 
 def _longest_group(walk: Walk, nest: LoopNest, kernel: SpecialisedKernel) -> int:
-    """Return how many elements a group may have where operands lie apart or end at windows.
+    """Return the most elements of a group with strided operands or windows.
 
-    A group is within a window or outside of it.  Elements that lie apart are loaded one by one,
-    which pays in a tile whose rows are short, and neighbours in the operand: the threads of a few
-    rows then load from the same sectors.
+    A group is inside or outside of a window.  Strided elements are loaded one by one, which pays in
+    a tile whose short rows are neighbours in the operand, as threads of a few rows then load from
+    the same sectors.
     """
     axes = [*nest.units, *nest.loops]
     length, inner = axes.pop(walk.innermost)
@@ -206,7 +205,7 @@ def words(
 
 
 def _aligned(walk: Walk, nest: LoopNest, operands: Sequence[int]) -> bool:
-    """Whether each group of each operand begins where a vector of its elements may."""
+    """Whether each group of each operand is aligned for vector loads."""
     axes = [*nest.units, *nest.loops]
     del axes[walk.innermost]
     for k, (access, size) in enumerate(zip(walk.pattern.accesses, nest.sizes, strict=True)):
