@@ -89,7 +89,8 @@ def cell(python: str, variables: dict[str, str], *asked: object) -> dict[str, An
     """Return what a process has measured; None if it lacks what the cell asks for."""
     with tempfile.TemporaryDirectory() as folder:
         root = str(Path(__file__).parents[1])
-        environment = os.environ | variables | {"MINIGRAPH_CACHE_DIR": folder, "PYTHONPATH": root}
+        ours = {"MINIGRAPH_CACHE_DIR": folder, "PYTHONPATH": root, "OPENBLAS_NUM_THREADS": "1"}
+        environment = os.environ | variables | ours
         command = [python, "-c", PROGRAM, json.dumps(asked)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
