@@ -27,12 +27,12 @@ SQUARE = {"cpu": 1 << 12, "cuda": 1 << 14}  # rows, and columns, of softmax's ma
 
 @dataclass(frozen=True)
 class Precision:
-    """The types inside convolutions and matrix products.
+    """The precision of convolutions and matrix products.
 
     options    of minigraph
-    width      bytes of a number of their results
-    jax        JAX's name for it; empty where JAX has none
-    tolerance  by which predictions of two libraries may differ, relative to the largest score
+    width      bytes of a result's element
+    jax        JAX's name; "" if JAX lacks the precision
+    tolerance  largest difference of two libraries' predictions, relative to the largest score
     """
 
     options: Mapping[str, str]
@@ -179,9 +179,9 @@ class NetworkCase:
 
 @dataclass(frozen=True)
 class ModelFile:
-    """The results of a model of ONNX for a batch of inputs that are drawn.
+    """The results of an ONNX model for a batch of random inputs.
 
-    batch  its size where the file leaves it open
+    batch  size of the batch if it is symbolic in the file
     """
 
     path: str
@@ -194,7 +194,7 @@ class ModelFile:
 
     @property
     def images(self) -> int:
-        """How many there are in the batch: the first size of the first input."""
+        """The size of the batch: the first size of the first input."""
         return next((len(x) for x in self._arrays.values() if x.ndim), 1)
 
     @property

@@ -1,4 +1,4 @@
-"""The command `minigraph bench`: its arguments, its files, what it prints."""
+"""The command `minigraph bench`: its arguments, files and output."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Measure sides in turn, in processes that all live at the same time.
+"""Measure sides in turns, in concurrent processes.
 
-The machine's speed drifts, so times are compared within one run only, and each round gives each
-side one turn.  Separate processes keep the threads, allocators and libraries of the sides apart.
-Threads of some libraries look for more work after a turn, which slows the next side down: every
-other round is in reverse, so that it is not always the same side.
+The machine's speed drifts, so only times of the same run are compared, and each round gives each
+side one turn.  Separate processes isolate the threads, allocators and libraries of the sides.
+Threads of some libraries poll for work after a turn, which slows the next side down, so every
+other round is in reverse order.
 
-A run has a time limit.  A slow machine gets fewer turns, then fewer sides, then fewer cases; the
-results name what was left out.
+A run has a time limit.  On a slow machine it has fewer turns, then fewer sides, then fewer cases;
+the results list those that were left out.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ Clock = Callable[[], float]
 
 
 class TimeLimit:
-    """The time of a run, shared among its cases.
+    """The time of a run, divided among its cases.
 
-    The first cases say most: a case gets twice the share of each later one.  What it does not need
-    goes to these.
+    The first cases matter most: a case gets twice the share of each later one, and leaves unused
+    time to these.
 
-    end    when the run has to end
-    until  when the present case should end
+    end    time at which the run has to end
+    until  time at which the present case should end
     """
 
     def __init__(self, seconds: float, cases: int, clock: Clock = time.monotonic) -> None:

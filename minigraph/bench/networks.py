@@ -23,14 +23,14 @@ DROPOUT = 0.5
 
 
 class NetworkSpec(NamedTuple):
-    """A network, and the examples that it is trained on.
+    """A network, and the examples for its training.
 
     shape    of an example
-    quick    the same in a quick run
-    classes  of labels: of an example, of each of its pixels, or of each of its tokens
-    labels   what has one
-    batches  examples in a step: on a CPU, in a quick run there, and both on a GPU, which the work
-             for a CPU would leave almost idle
+    quick    shape of an example in a quick run
+    classes  number of classes
+    labels   whether an example, each pixel or each token has a label
+    batches  examples in a step: on a CPU, in a quick run there, and both on a GPU, which needs
+             larger ones
     """
 
     title: str
@@ -178,7 +178,7 @@ def lstm(nn: Any, width: int = 256, layers: int = 2) -> Any:
 
 
 def with_blocks(nn: Any, functions: Any) -> Any:
-    """Return a library like torch.nn with what the networks are made of besides.
+    """Return a library like torch.nn with the further modules of the networks.
 
     functions  has `concat` and `scaled_dot_product_attention`, of torch or of minigraph
     """
@@ -208,7 +208,7 @@ def with_blocks(nn: Any, functions: Any) -> Any:
             return self.tokens(x) + self.places.weight
 
     class CausalAttention(nn.Module):  # type: ignore[misc]
-        """Self-attention of rows (n, t, width), where no token sees later ones."""
+        """Causal self-attention of rows (n, t, width)."""
 
         def __init__(self, width: int, heads: int) -> None:
             super().__init__()

@@ -73,7 +73,7 @@ def graph_for(task: Task, level: int) -> Any:
 
 
 def wait(result: Any) -> None:
-    """Wait for the arrays that a function returned, where they are a GPU's."""
+    """Wait for the arrays that a function returned if they are on a GPU."""
     for array in result if isinstance(result, list) else [result]:
         if not isinstance(array, np.ndarray):
             array.device.synchronize()

@@ -86,14 +86,14 @@ OTHERS = tuple(name for name in PEERS if not name.startswith(FRONTEND))  # of ot
 
 @dataclass(frozen=True)
 class Plan:
-    """The cases and sides of a run, and what it may take.
+    """The cases and sides of a run, and its limits.
 
     budget   seconds of tuning per compile
-    untuned  also run the levels that measure algorithms without measuring
-    repeats  turns of each side, where the time allows them
-    minutes  after which the run ends
-    twice    start each side in two processes: with empty caches, then with those of the first
-    named    whether the user named the peers, and wants to know what they do not run
+    untuned  whether to run tuned levels also without tuning
+    repeats  turns of each side, if the time suffices
+    minutes  limit of the run
+    twice    whether to start each side in two processes: with empty caches, then with the first's
+    named    whether the user named the peers, so that unsupported cases are reported
     """
 
     models: Sequence[str]

@@ -48,14 +48,14 @@ class SideResult(Struct, forbid_unknown_fields=True):
 
     seconds        of a step, one for each turn
     warmup         turns before those, until the times settled
-    cold           seconds of the first call with empty caches, from after the library's import
-    warm           the same in a second process; None if there was none
+    cold           seconds of the first call with empty caches, without the library's import
+    warm           the same in a second process; None without one
     peak           bytes of memory
-    roofline       seconds of the kernels of a step of minigraph at the speed of the machine
+    roofline       seconds of the kernels of minigraph's step at the machine's full speed
     p99            99th percentile of the seconds of a call, for predictions of single examples
     difference     largest relative difference from PyTorch's losses or scores
-    losses_error   why its losses could not be compared, else empty
-    error          what ended it early, else empty
+    losses_error   why its losses could not be compared, else ""
+    error          that ended it early, else ""
     """
 
     seconds: list[Positive] = field(default_factory=list)
@@ -82,7 +82,7 @@ class SideResult(Struct, forbid_unknown_fields=True):
     def differs(self, other: SideResult) -> bool:
         """Return whether one of two sides was faster by NEAR in three quarters of the rounds.
 
-        Sides take turns, so what slows the machine down slows both.  One round shows nothing.
+        Sides take turns, so a slow period of the machine slows both.  One round is not enough.
         """
         ratios = [a / b for a, b in zip(self.seconds, other.seconds, strict=False)]
         if len(ratios) < 2:
@@ -198,7 +198,7 @@ class Results(Struct, forbid_unknown_fields=True):
 
     @property
     def processor(self) -> str:
-        """The processor without the number of its features, which tells caches apart."""
+        """The processor without the number of its features, which only caches need."""
         return str(self.machine["processor"]).partition(" features ")[0]
 
     def data(self) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The tables of one run and the sentences around them, as text and as Markdown.
 
-Where neither of two sides is faster in most rounds, a table names no winner.
+A table names no winner if neither side is faster in most rounds.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ INDENT = "  "
 class Table:
     """Rows of text below a header; columns without a figure are not shown.
 
-    about  explains columns, by the name of each; "" is that of the first
-    notes  what is too long for a row, a line each
+    about  explanations of columns by their names; "" is the first column
+    notes  lines of texts that are too long for a row
     """
 
     title: str
@@ -52,12 +52,12 @@ class Table:
 
     @property
     def explanation(self) -> str:
-        """What explains the columns that are shown."""
+        """The explanations of the shown columns."""
         shown = {column[0] for column in self._columns}
         return " ".join(text for name, text in self.about.items() if text and name in shown)
 
     def text(self, columns: int) -> list[str]:
-        """Return lines for a terminal so wide; where a row is too long, its first cell gets one."""
+        """Return lines for a terminal's width; the first cell of a long row has its own line."""
         cells = self._columns
         rows = _ruled(cells)
         if max(map(len, rows)) > columns:
@@ -232,7 +232,7 @@ def _side(case: CaseResult, side: SideResult) -> list[str]:
 
 
 def remarks(results: Results) -> list[str]:
-    """Return what a reader has to know before the tables, in sentences."""
+    """Return the sentences before the tables."""
     lines = []
     if results.options.get("quick"):
         lines.append(
@@ -252,7 +252,7 @@ def remarks(results: Results) -> list[str]:
 
 
 def _out_of_time(results: Results) -> list[str]:
-    """Return in a sentence what the run had no time for; no line if it had the time."""
+    """Return a sentence that lists what the time limit left out, if anything."""
     asked = results.options.get("repeats", 0)
     measured = [side for case in results.cases.values() for side in case.measured.values()]
     fewest = min((len(side.seconds) for side in measured if not side.error), default=asked)

@@ -68,11 +68,11 @@ TASK, ANSWER = Decoder(Task), Decoder(dict[str, Any])
 class Side:
     """A side, ready to run.
 
-    step           runs until its results are there
+    step           runs a step to its end
     outputs        returns the losses of the first steps of a training that starts from
                    `first_value`, or the scores of such a network for the first batch
-    device_memory  returns the peak of the memory of a GPU, in bytes; None for a CPU
-    roofline       returns the seconds of a step at the speed of the device; None if not known
+    device_memory  returns the peak of a GPU's memory, in bytes; None for a CPU
+    roofline       returns the seconds of a step at the device's full speed; None if unknown
     """
 
     step: Callable[[], object]
@@ -136,7 +136,7 @@ def serve(make: Callable[[Task], Side]) -> None:
 
 
 def claim_cores(threads: int) -> None:
-    """Keep this process to so many cores: not every library takes a number of threads."""
+    """Limit this process to so many cores, as not every library has a setting for threads."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
 
@@ -155,7 +155,7 @@ def run_times(step: Callable[[], object], least: float = LONG) -> list[float]:
 
 
 def peak_memory() -> int | None:
-    """Return the most bytes this process ever had in memory; None where the system does not say."""
+    """Return the peak resident bytes of this process; None if the system does not report them."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:

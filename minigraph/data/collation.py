@@ -1,4 +1,4 @@
-"""Batches from examples: what they have in the same place becomes one array."""
+"""Collating examples to batches: values at the same place become one array."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What a data set is: examples by index.  It knows neither the order of batches nor threads.
+"""The interface of a data set: examples by index, independent of batches and threads.
 
 Augmentation draws from a generator that the caller passes.  The loader makes one for each example
-from (its seed, the epoch, the index), so augmented examples depend neither on the number of
-threads, nor on their order, nor on where a resumed training began.
+from (its seed, the epoch, the index), so augmented examples depend neither on the number and order
+of threads, nor on the start of a resumed training.
 """
 
 from __future__ import annotations

@@ -127,12 +127,12 @@ class ImageFolder(Dataset):
     Pictures are JPEG, PNG, WebP, BMP and TIFF files (.jpg, .jpeg, .png, .webp, .bmp, .tif, .tiff).
     Hidden files and folders, and those of systems such as `__MACOSX`, are not part of the set.
 
-    Plain, an image's short side becomes size * 8/7 and the centre is kept.  With `augment` it is
-    a random part (8 to 100 % of the area, sides as 3:4 to 4:3), flipped one time in two, as in
-    C. Szegedy et al. (2015), Going Deeper with Convolutions.  Cropping and scaling are one
-    bilinear step.  Colours are RGB whatever the file has, upright as its EXIF data say, scaled by
-    `mean` and `std`.  Classes and files are sorted by name; folders inside a class folder and
-    files of other kinds are not part of the set.  An image of more than
+    By default, an image is scaled so that its short side is size * 8/7, and its centre is cropped.
+    With `augment`, the crop is random (8 to 100 % of the area, ratio of the sides 3:4 to 4:3), and
+    half of the images are flipped, as in C. Szegedy et al. (2015), Going Deeper with Convolutions.
+    Cropping and scaling are one bilinear step.  Colours are converted to RGB and scaled by `mean`
+    and `std`; images are rotated by their EXIF data.  Classes and files are sorted by name; folders
+    inside a class folder and files of other kinds are not part of the set.  An image of more than
     `PIL.Image.MAX_IMAGE_PIXELS` pixels is an error.
     """
 

@@ -46,43 +46,43 @@ class NoLength(GraphError, TypeError):
 @checked
 @dataclass(eq=False, repr=False)
 class DataLoader:
-    """Iterate over batches: new contiguous arrays, in tuples or dicts as the examples have them.
+    """Iterate over batches: new contiguous arrays, in tuples or dicts like those of the examples.
 
-    dataset          a `Dataset`, or anything else with a length that gives examples by index; an
-                     array, a tuple or a dict of arrays or lists, the first axis of which counts
-                     examples (memory maps are read batch by batch); an iterable of examples, or
-                     a function that returns one for each epoch
+    dataset          a `Dataset`, or another object with a length and examples by index; an array,
+                     a tuple or a dict of arrays or lists whose first axis counts examples (memory
+                     maps are read batch by batch); an iterable of examples, or a function that
+                     returns one for each epoch
     transform        a function of an example that returns its replacement
     batch_transform  a function of a batch that returns its replacement
-    collate          a function of a list of examples that returns a batch, `default_collate`
-                     otherwise, which stacks arrays and keeps their dtypes
+    collate          a function of a list of examples that returns a batch; by default
+                     `default_collate`, which stacks arrays and keeps their dtypes
     workers          threads that prepare batches, in parts if examples are read one by one
-    prefetch         how many batches they prepare ahead of the one in use
+    prefetch         batches that the workers prepare ahead of the one in use
     shard            `mg.distributed.world()`: each process gets its share of each batch
 
     Without workers, `next` prepares a batch.  An error in a thread is raised in place of its batch.
-    Threads end with the iteration, also if it is left early.
+    The threads end with the iteration, even if it is left early.
 
-    The seed and `epoch` alone choose the order and the random numbers of a transform with a second
-    parameter, which gets a `np.random.Generator`; so does the parameter of a function that returns
-    an iterable.  Each `iter(loader)` begins a new epoch, also if the one before was left early, as
-    by `next(iter(loader))` or `zip(small, large)`.  `epoch` is the number of the one that runs, or
-    else of the next one, and can be set.  Hence a training resumed with `loader.epoch = k` sees the
-    batches of an uninterrupted one from epoch k on::
+    The order, and the random numbers of a transform, depend only on the seed and `epoch`.  A
+    transform draws them from its second parameter, a `np.random.Generator`, and a function that
+    returns an iterable from its only one.  Each `iter(loader)` begins a new epoch, even if the one
+    before was left early, as by `next(iter(loader))` or `zip(small, large)`.  `epoch` is the number
+    of the running epoch, else of the next one, and can be set.  So a training that is resumed with
+    `loader.epoch = k` sees the batches of an uninterrupted one from epoch k on::
 
         for epoch in range(k, epochs):
             loader.epoch = epoch
             for images, labels in loader:
                 ...
 
-    With `shard`, `batch_size` is that of all processes together, and a multiple of their number:
-    process r of n gets the r-th n-th of each batch.  So any number of processes sees the same
-    batches in the same order, and a training can be resumed with another number.  The shares of a
-    last batch that is not whole differ by one example at most; where it has fewer examples than
-    there are processes, some get one batch fewer.  So a step that waits for all processes takes
+    With `shard`, `batch_size` counts the examples of all processes, and is a multiple of their
+    number: process r of n gets the r-th n-th of each batch.  So the batches and their order do not
+    depend on the number of processes, and a training can be resumed with another number.  The
+    shares of an incomplete last batch differ by at most one example; if it has fewer examples than
+    there are processes, some get no batch, so a step that waits for all processes needs
     `drop_last=True`.  Each process reads the whole of an iterable.
 
-    `waiting` is the share of the time of the last iteration that it waited for data, from 0 to 1.
+    `waiting` is the share of the last iteration's time, from 0 to 1, that it waited for data.
 
     >>> from minigraph.data import DataLoader
     >>> tokens, targets = np.arange(12).reshape(4, 3), np.array([0.5, 1.5, 2.5, 3.5], "float32")

@@ -1,4 +1,4 @@
-"""What a loader reads: examples by index, arrays of them, or one example after the other."""
+"""The sources of a loader: examples by index, arrays of examples, or iterables."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Generator = np.random.Generator
 
 
 class Columns:
-    """Arrays with a common first axis: example i is what each of them holds at i.
+    """Arrays with a common first axis: example i has the element i of each.
 
-    arrays  an array, a tuple of arrays or a mapping of names to arrays; batches are alike.  A list
-            in it becomes an array, a memory map is read where batches need it.
+    arrays  an array, a tuple of arrays or a mapping of names to arrays; batches have the same
+            structure.  Lists become arrays; memory maps are read batch by batch.
     """
 
     def __init__(self, arrays: Any) -> None:

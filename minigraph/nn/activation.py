@@ -78,8 +78,8 @@ class Softplus(FunctionLayer):
 class PReLU(Module):
     """x where it is positive, else x * weight.
 
-    num_parameters  how many weights are learnt: one, or one for each channel of (n, c, ...)
-    init            where they start
+    num_parameters  number of trained weights: 1, or one for each channel of (n, c, ...)
+    init            their initial value
 
     >>> nn.PReLU(num_parameters=16)(mg.input("x", (8, 16))).shape
     (8, 16)
@@ -117,7 +117,7 @@ class Softmax(FunctionLayer):
 
 @layer_of(ops.log_softmax)
 class LogSoftmax(Softmax):
-    """The logarithm of `Softmax`, accurate where that is small.
+    """The logarithm of `Softmax`, accurate for small values.
 
     >>> nn.LogSoftmax(dim=1)(mg.input("x", (8, 10))).shape
     (8, 10)

@@ -73,14 +73,14 @@ class MultiheadAttention(Module):
         average_attn_weights: bool = True,
         is_causal: bool = False,
     ) -> tuple[Node, Node | None]:
-        """Return the result, like the query, and the weights (n, l, s), None unless needed.
+        """Return the result, with the query's shape, and the weights (n, l, s), None unless needed.
 
-        As in torch, a query that sees no key has weights of 0 if they are not needed, else of NaN.
+        As in torch, if all keys of a query are masked, its weights are NaN if needed, else 0.
 
-        key_padding_mask      (n, s): True where a key takes no part, or floats to be added
+        key_padding_mask      (n, s): bools (True masks a key), or floats to be added
         attn_mask             (l, s) or (n * num_heads, l, s), likewise
-        average_attn_weights  whether weights are those of all heads' mean; else (n, heads, l, s)
-        is_causal             whether each query sees no keys after its own place
+        average_attn_weights  whether to return the mean weights of all heads; else (n, heads, l, s)
+        is_causal             whether to mask the keys after each query's position
         """
         width, xs = self.embed_dim, [as_node(x) for x in (query, key, value)]
         heads = []
@@ -128,7 +128,7 @@ class MultiheadAttention(Module):
 
 
 def _additive_mask(mask: Node, x: Node) -> Node:
-    """Return a mask as floats to add: -inf where a mask of bools is True."""
+    """Return a mask as floats to add: -inf for True in a mask of bools."""
     if kind(mask.dtype) == "b":
         mask = ops.where(mask, -np.inf, 0.0)
     return mask.astype(x.dtype)
@@ -201,7 +201,7 @@ NORM = instance_of(Module, "a module")
 
 
 class TransformerEncoder(Module):
-    """Copies of an encoder's layer, one after the other; they begin with the same weights.
+    """A stack of copies of an encoder's layer, with the same initial weights.
 
     norm  a module that normalises the result of the last layer, such as a `LayerNorm`
 

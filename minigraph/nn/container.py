@@ -165,7 +165,7 @@ class ModuleList(ListContainer, NamespaceContainer):
 
 
 class ModuleDict(NamespaceContainer, MutableMapping[str, Module]):
-    """Modules by name, which belong to the module whose attribute it is.
+    """Submodules by name.
 
     modules  a mapping of names to modules, or an iterable of pairs
 

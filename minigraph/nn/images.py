@@ -18,9 +18,9 @@ ROW = {"kernel_size": 1, "stride": 1, "padding": 0, "output_size": 1}  # of a se
 
 
 class PoolingLayer(FunctionLayer):
-    """What poolings do with arguments of torch's: the stride is the kernel size by default.
+    """The base of poolings, with torch's arguments: the stride is the kernel size by default.
 
-    axes  that are pooled: a sequence is an image of one row
+    axes  number of pooled axes: a sequence is an image of one row
     """
 
     axes: ClassVar[int] = 2

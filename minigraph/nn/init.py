@@ -1,8 +1,8 @@
-"""How parameters start: distributions of `torch.nn.init`, drawn from one generator.
+"""Initial values of parameters: distributions of `torch.nn.init`, drawn from one generator.
 
 The generator starts from seed 0 in every process, so a program that makes its layers in the same
-order makes the same ones.  `manual_seed` starts it anew for what is made afterwards.  (Dropout and
-`ops.random_*` do not draw from it: their seed is an option of `mg.comp_graph`.)
+order gets the same values.  `manual_seed` restarts it.  (Dropout and `ops.random_*` do not draw
+from it: their seed is an option of `mg.comp_graph`.)
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Matrix = Annotated[Parameter, Kind(FLOATS, lambda value: _trainable(value, 2))]
 
 
 def full(shape: Shape, value: float, dtype: DType) -> Array:
-    """Return an array filled with `value`, which takes no memory; DTypeError if it does not fit."""
+    """Return an array filled with `value`, without memory; raise DTypeError if it does not fit."""
     spec = Spec(shape, dtype)
     return np.broadcast_to(cast(np.asarray(value), spec.dtype), spec.shape)
 

@@ -14,7 +14,7 @@ from minigraph.graph import Node, Parameter
 from minigraph.nn.module import Module
 
 ModuleT = TypeVar("ModuleT", bound=type[Module])
-# Fields that are there for torch's sake and not passed to functions, with what layers say of them.
+# Fields for compatibility with torch, which are not passed to functions, with their documentation.
 FOR_TORCH = {
     "inplace": "changes nothing: where results lie in memory is the compiler's work",
     "dilation": "is there for torch's order of arguments; only 1 works",
@@ -25,9 +25,9 @@ Flag = Annotated[Any, PLAIN[bool]]  # whether to have a bias: `put_bias` puts it
 
 @dataclass_transform(eq_default=False)
 def layer_of(function: Callable[..., Node] | None = None) -> Callable[[ModuleT], ModuleT]:
-    """Return a decorator that makes a class's fields the arguments of its `__init__`, checked.
+    """Return a decorator that makes a class's fields the checked arguments of its `__init__`.
 
-    function  what a `FunctionLayer` calls; the class has its docstring, if it has none of its own
+    function  that a `FunctionLayer` calls; a class without a docstring gets that of the function
     """
 
     def decorate(cls: ModuleT) -> ModuleT:

@@ -32,8 +32,8 @@ class Weighted(Module):
     def _add_weights(self, shape: Shape, outputs: int) -> None:
         """Make `weight` of a shape, and `bias` of so many outputs.
 
-        Both start uniformly distributed within 1 / sqrt(fan_in) of 0, which is what torch's
-        kaiming_uniform_ with a = sqrt(5) comes to.
+        Both are initialised uniformly within 1 / sqrt(fan_in) of 0, like torch's kaiming_uniform_
+        with a = sqrt(5).
         """
         self.weight = Parameter(init.full(shape, 0, self.dtype))
         put_bias(self, Parameter(init.full((outputs,), 0, self.dtype)) if self.bias else None)
@@ -43,10 +43,10 @@ class Weighted(Module):
 
 
 class Convolution(Weighted):
-    """What convolutions share: groups of channels, and how they print.
+    """The base of convolutions: groups of channels, and `repr`.
 
     transposed    whether `weight` is (in, out / groups, ...), not (out, in / groups, ...)
-    padding_mode  "zeros", or a mode of `ops.pad` for what x is padded with
+    padding_mode  "zeros", or a mode of `ops.pad`
     """
 
     transposed = False
@@ -136,8 +136,8 @@ class Conv1d(Convolution):
 class Conv2d(Convolution):
     """Convolution of images (n, in_channels, h, w); sizes are ints or pairs.
 
-    padding       or "same", which keeps the size where the stride is 1, or "valid", which is none
-    padding_mode  what the padding is made of, as the modes of `ops.pad`
+    padding       or "same", which keeps the size with a stride of 1, or "valid", which is none
+    padding_mode  "zeros", or a mode of `ops.pad`
 
     >>> conv = nn.Conv2d(3, 8, kernel_size=3, stride=2, padding=1)
     >>> conv(mg.input("images", (4, 3, 32, 32))).shape

@@ -1,6 +1,6 @@
 """Modules: trees of parameters with a forward pass, as in `torch.nn`.
 
-A module builds expressions.  It knows nothing of what compiles and runs them.
+A module builds expressions, independent of their compilation.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class Module:
         return _distinct(self._tree())
 
     def parameters(self) -> Iterator[Parameter]:
-        """Iterate over what can be learnt, here and below, whether `trainable` or not."""
+        """Iterate over the parameters of the module and its submodules, `trainable` or not."""
         return _values(self.named_parameters())
 
     def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
@@ -205,7 +205,7 @@ class Module:
             yield from child._tree(f"{path}.{name}" if path else name, depth + 1)
 
     def _check_depth(self) -> None:
-        """Raise GraphError where a recursion through the modules would not end, or too deep."""
+        """Raise GraphError if the modules contain each other, or are nested too deep."""
         for _ in self._tree():
             pass
 
@@ -227,16 +227,16 @@ class Module:
     def load_state_dict(self, state: Mapping[str, Any], strict: bool = True) -> Incompatible:
         """Set parameters and buffers from arrays, torch tensors or anything with `__array__`.
 
-        Returns the names that `state` lacks and those that the module lacks, errors if `strict`;
-        a BatchNorm's `num_batches_tracked` may be missing.  Raises GraphError (ShapeError,
-        DTypeError) with what does not fit, ten names at most, and sets nothing.
+        Returns the names that `state` lacks and those that the module lacks, which are errors if
+        `strict`; a BatchNorm's `num_batches_tracked` may be missing.  Raises GraphError
+        (ShapeError, DTypeError) with up to ten misfits, and then sets nothing.
         """
         what = f"{type(self).__name__}.load_state_dict"
         return restore(what, dict(self._state()), state, strict)
 
     @checked
     def get_submodule(self, target: str) -> Module:
-        """Return the module at a path, such as "layer1.0", or GraphError; "" is this one."""
+        """Return the module at a path, such as "layer1.0"; "" is this module.  Or GraphError."""
         for path, module in self._tree():
             if path == target:
                 return module
@@ -267,27 +267,26 @@ class Module:
 
     @checked
     def train(self, mode: bool = True) -> Self:
-        """Let later calls build what training computes; with False, what evaluation does."""
+        """Switch later calls to training, or, with False, to evaluation."""
         for module in self.modules():
             module.training = mode
         return self
 
     def eval(self) -> Self:
-        """Let later calls build what evaluation computes."""
+        """Switch later calls to evaluation."""
         return self.train(False)
 
     def updates(self) -> dict[Parameter, Node]:
-        """Return the new values of what calls since the last `updates()` change, by parameter.
+        """Return the new values of the state that calls since the last `updates()` change.
 
-        These are the running statistics of BatchNorm layers that were called in training, for
-        `compile(..., updates={**optimizer.minimize(loss), **net.updates()})`.
+        These are the running statistics of BatchNorm layers that were called in training, by
+        parameter, for `compile(..., updates={**optimizer.minimize(loss), **net.updates()})`.
 
         * Several calls before `updates()` belong to one graph: each updates the statistics in turn.
         * Without a call in between, `updates()` returns the same again, so one graph can be
           compiled several times.
         * The first call after `updates()` begins a new graph and forgets the old one.  So compile
-          each graph before you build the next.  A call in evaluation changes nothing, so after it
-          there is nothing to return.
+          each graph before you build the next.  After a call in evaluation the result is empty.
         * A call that raises does not count.
         """
         modules = list(self.modules())
@@ -301,7 +300,7 @@ class Module:
         return {p: value for module in modules for p, value in module._calls.updates.items()}
 
     def _mark_changes(self, result: Any, before: Mapping[Parameter, Node]) -> None:
-        """Note on the results of a call what it changes: `compile` warns of missing updates."""
+        """Mark the results of a call with the state that it changes, for `compile`'s warning."""
         after = self._calls.updates
         state = tuple(p for p in after if after[p] is not before.get(p))
         if state:
@@ -322,7 +321,7 @@ class Module:
     # Printing.
 
     def extra_repr(self) -> str:
-        """Return what `repr` shows of the module itself: its arguments."""
+        """Return the module's arguments for `repr`."""
         return self._repr_format.format(**vars(self))
 
     def _child_reprs(self) -> list[tuple[str, str]]:

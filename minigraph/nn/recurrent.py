@@ -28,15 +28,15 @@ WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 Width = Annotated[int, at_least(1, ShapeError, most=1 << 40)]  # its root is taken
 
 
-# What `repr` shows unless it is the default.
+# Arguments that `repr` shows unless they have their defaults.
 SHOWN = ("num_layers", "bias", "batch_first", "dropout", "bidirectional", "nonlinearity")
 
 
 class _Recurrence(Module):
-    """What layers and cells share: the weights of one step, and what it does.
+    """The base of layers and cells: the weights and the computation of one step.
 
-    gates         how many parts of `hidden_size` rows the weights have
-    states        how many arrays each step passes to the next
+    gates         number of parts of `hidden_size` rows in the weights
+    states        number of arrays that each step passes to the next
     folds_biases  whether both biases are added to the inputs, before the loop
     """
 
@@ -59,7 +59,7 @@ class _Recurrence(Module):
             setattr(self, name + suffix, init.uniform_(weights, -bound, bound))
 
     def _functions(self, suffix: str) -> tuple[Projection, Step]:
-        """Return what is done with the inputs of all steps, and then in each step."""
+        """Return the function of the inputs of all steps, and the function of each step."""
         w, u, b, c = (getattr(self, name + suffix, None) for name in WEIGHTS)
         if b is not None and c is not None and self.folds_biases:
             b, c = b + c, None

@@ -105,7 +105,7 @@ class Identity(Module):
 
 @layer_of()
 class PixelShuffle(Module):
-    """Images (n, c * r * r, h, w) as (n, c, h * r, w * r), where r is `upscale_factor`.
+    """Images (n, c * r * r, h, w) as (n, c, h * r, w * r), with r = `upscale_factor`.
 
     >>> nn.PixelShuffle(2)(mg.input("x", (8, 12, 16, 16))).shape
     (8, 3, 32, 32)

@@ -1,4 +1,4 @@
-"""Gradients that are summed over several calls, where a batch does not fit into memory."""
+"""Gradient accumulation: gradients summed over several calls, for batches that exceed memory."""
 
 from __future__ import annotations
 
@@ -45,10 +45,9 @@ class Accumulation:
     def add(self, loss: Expression, weight: Operand | None = None) -> Updates:
         """Return the updates that add the gradients of a scalar loss.
 
-        weight  of this call in the mean, a scalar; 1 by default.  Where the loss is a mean over
-                tokens, of which calls have different numbers, it is their number, such as
-                `(tokens != padding).sum()`.  A call of weight 0 adds nothing, even if its loss is
-                NaN
+        weight  of this call in the mean, a scalar; 1 by default.  For a loss that is a mean over
+                tokens, pass their number, which differs between calls, such as `(tokens !=
+                padding).sum()`.  A call of weight 0 adds nothing, even if its loss is NaN
 
         GraphError if the loss depends on no parameter, or on one that an earlier `mean` left out;
         ShapeError for a weight that is no scalar.

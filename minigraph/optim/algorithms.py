@@ -1,6 +1,6 @@
-"""The optimizers of `torch.optim`, and Lion: for each a rule, and the class that users make.
+"""The optimizers of `torch.optim`, and Lion: for each a rule, and a public class.
 
-A product comes before what it is added to, as in `g * descent + p`, so that both become one FMA.
+A product is the first operand of its sum, as in `g * descent + p`, so that both become one FMA.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class SGD(Optimizer):
 
 @dataclass(frozen=True)
 class AdaptiveMoments(UpdateRule):
-    """The arithmetic of Adam and AdamW, which differ in what is decayed: gradient or parameter."""
+    """The arithmetic of Adam and AdamW, which decay the gradient or the parameter."""
 
     betas: Betas
     eps: NotNegative
@@ -166,7 +166,7 @@ class Adam(Optimizer):
 
 
 class AdamW(Optimizer):
-    """Adam with weight decay of its own (Loshchilov and Hutter, 2019), as in `torch.optim`.
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019), as in `torch.optim`.
 
     amsgrad  as in `Adam`
 

@@ -49,8 +49,8 @@ class EMA:
     def updates(self, updates: Mapping[Parameter, Node] | None = None) -> Updates:
         """Return the updates of the averages.
 
-        updates  what the same function gives the parameters: their new values are averaged, else
-                 those that they have when a call begins
+        updates  of the parameters in the same function, whose new values are averaged; without
+                 them, the values at the start of a call are averaged
         """
         new: Updates = {}
         for p, average in self._averages.items():
@@ -77,5 +77,5 @@ class EMA:
         return values_of(self._state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set what `state_dict()` returned; GraphError for what does not fit, with nothing set."""
+        """Load a `state_dict()`; raise GraphError for a misfit, and then set nothing."""
         restore("EMA.load_state_dict", self._state, state)

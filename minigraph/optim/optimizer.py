@@ -1,6 +1,6 @@
-"""What optimizers have in common: groups of parameters, state, clipped gradients.
+"""The base of optimizers: groups of parameters, state, clipped gradients.
 
-An optimizer's state is parameters that nothing trains, so a step updates it with everything else.
+An optimizer's state is parameters that are not trainable, so a step updates it like all others.
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ class Optimizer:
     def add_param_group(self, group: Annotated[Mapping[str, Any], GROUP]) -> None:
         """Train further parameters, those of a dict such as `{"params": net.head.parameters()}`.
 
-        It may have an lr and other numbers of its own.  Functions that were compiled before go on
-        without them: compile what `minimize` returns now.
+        The dict may have its own lr and other numbers.  Functions that were compiled before do not
+        train them: compile the new result of `minimize`.
         """
         what, known = f"{type(self).__name__}.add_param_group", self.parameters
         (added,) = parsed_groups(what, [group], self.lr, self._rule, known)
@@ -251,9 +251,9 @@ class Optimizer:
         return values_of(self._state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Set what `state_dict()` returned, exactly, for the same parameter names.
+        """Load a `state_dict()`, exactly, for the same parameter names.
 
-        Raises GraphError (ShapeError, DTypeError) with all that does not fit, and sets nothing.
+        Raises GraphError (ShapeError, DTypeError) with all misfits, and then sets nothing.
         """
         restore(f"{type(self).__name__}.load_state_dict", self._state, state)
 
@@ -280,9 +280,9 @@ def _each(numbers: Node, n: int) -> list[Node]:
 
 
 def gradients(what: str, loss: Node, parameters: list[Parameter]) -> Updates:
-    """Return the gradients of a loss, for those of the parameters on which it depends.
+    """Return the gradients of a loss for the parameters on which it depends.
 
-    GraphError that begins with `what` if it depends on none.
+    Raises a GraphError that begins with `what` if the loss depends on none.
     """
     grads = dict(zip(parameters, grad(loss, parameters), strict=True))
     if reached := {p: g for p, g in grads.items() if not _is_constant_zero(g)}:
@@ -300,7 +300,7 @@ def gradients(what: str, loss: Node, parameters: list[Parameter]) -> Updates:
 
 
 def _is_constant_zero(gradient: Node) -> bool:
-    """Return whether a gradient is the zeros that `grad` returns where the loss does not depend."""
+    """Return whether a gradient is the zeros that `grad` returns for an independent loss."""
     while gradient.op.is_view and len(gradient.inputs) == 1:
         (gradient,) = gradient.inputs
     return isinstance(gradient.op, Constant) and not gradient.op.value.any()
@@ -312,9 +312,9 @@ def user_name(p: Parameter) -> str | None:
 
 
 def check_unambiguous(what: str, name: str | None) -> None:
-    """Raise a GraphError that begins with `what` if two parameters have a `name`, not None.
+    """Raise a GraphError that begins with `what` if two parameters have the same `name`.
 
-    Made in another order, each would get the other's state.
+    If they were made in another order, each would get the other's state.
     """
     if name is not None:
         raise GraphError(
@@ -327,9 +327,9 @@ def check_unambiguous(what: str, name: str | None) -> None:
 def clipped(
     what: str, grads: Mapping[Parameter, Node], norm: float | None, value: float | None
 ) -> Updates:
-    """Return gradients in the dtypes in which they are summed, clipped as `minimize` says.
+    """Return gradients in their accumulation dtypes, clipped as by `minimize`.
 
-    what  how errors begin
+    what  first words of errors
     """
     clipped_grads = {p: astype(g, accumulator(p.dtype)) for p, g in grads.items()}
     if value is not None:

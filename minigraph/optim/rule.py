@@ -62,7 +62,7 @@ STEP = np.array(0, np.int64)  # the first value of a `step`
 
 
 def filled(p: Spec, value: float = 0.0) -> Array:
-    """Return the first value of a state that is like p; it takes no memory."""
+    """Return the initial value of a state with the shape of p, without memory."""
     return np.broadcast_to(np.array(value, accumulator(p.dtype)), p.shape)
 
 

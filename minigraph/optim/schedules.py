@@ -47,7 +47,7 @@ class Resumable:
     step: Callable[..., None]
 
     def state_dict(self) -> dict[str, Array]:
-        """Return what a resumed training needs, as arrays; `lr` has the present rates."""
+        """Return the state for a resumed training, as arrays; `lr` has the present rates."""
         state = {name: np.array(getattr(self, name)) for name in self.saved}
         return {**state, "lr": np.array(self.optimizer.rates)}
 
@@ -84,11 +84,11 @@ ScheduleArgument = Annotated[Resumable, instance_of(Resumable, "a schedule")]
 class StepSchedule(Resumable):
     """Learning rates that depend on the number of steps.
 
-    base   the rates before the first step: the optimizer's, then those of groups with their own
-    steps  the number of calls of `step`
-    rate   a pure function of a base rate and a number of steps
-    floor  the rate below which the schedule does not go: what other schedules add to it is
-           multiplied.  None: rates of other schedules are overwritten
+    base   rates before the first step: the optimizer's, then those of groups with their own
+    steps  number of calls of `step`
+    rate   pure function of a base rate and a number of steps
+    floor  lowest rate of the schedule, which multiplies the part of the present rate above it.
+           None: the schedule overwrites the rates of other schedules
     """
 
     saved: ClassVar = {"steps": int, "base": _rates}
@@ -260,11 +260,11 @@ def one_cycle(
     div_factor: Divisor = 25.0,
     final_div_factor: Divisor = 1e4,
 ) -> StepSchedule:
-    """Return a schedule that rises to `max_lr` and falls far below where it began (OneCycleLR).
+    """Return a schedule that rises to `max_lr` and falls far below its start (OneCycleLR).
 
-    L. Smith and N. Topin (2018), Super-Convergence.  Of `total_steps`, the share `pct_start` rises.
-    It begins at max_lr / div_factor and ends at that / final_div_factor.  It leaves momentum
-    alone, as torch's does with cycle_momentum=False only: else that changes momentum or betas, too.
+    L. Smith and N. Topin (2018), Super-Convergence.  The rate starts at max_lr / div_factor, rises
+    for the share `pct_start` of `total_steps`, and ends at its start / final_div_factor.  Momentum
+    and betas do not change, as in torch with cycle_momentum=False.
 
     >>> sgd = optim.SGD([mg.Parameter([1.0])])
     >>> schedule = optim.schedules.one_cycle(sgd, max_lr=0.1, total_steps=100)
