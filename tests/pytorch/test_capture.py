@@ -130,6 +130,14 @@ def test_graphs_in_graphs_are_computed_in_place():
         np.testing.assert_allclose(gradient(X.numpy()), model.linear(X).numpy(), rtol=1e-5)
 
 
+def test_a_range_of_integers_steps_as_in_torch_between_floats():
+    def function(model, x):
+        ranges = ((0.1, -7.9, -4.0), (2.1, -2.9, -1.0), (-0.9, 2.1, 2.0))
+        return [torch.arange(*each, dtype=torch.int32) for each in ranges]
+
+    agrees(function, X)
+
+
 def test_random_slopes_are_their_mean_in_evaluation():
     agrees(lambda model, x: functional.rrelu(x, 0.1, 0.5), X)
 

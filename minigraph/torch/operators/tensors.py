@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -68,6 +69,9 @@ def _full(size: Any, value: Any, dtype: torch.dtype | None = None) -> Node:
 def _range(start: Any, end: Any, step: Any = 1, dtype: torch.dtype | None = None) -> Node:
     floats = any(isinstance(each, float) for each in (start, end, step))
     kind = dtype or (torch.float32 if floats else torch.int64)
+    if floats and not kind.is_floating_point:  # torch counts in floats, and steps in integers
+        count = max(math.ceil((end - start) / step), 0)
+        return ops.astype(int(start) + int(step) * ops.arange(count), DTYPES[kind])
     return ops.arange(start, end, step, DTYPES[kind])
 
 
