@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -56,6 +57,9 @@ def as_array(value: Any, dtype: DType | None = None) -> Array:
     With `dtype`, cast by NumPy's "same_kind" rule.  DTypeError if the rule forbids the cast or a
     value does not fit.
     """
+    if str(getattr(value, "dtype", "")) == "torch.bfloat16":  # which NumPy lacks, so torch refuses
+        bits = value.view(sys.modules["torch"].int16)
+        return as_array(as_array(bits).view(BFLOAT16), dtype)
     try:
         if not hasattr(value, "__array__") and hasattr(value, "__dlpack__"):
             value = np.from_dlpack(value)

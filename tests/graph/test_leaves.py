@@ -63,6 +63,13 @@ def test_tensors_of_torch_are_taken(torch):
     np.testing.assert_array_equal(value(x + torch.from_numpy(ARRAY), x=ARRAY), 2 * ARRAY)
 
 
+def test_tensors_of_torch_in_bfloat16_are_taken_as_inputs_and_constants(torch):
+    halves = torch.tensor([1.5, -2.0, 3.0], dtype=torch.bfloat16)
+    x = mg.input("x", (3,), "bfloat16")
+    y = mg.comp_graph("reference").compile([x], (x + halves).astype("float32"))(halves)
+    np.testing.assert_array_equal(y, [3.0, -4.0, 6.0])
+
+
 @pytest.mark.parametrize("bad", ["text", object(), [[1], [2, 3]], 1j, np.ones(2, "M8[s]"), None])
 def test_what_is_no_array_of_ours_is_a_dtype_error(bad):
     with pytest.raises(DTypeError):
