@@ -1,4 +1,4 @@
-"""What `minigraph` does with a model of ONNX, from the command line."""
+"""ONNX models on the command line: `minigraph run`, `info` and `bench`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPEN = 64  # an open size: the length of a text, the side of an image
 
 
 def run(path: str, files: Sequence[str], out: str | None, device: str, level: int) -> Output:
-    """Run a model on arrays from files: what it gives, and how long a second call takes."""
+    """Run a model on arrays from files; return the results, and the time of a second call."""
     try:
         arrays = [np.load(file, allow_pickle=False) for file in files]
     except (OSError, ValueError, EOFError) as error:
@@ -58,7 +58,7 @@ def _brief(x: Any) -> str:
 
 
 def describe(path: str) -> Output:
-    """Return what a model takes, gives and consists of."""
+    """Return a model's inputs, outputs and operators."""
     proto = read("info", path).model
     names = [y.name for y in proto.graph.output]
     try:
@@ -102,9 +102,9 @@ def called(path: str) -> Any:
 
 
 def drawn(path: str, batch: int) -> dict[str, Array]:
-    """Return an array for each input of a model: floats in [0, 1), and integers and bools 0 or 1.
+    """Return a random array for each input of a model: floats in [0, 1); integers and bools 0 or 1.
 
-    batch  the size of the first axis, where the file leaves it open; sizes of others are `OPEN`
+    batch  size of the first axis if it is symbolic in the file; other symbolic sizes are `OPEN`
     """
     rng, arrays = np.random.default_rng(0), {}
     for info in inputs_of(read("bench", path).model.graph):

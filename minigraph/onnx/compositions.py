@@ -9,7 +9,7 @@ from minigraph.ops import activation, arithmetic, comparison, exponential, trigo
 
 
 def _log1p(x: Node) -> Node:
-    """Return log(1 + x), where the rounding of 1 + x = u cancels (Kahan; Higham 1996, 1.14.1)."""
+    """Return log(1 + x) without the rounding error of 1 + x (Kahan; Higham 1996, 1.14.1)."""
     u = 1 + x
     return ops.where((u == 1) | (x == math.inf), x, ops.log(u) * (x / (u - 1)))
 

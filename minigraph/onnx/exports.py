@@ -1,4 +1,4 @@
-"""What each op is in ONNX: tables of those that it has as well, and functions of the rest."""
+"""Exporting ops to ONNX: tables of the ops that ONNX has, and functions for the others."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def _special(w: Writer, op: Op, node: Node, x: str) -> str:
 
 @export(comparison.Where)
 def _where(w: Writer, op: Op, node: Node, condition: str, x: str, y: str) -> str:
-    """Write where(y >= c, c, y), y = relu(x), as a clip of x: that is what `relu6` is."""
+    """Write where(y >= c, c, y) with y = relu(x), which `relu6` makes, as a clip of x."""
     above, limit, positive = node.inputs
     compared = isinstance(above.op, comparison.GreaterEqual) and not limit.shape
     same = compared and [w.values[v] for v in above.inputs] == [y, x]
@@ -301,7 +301,7 @@ def _matmul(w: Writer, op: Matmul, node: Node, x: str, y: str, *bias: str) -> st
 
 
 def product_with_bias(w: Writer, product: Node, bias: Node) -> str:
-    """Return product + bias as one node, "" if they are not what `linear` adds up."""
+    """Return product + bias as one node; "" if they do not come from `linear`."""
     if not isinstance(product.op, Matmul) or w.users[product] != 1 or len(product.inputs) > 2:
         return ""
     matrices = kind(product.dtype) == "f" and product.inputs[0].ndim == product.inputs[1].ndim == 2

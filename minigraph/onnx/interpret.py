@@ -34,9 +34,9 @@ Values = MutableMapping[str, Any]
 
 
 class Interpreter:
-    """What computes the results of a model's graph, and of the functions in it.
+    """An interpreter of a model's graph, and of the functions in it.
 
-    what  how errors begin
+    what  first words of errors
     """
 
     def __init__(self, what: str, file: File) -> None:
@@ -52,11 +52,11 @@ class Interpreter:
         attributes: Mapping[str, Any],
         source: Location | None = None,
     ) -> None:
-        """Enter the results of nodes, which are in order, by their names.
+        """Add the results of nodes, in their order, to `values`.
 
-        values      of what the nodes read
-        attributes  of the function whose nodes these are
-        source      where that was called; else each node is a place of its own
+        values      of inputs and earlier nodes, by name
+        attributes  of the function that has the nodes
+        source      source location of the function's call; None: each node is a location
         """
         for i, node in enumerate(nodes):
             place = source or Location(self.file.name, i, one_line(node.name) or node.op_type)
@@ -136,7 +136,7 @@ class Interpreter:
     def _inside(
         self, graph: GraphProto, given: Sequence[Node], values: Values, opsets: Opsets
     ) -> list[Node]:
-        """Return the results of a graph in a node, which also reads what that may read."""
+        """Return the results of a node's inner graph, which may read values outside of it."""
         inputs = dict(zip([x.name for x in graph.input], given, strict=True))
         inner: Values = ChainMap({**self.initializers(graph), **inputs}, values)
         self.run(graph.node, inner, opsets, {}, scope.source)
@@ -208,7 +208,7 @@ def _scan(inputs: Any, attributes: Mapping[str, Any], inside: Inside) -> list[No
 def _scan_or_unroll(
     step: Callable[..., Any], first: tuple[Node, ...], xs: tuple[Node, ...]
 ) -> tuple[Sequence[Node], Sequence[Node]]:
-    """Return what `ops.scan` does: step by step where shapes differ between the steps."""
+    """Return the results of `ops.scan`, unrolled if shapes differ between the steps."""
     try:
         last, ys = ops.scan(step, first, xs)
         return last, ys
@@ -242,7 +242,7 @@ def _given(inputs: Sequence[Node | None]) -> list[str]:
 
 
 def key(node: NodeProto) -> str:
-    """Return the name by which the table knows the operator of a node."""
+    """Return the name of a node's operator in the table."""
     return one_line(node.op_type if node.domain in OWN else f"{node.domain}.{node.op_type}")
 
 

@@ -36,12 +36,12 @@ from minigraph.platform.records import one_line
 
 @dataclass(frozen=True)
 class Model:
-    """What a file of ONNX computes, as expressions.
+    """An ONNX model as expressions.
 
-    inputs      in the file's order, without those that stand for parameters
+    inputs      in the file's order, without initialisers
     outputs     in the file's order
-    parameters  what the outputs are computed from, in the file's order: tensors of floats that have
-                axes.  Those that a BatchNormalization reads as statistics are not trainable
+    parameters  float tensors with axes on which the outputs depend, in the file's order.  The
+                statistics of BatchNormalization are not trainable
     """
 
     inputs: list[Node]
@@ -57,13 +57,13 @@ def load(
     """Return a model's inputs, outputs and parameters: expressions, to compile and to train.
 
     model   a path, or an onnx.ModelProto
-    values  arrays for some inputs, by name, which become constants: for sizes, axes and the like,
-            which the shapes of results depend on
-    shapes  those of some inputs, by name, in place of what the file says
+    values  arrays for some inputs, by name, which become constants; for sizes, axes and the like,
+            on which the shapes of results depend
+    shapes  of some inputs, by name, instead of those in the file
 
-    A size without a number, such as "batch", is one that calls give.  Tensors in files of their own
-    are mapped into memory.  Raises GraphError for a file that is damaged or no model, and with all
-    operators that have no counterpart here, and how often each occurs.
+    A named size, such as "batch", becomes a symbolic size.  External tensors are mapped into
+    memory.  Raises GraphError for a file that is damaged or no model, and for unsupported
+    operators, with the number of occurrences of each.
     """
     file = read("onnx.load", model)
     constants = given_values("onnx.load", file, values or {})
@@ -79,9 +79,9 @@ def model_of(
 ) -> Model:
     """Return a model whose inputs in `values` are constants, and others have these `shapes`.
 
-    frozen  whether parameters will be constants, so that they may lie in memory that is read-only
+    frozen  whether parameters will be constants, whose memory may be read-only
 
-    UndecidedSize if others have to be constants, or to have shapes of numbers.
+    Raises UndecidedSize if further inputs must be constants, or must have fixed shapes.
     """
     try:
         graph, opsets = file.model.graph, opsets_of(file.model.opset_import)
@@ -118,7 +118,7 @@ def inputs_of(graph: GraphProto) -> list[ValueInfoProto]:
 
 
 def given_values(what: str, file: File, values: Mapping[str, Any]) -> dict[str, Array]:
-    """Return values for inputs as arrays of their dtypes; GraphError if there is no such input."""
+    """Return values of inputs as arrays of their dtypes; raise GraphError for an unknown input."""
     infos = {info.name: info for info in inputs_of(file.model.graph)}
     if unknown := [name for name in values if name not in infos]:
         raise GraphError(
@@ -129,7 +129,7 @@ def given_values(what: str, file: File, values: Mapping[str, Any]) -> dict[str, 
 
 
 def _held(name: str, array: Array, frozen: bool) -> Node:
-    """Return a tensor of the file as a parameter, in its own memory where it can stay there."""
+    """Return a tensor of the file as a parameter, in the tensor's memory if possible."""
     if not array.ndim or array.dtype not in FLOATS:
         return constant(array)
     stays = array.flags.carray and array.ctypes.data % ALIGNMENT == 0
@@ -166,10 +166,10 @@ def function(model: Any, device: str = "cpu", options: Mapping[str, Any] | None 
     options  as in `mg.comp_graph`; without them the level is 3
 
     It returns an array, or a list of them in the file's order.  Its parameters are constants, as
-    with `compile(..., freeze=True)`.  It has what functions of `compile` have, such as `report()`.
-    Where an input gives sizes, axes or the like, it is compiled at its first call, for that value,
-    and again for another; and so for the shapes of inputs where a symbolic size is not enough.
-    Raises what `load` raises.
+    with `compile(..., freeze=True)`.  It has the methods of other functions, such as `report()`.
+    If shapes depend on the value of an input, such as a size or an axis, it is compiled at the
+    first call with each value; likewise for the shapes of inputs if symbolic sizes do not suffice.
+    Raises GraphError as `load` does.
 
     >>> import onnx
     >>> net = "net (float[n, 2] x) => (float[n, 2] y) { y = Relu (x) }"
@@ -195,9 +195,9 @@ def compiled(model: Model, graph: CompGraph) -> Any:
 
 
 class CallFunction:
-    """The function of a model that is read anew for values, or shapes, of inputs that calls give.
+    """The function of a model that is read again for new values or shapes of a call's inputs.
 
-    It keeps what it compiled for the latest of them.
+    It keeps the functions of the latest ones.
     """
 
     def __init__(self, file: File, graph: CompGraph) -> None:
@@ -208,7 +208,7 @@ class CallFunction:
         self._functions: dict[Any, Any] = {}
 
     def note(self, error: UndecidedSize) -> None:
-        """Take from each call what could not be known without; raise the error if it is."""
+        """Note the values or shapes that each call must provide; raise any other error."""
         if isinstance(error, NeedsValue):
             new = [name for name in error.names if name in self._inputs]
             new = [name for name in new if name not in self._valued]
@@ -250,7 +250,7 @@ class CallFunction:
         return function
 
     def report(self) -> Report:
-        """Return what was compiled for the latest call, and how."""
+        """Return a report on the function of the latest call."""
         if not self._functions:
             raise GraphError(f"{WHAT}: nothing is compiled before the first call")
         report: Report = next(reversed(self._functions.values())).report()

@@ -1,4 +1,4 @@
-"""Graphs as models of ONNX, and what TensorRT's reader takes of them: onnx-tensorrt 10.15."""
+"""Writing graphs as ONNX models, and checking them for TensorRT's parser (onnx-tensorrt 10.15)."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ def save(
 ) -> None:
     """Write a graph, or a compiled function, to `path` as a model of ONNX.
 
-    inputs   of the graph; or a function of `compile`, whose graph is written as it was before the
-             passes, with the casts of its option `amp`.  The new values of parameters that it
-             updates are further results, "<name>.new"
-    outputs  an expression, a list, or a dict, whose names the results have; they are called
-             "output", "output_1" and so on where they have no names
-    opset    the version of the operators
-    check    "tensorrt": an error for what TensorRT's table of operators lacks, and the command that
-             builds an engine is printed
+    inputs   of the graph; or a function of `compile`, whose graph is written as before the passes,
+             with the casts of its option `amp`.  The new values of updated parameters are further
+             results, "<name>.new"
+    outputs  an expression, a list, or a dict with the names of the results; the default names are
+             "output", "output_1" and so on
+    opset    version of the operators
+    check    "tensorrt": raise an error for operators that TensorRT lacks, and print the command
+             that builds an engine
 
-    Parameters keep their names, and nodes are called after the layers that made them.  Sizes that
-    calls give, as of (None, 784), have their names.  The model has passed ONNX's checker; arrays of
-    more than 1.9 GB together are in a second file, `<path>.data`.  GraphError if the file cannot be
-    written, and for ops that ONNX does not have: all of them, with counts.
+    Parameters keep their names, and nodes are named after their layers.  Symbolic sizes, as of
+    (None, 784), have their names.  The model has passed ONNX's checker; arrays of more than 1.9 GB
+    together are in a second file, `<path>.data`.  Raises GraphError if the file cannot be written,
+    and for all ops that ONNX lacks, with counts.
 
     >>> x = mg.input("x", (None, 4))
     >>> mg.onnx.save("net.onnx", [x], nn.Linear(4, 2)(x))
@@ -116,9 +116,9 @@ def _model(
 
 
 def _fill(model: ModelProto, arrays: Mapping[str, Array], location: str) -> bytes:
-    """Give a model the arrays that are its last inputs; return those of a file beside it, if any.
+    """Add the arrays of a model's last inputs to it; return those for an external file, if any.
 
-    location  the name of that file
+    location  name of the external file
     """
     graph, data = model.graph, bytearray()
     outside = sum(array.nbytes for array in arrays.values()) > MOST_BYTES

@@ -1,4 +1,4 @@
-"""What a file of ONNX holds, checked as it is read: the model, its tensors, their types."""
+"""Reading and checking the contents of an ONNX file: the model, its tensors, their types."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ Opsets = Mapping[str, int]
 
 
 class File(NamedTuple):
-    """A model, and where it lies.
+    """A model and its location.
 
-    name    what errors and reports call it
-    folder  where external data lies; None for a model in memory
+    name    in errors and reports
+    folder  of external data; None for a model in memory
     """
 
     model: ModelProto
@@ -48,9 +48,9 @@ class File(NamedTuple):
 
 
 def read(what: str, model: Any) -> File:
-    """Return a model, or read it from a path; GraphError for what is no model of ONNX.
+    """Return a model, or read it from a path; raise GraphError for anything else.
 
-    what  how errors begin
+    what  first words of errors
     """
     if isinstance(model, ModelProto):
         return _checked(what, File(model, one_line(str(model.graph.name)) or "model", None))
@@ -112,9 +112,9 @@ def dtype_of(code: int) -> DType:
 
 
 def array_of(tensor: TensorProto, folder: Path | None = None) -> Array:
-    """Return a tensor's value, mapped into memory where it lies in a file of its own.
+    """Return a tensor's value, which is mapped into memory if it is external.
 
-    GraphError if its bytes are not there, or are not as many as its shape says.
+    Raises GraphError if its bytes are missing, or their number does not match its shape.
     """
     dtype, shape = dtype_of(tensor.data_type), tuple(tensor.dims)
     count = math.prod(shape)
@@ -151,7 +151,7 @@ def _mapped(tensor: TensorProto, dtype: DType, shape: Any, folder: Path | None) 
 
 
 def attribute_value(attribute: AttributeProto) -> Any:
-    """Return an attribute as Python has it: tensors are arrays, and graphs stay what they are."""
+    """Return an attribute as a Python value: tensors become arrays, graphs stay GraphProtos."""
     value = onnx.helper.get_attribute_value(attribute)
     if isinstance(value, TensorProto):
         return array_of(value)

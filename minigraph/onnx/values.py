@@ -1,8 +1,7 @@
-"""Values that are known while a model is read: constants, and arithmetic with sizes.
+"""Constant folding while a model is read: constants, and arithmetic with sizes.
 
-ONNX computes shapes with the same operators as everything else.  An expression of constants and of
-the sizes of expressions is computed at once by the ops' own meaning, also where a size is symbolic:
-arrays of objects hold such sizes.
+ONNX computes shapes with its usual operators.  Expressions of constants and sizes are computed at
+once by the ops' NumPy meanings; arrays of objects hold symbolic sizes.
 """
 
 from __future__ import annotations
@@ -31,18 +30,18 @@ from minigraph.graph import (
     toposort,
 )
 
-MOST = 1 << 16  # elements of what is computed while a model is read
-LARGEST = 1 << 24  # of what is so because a row needs the value
+MOST = 1 << 16  # elements of values that are computed while a model is read
+LARGEST = 1 << 24  # elements of values that a row needs
 
 
 class NeedsValue(UndecidedSize):
-    """Raised where a model can be read only with the values of the inputs `names`."""
+    """Reading a model needs the values of the inputs `names`."""
 
     names: Sequence[str] = ()
 
 
 def known(node: Node) -> Array | None:
-    """Return the value of a constant, objects where a size is symbolic; None for other nodes."""
+    """Return the value of a constant, as objects for symbolic sizes; None for other nodes."""
     if isinstance(node.op, Constant):
         return node.op.value
     if isinstance(node.op, FromSizes) and node.op.function is _elements:
@@ -140,9 +139,9 @@ def _computed(node: Node) -> Array:
 
 
 def _refuse_undecided(given: Sequence[Array]) -> None:
-    """Raise UndecidedSize where a truth about sizes differs between calls: `==` is for large ones.
+    """Raise UndecidedSize if a comparison of sizes differs between calls; `==` assumes large ones.
 
-    given  one or two operands; of one it is asked whether it is 0
+    given  one operand, which is compared with 0, or two
     """
     if any(x.dtype == object for x in given):
         for x, y in np.broadcast(*(a.astype(object) for a in (*given, np.zeros((), int))[:2])):

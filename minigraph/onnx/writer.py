@@ -1,4 +1,4 @@
-"""What writes nodes of ONNX: names, constants, sizes that calls give, the nodes themselves."""
+"""The writer of ONNX nodes: names, constants, symbolic sizes, and the nodes themselves."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ class Writer:
     # ------------------------------------------------------------ the nodes of a graph
 
     def write(self, graph: Graph) -> None:
-        """Append what the nodes of a graph are in ONNX."""
+        """Append the ONNX nodes of a graph."""
         self.users.update([*graph.outputs, *(x for node in graph for x in node.inputs)])
         for node in graph:
             with Within(source=node.source):

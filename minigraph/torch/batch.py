@@ -17,19 +17,19 @@ from minigraph.graph import Array, DType, Node
 from minigraph.torch.memory import CPU, array_of, check_supported
 from minigraph.torch.operators import DTYPES
 
-Size = Any  # what torch.export.Dim makes
-CONSTANTS = (bool, int, float, str, type(None))  # what torch.export takes besides tensors
+Size = Any  # a torch.export.Dim
+CONSTANTS = (bool, int, float, str, type(None))  # arguments of torch.export besides tensors
 
 
 class TensorSpec(NamedTuple):
-    """What is known of an input; None: a size that differs from call to call."""
+    """The shape and dtype of an input; None for a size that differs between calls."""
 
     dtype: DType
     shape: tuple[int | None, ...]
 
     @staticmethod
     def like(tensor: torch.Tensor) -> TensorSpec:
-        """Return what is known of a tensor."""
+        """Return the spec of a tensor."""
         sizes = tuple(n if isinstance(n, int) else None for n in tensor.shape)
         return TensorSpec(DTYPES[tensor.dtype], sizes)
 
@@ -44,14 +44,14 @@ def shown(leaves: Sequence[Any], structure: pytree.TreeSpec) -> str:
 
 
 def described(x: Any) -> Any:
-    """Return what an error shows of an argument."""
+    """Return an argument's description for errors."""
     if isinstance(x, Node):
         return TensorSpec(x.dtype, x.shape)
     return TensorSpec.like(x) if isinstance(x, torch.Tensor) else x
 
 
 class _Item(NamedTuple):
-    """A part of a batch, a tensor or not: what errors call it, its name, and an example."""
+    """A part of a batch, a tensor or not: its description in errors, its name, and an example."""
 
     what: str
     name: str
@@ -59,14 +59,14 @@ class _Item(NamedTuple):
 
 
 class Batches:
-    """What all batches have in common with an example.
+    """The structure of batches, from an example.
 
-    what     how errors begin
-    model    the arguments of its `forward` give all items but the last, the target, their names
-    device   of the model; tensors of a batch may be on the CPU, too
-    batch    the example: tensors, or trees of them that torch's pytrees know
-    named    what the model takes by keyword, likewise
-    dynamic  which sizes differ, as `training_step` takes it
+    what     first words of errors
+    model    whose `forward` names all items except the last one, the target
+    device   of the model; tensors of a batch may also be on the CPU
+    batch    the example: tensors, or pytrees of tensors
+    named    the example's keyword arguments of the model, likewise
+    dynamic  sizes that differ between calls, as for `training_step`
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Batches:
         return [item for item in self._items if isinstance(item.like, torch.Tensor)]
 
     def dynamic_shapes(self, module: torch.nn.Module) -> Any:
-        """Return what `torch.export` takes for a module of the example: (items, by keyword)."""
+        """Return the `dynamic_shapes` of `torch.export` for the example's (items, keywords)."""
         if self._sizes is None:
             return None
         sizes = ShapesCollection()
@@ -183,7 +183,7 @@ def _input_names(model: torch.nn.Module, count: int) -> list[str]:
 
 
 def _item(path: Sequence[Any], names: Sequence[str], like: Any) -> _Item:
-    """Return what is at a path in (items, by keyword)."""
+    """Return the value at a path in (items, keyword arguments)."""
     (by_keyword, key), within = path[:2], pytree.keystr(path[2:])
     if by_keyword.idx:
         return _Item(f"{key.key}{within}", f"{key.key}{within}", like)

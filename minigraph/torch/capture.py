@@ -45,10 +45,10 @@ def capture(
     kwargs: Mapping[str, Any] | None = None,
     prefix: str = "",
 ) -> ExportedProgram:
-    """Return the graph of a module's call, without mutations; GraphError where there is none.
+    """Return the graph of a module's call, without mutations; raise GraphError if tracing fails.
 
-    what    how errors begin
-    prefix  of the paths of modules, which errors leave out
+    what    first words of errors
+    prefix  of the paths of modules, which errors omit
     """
     given, named = _distinct((tuple(args), dict(kwargs or {})))
     try:
@@ -67,9 +67,9 @@ def capture(
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Let through no warnings of tracing: they are of torch's own code, or become an error.
+    """Suppress warnings of tracing, which come from torch's own code or precede an error.
 
-    Distributions do not check their parameters: they would branch on values, which no graph knows.
+    Distributions do not check their parameters, as that branches on values.
     """
     before, checks = logging.root.manager.disable, Distribution._validate_args
     logging.disable(logging.WARNING)
@@ -97,7 +97,7 @@ def _distinct(arguments: Any) -> Any:
 
 
 def _detach_without_gradient(program: ExportedProgram) -> None:
-    """Detach what `torch.no_grad()` computes, which torch forgets when it decomposes a graph."""
+    """Detach the results of `torch.no_grad()`, which torch's decompositions lose."""
     for graph in _graphs(program):
         for node in graph.graph.find_nodes(op="call_function", target=WITH_GRADIENT):
             items = [] if node.args[0] else list(node.users)
@@ -123,7 +123,7 @@ def _graphs(program: ExportedProgram) -> list[torch.fx.GraphModule]:
 def decompositions(core: bool = False) -> dict[Any, Callable[..., Any]]:
     """Return PyTorch's decompositions of operators that have no row.
 
-    core  whether those that PyTorch calls core are among them, as far as it can make them of others
+    core  whether to include decompositions of core operators
     """
     every = {**(decomposition_table if core else {}), **torch.export.default_decompositions()}
     overloads = [op for op in every if isinstance(op, torch._ops.OpOverload)]
@@ -145,7 +145,7 @@ def refuse_missing(what: str, program: ExportedProgram, prefix: str) -> None:
 
 
 def name_of(target: Any) -> str:
-    """Return the name of what a node calls, as the table of rows has it."""
+    """Return the name of a node's operator in the table of rows."""
     if isinstance(target, torch._ops.OpOverload):
         return str(target)
     if isinstance(target, torch._ops.HigherOrderOperator):
@@ -170,7 +170,7 @@ def location(node: torch.fx.Node, prefix: str = "") -> Location:
 
 
 def _brief(error: Exception) -> str:
-    """Return where in the user's code an error of torch arose, and what it says, in one line."""
+    """Return the user's line at which an error of torch arose, and its text, in one line."""
     tracing = traceback.walk_tb(error.__traceback__)
     users = [
         f" at {frame.f_code.co_filename}:{line}"

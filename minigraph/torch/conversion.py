@@ -20,16 +20,15 @@ from minigraph.torch.memory import SharedParameters, device_of
 
 
 class ConvertedModule(Module):
-    """What a PyTorch model computes, with its parameters and buffers under the same names.
+    """A PyTorch model as a module, with its parameters and buffers under the same names.
 
-    A call builds expressions of the graph that was captured: in the mode, training or evaluation,
-    that the model had, and of inputs as in the example.  The result is nested as the model's.
-    `updates()` returns what a call in training changes, such as the statistics of batch norms.
+    A call builds expressions of the captured graph: in the model's mode at that time, training or
+    evaluation, and for inputs like the example's.  The result has the model's structure.
+    `updates()` returns the changes of a call in training, such as the statistics of batch norms.
 
-    Parameters have the memory of the model's tensors: a function that changes them changes the
-    model, and the other way round.  Where a tensor gets other memory (`model.double()`, or
-    `load_state_dict` with assign=True), functions that were compiled keep the old one: convert the
-    model again.
+    Parameters share the memory of the model's tensors: a change of one is a change of the other.
+    After a tensor got new memory (`model.double()`, or `load_state_dict` with assign=True),
+    compiled functions keep the old memory: convert the model again.
     """
 
     def __init__(
@@ -133,16 +132,16 @@ def convert(
     *,
     dynamic: Any = False,
 ) -> ConvertedModule:
-    """Return a minigraph module that computes what a PyTorch model does, on the same memory.
+    """Return a minigraph module of a PyTorch model, on the same memory.
 
-    args, kwargs  an example of what the model is called with, which fixes dtypes and shapes, and
-                  the values of what is no tensor
-    dynamic       True: each input's first size may be any, and is two or more in the example.  Or
-                  what `torch.export.export` takes as dynamic_shapes
+    args, kwargs  example arguments of the model, which fix dtypes, shapes, and the values of
+                  arguments that are no tensors
+    dynamic       True: the first size of each input may differ between calls; it is two or more in
+                  the example.  Or the dynamic_shapes of `torch.export.export`
 
-    The model is captured in its mode: call `model.eval()` or `model.train()` before.  Raises
-    GraphError if `torch.export` cannot trace it, as where tensors decide what Python runs, or with
-    all operators that have no counterpart here, how often each occurs and where.
+    The model is captured in its present mode: call `model.eval()` or `model.train()` before.
+    Raises GraphError if `torch.export` cannot trace it, for example because of data-dependent
+    control flow, and for unsupported operators, with their counts and lines.
 
     >>> import torch, minigraph.torch as mgt
     >>> model = torch.nn.Linear(3, 2).eval()
@@ -158,7 +157,7 @@ def convert(
 
 
 def _any_first_size(model: torch.nn.Module, call: Any, leaves: Sequence[Any]) -> Any:
-    """Return what tells torch.export that the first sizes of a call's tensors differ."""
+    """Return the dynamic_shapes that make the first size of each tensor symbolic."""
     sizes = ShapesCollection()
     for x in leaves:
         if isinstance(x, torch.Tensor) and x.ndim:

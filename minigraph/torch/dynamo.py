@@ -1,8 +1,8 @@
 """`torch.compile(model, backend="minigraph")`: the graphs of PyTorch's compiler, compiled here.
 
-AOTAutograd makes the graphs: of the forward pass, and where there are gradients of the backward
-pass, without mutations and aliases, which it sees to itself.  Weights are inputs of the graphs, in
-PyTorch's memory, so what changes them between calls is seen.
+AOTAutograd makes the graphs of the forward and, with gradients, the backward pass, and handles
+mutations and aliases itself.  Weights are inputs of the graphs, in PyTorch's memory, so changes
+between calls are seen.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def minigraph(
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """Return a function that computes what a graph of Dynamo does: a backend of `torch.compile`.
+    """Return the function of a graph of Dynamo: a backend of `torch.compile`.
 
-    options  those of `minigraph.comp_graph`, as `torch.compile(..., options={...})` gives them
+    options  of `minigraph.comp_graph`, from `torch.compile(..., options={...})`
 
     Random numbers are minigraph's; each call takes its seed from PyTorch's generator.  An operator
     that minigraph lacks runs in PyTorch, with a warning.

@@ -1,6 +1,6 @@
-"""A graph of ATen's operators, as PyTorch's compiler makes it, as a function of tensors.
+"""A graph of ATen's operators, from PyTorch's compiler, as a function of tensors.
 
-What has no row runs in PyTorch: the graph is cut around it, and the rest is compiled.
+Operators without a row run in PyTorch: the graph is split at them, and its parts are compiled.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ NUMBERS = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 Axes = tuple[int, ...]
 Compiled = Callable[[Sequence[Any]], Sequence[Any]]
-Refused = dict[torch.fx.Node, str]  # what runs in PyTorch, and why where it has a row
+Refused = dict[torch.fx.Node, str]  # nodes that run in PyTorch, with the reason if there is a row
 
 
 class GraphFunction:
     """The function of a graph: called with a list of tensors and sizes, which it empties.
 
-    The first call compiles, and where sizes differ between calls, the first call of each size does;
-    the functions of the last KEPT sizes are kept.
+    The first call with each combination of sizes compiles; the functions of the last KEPT sizes are
+    kept.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class GraphFunction:
             return run(given)
 
     def _compiled(self, args: Sequence[Any]) -> Compiled:
-        """Return what computes the graph for arguments of these sizes."""
+        """Return the compiled graph for arguments of these sizes."""
         calls = [node for node in self._module.graph.nodes if node.op == "call_function"]
         refused: Refused = {node: "" for node in calls if not _has_row(node, self._device)}
         try:
@@ -113,14 +113,14 @@ class GraphFunction:
 
 
 class Placed(NamedTuple):
-    """An expression, and the order in which its axes lie in a tensor's memory, if it is another."""
+    """An expression, and the order of its axes in the tensor's memory if they are permuted."""
 
     node: Node
     axes: Axes | None
 
 
 class Result(NamedTuple):
-    """What a graph returns: the output or the argument of a number, or a value."""
+    """A result of a graph: the number of an output or of an argument, or a value."""
 
     kind: str
     value: Any
@@ -130,7 +130,7 @@ class CompiledGraph:
     """A function of minigraph that takes and returns tensors.
 
     inputs   by the number of the argument
-    outputs  what is computed
+    outputs  the computed ones
     results  of the graph
     """
 
@@ -168,7 +168,7 @@ class CompiledGraph:
 def _interpret(
     module: torch.fx.GraphModule, args: Sequence[Any], refused: Refused
 ) -> tuple[dict[int, Placed], list[Placed], list[Result]]:
-    """Return what `CompiledGraph` takes; operators whose rows fail join `refused`."""
+    """Return the arguments of `CompiledGraph`; add operators whose rows fail to `refused`."""
     values: dict[torch.fx.Node, Any] = {}
     given: dict[torch.fx.Node, int] = {}
     inputs: dict[int, Placed] = {}
@@ -200,7 +200,7 @@ def _interpret(
 
 
 def _input(name: str, tensor: torch.Tensor) -> tuple[Placed, Node]:
-    """Return an input whose axes lie as those of a tensor, and it with the tensor's axes."""
+    """Return an input with axes in the order of a tensor's memory, and a view with its axes."""
     axes = axes_in_memory(tensor.shape, tensor.stride())
     shape = tuple(tensor.shape[axis] for axis in axes or range(tensor.ndim))
     node = mg.input(name, shape, DTYPES[tensor.dtype])
@@ -208,7 +208,7 @@ def _input(name: str, tensor: torch.Tensor) -> tuple[Placed, Node]:
 
 
 def _placed(node: Node, like: torch.Tensor) -> Placed:
-    """Return a result whose axes will lie as those of a tensor: views of it are taken so."""
+    """Return a result with axes in the order of a tensor's memory, for torch's views of it."""
     # Those that there were when the graph was traced, None where they were not known.
     shape, strides = (
         [n if isinstance(n, int) else n.node.hint for n in sizes]
@@ -219,7 +219,7 @@ def _placed(node: Node, like: torch.Tensor) -> Placed:
 
 
 def axes_in_memory(shape: Sequence[int], strides: Sequence[int]) -> Axes | None:
-    """Return the order of a tensor's axes in memory; None where it is theirs, or there are gaps.
+    """Return the order of a tensor's axes in memory; None if it is contiguous or has gaps.
 
     >>> axes_in_memory((2, 3, 4, 4), (48, 1, 12, 3))  # channels last
     (0, 2, 3, 1)
@@ -242,7 +242,7 @@ def inverse(axes: Axes) -> Axes:
 
 
 def _has_row(node: torch.fx.Node, device: torch.device) -> bool:
-    """Return whether a node's operator has a row, for tensors such as its own, or is of numbers."""
+    """Return whether a node's operator has a row that supports its tensors, or is of numbers."""
     results = _tensors(node.meta.get("val"))
     operands = [x for y in node.all_input_nodes for x in _tensors(y.meta.get("val"))]
     known = name_of(node.target) in ROWS or isinstance(node.meta.get("val"), NUMBERS)

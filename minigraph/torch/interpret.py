@@ -24,10 +24,10 @@ PLACEMENT = {"device", "layout", "memory_format", "non_blocking", "pin_memory", 
 
 
 class Interpreted(NamedTuple):
-    """What a captured graph computes.
+    """The results of a captured graph.
 
-    outputs  the results of the module, as it returns them
-    changes  the new values of buffers, by their names in the module
+    outputs  of the module, with its structure
+    changes  new values of buffers, by their names in the module
     """
 
     outputs: Any
@@ -43,9 +43,9 @@ def interpret(
 ) -> Interpreted:
     """Return a captured graph's results as expressions of its inputs.
 
-    what    how errors begin
+    what    first words of errors
     state   parameters and buffers, by their names in the module
-    prefix  of the paths of modules, which reports leave out
+    prefix  of the paths of modules, which reports omit
     """
     values: dict[torch.fx.Node, Any] = {}
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
@@ -79,7 +79,7 @@ class RowError(Exception):
 
 
 def run(graph: torch.fx.GraphModule, values: dict[torch.fx.Node, Any], prefix: str = "") -> Any:
-    """Return what a graph returns, and enter the values of its nodes; RowError where one has none.
+    """Return a graph's results, and add the values of its nodes; raise RowError without a row.
 
     values  of its placeholders
     """
@@ -154,9 +154,10 @@ def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
 
 
 def _as_torch(made: Any, result: Any) -> Any:
-    """Return results in torch's dtypes; an error if their shapes are not torch's.
+    """Return results in torch's dtypes; raise an error if their shapes are not torch's.
 
-    What is empty in torch is so here: batch norms without training save nothing on the CPU.
+    Results that are empty in torch are empty here: batch norms in evaluation save nothing on the
+    CPU.
     """
     if isinstance(made, tuple | list) and isinstance(result, tuple | list):
         return [_as_torch(x, y) for x, y in zip(made, result, strict=False)]
@@ -173,9 +174,9 @@ def _as_torch(made: Any, result: Any) -> Any:
 
 
 def _arguments(node: torch.fx.Node) -> tuple[list[Any], dict[str, Any]]:
-    """Return what a node's row gets: by position what the operator takes so, and the rest by name.
+    """Return the positional and keyword arguments of a node's row, as in the operator's schema.
 
-    What says only where and how a tensor lies is left out.
+    Arguments of device, layout and memory format are omitted.
     """
     args, named = list(node.args), dict(node.kwargs)
     if isinstance(node.target, torch._ops.OpOverload):

@@ -158,7 +158,7 @@ def device_of(module: torch.nn.Module) -> torch.device:
 
 
 def device_name(device: torch.device) -> str:
-    """Return what minigraph calls a device of PyTorch; DeviceError for one that it lacks."""
+    """Return minigraph's name of a PyTorch device; raise DeviceError for an unsupported one."""
     if device.type not in ("cpu", "cuda"):
         raise DeviceError(f"models are on the CPU or on CUDA here, not on {device}")
     return "cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"
@@ -166,12 +166,12 @@ def device_name(device: torch.device) -> str:
 
 @functools.cache
 def backend_of(device: torch.device) -> Backend:
-    """Return what reads and shares the memory of a device."""
+    """Return the backend that shares the memory of a device."""
     return open_backend(device_name(device), options.resolve({}))
 
 
 def in_order(device: torch.device) -> AbstractContextManager[Any]:
-    """Let calls come after what PyTorch has enqueued for a device, and before what it will."""
+    """Run the block after PyTorch's present work on a device and before its later work."""
     if device.type == "cpu":
         return contextlib.nullcontext()
     return backend_of(device).ordered(torch.cuda.current_stream(device).cuda_stream)
@@ -249,7 +249,7 @@ def _place(state: State, tensor: torch.Tensor) -> None:
 
 
 def _memory(tensor: torch.Tensor) -> Array:
-    """Return a tensor's memory; the tensor moves where kernels could not read it."""
+    """Return a tensor's memory; move the tensor if kernels could not read it."""
     plain = tensor.detach()
     if not plain.is_contiguous() or (plain.numel() and plain.data_ptr() % ALIGNMENT):
         tensor.data = plain = plain.clone(memory_format=torch.contiguous_format)

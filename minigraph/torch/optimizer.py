@@ -25,11 +25,11 @@ Group = Mapping[str, Any]  # of an optimizer of torch: parameters and hyperparam
 
 
 class Equivalent(NamedTuple):
-    """What a class of `torch.optim` is in minigraph.
+    """The minigraph rule of a class of `torch.optim`.
 
     rule    whose hyperparameters have torch's names
-    counts  whether torch counts steps in its state
-    names   torch's names of the rule's state, where they differ
+    counts  whether torch's state counts steps
+    names   torch's names of the rule's state, if they differ
     """
 
     rule: type[UpdateRule]
@@ -61,12 +61,12 @@ CYCLED = ("momentum", "betas", "weight_decay")
 
 @dataclass(frozen=True)
 class TorchRule(UpdateRule):
-    """A rule of which some hyperparameters are expressions.
+    """A rule with expressions for some hyperparameters.
 
-    of        the rule with the numbers that there were when the step was compiled
-    live      the rule with expressions for those that schedulers change
-    maximize  whether the loss is to grow
-    counts    whether torch counts steps where the rule does not
+    of        the rule with the numbers of the compilation
+    live      the rule with expressions for the numbers that schedulers change
+    maximize  whether to maximise the loss
+    counts    whether torch counts steps although the rule does not
     """
 
     of: UpdateRule
@@ -123,7 +123,7 @@ class SharedState:
     # ------------------------------------------------------------ before each call
 
     def key(self) -> tuple[Any, ...]:
-        """Return what of the groups is part of the graph; the numbers that are not are set."""
+        """Return the part of the groups that the graph depends on, and set the live numbers."""
         groups = self.optimizer.param_groups
         held = [*chain.from_iterable(map(dict.values, groups))]
         found = [*held, *chain.from_iterable(group["params"] for group in groups)]
@@ -179,7 +179,7 @@ class SharedState:
         return [*chain.from_iterable(map(dict.values, states))]
 
     def _is_unchanged(self) -> bool:
-        """Return whether the state is made of the tensors that were adopted, where they were."""
+        """Return whether the state still has the adopted tensors, at the same addresses."""
         found = self._found()
         try:
             # Lists compare objects by identity first.  The elements of other tensors in the same
@@ -221,10 +221,10 @@ class SharedState:
 class _Slot:
     """A tensor in an optimizer's state.
 
-    owner  the parameter whose state it is
-    key    torch's name of it
-    first  its first value
-    found  what the state has, None if torch has made no step
+    owner  parameter of the state
+    key    torch's name of the tensor
+    first  its initial value
+    found  the tensor in torch's state, None before torch's first step
     """
 
     def __init__(

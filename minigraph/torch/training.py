@@ -29,7 +29,7 @@ from minigraph.torch.watch import Watch
 
 WHAT = "training_step"
 DEFAULTS = {"graph_opt_level": 3}
-KEPT = 4  # graphs of a step: of training and evaluation, and of what is frozen
+KEPT = 4  # graphs of a step, at most: for training, evaluation, and frozen layers
 REFUSED = (torch.jit.ScriptModule, torch.nn.parallel.DistributedDataParallel)
 REASON = "give the module that it was made of"
 Loss = Callable[..., torch.Tensor]
@@ -59,12 +59,12 @@ class _Loss(torch.nn.Module):  # type: ignore[misc]
 
 @dataclass
 class _Compiled:
-    """What a step does as long as no mode changes.
+    """The functions of a step in one mode.
 
-    function  of the batch; it returns the loss, and the gradients that torch's optimizer gets
-    apply     what a step does after several calls of `function`, whose gradients `sums` has
-    trained   the tensors whose gradients these functions return, if torch's own step runs
-    moves     how often memory had been replaced when they were bound
+    function  of the batch; it returns the loss, and the gradients for torch's optimizer
+    apply     update after several calls of `function`, from the gradients in `sums`
+    trained   tensors whose gradients these functions return, if torch's own step runs
+    moves     number of memory replacements at the time of binding
     """
 
     function: Any
@@ -75,7 +75,7 @@ class _Compiled:
 
 
 class TrainingStep:
-    """What `training_step` returns: call it with a batch, and it returns the loss, a 0-d tensor."""
+    """The result of `training_step`: called with a batch, it returns the loss, a 0-d tensor."""
 
     def __init__(
         self,
@@ -128,13 +128,13 @@ class TrainingStep:
             for tensor, grad in zip(current.trained, grads, strict=True):
                 tensor.grad = memory.tensor_of(grad)
             self.optimizer.step()
-        # Schedulers warn where no step has come before theirs.
+        # Schedulers warn if no step of the optimizer precedes theirs.
         self.optimizer._opt_called = True
 
     def profile(self, *batch: Any, calls: int = 5, **kwargs: Any) -> Profile:
-        """Run some calls, one kernel at a time, and return how long each kernel took.
+        """Run `calls` calls kernel by kernel, and return the median time of each kernel.
 
-        For parameters it is one call.  Where torch's own optimizer steps, it changes buffers only.
+        Parameters change as in one call; with torch's own optimizer, only buffers change.
         """
         with self._lock, memory.in_order(self._device):
             arrays = self._batches.arrays(batch, kwargs)
@@ -145,7 +145,7 @@ class TrainingStep:
             return profile
 
     def report(self) -> Report:
-        """Return what was compiled for the latest call, and how; `print` it."""
+        """Return a report on the function of the latest call; `print` shows it."""
         return self.function.report()
 
     def to_html(self, path: FilePath, beside: Any = ()) -> None:
@@ -159,7 +159,7 @@ class TrainingStep:
 
     @property
     def calls(self) -> int:
-        """How many calls were done, by which dropout counts; to resume a training, set it."""
+        """The number of calls so far, the step counter of dropout; set it to resume a training."""
         return self.function.calls
 
     @calls.setter
@@ -317,44 +317,44 @@ def training_step(
     accumulate: Count = 1,
     dynamic: Any = False,
 ) -> TrainingStep:
-    """Return a function of a batch that makes a whole training step and returns the loss.
+    """Return a function of a batch that runs a whole training step and returns the loss.
 
     model            of PyTorch, on the CPU or on CUDA, which `torch.export` can trace
-    loss             `loss(model(*batch[:-1], **kwargs), batch[-1])` is the loss, a single number: a
-                     function or an `nn.Module`
+    loss             a function or an `nn.Module`; the loss is the single number
+                     `loss(model(*batch[:-1], **kwargs), batch[-1])`
     optimizer        of `torch.optim`.  SGD, Adam, AdamW, RMSprop and Adagrad are part of the native
-                     call.  For others, for subclasses, and where hooks are registered, gradients
+                     call.  For others, for subclasses, and for optimizers with hooks, the gradients
                      are written to `.grad` and the optimizer's own `step()` runs
-    batch            an example: all batches have its shapes and dtypes.  Items are tensors, or
+    batch            an example, whose shapes and dtypes all batches have.  Items are tensors, or
                      tuples, lists, dicts and registered dataclasses of tensors, and of numbers,
-                     strings and None, which are part of the step
-    kwargs           an example of what the model takes by keyword; then a call is
+                     strings and None, which become constants of the step
+    kwargs           example keyword arguments of the model; a call is then
                      `step(*batch, **kwargs)`
-    options          of `mg.comp_graph`; the level is 3 if they do not say
-    clip_grad_norm   scales the gradients so that their norm together is at most this, as
-                     `torch.nn.utils.clip_grad_norm_` does
-    clip_grad_value  clips each element of a gradient, before that
-    accumulate       how many calls make a step: parameters change in the last of them, by the mean
-                     of the gradients of all.  Each call returns its own loss
-    dynamic          True: the first size of all tensors of a batch may differ between calls.  Or,
-                     for each tensor, which sizes may: `[{0: "batch", 1: "time"}, {0: "batch"}]`,
-                     with names or `torch.export.Dim`s.  The first call of a size compiles; sizes of
-                     the example are 2 or more
+    options          of `mg.comp_graph`; the default level is 3
+    clip_grad_norm   limit of the norm of all gradients together, as for
+                     `torch.nn.utils.clip_grad_norm_`
+    clip_grad_value  limit of each element of a gradient, applied first
+    accumulate       number of calls of a step: the last call changes the parameters, by the mean of
+                     all gradients.  Each call returns its own loss
+    dynamic          True: the first size of all tensors of a batch may differ between calls.  Or a
+                     dict of these sizes for each tensor, `[{0: "batch", 1: "time"}, {0: "batch"}]`,
+                     with names or `torch.export.Dim`s.  The first call with a size compiles; such
+                     sizes are 2 or more in the example
 
     The model, its buffers and the optimizer's state stay PyTorch's, and are up to date after each
-    call; what is changed between calls counts: values, loaded state dicts, `train()` and `eval()`,
+    call.  Changes between calls take effect: values, loaded state dicts, `train()` and `eval()`,
     `requires_grad`, the numbers of `optimizer.param_groups`.  Learning rates, betas, momentum and
-    weight decay are read at each call, so schedulers compile nothing; what needs another graph
-    compiles it.  A parameter or a module that was replaced is an error.
+    weight decay are read at each call, so schedulers compile nothing; a change of the graph
+    compiles.  A replaced parameter or module is an error.
 
-    Tensors that are not contiguous, as those of a model in `channels_last`, are moved to contiguous
-    memory, and so are tensors not aligned to 64 bytes.  `.grad` stays as it is, None, unless
-    PyTorch's own `step()` runs.  Dropout draws from minigraph's generator, which begins from
-    `torch.initial_seed()` (or the option `seed`) and counts the calls.  The Python of the model and
-    of its forward hooks runs when a graph is made, not at each call.
+    Tensors that are not contiguous (`channels_last`) or not aligned to 64 bytes are moved to other
+    memory.  `.grad` stays None, unless PyTorch's own `step()` runs.  Dropout draws from
+    minigraph's generator, which is seeded by `torch.initial_seed()` (or the option `seed`) and
+    counts the calls.  The Python code of the model and of its forward hooks runs when a graph is
+    traced, not at each call.
 
-    Raises GraphError for what cannot be traced or has no gradient, and lists all operators that are
-    not supported, with the lines that call them.
+    Raises GraphError for a model that cannot be traced or has no gradient, and for unsupported
+    operators, with the lines that call them.
 
     >>> model, x, y = torch.nn.Linear(3, 1), torch.ones(4, 3), torch.full((4, 1), 9.0)
     >>> adam = torch.optim.Adam(model.parameters(), lr=0.1)

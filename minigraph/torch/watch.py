@@ -1,4 +1,4 @@
-"""What a step that was compiled takes for granted of a module, looked at before each call."""
+"""The assumptions of a compiled step about a module, which are checked before each call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from minigraph.errors import GraphError
 
 _training = itemgetter("training")
 _requires_grad = attrgetter("requires_grad")
-Buffers = list[tuple[torch.Tensor, torch.Tensor]]  # that were replaced, and by what
+Buffers = list[tuple[torch.Tensor, torch.Tensor]]  # replaced ones, each with its replacement
 
 
 class Watch:
@@ -59,9 +59,9 @@ class Watch:
         return (*modes, *map(_requires_grad, self._parameters))
 
     def replaced(self) -> Buffers:
-        """Return the buffers that other tensors have replaced since they were accepted.
+        """Return the buffers that were replaced by other tensors.
 
-        GraphError if another part is not what it was, or a hook was added that nothing here calls.
+        Raises GraphError if another part was replaced, or an unsupported hook was added.
         """
         if RemovableHandle.next_id != self._hooks:
             self._hooks = self._count_hooks()

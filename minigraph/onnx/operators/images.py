@@ -167,7 +167,7 @@ def _resize(
 
 
 def _places(mode: str, n: int, m: int, scale: float, ends: tuple[float, float]) -> Array:
-    """Return where in the image of n pixels along an axis each of the m new pixels lies."""
+    """Return the position of each of m new pixels among the n pixels along an axis."""
     at = np.arange(m, dtype=np.float64)
     match mode:
         case "asymmetric":
@@ -217,7 +217,7 @@ def _weights(
 def _grid_sample(
     x: Node, grid: Node, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
 ) -> Node:
-    """Return images whose pixels are taken where the grid says: from -1 to 1 along an axis."""
+    """Return the pixels of images at the positions of a grid, from -1 to 1 along an axis."""
     (n, channels, *sizes), new = x.shape, grid.shape[1:-1]
     places = zip(sizes, reversed(ops.unstack(grid, -1)), strict=True)
     how = bool(align_corners), mode.removeprefix("bi"), padding_mode

@@ -1,4 +1,4 @@
-"""Rows of operators of quantised models: what they round is rounded, and computed in floats."""
+"""Rows of operators of quantised models, which round like the operators and compute in floats."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WARNING = "quantised operators of ONNX are computed in floats, which is no faste
 
 
 def _along(x: Node | None, like: Node, axis: int, block_size: int = 0) -> Node | None:
-    """Return a scale or a zero point shaped so that it broadcasts against what it belongs to."""
+    """Return a scale or a zero point in a shape that broadcasts against its tensor."""
     if x is None or x.size == 1:
         return None if x is None else ops.reshape(x, ())
     axis %= like.ndim

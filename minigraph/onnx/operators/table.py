@@ -1,8 +1,8 @@
-"""The table of ONNX's operators that minigraph computes: for each one row, a small function.
+"""The table of supported ONNX operators: a row is a small function for each.
 
-A row takes an operator's inputs by position, expressions or None where one is left out, and its
-attributes by name.  It returns a result, or a list of them.  An operator that has no row is
-computed by the function that ONNX says it is, if it is one.
+A row takes an operator's inputs by position (expressions, or None for an omitted one) and its
+attributes by name.  It returns a result, or a list of them.  An operator without a row is computed
+by ONNX's definition as a function, if it has one.
 """
 
 from __future__ import annotations
@@ -39,5 +39,5 @@ def rows(table: Mapping[str, Row]) -> None:
 
 
 def along(x: Node, ndim: int, axis: int) -> Node:
-    """Return a vector as an array of so many axes, which runs along one."""
+    """Return a vector as an array with `ndim` axes, along one of them."""
     return ops.reshape(x, (*(1,) * (axis % ndim), -1, *(1,) * (ndim - 1 - axis % ndim)))

@@ -1,6 +1,6 @@
-"""ATen's operators of the backward pass, most of them by the gradient of the forward row.
+"""Rows of ATen's backward operators, most of them by the gradient of the forward row.
 
-PyTorch itself decomposes the others, such as `gelu_backward`, into elementwise ones.
+PyTorch decomposes the others, such as `gelu_backward`, to elementwise ones.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ from minigraph.torch.operators.tensors import BORDERS
 def gradients(
     forward: Callable[..., Any], xs: Sequence[Node], dy: Node, kept: Sequence[Node] = ()
 ) -> list[Node]:
-    """Return the gradient for each of `xs` of what `forward` computes from them.
+    """Return the gradients for `xs` of `forward(*xs)`, given the gradient `dy` of its first result.
 
-    kept  what the forward pass has kept, in place of which nothing is computed again: the values of
-          the results of `forward` after the first, whose gradient is `dy`
+    kept  saved values of the other results of `forward`, which are not recomputed
     """
     # Placeholders, because one of `xs` may depend on another or occur twice.
     inputs = placeholders([x.spec for x in (*xs, dy)])
@@ -46,7 +45,7 @@ def gradients(
 
 
 def _identity(node: Node) -> tuple[int, int | None]:
-    """Return what tells a node from others; there may be several nodes for one result of an op."""
+    """Return a key of a node, which is the same for all nodes of one result of an op."""
     return (id(node.inputs[0]), node.op.index) if isinstance(node.op, Item) else (id(node), None)
 
 

@@ -16,7 +16,7 @@ from minigraph.torch.operators.table import row
 
 
 def _each(value: Any, rank: int) -> list[Any]:
-    """Return a number for each axis, where torch has one for all, in a list or not, or each."""
+    """Return a number for each axis, given torch's number, list of one, or list of all."""
     return [value] * rank if isinstance(value, int) else [*value] * (rank // len(value))
 
 
@@ -64,7 +64,7 @@ def _transposed_convolution_3d(
 def max_pool(
     x: Node, window: Any, stride: Any = (), padding: Any = 0, dilation: Any = 1, ceil: bool = False
 ) -> tuple[Node, Node | None]:
-    """Return the maxima, and where in the image they are, None where that has no expression."""
+    """Return the maxima, and their positions in the image, or None if those have no expression."""
     windows = _windows(len(window), window, stride, padding, dilation, ceil)
     places = None
     with suppress(ShapeError):  # of large windows, or of sizes that only the call gives
@@ -102,7 +102,7 @@ def adaptive_avg_pool_3d(x: Node, size: Any) -> Node:
 
 @row("adaptive_max_pool2d")
 def _adaptive_max_pool(x: Node, size: Any) -> tuple[Node, None]:
-    """Return the maxima; where in the image they are has no expression here."""
+    """Return the maxima; their positions in the image have no expression."""
     images = x if x.ndim == 4 else ops.expand_dims(x, 0)
     y = ops.adaptive_max_pool2d(images, tuple(_each(size, 2)))
     return (y if x.ndim == 4 else ops.squeeze(y, 0)), None

@@ -114,7 +114,7 @@ def _cross_entropy(
 def _nll_loss_forward(
     x: Node, labels: Node, weight: Any, reduction: int, ignored: int
 ) -> tuple[Node, Node]:
-    """Return the losses, and the weight of all labels together where there is a mean or a sum."""
+    """Return the losses, and the total weight of the labels for a mean or a sum."""
     loss = nll_loss(x, labels, weight, reduction, ignored)
     if not reduction:
         return loss, ops.zeros((), x.dtype)
@@ -174,7 +174,7 @@ def _group_norm(
 
 
 def _saved(mean: Node, var: Node, eps: float) -> tuple[Node, Node]:
-    """Return what the backward operators read; torch has no gradient of it."""
+    """Return a value for the backward operators, without a gradient, as in torch."""
     return ops.stop_gradient(mean), ops.stop_gradient(ops.rsqrt(var + eps))
 
 

@@ -199,9 +199,9 @@ rows({"median median.dim": _median(False), "nanmedian nanmedian.dim": _median(Tr
 
 
 def _ranked(x: Node, axis: int, keepdim: bool, rank: Callable[..., Any]) -> tuple[Node, Node]:
-    """Return the elements of a rank along an axis, and where they are.
+    """Return the elements of a rank along an axis, and their positions.
 
-    rank  a function of how many in each row are not NaN, and of how many elements a row has
+    rank  a function of the number of elements in each row that are not NaN, and of their number
     """
     if not x.ndim:
         return x, ops.zeros((), "int64")

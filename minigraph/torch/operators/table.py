@@ -1,8 +1,8 @@
-"""The table of ATen's operators that minigraph computes: for each one row, a small function.
+"""The table of supported ATen operators: a row is a small function for each.
 
-A row takes what the captured graph calls its operator with: expressions where that has tensors,
-else Python values; sizes may be symbolic.  What it returns is then cast to the dtype that torch
-gives, so rows say nothing of dtypes unless they compute in another one.
+A row takes the arguments of its operator in the captured graph: expressions for tensors, else
+Python values; sizes may be symbolic.  Its results are cast to torch's dtypes, so rows mention only
+the dtypes in which they compute.
 """
 
 from __future__ import annotations

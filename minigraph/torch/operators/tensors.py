@@ -1,4 +1,4 @@
-"""Rows of operators that make tensors, place elements anew, or where an index says; of sizes."""
+"""Rows of operators that create, move and index tensors, and of sizes."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def _slice_scatter(x: Node, source: Node, axis: int, start: Any, end: Any, step:
 
 @row("constant_pad_nd")
 def _pad(x: Node, padding: Any, value: Any = 0) -> Node:
-    """Return x with a border, without its own where a width is negative."""
+    """Return x with a border, cut where a width is negative."""
     widths = _widths(x, padding)
     if all(isinstance(n, int) for n in padding) and min(padding, default=0) < 0:
         x = x[tuple(slice(max(-n, 0), min(m, 0) or None) for n, m in widths)]
@@ -182,7 +182,7 @@ def _pad(x: Node, padding: Any, value: Any = 0) -> Node:
 
 @row("unfold")
 def _unfold(x: Node, axis: int, size: int, step: int) -> Node:
-    """Return the windows along an axis, whose elements lie along a new last one."""
+    """Return the windows along an axis, with their elements along a new last axis."""
     if not x.ndim:
         return x[None]
     axis %= x.ndim
@@ -258,7 +258,7 @@ def _index_put(x: Node, indices: Sequence[Any], values: Node, accumulate: bool) 
 def scatter_reduce(
     x: Node, axis: int, index: Node, source: Node, reduce: str, include_self: bool = True
 ) -> Node:
-    """Return x with what elements of `source` and of x together are, at the integers `index`."""
+    """Return x with elements of `source` combined into it at the integers `index`."""
     if reduce in ("amax", "amin"):
         return _scatter_extremum(x, axis, index, source, reduce, include_self)
     if reduce not in ("sum", "mean"):
@@ -301,6 +301,6 @@ def _scatter_extremum(
 
 
 def _slope(x: Node, chosen: Node) -> Node:
-    """Return zeros, whose gradient for x is 1 where it is chosen and finite."""
+    """Return zeros whose gradient for x is 1 where x is chosen and finite."""
     x = ops.where(chosen & ops.isfinite(x), x, 0)
     return x - ops.stop_gradient(x)
