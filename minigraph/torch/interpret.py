@@ -89,6 +89,8 @@ def run(graph: torch.fx.GraphModule, values: dict[torch.fx.Node, Any], prefix: s
             values[node] = held if isinstance(held, torch.fx.GraphModule) else as_constant(held)
         elif node.op == "output":
             return value_of(node.args[0], values)
+        elif any(_is_missing(x, values) for x in node.all_input_nodes):
+            values[node] = None
         elif node.op == "call_function":
             place = location(node, prefix)
             try:
@@ -99,6 +101,11 @@ def run(graph: torch.fx.GraphModule, values: dict[torch.fx.Node, Any], prefix: s
             except Exception as error:  # a row need not foresee all arguments
                 raise RowError(node, place) from error
     raise AssertionError("a graph ends with its output")
+
+
+def _is_missing(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> bool:
+    """Whether a row returned None for a tensor, such as the positions of maxima."""
+    return values[node] is None and isinstance(node.meta.get("val"), torch.Tensor)
 
 
 def _nested(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], prefix: str) -> Any:

@@ -182,3 +182,14 @@ def test_a_result_that_is_not_computed_is_an_error_and_not_none():
         made = compiled(x)
     for ours, theirs in zip(made, places(x), strict=True):
         assert torch.equal(ours, theirs)
+
+
+def test_what_is_made_of_a_result_that_is_not_computed_is_neither():
+    def sequence(x, returned):
+        made = F.adaptive_max_pool1d(x, 3, return_indices=True)  # the places are squeezed
+        return made if returned else made[0]
+
+    x, node = torch.randn(2, 3, 7), mg.input("x", (2, 3, 7))
+    with pytest.raises(mg.GraphError, match="which is not computed here"):
+        mgt.convert(Model(lambda x: sequence(x, True)), (x,))(node)
+    mgt.convert(Model(lambda x: sequence(x, False)), (x,))(node)

@@ -197,6 +197,8 @@ def test_operators_that_are_missing_are_named_with_their_layer():
 
 
 def test_distributions_are_captured_and_check_values_again_afterwards():
+    torch.distributions.Distribution.set_default_validate_args(True)  # torch.compile leaves it off
+
     def loss(mean, x):
         return -torch.distributions.Normal(mean, mean.exp()).log_prob(x).mean()
 
