@@ -53,10 +53,8 @@ COARSE_IN_TORCH = {
 # PyTorch's second derivatives are NaN where those of 0 ** y exist; at 0 of a norm, whose first one
 # is 0 there; and of the logarithm of a sum of nothing.
 NAN_IN_TORCH = {"pow", "linalg.norm", "masked.logaddexp"}
-FLAT = {
-    "logaddexp",
-    "nn.functional.logsigmoid",
-}  # derivatives that come close to 0 are exact to what 1 is rounded to
+# Values and derivatives near 0 are differences of numbers near 1, with the rounding error of these.
+FLAT = {"logaddexp", "nn.functional.logsigmoid", "special.ndtr"}
 
 TIES = {"argsort", "kthvalue", "sort", "topk"}  # PyTorch leaves open in which order equals come
 
