@@ -1,6 +1,6 @@
 """Cache files of functions: save a function's measurements and kernels, and load them.
 
-An entry of a file is valid where its environment is the same; each entry is checked.
+Each entry of a file is checked: it is valid if its environment is the same here.
 """
 
 from __future__ import annotations

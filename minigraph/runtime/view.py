@@ -1,4 +1,4 @@
-"""`minigraph view` and `minigraph diff`: look inside of functions, from the command line."""
+"""`minigraph view` and `minigraph diff`: pages and differences of functions."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def add_diff(parser: argparse.ArgumentParser) -> None:
 
 
 def view(arguments: argparse.Namespace, functions: tuple[Description, ...] | None = None) -> Output:
-    """Open the page of a file or program in the browser; say where it is if there is none.
+    """Open the page of a file or program in the browser; without a browser, print its path.
 
-    functions  of the file, where it is neither a page nor a program
+    functions  of the file, if it is neither a page nor a program
     """
     path = Path(arguments.file)
     if arguments.arguments and path.suffix != ".py":
@@ -72,7 +72,7 @@ def view(arguments: argparse.Namespace, functions: tuple[Description, ...] | Non
 
 
 def diff(arguments: argparse.Namespace) -> Output:
-    """Return what is different between two functions."""
+    """Return the differences of two functions."""
     first = from_file(arguments.a)
     second = from_file(arguments.b) if arguments.b else first[1:]
     if not first or not second:
@@ -93,7 +93,7 @@ def diff(arguments: argparse.Namespace) -> Output:
 
 
 def _functions_of(path: Path, arguments: Sequence[str]) -> tuple[Description, ...]:
-    """Run a program to its end, or until it is interrupted; describe what it compiled."""
+    """Run a program until it ends or is interrupted; return the functions that it compiled."""
     if not path.is_file():
         raise GraphError(f"there is no program {path}")
     before = sys.argv, list(sys.path)
@@ -111,6 +111,6 @@ def _functions_of(path: Path, arguments: Sequence[str]) -> tuple[Description, ..
 
 
 def _open(path: Path) -> bool:
-    """Open a page in the browser if there is one beside the terminal; return whether there is."""
+    """Open a page if the terminal's desktop has a browser; return whether it has."""
     shows = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
     return shows and webbrowser.open(path.resolve().as_uri())

@@ -1,6 +1,6 @@
-"""The CPU: oneDNN and Winograd's algorithm for the heavy ops, generated C for the rest.
+"""The CPU: oneDNN and minigraph's own kernels for heavy ops, generated C for the others.
 
-NumPy computes what neither does.
+NumPy computes the remaining ops.
 """
 
 from minigraph.devices.cpu.device import CpuBackend

@@ -6,7 +6,7 @@ m results of a filter of r taps take m + r - 1 products instead of m r:
 
 The matrices are those of Cook and Toom's algorithm, which multiplies polynomials by their values at
 m + r - 2 points and at infinity, transposed; see Lavin and Gray (2016, "Fast algorithms for
-convolutional neural networks").  Where two points are a and -a, what is even in them is shared.
+convolutional neural networks").  Points a and -a share the terms with even powers.
 """
 
 from __future__ import annotations

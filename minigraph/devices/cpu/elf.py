@@ -1,7 +1,7 @@
-"""Object files of the x86-64, loaded into memory without a linker.
+"""Loading x86-64 object files into memory without a linker.
 
-What Halide writes is small: a few sections, and a few kinds of relocation.  The functions that it
-calls are those of the C library.
+Halide's object files have few sections and few kinds of relocation, and call only functions of the
+C library.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ ALLOCATED, EMPTY, SYMBOLS, RELOCATIONS = 2, 8, 2, 4  # a flag of sections, and k
 ADDRESS, DISTANCE, INDIRECT = (1,), (2, 4), (9, 41, 42)
 HEADER, SECTION, SYMBOL, RELOCATION = "<40xQ12xH", "<4xIQ8xQQIIQ8x", "<IxxHQ8x", "<QIIq"
 JUMP = b"\xff\x25\x00\x00\x00\x00"  # to the address that follows, as only that is within reach
-STUB = 32  # bytes of a jump, and of what is done before
-# Halide's first argument is the user's: what replaces it, and the function of the C library.
+STUB = 32  # bytes of a jump with the instructions before it
+# By Halide's function: code that drops its first argument, a context, and the C library's function.
 ALLOCATION = {
     "halide_malloc": (b"\xbf\x40\x00\x00\x00", "aligned_alloc"),  # mov edi, 64
     "halide_free": (b"\x48\x89\xf7", "free"),  # mov rdi, rsi
@@ -29,7 +29,7 @@ _loaded: list[mmap.mmap] = []  # never unloaded: kernels point into it
 
 
 def load(code: bytes) -> dict[str, int]:
-    """Return the addresses of what an object file defines; OSError if it cannot be loaded."""
+    """Return the addresses of an object file's symbols; raise OSError if it cannot be loaded."""
     try:
         return _load(code)
     except (struct.error, IndexError, ValueError, KeyError) as error:

@@ -26,7 +26,7 @@ from minigraph.jit.halide.source import FUNCTIONS, HalideSource
 from minigraph.jit.source import KernelSource, digest
 
 PIPELINE = "minigraph.jit.halide.pipeline"
-# By a set of instructions: how Halide's names of what takes it begin.
+# By instruction set: prefixes of Halide's features that need it.
 TAKES = {
     onednn.AVX: ("avx",),
     onednn.AVX2: ("avx2", "fma", "f16c", "avxvnni", "avx512", "avx10"),
@@ -35,10 +35,10 @@ TAKES = {
 
 
 def chosen() -> bool:
-    """Whether Halide compiles generated kernels: the user wants it, or there is no C compiler.
+    """Whether Halide compiles generated kernels: if the user wants it, or without a C compiler.
 
-    Warns where it is wanted and missing: then those run that it has compiled elsewhere, unless
-    there is a C compiler.
+    Warn if it is wanted but missing.  Then, without a C compiler, only the kernels run that Halide
+    compiled elsewhere.
     """
     wanted, why = settings.jit_backend(), compiler.why_no_halide()
     has_c = compiler.compiler() is not None
@@ -89,7 +89,7 @@ class HalideKernels(KernelCache):
 
 
 def _without() -> tuple[str, ...]:
-    """How Halide's names of instructions begin that kernels must not use, as oneDNN does not."""
+    """Return prefixes of the instruction sets, by Halide's names, that oneDNN must not use."""
     lib = onednn.library()
     missing = ~lib.instructions if lib else 0
     return tuple(name for bits, names in TAKES.items() if bits & missing for name in names)

@@ -1,7 +1,7 @@
 """Calls of Halide's kernels: their buffers, and the parts that threads compute.
 
-A pipeline takes descriptions of buffers.  They stand beside the argument block and do not change,
-but for the addresses, which a call fills in.  A part is a range of one axis of all operands.
+A pipeline takes buffer descriptors, which are stored next to the argument block; a call only sets
+their addresses.  A part is a range of one axis of all operands.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def call(block: int, slots: int) -> int:
-    """Do in Python what CALL does."""
+    """Call a kernel from Python, as CALL does in C."""
     function, arguments, count = (c_int64 * HEAD).from_address(block)
     words = (c_int64 * (HEAD + 3 * count)).from_address(block)[HEAD:]
     for buffer, slot, offset in zip(words[::3], words[1::3], words[2::3], strict=True):
@@ -61,7 +61,7 @@ def call(block: int, slots: int) -> int:
 
 
 def together(block: int, slots: int) -> int:
-    """Do in Python what TOGETHER does with such calls."""
+    """Make independent calls from Python, as TOGETHER does in C."""
     count = c_int64.from_address(block + 8).value
     first, *others = (c_int64 * (2 + 2 * count)).from_address(block)[3::2]
     with held():  # else a part might still be written when the call has ended

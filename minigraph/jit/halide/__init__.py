@@ -1,5 +1,5 @@
 """Generated kernels as pipelines of Halide.
 
-`source` says what a kernel is, and needs no Halide; `pipeline`, which imports it, makes the machine
-code.  Ops say in C what they compute, and `c_text` reads that.
+`source` describes a kernel without Halide; `pipeline`, which imports Halide, makes the machine
+code.  `c_text` parses the C expressions of ops.
 """

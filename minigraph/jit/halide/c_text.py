@@ -1,9 +1,9 @@
-"""C expressions as Halide's: the same operations in the same order, so that results are the same.
+"""C expressions as Halide's: the same operations in the same order, with the same results.
 
-`strict_float` looks through the whole expression below an operation, so every value that has a name
-in C becomes a function that Halide inlines: it looks no further, and what is used twice is computed
-once.  Both sides of a choice are computed.  What is read has no branches: an `if`, or a loop whose
-end depends on a value, is nothing that Halide's kernels have.
+`strict_float` traverses the whole expression below an operation, so every named C value becomes a
+function that Halide inlines: the traversal ends there, and a value that is used twice is computed
+once.  Both sides of a choice are computed.  C text with branches, such as an `if` or a loop whose
+end depends on a value, is refused.
 """
 
 from __future__ import annotations
@@ -114,9 +114,9 @@ class CText:
         return builtin(*(self._named(to(type_, self._value(x, scope))) for x in args))
 
     def _contracted(self, args: Sequence[c_ast.Node], scope: Scope) -> hl.Expr:
-        """x * y + z, rounded once: what Halide makes of it where it may.
+        """Return x * y + z for Halide to contract, so that it is rounded once.
 
-        It would take sums of several products apart, unless the inner one is hidden.
+        The inner product is hidden, as Halide would reassociate sums of several products.
         """
         x, y, z = (self._named(to(FLOAT, self._value(each, scope))) for each in args)
         if not isinstance(args[2], c_ast.ID | c_ast.Constant):
@@ -171,7 +171,7 @@ class CText:
 
 
 def _place(node: c_ast.Node, scope: Scope) -> tuple[list[Any], int]:
-    """Return where a variable, an element of an array, or what a pointer points to is kept."""
+    """Return the place of a variable, an array's element, or a pointer's target."""
     match node:
         case c_ast.UnaryOp():  # &x and *x
             return _place(node.expr, scope)

@@ -1,18 +1,18 @@
-"""The pipeline of a kernel, how it is scheduled, and its machine code.
+"""The pipeline of a kernel, its schedule, and its machine code.
 
-Values are inlined into what combines or stores them, but for costly ones that are needed again.
+Values are inlined where they are reduced or stored, except for costly ones that are used again.
 Softmax, exp(x - max(x)) / sum, for example:
 
-    for each unit:                     threads have units of their own
+    for each unit:                     units are divided among threads
       for each stretch of x:
-        stretch = max(stretch, x)      in vectors, whose lanes stay apart
+        stretch = max(stretch, x)      in vectors, lane by lane
         total = max(total, stretch)
       total = max of its lanes
       row = exp(x - total)             in vectors
-      ...                              the sum of the row, as the maximum
+      ...                              the sum of the row, like the maximum
       y = row / sum                    in vectors
 
-Where the innermost axis is kept, elements beside one another are reduced together, without lanes.
+If the innermost axis is kept, neighbouring elements are reduced together, without lanes.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ AHEAD = 256  # elements that are computed before outputs are written that may ov
 STACK = hl.MemoryType.Stack
 GUARD = hl.TailStrategy.GuardWithIf  # nothing is computed twice: an output may overwrite an input
 FEATURES = ("no_runtime", "no_asserts", "no_bounds_query")
-FIXED = ("fixed", "same")  # accesses of what stays along the innermost axis
+FIXED = ("fixed", "same")  # accesses that do not move along the innermost axis
 Exprs = list[Any]
 
 
 def compile_kernel(
     source: HalideSource, folder: Path, without: Sequence[str], debug: bool
 ) -> bytes:
-    """Return the object that has a kernel's function; RuntimeError where Halide makes none.
+    """Return the object file of a kernel's function; raise RuntimeError if Halide fails.
 
-    folder   keeps the object, and the program that Halide makes of the schedule
-    without  how the names of instructions begin that the kernel must not use
-    debug    print the schedule and that program
+    folder   for the object file, and Halide's lowered code
+    without  prefixes of the instruction sets that the kernel must not use
+    debug    whether to print the schedule and the lowered code
     """
     host = str(hl.get_host_target()).split("-")
     used = [name for name in host if not name.startswith(tuple(without))]
@@ -138,7 +138,7 @@ class KernelPipeline:
         self.pipeline = hl.Pipeline([*outputs])
 
     def _constrain(self, image: Any, k: int) -> None:
-        """Say what is known of the innermost stride of operand `k`."""
+        """Declare the innermost stride of operand `k`, if it is known."""
         known = {"unit": 1, "back": -1}.get(self.source.access(k))
         image.dim(0).set_stride(hl.Expr() if known is None else hl.Expr(known))
 
@@ -184,7 +184,7 @@ class KernelPipeline:
     # ------------------------------------------------------------ reductions
 
     def _reduce(self, stage: int) -> None:
-        """Define what a run over the loops reduces: stretches in many lanes, then all in a few."""
+        """Define the reductions of a run over the loops: stretches in many lanes, totals in few."""
         found, side = self.pattern.reduced(stage - 1), self.side
         lanes = min(side, self.vector)
         *extents, n = (hl.Expr(extent) for extent in self.extents)
@@ -282,7 +282,7 @@ class KernelPipeline:
             other.dim(place).set_bounds(same.min(), same.extent())
 
     def _schedule(self, f: hl.Func) -> None:
-        """Compute in each unit of `f` what all that the unit stores is made of."""
+        """Schedule the values on which the stores of a unit depend in each unit of `f`."""
         columns = self.source.columns
         for v in self.pattern.once:
             op, once = self.pattern.values[v].op, self.values[v]
@@ -314,7 +314,7 @@ class KernelPipeline:
                     each.bound(x, 0, lanes)
 
     def _compute(self, value: hl.Func, f: hl.Func) -> None:
-        """Compute a value in each unit of `f`, or once where there are none."""
+        """Schedule a value in each unit of `f`, or once if there are no units."""
         if self.units:
             value.compute_at(f, self.units[-1])
         else:

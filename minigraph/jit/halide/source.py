@@ -1,7 +1,7 @@
-"""What a kernel of Halide is known by: its values in C, and how its operands lie in memory.
+"""The source of a Halide kernel: its values in C, and the layouts of its operands.
 
-It serves every shape with as many axes and the same pattern of broadcasting.  Its arguments are the
-inputs, a zero, the constants, the extents of the loops, and the outputs.
+A kernel serves all shapes with the same number of axes and the same broadcasting.  Its arguments
+are the inputs, a zero, the constants, the extents of the loops, and the outputs.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FUNCTIONS = "\n".join(
     )
 )
 OWN = frozenset(re.findall(r"mg_(\w+)\(", FUNCTIONS))
-# What else C text may call: Halide has it, or the C library for one element at a time.
+# Further functions for C text: Halide's, or the C library's for one element at a time.
 CALLED = (
     "sqrt floor ceil trunc rint fabs copysign exp log pow sin cos tan asin acos atan atan2 sinh "
     "cosh tanh asinh acosh atanh"
@@ -47,11 +47,11 @@ MOST = 1 << 31  # elements that an axis, or a stride, has at most
 
 @dataclass(frozen=True)
 class HalideSource(KernelSource):
-    """The text of a kernel, with what it was made of.
+    """The source of a kernel, with the pattern that it was generated from.
 
-    units, loops  how many axes there are of each; lanes are the last axis of the units
-    delayed       whether a stretch of all outputs is computed before any is written: Halide takes
-                  it that buffers are apart, and else would read what it has overwritten
+    units, loops  numbers of axes; lanes are the last axis of the units
+    delayed       whether to compute a stretch of all outputs before any is written, as Halide
+                  assumes that buffers do not overlap
     """
 
     pattern: KernelPattern = field(compare=False, kw_only=True)
@@ -61,12 +61,12 @@ class HalideSource(KernelSource):
 
     @property
     def columns(self) -> bool:
-        """Whether units lie side by side."""
+        """Whether units are contiguous."""
         return self.pattern.form in ("column", "lane")
 
     @property
     def overwrites(self) -> bool:
-        """Whether outputs may overwrite inputs: a single one is made of what it overwrites."""
+        """Whether outputs may overwrite inputs, which Halide only allows for a single output."""
         return self.delayed or len(self.pattern.stores) == 1
 
     def order(self, units: Sequence[T], loops: Sequence[T]) -> list[T]:
@@ -92,7 +92,7 @@ class HalideSource(KernelSource):
 
 
 def halide_source(kernel: SpecialisedKernel) -> HalideSource:
-    """Return the source of a kernel; NotFusible where Halide cannot compute it."""
+    """Return the source of a kernel; raise NotFusible if Halide does not support it."""
     pattern, nest = kernel.pattern, kernel.nest
     if pattern.windows or any(kernel.shifts):
         raise NotFusible("Halide's kernels have no borders")
@@ -142,10 +142,10 @@ def text_of(pattern: KernelPattern, value: Value) -> str:
 
 
 def combined(pattern: KernelPattern, reductions: Sequence[int], total: bool) -> list[Part]:
-    """Return the numbers that reductions combine elements in.
+    """Return the accumulators of reductions.
 
-    total  of all elements, and not of a short stretch of them: of a sum of doubles there is a
-           second one, what its additions round off (O. Møller, 1965)
+    total  whether they are of all elements, not of a short stretch; a sum of doubles then has a
+           second one for its rounding errors (O. Møller, 1965)
     """
     made: list[Part] = []
     for v in reductions:

@@ -1,7 +1,7 @@
-"""Values of C as Halide's expressions: conversions, operators and functions, with C's results.
+"""C values as Halide's expressions: conversions, operators and functions, with C's results.
 
-Halide's floats are fast and loose by default: NaN and infinity do not exist, and sums may be taken
-apart.  `strict_float` makes of an operation what IEEE 754 says.  Integers wrap around.
+By default, Halide's floats have no NaN or infinity, and sums may be reassociated.  `strict_float`
+makes an operation follow IEEE 754.  Integers wrap around.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def to(type_: hl.Type, x: hl.Expr) -> hl.Expr:
 
 
 def hidden(x: hl.Expr) -> hl.Expr:
-    """Return a float that compilers know nothing about."""
+    """Return a float through an operation that compilers cannot simplify."""
     held = _bits(x)
     return hl.reinterpret(x.type(), held ^ hl.cast(held.type(), hl.Expr(ZERO)))
 
@@ -100,7 +100,7 @@ def _negated(x: hl.Expr) -> hl.Expr:
 
 
 def binary(op: str, x: hl.Expr, y: hl.Expr) -> hl.Expr:
-    """Return what an operator of C makes of two values."""
+    """Return the result of a C operator for two values."""
     if op in TURNED:
         return binary(TURNED[op], y, x)
     if op == "!=":
