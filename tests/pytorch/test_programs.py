@@ -7,7 +7,7 @@ import pytest
 from long_runs import long
 
 torch = pytest.importorskip("torch")
-from programs import PROGRAMS  # noqa: E402
+from torch_programs import PROGRAMS  # noqa: E402
 from trained_pair import QUICK, Pair, eager, same  # noqa: E402
 
 # With this `eps` Adam leaves at rest what has no gradient but rounding errors.
