@@ -31,7 +31,7 @@ def _hypot(x: Node, y: Node) -> Node:
     return ops.where(ops.isinf(x) | ops.isinf(y), math.inf, length)
 
 
-# What ops that ONNX has compute as well.
+# Ops that ONNX lacks, made of ops that it has.
 COMPOSED: dict[type[Op], Callable[..., Node]] = {
     activation.Logaddexp: lambda x, y: (
         ops.maximum(x, y) + ops.log1p(ops.exp(-ops.where(x == y, 0, abs(x - y))))

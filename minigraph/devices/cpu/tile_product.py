@@ -104,16 +104,17 @@ def products_in_tiles(node: Node, columns: Sequence[bool] = (False, False)) -> l
     if isinstance(node.op, Matmul):
         return _matrices(node, columns)
     form = laid_out_convolution(node)
-    if form is None or not all(_is_in_vectors(x) for x in (form.read, form.others)):
+    if form is None or not isinstance(node.op, LaidOut):
         return []
-    plain = node.op.plain if isinstance(node.op, LaidOut) else node.op
-    if isinstance(plain, Conv2dBackwardWeights):
+    if not all(_is_in_vectors(x) for x in (form.read, form.others)):
+        return []
+    if isinstance(node.op.plain, Conv2dBackwardWeights):
         return [_weights(form)]
-    conv, images = form.conv, isinstance(plain, Conv2dBackwardData)
-    before, behind = (form.others, form.read) if images else (form.read, form.others)
-    axes = axes_of(conv, before, behind, form.window)
-    sets = [[*_pixels_by_residue(axis)] if images else [_all_pixels(axis)] for axis in axes]
-    return [_images(form, pair, images) for pair in itertools.product(*sets)]
+    backward = isinstance(node.op.plain, Conv2dBackwardData)
+    before, behind = (form.others, form.read) if backward else (form.read, form.others)
+    axes = axes_of(form.conv, before, behind, form.window)
+    sets = [[*_pixels_by_residue(axis)] if backward else [_all_pixels(axis)] for axis in axes]
+    return [_images(form, pair, backward) for pair in itertools.product(*sets)]
 
 
 def _is_in_vectors(x: Shape) -> bool:
@@ -222,17 +223,13 @@ def _images(form: LaidOutConvolution, sets: Sequence[PixelSet], backward: bool) 
     taps, added, columns = r * s, _channels(form.read), _channels(form.others)
     group, windows = _group(added), (down.taps, right.taps)
     first = down.tap * s + right.tap
-    tap_step = down.tap_step * s, right.tap_step
-    if backward:
-        extent = added // group, *windows, group
-        vectors = Axes(
-            math.prod(extent), extent, (group * columns * taps, *tap_step, columns * taps)
-        )
-        y = TileOperand(_line(columns // SIDE, SIDE * taps), vectors, True, taps, first)
-    else:
-        extent = added // group, *windows, group // SIDE
-        vectors = Axes(math.prod(extent), extent, (group * taps, *tap_step, SIDE * taps))
-        y = TileOperand(_line(columns, added * taps), vectors, False, taps, first)
+    # Of the weights: vectors run along columns if `backward`, else along sums.
+    line = _line(columns // SIDE, SIDE * taps) if backward else _line(columns, added * taps)
+    channel, unit = (columns * taps, 1) if backward else (taps, SIDE)
+    extent = added // group, *windows, group // unit
+    step = group * channel, down.tap_step * s, right.tap_step, unit * channel
+    vectors = Axes(math.prod(extent), extent, step)
+    y = TileOperand(line, vectors, vertical=backward, lane=taps, first=first)
     pace = (1, 1) if backward else form.conv.stride
     sizes = form.others[0], down.size, right.size
     read = _taps(form.read, windows, (down.start_step, right.start_step))
