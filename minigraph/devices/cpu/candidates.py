@@ -8,6 +8,7 @@ from functools import partial
 
 from minigraph.autotune.candidate import Candidate, Run, Runner, Workbench
 from minigraph.devices.cpu import (
+    amx,
     compiler,
     converted,
     direct,
@@ -106,7 +107,7 @@ class CpuProblems(ProblemMaker):
     def __init__(self, threads: int, on_disk: bool, precision: str = "float32") -> None:
         super().__init__()
         self.threads = threads
-        self.in_parts = precision == tiles.NAME
+        self.in_parts = precision == amx.PRECISION
         self.workbench = CpuBench(on_disk)
         self.dtypes = onednn.dtypes() | {onednn.F32}
 
@@ -125,7 +126,7 @@ class CpuProblems(ProblemMaker):
         roles = ROLES.get(type(product.op), "") if product else ""
         known = {roles[i] for i in constants_of(node) if i < len(roles)}
         constant = ", constant weights" * ("w" in known)
-        in_parts = f", {tiles.NAME}" * (self.in_parts and node.dtype == onednn.F32)
+        in_parts = f", {amx.PRECISION}" * (self.in_parts and node.dtype == onednn.F32)
         return f", {threads} thread{'s' if threads > 1 else ''}{constant}{in_parts}"
 
     def image_lanes(self, roles: str, channels: Sequence[int]) -> list[Lanes]:

@@ -11,13 +11,13 @@ from minigraph.cache import Entry
 from minigraph.cache.machine import model, processor
 from minigraph.devices import kernel_cache
 from minigraph.devices.cpu import (
+    amx,
     compiler,
     halide_compiler,
     kernels,
     onednn,
     openmp,
     primitives,
-    tiles,
     walker,
 )
 from minigraph.devices.cpu.candidates import CpuProblems
@@ -74,7 +74,7 @@ class CpuBackend(HostBackend):
         self.timeout = timeout
         self.library = onednn.library()
         self._problems = CpuProblems(self.threads, on_disk, precision)
-        if precision == tiles.NAME:
+        if precision == amx.PRECISION:
             self.ignored_options = {}
         self.versions = {
             "onednn": self.library.version if self.library else "none",
@@ -89,7 +89,7 @@ class CpuBackend(HostBackend):
 
     def refusal(self, option: str, value: str) -> str:
         if option == "precision":
-            return tiles.why_not() if value == tiles.NAME else ""
+            return amx.why_not() if value == amx.PRECISION else ""
         if value == "off":
             return ""
         if value != "bfloat16":

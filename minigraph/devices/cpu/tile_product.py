@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from minigraph.devices.cpu import onednn
+from minigraph.devices.cpu.amx import DEEP, LINES, PANEL
 from minigraph.devices.cpu.convolution import (
     Axis,
     LaidOutConvolution,
@@ -25,13 +26,11 @@ from minigraph.ops.conv import Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut
 from minigraph.ops.matmul import Matmul
 
-SIDE, DEEP = 16, 32  # of a tile: lines, sums
-PANEL = 32  # steps of DEEP sums that are accumulated in registers, at most
 Four = tuple[int, int, int, int]
 
 
 class Axes(NamedTuple):
-    """Lines or sums of an operand along four axes; of the vectorised ones, a unit has SIDE.
+    """Lines or sums of an operand along four axes; of the vectorised ones, a unit has LINES.
 
     units   their number
     step    distance in memory along each axis, in elements
@@ -118,8 +117,8 @@ def products_in_tiles(node: Node, columns: Sequence[bool] = (False, False)) -> l
 
 
 def _is_in_vectors(x: Shape) -> bool:
-    """Whether images lie in vectors of SIDE channels."""
-    return len(x) == 5 and (x[4] == SIDE or (x[1] == 1 and x[4] % SIDE == 0))
+    """Whether images lie in vectors of LINES channels."""
+    return len(x) == 5 and (x[4] == LINES or (x[1] == 1 and x[4] % LINES == 0))
 
 
 def _matrices(node: Node, columns: Sequence[bool]) -> list[TileProduct]:
@@ -128,7 +127,7 @@ def _matrices(node: Node, columns: Sequence[bool]) -> list[TileProduct]:
     (m, k), (_, n) = (x.shape for x in node.inputs[:2])
     x = _matrix(m, k, *((1, m) if columns[0] else (k, 1)))
     y = _matrix(n, k, *((k, 1) if columns[1] else (1, n)))
-    z = TileOperand(_line(m, n), _line(math.ceil(n / SIDE), SIDE))
+    z = TileOperand(_line(m, n), _line(math.ceil(n / LINES), LINES))
     return [TileProduct(m, n, k, x, y, z)]
 
 
@@ -139,12 +138,12 @@ def _line(count: int, step: int) -> Axes:
 def _matrix(lines: int, sums: int, line: int, added: int) -> TileOperand:
     """Return a matrix with these distances of lines and of sums, one of which is 1."""
     if added == 1:
-        return TileOperand(_line(lines, line), _line(math.ceil(sums / SIDE), SIDE))
-    return TileOperand(_line(math.ceil(lines / SIDE), SIDE), _line(sums, added), vertical=True)
+        return TileOperand(_line(lines, line), _line(math.ceil(sums / LINES), LINES))
+    return TileOperand(_line(math.ceil(lines / LINES), LINES), _line(sums, added), vertical=True)
 
 
 class _Strides(NamedTuple):
-    """The distances of images, rows, pixels, and vectors of SIDE channels, in elements."""
+    """The distances of images, rows, pixels, and vectors of LINES channels, in elements."""
 
     image: int
     row: int
@@ -155,7 +154,7 @@ class _Strides(NamedTuple):
 def _strides(x: Shape) -> _Strides:
     _, blocks, high, wide, lanes = x
     area = high * wide * lanes
-    return _Strides(blocks * area, wide * lanes, lanes, area if blocks > 1 else SIDE)
+    return _Strides(blocks * area, wide * lanes, lanes, area if blocks > 1 else LINES)
 
 
 def _channels(x: Shape) -> int:
@@ -181,8 +180,8 @@ def _taps(x: Shape, taps: Sequence[int], spacing: Sequence[int]) -> Axes:
     With DEEP channels or a multiple, a step of sums has one tap.
     """
     (r, s), (down, across), strides, group = taps, spacing, _strides(x), _group(_channels(x))
-    extent = _channels(x) // group, r, s, group // SIDE
-    step = group // SIDE * strides.channels, down * strides.row, across * strides.pixel
+    extent = _channels(x) // group, r, s, group // LINES
+    step = group // LINES * strides.channels, down * strides.row, across * strides.pixel
     return Axes(
         math.prod(extent), extent, (*step, strides.channels), (0, down, 0, 0), (0, 0, across, 0)
     )
@@ -190,7 +189,7 @@ def _taps(x: Shape, taps: Sequence[int], spacing: Sequence[int]) -> Axes:
 
 def _group(channels: int) -> int:
     """Return the number of consecutive channels of a tap in the sums."""
-    return SIDE if channels % DEEP else DEEP
+    return LINES if channels % DEEP else DEEP
 
 
 def _all_pixels(axis: Axis) -> PixelSet:
@@ -224,8 +223,8 @@ def _images(form: LaidOutConvolution, sets: Sequence[PixelSet], backward: bool) 
     group, windows = _group(added), (down.taps, right.taps)
     first = down.tap * s + right.tap
     # Of the weights: vectors run along columns if `backward`, else along sums.
-    line = _line(columns // SIDE, SIDE * taps) if backward else _line(columns, added * taps)
-    channel, unit = (columns * taps, 1) if backward else (taps, SIDE)
+    line = _line(columns // LINES, LINES * taps) if backward else _line(columns, added * taps)
+    channel, unit = (columns * taps, 1) if backward else (taps, LINES)
     extent = added // group, *windows, group // unit
     step = group * channel, down.tap_step * s, right.tap_step, unit * channel
     vectors = Axes(math.prod(extent), extent, step)
@@ -237,7 +236,7 @@ def _images(form: LaidOutConvolution, sets: Sequence[PixelSet], backward: bool) 
     x = _with_borders(x, form.read, (down.start, right.start))
     written = _pixels(sizes, strides, (down.step, right.step))
     place = down.first * strides.row + right.first * strides.pixel
-    z = TileOperand(written, _line(columns // SIDE, strides.channels), first=place)
+    z = TileOperand(written, _line(columns // LINES, strides.channels), first=place)
     text = "images" if pace == (1, 1) and group == DEEP else "matrices"
     return TileProduct(math.prod(sizes), columns, math.prod(windows) * added, x, y, z, text)
 
@@ -251,10 +250,10 @@ def _weights(form: LaidOutConvolution) -> TileProduct:
     read = _pixels(sizes, _strides(form.read), form.conv.stride)
     y = TileOperand(_taps(form.read, form.window, form.conv.dilation), read, vertical=True)
     y = _with_borders(y, form.read, [-n for n in form.conv.padding])
-    each = y.lines._replace(step=(group * taps, s, 1, SIDE * taps))
+    each = y.lines._replace(step=(group * taps, s, 1, LINES * taps))
     z = TileOperand(_line(outs, ins * taps), each, lane=taps)
-    lines, wide = _line(outs // SIDE, strides.channels), dy[3]
-    near = form.conv.stride == (1, 1) and further <= SIDE and wide + further <= DEEP * PANEL
+    lines, wide = _line(outs // LINES, strides.channels), dy[3]
+    near = form.conv.stride == (1, 1) and further <= LINES and wide + further <= DEEP * PANEL
     if taps > 1 and near and group == DEEP:  # rows with borders, where dy has zeros
         bordered = _pixels((*sizes[:2], wide + further), strides)._replace(down=(0, 0, 0, 0))
         x = TileOperand(lines, bordered, vertical=True, wide=wide)

@@ -1,44 +1,28 @@
-"""Float32 products and convolutions on AMX's tiles, which multiply bfloat16 numbers.
-
-A float32 number is split into three bfloat16 parts with eight bits each.  Two numbers have nine
-products of parts; the sum of the six largest, in float32, has an error below float32's rounding
-error (XLA: BF16_BF16_F32_X6).  Two parts and three products keep sixteen bits (X3), which
-`precision="bf16x3"` allows.  G. Henry, P. Tang and A. Heinecke, "Leveraging the bfloat16 artificial
-intelligence datatype for higher-precision computations" (2019).
-
-AMX flushes denormal parts to 0, so numbers below 2**-108 lose their lower parts.
-"""
+"""Float32 products and convolutions on AMX's tiles: see `minigraph.devices.cpu.amx`."""
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import math
-import platform
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from minigraph.autotune.candidate import Candidate
-from minigraph.cache.machine import features
-from minigraph.devices.cpu import compiler, onednn
+from minigraph.devices.cpu import amx, onednn
+from minigraph.devices.cpu.amx import BLOCK, DEEP, LINES, PANEL, TILE
 from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
 from minigraph.devices.cpu.kernels import fill
-from minigraph.devices.cpu.tile_product import DEEP, PANEL, SIDE, TileProduct, products_in_tiles
+from minigraph.devices.cpu.tile_product import TileProduct, products_in_tiles
 from minigraph.devices.problem import TRANSPOSED, Arrangement, operations
-from minigraph.graph import BFLOAT16, Node
-from minigraph.jit.macros import with_macros
-from minigraph.jit.small_float import conversion
+from minigraph.graph import Node
 from minigraph.jit.source import KernelSource
 from minigraph.ops.matmul import Matmul
 from minigraph.program import round_up
 
-NAME = "bf16x3"  # the precision, as the option calls it
-NAMES = {2: "tiles bf16x3", 3: "tiles bf16x6"}  # the algorithms, by parts
+NAMES = {parts: f"tiles {name}" for parts, name in amx.PARTS.items()}  # the algorithms
 COMMON = Path(__file__).with_suffix(".c").read_text()
-TILE = 1024  # bytes
-BLOCK = 2 * SIDE  # lines of a block
-PIXEL = 4 * SIDE  # bytes of DEEP channels in a part of a strip
+PIXEL = 4 * LINES  # bytes of DEEP channels in a part of a strip
 OWN = 768 << 10  # bytes of strips of images in a thread's second-level cache
 MOST = 8  # strips of a task, at most
 AHEAD = 2  # steps of prefetching
@@ -50,26 +34,11 @@ LEAST = 20_000_000  # operations: below, packing takes as long as multiplying
 # time of the fastest other candidate, Winograd's algorithm included, and up to 4.3 with fewer.
 LEAST_SUMS, LEAST_LINES = {2: 64, 3: 256}, {2: 32, 3: 128}
 WEIGHTS_LINES = 128  # of a weights' gradient: with 64, Winograd's algorithm took 0.7 to 1.0
-# Arguments of Linux's `arch_prctl` that request the tiles' part of the processor state.
-ARCH_PRCTL, REQUEST, TILE_DATA = 158, 0x1023, 18
-
-
-@functools.cache
-def why_not() -> str:
-    """Return why this process cannot use AMX's tiles; "" if it can."""
-    if "amx_bf16" not in features():
-        return "it takes a processor with AMX"
-    if not compiler.compiler():
-        return compiler.NO_COMPILER
-    libc = ctypes.CDLL(None)
-    if platform.system() != "Linux" or libc.syscall(ARCH_PRCTL, REQUEST, TILE_DATA):
-        return "the operating system does not grant AMX's tiles"
-    return ""
 
 
 def _pays(node: Node) -> bool:
     """Whether tiles are available and `node` is large enough to pay for packing its operands."""
-    return not why_not() and operations(node) >= LEAST
+    return not amx.why_not() and operations(node) >= LEAST
 
 
 def is_favourite(node: Node, parts: int) -> bool:
@@ -93,7 +62,9 @@ def candidates(arrangement: Arrangement, threads: int, parts: int = 3) -> Iterat
     products = products_in_tiles(node, columns) if _pays(node) else []
     if products:
         make = functools.partial(tile_kernel, node, products, threads, parts)
-        yield Candidate(NAMES[parts], layouts, make, precision=NAME if parts == 2 else "float32")
+        yield Candidate(
+            NAMES[parts], layouts, make, precision=amx.PRECISION if parts == 2 else "float32"
+        )
 
 
 def tile_kernel(
@@ -178,7 +149,7 @@ def _weight_strips(product: TileProduct, threads: int, parts: int) -> _Work:
     steps = math.ceil(rows * pitch / DEEP)
     group = min(images, PANEL // steps) if rows == tall else 1
     down, wide = math.ceil(product.rows / BLOCK), product.columns // BLOCK
-    words = ((steps + 1) * DEEP + halo * pitch) // SIDE * SIDE
+    words = ((steps + 1) * DEEP + halo * pitch) // LINES * LINES
     tiles = down * group * steps
     read = group * 2 * deep * parts * words * PIXEL
     kept = down * wide * BLOCK * BLOCK * onednn.F32.itemsize
@@ -190,13 +161,9 @@ DIVIDED = {"matrices": _blocks, "images": _strips, "weights": _weight_strips}
 
 @functools.cache
 def _text(parts: int, kind: str) -> KernelSource:
-    to, from_ = conversion(onednn.F32, BFLOAT16), conversion(BFLOAT16, onednn.F32)
-    support = tuple(dict.fromkeys((*to[1], *from_[1])))
     text = COMMON + Path(__file__).with_name(f"tiles_{kind}.c").read_text()
-    sizes = {"PANEL": PANEL, "HEIGHT": HEIGHT, "MOST": MOST, "AHEAD": AHEAD, "STEP": _step(parts)}
-    sizes |= {"SIDE": SIDE, "DEEP": DEEP, "BLOCK": BLOCK, "TILE": TILE, "PIXEL": PIXEL}
-    marks = {"SIGN": "0x80000000u", "LARGE": "0x7f7f8000u", "BORDER": "1u"}
-    return KernelSource(with_macros(text, PARTS=parts, **sizes, **marks), support)
+    sizes = {"HEIGHT": HEIGHT, "MOST": MOST, "AHEAD": AHEAD, "STEP": _step(parts), "PIXEL": PIXEL}
+    return amx.source(parts, text, BORDER="1u", **sizes)
 
 
 def _step(parts: int) -> int:

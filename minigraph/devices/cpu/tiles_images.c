@@ -1,7 +1,7 @@
-/* Convolutions of stride 1, of images in vectors of SIDE channels.
+/* Convolutions of stride 1, of images in vectors of LINES channels.
 
    A strip is some rows of an image with what windows meet around them, in parts: words are pairs of
-   channels SIDE apart, and a pixel's words of DEEP channels a row of a tile.  So pixels that follow each
+   channels LINES apart, and a pixel's words of DEEP channels a row of a tile.  So pixels that follow each
    other, also from one row to the next, are a tile, at every tap.  What is computed behind the end of a
    row is not written.
 
@@ -75,7 +75,7 @@ int NAME(const int64_t *a, char **slots) {
     float more[BLOCK * BLOCK] __attribute__((aligned(64)));
     int64_t y_at[PANEL];
     for (int64_t s = 0; s < PANEL; s++) y_at[s] = s * STEP;
-    NAME_begin();
+    NAME_load_config();
     #pragma omp for schedule(static)
     for (int64_t s = 0; s < steps; s++) {
       const int64_t down = s / taps % sums->extent[1] * sums->down[1], across = s % taps * sums->across[2];
@@ -104,9 +104,9 @@ int NAME(const int64_t *a, char **slots) {
               const int64_t begun = p * h->panel, left = steps - begun, at = (p * wide + j) * h->panel;
               const int64_t deep = left < h->panel ? left : h->panel;
               const int special = strip->special || memchr(y_special + at, 1, deep);
-              const NAME_tiles x = {strip->parts + pixel * PIXEL, x_at + begun, TILE, shape.part};
-              const NAME_tiles columns = {y + at * STEP, y_at, TILE, 2 * TILE};
-              (special ? NAME_careful : NAME_products)(deep, &x, &columns, p ? more : block);
+              const NAME_packed x = {strip->parts + pixel * PIXEL, x_at + begun, TILE_BYTES, shape.part};
+              const NAME_packed columns = {y + at * STEP, y_at, TILE_BYTES, 2 * TILE_BYTES};
+              NAME_multiply(special, deep, &x, &columns, p ? more : block);
               for (int l = 0; p && l < BLOCK * BLOCK; l++) block[l] += more[l];
             }
             for (int i = 0; i < BLOCK; i++) {
@@ -118,7 +118,7 @@ int NAME(const int64_t *a, char **slots) {
             NAME_write(&h->z, slots, rows, h->columns, j, h->bias, block);
           }
     }
-    NAME_end();
+    NAME_release_tiles();
   }
   return 0;
 }

@@ -34,7 +34,7 @@ int NAME(const int64_t *a, char **slots) {
     int64_t at[PANEL];
     float block[BLOCK * BLOCK] __attribute__((aligned(64)));
     for (int64_t s = 0; s < PANEL; s++) at[s] = s * STEP;
-    NAME_begin();
+    NAME_load_config();
     for (int64_t begun = 0; begun < steps || !begun; begun += h->panel) {
       const int64_t count = steps - begun < h->panel ? steps - begun : h->panel;
       NAME_gather_lines(stays, slots, flipped, stay, h->sums, begun, count, h->panel, there,
@@ -57,10 +57,9 @@ int NAME(const int64_t *a, char **slots) {
           for (int64_t i = 0; i < high; i++) {
             const int special = memchr(special_here + i * h->panel, 1, count) ||
                                 memchr(special_there + j * h->panel, 1, count);
-            const NAME_tiles one = {here + i * h->panel * STEP, at, TILE, 2 * TILE};
-            const NAME_tiles other = {there + j * h->panel * STEP, at, TILE, 2 * TILE};
-            (special ? NAME_careful : NAME_products)(count, flipped ? &other : &one,
-                                                     flipped ? &one : &other, block);
+            const NAME_packed one = {here + i * h->panel * STEP, at, TILE_BYTES, 2 * TILE_BYTES};
+            const NAME_packed other = {there + j * h->panel * STEP, at, TILE_BYTES, 2 * TILE_BYTES};
+            NAME_multiply(special, count, flipped ? &other : &one, flipped ? &one : &other, block);
             float *const sum = kept + ((first + i) * wide + j) * BLOCK * BLOCK;
             if (begun)
               for (int l = 0; l < BLOCK * BLOCK; l++) block[l] += sum[l];
@@ -71,7 +70,7 @@ int NAME(const int64_t *a, char **slots) {
         }
       }
     }
-    NAME_end();
+    NAME_release_tiles();
   }
   return 0;
 }

@@ -1,7 +1,7 @@
 /* Gradients for the weights of convolutions of stride 1: sums over pixels of x = dy and y = images.
 
    A strip is some rows of a few images, with what windows meet around them.  Words are pairs of pixels
-   SIDE apart, for every pixel of the images, so that a tile begins at any of them, and at every tap.
+   LINES apart, for every pixel of the images, so that a tile begins at any of them, and at every tap.
    Pixels follow each other from one row to the next, where dy has zeros below the borders.
 
    The argument block is a NAME_head. */
@@ -18,10 +18,10 @@ typedef struct { /* pixels from a row and a column on: those in no row below `hi
 } NAME_rows;
 /* Write the words of `count` pixels that follow each other; return whether a number is too large. */
 MG_INLINE int NAME_pairs(const NAME_rows *o, int64_t count, int64_t part, int careful, char *to) {
-  NAME_words last[PARTS][SIDE] = {{{0}}}, large = {0};
+  NAME_words last[PARTS][LINES] = {{{0}}}, large = {0};
   int64_t row = o->row, column = o->column;
-  for (int64_t first = -SIDE; first < count; first += SIDE)
-    for (int64_t i = 0; i < SIDE; i++) {
+  for (int64_t first = -LINES; first < count; first += LINES)
+    for (int64_t i = 0; i < LINES; i++) {
       NAME_words v = {0};
       uint32_t border = 0;
       if (row >= 0 && row < o->high && column >= 0 && column < o->wide)
@@ -46,7 +46,7 @@ int NAME(const int64_t *a, char **slots) {
   const int64_t below = (taps->extent[1] - 1) * taps->down[1], vectors = 2 * taps->extent[0];
   /* Of the rows of one image: steps, words, and their bytes of 16 channels in one part, and in all. */
   const int64_t steps = (h->rows * pitch + DEEP - 1) / DEEP;
-  const int64_t words = ((steps + 1) * DEEP + below * pitch) / SIDE * SIDE;
+  const int64_t words = ((steps + 1) * DEEP + below * pitch) / LINES * LINES;
   const int64_t part = words * PIXEL, each = PARTS * part, every = vectors * each;
   char *const x = slots[h->memory[0]] + h->memory[1];
   char *const y = x + down * h->group * steps * STEP;
@@ -63,7 +63,7 @@ int NAME(const int64_t *a, char **slots) {
       x_at[s] = s * STEP;
       y_at[s] = s / steps * every + s % steps * DEEP * PIXEL;
     }
-    NAME_begin();
+    NAME_load_config();
     for (int64_t image = 0; image < images; image += h->group)
       for (int64_t first = 0; first < tall; first += h->rows) {
         const int64_t left = images - image, group = left < h->group ? left : h->group;
@@ -98,12 +98,12 @@ int NAME(const int64_t *a, char **slots) {
           const int64_t i = task / window % down, c = task / window / down, count = group * steps;
           const int64_t row = tap / taps->extent[2] * taps->down[1];
           const int64_t column = tap % taps->extent[2] * taps->across[2];
-          const NAME_tiles of_x = {x + i * h->group * steps * STEP, x_at, TILE, 2 * TILE};
-          const NAME_tiles of_y = {y + 2 * c * each + (row * pitch + column) * PIXEL, y_at, each, part};
+          const NAME_packed of_x = {x + i * h->group * steps * STEP, x_at, TILE_BYTES, 2 * TILE_BYTES};
+          const NAME_packed of_y = {y + 2 * c * each + (row * pitch + column) * PIXEL, y_at, each, part};
           int special = memchr(x_special + i * h->group * steps, 1, count) != 0;
           for (int64_t g = 0; g < group; g++)
             special |= y_special[g * vectors + 2 * c] | y_special[g * vectors + 2 * c + 1];
-          (special ? NAME_careful : NAME_products)(count, &of_x, &of_y, block);
+          NAME_multiply(special, count, &of_x, &of_y, block);
           float *const sum = kept + task * BLOCK * BLOCK;
           if (image || first)
             for (int l = 0; l < BLOCK * BLOCK; l++) block[l] += sum[l];
@@ -114,7 +114,7 @@ int NAME(const int64_t *a, char **slots) {
           }
         }
       }
-    NAME_end();
+    NAME_release_tiles();
   }
   return 0;
 }

@@ -12,7 +12,7 @@ import minigraph as mg
 from minigraph import ops
 from minigraph.autotune.measurement import Policy
 from minigraph.cache.machine import features
-from minigraph.devices.cpu import tiles
+from minigraph.devices.cpu import amx, tiles
 from minigraph.devices.cpu.candidates import CpuProblems
 from minigraph.ops.conv import Conv2d
 from minigraph.ops.matmul import Matmul
@@ -41,13 +41,11 @@ LAID_OUT += [(name, w[0]) for name, (_, x, w) in WINDOWS.items() if x[1] == w[0]
 @pytest.fixture(params=["tiles", "emulated"])
 def with_tiles(request, monkeypatch):
     """A processor with AMX, or one whose tiles are computed in C; no product is too small."""
-    if request.param == "tiles" and tiles.why_not():
-        pytest.skip(tiles.why_not())
+    if request.param == "tiles" and amx.why_not():
+        pytest.skip(amx.why_not())
     if request.param == "emulated":
-        monkeypatch.setattr(
-            tiles, "COMMON", tiles.COMMON.replace("defined(__AMX", "0 && defined(__AMX")
-        )
-    monkeypatch.setattr(tiles, "why_not", lambda: "")
+        monkeypatch.setattr(amx, "TEXT", amx.TEXT.replace("defined(__AMX", "0 && defined(__AMX"))
+    monkeypatch.setattr(amx, "why_not", lambda: "")
     monkeypatch.setattr(tiles, "LEAST", 0)
     tiles._text.cache_clear()
     yield
@@ -194,8 +192,8 @@ def test_what_was_measured_in_parts_serves_no_function_in_float32():
 
 @pytest.mark.parametrize("device", ["cpu", "reference"])
 def test_a_device_without_amx_refuses(device, monkeypatch):
-    monkeypatch.setattr(tiles, "why_not", tiles.why_not.__wrapped__)
-    monkeypatch.setattr(tiles, "features", frozenset)
+    monkeypatch.setattr(amx, "why_not", amx.why_not.__wrapped__)
+    monkeypatch.setattr(amx, "features", frozenset)
     x = mg.input("x", (2, 2))
     with pytest.raises(mg.DeviceError, match=r"precision='bf16x3' does not work .* with? AMX"):
         mg.comp_graph(device, {"precision": "bf16x3"}).compile([x], x @ x)
@@ -207,7 +205,7 @@ def test_a_compiler_for_a_processor_with_amx_makes_its_instructions(name):
     if path is None or "amx_bf16" not in features():
         pytest.skip("there is no such compiler, or no AMX")
     command = [path, "-march=native", "-E", "-x", "c", "-"]
-    text = subprocess.run(command, input=tiles.COMMON, capture_output=True, text=True, check=True)
+    text = subprocess.run(command, input=amx.TEXT, capture_output=True, text=True, check=True)
     assert "tdpbf16ps" in text.stdout
 
 
@@ -220,6 +218,6 @@ def test_a_system_that_grants_no_tiles_is_named(monkeypatch):
         def syscall(self, *arguments):
             return -1
 
-    monkeypatch.setattr(tiles, "features", lambda: frozenset(["amx_bf16"]))
-    monkeypatch.setattr(tiles.ctypes, "CDLL", Refusing)
-    assert tiles.why_not.__wrapped__() == "the operating system does not grant AMX's tiles"
+    monkeypatch.setattr(amx, "features", lambda: frozenset(["amx_bf16"]))
+    monkeypatch.setattr(amx.ctypes, "CDLL", Refusing)
+    assert amx.why_not.__wrapped__() == "the operating system does not grant AMX's tiles"
