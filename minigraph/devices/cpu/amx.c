@@ -14,16 +14,16 @@
    SIGN        the sign bit, and LARGE the bits of the smallest number that rounds to infinity */
 typedef float NAME_floats __attribute__((vector_size(4 * LINES), may_alias));
 typedef uint32_t NAME_words __attribute__((vector_size(4 * LINES), may_alias));
-/* Return words whose sign bits are set where numbers are LARGE or larger. */
-MG_INLINE NAME_words NAME_signs(NAME_words x) { return (x & ~SIGN) + (SIGN - LARGE); }
-MG_INLINE int NAME_has_sign(NAME_words x) {
+/* Return words whose sign bits are set where a number rounds to infinity, or is NaN. */
+MG_INLINE NAME_words NAME_overflows(NAME_words x) { return (x & ~SIGN) + (SIGN - LARGE); }
+MG_INLINE int NAME_any_overflow(NAME_words x) {
   uint32_t any = 0;
   for (int l = 0; l < LINES; l++) any |= x[l];
   return any >= SIGN;
 }
 /* Return the next part of numbers, in the upper halves of words; leave the remainders in `x`.
 
-   `careful` keeps numbers that are LARGE or larger from becoming other ones. */
+   With `careful`, a number that rounds to infinity is truncated, and infinity and NaN stay. */
 MG_INLINE NAME_words NAME_part(NAME_words *x, int careful) {
   const NAME_words bits = *x;
   NAME_words part = (bits + 0x8000) & 0xffff0000u;
@@ -58,7 +58,7 @@ MG_SHARED void NAME_transpose(NAME_words *tile) {
   #pragma GCC unroll 16
   for (int i = 0; i < LINES; i++) tile[i] = now[i];
 }
-#if defined(__AMX_BF16__) || defined(__AMXBF16__) /* as older versions of clang call it */
+#if defined(__AMX_BF16__) || defined(__AMXBF16__) /* the second one in older versions of clang */
 #define TILES
 #define ZERO(t) __asm__ volatile("tilezero %%tmm" #t ::)
 #define LOAD(t, from) \

@@ -1,9 +1,9 @@
 /* Products of matrices and convolutions by amx.c: z[i, j] = sum over k of x[i, k] y[k, j].
 
-   Lines are the rows of x, and the columns of y.  Numbers that are infinite, NaN, or round to infinity
-   would spread to sums that they do not belong to.  A block of such lines is summed up one number at a
-   time, without the borders around images: their last parts are BORDER, a denormal, which tiles take
-   for 0.
+   A line is a row of x, or a column of y; `sums` are the values of k.  A number that is infinite, NaN,
+   or rounds to infinity makes a block special: it is computed in scalar code, which leaves out the
+   zeros around images, as 0 times infinity is NaN.  These zeros are marked: their last part is BORDER,
+   a denormal, which tile instructions flush to 0.
 
    tiles_matrices.c divides the work for any lines; tiles_images.c and tiles_weights.c do it for
    convolutions of stride 1, whose images are split once for all taps of a window.
@@ -11,31 +11,31 @@
    PANEL  steps of DEEP sums that are accumulated in registers, at most
    STEP   bytes of a block's tiles for DEEP sums
    AHEAD  prefetch distance in steps */
-typedef struct { /* of lines, or of sums, by four axes: how far apart in memory, and in an image */
+typedef struct { /* lines or sums along four axes: their distances in memory, and in an image */
   int64_t units, extent[4], step[4], down[4], across[4];
 } NAME_axes;
-typedef struct { /* an image has `high` rows of `wide` pixels, and zeros around; a matrix is one pixel */
+typedef struct { /* images of `high` rows of `wide` pixels with zeros around; a matrix is one pixel */
   int64_t slot, offset, first, row, column, high, wide;
-  int64_t vertical; /* whether vectors are of lines, `lane` elements apart; otherwise of sums */
+  int64_t vertical; /* whether vectors run along lines, not sums; lanes are `lane` elements apart */
   int64_t lane;
-  NAME_axes lines, sums; /* vectors' in units of LINES */
+  NAME_axes lines, sums; /* of the vectorised ones, a unit has LINES */
 } NAME_operand;
-typedef struct { /* a line or a vector of lines, or such sums */
+typedef struct { /* of a unit of lines or sums: offset in memory, pixel, and valid lanes */
   int64_t at;
   int32_t row, column, lanes;
-} NAME_place;
-/* Where lines or sums are, from `first` on; those after the last are in no image. */
-static void NAME_find(const NAME_axes *axes, int64_t length, int vectors, int64_t first,
-                      int64_t count, NAME_place *to) {
+} NAME_position;
+/* Locate `count` units of lines or sums from `first` on; those after the last are outside of images. */
+static void NAME_locate(const NAME_axes *axes, int64_t length, int vectors, int64_t first,
+                      int64_t count, NAME_position *to) {
   int64_t index[4], rest = first;
   for (int d = 3; d >= 0; d--) index[d] = rest % axes->extent[d], rest /= axes->extent[d];
   for (int64_t n = 0; n < count; n++, to++) {
     const int64_t left = vectors ? length - (first + n) * LINES : LINES;
     if (n && index[3])
-      *to = (NAME_place){to[-1].at + axes->step[3], to[-1].row + axes->down[3],
+      *to = (NAME_position){to[-1].at + axes->step[3], to[-1].row + axes->down[3],
                          to[-1].column + axes->across[3]};
     else {
-      *to = (NAME_place){0};
+      *to = (NAME_position){0};
       for (int d = 0; d < 4; d++) {
         to->at += index[d] * axes->step[d];
         to->row += index[d] * axes->down[d];
@@ -48,13 +48,13 @@ static void NAME_find(const NAME_axes *axes, int64_t length, int vectors, int64_
       for (int d = 3; d >= 0 && index[d] == axes->extent[d]; d--) index[d] = 0, d ? index[d - 1]++ : 0;
   }
 }
-/* Which rows and columns some lines or sums are at, and how many lanes the shortest vector has. */
+/* The range of rows and columns of some units, and the valid lanes of the shortest vector. */
 typedef struct {
   int64_t top, bottom, left, right, lanes;
-} NAME_span;
-static void NAME_measure(const NAME_place *places, int count, NAME_span *span) {
-  *span = (NAME_span){places->row, places->row, places->column, places->column, places->lanes};
-  for (const NAME_place *p = places + 1; p < places + count; p++) {
+} NAME_bounds;
+static void NAME_bound(const NAME_position *places, int count, NAME_bounds *span) {
+  *span = (NAME_bounds){places->row, places->row, places->column, places->column, places->lanes};
+  for (const NAME_position *p = places + 1; p < places + count; p++) {
     if (p->row < span->top) span->top = p->row;
     if (p->row > span->bottom) span->bottom = p->row;
     if (p->column < span->left) span->left = p->column;
@@ -62,22 +62,22 @@ static void NAME_measure(const NAME_place *places, int count, NAME_span *span) {
     if (p->lanes < span->lanes) span->lanes = p->lanes;
   }
 }
-/* Whether all vectors of some lines and sums are whole, and inside of an image. */
-static int NAME_is_inside(const NAME_operand *o, const NAME_span *lines, const NAME_span *sums) {
+/* Whether all vectors of some lines and sums are contiguous, full, and inside of an image. */
+static int NAME_is_inside(const NAME_operand *o, const NAME_bounds *lines, const NAME_bounds *sums) {
   return o->lane == 1 && lines->lanes == LINES && sums->lanes == LINES &&
          o->row + lines->top + sums->top >= 0 && o->row + lines->bottom + sums->bottom < o->high &&
          o->column + lines->left + sums->left >= 0 &&
          o->column + lines->right + sums->right < o->wide;
 }
 #define AT(l) mg_bits(from[(l) * lane])
-MG_INLINE NAME_words NAME_gather(const float *from, int64_t lane) {
+MG_INLINE NAME_words NAME_load_strided(const float *from, int64_t lane) {
   return (NAME_words){AT(0), AT(1), AT(2),  AT(3),  AT(4),  AT(5),  AT(6),  AT(7),
                       AT(8), AT(9), AT(10), AT(11), AT(12), AT(13), AT(14), AT(15)};
 }
 #undef AT
-/* A vector that may reach beyond an image, or the last line or sum. */
-static NAME_words NAME_load(const NAME_operand *o, const float *x, const NAME_place *line,
-                            const NAME_place *sum, uint32_t *border) {
+/* Load a vector that may be outside of an image, or reach beyond the last line or sum. */
+static NAME_words NAME_load(const NAME_operand *o, const float *x, const NAME_position *line,
+                            const NAME_position *sum, uint32_t *border) {
   NAME_words v = {0};
   const int64_t row = o->row + line->row + sum->row, column = o->column + line->column + sum->column;
   *border = (uint64_t)row >= (uint64_t)o->high || (uint64_t)column >= (uint64_t)o->wide ? BORDER : 0;
@@ -85,14 +85,14 @@ static NAME_words NAME_load(const NAME_operand *o, const float *x, const NAME_pl
   const int64_t lanes = line->lanes < sum->lanes ? line->lanes : sum->lanes;
   const float *from = x + line->at + sum->at;
   if (o->lane == 1 && lanes == LINES) memcpy(&v, from, sizeof v);
-  else if (lanes == LINES) v = NAME_gather(from, o->lane);
+  else if (lanes == LINES) v = NAME_load_strided(from, o->lane);
   else
     for (int64_t l = 0; l < lanes; l++) v[l] = mg_bits(from[l * o->lane]);
   return v;
 }
-/* Bring 16 lines, of 32 sums, to a tile of each part; return whether a number is too large for that. */
-MG_INLINE int NAME_pack(const NAME_operand *o, const float *x, const NAME_place *lines,
-                        const NAME_place *sums, int inside, int careful, NAME_words *to) {
+/* Pack 16 lines of 32 sums into a tile for each part; return whether they are special. */
+MG_INLINE int NAME_pack(const NAME_operand *o, const float *x, const NAME_position *lines,
+                        const NAME_position *sums, int inside, int careful, NAME_words *to) {
   NAME_words large = {0};
   const int64_t vertical = o->vertical, next = vertical ? LINES : 1, ahead = AHEAD * 2 * next;
   for (int r = 0; r < LINES; r++, lines += !vertical, sums += vertical, to++) {
@@ -100,11 +100,11 @@ MG_INLINE int NAME_pack(const NAME_operand *o, const float *x, const NAME_place 
     uint32_t border[2] = {0, 0};
     #pragma GCC unroll 2
     for (int h = 0; h < 2; h++) {
-      const NAME_place *sum = sums + h * next;
+      const NAME_position *sum = sums + h * next;
       if (inside) memcpy(&v[h], x + lines->at + sum->at, sizeof *v);
       else v[h] = NAME_load(o, x, lines, sum, &border[h]);
       __builtin_prefetch(x + lines->at + sum[ahead].at);
-      large |= NAME_signs(v[h]);
+      large |= NAME_overflows(v[h]);
     }
     #pragma GCC unroll 4
     for (int p = 0; p < PARTS; p++) {
@@ -113,20 +113,20 @@ MG_INLINE int NAME_pack(const NAME_operand *o, const float *x, const NAME_place 
       to[p * 2 * TILE_BYTES / sizeof *to] = high | low >> 16 | borders;
     }
   }
-  return NAME_has_sign(large);
+  return NAME_any_overflow(large);
 }
-/* Bring a block of lines to tiles; `turned` says whether vectors are columns of a tile. */
-static void NAME_block(const NAME_operand *o, char **slots, int turned, const NAME_place *lines,
-                       const NAME_place *sums, const NAME_span *spans, int64_t steps, char *to,
+/* Pack a block of lines; `turned` says whether vectors are columns of a tile. */
+static void NAME_pack_block(const NAME_operand *o, char **slots, int turned, const NAME_position *lines,
+                       const NAME_position *sums, const NAME_bounds *spans, int64_t steps, char *to,
                        char *special) {
   const float *x = (const float *)(slots[o->slot] + o->offset) + o->first;
   const int64_t tall = o->vertical ? 1 : LINES, deep = o->vertical ? DEEP : 2;
-  NAME_span across[2];
-  for (int half = 0; half < 2; half++) NAME_measure(lines + half * tall, tall, across + half);
+  NAME_bounds across[2];
+  for (int half = 0; half < 2; half++) NAME_bound(lines + half * tall, tall, across + half);
   for (int64_t s = 0; s < steps; s++, sums += deep, spans++, special++) {
     *special = 0;
     for (int half = 0; half < 2; half++) {
-      const NAME_place *line = lines + half * tall;
+      const NAME_position *line = lines + half * tall;
       NAME_words *tile = (NAME_words *)(to + s * STEP + half * TILE_BYTES);
       const int large = NAME_is_inside(o, across + half, spans)
                             ? NAME_pack(o, x, line, sums, 1, 0, tile)
@@ -136,8 +136,8 @@ static void NAME_block(const NAME_operand *o, char **slots, int turned, const NA
     }
   }
 }
-/* The number of a line and sum, whose parts lie in one half of a word each; 0 where it is a border. */
-MG_INLINE int NAME_whole(const NAME_packed *x, int64_t step, int line, int sum, int across, double *number) {
+/* Add up the parts of a packed number; return 0 if it is one of the zeros around an image. */
+MG_INLINE int NAME_unpack(const NAME_packed *x, int64_t step, int line, int sum, int across, double *number) {
   const char *tile = x->tiles + x->at[step] + line / LINES * x->half;
   const int64_t row = across ? line % LINES : sum % LINES, word = across ? sum % LINES : line % LINES;
   uint32_t bits = 0;
@@ -149,32 +149,32 @@ MG_INLINE int NAME_whole(const NAME_packed *x, int64_t step, int line, int sum, 
   }
   return bits != BORDER << 16;
 }
-/* The same, of any numbers. */
-static void NAME_careful(int64_t steps, const NAME_packed *x, const NAME_packed *y, float *sums) {
+/* Compute a block of results from special lines. */
+static void NAME_multiply_special(int64_t steps, const NAME_packed *x, const NAME_packed *y, float *sums) {
   memset(sums, 0, BLOCK * BLOCK * sizeof *sums);
   for (int64_t s = 0; s < steps; s++)
     for (int k = 0; k < DEEP; k++) {
-      double row[BLOCK], v; /* parts of the largest float may add up to more than it */
+      double row[BLOCK], v; /* the parts of the largest float may add up to more */
       int inside[BLOCK];
-      for (int j = 0; j < BLOCK; j++) inside[j] = NAME_whole(y, s, j, k, 0, &row[j]);
+      for (int j = 0; j < BLOCK; j++) inside[j] = NAME_unpack(y, s, j, k, 0, &row[j]);
       for (int i = 0; i < BLOCK; i++)
-        if (NAME_whole(x, s, i, k, 1, &v))
+        if (NAME_unpack(x, s, i, k, 1, &v))
           for (int j = 0; j < BLOCK; j++) sums[i * BLOCK + j] += inside[j] ? (float)(v * row[j]) : 0;
     }
 }
 static void NAME_multiply(int special, int64_t steps, const NAME_packed *x, const NAME_packed *y,
                           float *sums) {
-  if (special) NAME_careful(steps, x, y, sums);
+  if (special) NAME_multiply_special(steps, x, y, sums);
   else NAME_multiply_block(steps, x, y, sums);
 }
-/* Write a block of the result: some rows, and the columns of block j. */
-static void NAME_write(const NAME_operand *o, char **slots, const NAME_place *rows, int64_t columns,
+/* Write a block of results with their bias: some rows, and the columns of block j. */
+static void NAME_write(const NAME_operand *o, char **slots, const NAME_position *rows, int64_t columns,
                        int64_t j, const int64_t *bias, const float *sums) {
   float *z = (float *)(slots[o->slot] + o->offset) + o->first;
   const int64_t left = columns - j * BLOCK;
-  NAME_place units[2];
+  NAME_position units[2];
   NAME_floats add[2] = {{0}, {0}};
-  NAME_find(&o->sums, columns, 1, 2 * j, 2, units);
+  NAME_locate(&o->sums, columns, 1, 2 * j, 2, units);
   if (bias[0] >= 0)
     memcpy(add, slots[bias[0]] + bias[1] + j * BLOCK * sizeof(float),
            (left < BLOCK ? left : BLOCK) * sizeof(float));
@@ -187,22 +187,22 @@ static void NAME_write(const NAME_operand *o, char **slots, const NAME_place *ro
         for (int64_t l = 0; l < units[u].lanes; l++) to[l * o->lane] = v[l];
     }
 }
-/* Bring `count` steps of all of an operand's lines to tiles, together with the other threads. */
-MG_SHARED void NAME_gather_lines(const NAME_operand *o, char **slots, int are_rows, int64_t length,
+/* Pack `count` steps of all lines of an operand; all threads share the work. */
+MG_SHARED void NAME_pack_lines(const NAME_operand *o, char **slots, int are_rows, int64_t length,
                                  int64_t sums, int64_t begun, int64_t count, int64_t panel, char *to,
                                  char *special) {
-  NAME_place across[(PANEL + AHEAD) * DEEP], lines[BLOCK];
-  NAME_span spans[PANEL];
+  NAME_position across[(PANEL + AHEAD) * DEEP], lines[BLOCK];
+  NAME_bounds spans[PANEL];
   const int64_t deep = o->vertical ? DEEP : 2, tall = o->vertical ? 2 : BLOCK;
   int64_t found = -1;
-  NAME_find(&o->sums, sums, !o->vertical, begun * deep, (count + AHEAD) * deep, across);
-  for (int64_t s = 0; s < count; s++) NAME_measure(across + s * deep, deep, spans + s);
+  NAME_locate(&o->sums, sums, !o->vertical, begun * deep, (count + AHEAD) * deep, across);
+  for (int64_t s = 0; s < count; s++) NAME_bound(across + s * deep, deep, spans + s);
   #pragma omp for schedule(static)
   for (int64_t task = 0; task < (length + BLOCK - 1) / BLOCK * count; task++) {
     const int64_t j = task / count, s = task % count;
-    if (j != found) NAME_find(&o->lines, length, o->vertical, j * tall, tall, lines);
+    if (j != found) NAME_locate(&o->lines, length, o->vertical, j * tall, tall, lines);
     found = j;
-    NAME_block(o, slots, o->vertical == are_rows, lines, across + s * deep, spans + s, 1,
+    NAME_pack_block(o, slots, o->vertical == are_rows, lines, across + s * deep, spans + s, 1,
                to + (j * panel + s) * STEP, special + j * panel + s);
   }
 }

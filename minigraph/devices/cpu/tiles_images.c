@@ -1,29 +1,28 @@
-/* Convolutions of stride 1, of images in vectors of LINES channels.
+/* Convolutions of stride 1 of images in vectors of LINES channels.
 
-   A strip is some rows of an image with what windows meet around them, in parts: words are pairs of
-   channels LINES apart, and a pixel's words of DEEP channels a row of a tile.  So pixels that follow each
-   other, also from one row to the next, are a tile, at every tap.  What is computed behind the end of a
-   row is not written.
+   A strip is some rows of an image with their halo, in parts: a word is a pair of channels LINES apart,
+   and a pixel's words of DEEP channels are a row of a tile.  So consecutive pixels, also from one row to
+   the next, are a tile, at every tap.  Results behind the end of a row are not written.
 
-   The argument block is a NAME_head. */
+   The argument block is a NAME_arguments. */
 typedef struct {
   int64_t threads, lines, columns, sums;
-  int64_t panel; /* steps that are added up in registers */
-  int64_t rows;  /* that a strip computes */
+  int64_t panel; /* steps that are accumulated in registers */
+  int64_t rows;  /* of results of a strip */
   int64_t group; /* strips of a task */
   int64_t memory[2], bias[2];
   NAME_operand x, y, z;
-} NAME_head;
-typedef struct { /* image, first row, and rows that are computed; where its parts are */
+} NAME_arguments;
+typedef struct { /* image, first row, rows of results, and the parts of its pixels */
   int64_t image, first, rows;
   int special;
   char *parts;
 } NAME_strip;
-typedef struct { /* pixels of a row of a strip, and its rows; bytes of DEEP channels, and of a part */
+typedef struct { /* pixels of a strip's row, rows; bytes of DEEP channels, and of a part */
   int64_t pitch, high, plane, part;
 } NAME_shape;
-/* Part the numbers of a strip; return whether one is too large for that. */
-MG_INLINE int NAME_fill(const NAME_operand *o, const NAME_strip *strip, const NAME_shape *shape,
+/* Split the numbers of a strip into parts; return whether they are special. */
+MG_INLINE int NAME_split_strip(const NAME_operand *o, const NAME_strip *strip, const NAME_shape *shape,
                         char **slots, int careful) {
   const NAME_axes *lines = &o->lines, *sums = &o->sums;
   NAME_words large = {0};
@@ -42,7 +41,7 @@ MG_INLINE int NAME_fill(const NAME_operand *o, const NAME_strip *strip, const NA
           memcpy(&v[1], x + column * lines->step[3] + sums->step[3], PIXEL);
           border = 0;
         }
-        large |= NAME_signs(v[0]) | NAME_signs(v[1]);
+        large |= NAME_overflows(v[0]) | NAME_overflows(v[1]);
         #pragma GCC unroll 4
         for (int q = 0; q < PARTS; q++) {
           const NAME_words low = NAME_part(&v[0], careful), high = NAME_part(&v[1], careful);
@@ -50,10 +49,10 @@ MG_INLINE int NAME_fill(const NAME_operand *o, const NAME_strip *strip, const NA
         }
       }
     }
-  return NAME_has_sign(large);
+  return NAME_any_overflow(large);
 }
 int NAME(const int64_t *a, char **slots) {
-  const NAME_head *h = (const NAME_head *)a;
+  const NAME_arguments *h = (const NAME_arguments *)a;
   const NAME_axes *lines = &h->x.lines, *sums = &h->x.sums;
   const int64_t wide = (h->columns + BLOCK - 1) / BLOCK, steps = h->sums / DEEP;
   const int64_t panels = (steps + h->panel - 1) / h->panel;
@@ -61,7 +60,7 @@ int NAME(const int64_t *a, char **slots) {
   const int64_t taps = sums->extent[2], further = (taps - 1) * sums->across[2];
   NAME_shape shape = {lines->extent[3] + further, h->rows + (sums->extent[1] - 1) * sums->down[1]};
   shape.plane = shape.high * shape.pitch * PIXEL;
-  /* The last block reads behind the last row. */
+  /* The last block reads beyond the last row. */
   shape.part = shape.plane * sums->extent[0] + (2 * BLOCK + further) * PIXEL;
   int64_t *const x_at = (int64_t *)(slots[h->memory[0]] + h->memory[1]);
   char *const y = (char *)(x_at + (steps + 7) / 8 * 8);
@@ -70,7 +69,7 @@ int NAME(const int64_t *a, char **slots) {
   #pragma omp parallel num_threads(h->threads) if (h->threads > 1)
   {
     NAME_strip group[MOST];
-    NAME_place rows[BLOCK];
+    NAME_position rows[BLOCK];
     float block[BLOCK * BLOCK] __attribute__((aligned(64)));
     float more[BLOCK * BLOCK] __attribute__((aligned(64)));
     int64_t y_at[PANEL];
@@ -83,7 +82,7 @@ int NAME(const int64_t *a, char **slots) {
     }
     for (int64_t p = 0; p < panels; p++) {
       const int64_t left = steps - p * h->panel, at = p * wide * h->panel;
-      NAME_gather_lines(&h->y, slots, 0, h->columns, h->sums, p * h->panel,
+      NAME_pack_lines(&h->y, slots, 0, h->columns, h->sums, p * h->panel,
                         left < h->panel ? left : h->panel, h->panel, y + at * STEP, y_special + at);
     }
     #pragma omp for schedule(dynamic)
@@ -94,8 +93,8 @@ int NAME(const int64_t *a, char **slots) {
         const int64_t first = i % each * h->rows, left = lines->extent[2] - first;
         *strip = (NAME_strip){i / each, first, left < h->rows ? left : h->rows};
         strip->parts = memory + (omp_get_thread_num() * h->group + count) * PARTS * shape.part;
-        strip->special = NAME_fill(&h->x, strip, &shape, slots, 0);
-        if (strip->special) NAME_fill(&h->x, strip, &shape, slots, 1);
+        strip->special = NAME_split_strip(&h->x, strip, &shape, slots, 0);
+        if (strip->special) NAME_split_strip(&h->x, strip, &shape, slots, 1);
       }
       for (int64_t j = 0; j < wide; j++)
         for (const NAME_strip *strip = group; strip < group + count; strip++)

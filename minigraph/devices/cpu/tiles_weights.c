@@ -1,23 +1,23 @@
 /* Gradients for the weights of convolutions of stride 1: sums over pixels of x = dy and y = images.
 
-   A strip is some rows of a few images, with what windows meet around them.  Words are pairs of pixels
-   LINES apart, for every pixel of the images, so that a tile begins at any of them, and at every tap.
-   Pixels follow each other from one row to the next, where dy has zeros below the borders.
+   A strip is some rows of a few images, with their halo.  Each pixel of the images begins a word, a
+   pair of pixels LINES apart, so that a tile can begin at any pixel, and so at every tap.  Pixels are
+   consecutive from one row to the next; dy has zeros in the columns of the halo.
 
-   The argument block is a NAME_head. */
+   The argument block is a NAME_arguments. */
 typedef struct {
   int64_t threads, lines, columns, sums;
   int64_t rows;  /* of a strip */
   int64_t group; /* images of a strip */
   int64_t memory[2], bias[2];
   NAME_operand x, y, z;
-} NAME_head;
-typedef struct { /* pixels from a row and a column on: those in no row below `high` are zeros */
+} NAME_arguments;
+typedef struct { /* consecutive pixels from (row, column) on, in rows of `pitch`; zeros outside */
   const float *pixels;
   int64_t row, column, high, wide, row_step, pixel_step, pitch;
-} NAME_rows;
-/* Write the words of `count` pixels that follow each other; return whether a number is too large. */
-MG_INLINE int NAME_pairs(const NAME_rows *o, int64_t count, int64_t part, int careful, char *to) {
+} NAME_pixel_rows;
+/* Pack the words of `count` consecutive pixels; return whether they are special. */
+MG_INLINE int NAME_pack_pixels(const NAME_pixel_rows *o, int64_t count, int64_t part, int careful, char *to) {
   NAME_words last[PARTS][LINES] = {{{0}}}, large = {0};
   int64_t row = o->row, column = o->column;
   for (int64_t first = -LINES; first < count; first += LINES)
@@ -28,7 +28,7 @@ MG_INLINE int NAME_pairs(const NAME_rows *o, int64_t count, int64_t part, int ca
         memcpy(&v, o->pixels + row * o->row_step + column * o->pixel_step, sizeof v);
       else border = BORDER << 16;
       if (++column == o->column + o->pitch) column = o->column, row++;
-      large |= NAME_signs(v);
+      large |= NAME_overflows(v);
       #pragma GCC unroll 4
       for (int p = 0; p < PARTS; p++) {
         const NAME_words now = NAME_part(&v, careful) | (p == PARTS - 1 ? border : 0);
@@ -36,15 +36,15 @@ MG_INLINE int NAME_pairs(const NAME_rows *o, int64_t count, int64_t part, int ca
         last[p][i] = now;
       }
     }
-  return NAME_has_sign(large);
+  return NAME_any_overflow(large);
 }
 int NAME(const int64_t *a, char **slots) {
-  const NAME_head *h = (const NAME_head *)a;
+  const NAME_arguments *h = (const NAME_arguments *)a;
   const NAME_axes *pixels = &h->x.sums, *taps = &h->y.lines, *around = &h->y.sums;
   const int64_t down = (h->lines + BLOCK - 1) / BLOCK, wide = h->columns / BLOCK;
   const int64_t images = pixels->extent[1], tall = pixels->extent[2], pitch = pixels->extent[3];
   const int64_t below = (taps->extent[1] - 1) * taps->down[1], vectors = 2 * taps->extent[0];
-  /* Of the rows of one image: steps, words, and their bytes of 16 channels in one part, and in all. */
+  /* Of an image's rows in a strip: steps, words, and bytes of 16 channels in one part and in all. */
   const int64_t steps = (h->rows * pitch + DEEP - 1) / DEEP;
   const int64_t words = ((steps + 1) * DEEP + below * pitch) / LINES * LINES;
   const int64_t part = words * PIXEL, each = PARTS * part, every = vectors * each;
@@ -55,8 +55,8 @@ int NAME(const int64_t *a, char **slots) {
   char *const y_special = x_special + down * h->group * steps;
   #pragma omp parallel num_threads(h->threads) if (h->threads > 1)
   {
-    NAME_place sums[(PANEL + AHEAD) * DEEP], lines[BLOCK];
-    NAME_span spans[PANEL];
+    NAME_position sums[(PANEL + AHEAD) * DEEP], lines[BLOCK];
+    NAME_bounds spans[PANEL];
     int64_t x_at[PANEL], y_at[PANEL];
     float block[BLOCK * BLOCK] __attribute__((aligned(64)));
     for (int64_t s = 0; s < h->group * steps; s++) {
@@ -73,22 +73,22 @@ int NAME(const int64_t *a, char **slots) {
           const int64_t g = task % group, i = task / group;
           if (i < down) {
             NAME_axes some = *pixels;
-            some.units = ((image + g) * tall + end) * pitch; /* those of other strips are zeros */
-            NAME_find(&some, some.units, 0, ((image + g) * tall + first) * pitch,
+            some.units = ((image + g) * tall + end) * pitch; /* the pixels of other strips are zeros */
+            NAME_locate(&some, some.units, 0, ((image + g) * tall + first) * pitch,
                       (steps + AHEAD) * DEEP, sums);
-            for (int64_t s = 0; s < steps; s++) NAME_measure(sums + s * DEEP, DEEP, spans + s);
-            NAME_find(&h->x.lines, h->lines, 1, 2 * i, 2, lines);
+            for (int64_t s = 0; s < steps; s++) NAME_bound(sums + s * DEEP, DEEP, spans + s);
+            NAME_locate(&h->x.lines, h->lines, 1, 2 * i, 2, lines);
             const int64_t at = i * h->group * steps + g * steps;
-            NAME_block(&h->x, slots, 1, lines, sums, spans, steps, x + at * STEP, x_special + at);
+            NAME_pack_block(&h->x, slots, 1, lines, sums, spans, steps, x + at * STEP, x_special + at);
           } else {
             const int64_t u = i - down;
             const float *from = (const float *)(slots[h->y.slot] + h->y.offset);
             from += (image + g) * around->step[1] + u / 2 * taps->step[0] + u % 2 * taps->step[3];
-            const NAME_rows rows = {from, h->y.row + first, h->y.column, h->y.high, h->y.wide,
+            const NAME_pixel_rows rows = {from, h->y.row + first, h->y.column, h->y.high, h->y.wide,
                                     around->step[2], around->step[3], pitch};
             char *const to = y + g * every + u * each;
-            const int large = NAME_pairs(&rows, words, part, 0, to);
-            if (large) NAME_pairs(&rows, words, part, 1, to);
+            const int large = NAME_pack_pixels(&rows, words, part, 0, to);
+            if (large) NAME_pack_pixels(&rows, words, part, 1, to);
             y_special[g * vectors + u] = large;
           }
         }
@@ -109,7 +109,7 @@ int NAME(const int64_t *a, char **slots) {
             for (int l = 0; l < BLOCK * BLOCK; l++) block[l] += sum[l];
           if (image + group < images || end < tall) memcpy(sum, block, sizeof block);
           else {
-            NAME_find(&h->z.lines, h->lines, 0, i * BLOCK, BLOCK, lines);
+            NAME_locate(&h->z.lines, h->lines, 0, i * BLOCK, BLOCK, lines);
             NAME_write(&h->z, slots, lines, h->columns, c * window + tap, h->bias, block);
           }
         }

@@ -4,7 +4,7 @@ import pytest
 from needs import needs_both
 
 import minigraph as mg
-from minigraph.devices.cpu import direct, onednn, tiles, winograd
+from minigraph.devices.cpu import amx, direct, onednn, winograd
 from minigraph.devices.cpu.candidates import RIVALS, CpuProblems
 from minigraph.ops.conv import Conv2d
 from minigraph.ops.matmul import Matmul
@@ -14,7 +14,7 @@ pytestmark = needs_both
 
 @pytest.fixture(autouse=True)
 def without_amx(monkeypatch):
-    monkeypatch.setattr(tiles, "why_not", lambda: "it takes a processor with AMX")
+    monkeypatch.setattr(amx, "why_not", lambda: "it takes a processor with AMX")
 
 
 def shortlist(node, blocked=True, precision="float32"):
@@ -45,7 +45,7 @@ def test_a_large_problem_whose_fastest_algorithm_is_known_is_not_measured():
 
 
 def test_tiles_are_taken_for_large_products_that_winograds_algorithm_does_not_compute(monkeypatch):
-    monkeypatch.setattr(tiles, "why_not", lambda: "")
+    monkeypatch.setattr(amx, "why_not", lambda: "")
     product = Matmul()(mg.input("x", (512, 512)), mg.input("y", (512, 512)))
     for node in (convolution(16, 512, 14, 256, 1), product):
         assert shortlist(node) == ["tiles bf16x6"]
@@ -54,7 +54,7 @@ def test_tiles_are_taken_for_large_products_that_winograds_algorithm_does_not_co
 
 
 def test_three_products_are_taken_only_for_enough_channels(monkeypatch):
-    monkeypatch.setattr(tiles, "why_not", lambda: "")
+    monkeypatch.setattr(amx, "why_not", lambda: "")
 
     def first(*sizes, **attributes):
         return shortlist(convolution(*sizes, **attributes), precision="bf16x3")[0]
