@@ -17,7 +17,7 @@ import numpy as np
 from minigraph.arguments import shown
 from minigraph.errors import GraphError
 from minigraph.graph import BFLOAT16, BOOL, INTEGERS, Constant, DType, Node, Op
-from minigraph.jit.small_float import AS_IT_IS, SMALL_FLOATS, conversion, rounding, working
+from minigraph.jit.small_float import EXACT_TO_BFLOAT16, SMALL_FLOATS, conversion, rounding, working
 from minigraph.ops.elementwise import Elementwise, kind
 
 C_TYPES: dict[DType, str] = {
@@ -70,7 +70,7 @@ def expression(
     if not rounded:
         return text
     if is_exact(op, result):
-        return f"{AS_IT_IS[0]}({text})"
+        return f"{EXACT_TO_BFLOAT16[0]}({text})"
     return _converted(working(dtypes[-1]), result, text)
 
 
@@ -82,7 +82,7 @@ def support(op: Op, dtypes: Sequence[DType], result: DType) -> list[str]:
     exact = is_exact(op, result)
     casts = [(d, working(d)) for d in dtypes] + [(working(dtypes[-1]), result)] * (not exact)
     conversions = [part for cast in casts for part in conversion(*cast)[1]]
-    conversions += AS_IT_IS[1] if exact else ()
+    conversions += EXACT_TO_BFLOAT16[1] if exact else ()
     if "{round}" in op.c and result in SMALL_FLOATS:
         conversions += rounding(result)[1]
     return list(dict.fromkeys([*conversions, *filter(None, functions)]))

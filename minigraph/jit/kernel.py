@@ -109,7 +109,7 @@ class SpecialisedKernel:
         values = [*head, streams, *scratch, *(n for n, _ in axes)]
         for k, (slot, offset) in enumerate(places):
             values += [slot, offset + self.shifts[k], *(strides[k] for _, strides in axes)]
-        for k in range(len(places), self.pattern.walked):
+        for k in range(len(places), self.pattern.records):
             values += [0, 0, *(strides[k] for _, strides in axes)]
         return [*values, *self.constants]
 
@@ -189,7 +189,7 @@ def _kernel(domain: Domain, nest: LoopNest, shifts: Ints) -> SpecialisedKernel:
     inplace = _overwriting(pattern, nest, shifts, operands, {k.operand for k in kept})
     pattern = replace(pattern, kept=kept)
     few = 4 if pattern.narrow else 16
-    columns = min(pattern.columns, ON_STACK // (pattern.beside or 1) // few * few)
+    columns = min(pattern.columns, ON_STACK // (pattern.column_bytes or 1) // few * few)
     if pattern.narrow and pattern.stages > 1:
         accesses = zip(dtypes, pattern.accesses, strict=True)
         row = nest.length * sum(dtype.itemsize for dtype, how in accesses if how != "fixed")

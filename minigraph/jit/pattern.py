@@ -106,8 +106,8 @@ class KernelPattern:
     narrow: bool = False
 
     @property
-    def walked(self) -> int:
-        """The number of operands and counters."""
+    def records(self) -> int:
+        """The number of records in the argument block: of operands, then of counters."""
         return len(self.dtypes) + self.counters
 
     @functools.cached_property
@@ -161,7 +161,7 @@ class KernelPattern:
         return frozenset(found)
 
     @property
-    def beside(self) -> int:
+    def column_bytes(self) -> int:
         """The largest number of bytes on the stack for each column or narrow row of a unit."""
         read = {store.value for store in self.stores if store.per_unit}
         for value in self.values:

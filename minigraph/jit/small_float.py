@@ -46,7 +46,9 @@ def _function(name: str) -> CFunction:
     return name, tuple(text for each, text in _FUNCTIONS.items() if each in needed)
 
 
-AS_IT_IS = _function("mg_bfloat16_as_it_is")  # for a float32 that is representable in bfloat16
+EXACT_TO_BFLOAT16 = _function(
+    "mg_bfloat16_of_exact_float"
+)  # of a float32 that bfloat16 can represent
 
 
 def working(dtype: DType) -> DType:

@@ -1,21 +1,23 @@
 
 static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end, int64_t split, int64_t run) {
-  const int64_t units = a[1], loops = a[2], splits = a[3];
-  const int64_t pitch = units + loops + 2;
-  const int64_t *extent = a + 7 + units, *operand = extent + loops;
-  const int64_t *constants = operand + 2 * pitch;
+  const int64_t unit_axes = a[1], loop_axes = a[2], splits = a[3];
+  const int64_t record = unit_axes + loop_axes + 2;
+  const int64_t *extent = a + 7 + unit_axes, *operand = extent + loop_axes;
+  const int64_t *constants = operand + 2 * record;
   char *const partial = slots[a[5]] + a[6];
-  int64_t place[2], at[2], step[2], index[MG_MAX_RANK], length = 1;
-  for (int64_t d = 0; d < loops; d++) length *= extent[d];
-  const int64_t share = ((length + splits - 1) / splits + 63) / 64 * 64;
-  const int64_t from = share * split < length ? share * split : length;
-  const int64_t to = from + share < length ? from + share : length;
+  int64_t unit_offset[2], row_offset[2], row_stride[2];
+  int64_t index[MG_MAX_RANK], length = 1;
+  for (int64_t d = 0; d < loop_axes; d++) length *= extent[d];
+  const int64_t split_length = ((length + splits - 1) / splits + 63) / 64 * 64;
+  const int64_t split_begin = split_length * split < length ? split_length * split : length;
+  const int64_t split_end = split_begin + split_length < length ? split_begin + split_length : length;
   (void)partial; (void)constants; (void)run;
   for (; unit < end; unit++) {
-    const int64_t inner = extent[loops - 1], first_row = from ? from / inner : 0;
-    mg_place(a, 2, unit, place);
-    char *const base0 = slots[operand[0 * pitch]] + place[0];
-    char *const base1 = slots[operand[1 * pitch]] + place[1];
+    const int64_t inner = extent[loop_axes - 1];
+    const int64_t first_row = split_begin ? split_begin / inner : 0;
+    mg_unit_offsets(a, 2, unit, unit_offset);
+    char *const base0 = slots[operand[0 * record]] + unit_offset[0];
+    char *const base1 = slots[operand[1 * record]] + unit_offset[1];
     float *p1 = (float *)(base1);
     double total2[16];
     #pragma omp simd
@@ -29,13 +31,13 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
         for (int k = 0; k < 16; k++) {
           lane2[u * 16 + k] = 0;
         }
-      int64_t filled = 0;
-      int64_t begin = from, col = from - first_row * inner;
-      mg_start(a, 2, loops - 1, first_row, at, step, index);
-      while (begin < to) {
-        int64_t n = inner - col < to - begin ? inner - col : to - begin;
+      int64_t accumulated = 0;
+      int64_t begin = split_begin, col = split_begin - first_row * inner;
+      mg_odometer_start(a, 2, loop_axes - 1, first_row, row_offset, row_stride, index);
+      while (begin < split_end) {
+        int64_t n = inner - col < split_end - begin ? inner - col : split_end - begin;
         if (n > 256) n = 256;
-        const float *p0 = (const float *)(base0 + at[0] + col * 16 * (int64_t)sizeof(float));
+        const float *p0 = (const float *)(base0 + row_offset[0] + col * 16 * (int64_t)sizeof(float));
         int64_t j = 0;
         for (; j + 4 <= n; j += 4)
           for (int u = 0; u < 4; u++)
@@ -55,11 +57,11 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
         begin += n;
         if ((col += n) == inner) {
           col = 0;
-          mg_next(a, 2, loops - 1, at, step, index);
+          mg_odometer_advance(a, 2, loop_axes - 1, row_offset, row_stride, index);
         }
-        filled += (n + 3) / 4;
-        if (filled >= 64 || begin == to) {
-          filled = 0;
+        accumulated += (n + 3) / 4;
+        if (accumulated >= 64 || begin == split_end) {
+          accumulated = 0;
           for (int u = 0; u < 4; u++)
             #pragma omp simd
             for (int k = 0; k < 16; k++) {
@@ -84,16 +86,16 @@ static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end
         }
       }
     }
-    float all2[16];
+    float wide2[16];
     #pragma omp simd
     for (int k = 0; k < 16; k++) {
       const float v2 = total2[k];
-      all2[k] = v2;
+      wide2[k] = v2;
     }
     if (splits == 1 || run == 1) {
       #pragma omp simd
       for (int k = 0; k < 16; k++) {
-        const float v2 = all2[k];
+        const float v2 = wide2[k];
         p1[k] = v2;
       }
     }
@@ -104,16 +106,16 @@ int NAME(const int64_t *a, char **slots) {
   int64_t units = 1;
   const int64_t splits = a[3];
   for (int64_t d = 0; d < a[1]; d++) units *= a[7 + d];
-  const int64_t count = units, runs = 1, shares = splits > 1 ? count * splits : a[0];
+  const int64_t count = units, runs = 1, tasks = splits > 1 ? count * splits : a[0];
   if (a[0] <= 1) {
     NAME_units(a, slots, 0, count, 0, 0);
   } else {
     for (int64_t run = 0; run < runs; run++) {
       #pragma omp parallel for num_threads(a[0]) schedule(static)
-      for (int64_t w = 0; w < shares; w++) {
-        const int64_t begin = splits > 1 ? w / splits : count * w / shares;
-        const int64_t end = splits > 1 ? begin + 1 : count * (w + 1) / shares;
-        NAME_units(a, slots, begin, end, w % splits, run);
+      for (int64_t task = 0; task < tasks; task++) {
+        const int64_t begin = splits > 1 ? task / splits : count * task / tasks;
+        const int64_t end = splits > 1 ? begin + 1 : count * (task + 1) / tasks;
+        NAME_units(a, slots, begin, end, task % splits, run);
       }
     }
   }

@@ -90,7 +90,7 @@ int NAME(const int64_t *a, char **slots) {
         to[k * columns + j] = MODE == 1 ? 0 : x[o * n * columns + first + k * columns + j];
 #endif
 #if PAIRS
-#define NAME_PUT(at, value) mg_add(to + (at), rest + (at), value)
+#define NAME_PUT(at, value) mg_compensated_add(to + (at), rest + (at), value)
 #elif MODE == 1
 #define NAME_PUT(at, value) to[at] += value
 #else
@@ -115,7 +115,7 @@ int NAME(const int64_t *a, char **slots) {
     for (int64_t k = 0; k < parts; k++)
       for (int64_t j = 0; j < each; j++)
 #if PAIRS
-        row[k * columns + j] = mg_sum(to[k * wide + j], rest[k * wide + j]);
+        row[k * columns + j] = mg_compensated_sum(to[k * wide + j], rest[k * wide + j]);
 #else
         row[k * columns + j] = to[k * wide + j];
 #endif

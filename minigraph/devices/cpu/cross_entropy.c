@@ -32,14 +32,14 @@ MG_INLINE T NAME_higher(T p, T q) { return q > p || q != q ? q : p; } /* NaN is 
   }
 static void NAME_peak(const T *p, int64_t n, T *peak) {
   T lane[NAME_LANES], none = -INFINITY;
-  MG_HIDE(none);
+  MG_OPAQUE(none);
   for (int k = 0; k < NAME_LANES; k++) lane[k] = none;
   int64_t j = 0;
   for (; j + NAME_LANES <= n; j += NAME_LANES)
     #pragma GCC unroll 4
     for (int k = 0; k < NAME_LANES; k++) lane[k] = NAME_higher(lane[k], p[j + k]);
   const int rest = n - j;
-  for (int k = 0; rest && k < MG_MASKED(sizeof(T), NAME_LANES, rest); k++)
+  for (int k = 0; rest && k < MG_REMAINDER_LENGTH(sizeof(T), NAME_LANES, rest); k++)
     lane[k] = NAME_higher(lane[k], k < rest ? p[j + k] : none);
   for (int k = 0; k < NAME_VECTOR; k++) peak[k] = NAME_FOUR(NAME_higher, lane, k);
 }
@@ -48,11 +48,11 @@ static void NAME_total(const T *p, int64_t n, T peak, T *q, const T *next, doubl
   for (int k = 0; k < NAME_VECTOR; k++) total[k] = 0;
   for (int64_t j = 0; j < n;) {
     T lane[NAME_LANES], none = 0;
-    MG_HIDE(none);
+    MG_OPAQUE(none);
     for (int k = 0; k < NAME_LANES; k++) lane[k] = none;
     const int64_t end = n - j < NAME_PART ? n : j + NAME_PART;
     for (; j + NAME_LANES <= end; j += NAME_LANES) {
-      mg_fetch((const char *)(next + j), sizeof lane);
+      mg_prefetch((const char *)(next + j), sizeof lane);
       #pragma GCC ivdep
       for (int k = 0; k < NAME_LANES; k++) {
         const T e = EXP(p[j + k] - peak);
@@ -63,7 +63,7 @@ static void NAME_total(const T *p, int64_t n, T peak, T *q, const T *next, doubl
     const int rest = end - j;
     if (rest) {
       #pragma GCC ivdep
-      for (int k = 0; k < MG_MASKED(sizeof(T), NAME_LANES, rest); k++) {
+      for (int k = 0; k < MG_REMAINDER_LENGTH(sizeof(T), NAME_LANES, rest); k++) {
         const T e = EXP(k < rest ? p[j + k] - peak : 0);
         if (BACKWARD && k < rest) q[j + k] = e;
         lane[k] += k < rest ? e : 0;

@@ -22,7 +22,7 @@
 #endif
 enum { NAME_ROWS = 4, NAME_LANES = 32, NAME_COLUMNS = 512 };
 /* Join `count` elements of each of several rows, that lie so far apart. */
-MG_SHORT void NAME_rows(const T *x, const T *f, T *y, int64_t apart, int64_t count, const W *before) {
+MG_SCALAR void NAME_rows(const T *x, const T *f, T *y, int64_t apart, int64_t count, const W *before) {
   W total[NAME_ROWS];
   for (int k = 0; k < NAME_ROWS; k++) total[k] = before[k];
   for (int64_t j = 0; j < count; j++) {
@@ -34,7 +34,7 @@ MG_SHORT void NAME_rows(const T *x, const T *f, T *y, int64_t apart, int64_t cou
     }
   }
 }
-MG_SHORT void NAME_row(const T *x, const T *f, T *y, int64_t count, W total) {
+MG_SCALAR void NAME_row(const T *x, const T *f, T *y, int64_t count, W total) {
   for (int64_t j = 0; j < count; j++) {
     const int64_t e = REVERSE ? -j : j;
     total = NAME_WITH(total, e);

@@ -1,6 +1,6 @@
 /* Fill an array.
 
-   The argument block: threads, 1, elements, the array; as `mg_share` takes it.
+   The argument block: threads, 1, elements, the array; as `mg_parallel_for` takes it.
 
    T      type of an element
    VALUE  what all elements are to be */
@@ -9,6 +9,6 @@ static void NAME_part(const int64_t *a, char **slots, int64_t begin, int64_t end
   for (int64_t j = begin; j < end; j++) y[j] = VALUE;
 }
 int NAME(const int64_t *a, char **slots) {
-  mg_share(NAME_part, a, slots);
+  mg_parallel_for(NAME_part, a, slots);
   return 0;
 }

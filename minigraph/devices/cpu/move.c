@@ -46,8 +46,8 @@ MG_INLINE void NAME_tile(const char *from, int64_t in, char *to, int64_t out, in
     #pragma GCC unroll 64
     for (int i = 0; i < WIDE; i++)
       #pragma GCC unroll 2
-      for (uint64_t k = 0; k < sizeof *tile; k += MG_LINE)
-        MG_STREAM((mg_aligned *)(to + i * out + k), (mg_aligned) * (mg_unaligned *)((char *)&tile[i] + k));
+      for (uint64_t k = 0; k < sizeof *tile; k += MG_STREAM_BYTES)
+        MG_STREAM_STORE((mg_aligned *)(to + i * out + k), (mg_aligned) * (mg_unaligned *)((char *)&tile[i] + k));
     return;
   }
 #endif
@@ -56,8 +56,8 @@ MG_INLINE void NAME_tile(const char *from, int64_t in, char *to, int64_t out, in
 }
 MG_INLINE void NAME_run(const int64_t *axis, const char *from, char *to, int stream) {
   const int64_t rows = axis[0], in = axis[1], columns = axis[5], out = axis[7];
-  const int lines = HIGH == WIDE && WIDE * sizeof(T) % MG_LINE == 0 && rows % HIGH == 0;
-  const int whole = stream && lines && !(((uintptr_t)to | out) % MG_LINE);
+  const int lines = HIGH == WIDE && WIDE * sizeof(T) % MG_STREAM_BYTES == 0 && rows % HIGH == 0;
+  const int whole = stream && lines && !(((uintptr_t)to | out) % MG_STREAM_BYTES);
   /* Write where output's lines follow each other if they are the farther ones apart. */
   const int64_t inner = in < out ? rows : columns, outer = in < out ? columns : rows;
   const int64_t along = in < out ? HIGH : WIDE, across = in < out ? WIDE : HIGH;
@@ -75,8 +75,8 @@ MG_INLINE void NAME_run(const int64_t *axis, const char *from, char *to, int str
   const int64_t n = axis[0];
   to = NAME_fill(to, axis[3]);
 #if IN == 1 && OUT == 1
-  if (stream) mg_stream(to, from, n * sizeof(T));
-  else mg_row(to, from, n * sizeof(T));
+  if (stream) mg_stream_copy(to, from, n * sizeof(T));
+  else mg_copy_row(to, from, n * sizeof(T));
 #else
   const int64_t in = axis[1] / (int64_t)sizeof(T), out = axis[2] / (int64_t)sizeof(T);
   (void)in, (void)out, (void)stream;

@@ -21,8 +21,8 @@ static inline int64_t NAME_at(const L *index, int64_t i, int64_t n) {
   return WRAPS && index[i] < 0 ? (int64_t)index[i] + n : (int64_t)index[i];
 }
 #if PAIRS
-#define NAME_ADD(total, rest, x) mg_add(&total, &rest, x)
-#define NAME_SUM(total, rest) mg_sum(total, rest)
+#define NAME_ADD(total, rest, x) mg_compensated_add(&total, &rest, x)
+#define NAME_SUM(total, rest) mg_compensated_sum(total, rest)
 #else
 #define NAME_ADD(total, rest, x) total += x
 #define NAME_SUM(total, rest) total
@@ -113,7 +113,7 @@ int NAME(const int64_t *a, char **slots) {
       else
         for (int64_t r = 0; r < runs; q += run[2 * r++ + 1])
           if (run[2 * r + 1] == 1) *q = p[run[2 * r]];
-          else mg_row((char *)q, (const char *)(p + run[2 * r]), run[2 * r + 1] * sizeof *q);
+          else mg_copy_row((char *)q, (const char *)(p + run[2 * r]), run[2 * r + 1] * sizeof *q);
     }
     return 0;
   }
@@ -124,8 +124,8 @@ int NAME(const int64_t *a, char **slots) {
       for (int64_t i = 0; i < count; i++) {
         const char *p = (const char *)(x + (o * n + NAME_at(index, i, n)) * columns);
         char *q = (char *)(y + (o * count + i) * columns);
-        if (a[5]) mg_stream(q, p, columns * sizeof *y);
-        else mg_row(q, p, columns * sizeof *y);
+        if (a[5]) mg_stream_copy(q, p, columns * sizeof *y);
+        else mg_copy_row(q, p, columns * sizeof *y);
       }
     if (a[5]) mg_fence();
   }

@@ -14,7 +14,7 @@ static _Thread_local unsigned NAME_found; /* a thread's settings before the walk
 static void NAME_flush(void *caller) {
   (void)caller;
   NAME_found = __builtin_ia32_stmxcsr() | NAME_KNOWN;
-  __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | MG_FLUSH);
+  __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | MG_FLUSH_DENORMALS);
 }
 /* A thread that was started in between began with the settings of this walk. */
 static void NAME_restore(void *caller) {

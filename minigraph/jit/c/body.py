@@ -1,11 +1,11 @@
-"""C statements that the kernels of all forms consist of."""
+"""C statements of kernels of all forms."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from minigraph.graph import BFLOAT16, BOOL
-from minigraph.jit.c.pieces import put_element
+from minigraph.jit.c.buffers import store_element
 from minigraph.jit.emitter import block, function
 from minigraph.jit.expression import c_type, expression, filled, limits
 from minigraph.jit.kernel import SHARE
@@ -14,17 +14,19 @@ from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.ops.elementwise import Elementwise, kind
 from minigraph.ops.reduction import Reduction
 
-# The beginning of every function that computes units.  Only splits and kept rows use `partial`.
-HEAD = """const int64_t units = a[1], loops = a[2], splits = a[3];
-const int64_t pitch = units + loops + 2;
-const int64_t *extent = a + 7 + units, *operand = extent + loops;
-const int64_t *constants = operand + {walked} * pitch;
+# The beginning of every function that computes units.  `partial` is the scratch memory: the partial
+# results of splits, or kept rows.
+HEAD = """const int64_t unit_axes = a[1], loop_axes = a[2], splits = a[3];
+const int64_t record = unit_axes + loop_axes + 2;
+const int64_t *extent = a + 7 + unit_axes, *operand = extent + loop_axes;
+const int64_t *constants = operand + {records} * record;
 char *const partial = slots[a[5]] + a[6];
-int64_t place[{walked}], at[{walked}], step[{walked}], index[MG_MAX_RANK], length = 1;
-for (int64_t d = 0; d < loops; d++) length *= extent[d];
-const int64_t share = ((length + splits - 1) / splits + {most}) / {share} * {share};
-const int64_t from = share * split < length ? share * split : length;
-const int64_t to = from + share < length ? from + share : length;
+int64_t unit_offset[{records}], row_offset[{records}], row_stride[{records}];
+int64_t index[MG_MAX_RANK], length = 1;
+for (int64_t d = 0; d < loop_axes; d++) length *= extent[d];
+const int64_t split_length = ((length + splits - 1) / splits + {most}) / {multiple} * {multiple};
+const int64_t split_begin = split_length * split < length ? split_length * split : length;
+const int64_t split_end = split_begin + split_length < length ? split_begin + split_length : length;
 (void)partial; (void)constants; (void)run;"""
 
 _ENTRY = """
@@ -32,16 +34,16 @@ int NAME(const int64_t *a, char **slots) {
   int64_t units = 1;
   const int64_t splits = a[3];
   for (int64_t d = 0; d < a[1]; d++) units *= a[7 + d];
-  const int64_t count = COUNT, runs = RUNS, shares = splits > 1 ? count * splits : a[0];
+  const int64_t count = COUNT, runs = RUNS, tasks = splits > 1 ? count * splits : a[0];
   if (a[0] <= 1) {
     NAME_units(a, slots, 0, count, 0, 0);
   } else {
     for (int64_t run = 0; run < runs; run++) {
       #pragma omp parallel for num_threads(a[0]) schedule(static)
-      for (int64_t w = 0; w < shares; w++) {
-        const int64_t begin = splits > 1 ? w / splits : count * w / shares;
-        const int64_t end = splits > 1 ? begin + 1 : count * (w + 1) / shares;
-        NAME_units(a, slots, begin, end, w % splits, run);
+      for (int64_t task = 0; task < tasks; task++) {
+        const int64_t begin = splits > 1 ? task / splits : count * task / tasks;
+        const int64_t end = splits > 1 ? begin + 1 : count * (task + 1) / tasks;
+        NAME_units(a, slots, begin, end, task % splits, run);
       }
     }
   }JOIN
@@ -51,22 +53,22 @@ int NAME(const int64_t *a, char **slots) {
 
 
 def unit_function(
-    pattern: KernelPattern, place: Sequence[str], body: Sequence[str], after: Sequence[str] = ()
+    pattern: KernelPattern, locate: Sequence[str], body: Sequence[str], after: Sequence[str] = ()
 ) -> str:
-    """Return the C function that computes units, or a part of a split unit.
+    """Return the C function that computes units, or one split of a unit.
 
-    For a split unit, its argument `run` is the index of a run over the loops, in which the split
-    computes its share of the elements, or the number of runs: then it writes the outputs that have
-    one element for each unit.
+    For a split unit, the argument `run` is the index of a run over the loops, in which the split
+    computes its part of the elements; or, after the last run, the number of runs: then the function
+    writes the outputs that have one element for each unit.
 
-    place  statements that compute the first elements of the operands of a unit
-    body   statements that compute a unit
-    after  statements after the last unit
+    locate  statements that set the offsets of the operands in a unit
+    body    statements that compute a unit
+    after   statements after the last unit
     """
     arguments = "const int64_t *a, char **slots, int64_t unit, int64_t end, int64_t split,"
     head = f"static void NAME_units({arguments} int64_t run)"
-    opening = HEAD.format(walked=pattern.walked, share=SHARE, most=SHARE - 1)
-    units = block("for (; unit < end; unit++)", *place, *body)
+    opening = HEAD.format(records=pattern.records, multiple=SHARE, most=SHARE - 1)
+    units = block("for (; unit < end; unit++)", *locate, *body)
     return "\n" + function(head, [opening, *units, *after])
 
 
@@ -86,55 +88,55 @@ def entry(pattern: KernelPattern, count: str) -> str:
 
 
 def in_run(pattern: KernelPattern, stage: int, body: Sequence[str]) -> list[str]:
-    """Return statements that execute `body`, the run `stage`, unless a split executes another."""
+    """Return statements that execute `body` in the run `stage`."""
     if not pattern.divisible:
         return block("", *body)
     return block(f"if (splits == 1 || run == {stage})", *body)
 
 
 def bases(pattern: KernelPattern, last: str) -> list[str]:
-    """Return statements that declare the address of each operand of a unit, and fixed operands.
+    """Return statements that declare the address of each operand in a unit, and its stride.
 
-    last  C expression for the index of the innermost stride among an operand's words
+    last  C expression for the index of the innermost stride in an operand's record
     """
     made = []
     for k, how in enumerate(pattern.accesses):
-        made.append(f"char *const base{k} = slots[operand[{k} * pitch]] + place[{k}];")
+        made.append(f"char *const base{k} = slots[operand[{k} * record]] + unit_offset[{k}];")
         if how == "strided":
-            step = "pace" if k in pattern.masked else "step"
-            made.append(f"const int64_t {step}{k} = operand[{k} * pitch + {last}];")
+            stride = "full_stride" if k in pattern.masked else "stride"
+            made.append(f"const int64_t {stride}{k} = operand[{k} * record + {last}];")
         elif how == "fixed":
             made.append(pointer(pattern, k, f"base{k}"))
-    for k in range(len(pattern.dtypes), pattern.walked):
-        made.append(f"const int64_t pace{k} = operand[{k} * pitch + {last}];")
+    for k in range(len(pattern.dtypes), pattern.records):
+        made.append(f"const int64_t stride{k} = operand[{k} * record + {last}];")
     return made
 
 
 def row_operands(pattern: KernelPattern, stage: int) -> list[str]:
-    """Return statements that declare pointers to the elements of a row, from `col` on, and windows.
+    """Return statements that declare pointers to the elements of a row, from column `col` on.
 
-    They shorten the row, of n elements, so that it does not cross the border of a window, and is no
-    longer than the array of zeros that is read outside of windows.
+    They also declare whether the row is inside each window, and shorten it to n elements, so that
+    it crosses no border of a window and is not longer than the zeros that are read outside of one.
     """
     values, made, first = pattern.run(stage), [], len(pattern.dtypes)
     windows = sorted({pattern.values[v].window for v in values} - {-1})
     for window in windows:
         tests = [
-            f"mg_within(place[{first + c}] + at[{first + c}] + col * pace{first + c}, "
-            f"pace{first + c}, constants + {bound}, &n)"
+            f"mg_in_window(unit_offset[{first + c}] + row_offset[{first + c}] + "
+            f"col * stride{first + c}, stride{first + c}, constants + {bound}, &n)"
             for c, bound in pattern.bounds(window).items()
         ]
-        made.append(f"const int in{window} = {' && '.join(tests)};")
+        made.append(f"const int inside{window} = {' && '.join(tests)};")
     loads = sorted({pattern.masked[k] for k in pattern.loaded(values) if k in pattern.masked})
     if loads:
-        inside = " && ".join(f"in{window}" for window in loads)
+        inside = " && ".join(f"inside{window}" for window in loads)
         most = f"MG_ZEROS / {pattern.lanes}"
         made.append(f"if (!({inside}) && n > {most}) n = {most};")
     moving = pattern.moving(stage)
-    return [*made, *(pointer(pattern, k, f"base{k} + at[{k}]", "col") for k in moving)]
+    return [*made, *(pointer(pattern, k, f"base{k} + row_offset[{k}]", "col") for k in moving)]
 
 
-def share_results(
+def combine_splits(
     pattern: KernelPattern,
     stage: int,
     cell: str,
@@ -143,23 +145,23 @@ def share_results(
 ) -> list[str]:
     """Return statements that store a split's partial results, or later combine those of all splits.
 
-    cell  index of result {r} of split {s} among the partial results
+    cell  index of reduction {r} of split {s} among the partial results
     at    index of a total, such as [k], in the loop that `each` returns
     """
-    keep, join = [], []
+    save, combined = [], []
     for v in pattern.reduced(stage) if pattern.divisible else ():
         r, value = pattern.reductions.index(v), pattern.values[v]
         _, long = accumulators(pattern, value)
-        place = f"*({long} *)(partial + 8 * ({cell}))"
-        keep.append(f"{place.format(s='split', r=r)} = total{v}{at};")
-        new = combine(value, place.format(s="s", r=r), f"total{v}{at}")
-        join.append(f"total{v}{at} = {new};")
-    if not keep:
+        saved = f"*({long} *)(partial + 8 * ({cell}))"
+        save.append(f"{saved.format(s='split', r=r)} = total{v}{at};")
+        new = combine(value, saved.format(s="s", r=r), f"total{v}{at}")
+        combined.append(f"total{v}{at} = {new};")
+    if not save:
         return []
     return block(
         "if (splits > 1)",
-        *block(f"if (run == {stage})", *each(keep), "return;"),
-        *block("for (int64_t s = 0; s < splits; s++)", *each(join)),
+        *block(f"if (run == {stage})", *each(save), "return;"),
+        *block("for (int64_t s = 0; s < splits; s++)", *each(combined)),
     )
 
 
@@ -182,38 +184,39 @@ def compute_element(
     values: Sequence[int],
     index: str,
     mask: str = "",
-    streams: Sequence[int] = (),
-    place: str = "",
+    buffered: Sequence[int] = (),
+    buffer_index: str = "",
 ) -> list[str]:
     """Return statements that compute and store the element `index` in a run over the loops.
 
     Values that an earlier run has kept are loaded; values that later runs need are kept, unless the
     run stores them anyway.
 
-    values   values that the run computes or loads
-    mask     C expression; operands are not accessed if it is 0
-    streams  outputs that are written to pieces
-    place    index of the element in a piece, by default `index`
+    values        values that the run computes or loads
+    mask          C expression; operands are not accessed if it is 0
+    buffered      outputs that are written to a buffer
+    buffer_index  index of the element in the buffer, by default `index`
     """
-    there, made = pattern.kept_before(stage), []
+    kept_before, made = pattern.kept_before(stage), []
     for v in values:
-        if v in there:
-            held = c_type(pattern.values[v].dtype)
-            read = _if(mask if there[v].operand >= 0 else "", _place(pattern, there[v], index))
-            made.append(f"const {held} v{v} = {read};")
+        if v in kept_before:
+            kept, ctype = kept_before[v], c_type(pattern.values[v].dtype)
+            load = _if(mask if kept.operand >= 0 else "", _kept_element(pattern, kept, index))
+            made.append(f"const {ctype} v{v} = {load};")
         else:
             made.append(declare(pattern, v, index, mask))
     stored = pattern.stored(stage)
     new = [kept for kept in pattern.kept if kept.run == stage and kept.operand not in stored]
     when = f"if ({mask}) " if mask else ""
     for kept in new:
-        put = f"{_place(pattern, kept, index)} = v{kept.value};"
-        made.append(when + put if kept.operand >= 0 else put)
+        store = f"{_kept_element(pattern, kept, index)} = v{kept.value};"
+        made.append(when + store if kept.operand >= 0 else store)
     for k in stored:
-        put = f"{element(pattern, k, index)} = v{pattern.source(k)};"
-        made.append(
-            when + (put_element(pattern, stage, k, place or index) if k in streams else put)
-        )
+        if k in buffered:
+            store = store_element(pattern, stage, k, buffer_index or index)
+        else:
+            store = f"{element(pattern, k, index)} = v{pattern.source(k)};"
+        made.append(when + store)
     return made
 
 
@@ -224,19 +227,24 @@ def accumulate(pattern: KernelPattern, v: int, so_far: str) -> str:
 
 
 def over_rows(pattern: KernelPattern, row: Sequence[str], after: Sequence[str] = ()) -> list[str]:
-    """Return a loop that executes `row`, for n elements of a row from `col` on, then `after`."""
+    """Return a loop over the rows of a split.
+
+    row    statements for n elements of a row, from column `col` on
+    after  statements after them
+    """
+    odometer = f"a, {pattern.records}, loop_axes - 1"
     return [
-        "int64_t begin = from, col = from - first_row * inner;",
-        f"mg_start(a, {pattern.walked}, loops - 1, first_row, at, step, index);",
+        "int64_t begin = split_begin, col = split_begin - first_row * inner;",
+        f"mg_odometer_start({odometer}, first_row, row_offset, row_stride, index);",
         *block(
-            "while (begin < to)",
-            "int64_t n = inner - col < to - begin ? inner - col : to - begin;",
+            "while (begin < split_end)",
+            "int64_t n = inner - col < split_end - begin ? inner - col : split_end - begin;",
             *row,
             "begin += n;",
             *block(
                 "if ((col += n) == inner)",
                 "col = 0;",
-                f"mg_next(a, {pattern.walked}, loops - 1, at, step, index);",
+                f"mg_odometer_advance({odometer}, row_offset, row_stride, index);",
             ),
             *after,
         ),
@@ -244,12 +252,12 @@ def over_rows(pattern: KernelPattern, row: Sequence[str], after: Sequence[str] =
 
 
 def _if(mask: str, read: str) -> str:
-    """Return a C expression that reads only if `mask`, if there is one, is true."""
+    """Return the C expression `read`, which is not evaluated where `mask`, if any, is false."""
     return f"{mask} ? {read} : 0" if mask else read
 
 
-def _place(pattern: KernelPattern, kept: KeptValue, index: str) -> str:
-    """Return the place of a kept value of the element `index`."""
+def _kept_element(pattern: KernelPattern, kept: KeptValue, index: str) -> str:
+    """Return the C lvalue that holds a kept value of the element `index`."""
     if kept.operand < 0:
         return f"row{kept.value}[begin + {index}]"
     return element(pattern, kept.operand, index)
@@ -264,7 +272,7 @@ def declare(pattern: KernelPattern, v: int, index: str, mask: str = "") -> str:
         right = f"*(const {c_type(value.dtype)} *)(constants + {value.constant})"
     elif value.op is None and value.args:
         inside, outside = value.args
-        right = f"in{value.window} ? v{inside} : v{outside}"
+        right = f"inside{value.window} ? v{inside} : v{outside}"
     elif value.op is None:
         right = _if(mask, element(pattern, value.operand, index))
         if value.dtype == BOOL:
@@ -281,7 +289,10 @@ def declare(pattern: KernelPattern, v: int, index: str, mask: str = "") -> str:
 
 
 def element(pattern: KernelPattern, k: int, index: str) -> str:
-    """Return the element `index` along the innermost axis of operand `k`, of a pixel the lane k."""
+    """Return the C lvalue of element `index` of operand `k` along the innermost axis.
+
+    With lanes, it is lane k of pixel `index`.
+    """
     how, across = pattern.accesses[k], pattern.across[k]
     if how == "unit":
         return f"p{k}[{index} * {pattern.lanes} + k]" if across else f"p{k}[{index}]"
@@ -289,7 +300,7 @@ def element(pattern: KernelPattern, k: int, index: str) -> str:
         return f"p{k}[-(int64_t)({index})]"
     if how == "strided":
         const = "const " if k < pattern.inputs else ""
-        at = f"({const}{c_type(pattern.dtypes[k])} *)(p{k} + ({index}) * step{k})"
+        at = f"({const}{c_type(pattern.dtypes[k])} *)(p{k} + ({index}) * stride{k})"
         return f"({at})[k]" if across else f"*{at}"
     return f"p{k}[k]" if across else f"*p{k}"
 
@@ -299,31 +310,32 @@ def pointer(pattern: KernelPattern, k: int, base: str, column: str = "") -> str:
 
     Outside of the operand's window it points to zeros.
     """
-    how, held = pattern.accesses[k], c_type(pattern.dtypes[k])
+    how, ctype = pattern.accesses[k], c_type(pattern.dtypes[k])
     const = "const " if k < pattern.inputs else ""
     window = pattern.masked.get(k, -1)
-    step, behind = "", " + MG_ZEROS - 1" if how == "back" else ""
+    offset, last = "", " + MG_ZEROS - 1" if how == "back" else ""
     if how == "strided":
-        moved = f" + {column} * {'step' if window < 0 else 'pace'}{k}" if column else ""
+        if column:
+            offset = f" + {column} * {'stride' if window < 0 else 'full_stride'}{k}"
         if window < 0:
-            return f"{const}char *p{k} = {base}{moved};"
-        step = f"const int64_t step{k} = in{window} ? pace{k} : 0; "
+            return f"{const}char *p{k} = {base}{offset};"
     elif how == "back":
-        moved = f" - {column} * (int64_t)sizeof({held})" if column else ""
-    else:
-        many = f"{pattern.lanes} * " if pattern.across[k] else ""
-        moved = f" + {column} * {many}(int64_t)sizeof({held})" if column and how == "unit" else ""
-    address = f"({const}{held} *)({base}{moved})"
+        offset = f" - {column} * (int64_t)sizeof({ctype})" if column else ""
+    elif how == "unit" and column:
+        lanes = f"{pattern.lanes} * " if pattern.across[k] else ""
+        offset = f" + {column} * {lanes}(int64_t)sizeof({ctype})"
+    address = f"({const}{ctype} *)({base}{offset})"
     if window < 0:
-        return f"{const}{held} *p{k} = {address};"
-    address = f"in{window} ? {address} : ({const}{held} *)mg_zeros{behind}"
+        return f"{const}{ctype} *p{k} = {address};"
+    address = f"inside{window} ? {address} : ({const}{ctype} *)mg_zeros{last}"
     if how == "strided":
-        return f"{step}const char *p{k} = (const char *)({address});"
-    return f"{const}{held} *p{k} = {address};"
+        stride = f"const int64_t stride{k} = inside{window} ? full_stride{k} : 0;"
+        return f"{stride} const char *p{k} = (const char *)({address});"
+    return f"{const}{ctype} *p{k} = {address};"
 
 
 def accumulators(pattern: KernelPattern, value: Value) -> tuple[str, str]:
-    """Return the C types for partial results of short stretches, and for the total."""
+    """Return the C types of the accumulator of a short stretch, and of the total."""
     assert isinstance(value.op, Reduction)
     source = pattern.values[value.args[0]].dtype
     assert source not in SMALL_FLOATS, "widen_reductions comes before"
@@ -335,7 +347,7 @@ def accumulators(pattern: KernelPattern, value: Value) -> tuple[str, str]:
 
 
 def widened(pattern: KernelPattern, value: Value) -> str:
-    """Return the operand of a reduction, cast to the C type of partial results."""
+    """Return the operand of a reduction, cast to the C type of the accumulator."""
     short, _ = accumulators(pattern, value)
     (arg,) = value.args
     return f"v{arg}" if c_type(pattern.values[arg].dtype) == short else f"({short})v{arg}"
@@ -348,29 +360,32 @@ def identity(pattern: KernelPattern, value: Value) -> str:
 
 
 def combine(value: Value, new: str, so_far: str) -> str:
-    """Return the C expression that combines an element with a partial result."""
+    """Return the C expression that combines an element with a partial result `so_far`."""
     assert isinstance(value.op, Reduction)
     return filled(value.op, value.op.combine, new, so_far)
 
 
 def compensated(pattern: KernelPattern, value: Value) -> bool:
-    """Whether a reduction is a sum of float64, which `mg_add` compensates for rounding errors."""
+    """Whether a reduction is a sum of float64, whose total is a compensated sum."""
     assert isinstance(value.op, Reduction)
     return value.op.adds and accumulators(pattern, value) == ("double", "double")
 
 
 def total_of(pattern: KernelPattern, v: int, most: str = "") -> list[str]:
-    """Return the declaration of the total of reduction `v`, or of an array of `most`, as [512]."""
+    """Return the declaration of the total of reduction `v`.
+
+    most  size, as [512], of an array of totals
+    """
     value = pattern.values[v]
     _, long = accumulators(pattern, value)
-    rest = [f"double rest{v}{most};"] if compensated(pattern, value) else []
-    return [f"{long} total{v}{most};", *rest]
+    error = [f"double error{v}{most};"] if compensated(pattern, value) else []
+    return [f"{long} total{v}{most};", *error]
 
 
 def clear_total(pattern: KernelPattern, v: int, at: str = "") -> list[str]:
     value = pattern.values[v]
-    rest = [f"rest{v}{at} = 0;"] if compensated(pattern, value) else []
-    return [f"total{v}{at} = {identity(pattern, value)};", *rest]
+    error = [f"error{v}{at} = 0;"] if compensated(pattern, value) else []
+    return [f"total{v}{at} = {identity(pattern, value)};", *error]
 
 
 def add_to_total(pattern: KernelPattern, v: int, new: str, at: str = "") -> str:
@@ -378,11 +393,11 @@ def add_to_total(pattern: KernelPattern, v: int, new: str, at: str = "") -> str:
     value, total = pattern.values[v], f"total{v}{at}"
     if not compensated(pattern, value):
         return f"{total} = {combine(value, new, total)};"
-    return f"mg_add(&{total}, &rest{v}{at}, {new});"
+    return f"mg_compensated_add(&{total}, &error{v}{at}, {new});"
 
 
 def complete_total(pattern: KernelPattern, v: int, at: str = "") -> list[str]:
     """Return the statements after the last partial result."""
     if not compensated(pattern, pattern.values[v]):
         return []
-    return [f"total{v}{at} = mg_sum(total{v}{at}, rest{v}{at});"]
+    return [f"total{v}{at} = mg_compensated_sum(total{v}{at}, error{v}{at});"]

@@ -1,55 +1,57 @@
-"""The text of kernels whose innermost axis is kept: reductions down columns.
+"""The C text of kernels whose innermost axis is kept: reductions down columns.
 
 The text of a sum over the first axis, in outline:
 
     static void NAME_units(const int64_t *a, char **slots, int64_t unit, int64_t end, ...) {
-      ...                                        where the operands of a block of columns are
+      ...                                        offsets of the operands in a block of columns
       for (; i + 4 <= rows; i += 4)
-        for (int64_t k = 0; k < beside; k++) {
-          float l1 = lane1[k];
-          for (int u = 0; u < 4; u++) l1 = p0[k] + l1;     p0: of row i + u
-          lane1[k] = l1;
+        for (int64_t k = 0; k < unit_width; k++) {
+          float acc1 = lane1[k];
+          for (int u = 0; u < 4; u++) acc1 = p0[k] + acc1;     p0 points to row i + u
+          lane1[k] = acc1;
         }
       for (; i < rows; i++) ...
-      for (int64_t k = 0; k < beside; k++) p1[k] = total1[k];
+      for (int64_t k = 0; k < unit_width; k++) p1[k] = total1[k];
     }
 
-Short rows are treated as columns: a vector has one element of each of many rows.
+Short rows are reduced like columns: a vector has one element of each of many rows.
 
-Lanes, in the dtype of the elements, are added to totals, in double for floats, every few rows.
+Lanes accumulate in the dtype of the elements.  Every few rows they are added to totals, which are
+double for floats.
 """
 
 from __future__ import annotations
 
 from minigraph.jit.c import body as c
-from minigraph.jit.c.beside import SideBySide, unit_beside
+from minigraph.jit.c.column_loop import ColumnLoop, blocks_of_columns
 from minigraph.jit.emitter import block
 from minigraph.jit.pattern import ELEMENT, ROW, KernelPattern
 
 STRETCH = 64  # rows that are accumulated in the input's dtype
-ROWS = 4  # rows of one iteration, which loads and stores lanes once
+UNROLLED = 4  # rows of one iteration, which loads and stores the lanes once
 
 
 def column_text(pattern: KernelPattern) -> str:
     """Return the functions of a "column" kernel, called NAME."""
     most = pattern.columns
-    loop = ("#pragma GCC ivdep", "for (int64_t k = 0; k < beside; k++)")
+    loop = ("#pragma GCC ivdep", "for (int64_t k = 0; k < unit_width; k++)")
     cell = f"((column + k) * splits + {{s}}) * {len(pattern.reductions)} + {{r}}"
-    columns = SideBySide(pattern, loop, most, "k", cell)
-    place, count = unit_beside(pattern)
+    columns = ColumnLoop(pattern, loop, most, "k", cell)
+    locate, count = blocks_of_columns(pattern)
     stores = [k for k, store in enumerate(pattern.stores, pattern.inputs) if store.per_unit]
     moving = [k for k in [*pattern.loaded(pattern.once), *stores] if pattern.accesses[k] != "fixed"]
-    body = c.bases(pattern, "1 + units")
+    body = c.bases(pattern, "1 + unit_axes")
     body += [c.pointer(pattern, k, f"base{k}") for k in moving]
     body += columns.totals() + columns.once(0)
     for stage in range(pattern.stages):
         body += _run_down(columns, stage)
         body += columns.splits(stage) + columns.once(stage + 1)
-    unit = c.unit_function(pattern, place, body)
+    unit = c.unit_function(pattern, locate, body)
     return unit + c.entry(pattern, count)
 
 
-def _run_down(columns: SideBySide, stage: int) -> list[str]:
+def _run_down(columns: ColumnLoop, stage: int) -> list[str]:
+    """Return statements for a run of a split over the rows of a block of columns."""
     pattern = columns.pattern
     reduced, moving = pattern.reduced(stage), pattern.moving(stage)
     lanes, clear, flush, done = [], [], [], []
@@ -61,69 +63,73 @@ def _run_down(columns: SideBySide, stage: int) -> list[str]:
         flush.append(c.add_to_total(pattern, v, lane, "[k]"))
         done += c.complete_total(pattern, v, "[k]")
     count = len(pattern.dtypes)
-    rows = ["int64_t rows = inner - down < to - begin ? inner - down : to - begin;"]
+    rows = [
+        "int64_t rows = inner - inner_index < split_end - begin "
+        "? inner - inner_index : split_end - begin;",
+    ]
     if reduced:
-        rows.append(f"if (rows > {STRETCH} - filled) rows = {STRETCH} - filled;")
-    begin = "char *row{0} = base{0} + at[{0}] + down * down{0};"
-    quads = []
+        rows.append(f"if (rows > {STRETCH} - accumulated) rows = {STRETCH} - accumulated;")
+    begin = "char *row{0} = base{0} + row_offset[{0}] + inner_index * inner_stride{0};"
+    unrolled = []
     if not c.is_costly(pattern, stage) and not pattern.stored(stage):
-        quads = block(f"for (; i + {ROWS} <= rows; i += {ROWS})", *_rows(columns, stage, ROWS))
+        head = f"for (; i + {UNROLLED} <= rows; i += {UNROLLED})"
+        unrolled = block(head, *_rows(columns, stage, UNROLLED))
+    odometer = f"a, {count}, loop_axes - 1"
     body = [
         *lanes,
         *(columns.each(clear) if reduced else []),
-        "const int64_t inner = extent[loops - 1], first_row = from / inner;",
-        *(f"const int64_t down{k} = operand[{k} * pitch + pitch - 1];" for k in moving),
-        f"mg_start(a, {count}, loops - 1, first_row, at, step, index);",
-        "int64_t begin = from, down = from - first_row * inner;",
-        *(["int64_t filled = 0;"] if reduced else []),
+        "const int64_t inner = extent[loop_axes - 1], first_row = split_begin / inner;",
+        *(f"const int64_t inner_stride{k} = operand[{k} * record + record - 1];" for k in moving),
+        f"mg_odometer_start({odometer}, first_row, row_offset, row_stride, index);",
+        "int64_t begin = split_begin, inner_index = split_begin - first_row * inner;",
+        *(["int64_t accumulated = 0;"] if reduced else []),
         *block(
-            "while (begin < to)",
+            "while (begin < split_end)",
             *rows,
             *map(begin.format, moving),
             "int64_t i = 0;",
-            *quads,
+            *unrolled,
             *block("for (; i < rows; i++)", *_rows(columns, stage, 1)),
             "begin += rows;",
             *block(
-                "if ((down += rows) == inner)",
-                "down = 0;",
-                f"mg_next(a, {count}, loops - 1, at, step, index);",
+                "if ((inner_index += rows) == inner)",
+                "inner_index = 0;",
+                f"mg_odometer_advance({odometer}, row_offset, row_stride, index);",
             ),
-            *_flushed(columns, clear, flush),
+            *_flush(columns, clear, flush),
         ),
         *(columns.each(done) if done else []),
     ]
     return c.in_run(pattern, stage, body)
 
 
-def _rows(columns: SideBySide, stage: int, rows: int) -> list[str]:
+def _rows(columns: ColumnLoop, stage: int, rows: int) -> list[str]:
     """Return statements that accumulate and store this many rows, from row `i` on."""
     pattern = columns.pattern
-    place = "row{0} + (i + u) * down{0}" if rows > 1 else "row{0} + i * down{0}"
-    row = [c.pointer(pattern, k, place.format(k)) for k in pattern.moving(stage)]
-    row += columns.shared(pattern.run_at(ROW, stage))
+    base = "row{0} + (i + u) * inner_stride{0}" if rows > 1 else "row{0} + i * inner_stride{0}"
+    row = [c.pointer(pattern, k, base.format(k)) for k in pattern.moving(stage)]
+    row += columns.compute(pattern.run_at(ROW, stage))
     each = pattern.run_at(ELEMENT, stage)
-    taken = columns.taken(each, pattern.goals(stage), stage)
-    body = c.compute_element(pattern, stage, each, "k")
-    take, put = [], []
+    loads = columns.load_wide(each, pattern.goals(stage), stage)
+    body, stores = c.compute_element(pattern, stage, each, "k"), []
     for v in pattern.reduced(stage):
         short, _ = c.accumulators(pattern, pattern.values[v])
-        take.append(f"{short} l{v} = lane{v}[k];")
-        body.append(c.accumulate(pattern, v, f"l{v}"))
-        put.append(f"lane{v}[k] = l{v};")
+        loads.append(f"{short} acc{v} = lane{v}[k];")
+        body.append(c.accumulate(pattern, v, f"acc{v}"))
+        stores.append(f"lane{v}[k] = acc{v};")
     if rows == 1:
-        return [*row, *columns.each([*taken, *take, *body, *put])]
+        return [*row, *columns.each([*loads, *body, *stores])]
     # Unrolling leaves only the loop over columns, which is vectorised.
     inside = block(f"for (int u = 0; u < {rows}; u++)", *row, *body)
-    return columns.each([*taken, *take, f"#pragma GCC unroll {rows}", *inside, *put])
+    return columns.each([*loads, f"#pragma GCC unroll {rows}", *inside, *stores])
 
 
-def _flushed(columns: SideBySide, clear: list[str], flush: list[str]) -> list[str]:
+def _flush(columns: ColumnLoop, clear: list[str], flush: list[str]) -> list[str]:
     """Return statements that add the lanes of a stretch of rows to the totals, and clear them."""
     if not flush:
         return []
     return block(
-        f"if ((filled += rows) == {STRETCH} || begin == to)",
-        "filled = 0;",
+        f"if ((accumulated += rows) == {STRETCH} || begin == split_end)",
+        "accumulated = 0;",
         *columns.each([*flush, *clear]),
     )

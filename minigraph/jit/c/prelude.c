@@ -1,110 +1,119 @@
-/* What stands before all kernels of a translation unit; MG_MAX_RANK is the most axes of one. */
+/* The prelude of a translation unit of kernels.  MG_MAX_RANK is the largest number of axes of a kernel. */
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
 #include <omp.h>
 
-/* A function that is compiled once for all kernels of a unit: a copy in each place that calls it
-   would cost more of the compiler's time than the loops of a kernel. */
+/* A function that all kernels of a translation unit share.  Inlining it into each would take more
+   compile time than the loops of a kernel. */
 #define MG_SHARED static __attribute__((noinline, unused))
-/* A function of elements: a loop that calls one, as compilers would have it that call a long one
-   twice, is not computed in vectors. */
+/* A function of one element.  Compilers do not inline a long function that is called twice, and do not
+   vectorise a loop with a call. */
 #define MG_INLINE static inline __attribute__((always_inline))
-/* Compilers do not know what x is.  Arrays of a number that they know are set in parts of another
-   length than they are read in, which waits until all are in the cache. */
-#define MG_HIDE(x) __asm__("" : "+r"(x))
-/* Its loops end with vectors so short that the longest ones are not worth their latency. */
+/* Hide the value of x from the optimiser.  It would fill an array with a known constant in vectors of
+   another width than it loads them in, so that stores are not forwarded to loads. */
+#define MG_OPAQUE(x) __asm__("" : "+r"(x))
+/* A function that folds lanes to one value.  It ends with short vectors, for which the latency of the
+   widest vectors does not pay. */
 #if defined(__AVX512F__) && !defined(__clang__)
 #define MG_FOLD MG_SHARED __attribute__((target("prefer-vector-width=256")))
 #else
 #define MG_FOLD MG_SHARED
 #endif
-/* Over how many of `lanes` elements a loop runs that computes the first `rest` of them: over all, with
-   a mask, where the processor has masks for elements of so many bytes. */
+/* The iterations of a remainder loop for `rest` elements: a whole vector of `lanes` elements, with a
+   mask, if the processor has masked loads and stores of elements of `bytes` bytes; else `rest`. */
 #if defined(__AVX512BW__)
-#define MG_MASKED(bytes, lanes, rest) (lanes)
+#define MG_REMAINDER_LENGTH(bytes, lanes, rest) (lanes)
 #elif defined(__AVX2__)
-#define MG_MASKED(bytes, lanes, rest) ((bytes) < 4 ? (rest) : (lanes))
+#define MG_REMAINDER_LENGTH(bytes, lanes, rest) ((bytes) < 4 ? (rest) : (lanes))
 #else
-#define MG_MASKED(bytes, lanes, rest) (rest)
+#define MG_REMAINDER_LENGTH(bytes, lanes, rest) (rest)
 #endif
-/* Its loops are too short for vectors. */
+/* A function whose loops are too short for vectors. */
 #if defined(__clang__)
-#define MG_SHORT MG_SHARED
+#define MG_SCALAR MG_SHARED
 #else
-#define MG_SHORT MG_SHARED __attribute__((optimize("no-tree-vectorize")))
+#define MG_SCALAR MG_SHARED __attribute__((optimize("no-tree-vectorize")))
 #endif
-/* Argument blocks are described in jit/kernel.py.  `mg_place` finds where each operand of a unit
-   begins; `mg_start` sets the odometer `index` over the outer `axes` of the loops, and each
-   operand's offset `at`, to a row; `mg_next` moves them on to the next one, by `step` but where an
-   axis ends. */
-MG_SHORT void mg_find(const int64_t *a, int operands, int64_t unit, int64_t *place) {
-  const int64_t units = a[1], pitch = units + a[2] + 2, *extent = a + 7;
-  const int64_t *operand = extent + units + a[2];
-  for (int k = 0; k < operands; k++) place[k] = operand[k * pitch + 1];
-  for (int64_t d = units - 1; d >= 0; d--) {
+/* Argument blocks are described in jit/kernel.py.  An operand has a record of `record` words: slot,
+   offset, and strides along the unit axes and the loop axes.
+
+   mg_unit_offsets      set unit_offset[k] to the byte offset of operand k in a unit
+   mg_odometer_start    set the odometer `index` over the first `axes` loop axes to a row, and
+                        row_offset[k] to the byte offset of operand k in that row, relative to the unit
+   mg_odometer_advance  advance the odometer and the offsets to the next row; row_stride[k] is the
+                        stride of operand k along the last of these axes */
+MG_SCALAR void mg_unravel_unit(const int64_t *a, int operands, int64_t unit, int64_t *unit_offset) {
+  const int64_t unit_axes = a[1], record = unit_axes + a[2] + 2, *extent = a + 7;
+  const int64_t *operand = extent + unit_axes + a[2];
+  for (int k = 0; k < operands; k++) unit_offset[k] = operand[k * record + 1];
+  for (int64_t d = unit_axes - 1; d >= 0; d--) {
     const int64_t i = d ? unit % extent[d] : unit;
     if (d) unit /= extent[d];
-    for (int k = 0; k < operands; k++) place[k] += i * operand[k * pitch + 2 + d];
+    for (int k = 0; k < operands; k++) unit_offset[k] += i * operand[k * record + 2 + d];
   }
 }
-static inline void mg_place(const int64_t *a, int operands, int64_t unit, int64_t *place) {
-  const int64_t pitch = a[2] + 3, *operand = a + 8 + a[2];
+static inline void mg_unit_offsets(const int64_t *a, int operands, int64_t unit,
+                                   int64_t *unit_offset) {
+  const int64_t record = a[2] + 3, *operand = a + 8 + a[2];
   if (a[1] == 1)
     for (int k = 0; k < operands; k++)
-      place[k] = operand[k * pitch + 1] + unit * operand[k * pitch + 2];
-  else mg_find(a, operands, unit, place);
+      unit_offset[k] = operand[k * record + 1] + unit * operand[k * record + 2];
+  else mg_unravel_unit(a, operands, unit, unit_offset);
 }
-MG_SHORT void mg_begin(const int64_t *a, int operands, int64_t axes, int64_t row, int64_t *at,
-                       int64_t *step, int64_t *index) {
-  const int64_t units = a[1], pitch = units + a[2] + 2, *extent = a + 7 + units;
-  const int64_t *stride = extent + a[2] + 2 + units;
-  for (int k = 0; k < operands; k++) step[k] = stride[k * pitch + axes - 1];
+MG_SCALAR void mg_unravel_row(const int64_t *a, int operands, int64_t axes, int64_t row,
+                              int64_t *row_offset, int64_t *row_stride, int64_t *index) {
+  const int64_t unit_axes = a[1], record = unit_axes + a[2] + 2, *extent = a + 7 + unit_axes;
+  const int64_t *stride = extent + a[2] + 2 + unit_axes;
+  for (int k = 0; k < operands; k++) row_stride[k] = stride[k * record + axes - 1];
   for (int64_t d = axes - 1; d >= 0; d--) {
     index[d] = d ? row % extent[d] : row;
     if (d) row /= extent[d];
-    for (int k = 0; k < operands; k++) at[k] += index[d] * stride[k * pitch + d];
+    for (int k = 0; k < operands; k++) row_offset[k] += index[d] * stride[k * record + d];
   }
 }
-static inline void mg_start(const int64_t *a, int operands, int64_t axes, int64_t row, int64_t *at,
-                            int64_t *step, int64_t *index) {
-  for (int k = 0; k < operands; k++) at[k] = 0;
-  if (axes > 0) mg_begin(a, operands, axes, row, at, step, index);
+static inline void mg_odometer_start(const int64_t *a, int operands, int64_t axes, int64_t row,
+                                     int64_t *row_offset, int64_t *row_stride, int64_t *index) {
+  for (int k = 0; k < operands; k++) row_offset[k] = 0;
+  if (axes > 0) mg_unravel_row(a, operands, axes, row, row_offset, row_stride, index);
 }
-MG_SHORT void mg_wrap(const int64_t *a, int operands, int64_t axes, int64_t *at, int64_t *index) {
-  const int64_t units = a[1], pitch = units + a[2] + 2, *extent = a + 7 + units;
-  const int64_t *stride = extent + a[2] + 2 + units;
+MG_SCALAR void mg_odometer_carry(const int64_t *a, int operands, int64_t axes, int64_t *row_offset,
+                                 int64_t *index) {
+  const int64_t unit_axes = a[1], record = unit_axes + a[2] + 2, *extent = a + 7 + unit_axes;
+  const int64_t *stride = extent + a[2] + 2 + unit_axes;
   for (int64_t d = axes - 1; index[d] == extent[d]; d--) {
     index[d] = 0;
-    for (int k = 0; k < operands; k++) at[k] -= extent[d] * stride[k * pitch + d];
+    for (int k = 0; k < operands; k++) row_offset[k] -= extent[d] * stride[k * record + d];
     if (d == 0) return;
     index[d - 1]++;
-    for (int k = 0; k < operands; k++) at[k] += stride[k * pitch + d - 1];
+    for (int k = 0; k < operands; k++) row_offset[k] += stride[k * record + d - 1];
   }
 }
-static inline void mg_next(const int64_t *a, int operands, int64_t axes, int64_t *at,
-                           const int64_t *step, int64_t *index) {
+static inline void mg_odometer_advance(const int64_t *a, int operands, int64_t axes,
+                                       int64_t *row_offset, const int64_t *row_stride,
+                                       int64_t *index) {
   if (axes == 0) return;
-  for (int k = 0; k < operands; k++) at[k] += step[k];
-  if (++index[axes - 1] == a[7 + a[1] + axes - 1]) mg_wrap(a, operands, axes, at, index);
+  for (int k = 0; k < operands; k++) row_offset[k] += row_stride[k];
+  if (++index[axes - 1] == a[7 + a[1] + axes - 1])
+    mg_odometer_carry(a, operands, axes, row_offset, index);
 }
-/* Whether an axis that is at x, `pace` numbers from element to element, is within its bounds; n
-   elements are cut to those of which the same is true. */
-static inline int mg_within(int64_t x, int64_t pace, const int64_t *bound, int64_t *n) {
+/* Return whether position x of a window counter is inside bound[0] <= x < bound[1].  Shorten *n, a
+   number of elements that are `stride` apart, so that the answer is the same for all of them. */
+static inline int mg_in_window(int64_t x, int64_t stride, const int64_t *bound, int64_t *n) {
   const int64_t end = x < bound[0] ? bound[0] : bound[1];
-  if (x < end && x + *n * pace > end) *n = (end - x + pace - 1) / pace;
+  if (x < end && x + *n * stride > end) *n = (end - x + stride - 1) / stride;
   return x >= bound[0] && x < bound[1];
 }
-/* What stands for elements outside of an array. */
+/* Zeros, which are read in place of the elements outside of a window. */
 #define MG_ZEROS 512
 static const int64_t mg_zeros[MG_ZEROS] __attribute__((unused));
-/* Functions in which products may be fused with sums, as they are in any library. */
+/* A function in which the compiler may contract products and sums to fused multiply-adds. */
 #if defined(__clang__)
 #define MG_FAST static
 #else
 #define MG_FAST static __attribute__((optimize("fp-contract=fast")))
 #endif
-/* The bytes of a register of vectors, as far as gcc has to be told to keep vectors there. */
+/* The bytes of a vector register, where gcc has to be told to keep a vector in one; else 0. */
 #if defined(__clang__)
 #define MG_REGISTER 0
 #elif defined(__AVX512F__)
@@ -116,67 +125,66 @@ static const int64_t mg_zeros[MG_ZEROS] __attribute__((unused));
 #endif
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
 #define MG_FMA fmaf
-#define MG_LOST(x, square) fmaf(x, x, -(square))
+#define MG_SQUARE_ERROR(x, square) fmaf(x, x, -(square))
 #else
 #define MG_FMA(x, y, z) ((x) * (y) + (z))
-#define MG_LOST(x, square) (float)((double)(x) * (x) - (square))
+#define MG_SQUARE_ERROR(x, square) (float)((double)(x) * (x) - (square))
 #endif
-/* e to the power x is 2**n times e to the power r, |r| <= ln(2) / 2 (W. J. Cody and W. Waite, Software
-   Manual for the Elementary Functions, 1980).  `mg_reduced` returns r, and n where a float has its
-   exponent; `mg_series` is e**r = 1 + r + r**2 * series. */
-MG_INLINE float mg_reduced(float x, uint32_t *n) {
-  const float to_integer = 0x1.8p23f; /* adding it rounds, and leaves n in the last bits */
-  const float shifted = MG_FMA(x, 0x1.715476p0f, to_integer), whole = shifted - to_integer;
+/* Range reduction: e**x = 2**n * e**r, |r| <= ln(2) / 2 (W. J. Cody and W. Waite, Software Manual for
+   the Elementary Functions, 1980).  mg_exp_range_reduce returns r, and n shifted to the exponent field
+   of a float; e**r = 1 + r + r**2 * mg_exp_polynomial(r). */
+MG_INLINE float mg_exp_range_reduce(float x, uint32_t *n) {
+  const float to_integer = 0x1.8p23f; /* adding it rounds to an integer n, in the low bits */
+  const float shifted = MG_FMA(x, 0x1.715476p0f, to_integer), rounded = shifted - to_integer;
   memcpy(n, &shifted, sizeof *n);
   *n <<= 23;
-  return MG_FMA(whole, -0x1.7f7d1cp-20f, MG_FMA(whole, -0x1.62e4p-1f, x));
+  return MG_FMA(rounded, -0x1.7f7d1cp-20f, MG_FMA(rounded, -0x1.62e4p-1f, x));
 }
-MG_INLINE float mg_series(float r) {
+MG_INLINE float mg_exp_polynomial(float r) {
   float y = 0x1.6a25e2p-10f;
   y = MG_FMA(y, r, 0x1.123a22p-7f);
   y = MG_FMA(y, r, 0x1.5558fp-5f);
   y = MG_FMA(y, r, 0x1.555492p-3f);
   return MG_FMA(y, r, 0x1.fffffcp-2f);
 }
-/* e to the power x.  For every float it is within 0.9 units in the last place, without fused
-   multiply-adds within 1.2; 0 where that is denormal.  Compilers vectorise it where it is called,
-   whatever the C library has. */
+/* Return e**x within 0.9 ulp for all floats (1.2 ulp without fused multiply-adds); 0 where that is
+   denormal. Unlike the function of a C library, it is inlined and vectorised. */
 MG_INLINE float mg_expf(float x) {
   uint32_t bits, n;
-  const float r = mg_reduced(x, &n);
-  float y = MG_FMA(MG_FMA(mg_series(r), r, 1.0f), r, 1.0f);
+  const float r = mg_exp_range_reduce(x, &n);
+  float y = MG_FMA(MG_FMA(mg_exp_polynomial(r), r, 1.0f), r, 1.0f);
   memcpy(&bits, &y, sizeof bits);
   bits += n;
   memcpy(&y, &bits, sizeof y);
   y = x < -0x1.5d589ep6f ? 0 : y;
-  return x <= 0x1.62e42ep6f ? y : x * INFINITY; /* NaN, too */
+  return x <= 0x1.62e42ep6f ? y : x * INFINITY; /* also NaN */
 }
 #define expf mg_expf
-/* The hyperbolic tangent is t / (t + 2), t = e**2a - 1, which keeps its digits where a is small; within
-   2.7 units in the last place, and 1 from 9.02 on. */
+/* Return tanh(x) = t / (t + 2), t = e**(2x) - 1, within 2.7 ulp; 1 from 9.02 on.  t loses no digits
+   where x is small. */
 MG_INLINE float mg_tanhf(float x) {
   const float a = fabsf(x);
   uint32_t n;
-  const float r = mg_reduced(2 * (a > 9.02f ? 9.02f : a), &n);
+  const float r = mg_exp_range_reduce(2 * (a > 9.02f ? 9.02f : a), &n);
   float power; /* 2**n */
   n += 0x3f800000;
   memcpy(&power, &n, sizeof power);
-  const float t = MG_FMA(power, MG_FMA(mg_series(r), r * r, r), power - 1);
+  const float t = MG_FMA(power, MG_FMA(mg_exp_polynomial(r), r * r, r), power - 1);
   return copysignf(t / (t + 2), x);
 }
 #define tanhf mg_tanhf
-/* 1 less the error function of a >= 0 is e to the power -a**2 times a polynomial of t = 1 / (1 + a / 2),
-   and t times that again.  MG_LOST is what a**2 lost to rounding, and `lost` what t did, times how fast
-   the result grows with it.  Within 3.2 units in the last place, and 0 where it is denormal. */
+/* Return 1 - erf(x) within 3.2 ulp; 0 where that is denormal.  For a = |x| it is t * p(t) * e**(-a**2)
+   with t = 1 / (1 + a / 2) and a polynomial p.  The exponent is corrected by the rounding errors of
+   a**2 (MG_SQUARE_ERROR) and of t (t_error; the factor 1.3 is how fast the result grows with t). */
 MG_INLINE float mg_erfcf(float x) {
   const float a = fabsf(x), square = a * a;
   uint32_t n;
-  const float r = mg_reduced(-square, &n) - MG_LOST(a, square);
+  const float r = mg_exp_range_reduce(-square, &n) - MG_SQUARE_ERROR(a, square);
   n += 0x3f800000;
   float power; /* 2**n */
   memcpy(&power, &n, sizeof power);
   const float d = MG_FMA(a, 0.5f, 1.0f), t = 1 / d;
-  const float lost = MG_FMA(MG_FMA(a, -0.5f, d - 1), t, MG_FMA(-d, t, 1.0f));
+  const float t_error = MG_FMA(MG_FMA(a, -0.5f, d - 1), t, MG_FMA(-d, t, 1.0f));
   float y = 0x1.152decp-5f;
   y = MG_FMA(y, t, -0x1.6fa26cp-3f);
   y = MG_FMA(y, t, 0x1.67b1b4p-2f);
@@ -188,128 +196,133 @@ MG_INLINE float mg_erfcf(float x) {
   y = MG_FMA(y, t, 0x1.f4e5d6p-3f);
   y = MG_FMA(y, t, 0x1.2116b8p-2f);
   y = t * MG_FMA(y, t, 0x1.20db1ep-2f);
-  y = power * MG_FMA(y, MG_FMA(mg_series(r), r * r, MG_FMA(lost, 1.3f, r)), y);
+  y = power * MG_FMA(y, MG_FMA(mg_exp_polynomial(r), r * r, MG_FMA(t_error, 1.3f, r)), y);
   y = a > 0x1.263a1p3f ? 0 : y;
   return x < 0 ? 2 - y : y;
 }
 #define erfcf mg_erfcf
-#define MG_LONG 2048 /* bytes from which on the C library copies as fast */
-/* Copy at least `size` bytes in vectors of so many, of which the last two overlap. */
-MG_INLINE void mg_copy_by(char *to, const char *from, int64_t bytes, int64_t size) {
+#define MG_LONG_ROW 2048 /* bytes from which on memcpy is as fast */
+/* Copy at least `size` bytes in vectors of `size` bytes; the last two vectors overlap. */
+MG_INLINE void mg_copy_vectors(char *to, const char *from, int64_t bytes, int64_t size) {
   char last[64];
   memcpy(last, from + bytes - size, size);
   for (int64_t j = 0; j + size < bytes; j += size) memcpy(to + j, from + j, size);
   memcpy(to + bytes - size, last, size);
 }
-/* Copy a row, which may be short. */
-MG_INLINE void mg_row(char *to, const char *from, int64_t bytes) {
-  if (bytes >= MG_LONG) memcpy(to, from, bytes);
-  else if (bytes >= 64) mg_copy_by(to, from, bytes, 64);
-  else if (bytes >= 32) mg_copy_by(to, from, bytes, 32);
-  else if (bytes >= 16) mg_copy_by(to, from, bytes, 16);
-  else if (bytes >= 8) mg_copy_by(to, from, bytes, 8);
-  else if (bytes >= 4) mg_copy_by(to, from, bytes, 4);
+/* Copy a row; for short ones it is faster than memcpy. */
+MG_INLINE void mg_copy_row(char *to, const char *from, int64_t bytes) {
+  if (bytes >= MG_LONG_ROW) memcpy(to, from, bytes);
+  else if (bytes >= 64) mg_copy_vectors(to, from, bytes, 64);
+  else if (bytes >= 32) mg_copy_vectors(to, from, bytes, 32);
+  else if (bytes >= 16) mg_copy_vectors(to, from, bytes, 16);
+  else if (bytes >= 8) mg_copy_vectors(to, from, bytes, 8);
+  else if (bytes >= 4) mg_copy_vectors(to, from, bytes, 4);
   else
     for (int64_t j = 0; j < bytes; j++) to[j] = from[j];
 }
-/* Add x to a total, of which `rest` has what the additions rounded off (O. Moeller, 1965). */
-MG_INLINE void mg_add(double *total, double *rest, double x) {
+/* Add x to a total, and the rounding error to *error (compensated summation, O. Moeller, 1965). */
+MG_INLINE void mg_compensated_add(double *total, double *error, double x) {
   const double y = *total, sum = x + y, added = sum - y;
-  *rest += (y - (sum - added)) + (x - added);
+  *error += (y - (sum - added)) + (x - added);
   *total = sum;
 }
-/* The sum of both; infinities leave NaN in the rest. */
-MG_INLINE double mg_sum(double total, double rest) {
-  return total + (rest - rest == 0 ? rest : 0);
+/* Return the corrected total; after an infinity the error is NaN, and ignored. */
+MG_INLINE double mg_compensated_sum(double total, double error) {
+  return total + (error - error == 0 ? error : 0);
 }
-/* Copy past the caches.  The builtins are what immintrin.h, slow to read, has other names for. */
+/* Streaming stores, which bypass the caches.  immintrin.h, with the usual names, takes long to parse. */
 #if defined(__AVX512F__)
-#define MG_LINE 64 /* a whole line of the caches: no store waits for the other half */
+#define MG_STREAM_BYTES 64 /* a whole cache line: no store waits for its other half */
 #else
-#define MG_LINE 32
+#define MG_STREAM_BYTES 32
 #endif
-/* Elements that lie between where a line begins and what `p` points to. */
-#define MG_PAST(p) ((int64_t)((uintptr_t)(p) % MG_LINE / sizeof *(p)))
+/* The distance in elements from the last multiple of MG_STREAM_BYTES to p. */
+#define MG_MISALIGNMENT(p) ((int64_t)((uintptr_t)(p) % MG_STREAM_BYTES / sizeof *(p)))
 #if defined(__AVX__)
-typedef long long mg_aligned __attribute__((vector_size(MG_LINE), may_alias));
-typedef long long mg_unaligned __attribute__((vector_size(MG_LINE), may_alias, aligned(1)));
+typedef long long mg_aligned __attribute__((vector_size(MG_STREAM_BYTES), may_alias));
+typedef long long mg_unaligned __attribute__((vector_size(MG_STREAM_BYTES), may_alias, aligned(1)));
 #if defined(__clang__)
-#define MG_STREAM(to, value) __builtin_nontemporal_store(value, to)
-#elif MG_LINE == 64
-#define MG_STREAM(to, value) __builtin_ia32_movntdq512(to, value)
+#define MG_STREAM_STORE(to, value) __builtin_nontemporal_store(value, to)
+#elif MG_STREAM_BYTES == 64
+#define MG_STREAM_STORE(to, value) __builtin_ia32_movntdq512(to, value)
 #else
-#define MG_STREAM(to, value) __builtin_ia32_movntdq256(to, value)
+#define MG_STREAM_STORE(to, value) __builtin_ia32_movntdq256(to, value)
 #endif
-MG_SHARED void mg_stream(void *to, const void *from, int64_t bytes) {
+MG_SHARED void mg_stream_copy(void *to, const void *from, int64_t bytes) {
   char *q = to;
   const char *p = from;
-  const int64_t head = (MG_LINE - MG_PAST(q)) % MG_LINE;
-  if (bytes < head + MG_LINE) {
+  const int64_t head = (MG_STREAM_BYTES - MG_MISALIGNMENT(q)) % MG_STREAM_BYTES;
+  if (bytes < head + MG_STREAM_BYTES) {
     memcpy(q, p, bytes);
     return;
   }
   memcpy(q, p, head);
   int64_t j = head;
-  for (; j + MG_LINE <= bytes; j += MG_LINE)
-    MG_STREAM((mg_aligned *)(q + j), (mg_aligned) * (const mg_unaligned *)(p + j));
+  for (; j + MG_STREAM_BYTES <= bytes; j += MG_STREAM_BYTES)
+    MG_STREAM_STORE((mg_aligned *)(q + j), (mg_aligned) * (const mg_unaligned *)(p + j));
   memcpy(q + j, p + j, bytes - j);
 }
 static inline void mg_fence(void) { __builtin_ia32_sfence(); }
 #else
-static inline void mg_stream(void *to, const void *from, int64_t bytes) { memcpy(to, from, bytes); }
+static inline void mg_stream_copy(void *to, const void *from, int64_t bytes) {
+  memcpy(to, from, bytes);
+}
 static inline void mg_fence(void) {}
 #endif
-/* Have memory that will be read soon brought into the second cache; any address will do. */
-static inline void mg_fetch(const char *from, int64_t bytes) {
+/* Prefetch memory into the second-level cache; the address need not be valid. */
+static inline void mg_prefetch(const char *from, int64_t bytes) {
   for (int64_t j = 0; j < bytes; j += 64) __builtin_prefetch(from + j, 0, 2);
 }
-/* Have the threads of each parallel region flush denormals to zero, and get back what they had: they
-   run other libraries' regions too.  The linker puts these functions in the place of GNU OpenMP's.  A
-   thread that starts here has the settings of the one that starts it. */
+/* Flush denormals to zero in all threads of a parallel region, and restore their MXCSR after it,
+   because the threads run regions of other libraries too.  The linker (--wrap) replaces GNU OpenMP's
+   functions by these.  A new thread inherits the MXCSR of the thread that starts it. */
 #if defined(__x86_64__)
-#define MG_FLUSH 0x8040u
+#define MG_FLUSH_DENORMALS 0x8040u
 #if !defined(__clang__)
 typedef struct {
   void (*run)(void *);
   void *data;
-} mg_region;
-MG_SHARED void mg_flushing(void *p) {
-  const unsigned found = __builtin_ia32_stmxcsr();
-  __builtin_ia32_ldmxcsr(found | MG_FLUSH);
-  ((const mg_region *)p)->run(((const mg_region *)p)->data);
-  __builtin_ia32_ldmxcsr(found);
+} mg_parallel_region;
+MG_SHARED void mg_run_flushing_denormals(void *p) {
+  const unsigned mxcsr = __builtin_ia32_stmxcsr();
+  __builtin_ia32_ldmxcsr(mxcsr | MG_FLUSH_DENORMALS);
+  ((const mg_parallel_region *)p)->run(((const mg_parallel_region *)p)->data);
+  __builtin_ia32_ldmxcsr(mxcsr);
 }
-#define MG_REGION(name, parameters, ...) \
+#define MG_WRAP_PARALLEL_REGION(name, parameters, ...) \
   void __real_##name parameters; \
   __attribute__((visibility("hidden"))) void __wrap_##name parameters { \
-    mg_region region = {run, data}; \
-    const unsigned mine = __builtin_ia32_stmxcsr(); \
-    __builtin_ia32_ldmxcsr(mine & ~MG_FLUSH); \
-    __real_##name(mg_flushing, &region, __VA_ARGS__); \
-    __builtin_ia32_ldmxcsr(mine); \
+    mg_parallel_region region = {run, data}; \
+    const unsigned mxcsr = __builtin_ia32_stmxcsr(); \
+    __builtin_ia32_ldmxcsr(mxcsr & ~MG_FLUSH_DENORMALS); \
+    __real_##name(mg_run_flushing_denormals, &region, __VA_ARGS__); \
+    __builtin_ia32_ldmxcsr(mxcsr); \
   }
-MG_REGION(GOMP_parallel, (void (*run)(void *), void *data, unsigned n, unsigned flags), n, flags)
-MG_REGION(GOMP_parallel_loop_nonmonotonic_dynamic, (void (*run)(void *), void *data, unsigned n, \
-          long begin, long end, long step, long chunk, unsigned flags), n, begin, end, step, chunk, \
-          flags)
+MG_WRAP_PARALLEL_REGION(GOMP_parallel, (void (*run)(void *), void *data, unsigned n, unsigned flags), \
+                        n, flags)
+MG_WRAP_PARALLEL_REGION(GOMP_parallel_loop_nonmonotonic_dynamic, \
+                        (void (*run)(void *), void *data, unsigned n, long begin, long end, \
+                         long step, long chunk, unsigned flags), \
+                        n, begin, end, step, chunk, flags)
 #endif
 #endif
-/* What a kernel returns that has to be called again: signals may be waiting for their handlers. */
+/* The result of a kernel that paused for Python's signal handlers and has to be called again. */
 #define MG_PAUSED (1 << 20)
-/* Share the space among threads, in parts that begin at a multiple of 64 elements. */
-typedef void (*mg_part)(const int64_t *a, char **slots, int64_t begin, int64_t end);
-static inline void mg_share(mg_part part, const int64_t *a, char **slots) {
+/* Split the range of a[2] * a[3] * ... (a[1] extents) elements among a[0] threads.  Each part begins at
+   a multiple of 64 elements. */
+typedef void (*mg_range_function)(const int64_t *a, char **slots, int64_t begin, int64_t end);
+static inline void mg_parallel_for(mg_range_function run, const int64_t *a, char **slots) {
   int64_t total = 1;
   for (int64_t d = 0; d < a[1]; d++) total *= a[2 + d];
   if (a[0] <= 1) {
-    part(a, slots, 0, total);
+    run(a, slots, 0, total);
     return;
   }
   #pragma omp parallel num_threads(a[0])
   {
-    const int64_t count = omp_get_num_threads(), me = omp_get_thread_num();
-    const int64_t share = (total / count + 63) / 64 * 64;
-    const int64_t begin = share * me, end = me == count - 1 ? total : begin + share;
-    if (begin < (end < total ? end : total)) part(a, slots, begin, end < total ? end : total);
+    const int64_t threads = omp_get_num_threads(), thread = omp_get_thread_num();
+    const int64_t part = (total / threads + 63) / 64 * 64;
+    const int64_t begin = part * thread, end = thread == threads - 1 ? total : begin + part;
+    if (begin < (end < total ? end : total)) run(a, slots, begin, end < total ? end : total);
   }
 }

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 
+from minigraph.jit.c.buffers import STORE_BFLOAT16, rounded
 from minigraph.jit.c.columns import column_text
 from minigraph.jit.c.lanes import lane_text
-from minigraph.jit.c.narrow import join, narrow_text
-from minigraph.jit.c.pieces import PUT_BFLOAT16, rounded
+from minigraph.jit.c.narrow import fold_rows, narrow_text
 from minigraph.jit.c.rows import fold, row_text
 from minigraph.jit.pattern import KernelPattern
 from minigraph.jit.source import KernelSource
@@ -21,16 +21,16 @@ def c_source(pattern: KernelPattern) -> KernelSource:
         return KernelSource(column_text(pattern), tuple(functions))
     if pattern.form == "lane":
         return KernelSource(lane_text(pattern), tuple(functions))
-    text, combine = (narrow_text, join) if pattern.narrow else (row_text, fold)
+    text, combine = (narrow_text, fold_rows) if pattern.narrow else (row_text, fold)
     combined = (combine(pattern, v) for v in pattern.reductions)
     return KernelSource(text(pattern), tuple(dict.fromkeys([*functions, *combined])))
 
 
 def _functions(pattern: KernelPattern) -> list[str]:
-    """Return the C functions that a kernel's expressions call; they are always inlined.
+    """Return the C functions that a kernel's expressions call.
 
-    A compiler would call a long function otherwise, and not vectorise the loop.
+    They are always inlined, because a loop with a call is not vectorised.
     """
     needs = [text.replace("static inline ", "MG_INLINE ") for text in pattern.functions()]
     rounds = any(rounded(pattern, stage) for stage in range(pattern.stages))
-    return [*needs, PUT_BFLOAT16] if rounds else needs
+    return [*needs, STORE_BFLOAT16] if rounds else needs

@@ -1,10 +1,10 @@
 """Vector variants of C library functions that give the same bits in every loop.
 
-In a vectorised loop gcc calls the variant of a function for its vectors, and for the remaining
-elements variants for shorter vectors and the scalar function.  Variants in glibc's libmvec and libm
-differ in the last place, and the length of loops depends on the kernel.  Kernels therefore call
-functions with other names, mg_sinf for sinf; all variants of these call libmvec's widest variant
-with copies of their arguments.
+In a vectorised loop gcc calls the vector variant of a function, and in the remainder loop variants
+for shorter vectors and the scalar function.  The variants in glibc's libmvec and libm differ in the
+last place, and the length of loops depends on the kernel.  Kernels therefore call mg_sinf instead
+of sinf, and so on: all variants of mg_sinf call libmvec's widest variant, with copies of their
+arguments in all lanes.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import platform
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-# What libmvec has, since which version of glibc, and how many arguments each takes.  Declared so,
-# gcc vectorises calls without giving up NaN and infinity, as it would with -ffast-math.  Of `expf`,
-# `tanhf` and `erfcf` prelude.c has its own, and of `fmod` _FMOD is one.
+# The functions in libmvec: the version of glibc, the number of arguments, names.  glibc declares
+# variants only with -ffast-math, which gives up NaN and infinity.  prelude.c has its own `expf`,
+# `tanhf` and `erfcf`; _FMOD is `fmod`.
 _LIBMVEC = (
     ((2, 22), 1, ("sin", "cos", "exp", "log")),
     ((2, 22), 2, ("pow",)),
@@ -25,22 +25,22 @@ _LIBMVEC = (
     ((2, 35), 2, ("atan2", "hypot")),
     ((0, 0), 2, ("fmod",)),
 )
-# libmvec has no fmod.  This one calls the scalar function if an element is as large as its divisor.
+# libmvec has no fmod.  This one calls the scalar function if |x| >= |y| in some lane.
 _FMOD = """\
-static __attribute__((noinline)) {wide} mg_each_{name}({wide} x, {wide} y) {{
+static __attribute__((noinline)) {wide} mg_{name}_by_lane({wide} x, {wide} y) {{
   for (int k = 0; k < {lanes}; k++)
     if (!(fabs{f}(x[k]) < fabs{f}(y[k]))) x[k] = {name}(x[k], y[k]);
   return x;
 }}
 static __attribute__((noinline)) {wide} {widest}({wide} x, {wide} y) {{
-  int some = 0;
-  for (int k = 0; k < {lanes}; k++) some |= !(fabs{f}(x[k]) < fabs{f}(y[k]));
-  return some ? mg_each_{name}(x, y) : x;
+  int any = 0;
+  for (int k = 0; k < {lanes}; k++) any |= !(fabs{f}(x[k]) < fabs{f}(y[k]));
+  return any ? mg_{name}_by_lane(x, y) : x;
 }}"""
 _OWN = ("expf", "tanhf", "erfcf")
-_TYPES = {"float": ("f", 4), "double": ("", 8)}  # with the suffix of their functions, and bytes
+_TYPES = {"float": ("f", 4), "double": ("", 8)}  # suffix of the functions, and bytes
 
-# Under which condition gcc may call which variants, the widest first: their letter and bytes.
+# The variants that gcc may call under a condition, widest first: letter and bytes of a vector.
 _VARIANTS = {
     "defined(__AVX512F__)": (("e", 64), ("d", 32), ("b", 16)),
     "defined(__AVX2__)": (("d", 32), ("b", 16)),
@@ -48,12 +48,12 @@ _VARIANTS = {
     "1": (("b", 16),),
 }
 _CALLED = "static __attribute__((used, noinline))"
-# Calls: of each type, and of each number of operands.
+# A call of each type and of each number of operands.
 EACH_KIND = "sinf(x) sin(x) powf(x, y) pow(x, y) fmodf(x, y) fmod(x, y)"
 
 
 def vector_math(kernels: str) -> str:
-    """Return definitions of the vector functions of this machine's C library that `kernels` call.
+    """Return definitions of the vector functions that `kernels` call.
 
     Clang does not vectorise calls of unknown functions, so it compiles scalar calls.
     """
@@ -83,7 +83,7 @@ def vector_math(kernels: str) -> str:
 
 @functools.cache
 def vector_functions() -> Mapping[str, tuple[str, int]]:
-    """Return for each function with vector variants its type and number of arguments."""
+    """Return the type and number of arguments of each function with vector variants."""
     library, version = platform.libc_ver()
     if library != "glibc" or platform.machine() != "x86_64":
         return {}
@@ -104,7 +104,7 @@ def _vector(t: str, size: int) -> str:
 def _definitions(
     name: str, t: str, arguments: int, variants: Sequence[tuple[str, int]]
 ) -> Iterator[str]:
-    """Yield the variants of a function, under the names that gcc looks for, and the scalar one."""
+    """Yield the vector variants of a function, with the names that gcc calls, and the scalar."""
     suffix, element = _TYPES[t]
     operands, lengths = "xy"[:arguments], [size // element for _, size in variants]
     symbols = [
@@ -116,7 +116,7 @@ def _definitions(
         yield _FMOD.format(wide=wide, widest=widest, name=name, lanes=lengths[0], f=suffix)
     else:
         yield f"{wide} {widest}({', '.join([wide] * arguments)});"
-    # A definition under its own name would have variants made of its text.
+    # gcc would generate variants of a definition that has the name of the declaration.
     yield f'{_CALLED} {t} mg_scalar_{name}({", ".join([t] * arguments)}) __asm__("mg_{name}");'
     functions = [(t, f"mg_scalar_{name}", [""], "all[0]")]  # operands' type, name, lanes, result
     for symbol, length, (_, size) in zip(symbols, lengths, variants, strict=True):

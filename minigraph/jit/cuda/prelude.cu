@@ -84,16 +84,16 @@ static __forceinline__ char *mg_global(long long address) {
 /* What stands for elements outside of an array, and whether an axis is within its bounds. */
 #define MG_ZEROS 1
 static const int64_t mg_zeros[MG_ZEROS] = {0};
-static __forceinline__ bool mg_within(int64_t x, const long long *bound) {
+static __forceinline__ bool mg_in_window(int64_t x, const long long *bound) {
   return x >= bound[0] && x < bound[1];
 }
 /* Divide *rest by an extent; return the remainder.  64-bit division takes several times longer. */
-static __forceinline__ int mg_take(int *rest, int extent) {
+static __forceinline__ int mg_unravel(int *rest, int extent) {
   const uint32_t x = *rest, whole = x / (uint32_t)extent;
   *rest = whole;
   return x - whole * extent;
 }
-static __forceinline__ int64_t mg_take(int64_t *rest, int64_t extent) {
+static __forceinline__ int64_t mg_unravel(int64_t *rest, int64_t extent) {
   const uint64_t x = *rest, n = extent;
   uint64_t whole;
   if ((x | n) >> 32)
@@ -104,7 +104,7 @@ static __forceinline__ int64_t mg_take(int64_t *rest, int64_t extent) {
   return x - whole * n;
 }
 /* Which of the kernels of a launch a block works for; `first` has the first block of each. */
-static __forceinline__ int mg_member(const long long *first, int count, long long block) {
+static __forceinline__ int mg_kernel_of_block(const long long *first, int count, long long block) {
   int low = 0, high = count;
   while (high - low > 1) {
     const int middle = (low + high) / 2;

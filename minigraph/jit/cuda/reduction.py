@@ -91,7 +91,7 @@ def _row(walk: Walk) -> list[str]:
     """Return statements for a thread's unit and its offsets; `index` is that of its results."""
     count, units = walk.integer, range(walk.units)
     return [
-        f"const {count} split = mg_take(&rest, join ? 1 : splits);",
+        f"const {count} split = mg_unravel(&rest, join ? 1 : splits);",
         f"const {count} unit = rest * ({THREADS} / side) + y;",
         "const bool live = unit < units;",
         # The others compute as the last unit does: all threads of a warp have to shuffle.
@@ -111,8 +111,8 @@ def _column(walk: Walk) -> list[str]:
     return [
         f"const {count} wide = side * {size};",
         # Blocks that run together read whole rows together.
-        f"const {count} first = mg_take(&rest, (inner + wide - 1) / wide) * wide + x * {size};",
-        f"const {count} split = mg_take(&rest, join ? 1 : splits);",
+        f"const {count} first = mg_unravel(&rest, (inner + wide - 1) / wide) * wide + x * {size};",
+        f"const {count} split = mg_unravel(&rest, join ? 1 : splits);",
         f"const {count} n = inner - first < {size} ? inner - first : {size};",
         f"const bool live = n > 0, full = vector && n == {size};",
         f"const {count} column = live ? first : inner - 1, index = rest * inner + column;",

@@ -81,7 +81,7 @@ def together(walks: Sequence[Walk], counts: Sequence[int]) -> KernelSource:
             f"  {other}{condition}NAME_part{i}(w, blockIdx.x - a.w[t], a.w[t + 1] - a.w[t], cells);"
         )
     member = [
-        f"  const int t = mg_member(a.w, {total}, blockIdx.x);",
+        f"  const int t = mg_kernel_of_block(a.w, {total}, blockIdx.x);",
         f"  const long long *const w = a.w + a.w[{total + 1} + t];",
     ]
     entry = _entry(2 * total + 1 + words, needed, "\n".join([*member, *calls]))

@@ -41,7 +41,7 @@ def indices(walk: Walk, axes: Sequence[int], flat: str) -> list[str]:
         return []
     count = walk.integer
     first, *others = axes
-    taken = [f"const {count} i{d} = mg_take(&flat, {walk.extent(d)});" for d in reversed(others)]
+    taken = [f"const {count} i{d} = mg_unravel(&flat, {walk.extent(d)});" for d in reversed(others)]
     if not others:
         return [f"const {count} i{first} = {flat};"]
     return [f"{count} flat = {flat};", *taken, f"const {count} i{first} = flat;"]
@@ -59,8 +59,8 @@ def bases(walk: Walk, axes: Sequence[int]) -> list[str]:
     for k, how in enumerate(walk.pattern.accesses):
         made.append(f"char *const base{k} = {place(walk, k, axes, f'mg_global(w[{k}])')};")
         if how == "strided":
-            step = "pace" if k in walk.pattern.masked else "step"
-            made.append(f"const {walk.integer} {step}{k} = {walk.stride(k, walk.innermost)};")
+            stride = "full_stride" if k in walk.pattern.masked else "stride"
+            made.append(f"const {walk.integer} {stride}{k} = {walk.stride(k, walk.innermost)};")
         elif how == "fixed":
             made.append(pointer(walk.pattern, k, f"base{k}"))
     return [*made, "(void)constants;"]
@@ -90,7 +90,7 @@ def position(walk: Walk, group: str) -> list[str]:
         return [f"const {count} column = {group}{first};", *_within(walk)]
     return [
         f"{count} row = {group};",
-        f"const {count} column = mg_take(&row, {across}){first};",
+        f"const {count} column = mg_unravel(&row, {across}){first};",
         *indices(walk, walk.rows, "row"),
         *_within(walk),
     ]
@@ -105,9 +105,9 @@ def _within(walk: Walk) -> list[str]:
             inner = f"column * {walk.stride(c, walk.innermost)}"
             outer = (d for d in range(walk.units + walk.loops) if d != walk.innermost)
             at = place(walk, c, outer, inner)
-            tests.append(f"mg_within({at}, constants + {bound})")
-        made.append(f"const bool in{window} = {' && '.join(tests)};")
-    return [*made, *(f"(void)in{window};" for window, _ in enumerate(walk.pattern.windows))]
+            tests.append(f"mg_in_window({at}, constants + {bound})")
+        made.append(f"const bool inside{window} = {' && '.join(tests)};")
+    return [*made, *(f"(void)inside{window};" for window, _ in enumerate(walk.pattern.windows))]
 
 
 def load(walk: Walk, k: int, base: str, tail: bool = False) -> list[str]:
@@ -122,7 +122,7 @@ def load(walk: Walk, k: int, base: str, tail: bool = False) -> list[str]:
     window = walk.pattern.masked.get(k, -1)
     given = [f"{base} + {_across(walk, k)}", *["n"] * tail]
     if window >= 0:
-        given = [given[0], f"in{window} ? n : 0"] if tail else [f"in{window}", *given]
+        given = [given[0], f"inside{window} ? n : 0"] if tail else [f"inside{window}", *given]
     return [
         f"{c_type(walk.pattern.dtypes[k])} p{k}[{walk.group}];",
         f"mg_load<{walk.group}>({', '.join([f'p{k}', *given])});",

@@ -129,7 +129,7 @@ class Walk:
 
     @property
     def first_constant(self) -> int:
-        return self.operands + 1 + (self.pattern.walked + 1) * (self.units + self.loops)
+        return self.operands + 1 + (self.pattern.records + 1) * (self.units + self.loops)
 
     def option(self, name: str) -> str:
         at = self.first_constant + self.constants + self.options.index(name)
@@ -198,7 +198,7 @@ def words(
 ) -> list[int]:
     """Return the argument; `options` has all but the first, which depends on the addresses."""
     axes = (*nest.units, *nest.loops)
-    strides = [steps[k] for k in range(walk.pattern.walked) for _, steps in axes]
+    strides = [steps[k] for k in range(walk.pattern.records) for _, steps in axes]
     extents = [n for n, _ in axes]
     vector = _aligned(walk, nest, operands)
     return [*operands, scratch, *extents, *strides, *constants, int(vector), *options]

@@ -61,7 +61,7 @@ static inline float mg_expm1f(float x) {
   return x == 0 || x != x ? x : y;
 }
 /* What a square lost to rounding; another product of x and x would be the one that was rounded. */
-static inline float MG_LOST(float x, float square) { return MG_FMA(hiddenf(x), x, -square); }
+static inline float MG_SQUARE_ERROR(float x, float square) { return MG_FMA(hiddenf(x), x, -square); }
 /* Up to 1 by a polynomial of x * x. */
 static inline float mg_erff(float x) {
   const float a = fabsf(x), z = a * a;

@@ -179,7 +179,7 @@ def test_the_blocks_of_a_launch_are_shared_out_by_what_each_kernel_has_to_do():
     """A block has 256 threads, and each of them four floats."""
     blocks = []
     for launch in gathered("adam")[1]:
-        (count,) = re.findall(r"mg_member\(a.w, (\d+), ", launch.source.text)
+        (count,) = re.findall(r"mg_kernel_of_block\(a.w, (\d+), ", launch.source.text)
         table = launch.words([64] * 2000, [64] * 2000, 64)[: int(count) + 1]
         assert table[0] == 0 and table[-1] == launch.grid[0]
         blocks += np.diff(table).tolist()
@@ -247,13 +247,13 @@ extern "C" __global__ void NAME(const __grid_constant__ NAME_args a) {
   int *y = (int *)a.w[0] + threadIdx.x * 6;
   const int64_t t = threadIdx.x, large = 0x140000000 + 1000003 * t;
   int64_t rest = large;
-  y[0] = mg_take(&rest, 3 * t + 2000);
+  y[0] = mg_unravel(&rest, 3 * t + 2000);
   y[1] = rest;
   rest = large;
-  y[2] = mg_take(&rest, 0x100000001) & 0x7fffffff;
+  y[2] = mg_unravel(&rest, 0x100000001) & 0x7fffffff;
   y[3] = rest;
   rest = 1000003 * t;
-  y[4] = mg_take(&rest, t + 1);
+  y[4] = mg_unravel(&rest, t + 1);
   y[5] = rest;
 }
 """
