@@ -1,19 +1,19 @@
-/* The places of the first `count` elements of each row in ascending order, or descending; equal
-   elements keep their order.
+/* Return the indices of the first `count` elements of each row, in stable ascending or descending
+   order.
 
-   Elements become unsigned keys of the same order, each with its place in the row.  A short row is
-   sorted by insertion, a longer one by its bytes, the last one first (LSD radix sort).  Of a long
-   row of which few are asked for a heap keeps those, with the last one on top.
+   Elements become unsigned keys of the same order, paired with their indices.  A short row is sorted by
+   insertion, a longer one by LSD radix sort.  If few elements of a long row are wanted (FEW), a heap
+   holds them, with the last one on top.
 
    The argument block: threads, outer, n, inner, count, bytes of scratch for a thread, then slot and
    offset of x [outer, n, inner], the result [outer, count, inner] and the scratch memory.
 
-   T           type of an element
+   T           type of an element: IS_BOOL, IS_FLOAT or IS_SIGNED
    K           unsigned type of the same size
-   DESCENDING  largest first */
+   DESCENDING  whether the largest element is first */
 typedef struct {
   K key;
-  uint32_t at;
+  uint32_t index;
 } NAME_pair;
 
 static inline K NAME_key(T v) {
@@ -40,18 +40,18 @@ static inline K NAME_key(T v) {
   return DESCENDING ? (K)~key : key;
 }
 
-static inline int NAME_before(NAME_pair p, NAME_pair q) {
-  return p.key < q.key || (p.key == q.key && p.at < q.at);
+static inline int NAME_less(NAME_pair p, NAME_pair q) {
+  return p.key < q.key || (p.key == q.key && p.index < q.index);
 }
 
-/* Sort n pairs at p; q is as large.  Returns where they are. */
-static NAME_pair *NAME_sorted(NAME_pair *p, NAME_pair *q, int64_t n) {
+/* Sort n pairs at p, with q as scratch memory; return p or q, where the result is. */
+static NAME_pair *NAME_sort(NAME_pair *p, NAME_pair *q, int64_t n) {
   if (n <= 64) {
     for (int64_t i = 1; i < n; i++) {
-      const NAME_pair moved = p[i];
+      const NAME_pair pair = p[i];
       int64_t j = i;
-      for (; j > 0 && p[j - 1].key > moved.key; j--) p[j] = p[j - 1];
-      p[j] = moved;
+      for (; j > 0 && p[j - 1].key > pair.key; j--) p[j] = p[j - 1];
+      p[j] = pair;
     }
     return p;
   }
@@ -60,40 +60,40 @@ static NAME_pair *NAME_sorted(NAME_pair *p, NAME_pair *q, int64_t n) {
   for (int64_t i = 0; i < n; i++)
     for (size_t d = 0; d < sizeof(K); d++) counts[d][p[i].key >> (8 * d) & 255]++;
   for (size_t d = 0; d < sizeof(K); d++) {
-    uint32_t *place = counts[d], sum = 0;
-    if (place[p[0].key >> (8 * d) & 255] == n) continue; /* all have this byte */
+    uint32_t *offset = counts[d], sum = 0;
+    if (offset[p[0].key >> (8 * d) & 255] == n) continue; /* this byte is the same in all */
     for (int v = 0; v < 256; v++) {
-      const uint32_t here = place[v];
-      place[v] = sum;
-      sum += here;
+      const uint32_t byte_count = offset[v];
+      offset[v] = sum;
+      sum += byte_count;
     }
-    for (int64_t i = 0; i < n; i++) q[place[p[i].key >> (8 * d) & 255]++] = p[i];
+    for (int64_t i = 0; i < n; i++) q[offset[p[i].key >> (8 * d) & 255]++] = p[i];
     NAME_pair *swapped = p;
     p = q, q = swapped;
   }
   return p;
 }
 
-/* Put a pair at i, or below it, in a heap of n; a parent comes after its children in order. */
-static void NAME_sift(NAME_pair *heap, int64_t i, int64_t n, NAME_pair moved) {
+/* Sift a pair down from i in a max-heap of n pairs. */
+static void NAME_sift(NAME_pair *heap, int64_t i, int64_t n, NAME_pair pair) {
   for (int64_t child; (child = 2 * i + 1) < n; i = child) {
-    if (child + 1 < n && NAME_before(heap[child], heap[child + 1])) child++;
-    if (!NAME_before(moved, heap[child])) break;
+    if (child + 1 < n && NAME_less(heap[child], heap[child + 1])) child++;
+    if (!NAME_less(pair, heap[child])) break;
     heap[i] = heap[child];
   }
-  heap[i] = moved;
+  heap[i] = pair;
 }
 
-/* The first `count` of n elements in order, at p. */
+/* Set p to the first `count` of n elements, sorted. */
 static void NAME_select(const T *x, int64_t n, int64_t inner, int64_t count, NAME_pair *p) {
   for (int64_t i = 0; i < count; i++) p[i] = (NAME_pair){NAME_key(x[i * inner]), (uint32_t)i};
   for (int64_t i = count / 2 - 1; i >= 0; i--) NAME_sift(p, i, count, p[i]);
   K top = p[0].key;
-  for (int64_t begin = count; begin < n; begin += 64) { /* most of them hold none */
+  for (int64_t begin = count; begin < n; begin += 64) { /* most blocks have no candidate */
     const int64_t end = n - begin < 64 ? n : begin + 64;
-    int found = 0;
-    for (int64_t i = begin; i < end; i++) found |= NAME_key(x[i * inner]) < top;
-    for (int64_t i = begin; found && i < end; i++) {
+    int any = 0;
+    for (int64_t i = begin; i < end; i++) any |= NAME_key(x[i * inner]) < top;
+    for (int64_t i = begin; any && i < end; i++) {
       const K key = NAME_key(x[i * inner]);
       if (key < top) {
         NAME_sift(p, 0, count, (NAME_pair){key, (uint32_t)i});
@@ -116,19 +116,19 @@ int NAME(const int64_t *a, char **slots) {
   const int64_t rows = outer * inner;
   #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
   for (int64_t t = 0; t < threads; t++) {
-    NAME_pair *room = (NAME_pair *)(scratch + t * a[5]);
+    NAME_pair *pairs = (NAME_pair *)(scratch + t * a[5]);
     for (int64_t row = t * rows / threads; row < (t + 1) * rows / threads; row++) {
       const T *from = x + row / inner * n * inner + row % inner;
-      NAME_pair *p = room;
+      NAME_pair *p = pairs;
       if (FEW)
         NAME_select(from, n, inner, count, p);
       else {
         for (int64_t i = 0; i < n; i++)
           p[i] = (NAME_pair){NAME_key(from[i * inner]), (uint32_t)i};
-        p = NAME_sorted(p, room + n, n);
+        p = NAME_sort(p, pairs + n, n);
       }
       int64_t *to = y + row / inner * count * inner + row % inner;
-      for (int64_t i = 0; i < count; i++) to[i * inner] = p[i].at;
+      for (int64_t i = 0; i < count; i++) to[i * inner] = p[i].index;
     }
   }
   return 0;

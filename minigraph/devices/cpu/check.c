@@ -1,4 +1,4 @@
-/* Copies x once all bytes of a condition are found to be 1; else refuses (1), with nothing written.
+/* Copy x if all bytes of a condition are 1; else return 1, and write nothing.
 
    The argument block: bytes of x, elements of the condition, then the operands. */
 int NAME(const int64_t *a, char **slots) {

@@ -1,28 +1,31 @@
-/* When a loop pauses: every 0.1 seconds, so that Python may run the handlers of signals. */
+/* The clock of a loop, which pauses every 0.1 seconds so that Python can run signal handlers. */
 #include <time.h>
 #define NAME_PAUSE 100000000 /* nanoseconds */
 typedef struct {
-  int64_t every, look, last, until; /* steps between two looks, the step of the next one; times */
+  int64_t interval, next_check; /* steps between two checks of the time, and the step of the next */
+  int64_t last_check, deadline; /* times */
 } NAME_clock;
 static int64_t NAME_now(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
   return now.tv_sec * (int64_t)1000000000 + now.tv_nsec;
 }
-static NAME_clock NAME_begin(int64_t step) {
+static NAME_clock NAME_start_clock(int64_t step) {
   const int64_t now = NAME_now();
   return (NAME_clock){1, step + 1, now, now + NAME_PAUSE};
 }
-/* Whether to pause before the step at which the clock looks. */
-static int NAME_late(NAME_clock *clock) {
+/* Check the time; return whether to pause before this step. */
+static int NAME_must_pause(NAME_clock *clock) {
   const int64_t now = NAME_now();
-  if (now > clock->until) return 1;
-  clock->every = now - clock->last < NAME_PAUSE / 100 ? 8 * clock->every : (clock->every + 1) / 2;
-  clock->look += clock->every, clock->last = now;
+  if (now > clock->deadline) return 1;
+  clock->interval =
+      now - clock->last_check < NAME_PAUSE / 100 ? 8 * clock->interval : (clock->interval + 1) / 2;
+  clock->next_check += clock->interval, clock->last_check = now;
   return 0;
 }
-static int NAME_paused(int64_t *next, int64_t step, int64_t kernel) {
-  next[0] = step, next[1] = kernel, next[2] = 1;
+/* Save where to continue, and return MG_PAUSED. */
+static int NAME_pause(int64_t *progress, int64_t step, int64_t kernel) {
+  progress[0] = step, progress[1] = kernel, progress[2] = 1;
   return MG_PAUSED;
 }
 #undef NAME_PAUSE

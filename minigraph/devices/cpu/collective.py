@@ -49,7 +49,7 @@ BEGIN = (FOLDER / "collective_begin.c").read_text()
 AWAIT = KernelSource((FOLDER / "collective_await.c").read_text(), (HEADER,))
 PROGRESS = KernelSource(
     """
-/* Let MPI progress: the number of pending collectives, MPI_Test, then each. */
+/* Test pending collectives.  The argument block: their number, MPI_Test, their addresses. */
 int NAME(const int64_t *a, char **slots) {
   for (int64_t i = 0; i < a[0]; i++) mg_progress((int64_t *)a[2 + i], a[1]);
   return 0;
@@ -72,7 +72,7 @@ class Call(NamedTuple):
 _TYPES = "void *, void *, int, void *, void *, void *, void *"
 _REDUCTION = Call(
     "MPI_Iallreduce",
-    f"((int (*)({_TYPES}))function)(in_place, y, count, type, how, comm, request)",
+    f"((int (*)({_TYPES}))function)(in_place, y, count, type, op_or_root, comm, request)",
 )
 CALLS: dict[type[Collective], Call] = {
     AllReduce: _REDUCTION,

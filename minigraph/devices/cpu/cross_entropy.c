@@ -1,56 +1,56 @@
-/* The cross entropy of each row of logits with its label, or the gradient (BACKWARD) for the logits.
+/* The cross entropy of each row of logits and its label, or the gradient (BACKWARD) for the logits.
 
-   What a short row costs besides its elements is most of its time, so the lanes of some rows are
-   joined at once, in pairs, and their logarithms are computed in vectors.
+   The constant cost of a short row is most of its time, so the lanes of a group of rows are folded at
+   once, by pairs of neighbours, and their logarithms are computed in vectors.
 
-   The argument block: threads, rows, the length of a row, then the operands: BACKWARD the gradient
-   first; logits, labels, the result.  Labels out of range are refused (1) before anything is
-   written.  The result may overwrite the logits: of a row of x nothing is read any more once q holds
-   the exponentials.
+   The argument block: threads, rows, length of a row, then the operands: the gradient of the result
+   (BACKWARD), logits, labels, the result.  Returns 1 for a label out of range, before anything is
+   written.  The result may overwrite the logits: a row of x is not read after q has its exponentials.
 
-   T     type of the logits
-   L     type of the labels
-   EXP   the exponential for T */
+   T    type of the logits
+   L    type of the labels
+   EXP  exp or expf */
 enum {
   NAME_VECTOR = 64 / sizeof(T),
-  NAME_LANES = 4 * NAME_VECTOR, /* elements that are joined side by side */
-  NAME_PART = 16 * NAME_LANES,  /* elements that are added up in T */
-  NAME_ROWS = 16,               /* rows that are joined at once, at most */
-  NAME_NEAR = 30000 / sizeof(T) /* elements of them, which the nearest cache keeps */
+  NAME_LANES = 4 * NAME_VECTOR,   /* independent accumulators */
+  NAME_STRETCH = 16 * NAME_LANES, /* elements that are summed in T */
+  NAME_ROWS = 16,                 /* rows of a group, at most */
+  NAME_CACHED = 30000 / sizeof(T) /* elements of a group, which fit the first cache */
 };
-MG_INLINE T NAME_higher(T p, T q) { return q > p || q != q ? q : p; } /* NaN is the highest */
-#define NAME_sum(p, q) ((p) + (q))
-/* Join the lanes, from four vectors to one. */
-#define NAME_FOUR(join, lane, k) \
-  join(join(lane[k], lane[NAME_VECTOR + k]), \
-       join(lane[2 * NAME_VECTOR + k], lane[3 * NAME_VECTOR + k]))
-/* Join the vectors of rows, until each row has one element. */
-#define NAME_JOIN(join, lane, rows) \
+MG_INLINE T NAME_max(T p, T q) { return q > p || q != q ? q : p; } /* NaN is larger than any number */
+#define NAME_add(p, q) ((p) + (q))
+/* Fold the lanes of a row from four vectors to one. */
+#define NAME_FOLD_VECTORS(combine, lane, k) \
+  combine(combine(lane[k], lane[NAME_VECTOR + k]), \
+          combine(lane[2 * NAME_VECTOR + k], lane[3 * NAME_VECTOR + k]))
+/* Fold the vectors of a group of rows to one element for each row. */
+#define NAME_FOLD_ROWS(combine, lane, rows) \
   for (int half = NAME_VECTOR / 2; half; half /= 2) { \
     _Pragma("GCC ivdep") \
-    for (int64_t k = 0; k < rows * half; k++) lane[k] = join(lane[2 * k], lane[2 * k + 1]); \
+    for (int64_t k = 0; k < rows * half; k++) lane[k] = combine(lane[2 * k], lane[2 * k + 1]); \
   }
+/* Fold a row to a vector of maxima. */
 static void NAME_peak(const T *p, int64_t n, T *peak) {
-  T lane[NAME_LANES], none = -INFINITY;
-  MG_OPAQUE(none);
-  for (int k = 0; k < NAME_LANES; k++) lane[k] = none;
+  T lane[NAME_LANES], identity = -INFINITY;
+  MG_OPAQUE(identity);
+  for (int k = 0; k < NAME_LANES; k++) lane[k] = identity;
   int64_t j = 0;
   for (; j + NAME_LANES <= n; j += NAME_LANES)
     #pragma GCC unroll 4
-    for (int k = 0; k < NAME_LANES; k++) lane[k] = NAME_higher(lane[k], p[j + k]);
+    for (int k = 0; k < NAME_LANES; k++) lane[k] = NAME_max(lane[k], p[j + k]);
   const int rest = n - j;
   for (int k = 0; rest && k < MG_REMAINDER_LENGTH(sizeof(T), NAME_LANES, rest); k++)
-    lane[k] = NAME_higher(lane[k], k < rest ? p[j + k] : none);
-  for (int k = 0; k < NAME_VECTOR; k++) peak[k] = NAME_FOUR(NAME_higher, lane, k);
+    lane[k] = NAME_max(lane[k], k < rest ? p[j + k] : identity);
+  for (int k = 0; k < NAME_VECTOR; k++) peak[k] = NAME_FOLD_VECTORS(NAME_max, lane, k);
 }
-/* The sum of exp(p - peak), which q keeps; meanwhile memory brings the row `next`. */
+/* Sum exp(p - peak), and store it to q (BACKWARD); prefetch the row `next`. */
 static void NAME_total(const T *p, int64_t n, T peak, T *q, const T *next, double *total) {
   for (int k = 0; k < NAME_VECTOR; k++) total[k] = 0;
   for (int64_t j = 0; j < n;) {
-    T lane[NAME_LANES], none = 0;
-    MG_OPAQUE(none);
-    for (int k = 0; k < NAME_LANES; k++) lane[k] = none;
-    const int64_t end = n - j < NAME_PART ? n : j + NAME_PART;
+    T lane[NAME_LANES], identity = 0;
+    MG_OPAQUE(identity);
+    for (int k = 0; k < NAME_LANES; k++) lane[k] = identity;
+    const int64_t end = n - j < NAME_STRETCH ? n : j + NAME_STRETCH;
     for (; j + NAME_LANES <= end; j += NAME_LANES) {
       mg_prefetch((const char *)(next + j), sizeof lane);
       #pragma GCC ivdep
@@ -70,47 +70,48 @@ static void NAME_total(const T *p, int64_t n, T peak, T *q, const T *next, doubl
       }
       j = end;
     }
-    for (int k = 0; k < NAME_VECTOR; k++) total[k] += NAME_FOUR(NAME_sum, lane, k);
+    for (int k = 0; k < NAME_VECTOR; k++) total[k] += NAME_FOLD_VECTORS(NAME_add, lane, k);
   }
 }
 int NAME(const int64_t *a, char **slots) {
-  const int64_t threads = a[0], rows = a[1], n = a[2], *place = a + 3;
+  const int64_t threads = a[0], rows = a[1], n = a[2], *operand = a + 3;
 #if BACKWARD
-  const T *dy = (const T *)(slots[place[0]] + place[1]);
-  place += 2;
+  const T *dy = (const T *)(slots[operand[0]] + operand[1]);
+  operand += 2;
 #endif
-  const T *x = (const T *)(slots[place[0]] + place[1]);
-  const L *label = (const L *)(slots[place[2]] + place[3]);
-  T *y = (T *)(slots[place[4]] + place[5]);
+  const T *x = (const T *)(slots[operand[0]] + operand[1]);
+  const L *label = (const L *)(slots[operand[2]] + operand[3]);
+  T *y = (T *)(slots[operand[4]] + operand[5]);
   for (int64_t o = 0; o < rows; o++)
-    if ((uint64_t)label[o] >= (uint64_t)n) return 1; /* a negative one is a large one */
-  const int64_t share = rows / threads + 1, near = NAME_NEAR / n + 1;
-  const int64_t few = share < near ? share : near, most = few < NAME_ROWS ? few : NAME_ROWS;
+    if ((uint64_t)label[o] >= (uint64_t)n) return 1; /* a negative label is too large, too */
+  const int64_t thread_rows = rows / threads + 1, cached_rows = NAME_CACHED / n + 1;
+  const int64_t group_limit = thread_rows < cached_rows ? thread_rows : cached_rows;
+  const int64_t group = group_limit < NAME_ROWS ? group_limit : NAME_ROWS;
   #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
-  for (int64_t first = 0; first < rows; first += most) {
-    const int64_t some = rows - first < most ? rows - first : most;
+  for (int64_t first = 0; first < rows; first += group) {
+    const int64_t group_rows = rows - first < group ? rows - first : group;
     T peak[NAME_ROWS * NAME_VECTOR];
     double total[NAME_ROWS * NAME_VECTOR];
-    for (int64_t r = 0; r < some; r++)
+    for (int64_t r = 0; r < group_rows; r++)
       NAME_peak(x + (first + r) * n, n, peak + r * NAME_VECTOR);
-    NAME_JOIN(NAME_higher, peak, some)
-    for (int64_t r = 0; r < some; r++) {
+    NAME_FOLD_ROWS(NAME_max, peak, group_rows)
+    for (int64_t r = 0; r < group_rows; r++) {
       const T *p = x + (first + r) * n;
       T *q = BACKWARD ? y + (first + r) * n : NULL;
-      NAME_total(p, n, peak[r], q, p + some * n, total + r * NAME_VECTOR);
+      NAME_total(p, n, peak[r], q, p + group_rows * n, total + r * NAME_VECTOR);
     }
-    NAME_JOIN(NAME_sum, total, some)
+    NAME_FOLD_ROWS(NAME_add, total, group_rows)
 #if BACKWARD
-    for (int64_t o = first; o < first + some; o++) {
+    for (int64_t o = first; o < first + group_rows; o++) {
       T *q = y + o * n;
-      const T d = dy[o], scale = 1 / total[o - first];
-      const T chosen = -d + q[label[o]] * scale * d;
-      for (int64_t j = 0; j < n; j++) q[j] = 0 + q[j] * scale * d; /* 0 +: no -0 */
-      q[label[o]] = chosen;
+      const T upstream = dy[o], scale = 1 / total[o - first];
+      const T label_gradient = -upstream + q[label[o]] * scale * upstream;
+      for (int64_t j = 0; j < n; j++) q[j] = 0 + q[j] * scale * upstream; /* 0 + avoids -0 */
+      q[label[o]] = label_gradient;
     }
 #else
-    for (int64_t r = 0; r < some; r++) total[r] = log(total[r]);
-    for (int64_t r = 0; r < some; r++) {
+    for (int64_t r = 0; r < group_rows; r++) total[r] = log(total[r]);
+    for (int64_t r = 0; r < group_rows; r++) {
       const int64_t o = first + r;
       y[o] = -((x[o * n + label[o]] - peak[r]) - (T)total[r]);
     }
@@ -118,6 +119,6 @@ int NAME(const int64_t *a, char **slots) {
   }
   return 0;
 }
-#undef NAME_sum
-#undef NAME_FOUR
-#undef NAME_JOIN
+#undef NAME_add
+#undef NAME_FOLD_VECTORS
+#undef NAME_FOLD_ROWS

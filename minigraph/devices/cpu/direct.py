@@ -68,11 +68,11 @@ def _pixel_products(pixels: int, vectors: int) -> str:
             "for (int64_t b = 0; b < q->blocks; b++, x += q->x_block, w += TAPS * LX * NV)",
             *indented(
                 block(
-                    "for (int64_t i = 0; i < q->taps_down; i++)",
-                    "const float *row = x + i * q->x_down;",
-                    "const vec *u = w + i * q->w_down;",
+                    "for (int64_t i = 0; i < q->taps_h; i++)",
+                    "const float *row = x + i * q->x_tap_h;",
+                    "const vec *u = w + i * q->w_tap_h;",
                     *block(
-                        "for (int64_t t = 0; t < q->taps_across; t++)",
+                        "for (int64_t t = 0; t < q->taps_w; t++)",
                         *bases,
                         *block(
                             "for (int64_t l = 0; l < LX; l++)",
@@ -80,8 +80,8 @@ def _pixel_products(pixels: int, vectors: int) -> str:
                             *pinned(vectors),
                             *(f"s{r}_{j} += {read[r]} * f{j};" for r, j in each),
                         ),
-                        "row += q->x_across;",
-                        "u += q->w_across;",
+                        "row += q->x_tap_w;",
+                        "u += q->w_tap_w;",
                     ),
                 )
             ),
@@ -135,7 +135,7 @@ def _image_text(lanes: int, lanes_in: int, vectors: int, window: Shape) -> Kerne
     )
     text = TO_IMAGES.replace("PRODUCTS", products)
     fixed = {"L": lanes, "LX": lanes_in, "NV": vectors, "vec": "NAME_vec"}
-    taps = {"TAPS": math.prod(window), "ACROSS": window[1]}
+    taps = {"TAPS": math.prod(window), "TAPS_W": window[1]}
     return KernelSource(with_macros(text, LINE=line, **fixed, **taps))
 
 
@@ -149,7 +149,7 @@ def _weight_text(lanes: int, lanes_in: int, vectors: int, window: Shape) -> Kern
     products = _weight_products("1", 1, vectors), _weight_products("R", count, vectors)
     text = TO_WEIGHTS.replace("PRODUCTS", "\n".join(products))
     fixed = {"L": lanes, "LX": lanes_in, "NV": vectors, "vec": "NAME_vec"}
-    return KernelSource(with_macros(text, **fixed, R=count, DOWN=down, ACROSS=across))
+    return KernelSource(with_macros(text, **fixed, R=count, TAPS_H=down, TAPS_W=across))
 
 
 # ---------------------------------------------------------------- kernels

@@ -1,45 +1,45 @@
-/* The gradient for the weights of a convolution: at each tap a sum of outer products, in registers.
+/* The gradient for the weights of a convolution: for each tap a sum of outer products, in registers.
 
-   A task is NV blocks of outputs with some blocks of inputs, in some of the images.  It goes through
-   them by strips of rows that stay in the first cache.
+   A task is NV blocks of outputs and some blocks of inputs, in a part of the images.  It runs over the
+   images in strips of rows that fit the first cache.
 
-   The argument block: images; blocks of x and of dy; height and width of x, then of dy; padding;
-   strides; dilations, each down and across; blocks of inputs of a task; parts of the images; rows of dy
-   of a strip; threads; then the places of dy, x, dw and the memory of sums.
+   The argument block is NAME_block.
 
-   L      lanes: channels of a block of dy
-   LX     channels of a block of x: as many, or 1 for images in nchw
-   NV     blocks of outputs whose sums are kept in registers
-   R      sums for each of them: channels of a block of x, or in nchw taps of a row
-   DOWN   rows of taps
-   ACROSS taps of a row */
+   L       lanes: channels of a block of dy
+   LX      channels of a block of x: L, or 1 for images in nchw
+   NV      blocks of outputs whose sums are in registers
+   R       sums for each of them: channels of a block of x, or in nchw taps of a row
+   TAPS_H  rows of the window; TAPS_W taps of a row */
 #pragma clang fp contract(fast)
-#define TAPS (DOWN * ACROSS)
+#define TAPS (TAPS_H * TAPS_W)
 typedef float NAME_vec __attribute__((vector_size(L * 4), aligned(4), may_alias));
 typedef struct {
-  int64_t n, in, out, xh, xw, yh, yw, pad[2], stride[2], dilation[2], ins, parts, rows, threads;
+  int64_t n, in, out, xh, xw, yh, yw;     /* images; blocks of x and dy; height and width of both */
+  int64_t pad[2], stride[2], dilation[2]; /* of rows, of columns */
+  int64_t ins, parts, rows; /* blocks of x of a task; parts of the images; rows of a strip */
+  int64_t threads;
   int64_t dy[2], x[2], dw[2], sums[2];
 } NAME_block;
 typedef struct { int64_t begin, end; } NAME_range;
 PRODUCTS
-/* Which of the pixels `begin` to `end` of dy meet a pixel of x at a tap. */
-MG_FAST NAME_range NAME_meets(NAME_range r, int64_t tap, int64_t dilation, int64_t stride, int64_t pad,
-                              int64_t size) {
-  const int64_t before = pad - tap * dilation, last = size - 1 + before; /* of x: i * stride - before */
+/* Return which pixels of a range of dy meet a pixel of x at a tap. */
+MG_FAST NAME_range NAME_meeting(NAME_range r, int64_t tap, int64_t dilation, int64_t stride,
+                                int64_t pad, int64_t size) {
+  const int64_t before = pad - tap * dilation, last = size - 1 + before; /* i meets i * stride - before */
   const int64_t begin = before > 0 ? (before + stride - 1) / stride : 0;
   const int64_t end = last < 0 ? 0 : last / stride + 1;
   if (r.begin < begin) r.begin = begin;
   if (r.end > end) r.end = end;
   return r;
 }
-typedef struct { /* a strip: where its image is in x and dy, and which of its rows meet a row of taps */
+typedef struct { /* a strip: its image in x and dy, and its rows that meet a row of taps */
   const NAME_block *a;
   const float *x;
   const vec *dy;
   NAME_range rows;
   int64_t tap; /* the row of taps */
 } NAME_strip;
-/* Where dy at the pixels of a range meets x, with tap s and those behind it. */
+/* Add the products of dy at a range of pixels with x at tap s and the R - 1 taps, or lanes, after it. */
 MG_FAST void NAME_add(const NAME_strip *q, NAME_range columns, int64_t s, int64_t lane, int64_t skip,
                       int single, vec *g) {
   const NAME_block *a = q->a;
@@ -49,37 +49,38 @@ MG_FAST void NAME_add(const NAME_strip *q, NAME_range columns, int64_t s, int64_
   const float *x = q->x + (row * a->xw + column) * LX + lane;
   const vec *dy = q->dy + q->rows.begin * a->yw + columns.begin;
   const int64_t rows = q->rows.end - q->rows.begin, count = columns.end - columns.begin;
-  const int64_t x_row = a->stride[0] * a->xw * LX, x_pixel = a->stride[1] * LX, block = a->yh * a->yw;
-  if (single) NAME_products_1(rows, count, x, x_row, x_pixel, dy, a->yw, block, 0, g);
-  else NAME_products_R(rows, count, x, x_row, x_pixel, dy, a->yw, block, skip, g);
+  const int64_t x_row = a->stride[0] * a->xw * LX, x_pixel = a->stride[1] * LX, dy_block = a->yh * a->yw;
+  if (single) NAME_products_1(rows, count, x, x_row, x_pixel, dy, a->yw, dy_block, 0, g);
+  else NAME_products_R(rows, count, x, x_row, x_pixel, dy, a->yw, dy_block, skip, g);
 }
-/* The sums g[tap][lane][block of outputs] of one block of inputs. */
+/* Add a strip to the sums g[tap][lane][block of outputs] of one block of inputs. */
 MG_FAST void NAME_taps(const NAME_block *a, const float *x, const vec *dy, int64_t top, int64_t bottom,
                        vec *g) {
   const NAME_range all = {0, a->yw};
-  for (int64_t r = 0; r < DOWN; r++) {
+  for (int64_t r = 0; r < TAPS_H; r++) {
     const NAME_range rows = {top, bottom};
-    const NAME_strip q = {a, x, dy, NAME_meets(rows, r, a->dilation[0], a->stride[0], a->pad[0], a->xh), r};
-    vec *sums = g + r * ACROSS * LX * NV;
+    const NAME_strip q = {a, x, dy,
+                          NAME_meeting(rows, r, a->dilation[0], a->stride[0], a->pad[0], a->xh), r};
+    vec *sums = g + r * TAPS_W * LX * NV;
 #if LX > 1
-    for (int64_t s = 0; s < ACROSS; s++) {
-      const NAME_range columns = NAME_meets(all, s, a->dilation[1], a->stride[1], a->pad[1], a->xw);
+    for (int64_t s = 0; s < TAPS_W; s++) {
+      const NAME_range columns = NAME_meeting(all, s, a->dilation[1], a->stride[1], a->pad[1], a->xw);
       for (int64_t l = 0; l < LX; l += R) NAME_add(&q, columns, s, l, 0, 0, sums + (s * LX + l) * NV);
     }
 #else
-    /* R taps at once where a pixel meets all of them; each alone elsewhere.  The last R taps may begin
-       before those end that are done. */
-    for (int64_t done = 0; done < ACROSS; done += R) {
-      const int64_t s = done + R <= ACROSS ? done : ACROSS - R;
+    /* R taps at once for the pixels that meet all of them; single taps for the others.  The last R taps
+       may overlap those before. */
+    for (int64_t done = 0; done < TAPS_W; done += R) {
+      const int64_t s = done + R <= TAPS_W ? done : TAPS_W - R;
       NAME_range common = all;
       for (int64_t t = s; t < s + R; t++)
-        common = NAME_meets(common, t, a->dilation[1], a->stride[1], a->pad[1], a->xw);
+        common = NAME_meeting(common, t, a->dilation[1], a->stride[1], a->pad[1], a->xw);
       if (common.end < common.begin) common.end = common.begin;
       NAME_add(&q, common, s, 0, done - s, 0, sums + s * NV);
       for (int64_t t = done; t < s + R; t++) {
-        const NAME_range own = NAME_meets(all, t, a->dilation[1], a->stride[1], a->pad[1], a->xw);
-        const NAME_range left = {own.begin, own.end < common.begin ? own.end : common.begin};
-        const NAME_range right = {own.begin > common.end ? own.begin : common.end, own.end};
+        const NAME_range pixels = NAME_meeting(all, t, a->dilation[1], a->stride[1], a->pad[1], a->xw);
+        const NAME_range left = {pixels.begin, pixels.end < common.begin ? pixels.end : common.begin};
+        const NAME_range right = {pixels.begin > common.end ? pixels.begin : common.end, pixels.end};
         NAME_add(&q, left, t, 0, 0, 1, sums + t * NV);
         NAME_add(&q, right, t, 0, 0, 1, sums + t * NV);
       }
@@ -87,7 +88,8 @@ MG_FAST void NAME_taps(const NAME_block *a, const float *x, const vec *dy, int64
 #endif
   }
 }
-/* NV blocks of outputs from k on, `ins` blocks of inputs from b on, in the images `first` to `last`. */
+/* Sum NV blocks of outputs from k on and `ins` blocks of inputs from b on over images `first` to
+   `last`. */
 MG_FAST void NAME_task(const NAME_block *a, char **slots, int64_t k, int64_t b, int64_t ins, int64_t first,
                        int64_t last, vec *g) {
   const float *x = (const float *)(slots[a->x[0]] + a->x[1]);
@@ -101,10 +103,10 @@ MG_FAST void NAME_task(const NAME_block *a, char **slots, int64_t k, int64_t b, 
                   top, bottom, g + i * TAPS * LX * NV);
     }
 }
-/* From sums to weights: NV blocks of outputs at one block of inputs, of which each part has a share. */
-MG_FAST void NAME_weights(const NAME_block *a, int64_t k, int64_t b, vec *g, int64_t share, float *dw) {
+/* Add the sums of all parts, and store them as weights: NV blocks of outputs, one block of inputs. */
+MG_FAST void NAME_store(const NAME_block *a, int64_t k, int64_t b, vec *g, int64_t part_size, float *dw) {
   for (int64_t p = 1; p < a->parts; p++)
-    for (int64_t i = 0; i < TAPS * LX * NV; i++) g[i] += g[p * share + i];
+    for (int64_t i = 0; i < TAPS * LX * NV; i++) g[i] += g[p * part_size + i];
   const float *from = (const float *)g;
   for (int64_t o = 0; o < NV * L; o++)
     for (int64_t l = 0; l < LX; l++)
@@ -115,19 +117,19 @@ int NAME(const int64_t *words, char **slots) {
   const NAME_block *a = (const NAME_block *)words;
   float *dw = (float *)(slots[a->dw[0]] + a->dw[1]);
   vec *sums = (vec *)(slots[a->sums[0]] + a->sums[1]);
-  const int64_t groups = a->out / NV, across = (a->in + a->ins - 1) / a->ins;
-  const int64_t each = TAPS * LX * NV, share = groups * a->in * each;
+  const int64_t groups = a->out / NV, in_tasks = (a->in + a->ins - 1) / a->ins;
+  const int64_t sums_size = TAPS * LX * NV, part_size = groups * a->in * sums_size;
   #pragma omp parallel num_threads(a->threads) if (a->threads > 1)
   {
     #pragma omp for schedule(dynamic)
-    for (int64_t i = 0; i < a->parts * groups * across; i++) {
-      const int64_t p = i / (groups * across), k = i / across % groups, b = i % across * a->ins;
+    for (int64_t i = 0; i < a->parts * groups * in_tasks; i++) {
+      const int64_t p = i / (groups * in_tasks), k = i / in_tasks % groups, b = i % in_tasks * a->ins;
       NAME_task(a, slots, k * NV, b, a->in - b < a->ins ? a->in - b : a->ins, p * a->n / a->parts,
-                (p + 1) * a->n / a->parts, sums + p * share + (k * a->in + b) * each);
+                (p + 1) * a->n / a->parts, sums + p * part_size + (k * a->in + b) * sums_size);
     }
     #pragma omp for schedule(static)
     for (int64_t i = 0; i < groups * a->in; i++)
-      NAME_weights(a, i / a->in * NV, i % a->in, sums + i * each, share, dw);
+      NAME_store(a, i / a->in * NV, i % a->in, sums + i * sums_size, part_size, dw);
   }
   return 0;
 }

@@ -179,9 +179,9 @@ def _cumulative(
         "cumulative",
         T=c_type(node.dtype),
         W="double" if kind(node.dtype) == "f" else c_type(node.dtype),
-        OF=len(node.inputs),
+        INPUTS=len(node.inputs),
         OPERATOR=join,
-        NONE=none,
+        IDENTITY=none,
         REVERSE=int(reverse),
     )
     parts = -(-n // PART) if parted and inner == 1 and outer <= FEW_ROWS else 1

@@ -94,7 +94,7 @@ def _along_text(
     mode: int, held: str, indices: Node, wide: str = "", apart: bool = False, wraps: bool = True
 ) -> str:
     types = {"T": held, "L": c_type(indices.dtype), **_totals(wide if apart else held)}
-    return with_macros(ALONG, **types, MODE=mode, APART=int(apart), WRAPS=int(wraps))
+    return with_macros(ALONG, **types, MODE=mode, IN_SCRATCH=int(apart), WRAPS=int(wraps))
 
 
 def _totals(wide: str) -> dict[str, object]:
@@ -120,7 +120,7 @@ def _blend(node: Node, x: Shape, axis: int, threads: int, backward: int) -> Nati
     # A place contributes to the results of two steps, at an edge of two and a half.
     apart = bool(backward) and 3 * count > FEW * n
     wide = total_type(node.dtype) if apart else held
-    text = with_macros(BLEND, T=held, W=wide, BACKWARD=backward, APART=int(apart))
+    text = with_macros(BLEND, T=held, W=wide, BACKWARD=backward, IN_SCRATCH=int(apart))
     block = columns_for(threads, outer, columns, node.dtype)
     values = threads, outer, n, columns, count, block
     room = threads * n * block * 2 * node.dtype.itemsize if apart else 0

@@ -1,16 +1,16 @@
 /* Local response normalisation of images [n, c, h, w].
 
-   The argument block: threads, images, channels, pixels of a channel, channels of a window, the bits
-   of alpha / size, beta and k as doubles, then the operands.
+   The argument block: threads, images, channels, pixels of a channel, channels of a window; alpha /
+   size, beta and k as the bits of doubles; then the operands.
 
-   T     type of an element
-   W     type in which squares are added up
-   POW   the power for T */
+   T    type of an element
+   W    type of the sum of squares
+   POW  pow or powf */
 int NAME(const int64_t *a, char **slots) {
   const int64_t threads = a[0], images = a[1], channels = a[2], pixels = a[3], size = a[4];
-  double number[3];
-  memcpy(number, a + 5, sizeof number);
-  const T scale = number[0], beta = number[1], bias = number[2];
+  double parameters[3];
+  memcpy(parameters, a + 5, sizeof parameters);
+  const T scale = parameters[0], beta = parameters[1], bias = parameters[2];
   const T *x = (const T *)(slots[a[8]] + a[9]);
   T *y = (T *)(slots[a[10]] + a[11]);
   (void)threads;

@@ -96,20 +96,20 @@ def _straight_line(op: Loop, strides: Sequence[Shape]) -> KernelSource:
     text = loop_text(op, strides)
     operands = range(len(strides) + len(op.graph.outputs))
     pause = block(
-        "if (t + 1 == clock.look && t + 1 < steps && NAME_late(&clock))",
+        "if (t + 1 == clock.next_check && t + 1 < steps && NAME_must_pause(&clock))",
         *text.results,
-        "return NAME_paused(next, t + 1, 0);",
+        "return NAME_pause(progress, t + 1, 0);",
     )
     whole = function(
         "int NAME(const int64_t *a, char **slots)",
         [
             "const int64_t steps = a[0];",
-            "int64_t *next = (int64_t *)a[1], t = next[2] ? next[0] : 0;",
+            "int64_t *progress = (int64_t *)a[1], t = progress[2] ? progress[0] : 0;",
             *(f"char *const p{k} = slots[a[{3 * k + 2}]] + a[{3 * k + 3}];" for k in operands),
             *(f"const int64_t step{k} = a[{3 * k + 4}];" for k in operands),
             *text.operands,
-            "NAME_clock clock = NAME_begin(t);",
-            "next[2] = 0;",
+            "NAME_clock clock = NAME_start_clock(t);",
+            "progress[2] = 0;",
             *block("for (; t < steps; t++)", *text.step, *pause),
             *text.results,
             "return 0;",
@@ -171,10 +171,10 @@ class LoopKernel(CpuKernel):
         slots = np.zeros(len(slot) + len(self.ends), np.int64)
         for buffer, value in self.constants.items():
             slots[slot[buffer]] = value.ctypes.data
-        still, moving, carries = self._tables(slot, operands)
+        fixed, sliced, carries = self._tables(slot, operands)
         words = [self.op.length, linker.keep(rows), len(rows), linker.keep(slots)]
-        words += [len(still), len(moving), len(carries), linker.progress()]
-        for table in (still, moving, carries):
+        words += [len(fixed), len(sliced), len(carries), linker.progress()]
+        for table in (fixed, sliced, carries):
             words += [word for row in table for word in row]
         return [linker.call(LOOP, words)]
 
@@ -184,20 +184,20 @@ class LoopKernel(CpuKernel):
         inputs = dict(zip(op.graph.inputs, operands.inputs, strict=True))
         read = {b.node: slot[b] for b in self.body.inputs}
         outer, scratch = operands.scratch
-        still: Table = [
+        fixed: Table = [
             (slot[b], outer, scratch + b.offset)
             for b in self.body.buffers
             if b.space is MemorySpace.ARENA
         ]
         last = op.carried + op.scanned
-        still += [(read[x], *inputs[x]) for x in op.graph.inputs[last:] if x in read]
-        moving: Table = []
+        fixed += [(read[x], *inputs[x]) for x in op.graph.inputs[last:] if x in read]
+        sliced: Table = []
         for x, stride in zip(op.graph.inputs[op.carried : last], self.strides, strict=True):
             if x in read:
-                moving.append((read[x], *self._slices(inputs[x], stride)))
+                sliced.append((read[x], *self._slices(inputs[x], stride)))
         stacks = operands.outputs[op.carried :]
         for view, place in zip(self.results, stacks, strict=True):
-            moving.append((slot[view.buffer], *self._slices(place, view.spec.nbytes)))
+            sliced.append((slot[view.buffer], *self._slices(place, view.spec.nbytes)))
         carries: Table = []
         for i, (x, view) in enumerate(zip(op.graph.inputs, self.ends, strict=False)):
             pair = self.pairs.get(view.buffer)
@@ -207,7 +207,7 @@ class LoopKernel(CpuKernel):
             carries.append(
                 (read.get(x, len(slot) + i), slot[view.buffer], *places, size, round_up(size))
             )
-        return [still, moving, carries]
+        return [fixed, sliced, carries]
 
     def _slices(self, place: Place, stride: int) -> tuple[int, int, int]:
         """Return slot, offset and stride of slices outside of the loop, in execution order."""

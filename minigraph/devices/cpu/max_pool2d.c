@@ -1,62 +1,66 @@
 /* Max pooling, forward or BACKWARD.
 
-   Of images [n, c, h, w] a thread compares the rows of the windows, cell by cell, then the cells of
-   each window, for several rows of the output at a time, so that the innermost loops are choices
-   between vectors.  In the other layouts of `minigraph.ops.layout` the LANES of a pixel are the vectors, and a thread goes
-   along a row of the output window by window.
+   For images [n, c, h, w] a thread takes the maximum over the rows of the windows, column by column,
+   then over the columns of each window, for several rows of the output at a time, so that the inner
+   loops are vectorised selects.  In the other layouts of `minigraph.ops.layout` a vector has LANES of a
+   pixel, and a thread computes a row of the output window by window.
 
    The argument block: threads, planes, h, w, rows, columns, the padding before h and w, then the
-   operands and the scratch memory; a plane is [h, w, LANES].  Window and stride are macros: strided
-   loads become vectors and shuffles.
+   operands and the scratch memory; a plane is [h, w, LANES].  Window and stride are macros, so that
+   strided loads become vector loads and shuffles.
 
-   T       type of an element
-   W       type that it is compared and added in, float for BFLOAT16, which takes more than one lane;
-           LOWEST is its least value, MASK an integer of its size.  APART a thread adds gradients up
-           in the scratch memory, and rounds the rows that no further window reaches
-   P       type of a place: the index of the largest element in the window; PLACE while it is looked for
-   PLAIN   whether windows are pieces of a row, side by side
-   ROOM    cells that are compared at a time, at most, in SPAN of the scratch memory
-   LANES   elements of a pixel; BLOCK of them, a divisor, are a vector
-   HEIGHT, WIDTH, DOWN, ACROSS  the window and its stride */
+   T            type of an element
+   W            type of comparisons and sums, float for BFLOAT16 (which needs LANES above 1)
+   LOWEST       smallest value of W
+   MASK         integer of the size of W
+   P            type of the result's indices of maxima in their windows
+   INDEX        type of these indices in the inner loops
+   IN_SCRATCH   whether a thread sums gradients in its scratch memory, and rounds a row after the last
+                window that covers it
+   ROW_WINDOWS  whether windows are parts of a row that do not overlap and have no gaps
+   CELLS        columns, of all rows of a pass, at most; the scratch memory holds SPAN
+   LANES        elements of a pixel; a vector has BLOCK of them, a divisor
+   WINDOW_H, WINDOW_W, STRIDE_H, STRIDE_W  the window and its stride */
 #if BFLOAT16
-#define WIDE(x) mg_number((uint32_t)(x) << 16)
+#define WIDEN(x) mg_number((uint32_t)(x) << 16)
 #define NARROW(x) mg_bfloat16_of_float(x)
-#define WIDE_VECTOR(x) ((values)(__builtin_convertvector(x, bits) << 16))
+#define WIDEN_VECTOR(x) ((values)(__builtin_convertvector(x, bits) << 16))
 #define NARROW_VECTOR(x) __builtin_convertvector((bits)(x) >> 16, stored)
 #else
-#define WIDE(x) (x)
+#define WIDEN(x) (x)
 #define NARROW(x) (x)
-#define WIDE_VECTOR(x) (x)
+#define WIDEN_VECTOR(x) (x)
 #define NARROW_VECTOR(x) (x)
 #endif
 #if LANES > 1 && !BACKWARD
-/* The largest elements of a window in BLOCK lanes, and their places: of its rows from p0 to p1, and
-   columns from q0 to q1. */
+/* Store the maxima of BLOCK lanes, and their indices, over rows p0 to p1 and columns q0 to q1 of a
+   window. */
 static inline __attribute__((always_inline))
-void NAME_window(const T *from, int64_t w, int64_t p0, int64_t p1, int64_t q0, int64_t q1, T *y, P *place) {
-  /* Types say which vectors: gcc unrolls such short loops before it looks for vectors in them. */
+void NAME_window(const T *from, int64_t w, int64_t p0, int64_t p1, int64_t q0, int64_t q1, T *y,
+                 P *indices) {
+  /* Explicit vector types: gcc unrolls such short loops before it vectorises. */
   typedef T stored __attribute__((vector_size(BLOCK * sizeof(T))));
   typedef W values __attribute__((vector_size(BLOCK * sizeof(W))));
   typedef uint32_t bits __attribute__((vector_size(BLOCK * sizeof(uint32_t))));
   typedef MASK mask __attribute__((vector_size(BLOCK * sizeof(W))));
-  typedef int32_t numbers __attribute__((vector_size(BLOCK * sizeof(int32_t))));
+  typedef int32_t integers __attribute__((vector_size(BLOCK * sizeof(int32_t))));
   typedef P places __attribute__((vector_size(BLOCK * sizeof(P))));
   values best = (values){0} + LOWEST;
-  numbers at = (numbers){0} + (int32_t)(p0 * WIDTH + q0);
+  integers index = (integers){0} + (int32_t)(p0 * WINDOW_W + q0);
   for (int64_t p = p0; p < p1; p++)
     for (int64_t q = q0; q < q1; q++) {
       stored pixel;
       memcpy(&pixel, from + (p * w + q) * LANES, sizeof pixel);
-      const values v = WIDE_VECTOR(pixel);
+      const values v = WIDEN_VECTOR(pixel);
       const mask better = ~(v <= best) & (best == best);
-      const numbers moved = __builtin_convertvector(better, numbers);
+      const integers index_mask = __builtin_convertvector(better, integers);
       best = (values)(((mask)v & better) | ((mask)best & ~better));
-      at = ((int32_t)(p * WIDTH + q) & moved) | (at & ~moved);
+      index = ((int32_t)(p * WINDOW_W + q) & index_mask) | (index & ~index_mask);
     }
-  const places kept = __builtin_convertvector(at, places);
-  const stored most = NARROW_VECTOR(best);
-  memcpy(y, &most, sizeof most);
-  memcpy(place, &kept, sizeof kept);
+  const places stored_indices = __builtin_convertvector(index, places);
+  const stored maxima = NARROW_VECTOR(best);
+  memcpy(y, &maxima, sizeof maxima);
+  memcpy(indices, &stored_indices, sizeof stored_indices);
 }
 #endif
 int NAME(const int64_t *a, char **slots) {
@@ -65,71 +69,72 @@ int NAME(const int64_t *a, char **slots) {
   (void)h, (void)threads;
 #if BACKWARD
   const T *dy = (const T *)(slots[a[8]] + a[9]);
-  const P *place = (const P *)(slots[a[10]] + a[11]);
+  const P *indices = (const P *)(slots[a[10]] + a[11]);
   T *dx = (T *)(slots[a[12]] + a[13]);
   #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
   for (int64_t plane = 0; plane < planes; plane++) {
     T *out = dx + plane * h * w * LANES;
-#if APART
+#if IN_SCRATCH
     W *to = (W *)(slots[a[14]] + a[15]) + omp_get_thread_num() * h * w * LANES;
     int64_t rounded = 0;
 #else
     W *to = out;
 #endif
-    int64_t begun = 0;
+    int64_t zeroed = 0;
     for (int64_t i = 0; i < rows; i++) {
-      /* Write zeros just before the first window that reaches them: they stay in the cache. */
-      const int64_t reach = i * DOWN - top + HEIGHT, end = reach < h && i + 1 < rows ? reach : h;
-      if (begun < end) {
-        memset(to + begun * w * LANES, 0, (end - begun) * w * LANES * sizeof(W));
-        begun = end;
+      /* Zero rows just before the first window that covers them, so that they are in the cache. */
+      const int64_t window_end = i * STRIDE_H - top + WINDOW_H;
+      const int64_t end = window_end < h && i + 1 < rows ? window_end : h;
+      if (zeroed < end) {
+        memset(to + zeroed * w * LANES, 0, (end - zeroed) * w * LANES * sizeof(W));
+        zeroed = end;
       }
       for (int64_t j = 0; j < columns; j++) {
-        const int64_t corner = (i * DOWN - top) * w + j * ACROSS - left;
+        const int64_t corner = (i * STRIDE_H - top) * w + j * STRIDE_W - left;
         for (int64_t k = 0; k < LANES; k++) {
-          const int64_t o = ((plane * rows + i) * columns + j) * LANES + k, at = place[o];
-          to[(corner + at + at / WIDTH * (w - WIDTH)) * LANES + k] += WIDE(dy[o]);
+          const int64_t o = ((plane * rows + i) * columns + j) * LANES + k, index = indices[o];
+          to[(corner + index + index / WINDOW_W * (w - WINDOW_W)) * LANES + k] += WIDEN(dy[o]);
         }
       }
-#if APART
-      const int64_t next = (i + 1) * DOWN - top, done = next < begun && i + 1 < rows ? next : begun;
-      for (int64_t o = rounded * w * LANES; o < done * w * LANES; o++)
+#if IN_SCRATCH
+      const int64_t next = (i + 1) * STRIDE_H - top;
+      const int64_t complete = next < zeroed && i + 1 < rows ? next : zeroed;
+      for (int64_t o = rounded * w * LANES; o < complete * w * LANES; o++)
         out[o] = NARROW(to[o]);
-      if (done > rounded) rounded = done;
+      if (complete > rounded) rounded = complete;
 #endif
     }
   }
 #else
   const T *x = (const T *)(slots[a[8]] + a[9]);
   T *y = (T *)(slots[a[10]] + a[11]);
-  P *place = (P *)(slots[a[12]] + a[13]);
+  P *indices = (P *)(slots[a[12]] + a[13]);
 #if LANES == 1
-  const int64_t units = planes * rows, most = ROOM / ACROSS - (WIDTH - 1) / ACROSS;
+  const int64_t units = planes * rows, most = CELLS / STRIDE_W - (WINDOW_W - 1) / STRIDE_W;
   const int64_t chunk = columns < most ? columns : most;
   #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
   for (int64_t t = 0; t < threads; t++) {
-    char *const mine = slots[a[14]] + a[15] + t * SPAN * 2 * (sizeof(W) + sizeof(PLACE));
-    W *compared = (W *)mine, *best = compared + SPAN;
-    PLACE *in = (PLACE *)(best + SPAN), *at = in + SPAN;
+    char *const scratch = slots[a[14]] + a[15] + t * SPAN * 2 * (sizeof(W) + sizeof(INDEX));
+    W *column_max = (W *)scratch, *best = column_max + SPAN;
+    INDEX *row_of_max = (INDEX *)(best + SPAN), *index = row_of_max + SPAN;
     const int64_t end = units * (t + 1) / threads;
     for (int64_t c = 0; c < columns; c += chunk) {
-      /* Cells of these columns' windows, of which those from x0 to x1 are in the image; `wide` windows
-         begin in the cells of a row. */
-      const int64_t n = columns - c < chunk ? columns - c : chunk, skip = c * ACROSS - left;
-      const int64_t wide = n - 1 + (WIDTH + ACROSS - 1) / ACROSS, cells = wide * ACROSS;
-      const int64_t x0 = skip < 0 ? -skip : 0, x1 = w - skip < cells ? w - skip : cells;
-      for (int64_t u = units * t / threads, some; u < end; u += some) {
-        some = PLAIN && cells < w ? 1 : ROOM / cells;
-        if (some > end - u) some = end - u;
-        const W *cell = PLAIN ? (const W *)x + u * w + skip : compared;
-        for (int64_t g = 0; g < some && !PLAIN; g++) {
-          const int64_t row = (u + g) % rows * DOWN - top;
-          const int64_t p0 = row < 0 ? -row : 0, p1 = h - row < HEIGHT ? h - row : HEIGHT;
-          const T *from = x + ((u + g) / rows * h + row) * w + skip;
-          W *to = compared + g * cells;
-          PLACE *p = in + g * cells;
-          for (int64_t j = 0; j < x0; j++) to[j] = LOWEST, p[j] = HEIGHT;
-          for (int64_t j = x1; j < cells; j++) to[j] = LOWEST, p[j] = HEIGHT;
+      /* The windows cover `cells` columns (`strides` strides), of which x0 to x1 are in the image. */
+      const int64_t n = columns - c < chunk ? columns - c : chunk, shift = c * STRIDE_W - left;
+      const int64_t strides = n - 1 + (WINDOW_W + STRIDE_W - 1) / STRIDE_W, cells = strides * STRIDE_W;
+      const int64_t x0 = shift < 0 ? -shift : 0, x1 = w - shift < cells ? w - shift : cells;
+      for (int64_t u = units * t / threads, row_count; u < end; u += row_count) {
+        row_count = ROW_WINDOWS && cells < w ? 1 : CELLS / cells;
+        if (row_count > end - u) row_count = end - u;
+        const W *cell = ROW_WINDOWS ? (const W *)x + u * w + shift : column_max;
+        for (int64_t g = 0; g < row_count && !ROW_WINDOWS; g++) {
+          const int64_t row = (u + g) % rows * STRIDE_H - top;
+          const int64_t p0 = row < 0 ? -row : 0, p1 = h - row < WINDOW_H ? h - row : WINDOW_H;
+          const T *from = x + ((u + g) / rows * h + row) * w + shift;
+          W *to = column_max + g * cells;
+          INDEX *p = row_of_max + g * cells;
+          for (int64_t j = 0; j < x0; j++) to[j] = LOWEST, p[j] = WINDOW_H;
+          for (int64_t j = x1; j < cells; j++) to[j] = LOWEST, p[j] = WINDOW_H;
           for (int64_t j = x0; j < x1; j++) to[j] = from[p0 * w + j], p[j] = p0;
           for (int64_t r = p0 + 1; r < p1; r++) {
             #pragma GCC ivdep
@@ -137,28 +142,29 @@ int NAME(const int64_t *a, char **slots) {
               const W v = from[r * w + j], m = to[j];
               const int better = (v > m) | ((v != v) & (m == m));
               to[j] = better ? v : m;
-              p[j] = better ? (PLACE)r : p[j];
+              p[j] = better ? (INDEX)r : p[j];
             }
           }
         }
         #pragma GCC ivdep
-        for (int64_t j = 0; j < some * wide; j++)
-          best[j] = cell[j * ACROSS], at[j] = PLAIN ? 0 : in[j * ACROSS] * WIDTH;
-        for (int64_t q = 1; q < WIDTH; q++) {
+        for (int64_t j = 0; j < row_count * strides; j++)
+          best[j] = cell[j * STRIDE_W], index[j] = ROW_WINDOWS ? 0 : row_of_max[j * STRIDE_W] * WINDOW_W;
+        for (int64_t q = 1; q < WINDOW_W; q++) {
           #pragma GCC ivdep
-          for (int64_t j = 0; j < some * wide; j++) {
-            const W v = cell[j * ACROSS + q], m = best[j];
-            const PLACE here = (PLAIN ? 0 : in[j * ACROSS + q] * WIDTH) + q, there = at[j];
-            const int sooner = (here < there) & ((v == m) | ((v != v) & (m != m)));
-            const int better = (v > m) | ((v != v) & (m == m)) | sooner;
+          for (int64_t j = 0; j < row_count * strides; j++) {
+            const W v = cell[j * STRIDE_W + q], m = best[j];
+            const INDEX new_index = (ROW_WINDOWS ? 0 : row_of_max[j * STRIDE_W + q] * WINDOW_W) + q;
+            const INDEX index_before = index[j];
+            const int earlier = (new_index < index_before) & ((v == m) | ((v != v) & (m != m)));
+            const int better = (v > m) | ((v != v) & (m == m)) | earlier;
             best[j] = better ? v : m;
-            at[j] = better ? here : there;
+            index[j] = better ? new_index : index_before;
           }
         }
-        for (int64_t g = 0; g < some; g++)
+        for (int64_t g = 0; g < row_count; g++)
           for (int64_t j = 0; j < n; j++) {
-            y[(u + g) * columns + c + j] = best[g * wide + j];
-            place[(u + g) * columns + c + j] = at[g * wide + j];
+            y[(u + g) * columns + c + j] = best[g * strides + j];
+            indices[(u + g) * columns + c + j] = index[g * strides + j];
           }
       }
     }
@@ -166,27 +172,27 @@ int NAME(const int64_t *a, char **slots) {
 #else
   #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
   for (int64_t u = 0; u < planes * rows; u++) {
-    const int64_t row = u % rows * DOWN - top;
-    const int64_t p0 = row < 0 ? -row : 0, p1 = h - row < HEIGHT ? h - row : HEIGHT;
+    const int64_t row = u % rows * STRIDE_H - top;
+    const int64_t p0 = row < 0 ? -row : 0, p1 = h - row < WINDOW_H ? h - row : WINDOW_H;
     for (int64_t j = 0; j < columns; j++) {
-      const int64_t column = j * ACROSS - left;
-      const int64_t q0 = column < 0 ? -column : 0, q1 = w - column < WIDTH ? w - column : WIDTH;
+      const int64_t column = j * STRIDE_W - left;
+      const int64_t q0 = column < 0 ? -column : 0, q1 = w - column < WINDOW_W ? w - column : WINDOW_W;
       const T *from = x + ((u / rows * h + row) * w + column) * LANES;
       const int64_t o = (u * columns + j) * LANES;
-      /* gcc unrolls a window that it knows the bounds of. */
-      if (p1 - p0 == HEIGHT && q1 - q0 == WIDTH)
+      /* With constant bounds gcc unrolls the window. */
+      if (p1 - p0 == WINDOW_H && q1 - q0 == WINDOW_W)
         for (int64_t k = 0; k < LANES; k += BLOCK)
-          NAME_window(from + k, w, 0, HEIGHT, 0, WIDTH, y + o + k, place + o + k);
+          NAME_window(from + k, w, 0, WINDOW_H, 0, WINDOW_W, y + o + k, indices + o + k);
       else
         for (int64_t k = 0; k < LANES; k += BLOCK)
-          NAME_window(from + k, w, p0, p1, q0, q1, y + o + k, place + o + k);
+          NAME_window(from + k, w, p0, p1, q0, q1, y + o + k, indices + o + k);
     }
   }
 #endif
 #endif
   return 0;
 }
-#undef WIDE
+#undef WIDEN
 #undef NARROW
-#undef WIDE_VECTOR
+#undef WIDEN_VECTOR
 #undef NARROW_VECTOR

@@ -124,8 +124,9 @@ def _piece(
         high, wide = (min(1 << axis.length.bit_length() - 1, side) for axis in ends)
         if wide >= FEW:
             low, top = range(wide // 2), range(wide // 2, wide)
-            tile = {"HIGH": high, "WIDE": wide}
-            tile |= {"LOW": _alternating(low, wide), "TOP": _alternating(top, wide)}
+            tile = {"TILE_ROWS": high, "TILE_COLUMNS": wide}
+            tile["INTERLEAVE_LOW"] = _interleaved(low, wide)
+            tile["INTERLEAVE_HIGH"] = _interleaved(top, wide)
             axes = [axis for axis in axes if axis not in ends] + ends
     if (
         few and not tile and not padded
@@ -134,19 +135,20 @@ def _piece(
         if not axes or axes[-1].length < FEW < longest.length:
             axes = [axis for axis in axes if axis != longest] + [longest]
     axes = [Axis(1, 0, 0)] * (1 + bool(tile) - len(axes) + 1) + axes
-    apart = {name: last // size for name, last in zip(("IN", "OUT"), axes[-1][1:3], strict=True)}
+    names = ("STRIDE_IN", "STRIDE_OUT")
+    strides = {name: last // size for name, last in zip(names, axes[-1][1:3], strict=True)}
     text = with_macros(
         TEXT,
         T=bits(node.dtype),
         BORDERS=int(padded),
         VALUE=hex(fill),
         TILED=int(bool(tile)),
-        **{name: n if abs(n) <= FEW else name.lower() for name, n in apart.items()},
+        **{name: n if abs(n) <= FEW else name.lower() for name, n in strides.items()},
         **tile,
     )
     # A part of an axis has at least a tile, and only the outermost axis with borders is divided.
     parts = [axis.length for axis in axes]
-    parts[-2:] = [parts[-2] // tile.get("HIGH", 1), parts[-1] // tile.get("WIDE", 1)]
+    parts[-2:] = [parts[-2] // tile.get("TILE_ROWS", 1), parts[-1] // tile.get("TILE_COLUMNS", 1)]
     around = next((a for a, axis in enumerate(axes) if axis.before + axis.behind), len(axes))
     return Piece(text, axes, parts[: around + 1], which, offset)
 
@@ -178,5 +180,5 @@ def _call(node: Node, pieces: Sequence[Piece], threads: int, parts: int, share: 
     return KernelCall(KernelSource(pieces[0].text), block)
 
 
-def _alternating(places: Sequence[int], wide: int) -> str:
+def _interleaved(places: Sequence[int], wide: int) -> str:
     return ", ".join(f"{k}, {wide + k}" for k in places)

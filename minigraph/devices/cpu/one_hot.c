@@ -1,10 +1,10 @@
-/* One-hot vectors.  Labels out of range are refused (1) before anything is written.
+/* One-hot vectors.  Returns 1 for a label out of range, before anything is written.
 
-   The argument block: labels, elements of a vector, then the operands.
+   The argument block: the numbers of labels and of elements of a vector, then the operands.
 
    T    type of a label
    R    type of an element
-   ONE  its 1 */
+   ONE  the value 1 of type R */
 int NAME(const int64_t *a, char **slots) {
   const int64_t count = a[0], size = a[1];
   const T *label = (const T *)(slots[a[2]] + a[3]);

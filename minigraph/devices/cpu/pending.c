@@ -1,9 +1,15 @@
 #include <sched.h>
 #include <time.h>
-/* A pending collective: words of 64 bits, shared by the calls that begin it, let MPI progress, and
-   wait for it.  MG_REQUEST is MPI's request; MG_STATE is one of the states below; the rest are times
-   in nanoseconds of the monotonic clock, sums over all runs but the first, and MPI's error.  The
-   first run waits for processes that come late: MG_TIMES begins at -1. */
+/* The 64-bit words of a pending collective, which the kernels that begin it, poll MPI and await it
+   share.
+
+   MG_REQUEST       MPI's request
+   MG_STATE         one of the states below
+   MG_STARTED       time of the start in nanoseconds; MG_FINISHED that of the end
+   MG_PENDING_TIME  nanoseconds from start to end, MG_WAITING_TIME of waiting, MG_TIMES the number of
+                    runs: sums over all runs but the first, which waits for processes that start late
+                    (MG_TIMES starts at -1)
+   MG_ERROR         MPI's error */
 enum {
   MG_REQUEST, MG_STATE, MG_STARTED, MG_FINISHED, MG_PENDING_TIME, MG_WAITING_TIME, MG_TIMES, MG_ERROR
 };
@@ -14,7 +20,7 @@ static inline int64_t mg_nanoseconds(void) {
   clock_gettime(CLOCK_MONOTONIC, &t);
   return t.tv_sec * 1000000000ll + t.tv_nsec;
 }
-/* Let MPI progress, and note when the collective has finished. */
+/* Test the request, which lets MPI make progress, and update the state. */
 static inline void mg_progress(int64_t *pending, int64_t test) {
   if (pending[MG_STATE] != MG_PENDING) return;
   int finished = 0;

@@ -72,12 +72,12 @@ def _pooling_kernel(
         MAX,
         T=c_type(value),
         W=total_type(value) if many else c_type(wide),
-        APART=int(separate),
+        IN_SCRATCH=int(separate),
         P=c_type(place),
         MASK=f"int{8 * wide.itemsize}_t",
-        PLACE=index,
-        PLAIN=int(apart and pooling.window[0] == 1 and x[3] == y[3] * pooling.stride[1]),
-        ROOM=room,
+        INDEX=index,
+        ROW_WINDOWS=int(apart and pooling.window[0] == 1 and x[3] == y[3] * pooling.stride[1]),
+        CELLS=room,
         SPAN=span,
         LOWEST=limits(wide)["lowest"],
         LANES=lanes,
@@ -150,7 +150,7 @@ def _is_apart(pooling: Pooling) -> bool:
 
 
 def _sizes(pooling: Pooling) -> dict[str, object]:
-    names = ("HEIGHT", "WIDTH", "DOWN", "ACROSS")
+    names = ("WINDOW_H", "WINDOW_W", "STRIDE_H", "STRIDE_W")
     return dict(zip(names, (*pooling.window, *pooling.stride), strict=True))
 
 

@@ -1,9 +1,10 @@
-/* y [rows, m]: where each of v [rows, m] goes in its sorted row of x [rows, n].  NaN is largest.
+/* Binary search: y [rows, m] = insertion index of each element of v [rows, m] in its sorted row of
+   x [rows, n].  NaN is larger than any number.
 
    The argument block: threads, rows, n, m, then the operands: x, v, the result.
 
    T      type of an element
-   RIGHT  behind those that equal it, else before them */
+   RIGHT  whether to insert after equal elements, rather than before them */
 static inline int NAME_less(T p, T q) { return p < q || (q != q && p == p); }
 int NAME(const int64_t *a, char **slots) {
   const int64_t threads = a[0], rows = a[1], n = a[2], m = a[3];
@@ -17,9 +18,9 @@ int NAME(const int64_t *a, char **slots) {
     for (int64_t length = n; length > 0;) {
       const int64_t half = length / 2;
       const T middle = row[first + half];
-      const int behind = RIGHT ? !NAME_less(wanted, middle) : NAME_less(middle, wanted);
-      first = behind ? first + half + 1 : first;
-      length = behind ? length - half - 1 : half;
+      const int after = RIGHT ? !NAME_less(wanted, middle) : NAME_less(middle, wanted);
+      first = after ? first + half + 1 : first;
+      length = after ? length - half - 1 : half;
     }
     y[e] = first;
   }

@@ -79,7 +79,7 @@ def loop_text(op: Loop, strides: Sequence[Shape]) -> LoopText:
             writer.lines.append(pointer)
             writer.values[x] = _slice(f"x{i}", x, steps[1:])
         else:
-            first = f"next[2] ? p{i + len(strides)} : p{i}" if i < op.carried else f"p{i}"
+            first = f"progress[2] ? p{i + len(strides)} : p{i}" if i < op.carried else f"p{i}"
             operands.append(f"{writer.array(x, f'x{i}')} memcpy(x{i}, {first}, sizeof x{i});")
         if x.dtype == BOOL:  # its bytes may be others than 0 and 1
             given = writer.values[x]

@@ -1,46 +1,46 @@
-/* y [outer, count, columns] = x [outer, n, columns] at `count` indices; or (BACKWARD) zeros like x
-   with dy added there.  Negative indices count from the end (WRAPS); those out of range are refused (1)
-   before anything is written.  Of single elements (columns 1), runs of consecutive indices are copied
-   whole where they are long, as in a padding by reflection.
+/* Gather y [outer, count, columns] = x [outer, n, columns] at `count` indices; or (BACKWARD)
+   scatter-add dy to zeros of the shape of x.  Negative indices count from the end (WRAPS).  Returns 1
+   for an index out of range, before anything is written.  With one column, long runs of consecutive
+   indices are copied as a block, as in a padding by reflection.
 
-   The argument block: threads, outer, n, columns, count, then columns that one thread adds (BACKWARD),
-   how many runs pay (columns 1), or whether to stream past the caches; then the operands: x or dy, the
-   indices, the result; then the scratch memory.
+   The argument block: threads, outer, n, columns, count; then columns of a thread (BACKWARD), or the
+   most runs to copy as blocks (columns 1), or whether to use streaming stores; then the operands: x or
+   dy, the indices, the result; then the scratch memory.
 
-   Each element of a gradient is added up by one thread in the order of the indices: the bits are
-   the same for any number of threads.  What belongs to an index that occurs more than FEW times
-   is added up in W.
+   One thread adds up each element of a gradient, in the order of the indices, so the bits are the same
+   for any number of threads.  If an index occurs more than FEW times, its gradient is summed in W.
 
    T      type of an element
    L      type of an index
-   W      type in which many are added up
-   PAIRS  whether what their sums round off is added up, too
-   FEW    how many are added up in T */
+   W      type of sums of many elements
+   PAIRS  whether these sums are compensated
+   FEW    number of elements that are summed in T, at most */
 enum { NAME_COLUMNS = 256 };
-static inline int64_t NAME_at(const L *index, int64_t i, int64_t n) {
+static inline int64_t NAME_resolve(const L *index, int64_t i, int64_t n) {
   return WRAPS && index[i] < 0 ? (int64_t)index[i] + n : (int64_t)index[i];
 }
 #if PAIRS
-#define NAME_ADD(total, rest, x) mg_compensated_add(&total, &rest, x)
-#define NAME_SUM(total, rest) mg_compensated_sum(total, rest)
+#define NAME_ADD(total, error, x) mg_compensated_add(&total, &error, x)
+#define NAME_SUM(total, error) mg_compensated_sum(total, error)
 #else
-#define NAME_ADD(total, rest, x) total += x
-#define NAME_SUM(total, rest) total
+#define NAME_ADD(total, error, x) total += x
+#define NAME_SUM(total, error) total
 #endif
 #if BACKWARD
-/* Sort the places by their indices; whether an index occurs more than FEW times. */
-static int NAME_sort(const L *index, int64_t n, int64_t count, int64_t *behind, int64_t *order) {
-  int64_t before = 0, most = 0;
-  memset(behind, 0, n * sizeof *behind);
-  for (int64_t i = 0; i < count; i++) behind[NAME_at(index, i, n)]++;
+/* Sort the positions of the indices by index if one occurs more than FEW times; return whether it does.
+   end_of[k] becomes the end in `order` of the positions with indices up to k. */
+static int NAME_sort(const L *index, int64_t n, int64_t count, int64_t *end_of, int64_t *order) {
+  int64_t sum = 0, largest = 0;
+  memset(end_of, 0, n * sizeof *end_of);
+  for (int64_t i = 0; i < count; i++) end_of[NAME_resolve(index, i, n)]++;
   for (int64_t k = 0; k < n; k++) {
-    const int64_t here = behind[k];
-    if (here > most) most = here;
-    behind[k] = before;
-    before += here;
+    const int64_t index_count = end_of[k];
+    if (index_count > largest) largest = index_count;
+    end_of[k] = sum;
+    sum += index_count;
   }
-  for (int64_t i = 0; i < count && most > FEW; i++) order[behind[NAME_at(index, i, n)]++] = i;
-  return most > FEW;
+  for (int64_t i = 0; i < count && largest > FEW; i++) order[end_of[NAME_resolve(index, i, n)]++] = i;
+  return largest > FEW;
 }
 #endif
 int NAME(const int64_t *a, char **slots) {
@@ -49,59 +49,58 @@ int NAME(const int64_t *a, char **slots) {
   const L *index = (const L *)(slots[a[8]] + a[9]);
   T *y = (T *)(slots[a[10]] + a[11]);
   (void)threads;
-  L least = 0, most = 0;
+  L smallest = 0, largest = 0;
   for (int64_t i = 0; i < count; i++) {
-    least = index[i] < least ? index[i] : least;
-    most = index[i] > most ? index[i] : most;
+    smallest = index[i] < smallest ? index[i] : smallest;
+    largest = index[i] > largest ? index[i] : largest;
   }
-  if ((least < 0 && (!WRAPS || (int64_t)least < -n)) || (uint64_t)most >= (uint64_t)n) return 1;
+  if ((smallest < 0 && (!WRAPS || (int64_t)smallest < -n)) || (uint64_t)largest >= (uint64_t)n) return 1;
 #if BACKWARD
   const int64_t block = a[5], blocks = (columns + block - 1) / block;
-  /* behind[k]: where the places with the indices up to k end in `order`, if some index is often. */
-  int64_t *behind = count > FEW ? (int64_t *)(slots[a[12]] + a[13]) : NULL, *order = behind + n;
-  if (behind && !NAME_sort(index, n, count, behind, order)) behind = NULL;
-  #define NAME_OFTEN(k) (behind && behind[k] - (k ? behind[k - 1] : 0) > FEW)
+  int64_t *end_of = count > FEW ? (int64_t *)(slots[a[12]] + a[13]) : NULL, *order = end_of + n;
+  if (end_of && !NAME_sort(index, n, count, end_of, order)) end_of = NULL;
+  #define NAME_FREQUENT(k) (end_of && end_of[k] - (k ? end_of[k - 1] : 0) > FEW)
   #pragma omp parallel num_threads(threads) if (threads > 1)
   {
     #pragma omp for schedule(static)
     for (int64_t e = 0; e < outer * n * columns; e++) y[e] = 0;
     #pragma omp for schedule(static)
-    for (int64_t w = 0; w < outer * blocks; w++) {
-      const int64_t o = w / blocks, first = w % blocks * block;
-      const int64_t wide = columns - first < block ? columns - first : block;
-      if (columns == 1 && !behind) {
-        for (int64_t i = 0; i < count; i++) y[o * n + NAME_at(index, i, n)] += x[o * count + i];
+    for (int64_t task = 0; task < outer * blocks; task++) {
+      const int64_t o = task / blocks, first = task % blocks * block;
+      const int64_t width = columns - first < block ? columns - first : block;
+      if (columns == 1 && !end_of) {
+        for (int64_t i = 0; i < count; i++) y[o * n + NAME_resolve(index, i, n)] += x[o * count + i];
         continue;
       }
       for (int64_t i = 0; i < count; i++) {
-        const int64_t k = NAME_at(index, i, n);
-        if (NAME_OFTEN(k)) continue;
+        const int64_t k = NAME_resolve(index, i, n);
+        if (NAME_FREQUENT(k)) continue;
         const T *p = x + (o * count + i) * columns + first;
         T *q = y + (o * n + k) * columns + first;
         #pragma omp simd
-        for (int64_t j = 0; j < wide; j++) q[j] += p[j];
+        for (int64_t j = 0; j < width; j++) q[j] += p[j];
       }
-      for (int64_t k = 0; behind && k < n; k++)
-        for (int64_t at = 0; NAME_OFTEN(k) && at < wide; at += NAME_COLUMNS) {
-          const int64_t some = wide - at < NAME_COLUMNS ? wide - at : NAME_COLUMNS;
-          W total[NAME_COLUMNS] = {0}, rest[NAME_COLUMNS] = {0};
-          for (int64_t i = k ? behind[k - 1] : 0; i < behind[k]; i++) {
-            const T *p = x + (o * count + order[i]) * columns + first + at;
+      for (int64_t k = 0; end_of && k < n; k++)
+        for (int64_t offset = 0; NAME_FREQUENT(k) && offset < width; offset += NAME_COLUMNS) {
+          const int64_t part = width - offset < NAME_COLUMNS ? width - offset : NAME_COLUMNS;
+          W total[NAME_COLUMNS] = {0}, error[NAME_COLUMNS] = {0};
+          for (int64_t i = k ? end_of[k - 1] : 0; i < end_of[k]; i++) {
+            const T *p = x + (o * count + order[i]) * columns + first + offset;
             #pragma omp simd
-            for (int64_t j = 0; j < some; j++) NAME_ADD(total[j], rest[j], p[j]);
+            for (int64_t j = 0; j < part; j++) NAME_ADD(total[j], error[j], p[j]);
           }
-          T *q = y + (o * n + k) * columns + first + at;
-          for (int64_t j = 0; j < some; j++) q[j] = NAME_SUM(total[j], rest[j]);
+          T *q = y + (o * n + k) * columns + first + offset;
+          for (int64_t j = 0; j < part; j++) q[j] = NAME_SUM(total[j], error[j]);
         }
     }
   }
-  #undef NAME_OFTEN
+  #undef NAME_FREQUENT
 #else
   if (columns == 1 && outer >= threads) {
-    int64_t *run = (int64_t *)(slots[a[12]] + a[13]), runs = 0; /* the first index of each, and length */
+    int64_t *run = (int64_t *)(slots[a[12]] + a[13]), runs = 0; /* {first index, length} */
     for (int64_t i = 0, end; i < count && runs <= a[5]; i = end) {
-      const int64_t k = NAME_at(index, i, n);
-      for (end = i + 1; end < count && NAME_at(index, end, n) - end == k - i; end++) {}
+      const int64_t k = NAME_resolve(index, i, n);
+      for (end = i + 1; end < count && NAME_resolve(index, end, n) - end == k - i; end++) {}
       if (runs++ < a[5]) run[2 * runs - 2] = k, run[2 * runs - 1] = end - i;
     }
     #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
@@ -109,7 +108,7 @@ int NAME(const int64_t *a, char **slots) {
       const T *p = x + o * n;
       T *q = y + o * count;
       if (runs > a[5])
-        for (int64_t i = 0; i < count; i++) q[i] = p[NAME_at(index, i, n)];
+        for (int64_t i = 0; i < count; i++) q[i] = p[NAME_resolve(index, i, n)];
       else
         for (int64_t r = 0; r < runs; q += run[2 * r++ + 1])
           if (run[2 * r + 1] == 1) *q = p[run[2 * r]];
@@ -122,7 +121,7 @@ int NAME(const int64_t *a, char **slots) {
     #pragma omp for collapse(2) schedule(static)
     for (int64_t o = 0; o < outer; o++)
       for (int64_t i = 0; i < count; i++) {
-        const char *p = (const char *)(x + (o * n + NAME_at(index, i, n)) * columns);
+        const char *p = (const char *)(x + (o * n + NAME_resolve(index, i, n)) * columns);
         char *q = (char *)(y + (o * count + i) * columns);
         if (a[5]) mg_stream_copy(q, p, columns * sizeof *y);
         else mg_copy_row(q, p, columns * sizeof *y);

@@ -1,27 +1,29 @@
-/* Walk over steps, each {function, argument block}; return whether one stopped.  `failed` becomes
-   -1, which one has failed, or -2 less which one has paused.
+/* Run the steps of a program, each {function, argument block}, until one stops; return whether one did.
+   `failed` becomes -1, the index of the step that failed, or -2 minus the index of one that paused.
 
-   `walk` has the addresses of the steps, their count, the addresses of the table `slots` and of
-   `failed`, `threads`; then of NumPy arrays, whose elements' addresses are the first of the table,
-   the count, where in an array its address is, and their table, of 0 before there are any.
+   `walk` has the address and number of the steps, the addresses of the table `slots` and of `failed`,
+   and `threads`; then for the NumPy arrays of the call, whose addresses are the first slots: their
+   number, the offset of the address in an array object, and the table of these objects (0 before a
+   call).
 
-   Denormals are flushed to zero while a program runs: they would make a trained network tens of
-   times slower.  Each thread gets its settings back at the end.  Of the threads of a team that is
-   our kernels' own affair (`prelude.c`); `threads` is how many a library's kernels use, or 1. */
+   Denormals are flushed to zero while a program runs: they would make the training of a network tens of
+   times slower.  `threads` is the number of threads of library kernels, or 1: they keep the flag until
+   the end of the walk, when MXCSR is restored.  Parallel regions of our own kernels set it themselves
+   (`prelude.c`). */
 #if defined(__x86_64__)
-#define NAME_KNOWN 0x80000000u /* no setting has this bit */
-static _Thread_local unsigned NAME_found; /* a thread's settings before the walk */
+#define NAME_SAVED 0x80000000u /* a reserved bit of MXCSR */
+static _Thread_local unsigned NAME_mxcsr; /* of a thread before the walk, with NAME_SAVED; else 0 */
 static void NAME_flush(void *caller) {
   (void)caller;
-  NAME_found = __builtin_ia32_stmxcsr() | NAME_KNOWN;
+  NAME_mxcsr = __builtin_ia32_stmxcsr() | NAME_SAVED;
   __builtin_ia32_ldmxcsr(__builtin_ia32_stmxcsr() | MG_FLUSH_DENORMALS);
 }
-/* A thread that was started in between began with the settings of this walk. */
+/* Restore MXCSR, of threads that started during the walk to the caller's. */
 static void NAME_restore(void *caller) {
-  __builtin_ia32_ldmxcsr(NAME_found ? NAME_found & ~NAME_KNOWN : *(unsigned *)caller);
-  NAME_found = 0;
+  __builtin_ia32_ldmxcsr(NAME_mxcsr ? NAME_mxcsr & ~NAME_SAVED : *(unsigned *)caller);
+  NAME_mxcsr = 0;
 }
-static void NAME_each(void (*run)(void *), unsigned *caller, int64_t threads) {
+static void NAME_in_threads(void (*run)(void *), unsigned *caller, int64_t threads) {
   if (threads <= 1) run(caller);
   else __real_GOMP_parallel(run, caller, threads, 0);
 }
@@ -36,7 +38,7 @@ int NAME(const int64_t *walk) {
   const int max_threads = omp_get_max_threads();
 #if defined(__x86_64__)
   unsigned caller = __builtin_ia32_stmxcsr();
-  NAME_each(NAME_flush, &caller, threads);
+  NAME_in_threads(NAME_flush, &caller, threads);
 #endif
   *failed = -1;
   for (int64_t i = 0; i < count && *failed == -1; i++) {
@@ -45,9 +47,9 @@ int NAME(const int64_t *walk) {
     if (stopped) *failed = stopped == MG_PAUSED ? -2 - i : i;
   }
 #if defined(__x86_64__)
-  NAME_each(NAME_restore, &caller, threads);
+  NAME_in_threads(NAME_restore, &caller, threads);
 #endif
   omp_set_num_threads(max_threads);
   return *failed != -1;
 }
-#undef NAME_KNOWN
+#undef NAME_SAVED
