@@ -1,14 +1,16 @@
-/* The first of the largest of n elements, where a NaN is larger than all: a warp does a row, or a
-   block where it is long.  A thread without an element has none at -1.
+/* The index of the first maximum of each row; a warp, or for long rows a block, reduces a row.  NaN is
+   larger than any number.  A thread without an element has index -1.
 
    T, W, LOAD  of an element */
 struct NAME_best {
-  W v;
-  int64_t at;
+  W value;
+  int64_t index;
 };
 static NAME_best NAME_better(NAME_best a, NAME_best b) {
-  const bool nan = b.v != b.v && a.v == a.v, equal = a.v == b.v || (a.v != a.v && b.v != b.v);
-  return b.at >= 0 && (a.at < 0 || b.v > a.v || nan || (equal && b.at < a.at)) ? b : a;
+  const bool is_nan = b.value != b.value && a.value == a.value;
+  const bool equal = a.value == b.value || (a.value != a.value && b.value != b.value);
+  return b.index >= 0 && (a.index < 0 || b.value > a.value || is_nan || (equal && b.index < a.index))
+             ? b : a;
 }
 KERNEL {
   EACH_ROW {
@@ -18,17 +20,17 @@ KERNEL {
     for (int64_t j = threadIdx.x; j < n; j += blockDim.x)
       best = NAME_better(best, NAME_best{(W)LOAD(p[j]), j});
     for (int d = 16; d > 0; d /= 2) {
-      const W v = __shfl_xor_sync(0xffffffffu, best.v, d);
-      const int64_t at = __shfl_xor_sync(0xffffffffu, best.at, d);
-      best = NAME_better(best, NAME_best{v, at});
+      const W value = __shfl_xor_sync(0xffffffffu, best.value, d);
+      const int64_t index = __shfl_xor_sync(0xffffffffu, best.index, d);
+      best = NAME_better(best, NAME_best{value, index});
     }
     if (WARPS > 1) {
-      __shared__ NAME_best of_warp[WARPS];
-      if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = best;
+      __shared__ NAME_best warp_best[WARPS];
+      if (threadIdx.x % 32 == 0) warp_best[threadIdx.x / 32] = best;
       __syncthreads();
-      for (int k = 0; k < WARPS; k++) best = NAME_better(best, of_warp[k]);
+      for (int k = 0; k < WARPS; k++) best = NAME_better(best, warp_best[k]);
       __syncthreads();
     }
-    if (threadIdx.x == 0) ((int64_t *)mg_global(a.w[1]))[row] = best.at;
+    if (threadIdx.x == 0) ((int64_t *)mg_global(a.w[1]))[row] = best.index;
   }
 }

@@ -64,8 +64,8 @@ def channel_copy(
         PAIR=pair,
         WIDENS=int(widens),
         LAST=int(last),
-        HIGH=blocks.size[0],
-        ACROSS=blocks.size[1],
+        BLOCK_ROWS=blocks.size[0],
+        BLOCK_COLUMNS=blocks.size[1],
     )
     across, places = most // together // pair, math.prod(plane) * pair
     rows = n * across

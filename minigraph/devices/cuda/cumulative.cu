@@ -1,11 +1,10 @@
-/* Cumulative sums, products and recurrences: a thread does a row, or what belongs to one place of
-   the later axes, one element after the other.
+/* Cumulative sums, products and recurrences; one thread for each row, or each column of the later axes.
 
    T, W, S, LOAD, STORE  of an element
-   NONE                  what stands before the first one
-   AT                    where element j of the order lies
-   OUT                   the word with the address of the result, behind a recurrence's factors
-   JOIN                  what is made of the total and the element at `at` */
+   IDENTITY              the total before the first element
+   AT                    position of element j in the order of the scan
+   OUT                   the word with the address of the result, which follows a recurrence's factors
+   COMBINE               the new total from `total` and the element at `at` */
 KERNEL {
   EACH_ELEMENT {
     const I n = a.w[SIZES + 1], inner = a.w[SIZES + 2];
@@ -13,10 +12,10 @@ KERNEL {
     const T *p = (const T *)mg_global(a.w[0]) + begin;
     const T *f = (const T *)mg_global(a.w[OUT - 1]) + begin;
     T *q = (T *)mg_global(a.w[OUT]) + begin;
-    S total = NONE;
+    S total = IDENTITY;
     for (I j = 0; j < n; j++) {
       const I at = (AT) * inner;
-      total = JOIN;
+      total = COMBINE;
       q[at] = STORE((W)total);
     }
   }

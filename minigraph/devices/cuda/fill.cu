@@ -1,6 +1,8 @@
-/* T      type of an element
-   Y      the word with the address of the result
-   VALUE  of all elements */
+/* Fill an array.
+
+   T      type of an element
+   Y      the word with the address of the array
+   VALUE  value of all elements */
 KERNEL {
   EACH_ELEMENT { ((T *)mg_global(a.w[Y]))[e] = VALUE; }
 }

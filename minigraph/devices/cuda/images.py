@@ -31,7 +31,7 @@ PLANES = 4  # that a thread does at once
 MOST_PIXELS = 4  # of a cell, and windows that reach it: their sums and elements are in registers
 RESIDENT = 3  # blocks of a multiprocessor: with two, too few loads are on their way
 UNROLLED = 16  # elements of a window up to which its rows are unrolled
-VECTOR, ACROSS = 16, 8  # bytes of an access of a reorder, and how many make a row of a tile
+VECTOR, ROW_VECTORS = 16, 8  # of a reorder: bytes of a vector, and vectors of a row of a tile
 
 
 def _pooled(
@@ -62,7 +62,8 @@ def _pooled(
     macros: dict[str, object] = {**element(dtype)}
     if math.prod(reach) <= FEW:
         macros["S"] = macros["W"]
-    macros |= zip(("R", "Q", "DOWN", "ACROSS"), (*pooling.window, *pooling.stride), strict=True)
+    names = ("WINDOW_H", "WINDOW_W", "STRIDE_H", "STRIDE_W")
+    macros |= zip(names, (*pooling.window, *pooling.stride), strict=True)
     macros |= zip(("CELL_H", "CELL_W", "REACH_H", "REACH_W"), (*cell, *reach), strict=True)
     operands = range(len(node.inputs) + len(node.specs))
     macros |= {
@@ -134,12 +135,12 @@ def reorder(op: Reorder, node: Node) -> CudaKernel | None:
     pixels, (lanes,) = math.prod(x.shape[2:4]), (*node.shape[4:], *x.shape[4:])
     rows, columns = (lanes, pixels) if x.ndim == 4 else (pixels, lanes)
     vector = VECTOR // x.dtype.itemsize
-    side = ACROSS * vector
+    side = ROW_VECTORS * vector
     if min(rows, columns) < side // 4:
         return None
     tiles = x.size // (rows * columns) * -(-rows // side) * -(-columns // side)
     held = f"uint{8 * x.dtype.itemsize}_t"
-    macros = {"T": held, "SIDE": side, "VECTOR": vector, "ACROSS": ACROSS}
+    macros = {"T": held, "SIDE": side, "VECTOR": vector, "ROW_VECTORS": ROW_VECTORS}
     return written_kernel(node, "reorder", macros, tiles, (rows, columns), THREADS)
 
 

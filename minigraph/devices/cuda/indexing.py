@@ -51,7 +51,7 @@ def _gather(
         "T": "mg_vector<uint32_t, 4>" if unit == VECTOR else f"uint{8 * unit}_t",
         "L": c_type(node.inputs[1].dtype),
         "WRAPS": int(wraps),
-        "PLACE": place,
+        "INDEX_POSITION": place,
     }
     valid, alignment = Range(1, -n if wraps else 0, n), unit if unit == VECTOR else 1
     count = node.spec.nbytes // unit

@@ -1,10 +1,10 @@
-/* Local response normalisation: a thread does an element.
+/* Local response normalisation; one thread for each element.
 
-   Sizes: count, channels, pixels, how many channels make a window, then the bits of alpha / size,
-   beta and k, as doubles.
+   Sizes: count, channels, pixels, channels of a window; alpha / size, beta and k as the bits of
+   doubles.
 
    T, W, S, LOAD, STORE  of an element
-   POW                   for its type */
+   POW                   pow or powf, for W */
 KERNEL {
   EACH_ELEMENT {
     const I pixels = a.w[SIZES + 2];

@@ -1,4 +1,4 @@
-/* One-hot vectors: a thread does an element.  A negative label is a large one.
+/* One-hot vectors; one thread for each element.  A negative label is too large as unsigned.
 
    T, W, STORE  of an element
    L            type of a label */

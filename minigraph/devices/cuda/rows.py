@@ -76,7 +76,7 @@ def _cumulative(
     if kind(node.dtype) == "b":
         return None
     outer, n, inner = around(node.shape, axis)
-    macros: dict[str, object] = {**element(node.dtype), "NONE": none, "AT": at}
+    macros: dict[str, object] = {**element(node.dtype), "IDENTITY": none, "AT": at}
     if inner == 1 and n > SHORT_ROW and parted:
         return written_kernel(
             node, "cumulative_parts", macros, outer, (n,), threads_for(n), inplace=((0,),)
@@ -84,7 +84,7 @@ def _cumulative(
     join = f"total {operator} LOAD(p[at])"
     if factor is not None:
         join = f"j ? LOAD(p[at]) + LOAD(f[at{factor}]) * total : LOAD(p[at])"
-    macros |= {"OUT": len(node.inputs), "JOIN": join}
+    macros |= {"OUT": len(node.inputs), "COMBINE": join}
     inplace = ((0,), ())[: len(node.inputs)]
     return written_kernel(node, "cumulative", macros, outer * inner, (n, inner), inplace=inplace)
 

@@ -1,8 +1,8 @@
-/* Places in sorted rows: a thread does an element of v [rows, m]; x is [rows, n].  NaN is larger
+/* Binary search in sorted rows x [rows, n]; one thread for each element of v [rows, m].  NaN is larger
    than any number.
 
    T, W, LOAD  of an element
-   RIGHT       whether equal elements come before it */
+   RIGHT       whether to insert after equal elements */
 #define LESS(p, q) (p < q || (q != q && p == p))
 KERNEL {
   EACH_ELEMENT {
@@ -14,11 +14,11 @@ KERNEL {
       const I middle = low + (high - low) / 2;
       const W q = LOAD(row[middle]);
 #if RIGHT
-      const bool behind = !LESS(p, q);
+      const bool after = !LESS(p, q);
 #else
-      const bool behind = LESS(q, p);
+      const bool after = LESS(q, p);
 #endif
-      if (behind)
+      if (after)
         low = middle + 1;
       else
         high = middle;

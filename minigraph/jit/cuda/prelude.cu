@@ -28,7 +28,7 @@ typedef unsigned long long uintptr_t;
     asm(HOW " %0, %1;" : OUT(y) : IN(x));                                                          \
     return y;                                                                                      \
   }
-/* Floats of 16 bits, as their bits.  A pair is packed as it lies in memory. */
+/* Conversions of 16-bit floats, held as their bits, and of pairs of them in memory order. */
 MG_CONVERT(float, uint16_t, mg_float_of_float16, "cvt.f32.f16", "=f", "h")
 MG_CONVERT(uint16_t, float, mg_float16_of_float, "cvt.rn.f16.f32", "=h", "f")
 MG_CONVERT(uint16_t, double, mg_float16_of_double, "cvt.rn.f16.f64", "=h", "d")
@@ -42,18 +42,18 @@ static inline float mg_float_of_bfloat16(uint16_t x) { return __uint_as_float((u
   }
 MG_PACK(mg_pack_float16, "cvt.rn.f16x2.f32")
 MG_PACK(mg_pack_bfloat16, "cvt.rn.bf16x2.f32")
-/* C++ has one for two floats and one for two doubles, and C any number for a double. */
+/* C++ only has overloads for two floats and two doubles. */
 static inline double copysign(int x, double y) { return copysign((double)x, y); }
 #endif
 
-/* CUDA's logarithms look at the upper half of a double as a float.  Where denormal floats are 0,
-   the least negative doubles seem to be 0, of which the logarithm is -inf. */
+/* CUDA's logarithms test the upper half of a double as a float.  With denormals flushed to zero,
+   negative doubles of small magnitude pass for 0, and their logarithm would be -inf. */
 #define MG_LOG(NAME)                                                                               \
   static inline double mg_##NAME(double x) { return x < 0 ? NAN : NAME(x); }
 MG_LOG(log)
 MG_LOG(log2)
 MG_LOG(log10)
-/* CUDA's is off by a rounding or two, and so inf where the largest double is right. */
+/* CUDA's hypot may overflow by a rounding error where the result is the largest double. */
 static inline double mg_hypot(double x, double y) {
   const double length = hypot(x, y), longer = fmax(fabs(x), fabs(y));
   const double ratio = fmin(fabs(x), fabs(y)) / longer;
@@ -68,26 +68,28 @@ static inline double mg_hypot(double x, double y) {
 #define log10(x) mg_log10(x)
 #define hypot(x, y) mg_hypot(x, y)
 
-/* A float rounded to 16 bits, as a float. */
+/* Round a float to the precision of 16 bits. */
 static inline float mg_round_float16(float x) {
   return mg_float_of_float16(mg_float16_of_float(x));
 }
 static inline float mg_round_bfloat16(float x) {
   return __uint_as_float(mg_pack_bfloat16(0, x));
 }
-/* An address in device memory: told so, the compiler need not find out at each access. */
+/* Return a pointer to global memory; generic addressing would cost a test at each access. */
 static __forceinline__ char *mg_global(long long address) {
   char *p = (char *)address;
   __builtin_assume(__isGlobal(p));
   return p;
 }
-/* What stands for elements outside of an array, and whether an axis is within its bounds. */
+/* Zeros, which are read in place of the elements outside of a window. */
 #define MG_ZEROS 1
 static const int64_t mg_zeros[MG_ZEROS] = {0};
+/* Return whether position x along an axis is inside of a window. */
 static __forceinline__ bool mg_in_window(int64_t x, const long long *bound) {
   return x >= bound[0] && x < bound[1];
 }
-/* Divide *rest by an extent; return the remainder.  64-bit division takes several times longer. */
+/* Return the index along the innermost axis of a flat index *rest, and divide *rest by the extent of
+   the axis. A 64-bit division takes several times longer than a 32-bit one. */
 static __forceinline__ int mg_unravel(int *rest, int extent) {
   const uint32_t x = *rest, whole = x / (uint32_t)extent;
   *rest = whole;
@@ -103,7 +105,7 @@ static __forceinline__ int64_t mg_unravel(int64_t *rest, int64_t extent) {
   *rest = whole;
   return x - whole * n;
 }
-/* Which of the kernels of a launch a block works for; `first` has the first block of each. */
+/* Return which of the kernels of a launch a block belongs to; `first` has the first block of each. */
 static __forceinline__ int mg_kernel_of_block(const long long *first, int count, long long block) {
   int low = 0, high = count;
   while (high - low > 1) {
@@ -112,7 +114,7 @@ static __forceinline__ int mg_kernel_of_block(const long long *first, int count,
   }
   return low;
 }
-/* N neighbours in memory, at once. */
+/* Vector loads and stores of N elements; `in` predicates a load, which else gives zeros. */
 template <typename T, int N> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) mg_vector {
   T at[N];
 };
@@ -133,7 +135,7 @@ template <int N, typename T> static __forceinline__ void mg_store(char *to, cons
   for (int u = 0; u < N; u++) x.at[u] = from[u];
   *(mg_vector<T, N> *)to = x;
 }
-/* The first n of them, one by one. */
+/* Scalar loads and stores of the first n of N elements; the others are loaded as 0. */
 template <int N, typename T> static __forceinline__ void mg_load(T *to, const char *from, int n) {
   #pragma unroll
   for (int u = 0; u < N; u++) to[u] = u < n ? ((const T *)from)[u] : (T)0;
@@ -143,7 +145,7 @@ template <int N, typename T> static __forceinline__ void mg_store(char *to, cons
   for (int u = 0; u < N; u++)
     if (u < n) ((T *)to)[u] = from[u];
 }
-/* Floats to floats of 16 bits; the type of their bits is the one that they have in memory. */
+/* Round N floats to 16 bits and store them. */
 #define MG_STORE_SMALL(NAME)                                                                       \
   template <int N> static __forceinline__ void mg_store_##NAME(char *to, const float *from) {      \
     if (N == 1) {                                                                                  \

@@ -3,34 +3,33 @@
 The text of a sum over the innermost axis, in outline:
 
     static __forceinline__ void BODY(const long long *w, int64_t block, ...) {
-      ...                                                which unit is this thread's, and where
-      for (int g = share * split + x; g < to;) {
+      ...                                                the thread's unit and its addresses
+      for (int g = split_length * split + x; g < split_end;) {
         const int stop = ...;                            a stretch of 128 groups
         for (; g < stop; g += 4 * step) {                four groups are loaded before one is used
-          for (int r = 0; r < 4; r++) mg_load<4>(q0[r], ...);
+          for (int r = 0; r < 4; r++) mg_load<4>(loaded0[r], ...);
           for (int r = 0; r < 4; r++)
             if (g + r * step < stop)
-              for (int u = 0; u < 4; u++) lane1[u] = q0[r][u] + lane1[u];
+              for (int u = 0; u < 4; u++) acc1[u] = loaded0[r][u] + acc1[u];
         }
-        ...                                              lanes, in float, to totals, in double
+        ...                                              add accumulators (float) to totals (double)
       }
-      ...                                                the elements that are left, one by one
+      ...                                                single elements, left of the groups
       for (int o = ...; o > 0; o /= 2) total1 = __shfl_down_sync(~0u, total1, o) + total1;
-      ...                                                and of warps by way of shared memory
+      ...                                                combine warps through shared memory
       if (x == 0 && live) *p1 = v1;
     }
 
-A block has 256 threads.  Along rows, `threads` of them share a unit, and x is the thread's number
-among them.  Down columns, x is the thread's group of columns, of `threads` groups, and y the
-thread's share of the rows.
+A block has 256 threads, `width` of them along x.  Along rows, these reduce a unit, and y is a unit
+of the block.  Down columns, x is a group of columns, and the threads along y reduce it.
 
 If there are too few units to occupy a device, their loops are split.  Each stage is then two
 launches: one stores the partial results of each split, and one combines them in order, so every
-run gives the same bits.  `stage` is the launch's stage, or -1 for all, and `join` whether it
+run gives the same bits.  `stage` is the launch's stage, or -1 for all, and `combine` whether it
 combines.
 
-Results of a unit are written at the end, when all its threads have read the memory that they may
-overwrite.
+The results of a unit are written at the end, when all its threads have read the memory that they
+may overwrite.
 """
 
 from __future__ import annotations
@@ -45,15 +44,15 @@ from minigraph.jit.cuda.thread import (
     declare,
     destination,
     each,
-    held_type,
     indices,
     load,
     load_ahead,
+    load_wide,
     part,
     position,
-    put,
+    register_type,
     store,
-    taken,
+    store_elements,
     visit,
     whole_groups,
 )
@@ -61,17 +60,17 @@ from minigraph.jit.cuda.walk import Walk
 from minigraph.jit.emitter import block
 from minigraph.jit.pattern import KernelPattern
 
-STRETCH = 128  # elements that a lane combines in the input's own type
-IN_FLIGHT = 4  # loads for which a thread waits at once
+STRETCH = 128  # elements that an accumulator combines in the input's dtype
+IN_FLIGHT = 4  # independent loads of a thread
 
 
 def body(walk: Walk) -> tuple[str, int]:
-    """Return the function BODY, and how many words of shared memory it needs."""
+    """Return the function BODY, and the number of words of shared memory that it needs."""
     pattern, count = walk.pattern, walk.integer
     setup = [
         *(f"const {count} {name} = {walk.option(name)};" for name in walk.options),
         f"const {count} inner = {walk.extent(walk.innermost)};",
-        "const int side = threads, x = threadIdx.x % side, y = threadIdx.x / side;",
+        "const int width = threads, x = threadIdx.x % width, y = threadIdx.x / width;",
         f"{count} rest = block;",
         *(_column(walk) if walk.column else _row(walk)),
         f"char *const partial = mg_global(w[{walk.operands}]);",
@@ -81,41 +80,42 @@ def body(walk: Walk) -> tuple[str, int]:
         setup += _stage(walk, stage)
         setup += _once(walk, stage + 1)
     setup += _results(walk)
-    unused = ("vector", "inner", "cells", "blocks", "y", "write", "partial", "index")
+    unused = ("aligned", "inner", "shared", "blocks", "y", "write", "partial", "result")
     most = max(len(pattern.reduced(stage)) for stage in range(pattern.stages))
-    cells = most * THREADS * walk.group if walk.column else THREADS // 32
-    return part(setup, unused), cells if walk.reduces else 0
+    words_shared = most * THREADS * walk.group if walk.column else THREADS // 32
+    return part(setup, unused), words_shared if walk.reduces else 0
 
 
 def _row(walk: Walk) -> list[str]:
-    """Return statements for a thread's unit and its offsets; `index` is that of its results."""
+    """Return statements that declare a thread's unit, addresses, and index of its `result`."""
     count, units = walk.integer, range(walk.units)
     return [
-        f"const {count} split = mg_unravel(&rest, join ? 1 : splits);",
-        f"const {count} unit = rest * ({THREADS} / side) + y;",
+        f"const {count} split = mg_unravel(&rest, combine ? 1 : splits);",
+        f"const {count} unit = rest * ({THREADS} / width) + y;",
         "const bool live = unit < units;",
-        # The others compute as the last unit does: all threads of a warp have to shuffle.
-        f"const {count} index = live ? unit : units - 1;",
-        *indices(walk, units, "index"),
+        # Threads without a unit repeat the last one: all threads of a warp have to shuffle.
+        f"const {count} result = live ? unit : units - 1;",
+        *indices(walk, units, "result"),
         *bases(walk, units),
         *whole_groups(walk),
-        f"const {count} begun = whole * {walk.group};",
+        f"const {count} tail_begin = row_groups * {walk.group};",
     ]
 
 
 def _column(walk: Walk) -> list[str]:
-    """Return statements for a thread's columns and the offsets of their unit."""
+    """Return statements that declare a thread's columns, addresses, and index of its `result`."""
     count, outer = walk.integer, range(walk.units - 1)
     size = walk.group
     rows = " * ".join(map(walk.extent, walk.rows))
     return [
-        f"const {count} wide = side * {size};",
-        # Blocks that run together read whole rows together.
-        f"const {count} first = mg_unravel(&rest, (inner + wide - 1) / wide) * wide + x * {size};",
-        f"const {count} split = mg_unravel(&rest, join ? 1 : splits);",
+        f"const {count} columns = width * {size};",
+        # Blocks that run at the same time read whole rows.
+        f"const {count} first = "
+        f"mg_unravel(&rest, (inner + columns - 1) / columns) * columns + x * {size};",
+        f"const {count} split = mg_unravel(&rest, combine ? 1 : splits);",
         f"const {count} n = inner - first < {size} ? inner - first : {size};",
-        f"const bool live = n > 0, full = vector && n == {size};",
-        f"const {count} column = live ? first : inner - 1, index = rest * inner + column;",
+        f"const bool live = n > 0, full = aligned && n == {size};",
+        f"const {count} column = live ? first : inner - 1, result = rest * inner + column;",
         f"const {count} rows = live ? {rows} : 0;",
         *indices(walk, outer, "rest"),
         *bases(walk, outer),
@@ -123,7 +123,7 @@ def _column(walk: Walk) -> list[str]:
 
 
 def _once(walk: Walk, stage: int) -> list[str]:
-    """Return statements for loop-invariant values that are needed from `stage` on."""
+    """Return statements for loop-invariant values that are first needed in `stage`."""
     of = walk.pattern.values
     known = [v for v, first in _first_uses(walk.pattern).items() if first == stage]
     wide = [v for v in known if v in walk.pattern.wide]
@@ -133,19 +133,21 @@ def _once(walk: Walk, stage: int) -> list[str]:
     loaded = [of[v].operand for v in wide if of[v].operand >= 0]
     groups = [k for k in loaded if walk.pattern.accesses[k] == "unit" and walk.group > 1]
     for k in loaded:
-        first, *rest = load(walk, k, f"base{k}", tail=True)
-        made += [first, *(_full(load(walk, k, f"base{k}")[1], *rest) if k in groups else rest)]
-    inside = taken(walk, wide)
+        declared, *loads = load(walk, k, f"base{k}", tail=True)
+        if k in groups:
+            loads = _full(load(walk, k, f"base{k}")[1], *loads)
+        made += [declared, *loads]
+    inside = load_wide(walk, wide)
     for v in wide:
-        inside += [_value(walk, v, "[u]"), f"all{v}[u] = v{v};"]
-    arrays = [f"{held_type(of[v].dtype)} all{v}[{walk.group}];" for v in wide]
+        inside += [_value(walk, v, "[u]"), f"wide{v}[u] = v{v};"]
+    arrays = [f"{register_type(of[v].dtype)} wide{v}[{walk.group}];" for v in wide]
     return [*made, *arrays, *each(walk, inside)]
 
 
 def _first_uses(pattern: KernelPattern) -> dict[int, int]:
-    """Return in which stage each value that is computed once a unit is needed first.
+    """Return the stage that first needs each value that is computed once for a unit.
 
-    Sooner it would only fill registers, and a launch that keeps partial results would load it.
+    Computed earlier it would occupy registers, and launches that do not need it would load it.
     """
     uses: dict[int, int] = {}
     for stage in range(pattern.stages):
@@ -161,97 +163,97 @@ def _first_uses(pattern: KernelPattern) -> dict[int, int]:
 
 
 def _full(whole: str, tail: str) -> list[str]:
-    """Return a branch: `whole` if the thread has all columns of a contiguous group, else `tail`."""
+    """Return a branch: `whole` for threads with all columns of an aligned group, else `tail`."""
     return [f"if (full) {whole}", f"else {tail}"]
 
 
 def _value(walk: Walk, v: int, at: str) -> str:
     value = walk.pattern.values[v]
     if value.reduces:
-        return f"const {held_type(value.dtype)} v{v} = total{v}{at};"
+        return f"const {register_type(value.dtype)} v{v} = total{v}{at};"
     return declare(walk, v, "u" if at else "0")
 
 
 def _stage(walk: Walk, stage: int) -> list[str]:
-    """Return statements for one pass over the loops of a unit, and for combining its splits."""
+    """Return statements for one run over the loops of a unit, and for combining its splits."""
     reduced = walk.pattern.reduced(stage)
     if not reduced:
         return block(f"if (stage < 0 || stage == {stage})", *_loops(walk, stage, []))
-    cell = {v: _cell(walk, v) for v in reduced}
-    made, keep, joining, added, joined = [], [], [], [], []
+    partial = {v: _partial(walk, v) for v in reduced}
+    made, save, loads, combined, restore = [], [], [], [], []
     if walk.column and stage:
-        made.append("__syncthreads();")  # before what the last stage has left is overwritten
+        made.append("__syncthreads();")  # before overwriting the totals of the last stage
     for slot, v in enumerate(reduced):
         value = walk.pattern.values[v]
         _, long = accumulators(walk.pattern, value)
         start = identity(walk.pattern, value)
         total = _total(walk, v)
         if walk.column:
-            begin = f"({long} *)(cells + {slot * THREADS * walk.group}) + threadIdx.x"
-            made.append(f"volatile {long} *const kept{v} = {begin};")
+            begin = f"({long} *)(shared + {slot * THREADS * walk.group}) + threadIdx.x"
+            made.append(f"volatile {long} *const sum{v} = {begin};")
             made.append(f"{long} total{v}[{walk.group}];")
             made += each(walk, [f"{total} = {start};"])
         else:
             made.append(f"{long} total{v} = {start};")
-        known = _known(walk, v)
-        keep.append(f"{cell[v].format(i='(join ? splits : split)')} = {known};")
+        result = _result(walk, v)
+        save.append(f"{partial[v].format(i='(combine ? splits : split)')} = {result};")
         if walk.column:
-            joining.append(f"{known} = {cell[v].format(i='i')};")
-            added.append(f"{total} = {combine(value, known, total)};")
+            loads.append(f"{result} = {partial[v].format(i='i')};")
+            combined.append(f"{total} = {combine(value, result, total)};")
         else:
-            added.append(f"{total} = {combine(value, cell[v].format(i='i'), total)};")
-        joined.append(f"{known} = {cell[v].format(i='splits')};")
+            combined.append(f"{total} = {combine(value, partial[v].format(i='i'), total)};")
+        restore.append(f"{result} = {partial[v].format(i='splits')};")
     writer = "y == 0" if walk.column else "x == 0 && live"
-    first, step = ("y", f"{THREADS} / side") if walk.column else ("x", "side")
+    first, step = ("y", f"{THREADS} / width") if walk.column else ("x", "width")
     return [
         *made,
-        *block(f"if (stage < 0 || (stage == {stage} && !join))", *_loops(walk, stage, reduced)),
+        *block(f"if (stage < 0 || (stage == {stage} && !combine))", *_loops(walk, stage, reduced)),
         *block(
             f"else if (stage == {stage})",
             *block(
                 f"for (int i = {first}; i < splits; i += {step})",
-                *_columns(walk, joining),
-                *_columns(walk, added),
+                *_columns(walk, loads),
+                *_columns(walk, combined),
             ),
         ),
-        *block(f"if (stage <= {stage})", *(line for v in reduced for line in _shared(walk, v))),
-        *block("else", *_columns(walk, joined)),
+        *block(f"if (stage <= {stage})", *(line for v in reduced for line in _combine(walk, v))),
+        *block("else", *_columns(walk, restore)),
         *block(
             f"if (stage == {stage})",
-            *block(f"if ({writer})", *_columns(walk, keep, "if (u < n) ")),
+            *block(f"if ({writer})", *_columns(walk, save, "if (u < n) ")),
             "if (!write) return;",
         ),
     ]
 
 
 def _total(walk: Walk, v: int) -> str:
-    """Return the total of reduction `v`: for columns in shared memory, to spare registers.
+    """Return the thread's total of reduction `v`: for columns in shared memory, to save registers.
 
-    Neighbours are contiguous there, which avoids bank conflicts.
+    Neighbouring threads have neighbouring words there, without bank conflicts.
     """
-    return f"kept{v}[u * {THREADS}]" if walk.column else f"total{v}"
+    return f"sum{v}[u * {THREADS}]" if walk.column else f"total{v}"
 
 
-def _known(walk: Walk, v: int) -> str:
+def _result(walk: Walk, v: int) -> str:
     """Return the result of reduction `v` over the threads of a unit or column."""
     return f"total{v}[u]" if walk.column else f"total{v}"
 
 
-def _cell(walk: Walk, v: int) -> str:
-    """Return the place of split {i}'s result, contiguous with those that it is combined with."""
+def _partial(walk: Walk, v: int) -> str:
+    """Return the lvalue of split {i}'s partial result; those of all splits are contiguous."""
     _, long = accumulators(walk.pattern, walk.pattern.values[v])
     column = " + (u < n ? u : 0)" if walk.column else ""
-    at = f"({walk.pattern.reductions.index(v)} * units + index{column})"
+    at = f"({walk.pattern.reductions.index(v)} * units + result{column})"
     return f"*({long} *)(partial + 8 * ((int64_t){at} * (splits + 1) + {{i}}))"
 
 
 def _columns(walk: Walk, body: Sequence[str], condition: str = "") -> list[str]:
-    """Do `body` for each column of the thread; along rows it has none."""
+    """Return `body` for each column of the thread; along rows just `body`."""
     return each(walk, [condition + line for line in body]) if walk.column else list(body)
 
 
 def _loops(walk: Walk, stage: int, reduced: Sequence[int]) -> list[str]:
-    """Return the loops over the thread's groups and the remaining elements."""
+    """Return the loops over the thread's groups and the single elements."""
     single = replace(walk, most=1)
     if walk.column:
         whole = _loop(walk, stage, reduced, "rows")
@@ -266,25 +268,25 @@ def _loops(walk: Walk, stage: int, reduced: Sequence[int]) -> list[str]:
 def _loop(
     walk: Walk, stage: int, reduced: Sequence[int], count: str, tail: bool = False
 ) -> list[str]:
-    """Statements that walk over a share of `count` groups, a stretch after the other."""
+    """Return a loop over the thread's part of `count` groups, in stretches."""
     pattern = walk.pattern
-    lanes, clear, add, fold = [], [], [], []
+    accs, clear, add, flush = [], [], [], []
     for v in reduced:
         value = pattern.values[v]
         short, _ = accumulators(pattern, value)
-        lane, total = f"lane{v}[u]", _total(walk, v)
-        lanes.append(f"{short} lane{v}[{walk.group}];")
-        clear.append(f"{lane} = {identity(pattern, value)};")
-        add.append(f"{lane} = {combine(value, widened(pattern, value), lane)};")
-        fold.append(f"{total} = {combine(value, lane, total)};")
-    first, step = ("y", f"{THREADS} / side") if walk.column else ("x", "side")
+        acc, total = f"acc{v}[u]", _total(walk, v)
+        accs.append(f"{short} acc{v}[{walk.group}];")
+        clear.append(f"{acc} = {identity(pattern, value)};")
+        add.append(f"{acc} = {combine(value, widened(pattern, value), acc)};")
+        flush.append(f"{total} = {combine(value, acc, total)};")
+    first, step = ("y", f"{THREADS} / width") if walk.column else ("x", "width")
     unit = "live ? " if not walk.column else ""
-    last = f"share * (split + 1) < {count} ? share * (split + 1) : {count}"
-    share = [
-        f"const {walk.integer} share = ({count} + splits - 1) / splits, step = {step};",
-        f"const {walk.integer} to = {unit}{last}{' : 0' if unit else ''};",
+    end = f"split_length * (split + 1) < {count} ? split_length * (split + 1) : {count}"
+    bounds = [
+        f"const {walk.integer} split_length = ({count} + splits - 1) / splits, step = {step};",
+        f"const {walk.integer} split_end = {unit}{end}{' : 0' if unit else ''};",
     ]
-    begin = f"{walk.integer} g = share * split + {first}"
+    begin = f"{walk.integer} g = split_length * split + {first}"
     ahead = 1 if tail else max(1, IN_FLIGHT // max(1, len(pattern.loaded(pattern.run(stage)))))
     if ahead > 1:
         visited = load_ahead(walk, stage, ahead, visit(walk, stage, add, ahead=True))
@@ -292,56 +294,56 @@ def _loop(
         visited = [*position(walk, "g"), *visit(walk, stage, add, tail)]
     step = f"g += {ahead} * step" if ahead > 1 else "g += step"
     if not reduced:
-        stop = f"const {walk.integer} stop = to;"
-        return [*share, stop, *block(f"for ({begin}; g < stop; {step})", *visited)]
-    stretch = f"g + {STRETCH} * step < to ? g + {STRETCH} * step : to"
+        stop = f"const {walk.integer} stop = split_end;"
+        return [*bounds, stop, *block(f"for ({begin}; g < stop; {step})", *visited)]
+    stretch = f"g + {STRETCH} * step < split_end ? g + {STRETCH} * step : split_end"
     return [
-        *share,
-        *lanes,
+        *bounds,
+        *accs,
         *block(
-            f"for ({begin}; g < to;)",
+            f"for ({begin}; g < split_end;)",
             f"const {walk.integer} stop = {stretch};",
             *each(walk, clear),
             *block(f"for (; g < stop; {step})", *visited),
-            *each(walk, fold),
+            *each(walk, flush),
         ),
     ]
 
 
-def _shared(walk: Walk, v: int) -> list[str]:
+def _combine(walk: Walk, v: int) -> list[str]:
     """Return statements that combine reduction `v` over the threads of a unit or column."""
     value = walk.pattern.values[v]
     _, long = accumulators(walk.pattern, value)
     if walk.column:
-        mine, other = f"sums[u * {THREADS}]", f"sums[u * {THREADS} + half * side]"
+        mine, other = f"sums[u * {THREADS}]", f"sums[u * {THREADS} + half * width]"
         return block(
             "",
-            f"{long} *const sums = ({long} *)kept{v};",
+            f"{long} *const sums = ({long} *)sum{v};",
             *block(
-                f"for (int half = {THREADS} / side / 2; half > 0; half /= 2)",
+                f"for (int half = {THREADS} / width / 2; half > 0; half /= 2)",
                 "__syncthreads();",
                 *block("if (y < half)", *each(walk, [f"{mine} = {combine(value, other, mine)};"])),
             ),
             "__syncthreads();",
-            *each(walk, [f"total{v}[u] = sums[u * {THREADS} - y * side];"]),
+            *each(walk, [f"total{v}[u] = sums[u * {THREADS} - y * width];"]),
         )
     total = f"total{v}"
     return [
         *block(
-            "for (int o = (side < 32 ? side : 32) / 2; o > 0; o /= 2)",
+            "for (int o = (width < 32 ? width : 32) / 2; o > 0; o /= 2)",
             f"const {long} other = __shfl_down_sync(~0u, {total}, o);",
             f"{total} = {combine(value, 'other', total)};",
         ),
         *block(
-            "if (side > 32)",
-            f"{long} *const kept = ({long} *)cells + threadIdx.x / side * (side / 32);",
+            "if (width > 32)",
+            f"{long} *const warps = ({long} *)shared + threadIdx.x / width * (width / 32);",
             "__syncthreads();",
-            f"if (x % 32 == 0) kept[x / 32] = {total};",
+            f"if (x % 32 == 0) warps[x / 32] = {total};",
             "__syncthreads();",
-            f"{total} = kept[0];",
-            f"for (int i = 1; i < side / 32; i++) {total} = {combine(value, 'kept[i]', total)};",
+            f"{total} = warps[0];",
+            f"for (int i = 1; i < width / 32; i++) {total} = {combine(value, 'warps[i]', total)};",
         ),
-        *block("else", f"{total} = __shfl_sync(~0u, {total}, 0, side);"),
+        *block("else", f"{total} = __shfl_sync(~0u, {total}, 0, width);"),
     ]
 
 
@@ -353,12 +355,12 @@ def _results(walk: Walk) -> list[str]:
         return []
     if walk.column:
         inside = [line for k in stores for line in destination(walk, k, f"base{k}")]
-        sources = taken(walk, [], [pattern.source(k) for k in stores])
-        inside += each(walk, [*sources, *put(walk, stores)])
+        sources = load_wide(walk, [], [pattern.source(k) for k in stores])
+        inside += each(walk, [*sources, *store_elements(walk, stores)])
         for k in stores:
             whole, tail = (store(walk, k, f"base{k}", n) for n in (False, True))
             inside += _full(*whole, *tail) if whole else []
     else:
-        inside = put(walk, stores)
+        inside = store_elements(walk, stores)
     writer = "y == 0" if walk.column else "x == 0"
     return block("if (write)", "__syncthreads();", *block(f"if ({writer} && live)", *inside))

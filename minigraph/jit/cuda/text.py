@@ -4,11 +4,11 @@ Kernels that reduce nothing are written here, too.  That of x * y + 1 for contig
 outline:
 
     static __forceinline__ void BODY(const long long *w, int64_t block, ...) {
-      ...                                                where the operands are
+      ...                                                addresses of the operands
       for (int g = block * 256 + threadIdx.x; g < groups; g += blocks * 256) {
         const int column = g * 4;
         float p0[4], p1[4], p2[4];
-        mg_load<4>(p0, base0 + column * 4);              16 bytes at once
+        mg_load<4>(p0, base0 + column * 4);              a vector of 16 bytes
         mg_load<4>(p1, base1 + column * 4);
         for (int u = 0; u < 4; u++) { ...; p2[u] = v3; }
         mg_store<4>(base2 + column * 4, p2);
@@ -16,11 +16,10 @@ outline:
       ...                                                the elements that are left, one by one
     }
 
-If addresses or rows are no multiple of a group, all elements are loaded one by one, neighbours by
-neighbouring threads.
+If the operands or their rows are not aligned for vectors, threads load single elements, coalesced.
 
-A transposed operand is read in tiles through the caches.  A group is inside of a window, or outside
-of it and then loaded as zeros.
+A transposed operand is read in tiles, which the caches hold.  A group is inside of a window, or
+outside of it and then loaded as zeros.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ from minigraph.jit.expression import takes_index
 from minigraph.jit.small_float import working
 from minigraph.jit.source import KernelSource
 
-# What stands before all kernels of a program.  NVRTC has no headers of the C library, but its
-# mathematical functions and `memcpy`.  Functions need no `__device__`: the compiler is told that
-# all are for the device, so that the ops' C functions serve as they are.
+# The prelude of a program.  NVRTC has no headers of the C library, only its mathematical functions
+# and `memcpy`.  A flag makes all functions device functions, so the ops' C functions need no
+# `__device__`.
 PRELUDE = Path(__file__).with_name("prelude.cu").read_text()
 
 _ENTRY = """
@@ -55,9 +54,11 @@ NAME(const __grid_constant__ NAME_args a) {
 @functools.lru_cache(4096)
 def cuda_source(walk: Walk) -> KernelSource:
     """Return the text of a kernel and the functions that it calls."""
-    body, cells = _body(walk)
-    call = "  NAME_part(a.w, blockIdx.x, gridDim.x, cells);"
-    whole = body.replace("BODY", "NAME_part") + _entry(walk.words, cells, call, walk.resident)
+    body, words_shared = _body(walk)
+    call = "  NAME_part(a.w, blockIdx.x, gridDim.x, shared);"
+    whole = body.replace("BODY", "NAME_part") + _entry(
+        walk.words, words_shared, call, walk.resident
+    )
     return KernelSource(whole, _functions([walk]))
 
 
@@ -71,15 +72,14 @@ def together(walks: Sequence[Walk], counts: Sequence[int]) -> KernelSource:
     bodies, needed, calls = [], 0, []
     first = words = 0
     for i, (walk, count) in enumerate(zip(walks, counts, strict=True)):
-        body, cells = _body(walk)
+        body, words_shared = _body(walk)
         bodies.append(body.replace("BODY", f"NAME_part{i}"))
-        needed = max(needed, cells)
+        needed = max(needed, words_shared)
         first, words = first + count, words + count * walk.words
         condition = f"if (t < {first}) " if i < len(walks) - 1 else ""
         other = "else " if i else ""
-        calls.append(
-            f"  {other}{condition}NAME_part{i}(w, blockIdx.x - a.w[t], a.w[t + 1] - a.w[t], cells);"
-        )
+        grid = "blockIdx.x - a.w[t], a.w[t + 1] - a.w[t]"
+        calls.append(f"  {other}{condition}NAME_part{i}(w, {grid}, shared);")
     member = [
         f"  const int t = mg_kernel_of_block(a.w, {total}, blockIdx.x);",
         f"  const long long *const w = a.w + a.w[{total + 1} + t];",
@@ -89,19 +89,21 @@ def together(walks: Sequence[Walk], counts: Sequence[int]) -> KernelSource:
 
 
 def _body(walk: Walk) -> tuple[str, int]:
-    """Return the function BODY, and how many shared words it needs."""
+    """Return the function BODY, and the number of words of shared memory that it needs."""
     return reduction.body(walk) if walk.shared else (_map(walk), 0)
 
 
-def _entry(words: int, cells: int, body: str, resident: int = 0) -> str:
-    shared = f"  __shared__ long long cells[{cells}];\n" if cells else ""
-    body = shared + (body if cells else body.replace("cells", "nullptr"))
+def _entry(words: int, words_shared: int, body: str, resident: int = 0) -> str:
+    if words_shared:
+        body = f"  __shared__ long long shared[{words_shared}];\n{body}"
+    else:
+        body = body.replace("shared", "nullptr")
     bounds = f"{THREADS}, {resident}" if resident else f"{THREADS}"
     return _ENTRY % {"words": words, "bounds": bounds, "body": body}
 
 
 def _functions(walks: Iterable[Walk]) -> tuple[str, ...]:
-    """Return the functions that the kernels' ops call: conversions stand in the prelude."""
+    """Return the functions that the kernels' ops call; conversions are in the prelude."""
     return tuple(dict.fromkeys(text for walk in walks for text in walk.pattern.functions(working)))
 
 
@@ -114,10 +116,10 @@ def _map(walk: Walk) -> str:
         *bases(walk, ()),
         *(declare(walk, v, "0") for v in walk.pattern.once),
         *(_loop(walk, "groups") if walk.group > 1 else ()),
-        f"const {walk.integer} begun = whole * {walk.group};",
+        f"const {walk.integer} tail_begin = row_groups * {walk.group};",
         *_loop(replace(walk, most=1), "singles"),
     ]
-    return part(setup, ("vector", "groups", "cells"))
+    return part(setup, ("aligned", "groups", "shared"))
 
 
 def _loop(walk: Walk, count: str) -> list[str]:

@@ -22,39 +22,38 @@ THREADS = 256  # of a block, of every kernel
 def part(statements: Iterable[str], unused: Iterable[str]) -> str:
     """Return the function BODY, which a block of threads runs.
 
-    A launch may have several kernels, so the number of the block is an argument; `cells` is shared
-    memory.
+    A launch may have several kernels, so the index of the block is an argument.
 
     unused  variables that not every kernel needs
     """
     head = (
         "static __forceinline__ void BODY(const long long *w, int64_t block, int64_t blocks,\n"
-        "                                 long long *cells)"
+        "                                 long long *shared)"
     )
     casts = " ".join(f"(void){name};" for name in unused)
     return f"\n{function(head, [*statements, casts])}"
 
 
 def indices(walk: Walk, axes: Sequence[int], flat: str) -> list[str]:
-    """Return statements that unravel a flat index over `axes`."""
+    """Return statements that unravel the index `flat` over `axes`."""
     if not axes:
         return []
     count = walk.integer
     first, *others = axes
-    taken = [f"const {count} i{d} = mg_unravel(&flat, {walk.extent(d)});" for d in reversed(others)]
+    inner = [f"const {count} i{d} = mg_unravel(&flat, {walk.extent(d)});" for d in reversed(others)]
     if not others:
         return [f"const {count} i{first} = {flat};"]
-    return [f"{count} flat = {flat};", *taken, f"const {count} i{first} = flat;"]
+    return [f"{count} flat = {flat};", *inner, f"const {count} i{first} = flat;"]
 
 
 def place(walk: Walk, k: int, axes: Iterable[int], base: str) -> str:
-    """Return the address of operand `k` at the indices of `axes`, from `base` on."""
+    """Return the address of operand `k` at the indices of `axes`, relative to `base`."""
     steps = " + ".join(f"i{d} * {walk.stride(k, d)}" for d in axes)
     return f"{base} + ({steps})" if steps else base
 
 
 def bases(walk: Walk, axes: Sequence[int]) -> list[str]:
-    """Return statements for the offset of each operand at the indices of `axes`."""
+    """Return statements that declare the address of each operand at the indices of `axes`."""
     made = [f"const long long *const constants = w + {walk.first_constant};"]
     for k, how in enumerate(walk.pattern.accesses):
         made.append(f"char *const base{k} = {place(walk, k, axes, f'mg_global(w[{k}])')};")
@@ -67,37 +66,41 @@ def bases(walk: Walk, axes: Sequence[int]) -> list[str]:
 
 
 def whole_groups(walk: Walk) -> list[str]:
-    """Return statements for how many groups and rows there are; elements are left of each row."""
+    """Return statements that declare the numbers of whole groups and of single elements."""
     count, size = walk.integer, walk.group
     rows = " * ".join(map(walk.extent, walk.rows)) or "1"
-    whole = f"vector ? inner / {size} : 0" if size > 1 else "0"
+    row_groups = f"aligned ? inner / {size} : 0" if size > 1 else "0"
     return [
-        f"const {count} rows = {rows}, whole = {whole};",
-        f"const {count} groups = rows * whole, singles = rows * (inner - whole * {size});",
+        f"const {count} rows = {rows}, row_groups = {row_groups};",
+        f"const {count} groups = rows * row_groups;",
+        f"const {count} singles = rows * (inner - row_groups * {size});",
     ]
 
 
 def position(walk: Walk, group: str) -> list[str]:
-    """Return statements for the position of the thread's group in the loops, from its number.
+    """Return statements that unravel the number of a group to its position in the loops.
 
-    Single elements are numbered after the whole groups.
+    The single elements of a row follow its whole groups.
     """
     if walk.column:
-        return [*indices(walk, walk.rows, group), *_within(walk)]
+        return [*indices(walk, walk.rows, group), *_inside(walk)]
     count, size = walk.integer, walk.group
-    across, first = ("whole", f" * {size}") if size > 1 else ("(inner - begun)", " + begun")
+    if size > 1:
+        extent, first = "row_groups", f" * {size}"
+    else:
+        extent, first = "(inner - tail_begin)", " + tail_begin"
     if not walk.rows:
-        return [f"const {count} column = {group}{first};", *_within(walk)]
+        return [f"const {count} column = {group}{first};", *_inside(walk)]
     return [
         f"{count} row = {group};",
-        f"const {count} column = mg_unravel(&row, {across}){first};",
+        f"const {count} column = mg_unravel(&row, {extent}){first};",
         *indices(walk, walk.rows, "row"),
-        *_within(walk),
+        *_inside(walk),
     ]
 
 
-def _within(walk: Walk) -> list[str]:
-    """Return statements that say in which windows the thread's group is."""
+def _inside(walk: Walk) -> list[str]:
+    """Return statements that declare for each window whether the thread's group is inside."""
     made = []
     for window, _ in enumerate(walk.pattern.windows):
         tests = []
@@ -113,48 +116,50 @@ def _within(walk: Walk) -> list[str]:
 def load(walk: Walk, k: int, base: str, tail: bool = False) -> list[str]:
     """Return statements that load the group of operand `k`, or compute its address.
 
-    tail  whether the group may have fewer elements: n
+    tail  whether the group may be shorter, with n elements
     """
     if walk.pattern.accesses[k] == "fixed":
         return []
     if walk.pattern.accesses[k] != "unit" or walk.group == 1:
         return [pointer(walk.pattern, k, base, "column")]
     window = walk.pattern.masked.get(k, -1)
-    given = [f"{base} + {_across(walk, k)}", *["n"] * tail]
-    if window >= 0:
-        given = [given[0], f"inside{window} ? n : 0"] if tail else [f"inside{window}", *given]
+    arguments = [f"{base} + {_column_offset(walk, k)}", *["n"] * tail]
+    if window >= 0 and tail:
+        arguments[1] = f"inside{window} ? n : 0"
+    elif window >= 0:
+        arguments.insert(0, f"inside{window}")
     return [
         f"{c_type(walk.pattern.dtypes[k])} p{k}[{walk.group}];",
-        f"mg_load<{walk.group}>({', '.join([f'p{k}', *given])});",
+        f"mg_load<{walk.group}>({', '.join([f'p{k}', *arguments])});",
     ]
 
 
 def destination(walk: Walk, k: int, base: str) -> list[str]:
-    """Return statements for the destination of the group of operand `k`."""
+    """Return statements that declare where to store the group of operand `k`."""
     if walk.pattern.accesses[k] == "unit" and walk.group > 1:
-        return [f"{held_type(walk.pattern.dtypes[k])} p{k}[{walk.group}];"]
+        return [f"{register_type(walk.pattern.dtypes[k])} p{k}[{walk.group}];"]
     return load(walk, k, base)
 
 
 def store(walk: Walk, k: int, base: str, tail: bool = False) -> list[str]:
-    """Return statements that store the group of operand `k`, if it is stored as a whole."""
+    """Return statements that store the group of operand `k`, if it is stored as a vector."""
     if walk.pattern.accesses[k] != "unit" or walk.group == 1:
         return []
     dtype = walk.pattern.dtypes[k]
     small = f"_{dtype.name}" if dtype in SMALL_FLOATS else ""
     count = ", n" if tail else ""
-    return [f"mg_store{small}<{walk.group}>({base} + {_across(walk, k)}, p{k}{count});"]
+    return [f"mg_store{small}<{walk.group}>({base} + {_column_offset(walk, k)}, p{k}{count});"]
 
 
-def _across(walk: Walk, k: int) -> str:
+def _column_offset(walk: Walk, k: int) -> str:
     return f"column * {walk.pattern.dtypes[k].itemsize}"
 
 
 # ---------------------------------------------------------------- elements
 
 
-def held_type(dtype: DType) -> str:
-    """Return the C type in which a thread holds a value: floats of 16 bits are floats there."""
+def register_type(dtype: DType) -> str:
+    """Return the C type of a value in registers: float for 16-bit floats."""
     return c_type(working(dtype))
 
 
@@ -174,20 +179,22 @@ def declare(walk: Walk, v: int, index: str) -> str:
     elif value.operand >= 0:
         right = f"mg_float_of_{value.dtype.name}({element(pattern, value.operand, index)})"
     elif not value.op:
-        return c_declare(pattern, v, index).replace(c_type(value.dtype), held_type(value.dtype), 1)
+        return c_declare(pattern, v, index).replace(
+            c_type(value.dtype), register_type(value.dtype), 1
+        )
     else:
-        given = [f"v{a}" for a in value.args]
+        arguments = [f"v{a}" for a in value.args]
         wide = [working(dtype) for dtype in operands]
         result = working(value.dtype)
         at = f"(begin + {index})"
-        right = expression(value.op, wide, result, given, element=value.dtype, index=at)
+        right = expression(value.op, wide, result, arguments, element=value.dtype, index=at)
         if small:
             right = _rounded(pattern, v, wide[-1], right)
-    return f"const {held_type(value.dtype)} v{v} = {right};"
+    return f"const {register_type(value.dtype)} v{v} = {right};"
 
 
 def _rounded(pattern: KernelPattern, v: int, source: DType, number: str) -> str:
-    """Return value `v` as a float; a value that is only stored is rounded by the store."""
+    """Return value `v`, rounded, as a float; the store rounds a value that is only stored."""
     name = pattern.values[v].dtype.name
     if source.itemsize == 8 and kind(source) == "f":
         to, _ = conversion(source, pattern.values[v].dtype)
@@ -203,38 +210,40 @@ def each(walk: Walk, body: Iterable[str]) -> list[str]:
     return ["#pragma unroll", *block(f"for (int u = 0; u < {walk.group}; u++)", *body)]
 
 
-def taken(walk: Walk, values: Sequence[int], results: Sequence[int] = ()) -> list[str]:
-    """Return statements that take the wide values which `values` and `results` need."""
+def load_wide(walk: Walk, values: Sequence[int], results: Sequence[int] = ()) -> list[str]:
+    """Return statements that load the wide values which `values` and `results` need."""
     of = walk.pattern.values
-    there = walk.pattern.wide_needs(values, results)
-    return [f"const {held_type(of[v].dtype)} v{v} = all{v}[u];" for v in there]
+    needed = walk.pattern.wide_needs(values, results)
+    return [f"const {register_type(of[v].dtype)} v{v} = wide{v}[u];" for v in needed]
 
 
 def load_ahead(walk: Walk, stage: int, count: int, visited: Sequence[str]) -> list[str]:
-    """Return statements that load `count` groups from g on, and then visit each.
+    """Return statements that load `count` groups from g on, then compute each.
 
-    The compiler cannot move these loads ahead, as they might be beyond the end or change with a
-    store.  Beyond the end g is loaded again.
+    The compiler cannot hoist these loads, which might be beyond the end or alias a store.  Beyond
+    the end group g is loaded again.
+
+    visited  statements for one group
     """
     pattern = walk.pattern
     ahead = [k for k in pattern.loaded(pattern.run(stage)) if _is_ahead(pattern, k)]
-    there = f"const {walk.integer} h = g + r * step < stop ? g + r * step : g;"
+    group = f"const {walk.integer} group = g + r * step < stop ? g + r * step : g;"
     loop = f"for (int r = 0; r < {count}; r++)"
     loads = [
-        f"mg_load<{walk.group}>(q{k}[r], {place(walk, k, walk.rows, f'base{k}')} + "
-        f"{_across(walk, k)});"
+        f"mg_load<{walk.group}>(loaded{k}[r], {place(walk, k, walk.rows, f'base{k}')} + "
+        f"{_column_offset(walk, k)});"
         for k in ahead
     ]
-    taken = [f"const {c_type(pattern.dtypes[k])} *const p{k} = q{k}[r];" for k in ahead]
+    pointers = [f"const {c_type(pattern.dtypes[k])} *const p{k} = loaded{k}[r];" for k in ahead]
     return [
-        *(f"{c_type(pattern.dtypes[k])} q{k}[{count}][{walk.group}];" for k in ahead),
+        *(f"{c_type(pattern.dtypes[k])} loaded{k}[{count}][{walk.group}];" for k in ahead),
         "#pragma unroll",
-        *block(loop, there, *position(walk, "h"), *loads),
+        *block(loop, group, *position(walk, "group"), *loads),
         "#pragma unroll",
         *block(
             loop,
-            there,
-            *block("if (g + r * step < stop)", *position(walk, "h"), *taken, *visited),
+            group,
+            *block("if (g + r * step < stop)", *position(walk, "group"), *pointers, *visited),
         ),
     ]
 
@@ -248,17 +257,17 @@ def visit(
 ) -> list[str]:
     """Return statements that load a group, compute, and store the results.
 
-    extra  further statements for an element, after the values that the stage reduces
-    tail   whether the group may have fewer elements: n
-    ahead  whether contiguous operands have been loaded
+    extra  statements for an element that follow the values that the stage reduces
+    tail   whether the group may be shorter, with n elements
+    ahead  whether contiguous operands are already loaded
     """
     pattern = walk.pattern
     values, stores = pattern.run(stage), pattern.stored(stage)
     base = {k: place(walk, k, walk.rows, f"base{k}") for k in range(walk.operands)}
     elements = pattern.run_at(ELEMENT, stage)
-    body = taken(walk, elements, pattern.goals(stage))
+    body = load_wide(walk, elements, pattern.goals(stage))
     body += [declare(walk, v, "u") for v in elements]
-    body += [*put(walk, stores), *extra]
+    body += [*store_elements(walk, stores), *extra]
     loads = [k for k in pattern.loaded(values) if not (ahead and _is_ahead(pattern, k))]
     return [
         *(line for k in loads for line in load(walk, k, base[k], tail)),
@@ -269,7 +278,7 @@ def visit(
     ]
 
 
-def put(walk: Walk, stores: Sequence[int]) -> list[str]:
+def store_elements(walk: Walk, stores: Sequence[int]) -> list[str]:
     """Return statements that store an element to each of the operands `stores`."""
     made = []
     for k in stores:

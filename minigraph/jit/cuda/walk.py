@@ -1,13 +1,13 @@
-"""The work of one thread, and the words of a kernel's argument.
+"""The mapping of a kernel's axes to threads, and the words of a kernel's argument.
 
-A thread works on a *group*: a few neighbours along the innermost axis, which it loads at once.  If
+A thread computes a *group*: a few neighbours along the innermost axis, which it loads at once.  If
 the innermost axis is reduced, or nothing is, the thread steps from group to group along the loops.
 If the innermost axis is kept ("column"), the thread keeps its columns and steps down the rows.
 Lanes need no special case: a block of channels is like any other columns.
 
-The level of a value follows from the steps of a thread: `UNIT` if the value is the same in all of
-them, `ROW` if it differs from row to row, `ELEMENT` if it differs within a group.  Values of level
-`UNIT` that differ from column to column are *wide*.
+The level of a value is `UNIT` if it is the same in all steps of a thread, `ROW` if it differs from
+row to row, `ELEMENT` if it differs within a group.  Values of level `UNIT` that differ from column
+to column are *wide*.
 
 The argument holds, in words of 8 bytes: the addresses of the operands (inputs, then outputs) and of
 the scratch memory; the extents of the unit and the loop axes; the strides of each operand along
@@ -28,13 +28,13 @@ from minigraph.jit.pattern import KernelPattern
 
 VECTOR = 16  # bytes that a thread loads at once
 LONGEST = 8  # elements of a group
-IN_32_BITS = 1 << 30  # below which 32 bits hold an index, and one a whole grid further
-RESIDENT = ((4, 24), (3, 48))  # blocks of a multiprocessor, for at most so many floats of a thread
-MOST_SUMS = 24  # of a thread, limited by static shared memory
-WIDE = 64  # elements of a row from which on threads of a map stay in their columns
+IN_32_BITS = 1 << 30  # elements below which 32 bits hold an index plus the stride of the grid
+RESIDENT = ((4, 24), (3, 48))  # (blocks of a multiprocessor, floats of a thread at most)
+MOST_SUMS = 24  # of a thread, at most; static shared memory holds them
+WIDE = 64  # elements of a row from which on threads of a map keep their columns
 
-MAP_OPTIONS = ("vector",)
-SHARED_OPTIONS = ("vector", "threads", "units", "splits", "stage", "join", "write")
+MAP_OPTIONS = ("aligned",)
+SHARED_OPTIONS = ("aligned", "threads", "units", "splits", "stage", "combine", "write")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Walk:
 
     @property
     def shared(self) -> bool:
-        """Whether blocks share out units, and the loops of a unit: else all of it is one loop."""
+        """Whether a block has units of its own; else one grid-stride loop covers all elements."""
         return self.reduces or self.column
 
     @property
@@ -79,7 +79,7 @@ class Walk:
 
     @property
     def rows(self) -> range:
-        """The axes along which a thread walks from row to row."""
+        """The axes along which a thread steps from row to row."""
         return range(self.units, self.units + self.loops - (not self.column))
 
     @functools.cached_property
@@ -94,7 +94,7 @@ class Walk:
 
     @functools.cached_property
     def resident(self) -> int:
-        """The blocks of columns for which a multiprocessor has registers; 0: unspecified.
+        """The resident blocks of columns that a multiprocessor should have; 0: unspecified.
 
         A thread keeps the loop-invariant values of its columns in registers; a sum takes two.
         """
@@ -114,7 +114,7 @@ class Walk:
     def options(self) -> tuple[str, ...]:
         return SHARED_OPTIONS if self.shared else MAP_OPTIONS
 
-    # ------------------------------------------------------------ where the words stand
+    # ------------------------------------------------------------ positions of the words
 
     @property
     def operands(self) -> int:
@@ -141,7 +141,7 @@ class Walk:
 
 
 def walk(kernel: SpecialisedKernel) -> tuple[Walk, LoopNest]:
-    """Return how threads walk over a kernel's axes, and these axes with no lanes among them."""
+    """Return the mapping of a kernel's axes to threads, and the axes without lanes."""
     nest = _down_columns(_unlaned(kernel), kernel)
     pattern = replace(
         kernel.pattern,
@@ -154,7 +154,7 @@ def walk(kernel: SpecialisedKernel) -> tuple[Walk, LoopNest]:
     )
     axes = (*nest.units, *nest.loops)
     reach = [sum((n - 1) * abs(steps[k]) for n, steps in axes) for k in range(len(nest.sizes))]
-    # What threads count, a step of the whole grid further too.
+    # Indices and offsets, also one step of the grid-stride loop beyond the end.
     in_32_bits = max(nest.count * nest.length, *reach) < IN_32_BITS
     made = Walk(pattern, len(nest.units), len(nest.loops), len(kernel.constants), in_32_bits)
     if pattern.windows or set(APART).intersection(nest.accesses):
@@ -200,8 +200,8 @@ def words(
     axes = (*nest.units, *nest.loops)
     strides = [steps[k] for k in range(walk.pattern.records) for _, steps in axes]
     extents = [n for n, _ in axes]
-    vector = _aligned(walk, nest, operands)
-    return [*operands, scratch, *extents, *strides, *constants, int(vector), *options]
+    aligned = _aligned(walk, nest, operands)
+    return [*operands, scratch, *extents, *strides, *constants, int(aligned), *options]
 
 
 def _aligned(walk: Walk, nest: LoopNest, operands: Sequence[int]) -> bool:
@@ -226,7 +226,7 @@ def _unlaned(kernel: SpecialisedKernel) -> LoopNest:
 
 
 def _down_columns(nest: LoopNest, kernel: SpecialisedKernel) -> LoopNest:
-    """Let the threads of a map stay in their columns if there are vectors that all rows read."""
+    """Let the threads of a map keep their columns if all rows read the same vectors."""
     if nest.form != "map" or len(nest.loops) == 1 or nest.loops[-1][0] < WIDE or nest.scales:
         return nest
     if any(takes_index(value.op) for value in kernel.pattern.values):

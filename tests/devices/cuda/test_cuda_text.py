@@ -129,8 +129,8 @@ def test_what_a_thread_needs_next_is_loaded_before_it_uses_what_it_has():
     x = aligned(array(512, 64))
     for axis in (0, 1):
         text = Case(Sum((axis,)), x).made.launches[0].source.text
-        loads, _, uses = text.partition("q0[4][4];")[2].partition("if (g + r * step < stop)")
-        assert loads.count("mg_load") == 1 and "lane" not in loads and "lane" in uses
+        loads, _, uses = text.partition("loaded0[4][4];")[2].partition("if (g + r * step < stop)")
+        assert loads.count("mg_load") == 1 and "acc" not in loads and "acc" in uses
 
 
 def test_indices_have_64_bits_where_32_are_too_few():
