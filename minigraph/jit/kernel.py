@@ -217,7 +217,7 @@ def _overwriting(
             if not shifts[k]
             and k not in pattern.masked
             and pattern.inputs + i not in held
-            and nest.alike(pattern.inputs + i, k)
+            and nest.same_strides(pattern.inputs + i, k)
             and operands[pattern.inputs + i].spec.nbytes == operands[k].spec.nbytes
             and (store.per_unit or pattern.values[store.value].stage >= last.get(k, 0))
         )

@@ -1,4 +1,4 @@
-"""The loop nest of a kernel: the axes that threads share, and those that a unit runs over.
+"""The loop nest of a kernel: unit axes, which are split among threads, and loop axes.
 
 Neighbouring axes are merged if the strides of all operands allow it.  The remaining axes determine
 the form (see `pattern`).
@@ -16,17 +16,17 @@ from minigraph.graph import Node, Shape
 from minigraph.jit.domain import Domain
 from minigraph.jit.expression import takes_index
 
-TILE = 64  # elements of a side of a tile, at most
-NARROW = 8  # elements of a side of a tile, or of an innermost axis, at least
-STRIP = 1024  # elements of the axis that replaces an innermost axis that is too short, at most
+TILE = 64  # rows and columns of a tile, at most
+NARROW = 8  # rows and columns of a tile, or length of an innermost axis, at least
+STRIP = 1024  # length of the axis that replaces an innermost axis that is too short, at most
 TILED = 1 << 15  # elements of an array that is read in tiles or strips, at least
-COLUMNS = 512  # columns that a thread accumulates at the same time
-STRIDED = 128  # columns if their elements are not contiguous, to stay in the first cache
-FEW = 12  # elements of a column, at most, for which STRIDED does not matter
+COLUMNS = 512  # columns of a unit, at most
+STRIDED_COLUMNS = 128  # if their elements are not contiguous, so that the first cache holds them
+SHORT_COLUMN = 12  # elements of a column, at most, for which the cache does not matter
 NARROW_ROW = 256  # elements of a narrow row, at most
 NARROW_ROWS = 16  # narrow rows of a unit
-NARROW_LANES = 16  # elements of a narrow row that are computed side by side
-APART = ("strided", "back")  # accesses to elements that a vector load does not read in order
+NARROW_LANES = 16  # accumulators of a narrow row
+SCALAR_ACCESSES = ("strided", "back")  # accesses without vector loads
 BLOCKS = (8, 16)  # lengths of an innermost axis whose elements are lanes
 Ints = tuple[int, ...]
 Axis = tuple[int, Ints]  # extent, and for each operand and counter the stride
@@ -37,13 +37,13 @@ Axes = tuple[Axis, ...]
 class LoopNest:
     """The form of a kernel and its axes, outermost first.
 
-    units   axes that threads share: a unit has one index of each
+    units   axes that are split among threads: a unit has one index of each
     loops   axes that a unit runs over
     lanes   the axis within a pixel; of length 1 in other forms than "lane"
     sizes   bytes of an element of each operand
     scales  for each counter its stride along its own loop.  A counter is the position along a loop
             that windows bound; it has strides like an operand, after those of all operands
-    narrow  whether a unit is several rows of few elements
+    narrow  whether a unit is several narrow rows
     """
 
     form: str
@@ -68,8 +68,8 @@ class LoopNest:
         """The largest number of columns, or of narrow rows, of a unit."""
         if self.narrow:
             return NARROW_ROWS
-        apart = self.form == "column" and self.length > FEW and "strided" in self.accesses
-        return STRIDED if apart else COLUMNS
+        strided = self.form == "column" and "strided" in self.accesses
+        return STRIDED_COLUMNS if strided and self.length > SHORT_COLUMN else COLUMNS
 
     @property
     def innermost(self) -> Ints:
@@ -97,7 +97,7 @@ class LoopNest:
         """Whether operand `k` varies within a unit."""
         return any(strides[k] for _, strides in self.loops)
 
-    def alike(self, i: int, k: int) -> bool:
+    def same_strides(self, i: int, k: int) -> bool:
         """Whether operands `i` and `k` have the same strides."""
         axes = (*self.units, *self.loops, self.lanes)
         return all(strides[i] == strides[k] for _, strides in axes)
@@ -108,38 +108,38 @@ def arrange(
 ) -> LoopNest:
     """Return the loop nest of a kernel for operands with these strides, in bytes.
 
-    short  rows of up to this many elements are computed side by side, as columns, if they are
-           shorter than a vector or not contiguous.  Unless it is 0, a large map gets a longer axis
-           in place of a short innermost one
+    short  rows of up to this many elements are reduced like columns if they are shorter than a
+           vector or not contiguous.  Unless it is 0, a large map gets a longer axis in place of a
+           short innermost one
     """
     pairs = ((domain.loops[x], s) for x, s in zip(operands, strides, strict=True))
     by_loop = [{d: s for d, s in zip(*axes, strict=True) if d is not None} for axes in pairs]
     by_loop += map(functools.partial(_counter, domain), domain.bounded)
     scales = tuple(map(operator.getitem, by_loop[len(operands) :], domain.bounded))
     sizes = tuple(x.dtype.itemsize for x in operands)
-    every = range(len(domain.extents))
+    rank = len(domain.extents)
     kept, reduced = sorted(domain.kept), sorted(domain.reduced)
     if not domain.reduces:
-        form, units, loops = "map", [], list(every)
+        form, units, loops = "map", [], list(range(rank))
     else:
-        column = bool(reduced) and every[-1] in domain.kept
+        column = bool(reduced) and rank - 1 in domain.kept
         form, units, loops = "column" if column else "row", kept, reduced
     outer, inner = (_collapsed(domain, axes, by_loop) for axes in (units, loops))
     length = math.prod(n for n, _ in inner)
     steps = zip(inner[0][1], sizes, strict=False)
     contiguous = len(inner) == 1 and all(stride in (0, size) for stride, size in steps)
     vectors = contiguous and length >= NARROW_LANES
-    side_by_side = form == "row" and 1 < length <= short and not vectors and not scales
-    side_by_side = side_by_side and outer[-1][0] > 1
+    like_columns = form == "row" and 1 < length <= short and not vectors and not scales
+    like_columns = like_columns and outer[-1][0] > 1
     single = (1, (0,) * len(by_loop))
-    nest = LoopNest("column" if side_by_side else form, outer, inner, single, sizes, scales)
-    if side_by_side or any(takes_index(node.op) for node in domain.graph):
+    nest = LoopNest("column" if like_columns else form, outer, inner, single, sizes, scales)
+    if like_columns or any(takes_index(node.op) for node in domain.graph):
         return nest  # random numbers are counted along one flat axis
     if short and form == "row" and len(inner) == 1 and length <= NARROW_ROW and not scales:
         return replace(nest, narrow=True)
-    found = _laned(domain, nest, by_loop)
-    if found or form != "map":
-        return found or nest
+    with_lanes = _with_lanes(domain, nest, by_loop)
+    if with_lanes or form != "map":
+        return with_lanes or nest
     return _lengthened(nest) if short and nest.loops[-1][0] < NARROW else _tiled(nest)
 
 
@@ -179,15 +179,15 @@ def collapse(axes: Iterable[Axis]) -> Axes:
     return tuple(kept)
 
 
-def _laned(domain: Domain, nest: LoopNest, by_loop: list[dict[int, int]]) -> LoopNest | None:
+def _with_lanes(domain: Domain, nest: LoopNest, by_loop: list[dict[int, int]]) -> LoopNest | None:
     """Return the nest with the innermost axis as lanes if it is a block of channels; else None.
 
     An axis that can be merged with its neighbour is not made lanes, because a longer axis is
     faster, except in kernels that run over columns several times: no other form supports these.
     """
     across = tuple(s.get(len(domain.extents) - 1, 0) for s in by_loop)
-    beside = all(s in (0, size) for s, size in zip(across, nest.sizes, strict=False))
-    if nest.form == "row" or not beside or not set(BLOCKS).intersection(domain.extents[-1:]):
+    contiguous = all(s in (0, size) for s, size in zip(across, nest.sizes, strict=False))
+    if nest.form == "row" or not contiguous or not set(BLOCKS).intersection(domain.extents[-1:]):
         return None
     if len(domain.extents) - 1 in domain.bounded:
         return None
@@ -196,8 +196,8 @@ def _laned(domain: Domain, nest: LoopNest, by_loop: list[dict[int, int]]) -> Loo
         if nest.loops[-1] != lanes or len(nest.loops) == 1:
             return None
         return replace(nest, form="lane", loops=nest.loops[:-1], lanes=lanes)
-    again = (domain.stages[x] and domain.varies(x) & domain.reduced for x in domain.loops)
-    if nest.units[-1] != lanes and not any(again):
+    several_runs = (domain.stages[x] and domain.varies(x) & domain.reduced for x in domain.loops)
+    if nest.units[-1] != lanes and not any(several_runs):
         return None
     units = _collapsed(domain, sorted(domain.kept)[:-1], by_loop)
     return replace(nest, form="lane", units=units, lanes=lanes)
@@ -206,7 +206,7 @@ def _laned(domain: Domain, nest: LoopNest, by_loop: list[dict[int, int]]) -> Loo
 def _tiled(nest: LoopNest) -> LoopNest:
     """Return the nest in tiles if the innermost axis of an operand is not that of the kernel.
 
-    Without tiles the kernel would read a transposed array column by column, and so each of its
+    Without tiles the kernel would read a transposed array column by column, and so read each of its
     cache lines many times.
     """
     *outer, (columns, across) = nest.loops
@@ -228,22 +228,22 @@ def _tiled(nest: LoopNest) -> LoopNest:
 
 
 def _lengthened(nest: LoopNest) -> LoopNest:
-    """Return the nest with a longer innermost axis, if possible one that is contiguous somewhere.
+    """Return the nest with a longer innermost axis, preferably a contiguous one.
 
     The short axis becomes the next outer one, around a strip that stays in the first cache.
     """
     *outer, short = nest.loops
 
-    def worth(a: int) -> tuple[bool, int]:
+    def rank(a: int) -> tuple[bool, int]:
         extent, strides = outer[a]
         return any(map(operator.eq, strides, nest.sizes)), extent
 
-    longest = max(range(len(outer)), key=worth, default=-1)
+    longest = max(range(len(outer)), key=rank, default=-1)
     if longest < 0 or outer[longest][0] <= short[0] or nest.length < TILED:
         return nest
     extent, strides = outer.pop(longest)
     length = _tile(extent, STRIP)
-    if length < TILE:  # there is no good divisor
+    if length < TILE:  # no divisor is long enough
         length = extent
     blocks = (extent // length, tuple(s * length for s in strides))
     return replace(nest, loops=collapse((*outer, blocks, short, (length, strides))))

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from minigraph.jit.expression import takes_index
 from minigraph.jit.kernel import SpecialisedKernel, with_levels
-from minigraph.jit.loops import APART, TILE, LoopNest
+from minigraph.jit.loops import SCALAR_ACCESSES, TILE, LoopNest
 from minigraph.jit.pattern import KernelPattern
 
 VECTOR = 16  # bytes that a thread loads at once
@@ -157,7 +157,7 @@ def walk(kernel: SpecialisedKernel) -> tuple[Walk, LoopNest]:
     # Indices and offsets, also one step of the grid-stride loop beyond the end.
     in_32_bits = max(nest.count * nest.length, *reach) < IN_32_BITS
     made = Walk(pattern, len(nest.units), len(nest.loops), len(kernel.constants), in_32_bits)
-    if pattern.windows or set(APART).intersection(nest.accesses):
+    if pattern.windows or set(SCALAR_ACCESSES).intersection(nest.accesses):
         made = replace(made, most=_longest_group(made, nest, kernel))
     return made, nest
 
@@ -234,4 +234,4 @@ def _down_columns(nest: LoopNest, kernel: SpecialisedKernel) -> LoopNest:
     *rows, inner = nest.loops
     down = replace(nest, form="column", units=(inner,), loops=tuple(rows))
     vectors = (not down.moves(k) and down.accesses[k] == "unit" for k in range(len(nest.sizes)))
-    return down if any(vectors) and not set(APART).intersection(down.accesses) else nest
+    return down if any(vectors) and not set(SCALAR_ACCESSES).intersection(down.accesses) else nest

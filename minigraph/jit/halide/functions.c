@@ -1,10 +1,10 @@
-/* Functions of floats, of which Halide's own know neither NaN nor infinity, or are no vectors.  They
-   compute in double, so that what is rounded is the last step; the polynomials are Chebyshev's.
-   What Halide cannot read is an `if`; both sides of a choice are computed. */
+/* Float functions in place of Halide's own, which do not handle NaN and infinity or are not vectorised.
+   They compute in double and round once, at the end, with Chebyshev polynomials.  The translation to
+   Halide supports no `if`: both operands of a conditional expression are computed. */
 
-/* The logarithm of a number above 0: n * log(2) + 2 * atanh(s), s = (m - 1) / (m + 1), where m lies
-   between the root of 1/2 and that of 2. */
-static inline double mg_log_of(double x) {
+/* Return log(x), x = 2**n * m > 0, as n * log(2) + 2 * atanh(s), s = (m - 1) / (m + 1), where m is
+   between sqrt(1/2) and sqrt(2). */
+static inline double mg_log_positive(double x) {
   uint64_t bits;
   memcpy(&bits, &x, sizeof bits);
   const uint64_t above = bits - 0x3fe6a09e667f3bcdu;
@@ -20,26 +20,26 @@ static inline double mg_log_of(double x) {
   p = p * z + 0x1.55555556745f0p-2;
   return n * 0x1.62e42fefa39efp-1 + 2 * (s + s * z * p);
 }
-/* What a logarithm is of x, of which `y` is right where x is above 0 and finite. */
-static inline float mg_of_logarithm(float x, double y) {
-  const float usual = x < INFINITY ? (float)y : x;
-  return x < 0 ? NAN : x == 0 ? -INFINITY : usual;
+/* Return a logarithm of x: y, which is correct for finite x > 0, or the value for the other x. */
+static inline float mg_log_special(float x, double y) {
+  const float regular = x < INFINITY ? (float)y : x;
+  return x < 0 ? NAN : x == 0 ? -INFINITY : regular;
 }
-static inline float mg_logf(float x) { return mg_of_logarithm(x, mg_log_of(x)); }
+static inline float mg_logf(float x) { return mg_log_special(x, mg_log_positive(x)); }
 static inline float mg_log2f(float x) {
-  return mg_of_logarithm(x, mg_log_of(x) * 0x1.71547652b82fep+0);
+  return mg_log_special(x, mg_log_positive(x) * 0x1.71547652b82fep+0);
 }
 static inline float mg_log10f(float x) {
-  return mg_of_logarithm(x, mg_log_of(x) * 0x1.bcb7b1526e50ep-2);
+  return mg_log_special(x, mg_log_positive(x) * 0x1.bcb7b1526e50ep-2);
 }
-/* Its second term is what 1 + x rounds off. */
+/* log(1 + x) = log(u) + error / u, where u is 1 + x rounded, and error what rounding lost. */
 static inline float mg_log1pf(float x) {
-  const double u = 1 + (double)x, lost = x - (u - 1);
-  const float y = mg_of_logarithm(u, mg_log_of(u) + lost / u);
+  const double u = 1 + (double)x, error = x - (u - 1);
+  const float y = mg_log_special(u, mg_log_positive(u) + error / u);
   return x == 0 ? x : y;
 }
-/* e to the power x less `one`, 1 or 0, for x from -700 to 700: 2**n * (e**r - 1) + (2**n - one). */
-static inline double mg_exp_less(double x, double one) {
+/* Return e**x - one, where one is 0 or 1, for x from -700 to 700: 2**n * (e**r - 1) + (2**n - one). */
+static inline double mg_exp_minus(double x, double one) {
   const double n = rint(x * 0x1.71547652b82fep+0);
   const double r = x - n * 0x1.62e42fefa39efp-1;
   double p = 0x1.a137426f16cfcp-16;
@@ -56,13 +56,13 @@ static inline double mg_exp_less(double x, double one) {
   return power * (p * r) + (power - one);
 }
 static inline float mg_expm1f(float x) {
-  const double inside = x > 100 ? 100 : x < -100 ? -100 : x;
-  const float y = mg_exp_less(inside, 1);
+  const double clamped = x > 100 ? 100 : x < -100 ? -100 : x;
+  const float y = mg_exp_minus(clamped, 1);
   return x == 0 || x != x ? x : y;
 }
-/* What a square lost to rounding; another product of x and x would be the one that was rounded. */
+/* Return the rounding error of square = x * x.  hiddenf prevents reuse of the rounded product. */
 static inline float MG_SQUARE_ERROR(float x, float square) { return MG_FMA(hiddenf(x), x, -square); }
-/* Up to 1 by a polynomial of x * x. */
+/* erf(x) by a polynomial of x * x for |x| < 1, else 1 - erfc(|x|). */
 static inline float mg_erff(float x) {
   const float a = fabsf(x), z = a * a;
   float y = MG_FMA(-0x1.445f48p-17f, z, 0x1.d88750p-14f);
@@ -72,25 +72,27 @@ static inline float mg_erff(float x) {
   y = MG_FMA(y, z, 0x1.ce2f09p-4f);
   y = MG_FMA(y, z, -0x1.812746p-2f);
   y = MG_FMA(y, z, 0x1.20dd75p+0f);
-  const float far = 1 - mg_erfcf(a);
-  return copysignf(a < 1 ? a * y : far, x);
+  const float by_erfc = 1 - mg_erfcf(a);
+  return copysignf(a < 1 ? a * y : by_erfc, x);
 }
 static inline float mg_hypotf(float x, float y) {
   const double a = x, b = y;
   const float length = sqrt(a * a + b * b);
   return fabsf(x) == INFINITY || fabsf(y) == INFINITY ? INFINITY : length;
 }
-/* x to the power y, of which |x| to the power y is the absolute value. */
+/* x**y, whose absolute value is |x|**y. */
 static inline float mg_powf(float x, float y) {
   const float a = fabsf(x);
-  const double log = a == 0 ? -INFINITY : a < INFINITY ? mg_log_of(a) : (double)a;
+  const double log = a == 0 ? -INFINITY : a < INFINITY ? mg_log_positive(a) : (double)a;
   const double exponent = y * log;
-  const double inside = exponent > 200 ? 200 : exponent < -200 ? -200 : exponent;
-  const float size = mg_exp_less(inside, 0);
+  const double clamped = exponent > 200 ? 200 : exponent < -200 ? -200 : exponent;
+  const float magnitude = mg_exp_minus(clamped, 0);
   const int odd = floorf(y) == y && floorf(y * 0.5f) != y * 0.5f;
-  const float negative = floorf(y) == y ? (odd ? -size : size) : a == 0 || a == INFINITY ? size : NAN;
-  const float z = copysignf(1, x) < 0 ? negative : size;
-  const float number = exponent != exponent || x != x ? x * y : z;
+  const float negative = floorf(y) == y              ? (odd ? -magnitude : magnitude)
+                         : a == 0 || a == INFINITY ? magnitude
+                                                   : NAN;
+  const float z = copysignf(1, x) < 0 ? negative : magnitude;
+  const float with_nan = exponent != exponent || x != x ? x * y : z;
   const int one = y == 0 || x == 1 || (x == -1 && fabsf(y) == INFINITY);
-  return one ? 1 : number;
+  return one ? 1 : with_nan;
 }
