@@ -1,9 +1,13 @@
-/* The middle, for a pass: what it changed, before and after side by side. */
+/* The main view of a pass: its changes, before and after. */
 
 const KINDS_SHOWN = 40;
-const AROUND = 6; // neighbours shown on each side of a change, at most
+const NEIGHBOURS_SHOWN = 6; // on each side of a change, at most
 
-/** Return the changes of a pass in groups of the same kind, the most frequent first. */
+/**
+ * Return the changes of a pass by kind, the most frequent first.
+ *
+ * A change is a set (union-find) of removed and added nodes that are connected.
+ */
 function changesOf(model, k) {
   const before = model.snapshot(k - 1);
   const after = model.snapshot(k);
@@ -12,40 +16,40 @@ function changesOf(model, k) {
     while (parent.has(id) && parent.get(id) !== id) id = parent.get(id);
     return id;
   };
-  const join = (a, b) => {
+  const merge = (a, b) => {
     for (const id of [a, b]) if (!parent.has(id)) parent.set(id, id);
     parent.set(root(a), root(b));
   };
   const { added, removed, rewired } = model.stages[k];
   const shown = (id) => model.nodes.get(id).kind !== "constant";
-  const fresh = added.map((node) => node.id).filter(shown);
-  const gone = removed.map(({ id }) => id).filter(shown);
-  const isNew = new Set(fresh);
+  const addedIds = added.map((node) => node.id).filter(shown);
+  const removedIds = removed.map(({ id }) => id).filter(shown);
+  const isNew = new Set(addedIds);
   const byOrder = new Map();
-  for (const id of [...gone, ...fresh]) {
-    join(id, id);
+  for (const id of [...removedIds, ...addedIds]) {
+    merge(id, id);
     const { order } = model.nodes.get(id);
-    if (byOrder.has(order)) join(id, byOrder.get(order));
+    if (byOrder.has(order)) merge(id, byOrder.get(order));
     byOrder.set(order, id);
   }
-  for (const id of gone) {
-    for (const other of model.became.get(id)) if (isNew.has(other)) join(id, other);
+  for (const id of removedIds) {
+    for (const other of model.replacedBy.get(id)) if (isNew.has(other)) merge(id, other);
   }
-  const attached = new Set(gone.map(root));
-  for (const id of fresh) {
+  const attached = new Set(removedIds.map(root));
+  for (const id of addedIds) {
     if (attached.has(root(id)) || model.nodes.get(id).kind === "box") continue;
-    const near = [...(after.entries.get(id)?.reads ?? []), ...(after.readers.get(id) ?? [])];
-    const friend = near.find((x) => isNew.has(x));
-    if (friend) join(id, friend);
+    const neighbours = [...(after.entries.get(id)?.reads ?? []), ...(after.readers.get(id) ?? [])];
+    const neighbour = neighbours.find((x) => isNew.has(x));
+    if (neighbour) merge(id, neighbour);
   }
   for (const { id, box } of [...rewired, ...added]) {
-    if (box && isNew.has(box) && shown(id)) join(id, box);
+    if (box && isNew.has(box) && shown(id)) merge(id, box);
   }
   const groups = new Map();
   for (const id of parent.keys()) {
-    const at = root(id);
-    if (!groups.has(at)) groups.set(at, []);
-    groups.get(at).push(id);
+    const set = root(id);
+    if (!groups.has(set)) groups.set(set, []);
+    groups.get(set).push(id);
   }
   const kinds = new Map();
   for (const ids of groups.values()) {
@@ -59,12 +63,12 @@ function changesOf(model, k) {
   return [...kinds].map(([title, changes]) => ({ title, changes })).sort((a, b) => b.changes.length - a.changes.length);
 }
 
-/** Return in words which constants, which the page does not draw, a pass removed and made. */
+/** Return a description of the constants, which the page does not draw, that a pass removed and added. */
 function constantsOf(model, k) {
   const { removed, added } = model.stages[k];
   return Object.entries({ removed, "new": added }).flatMap(([what, changed]) => {
     const found = changed.map(({ id }) => model.nodes.get(id)).filter((node) => node.kind === "constant");
-    return found.length ? [`${plural(found.length, "constant")} ${what}: ${cut(counted(found.map((node) => node.name)))}`] : [];
+    return found.length ? [`${plural(found.length, "constant")} ${what}: ${truncate(counted(found.map((node) => node.name)))}`] : [];
   });
 }
 
@@ -77,7 +81,7 @@ function commonLayer(model, ids) {
   return [...counts].sort((a, b) => b[1] - a[1])[0]?.[0] ?? "";
 }
 
-function cut(text) {
+function truncate(text) {
   return text.length > 90 ? `${text.slice(0, 88)} …` : text;
 }
 
@@ -86,23 +90,23 @@ function titleOf(model, { old, now }, ids) {
   const boxes = now.filter((id) => model.nodes.get(id).kind === "box" && !old.includes(id));
   if (boxes.length) {
     const inside = old.filter((id) => model.nodes.get(id).kind === "op");
-    return `${cut(names(inside))} → ${boxes.length > 1 ? `${boxes.length} kernels` : "one kernel"}`;
+    return `${truncate(names(inside))} → ${boxes.length > 1 ? `${boxes.length} kernels` : "one kernel"}`;
   }
   const left = old.filter((id) => !now.includes(id));
   const right = now.filter((id) => !old.includes(id));
   if (!right.length) {
-    const kept = ids.flatMap((id) => model.became.get(id) ?? []);
-    return `${cut(names(left))} ${kept.length ? "→ an equal node" : "→ removed"}`;
+    const kept = ids.flatMap((id) => model.replacedBy.get(id) ?? []);
+    return `${truncate(names(left))} ${kept.length ? "→ an equal node" : "→ removed"}`;
   }
-  return left.length ? `${cut(names(left))} → ${cut(names(right))}` : `new: ${cut(names(right))}`;
+  return left.length ? `${truncate(names(left))} → ${truncate(names(right))}` : `new: ${truncate(names(right))}`;
 }
 
-/** The changes of a pass as cards. */
+/** The view with a card for each kind of change of a pass. */
 class ChangesView {
   constructor(element, page) {
     this.element = element;
     this.page = page;
-    this.chosen = new Map(); // by title, which of the changes is shown
+    this.chosen = new Map(); // for each kind, the index of the change that is shown
     element.addEventListener("click", (event) => page.keepFocus(() => this._click(event)));
   }
 
@@ -115,14 +119,14 @@ class ChangesView {
     this.model = model;
     this.k = k;
     const stage = model.stages[k];
-    const wide = this.element.clientWidth - 40;
+    const width = this.element.clientWidth - 40;
     const count = this.kinds.reduce((sum, kind) => sum + kind.changes.length, 0);
     const constants = constantsOf(model, k);
     const shown = count ? `${plural(count, "change")} of ${plural(this.kinds.length, "kind")}` : "";
     const what = [shown, ...constants].filter(Boolean).join("; ");
     const only = constants.length ? "only constants" : isTouched(stage) ? "only which results nodes read" : "nothing";
     const none = count ? "" : `<p class="hint">This pass changed ${only}.</p>`;
-    const cards = this.kinds.slice(0, KINDS_SHOWN).map((kind, i) => this._card(kind, i, wide));
+    const cards = this.kinds.slice(0, KINDS_SHOWN).map((kind, i) => this._card(kind, i, width));
     const rest = this.kinds.length - cards.length;
     this.element.innerHTML = `<h2>${escape(stage.name)} <small>${escape(what)}</small></h2>${none}${cards.join("")}${rest > 0 ? `<p>and ${plural(rest, "kind")} more</p>` : ""}`;
     this.mark();
@@ -132,13 +136,13 @@ class ChangesView {
     markPicked(this.element, `[data-id="${this.page.state.node}"]`);
   }
 
-  _card(kind, i, wide) {
+  _card(kind, i, width) {
     const at = this.chosen.get(i) ?? 0;
     const change = kind.changes[at];
-    const half = isNarrow() ? wide - 16 : (wide - 30) / 2;
+    const sideWidth = isNarrow() ? width - 16 : (width - 30) / 2;
     const sides = [
-      this._side(this.k - 1, change.old, change.now, half, "removed"),
-      this._side(this.k, change.now, change.old, half, "added"),
+      this._side(this.k - 1, change.old, change.now, sideWidth, "removed"),
+      this._side(this.k, change.now, change.old, sideWidth, "added"),
     ];
     const where = kind.changes.slice(0, 60).map((each, j) => {
       const name = each.layer || "no layer";
@@ -155,20 +159,20 @@ class ChangesView {
     const outer = new Set(ids.map((id) => snapshot.outermost(id)));
     const kept = new Set(others);
     const around = new Set();
-    const take = (id) => {
-      const out = snapshot.outermost(id);
-      const { kind } = snapshot.entries.get(out)?.node ?? { kind: "constant" };
-      if (kind !== "constant" && !outer.has(out) && around.size < AROUND) around.add(out);
+    const addNeighbour = (id) => {
+      const outermost = snapshot.outermost(id);
+      const { kind } = snapshot.entries.get(outermost)?.node ?? { kind: "constant" };
+      if (kind !== "constant" && !outer.has(outermost) && around.size < NEIGHBOURS_SHOWN) around.add(outermost);
     };
     for (const id of ids) {
-      for (const x of snapshot.entries.get(id).reads) take(x);
-      for (const x of snapshot.readers.get(id) ?? []) take(x);
+      for (const x of snapshot.entries.get(id).reads) addNeighbour(x);
+      for (const x of snapshot.readers.get(id) ?? []) addNeighbour(x);
     }
-    for (const id of others) for (const other of this.model.became.get(id) ?? []) if (snapshot.entries.has(other)) take(other);
+    for (const id of others) for (const other of this.model.replacedBy.get(id) ?? []) if (snapshot.entries.has(other)) addNeighbour(other);
     const marks = new Map([...around].map((id) => [id, "context"]));
     for (const id of ids) if (!kept.has(id)) marks.set(id, mark);
     const items = [...outer, ...around].map((id) => {
-      const { node } = snapshot.entries.get(id); // a parameter, say
+      const { node } = snapshot.entries.get(id); // without an item, for example a parameter
       return itemsOf(snapshot).get(id) ?? { id, node, inside: [], reads: [] };
     });
     const graph = new SmallGraph(snapshot, items, width - 16);

@@ -1,4 +1,4 @@
-/* Below: memory over time, the timeline of a profile, and tables of layers and of steps. */
+/* The panel below: memory over time, the timeline of a profile, and tables of layers and of steps. */
 
 const EDGE = { left: 68, right: 12, top: 8, bottom: 22 };
 
@@ -6,7 +6,7 @@ function roleOf(model, id) {
   return model.nodes.get(id)?.role ?? "forward";
 }
 
-/** Return the bytes of the arena in use at each step; a buffer and its successor are the same memory. */
+/** Return the bytes of the arena in use at each step; a buffer and its successor share memory. */
 function bytesInUse(model) {
   const use = new Float64Array(model.steps.length + 1);
   for (const buffer of arenaOf(model)) {
@@ -21,7 +21,7 @@ function arenaOf(model) {
   return model.arena;
 }
 
-/** Return the memory plan as SVG: time from left to right, offsets in the arena upwards. */
+/** Return the memory plan as SVG: x is the step, y the offset in the arena. */
 function memoryChart(model, width, height) {
   const { arena_bytes: arena } = model.data.memory;
   const buffers = arenaOf(model);
@@ -34,7 +34,7 @@ function memoryChart(model, width, height) {
     const [top, bottom] = [y(b.offset + b.bytes), y(b.offset)];
     const [from, to] = [x(b.first), x(Math.min(b.last + 1, last))];
     const atPeak = b.first <= peak && peak <= (b.successor ? b.last - 1 : b.last) ? "at-peak" : "";
-    return `<rect class="buffer ${roleOf(model, b.node)} ${atPeak}" data-buffer="${b.id}" x="${from.toFixed(1)}" y="${top.toFixed(1)}" width="${Math.max(1, to - from).toFixed(1)}" height="${Math.max(0.8, bottom - top).toFixed(1)}"><title>${escape(model.holds(b))}: ${bytes(b.bytes)}, steps ${b.first} to ${b.last}</title></rect>`;
+    return `<rect class="buffer ${roleOf(model, b.node)} ${atPeak}" data-buffer="${b.id}" x="${from.toFixed(1)}" y="${top.toFixed(1)}" width="${Math.max(1, to - from).toFixed(1)}" height="${Math.max(0.8, bottom - top).toFixed(1)}"><title>${escape(model.contentsOf(b))}: ${bytes(b.bytes)}, steps ${b.first} to ${b.last}</title></rect>`;
   });
   const curvePoints = Array.from(use.slice(0, last), (n, t) => `${x(t).toFixed(1)},${y(n).toFixed(1)}L${x(t + 1).toFixed(1)},${y(n).toFixed(1)}`);
   const marks = [0, 0.25, 0.5, 0.75, 1].map((part) => `<text class="axis" x="${EDGE.left - 6}" y="${y(part * arena) + 4}" text-anchor="end">${bytes(Math.round(part * arena))}</text>`);
@@ -47,14 +47,14 @@ function memoryChart(model, width, height) {
   );
 }
 
-/** Return the largest use of the arena, and the step where it is. */
+/** Return the peak use of the arena in bytes, and its step. */
 function peakOf(model) {
   const use = bytesInUse(model);
   const most = use.reduce((a, b) => Math.max(a, b), 0);
   return [most, use.indexOf(most)];
 }
 
-/** Return in words how much memory is in use at the peak, as HTML. */
+/** Return a description of the memory use at the peak, as HTML. */
 function peakLabel(model) {
   const [most, peak] = peakOf(model);
   const { arena_bytes: arena, unplanned_bytes: unplanned } = model.data.memory;
@@ -66,11 +66,11 @@ function peakList(model) {
   const [, peak] = peakOf(model);
   const alive = arenaOf(model).filter((b) => b.first <= peak && peak <= (b.successor ? b.last - 1 : b.last));
   alive.sort((a, b) => b.bytes - a.bytes);
-  const items = alive.slice(0, 12).map((b) => `<button class="link" data-buffer="${b.id}">${bytes(b.bytes)}: ${escape(model.holds(b))}</button>`);
+  const items = alive.slice(0, 12).map((b) => `<button class="link" data-buffer="${b.id}">${bytes(b.bytes)}: ${escape(model.contentsOf(b))}</button>`);
   return `<div class="peak-list"><h3>at the peak, step ${peak}</h3><p class="links">${items.join("")}</p></div>`;
 }
 
-/** Return the kernels of the profiled call as SVG, with a track of the layers above. */
+/** Return the timeline of the profiled call as SVG: kernels, and above them their layers. */
 function timelineChart(model, width, height, zoom) {
   const { runs } = model.data;
   if (!runs.length) {
@@ -101,14 +101,14 @@ function timelineChart(model, width, height, zoom) {
   return `<svg class="chart" role="img" aria-label="Timeline of ${plural(runs.length, "kernel")} in ${time(end)}; the table of steps has their times" width="${full + EDGE.left + EDGE.right}" height="${height}"><text class="axis" x="4" y="47">layers</text><text class="axis" x="4" y="76">kernels</text>${layers.join("")}${bars.join("")}${ticks.join("")}</svg>`;
 }
 
-/** Return a table of layers, of all functions of the page beside each other, as HTML. */
+/** Return a table of layers as HTML, with the times of all functions of the page. */
 function layersTable(models, current, depth) {
-  const cut = (layer) => (layer ? layer.split(".").slice(0, depth).join(".") : "");
+  const truncated = (layer) => (layer ? layer.split(".").slice(0, depth).join(".") : "");
   const sums = models.map((model) => {
     const byLayer = new Map();
     model.steps.forEach((step, i) => {
       const { layer } = itemLayer(model, step.node);
-      const name = cut(layer);
+      const name = truncated(layer);
       const sum = byLayer.get(name) ?? { steps: 0, bytes: 0, flops: 0, roofline: 0, seconds: 0 };
       sum.steps += 1;
       for (const key of ["bytes", "flops", "roofline"]) sum[key] += step[key] ?? 0;
@@ -117,25 +117,25 @@ function layersTable(models, current, depth) {
     });
     return byLayer;
   });
-  const mine = sums[models.indexOf(current)];
+  const currentSums = sums[models.indexOf(current)];
   const names = [...new Set(sums.flatMap((byLayer) => [...byLayer.keys()]))];
-  names.sort((a, b) => (mine.get(b)?.seconds ?? 0) - (mine.get(a)?.seconds ?? 0) || (mine.get(b)?.flops ?? 0) - (mine.get(a)?.flops ?? 0));
+  names.sort((a, b) => (currentSums.get(b)?.seconds ?? 0) - (currentSums.get(a)?.seconds ?? 0) || (currentSums.get(b)?.flops ?? 0) - (currentSums.get(a)?.flops ?? 0));
   const others = models.filter((model) => model !== current);
   const head = ["layer", "steps", "time", "share", "bytes", "FLOPs", "of the roofline (estimate)", ...others.flatMap((m) => [`time of ${m.data.title}`, "times as fast"])];
   const lines = names.map((name) => {
-    const own = mine.get(name) ?? { steps: 0, bytes: 0, flops: 0, roofline: 0, seconds: 0 };
-    const beside = others.flatMap((model) => {
-      const there = sums[models.indexOf(model)].get(name);
-      const both = there?.seconds && own.seconds;
-      return [there?.seconds ? time(there.seconds) : "", both ? (there.seconds / own.seconds).toFixed(2) : ""];
+    const own = currentSums.get(name) ?? { steps: 0, bytes: 0, flops: 0, roofline: 0, seconds: 0 };
+    const comparisons = others.flatMap((model) => {
+      const other = sums[models.indexOf(model)].get(name);
+      const both = other?.seconds && own.seconds;
+      return [other?.seconds ? time(other.seconds) : "", both ? (other.seconds / own.seconds).toFixed(2) : ""];
     });
-    const cells = [own.steps, own.seconds ? time(own.seconds) : "", own.seconds ? percent(own.seconds / current.total) : "", bytes(own.bytes), flops(own.flops), own.seconds ? percent(own.roofline / own.seconds) : "", ...beside];
+    const cells = [own.steps, own.seconds ? time(own.seconds) : "", own.seconds ? percent(own.seconds / current.total) : "", bytes(own.bytes), flops(own.flops), own.seconds ? percent(own.roofline / own.seconds) : "", ...comparisons];
     return `<tr data-layer="${escape(name)}"><th scope="row"><button data-layer="${escape(name)}">${escape(name || "no layer")}</button></th>${cells.map((c) => `<td>${c}</td>`).join("")}</tr>`;
   });
   return `<table class="plain numbers" aria-label="layers"><thead><tr>${head.map((h) => `<th scope="col">${escape(h)}</th>`).join("")}</tr></thead><tbody>${lines.join("")}</tbody></table>`;
 }
 
-/** Return the node of a step with its layer: of a kernel that of most of its ops. */
+/** Return the node of a step, or for a fused kernel the layer of most of its ops. */
 function itemLayer(model, id) {
   const snapshot = model.snapshot(model.last);
   const entry = snapshot.entries.get(id);

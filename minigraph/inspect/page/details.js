@@ -1,6 +1,6 @@
-/* The details of what is selected. */
+/* The details of the selection. */
 
-/** Return what the page tells of a node, as HTML. */
+/** Return the details of a node, as HTML. */
 function details(model, id, k) {
   const node = model.nodes.get(id);
   const snapshot = model.snapshot(k);
@@ -15,8 +15,8 @@ function details(model, id, k) {
       ["layer", escape(node.layer || "none")],
       ["line", node.line && `<code>${escape(node.line)}</code>`],
       ["part of", node.kind === "op" || node.kind === "box" ? ROLE_WORDS[node.role] : node.kind],
-      ["since", escape(model.stages[model.born.get(id)].name)],
-      ["until", untilWhen(model, id)],
+      ["since", escape(model.stages[model.addedAt.get(id)].name)],
+      ["until", removalOf(model, id)],
     ]),
   ];
   if (entry?.box) {
@@ -57,11 +57,11 @@ function links(model, ids, most = 12) {
   return `<p class="links">${shown.join("")}${all.length > most ? `<span>and ${all.length - most} more</span>` : ""}</p>`;
 }
 
-/** Return which pass removed a node, and what computes its value since. */
-function untilWhen(model, id) {
-  if (!model.died.has(id)) return "";
-  const pass = escape(model.stages[model.died.get(id)].name);
-  const replacements = model.became.get(id);
+/** Return the pass that removed a node, and its replacements, as HTML. */
+function removalOf(model, id) {
+  if (!model.removedAt.has(id)) return "";
+  const pass = escape(model.stages[model.removedAt.get(id)].name);
+  const replacements = model.replacedBy.get(id);
   const now = replacements.length ? `, replaced by${links(model, replacements)}` : ": no node reads it";
   return `removed by <b>${pass}</b>${now}`;
 }
@@ -93,17 +93,17 @@ function stepDetails(model, number) {
   );
 }
 
-/** Return why a node, or those inside a box, was not fused with its neighbours. */
+/** Return why a node, or the nodes in a box, were not fused with neighbours, as HTML. */
 function stopDetails(model, id, inside) {
   const members = new Set([id, ...inside]);
   const found = [...members].flatMap((x) => model.stops.get(x) ?? []);
-  const apart = [...new Set(found)].filter((s) => !(members.has(s.producer) && members.has(s.consumer)));
-  if (!apart.length) return "";
-  const items = apart.slice(0, 12).map((stop) => {
+  const outside = [...new Set(found)].filter((s) => !(members.has(s.producer) && members.has(s.consumer)));
+  if (!outside.length) return "";
+  const items = outside.slice(0, 12).map((stop) => {
     const end = (which, name) => (which ? `<button class="link" data-id="${which}">${escape(model.label(which))}</button>` : `<b>${escape(name)}</b>`);
     return `<li>${end(stop.producer, stop.names[0])} → ${end(stop.consumer, stop.names[1])}<br>${escape(stop.reason)}</li>`;
   });
-  const more = apart.length > 12 ? `<li>and ${apart.length - 12} more</li>` : "";
+  const more = outside.length > 12 ? `<li>and ${outside.length - 12} more</li>` : "";
   return `${heading("not fused with its neighbours")}<ul class="stops">${items.join("")}${more}</ul>`;
 }
 
@@ -152,28 +152,28 @@ function coloured(text) {
   return html + escape(text.slice(end));
 }
 
-/** Return what the page tells of a buffer, as HTML. */
+/** Return the details of a buffer, as HTML. */
 function bufferDetails(model, id) {
   const buffer = model.buffers[id - 1];
   const using = (list) => model.steps.flatMap((step, i) => (step[list].includes(id) && step.loop === undefined ? [i] : []));
   const step = (i) => (model.steps[i] ? `<button class="link" data-step="${i}">step ${i}: ${escape(model.label(model.steps[i].node))}</button>` : "the end of the call");
-  const few = (list) => list.slice(0, 10).map(step).join("") + (list.length > 10 ? `<span>and ${list.length - 10} more</span>` : "");
+  const firstSteps = (list) => list.slice(0, 10).map(step).join("") + (list.length > 10 ? `<span>and ${list.length - 10} more</span>` : "");
   return (
     `<h2>buffer ${id}</h2>` +
     rows([
-      ["holds", buffer.node ? links(model, [buffer.node]) : escape(model.holds(buffer))],
+      ["holds", buffer.node ? links(model, [buffer.node]) : escape(model.contentsOf(buffer))],
       ["where", escape(buffer.space)],
       ["size", bytes(buffer.bytes)],
       ["offset", buffer.space === "arena" && buffer.offset.toLocaleString("en")],
       ["lives", buffer.space === "arena" && `from step ${buffer.first} to step ${buffer.last}`],
-      ["written by", `<span class="links">${few(using("writes"))}</span>`],
-      ["read by", `<span class="links">${few(using("reads"))}</span>`],
+      ["written by", `<span class="links">${firstSteps(using("writes"))}</span>`],
+      ["read by", `<span class="links">${firstSteps(using("reads"))}</span>`],
       ["reused by", buffer.successor && `<button class="link" data-buffer="${buffer.successor}">buffer ${buffer.successor}</button>, which is written in place`],
     ])
   );
 }
 
-/** Return what is worth knowing of a function while nothing is selected. */
+/** Return the summary of a function, as HTML; it is shown if nothing is selected. */
 function overview(model) {
   const { data } = model;
   const kernels = new Map();

@@ -1,6 +1,6 @@
-/* The middle: the graph of a stage, by layer. */
+/* The main view of a stage: its graph, by layer. */
 
-/** The graph in a scrolling element; only the rows that can be seen are in the document. */
+/** The graph in a scrolling element; only the visible rows are in the document. */
 class GraphView {
   constructor(element, page) {
     this.element = element;
@@ -14,9 +14,9 @@ class GraphView {
     element.addEventListener("click", (event) => page.keepFocus(() => this._click(event)));
   }
 
-  /** Draw a stage of a function, with some layers open. */
+  /** Draw stage k of a function; `open` has the paths of expanded layers. */
   show(model, k, open) {
-    const stays = model === this.model && k === this.rows.snapshot.k && !this.element.hidden;
+    const sameStage = model === this.model && k === this.rows.snapshot.k && !this.element.hidden;
     this.element.hidden = false;
     this.model = model;
     this.rows = new Rows(model.snapshot(k), open, Math.max(520, this.element.clientWidth - 2));
@@ -27,23 +27,23 @@ class GraphView {
       .join("");
     this.body.innerHTML = "";
     this.drawn = new Map();
-    if (!stays) this.element.scrollTop = 0; // Tab reaches no row above those that are drawn
+    if (!sameStage) this.element.scrollTop = 0; // Tab cannot reach rows above those in the document
     this.fill();
     this._connect();
   }
 
-  /** Put the rows that can be seen into the document. */
+  /** Add the visible rows to the document, and remove the others. */
   fill() {
     const top = this.element.scrollTop - 300;
     const bottom = top + this.element.clientHeight + 600;
-    let before = null; // rows stand in their order, in which Tab goes through them
+    let before = null; // keep rows in order, for Tab
     for (const row of this.rows.rows) {
-      const seen = row.y < bottom && row.y + row.height > top;
+      const visible = row.y < bottom && row.y + row.height > top;
       let drawn = this.drawn.get(row);
-      if (drawn && !seen && !drawn.contains(document.activeElement)) {
+      if (drawn && !visible && !drawn.contains(document.activeElement)) {
         drawn.remove();
         this.drawn.delete(row);
-      } else if (seen && !drawn) {
+      } else if (visible && !drawn) {
         drawn = document.createElement("div");
         drawn.innerHTML = row.kind === "layer" ? this._header(row) : this._ops(row);
         this.drawn.set(row, drawn);
@@ -55,7 +55,7 @@ class GraphView {
     this.mark();
   }
 
-  /** Show what is picked, and what it reads and is read by. */
+  /** Highlight the selected node, and its edges to the nodes that it reads and that read it. */
   mark() {
     const { node } = this.page.state;
     markPicked(this.body, `[data-id="${node}"]`);
@@ -74,8 +74,8 @@ class GraphView {
     const place = this.rows.find(id);
     if (!place) return;
     const middle = place.y - this.element.clientHeight / 2 + place.height / 2;
-    const away = Math.abs(this.element.scrollTop - middle) > this.element.clientHeight / 2 - 60;
-    if (away) this.element.scrollTop = middle;
+    const isFar = Math.abs(this.element.scrollTop - middle) > this.element.clientHeight / 2 - 60;
+    if (isFar) this.element.scrollTop = middle;
     this.fill();
   }
 
@@ -95,7 +95,7 @@ class GraphView {
     return `${frame}<button class="layer" data-layer="${escape(layer.path)}" title="${escape(layer.path)}" style="top:${row.y}px;width:${this.rows.width}px" aria-expanded="${row.open}">${cells.join("")}</button>`;
   }
 
-  /** Return what a closed layer holds in a column, in a few words. */
+  /** Return a summary of the nodes of a collapsed layer in a column. */
   _summary(items) {
     if (!items.length) return "";
     const kernels = items.filter((item) => item.node.kind === "box").length;
@@ -113,7 +113,7 @@ class GraphView {
     return row.cells.map(({ x, graph }) => drawSmall(graph, x, row.y)).join("");
   }
 
-  /** Draw what flows between rows of a column: to the next as a line, farther as an arc beside it. */
+  /** Draw the edges between rows of a column: a line to the next row, an arc to rows farther away. */
   _connect() {
     const { rows } = this;
     const seen = new Set();
@@ -161,7 +161,7 @@ class GraphView {
   }
 }
 
-/** Mark what a selector finds in an element as picked, and nothing else there. */
+/** Mark the elements that match a selector as picked, and no others. */
 function markPicked(element, selector) {
   for (const picked of element.querySelectorAll(".picked")) {
     picked.classList.remove("picked");
@@ -173,7 +173,7 @@ function markPicked(element, selector) {
   }
 }
 
-/** Return a small graph as HTML, at a place; `marks` gives some ids a class. */
+/** Return a small graph at (x, y) as HTML; `marks` has CSS classes by id. */
 function drawSmall(graph, x, y, marks = new Map()) {
   const lines = graph.edges.map(([from, to]) => curve(from, to)).join("");
   const wires = lines

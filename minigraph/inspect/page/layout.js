@@ -1,11 +1,11 @@
-/* Where the boxes of a graph stand: layers as rows, and within a row small graphs from top to bottom. */
+/* The layout of a graph: layers are rows, and a row has small graphs that flow from top to bottom. */
 
-const NODE = { width: 148, height: 42, gap: 10, rise: 16 };
-const CHIP = { height: 24, gap: 4, most: 60 };
+const NODE = { width: 148, height: 42, gap: 10, rowGap: 16 };
+const CHIP = { height: 24, gap: 4, limit: 60 };
 const HEADER = 34;
 const PAD = 10;
 
-/** Return what a snapshot shows outside of boxes: ops, inputs, and boxes with all that is in them. */
+/** Return the items of a snapshot by id: nodes outside of boxes, and outermost boxes with their ops. */
 function itemsOf(snapshot) {
   snapshot.items ??= makeItems(snapshot);
   return snapshot.items;
@@ -26,7 +26,7 @@ function makeItems(snapshot) {
   return items;
 }
 
-/** Return the layer of most ops in a box, or else the one around all of them. */
+/** Return the layer of more than half of the ops in a box, else the common ancestor of their layers. */
 function layerOfBox(snapshot, box, inside) {
   const layers = inside.map((id) => snapshot.entries.get(id).node.layer);
   const counts = new Map();
@@ -39,7 +39,7 @@ function layerOfBox(snapshot, box, inside) {
   return paths[0].slice(0, depth).join(".");
 }
 
-/** A module with those inside of it, and the items that belong to itself. */
+/** A layer with its sublayers and its own items. */
 class Layer {
   constructor(path) {
     this.path = path;
@@ -48,7 +48,7 @@ class Layer {
     this.items = [];
   }
 
-  /** Return the layer at a path below this one, which is made if it is not there. */
+  /** Return the layer at a path below this one; create it if it is missing. */
   at(path) {
     let layer = this;
     const names = path ? path.split(".") : [];
@@ -61,13 +61,13 @@ class Layer {
     return layer;
   }
 
-  /** All items in it and in its layers. */
+  /** All items of the layer and its sublayers. */
   get all() {
     this._all ??= [...this.items, ...[...this.layers.values()].flatMap((layer) => layer.all)];
     return this._all;
   }
 
-  /** When the first of its ops was made: of the forward pass, if it has any there. */
+  /** The order of the first op, of the forward pass if there is one. */
   get order() {
     if (this._order !== undefined) return this._order;
     const forward = this.all.filter((item) => item.node.role === "forward");
@@ -77,7 +77,7 @@ class Layer {
   }
 }
 
-/** Return the root of the layers of a snapshot. */
+/** Return the root of the layer tree of a snapshot. */
 function layersOf(snapshot) {
   if (!snapshot.layers) {
     snapshot.layers = new Layer("");
@@ -86,7 +86,7 @@ function layersOf(snapshot) {
   return snapshot.layers;
 }
 
-/** The rows of a graph: headers of layers, and the ops of a layer side by side by their role. */
+/** The rows of a graph: headers of layers, and the ops of a layer with a column for each role. */
 class Rows {
   constructor(snapshot, open, width) {
     this.snapshot = snapshot;
@@ -96,8 +96,8 @@ class Rows {
     this.roles = ROLES.filter((role) => [...this.items.values()].some((i) => i.node.role === role));
     this.columns = columnsOf(this.roles, width);
     this.rows = [];
-    this.place = new Map(); // where an item stands: {x, y, width, height, role, row}
-    this.layerRow = new Map(); // the row of the header of a layer
+    this.places = new Map(); // for each item {x, y, width, height, role, row}
+    this.layerRow = new Map(); // the header row of each layer, by path
     this.height = PAD;
     this._emit(this.root, 0, open);
   }
@@ -147,17 +147,17 @@ class Rows {
       row.cells.push({ x, graph });
       row.height = Math.max(row.height, graph.height);
       for (const box of graph.boxes) {
-        this.place.set(box.id, { ...box, x: x + box.x, y: row.y + box.y, role: column.role, row });
+        this.places.set(box.id, { ...box, x: x + box.x, y: row.y + box.y, role: column.role, row });
       }
     }
     this.rows.push(row);
     this.height += row.height + 12;
   }
 
-  /** Return where something is that computes a node: the node, its box, or a closed layer's cell. */
+  /** Return the place of a node, or of the box or the collapsed layer that contains it. */
   find(id) {
     const outer = this.snapshot.outermost(id);
-    if (this.place.has(outer)) return this.place.get(outer);
+    if (this.places.has(outer)) return this.places.get(outer);
     const item = this.items.get(outer);
     if (!item) return undefined;
     const names = item.layer.split(".");
@@ -183,7 +183,7 @@ function columnsOf(roles, width) {
   });
 }
 
-/** A few items from top to bottom: what is read stands above what reads it. */
+/** A layout of a few items from top to bottom: a node is below the nodes that it reads. */
 class SmallGraph {
   constructor(snapshot, items, width) {
     this.snapshot = snapshot;
@@ -201,7 +201,7 @@ class SmallGraph {
         const own = chips ? width : Math.min(size, 220);
         if (x && x + own > width + 1) {
           x = 0;
-          this.height += tallest + NODE.rise;
+          this.height += tallest + NODE.rowGap;
           tallest = 0;
         }
         const height = chips ? chips.height : NODE.height;
@@ -209,13 +209,13 @@ class SmallGraph {
         tallest = Math.max(tallest, height);
         x += own + NODE.gap;
       }
-      this.height += tallest + NODE.rise;
+      this.height += tallest + NODE.rowGap;
     }
-    this.height = Math.max(0, this.height - NODE.rise);
+    this.height = Math.max(0, this.height - NODE.rowGap);
     this._connect();
   }
 
-  /** Return the items by the longest way to them from those that read none of the others. */
+  /** Return the items by rank: the length of the longest path from an item that reads no other. */
   _ranks(items) {
     const mine = new Map(items.map((item) => [item.id, item]));
     this.reads = new Map();
@@ -245,9 +245,9 @@ class SmallGraph {
   }
 }
 
-/** Return how the ops in a box stand in lines. */
+/** Return the layout of the ops in a box, in lines. */
 function chipsOf(snapshot, item, width) {
-  const shown = item.inside.slice(0, CHIP.most);
+  const shown = item.inside.slice(0, CHIP.limit);
   const chips = [];
   let x = 8;
   let y = 28;
@@ -264,11 +264,11 @@ function chipsOf(snapshot, item, width) {
     const { node } = snapshot.entries.get(id);
     put(id, node.name, node.role);
   }
-  if (item.inside.length > CHIP.most) put(item.id, `and ${item.inside.length - CHIP.most} more`, "");
+  if (item.inside.length > CHIP.limit) put(item.id, `and ${item.inside.length - CHIP.limit} more`, "");
   return { chips, height: y + CHIP.height + 8 };
 }
 
-/** Return the path of a curve that leaves a box at its bottom and enters another at its top. */
+/** Return the SVG path of a curve from the bottom of a box to the top of another. */
 function curve(from, to) {
   const [x1, y1] = [from.x + from.width / 2, from.y + from.height];
   const [x2, y2] = [to.x + to.width / 2, to.y];

@@ -1,7 +1,7 @@
-/* The page: what is selected and open, in the address too; search and keys. */
+/* The page: the selection and the open layers, which the address stores too; search and keys. */
 
 const TABS = ["memory", "timeline", "layers", "steps"];
-const FOUND = 60; // results of a search that are shown
+const RESULTS_SHOWN = 60; // of a search, at most
 const KEYS = [
   ["/", "search"],
   ["[ and ]", "previous pass, next pass"],
@@ -34,7 +34,7 @@ class Page {
     return this.models[this.state.f];
   }
 
-  /** The stage that is shown: the last one where no pass is picked. */
+  /** The stage that is shown: the last one if no pass is selected. */
   get k() {
     return this.state.pass < 0 ? this.model.last : this.state.pass;
   }
@@ -47,7 +47,7 @@ class Page {
     this._toAddress();
   }
 
-  // -------------------------------------------------------------- what is picked
+  // -------------------------------------------------------------- selection
 
   pick(id) {
     const { model, state } = this;
@@ -94,11 +94,11 @@ class Page {
     this._toAddress();
   }
 
-  /** Open the layers around a node, and show the graph as written if it is in no other. */
+  /** Open the layers around a node; show the graph as written if the node is not in this stage. */
   _reveal(id) {
     const { model, state } = this;
     if (!model.snapshot(this.k).entries.has(id)) {
-      if (!model.snapshot(0).entries.has(id)) return this.pickPass(model.born.get(id));
+      if (!model.snapshot(0).entries.has(id)) return this.pickPass(model.addedAt.get(id));
       state.pass = 0;
       this._drawPipeline();
     }
@@ -143,8 +143,8 @@ class Page {
   _drawDetails() {
     const { model, state } = this;
     const { node, buffer } = state;
-    const made = state.pass > 0 ? Math.max(state.pass - 1, model.born.get(node) ?? 0) : this.k;
-    const k = model.died.has(node) ? Math.min(made, model.died.get(node) - 1) : Math.max(made, model.born.get(node) ?? 0);
+    const wanted = state.pass > 0 ? Math.max(state.pass - 1, model.addedAt.get(node) ?? 0) : this.k;
+    const k = model.removedAt.has(node) ? Math.min(wanted, model.removedAt.get(node) - 1) : Math.max(wanted, model.addedAt.get(node) ?? 0);
     $("#details").innerHTML = buffer ? bufferDetails(model, buffer) : node ? details(model, node, k) : overview(model);
     $("#details").scrollTop = 0;
   }
@@ -224,13 +224,13 @@ class Page {
       if (words.every((word) => all.includes(word))) found.push(node);
     }
     found.sort((a, b) => now.has(b.id) - now.has(a.id) || a.order - b.order);
-    const lines = found.slice(0, FOUND).map((node, i) => {
-      const gone = this.model.died.has(node.id) ? `, gone after ${this.model.stages[this.model.died.get(node.id)].name}` : "";
+    const lines = found.slice(0, RESULTS_SHOWN).map((node, i) => {
+      const gone = this.model.removedAt.has(node.id) ? `, gone after ${this.model.stages[this.model.removedAt.get(node.id)].name}` : "";
       return `<li><button data-id="${node.id}" class="${i ? "" : "first"}"><i class="dot ${node.role}"></i>${escape(this.model.label(node.id))}<small>${escape(node.results[0] ?? "")}${escape(gone)}</small></button></li>`;
     });
     const more = found.length - lines.length;
     $("#found ol").innerHTML = lines.join("");
-    $("#found p").textContent = `${found.length ? plural(found.length, "result") : "nothing found"}${more > 0 ? `, ${FOUND} shown` : ""}`;
+    $("#found p").textContent = `${found.length ? plural(found.length, "result") : "nothing found"}${more > 0 ? `, ${RESULTS_SHOWN} shown` : ""}`;
     $("#found").hidden = !words.length;
   }
 
@@ -273,7 +273,7 @@ class Page {
     $("#keys").innerHTML = `<h2 id="keys-title">Keys</h2><dl>${KEYS.map(([key, what]) => `<dt><kbd>${escape(key)}</kbd></dt><dd>${what}</dd>`).join("")}</dl><label><input type="checkbox" id="shortcuts" checked> single keys act</label><form method="dialog"><button>Close</button></form>`;
   }
 
-  /** Act, and focus what stands in the place of an element that was drawn anew. */
+  /** Act, and if the focused element was redrawn, focus its replacement. */
   keepFocus(act) {
     const focused = document.activeElement;
     const within = focused?.closest("#pipeline, #graph, #changes, #details, #below");
@@ -366,8 +366,8 @@ class Page {
     }
     if (event.target.matches("input, select") || !$("#shortcuts").checked) return;
     const passes = this.model.last + 1;
-    const at = (this.state.pass + passes + 1) % (passes + 1); // "what runs" comes last
-    const acts = {
+    const at = (this.state.pass + passes + 1) % (passes + 1); // the last is "what runs"
+    const actions = {
       "/": () => $("#search").focus(),
       "[": () => this.pickPass(this.state.pass < 0 ? passes - 1 : at - 1),
       "]": () => this.pickPass(this.state.pass < 0 || this.state.pass === passes - 1 ? -1 : this.state.pass + 1),
@@ -383,22 +383,22 @@ class Page {
       "?": () => this.help(),
     };
     for (const [i, tab] of TABS.entries()) {
-      acts[i + 1] = () => {
+      actions[i + 1] = () => {
         this.state.tab = tab;
         this._drawBelow();
         this._toAddress();
       };
     }
-    if (!acts[event.key]) return;
+    if (!actions[event.key]) return;
     event.preventDefault();
-    this.keepFocus(acts[event.key]);
+    this.keepFocus(actions[event.key]);
   }
 }
 
 load().then(
   (models) => {
     window.page = new Page(models);
-    document.body.dataset.ready = Math.round(performance.now()); // milliseconds from opening
+    document.body.dataset.ready = Math.round(performance.now()); // milliseconds since navigation
   },
   (error) => {
     $("#details").textContent = `The page cannot be read: ${error}`;

@@ -1,8 +1,8 @@
-/* The functions of the page: their stages, nodes, steps and buffers, looked up by id. */
+/* The data of the page: the stages, nodes, steps and buffers of functions, by id. */
 
 const ROLES = ["forward", "backward", "update"];
 
-/** Return the functions that the page holds: JSON, compressed, in base64. */
+/** Return the functions in the page's data: compressed JSON in base64. */
 async function load() {
   const packed = document.getElementById("data").textContent.trim();
   const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
@@ -20,22 +20,22 @@ class Model {
     [this.bandwidth, this.peak] = data.speeds ?? [Infinity, Infinity];
     this.steps = data.steps.map((step) => ({ ...step, roofline: Math.max(step.bytes / this.bandwidth, step.flops / this.peak) }));
     this.buffers = data.buffers.map((buffer) => ({ node: 0, offset: 0, first: 0, last: 0, successor: 0, ...buffer }));
-    this.nodes = new Map(); // all that there ever were
-    this.born = new Map(); // the stage that added a node
-    this.died = new Map(); // the stage after which it was gone
-    this.became = new Map();
+    this.nodes = new Map(); // of all stages
+    this.addedAt = new Map(); // for each node, the stage that added it
+    this.removedAt = new Map(); // for each removed node, the stage that removed it
+    this.replacedBy = new Map(); // for each removed node, the ids of its replacements
     this.snapshots = [];
     data.stages.forEach((stage, k) => {
       for (const node of stage.added) {
         this.nodes.set(node.id, { reads: [], layer: "", role: "forward", text: "", line: "", box: 0, ...node });
-        this.born.set(node.id, k);
+        this.addedAt.set(node.id, k);
       }
       for (const gone of stage.removed) {
-        this.died.set(gone.id, k);
-        this.became.set(gone.id, gone.became ?? []);
+        this.removedAt.set(gone.id, k);
+        this.replacedBy.set(gone.id, gone.became ?? []);
       }
     });
-    this.stepOf = new Map(); // the last step of a node that is no copy
+    this.stepOf = new Map(); // for each node, its last step that is not a copy
     data.steps.forEach((step, i) => {
       if (step.name !== "copy") this.stepOf.set(step.node, i);
     });
@@ -43,7 +43,7 @@ class Model {
     for (const run of data.runs) this.seconds[run.step] += run.seconds;
     this.profiled = data.runs.length > 0;
     this.total = this.seconds.reduce((a, b) => a + b, 0);
-    this.stops = new Map(); // by node: why it was not fused with a neighbour
+    this.stops = new Map(); // for each node, why it was not fused with neighbours
     data.stages.forEach((stage, k) => {
       stage.stops.forEach((ids, i) => {
         const { producer, consumer, reason } = data.passes[k - 1].stops[i];
@@ -65,7 +65,7 @@ class Model {
     return this.snapshots[k];
   }
 
-  /** Return the number of the step that computes a node, whichever kernel it is in; else undefined. */
+  /** Return the number of the step that computes a node, or a box around it; undefined if there is none. */
   step(id) {
     const snapshot = this.snapshot(this.last);
     for (let at = id; at; at = snapshot.entries.get(at)?.box ?? 0) {
@@ -74,14 +74,14 @@ class Model {
     return undefined;
   }
 
-  /** Return what a buffer holds. */
-  holds(buffer) {
+  /** Return a description of a buffer's contents. */
+  contentsOf(buffer) {
     if (buffer.node) return this.label(buffer.node);
     const user = this.steps[buffer.first];
     return user ? `scratch of ${this.label(user.node)}` : "scratch";
   }
 
-  /** Return what to call a node: "conv2d of layer1.0.conv1". */
+  /** Return a node's name and layer: "conv2d of layer1.0.conv1". */
   label(id) {
     const node = this.nodes.get(id);
     if (!node) return "nothing";
@@ -90,7 +90,7 @@ class Model {
   }
 }
 
-/** Return whether a pass has changed a node. */
+/** Return whether a pass changed any node. */
 function isTouched(stage) {
   return stage.added.length + stage.removed.length + stage.rewired.length > 0;
 }
@@ -112,7 +112,7 @@ class Snapshot {
     }
   }
 
-  /** Return for each box the ids of what is directly inside, in the order in which it was made. */
+  /** The ids of the nodes directly inside each box, in the order in which they were made. */
   get members() {
     if (!this._members) {
       this._members = new Map();
@@ -130,7 +130,7 @@ class Snapshot {
     return this.entries.get(a).node.order - this.entries.get(b).node.order || a - b;
   }
 
-  /** Return for each node the ids of those that read it. */
+  /** The ids of the nodes that read each node. */
   get readers() {
     if (!this._readers) {
       this._readers = new Map();
@@ -145,14 +145,14 @@ class Snapshot {
     return this._readers;
   }
 
-  /** Return the outermost box around a node, or the node. */
+  /** Return the id of the outermost box around a node, or of the node itself. */
   outermost(id) {
     let entry = this.entries.get(id);
     while (entry?.box) entry = this.entries.get(entry.box);
     return entry?.id;
   }
 
-  /** Return all ops inside a box, however deep. */
+  /** Return the ids of all ops inside a box, at any depth. */
   inside(box) {
     return (this.members.get(box) ?? []).flatMap((id) => {
       const { kind } = this.entries.get(id).node;
@@ -161,7 +161,7 @@ class Snapshot {
   }
 }
 
-// ---------------------------------------------------------------- words
+// ---------------------------------------------------------------- formatting
 
 function boxName(node) {
   return node.name === "fused" ? "kernel" : node.name;
@@ -198,7 +198,7 @@ function plural(n, word) {
   return `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
 }
 
-/** Return names with how often each occurs: "conv2d, 3 × add". */
+/** Return names with their counts: "conv2d, 3 × add". */
 function counted(names) {
   const counts = new Map();
   for (const name of names) counts.set(name, (counts.get(name) ?? 0) + 1);
