@@ -32,7 +32,7 @@ from minigraph.ops.slicing import Windowed
 MAX_RANK = 16  # axes of a collapsed iteration space, at most
 STRETCH = 4096  # elements that are accumulated in the input's dtype
 PART = 32768  # elements of a split, at least, if threads synchronise after each stage
-SHARE = 64  # the elements, pixels or rows of a split are a multiple of this
+SPLIT_MULTIPLE = 64  # the elements, pixels or rows of a split are a multiple of this
 ROW_LENGTH = 16384  # elements of a row that a unit keeps, at most: it has to fit the cache
 MOST_ROWS = 4  # rows that a unit keeps, at most
 IN_FIRST_CACHE = 24 << 10  # bytes of the narrow rows of a unit with several stages, at most
@@ -75,12 +75,12 @@ class SpecialisedKernel:
             return 1
         evenly = threads // math.gcd(units, threads)
         size = self.nest.count * self.nest.length * self.pattern.lanes // units
-        return max(1, min(evenly, size // least, self.nest.length // SHARE))
+        return max(1, min(evenly, size // least, self.nest.length // SPLIT_MULTIPLE))
 
     def scratch(self, threads: int) -> int:
         """Return the bytes of scratch memory: for partial results, or for rows of each thread."""
         if self.pattern.rows and not self.pattern.narrow:
-            room = -(-self.nest.length // SHARE) * SHARE
+            room = -(-self.nest.length // SPLIT_MULTIPLE) * SPLIT_MULTIPLE
             each = sum(self.pattern.values[v].dtype.itemsize for v in self.pattern.rows)
             return min(threads, self.units) * room * each
         results = len(self.pattern.reductions) * self.pattern.lanes

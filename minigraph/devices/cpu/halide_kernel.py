@@ -25,7 +25,7 @@ from minigraph.devices.cpu.kernel import (
 from minigraph.devices.parts import KernelPart, KernelParts
 from minigraph.graph import Node
 from minigraph.jit.halide.source import HalideSource, halide_source
-from minigraph.jit.kernel import SHARE
+from minigraph.jit.kernel import SPLIT_MULTIPLE
 from minigraph.jit.source import KernelSource
 from minigraph.platform.signals import held
 
@@ -138,7 +138,7 @@ class HalideKernel(NativeKernel):
         """Return the axis that threads divide among themselves, and the range of each."""
         shared = range(source.units or source.loops)
         innermost, *_ = source.order(range(source.units), range(source.units, len(extents)))
-        least = [SHARE if a == innermost else 1 for a in shared]
+        least = [SPLIT_MULTIPLE if a == innermost else 1 for a in shared]
         divided = max(shared, key=lambda a: extents[a] / least[a])
         extent, step = extents[divided], least[divided]
         threads = threads_for(elements * source.pattern.lanes, self.most)

@@ -24,20 +24,20 @@ MOST_BLOCKS = 1 << 16  # of a map: enough for any device, and each thread has mo
 PER_PROCESSOR = 8  # blocks that fill a multiprocessor: 2048 threads
 ROUNDS = 3  # in which a multiprocessor runs its blocks that stay in columns
 SUM_ROUNDS = 1  # the same where they sum: each block more has sums to be joined
-SIDES = (32, 16, 8)  # how many threads of a block may take columns side by side
+WIDTHS = (32, 16, 8)  # threads along x of a block of columns
 LONG = 8  # groups that a thread has at least where a unit is split
-JOINED = 2  # partial results that a thread joins, where there are threads enough
+COMBINED = 2  # partial results that a thread combines, if there are enough threads
 
 
 class LaunchRun(NamedTuple):
-    """A launch: how many blocks of THREADS threads, and the options but for the first."""
+    """A launch: its number of blocks of THREADS threads, and the options after `aligned`."""
 
     blocks: int
     options: tuple[int, ...]
 
 
 class _WalkedPart:
-    """A generated kernel, how threads walk over its axes, and the launches that they take."""
+    """A generated kernel, the mapping of its axes to threads, and its launches."""
 
     def __init__(self, part: KernelPart, processors: int) -> None:
         self.part = part
@@ -103,7 +103,7 @@ def _together(parts: Sequence[_WalkedPart]) -> list[Launch]:
 
 
 def _launch(parts: Sequence[_WalkedPart]) -> Launch:
-    """Return one launch of independent kernels, those of one text side by side."""
+    """Return one launch of independent kernels, grouped by their text."""
     if len(parts) == 1:
         return parts[0].launches()[0]
     groups = [list(same) for _, same in itertools.groupby(parts, lambda part: part.source)]
@@ -121,13 +121,13 @@ def _launch(parts: Sequence[_WalkedPart]) -> Launch:
     return Launch(source, (blocks[-1], 1, 1), (THREADS, 1, 1), arguments)
 
 
-# ---------------------------------------------------------------- how many threads run a kernel
+# ---------------------------------------------------------------- numbers of threads and blocks
 
 
 def _geometry(walk: Walk, nest: LoopNest, processors: int) -> tuple[list[LaunchRun], int]:
-    """Return the launches of a kernel on a device with so many multiprocessors, in order.
+    """Return the launches of a kernel, in order, and the bytes of scratch memory that they share.
 
-    And the bytes of scratch memory that they share.
+    processors  multiprocessors of the device
     """
     across = _groups_across(walk, nest)
     if not walk.shared:
@@ -135,58 +135,64 @@ def _geometry(walk: Walk, nest: LoopNest, processors: int) -> tuple[list[LaunchR
         blocks = -(-(nest.length // length * across) // THREADS)
         return [LaunchRun(min(blocks, MOST_BLOCKS), ())], 0
     rounds = SUM_ROUNDS if walk.reduces else ROUNDS
-    busy = processors * (walk.resident * rounds or PER_PROCESSOR)
-    side, groups = _side(walk, nest, busy)
-    walkers = THREADS // side if walk.column else side  # threads that share a unit, or a column
-    splits = min(max(1, busy // _blocks(walk, nest, side)), groups // (walkers * LONG))
+    wanted_blocks = processors * (walk.resident * rounds or PER_PROCESSOR)
+    width, groups = _width(walk, nest, wanted_blocks)
+    unit_threads = THREADS // width if walk.column else width  # of a unit or column
+    splits = min(
+        max(1, wanted_blocks // _blocks(walk, nest, width)), groups // (unit_threads * LONG)
+    )
     stages = walk.pattern.stages
     runs: list[LaunchRun] = []
 
-    def launch(side: int, shares: int, stage: int, join: bool = False, write: bool = False) -> None:
-        options = (side, nest.count, splits, stage, join, write)
-        runs.append(LaunchRun(_blocks(walk, nest, side) * shares, tuple(map(int, options))))
+    def launch(
+        width: int, shares: int, stage: int, combine: bool = False, write: bool = False
+    ) -> None:
+        options = (width, nest.count, splits, stage, combine, write)
+        runs.append(LaunchRun(_blocks(walk, nest, width) * shares, tuple(map(int, options))))
 
     if not walk.reduces:
         splits = max(splits, 1)
-        launch(side, splits, -1)
+        launch(width, splits, -1)
         return runs, 0
-    if splits <= stages:  # each stage more takes two launches more
+    if splits <= stages:  # a split stage takes two launches
         splits = 1
-        launch(side, 1, -1, write=True)
+        launch(width, 1, -1, write=True)
         return runs, 0
     writes = any(store.per_unit for store in walk.pattern.stores)
-    joiners = min(_power(-(-splits // JOINED)), THREADS)
-    joining = THREADS // joiners if walk.column else joiners
+    combiners = min(_power(-(-splits // COMBINED)), THREADS)
+    combine_width = THREADS // combiners if walk.column else combiners
     for stage in range(stages):
-        launch(side, splits, stage)
+        launch(width, splits, stage)
         if walk.pattern.reduced(stage):
-            launch(joining, 1, stage, join=True, write=writes and stage == stages - 1)
+            launch(combine_width, 1, stage, combine=True, write=writes and stage == stages - 1)
     if writes and not walk.pattern.reduced(stages - 1):
-        launch(joining, 1, stages, join=True, write=True)
+        launch(combine_width, 1, stages, combine=True, write=True)
     return runs, 8 * nest.count * len(walk.pattern.reductions) * (splits + 1)
 
 
-def _side(walk: Walk, nest: LoopNest, busy: int) -> tuple[int, int]:
-    """Return the option `threads`, and how many groups a unit, or a column, has."""
+def _width(walk: Walk, nest: LoopNest, wanted_blocks: int) -> tuple[int, int]:
+    """Return the option `threads`, and the number of groups of a unit or column."""
     across = _groups_across(walk, nest)
     if walk.column:
         groups = nest.length
-        # Threads beside the last column do nothing: 18 groups take three times 8, not once 32.
-        fewest = min(SIDES, key=lambda side: -(-across // side) * side)
-        side = max(min(fewest, _power(across)), THREADS // min(_power(groups), THREADS))
-        return min(side, _power(across), THREADS), groups
+        # Threads beyond the last column are idle: 18 groups take three blocks of 8, not one of 32.
+        fewest = min(WIDTHS, key=lambda width: -(-across // width) * width)
+        width = max(min(fewest, _power(across)), THREADS // min(_power(groups), THREADS))
+        return min(width, _power(across), THREADS), groups
     groups = math.prod(n for n, _ in nest.loops[:-1]) * across
-    many = nest.count * groups >= 4 * busy * THREADS
-    side = max(_power(-(-groups // 4)) if many else 1, min(_power(groups), 32 if many else THREADS))
-    return min(side, THREADS), groups
+    many = nest.count * groups >= 4 * wanted_blocks * THREADS
+    width = max(
+        _power(-(-groups // 4)) if many else 1, min(_power(groups), 32 if many else THREADS)
+    )
+    return min(width, THREADS), groups
 
 
-def _blocks(walk: Walk, nest: LoopNest, side: int) -> int:
-    """Return the number of blocks for all units, with so many threads for each."""
+def _blocks(walk: Walk, nest: LoopNest, width: int) -> int:
+    """Return the number of blocks for all units, with `width` threads along x."""
     if walk.column:
         rows = math.prod(n for n, _ in nest.units[:-1])
-        return rows * -(-_groups_across(walk, nest) // side)
-    return -(-nest.count // (THREADS // side))
+        return rows * -(-_groups_across(walk, nest) // width)
+    return -(-nest.count // (THREADS // width))
 
 
 def _groups_across(walk: Walk, nest: LoopNest) -> int:

@@ -8,7 +8,7 @@ from minigraph.graph import BFLOAT16, BOOL
 from minigraph.jit.c.buffers import store_element
 from minigraph.jit.emitter import block, function
 from minigraph.jit.expression import c_type, expression, filled, limits
-from minigraph.jit.kernel import SHARE
+from minigraph.jit.kernel import SPLIT_MULTIPLE
 from minigraph.jit.pattern import KeptValue, KernelPattern, Value
 from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.ops.elementwise import Elementwise, kind
@@ -46,7 +46,7 @@ int NAME(const int64_t *a, char **slots) {
         NAME_units(a, slots, begin, end, task % splits, run);
       }
     }
-  }JOIN
+  }WRITE
   return 0;
 }
 """
@@ -67,7 +67,7 @@ def unit_function(
     """
     arguments = "const int64_t *a, char **slots, int64_t unit, int64_t end, int64_t split,"
     head = f"static void NAME_units({arguments} int64_t run)"
-    opening = HEAD.format(records=pattern.records, multiple=SHARE, most=SHARE - 1)
+    opening = HEAD.format(records=pattern.records, multiple=SPLIT_MULTIPLE, most=SPLIT_MULTIPLE - 1)
     units = block("for (; unit < end; unit++)", *locate, *body)
     return "\n" + function(head, [opening, *units, *after])
 
@@ -77,14 +77,14 @@ def entry(pattern: KernelPattern, count: str) -> str:
 
     count  C expression for the number of units
     """
-    join = f"""
+    write = f"""
   if (splits > 1)
     for (int64_t u = 0; u < count; u++) NAME_units(a, slots, u, u + 1, 0, {pattern.stages});"""
     writes = pattern.divisible and any(store.per_unit for store in pattern.stores)
     again = pattern.divisible and pattern.stages > 1
     runs = f"splits > 1 ? {pattern.stages} : 1" if again else "1"
     text = _ENTRY.replace("COUNT", count).replace("RUNS", runs)
-    return text.replace("JOIN", join if writes else "")
+    return text.replace("WRITE", write if writes else "")
 
 
 def in_run(pattern: KernelPattern, stage: int, body: Sequence[str]) -> list[str]:

@@ -33,7 +33,7 @@ from minigraph.jit.c import body as c
 from minigraph.jit.c import buffers
 from minigraph.jit.emitter import block, function
 from minigraph.jit.expression import c_type
-from minigraph.jit.kernel import SHARE, STRETCH
+from minigraph.jit.kernel import SPLIT_MULTIPLE, STRETCH
 from minigraph.jit.pattern import ELEMENT, ROW, UNIT, KernelPattern
 from minigraph.ops.reduction import Reduction
 
@@ -106,7 +106,7 @@ def _kept_rows(pattern: KernelPattern) -> list[str]:
         size += pattern.values[v].dtype.itemsize
     if not made:
         return []
-    length = f"(length + {SHARE - 1}) / {SHARE} * {SHARE}"
+    length = f"(length + {SPLIT_MULTIPLE - 1}) / {SPLIT_MULTIPLE} * {SPLIT_MULTIPLE}"
     thread = "(a[0] > 1 ? omp_get_thread_num() : 0)"
     return [
         f"const int64_t row_length = {length};",
