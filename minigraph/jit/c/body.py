@@ -289,10 +289,7 @@ def declare(pattern: KernelPattern, v: int, index: str, mask: str = "") -> str:
 
 
 def element(pattern: KernelPattern, k: int, index: str) -> str:
-    """Return the C lvalue of element `index` of operand `k` along the innermost axis.
-
-    With lanes, it is lane k of pixel `index`.
-    """
+    """Return the C lvalue of element `index` of operand `k`; with lanes, of lane k of a pixel."""
     how, across = pattern.accesses[k], pattern.across[k]
     if how == "unit":
         return f"p{k}[{index} * {pattern.lanes} + k]" if across else f"p{k}[{index}]"
@@ -372,10 +369,7 @@ def compensated(pattern: KernelPattern, value: Value) -> bool:
 
 
 def total_of(pattern: KernelPattern, v: int, most: str = "") -> list[str]:
-    """Return the declaration of the total of reduction `v`.
-
-    most  size, as [512], of an array of totals
-    """
+    """Return the declaration of the total of reduction `v`, or of an array of size `most`."""
     value = pattern.values[v]
     _, long = accumulators(pattern, value)
     error = [f"double error{v}{most};"] if compensated(pattern, value) else []
