@@ -26,27 +26,27 @@ from minigraph.errors import GraphError, ShapeError
 from minigraph.symbolic import SymbolicSize, is_symbolic
 
 F = TypeVar("F", bound=Callable[..., Any])
-LONGEST = 80  # characters of a value in a message
-BITS = 128  # of an integer, at most: enough for an error about the memory of a size
+MAX_VALUE_LENGTH = 80  # characters of a value in a message
+MAX_INTEGER_BITS = 128  # of an integer, at most: enough for an error about the memory of a size
 
 
 @dataclass(frozen=True, eq=False)
 class Kind:
     """A kind of arguments.
 
-    takes  description for errors: "p is None; it takes a number"
-    parse  returns the parsed argument; raises ValueError, TypeError or OverflowError for an
-           argument of another kind, or a GraphError with the reason
-    error  the class of the error
-    quick  types whose values need no parsing
-    unset  whether None stands for the parameter's default
+    description      of valid arguments, for errors: "p is None; it takes a number"
+    parse            returns the parsed argument; raises ValueError, TypeError or OverflowError for
+                     an argument of another kind, or a GraphError with the reason
+    error            the class of the error
+    exact_types      types whose values need no parsing
+    none_is_default  whether None stands for the parameter's default
     """
 
-    takes: str
+    description: str
     parse: Callable[[Any], Any]
     error: type[GraphError] = GraphError
-    quick: frozenset[type] = frozenset()
-    unset: bool = False
+    exact_types: frozenset[type] = frozenset()
+    none_is_default: bool = False
 
     def check(self, name: str, value: Any) -> Any:
         """Return `value` parsed; an error that names the argument if it is none of the kind."""
@@ -55,34 +55,36 @@ class Kind:
         except GraphError as error:
             raise type(error)(f"{name}: {error}") from None
         except (TypeError, ValueError, OverflowError):
-            raise self.error(f"{name} is {shown(value)}; it takes {self.takes}") from None
+            raise self.error(
+                f"{name} is {short_repr(value)}; it takes {self.description}"
+            ) from None
 
 
-def shown(value: Any) -> str:
-    """Return a value in one short line, whatever it is."""
+def short_repr(value: Any) -> str:
+    """Return the `repr` of any value, as one short line."""
     if inspect.ismethod(value):
         return f"the method {value.__name__}, which is not called"
     try:
         text = " ".join(repr(value).split())
-    except Exception:  # of a class that we do not know; and an int may have too many digits
+    except Exception:  # any class may raise here; and an int may have too many digits
         text = f"<{type(value).__name__}>"
-    return brief(text)
+    return shorten(text)
 
 
-def brief(text: str, longest: int = LONGEST) -> str:
-    """Return a text, shortened if it is too long for a line."""
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+def shorten(text: str, max_length: int = MAX_VALUE_LENGTH) -> str:
+    """Return a text, truncated to `max_length` characters."""
+    return text if len(text) <= max_length else f"{text[: max_length - 1]}…"
 
 
-def few(names: Sequence[str], most: int = 3) -> str:
-    """Return names in a line, only the first ones of many."""
-    return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
+def first_names(names: Sequence[str], count: int = 3) -> str:
+    """Return the first `count` names in one line, with "..." for the rest."""
+    return ", ".join(names[:count]) + (", ..." if len(names) > count else "")
 
 
 # ---------------------------------------------------------------- kinds
 
 
-def _plain(value: Any) -> Any:
+def _python_scalar(value: Any) -> Any:
     """Return NumPy's and torch's numbers, and arrays without axes, as Python's."""
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         return value.item()
@@ -92,21 +94,21 @@ def _plain(value: Any) -> Any:
 def _number(value: Any) -> float:
     if type(value) is int:
         return float(value)
-    value = _plain(value)
+    value = _python_scalar(value)
     if not isinstance(value, numbers.Real):
         raise TypeError
     return float(value)
 
 
 def _integer(value: Any) -> int:
-    number = value if type(value) is int else operator.index(_plain(value))
-    if number.bit_length() > BITS:
+    number = value if type(value) is int else operator.index(_python_scalar(value))
+    if number.bit_length() > MAX_INTEGER_BITS:
         raise OverflowError
     return number
 
 
 def _sections(value: Any) -> int | tuple[int, ...]:
-    """Return how many sections there are, or where they are cut: by sizes that calls give, too."""
+    """Return a number of sections, or the indices at which to split, which may be symbolic."""
     if isinstance(value, tuple | list) and is_symbolic(value):
         return tuple(size(n) if isinstance(n, SymbolicSize) else _integer(n) for n in value)
     return one_or_several(value)
@@ -114,7 +116,7 @@ def _sections(value: Any) -> int | tuple[int, ...]:
 
 def one_or_several(value: Any) -> int | tuple[int, ...]:
     """Return an integer, or the integers of a sequence or an array as a tuple."""
-    if type(value) not in (tuple, list):  # else it takes less time
+    if type(value) not in (tuple, list):  # tuples and lists skip the slower checks
         several = isinstance(value, Sequence) or getattr(value, "ndim", 0) == 1
         if not several or isinstance(value, str | bytes):
             return _integer(value)
@@ -123,12 +125,12 @@ def one_or_several(value: Any) -> int | tuple[int, ...]:
 
 def integers(value: Any) -> tuple[int, ...]:
     """Return an integer, or the integers of a sequence or an array, as a tuple."""
-    given = one_or_several(value)
-    return (given,) if isinstance(given, int) else given
+    parsed = one_or_several(value)
+    return (parsed,) if isinstance(parsed, int) else parsed
 
 
 def size(value: Any, least: int = 0) -> int:
-    """Return an integer >= `least`, or a size that the calls of a function give."""
+    """Return an integer >= `least`, or a symbolic size."""
     if isinstance(value, SymbolicSize):
         if not value.is_whole:
             raise ValueError
@@ -149,12 +151,12 @@ def sizes(value: Any, least: int = 0) -> tuple[int, ...]:
 def _scalar(value: Any) -> int | float:
     if isinstance(value, SymbolicSize):
         return value
-    value = _plain(value)
+    value = _python_scalar(value)
     return int(value) if isinstance(value, numbers.Integral) else _number(value)
 
 
 def _flag(value: Any) -> bool:
-    value = _plain(value)
+    value = _python_scalar(value)
     if not isinstance(value, int) or value not in (0, 1):
         raise TypeError
     return bool(value)
@@ -163,7 +165,7 @@ def _flag(value: Any) -> bool:
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError
-    value.encode()  # what no file and no report can hold is refused here
+    value.encode()  # raises for lone surrogates, which no file and no report can hold
     return value
 
 
@@ -174,14 +176,16 @@ def _path(value: Any) -> str:
     return path
 
 
-def such_that(holds: Callable[[Any], bool], parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a function that parses a value, and raises ValueError unless something holds of it."""
+def with_predicate(
+    predicate: Callable[[Any], bool], parse: Callable[[Any], Any]
+) -> Callable[[Any], Any]:
+    """Return a function that parses a value, and raises ValueError if the predicate is false."""
 
     def parsed(value: Any) -> Any:
-        made = parse(value)
-        if not holds(made):
+        result = parse(value)
+        if not predicate(result):
             raise ValueError
-        return made
+        return result
 
     return parsed
 
@@ -198,25 +202,25 @@ def at_least(least: int, error: type[GraphError] = GraphError, most: int | None 
     interval = f">= {least}" if most is None else f"from {least} to {most}"
     highest = math.inf if most is None else most
     return Kind(
-        f"an integer {interval}", such_that(lambda n: least <= n <= highest, _integer), error
+        f"an integer {interval}", with_predicate(lambda n: least <= n <= highest, _integer), error
     )
 
 
 def number_in(low: float, high: float = math.inf) -> Kind:
     """Return the kind of numbers in [low, high)."""
-    holds = such_that(lambda x: low <= x < high, _number)
+    holds = with_predicate(lambda x: low <= x < high, _number)
     return Kind(f"a number in [{low:g}, {high:g})", holds)
 
 
 def one_of(*options: str) -> Kind:
     """Return the kind of these texts."""
-    return Kind('"' + '" or "'.join(options) + '"', such_that(options.__contains__, _text))
+    return Kind('"' + '" or "'.join(options) + '"', with_predicate(options.__contains__, _text))
 
 
-def instance_of(cls: Any, takes: str, quick: Iterable[type] = ()) -> Kind:
-    """Return the kind of instances of a class, of which some subclasses are `quick`."""
-    parse = such_that(lambda value: isinstance(value, cls), lambda value: value)
-    return Kind(takes, parse, quick=frozenset({cls, *quick}))
+def instance_of(cls: Any, description: str, exact_types: Iterable[type] = ()) -> Kind:
+    """Return the kind of instances of a class; instances of `exact_types` are not checked again."""
+    parse = with_predicate(lambda value: isinstance(value, cls), lambda value: value)
+    return Kind(description, parse, exact_types=frozenset({cls, *exact_types}))
 
 
 def optional(kind: Kind) -> Kind:
@@ -225,24 +229,26 @@ def optional(kind: Kind) -> Kind:
     def parse(value: Any) -> Any:
         return None if value is None else kind.parse(value)
 
-    return Kind(f"{kind.takes} or None", parse, kind.error, kind.quick | {type(None)})
+    return Kind(f"{kind.description} or None", parse, kind.error, kind.exact_types | {type(None)})
 
 
-NUMBER = Kind("a number", _number, quick=frozenset({float}))
+NUMBER = Kind("a number", _number, exact_types=frozenset({float}))
 NOT_NEGATIVE = number_in(0)
-PLAIN: dict[Any, Kind] = {
+KIND_OF_TYPE: dict[Any, Kind] = {
     int: Kind("an integer", _integer),
     float: NUMBER,
-    bool: Kind("True or False", _flag, quick=frozenset({bool})),
+    bool: Kind("True or False", _flag, exact_types=frozenset({bool})),
     str: Kind("a string", _text),
 }
 
-Axis = Annotated[int, Kind("an integer", _integer, ShapeError, quick=frozenset({int}))]
+Axis = Annotated[int, Kind("an integer", _integer, ShapeError, exact_types=frozenset({int}))]
 Integers = Annotated[Any, Kind("an integer or a sequence of them", integers, ShapeError)]
 Sections = Annotated[Any, Kind("an integer or a sequence of them", _sections, ShapeError)]
-Scalar = Annotated[float, Kind("a number", _scalar, quick=frozenset({int, float}))]
+Scalar = Annotated[float, Kind("a number", _scalar, exact_types=frozenset({int, float}))]
 NotNegative = Annotated[float, NOT_NEGATIVE]
-Probability = Annotated[float, Kind("a probability", such_that(lambda p: 0 <= p <= 1, _number))]
+Probability = Annotated[
+    float, Kind("a probability", with_predicate(lambda p: 0 <= p <= 1, _number))
+]
 Name = Annotated[str, Kind("a non-empty string", lambda value: _text(value or None))]
 FilePath = Annotated[str | os.PathLike[str], Kind("a path", _path)]
 Size = Annotated[int, Kind("an integer >= 0", size, ShapeError)]
@@ -256,18 +262,18 @@ CountOrSize = Annotated[int, Kind("an integer >= 1", lambda value: size(value, 1
 @functools.cache
 def kind_of(annotation: Any) -> Kind | None:
     """Return the kind that an annotation stands for, None if it is not checked."""
-    if annotation in PLAIN:
-        return PLAIN[annotation]
-    origin, given = typing.get_origin(annotation), typing.get_args(annotation)
+    if annotation in KIND_OF_TYPE:
+        return KIND_OF_TYPE[annotation]
+    origin, type_args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
-        for part in given:
+        for part in type_args:
             if isinstance(part, Kind):
                 return part
     if origin is Literal:
-        return one_of(*given)
+        return one_of(*type_args)
     if origin in (Union, types.UnionType):
-        kinds = [kind_of(part) for part in given if part is not types.NoneType]
-        if len(kinds) == 1 < len(given) and kinds[0]:
+        kinds = [kind_of(part) for part in type_args if part is not types.NoneType]
+        if len(kinds) == 1 < len(type_args) and kinds[0]:
             return optional(kinds[0])
     return None
 
@@ -275,13 +281,18 @@ def kind_of(annotation: Any) -> Kind | None:
 # ---------------------------------------------------------------- functions
 
 
-RENAMED = {"dim": "axis", "keepdim": "keepdims", "input": "x", "device": "options"}  # torch's
+TORCH_ARGUMENTS = {
+    "dim": "axis",
+    "keepdim": "keepdims",
+    "input": "x",
+    "device": "options",
+}  # torch's
 
 
 class Signature:
     """The kinds of a function's parameters, whose defaults it parses once.
 
-    It reads the function's annotations when it is first asked: most functions are never called.
+    It reads the function's annotations at the first call: most functions are never called.
     """
 
     def __init__(self, fn: Any) -> None:
@@ -308,8 +319,8 @@ class Signature:
         return value if value is None else self._named(name, value)
 
     def parse(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Parsed:
-        """Return the arguments parsed.  How many there are, and their names, Python checks."""
-        kinds = self.kinds  # before the call, which may take defaults
+        """Return the parsed arguments.  Python itself checks their number and names."""
+        kinds = self.kinds  # now, because it parses the defaults that the call may use
         parsed = [self._named(*each) for each in zip(self._names, args, strict=False)]
         if kwargs:
             if not (self._takes_any_name or kwargs.keys() <= kinds.keys()):
@@ -319,7 +330,7 @@ class Signature:
 
     def _unexpected(self, name: str) -> TypeError:
         """Return Python's error for an unknown argument, with the names of those that exist."""
-        instead = RENAMED.get(name, "")
+        instead = TORCH_ARGUMENTS.get(name, "")
         if instead not in self.kinds:
             nearest = difflib.get_close_matches(name, self.kinds, n=1)
             instead = nearest[0] if nearest else ""
@@ -330,13 +341,13 @@ class Signature:
 
     def _named(self, name: str, value: Any) -> Any:
         kind = self.kinds.get(name)
-        return value if kind is None or type(value) in kind.quick else kind.check(name, value)
+        return value if kind is None or type(value) in kind.exact_types else kind.check(name, value)
 
 
 def _kind(parameter: inspect.Parameter, names: dict[str, Any]) -> Kind | None:
     annotation, default = parameter.annotation, parameter.default
     kind = kind_of(eval(annotation, names) if isinstance(annotation, str) else annotation)
-    if kind is None or not kind.unset or default is parameter.empty:
+    if kind is None or not kind.none_is_default or default is parameter.empty:
         return kind
     return replace(kind, parse=lambda value: kind.parse(default if value is None else value))
 

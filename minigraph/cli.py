@@ -18,7 +18,7 @@ import numpy as np
 
 import minigraph as mg
 from minigraph import options as settings
-from minigraph.arguments import brief
+from minigraph.arguments import shorten
 from minigraph.autotune.measurement import merge
 from minigraph.bench import command as bench
 from minigraph.cache import KINDS, Entry, Store, database, file
@@ -262,7 +262,7 @@ def _listed(entries: Iterable[Entry]) -> list[str]:
         groups.setdefault((entry.kind, entry.environment), []).append(entry)
     lines: list[str] = []
     for (kind, environment), group in groups.items():
-        words = _words({name: brief(value, 24) for name, value in environment if value})
+        words = _words({name: shorten(value, 24) for name, value in environment if value})
         title = f"{kind}, {_number(len(group))}: {words}"
         lines += textwrap.wrap(title, COLUMNS, subsequent_indent="  ", break_on_hyphens=False)
         lines += [f"  {amount(_size(entry)):>11}  {entry.subject}" for entry in group]

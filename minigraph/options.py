@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.arguments import shown
+from minigraph.arguments import short_repr
 from minigraph.errors import OptionError, warn_once
 from minigraph.platform import launcher
 
@@ -92,7 +92,7 @@ class Option:
             return self.kind(value)
         advice = dict(self.removed).get(value) if isinstance(value, str) else None
         advice = advice or f"allowed: {self.allowed}"
-        raise OptionError(f"option {self.name} does not take {shown(value)}; {advice}")
+        raise OptionError(f"option {self.name} does not take {short_repr(value)}; {advice}")
 
     def parse(self, text: str) -> Any:
         """Return the value of a text from an environment variable."""
@@ -263,7 +263,7 @@ OPTIONS: dict[str, Option] = {
 def find(name: str) -> Option:
     """Return the option called `name`; OptionError with the nearest names if there is none."""
     if not isinstance(name, str) or name not in OPTIONS:
-        text = shown(name)
+        text = short_repr(name)
         nearest = difflib.get_close_matches(text.lower(), OPTIONS, n=3, cutoff=0.4)
         names = ", ".join(nearest or OPTIONS)
         raise OptionError(f"there is no option {text}; the nearest names: {names}")

@@ -9,7 +9,7 @@ from wrong_arguments import calls, invoke, variants
 
 import minigraph as mg
 from minigraph import nn, ops
-from minigraph.arguments import checked, shown
+from minigraph.arguments import checked, short_repr
 from minigraph.errors import MESSAGE, DTypeError, GraphError, MinigraphWarning, ShapeError
 from minigraph.graph.spec import MAX_AXES, Spec
 
@@ -56,9 +56,9 @@ def raw_errors(step):
             call()
         except (GraphError, MinigraphWarning) as error:
             if "\n" in str(error) or len(str(error)) > MESSAGE:
-                raw[f"{name}: {argument}={shown(odd)}: more than one line, or a long one"] += 1
+                raw[f"{name}: {argument}={short_repr(odd)}: more than one line, or a long one"] += 1
         except Exception as error:
-            raw[f"{name}: {argument}={shown(odd)}: {type(error).__name__}: {error}"] += 1
+            raw[f"{name}: {argument}={short_repr(odd)}: {type(error).__name__}: {error}"] += 1
     return raw, count
 
 
@@ -111,11 +111,11 @@ def test_a_value_is_shown_in_one_short_line():
         def __repr__(self):
             raise RuntimeError
 
-    assert shown("a\nb") == r"'a\nb'"
-    assert shown(np.eye(2)) == "array([[1., 0.], [0., 1.]])"
-    assert len(shown("x" * 1000)) == 80
-    assert shown(Broken()) == "<Broken>"
-    assert shown(10**5000) == "<int>"
+    assert short_repr("a\nb") == r"'a\nb'"
+    assert short_repr(np.eye(2)) == "array([[1., 0.], [0., 1.]])"
+    assert len(short_repr("x" * 1000)) == 80
+    assert short_repr(Broken()) == "<Broken>"
+    assert short_repr(10**5000) == "<int>"
 
 
 def test_annotations_without_a_kind_are_not_checked():

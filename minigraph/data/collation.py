@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 import numpy.typing as npt
 
-from minigraph.arguments import Kind, checked, shown
+from minigraph.arguments import Kind, checked, short_repr
 from minigraph.errors import DTypeError, GraphError, ShapeError
 
 TEXT = "SU"  # kinds of dtypes
@@ -111,7 +111,7 @@ def _array(value: Any, index: str) -> npt.NDArray[Any]:
     except Exception as error:  # of NumPy, or of the library that the value is from
         why = str(error)
     raise DTypeError(
-        f"DataLoader cannot stack a batch: example {index} is {shown(value)} ({why}); {ADVICE}"
+        f"DataLoader cannot stack a batch: example {index} is {short_repr(value)} ({why}); {ADVICE}"
     )
 
 

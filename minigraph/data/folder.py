@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from minigraph.arguments import NUMBER, Count, FilePath, Kind, checked, few, such_that
+from minigraph.arguments import NUMBER, Count, FilePath, Kind, checked, first_names, with_predicate
 from minigraph.data.dataset import Dataset, Example, Images, library, normalise
 from minigraph.errors import GraphError, reason
 from minigraph.platform import regular_file
@@ -28,7 +28,7 @@ RATIO = (3 / 4, 4 / 3)
 Box = tuple[float, float, float, float]
 
 
-THREE = such_that(lambda numbers: len(numbers) == 3, lambda v: tuple(map(NUMBER.parse, v)))
+THREE = with_predicate(lambda numbers: len(numbers) == 3, lambda v: tuple(map(NUMBER.parse, v)))
 Channels = Annotated[Sequence[float], Kind("a number for each of 3 channels", THREE)]
 
 
@@ -203,7 +203,7 @@ def _images(folder: Path) -> list[str]:
         return names
     if any(_named_as_images(folder / name) for name in _folders(folder)):
         root = folder.parent
-        parts = few([f"ImageFolder({str(root / name)!r})" for name in _folders(root)])
+        parts = first_names([f"ImageFolder({str(root / name)!r})" for name in _folders(root)])
         raise GraphError(
             f"ImageFolder({str(root)!r}): {folder} has folders of images, not images; if "
             f"{root} holds data sets, such as train and test, read each: {parts}"

@@ -10,7 +10,16 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 
-from minigraph.arguments import Count, FilePath, Kind, Seed, at_least, checked, integers, such_that
+from minigraph.arguments import (
+    Count,
+    FilePath,
+    Kind,
+    Seed,
+    at_least,
+    checked,
+    integers,
+    with_predicate,
+)
 from minigraph.data.dataset import Dataset, Example, Images, InMemory, Labels, library, normalise
 from minigraph.errors import GraphError, ShapeError, reason
 from minigraph.platform import regular_file
@@ -169,7 +178,7 @@ GRID = 4
 MOST_CLASSES = 1 << 20
 
 
-SIZES = such_that(lambda sizes: len(sizes) == 3 and min(sizes) >= 1, integers)
+SIZES = with_predicate(lambda sizes: len(sizes) == 3 and min(sizes) >= 1, integers)
 IMAGE = Kind("(c, h, w), of integers >= 1", SIZES, ShapeError)
 
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from minigraph.arguments import shown
+from minigraph.arguments import short_repr
 from minigraph.distributed import World
 from minigraph.errors import DeviceError, hints, install_command
 from minigraph.program import Backend
@@ -51,7 +51,7 @@ def split(device: str) -> tuple[str, int | None]:
         *others, last = sorted(names)
         instead = hints("devices").get(str(device).lower().partition(":")[0])
         raise DeviceError(
-            f"there is no device {shown(device)}"
+            f"there is no device {short_repr(device)}"
             + f" ({instead})" * bool(instead)
             + f"; use {', '.join(others)} or {last}"
         )

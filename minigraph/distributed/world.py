@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from minigraph import options
-from minigraph.arguments import Kind, at_least, checked, instance_of, such_that
+from minigraph.arguments import Kind, at_least, checked, instance_of, with_predicate
 from minigraph.errors import GraphError, install_command
 from minigraph.platform import forks
 from minigraph.platform.launcher import launched
@@ -41,7 +41,7 @@ USES = ("barrier", "broadcast", "gather", "any", "native")  # each has a communi
 
 
 Rank = Annotated[int, at_least(0)]
-Seconds = Annotated[float, Kind("a number of seconds > 0", such_that(lambda s: s > 0, float))]
+Seconds = Annotated[float, Kind("a number of seconds > 0", with_predicate(lambda s: s > 0, float))]
 
 
 class Board:

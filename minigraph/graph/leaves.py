@@ -340,7 +340,7 @@ def as_node(value: Any) -> Node:
     return value if isinstance(value, Node) else constant(value)
 
 
-Expression = Annotated[Node, instance_of(Node, "an expression", quick=[Parameter])]
+Expression = Annotated[Node, instance_of(Node, "an expression", exact_types=[Parameter])]
 TAKES = "a number, an array or an expression"
 NODES = frozenset({Node, Parameter})
 Operand = Annotated[
@@ -349,7 +349,9 @@ Operand = Annotated[
         TAKES,
         lambda x: x if isinstance(x, Node | int | float | SymbolicSize) else as_array(x),
         DTypeError,
-        quick=NODES | {int, float, bool},
+        exact_types=NODES | {int, float, bool},
     ),
 ]
-Tensor = Annotated[Any, Kind(TAKES, as_node, DTypeError, quick=NODES)]  # becomes an expression
+Tensor = Annotated[
+    Any, Kind(TAKES, as_node, DTypeError, exact_types=NODES)
+]  # becomes an expression

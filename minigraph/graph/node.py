@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar, NamedTuple, dataclass_transform
 
-from minigraph.arguments import brief
+from minigraph.arguments import shorten
 from minigraph.errors import NoGradient
 from minigraph.graph.location import Location, Within, here, scope
 from minigraph.graph.spec import Array, DType, Shape, Spec
@@ -272,7 +272,7 @@ class Node(Unsupported):
         return made
 
     def __repr__(self) -> str:
-        return f"{brief(str(self.op))}: {', '.join(map(str, self.specs))}"
+        return f"{shorten(str(self.op))}: {', '.join(map(str, self.specs))}"
 
     # The functions are in `minigraph.ops`, which this file may not import.
 

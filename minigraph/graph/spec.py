@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import ml_dtypes
 import numpy as np
 
-from minigraph.arguments import Kind, shown, sizes
+from minigraph.arguments import Kind, short_repr, sizes
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.symbolic import SymbolicSize
 
@@ -39,10 +39,10 @@ def as_dtype(dtype: Any) -> DType:
     except Exception:  # NumPy's parser of names raises errors of many classes
         pass
     names = ", ".join(d.name for d in DTYPES)
-    raise DTypeError(f"dtype {shown(dtype)} is not supported; use one of {names}")
+    raise DTypeError(f"dtype {short_repr(dtype)} is not supported; use one of {names}")
 
 
-DTypeLike = Annotated[Any, Kind("a dtype", as_dtype, DTypeError, unset=True)]
+DTypeLike = Annotated[Any, Kind("a dtype", as_dtype, DTypeError, none_is_default=True)]
 
 
 @functools.cache
@@ -69,7 +69,7 @@ def as_array(value: Any, dtype: DType | None = None) -> Array:
     except (ValueError, TypeError, RuntimeError, BufferError, MemoryError) as error:
         raise DTypeError(f"{type(value).__name__} is not an array: {error}") from None
     if array.dtype.kind in "OSU":  # objects and texts
-        raise DTypeError(f"{shown(value)} is neither a number, an array nor an expression")
+        raise DTypeError(f"{short_repr(value)} is neither a number, an array nor an expression")
     array = array.astype(_CANONICAL.get(array.dtype) or as_dtype(array.dtype), copy=False)
     return array if dtype is None else same_kind(array, dtype)
 

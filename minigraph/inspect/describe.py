@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from minigraph.arguments import few
+from minigraph.arguments import first_names
 from minigraph.compiler.pipeline import Compilation
 from minigraph.compiler.trace import TracedGraph
 from minigraph.devices.cost import cost_of
@@ -94,7 +94,7 @@ def _title(traced: TracedGraph) -> str:
     names = [_name(node) for node in traced.graph.outputs[: traced.results]]
     names = list(dict.fromkeys(names)) or ["no result"]
     updates = len(traced.updates)
-    return few(names) + (f" and {updates} update{'s' * (updates > 1)}" if updates else "")
+    return first_names(names) + (f" and {updates} update{'s' * (updates > 1)}" if updates else "")
 
 
 def _name(node: Node) -> str:

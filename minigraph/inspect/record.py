@@ -11,7 +11,7 @@ from typing import Annotated
 from msgspec import Meta, field
 from msgspec.json import Decoder
 
-from minigraph.arguments import few, shown
+from minigraph.arguments import first_names, short_repr
 from minigraph.autotune.measurement import Measurement
 from minigraph.inspect.roofline import Cost, Speeds, costs
 from minigraph.passes.notes import MissedFusion, PassRecord
@@ -100,10 +100,10 @@ class GeneratedKernel(Record, frozen=True):
     @property
     def contents(self) -> str:
         """A line with the kernel's ops, which is the same for equal kernels."""
-        return f"{few(self.ops, 12)}; {self.inputs} in, {self.outputs} out ({self.name})"
+        return f"{first_names(self.ops, 12)}; {self.inputs} in, {self.outputs} out ({self.name})"
 
     def __str__(self) -> str:
-        return f"{few(self.layers)}: {self.contents}"
+        return f"{first_names(self.layers)}: {self.contents}"
 
     __repr__ = __str__
 
@@ -343,7 +343,7 @@ def from_text(text: str | bytes) -> tuple[Description, ...]:
     """Return the descriptions in a JSON text; ValueError, which says why, if it holds none."""
     found = decode(FILE, text)
     if found.format != FORMAT:
-        raise ValueError(f"is of format {shown(found.format)}; this version reads {FORMAT}")
+        raise ValueError(f"is of format {short_repr(found.format)}; this version reads {FORMAT}")
     for function in found.functions:
         if any(run.step >= len(function.steps) for run in function.runs):
             raise ValueError("is damaged: it has times of steps that there are not")

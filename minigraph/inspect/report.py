@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from minigraph.arguments import brief, few
+from minigraph.arguments import first_names, shorten
 from minigraph.errors import GraphError
 from minigraph.inspect.record import Algorithm, Description, GeneratedKernel, MemoryUse
 from minigraph.inspect.roofline import Cost
@@ -140,7 +140,7 @@ class Report:
         )
         return "\n".join(
             (
-                brief(self.title, WIDTH - len(facts)) + facts,
+                shorten(self.title, WIDTH - len(facts)) + facts,
                 self._heaviest(),
                 f"  memory    {_memory(self.memory)}",
                 *([self._traffic_line()] if self.traffic else []),
@@ -180,7 +180,7 @@ def counted(count: int, noun: str) -> str:
 
 def _fitting(head: str, parts: Sequence[str], between: str) -> str:
     """Return a line of the first parts that fit; shorten the first if it is too long."""
-    line = head + brief(parts[0], WIDTH - len(head))
+    line = head + shorten(parts[0], WIDTH - len(head))
     for part in parts[1:]:
         if len(line) + len(between) + len(part) > WIDTH:
             break
@@ -259,7 +259,7 @@ def _grouped(items: Sequence[tuple[str, str]]) -> list[str]:
     for layer, text in items:
         layers.setdefault(text, []).append(layer)
     return [
-        f"{len(names)} x {text}; in {few([*dict.fromkeys(names)])}"
+        f"{len(names)} x {text}; in {first_names([*dict.fromkeys(names)])}"
         for text, names in layers.items()
     ]
 
@@ -329,7 +329,9 @@ SECTIONS: dict[str, Callable[[Report], list[str]]] = {
     "steps": _steps,
     "memory": _memory_lines,
     "passes": lambda report: list(map(str, report.passes)),
-    "kernels": lambda report: _grouped([(few(k.layers), k.contents) for k in report.kernels]),
+    "kernels": lambda report: _grouped(
+        [(first_names(k.layers), k.contents) for k in report.kernels]
+    ),
     "algorithms": lambda report: _grouped([(a.layer, str(a)) for a in report.algorithms]),
     "numpy": lambda report: report.numpy,
     "stops": _not_fused,

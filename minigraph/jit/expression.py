@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.arguments import shown
+from minigraph.arguments import short_repr
 from minigraph.errors import GraphError
 from minigraph.graph import BFLOAT16, BOOL, INTEGERS, Constant, DType, Node, Op
 from minigraph.jit.small_float import EXACT_TO_BFLOAT16, SMALL_FLOATS, conversion, rounding, working
@@ -101,8 +101,8 @@ def filled(op: Op, template: str, *operands: str, **names: Any) -> str:
         attributes = [f"op.{field.name}" for field in fields(op)]  # type: ignore[arg-type]
         known = ", ".join(f"{{{name}}}" for name in (*range(len(operands)), *names, *attributes))
         raise GraphError(
-            f"{op.name}: cannot fill the C template {shown(template)} ({error}); its fields may be "
-            f"{known}, and braces of C are written twice"
+            f"{op.name}: cannot fill the C template {short_repr(template)} ({error}); its "
+            f"fields may be {known}, and braces of C are written twice"
         ) from None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from itertools import count, groupby
 from typing import Any, Self, overload
 
-from minigraph.arguments import shown
+from minigraph.arguments import short_repr
 from minigraph.errors import GraphError
 from minigraph.nn.module import Module
 
@@ -188,7 +188,7 @@ class ModuleDict(NamespaceContainer, MutableMapping[str, Module]):
 
     def __setitem__(self, name: str, module: Module) -> None:
         if not isinstance(name, str) or not name or "." in name:
-            raise GraphError(f"ModuleDict: a name is a string without dots, not {shown(name)}")
+            raise GraphError(f"ModuleDict: a name is a string without dots, not {short_repr(name)}")
         if name not in self and hasattr(self, name):
             raise GraphError(f"ModuleDict: {name!r} is an attribute's name; use another one")
         self._set_child(name, module)
@@ -206,7 +206,9 @@ class ModuleDict(NamespaceContainer, MutableMapping[str, Module]):
         named = modules.items() if isinstance(modules, Mapping) else modules
         for pair in _as_list(self, named):
             if not isinstance(pair, tuple | list) or len(pair) != 2:
-                raise GraphError(f"ModuleDict takes pairs of name and module, not {shown(pair)}")
+                raise GraphError(
+                    f"ModuleDict takes pairs of name and module, not {short_repr(pair)}"
+                )
             self[pair[0]] = pair[1]
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from minigraph.arguments import Kind, Seed, checked, one_of, such_that
+from minigraph.arguments import Kind, Seed, checked, one_of, with_predicate
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import Array, DType, Parameter, Shape, Spec, as_dtype, cast
 from minigraph.ops.elementwise import kind
@@ -44,8 +44,8 @@ def _trainable(value: Any, axes: int = 0) -> Parameter:
 
 
 FLOATS = "a parameter of floats"
-FLOAT_DTYPE = such_that(lambda dtype: kind(dtype) == "f", as_dtype)
-Weights = Annotated[Any, Kind("a float dtype", FLOAT_DTYPE, DTypeError, unset=True)]
+FLOAT_DTYPE = with_predicate(lambda dtype: kind(dtype) == "f", as_dtype)
+Weights = Annotated[Any, Kind("a float dtype", FLOAT_DTYPE, DTypeError, none_is_default=True)]
 Trainable = Annotated[Parameter, Kind(FLOATS, _trainable)]
 Matrix = Annotated[Parameter, Kind(FLOATS, lambda value: _trainable(value, 2))]
 

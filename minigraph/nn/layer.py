@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform
 
-from minigraph.arguments import PLAIN, checked
+from minigraph.arguments import KIND_OF_TYPE, checked
 from minigraph.graph import Node, Parameter
 from minigraph.nn.module import Module
 
@@ -20,7 +20,7 @@ FOR_TORCH = {
     "dilation": "is there for torch's order of arguments; only 1 works",
     "return_indices": "is there for torch's order of arguments; only False works",
 }
-Flag = Annotated[Any, PLAIN[bool]]  # whether to have a bias: `put_bias` puts it in its place
+Flag = Annotated[Any, KIND_OF_TYPE[bool]]  # whether to have a bias: `put_bias` puts it in its place
 
 
 @dataclass_transform(eq_default=False)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from minigraph import ops
-from minigraph.arguments import Axis, Count, Size, at_least, shown
+from minigraph.arguments import Axis, Count, Size, at_least, short_repr
 from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph import Node, Parameter, Shape, as_node
 from minigraph.nn import init
@@ -240,7 +240,7 @@ class Embedding(Module):
         if padding is not None:
             if not -count <= padding < count:
                 raise ShapeError(
-                    f"Embedding: padding_idx is {shown(padding)}; there are {count} tokens"
+                    f"Embedding: padding_idx is {short_repr(padding)}; there are {count} tokens"
                 )
             self.padding_idx = normalize_axis(padding, count)
             values = np.array(self.weight.numpy())

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
-from minigraph.arguments import Name, checked, few
+from minigraph.arguments import Name, checked, first_names
 from minigraph.errors import GraphError, located, missing, warn_once
 from minigraph.graph import Array, Changes, Node, Parameter, here, values_of
 from minigraph.graph.location import layer, scope
@@ -240,7 +240,7 @@ class Module:
         for path, module in self._tree():
             if path == target:
                 return module
-        paths = few([repr(path) for path, _ in self._tree() if path], 8) or "none"
+        paths = first_names([repr(path) for path, _ in self._tree() if path], 8) or "none"
         raise GraphError(f"{type(self).__name__} has no module at {target!r}; it has {paths}")
 
     @checked

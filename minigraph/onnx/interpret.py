@@ -10,7 +10,7 @@ from typing import Any
 from onnx import FunctionProto, GraphProto, NodeProto, TypeProto, defs, helper
 
 from minigraph import ops
-from minigraph.arguments import few
+from minigraph.arguments import first_names
 from minigraph.errors import GraphError, ShapeError, located
 from minigraph.graph import Array, Node, SymbolicSize, UndecidedSize, constant, is_symbolic
 from minigraph.graph.location import Location, Within, scope
@@ -293,7 +293,7 @@ def refuse_missing(what: str, file: File, opsets: Opsets) -> None:
             if (node.domain, node.op_type) not in own and (why := _lacks(node, versions)):
                 lacking[why] += 1
     if lacking:
-        listed = few([f"{name} ({n})" for name, n in sorted(lacking.items())], 30)
+        listed = first_names([f"{name} ({n})" for name, n in sorted(lacking.items())], 30)
         raise GraphError(
             f"{what}: {file.name} has operators that are not computed here, with how often each "
             f"occurs: {listed}; `minigraph onnx operators` lists those that are"

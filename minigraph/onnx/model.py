@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, ValueInfoProto
 
-from minigraph.arguments import few
+from minigraph.arguments import first_names
 from minigraph.errors import GraphError
 from minigraph.graph import (
     FLOATS,
@@ -122,7 +122,7 @@ def given_values(what: str, file: File, values: Mapping[str, Any]) -> dict[str, 
     infos = {info.name: info for info in inputs_of(file.model.graph)}
     if unknown := [name for name in values if name not in infos]:
         raise GraphError(
-            f"{what}: {file.name} has no input {unknown[0]!r}; it has {few([*infos], 10)}"
+            f"{what}: {file.name} has no input {unknown[0]!r}; it has {first_names([*infos], 10)}"
         )
     types = {name: infos[name].type.tensor_type.elem_type for name in values}
     return {name: as_array(x, dtype_of(types[name])) for name, x in values.items()}

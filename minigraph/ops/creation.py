@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.arguments import Scalar, Size, shown
+from minigraph.arguments import Scalar, Size, short_repr
 from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph import (
     BOOL,
@@ -116,7 +116,7 @@ def arange(
             raise ValueError("there is no last number")
         numbers = np.arange(*ends)
     except (ValueError, OverflowError) as error:
-        raise ShapeError(f"the numbers in steps of {shown(step)}: {error}") from None
+        raise ShapeError(f"the numbers in steps of {short_repr(step)}: {error}") from None
     if numbers.dtype == object:  # of integers beyond 64 bits
         numbers = numbers.astype(np.float64)
     return constant(cast(numbers, dtype))

@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from minigraph.arguments import Kind, shown
+from minigraph.arguments import Kind, short_repr
 from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph import (
     BFLOAT16,
@@ -213,7 +213,7 @@ def as_operand(x: Any, dtype: DType) -> Node:
             return constant(cast(np.asarray(float(x)), dtype))
         return constant(np.asarray(x, dtype))
     except OverflowError:
-        raise DTypeError(f"{shown(x)} does not fit into {dtype.name}") from None
+        raise DTypeError(f"{short_repr(x)} does not fit into {dtype.name}") from None
 
 
 def _operands(forward: Callable[..., Any]) -> tuple[str, ...]:

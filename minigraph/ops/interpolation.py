@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from minigraph.arguments import NUMBER, Kind, sizes, such_that
+from minigraph.arguments import NUMBER, Kind, sizes, with_predicate
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import (
     Array,
@@ -119,10 +119,10 @@ def _fit(sizes: Sequence[int]) -> bool:
     return all(isinstance(n, SymbolicSize) or 0 < n <= MANY for n in sizes)
 
 
-FACTOR = such_that(lambda factor: 0 < factor < MANY, NUMBER.parse)
+FACTOR = with_predicate(lambda factor: 0 < factor < MANY, NUMBER.parse)
 FACTORS = Annotated[Any, Kind("numbers > 0, one for all axes or for each", _factors, ShapeError)]
 TAKES = f"integers from 1 to {MANY}, one for all axes or each"
-SIZES = Annotated[Any, Kind(TAKES, such_that(_fit, sizes), ShapeError)]
+SIZES = Annotated[Any, Kind(TAKES, with_predicate(_fit, sizes), ShapeError)]
 Mode = Literal["nearest", "linear", "bilinear", "trilinear"]
 LINEAR = ("linear", "bilinear", "trilinear")  # for one axis, two and three
 

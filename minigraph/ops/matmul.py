@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from minigraph.arguments import Axis, Kind, integers, one_or_several, shown
+from minigraph.arguments import Axis, Kind, integers, one_or_several, short_repr
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import Array, Node, Op, Operand, Spec, Tensor, builder
 from minigraph.ops.elementwise import broadcast_shapes, kind, promote, sum_dtype, widen
@@ -119,7 +119,7 @@ def vecdot(x1: Operand, x2: Operand, axis: Axis = -1) -> Node:
     x1, x2 = promote(x1, x2)
     if not -min(x1.ndim, x2.ndim) <= axis < 0:
         raise ShapeError(
-            f"axis {shown(axis)} does not exist; axes of both are counted from the end"
+            f"axis {short_repr(axis)} does not exist; axes of both are counted from the end"
         )
     if x1.shape[axis] != x2.shape[axis]:
         raise ShapeError(f"axis {axis} has lengths {x1.shape[axis]} and {x2.shape[axis]}")

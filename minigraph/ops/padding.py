@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from minigraph.arguments import Kind, Scalar, such_that
+from minigraph.arguments import Kind, Scalar, with_predicate
 from minigraph.errors import ShapeError
 from minigraph.graph import Array, Node, Tensor, builder, from_sizes
 from minigraph.ops.elementwise import as_operand
@@ -25,7 +25,7 @@ BEFORE = 2  # axes, of images and channels, that repeat what is written down of 
 MANY = 2**20  # elements along an axis whose places are written down
 
 
-COUNTS = such_that(lambda n: n.dtype.kind in "iu" and (n >= 0).all(), np.asarray)
+COUNTS = with_predicate(lambda n: n.dtype.kind in "iu" and (n >= 0).all(), np.asarray)
 WIDTHS = Kind("integers >= 0, of each axis (before, after)", COUNTS, ShapeError)
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from minigraph.arguments import Axis, Integers, Scalar, shown
+from minigraph.arguments import Axis, Integers, Scalar, short_repr
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import (
     BOOL,
@@ -330,7 +330,7 @@ def norm(x: Tensor, ord: Scalar = 2, axis: Integers | None = None, keepdims: boo
         case _ if ord == -math.inf:
             y = Min.of(Abs.of(wide), axis, keepdims)
         case _:
-            raise GraphError(f"ord is {shown(ord)}; it takes 0, 1, 2 or an infinity")
+            raise GraphError(f"ord is {short_repr(ord)}; it takes 0, 1, 2 or an infinity")
     return y.astype(x.dtype)
 
 

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
-from minigraph.arguments import Kind, Size, instance_of, shown
+from minigraph.arguments import Kind, Size, instance_of, short_repr
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import (
     Constant,
@@ -358,7 +358,7 @@ def scan(
     (start,) = placeholders([Spec(())])
     made = body(_unflatten(carry, carries), _unflatten(xs, slices))
     if not isinstance(made, tuple) or len(made) != 2:
-        raise GraphError(f"the body returns {shown(made)}; it returns (carry, y)")
+        raise GraphError(f"the body returns {short_repr(made)}; it returns (carry, y)")
     ends, ys = _parse_tree(made[0]), _parse_tree(made[1])
     outputs = (*_flatten(ends), *_flatten(ys))
     _check_body(first, _flatten(ends), outputs, start)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from minigraph.arguments import Integers, Kind, shown
+from minigraph.arguments import Integers, Kind, short_repr
 from minigraph.errors import ShapeError
 from minigraph.graph import (
     Array,
@@ -129,7 +129,7 @@ def normalize_axis(axis: int, ndim: int) -> int:
     """Return `axis` counted from the front; ShapeError if there is no such axis."""
     if not -ndim <= axis < ndim:
         raise ShapeError(
-            f"axis {shown(axis)} does not exist; there are {ndim} axes"
+            f"axis {short_repr(axis)} does not exist; there are {ndim} axes"
             + (f", {-ndim} to {ndim - 1}" if ndim else "")
         )
     return axis % ndim

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.arguments import Integers, shown
+from minigraph.arguments import Integers, short_repr
 from minigraph.errors import ShapeError
 from minigraph.graph import (
     Array,
@@ -54,8 +54,8 @@ class Slice(Windowed):
             with suppress(UndecidedSize):  # which is no large one here, but is checked at the call
                 if not 0 <= start <= stop <= size:
                     index = start - size if start < 0 else start  # as it was written
-                    ends = f"{shown(start)}:{shown(stop)}"
-                    what = f"slice {ends}" if stop - start != 1 else f"index {shown(index)}"
+                    ends = f"{short_repr(start)}:{short_repr(stop)}"
+                    what = f"slice {ends}" if stop - start != 1 else f"index {short_repr(index)}"
                     raise ShapeError(f"{what} is out of range for an axis of length {size}")
         return Spec(tuple((b - a + t - 1) // t for a, b, t, _ in windows), x.dtype)
 
@@ -227,6 +227,6 @@ def _window(item: Any, size: int) -> tuple[tuple[int, int, int], bool, list[int]
             count = (positive_part(first - behind) - step - 1) // -step
             low, high = first + 1 - _span(count, -step - 1), first + 1
     except (TypeError, ValueError) as error:
-        raise ShapeError(f"index {shown(item)}: {error}") from None
+        raise ShapeError(f"index {short_repr(item)}: {error}") from None
     distance = abs(step)
     return (low, high, distance), step < 0, [(high - low + distance - 1) // distance]

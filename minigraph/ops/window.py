@@ -39,7 +39,9 @@ def _output_size(value: Any) -> int | tuple[int | None, ...] | None:
 POSITIVE = sides(1)
 Window = Annotated[Any, sides(1, as_pair=True)]
 Border = Annotated[Any, sides(0, as_pair=True)]
-OutputSize = Annotated[Any, replace(POSITIVE, takes=f"None, {POSITIVE.takes}", parse=_output_size)]
+OutputSize = Annotated[
+    Any, replace(POSITIVE, description=f"None, {POSITIVE.description}", parse=_output_size)
+]
 
 
 def or_named(kind: Kind) -> Kind:
@@ -48,7 +50,7 @@ def or_named(kind: Kind) -> Kind:
     def parse(value: Any) -> Any:
         return value if isinstance(value, str) and value in ("same", "valid") else kind.parse(value)
 
-    return replace(kind, takes=f'{kind.takes}, "same" or "valid"', parse=parse)
+    return replace(kind, description=f'{kind.description}, "same" or "valid"', parse=parse)
 
 
 ConvBorder = Annotated[Any, or_named(sides(0, as_pair=True))]

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from minigraph.arguments import NOT_NEGATIVE, Kind, mapping, number_in, such_that
+from minigraph.arguments import NOT_NEGATIVE, Kind, mapping, number_in, with_predicate
 from minigraph.errors import DTypeError, GraphError
 from minigraph.graph import Array, DType, Node, Parameter, Spec
 from minigraph.ops.elementwise import kind
@@ -21,7 +21,7 @@ Update = tuple[Node, dict[str, Node]]  # the new value and the new state of a pa
 
 SHARE = number_in(0, 1)
 Share = Annotated[float, SHARE]
-PAIR = such_that(lambda pair: len(pair) == 2, lambda value: tuple(map(SHARE.parse, value)))
+PAIR = with_predicate(lambda pair: len(pair) == 2, lambda value: tuple(map(SHARE.parse, value)))
 Betas = Annotated[tuple[float, float], Kind("a pair of numbers in [0, 1)", PAIR)]
 
 

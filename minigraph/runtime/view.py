@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from minigraph.arguments import brief
+from minigraph.arguments import shorten
 from minigraph.errors import GraphError
 from minigraph.inspect.comparison import differences
 from minigraph.inspect.page import from_file, to_html
@@ -80,14 +80,14 @@ def diff(arguments: argparse.Namespace) -> Output:
     a, b = first[0], second[0]
     all_differences = differences(a, b)
     data = {"a": a.title, "b": b.title, "differences": [each._asdict() for each in all_differences]}
-    before, after = (brief(function.title, LONGEST) for function in (a, b))
+    before, after = (shorten(function.title, LONGEST) for function in (a, b))
     lines = [f"{before} -> {after}"]
     subject = ""
     for each in all_differences:
         if each.subject != subject:
             subject = each.subject
             lines.append(subject)
-        what, before, after = (brief(text, LONGEST) for text in each[1:])
+        what, before, after = (shorten(text, LONGEST) for text in each[1:])
         lines.append(f"  {what}: {before} -> {after}")
     return data, lines if all_differences else [*lines, "no difference"]
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from minigraph.arguments import few
+from minigraph.arguments import first_names
 from minigraph.errors import GraphError, warn_once
 from minigraph.graph import BFLOAT16, BOOL, DTYPES, Array, DType
 from minigraph.platform.records import one_line
@@ -127,7 +127,9 @@ def read(path: Any, data: Any, mapped: bool) -> dict[str, Any]:
             "torch.save(model.state_dict(), path) writes it"
         )
     if unread:
-        warn_once(f"load: {path} has objects of other classes, which are Unread: {few(unread, 8)}")
+        warn_once(
+            f"load: {path} has objects of other classes, which are Unread: {first_names(unread, 8)}"
+        )
     return made
 
 

@@ -26,7 +26,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils import _pytree as pytree
 
 import minigraph
-from minigraph.arguments import few
+from minigraph.arguments import first_names
 from minigraph.errors import GraphError
 from minigraph.graph import here
 from minigraph.graph.location import Location
@@ -137,7 +137,7 @@ def refuse_missing(what: str, program: ExportedProgram, prefix: str) -> None:
     if lacking:
         first = {node.target: location(node, prefix) for node in reversed(lacking)}
         counts = Counter(node.target for node in lacking)
-        listed = few([f"{op} ({n} {first[op]})" for op, n in counts.items()], 20)
+        listed = first_names([f"{op} ({n} {first[op]})" for op, n in counts.items()], 20)
         values = [node.meta.get("val") for node in program.graph.nodes]
         is_complex = any(isinstance(x, torch.Tensor) and x.is_complex() for x in values)
         hint = "; there are no complex numbers here" if is_complex else ""

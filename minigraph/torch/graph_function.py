@@ -17,7 +17,7 @@ from torch.fx.passes.operator_support import create_op_support
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.arguments import few
+from minigraph.arguments import first_names
 from minigraph.errors import reason, warn_once
 from minigraph.graph import Graph, Node
 from minigraph.graph_compiler import CompGraph
@@ -273,7 +273,7 @@ def _warn_of(refused: Refused) -> None:
     named = []
     for name, count in counts.items():
         named.append(f"{name} ({count}: {refused[first[name]] or location(first[name])})")
-    warn_once(f"torch.compile: these operators run in PyTorch: {few(named, 20)}")
+    warn_once(f"torch.compile: these operators run in PyTorch: {first_names(named, 20)}")
 
 
 def _returns_one(module: torch.fx.GraphModule) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 
 import minigraph as mg
 from minigraph import nn, ops
-from minigraph.arguments import Kind, checked, instance_of, shown, such_that
+from minigraph.arguments import Kind, checked, instance_of, short_repr, with_predicate
 from minigraph.distributed.world import Processes, World
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import Array, Node, Operand, as_array, as_node, builder, cast
@@ -47,7 +47,7 @@ def accuracy(scores: Operand, labels: Operand) -> Node:
 METRICS: dict[str, Metric] = {"loss": ops.cross_entropy, "accuracy": accuracy}
 
 
-NAMED = such_that(
+NAMED = with_predicate(
     lambda metrics: all(type(k) is str and callable(f) for k, f in metrics.items()), dict
 )
 Loader = Annotated[Iterable[Any], instance_of(Iterable, "an iterable of batches")]
@@ -115,7 +115,7 @@ class Evaluation:
     def _arrays(self, number: int, batch: Any) -> list[Array]:
         if not isinstance(batch, tuple | list) or len(batch) < 2:
             raise GraphError(
-                f"evaluate: batch {number} is {shown(batch)}; it takes tuples of inputs and a "
+                f"evaluate: batch {number} is {short_repr(batch)}; it takes tuples of inputs and a "
                 "target, which a loader's batch_transform can make"
             )
         try:
@@ -159,7 +159,7 @@ class Evaluation:
                 text = f"values of shape {value.shape} and weights of shape {weight.shape}"
                 raise ShapeError(f"evaluate: metric {name!r} returned {text}")
         raise GraphError(
-            f"evaluate: metric {name!r} returned {shown(result)}; it takes expressions and "
+            f"evaluate: metric {name!r} returned {short_repr(result)}; it takes expressions and "
             "returns one, or a pair of values and weights"
         )
 
