@@ -28,7 +28,7 @@ from minigraph.graph import Array, Spec, aligned_empty
 Layouts = tuple[Any, ...]  # of the inputs, then of the results; `str` of each is its name
 
 
-def names_of(layouts: Layouts) -> tuple[str, ...]:
+def layout_names(layouts: Layouts) -> tuple[str, ...]:
     """Return the names of layouts in reports and caches."""
     return tuple(map(str, layouts))
 
@@ -66,7 +66,7 @@ class Workbench:
         """Return uninitialised bytes, aligned to 64 at least."""
         return aligned_empty(Spec((nbytes,), np.dtype(np.uint8)))
 
-    def put(self, array: Array) -> Array:
+    def upload(self, array: Array) -> Array:
         """Return a NumPy array as an array of the device."""
         return array
 
@@ -84,7 +84,7 @@ class Workbench:
             run()
         return (clock() - start) / calls
 
-    def examine(self, error: Exception, name: str) -> None:
+    def reraise_device_error(self, error: Exception, name: str) -> None:
         """Raise MemoryError or DeviceLost if an error is the machine's, not the candidate's.
 
         name  of the candidate that ran
@@ -122,7 +122,7 @@ class Candidate:
     @property
     def key(self) -> Key:
         """The name and layouts, which are unique in the problem."""
-        return self.name, names_of(self.layouts)
+        return self.name, layout_names(self.layouts)
 
     def measurement(self, workspace: int, error: str = "") -> Measurement:
         """Return a measurement of the candidate without a time."""
@@ -131,29 +131,29 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class SumAxis:
+class ChecksumAxis:
     """An axis of a result over which checksums add up elements.
 
-    length  of the axis; of one group if it is the channels of a grouped convolution
-    result  index of the axis in the result
-    inputs  index of the axis in each input that has it, by the input's position
-    added   positions of the inputs that lack the axis and are added along it, such as a bias
+    length          of the axis; of one group if it is the channels of a grouped convolution
+    result          index of the axis in the result
+    inputs          index of the axis in each input that has it, by the input's position
+    reduced_inputs  positions of the inputs without the axis that are added along it, as a bias is
     """
 
     length: int
     result: int
     inputs: Mapping[int, int]
-    added: Sequence[int] = ()
+    reduced_inputs: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
-class Sums:
+class ChecksumAxes:
     """The axes of a result whose checksums follow from checksums of the inputs.
 
     meaning  (shape of the result, *inputs) to the result, in NumPy, for axes of any length
     """
 
-    axes: Sequence[SumAxis]
+    axes: Sequence[ChecksumAxis]
     meaning: Callable[..., Array] = field(compare=False)
 
 
@@ -177,10 +177,10 @@ class Problem(ABC):
     layouts: Mapping[tuple[str, ...], Layouts]
     work: float
     workbench: Workbench
-    sums: Sums | None = None
+    sums: ChecksumAxes | None = None
 
     def __init__(self) -> None:
-        self._by_layouts: dict[Layouts, Iterable[Candidate]] = {}  # results of `offer`
+        self._by_layouts: dict[Layouts, Iterable[Candidate]] = {}  # results of `make_candidates`
         self._chosen: dict[Key, Candidate] = {}  # that `release` kept
 
     @abstractmethod
@@ -188,21 +188,21 @@ class Problem(ABC):
         """Return the expected results, from and as arrays of the workbench."""
 
     @abstractmethod
-    def arrange(self, array: Array, layout: Any) -> Array:
+    def to_layout(self, array: Array, layout: Any) -> Array:
         """Return a contiguous array in a layout.
 
         Every layout of more than two axes keeps the first axis first.
         """
 
     @abstractmethod
-    def offer(self, layouts: Any) -> Iterable[Candidate]:
+    def make_candidates(self, layouts: Any) -> Iterable[Candidate]:
         """Return the candidates for these layouts, the heuristic's choice first."""
 
     def candidates(self, layouts: Layouts | None = None) -> Iterator[Candidate]:
-        """Yield the candidates for these layouts, or for all; `offer` is called once for each."""
+        """Yield the candidates for these layouts, or for all, each made once."""
         for each in (layouts,) if layouts else self.layouts.values():
-            offered = self._by_layouts.get(each) or self.offer(each)
-            self._by_layouts[each], candidates = itertools.tee(offered)
+            known = self._by_layouts.get(each) or self.make_candidates(each)
+            self._by_layouts[each], candidates = itertools.tee(known)
             yield from candidates
 
     def release(self, keep: Collection[Key] = ()) -> None:
@@ -228,8 +228,8 @@ class Problem(ABC):
         """
         candidate = self._chosen.pop(measurement.key, None)
         if candidate is None:
-            offered = self.candidates(self.layouts[measurement.layouts])
-            candidate = next((c for c in offered if c.name == measurement.name), None)
+            candidates = self.candidates(self.layouts[measurement.layouts])
+            candidate = next((c for c in candidates if c.name == measurement.name), None)
         return candidate and candidate.kernel
 
     def read(self, entry: Entry) -> ProblemTable | str:

@@ -21,14 +21,14 @@ from typing import Any
 
 import numpy as np
 
-from minigraph.autotune.candidate import Candidate, Problem, Sums, Workbench
+from minigraph.autotune.candidate import Candidate, ChecksumAxes, Problem, Workbench
 from minigraph.graph import Array, DType
 
-GUARD = 4096  # bytes before and after each array that no kernel may write to
-FILL = 0xFF  # of guards and, before a check, of outputs and scratch: NaN in every float type
-POOL = 1_048_573  # random numbers; a prime, so that no stride of a kernel divides it
+GUARD_BYTES = 4096  # bytes before and after each array that no kernel may write to
+FILL_BYTE = 0xFF  # of guards and, before a check, of outputs and scratch: NaN in every float type
+POOL_SIZE = 1_048_573  # random numbers; a prime, so that no stride of a kernel divides it
 
-BYTES = np.dtype(np.uint8)
+UINT8 = np.dtype(np.uint8)
 # The largest error, relative to the root mean square of the expected result.  Inputs are drawn from
 # N(0, 1), so a sum of n products has a root mean square of sqrt(n).  In float32 its rounding error
 # is below 1e-3 of that for up to a million products; the error of a missing product is above it.
@@ -41,41 +41,41 @@ TOLERANCE = {
     "float16": 2e-2,
     "bfloat16": 0.1,
 }
-MOST = 64  # elements of one axis in a checksum
+MAX_AXIS_TERMS = 64  # elements of one axis in a checksum
 # Elements in a checksum, by dtype: rounding errors grow with the root of their number.
-TERMS = {"float64": 1024, "float32": 1024, "float16": 16, "bfloat16": 4}
+MAX_TERMS = {"float64": 1024, "float32": 1024, "float16": 16, "bfloat16": 4}
 
 
-class Block:
+class GuardedArray:
     """An array between two guards; `clear` or `seal` sets the guards."""
 
     def __init__(self, bench: Workbench, shape: tuple[int, ...], dtype: DType) -> None:
         nbytes = math.prod(shape) * dtype.itemsize
         # The checksum reads whole words.
-        self.bytes = bench.empty(GUARD + -(-nbytes // 8) * 8 + GUARD)
+        self.bytes = bench.empty(GUARD_BYTES + -(-nbytes // 8) * 8 + GUARD_BYTES)
         self.array = self.view(shape, dtype)
 
     def view(self, shape: tuple[int, ...], dtype: DType) -> Array:
         """Return the beginning of the block as an array that is not larger than the block."""
         nbytes = math.prod(shape) * dtype.itemsize
-        return self.bytes[GUARD : GUARD + nbytes].view(dtype).reshape(shape)
+        return self.bytes[GUARD_BYTES : GUARD_BYTES + nbytes].view(dtype).reshape(shape)
 
     def clear(self, nbytes: int) -> None:
         """Fill the first `nbytes` of the array with NaN, and set the guards next to them."""
-        self.bytes[: GUARD + nbytes + GUARD].fill(FILL)
+        self.bytes[: GUARD_BYTES + nbytes + GUARD_BYTES].fill(FILL_BYTE)
 
-    def intact(self, nbytes: int) -> bool:
+    def guards_intact(self, nbytes: int) -> bool:
         """Return whether the guards next to the first `nbytes` of the array are unchanged."""
-        before, after = self.bytes[:GUARD], self.bytes[GUARD + nbytes :][:GUARD]
-        return bool((before == FILL).all() and (after == FILL).all())
+        before, after = self.bytes[:GUARD_BYTES], self.bytes[GUARD_BYTES + nbytes :][:GUARD_BYTES]
+        return bool((before == FILL_BYTE).all() and (after == FILL_BYTE).all())
 
     def seal(self) -> None:
-        """Set the guards, and note the checksum by which `changed` detects writes."""
-        self.bytes[:GUARD].fill(FILL)
-        self.bytes[GUARD + self.array.nbytes :].fill(FILL)
+        """Set the guards, and note the checksum by which `is_changed` detects writes."""
+        self.bytes[:GUARD_BYTES].fill(FILL_BYTE)
+        self.bytes[GUARD_BYTES + self.array.nbytes :].fill(FILL_BYTE)
         self._sum = self._checksum()
 
-    def changed(self) -> bool:
+    def is_changed(self) -> bool:
         """Return whether the array or its guards changed since `seal`."""
         return self._checksum() != self._sum
 
@@ -83,7 +83,7 @@ class Block:
         return int(self.bytes.view(np.uint64).sum())
 
 
-class Data:
+class TrialData:
     """The inputs, expected results, outputs and scratch that the candidates of a problem share.
 
     One block holds an input in all layouts but the plain one: each check arranges it anew, and a
@@ -93,63 +93,66 @@ class Data:
     def __init__(self, problem: Problem, bench: Workbench) -> None:
         self.problem = problem
         self.bench = bench
-        self._pool = bench.put(_pool())
-        self._drawn = [Block(bench, spec.shape, spec.dtype) for spec in problem.inputs]
-        self.plain = [block.array for block in self._drawn]
+        self._pool = bench.upload(_pool())
+        self._plain_blocks = [
+            GuardedArray(bench, spec.shape, spec.dtype) for spec in problem.inputs
+        ]
+        self.plain = [block.array for block in self._plain_blocks]
         self._draw()
-        self.reference = expected(problem, bench, self.plain)
+        self.reference = reference_results(problem, bench, self.plain)
         self.scale = [root_mean_square(x, self.bench.chunk) for x in self.reference]
-        self.inputs: dict[int, Block] = {}
+        self.inputs: dict[int, GuardedArray] = {}
         self._layouts: dict[int, Any] = {}  # in which the blocks of `inputs` hold them now
-        self.outputs: dict[int, Block] = {}
-        self.scratch = Block(self.bench, (0,), BYTES)
+        self.outputs: dict[int, GuardedArray] = {}
+        self.scratch = GuardedArray(self.bench, (0,), UINT8)
 
     def _draw(self) -> None:
         """Fill the inputs with numbers of the pool, from an offset that the subject determines."""
-        for i, block in enumerate(self._drawn):
+        for i, block in enumerate(self._plain_blocks):
             seed = zlib.crc32(f"{i} {self.problem.subject}".encode())
             flat, done = block.array.reshape(-1), 0
             while done < flat.size:
-                numbers = self._pool[(seed + done) % POOL :][: flat.size - done]
+                numbers = self._pool[(seed + done) % POOL_SIZE :][: flat.size - done]
                 flat[done : done + numbers.size] = numbers.astype(flat.dtype)
                 done += numbers.size
             block.seal()
 
-    def operands(self, candidate: Candidate) -> tuple[list[Block], list[Array]]:
+    def operands(self, candidate: Candidate) -> tuple[list[GuardedArray], list[Array]]:
         """Return the blocks of a candidate's inputs and the arrays of its results."""
-        inputs = enumerate(candidate.layouts[: len(self.plain)])
-        return [self._arranged(i, layout) for i, layout in inputs], self._results(candidate)
+        layouts = enumerate(candidate.layouts[: len(self.plain)])
+        inputs = [self._input_block(i, layout) for i, layout in layouts]
+        return inputs, self._result_arrays(candidate)
 
-    def _arranged(self, i: int, layout: Any) -> Block:
+    def _input_block(self, i: int, layout: Any) -> GuardedArray:
         plain = self.plain[i]
         first = _first(plain)
-        if self.problem.arrange(first, layout) is first:
-            return self._drawn[i]
+        if self.problem.to_layout(first, layout) is first:
+            return self._plain_blocks[i]
         if i not in self._layouts or self._layouts[i] != layout:
             shape = self._shape(plain, layout)
             if i not in self.inputs or self.inputs[i].array.size != math.prod(shape):
-                self.inputs[i] = Block(self.bench, shape, plain.dtype)
+                self.inputs[i] = GuardedArray(self.bench, shape, plain.dtype)
             self.inputs[i].array = self.inputs[i].view(shape, plain.dtype)
-            self._arrange(i, layout)
+            self._fill_input(i, layout)
         return self.inputs[i]
 
-    def _arrange(self, i: int, layout: Any) -> None:
+    def _fill_input(self, i: int, layout: Any) -> None:
         for part, piece in self._pieces(self.plain[i], layout):
             self.inputs[i].array[part] = piece
         self.inputs[i].seal()
         self._layouts[i] = layout
 
-    def _results(self, candidate: Candidate) -> list[Array]:
+    def _result_arrays(self, candidate: Candidate) -> list[Array]:
         arrays = []
         for i, layout in enumerate(candidate.layouts[len(self.plain) :]):
             shape, dtype = self._shape(self.reference[i], layout), self.problem.results[i].dtype
             if i not in self.outputs or self.outputs[i].array.size < math.prod(shape):
-                self.outputs[i] = Block(self.bench, shape, dtype)
+                self.outputs[i] = GuardedArray(self.bench, shape, dtype)
             arrays.append(self.outputs[i].view(shape, dtype))
         return arrays
 
     def _shape(self, array: Array, layout: Any) -> tuple[int, ...]:
-        first = self.problem.arrange(_first(array), layout)
+        first = self.problem.to_layout(_first(array), layout)
         return (len(array), *first.shape[1:]) if array.ndim > 2 else tuple(first.shape)
 
     def _pieces(self, array: Array, layout: Any) -> Iterator[tuple[Any, Array]]:
@@ -158,30 +161,33 @@ class Data:
         A copy of the whole array could need more memory than the compiled function.
         """
         if array.ndim < 3:
-            yield ..., self.problem.arrange(array, layout)
+            yield ..., self.problem.to_layout(array, layout)
             return
         step = max(1, self.bench.chunk * len(array) // max(array.size, 1))
         for begin in range(0, len(array), step):
             part = slice(begin, begin + step)
-            yield part, self.problem.arrange(array[part], layout)
+            yield part, self.problem.to_layout(array[part], layout)
 
     def reserve(self, nbytes: int) -> None:
         if self.scratch.array.nbytes < nbytes:
-            self.scratch = Block(self.bench, (nbytes,), BYTES)
+            self.scratch = GuardedArray(self.bench, (nbytes,), UINT8)
 
     def restore(self) -> None:
         self._draw()
         for i, layout in self._layouts.items():
-            self._arrange(i, layout)
+            self._fill_input(i, layout)
 
-    def wrong(self, candidate: Candidate) -> str:
+    def check_results(self, candidate: Candidate) -> str:
         """Return why a candidate's results are wrong; "" if they are right."""
         layouts, chunk = candidate.layouts[len(self.plain) :], self.bench.chunk
-        for i, (got, layout) in enumerate(zip(self._results(candidate), layouts, strict=True)):
+        results = self._result_arrays(candidate)
+        for i, (actual, layout) in enumerate(zip(results, layouts, strict=True)):
             pieces = self._pieces(self.reference[i], layout)
-            errors = [largest_difference(got[part], wanted, chunk) for part, wanted in pieces]
+            errors = [
+                largest_difference(actual[part], expected, chunk) for part, expected in pieces
+            ]
             error = float(np.max(errors, initial=0.0))
-            tolerance = max(TOLERANCE[candidate.precision], TOLERANCE[got.dtype.name])
+            tolerance = max(TOLERANCE[candidate.precision], TOLERANCE[actual.dtype.name])
             if math.isnan(error):
                 return "wrong result: NaN, or not written"
             if error > tolerance * self.scale[i]:
@@ -195,20 +201,20 @@ def _first(array: Array) -> Array:
     return array[:1] if array.ndim > 2 else array
 
 
-def warm(bench: Workbench, dtypes: Iterable[DType]) -> None:
-    """Run the array operations of a check once, so that no budget pays for CuPy's compiling.
+def warm_up(bench: Workbench, dtypes: Iterable[DType]) -> None:
+    """Run the array operations of a check once, so that CuPy compiles them outside any budget.
 
     CuPy compiles a kernel for each dtype and number of axes that cannot be merged.
     """
     with bench.current(), np.errstate(all="ignore"):
-        ones = bench.put(np.ones((2,) * 4, np.float32))
+        ones = bench.upload(np.ones((2,) * 4, np.float32))
         for dtype in dtypes:
-            block = Block(bench, ones.shape, dtype)
+            block = GuardedArray(bench, ones.shape, dtype)
             block.clear(block.array.nbytes)
             block.array[...] = ones.astype(dtype)
             block.seal()
-            block.changed()
-            block.intact(block.array.nbytes)
+            block.is_changed()
+            block.guards_intact(block.array.nbytes)
             root_mean_square(block.array, bench.chunk)
             largest_difference(block.array, block.array, bench.chunk)
             weighted_sums(block.array, 1, ones[0, 0, :1])
@@ -227,27 +233,27 @@ def _strided_views(x: Array) -> tuple[Array, ...]:
 
 @functools.cache
 def _pool() -> Array:
-    return np.random.default_rng(0).standard_normal(POOL, np.float32)
+    return np.random.default_rng(0).standard_normal(POOL_SIZE, np.float32)
 
 
 # ---------------------------------------------------------------- expected results
 
 
-def expected(problem: Problem, bench: Workbench, xs: Sequence[Array]) -> tuple[Array, ...]:
+def reference_results(problem: Problem, bench: Workbench, xs: Sequence[Array]) -> tuple[Array, ...]:
     """Return the heuristic candidate's results if their checksums agree, else NumPy's."""
     if problem.sums:
-        results = _by_heuristic(problem, bench, xs)
-        if results and _sums_agree(bench, problem.sums, results[0], xs):
+        results = _heuristic_results(problem, bench, xs)
+        if results and _checksums_agree(bench, problem.sums, results[0], xs):
             return results
-    return by_numpy(problem, xs)
+    return numpy_results(problem, xs)
 
 
-def by_numpy(problem: Problem, xs: Sequence[Array]) -> tuple[Array, ...]:
+def numpy_results(problem: Problem, xs: Sequence[Array]) -> tuple[Array, ...]:
     """Return the results that NumPy computes in float32 or float64."""
     return problem.meaning(*map(widened, xs))
 
 
-def _by_heuristic(
+def _heuristic_results(
     problem: Problem, bench: Workbench, xs: Sequence[Array]
 ) -> tuple[Array, ...] | None:
     """Return the results of the first candidate; None if it fails or their layout is not plain."""
@@ -255,31 +261,31 @@ def _by_heuristic(
     least = min(TOLERANCE[y.dtype.name] for y in problem.results)
     if candidate is None or TOLERANCE[candidate.precision] > max(TOLERANCE["float32"], least):
         return None
-    blocks = [Block(bench, spec.shape, spec.dtype) for spec in problem.results]
+    blocks = [GuardedArray(bench, spec.shape, spec.dtype) for spec in problem.results]
     results = tuple(block.array for block in blocks)
     for y, layout in zip(results, candidate.layouts[len(xs) :], strict=True):
-        if problem.arrange(y, layout).shape != y.shape:
+        if problem.to_layout(y, layout).shape != y.shape:
             return None
     try:
         kernel = candidate.kernel
-        blocks.append(Block(bench, (kernel.scratch,), BYTES))
-        inputs = [problem.arrange(x, to) for x, to in zip(xs, candidate.layouts, strict=False)]
+        blocks.append(GuardedArray(bench, (kernel.scratch,), UINT8))
+        inputs = [problem.to_layout(x, to) for x, to in zip(xs, candidate.layouts, strict=False)]
         for block in blocks:
             block.clear(block.array.nbytes)
         bench.runner(kernel)(inputs, results, blocks[-1].array)
-        intact = all(block.intact(block.array.nbytes) for block in blocks)
+        intact = all(block.guards_intact(block.array.nbytes) for block in blocks)
     except Exception as error:  # from any library; the candidate's trial will report it
-        bench.examine(error, candidate.name)
+        bench.reraise_device_error(error, candidate.name)
         return None
     return results if intact else None
 
 
-def _sums_agree(bench: Workbench, sums: Sums, y: Array, xs: Sequence[Array]) -> bool:
+def _checksums_agree(bench: Workbench, axes: ChecksumAxes, y: Array, xs: Sequence[Array]) -> bool:
     """Return whether the checksums of `y` agree with those predicted from the inputs."""
     with np.errstate(all="ignore"):  # a wrong result may overflow
-        got, wanted = checksums(sums, bench.put, y, xs)
+        actual, predicted = checksums(axes, bench.upload, y, xs)
         allowed = TOLERANCE[y.dtype.name] * root_mean_square(y, bench.chunk)
-        return largest_difference(got, wanted, bench.chunk) <= allowed < math.inf
+        return largest_difference(actual, predicted, bench.chunk) <= allowed < math.inf
 
 
 def widened(x: Array) -> Array:
@@ -299,38 +305,39 @@ def root_mean_square(array: Array, chunk: int) -> float:
     return math.sqrt(total / max(array.size, 1))
 
 
-def largest_difference(got: Array, wanted: Array, chunk: int) -> float:
+def largest_difference(actual: Array, expected: Array, chunk: int) -> float:
     """Return the largest absolute difference of two arrays; NaN if there is one."""
-    if not got.size:
+    if not actual.size:
         return 0.0
-    return float(np.max([float(np.abs(x - y).max()) for x, y in _chunks(chunk, got, wanted)]))
+    return float(np.max([float(np.abs(x - y).max()) for x, y in _chunks(chunk, actual, expected)]))
 
 
 def checksums(
-    sums: Sums, put: Callable[[Array], Array], y: Array, xs: Sequence[Array]
+    axes: ChecksumAxes, upload: Callable[[Array], Array], y: Array, xs: Sequence[Array]
 ) -> tuple[Array, Array]:
     """Return the checksums of a result, and those predicted from the inputs.
 
-    put  copies a NumPy array to the device of the others
+    upload  copies a NumPy array to the device of the others
     """
-    left, xs = TERMS[y.dtype.name], [*xs]
-    for axis in sums.axes:
-        most = min(MOST, left)
-        terms = next(n for n in range(most, 0, -1) if axis.length % n == 0)
-        if axis.added and terms < axis.length:  # each checksum would need another weight of them
+    max_terms, xs = MAX_TERMS[y.dtype.name], [*xs]
+    for axis in axes.axes:
+        limit = min(MAX_AXIS_TERMS, max_terms)
+        terms = next(n for n in range(limit, 0, -1) if axis.length % n == 0)
+        # Each checksum would need another weight of the inputs without the axis.
+        if axis.reduced_inputs and terms < axis.length:
             continue
-        left //= terms
+        max_terms //= terms
         # From 1 to 2 in size, of either sign; other weights for each axis show exchanged axes.
         random = np.random.default_rng((axis.length, axis.result))
         signs = random.choice(np.array([-1, 1], np.float32), axis.length)
         drawn = signs * (1 + random.random(axis.length, np.float32))
-        weights = put(drawn.reshape(-1, terms))
+        weights = upload(drawn.reshape(-1, terms))
         y = weighted_sums(y, axis.result, weights)
-        for i, own in axis.inputs.items():
-            xs[i] = weighted_sums(xs[i], own, weights)
-        for i in axis.added:
+        for i, input_axis in axis.inputs.items():
+            xs[i] = weighted_sums(xs[i], input_axis, weights)
+        for i in axis.reduced_inputs:
             xs[i] = xs[i] * weights.sum()
-    return y, sums.meaning(y.shape, *map(widened, xs))
+    return y, axes.meaning(y.shape, *map(widened, xs))
 
 
 def weighted_sums(x: Array, axis: int, weights: Array) -> Array:

@@ -13,8 +13,10 @@ from msgspec.json import Decoder
 from minigraph.cache import Entry, environment_of
 from minigraph.platform.records import Record, decode, encode
 
-QUARANTINE = "failed at run time: "  # begins the error of a candidate that no process tries again
-LONGEST = 1e6  # seconds of a run, at most
+QUARANTINE_PREFIX = (
+    "failed at run time: "  # begins the error of a candidate that no process tries again
+)
+MAX_SECONDS = 1e6  # seconds of a run, at most
 
 # The origin of measurements: this process, its store, a file, another process.
 MEASURED, STORED, LOADED = "measured", "stored", "loaded file"
@@ -26,7 +28,7 @@ Key = tuple[str, tuple[str, ...]]  # of a candidate in its problem: name and lay
 Precision = Annotated[str, Meta(pattern=r"^(float64|float32|tf32|bf16x3|float16|bfloat16)\Z")]
 Text = Annotated[str, Meta(min_length=1)]
 Bytes = Annotated[int, Meta(ge=0, le=1 << 62)]
-Seconds = Annotated[float, Meta(ge=0, le=LONGEST)]
+Seconds = Annotated[float, Meta(ge=0, le=MAX_SECONDS)]
 Count = Annotated[int, Meta(ge=0, le=1 << 31)]
 
 
@@ -79,7 +81,7 @@ class _Body(Record, frozen=True):
     measurements: tuple[Measurement, ...]
 
 
-BODY = Decoder(_Body)
+BODY_DECODER = Decoder(_Body)
 
 
 @dataclass(frozen=True)
@@ -95,10 +97,10 @@ class ProblemTable:
     exhaustive: bool = True
     origin: str = dataclasses.field(default=STORED, compare=False)
 
-    def with_error(self, which: Measurement, error: str) -> ProblemTable:
-        """Return the table with an error for the candidate that `which` measured."""
+    def with_error(self, failed: Measurement, error: str) -> ProblemTable:
+        """Return the table with an error for the candidate that `failed` measured."""
         rows = self.measurements
-        replaced = [structs.replace(m, error=error) if m.key == which.key else m for m in rows]
+        replaced = [structs.replace(m, error=error) if m.key == failed.key else m for m in rows]
         return dataclasses.replace(self, measurements=tuple(replaced))
 
     def merged(self, old: ProblemTable) -> ProblemTable:
@@ -106,11 +108,11 @@ class ProblemTable:
 
         A new measurement replaces the old one, unless the candidate is quarantined.
         """
-        before = {m.key: m for m in old.measurements}
-        rows = [_newer(before.pop(m.key, m), m) for m in self.measurements]
-        rows += before.values()
-        whole = self.exhaustive or old.exhaustive
-        return dataclasses.replace(self, measurements=tuple(rows), exhaustive=whole)
+        remaining = {m.key: m for m in old.measurements}
+        rows = [_newer(remaining.pop(m.key, m), m) for m in self.measurements]
+        rows += remaining.values()
+        exhaustive = self.exhaustive or old.exhaustive
+        return dataclasses.replace(self, measurements=tuple(rows), exhaustive=exhaustive)
 
     def entry(self, kind: str, fields: Mapping[str, str]) -> Entry:
         """Return the store's entry for the table in an environment."""
@@ -125,7 +127,7 @@ class ProblemTable:
 def table(entry: Entry) -> ProblemTable | str:
     """Return the table in an entry, or why the entry is invalid."""
     try:
-        body = decode(BODY, entry.body)
+        body = decode(BODY_DECODER, entry.body)
     except ValueError as error:
         return str(error)
     for m in body.measurements:
@@ -147,16 +149,16 @@ def merge(old: Entry, new: Entry, read: Callable[[Entry], ProblemTable | str] = 
 
 
 def _newer(old: Measurement, new: Measurement) -> Measurement:
-    if old.error.startswith(QUARANTINE):
+    if old.error.startswith(QUARANTINE_PREFIX):
         return structs.replace(new, error=old.error)
     return old if new.predicted else new
 
 
 # ---------------------------------------------------------------- policy and choice
 
-LESS_EXACT = ("tf32", "bf16x3")  # precisions of float32 products that an option must allow
-NOISE = 0.03  # relative difference of two measurements of a kernel on a quiet machine
-DOUBT = 0.5  # the largest margin: a candidate that is twice as fast wins despite any spread
+REDUCED_PRECISIONS = ("tf32", "bf16x3")  # precisions of float32 products that an option must allow
+MIN_MARGIN = 0.03  # relative difference of two measurements of a kernel on a quiet machine
+MAX_MARGIN = 0.5  # the largest margin: a candidate that is twice as fast wins despite any spread
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,7 @@ class Policy:
             return f"needs {measurement.workspace} bytes of workspace, the limit is {limit}"
         if self.deterministic and not measurement.deterministic:
             return "not deterministic"
-        if measurement.precision in LESS_EXACT and measurement.precision != self.precision:
+        if measurement.precision in REDUCED_PRECISIONS and measurement.precision != self.precision:
             return f"precision {measurement.precision}"
         return ""
 
@@ -207,7 +209,7 @@ def choose(measurements: Sequence[Measurement], policy: Policy) -> Measurement |
             continue
         if new.seconds is None:
             continue
-        margin = min(max(NOISE, best.spread, new.spread), DOUBT)
+        margin = min(max(MIN_MARGIN, best.spread, new.spread), MAX_MARGIN)
         if new.seconds < best.seconds * (1 - margin):
             best = new
     return best

@@ -11,13 +11,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from minigraph.autotune.candidate import Candidate, Layouts, Problem, Runner, names_of
-from minigraph.autotune.data import warm
+from minigraph.autotune.candidate import Candidate, Layouts, Problem, Runner, layout_names
+from minigraph.autotune.data import warm_up
 from minigraph.autotune.measurement import (
     LOADED,
     MEASURED,
     PREDICTED,
-    QUARANTINE,
+    QUARANTINE_PREFIX,
     RECEIVED,
     STORED,
     Measurement,
@@ -36,7 +36,7 @@ from minigraph.platform.messages import progress
 
 log = logging.getLogger(__name__)
 Tables = Mapping[str, ProblemTable]  # by subject
-Wanted = tuple[Problem, Layouts]  # the layouts of a node, or () for all layouts
+LayoutRequest = tuple[Problem, Layouts]  # the layouts of a node, or () for all layouts
 
 # Entries that could not be stored, by key, so that the process does not measure them again.
 _unstored: dict[str, Entry] = {}
@@ -74,7 +74,7 @@ class Session:
     def __post_init__(self) -> None:
         self.used: dict[str, Entry] = {}
         self.spent = 0.0
-        self._patience = self.budget
+        self._lock_timeout = self.budget
         received = (self.peer or {}).items()
         self._tables = {name: dataclasses.replace(each, origin=RECEIVED) for name, each in received}
         self._problems: dict[str, Problem] = {}  # of the tables, by subject
@@ -82,7 +82,7 @@ class Session:
         self._counted: set[str] = set()  # subjects
         self._invalid: set[Entry | None] = set()
 
-    def tables(self, wanted: Sequence[Wanted]) -> dict[str, ProblemTable]:
+    def tables(self, requests: Sequence[LayoutRequest]) -> dict[str, ProblemTable]:
         """Return the tables of problems, by subject; a problem that is not measured has none.
 
         Problems are measured in the order of their work, the largest first, within the budget.
@@ -90,16 +90,18 @@ class Session:
         if self.mode == "off":
             return {}
         if self.peer is None:
-            self._find_or_measure(wanted)
-        subjects = dict.fromkeys(problem.subject for problem, _ in wanted)
+            self._find_or_measure(requests)
+        subjects = dict.fromkeys(problem.subject for problem, _ in requests)
         return {subject: self._tables[subject] for subject in subjects if subject in self._tables}
 
-    def _find_or_measure(self, wanted: Sequence[Wanted]) -> None:
-        self._look_up([problem for problem, _ in wanted if problem.subject not in self._looked_up])
+    def _find_or_measure(self, requests: Sequence[LayoutRequest]) -> None:
+        self._look_up(
+            [problem for problem, _ in requests if problem.subject not in self._looked_up]
+        )
         # Only the exhaustive mode measures all layouts; the others choose layouts by estimates.
-        asked = [each for each in dict.fromkeys(wanted) if each[1] or self.mode == "exhaustive"]
-        missing = self._unknown(asked)
-        for each in asked:  # a problem counts once
+        counted = [each for each in dict.fromkeys(requests) if each[1] or self.mode == "exhaustive"]
+        missing = self._unmeasured(counted)
+        for each in counted:  # a problem counts once
             if each[0].subject not in self._counted:
                 self._counted.add(each[0].subject)
                 tuning_counters.count("misses" if each in missing else "hits")
@@ -107,19 +109,19 @@ class Session:
             raise CacheError(self._why_missing(missing[0][0]))
         if missing and self.mode in MEASURING:
             self._measure(missing)
-        counts = len(asked), len(asked) - len(missing), len(self._unknown(missing))
+        counts = len(counted), len(counted) - len(missing), len(self._unmeasured(missing))
         log.info("%d problems: %d found, %d not measured", *counts)
 
-    def _unknown(self, wanted: Iterable[Wanted]) -> list[Wanted]:
+    def _unmeasured(self, requests: Iterable[LayoutRequest]) -> list[LayoutRequest]:
         """Return the problems that the tables do not have in these layouts."""
-        unknown = []
-        for problem, layouts in wanted:
+        missing = []
+        for problem, layouts in requests:
             current = self._tables.get(problem.subject)
             measured = {m.layouts for m in current.measurements} if current else ()
-            partly = self.mode != "exhaustive" and names_of(layouts) in measured
-            if not (current and (current.exhaustive or partly)):
-                unknown.append((problem, layouts))
-        return unknown
+            layout_measured = self.mode != "exhaustive" and layout_names(layouts) in measured
+            if not (current and (current.exhaustive or layout_measured)):
+                missing.append((problem, layouts))
+        return missing
 
     @property
     def all_tables(self) -> Tables:
@@ -127,18 +129,18 @@ class Session:
         return dict(self._tables)
 
     @property
-    def _left(self) -> float:
+    def _remaining_seconds(self) -> float:
         return self.budget - self.spent
 
     def quarantine(self, subject: str, measurement: Measurement, why: str) -> None:
         """Note in a measured candidate's table that it failed at run time."""
         if subject not in self._tables:
             return
-        failed = self._tables[subject].with_error(measurement, f"{QUARANTINE}{why}")
+        failed = self._tables[subject].with_error(measurement, f"{QUARANTINE_PREFIX}{why}")
         if failed.origin == RECEIVED:
             self._tables[subject] = failed
         else:
-            self._keep([(self._problems[subject], failed)])
+            self._record([(self._problems[subject], failed)])
 
     def merge(self, old: Entry, new: Entry) -> Entry:
         """Return `new` with the candidates of `old`, if `old` is valid for the problem."""
@@ -147,9 +149,11 @@ class Session:
 
     def _look_up(self, problems: Sequence[Problem]) -> None:
         """Use the stored tables of problems."""
-        asked = {problem.subject: problem for problem in problems}
-        self._looked_up.update(asked)
-        for problem, old in zip(asked.values(), self._find([*asked.values()]), strict=True):
+        by_subject = {problem.subject: problem for problem in problems}
+        self._looked_up.update(by_subject)
+        for problem, old in zip(
+            by_subject.values(), self._find([*by_subject.values()]), strict=True
+        ):
             if old:
                 log.debug("%s: %s %s", old.origin, problem.kind, problem.subject)
                 self._use(problem, old)
@@ -157,13 +161,13 @@ class Session:
     def _find(self, problems: Sequence[Problem]) -> Iterator[ProblemTable | None]:
         """Yield the stored table of each problem, or None."""
         store, fields = self.store, environment_of(self.environment)
-        wanted = [Entry(problem.kind, problem.subject, fields, "") for problem in problems]
-        stored: Sequence[Entry | None] = [None] * len(wanted)
+        keys = [Entry(problem.kind, problem.subject, fields, "") for problem in problems]
+        stored: Sequence[Entry | None] = [None] * len(keys)
         if store:
             damaged = store.rejected
-            stored = store.find(wanted)
+            stored = store.find(keys)
             tuning_counters.count("rejected", store.rejected - damaged)
-        for problem, entry, on_disk in zip(problems, wanted, stored, strict=True):
+        for problem, entry, on_disk in zip(problems, keys, stored, strict=True):
             own = self._read(problem, _unstored.get(entry.key), MEASURED)
             own = own or self._read(problem, on_disk, STORED)
             loaded = self._read(problem, self.loaded.get(entry.key), LOADED)
@@ -179,13 +183,13 @@ class Session:
             return None
         return contents and dataclasses.replace(contents, origin=origin)
 
-    def _shortlists(self, wanted: Sequence[Wanted]) -> dict[Problem, Iterable[Candidate]]:
+    def _shortlists(self, requests: Sequence[LayoutRequest]) -> dict[Problem, Iterable[Candidate]]:
         """Return the candidates to measure, by problem; keep a single candidate as predicted."""
         if self.mode == "exhaustive":
-            return {problem: problem.candidates() for problem, _ in wanted}
+            return {problem: problem.candidates() for problem, _ in requests}
         shortlists: dict[Problem, list[Candidate]] = defaultdict(list)
         predicted: list[tuple[Problem, ProblemTable]] = []
-        for problem, layouts in wanted:
+        for problem, layouts in requests:
             candidates = problem.shortlist(layouts)
             if len(candidates) > 1:
                 shortlists[problem] += candidates
@@ -194,32 +198,34 @@ class Session:
                 rows = [c.measurement(c.kernel.scratch) for c in candidates]
                 new = ProblemTable(problem.subject, tuple(rows), False, PREDICTED)
                 predicted.append((problem, new))
-        self._keep(predicted)
+        self._record(predicted)
         return dict(shortlists)
 
-    def _measure(self, wanted: Sequence[Wanted]) -> None:
-        shortlists = self._shortlists(wanted)
-        if not shortlists or self._left <= 0:
+    def _measure(self, requests: Sequence[LayoutRequest]) -> None:
+        shortlists = self._shortlists(requests)
+        if not shortlists or self._remaining_seconds <= 0:
             return
         self.before_measuring()
         (bench,) = {problem.workbench for problem in shortlists}
-        warm(bench, dict.fromkeys(s.dtype for p in shortlists for s in (*p.inputs, *p.results)))
-        with self._turn():
+        warm_up(bench, dict.fromkeys(s.dtype for p in shortlists for s in (*p.inputs, *p.results)))
+        with self._measuring_lock():
             bench.compile(_kernels(itertools.chain.from_iterable(shortlists.values())))
         order = sorted(shortlists, key=lambda problem: (-problem.work, problem.subject))
         bar_format = "{desc}: {percentage:3.0f}%|{bar}| {elapsed} spent, {remaining} left"
         total = sum(problem.work for problem in order)
         with progress(desc="autotune", total=total, bar_format=bar_format) as bar:
             for problem in order:
-                with self._turn() as start:
+                with self._measuring_lock() as start:
                     self._look_up([problem])  # another process may have measured it meanwhile
-                    if self._unknown(each for each in wanted if each[0] is problem):
-                        self._measure_one(problem, shortlists[problem], start + self._left)
+                    if self._unmeasured(each for each in requests if each[0] is problem):
+                        self._measure_one(
+                            problem, shortlists[problem], start + self._remaining_seconds
+                        )
                 current = self._tables.get(problem.subject)
                 chosen = choose_by_layouts(current.measurements if current else (), self.policy)
                 problem.release({m.key for m in chosen.values()})
                 bar.update(problem.work)
-                if self._left <= 0:
+                if self._remaining_seconds <= 0:
                     break
         bench.release()
 
@@ -238,10 +244,10 @@ class Session:
             )
             return
         if new:  # keep the table now: an interrupt loses only the problem that is being measured
-            self._keep([(problem, new)])
+            self._record([(problem, new)])
 
     @contextlib.contextmanager
-    def _turn(self) -> Iterator[float]:
+    def _measuring_lock(self) -> Iterator[float]:
         """Hold the lock of the processes that measure, yield the time, count the seconds as spent.
 
         Times of processes that measure at once would be wrong.  All waits of a session together
@@ -250,13 +256,13 @@ class Session:
         with contextlib.ExitStack() as stack:
             start = self.clock()
             if self.store:
-                alone = stack.enter_context(self.store.turn(self._patience))
-                self._patience -= self.clock() - start if alone else self._patience
+                acquired = stack.enter_context(self.store.measuring_lock(self._lock_timeout))
+                self._lock_timeout -= self.clock() - start if acquired else self._lock_timeout
                 start = self.clock()
             yield start
             self.spent += self.clock() - start
 
-    def _keep(self, tables: Sequence[tuple[Problem, ProblemTable]]) -> None:
+    def _record(self, tables: Sequence[tuple[Problem, ProblemTable]]) -> None:
         """Use tables, merged with those in use, and store them, if need be in this process."""
         entries = []
         for problem, new in tables:

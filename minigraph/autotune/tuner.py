@@ -10,30 +10,31 @@ from collections.abc import Callable, Iterable
 from msgspec import structs
 
 from minigraph.autotune.candidate import Candidate, Layouts, Problem, Workbench
-from minigraph.autotune.data import Data
+from minigraph.autotune.data import TrialData
 from minigraph.autotune.measurement import MEASURED, Measurement, ProblemTable
 from minigraph.cache.counters import tuning_counters
 
-# A candidate is not timed if its first run takes more than HOPELESS times the shortest first run,
-# and more than CHEAP seconds: a shorter run may have waited for the scheduler's next tick (4 ms).
-HOPELESS, CHEAP = 3.0, 6e-3
-SHORT = 0.5e-3  # seconds: shorter runs are timed in groups of this length
-LONG = 0.3  # seconds: longer runs are timed once, and the checked run counts, too
-ENOUGH = 0.03  # seconds of timing that suffice, within ROUNDS
+# A candidate is not timed if its first run takes more than MAX_SLOWDOWN times the shortest first
+# run, and more than SCHEDULER_DELAY seconds: a shorter run may have waited for the scheduler's next
+# tick (4 ms).
+MAX_SLOWDOWN, SCHEDULER_DELAY = 3.0, 6e-3
+GROUP_SECONDS = 0.5e-3  # shorter runs are timed in groups of this length
+LONG_RUN = 0.3  # seconds; of a longer run the checked run is the only sample
+TIMING_SECONDS = 0.03  # that suffice for a candidate, within ROUNDS
 ROUNDS = (3, 7)  # timed runs or groups, fewest and most
-TICK = 1e-7  # seconds, the shortest run that is assumed
-# After n timed runs a candidate drops out that is slower than the fastest in its layouts by SLACK/n
-# or slower than the fastest in any layouts by a factor of BEHIND.
-SLACK = 0.5
-BEHIND = 1.5
+MIN_RUN_SECONDS = 1e-7  # the shortest run that is assumed
+# After n timed runs a candidate drops out that is slower than the fastest in its layouts by
+# DROP_MARGIN/n or slower than the fastest in any layouts by a factor of DROP_FACTOR.
+DROP_MARGIN = 0.5
+DROP_FACTOR = 1.5
 
 
 class Trial:
     """The measuring of one candidate.
 
-    first  seconds of the checked run
-    turns  number of timed runs, or groups of them, after that
-    calls  runs of a group
+    first   seconds of the checked run
+    rounds  number of timed runs, or groups of them, after that
+    calls   runs of a group
     """
 
     def __init__(self, candidate: Candidate, bench: Workbench) -> None:
@@ -42,12 +43,12 @@ class Trial:
         self.error = ""
         self.workspace = 0
         self.first = 0.0
-        self.turns = 0
+        self.rounds = 0
         self.calls = 1
         self.samples: list[float] = []
         self._run: Callable[[], None] = lambda: None
 
-    def check(self, data: Data, clock: Callable[[], float]) -> None:
+    def check(self, data: TrialData, clock: Callable[[], float]) -> None:
         """Run the kernel once; note its error or its seconds."""
         try:
             kernel = self.candidate.kernel
@@ -56,7 +57,7 @@ class Trial:
             inputs, outputs = data.operands(self.candidate)
             data.reserve(self.workspace)
         except Exception as error:  # from any library
-            self._note(error)
+            self._record_error(error)
             return
         results = [*zip(data.outputs.values(), outputs, strict=True)]
         for block, y in results:
@@ -69,32 +70,33 @@ class Trial:
         try:
             self.first = self.bench.seconds(self._run, 1, clock)
         except Exception as error:
-            self._note(error)
-        if any(block.changed() for block in inputs):
+            self._record_error(error)
+        if any(block.is_changed() for block in inputs):
             self.error = self.error or "wrote to its inputs or around them"
             data.restore()
-        intact = all(block.intact(y.nbytes) for block, y in results)
-        if not (intact and data.scratch.intact(self.workspace)):
+        intact = all(block.guards_intact(y.nbytes) for block, y in results)
+        if not (intact and data.scratch.guards_intact(self.workspace)):
             self.error = self.error or "wrote outside its results and scratch"
-        self.error = self.error or data.wrong(self.candidate)
+        self.error = self.error or data.check_results(self.candidate)
 
-    def plan(self, best: float) -> None:
+    def plan_rounds(self, best: float) -> None:
         """Set the number of timed runs, given the shortest checked run of all candidates."""
         if self.error:
             return
-        hopeless = self.first > max(HOPELESS * best, CHEAP)
-        if hopeless or self.first > LONG:
+        too_slow = self.first > max(MAX_SLOWDOWN * best, SCHEDULER_DELAY)
+        if too_slow or self.first > LONG_RUN:
             self.samples.append(self.first)
-            self.turns = 0 if hopeless else 1
+            self.rounds = 0 if too_slow else 1
             return
         fewest, most = ROUNDS
-        self.turns = min(max(int(ENOUGH / max(self.first, SHORT)), fewest), most)
-        self.calls = math.ceil(SHORT / max(self.first, TICK))
+        self.rounds = min(max(int(TIMING_SECONDS / max(self.first, GROUP_SECONDS)), fewest), most)
+        self.calls = math.ceil(GROUP_SECONDS / max(self.first, MIN_RUN_SECONDS))
 
-    def has_lost(self, best: float, best_of_all: float) -> bool:
+    def drops_out(self, best: float, best_of_all: float) -> bool:
         """Return whether the candidate drops out, given the best run in its layouts and in all."""
         n = len(self.samples)
-        return n > 0 and self.shortest > min((1 + SLACK / n) * best, BEHIND * best_of_all)
+        limit = DROP_FACTOR * best_of_all
+        return n > 0 and self.shortest > min((1 + DROP_MARGIN / n) * best, limit)
 
     @property
     def shortest(self) -> float:
@@ -106,12 +108,12 @@ class Trial:
         try:
             self.samples.append(self.bench.seconds(self._run, self.calls, clock))
         except Exception as error:
-            self._note(error)
-            self.turns = 0
+            self._record_error(error)
+            self.rounds = 0
 
-    def _note(self, error: Exception) -> None:
+    def _record_error(self, error: Exception) -> None:
         """Note an error of the candidate; raise an error of the memory or the device."""
-        self.bench.examine(error, self.candidate.name)
+        self.bench.reraise_device_error(error, self.candidate.name)
         self.error = " ".join(f"{type(error).__name__}: {error}".split())
 
     def measurement(self) -> Measurement:
@@ -150,8 +152,8 @@ def measure(
     with bench.current():
         if clock() >= end:
             return None
-        data = Data(problem, bench)
-        trials, starved = [], None
+        data = TrialData(problem, bench)
+        trials, memory_error = [], None
         for candidate in problem.candidates() if candidates is None else candidates:
             if clock() >= end:
                 return None
@@ -160,13 +162,13 @@ def measure(
                 trial.check(data, clock)
                 trials.append(trial)
             except MemoryError as error:
-                starved = error
-        if starved and all(trial.error for trial in trials):
-            raise starved
+                memory_error = error
+        if memory_error and all(trial.error for trial in trials):
+            raise memory_error
         fastest = min((trial.first for trial in trials if not trial.error), default=0.0)
         for trial in trials:
-            trial.plan(fastest)
-        for turn in range(ROUNDS[1]):
+            trial.plan_rounds(fastest)
+        for round_ in range(ROUNDS[1]):
             best: dict[Layouts, float] = {}
             for trial in trials:
                 if not trial.error:
@@ -174,7 +176,8 @@ def measure(
                     best[layouts] = min(trial.shortest, best.get(layouts, math.inf))
             least = min(best.values(), default=0.0)
             for trial in trials:
-                if turn < trial.turns and not trial.has_lost(best[trial.candidate.layouts], least):
+                same_layouts = best.get(trial.candidate.layouts, math.inf)
+                if round_ < trial.rounds and not trial.drops_out(same_layouts, least):
                     if clock() >= end:
                         return None
                     trial.time(clock)

@@ -79,7 +79,7 @@ class Store:
         self._warned = False
 
     @contextlib.contextmanager
-    def turn(self, patience: float) -> Iterator[bool]:
+    def measuring_lock(self, patience: float) -> Iterator[bool]:
         """Hold the folder's lock for measuring; yield whether it was acquired.
 
         patience  seconds to wait for the lock, which a process loses when it ends

@@ -16,7 +16,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minigraph.autotune.candidate import Candidate, Problem, SumAxis, Sums, Workbench, names_of
+from minigraph.autotune.candidate import (
+    Candidate,
+    ChecksumAxes,
+    ChecksumAxis,
+    Problem,
+    Workbench,
+    layout_names,
+)
 from minigraph.autotune.measurement import KernelRecipe, Measurement
 from minigraph.graph import Array, Constant, Node, Op, Shape, Spec, input
 from minigraph.ops.activation import Activated
@@ -213,7 +220,7 @@ class OpProblem(Problem):
         self.options = options
         self.constants = constants
         self.kind, self.workbench = maker.kind, maker.workbench
-        self.layouts = {names_of(each): each for each in options}
+        self.layouts = {layout_names(each): each for each in options}
         node = self.arrangement(options[0]).node
         self.work = operations(node)
         self.sums = None if activation else _sums(op, self.inputs, specs[-1].shape)
@@ -235,10 +242,10 @@ class OpProblem(Problem):
             y = self.op.forward(*xs)
             return (self.activation.forward(y) if self.activation else y,)
 
-    def arrange(self, array: Array, layout: Layout) -> Array:
+    def to_layout(self, array: Array, layout: Layout) -> Array:
         return arranged(array, layout)
 
-    def offer(self, layouts: Layouts) -> Iterable[Candidate]:
+    def make_candidates(self, layouts: Layouts) -> Iterable[Candidate]:
         return self.maker.candidates(self.arrangement(layouts))
 
     def shortlist(self, layouts: Layouts) -> Sequence[Candidate]:
@@ -255,7 +262,7 @@ class OpProblem(Problem):
         return super().kernel(measurement)
 
 
-def _sums(op: Op, inputs: Sequence[Spec], y: Shape) -> Sums | None:
+def _sums(op: Op, inputs: Sequence[Spec], y: Shape) -> ChecksumAxes | None:
     """Return the sums by which a convolution is checked; None for a product of matrices.
 
     Each of the first two axes of the result is an axis of one of the operands.
@@ -270,14 +277,14 @@ def _sums(op: Op, inputs: Sequence[Spec], y: Shape) -> Sums | None:
         having = {i: AXES[r].index(name) for i, r in enumerate(roles) if name in AXES[r]}
         added = [i for i, r in enumerate(roles) if r == "b" and i not in having]
         parts = 1 if name == "n" or (role, name) == ("w", "c") else groups
-        axes.append(SumAxis(y[axis] // parts, axis, having, added))
+        axes.append(ChecksumAxis(y[axis] // parts, axis, having, added))
 
     def of_shape(shape: Shape, *xs: Array) -> Array:
         sized = op if isinstance(op, Conv2d) else replace(op, shape=shape)  # type: ignore[type-var]
         y: Array = sized.forward(*xs)
         return y
 
-    return Sums(axes, of_shape)
+    return ChecksumAxes(axes, of_shape)
 
 
 class ProblemMaker(ABC):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 
-from minigraph.autotune.candidate import Problem, first_allowed, names_of
+from minigraph.autotune.candidate import Problem, first_allowed, layout_names
 from minigraph.autotune.measurement import (
     HEURISTIC,
     PREDICTED,
@@ -88,7 +88,7 @@ class Choices:
 
     def _choose(self, tunable: Tunable, node: Node) -> Choice:
         problem, layouts = tunable
-        names = names_of(layouts)
+        names = layout_names(layouts)
         table = self.session.tables([tunable]).get(problem.subject)
         measurements = table.measurements if table else ()
         rivals = [m for m in measurements if not m.predicted]

@@ -79,10 +79,10 @@ class FakeProblem(Problem):
     def meaning(self, *xs):
         return self.compute(*xs)
 
-    def arrange(self, array, layout):
+    def to_layout(self, array, layout):
         return np.ascontiguousarray(array.T if layout == "ba" else array)
 
-    def offer(self, layouts):
+    def make_candidates(self, layouts):
         return [c for c in self.offered if c.layouts == layouts]
 
 

@@ -8,7 +8,14 @@ import pytest
 from msgspec import structs
 from problems import MACHINE, entry_of, measurement
 
-from minigraph.autotune.measurement import QUARANTINE, Policy, ProblemTable, choose, merge, table
+from minigraph.autotune.measurement import (
+    QUARANTINE_PREFIX,
+    Policy,
+    ProblemTable,
+    choose,
+    merge,
+    table,
+)
 
 pytestmark = pytest.mark.usefixtures("new_process")
 
@@ -86,12 +93,12 @@ def test_an_odd_entry_counts_for_nothing_in_a_merge():
 
 
 def test_merging_keeps_all_candidates_the_newer_times_and_what_failed_at_run_time():
-    broken = measurement("b", error=f"{QUARANTINE}crashed")
+    broken = measurement("b", error=f"{QUARANTINE_PREFIX}crashed")
     old = entry_of(measurement("a", 1.0), broken, measurement("c", 3.0))
     new = entry_of(measurement("d", 0.1), measurement("b", 0.2), measurement("a", 0.3))
     assert table(merge(old, new)).measurements == (
         measurement("d", 0.1),
-        measurement("b", 0.2, error=f"{QUARANTINE}crashed"),
+        measurement("b", 0.2, error=f"{QUARANTINE_PREFIX}crashed"),
         measurement("a", 0.3),
         measurement("c", 3.0),
     )

@@ -12,11 +12,11 @@ import minigraph as mg
 from minigraph.autotune.candidate import Candidate, Workbench
 from minigraph.autotune.data import (
     TOLERANCE,
-    Data,
-    by_numpy,
+    TrialData,
     checksums,
-    expected,
     largest_difference,
+    numpy_results,
+    reference_results,
     root_mean_square,
 )
 from minigraph.autotune.tuner import measure
@@ -58,7 +58,7 @@ class Computes:
         self.problem, self.spoil = problem, spoil
 
     def run(self, inputs, outputs, scratch):
-        outputs[0][...] = by_numpy(self.problem, inputs)[0]
+        outputs[0][...] = numpy_results(self.problem, inputs)[0]
         self.spoil(outputs[0])
 
 
@@ -77,7 +77,7 @@ def spoiled(problem, spoil=lambda y: None, meaning=None, **of_candidate):
 
 def compared_with(problem, xs, spoil=lambda y: None, meaning=None, **of_candidate):
     """Return what candidates are compared with where the heuristic's choice is spoiled."""
-    return expected(spoiled(problem, spoil, meaning, **of_candidate), Workbench(), xs)
+    return reference_results(spoiled(problem, spoil, meaning, **of_candidate), Workbench(), xs)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -85,7 +85,7 @@ def compared_with(problem, xs, spoil=lambda y: None, meaning=None, **of_candidat
 def test_sums_of_operands_give_the_sums_of_the_result(shape, dtype):
     for problem in problems(*shape):
         narrow = [x.astype(mg.graph.Spec((), dtype).dtype) for x in inputs_of(problem)]
-        y = by_numpy(problem, narrow)[0].astype(narrow[0].dtype)
+        y = numpy_results(problem, narrow)[0].astype(narrow[0].dtype)
         found, wanted = checksums(problem.sums, lambda x: x, y, narrow)
         assert found.shape == wanted.shape and found.dtype == wanted.dtype == np.float32
         allowed = TOLERANCE[dtype] * root_mean_square(y, 1 << 16)
@@ -96,7 +96,7 @@ def test_results_whose_sums_are_right_are_taken():
     for problem in problems(*SHAPES[0]):
         xs = inputs_of(problem)
         found = compared_with(problem, xs)
-        assert np.array_equal(found[0], by_numpy(problem, xs)[0])
+        assert np.array_equal(found[0], numpy_results(problem, xs)[0])
 
 
 def spoilers(size):
@@ -122,7 +122,7 @@ def spoilers(size):
 def test_a_result_that_is_wrong_anywhere_makes_numpy_compute_all():
     for problem in problems(*SHAPES[0]):
         xs = inputs_of(problem)
-        right = by_numpy(problem, xs)
+        right = numpy_results(problem, xs)
         for spoil in spoilers(right[0].size):
             assert compared_with(problem, xs, spoil, lambda *xs, right=right: right) is right
 
@@ -130,7 +130,7 @@ def test_a_result_that_is_wrong_anywhere_makes_numpy_compute_all():
 def test_axes_that_are_exchanged_make_numpy_compute_all():
     for problem in problems(4, 4, 4, 5, 3, 1, 1, False):
         xs = inputs_of(problem)
-        right = by_numpy(problem, xs)
+        right = numpy_results(problem, xs)
 
         def spoil(y):
             y[...] = y.swapaxes(0, 1).copy()
@@ -148,7 +148,7 @@ def test_a_heuristic_that_is_wrong_is_measured_as_wrong():
 def test_what_fails_or_is_less_exact_is_no_reference():
     (problem, *_) = problems(*SHAPES[0])
     xs = inputs_of(problem)
-    right = by_numpy(problem, xs)
+    right = numpy_results(problem, xs)
 
     def fails(y):
         raise OSError("no more")
@@ -162,21 +162,21 @@ def test_candidates_in_several_layouts_take_the_memory_of_one():
     problem = problems(32, 32, 32, 24, 3, 1, 1, False)[0]
     lanes = {c.layouts[0].lanes: c for c in problem.candidates()}
     assert len(lanes) > 2
-    data = Data(problem, Workbench())
+    data = TrialData(problem, Workbench())
     tracemalloc.start()
     for candidate in lanes.values():
         inputs, (y,) = data.operands(candidate)
         for block, x, layout in zip(inputs, data.plain, candidate.layouts, strict=False):
-            np.testing.assert_array_equal(block.array, problem.arrange(x, layout))
-            assert not block.changed()
-        y[...] = problem.arrange(data.reference[0], candidate.layouts[-1])
+            np.testing.assert_array_equal(block.array, problem.to_layout(x, layout))
+            assert not block.is_changed()
+        y[...] = problem.to_layout(data.reference[0], candidate.layouts[-1])
         before = tracemalloc.get_traced_memory()[0]
         tracemalloc.reset_peak()
-        assert not data.wrong(candidate)
+        assert not data.check_results(candidate)
         assert tracemalloc.get_traced_memory()[1] - before < y.nbytes / 2
         for i in (0, -1):
             right, y.reshape(-1)[i] = y.reshape(-1)[i], 1e3
-            assert "wrong result: off by" in data.wrong(candidate)
+            assert "wrong result: off by" in data.check_results(candidate)
             y.reshape(-1)[i] = right
     arrays = sum(x.nbytes for x in data.plain) + y.nbytes
     assert tracemalloc.get_traced_memory()[0] < 1.1 * arrays

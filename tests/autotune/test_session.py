@@ -15,7 +15,7 @@ from problems import LAYOUTS, MACHINE, FakeProblem, Twice, Wrong, candidate, mea
 
 import minigraph as mg
 from minigraph.autotune.candidate import Candidate, Workbench
-from minigraph.autotune.measurement import QUARANTINE, Policy, ProblemTable, choose, merge
+from minigraph.autotune.measurement import QUARANTINE_PREFIX, Policy, ProblemTable, choose, merge
 from minigraph.autotune.session import Session
 from minigraph.cache import Store
 from minigraph.cache.counters import TuningStats
@@ -100,7 +100,7 @@ def test_nothing_is_prepared_when_the_budget_is_spent(clock):
         raise AssertionError("there is no time left")
 
     late, large = two(clock)
-    late.offer = never
+    late.make_candidates = never
     one = start(budget=0.0155, clock=clock)  # the last of 16 runs begins after 0.015 seconds
     assert origins(one.tables(nodes([late, large]))) == {"large": "measured"}
 
@@ -109,7 +109,7 @@ def test_what_is_compiled_when_a_check_first_needs_it_takes_nothing_of_the_budge
     class Compiling(Workbench):
         seen = False
 
-        def put(self, array):
+        def upload(self, array):
             clock.now += 0.0 if self.seen else 100.0
             self.seen = True
             return array
@@ -152,7 +152,7 @@ def test_a_candidate_in_quarantine_stays_there(store, new_process):
     one = start(store)
     best, other = one.tables(nodes(two()))["small"].measurements
     one.quarantine("small", best, "status 2")
-    failed = f"{QUARANTINE}status 2"
+    failed = f"{QUARANTINE_PREFIX}status 2"
     assert one.tables(nodes(two()))["small"].measurements[0].error == failed
     new_process()
     assert choose(start(store).tables(nodes(two()))["small"].measurements, Policy()) == other
@@ -166,7 +166,7 @@ def test_a_candidate_in_quarantine_stays_there(store, new_process):
 
 
 def test_what_another_process_has_kept_meanwhile_is_not_lost(store):
-    failed, other = measurement("a", error=f"{QUARANTINE}crashed"), measurement("b")
+    failed, other = measurement("a", error=f"{QUARANTINE_PREFIX}crashed"), measurement("b")
     theirs = measured("twice", failed, other)
 
     class Meanwhile(Twice):
@@ -251,7 +251,7 @@ def test_tables_of_another_process_are_all_that_is_used(store):
     assert origins(other.tables(nodes(two()))) == {"small": "measured by another process"}
     best = tables["small"].measurements[0]
     other.quarantine("small", best, "why")
-    assert other.tables(nodes(two()))["small"].measurements[0].error == f"{QUARANTINE}why"
+    assert other.tables(nodes(two()))["small"].measurements[0].error == f"{QUARANTINE_PREFIX}why"
     assert start(store).tables(nodes(two()))["small"].measurements[0].error == ""
     assert mg.autotune.stats().measurements == 4
 
@@ -274,12 +274,12 @@ def test_who_measures_at_the_same_time_takes_turns_and_measures_each_problem_onc
 
 def test_who_measures_and_does_not_end_is_waited_for_once(store, monkeypatch):
     patience = []
-    usual = Store.turn
-    monkeypatch.setattr(Store, "turn", lambda s, p: patience.append(p) or usual(s, p))
+    usual = Store.measuring_lock
+    monkeypatch.setattr(Store, "measuring_lock", lambda s, p: patience.append(p) or usual(s, p))
     with usual(Store(store.root), 0.0) as alone:
         assert alone
         waiting = start(store)
-        waiting._patience = 0.1
+        waiting._lock_timeout = 0.1
         waiting.tables(nodes(two()))
     assert mg.autotune.stats().measurements == 4
     assert patience == [0.1, 0.0, 0.0]  # for what compiles kernels, and for each problem
@@ -308,7 +308,10 @@ def test_without_a_store_that_can_be_written_a_process_measures_nothing_twice(tm
     assert origins(tables) == {"small": "measured", "large": "measured"}
     assert mg.autotune.stats() == TuningStats(measurements=4, misses=2, hits=2)
     again.quarantine("small", tables["small"].measurements[0], "why")
-    assert start(store).tables(nodes(two()))["small"].measurements[0].error == f"{QUARANTINE}why"
+    assert (
+        start(store).tables(nodes(two()))["small"].measurements[0].error
+        == f"{QUARANTINE_PREFIX}why"
+    )
 
 
 def test_a_damaged_row_is_counted_and_measured_again(store, new_process):

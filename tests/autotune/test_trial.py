@@ -8,7 +8,7 @@ from problems import LAYOUTS, FakeProblem, Twice, Wrong, candidate, double
 
 import minigraph as mg
 from minigraph.autotune.candidate import Candidate, Workbench
-from minigraph.autotune.data import GUARD
+from minigraph.autotune.data import GUARD_BYTES
 from minigraph.autotune.tuner import measure
 from minigraph.errors import DeviceLost
 from minigraph.graph import FLOATS
@@ -76,9 +76,9 @@ WRONG = {
     "NaN": (lambda i, o, s: o[0].__setitem__((2, 2), np.nan), "wrong result: NaN"),
     "infinity": (lambda i, o, s: o[0].__setitem__((2, 2), np.inf), "wrong result: off by inf"),
     "before": (lambda i, o, s: write_at(o[0], -1), "outside its results"),
-    "far before": (lambda i, o, s: write_at(o[0], -GUARD), "outside its results"),
+    "far before": (lambda i, o, s: write_at(o[0], -GUARD_BYTES), "outside its results"),
     "after": (lambda i, o, s: write_at(o[0], 0), "outside its results"),
-    "far after": (lambda i, o, s: write_at(o[0], GUARD - 1), "outside its results"),
+    "far after": (lambda i, o, s: write_at(o[0], GUARD_BYTES - 1), "outside its results"),
     "before scratch": (lambda i, o, s: write_at(s, -1), "outside its results and scratch"),
     "after scratch": (lambda i, o, s: write_at(s, 0), "outside its results and scratch"),
     "input": (lambda i, o, s: i[0].__setitem__((0, 0), 9), "wrote to its inputs"),
@@ -163,7 +163,7 @@ def test_an_error_of_memory_or_of_the_device_is_not_the_candidates(at):
                 raise self.error
 
     class Lost(Workbench):
-        def examine(self, error, name):
+        def reraise_device_error(self, error, name):
             raise DeviceLost(f"the device is lost; {name} ran last")
 
     for error, bench in ((MemoryError("too much"), Workbench()), (OSError(), Lost())):

@@ -31,7 +31,7 @@ class Bench(Workbench):
         assert self.entered
         return super().empty(nbytes).view(Elsewhere)
 
-    def put(self, array):
+    def upload(self, array):
         self.brought.append(array.size)
         return array.view(Elsewhere)
 
@@ -46,12 +46,12 @@ class Double:
     scratch = 8
 
     def __init__(self, wrong=0.0):
-        self.wrong = wrong
+        self.check_results = wrong
 
     def run(self, inputs, outputs, scratch):
         assert all(type(x) is Elsewhere for x in (*inputs, *outputs, scratch))
         outputs[0][...] = inputs[0] * np.float32(2)
-        outputs[0][-1] += np.float32(self.wrong)  # alone in the last chunk
+        outputs[0][-1] += np.float32(self.check_results)  # alone in the last chunk
 
 
 def test_arrays_and_times_are_those_of_the_workbench():

@@ -139,7 +139,7 @@ class CudaProblems(ProblemMaker):
             except GraphError as error:
                 # Of the library's own memory: now CuPy's pool holds nothing unused.
                 with contextlib.suppress(MemoryError):
-                    self.workbench.examine(error, candidate.name)
+                    self.workbench.reraise_device_error(error, candidate.name)
                     raise
                 return candidate.make()
 
@@ -177,7 +177,7 @@ class CudaWorkbench(Workbench):
     def empty(self, nbytes: int) -> Array:
         return cupy.empty(nbytes, cupy.uint8)
 
-    def put(self, array: Array) -> Array:
+    def upload(self, array: Array) -> Array:
         return cupy.asarray(array)
 
     def seconds(self, run: Callable[[], None], calls: int, clock: Callable[[], float]) -> float:
@@ -202,7 +202,7 @@ class CudaWorkbench(Workbench):
             driver.finish(end)
             return driver.seconds(begin, end) / calls
 
-    def examine(self, error: Exception, name: str) -> None:
+    def reraise_device_error(self, error: Exception, name: str) -> None:
         """Raise what is not the candidate's; libraries do not say what else has failed.
 
         cuDNN raises the same error for a plan that it cannot run and for a device that is lost.

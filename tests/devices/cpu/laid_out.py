@@ -4,7 +4,7 @@ import numpy as np
 
 import minigraph as mg
 from minigraph.autotune.candidate import Workbench
-from minigraph.autotune.data import Block
+from minigraph.autotune.data import GuardedArray
 from minigraph.devices.cpu.kernel import KernelRunner
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut, packed
@@ -51,7 +51,7 @@ def meaning(node, xs):
 
 def written(shape, values=None):
     """Return a block of memory between guards: of these values, or cleared, which is NaN."""
-    block = Block(Workbench(), shape, np.dtype(np.float32))
+    block = GuardedArray(Workbench(), shape, np.dtype(np.float32))
     block.clear(block.array.nbytes)
     if values is not None:
         block.array[...] = values
@@ -72,13 +72,13 @@ def results_of(kernel, specs, xs):
     """
     pairs = [x if isinstance(x, tuple) else (x, lambda v: v) for x in xs]
     inputs = [written(x.shape, x) for x, _ in pairs]
-    results = [Block(Workbench(), spec.shape, spec.dtype) for spec in specs]
+    results = [GuardedArray(Workbench(), spec.shape, spec.dtype) for spec in specs]
     scratch = written((kernel.scratch // 4,))
     for block in results:
         block.clear(block.array.nbytes)
     views = [view(block.array) for block, (_, view) in zip(inputs, pairs, strict=True)]
     KernelRunner(kernel, on_disk=True).run(views, [y.array for y in results], scratch.array)
-    assert not any(x.changed() for x in inputs)
-    assert all(y.intact(y.array.nbytes) for y in results)
-    assert scratch.intact(kernel.scratch)
+    assert not any(x.is_changed() for x in inputs)
+    assert all(y.guards_intact(y.array.nbytes) for y in results)
+    assert scratch.guards_intact(kernel.scratch)
     return [y.array for y in results]

@@ -366,11 +366,11 @@ def test_a_run_is_timed_as_part_of_a_graph(bench):
 
 def test_an_error_is_the_candidates_unless_memory_or_the_device_is_to_blame(bench):
     driver = bench.driver
-    bench.examine(RuntimeError("CUDNN_STATUS_NOT_SUPPORTED"), "engine 1")
+    bench.reraise_device_error(RuntimeError("CUDNN_STATUS_NOT_SUPPORTED"), "engine 1")
     assert "synchronize measuring" in driver.log
     for error in (MemoryError("4 GiB"), RuntimeError("CUDNN_STATUS_ALLOC_FAILED\nin a plan")):
         with pytest.raises(MemoryError, match=r"^(4 GiB|CUDNN_STATUS_ALLOC_FAILED in a plan)$"):
-            bench.examine(error, "engine 1")
+            bench.reraise_device_error(error, "engine 1")
         assert driver.log[-1] == "free_unused"
 
     def lost(stream):
@@ -378,7 +378,7 @@ def test_an_error_is_the_candidates_unless_memory_or_the_device_is_to_blame(benc
 
     driver.synchronize = lost
     with pytest.raises(DeviceLost, match=r"^CUDA_ERROR_ILLEGAL_ADDRESS; engine 1 ran last$"):
-        bench.examine(RuntimeError("CUDNN_STATUS_EXECUTION_FAILED"), "engine 1")
+        bench.reraise_device_error(RuntimeError("CUDNN_STATUS_EXECUTION_FAILED"), "engine 1")
 
 
 def test_a_run_that_cannot_be_captured_is_an_error_and_leaves_no_capture(bench):

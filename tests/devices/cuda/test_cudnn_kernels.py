@@ -18,8 +18,8 @@ from cudnn_device import ENGINES, Engine, settable
 from foreign_arrays import COMPILED, Foreign, ForeignBench
 from heavy_nodes import convolution, laid_out, strides
 
-from minigraph.autotune.candidate import Workbench, first_allowed, names_of
-from minigraph.autotune.data import warm
+from minigraph.autotune.candidate import Workbench, first_allowed, layout_names
+from minigraph.autotune.data import warm_up
 from minigraph.autotune.measurement import Measurement, Policy
 from minigraph.autotune.session import Session
 from minigraph.autotune.tuner import measure
@@ -144,7 +144,7 @@ def test_every_way_to_convolve_is_right_in_every_layout(host, dtype):
         images = {m.layouts for m in table.measurements}
         few = node.inputs[0].shape[1] == 3 or node.inputs[1].shape[1:2] == (3,)
         assert len(images) == (3 if few else 2)
-        assert names_of(found.layouts) in images
+        assert layout_names(found.layouts) in images
         assert {m.deterministic for m in table.measurements} == {True, False}
 
 
@@ -266,7 +266,7 @@ def test_nodes_that_no_library_has_a_problem_for_are_not_tunable():
 def test_what_a_check_does_on_the_device_was_done_before_the_clock_runs(host, dtype):
     host(Engine(1, workspace=100))
     bench = ForeignBench()
-    warm(bench, [as_dtype(dtype)])
+    warm_up(bench, [as_dtype(dtype)])
     before = {*COMPILED}
     for node in convolution(8, 16, 32, 9, 3, 1, 1, dtype):
         found = problems(bench=bench).tunable(node, strides(node)).problem

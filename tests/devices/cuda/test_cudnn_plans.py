@@ -160,7 +160,7 @@ def test_a_plan_is_had_again_by_its_engine_and_knobs_unless_it_computes_in_less(
 
 def test_a_plan_that_lacked_memory_is_built_once_more_and_another_is_not():
     class Bench(Workbench):
-        def examine(self, error, name):
+        def reraise_device_error(self, error, name):
             if "ALLOC_FAILED" in str(error):
                 raise MemoryError
 
