@@ -54,7 +54,7 @@ def copy_kernels(source, target):
     with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(new)) as copy:
         old.backup(copy)
         copy.execute("DELETE FROM entries WHERE kind <> 'jit'")
-        copy.execute(database.UNUSED_BLOBS)
+        copy.execute(database.DELETE_UNUSED_BLOBS)
         copy.commit()
     new.chmod(0o600)
     new.rename(target)

@@ -77,7 +77,7 @@ def test_what_installs_an_extra_works_in_a_clone_and_elsewhere(tmp_path):
 
 
 def test_an_error_inside_ends_what_is_told(monkeypatch):
-    monkeypatch.setattr(messages, "_is_watched", lambda: True)
+    monkeypatch.setattr(messages, "_is_interactive", lambda: True)
     with pytest.raises(KeyError), status_line("x"):
         raise KeyError
     with pytest.raises(KeyError), progress(total=1):

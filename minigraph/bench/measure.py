@@ -73,7 +73,7 @@ class TimeLimit:
         self._cases -= 1
 
     @property
-    def patience(self) -> float:
+    def timeout(self) -> float:
         """The seconds after which an answer is no longer awaited."""
         return max(MOMENT, self.until - self.now, (self.end - self.now) / 2)
 
@@ -145,7 +145,7 @@ class CaseRun:
             self._run_turns(limit.until - sum(map(self._losses_seconds, compared)))
             for name, worker in list(self.workers.items()):
                 with self._failing(name):
-                    side, summary = self.result.sides[name], worker.ask("summary", limit.patience)
+                    side, summary = self.result.sides[name], worker.ask("summary", limit.timeout)
                     side.peak, side.p99 = summary["peak"], summary["p99"]
                     side.roofline = summary["roofline"]
             self._compare_outputs([name for name in compared if name in self.workers])
@@ -174,11 +174,11 @@ class CaseRun:
 
     def _start(self, name: str, command: Sequence[str], variables: Mapping[str, str]) -> None:
         side = self.result.sides[name]
-        worker = Worker(command, variables, self._limit.patience)
+        worker = Worker(command, variables, self._limit.timeout)
         side.cold = worker.first
         if self.plan.twice:
             worker.kill()
-            worker = Worker(command, variables, self._limit.patience)
+            worker = Worker(command, variables, self._limit.timeout)
             side.warm = worker.first
         self.workers[name] = worker
 
@@ -199,7 +199,7 @@ class CaseRun:
             for name, worker in list(workers.items())[:: -1 if i % 2 else 1]:
                 self._progress(name)
                 with self._failing(name):
-                    seconds = worker.ask("turn", limit.patience)["step"]
+                    seconds = worker.ask("turn", limit.timeout)["step"]
                     (warmup[name] if warm else self.result.sides[name].seconds).append(seconds)
             count += not warm
             round_seconds = limit.now - start
@@ -239,7 +239,7 @@ class CaseRun:
                 late = self._limit.now + self._losses_seconds(name) > self._limit.end
                 if late and not self._predicts:
                     raise Failure("the time was up")
-                outputs = worker.ask("outputs", self._limit.patience)["outputs"]
+                outputs = worker.ask("outputs", self._limit.timeout)["outputs"]
                 if None in outputs:
                     raise Failure("gives NaN or infinity")
                 expected = expected or outputs

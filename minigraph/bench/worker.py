@@ -173,11 +173,11 @@ class Failure(Exception):
 class Worker:
     """A process that runs one side of one case; `first` is the seconds of its first call.
 
-    patience  seconds to wait for an answer; later ones are failures
+    timeout  seconds to wait for an answer; later ones are failures
     """
 
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], patience: float
+        self, command: Sequence[str], environment: Mapping[str, str], timeout: float
     ) -> None:
         self._printed = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         self._process = subprocess.Popen(
@@ -190,23 +190,23 @@ class Worker:
             start_new_session=True,  # Ctrl-C reaches only the parent, which ends the worker
         )
         try:
-            self.first: float = self._answer(patience)["first"]
+            self.first: float = self._answer(timeout)["first"]
         except BaseException:
             self.kill()
             raise
 
-    def ask(self, request: str, patience: float) -> dict[str, Any]:
+    def ask(self, request: str, timeout: float) -> dict[str, Any]:
         """Return the answer to a request; raises Failure if the worker cannot go on."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # _answer says why
             print(request, file=self._process.stdin, flush=True)
-        return self._answer(patience)
+        return self._answer(timeout)
 
-    def _answer(self, patience: float) -> dict[str, Any]:
+    def _answer(self, timeout: float) -> dict[str, Any]:
         assert self._process.stdout is not None
         # An answer is a line, and there is one to each request, so nothing waits in the buffer.
-        if not select.select([self._process.stdout], [], [], patience)[0]:
-            raise Failure(f"gave no answer within {patience:.0f} s, the time that was left for it")
+        if not select.select([self._process.stdout], [], [], timeout)[0]:
+            raise Failure(f"gave no answer within {timeout:.0f} s, the time that was left for it")
         line = self._process.stdout.readline()
         if not line:
             raise Failure(self._last_words(self._process.wait()))

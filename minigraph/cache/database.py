@@ -29,11 +29,11 @@ KINDS = (*MEASUREMENTS, "jit")  # and kernels
 
 SCHEMA = 2  # a change makes all databases unknown
 MAX_VALUE = 64 << 20  # bytes of a text or blob, so that a damaged length costs little memory
-LONGEST = 8.0  # seconds of one operation: no sound database takes so long
-INSTRUCTIONS = 100_000  # of SQLite, after which the time is looked at
+MAX_SECONDS = 8.0  # of one operation; longer ones only occur in damaged databases
+TIMEOUT_INTERVAL = 100_000  # instructions of SQLite between two looks at the clock
 MAGIC = b"SQLite format 3\0"
-# Of a header: the versions of the format for writing and for reading, 2 where there is a WAL.
-VERSIONS = slice(18, 20)
+# Of a header: the versions of the format for writing and for reading, 2 with a write-ahead log.
+FORMAT_VERSION_BYTES = slice(18, 20)
 
 TABLES = {
     "blobs": """CREATE TABLE blobs (
@@ -45,18 +45,18 @@ TABLES = {
     "fields": """CREATE TABLE fields (
     name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID""",
 }
-SELECT = "SELECT kind, subject, environment, body, digest, checksum, used FROM entries"
-KEY = " WHERE kind = ? AND subject = ? AND environment = ?"
-UNUSED_BLOBS = "DELETE FROM blobs WHERE digest NOT IN (SELECT digest FROM entries)"
+SELECT_ENTRIES = "SELECT kind, subject, environment, body, digest, checksum, used FROM entries"
+WHERE_KEY = " WHERE kind = ? AND subject = ? AND environment = ?"
+DELETE_UNUSED_BLOBS = "DELETE FROM blobs WHERE digest NOT IN (SELECT digest FROM entries)"
 
-NOT_AS_WRITTEN = "is damaged: its checksum is not that of its contents"
+WRONG_CHECKSUM = "is damaged: its checksum is not that of its contents"
 
-ROW = tuple[str, str, str, str, str, str, float]  # of SELECT
-FIELDS = Decoder(dict[str, str])
+EntryRow = tuple[str, str, str, str, str, str, float]  # of SELECT_ENTRIES
+FIELDS_DECODER = Decoder(dict[str, str])
 
 # SQLite's primary codes for a file whose bytes are damaged, or were never those of a database
 # (https://sqlite.org/rescode.html).
-DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+DAMAGE_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def environment_of(fields: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def differences(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
-    """Return in words in which fields two environments differ."""
+    """Return a sentence for each field in which two environments differ."""
     return [
         f"{name} is {there.get(name)!r} there, {here.get(name)!r} here"
         for name in dict.fromkeys((*here, *there))
@@ -109,7 +109,7 @@ def _digest(*texts: str) -> str:
     return hashlib.sha256(json.dumps(texts).encode()).hexdigest()
 
 
-class Damage(Exception):
+class DamagedDatabase(Exception):
     """The database is damaged, or `foreign`: another version has written it."""
 
     def __init__(self, why: str, foreign: bool = False) -> None:
@@ -117,10 +117,10 @@ class Damage(Exception):
         self.foreign = foreign
 
 
-def prepare(db: sqlite3.Connection) -> None:
+def set_limits(db: sqlite3.Connection) -> None:
     """Set limits for a database that may be damaged."""
-    until = time.monotonic() + LONGEST
-    db.set_progress_handler(lambda: time.monotonic() > until, INSTRUCTIONS)
+    deadline = time.monotonic() + MAX_SECONDS
+    db.set_progress_handler(lambda: time.monotonic() > deadline, TIMEOUT_INTERVAL)
     db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_VALUE)
     db.text_factory = lambda text: text.decode(errors="replace")  # the checksum rejects it
     db.execute("PRAGMA trusted_schema = OFF")
@@ -128,18 +128,20 @@ def prepare(db: sqlite3.Connection) -> None:
 
 
 def has_tables(db: sqlite3.Connection) -> bool:
-    """Return whether the tables are there; raises Damage if there is anything else."""
+    """Return whether the tables exist; raise DamagedDatabase if there is anything else."""
     try:
         (version,) = db.execute("PRAGMA user_version").fetchone()
         schema = db.execute("SELECT name, sql FROM sqlite_master ORDER BY name LIMIT 4").fetchall()
     except sqlite3.Error as error:
-        if code_of(error) == sqlite3.SQLITE_ERROR:  # which these statements have in no sound file
-            raise Damage(str(error)) from None
+        if primary_code(error) == sqlite3.SQLITE_ERROR:  # only in damaged files
+            raise DamagedDatabase(str(error)) from None
         raise
     if version not in (0, SCHEMA):
-        raise Damage(f"has schema {version}; this version of minigraph reads {SCHEMA}", True)
+        raise DamagedDatabase(
+            f"has schema {version}; this version of minigraph reads {SCHEMA}", True
+        )
     if schema != (list(TABLES.items()) if version else []):
-        raise Damage("has not the tables of a cache, or not those alone")
+        raise DamagedDatabase("has not the tables of a cache, or not those alone")
     return bool(version)
 
 
@@ -174,27 +176,29 @@ class Reader:
         self._blobs: dict[str, bytes | None] = {"": b""}
         self.used: dict[str, float] = {}
 
-    def find(self, wanted: Entry) -> tuple[bool, Entry | None]:
+    def find(self, key_entry: Entry) -> tuple[bool, Entry | None]:
         """Return whether there is a row with the key of an entry, and the entry if it is good."""
         try:
-            row = self._db.execute(SELECT + KEY, key_of(wanted)).fetchone()
+            row = self._db.execute(SELECT_ENTRIES + WHERE_KEY, key_of(key_entry)).fetchone()
             entry = row and self._entry(row)
         except sqlite3.Error as error:
-            if code_of(error) != sqlite3.SQLITE_TOOBIG:
+            if primary_code(error) != sqlite3.SQLITE_TOOBIG:
                 raise
             return True, None
         # A damaged index finds other rows.
-        return bool(row), entry if entry and entry.key == wanted.key else None
+        return bool(row), entry if entry and entry.key == key_entry.key else None
 
     def select(self, where: str, values: Sequence[str] = ()) -> Iterator[tuple[str, Entry | None]]:
         """Yield the subject of each row, and its entry if it is as it was written."""
-        for row in self._db.execute(SELECT + where, values):
+        for row in self._db.execute(SELECT_ENTRIES + where, values):
             yield str(row[1]), self._entry(row)
 
     def _entry(self, row: tuple[Any, ...]) -> Entry | None:
         try:
-            kind, subject, environment, body, digest, checksum, used = msgspec.convert(row, ROW)
-            fields = decode(FIELDS, environment)
+            kind, subject, environment, body, digest, checksum, used = msgspec.convert(
+                row, EntryRow
+            )
+            fields = decode(FIELDS_DECODER, environment)
         except ValueError:
             return None
         blob = self._blob(digest)
@@ -210,8 +214,8 @@ class Reader:
         """Return the blob with this digest; None if it is missing or damaged."""
         if digest not in self._blobs:
             row = self._db.execute("SELECT blob FROM blobs WHERE digest = ?", (digest,)).fetchone()
-            whole = row and isinstance(row[0], bytes) and digest_of(row[0]) == digest
-            self._blobs[digest] = row[0] if whole else None
+            intact = row and isinstance(row[0], bytes) and digest_of(row[0]) == digest
+            self._blobs[digest] = row[0] if intact else None
         return self._blobs[digest]
 
 
@@ -219,7 +223,7 @@ def key_of(entry: Entry) -> tuple[str, str, str]:
     return entry.kind, entry.subject, encode(dict(entry.environment))
 
 
-def code_of(error: Exception) -> int | None:
+def primary_code(error: Exception) -> int | None:
     """Return the primary SQLite code of an error, or None."""
     code = getattr(error, "sqlite_errorcode", None)
     return None if code is None else code & 0xFF

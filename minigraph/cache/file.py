@@ -17,13 +17,13 @@ from pathlib import Path
 import msgspec
 
 from minigraph.cache import database
-from minigraph.cache.database import KINDS, MAGIC, VERSIONS, Damage, Entry
+from minigraph.cache.database import FORMAT_VERSION_BYTES, KINDS, MAGIC, DamagedDatabase, Entry
 from minigraph.errors import CacheError, reason
 from minigraph.platform import regular_file, trust
 
 PathLike = str | os.PathLike[str]
 
-LIMIT = 512 << 20  # bytes of a file
+SIZE_LIMIT = 512 << 20  # bytes of a file
 
 
 @dataclass
@@ -51,18 +51,21 @@ def read(path: PathLike) -> Contents:
             trust.check_folder(Path(path), file=True)
         except trust.Untrusted as error:
             contents.unsafe = str(error.strerror)
-        _parse(regular_file.read(path, LIMIT), contents)
+        _parse(regular_file.read(path, SIZE_LIMIT), contents)
     except FileNotFoundError:
         contents.rejected.append((str(path), "there is no such file"))
     except sqlite3.Error as error:
         contents.rejected.append((str(path), f"is damaged: {database.in_one_line(error)}"))
-    except (OSError, ValueError, Damage) as error:
+    except (OSError, ValueError, DamagedDatabase) as error:
         contents.rejected.append((str(path), reason(error)))
     return contents
 
 
 def _parse(data: bytes, contents: Contents) -> None:
-    """Add a database to the contents; raise ValueError, Damage or sqlite3.Error if damaged."""
+    """Add a database to `contents`.
+
+    Raises ValueError, DamagedDatabase or sqlite3.Error if it is damaged.
+    """
     if not data:
         raise ValueError("is empty")
     if not data.startswith(MAGIC):
@@ -74,15 +77,17 @@ def _parse(data: bytes, contents: Contents) -> None:
         raise ValueError(f"is cut off or damaged: it has {len(data)} bytes, and was {size} long")
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
         # In memory there is no write-ahead log, which the database of a cache folder asks for.
-        db.deserialize(data[: VERSIONS.start] + b"\1\1" + data[VERSIONS.stop :])
-        database.prepare(db)
+        db.deserialize(
+            data[: FORMAT_VERSION_BYTES.start] + b"\1\1" + data[FORMAT_VERSION_BYTES.stop :]
+        )
+        database.set_limits(db)
         if not database.has_tables(db):
             raise ValueError("is no cache file of minigraph: it has no tables")
         rows = db.execute("SELECT name, value FROM fields").fetchall()
         contents.fields = dict(msgspec.convert(rows, list[tuple[str, str]]))
         for subject, entry in database.Reader(db).select(""):
             if entry is None:
-                contents.rejected.append((subject, database.NOT_AS_WRITTEN))
+                contents.rejected.append((subject, database.WRONG_CHECKSUM))
             elif entry.kind not in KINDS:
                 why = f"is of a kind that is not known: {entry.kind:.40}"
                 contents.rejected.append((subject, why))
@@ -119,11 +124,11 @@ def write(
 def _serialized(fields: Mapping[str, str], entries: Iterable[Entry]) -> bytes:
     """Return a database; equal contents give equal bytes."""
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
-        database.prepare(db)
+        database.set_limits(db)
         database.create(db)
         db.executemany("INSERT INTO fields VALUES (?, ?)", sorted(fields.items()))
         database.insert(db, sorted(entries, key=database.key_of), used=0)
         data = db.serialize()
-    if len(data) > LIMIT:
-        raise OSError(errno.EFBIG, f"it would be larger than {LIMIT} bytes")
+    if len(data) > SIZE_LIMIT:
+        raise OSError(errno.EFBIG, f"it would be larger than {SIZE_LIMIT} bytes")
     return data

@@ -18,47 +18,47 @@ from typing import Any, TypeVar
 
 from minigraph.cache import database
 from minigraph.cache.database import (
-    KEY,
     MEASUREMENTS,
-    Damage,
+    WHERE_KEY,
+    DamagedDatabase,
     Entry,
     Reader,
-    code_of,
     in_one_line,
     key_of,
+    primary_code,
 )
 from minigraph.errors import reason, warn_once
 from minigraph.platform import forks, trust
 from minigraph.platform.records import one_line
 
-LIMIT = 256 << 20  # bytes of entries
-PATIENCE = 5.0  # seconds to wait for other processes
+SIZE_LIMIT = 256 << 20  # bytes of entries
+LOCK_TIMEOUT = 5.0  # seconds to wait for other processes
 HOUR = 3600.0  # seconds
-NAME = "cache.db"
+FILE_NAME = "cache.db"
 
 # The least recently used rows.  Rows that were used in the future come first: a clock was set back.
-OLDEST = """DELETE FROM entries WHERE (kind, subject, environment) IN (
+DELETE_OLDEST = """DELETE FROM entries WHERE (kind, subject, environment) IN (
     SELECT kind, subject, environment FROM entries WHERE used <> :now
     ORDER BY used > :now DESC, used, kind, subject, environment LIMIT :rows)"""
-TOUCH = f"UPDATE entries SET used = ?{KEY}"
+TOUCH = f"UPDATE entries SET used = ?{WHERE_KEY}"
 
-# SQLite's codes where others use the file; PROTOCOL is for the process that lost the race for a
-# lock too often.  After any other code but those of `database.DAMAGED` the file stays: the system
-# refused (PERM, NOMEM, READONLY, IOERR, FULL, CANTOPEN, NOLFS), something stopped the statement
-# (ABORT, INTERRUPT, SCHEMA, AUTH), an entry is larger than MAX_VALUE (TOOBIG), or the code says
-# nothing in particular (ERROR and the rest).
-BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
+# SQLite's codes if other processes use the file; PROTOCOL is for the process that lost the race for
+# a lock too often.  After other codes the file stays, unless they are `database.DAMAGE_CODES`: the
+# system refused (PERM, NOMEM, READONLY, IOERR, FULL, CANTOPEN, NOLFS), something stopped the
+# statement (ABORT, INTERRUPT, SCHEMA, AUTH), an entry is larger than MAX_VALUE (TOOBIG), or the
+# code is unspecific (ERROR and the rest).
+BUSY_CODES = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 
 # A child that is forked while SQLite holds locks of its own would wait for them for ever.
-_in_use = forks.awaited_lock()
+_fork_lock = forks.awaited_lock()
 
 T = TypeVar("T")
 Merge = Callable[[Entry, Entry], Entry]
-Work = Callable[[sqlite3.Connection], T]
+Transaction = Callable[[sqlite3.Connection], T]
 
 
 class Store:
-    """The entries in a folder; the least recently used are removed when they take too many bytes.
+    """The entries in a folder; the least recently used are removed above a limit of bytes.
 
     The folder is neither read nor written while another user could change it.  The first failure
     gives a warning; no failure is an error.
@@ -69,30 +69,30 @@ class Store:
     rejected  the number of damaged rows that were asked for so far
     """
 
-    def __init__(self, folder: Path, limit: int = LIMIT) -> None:
+    def __init__(self, folder: Path, limit: int = SIZE_LIMIT) -> None:
         self.root = folder.absolute()
-        self.path = self.root / NAME
+        self.path = self.root / FILE_NAME
         self.limit = limit
         self.rejected = 0
         self._damaged: set[str] = set()
-        self._patience = PATIENCE  # none after a wait in vain, until something can be written
+        self._lock_timeout = LOCK_TIMEOUT  # 0 after a timeout, until something can be written
         self._warned = False
 
     @contextlib.contextmanager
-    def measuring_lock(self, patience: float) -> Iterator[bool]:
+    def measuring_lock(self, timeout: float) -> Iterator[bool]:
         """Hold the folder's lock for measuring; yield whether it was acquired.
 
-        patience  seconds to wait for the lock, which a process loses when it ends
+        timeout  seconds to wait for the lock, which a process loses when it ends
         """
-        with contextlib.ExitStack() as held:
-            alone = False
-            with contextlib.suppress(OSError):  # too late, or nothing can be locked here
+        with contextlib.ExitStack() as stack:
+            acquired = False
+            with contextlib.suppress(OSError):  # a timeout, or nothing can be locked here
                 folder = self.root / "measuring"
-                held.enter_context(trust.locked_folder(folder, True, patience, make=True))
-                alone = True
-            yield alone
+                stack.enter_context(trust.locked_folder(folder, True, timeout, create=True))
+                acquired = True
+            yield acquired
 
-    def find(self, wanted: Sequence[Entry]) -> list[Entry | None]:
+    def find(self, keys: Sequence[Entry]) -> list[Entry | None]:
         """Return the stored entry with the key of each entry, or None.
 
         Mark found entries as used now, once an hour, if no other process is writing.
@@ -100,23 +100,23 @@ class Store:
 
         def read(db: sqlite3.Connection) -> list[tuple[bool, Entry | None]]:
             reader, now = Reader(db), time.time()
-            rows = [reader.find(entry) for entry in wanted]
+            rows = [reader.find(entry) for entry in keys]
             used = [e for _, e in rows if e and abs(now - reader.used[e.key]) > HOUR]
             if used and self._writable:
-                with contextlib.suppress(sqlite3.Error):  # `keep` tells of any that lasts
+                with contextlib.suppress(sqlite3.Error):  # `keep` reports an error that persists
                     db.execute("PRAGMA busy_timeout = 0")
                     db.execute("BEGIN IMMEDIATE")
                     db.executemany(TOUCH, [(now, *key_of(entry)) for entry in used])
                     db.execute("COMMIT")
             return rows
 
-        found: list[tuple[bool, Entry | None]] = [(False, None)] * len(wanted)
-        found = self._run(read, found) if wanted else found
-        rows = zip(wanted, found, strict=True)
-        damaged = {entry.key for entry, (exists, good) in rows if exists and not good}
+        found: list[tuple[bool, Entry | None]] = [(False, None)] * len(keys)
+        found = self._run(read, found) if keys else found
+        rows = zip(keys, found, strict=True)
+        damaged = {key.key for key, (exists, entry) in rows if exists and not entry}
         self.rejected += len(damaged - self._damaged)
         self._damaged |= damaged
-        return [good for _, good in found]
+        return [entry for _, entry in found]
 
     def keep(self, entries: Sequence[Entry], merge: Merge) -> bool:
         """Write all entries or none, and return whether that was possible.
@@ -135,8 +135,8 @@ class Store:
             db.execute("COMMIT")
             return True
 
-        kept = not entries or self._run(write, False, make=True)
-        self._patience = PATIENCE if kept else self._patience
+        kept = not entries or self._run(write, False, create=True)
+        self._lock_timeout = LOCK_TIMEOUT if kept else self._lock_timeout
         return kept
 
     def entries(self, *kinds: str) -> list[Entry]:
@@ -150,19 +150,19 @@ class Store:
     def verify(self) -> list[tuple[str, str]]:
         """Return (name, reason) for each damaged row, and for the file if it is damaged."""
 
-        def look(db: sqlite3.Connection) -> list[tuple[str, str]]:
+        def check(db: sqlite3.Connection) -> list[tuple[str, str]]:
             lines = (one_line(line) for (line,) in db.execute("PRAGMA integrity_check"))
-            wrong = [(NAME, line) for line in lines if line != "ok"]
+            faults = [(FILE_NAME, line) for line in lines if line != "ok"]
             damaged = (subject for subject, good in Reader(db).select("") if not good)
-            return wrong + [(subject, database.NOT_AS_WRITTEN) for subject in damaged]
+            return faults + [(subject, database.WRONG_CHECKSUM) for subject in damaged]
 
         try:
-            with trust.locked_folder(self.root, False, self._patience):
-                return self._attempt(look, self._patience)
+            with trust.locked_folder(self.root, False, self._lock_timeout):
+                return self._attempt(check, self._lock_timeout)
         except FileNotFoundError:
             return []
-        except (OSError, sqlite3.Error, Damage) as error:
-            return [(NAME, in_one_line(error))]
+        except (OSError, sqlite3.Error, DamagedDatabase) as error:
+            return [(FILE_NAME, in_one_line(error))]
 
     def clear(self, *kinds: str) -> None:
         """Remove the entries of these kinds, by default all."""
@@ -173,7 +173,7 @@ class Store:
                 db.execute("DELETE FROM entries WHERE kind = ?", (kind,))
             if not kinds:
                 db.execute("DELETE FROM entries")
-            db.execute(database.UNUSED_BLOBS)
+            db.execute(database.DELETE_UNUSED_BLOBS)
             db.execute("COMMIT")
             db.execute("VACUUM")
 
@@ -198,48 +198,48 @@ class Store:
 
     def _evict(self, db: sqlite3.Connection, now: float) -> None:
         """Remove the least recently used entries if there are too many, but none used `now`."""
-        room = self.limit
-        while _size(db) > room:
-            room = self.limit * 3 // 4  # so that this happens rarely
+        limit = self.limit
+        while _size(db) > limit:
+            limit = self.limit * 3 // 4  # so that this happens rarely
             (rows,) = db.execute("SELECT count(*) FROM entries").fetchone()
-            if not db.execute(OLDEST, {"now": now, "rows": rows // 8 + 1}).rowcount:
+            if not db.execute(DELETE_OLDEST, {"now": now, "rows": rows // 8 + 1}).rowcount:
                 break
-            db.execute(database.UNUSED_BLOBS)
+            db.execute(database.DELETE_UNUSED_BLOBS)
 
     @property
     def _writable(self) -> bool:
         return os.access(self.root, os.W_OK, effective_ids=True)
 
-    def _run(self, work: Work[T], failed: T, make: bool = False) -> T:
-        """Return the result of `work`; `failed` if there is no database or it cannot be used.
+    def _run(self, transaction: Transaction[T], default: T, create: bool = False) -> T:
+        """Return the result of `transaction`; `default` if the database is missing or unusable.
 
         A damaged database is removed.
 
-        make  creates a missing one
+        create  creates a missing one
         """
-        patience = self._patience
+        timeout = self._lock_timeout
         try:
             try:
-                with trust.locked_folder(self.root, False, patience, make):
-                    return self._attempt(work, patience, make)
-            except Damage:
+                with trust.locked_folder(self.root, False, timeout, create):
+                    return self._attempt(transaction, timeout, create)
+            except DamagedDatabase:
                 pass
             # With an exclusive lock no other process has the files open that are removed here.
-            with trust.locked_folder(self.root, True, patience):
+            with trust.locked_folder(self.root, True, timeout):
                 try:
                     # Another process may have been first.
-                    return self._attempt(work, patience, make)
-                except Damage as damage:
+                    return self._attempt(transaction, timeout, create)
+                except DamagedDatabase as damage:
                     self._remove()
                     if not damage.foreign:
                         warn_once(f"{self.path} was damaged; it is made anew")
-                return self._attempt(work, patience, make)
-        except (OSError, sqlite3.Error, Damage) as error:  # Damage: it is damaged again
-            if isinstance(error, FileNotFoundError) and not make:
-                return failed
-            busy = isinstance(error, TimeoutError) or code_of(error) in BUSY
-            # After a wait in vain, do not wait again for each of a hundred entries.
-            self._patience = 0.0 if busy else self._patience
+                return self._attempt(transaction, timeout, create)
+        except (OSError, sqlite3.Error, DamagedDatabase) as error:  # damaged for the second time
+            if isinstance(error, FileNotFoundError) and not create:
+                return default
+            busy = isinstance(error, TimeoutError) or primary_code(error) in BUSY_CODES
+            # After a timeout, do not wait again for each of a hundred entries.
+            self._lock_timeout = 0.0 if busy else self._lock_timeout
             why = in_one_line(error)
             if not self._warned:
                 warn_once(
@@ -248,55 +248,57 @@ class Store:
                     cause=f"{self.root} cannot keep results: {why}",
                 )
             self._warned = True
-            return failed
+            return default
 
-    def _attempt(self, work: Work[T], patience: float, make: bool = False) -> T:
-        """Return the result of `work`; raises Damage if the file is damaged."""
+    def _attempt(self, transaction: Transaction[T], timeout: float, create: bool = False) -> T:
+        """Return the result of `transaction`; raises DamagedDatabase if the file is."""
         try:
-            with _in_use, contextlib.closing(self._open(patience, make)) as db:
-                return work(db)
+            with _fork_lock, contextlib.closing(self._open(timeout, create)) as db:
+                return transaction(db)
         except UnicodeDecodeError as error:  # from an error message that quotes damaged text
-            raise Damage(str(error)) from None
+            raise DamagedDatabase(str(error)) from None
         except sqlite3.Error as error:
-            if code_of(error) in database.DAMAGED:
-                raise Damage(str(error)) from None
+            if primary_code(error) in database.DAMAGE_CODES:
+                raise DamagedDatabase(str(error)) from None
             raise
 
-    def _open(self, patience: float, make: bool) -> sqlite3.Connection:
+    def _open(self, timeout: float, create: bool) -> sqlite3.Connection:
         """Return a connection; FileNotFoundError if the database is missing or empty.
 
         The folder is trusted and stays so: no other user can put another one in its place.
         """
-        if not (make or os.path.lexists(self.path)):
+        if not (create or os.path.lexists(self.path)):
             raise FileNotFoundError(self.path)
         for path in self._files():
             with contextlib.suppress(FileNotFoundError):
                 status = path.lstat()
                 regular = stat.S_ISREG(status.st_mode)
-                if why := trust.why_changeable(path, status) if regular else "is no file":
-                    raise Damage(f"{path.name} {why}")
-        # Of a file whose header asks for another version, SQLite says with each write that nobody
-        # may.
+                if why := trust.why_untrusted(path, status) if regular else "is no file":
+                    raise DamagedDatabase(f"{path.name} {why}")
+        # If the header asks for another version of the format, SQLite refuses each write as if the
+        # file could not be written.
         with contextlib.suppress(OSError), open(self.path, "rb") as file:
             header = file.read(20)
-            if header.startswith(database.MAGIC) and not {*header[database.VERSIONS]} <= {1, 2}:
-                raise Damage("its header asks for another SQLite")
-        mode = "rwc" if make else "rw" if self._writable else "ro&immutable=1"
+            if header.startswith(database.MAGIC) and not {
+                *header[database.FORMAT_VERSION_BYTES]
+            } <= {1, 2}:
+                raise DamagedDatabase("its header asks for another SQLite")
+        mode = "rwc" if create else "rw" if self._writable else "ro&immutable=1"
         options: Any = {"uri": True, "isolation_level": None, "check_same_thread": False}
-        db = sqlite3.connect(f"{self.path.as_uri()}?mode={mode}", timeout=patience, **options)
+        db = sqlite3.connect(f"{self.path.as_uri()}?mode={mode}", timeout=timeout, **options)
         try:
-            self._prepare(db, make)
+            self._prepare(db, create)
         except BaseException:
             db.close()
             raise
         return db
 
-    def _prepare(self, db: sqlite3.Connection, make: bool) -> None:
-        database.prepare(db)
+    def _prepare(self, db: sqlite3.Connection, create: bool) -> None:
+        database.set_limits(db)
         db.execute("PRAGMA synchronous = NORMAL")
         if database.has_tables(db):
             return
-        if not make:
+        if not create:
             raise FileNotFoundError(self.path)
         self.path.chmod(0o600)  # SQLite gives its other files the same mode
         db.execute("PRAGMA journal_mode = WAL")
@@ -310,7 +312,7 @@ class Store:
             path.unlink(missing_ok=True)
 
     def _files(self) -> list[Path]:
-        others = (self.path.with_name(f"{NAME}-{end}") for end in ("wal", "shm", "journal"))
+        others = (self.path.with_name(f"{FILE_NAME}-{end}") for end in ("wal", "shm", "journal"))
         return [self.path, *others]
 
 

@@ -265,7 +265,7 @@ def _workdir() -> Path | None:
     root = settings.jit_workdir()
     if root:
         try:
-            trust.check_folder(root, make=True, shared=True)
+            trust.check_folder(root, create=True, shared=True)
         except trust.Untrusted as error:
             warn_once(
                 f"MINIGRAPH_JIT_WORKDIR is not used ({error.strerror}, so others could exchange "

@@ -67,10 +67,10 @@ class Board:
             self._text[: len(data)] = np.frombuffer(data, np.uint8)
             self._text[len(data) :] = 0
 
-    def read(self, patience: float) -> dict[int, str]:
+    def read(self, timeout: float) -> dict[int, str]:
         """Return the texts of the other processes that answer within so many seconds, by rank."""
         texts: dict[int, str] = {}
-        end = time.monotonic() + patience
+        end = time.monotonic() + timeout
         with self._lock:
             for rank in set(range(self._comm.size)) - {self._comm.rank} - self._questions.keys():
                 answer = np.empty(LONGEST, np.uint8)

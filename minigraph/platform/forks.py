@@ -1,4 +1,4 @@
-"""Locks that are free in a forked child, and locked files that a child does not keep open.
+"""Locks that are free in a forked child, and locked files that are closed in a child.
 
 A child has only the thread that forked, so a lock that another thread held would stay locked in the
 child for ever.
@@ -47,7 +47,7 @@ def awaited_lock() -> threading.RLock:
 
 
 @contextlib.contextmanager
-def kept_from_children(handle: int) -> Iterator[None]:
+def closed_in_children(handle: int) -> Iterator[None]:
     """Close a handle in children forked in the block, which would keep the file locked."""
     _handles.add(handle)
     try:
@@ -57,18 +57,18 @@ def kept_from_children(handle: int) -> Iterator[None]:
 
 
 def _in_child() -> None:
-    for inherited in _locks:
-        if inherited.acquire(blocking=False):  # free, or this thread's
-            inherited.release()
+    for lock in _locks:
+        if lock.acquire(blocking=False):  # free, or this thread's
+            lock.release()
         else:
-            inherited._at_fork_reinit()  # type: ignore[union-attr]
+            lock._at_fork_reinit()  # type: ignore[union-attr]
     for handle in _handles:
         with contextlib.suppress(OSError):
             os.close(handle)
     _handles.clear()
     if sys.version_info < (3, 12):  # from then on they have none
-        for cached in _cached_properties():
-            cached.lock = threading.RLock()  # type: ignore[attr-defined]
+        for property_ in _cached_properties():
+            property_.lock = threading.RLock()  # type: ignore[attr-defined]
 
 
 def _cached_properties() -> Iterator[functools.cached_property[Any]]:

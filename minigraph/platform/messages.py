@@ -45,7 +45,7 @@ def progress(**arguments: Any) -> Iterator[Any]:
 @contextlib.contextmanager
 def status_line(what: str) -> Iterator[None]:
     """Show a line with the elapsed time while the block takes longer than a second."""
-    if not _is_watched():
+    if not _is_interactive():
         yield
         return
     done = threading.Event()
@@ -63,8 +63,8 @@ def shell() -> Any:
     return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
 
 
-def _is_watched() -> bool:
-    """Return whether there is a terminal, or a notebook, whose process has a shell of IPython."""
+def _is_interactive() -> bool:
+    """Return whether the standard error is a terminal, or the process is a notebook's kernel."""
     terminal = sys.stderr is not None and sys.stderr.isatty()
     return terminal or "IPKernelApp" in getattr(shell(), "config", ())
 
@@ -86,7 +86,7 @@ def _bar(**arguments: Any) -> Any:
 
     Importing tqdm takes 50 ms.
     """
-    if not (_is_watched() and log.isEnabledFor(logging.WARNING)):
+    if not (_is_interactive() and log.isEnabledFor(logging.WARNING)):
 
         def nothing(value: object) -> None:
             pass

@@ -13,7 +13,7 @@ from msgspec.json import Decoder
 
 T = TypeVar("T")
 
-LONGEST = 200  # characters of a reason
+MAX_REASON_LENGTH = 200  # characters of a reason
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,7 +24,7 @@ def decode(decoder: Decoder[T], text: str | bytes) -> T:
     """Return the value in a JSON text.
 
     Raises ValueError for a value of another type, with a line that begins with "is" and names the
-    wrong part.  The last of two values with the same name in an object counts; to exclude that,
+    wrong part.  Of two values with the same name in an object the last is taken; to exclude that,
     compare the text with that of `encode`.
     """
     try:
@@ -48,12 +48,14 @@ def encode(value: Any, indent: int = 0) -> str:
 
 
 def _reason(error: msgspec.ValidationError) -> str:
-    """Return what is wrong in a line: names in it may be those of a file."""
+    """Return the fault in one printable line: names in it may come from an untrusted file."""
     what, _, place = str(error).partition(" - at `$")
     place = place.removesuffix("`").removeprefix(".")
-    return one_line(f"is wrong at {place}: {what}" if place else f"is wrong: {what}")[:LONGEST]
+    return one_line(f"is wrong at {place}: {what}" if place else f"is wrong: {what}")[
+        :MAX_REASON_LENGTH
+    ]
 
 
 def one_line(text: str) -> str:
-    """Return a text, which may be that of a file or of a library, as one line that prints."""
+    """Return a text, which may come from a file or a library, as one printable line."""
     return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))

@@ -1,4 +1,4 @@
-"""Regular files: read without waiting and within their size, and replaced whole."""
+"""Regular files: reading up to their size without blocking, and atomic replacement."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from minigraph.platform.signals import held
 
 PathLike = str | os.PathLike[str]
 
-PATIENCE = 30.0  # seconds for which a writer waits for another one
-MOST_LINKS = 40  # on the way to a file, on Linux
-LEFT_BEHIND = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW  # flags to open a writer's leftover
+LOCK_TIMEOUT = 30.0  # seconds for which a writer waits for another one
+MAX_LINKS = 40  # on the way to a file, on Linux
+LEFTOVER_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW  # flags to open a writer's leftover
 
 
 def open_to_read(path: PathLike) -> tuple[BinaryIO, int]:
     """Open a file for reading; return it and its size.  OSError for a pipe, a device, a folder.
 
-    It is the open file that is looked at, so nothing can take its place in between.
+    The open file itself is checked, so no other file can take its place in between.
     """
     # O_NONBLOCK: do not wait for the writer of a pipe.
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
@@ -56,14 +56,14 @@ def replace(path: PathLike, data: bytes) -> None:
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write a text in UTF-8: a file appears whole or not at all, a pipe or a device just gets it.
+    """Write a text in UTF-8: atomically to a file, directly to a pipe or a device.
 
     Raises GraphError if it cannot be written.
     """
     try:
-        data, place = text.encode(), Path(path)
-        if place.exists() and not (place.is_file() or place.is_dir()):
-            place.write_bytes(data)
+        data, target = text.encode(), Path(path)
+        if target.exists() and not (target.is_file() or target.is_dir()):
+            target.write_bytes(data)
         else:
             replace(path, data)
     except (OSError, ValueError) as error:
@@ -83,10 +83,10 @@ def update(path: PathLike, contents: Callable[[], bytes], mode: int | None = Non
 
     mode  permissions of the file; by default the old file's, or those of the umask
     """
-    target, earlier = _target(path)
-    mode = earlier if mode is None else mode
+    target, old_mode = _target(path)
+    mode = old_mode if mode is None else mode
     temporary = target.parent / os.fsdecode(b".%.250b.tmp" % os.fsencode(target.name))
-    with held(), _claimed(temporary) as file:
+    with held(), _locked_temporary(temporary) as file:
         try:
             if mode is not None:
                 os.fchmod(file.fileno(), mode)
@@ -107,30 +107,30 @@ def _target(path: PathLike) -> tuple[Path, int | None]:
     Raises OSError if the target is no regular file, and PermissionError for another user's link,
     which could name any file of this user.
     """
-    place = Path(path)
-    for _ in range(MOST_LINKS):
+    target = Path(path)
+    for _ in range(MAX_LINKS):
         try:
-            status = place.lstat()
+            status = target.lstat()
         except FileNotFoundError:
-            return place, None
+            return target, None
         if stat.S_ISREG(status.st_mode):
-            return place, status.st_mode & 0o777
+            return target, status.st_mode & 0o777
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         if not stat.S_ISLNK(status.st_mode):
             raise OSError(errno.EINVAL, "is no regular file")
-        if not ours(status):
-            raise PermissionError(errno.EPERM, f"{place} is a link of another user")
-        place = place.parent / os.readlink(place)
+        if not is_trusted_owner(status):
+            raise PermissionError(errno.EPERM, f"{target} is a link of another user")
+        target = target.parent / os.readlink(target)
     raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
-def ours(status: os.stat_result) -> bool:
+def is_trusted_owner(status: os.stat_result) -> bool:
     """Return whether a file belongs to root or to this user."""
     return status.st_uid in (0, os.geteuid())
 
 
-def _claimed(path: Path) -> BinaryIO:
+def _locked_temporary(path: Path) -> BinaryIO:
     """Return a new, empty, locked temporary file, in place of a killed writer's leftover."""
     while True:
         file: BinaryIO
@@ -138,12 +138,12 @@ def _claimed(path: Path) -> BinaryIO:
             file = open(path, "xb")  # noqa: SIM115
         except FileExistsError:
             try:
-                file = os.fdopen(os.open(path, LEFT_BEHIND), "rb")
+                file = os.fdopen(os.open(path, LEFTOVER_FLAGS), "rb")
             except FileNotFoundError:
                 continue
         try:
             _lock(file)
-            if _is_at(file, path):  # else another writer took it for a dead writer's
+            if _is_at(file, path):  # else another writer removed it as a leftover
                 if file.writable():
                     return file
                 path.unlink()
@@ -155,22 +155,22 @@ def _claimed(path: Path) -> BinaryIO:
 
 def _lock(file: BinaryIO) -> None:
     try:
-        wait_for(file.fileno(), fcntl.LOCK_EX, PATIENCE)
+        lock_file(file.fileno(), fcntl.LOCK_EX, LOCK_TIMEOUT)
     except TimeoutError:
         raise
     except OSError:
-        # Where files cannot be locked, one of two that write the same file at once gets an error.
+        # On disks without locks, one of two processes that write a file at once gets an error.
         pass
 
 
-def wait_for(handle: int, how: int, patience: float) -> None:
-    """Lock an open file or folder as `fcntl.flock` does; TimeoutError after `patience` seconds."""
-    until = time.monotonic() + patience
+def lock_file(handle: int, operation: int, timeout: float) -> None:
+    """Lock an open file or folder as `fcntl.flock` does; TimeoutError after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
     while True:
         try:
-            return fcntl.flock(handle, how | fcntl.LOCK_NB)
+            return fcntl.flock(handle, operation | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() >= until:
+            if time.monotonic() >= deadline:
                 raise TimeoutError(errno.ETIMEDOUT, "another process holds it") from None
             time.sleep(0.01)
 

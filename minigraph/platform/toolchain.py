@@ -9,9 +9,9 @@ import shutil
 
 # Where gcc looks for its programs, headers and libraries.
 SEARCH_PATHS = ("GCC_EXEC_PREFIX", "COMPILER_PATH", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH")
-# Variables that a compiler does not inherit: itself, which zig calls to find headers, libraries to
-# load into it, a path to link into its results, files to write beside them.
-NOT_INHERITED = (
+# Variables that a compiler does not inherit: CC, which zig calls to find headers, libraries to load
+# into the compiler, a run path to link into its results, additional files to write.
+EXCLUDED_VARIABLES = (
     "CC",
     "LD_PRELOAD",
     "LD_AUDIT",
@@ -29,8 +29,8 @@ def c_compiler() -> str:
 @functools.cache
 def zig() -> str | None:
     """Return the program of the package ziglang, whose command `cc` is clang; None without it."""
-    found = importlib.util.find_spec("ziglang")
-    folders = found.submodule_search_locations if found else None
+    spec = importlib.util.find_spec("ziglang")
+    folders = spec.submodule_search_locations if spec else None
     return shutil.which("zig", path=os.pathsep.join(folders)) if folders else None
 
 
@@ -47,7 +47,9 @@ def environment(compiler: str, folder: str) -> dict[str, str]:
     compiler  its absolute path
     folder    for its temporary files
     """
-    inherited = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
+    inherited = {
+        name: value for name, value in os.environ.items() if name not in EXCLUDED_VARIABLES
+    }
     folders = os.environ.get("PATH"), os.path.dirname(compiler), os.defpath
     path = os.pathsep.join(filter(None, folders))
     return {**inherited, "PATH": path, "LC_ALL": "C", "TMPDIR": folder}

@@ -26,10 +26,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from minigraph.platform import forks
-from minigraph.platform.regular_file import MOST_LINKS, ours, wait_for
+from minigraph.platform.regular_file import MAX_LINKS, is_trusted_owner, lock_file
 
 ACCESS_LIST = "system.posix_acl_access"
-AGE = 600.0  # seconds; makers of temporary folders need a moment to lock, and some disks cannot
+LEFTOVER_AGE = (
+    600.0  # seconds; makers of temporary folders need a moment to lock, and some disks cannot
+)
 _searched: set[Path] = set()  # folders that this process has searched for leftovers
 
 
@@ -40,47 +42,49 @@ class Untrusted(PermissionError):
         super().__init__(errno.EPERM, f"{path} {why}")
 
 
-def check_folder(path: Path, make: bool = False, shared: bool = False, file: bool = False) -> None:
+def check_folder(
+    path: Path, create: bool = False, shared: bool = False, file: bool = False
+) -> None:
     """Raise Untrusted if another user can change the folder that a path leads to.
 
-    make    make the folder and those above it if they are missing, for their owner alone
+    create  make missing folders of the path, for their owner alone
     shared  whether it may be a folder with the sticky bit, to make a folder of our own in it
     file    whether it is a file
     """
     names = _components(str(path.absolute()))
-    here, links = Path("/"), 0
+    current, links = Path("/"), 0
     while True:
-        status = here.lstat()
-        why = why_changeable(here, status)
+        status = current.lstat()
+        why = why_untrusted(current, status)
         # With the sticky bit, only a file's owner, the folder's and root rename or remove it.
-        sticky = ours(status) and status.st_mode & stat.S_ISVTX
+        sticky = is_trusted_owner(status) and status.st_mode & stat.S_ISVTX
         if why and not (sticky and (names or shared)):
-            raise Untrusted(here, why)
+            raise Untrusted(current, why)
         if (names or not file) and not stat.S_ISDIR(status.st_mode):
-            raise NotADirectoryError(errno.ENOTDIR, f"{here} is no folder")
+            raise NotADirectoryError(errno.ENOTDIR, f"{current} is no folder")
         if not names:
             return
         name = names.pop()
-        below = here.parent if name == ".." else here / name
-        if make and not os.path.lexists(below):
+        child = current.parent if name == ".." else current / name
+        if create and not os.path.lexists(child):
             with contextlib.suppress(FileExistsError):  # another process was faster
-                below.mkdir(0o700)
-        if not below.is_symlink():
-            here = below
+                child.mkdir(0o700)
+        if not child.is_symlink():
+            current = child
             continue
-        if not ours(below.lstat()):
-            raise Untrusted(below, "is a link of another user")
+        if not is_trusted_owner(child.lstat()):
+            raise Untrusted(child, "is a link of another user")
         links += 1
-        if links > MOST_LINKS:
+        if links > MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-        target = os.readlink(below)
+        target = os.readlink(child)
         names += _components(target)
-        here = Path("/") if target.startswith("/") else here
+        current = Path("/") if target.startswith("/") else current
 
 
-def why_changeable(path: Path, status: os.stat_result) -> str:
+def why_untrusted(path: Path, status: os.stat_result) -> str:
     """Return why users other than this one and root may change a file, or an empty string."""
-    if not ours(status):
+    if not is_trusted_owner(status):
         return "belongs to another user"
     if status.st_mode & stat.S_IWOTH:
         return "can be written by other users"
@@ -91,19 +95,19 @@ def why_changeable(path: Path, status: os.stat_result) -> str:
 
 @contextlib.contextmanager
 def locked_folder(
-    path: Path, exclusive: bool, patience: float, make: bool = False
+    path: Path, exclusive: bool, timeout: float, create: bool = False
 ) -> Iterator[None]:
     """Hold an exclusive or a shared lock on a trusted folder.
 
-    make  make a missing folder
-    Raises TimeoutError after `patience` seconds, FileNotFoundError if there is no folder, and
+    create  make a missing folder
+    Raises TimeoutError after `timeout` seconds, FileNotFoundError if there is no folder, and
     another OSError if it is not trusted.
     """
-    check_folder(path, make)
+    check_folder(path, create)
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        with forks.kept_from_children(handle):
-            wait_for(handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, patience)
+        with forks.closed_in_children(handle):
+            lock_file(handle, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, timeout)
             try:
                 yield
             finally:
@@ -116,27 +120,27 @@ def locked_folder(
 
 @contextlib.contextmanager
 def temporary_folder(root: Path, prefix: str) -> Iterator[Path]:
-    """Give a new folder below `root`, for its owner only, and remove it with all it holds.
+    """Give a new folder below `root`, for its owner only, and remove it with its contents.
 
-    Those that killed processes of this user have left are removed, too.  Raises OSError if there
-    can be none, or if others could put theirs in its place.
+    Leftovers of killed processes of this user are removed, too.  Raises OSError if no folder can be
+    made, or if another user could replace it.
     """
     check_folder(root, shared=True)
     if root not in _searched:
         _searched.add(root)
-        for left in root.glob(f"{prefix}*"):
+        for leftover in root.glob(f"{prefix}*"):
             with contextlib.suppress(OSError):
-                _remove_if_abandoned(left)
-    made, maker = Path(tempfile.mkdtemp(prefix=prefix, dir=root)), os.getpid()
-    handle = os.open(made, os.O_RDONLY | os.O_DIRECTORY)
+                _remove_if_abandoned(leftover)
+    folder, process = Path(tempfile.mkdtemp(prefix=prefix, dir=root)), os.getpid()
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with contextlib.suppress(OSError):  # a disk that cannot lock
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield made
+        yield folder
     finally:
         os.close(handle)
-        if os.getpid() == maker:  # not where a forked child ends
-            shutil.rmtree(made, ignore_errors=True)
+        if os.getpid() == process:  # not where a forked child ends
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _remove_if_abandoned(folder: Path) -> None:
@@ -144,7 +148,7 @@ def _remove_if_abandoned(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         status = os.fstat(handle)
-        if status.st_uid == os.geteuid() and status.st_mtime < time.time() - AGE:
+        if status.st_uid == os.geteuid() and status.st_mtime < time.time() - LEFTOVER_AGE:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder)
     finally:
@@ -179,12 +183,12 @@ def _is_private_group(group: int, user: int) -> bool:
     if not user:
         return False
     try:
-        me, members = pwd.getpwuid(user), grp.getgrgid(group)
+        owner, members = pwd.getpwuid(user), grp.getgrgid(group)
     except KeyError:
         return False
     return (
-        me.pw_gid == group
-        and members.gr_name == me.pw_name
-        and set(members.gr_mem) <= {me.pw_name}
+        owner.pw_gid == group
+        and members.gr_name == owner.pw_name
+        and set(members.gr_mem) <= {owner.pw_name}
         and all(other.pw_uid == user for other in pwd.getpwall() if other.pw_gid == group)
     )

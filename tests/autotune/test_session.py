@@ -273,18 +273,18 @@ def test_who_measures_at_the_same_time_takes_turns_and_measures_each_problem_onc
 
 
 def test_who_measures_and_does_not_end_is_waited_for_once(store, monkeypatch):
-    patience = []
+    timeouts = []
     usual = Store.measuring_lock
-    monkeypatch.setattr(Store, "measuring_lock", lambda s, p: patience.append(p) or usual(s, p))
+    monkeypatch.setattr(Store, "measuring_lock", lambda s, p: timeouts.append(p) or usual(s, p))
     with usual(Store(store.root), 0.0) as alone:
         assert alone
         waiting = start(store)
         waiting._lock_timeout = 0.1
         waiting.tables(nodes(two()))
     assert mg.autotune.stats().measurements == 4
-    assert patience == [0.1, 0.0, 0.0]  # for what compiles kernels, and for each problem
+    assert timeouts == [0.1, 0.0, 0.0]  # for what compiles kernels, and for each problem
     start(store, budget=9.0).tables(nodes([FakeProblem(candidate("a"), subject="next")]))
-    assert patience[3] == 9.0
+    assert timeouts[3] == 9.0
 
 
 def test_a_loaded_file_goes_before_the_store(store):

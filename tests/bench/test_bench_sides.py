@@ -47,7 +47,7 @@ def test_a_worker_that_does_not_start_is_a_line_and_not_the_end(run):
 def test_a_worker_that_does_not_answer_is_given_up():
     sleeping = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
     with pytest.raises(Failure, match="gave no answer within 0 s, the time that was left"):
-        Worker(sleeping, os.environ, patience=0.05)
+        Worker(sleeping, os.environ, timeout=0.05)
 
 
 def test_a_case_that_cannot_be_run_is_said_in_the_words_of_its_error(tmp_path):

@@ -30,24 +30,24 @@ class Machine:
             self.plan, options, lambda what: None, lambda results: None, lambda: self.now
         )
 
-    def spend(self, seconds, patience):
+    def spend(self, seconds, timeout):
         seconds *= next(self.busy)
-        self.now += min(seconds, patience)
-        if seconds > patience:
-            raise measure.Failure(f"gave no answer within {patience:.0f} s")
+        self.now += min(seconds, timeout)
+        if seconds > timeout:
+            raise measure.Failure(f"gave no answer within {timeout:.0f} s")
 
 
 class Scripted:
-    def __init__(self, machine, commanded, environment, patience):
+    def __init__(self, machine, commanded, environment, timeout):
         self.machine = machine
         compiled = 10 if "compiled" in commanded[3] else 1
         self.first = 1e9 if commanded[2].endswith(machine.hanging or "-") else START * compiled
-        machine.spend(self.first, patience)
+        machine.spend(self.first, timeout)
         self.turns = machine.turns()
 
-    def ask(self, request, patience):
+    def ask(self, request, timeout):
         outputs = TURN if "resnet18-1" in self.machine.plan.models else 20 * TURN
-        self.machine.spend({"outputs": outputs, "summary": 0.01}.get(request, TURN), patience)
+        self.machine.spend({"outputs": outputs, "summary": 0.01}.get(request, TURN), timeout)
         if request == "turn":
             return {"step": TURN * next(self.turns)}
         return {"peak": 1, "p99": None, "roofline": None, "outputs": [1.0]}

@@ -104,7 +104,7 @@ def full(*names, **folders):
     ("module", "name", "value", "why"),
     [
         (os, "replace", full, "No space left"),
-        (file, "LIMIT", 30_000, "it would be larger than 30000 bytes"),
+        (file, "SIZE_LIMIT", 30_000, "it would be larger than 30000 bytes"),
         (database, "MAX_VALUE", 20_000, "too big"),
     ],
 )
@@ -119,7 +119,7 @@ def test_what_cannot_be_written_leaves_the_old_file(saved, monkeypatch, module, 
 
 
 def test_a_writer_that_hangs_stops_nobody_for_ever(saved, monkeypatch):
-    monkeypatch.setattr(regular_file, "PATIENCE", 0.05)
+    monkeypatch.setattr(regular_file, "LOCK_TIMEOUT", 0.05)
     with open(saved.parent / f".{saved.name}.tmp", "xb") as writer:
         fcntl.flock(writer, fcntl.LOCK_EX)
         with pytest.raises(mg.CacheError, match="another process holds it"):
@@ -262,7 +262,7 @@ GARBAGE = {
     "half of it": (data(lambda whole: whole[: len(whole) // 2]), "is cut off or damaged"),
     "the header alone": (data(lambda whole: whole[:100]), "is cut off or damaged"),
     "garbage behind it": (data(lambda whole: whole[:100] + bytes(len(whole) - 100)), "is damaged"),
-    "huge": (lambda path: os.truncate(path, file.LIMIT + 1), "is larger than"),
+    "huge": (lambda path: os.truncate(path, file.SIZE_LIMIT + 1), "is larger than"),
     "another schema": (statement("PRAGMA user_version = 9"), "has schema 9; this version of"),
     "no schema": (statement("PRAGMA user_version = 0"), "has not the tables of a cache"),
     "another database": (

@@ -45,7 +45,7 @@ def test_a_damaged_row_is_a_miss_that_is_counted_and_can_be_kept_again(store, na
 def test_a_row_with_another_key_than_was_asked_for_is_a_miss(store, monkeypatch):
     store.keep([entry("a")], newer)
     # As an index that is damaged finds rows.
-    monkeypatch.setattr(database, "KEY", " WHERE ? IS NOT NULL AND ? <> ?")
+    monkeypatch.setattr(database, "WHERE_KEY", " WHERE ? IS NOT NULL AND ? <> ?")
     assert found(store, entry("a")) == entry("a")
     assert found(store, entry("b")) is None
     assert store.rejected == 1
@@ -193,7 +193,7 @@ def test_only_what_surely_is_damage_removes_a_database(store, code, extended):
     store.keep([entry("a")], newer)
     with pytest.warns(mg.MinigraphWarning, match="made anew" if code in DAMAGE else "as if"):
         assert store._run(refused, "failed") == "failed"
-    assert store._patience == (0.0 if code in BUSY else module.PATIENCE)
+    assert store._lock_timeout == (0.0 if code in BUSY else module.LOCK_TIMEOUT)
     assert again(store).entries() == ([] if code in DAMAGE else [entry("a")])
 
 
@@ -256,7 +256,7 @@ def test_a_pipe_in_place_of_a_file_is_removed(store, ending):
 
 @pytest.mark.usefixtures("promptly")
 def test_a_query_that_does_not_end_is_stopped(store, monkeypatch):
-    monkeypatch.setattr(database, "LONGEST", 0.1)
+    monkeypatch.setattr(database, "MAX_SECONDS", 0.1)
     store.keep([entry("a")], newer)
     with pytest.warns(mg.MinigraphWarning, match="interrupted"):
         assert store._run(lambda db: db.execute(ENDLESS).fetchall(), None) is None

@@ -231,7 +231,7 @@ def connection_waits(monkeypatch):
 
 @pytest.mark.parametrize("statement", ["BEGIN EXCLUSIVE", "PRAGMA locking_mode = EXCLUSIVE"])
 def test_a_database_that_stays_locked_is_waited_for_once(store, monkeypatch, statement):
-    monkeypatch.setattr(module, "PATIENCE", 0.2)
+    monkeypatch.setattr(module, "LOCK_TIMEOUT", 0.2)
     store.keep([entry("a")], newer)
     db = sqlite3.connect(store.path, isolation_level=None)
     db.execute(statement)
@@ -244,12 +244,12 @@ def test_a_database_that_stays_locked_is_waited_for_once(store, monkeypatch, sta
     assert (len(warned), waits) == (1, [0.2, 0])
     db.close()
     assert other.keep([entry("b")], newer)
-    assert other._patience == 0.2
+    assert other._lock_timeout == 0.2
     assert other.entries() == [entry("a"), entry("b")]
 
 
 def test_a_writer_that_stays_is_waited_for_once_and_stops_no_reader(store, monkeypatch, recwarn):
-    monkeypatch.setattr(module, "PATIENCE", 600.0)
+    monkeypatch.setattr(module, "LOCK_TIMEOUT", 600.0)
     kept = [entry(f"{i}") for i in range(5)]
     store.keep(kept, newer)
     change(store.path, "UPDATE entries SET used = 7")  # so that finding them is a reason to write
@@ -258,9 +258,9 @@ def test_a_writer_that_stays_is_waited_for_once_and_stops_no_reader(store, monke
     other, began = again(store), time.monotonic()
     for one in kept:
         assert found(other, one) == one
-    assert time.monotonic() - began < module.PATIENCE
+    assert time.monotonic() - began < module.LOCK_TIMEOUT
     assert not recwarn.list
-    monkeypatch.setattr(module, "PATIENCE", 0.2)
+    monkeypatch.setattr(module, "LOCK_TIMEOUT", 0.2)
     other, waits = again(store), connection_waits(monkeypatch)
     with pytest.warns(mg.MinigraphWarning, match="database is locked"):
         for one in kept:
@@ -269,7 +269,7 @@ def test_a_writer_that_stays_is_waited_for_once_and_stops_no_reader(store, monke
     assert waits == [0.2, *[0] * 9]
     db.close()
     assert other.keep(kept, newer)
-    assert other._patience == 0.2
+    assert other._lock_timeout == 0.2
 
 
 PROLOGUE = """

@@ -89,7 +89,7 @@ def test_a_missing_folder_is_made_for_its_owner_alone_and_only_in_trusted_ones(p
     shared = folder(place / "shared", 0, 0, 0o1777)
 
     def make():
-        trust.check_folder(shared / "a" / "b", make=True)
+        trust.check_folder(shared / "a" / "b", create=True)
 
     done_by(ME, make)
     for path in (shared / "a", shared / "a" / "b"):
@@ -97,7 +97,7 @@ def test_a_missing_folder_is_made_for_its_owner_alone_and_only_in_trusted_ones(p
         assert (status.st_uid, status.st_mode & 0o7777) == (ME, 0o700)
     unsafe = folder(place / "unsafe", ME, ME, 0o777)
     with pytest.raises(AssertionError, match=r"Untrusted.*unsafe can be written by other users"):
-        done_by(ME, lambda: trust.check_folder(unsafe / "a", make=True))
+        done_by(ME, lambda: trust.check_folder(unsafe / "a", create=True))
     assert not list(unsafe.iterdir())
 
 

@@ -121,7 +121,7 @@ LOCKED = """
 import os, sys, time
 from pathlib import Path
 from minigraph.platform import trust
-with trust.locked_folder(Path(sys.argv[1]), exclusive=True, patience=0):
+with trust.locked_folder(Path(sys.argv[1]), exclusive=True, timeout=0):
     if not os.fork():
         print(os.getpid(), flush=True)
         time.sleep(60)
@@ -135,7 +135,7 @@ def test_a_child_does_not_keep_a_lock_of_a_parent_that_died(tmp_path):
         child = int(process.stdout.readline())
         assert process.wait(60) == 0
         try:
-            with trust.locked_folder(tmp_path, exclusive=True, patience=0):
+            with trust.locked_folder(tmp_path, exclusive=True, timeout=0):
                 pass
         finally:
             os.kill(child, signal.SIGKILL)

@@ -8,7 +8,7 @@ import pytest
 from msgspec import Meta, Raw
 from msgspec.json import Decoder
 
-from minigraph.platform.records import LONGEST, Record, decode, encode
+from minigraph.platform.records import MAX_REASON_LENGTH, Record, decode, encode
 
 
 class Inner(Record, frozen=True):
@@ -32,7 +32,7 @@ def reason(text):
         decode(OUTER, text)
     why = str(raised.value)
     assert type(raised.value) is ValueError
-    assert why.startswith("is ") and why.isprintable() and len(why) < 2 * LONGEST
+    assert why.startswith("is ") and why.isprintable() and len(why) < 2 * MAX_REASON_LENGTH
     return why
 
 

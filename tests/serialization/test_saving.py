@@ -123,7 +123,7 @@ while True:
 
 
 def test_a_writer_that_does_not_end_is_not_waited_for_without_limit(path, monkeypatch):
-    monkeypatch.setattr(regular_file, "PATIENCE", 0.1)
+    monkeypatch.setattr(regular_file, "LOCK_TIMEOUT", 0.1)
     with open(path.with_name(f".{path.name}.tmp"), "xb") as stopped:
         fcntl.flock(stopped, fcntl.LOCK_EX)
         with pytest.raises(GraphError, match="another process holds it"):

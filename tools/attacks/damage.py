@@ -14,7 +14,7 @@ from small_network import batch, compiled, graph_compiler, network, work
 
 import minigraph as mg
 from minigraph.cache import Store
-from minigraph.cache.store import NAME
+from minigraph.cache.store import FILE_NAME
 
 # ---------------------------------------------------------------- ways to damage bytes
 
@@ -82,7 +82,7 @@ def whole_cache(folder):
         written = compiled(net := network(wide=32), level=0)
         losses = [written(*batch()) for _ in range(3)]
     wanted = [np.array(losses), *(p.numpy() for p in net.updates)]
-    database = (folder / "cache" / NAME).read_bytes()
+    database = (folder / "cache" / FILE_NAME).read_bytes()
     return database, (folder / "net.cache").read_bytes(), wanted
 
 
@@ -93,7 +93,7 @@ def damaged_cache(seed, folder):
     root, saved, counts = folder / "cache", folder / "net.cache", Counter()
     root.mkdir(mode=0o700)
     what = []
-    for path, whole in ((root / NAME, database), (saved, cache_file)):
+    for path, whole in ((root / FILE_NAME, database), (saved, cache_file)):
         what.append(draw.choice([*MUTATIONS]))
         path.touch(0o600)
         path.write_bytes(MUTATIONS[what[-1]](whole, draw))

@@ -42,7 +42,7 @@ from minigraph.passes.overlap import (
 )
 from minigraph.program import Kernel, Step, Traffic
 
-PATIENCE = 1.0  # seconds of a native wait after which Python continues it
+NATIVE_TIMEOUT = 1.0  # seconds of a native wait after which Python continues it
 FOLDER = Path(__file__).parent
 HEADER = (FOLDER / "pending.c").read_text().strip()
 BEGIN = (FOLDER / "collective_begin.c").read_text()
@@ -219,7 +219,7 @@ class CollectiveKernel(CpuKernel):
         if self.ends:
             clears = isinstance(self.op, Reduce) and self.op.world.rank != self.op.root
             words = [self.pending.address, self.pending.test, *buffer, *y]
-            words += [self.node.spec.nbytes, int(clears), int(PATIENCE * 1e9)]
+            words += [self.node.spec.nbytes, int(clears), int(NATIVE_TIMEOUT * 1e9)]
             calls.append(linker.call(AWAIT, words))
         return calls
 
