@@ -50,18 +50,18 @@ class Answer:
     status: int = 0
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status; one that does not exist exits with status 2."""
-    asked, unknown = _parser().parse_known_args(arguments)
+    arguments, unknown = _parser().parse_known_args(argv)
     if unknown:
-        asked.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            answer: Answer = asked.run(asked)
+            answer: Answer = arguments.run(arguments)
         for warning in caught:
             print(f"minigraph: {warning.message}", file=sys.stderr)
-        text = json.dumps(answer.data, indent=1) if asked.json else "\n".join(answer.lines)
+        text = json.dumps(answer.data, indent=1) if arguments.json else "\n".join(answer.lines)
         print(_printable(text), flush=True)
     except BrokenPipeError:  # the reader, `head` for one, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -106,9 +106,11 @@ def _parser() -> _Parser:
     model.add_argument("--device", default="cpu", help="cpu by default")
     model.add_argument("--level", type=int, default=3, help="graph_opt_level, 3 by default")
     about = "measure the levels beside each other, PyTorch and JAX"
-    bench.add_arguments(add("bench", lambda asked: Answer(*bench.bench(asked)), about))
+    bench.add_arguments(add("bench", lambda arguments: Answer(*bench.bench(arguments)), about))
     view.add_view(add("view", _view, "open the page of a function in the browser"))
-    view.add_diff(add("diff", lambda asked: Answer(*view.diff(asked)), "compare two functions"))
+    view.add_diff(
+        add("diff", lambda arguments: Answer(*view.diff(arguments)), "compare two functions")
+    )
     cache = commands.add_parser("cache", help="show or change what is kept between processes")
     onnx = commands.add_parser("onnx", help="show what of ONNX is computed")
     commands = cache.add_subparsers(required=True, metavar="COMMAND")
@@ -120,13 +122,13 @@ def _parser() -> _Parser:
     add("clear", _clear, "remove entries", kinds)
     commands = onnx.add_subparsers(required=True, metavar="COMMAND")
     about = "list the operators of ONNX that are computed"
-    add("operators", lambda asked: Answer(*mg.onnx.command.operators()), about)
+    add("operators", lambda arguments: Answer(*mg.onnx.command.operators()), about)
     return parser
 
 
-def _info(asked: argparse.Namespace) -> Answer:
-    if asked.file:
-        return Answer(*mg.onnx.command.describe(asked.file))
+def _info(arguments: argparse.Namespace) -> Answer:
+    if arguments.file:
+        return Answer(*mg.onnx.command.describe(arguments.file))
     onednn_library, folder = onednn.library(), settings.cache_folder()
     cc, missing, unusable = None, compiler.NO_COMPILER, []
     try:
@@ -195,21 +197,21 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _run(asked: argparse.Namespace) -> Answer:
-    how = asked.input, asked.out, asked.device, asked.level
-    return Answer(*mg.onnx.command.run(asked.file, *how))
+def _run(arguments: argparse.Namespace) -> Answer:
+    how = arguments.input, arguments.out, arguments.device, arguments.level
+    return Answer(*mg.onnx.command.run(arguments.file, *how))
 
 
-def _view(asked: argparse.Namespace) -> Answer:
-    is_model = asked.file.endswith(".onnx")
-    functions = (mg.onnx.command.called(asked.file).describe(),) if is_model else None
-    return Answer(*view.view(asked, functions))
+def _view(arguments: argparse.Namespace) -> Answer:
+    is_model = arguments.file.endswith(".onnx")
+    functions = (mg.onnx.command.called(arguments.file).describe(),) if is_model else None
+    return Answer(*view.view(arguments, functions))
 
 
 # ---------------------------------------------------------------- the caches
 
 
-def _cache_info(asked: argparse.Namespace) -> Answer:
+def _cache_info(arguments: argparse.Namespace) -> Answer:
     store = _store()
     entries = store.entries(*KINDS)
     counts, sizes = Counter(entry.kind for entry in entries), Counter[str]()
@@ -231,10 +233,10 @@ def _cache_info(asked: argparse.Namespace) -> Answer:
     return Answer(data, align_columns(rows))
 
 
-def _list(asked: argparse.Namespace) -> Answer:
-    kinds, rejected = _kinds(asked), list[tuple[str, str]]()
-    if asked.file:
-        contents = file.read(asked.file)
+def _list(arguments: argparse.Namespace) -> Answer:
+    kinds, rejected = _kinds(arguments), list[tuple[str, str]]()
+    if arguments.file:
+        contents = file.read(arguments.file)
         entries = [e for kind in kinds for e in contents.entries if e.kind == kind]
         rejected = contents.rejected
     else:
@@ -269,21 +271,21 @@ def _listed(entries: Iterable[Entry]) -> list[str]:
     return lines
 
 
-def _verify(asked: argparse.Namespace) -> Answer:
+def _verify(arguments: argparse.Namespace) -> Answer:
     damaged = _store().verify()
     lines = [f"{name}: {why}" for name, why in damaged]
     return Answer({"damaged": _named(damaged)}, lines or ["nothing is damaged"], int(bool(damaged)))
 
 
-def _export(asked: argparse.Namespace) -> Answer:
-    entries = _store().entries(*_kinds(asked))
-    file.write(asked.file, {"minigraph": __version__}, entries, merge)
-    data = {"file": asked.file, "exported": len(entries)}
-    return Answer(data, [f"{_number(len(entries))} written to {asked.file}"])
+def _export(arguments: argparse.Namespace) -> Answer:
+    entries = _store().entries(*_kinds(arguments))
+    file.write(arguments.file, {"minigraph": __version__}, entries, merge)
+    data = {"file": arguments.file, "exported": len(entries)}
+    return Answer(data, [f"{_number(len(entries))} written to {arguments.file}"])
 
 
-def _import(asked: argparse.Namespace) -> Answer:
-    store, kinds, contents = _store(), _kinds(asked), file.read(asked.file)
+def _import(arguments: argparse.Namespace) -> Answer:
+    store, kinds, contents = _store(), _kinds(arguments), file.read(arguments.file)
     rejected = list(contents.rejected)
     measured = [entry for entry in contents.entries if entry.kind in kinds and entry.kind != "jit"]
     kernels = [entry for entry in contents.entries if entry.kind in kinds and entry.kind == "jit"]
@@ -296,14 +298,14 @@ def _import(asked: argparse.Namespace) -> Answer:
         why = refusal or ("" if store.keep(entries, combine) else "could not be written")
         rejected += [(entry.subject, why) for entry in entries if why]
         accepted += 0 if why else len(entries)
-    data = {"file": asked.file, "accepted": accepted, "rejected": _named(rejected)}
+    data = {"file": arguments.file, "accepted": accepted, "rejected": _named(rejected)}
     lines = [f"{_number(accepted)} accepted, {len(rejected)} rejected"]
     lines += [f"{name}: {reason}" for name, reason in rejected]
     return Answer(data, lines, int(bool(rejected) and not accepted))
 
 
-def _clear(asked: argparse.Namespace) -> Answer:
-    store, kinds = _store(), _kinds(asked)
+def _clear(arguments: argparse.Namespace) -> Answer:
+    store, kinds = _store(), _kinds(arguments)
     removed = {kind: len(store.entries(kind)) for kind in kinds}
     store.clear(*kinds)
     rows = [(kind, f"{_number(count)} removed") for kind, count in removed.items()]
@@ -317,8 +319,8 @@ def _store() -> Store:
     return Store(folder)
 
 
-def _kinds(asked: argparse.Namespace) -> Sequence[str]:
-    return [asked.kind] if asked.kind else KINDS
+def _kinds(arguments: argparse.Namespace) -> Sequence[str]:
+    return [arguments.kind] if arguments.kind else KINDS
 
 
 def _named(rejected: Iterable[tuple[str, str]]) -> list[dict[str, str]]:

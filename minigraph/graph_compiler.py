@@ -150,8 +150,8 @@ def _function(compilation: Compilation, counter: CallCounter | None = None) -> F
         elif context.options["graph_opt_level"] >= 0:
             function = Function(compilation, counter)
         else:
-            written = Function(compilation.as_written())
-            function = VerifiedFunction(compilation, counter, optimized, written)
+            reference = Function(compilation.as_written())
+            function = VerifiedFunction(compilation, counter, optimized, reference)
     if path is not None:
         entries = function.cache_entries()
         cache_file.save_to_folder(path, environment, entries, compilation.session.merge)

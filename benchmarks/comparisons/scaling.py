@@ -25,7 +25,7 @@ from minigraph import ops
 from minigraph.bench import ours
 from minigraph.bench.results import SideResult
 from minigraph.bench.tables import Table, milliseconds
-from minigraph.bench.worker import LONG, Task, stepping
+from minigraph.bench.worker import MIN_TURN_SECONDS, Task, step_function
 from minigraph.distributed import world
 
 SMALL, LARGE = 1 << 8, 1 << 20  # floats of the reductions that show latency and bandwidth
@@ -173,8 +173,8 @@ def measure(asked: argparse.Namespace, network: str, bucket_bytes: int) -> Run:
     call, batches = ours.training(cg, whole.subject, net)
     same, again = ours.training(cg, whole.subject, net, reduce=False)
     steps: dict[str, Callable[[], object]] = {
-        "step": stepping(call, batches, ours.wait),
-        "alone": stepping(same, again, ours.wait),
+        "step": step_function(call, batches, ours.wait),
+        "alone": step_function(same, again, ours.wait),
         "exchange": exchange(cg, [p.shape for p in net.parameters()]),
         "small": exchange(cg, [(SMALL,)]),
         "large": exchange(cg, [(LARGE,)]),
@@ -184,7 +184,7 @@ def measure(asked: argparse.Namespace, network: str, bucket_bytes: int) -> Run:
     counts = {}
     for what, step in steps.items():
         step()
-        counts[what] = team.broadcast(math.ceil(LONG / _seconds(step, 1)))
+        counts[what] = team.broadcast(math.ceil(MIN_TURN_SECONDS / _seconds(step, 1)))
     seconds: dict[str, list[float]] = {what: [] for what in steps}
     for _ in range(TURNS):
         for what, step in steps.items():

@@ -95,14 +95,14 @@ def train(given: dict[str, Any]) -> dict[str, float]:
         from minigraph.bench import ours as library
     else:
         from minigraph.bench import torch_peer as library
-    from minigraph.bench.worker import Task, claim_cores, stepping
+    from minigraph.bench.worker import Task, limit_cores, step_function
 
     imported, used = now(), sum(os.times()[:4])
     threads = len(os.sched_getaffinity(0))
     setting = PEERS.get(given["side"], "3")
     options = None, given["quick"], "float32", 30.0
     task = Task(given["network"], setting, "cpu", threads, *options)
-    claim_cores(threads)
+    limit_cores(threads)
     found = {"import": imported}
     if given["side"] in OURS:
         cg = library.graph_for(task, 3)
@@ -114,7 +114,7 @@ def train(given: dict[str, Any]) -> dict[str, float]:
         function, batches = library.training(cg, task.subject, net)
         stages = {STAGES[name]: s for name, s in function.report().seconds.items()}
         found |= {"graph": now() - begin - sum(stages.values()), **stages}
-        step = stepping(function, batches, library.wait)
+        step = step_function(function, batches, library.wait)
     else:
         step = library.torch_side(task).step
     built = now()

@@ -23,7 +23,7 @@ from comparisons.steps import print_row, take_turns
 import minigraph as mg
 from minigraph import nn, ops
 from minigraph.bench.results import Results
-from minigraph.bench.worker import claim_cores, run_times
+from minigraph.bench.worker import limit_cores, run_times
 from minigraph.graph import BFLOAT16, FLOATS, Op
 from minigraph.ops.elementwise import Elementwise
 from minigraph.options import num_threads
@@ -66,7 +66,7 @@ def sweep(asked):
     which the medians count.  Cells below 0.9 are listed, with the geometric mean of all.  Gradients
     are those of all floats that a call takes and of its parameters, beside the result.
     """
-    claim_cores(asked.threads)
+    limit_cores(asked.threads)
     torch = importlib.import_module("minigraph.torch").torch
     torch.set_num_threads(asked.threads)
     warnings.simplefilter("ignore")

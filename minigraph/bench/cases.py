@@ -41,7 +41,7 @@ class Precision:
     tolerance: float = 1e-3
 
 
-USUAL = "float32"
+DEFAULT_PRECISION = "float32"
 PRECISIONS = {
     "float32": Precision({}, 4, "highest"),
     "tf32": Precision({"precision": "tf32"}, 4, "tensorfloat32", 1e-2),

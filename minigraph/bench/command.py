@@ -13,11 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import minigraph as mg
-from minigraph.bench.cases import EXPRESSIONS, GROUPS, NAMES, NETWORKS, PRECISIONS, USUAL
+from minigraph.bench.cases import (
+    DEFAULT_PRECISION,
+    EXPRESSIONS,
+    GROUPS,
+    NAMES,
+    NETWORKS,
+    PRECISIONS,
+)
 from minigraph.bench.measure import measure_cases
 from minigraph.bench.networks import is_file, name_of
-from minigraph.bench.plan import OTHERS, PEERS, Plan
-from minigraph.bench.results import FILE, FRONTEND, LEVELS, Results
+from minigraph.bench.plan import OTHER_LIBRARIES, PEERS, Plan
+from minigraph.bench.results import FILE, FRONTEND_PREFIX, LEVELS, Results
 from minigraph.bench.tables import markdown_page, terminal_lines
 from minigraph.errors import GraphError, OptionError, reason
 from minigraph.options import num_threads
@@ -25,9 +32,9 @@ from minigraph.platform.messages import progress
 from minigraph.platform.regular_file import write_text
 
 PAGE = "README.md"  # web sites of repositories show it with its folder
-OF_CPU = (USUAL, "bfloat16", "bf16x3")  # precisions
-UNPRINTED = ("models", "named")  # fields of the plan that results do not repeat
-INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
+CPU_PRECISIONS = (DEFAULT_PRECISION, "bfloat16", "bf16x3")  # precisions
+OMITTED_FIELDS = ("models", "named")  # fields of the plan that results do not repeat
+INTERRUPTED_STATUS = 130  # the exit status of a program that Ctrl-C ended
 # By option: its default, and that of a quick run.
 DEFAULTS: dict[str, tuple[Any, Any]] = {
     "repeats": (11, 5),
@@ -37,7 +44,7 @@ DEFAULTS: dict[str, tuple[Any, Any]] = {
     "levels": (LEVELS, (LEVELS[0], LEVELS[-1])),
     # The first cases say most: on a slow machine two minutes end before the last.
     "models": ((*EXPRESSIONS, *NETWORKS), ("resnet18", "alexnet", "mlp", "abc", "abplusc")),
-    "peers": (OTHERS, ("torch", "jax", "onnxruntime")),
+    "peers": (OTHER_LIBRARIES, ("torch", "jax", "onnxruntime")),
 }
 
 
@@ -49,30 +56,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     models = f"of {', '.join([*GROUPS, *NAMES])}, or files: networks of your own, such as net.py, "
     models += "and model.onnx; default: all but inference; with --quick: "
     add("--models", type=_models, metavar="A,B", help=models + ",".join(DEFAULTS["models"][1]))
-    add("--levels", type=_levels, metavar="0,3", help=f"levels of optimisation {_usual('levels')}")
-    add("--precision", choices=tuple(PRECISIONS), default=USUAL, help=f"default: {USUAL}")
-    budget = f"seconds of tuning per compile, at most {_usual('budget')}"
+    add(
+        "--levels",
+        type=_levels,
+        metavar="0,3",
+        help=f"levels of optimisation {_default_text('levels')}",
+    )
+    add(
+        "--precision",
+        choices=tuple(PRECISIONS),
+        default=DEFAULT_PRECISION,
+        help=f"default: {DEFAULT_PRECISION}",
+    )
+    budget = f"seconds of tuning per compile, at most {_default_text('budget')}"
     add("--budget", type=_count, metavar="S", help=budget)
     once = "start each side in one process only, so that there are no warm starts"
     add("--once", dest="twice", action="store_const", const=False, help=once)
     add("--untuned", action="store_true", help="also run networks with heuristics only")
     images = "images per training step, or per call of a model of ONNX that leaves it open"
     add("--batch-size", type=_count, metavar="N", help=images)
-    peers = f"of {', '.join(PEERS)}, or none {_usual('peers')}; jax has expressions and the mlp, "
-    peers += f"onnxruntime models of ONNX; {FRONTEND}torch is minigraph.torch.training_step, "
-    peers += f"{FRONTEND}compile torch.compile(backend='minigraph')"
+    peers = f"of {', '.join(PEERS)}, or none {_default_text('peers')}; jax has expressions and "
+    peers += f"the mlp, onnxruntime models of ONNX; {FRONTEND_PREFIX}torch is "
+    peers += f"minigraph.torch.training_step, {FRONTEND_PREFIX}compile "
+    peers += "torch.compile(backend='minigraph')"
     add("--peers", type=_names(PEERS), metavar="A,B", help=peers)
     add("--threads", type=_count, metavar="N", help="default: one per core")
-    repeats = f"turns of each side, at most {_usual('repeats')}"
+    repeats = f"turns of each side, at most {_default_text('repeats')}"
     add("--repeats", type=_count, metavar="N", help=repeats)
-    minutes = f"end after so many minutes, with less measured on a slow machine {_usual('minutes')}"
+    minutes = "end after so many minutes, with less measured on a slow machine "
+    minutes += _default_text("minutes")
     add("--minutes", type=_count, metavar="N", help=minutes)
     add("--out", type=Path, metavar="DIR", help="write the results and a page to DIR")
     again = "measure nothing; write the page of the results in DIR again"
     add("--render", type=Path, metavar="DIR", help=again)
 
 
-def _usual(name: str) -> str:
+def _default_text(name: str) -> str:
     """Return the defaults of an option in words."""
     full, quick = (
         ",".join(map(str, value)) if isinstance(value, tuple) else f"{value:g}"
@@ -118,25 +137,25 @@ def _levels(text: str) -> tuple[int, ...]:
     return tuple(map(int, _names([*map(str, LEVELS)])(text)))
 
 
-def bench(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str], int]:
+def bench(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str], int]:
     """Run the command: return the results as data, as lines, and the exit status."""
-    plan = None if asked.render else plan_of(asked)
+    plan = None if arguments.render else plan_of(arguments)
     if plan is None:
-        results = Results.read(asked.render)
-        write_text(asked.render / PAGE, markdown_page(results))
-        return results.data(), [f"{asked.render / PAGE} is written"], 0
-    if asked.out:  # a failure here costs no minutes
+        results = Results.read(arguments.render)
+        write_text(arguments.render / PAGE, markdown_page(results))
+        return results.data(), [f"{arguments.render / PAGE} is written"], 0
+    if arguments.out:  # a failure here costs no minutes
         try:
-            asked.out.mkdir(parents=True, exist_ok=True)
+            arguments.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise GraphError(f"--out: {asked.out} cannot be made: {reason(error)}") from None
-    results = _measure(plan, asked.out)
-    lines, status = terminal_lines(results), INTERRUPTED if results.interrupted else 0
-    if asked.out:
+            raise GraphError(f"--out: {arguments.out} cannot be made: {reason(error)}") from None
+    results = _measure(plan, arguments.out)
+    lines, status = terminal_lines(results), INTERRUPTED_STATUS if results.interrupted else 0
+    if arguments.out:
         try:
-            results.write(asked.out)
-            write_text(asked.out / PAGE, markdown_page(results))
-            lines += ["", f"{FILE}, {PAGE} in {asked.out}"]
+            results.write(arguments.out)
+            write_text(arguments.out / PAGE, markdown_page(results))
+            lines += ["", f"{FILE}, {PAGE} in {arguments.out}"]
         except (GraphError, OSError) as error:  # the results are printed nevertheless
             # At once: the warnings of a command are printed when it has ended.
             print(f"minigraph: {error}", file=sys.stderr, flush=True)
@@ -144,26 +163,27 @@ def bench(asked: argparse.Namespace) -> tuple[dict[str, Any], list[str], int]:
     return results.data(), lines, status
 
 
-def plan_of(asked: argparse.Namespace) -> Plan:
+def plan_of(arguments: argparse.Namespace) -> Plan:
     """Return the plan that the arguments ask for; OptionError if the device cannot do it."""
-    device = mg.comp_graph(asked.device).device
-    if device == "cpu" and asked.precision not in OF_CPU:
+    device = mg.comp_graph(arguments.device).device
+    if device == "cpu" and arguments.precision not in CPU_PRECISIONS:
         raise OptionError(
-            f"--precision {asked.precision} takes --device cuda; a CPU has {', '.join(OF_CPU)}"
+            f"--precision {arguments.precision} takes --device cuda; "
+            f"a CPU has {', '.join(CPU_PRECISIONS)}"
         )
     if device == "cpu":
         # An error, before anything is measured, if the processor does not compute in it.
-        mg.comp_graph(device, PRECISIONS[asked.precision].options).compile([], [])
-    plan: dict[str, Any] = {name: each[asked.quick] for name, each in DEFAULTS.items()}
+        mg.comp_graph(device, PRECISIONS[arguments.precision].options).compile([], [])
+    plan: dict[str, Any] = {name: each[arguments.quick] for name, each in DEFAULTS.items()}
     plan["batch_size"] = None
     names = {field.name for field in fields(Plan)}
-    plan |= {k: v for k, v in vars(asked).items() if k in names and v is not None}
-    plan |= {"device": device, "threads": num_threads(asked.threads)}
-    return Plan(**plan, named=asked.peers is not None)
+    plan |= {k: v for k, v in vars(arguments).items() if k in names and v is not None}
+    plan |= {"device": device, "threads": num_threads(arguments.threads)}
+    return Plan(**plan, named=arguments.peers is not None)
 
 
 def _measure(plan: Plan, folder: Path | None) -> Results:
-    options = {name: value for name, value in asdict(plan).items() if name not in UNPRINTED}
+    options = {name: value for name, value in asdict(plan).items() if name not in OMITTED_FIELDS}
 
     def save(results: Results) -> None:
         if folder:

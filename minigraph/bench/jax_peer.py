@@ -10,7 +10,7 @@ import jax
 from jax import numpy as jnp
 
 from minigraph.bench.cases import LEARNING_RATE, PRECISIONS, Expression, first_value
-from minigraph.bench.worker import Side, Task, serve, stepping
+from minigraph.bench.worker import Side, Task, serve, step_function
 
 FUNCTIONS = SimpleNamespace(
     tanh=jnp.tanh,
@@ -36,7 +36,7 @@ def _peak(device: str) -> int | None:
 def _expression(subject: Expression) -> Any:
     fn = jax.jit(lambda *arrays: subject.formula(FUNCTIONS, *arrays))
     data = [jnp.asarray(x) for x in subject.data()]
-    return stepping(fn, repeat(data), jax.block_until_ready)
+    return step_function(fn, repeat(data), jax.block_until_ready)
 
 
 def _training(batches: Any) -> Any:

@@ -30,21 +30,21 @@ from minigraph.bench.plan import Plan, by_priority
 from minigraph.bench.results import (
     EAGER,
     EAGER_LAST,
-    FRONTEND,
+    FRONTEND_PREFIX,
+    LEVEL_PREFIX,
     LEVELS,
-    OURS,
     CaseResult,
     Results,
     SideResult,
 )
 from minigraph.bench.worker import Failure, Worker
 
-SETTLED = 0.05  # a time has settled when a turn is not faster than the last by more than this
-WARMUP = 1 / 3  # the share of the time for turns in which they may warm up
-STARTS = 3 / 4  # the share of a case's time in which sides are started
-LEAST = 3  # turns of a side, if the run may take so long; else one
-PAIR = 2  # sides without which a case says nothing
-MOMENT = 10.0  # seconds for which each answer is awaited at least
+SETTLED_TOLERANCE = 0.05  # warm-up ends when a turn is not faster than the last by more than this
+WARMUP_FRACTION = 1 / 3  # of the time for turns, at most
+START_FRACTION = 3 / 4  # of a case's time: no side is started later
+MIN_TURNS = 3  # of a side, within the time of the run; else one
+MIN_SIDES = 2  # that are started whatever their time, as one side alone compares nothing
+MIN_TIMEOUT = 10.0  # seconds to wait for an answer
 
 Progress = Callable[[str], None]
 Clock = Callable[[], float]
@@ -56,26 +56,26 @@ class TimeLimit:
     The first cases matter most: a case gets twice the share of each later one, and leaves unused
     time to these.
 
-    end    time at which the run has to end
-    until  time at which the present case should end
+    end       time at which the run has to end
+    case_end  time at which the present case should end
     """
 
     def __init__(self, seconds: float, cases: int, clock: Clock = time.monotonic) -> None:
         self._clock, self._cases = clock, cases
-        self.end = self.until = clock() + seconds
+        self.end = self.case_end = clock() + seconds
 
     @property
     def now(self) -> float:
         return self._clock()
 
     def begin_case(self) -> None:
-        self.until = self.now + (self.end - self.now) * min(1.0, 2 / (self._cases + 1))
+        self.case_end = self.now + (self.end - self.now) * min(1.0, 2 / (self._cases + 1))
         self._cases -= 1
 
     @property
     def timeout(self) -> float:
-        """The seconds after which an answer is no longer awaited."""
-        return max(MOMENT, self.until - self.now, (self.end - self.now) / 2)
+        """The seconds to wait for an answer."""
+        return max(MIN_TIMEOUT, self.case_end - self.now, (self.end - self.now) / 2)
 
 
 def measure_cases(
@@ -98,7 +98,7 @@ def measure_cases(
             for i, model in enumerate(plan.models, 1):
                 position = f" ({i} of {len(plan.models)})" * (len(plan.models) > 1)
                 run = CaseRun(plan, model, limit, progress, position)
-                if results.cases and limit.now + MOMENT > limit.end:
+                if results.cases and limit.now + MIN_TIMEOUT > limit.end:
                     results.left_out[run.result.title] = []
                     continue
                 limit.begin_case()
@@ -141,10 +141,10 @@ class CaseRun:
         limit = self._limit
         try:
             self._start_sides(commands, folder)
-            compared = self._with_outputs()
-            self._run_turns(limit.until - sum(map(self._losses_seconds, compared)))
+            compared = self._compared_sides()
+            self._run_turns(limit.case_end - sum(map(self._losses_seconds, compared)))
             for name, worker in list(self.workers.items()):
-                with self._failing(name):
+                with self._recorded_failures(name):
                     side, summary = self.result.sides[name], worker.ask("summary", limit.timeout)
                     side.peak, side.p99 = summary["peak"], summary["p99"]
                     side.roofline = summary["roofline"]
@@ -157,10 +157,10 @@ class CaseRun:
         """Start the sides, except those for which there is no time."""
         self.result.sides = {name: SideResult() for name in commands}
         limit, first = self._limit, self._limit.now
-        last = first + STARTS * (limit.until - first)
+        last = first + START_FRACTION * (limit.case_end - first)
         for i, name in enumerate(by_priority(commands)):
-            usual = (limit.now - first) / max(i, 1)  # seconds of a start
-            if self.left_out or (i >= PAIR and limit.now + usual > last):
+            start_seconds = (limit.now - first) / max(i, 1)
+            if self.left_out or (i >= MIN_SIDES and limit.now + start_seconds > last):
                 self.left_out.append(name)
                 del self.result.sides[name]
                 continue
@@ -168,7 +168,7 @@ class CaseRun:
             caches = folder / re.sub(r"\W+", "-", name)
             caches.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._progress(name)
-            with self._failing(name):
+            with self._recorded_failures(name):
                 self._start(name, commands[name], side_variables(self.plan, caches))
         self.workers = {name: self.workers[name] for name in commands if name in self.workers}
 
@@ -182,31 +182,33 @@ class CaseRun:
             side.warm = worker.first
         self.workers[name] = worker
 
-    def _run_turns(self, until: float) -> None:
+    def _run_turns(self, deadline: float) -> None:
         limit, workers = self._limit, self.workers
         begin = limit.now
         warmup: dict[str, list[float]] = {name: [] for name in workers}
         round_seconds = 0.0
-        warm, count = True, 0
+        warming_up, count = True, 0
         for i in itertools.count():
             start = limit.now
-            if warm:
+            if warming_up:
                 settled = all(_settled(warmup[name]) for name in workers)
-                warm = not settled and start + round_seconds <= begin + WARMUP * (until - begin)
-            late = start + round_seconds > (until if count >= LEAST else limit.end)
+                warmup_end = begin + WARMUP_FRACTION * (deadline - begin)
+                warming_up = not settled and start + round_seconds <= warmup_end
+            late = start + round_seconds > (deadline if count >= MIN_TURNS else limit.end)
             if not workers or count == self.plan.repeats or (count and late):
                 break
             for name, worker in list(workers.items())[:: -1 if i % 2 else 1]:
                 self._progress(name)
-                with self._failing(name):
+                with self._recorded_failures(name):
                     seconds = worker.ask("turn", limit.timeout)["step"]
-                    (warmup[name] if warm else self.result.sides[name].seconds).append(seconds)
-            count += not warm
+                    times = warmup[name] if warming_up else self.result.sides[name].seconds
+                    times.append(seconds)
+            count += not warming_up
             round_seconds = limit.now - start
         for name, times in warmup.items():
             self.result.sides[name].warmup = len(times)
 
-    def _with_outputs(self) -> list[str]:
+    def _compared_sides(self) -> list[str]:
         """Return the sides whose outputs are compared, the first with the others.
 
         All predict; PyTorch and the highest level train for some steps, which takes time.
@@ -214,19 +216,20 @@ class CaseRun:
         names = sorted(self.workers, key=lambda name: name != EAGER)
         if self._predicts:
             return names
-        levels = [name for level in LEVELS if (name := f"{OURS}{level}") in names]
+        levels = [name for level in LEVELS if (name := f"{LEVEL_PREFIX}{level}") in names]
         if self.plan.quick or isinstance(self.subject, Expression) or not levels:
             return []
-        compared = {EAGER, levels[-1], EAGER_LAST, *(x for x in names if x.startswith(FRONTEND))}
+        frontends = (name for name in names if name.startswith(FRONTEND_PREFIX))
+        compared = {EAGER, levels[-1], EAGER_LAST, *frontends}
         return [name for name in names if name in compared] if EAGER in names else []
 
     def _losses_seconds(self, name: str) -> float:
-        """Return about how many seconds a side takes for its losses: a compile, and the steps."""
+        """Return an estimate of the seconds that a side takes for its losses."""
         side = self.result.sides[name]
         return 0.0 if self._predicts else 2 * (side.warm or side.cold or 0.0)
 
     def _compare_outputs(self, names: Sequence[str]) -> None:
-        """Fill in losses and differences; sides with other scores have failed."""
+        """Fill in losses and differences; a side with different scores has failed."""
         for name in self.workers.keys() - names:
             self.workers.pop(name).kill()  # the others may need its memory
         expected: list[float] = []
@@ -253,7 +256,7 @@ class CaseRun:
                 worker.kill()
 
     @contextmanager
-    def _failing(self, name: str) -> Iterator[None]:
+    def _recorded_failures(self, name: str) -> Iterator[None]:
         try:
             yield
         except Failure as failure:
@@ -272,8 +275,8 @@ def relative_difference(
 
 
 def _settled(seconds: Sequence[float]) -> bool:
-    """Return whether a side no longer becomes faster: on a noisy machine some turns are slower."""
-    return any(after >= (1 - SETTLED) * before for before, after in pairwise(seconds))
+    """Return whether a turn was not faster than the one before."""
+    return any(after >= (1 - SETTLED_TOLERANCE) * before for before, after in pairwise(seconds))
 
 
 def side_variables(plan: Plan, caches: Path) -> dict[str, str]:

@@ -20,8 +20,8 @@ from minigraph.bench.cases import (
     first_value,
 )
 from minigraph.bench.networks import with_blocks, without_dropout
-from minigraph.bench.results import UNFROZEN, UNTUNED
-from minigraph.bench.worker import Side, Task, serve, stepping
+from minigraph.bench.results import UNFROZEN_SUFFIX, UNTUNED_SUFFIX
+from minigraph.bench.worker import Side, Task, serve, step_function
 from minigraph.distributed import World, world
 
 LIBRARY = with_blocks(nn, ops)
@@ -32,7 +32,7 @@ def minigraph_side(task: Task) -> Side:
     """Compile a case; the setting is a level, which may be untuned or unfrozen."""
     subject, level = task.subject, task.setting.partition(",")[0]
     cg = graph_for(task, int(level))
-    if task.setting.endswith(UNTUNED):
+    if task.setting.endswith(UNTUNED_SUFFIX):
         cg.set_option("autotune", "off")
     if isinstance(subject, Expression):
         call, batches = _expression(cg, subject)
@@ -41,7 +41,7 @@ def minigraph_side(task: Task) -> Side:
         call, batches = mg.onnx.function(subject.path, task.device, cg.options), repeat(arrays)
     elif isinstance(subject, Prediction):
         net = with_first_values(subject.network(LIBRARY)).eval()
-        call, batches = prediction(cg, subject, net, not task.setting.endswith(UNFROZEN))
+        call, batches = prediction(cg, subject, net, not task.setting.endswith(UNFROZEN_SUFFIX))
     else:
         call, batches = training(cg, subject, subject.network(LIBRARY))
 
@@ -64,7 +64,7 @@ def minigraph_side(task: Task) -> Side:
         costs = call.profile(*next(batches)).by_kernel
         return sum(cost.seconds * (cost.roofline or 0.0) for cost in costs) or None
 
-    return Side(stepping(call, batches, wait), outputs, device_memory, roofline)
+    return Side(step_function(call, batches, wait), outputs, device_memory, roofline)
 
 
 def graph_for(task: Task, level: int) -> Any:

@@ -7,23 +7,23 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
 
-from minigraph.bench.cases import EXPRESSIONS, PRECISIONS, PREDICTIONS, USUAL
+from minigraph.bench.cases import DEFAULT_PRECISION, EXPRESSIONS, PRECISIONS, PREDICTIONS
 from minigraph.bench.networks import MODEL, name_of
 from minigraph.bench.results import (
     BY_MINIGRAPH,
     CHANNELS_LAST,
     EAGER,
     EAGER_LAST,
-    FRONTEND,
+    FRONTEND_PREFIX,
+    LEVEL_PREFIX,
     LEVELS,
-    OURS,
-    UNFROZEN,
-    UNTUNED,
+    UNFROZEN_SUFFIX,
+    UNTUNED_SUFFIX,
 )
 from minigraph.bench.worker import Task
 from minigraph.platform.records import encode
 
-TUNED = 2  # the lowest level that measures algorithms
+MIN_TUNED_LEVEL = 2  # the lowest level that measures algorithms
 
 
 @dataclass(frozen=True)
@@ -58,10 +58,10 @@ class Peer:
         return "" if precision in self.precisions else f"is not measured in {precision}"
 
 
-BEST = f"compiled, {CHANNELS_LAST}"
+FASTEST_TORCH_SETTING = f"compiled, {CHANNELS_LAST}"
 PEERS = {
     "torch": Peer("torch", "torch_peer", ("", CHANNELS_LAST)),
-    "torch.compile": Peer("torch", "torch_peer", ("compiled", BEST)),
+    "torch.compile": Peer("torch", "torch_peer", ("compiled", FASTEST_TORCH_SETTING)),
     "jax": Peer(
         "jax",
         "jax_peer",
@@ -71,17 +71,19 @@ PEERS = {
     "onnxruntime": Peer(
         "onnxruntime",
         "onnx_peer",
-        precisions=(USUAL,),
+        precisions=(DEFAULT_PRECISION,),
         runs=lambda model, device: model.endswith(MODEL) and device == "cpu",
     ),
-    f"{FRONTEND}torch": Peer(
+    f"{FRONTEND_PREFIX}torch": Peer(
         "torch",
         "torch_frontend",
         runs=lambda model, device: not model.endswith(MODEL) and model not in EXPRESSIONS,
     ),
-    f"{FRONTEND}compile": Peer("torch", "torch_peer", (BY_MINIGRAPH,), precisions=(USUAL,)),
+    f"{FRONTEND_PREFIX}compile": Peer(
+        "torch", "torch_peer", (BY_MINIGRAPH,), precisions=(DEFAULT_PRECISION,)
+    ),
 }
-OTHERS = tuple(name for name in PEERS if not name.startswith(FRONTEND))  # of other libraries
+OTHER_LIBRARIES = tuple(name for name in PEERS if not name.startswith(FRONTEND_PREFIX))
 
 
 @dataclass(frozen=True)
@@ -119,10 +121,10 @@ class Plan:
         """Return the libraries that were asked for and cannot be measured, each with the reason."""
         reasons = {}
         for peer in map(PEERS.__getitem__, self.peers):
-            lacking = [m for m in self.models if not peer.settings_of(m, self.device)]
-            why = "" if len(lacking) == len(self.models) else peer.unusable(self.precision)
-            if not why and lacking and self.named:
-                why = f"does not run {', '.join(map(name_of, lacking))} on {self.device}"
+            unsupported = [m for m in self.models if not peer.settings_of(m, self.device)]
+            why = "" if len(unsupported) == len(self.models) else peer.unusable(self.precision)
+            if not why and unsupported and self.named:
+                why = f"does not run {', '.join(map(name_of, unsupported))} on {self.device}"
             if why:
                 reasons[peer.library] = why
         return reasons
@@ -134,10 +136,12 @@ class Plan:
 
         settings = [str(level) for level in self.levels]
         if self.untuned and model not in EXPRESSIONS:  # which have nothing to tune
-            settings += [f"{level}{UNTUNED}" for level in self.levels if level >= TUNED]
+            settings += [
+                f"{level}{UNTUNED_SUFFIX}" for level in self.levels if level >= MIN_TUNED_LEVEL
+            ]
         if model in PREDICTIONS:
-            settings.append(f"{max(self.levels)}{UNFROZEN}")
-        commands = {OURS + setting: command("ours", setting) for setting in settings}
+            settings.append(f"{max(self.levels)}{UNFROZEN_SUFFIX}")
+        commands = {LEVEL_PREFIX + setting: command("ours", setting) for setting in settings}
         for name in self.peers:
             peer = PEERS[name]
             usable = not peer.unusable(self.precision)
@@ -152,6 +156,6 @@ def by_priority(names: Collection[str]) -> list[str]:
 
     First the highest level and the peer that is usually the fastest, which make a comparison.
     """
-    levels = [name for level in LEVELS if (name := f"{OURS}{level}") in names]
+    levels = [name for level in LEVELS if (name := f"{LEVEL_PREFIX}{level}") in names]
     first = [*levels[-1:], EAGER_LAST, EAGER, *levels[:1]]
     return list(dict.fromkeys(name for name in (*first, *names) if name in names))

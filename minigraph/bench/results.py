@@ -27,13 +27,13 @@ from minigraph.version import __version__
 
 FILE = "results.json"
 PACKAGES = ("torch", "jax", "onnxruntime")
-NOISY = 0.15  # a spread above this is unusual
-NEAR = 0.02  # times that differ by less are the same
+MAX_USUAL_SPREAD = 0.15  # a spread above this is unusual
+MIN_RELATIVE_DIFFERENCE = 0.02  # times that differ by less are the same
 LEVELS = (0, 1, 2, 3)
-OURS = "level "  # the names of minigraph's sides begin with this
-FRONTEND = "minigraph."  # and with this those in which it runs a model of PyTorch
-UNTUNED = ", untuned"  # the end of the name of an untuned level's side
-UNFROZEN = ", unfrozen"  # the same of a prediction's side whose parameters may change
+LEVEL_PREFIX = "level "  # the names of minigraph's sides begin with this
+FRONTEND_PREFIX = "minigraph."  # and with this those in which it runs a model of PyTorch
+UNTUNED_SUFFIX = ", untuned"  # the end of the name of an untuned level's side
+UNFROZEN_SUFFIX = ", unfrozen"  # the same of a prediction's side whose parameters may change
 CHANNELS_LAST = "channels last"
 BY_MINIGRAPH = "compiled by minigraph"
 EAGER = "torch"  # the side with whose losses and scores others are compared
@@ -88,7 +88,7 @@ class SideResult(Struct, forbid_unknown_fields=True):
         if len(ratios) < 2:
             return False
         low, high = _quartiles(ratios)
-        return high < 1 - NEAR or low > 1 + NEAR
+        return high < 1 - MIN_RELATIVE_DIFFERENCE or low > 1 + MIN_RELATIVE_DIFFERENCE
 
 
 def _quartiles(values: Sequence[float]) -> tuple[float, float]:
@@ -116,17 +116,21 @@ class CaseResult(Struct, forbid_unknown_fields=True):
 
     @property
     def ours(self) -> dict[str, SideResult]:
-        return {name: side for name, side in self.measured.items() if name.startswith(OURS)}
+        return {name: side for name, side in self.measured.items() if name.startswith(LEVEL_PREFIX)}
 
     @property
     def frontend(self) -> dict[str, SideResult]:
         """The measured sides in which minigraph runs a model of PyTorch."""
-        return {name: side for name, side in self.measured.items() if name.startswith(FRONTEND)}
+        return {
+            name: side for name, side in self.measured.items() if name.startswith(FRONTEND_PREFIX)
+        }
 
     @property
     def highest(self) -> tuple[str, SideResult] | None:
         """The highest level that was measured, tuned and frozen; None if none was."""
-        levels = [name for name in self.ours if not name.endswith((UNTUNED, UNFROZEN))]
+        levels = [
+            name for name in self.ours if not name.endswith((UNTUNED_SUFFIX, UNFROZEN_SUFFIX))
+        ]
         return (max(levels), self.measured[max(levels)]) if levels else None
 
     @property
@@ -135,7 +139,7 @@ class CaseResult(Struct, forbid_unknown_fields=True):
         peers = [
             (name, side)
             for name, side in self.measured.items()
-            if not name.startswith((OURS, FRONTEND)) and not side.error
+            if not name.startswith((LEVEL_PREFIX, FRONTEND_PREFIX)) and not side.error
         ]
         return min(peers, key=lambda peer: peer[1].median, default=None)
 

@@ -15,9 +15,9 @@ from typing import Any
 from minigraph.bench.cases import LOSSES
 from minigraph.bench.results import (
     CHANNELS_LAST,
-    NEAR,
-    NOISY,
-    OURS,
+    LEVEL_PREFIX,
+    MAX_USUAL_SPREAD,
+    MIN_RELATIVE_DIFFERENCE,
     CaseResult,
     Results,
     SideResult,
@@ -26,7 +26,10 @@ from minigraph.inspect.report import align_columns, milliseconds
 
 NOTHING = "-"
 UNCLEAR = "unclear"
-LEGEND = f'"{UNCLEAR}": neither is faster by {NEAR:.0%} in three quarters of the rounds.'
+LEGEND = (
+    f'"{UNCLEAR}": neither is faster by {MIN_RELATIVE_DIFFERENCE:.0%} in three quarters of the '
+    "rounds."
+)
 WIDTH = 100  # of a sentence in a terminal
 INDENT = "  "
 
@@ -151,7 +154,7 @@ def _peers(results: Results) -> Table:
         f"{case.title}: {name} failed and is left out."
         for case in results.cases.values()
         for name, side in case.sides.items()
-        if side.error and not name.startswith(OURS)
+        if side.error and not name.startswith(LEVEL_PREFIX)
     ]
     header = ["", "minigraph", "a step", "memory", "fastest other", "its step", "its memory"]
     return Table("Other libraries", about, [*header, "times as fast"], rows, notes)
@@ -239,10 +242,10 @@ def remarks(results: Results) -> list[str]:
             "A quick run: images of 64 x 64, small batches, few turns, little time to tune; "
             "leave out --quick for figures that count."
         )
-    if results.spread > NOISY:
+    if results.spread > MAX_USUAL_SPREAD:
         lines.append(
             f"The machine was noisy: half of the sides have a spread above {results.spread:.0%} "
-            f"(up to {NOISY:.0%} is usual); trust only large differences."
+            f"(up to {MAX_USUAL_SPREAD:.0%} is usual); trust only large differences."
         )
     lines += _out_of_time(results)
     lines += [f"Not compared: {name} {why}." for name, why in results.missing.items()]

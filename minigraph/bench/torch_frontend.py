@@ -12,7 +12,7 @@ import minigraph.torch as mgt
 from minigraph.bench.cases import LEARNING_RATE, Prediction, TrainingStep
 from minigraph.bench.ours import graph_for, prediction, wait
 from minigraph.bench.torch_peer import LIBRARY, training_side, with_first_values
-from minigraph.bench.worker import Side, Task, serve, stepping
+from minigraph.bench.worker import Side, Task, serve, step_function
 
 LEVEL = 3
 
@@ -51,7 +51,7 @@ def _prediction(subject: Prediction, task: Task) -> Side:
     images, _ = subject.data()[0]
     converted = mgt.convert(net, (torch.from_numpy(images),))
     call, batches = prediction(graph_for(task, LEVEL), subject, converted)
-    return Side(stepping(call, batches, wait), lambda: [*map(float, call(images).ravel())])
+    return Side(step_function(call, batches, wait), lambda: [*map(float, call(images).ravel())])
 
 
 if __name__ == "__main__":

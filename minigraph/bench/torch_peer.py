@@ -21,9 +21,9 @@ from minigraph.bench.cases import (
     first_value,
 )
 from minigraph.bench.networks import with_blocks, without_dropout
-from minigraph.bench.plan import BEST
+from minigraph.bench.plan import FASTEST_TORCH_SETTING
 from minigraph.bench.results import BY_MINIGRAPH, CHANNELS_LAST
-from minigraph.bench.worker import Side, Task, serve, stepping
+from minigraph.bench.worker import Side, Task, serve, step_function
 
 Training = Callable[[TrainingStep, Any, Task], Callable[[], float]]
 ATTENTION = functional.scaled_dot_product_attention
@@ -97,7 +97,9 @@ def _compiled(fn: Any, task: Task) -> Any:
         return fn
     if task.device == "cpu":
         return torch.compile(fn)
-    return torch.compile(fn, mode="max-autotune" if task.setting == BEST else "reduce-overhead")
+    return torch.compile(
+        fn, mode="max-autotune" if task.setting == FASTEST_TORCH_SETTING else "reduce-overhead"
+    )
 
 
 def with_first_values(net: Any) -> Any:
@@ -115,7 +117,7 @@ def _expression(subject: Expression, task: Task) -> Callable[[], None]:
     data = [torch.from_numpy(x).to(task.device) for x in subject.data()]
     for x in data if "compiled" in task.setting else ():
         torch._dynamo.mark_static_address(x)  # else a CUDA graph copies its inputs
-    return stepping(torch.no_grad()(fn), repeat(data), lambda _: _wait(task))
+    return step_function(torch.no_grad()(fn), repeat(data), lambda _: _wait(task))
 
 
 def _prediction(subject: Prediction, task: Task) -> Side:
@@ -136,7 +138,7 @@ def _prediction(subject: Prediction, task: Task) -> Side:
     def scores() -> list[float]:
         return [*map(float, predict(batches[0]).float().cpu().flatten())]
 
-    step = stepping(predict, cycle([(images,) for images in batches]), lambda _: _wait(task))
+    step = step_function(predict, cycle([(images,) for images in batches]), lambda _: _wait(task))
     return Side(step, scores, lambda: _peak(task))
 
 

@@ -28,9 +28,9 @@ from msgspec.json import Decoder
 from minigraph.bench.cases import PRECISIONS, Case, ModelFile, Prediction, case
 from minigraph.platform.records import decode, encode, one_line
 
-PAUSE = 0.02  # seconds before a turn
-LONG = 0.1  # seconds: shorter steps are run several times in a turn
-MANY = 0.5  # the same for predictions of single examples, of which the slowest calls count
+TURN_PAUSE = 0.02  # seconds before a turn
+MIN_TURN_SECONDS = 0.1  # shorter steps are run several times in a turn
+MIN_LATENCY_SECONDS = 0.5  # the same for single examples, whose 99th percentile needs many calls
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Task:
         return {**shared, **PRECISIONS[self.precision].options}
 
 
-TASK, ANSWER = Decoder(Task), Decoder(dict[str, Any])
+TASK_DECODER, ANSWER_DECODER = Decoder(Task), Decoder(dict[str, Any])
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Side:
 # ---------------------------------------------------------------- in the worker
 
 
-def stepping(
+def step_function(
     call: Callable[..., Any], batches: Iterator[Sequence[Any]], wait: Callable[[Any], object]
 ) -> Callable[[], None]:
     """Return a step that calls a function with the next batch, and waits for the result.
@@ -109,8 +109,8 @@ def serve(make: Callable[[Task], Side]) -> None:
         print(encode(answer), file=answers, flush=True)
 
     try:
-        task = decode(TASK, sys.argv[1])
-        claim_cores(task.threads)
+        task = decode(TASK_DECODER, sys.argv[1])
+        limit_cores(task.threads)
         start = time.perf_counter()
         side = make(task)
         side.step()
@@ -127,27 +127,29 @@ def serve(make: Callable[[Task], Side]) -> None:
                     p99 = float(np.quantile(calls, 0.99)) if single and calls else None
                     say({"peak": peak, "p99": p99, "roofline": side.roofline()})
                 case _:
-                    time.sleep(PAUSE)
-                    times = run_times(side.step, MANY if single else LONG)
+                    time.sleep(TURN_PAUSE)
+                    times = run_times(
+                        side.step, MIN_LATENCY_SECONDS if single else MIN_TURN_SECONDS
+                    )
                     calls += times
                     say({"step": statistics.median(times)})
     except Exception as error:  # a failure is a line in the table
         say({"error": one_line(f"{type(error).__name__}: {error}")[:300]})
 
 
-def claim_cores(threads: int) -> None:
+def limit_cores(threads: int) -> None:
     """Limit this process to so many cores, as not every library has a setting for threads."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
 
-def run_times(step: Callable[[], object], least: float = LONG) -> list[float]:
-    """Return the seconds of the runs of a step, which together take `least` seconds or more.
+def run_times(step: Callable[[], object], min_seconds: float = MIN_TURN_SECONDS) -> list[float]:
+    """Return the seconds of the runs of a step, which together take `min_seconds` seconds or more.
 
     OpenMP's threads spin for a few milliseconds after their work; in the pause before a turn those
     of the other sides fall asleep.  The first run of a short step is not counted.
     """
     times: list[float] = []
-    while sum(times) < least:
+    while sum(times) < min_seconds:
         start = time.perf_counter()
         step()
         times.append(time.perf_counter() - start)
@@ -179,12 +181,12 @@ class Worker:
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str], timeout: float
     ) -> None:
-        self._printed = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
+        self._stderr = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         self._process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._printed,
+            stderr=self._stderr,
             text=True,
             env=environment,
             start_new_session=True,  # Ctrl-C reaches only the parent, which ends the worker
@@ -209,20 +211,20 @@ class Worker:
             raise Failure(f"gave no answer within {timeout:.0f} s, the time that was left for it")
         line = self._process.stdout.readline()
         if not line:
-            raise Failure(self._last_words(self._process.wait()))
+            raise Failure(self._exit_reason(self._process.wait()))
         try:
-            answer = decode(ANSWER, line)
+            answer = decode(ANSWER_DECODER, line)
         except ValueError as error:
             raise Failure(f"gave an answer that {error}") from None
         if "error" in answer:
             raise Failure(answer["error"])
         return answer
 
-    def _last_words(self, status: int) -> str:
+    def _exit_reason(self, status: int) -> str:
         if status == -signal.SIGKILL:
             return "was killed, probably by the system because it ran out of memory"
-        self._printed.seek(0)
-        lines = self._printed.read().split("\n")
+        self._stderr.seek(0)
+        lines = self._stderr.read().split("\n")
         last = next((x.strip() for x in reversed(lines) if x.strip()), "it printed nothing")
         return f"ended with status {status}: {last[:200]}"
 
@@ -231,7 +233,7 @@ class Worker:
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)  # with the compilers that it started
         self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout, self._printed):
+        for pipe in (self._process.stdin, self._process.stdout, self._stderr):
             assert pipe is not None
             with suppress(BrokenPipeError):  # of requests that nobody will read
                 pipe.close()

@@ -23,7 +23,7 @@ from minigraph.options import fingerprint_text, num_threads
 from minigraph.program import Backend
 from minigraph.version import __version__
 
-COMPILING = 120.0  # seconds that the processes wait, at most, while one of them compiles
+COMPILE_TIMEOUT = 120.0  # seconds that the processes wait, at most, while one of them compiles
 
 
 def agree_on_graph(traced: TracedGraph, device: str, options: Mapping[str, Any]) -> World | None:
@@ -65,7 +65,7 @@ def agree_on_graph(traced: TracedGraph, device: str, options: Mapping[str, Any])
     return world
 
 
-def tuning_turn(
+def tuning_exchange(
     world: World | None, backend: Backend, options: Mapping[str, Any]
 ) -> tuple[bool, Callable[[Any], Any]]:
     """Return whether another process measures for this one, and a function to exchange tables.
@@ -79,18 +79,25 @@ def tuning_turn(
     timeout = options["distributed.timeout"]
     tuner = world.gather(kind, timeout).index(kind)
     # The tuner may wait a budget for other processes on its machine, and then compiles kernels.
-    longer = timeout + 2 * options["autotune.budget"] + COMPILING
-    return tuner != world.rank, lambda measurements: world.gather(measurements, longer)[tuner]
+    table_timeout = timeout + 2 * options["autotune.budget"] + COMPILE_TIMEOUT
+    return tuner != world.rank, lambda measurements: world.gather(measurements, table_timeout)[
+        tuner
+    ]
 
 
 def agree_on_sizes(
-    world: World, names: Sequence[str], sizes: Sequence[int], due: bool, room: int, timeout: float
+    world: World,
+    names: Sequence[str],
+    sizes: Sequence[int],
+    measures: bool,
+    capacity: int,
+    timeout: float,
 ) -> tuple[bool, int]:
     """Raise ShapeError in all processes unless they call with the same sizes.
 
     Return whether process 0 is due to measure, and the number of functions that all can keep.
     """
-    mine = np.array([*sizes, due, room])
+    mine = np.array([*sizes, measures, capacity])
     everyone = world.gather_arrays(mine, "the sizes of a call", timeout).tolist()
     first = everyone[0][:-2]
     for rank, (*theirs, _, _) in enumerate(everyone):

@@ -29,7 +29,7 @@ from minigraph.autotune.measurement import HEURISTIC, PREDICTED, policy_of
 from minigraph.autotune.session import Session, Tables
 from minigraph.cache import Entry, open_store
 from minigraph.cache.machine import processor
-from minigraph.compiler.agreement import tuning_turn
+from minigraph.compiler.agreement import tuning_exchange
 from minigraph.compiler.trace import TracedGraph, unpacked
 from minigraph.devices.cost import cost_of
 from minigraph.distributed import World
@@ -205,7 +205,7 @@ class Compilation:
         limit = context.options["graph_opt.memory_limit"] or math.inf
         nbytes = 0 if self._arenas() else int(min(predicted_arena_bytes(self.traced.graph), limit))
         with contextlib.closing(context.backend.reserve_memory(nbytes)) as memory:
-            waits, exchange = tuning_turn(context.world, context.backend, context.options)
+            waits, exchange = tuning_exchange(context.world, context.backend, context.options)
             peer = exchange(None) if waits else None
             self.context = replace(context, memory=memory, peer=peer)
             optimized = self._run()

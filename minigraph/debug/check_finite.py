@@ -40,7 +40,7 @@ class FiniteFunction(Function):
         updated = {view.buffer: p.name for p, view in self._program.updates} if source else {}
 
         def look(step: Step, memory: Memory) -> Done:
-            return _look(step, memory, source, updated)
+            return _checker(step, memory, source, updated)
 
         def inspected(inputs: Sequence[Array], done: Done) -> list[Array]:
             return self._executor.profile(inputs, done, look)[0]
@@ -65,7 +65,7 @@ class FiniteFunction(Function):
         return ""
 
 
-def _look(step: Step, memory: Memory, source: str, updated: Mapping[Buffer, str]) -> Done:
+def _checker(step: Step, memory: Memory, source: str, updated: Mapping[Buffer, str]) -> Done:
     """Copy the inputs that a step overwrites; return a function that checks its outputs.
 
     source   the input or parameter of the call with NaN, if there is one

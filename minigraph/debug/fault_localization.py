@@ -14,7 +14,7 @@ import numpy as np
 
 from minigraph.debug.rounding import (
     FLOAT64,
-    MARGIN,
+    ROUNDING_FACTOR,
     distance,
     evaluate,
     kernel_bounds,
@@ -38,8 +38,9 @@ from minigraph.graph import (
 )
 from minigraph.program import Backend, Buffer, Program, Step
 
-SHARE = 0.1  # of a difference that a pass must account for in float64
-PAIRED = 1e-9  # of the largest element: two nodes that differ by more in float64 differ in meaning
+MIN_EXPLAINED_SHARE = 0.1  # of a difference that a pass must account for in float64
+# Relative to the largest element; nodes that differ by more in float64 differ in meaning.
+MEANING_TOLERANCE = 1e-9
 
 
 class Difference(NamedTuple):
@@ -78,7 +79,7 @@ def _summary(x: Array) -> str:
     return f"{spec}: {numbers}, {nans} NaN, {infinite} infinite"
 
 
-def other_bits(x: Array, y: Array) -> Array:
+def differs_in_bits(x: Array, y: Array) -> Array:
     """Return for each element whether a bit differs; denormals are zero, and all NaN are equal."""
     if x.dtype not in FLOATS:
         return np.asarray(x != y)
@@ -91,16 +92,16 @@ Stages = Sequence[tuple[str, Graph]]
 Differences = Mapping[int, Difference]  # of outputs, by their position
 
 
-def pass_with_other_bits(stages: Stages, wrong: Differences, args: Sequence[Array]) -> str:
+def find_pass_changing_bits(stages: Stages, wrong: Differences, args: Sequence[Array]) -> str:
     """Describe the first pass that changed a bit of these outputs; "" if none did."""
     for (_, before), (name, after) in itertools.pairwise(stages):
-        graphs = _part(before, wrong), _part(after, wrong)
-        if found := _replaced(*graphs, args, None, other_bits):
-            return _described(name, *found, ", in other bits")
+        graphs = _with_outputs(before, wrong), _with_outputs(after, wrong)
+        if found := _first_changed_node(*graphs, args, None, differs_in_bits):
+            return _pass_fault(name, *found, ", in other bits")
     return ""
 
 
-def pass_with_other_meaning(
+def find_pass_changing_meaning(
     stages: Stages, wrong: Differences, args: Sequence[Array], strict: bool
 ) -> str:
     """Describe the first pass that accounts for one of the differences in float64; or ""."""
@@ -108,42 +109,44 @@ def pass_with_other_meaning(
         return ""
 
     def computed(graph: Graph, dtype: DType) -> dict[int, Array]:
-        return dict(zip(wrong, evaluate(_part(graph, wrong), args, dtype), strict=True))
+        return dict(zip(wrong, evaluate(_with_outputs(graph, wrong), args, dtype), strict=True))
 
     written = computed(stages[0][1], FLOAT64)
     single = computed(stages[0][1], np.dtype(np.float32))
     dtypes = {at: stages[0][1].outputs[at].dtype for at in wrong}
-    noise = {at: MARGIN * rounding_of(dtypes[at], written[at], single[at]) for at in wrong}
+    noise = {at: ROUNDING_FACTOR * rounding_of(dtypes[at], written[at], single[at]) for at in wrong}
 
-    def accounts(graph: Graph) -> Iterator[tuple[int, Array, Array]]:
+    def explained_outputs(graph: Graph) -> Iterator[tuple[int, Array, Array]]:
         """Yield the outputs of which the graph means something else, and at which elements."""
         for at, y in computed(graph, FLOAT64).items():
-            gap, (expected, actual, mask) = distance(written[at], y), wrong[at]
-            apart = distance(expected, actual)
-            share = mask & (gap >= SHARE * apart) & (gap > noise[at])
-            share &= np.isfinite(gap) | np.isinf(apart)  # float64 may overflow later
+            change, (expected, actual, mask) = distance(written[at], y), wrong[at]
+            gap = distance(expected, actual)
+            explained = mask & (change >= MIN_EXPLAINED_SHARE * gap) & (change > noise[at])
+            explained &= np.isfinite(change) | np.isinf(gap)  # float64 may overflow later
             if not strict:
-                share &= np.isfinite(written[at])
-            if share.any():
-                yield at, y, share
+                explained &= np.isfinite(written[at])
+            if explained.any():
+                yield at, y, explained
 
     def other_meaning(x: Array, y: Array) -> Array:
         """Return for each element whether a pass cannot have rounded it so."""
-        far = distance(x, y) > PAIRED * largest(x)
+        far = distance(x, y) > MEANING_TOLERANCE * largest(x)
         return far if strict else far & np.isfinite(widened(x))
 
-    if next(accounts(stages[-1][1]), None) is None:
+    if next(explained_outputs(stages[-1][1]), None) is None:
         return ""
     for (_, before), (name, after) in itertools.pairwise(stages):
-        for at, y, share in accounts(after):
+        for at, y, share in explained_outputs(after):
             old, new = before.outputs[at], after.outputs[at]
-            graphs = _part(before, [at]), _part(after, [at])
-            found = _replaced(*graphs, args, FLOAT64, other_meaning)
-            return _described(name, *(found or (old, new, _difference(old, written[at], y, share))))
+            graphs = _with_outputs(before, [at]), _with_outputs(after, [at])
+            found = _first_changed_node(*graphs, args, FLOAT64, other_meaning)
+            return _pass_fault(
+                name, *(found or (old, new, _difference(old, written[at], y, share)))
+            )
     return ""
 
 
-def _described(name: str, old: Node, new: Node, difference: Difference, how: str = "") -> str:
+def _pass_fault(name: str, old: Node, new: Node, difference: Difference, how: str = "") -> str:
     what = f"pass {name} made {new.op} of {old.op}, {old.spec} {old.source}{how}"
     return f"{what}\n{difference.statistics('before', 'after')}"
 
@@ -153,7 +156,7 @@ def _difference(node: Node, expected: Array, actual: Array, wrong: Array) -> Dif
         return Difference(expected.astype(node.dtype), actual.astype(node.dtype), wrong)
 
 
-def _replaced(
+def _first_changed_node(
     before: Graph,
     after: Graph,
     args: Sequence[Array],
@@ -161,7 +164,7 @@ def _replaced(
     differ: Callable[[Array, Array], Array],
 ) -> tuple[Node, Node, Difference] | None:
     """Return the first node that a pass replaced by one of another value, and its replacement."""
-    pairs = [*_pairs(before, after)]
+    pairs = [*_replaced_nodes(before, after)]
     if not pairs:
         return None
     graphs = (Graph(before.inputs, nodes) for nodes in zip(*pairs, strict=True))
@@ -173,11 +176,11 @@ def _replaced(
     return None
 
 
-def _part(graph: Graph, outputs: Collection[int]) -> Graph:
+def _with_outputs(graph: Graph, outputs: Collection[int]) -> Graph:
     return Graph(graph.inputs, tuple(graph.outputs[at] for at in outputs))
 
 
-def _pairs(before: Graph, after: Graph) -> Iterator[tuple[Node, Node]]:
+def _replaced_nodes(before: Graph, after: Graph) -> Iterator[tuple[Node, Node]]:
     """Yield the nodes that a pass replaced, each with its replacement, in order of computation.
 
     A new node has the order of the node that it replaces.  Of several new nodes with one order, the
@@ -199,8 +202,8 @@ def _pairs(before: Graph, after: Graph) -> Iterator[tuple[Node, Node]]:
 def check_steps(
     program: Program,
     backend: Backend,
-    given: Mapping[Node, Array],
-    share: float = 0.0,
+    inputs: Mapping[Node, Array],
+    relative_slack: float = 0.0,
     strict: bool = True,
     allocate: Callable[[Spec], Array] = aligned_empty,
 ) -> tuple[Step, Difference] | list[Array]:
@@ -208,20 +211,20 @@ def check_steps(
 
     Returns the first step with a wrong result, or the results of all steps.
 
-    given   values of the inputs
-    share   of an array's largest element that always counts as rounding
-    strict  whether to compare NumPy's NaN and infinities, too
+    inputs          values of the inputs
+    relative_slack  of an array's largest element that always counts as rounding
+    strict          whether to compare NumPy's NaN and infinities, too
 
     No two buffers share memory, so no step overwrites the operands of another one.
     """
-    memory = {buffer: _memory(buffer, given, allocate) for buffer in program.buffers}
+    memory = {buffer: _memory(buffer, inputs, allocate) for buffer in program.buffers}
     values: dict[Node, Any] = {p: p.numpy() for p in program.graph.parameters}
-    values.update(given)
+    values.update(inputs)
     for step in program.steps:
         backend.run_alone(step, memory)
         results = [view.array(memory[view.buffer]).copy() for view in step.outputs]
         operands = [_value(x, values) for x in step.node.inputs]
-        bounds = kernel_bounds(step.node, operands, share)
+        bounds = kernel_bounds(step.node, operands, relative_slack)
         for result, (exact, slack) in zip(results, bounds, strict=True):
             wrong = distance(exact, widened(result)) > slack
             wrong = wrong if strict else wrong & np.isfinite(exact)
@@ -241,12 +244,14 @@ def _value(node: Node, values: dict[Node, Any]) -> Any:
     return values[node]
 
 
-def _memory(buffer: Buffer, given: Mapping[Node, Array], make: Callable[[Spec], Array]) -> Array:
+def _memory(
+    buffer: Buffer, inputs: Mapping[Node, Array], allocate: Callable[[Spec], Array]
+) -> Array:
     """Return memory for a buffer, with the value that it has when a call begins."""
-    memory = make(Spec((buffer.nbytes,), np.dtype(np.uint8)))
+    memory = allocate(Spec((buffer.nbytes,), np.dtype(np.uint8)))
     node = buffer.node
     if node is not None:
-        value = node.op.value if isinstance(node.op, Constant) else given.get(node)
+        value = node.op.value if isinstance(node.op, Constant) else inputs.get(node)
         value = node.state.read() if isinstance(node, Parameter) else value
         memory[...] = np.frombuffer(np.ascontiguousarray(value).tobytes(), np.uint8)
     return memory

@@ -1,8 +1,8 @@
 """Graphs evaluated in float64, and how far rounding may take results from that.
 
-In float64, passes that keep the meaning of a graph give the same results but for 1e-16, whatever
-float32 makes of them.  How far a graph amplifies rounding is seen in NumPy's results in its own
-dtypes, as they are and with operands that are off by some ulps.
+In float64, passes that keep the meaning of a graph change its results by about 1e-16, even where
+float32 amplifies rounding.  That amplification is estimated from NumPy's results in the graph's own
+dtypes, with the given operands and with operands perturbed by some ulps.
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ TOLERANCES = {
     "float32": 1e-4,
     "float64": 1e-10,
 }
-MARGIN = 8  # times the rounding that is seen in NumPy's results
-REACH = 30  # times what a few perturbed runs move an element, which may be less than others would
-PERTURBATION_ULPS = 4  # that perturbed numbers are off, at most
-PERIOD = 4099  # of random numbers that repeat: a prime, so that rows get other ones
+ROUNDING_FACTOR = 8  # times the rounding that is seen in NumPy's results
+# Times the change of an element in perturbed runs, as a few runs may miss the largest change.
+PERTURBATION_FACTOR = 30
+PERTURBATION_ULPS = 4  # the largest change of a perturbed number
+PERTURBATION_PERIOD = 4099  # of repeated random factors; a prime, so that rows have different ones
 KERNEL_RUNS = 2  # perturbed runs of a kernel's op
 
-limits: Callable[..., Any] = ml_dtypes.finfo  # np.finfo lacks bfloat16
+float_limits: Callable[..., Any] = ml_dtypes.finfo  # np.finfo lacks bfloat16
 
 
 def widened(x: Array) -> Array:
@@ -70,46 +71,54 @@ def perturbed(x: Array, seed: int) -> Array:
     """Return an array whose floats are off by random ulps, and without denormals."""
     if x.dtype not in FLOATS:
         return x
-    off = PERTURBATION_ULPS * float(limits(x.dtype).eps)
-    factors = np.random.default_rng(seed).uniform(1 - off, 1 + off, PERIOD).astype(x.dtype)
+    relative_error = PERTURBATION_ULPS * float(float_limits(x.dtype).eps)
+    factors = (
+        np.random.default_rng(seed)
+        .uniform(1 - relative_error, 1 + relative_error, PERTURBATION_PERIOD)
+        .astype(x.dtype)
+    )
     with np.errstate(all="ignore"):
         return without_denormals(np.asarray(x * np.resize(factors, x.shape)))
 
 
 def without_denormals(x: Array) -> Array:
     """Return floats with zeros for denormals, as native calls may take them."""
-    return np.where(np.abs(x) < float(limits(x.dtype).tiny), np.copysign(x.dtype.type(0), x), x)
+    return np.where(
+        np.abs(x) < float(float_limits(x.dtype).tiny), np.copysign(x.dtype.type(0), x), x
+    )
 
 
 def rounding_of(dtype: DType, exact: Array, single: Array) -> float:
     """Return the rounding errors of an array in a dtype, scaled from float32's by their eps."""
     gaps = distance(exact, widened(single))
-    ratio = float(limits(dtype).eps / limits(FLOAT32).eps) if dtype in FLOATS else 1.0
+    ratio = float(float_limits(dtype).eps / float_limits(FLOAT32).eps) if dtype in FLOATS else 1.0
     return ratio * float(gaps.max(initial=0, where=np.isfinite(gaps)))
 
 
 def kernel_bounds(
-    node: Node, operands: Sequence[Array], share: float = 0.0
+    node: Node, operands: Sequence[Array], relative_slack: float = 0.0
 ) -> list[tuple[Array, Array]]:
-    """Return for each result of a node its value in float64, and how far a kernel's may be off.
+    """Return for each result of a node its value in float64, and the largest error of a kernel.
 
-    That is TOLERANCES of the largest element, as much as NumPy's results in the node's own dtypes
-    are off by MARGIN, and at each element as much as those of perturbed operands by REACH.
+    The error is the sum of TOLERANCES of the largest element, ROUNDING_FACTOR times the error of
+    NumPy's results in the node's own dtypes, and at each element PERTURBATION_FACTOR times the
+    change that perturbed operands make.
 
-    share  of the largest element that results may be off at least
+    relative_slack  the least error, relative to the largest element
     """
     exact = _results(node, operands, FLOAT64)
     plain = _results(node, operands, None)
     bounds = []
-    moved = ([perturbed(x, seed) for x in operands] for seed in range(KERNEL_RUNS))
-    runs = [_results(node, xs, None) for xs in moved]
-    for i, (value, own, spec) in enumerate(zip(exact, plain, node.specs, strict=True)):
-        slack = np.maximum.reduce([REACH * distance(value, widened(run[i])) for run in runs])
-        slack = np.maximum(slack, distance(value, widened(own)))
+    perturbed_operands = ([perturbed(x, seed) for x in operands] for seed in range(KERNEL_RUNS))
+    runs = [_results(node, xs, None) for xs in perturbed_operands]
+    for i, (value, computed, spec) in enumerate(zip(exact, plain, node.specs, strict=True)):
+        shifts = [distance(value, widened(run[i])) for run in runs]
+        slack = PERTURBATION_FACTOR * np.maximum.reduce(shifts)
+        slack = np.maximum(slack, distance(value, widened(computed)))
         if spec.dtype in FLOATS:
-            tiny = float(limits(spec.dtype).tiny)  # a native call takes smaller numbers for zero
-            least = max(share, TOLERANCES[spec.dtype.name]) * largest(value) + tiny
-            slack = slack + least + MARGIN * rounding_of(FLOAT32, value, own)
+            tiny = float(float_limits(spec.dtype).tiny)  # native calls flush smaller numbers to 0
+            min_slack = max(relative_slack, TOLERANCES[spec.dtype.name]) * largest(value) + tiny
+            slack = slack + min_slack + ROUNDING_FACTOR * rounding_of(FLOAT32, value, computed)
         bounds.append((value, slack))
     return bounds
 
@@ -167,9 +176,11 @@ def _forward(node: Node, inputs: Sequence[Any], dtype: DType) -> Any:
     return tuple(results) if len(results) > 1 else results[0]
 
 
-def _in_dtype(value: Array, own: DType, dtype: DType) -> Array:
+def _in_dtype(value: Array, range_dtype: DType, dtype: DType) -> Array:
     """Return floats in `dtype`, infinite if they exceed the range of their own dtype."""
-    if own not in FLOATS:
+    if range_dtype not in FLOATS:
         return value
     wide = value.astype(dtype, copy=False)
-    return np.where(np.abs(wide) > float(limits(own).max), np.copysign(np.inf, wide), wide)
+    return np.where(
+        np.abs(wide) > float(float_limits(range_dtype).max), np.copysign(np.inf, wide), wide
+    )

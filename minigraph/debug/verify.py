@@ -23,11 +23,11 @@ from minigraph.debug.fault_localization import (
     Difference,
     Differences,
     check_steps,
-    other_bits,
-    pass_with_other_bits,
-    pass_with_other_meaning,
+    differs_in_bits,
+    find_pass_changing_bits,
+    find_pass_changing_meaning,
 )
-from minigraph.debug.rounding import REACH, TOLERANCES, distance, largest, perturbed
+from minigraph.debug.rounding import PERTURBATION_FACTOR, TOLERANCES, distance, largest, perturbed
 from minigraph.distributed import World
 from minigraph.errors import CompileError, GraphError
 from minigraph.graph import FLOATS, Array, Graph, Node
@@ -37,12 +37,13 @@ from minigraph.platform.signals import held
 from minigraph.program import on_host
 from minigraph.runtime.function import CallCounter, Execute, Function
 
-AGAIN = 4  # times the rounding of an output that an earlier call had, and nothing is looked at
+# A difference up to this factor above one that was explained by rounding is not examined again.
+EXPLAINED_FACTOR = 4
 PERTURBED_RUNS = 4  # of level 0, at most
 
 # Options whose values name dtypes to which arrays may be rounded.
-ROUNDING = ("amp", "precision", "distributed.compress")
-NARROW = ("bfloat16", "float16", "tf32")
+DTYPE_OPTIONS = ("amp", "precision", "distributed.compress")
+NARROW_DTYPES = ("bfloat16", "float16", "tf32")
 
 Values = Mapping[int, Array]  # of some outputs, by their position
 
@@ -58,15 +59,15 @@ class VerifiedFunction(Function):
         compilation: Compilation,
         counter: CallCounter | None,
         optimized: OptimizedGraph,
-        written: Function,
+        reference: Function,
     ) -> None:
         """Wrap a compilation, as a Function does.
 
         optimized  the result of the compilation's passes
-        written    the function at level 0, which returns a list
+        reference  the function at level 0, which returns a list
         """
         super().__init__(compilation, counter)
-        self._written = written
+        self._reference = reference
         self._updates = compilation.traced.updates
         self._world = compilation.context.world
         # The graph as written, then the graph after each pass, with the pass's name.
@@ -76,8 +77,8 @@ class VerifiedFunction(Function):
             self._stages = [("", self._stages[1][1]), *self._stages[2:]]
         # Fast math may replace level 0's NaN and infinity by any number.
         self._strict = not self.options["graph_opt.fast_math"]
-        types = {self.options[name] for name in ROUNDING} & set(NARROW)
-        self._least = max((TOLERANCES[name] for name in types), default=0.0)
+        types = {self.options[name] for name in DTYPE_OPTIONS} & set(NARROW_DTYPES)
+        self._min_tolerance = max((TOLERANCES[name] for name in types), default=0.0)
         self._kernel_share = TOLERANCES["tf32"] if "tf32" in types else 0.0
         exact = self._strict and types <= {"tf32"}
         self._bitwise = _elementwise_outputs(self._stages[0][1]) if exact else frozenset()
@@ -86,26 +87,26 @@ class VerifiedFunction(Function):
 
     def bind(self) -> None:
         super().bind()
-        self._written.bind()
+        self._reference.bind()
 
     def cache_entries(self) -> list[Entry]:
-        return [*super().cache_entries(), *self._written.cache_entries()]
+        return [*super().cache_entries(), *self._reference.cache_entries()]
 
     def _run(self, values: Sequence[Array], execute: Execute) -> list[Array]:
         before, calls = self._state(), self.calls
         try:
-            return self._compared(values, execute, before)
+            return self._run_both(values, execute, before)
         except BaseException:
             with held():
                 self._restore(before)
                 self.calls = calls
             raise
 
-    def _compared(
+    def _run_both(
         self, values: Sequence[Array], execute: Execute, before: Sequence[Array]
     ) -> list[Array]:
         """Run level 0 and this function on the same state; return the results if they agree."""
-        expected = self._as_written(values)
+        expected = self._run_reference(values)
         self._restore(before)
         try:
             results = super()._run(values, execute)
@@ -115,18 +116,26 @@ class VerifiedFunction(Function):
         actual = dict(enumerate([*map(on_host, results), *after]))
         wrong = self._differences(expected, actual)
         sizes = {at: float(distance(*each[:2]).max()) for at, each in wrong.items()}
-        wrong = {at: wrong[at] for at in wrong if sizes[at] > AGAIN * self._explained.get(at, 0.0)}
+        wrong = {
+            at: wrong[at]
+            for at in wrong
+            if sizes[at] > EXPLAINED_FACTOR * self._explained.get(at, 0.0)
+        }
         # What one process looks at more closely all do: it takes more calls, with collectives.
         if self._world.any(bool(wrong)) if self._world else wrong:
             # `ops.print` has printed.
-            with self._undone(), contextlib.redirect_stdout(io.StringIO()):
+            with self._state_restored(), contextlib.redirect_stdout(io.StringIO()):
                 self._restore(before)
                 self.calls -= 1
-                left = self._not_amplified(values, before, wrong)
+                unexplained = self._unexplained(values, before, wrong)
                 if self._world:
-                    fault = self._wrong_process(self._world, left)
+                    fault = self._wrong_process(self._world, unexplained)
                 else:
-                    fault = self._fault(values, execute, expected, actual, left) if left else ""
+                    fault = (
+                        self._fault(values, execute, expected, actual, unexplained)
+                        if unexplained
+                        else ""
+                    )
             if fault:
                 note = "one process alone is told which pass or kernel it is" * bool(self._world)
                 raise CompileError(
@@ -137,7 +146,7 @@ class VerifiedFunction(Function):
         return results
 
     @contextlib.contextmanager
-    def _undone(self) -> Iterator[None]:
+    def _state_restored(self) -> Iterator[None]:
         """Restore the parameters and the number of calls after the block."""
         state, calls = self._state(), self.calls
         try:
@@ -147,49 +156,51 @@ class VerifiedFunction(Function):
                 self._restore(state)
                 self.calls = calls
 
-    def _as_written(self, values: Sequence[Array]) -> dict[int, Array]:
+    def _run_reference(self, values: Sequence[Array]) -> dict[int, Array]:
         """Run level 0, which updates the parameters; return its results and their new values."""
-        self._written.calls, self._written.seed = self.calls, self.seed
-        results = map(on_host, self._written(*values))
+        self._reference.calls, self._reference.seed = self.calls, self.seed
+        results = map(on_host, self._reference(*values))
         return dict(enumerate([*results, *self._state()]))
 
     def _differences(self, expected: Values, actual: Values) -> dict[int, Difference]:
-        found = {}
+        differences = {}
         for at, x in expected.items():
             y = actual[at]
-            wrong = other_bits(x, y) if at in self._bitwise else self._far(x, y)
+            wrong = differs_in_bits(x, y) if at in self._bitwise else self._exceeds_tolerance(x, y)
             if wrong.any():
-                found[at] = Difference(x, y, wrong)
-        return found
+                differences[at] = Difference(x, y, wrong)
+        return differences
 
-    def _far(self, expected: Array, actual: Array) -> Array:
+    def _exceeds_tolerance(self, expected: Array, actual: Array) -> Array:
         """Return for each element whether it differs by more than the tolerance of its dtype."""
         gap = distance(expected, actual)
         if expected.dtype not in FLOATS:
             return gap > 0
-        far = gap > max(TOLERANCES[expected.dtype.name], self._least) * largest(expected)
-        return far if self._strict else far & np.isfinite(expected)
+        exceeds = gap > max(TOLERANCES[expected.dtype.name], self._min_tolerance) * largest(
+            expected
+        )
+        return exceeds if self._strict else exceeds & np.isfinite(expected)
 
-    def _not_amplified(
+    def _unexplained(
         self, values: Sequence[Array], before: Sequence[Array], wrong: Differences
     ) -> dict[int, Difference]:
         """Return the differences that perturbed runs of level 0 do not explain.
 
         Processes, which run level 0 together, do all the runs.
         """
-        left = {at: np.array(wrong[at].wrong) for at in wrong if at not in self._bitwise}
-        for seed in range(PERTURBED_RUNS if left or self._world else 0):
+        masks = {at: np.array(wrong[at].wrong) for at in wrong if at not in self._bitwise}
+        for seed in range(PERTURBED_RUNS if masks or self._world else 0):
             self._restore([perturbed(x, seed) for x in before])
             with contextlib.suppress(GraphError):  # of an index that is computed from floats
-                results = self._as_written([perturbed(on_host(x), seed) for x in values])
-                for at, mask in left.items():
+                results = self._run_reference([perturbed(on_host(x), seed) for x in values])
+                for at, mask in masks.items():
                     x, y, z = (v[mask] for v in (*wrong[at][:2], results[at]))
-                    mask[mask] = distance(x, y) > REACH * distance(x, z)
-                left = {at: mask for at, mask in left.items() if mask.any()}
-            if not (left or self._world):
+                    mask[mask] = distance(x, y) > PERTURBATION_FACTOR * distance(x, z)
+                masks = {at: mask for at, mask in masks.items() if mask.any()}
+            if not (masks or self._world):
                 break
         self._restore(before)
-        return {at: wrong[at] for at in wrong if at in left or at in self._bitwise}
+        return {at: wrong[at] for at in wrong if at in masks or at in self._bitwise}
 
     def _fault(
         self,
@@ -200,40 +211,42 @@ class VerifiedFunction(Function):
         wrong: Differences,
     ) -> str:
         """Describe the cause of the differences; "" for rounding."""
-        given = dict(zip(self._inputs, map(on_host, values), strict=True))
-        given |= {SEED: self._own_seed(), STEP: np.array(self.calls, np.uint64)}
-        args = [*given.values()]
+        inputs = dict(zip(self._inputs, map(on_host, values), strict=True))
+        inputs |= {SEED: self._own_seed(), STEP: np.array(self.calls, np.uint64)}
+        args = [*inputs.values()]
         bits = {at: each for at, each in wrong.items() if at in self._bitwise}
         others = {at: each for at, each in wrong.items() if at not in bits}
-        fault = pass_with_other_bits(self._stages, bits, args)
+        fault = find_pass_changing_bits(self._stages, bits, args)
         with contextlib.suppress(GraphError):  # of an index or a check, which float64 may decide
-            fault = fault or pass_with_other_meaning(self._stages, others, args, self._strict)
+            fault = fault or find_pass_changing_meaning(self._stages, others, args, self._strict)
         return (
             fault
-            or self._wrong_kernel(self, given, actual, lambda: self._again(values, execute))
-            or self._wrong_kernel(self._written, given, expected, lambda: self._as_written(values))
-            or (self._output(bits, ROUNDED) if bits else "")
+            or self._wrong_kernel(self, inputs, actual, lambda: self._run_again(values, execute))
+            or self._wrong_kernel(
+                self._reference, inputs, expected, lambda: self._run_reference(values)
+            )
+            or (self._output(bits, FAULT_OF_ROUNDING) if bits else "")
         )
 
-    def _again(self, values: Sequence[Array], execute: Execute) -> dict[int, Array]:
+    def _run_again(self, values: Sequence[Array], execute: Execute) -> dict[int, Array]:
         results = super()._run(values, execute)
         return dict(enumerate([*map(on_host, results), *self._state()]))
 
     def _wrong_kernel(
         self,
         function: Function,
-        given: Mapping[Node, Array],
+        inputs: Mapping[Node, Array],
         results: Values,
-        again: Callable[[], Values],
+        run_again: Callable[[], Values],
     ) -> str:
         """Describe the first kernel of a function that is wrong, or that one alone is not; or "".
 
-        results  of the call, which kernels that run one by one have to give again
-        again    calls the function once more
+        results    of the call, which kernels that run one by one have to give again
+        run_again  calls the function once more
         """
         program, backend = function._program, function._backend
         level = abs(function.options["graph_opt_level"])
-        checked = check_steps(program, backend, given, self._kernel_share, self._strict)
+        checked = check_steps(program, backend, inputs, self._kernel_share, self._strict)
         if isinstance(checked, tuple):
             step, difference = checked
             return (
@@ -241,15 +254,15 @@ class VerifiedFunction(Function):
                 f"{step.node!r} {step.node.source} differs from NumPy\n"
                 + difference.statistics("NumPy", "kernel")
             )
-        apart = self._differences(dict(enumerate(checked)), results)
-        if not apart:
+        differences = self._differences(dict(enumerate(checked)), results)
+        if not differences:
             return ""
-        with self._undone():
-            repeated = again()
+        with self._state_restored():
+            repeated = run_again()
         # Where sums are atomic, each run gives other bits.
-        if any(other_bits(results[at], repeated[at]).any() for at in apart):
+        if any(differs_in_bits(results[at], repeated[at]).any() for at in differences):
             return ""
-        return self._output(apart, TOGETHER, ("one by one", "together"))
+        return self._output(differences, FAULT_OF_COMBINATION, ("one by one", "together"))
 
     def _output(
         self, wrong: Differences, why: str = "", names: tuple[str, str] = ("level 0", "here")
@@ -273,12 +286,12 @@ class VerifiedFunction(Function):
         return ""
 
 
-TOGETHER = (
+FAULT_OF_COMBINATION = (
     "; every pass and every single kernel agrees with NumPy, so the fault is in how the device "
     "runs them together"
 )
 
-ROUNDED = (
+FAULT_OF_ROUNDING = (
     "; no pass changed a bit, and every kernel agrees with NumPy to rounding, so the fault is "
     "in how kernels round or in how the device runs them together"
 )
@@ -286,8 +299,8 @@ ROUNDED = (
 
 def _elementwise_outputs(graph: Graph) -> frozenset[int]:
     """Return the positions of outputs that elementwise ops, and moves of elements, alone make."""
-    alone: dict[Node, bool] = {}
+    elementwise: dict[Node, bool] = {}
     for node in graph:
-        own = not node.inputs or isinstance(node.op, Elementwise) or node.op.is_view
-        alone[node] = own and all(alone[x] for x in node.inputs)
-    return frozenset(at for at, y in enumerate(graph.outputs) if alone[y])
+        is_elementwise = not node.inputs or isinstance(node.op, Elementwise) or node.op.is_view
+        elementwise[node] = is_elementwise and all(elementwise[x] for x in node.inputs)
+    return frozenset(at for at, y in enumerate(graph.outputs) if elementwise[y])

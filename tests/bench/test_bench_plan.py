@@ -121,9 +121,9 @@ def test_jax_is_left_out_where_it_has_no_such_precision(installed):
     ("device", "setting", "mode"),
     [
         ("cpu", "compiled", None),
-        ("cpu", plans.BEST, None),
+        ("cpu", plans.FASTEST_TORCH_SETTING, None),
         ("cuda", "compiled", "reduce-overhead"),
-        ("cuda", plans.BEST, "max-autotune"),
+        ("cuda", plans.FASTEST_TORCH_SETTING, "max-autotune"),
     ],
 )
 def test_inductor_measures_its_kernels_only_in_the_best_setting_on_a_gpu(

@@ -9,7 +9,7 @@ import pytest
 from bench_plans import planned
 
 from minigraph.bench import measure
-from minigraph.bench.measure import LEAST, MOMENT, PAIR, TimeLimit
+from minigraph.bench.measure import MIN_SIDES, MIN_TIMEOUT, MIN_TURNS, TimeLimit
 from minigraph.bench.tables import remarks
 
 START, TURN = 3.0, 0.3  # seconds on a machine that is not busy
@@ -74,7 +74,7 @@ RUNS = {
 def test_a_run_ends_after_its_minutes(machine, arguments, busy):
     made = machine(*arguments, busy=busy)
     found = made.run()
-    assert made.now <= 60 * made.plan.minutes + 2 * MOMENT
+    assert made.now <= 60 * made.plan.minutes + 2 * MIN_TIMEOUT
     assert found.cases
     if found.left_out:
         assert any("The time was up" in line for line in remarks(found))
@@ -86,8 +86,8 @@ def test_a_side_that_is_started_has_its_turns(machine, arguments, busy):
     *cases, last = machine(*arguments, busy=(busy,)).run().cases.values()
     assert last.measured
     for case in cases:
-        assert len(case.sides) == len(case.measured) >= PAIR
-        assert all(len(side.seconds) >= LEAST for side in case.sides.values())
+        assert len(case.sides) == len(case.measured) >= MIN_SIDES
+        assert all(len(side.seconds) >= MIN_TURNS for side in case.sides.values())
         assert not [side.error for side in case.sides.values() if side.error]
 
 
@@ -117,7 +117,7 @@ def test_a_peer_that_hangs_leaves_time_for_the_others(machine):
     made.hanging = "jax_peer"
     found = made.run()
     assert "gave no answer" in found.cases["abc"].sides["jax"].error
-    assert all(len(side.seconds) >= LEAST for side in found.cases["abc"].measured.values())
+    assert all(len(side.seconds) >= MIN_TURNS for side in found.cases["abc"].measured.values())
     assert "mlp" in found.cases
 
 
@@ -133,7 +133,7 @@ def test_a_case_that_needs_less_leaves_its_time_to_the_next():
     now = [0.0]
     limit = TimeLimit(90.0, 2, lambda: now[0])
     limit.begin_case()
-    assert limit.until == 60.0
+    assert limit.case_end == 60.0
     now[0] = 10.0
     limit.begin_case()
-    assert limit.until == limit.end == 90.0
+    assert limit.case_end == limit.end == 90.0

@@ -117,12 +117,12 @@ def test_training_goes_as_at_the_level_itself(device, level):
 def test_a_gradient_that_is_zero_but_for_rounding_takes_no_numpy(monkeypatch):
     """That of a convolution's bias before a batch norm."""
     monkeypatch.setattr(verify, "check_steps", None)
-    monkeypatch.setattr(verify, "pass_with_other_meaning", None)
-    monkeypatch.setattr(verify, "AGAIN", 0)
+    monkeypatch.setattr(verify, "find_pass_changing_meaning", None)
+    monkeypatch.setattr(verify, "EXPLAINED_FACTOR", 0)
     differences = []
-    look = VerifiedFunction._not_amplified
+    look = VerifiedFunction._unexplained
     monkeypatch.setattr(
-        VerifiedFunction, "_not_amplified", lambda *args: differences.append(args[3]) or look(*args)
+        VerifiedFunction, "_unexplained", lambda *args: differences.append(args[3]) or look(*args)
     )
     x, net = mg.input("x", (4, 3, 32, 32)), resnet()
     loss = ops.square(net(x)).sum()
