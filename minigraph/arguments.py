@@ -132,7 +132,7 @@ def integers(value: Any) -> tuple[int, ...]:
 def size(value: Any, least: int = 0) -> int:
     """Return an integer >= `least`, or a symbolic size."""
     if isinstance(value, SymbolicSize):
-        if not value.is_whole:
+        if not value.is_integer:
             raise ValueError
         return value
     number = _integer(value)

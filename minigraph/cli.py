@@ -26,7 +26,7 @@ from minigraph.cache.machine import processor
 from minigraph.devices.cpu import compiler, halide_compiler, library, onednn
 from minigraph.devices.factory import check_device
 from minigraph.errors import CacheError, CompileError, DeviceError, GraphError, warn_once
-from minigraph.inspect.report import align_columns, amount
+from minigraph.inspect.report import align_columns, bytes_text
 from minigraph.runtime import view
 from minigraph.version import __version__
 
@@ -229,7 +229,7 @@ def _cache_info(arguments: argparse.Namespace) -> Answer:
     }
     rows = [("folder", str(store.root)), ("trusted", f"no: {why}" if why else "yes")]
     rows.append(("schema", str(database.SCHEMA)))
-    rows += [(kind, f"{_number(counts[kind])}, {amount(sizes[kind])}") for kind in KINDS]
+    rows += [(kind, f"{_number(counts[kind])}, {bytes_text(sizes[kind])}") for kind in KINDS]
     return Answer(data, align_columns(rows))
 
 
@@ -267,7 +267,7 @@ def _listed(entries: Iterable[Entry]) -> list[str]:
         words = _words({name: shorten(value, 24) for name, value in environment if value})
         title = f"{kind}, {_number(len(group))}: {words}"
         lines += textwrap.wrap(title, COLUMNS, subsequent_indent="  ", break_on_hyphens=False)
-        lines += [f"  {amount(_size(entry)):>11}  {entry.subject}" for entry in group]
+        lines += [f"  {bytes_text(_size(entry)):>11}  {entry.subject}" for entry in group]
     return lines
 
 

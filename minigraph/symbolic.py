@@ -22,10 +22,11 @@ from weakref import WeakValueDictionary
 
 from minigraph.errors import ShapeError
 
-# Programs write other numbers, arrays have rarely more rows, and `x[-100_000_000:]` is all of one.
-LARGE = 50_000_017
-TRIED = (*range(1, 9), 31, 100, LARGE)  # sizes for which comparisons are decided
-SAMPLES = 12  # large values of each name, for which sizes are compared
+# Larger than most arrays have rows, less than the bounds of slices that stand for all rows, such as
+# `x[-100_000_000:]`, and not a number that programs write.
+LARGE_SIZE = 50_000_017
+SAMPLE_SIZES = (*range(1, 9), 31, 100, LARGE_SIZE)  # for which comparisons are decided
+LARGE_SAMPLES = 12  # large values of each name, for which sizes are compared
 
 
 class Operation:
@@ -36,9 +37,9 @@ class Operation:
     text  in messages, shortened if it is long
     """
 
-    __slots__ = ("__weakref__", "is_whole", "name", "names", "text", "x", "y")
+    __slots__ = ("__weakref__", "is_integer", "name", "names", "text", "x", "y")
 
-    is_whole: bool
+    is_integer: bool
     name: str
     names: frozenset[str]
     text: str
@@ -49,15 +50,19 @@ class Operation:
         key = name, _identity(x), _identity(y)
         if (known := _operations.get(key)) is not None:
             return known
-        made = super().__new__(cls)
-        made.name, made.x, made.y = name, x, y
-        made.names = frozenset(n for v in (x, y) if isinstance(v, SymbolicSize) for n in v.names)
-        whole = name != "/" and is_whole(x) and is_whole(y)
-        made.is_whole = name == "ceil" or (whole and (name != "**" or _extremes(y)[0] >= 0))
-        few = (f"({v})" if isinstance(v, SymbolicSize) and len(v.terms) > 1 else v for v in (x, y))
-        text = OPERATIONS[name][1].format(*few)
-        made.text = text if len(text) < 200 else f"{text[:200]}...)"
-        return _operations.setdefault(key, made)
+        new = super().__new__(cls)
+        new.name, new.x, new.y = name, x, y
+        new.names = frozenset(n for v in (x, y) if isinstance(v, SymbolicSize) for n in v.names)
+        integral = name != "/" and is_integer(x) and is_integer(y)
+        new.is_integer = name == "ceil" or (
+            integral and (name != "**" or _sampled_bounds(y)[0] >= 0)
+        )
+        operands = (
+            f"({v})" if isinstance(v, SymbolicSize) and len(v.terms) > 1 else v for v in (x, y)
+        )
+        text = OPERATIONS[name][1].format(*operands)
+        new.text = text if len(text) < 200 else f"{text[:200]}...)"
+        return _operations.setdefault(key, new)
 
     def __str__(self) -> str:
         return self.text
@@ -75,17 +80,18 @@ class UndecidedSize(ShapeError):
     """A decision depends on a size that is not known yet."""
 
 
-_all_large = ContextVar("large", default=False)  # whether all sizes count as large in comparisons
+# Whether comparisons are decided as for large sizes.
+_assume_large = ContextVar("large", default=False)
 
 
 @contextmanager
 def assuming_large() -> Iterator[None]:
     """Decide comparisons as for large sizes: only for checks that are repeated at the call."""
-    token = _all_large.set(True)
+    token = _assume_large.set(True)
     try:
         yield
     finally:
-        _all_large.reset(token)
+        _assume_large.reset(token)
 
 
 if TYPE_CHECKING:  # to the type checker a size is an integer: what takes one takes the other
@@ -100,10 +106,10 @@ class SymbolicSize(_Integer):
     Two sizes are equal if they are equal for large values: the size of `x[:5]` equals 5, although a
     call may pass an x of 3 rows.  The call infers shapes again, and raises an error if the equality
     does not hold; PyTorch's hints work likewise.  Comparisons such as `<` are decided if the answer
-    is the same for all values in TRIED, and raise UndecidedSize otherwise.
+    is the same for all values in SAMPLE_SIZES, and raise UndecidedSize otherwise.
     """
 
-    __slots__ = ("_large", "terms")
+    __slots__ = ("_large_values", "terms")
 
     if TYPE_CHECKING:
 
@@ -111,30 +117,32 @@ class SymbolicSize(_Integer):
 
     def __init__(self, terms: Mapping[Term, float]) -> None:
         self.terms = terms
-        self._large: dict[int, Any] = {}
+        self._large_values: dict[int, Any] = {}
 
-    def large(self, sample: int) -> Any:
+    def large_value(self, sample: int) -> Any:
         """Return the number that this is for a sample of large sizes; None if there is none."""
-        if sample not in self._large:
-            self._large[sample] = None
+        if sample not in self._large_values:
+            self._large_values[sample] = None
             with suppress(ShapeError):  # of a division by 0, which is an error of the call
-                self._large[sample] = self.at({n: _large(n, sample) for n in self.names})
-        return self._large[sample]
+                self._large_values[sample] = self.at(
+                    {n: _large_value(n, sample) for n in self.names}
+                )
+        return self._large_values[sample]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, SymbolicSize):
-            return all(self.large(i) == other for i in range(SAMPLES))
-        large = (self.large(i) == other.large(i) for i in range(SAMPLES))
+            return all(self.large_value(i) == other for i in range(LARGE_SAMPLES))
+        large = (self.large_value(i) == other.large_value(i) for i in range(LARGE_SAMPLES))
         return self.terms == other.terms or all(large)
 
     def __hash__(self) -> int:
-        return hash(self.large(0))
+        return hash(self.large_value(0))
 
     def __add__(self, other: Any) -> Any:
         if (terms := _terms(other)) is None:
             return NotImplemented
-        every = {**self.terms, **terms}
-        return _polynomial({t: self.terms.get(t, 0) + terms.get(t, 0) for t in every})
+        all_terms = {**self.terms, **terms}
+        return _polynomial({t: self.terms.get(t, 0) + terms.get(t, 0) for t in all_terms})
 
     def __mul__(self, other: Any) -> Any:
         if (terms := _terms(other)) is None:
@@ -178,10 +186,10 @@ class SymbolicSize(_Integer):
         return operation("**", self, other)
 
     def __lt__(self, other: Any) -> bool:
-        return _positive(other - self, self, other)
+        return _is_positive(other - self, self, other)
 
     def __gt__(self, other: Any) -> bool:
-        return _positive(self - other, self, other)
+        return _is_positive(self - other, self, other)
 
     def __le__(self, other: Any) -> bool:
         return not self > other
@@ -191,7 +199,7 @@ class SymbolicSize(_Integer):
 
     def __bool__(self) -> bool:
         """Return whether this may be above 0 for large values; 0 is checked at the call again."""
-        return any((self.large(i) or 0) > 0 for i in range(SAMPLES))
+        return any((self.large_value(i) or 0) > 0 for i in range(LARGE_SAMPLES))
 
     def __index__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
         raise UndecidedSize(
@@ -227,11 +235,11 @@ class SymbolicSize(_Integer):
         return frozenset().union(*({a} if isinstance(a, str) else a.names for a in atoms))
 
     @property
-    def is_whole(self) -> bool:
+    def is_integer(self) -> bool:
         """Whether this is an integer for all sizes."""
         atoms = (atom for term in self.terms for atom in term)
-        whole = all(isinstance(factor, int) for factor in self.terms.values())
-        return whole and all(isinstance(atom, str) or atom.is_whole for atom in atoms)
+        integral = all(isinstance(factor, int) for factor in self.terms.values())
+        return integral and all(isinstance(atom, str) or atom.is_integer for atom in atoms)
 
     def at(self, sizes: Mapping[str, int]) -> Any:
         """Return the number that this is for these sizes; ShapeError if there is none."""
@@ -257,15 +265,15 @@ def symbol(name: str) -> SymbolicSize:
 
 def positive_part(x: int) -> int:
     """Return max(x, 0)."""
-    lowest, highest = _extremes(x)
+    lowest, highest = _sampled_bounds(x)
     if lowest >= 0 or highest <= 0:
         return x if lowest >= 0 else 0
     return operation("max", x, 0)
 
 
-def quotient_above(x: Any, y: Any) -> Any:
+def ceil_div(x: Any, y: Any) -> Any:
     """Return x / y rounded up to an integer, also of floats; y is above 0."""
-    if is_whole(x) and is_whole(y):
+    if is_integer(x) and is_integer(y):
         return -(-x // y)
     return operation("ceil", x, y) if is_symbolic((x, y)) else math.ceil(x / y)
 
@@ -300,38 +308,38 @@ def _identity(x: Any) -> Any:
 
 def _polynomial(terms: Mapping[Term, float]) -> Any:
     """Return a polynomial, or a number if no size is left in it."""
-    left = {term: factor for term, factor in terms.items() if factor}
-    return SymbolicSize(left) if any(left) else left.get((), 0)
+    nonzero = {term: factor for term, factor in terms.items() if factor}
+    return SymbolicSize(nonzero) if any(nonzero) else nonzero.get((), 0)
 
 
 def _quotient(x: Any, y: Any) -> Any:
     """Return x // y, with terms of x that y divides taken out: (2 * n + 1) // 2 is n."""
-    above, below = _terms(x), _terms(y)
-    if above is None or below is None:
+    numerator, denominator = _terms(x), _terms(y)
+    if numerator is None or denominator is None:
         return NotImplemented
-    if above == below or not any(above.values()):
-        return int(above == below)
-    ((factors, number), *others) = below.items()
-    if others or not (number and is_whole(x) and is_whole(y)):
+    if numerator == denominator or not any(numerator.values()):
+        return int(numerator == denominator)
+    ((factors, number), *others) = denominator.items()
+    if others or not (number and is_integer(x) and is_integer(y)):
         return operation("//", x, y)
-    whole: dict[Term, float] = {}
-    rest: dict[Term, float] = {}
-    for term, factor in above.items():
-        if (left := _without(term, factors)) is None:
-            rest[term] = factor
+    quotient: dict[Term, float] = {}
+    remainder: dict[Term, float] = {}
+    for term, factor in numerator.items():
+        if (divided := _divided_term(term, factors)) is None:
+            remainder[term] = factor
         else:
-            whole[left], rest[term] = divmod(factor, number)
-    if not any(whole.values()):
+            quotient[divided], remainder[term] = divmod(factor, number)
+    if not any(quotient.values()):
         return operation("//", x, y)
-    return _polynomial(whole) + (_polynomial(rest) // y if any(rest.values()) else 0)
+    return _polynomial(quotient) + (_polynomial(remainder) // y if any(remainder.values()) else 0)
 
 
-def is_whole(x: Any) -> bool:
+def is_integer(x: Any) -> bool:
     """Return whether a size or a number is an integer, in every call."""
-    return x.is_whole if isinstance(x, SymbolicSize) else isinstance(x, int)
+    return x.is_integer if isinstance(x, SymbolicSize) else isinstance(x, int)
 
 
-def _without(term: Term, factors: Term) -> Term | None:
+def _divided_term(term: Term, factors: Term) -> Term | None:
     """Return the product `term` without some of its factors; None if it lacks one of them."""
     rest = list(term)
     for factor in factors:
@@ -341,27 +349,27 @@ def _without(term: Term, factors: Term) -> Term | None:
     return tuple(rest)
 
 
-def _positive(difference: Any, x: Any, y: Any) -> bool:
+def _is_positive(difference: Any, x: Any, y: Any) -> bool:
     """Return whether a difference of x and y is above 0; UndecidedSize if that depends on sizes."""
-    lowest, highest = _extremes(difference)
+    lowest, highest = _sampled_bounds(difference)
     if lowest > 0 or highest <= 0:
         return lowest > 0
-    if _all_large.get():
-        return bool(difference.at(dict.fromkeys(difference.names, LARGE)) > 0)
+    if _assume_large.get():
+        return bool(difference.at(dict.fromkeys(difference.names, LARGE_SIZE)) > 0)
     raise UndecidedSize(
         f"how {x} compares with {y} is known only when the function is called; give the input's "
         "shape in numbers"
     )
 
 
-def _extremes(value: Any) -> tuple[float, float]:
-    """Return the least and the largest number of `value` for the sizes in TRIED.
+def _sampled_bounds(value: Any) -> tuple[float, float]:
+    """Return the least and the largest number of `value` for the sizes in SAMPLE_SIZES.
 
     A call infers all shapes again, so a size that these miss raises an error there.
     """
     if not isinstance(value, SymbolicSize):
         return value, value
-    each = TRIED if len(value.names) <= 2 else (1, LARGE)
+    each = SAMPLE_SIZES if len(value.names) <= 2 else (1, LARGE_SIZE)
     numbers = []
     for sizes in itertools.islice(itertools.product(each, repeat=len(value.names)), 128):
         with suppress(ShapeError):  # of a division by 0, which is an error of the call
@@ -381,9 +389,9 @@ class Sizes(dict[Any, Any]):
 
 
 @functools.cache
-def _large(name: str, sample: int) -> int:
+def _large_value(name: str, sample: int) -> int:
     """Return a random size, the same in every process: others for each name; of two one is odd."""
-    return LARGE + random.Random(f"{name} {sample // 2}").getrandbits(32) + sample % 2
+    return LARGE_SIZE + random.Random(f"{name} {sample // 2}").getrandbits(32) + sample % 2
 
 
 # What computes the results of operations, and their text.
@@ -392,5 +400,5 @@ OPERATIONS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "/": (operator.truediv, "({} / {})"),
     "**": (operator.pow, "({} ** {})"),
     "max": (max, "max({}, {})"),
-    "ceil": (quotient_above, "ceil({} / {})"),
+    "ceil": (ceil_div, "ceil({} / {})"),
 }

@@ -82,7 +82,7 @@ class ToyExecutor(Executor):
             for parameter, value in new:
                 replica(parameter).bytes[...] = value.reshape(-1).view(BYTE)
             for parameter in self.program.changed:
-                parameter.state.written("toy")
+                parameter.state.mark_written("toy")
             done()
         return results, timings
 

@@ -16,12 +16,12 @@ from minigraph.graph import (
     Input,
     Node,
     Parameter,
-    alone,
     as_node,
     can_cast,
     constant,
     here,
     is_symbolic,
+    run_exclusively,
     with_sizes,
 )
 from minigraph.ops.elementwise import as_operand
@@ -124,7 +124,7 @@ def _snapshot(parameter: Parameter) -> Array:
         value = parameter.state.read()
         return value.copy() if value.flags.writeable else value
 
-    return alone([parameter.state], read, changes=False)
+    return run_exclusively([parameter.state], read, changes=False)
 
 
 def _frozen(graph: Graph, updates: Mapping[Parameter, Node]) -> Graph:

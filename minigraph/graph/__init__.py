@@ -63,7 +63,6 @@ from minigraph.graph.spec import (
     Sizes,
     Spec,
     aligned_empty,
-    around,
     as_array,
     as_dtype,
     as_sizes,
@@ -71,6 +70,7 @@ from minigraph.graph.spec import (
     cast,
     limits,
     same_kind,
+    sizes_around,
 )
-from minigraph.graph.state import Claim, Replica, State, alone
+from minigraph.graph.state import Claim, Replica, State, run_exclusively
 from minigraph.symbolic import SymbolicSize, UndecidedSize, is_symbolic

@@ -96,19 +96,19 @@ class Graph:
             why = f"substitute: {error} depends on the node that it replaces; use `map` for that"
             raise GraphError(why) from None
 
-    def by_order(self, last: AbstractSet[Node] = frozenset()) -> list[Node]:
-        """Return the nodes, inputs before users, by `Node.order`; those in `last` come last."""
+    def by_order(self, deferred: AbstractSet[Node] = frozenset()) -> list[Node]:
+        """Return the nodes, inputs before users, by `Node.order`; those in `deferred` come last."""
         users = self.users()
-        missing = {node: len(set(node.inputs)) for node in self}
+        pending = {node: len(set(node.inputs)) for node in self}
         order: list[Node] = []
-        ready = [(x in last, x.order, x) for x in self if not missing[x]]  # `order` is unique
+        ready = [(x in deferred, x.order, x) for x in self if not pending[x]]  # `order` is unique
         heapq.heapify(ready)
         while ready:
             order.append(heapq.heappop(ready)[-1])
             for user in dict.fromkeys(users[order[-1]]):
-                missing[user] -= 1
-                if not missing[user]:
-                    heapq.heappush(ready, (user in last, user.order, user))
+                pending[user] -= 1
+                if not pending[user]:
+                    heapq.heappush(ready, (user in deferred, user.order, user))
         return order
 
     def users(self) -> dict[Node, list[Node]]:
@@ -118,19 +118,19 @@ class Graph:
                 table[x].append(node)
         return table
 
-    def check(self, known: set[Application] | None = None, sound: Iterable[Node] = ()) -> None:
+    def check(self, verified: set[Application] | None = None, exempt: Iterable[Node] = ()) -> None:
         """Raise GraphError for a spec other than the inferred one, or for an undeclared input.
 
-        known  applications that were checked before; those of this graph are added
-        sound  nodes that need no check: those of a checked graph with the same inputs
+        verified  applications that were checked before; those of this graph are added
+        exempt    nodes that need no check: those of a checked graph with the same inputs
         """
         declared = set(self.inputs)
-        known = set() if known is None else known
-        sound = set(sound)
+        verified = set() if verified is None else verified
+        exempt = set(exempt)
         for node in self:
-            if node in sound:
+            if node in exempt:
                 continue
-            this = application(node)
+            key = application(node)
             if isinstance(node.op, Input):
                 if node not in declared:
                     raise GraphError(
@@ -138,12 +138,12 @@ class Graph:
                         f"{node.source}), which is not among the inputs; "
                         + (namesake(node, self.inputs) or "add it to `inputs`")
                     )
-            elif this not in known and not isinstance(node, Parameter):
+            elif key not in verified and not isinstance(node, Parameter):
                 specs = node.op.inferred(node.inputs)
                 if specs != node.specs:
                     inferred = ", ".join(map(str, specs))
                     raise GraphError(f"{node!r} {node.source}: the op infers {inferred}")
-            known.add(this)
+            verified.add(key)
 
     def __call__(self, *args: Array) -> tuple[Array, ...]:
         """Evaluate with NumPy, one op at a time: slow, and the reference for all devices."""
@@ -203,35 +203,36 @@ def toposort(
     reads  for some nodes, their dependencies if these are not their inputs
     """
     order: dict[Node, None] = {}
-    entered: set[Node] = set()
+    expanded: set[Node] = set()
     stack = [*reversed(outputs)]
     while stack:
         node = stack[-1]
-        if node in entered:  # its inputs are in `order`
+        if node in expanded:  # its inputs are in `order`
             order.setdefault(stack.pop())
         else:
-            entered.add(node)
+            expanded.add(node)
             inputs = reads.get(node, node.inputs) if reads else node.inputs
             stack.extend(inputs[::-1])
     return [*order]
 
 
-def check_rewrite(name: str, old: Graph, new: Any, known: set[Application]) -> None:
+def check_rewrite(name: str, old: Graph, new: Any, verified: set[Application]) -> None:
     """Raise GraphError unless the pass `name` returned a sound graph with the results of `old`.
 
-    known  applications that were checked before, those of `old` included; those of `new` are added
+    verified  applications that were checked before, also those of `old`; those of `new` are added
     """
     if not isinstance(new, Graph):
         raise GraphError(f"pass {name}: a pass returns a Graph, not {type(new).__name__}")
-    was, now = ([y.specs for y in graph.outputs] for graph in (old, new))
-    if was != now:
+    old_specs, new_specs = ([y.specs for y in graph.outputs] for graph in (old, new))
+    if old_specs != new_specs:
         raise ShapeError(
-            f"pass {name}: the results were {_shown(was)} before it and are {_shown(now)} after it"
+            f"pass {name}: the results were {_specs_text(old_specs)} before it and are "
+            f"{_specs_text(new_specs)} after it"
         )
-    new.check(known, sound=old if new.inputs is old.inputs else ())
+    new.check(verified, exempt=old if new.inputs is old.inputs else ())
 
 
-def _shown(results: Sequence[Sequence[object]]) -> str:
+def _specs_text(results: Sequence[Sequence[object]]) -> str:
     return ", ".join(" ".join(map(str, specs)) for specs in results) or "none"
 
 
@@ -256,12 +257,12 @@ class _Dependencies:
         return tuple, (inputs,)
 
 
-_of_thread = threading.local()
+_copying = threading.local()
 
 
 def _reduce(node: Node) -> tuple[Any, ...]:
     """Return the constructor and arguments of a copy, for `pickle` and `copy`."""
-    in_progress = vars(_of_thread).setdefault("dependencies", weakref.WeakSet())
+    in_progress = vars(_copying).setdefault("dependencies", weakref.WeakSet())
     earlier = None
     if node.inputs and not any(node in each.nodes for each in in_progress):
         known: dict[Node, tuple[Node, ...]] = {x: () for each in in_progress for x in each.nodes}

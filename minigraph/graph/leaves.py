@@ -27,7 +27,7 @@ from minigraph.graph.spec import (
     as_sizes,
     cast,
 )
-from minigraph.graph.state import State, alone
+from minigraph.graph.state import State, run_exclusively
 from minigraph.symbolic import SymbolicSize, is_symbolic, symbol
 
 P = ParamSpec("P")
@@ -173,7 +173,8 @@ class Parameter(Node):
     def sharing(cls, value: State, name: str, *, trainable: bool = True) -> Parameter:
         """Return a parameter that shares its value with other parameters.
 
-        value  may lie in memory of another library: see `State.move` and `State.place`
+        value  may be in memory of another library: see `State.share_host_memory` and
+               `State.share_device_memory`
         """
         return _restored(cls, value, name, trainable, here())
 
@@ -235,7 +236,7 @@ def values_of(parameters: Mapping[str, Parameter]) -> dict[str, Array]:
     def read() -> dict[str, Array]:
         return {name: p.state.read().copy() for name, p in parameters.items()}
 
-    return alone([p.state for p in parameters.values()], read, changes=False)
+    return run_exclusively([p.state for p in parameters.values()], read, changes=False)
 
 
 def assign_all(values: Sequence[tuple[Parameter, Array]]) -> None:
@@ -245,7 +246,7 @@ def assign_all(values: Sequence[tuple[Parameter, Array]]) -> None:
         for parameter, value in values:
             parameter.state.assign(value)
 
-    alone([parameter.state for parameter, _ in values], write, changes=True)
+    run_exclusively([parameter.state for parameter, _ in values], write, changes=True)
 
 
 def _restored(
@@ -341,17 +342,17 @@ def as_node(value: Any) -> Node:
 
 
 Expression = Annotated[Node, instance_of(Node, "an expression", exact_types=[Parameter])]
-TAKES = "a number, an array or an expression"
+OPERAND_DESCRIPTION = "a number, an array or an expression"
 NODES = frozenset({Node, Parameter})
 Operand = Annotated[
     Any,
     Kind(
-        TAKES,
+        OPERAND_DESCRIPTION,
         lambda x: x if isinstance(x, Node | int | float | SymbolicSize) else as_array(x),
         DTypeError,
         exact_types=NODES | {int, float, bool},
     ),
 ]
 Tensor = Annotated[
-    Any, Kind(TAKES, as_node, DTypeError, exact_types=NODES)
+    Any, Kind(OPERAND_DESCRIPTION, as_node, DTypeError, exact_types=NODES)
 ]  # becomes an expression

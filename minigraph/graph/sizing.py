@@ -19,8 +19,8 @@ from minigraph.graph.node import Node, Op
 from minigraph.graph.spec import Spec
 from minigraph.symbolic import Sizes, SymbolicSize
 
-LARGEST = 1 << 62  # limit of sizes and offsets
-NUMBERS = ("float", "tuple[Any, ...]")  # types of fields that hold values, not sizes
+MAX_SIZE = 1 << 62  # limit of sizes and offsets
+VALUE_TYPES = ("float", "tuple[Any, ...]")  # types of fields that hold values, not sizes
 
 
 def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
@@ -78,8 +78,8 @@ def _substitute_fields(op: Op, sizes: Mapping[str, int], negative: list[str]) ->
 
     def whole(size: SymbolicSize, sizes: Mapping[str, int]) -> int:
         number = size.at(sizes)
-        if type(number) is not int or abs(number) > LARGEST:
-            wanted = f"a size is an integer up to {LARGEST}"
+        if type(number) is not int or abs(number) > MAX_SIZE:
+            wanted = f"a size is an integer up to {MAX_SIZE}"
             raise ShapeError(f"{size} is {number:g} {size.where(sizes)}; {wanted}")
         if number < 0:
             negative.append(f"{size} is {number} {size.where(sizes)}")
@@ -88,7 +88,7 @@ def _substitute_fields(op: Op, sizes: Mapping[str, int], negative: list[str]) ->
     changed: dict[str, Any] = {}
     for field in fields(op):  # type: ignore[arg-type]
         value = getattr(op, field.name)
-        number = SymbolicSize.at if field.type in NUMBERS else whole
+        number = SymbolicSize.at if field.type in VALUE_TYPES else whole
         if (new := substitute(value, sizes, number)) is not value:
             changed[field.name] = new
     if isinstance(op, GraphOp) and (inside := with_sizes(op.graph, sizes)) is not op.graph:

@@ -212,7 +212,7 @@ def as_sizes(shape: Any, least: int = 0) -> Shape:
     return found
 
 
-def around(shape: Shape, axis: int) -> tuple[int, int, int]:
+def sizes_around(shape: Shape, axis: int) -> tuple[int, int, int]:
     """Return the products of the sizes before, along and after an axis >= 0."""
     return math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])
 

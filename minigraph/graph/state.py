@@ -33,12 +33,12 @@ class Replica(Protocol):
 class State:
     """A value with copies on devices, which tracks the copies that are current.
 
-    A program that changes a copy calls `written`; an outdated copy is updated on its next use.
+    A program that changes a copy calls `mark_written`; an outdated copy is updated on its next use.
     The address of a copy is constant, because compiled programs hold it.  Several threads may use
-    the value only within a `Claim` or `alone`.
+    the value only within a `Claim` or `run_exclusively`.
 
-    The value may lie in memory of another library, on the host (`move`) or on a device (`place`).
-    That library may change it at any time, so no other device has a copy.
+    The value may be in memory of another library, on the host (`share_host_memory`) or on a device
+    (`share_device_memory`).  That library may change it at any time, so no other device has a copy.
     """
 
     def __init__(self, spec: Spec) -> None:
@@ -66,7 +66,7 @@ class State:
     def _host(self) -> Array:
         return aligned_empty(self.spec)
 
-    def move(self, memory: Array) -> None:
+    def share_host_memory(self, memory: Array) -> None:
         """Replace the value by an array of another library, and use its memory from now on.
 
         memory  array of the same shape and dtype, contiguous, aligned and writable
@@ -83,7 +83,7 @@ class State:
         self._host = memory
         self._copies, self._current, self._shared = {}, ON_HOST, HOST
 
-    def place(self, device: str, copy: Replica) -> None:
+    def share_device_memory(self, device: str, copy: Replica) -> None:
         """Replace the value by `copy`, in memory of another library on a device.
 
         Programs that use the value have to be bound again (`CompiledFunction.bind`).
@@ -114,13 +114,13 @@ class State:
             self._host[...] = value
             self._copies[self._shared].upload(self._host)
 
-    def on(self, device: str, make: Callable[[Spec], Replica]) -> Any:
-        """Return the current copy on a device; `make` allocates it the first time."""
+    def on(self, device: str, allocate: Callable[[Spec], Replica]) -> Any:
+        """Return the current copy on a device; `allocate` allocates it the first time."""
         self._check_shared(device)
         copy = self._copies.get(device)
         if copy is None:
-            made = make(self.spec)
-            copy = self._copies.setdefault(device, made)  # another thread may have been first
+            new = allocate(self.spec)
+            copy = self._copies.setdefault(device, new)  # another thread may have been first
         if device not in self._current:
             copy.upload(self.read())
             self._current |= {device}
@@ -139,7 +139,7 @@ class State:
                 "to the device of the function first"
             )
 
-    def written(self, device: str) -> None:
+    def mark_written(self, device: str) -> None:
         """Record that a program changed the copy on a device."""
         self._current = frozenset([device])
 
@@ -156,64 +156,66 @@ class Claim:
         self.changes = frozenset(changes)
         self.uses = self.changes.union(reads)
         self._lock = forks.reentrant_lock()
-        self._place = next(_places)
+        self._number = next(_claim_numbers)
         self._locks: tuple[int, Locks] = -1, ()  # for a generation, the locks to hold
         with _registry:
             for state in self.uses:
                 state._claims = (*(c for c in state._claims if c()), weakref.ref(self))
             _generation += 1
-        for changer in _claims_on(self.uses, readers=False):
+        for changer in _claims_of(self.uses, readers=False):
             with changer._lock:  # wait for a run that began before this claim
                 pass
 
-    def run(self, work: Callable[..., T], *arguments: Any) -> T:
+    def run(self, function: Callable[..., T], *arguments: Any) -> T:
         """Return work(*arguments), called while no other thread uses the values it changes."""
         while True:
             generation, locks = self._locks  # another thread may replace these
             if generation != _generation:
                 generation = _generation
-                locks = _in_order({self: None, **_claims_on(self.changes)})
+                locks = _ordered_locks({self: None, **_claims_of(self.changes)})
                 self._locks = generation, locks
             try:  # `suppress` would take longer
-                return _within(locks, generation, work, arguments)
+                return _run_locked(locks, generation, function, arguments)
             except _Outdated:
                 pass
 
 
-def alone(states: Sequence[State], work: Callable[[], T], changes: bool) -> T:
+def run_exclusively(states: Sequence[State], function: Callable[[], T], changes: bool) -> T:
     """Return work(), which reads the values, called while no claim runs that changes them.
 
-    changes  whether `work` changes the values: then no claim runs that reads them either
+    changes  whether `function` changes the values: then no claim runs that reads them either
     """
     while True:
         generation = _generation
-        claims = _claims_on(states, readers=changes)
+        claims = _claims_of(states, readers=changes)
         with contextlib.suppress(_Outdated):
-            return _within((*_in_order(claims), _registry), generation, work, ())
+            return _run_locked((*_ordered_locks(claims), _registry), generation, function, ())
 
 
-def _claims_on(states: Iterable[State], readers: bool = True) -> dict[Claim, None]:
+def _claims_of(states: Iterable[State], readers: bool = True) -> dict[Claim, None]:
     """Return the claims that change one of the states, and with `readers` those that read one."""
     found = ((claim, state) for state in states for c in state._claims if (claim := c()))
     return {claim: None for claim, state in found if readers or state in claim.changes}
 
 
-_places = itertools.count()
+_claim_numbers = itertools.count()
 _generation = 0  # number of claims so far
-# Held while a claim is made and, after the locks of claims, by `alone`.
+# Held while a claim is made and, after the locks of claims, by `run_exclusively`.
 _registry = forks.reentrant_lock()
 
 
-def _in_order(claims: Iterable[Claim]) -> Locks:
+def _ordered_locks(claims: Iterable[Claim]) -> Locks:
     """Return the locks of claims in an order common to all threads, which excludes deadlocks."""
-    return tuple(claim._lock for claim in sorted(claims, key=lambda claim: claim._place))
+    return tuple(claim._lock for claim in sorted(claims, key=lambda claim: claim._number))
 
 
 class _Outdated(Exception):
     """A claim was made after the locks were collected."""
 
 
-def _within(locks: Locks, generation: int, work: Callable[..., T], arguments: Iterable[Any]) -> T:
+def _run_locked(
+    locks: Locks, generation: int, function: Callable[..., T], arguments: Iterable[Any]
+) -> T:
     """Return work(*arguments), called while this thread holds all locks.
 
     Raises _Outdated if a claim was made since `generation`.  Each lock has a `with` statement, so
@@ -221,7 +223,7 @@ def _within(locks: Locks, generation: int, work: Callable[..., T], arguments: It
     """
     with locks[0]:
         if len(locks) > 1:
-            return _within(locks[1:], generation, work, arguments)
+            return _run_locked(locks[1:], generation, function, arguments)
         if _generation != generation:
             raise _Outdated
-        return work(*arguments)
+        return function(*arguments)

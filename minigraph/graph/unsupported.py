@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from minigraph.errors import DTypeError, GraphError, hints, of_expression
 from minigraph.graph.location import here
 
-LARGEST = 24  # nodes that a notebook shows, at most
+MAX_SHOWN_NODES = 24  # nodes that a notebook shows, at most
 SAME_NAMES = (
     *("add", "subtract", "multiply", "divide", "floor_divide", "remainder", "matmul"),
     *("bitwise_and", "bitwise_or", "bitwise_xor", "equal", "not_equal"),
@@ -49,7 +49,7 @@ class Unsupported:
             fresh = [x for x in node.inputs if x not in reached]
             reached.update(dict.fromkeys(fresh))
             queue += fresh
-        shown = sorted(list(reached)[:LARGEST], key=lambda node: node.order)
+        shown = sorted(list(reached)[:MAX_SHOWN_NODES], key=lambda node: node.order)
         hidden = len(reached) - len(shown)
         names = {node: f"%{i}" for i, node in enumerate(shown)}
         lines = [f"{hidden} ops before these"] * bool(hidden)

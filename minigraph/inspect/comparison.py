@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from minigraph.inspect.record import Description
 
-LAYERS = 12  # whose times are compared, those that changed most
-OPS = 6  # of a kernel that are named
+MAX_LAYERS = 12  # whose times are compared, those that changed most
+MAX_OPS = 6  # of a kernel that are named
 MIB = 1 << 20
 
 
@@ -70,7 +70,7 @@ def _steps(d: Description) -> dict[str, str]:
 def _kernels(d: Description) -> dict[str, str]:
     """Return how often there is a generated kernel of some ops."""
     names = (k.ops for k in d.kernels)
-    return _counts(Counter(f"{', '.join(ops[:OPS])} ({len(ops)})" for ops in names))
+    return _counts(Counter(f"{', '.join(ops[:MAX_OPS])} ({len(ops)})" for ops in names))
 
 
 def _algorithms(d: Description) -> dict[str, str]:
@@ -100,7 +100,7 @@ def _times(a: Description, b: Description) -> Iterator[ChangedValue]:
     before, after = ({c.name: c.seconds or 0.0 for c in d.layers} for d in (a, b))
     yield _time("all", sum(before.values()), sum(after.values()))
     pairs = {name: (before.get(name, 0.0), after.get(name, 0.0)) for name in before | after}
-    for name in sorted(pairs, key=lambda name: -abs(pairs[name][0] - pairs[name][1]))[:LAYERS]:
+    for name in sorted(pairs, key=lambda name: -abs(pairs[name][0] - pairs[name][1]))[:MAX_LAYERS]:
         yield _time(name, *pairs[name])
 
 

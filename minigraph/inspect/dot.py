@@ -6,7 +6,7 @@ from html import escape
 
 from minigraph.inspect.record import Description, StepRecord
 
-MAKERS = {  # colours by the maker of a kernel; others are grey
+MAKER_COLOURS = {  # colours by the maker of a kernel; others are grey
     "onednn": "#f4b183",
     "cublas": "#f4b183",
     "cudnn": "#f4b183",
@@ -14,8 +14,8 @@ MAKERS = {  # colours by the maker of a kernel; others are grey
     "cuda": "#a9d18e",
     "numpy": "#ffd966",
 }
-OTHER = "#d9d9d9"
-HEAD = """digraph {
+OTHER_COLOUR = "#d9d9d9"
+HEADER = """digraph {
   graph [style=rounded, fontname="sans-serif"];
   node [shape=box, style=filled, fontname="sans-serif"];"""
 
@@ -38,7 +38,7 @@ def to_dot(d: Description) -> str:
                 edges[f"  {made[buffer]} -> s{i};"] = None
         layers.setdefault(step.layer, []).append(_step(i, step))
         made |= dict.fromkeys(step.writes, f"s{i}")
-    lines = [HEAD, *leaves]
+    lines = [HEADER, *leaves]
     for i, (layer, steps) in enumerate(layers.items()):
         lines += [f'  subgraph cluster{i} {{ label="{_text(layer)}";', *steps, "  }"]
     return "\n".join([*lines, *edges, "}", ""])
@@ -46,7 +46,7 @@ def to_dot(d: Description) -> str:
 
 def _step(i: int, step: StepRecord) -> str:
     label, tip = f"{step.name}\n{step.result}", f"{step.kernel} {step.line}"
-    colour = MAKERS.get(step.maker, OTHER)
+    colour = MAKER_COLOURS.get(step.maker, OTHER_COLOUR)
     return f'    s{i} [label="{_text(label)}", fillcolor="{colour}", tooltip="{_text(tip)}"];'
 
 

@@ -19,7 +19,7 @@ from minigraph.jit.fused import HorizontalFusion, meaning
 from minigraph.passes.notes import PassRecord
 
 Key = tuple[Any, ...]  # of nodes that may be the same in two graphs
-OTHER_READERS = 3  # of a removed node, at most, whose replacements count as its own
+MAX_READERS = 3  # of a removed node, at most, whose replacements count as its own
 
 
 @dataclass(eq=False)
@@ -47,7 +47,7 @@ def _kind(node: Node) -> str:
     return "constant" if isinstance(node.op, Constant) else "op"
 
 
-class Flattened:
+class FlatGraph:
     """A graph as a list of entries, operands first.
 
     of       the entry of each node
@@ -68,23 +68,23 @@ class Flattened:
 
         arguments  entries of the graph's inputs
         """
-        made = dict(arguments)
+        entry_of = dict(arguments)
         for node in graph:
-            if node in made:
+            if node in entry_of:
                 continue
             if isinstance(node.op, Item):
-                inside = self._results.get(node.inputs[0])
-                made[node] = inside[node.op.index] if inside else made[node.inputs[0]]
+                inner = self._results.get(node.inputs[0])
+                entry_of[node] = inner[node.op.index] if inner else entry_of[node.inputs[0]]
                 continue
-            reads = [made[x] for x in node.inputs]
-            made[node] = self._entry(node, reads, box)
+            reads = [entry_of[x] for x in node.inputs]
+            entry_of[node] = self._entry(node, reads, box)
             if isinstance(node.op, GraphOp | HorizontalFusion):
-                self._results[node] = self._open(node, reads, made[node])
+                self._results[node] = self._add_inner(node, reads, entry_of[node])
                 if not node.is_bundle:
-                    made[node] = self._results[node][0]
-        return [made[y] for y in graph.outputs]
+                    entry_of[node] = self._results[node][0]
+        return [entry_of[y] for y in graph.outputs]
 
-    def _open(self, node: Node, reads: list[GraphEntry], box: GraphEntry) -> list[GraphEntry]:
+    def _add_inner(self, node: Node, reads: list[GraphEntry], box: GraphEntry) -> list[GraphEntry]:
         """Add the nodes inside of an op; return the entries that compute its results."""
         op = node.op
         if isinstance(op, GraphOp):
@@ -121,10 +121,10 @@ class History:
     changes: Sequence[Parameter]
     passes: list[PassRecord] = field(default_factory=list)
     stages: list[Stage] = field(default_factory=list)
-    last: Flattened | None = None
+    last: FlatGraph | None = None
 
     def __post_init__(self) -> None:
-        self._count = 0
+        self._last_id = 0
         self._layers: dict[int, str] = {}  # by id, of nodes that the user made outside of layers
         self._texts: dict[int, str] = {}
         self._ops: list[Graph] = []  # keep alive the ops whose `id` is a key of `_texts`
@@ -139,27 +139,27 @@ class History:
             self.stages.append(Stage(stops=_stops(record, before.entries)))
             return
         self._ops.append(graph)
-        now = Flattened(graph, self._texts)
-        self._number(before, now)
-        self._give_roles(now)
-        self._give_layers(now)
+        flat = FlatGraph(graph, self._texts)
+        self._assign_ids(before, flat)
+        self._assign_roles(flat)
+        self._assign_layers(flat)
         old = {entry.id: entry for entry in before.entries} if before else {}
-        new = {entry.id: entry for entry in now.entries}
-        added = [entry for entry in now.entries if entry.id not in old]
+        new = {entry.id: entry for entry in flat.entries}
+        added = [entry for entry in flat.entries if entry.id not in old]
         self.stages.append(
             Stage(
                 added=tuple(map(self._record, added)),
-                removed=_removed(before, now, added) if before else (),
+                removed=_removed(before, flat, added) if before else (),
                 rewired=tuple(
                     Rewired(entry.id, _ids(entry.reads), _box(entry))
-                    for entry in now.entries
-                    if (before_it := old.get(entry.id))
-                    and (_box(before_it), _ids(before_it.reads)) != (_box(entry), _ids(entry.reads))
+                    for entry in flat.entries
+                    if (old_entry := old.get(entry.id))
+                    and (_box(old_entry), _ids(old_entry.reads)) != (_box(entry), _ids(entry.reads))
                 ),
                 stops=_stops(record, old.values(), new),
             )
         )
-        self.last = now
+        self.last = flat
 
     def ids_of(self, graph: Graph, recomputed: PassRecord | None = None) -> dict[Node, int]:
         """Return the ids of the nodes of a graph that the same passes made in another run.
@@ -170,24 +170,24 @@ class History:
         one, because an algorithm was measured meanwhile, becomes another stage.
         """
         assert self.last is not None, "there is the graph as written"
-        now = Flattened(graph, self._texts)
-        same = [e.key[1:] for e in now.entries] == [e.key[1:] for e in self.last.entries]
+        flat = FlatGraph(graph, self._texts)
+        same = [e.key[1:] for e in flat.entries] == [e.key[1:] for e in self.last.entries]
         if recomputed or not same:
             before, after = len(self._ops[-1].order), len(graph.order)
             self.add(graph, recomputed or PassRecord("as it runs", before, after, 0.0))
             return {node: entry.id for node, entry in self.last.of.items()}
-        id_of = {x: y.id for x, y in zip(now.entries, self.last.entries, strict=True)}
-        return {node: id_of[entry] for node, entry in now.of.items()}
+        id_of = {x: y.id for x, y in zip(flat.entries, self.last.entries, strict=True)}
+        return {node: id_of[entry] for node, entry in flat.of.items()}
 
-    def _number(self, before: Flattened | None, now: Flattened) -> None:
+    def _assign_ids(self, before: FlatGraph | None, flat: FlatGraph) -> None:
         """Give each entry the id of the same entry in the graph before, or a new id."""
         pool: defaultdict[Key, list[GraphEntry]] = defaultdict(list)
         same: dict[Node, GraphEntry] = {}
         for entry in before.entries if before else ():
             pool[entry.key].append(entry)
             same.setdefault(entry.node, entry)
-        matched = {same[e.node] for e in now.entries if e.node in same}
-        for entry in now.entries:
+        matched = {same[e.node] for e in flat.entries if e.node in same}
+        for entry in flat.entries:
             match = same.pop(entry.node, None)
             if match is None:
                 free = [e for e in pool[entry.key] if e not in matched]
@@ -196,41 +196,41 @@ class History:
                 if match is not None:
                     matched.add(match)
             if match is None:
-                self._count += 1
-            entry.id = match.id if match else self._count
+                self._last_id += 1
+            entry.id = match.id if match else self._last_id
 
-    def _give_roles(self, now: Flattened) -> None:
+    def _assign_roles(self, flat: FlatGraph) -> None:
         """Set the role of entries that compute gradients, and of those for updates alone."""
-        needed = set(now.outputs[: self.results])
-        for entry in reversed(now.entries):
+        needed = set(flat.outputs[: self.results])
+        for entry in reversed(flat.entries):
             if entry.node.source.backward and entry.kind != "box":
                 entry.role = "backward"
                 needed.update(entry.reads)
             elif entry in needed and entry.kind != "box":
                 needed.update(entry.reads)
-        gradients = {entry for entry in now.entries if entry.role == "backward"}
-        for entry in now.entries:
-            later = not gradients.isdisjoint(entry.reads)
+        gradients = {entry for entry in flat.entries if entry.role == "backward"}
+        for entry in flat.entries:
+            reads_gradient = not gradients.isdisjoint(entry.reads)
             if entry.kind in ("op", "constant") and entry not in gradients:
-                if later or entry not in needed:
+                if reads_gradient or entry not in needed:
                     entry.role = "update"
-                if later:
+                if reads_gradient:
                     gradients.add(entry)
-        inside: defaultdict[GraphEntry, list[str]] = defaultdict(list)
-        for entry in now.entries:
+        inner_roles: defaultdict[GraphEntry, list[str]] = defaultdict(list)
+        for entry in flat.entries:
             if entry.box:
-                inside[entry.box].append(entry.role)
-        for box, roles in inside.items():
+                inner_roles[entry.box].append(entry.role)
+        for box, roles in inner_roles.items():
             box.role = max(("update", "backward", "forward"), key=roles.count)
 
-    def _give_layers(self, now: Flattened) -> None:
+    def _assign_layers(self, flat: FlatGraph) -> None:
         """Give nodes made outside of modules the layer of the one parameter that they update."""
-        names = {e.node.name for e in now.entries if e.kind == "parameter"}
-        layers = {e.node.source.layer for e in now.entries}
+        names = {e.node.name for e in flat.entries if e.kind == "parameter"}
+        layers = {e.node.source.layer for e in flat.entries}
         updated: defaultdict[GraphEntry, set[str]] = defaultdict(set)
-        for parameter, entry in zip(self.changes, now.outputs[self.results :], strict=True):
+        for parameter, entry in zip(self.changes, flat.outputs[self.results :], strict=True):
             updated[entry].add(layer_of(parameter.name, names, layers))
-        for entry in reversed(now.entries):
+        for entry in reversed(flat.entries):
             if entry.kind == "parameter":
                 self._layers.setdefault(entry.id, layer_of(entry.node.name, names, layers))
             elif entry.role == "update" and entry.kind == "op":
@@ -241,7 +241,7 @@ class History:
                     updated[x] |= owners
 
     def _record(self, entry: GraphEntry) -> NodeRecord:
-        node, place, made = entry.node, entry.node.source, entry.kind in ("op", "box")
+        node, place, has_line = entry.node, entry.node.source, entry.kind in ("op", "box")
         name = node.name if entry.kind in ("op", "box", "parameter", "input") else str(node.op)
         text = entry.key[1]
         return NodeRecord(
@@ -251,7 +251,7 @@ class History:
             results=tuple(map(str, node.specs)),
             reads=_ids(entry.reads),
             text=text if text != name and entry.kind == "op" else "",
-            line=f"{place.file.removeprefix(self._folder)}:{place.line}" if made else "",
+            line=f"{place.file.removeprefix(self._folder)}:{place.line}" if has_line else "",
             layer=self._layers.get(entry.id, node.source.layer),
             role=entry.role,
             order=node.order[0],
@@ -280,35 +280,37 @@ def _box(entry: GraphEntry) -> int:
     return entry.box.id if entry.box else 0
 
 
-def _removed(before: Flattened, now: Flattened, added: Sequence[GraphEntry]) -> tuple[Removed, ...]:
+def _removed(
+    before: FlatGraph, after: FlatGraph, added: Sequence[GraphEntry]
+) -> tuple[Removed, ...]:
     """Return the entries that a pass removed, each with the ids of its replacements."""
-    new = {entry.id: entry for entry in now.entries}
+    new = {entry.id: entry for entry in after.entries}
     by_order: defaultdict[int, list[GraphEntry]] = defaultdict(list)
     for entry in added:
         if entry.kind != "constant" or entry.node.order[0] >= 0:
             by_order[entry.node.order[0]].append(entry)
-    became: dict[GraphEntry, set[int]] = defaultdict(set)
+    replacements_of: dict[GraphEntry, set[int]] = defaultdict(set)
     readers: defaultdict[GraphEntry, list[GraphEntry]] = defaultdict(list)
-    for y, z in zip(before.outputs, now.outputs, strict=True):
-        became[y].add(z.id)
-    gone = []
+    for y, z in zip(before.outputs, after.outputs, strict=True):
+        replacements_of[y].add(z.id)
+    records = []
     for entry in reversed(before.entries):  # readers before what they read
-        after = new.get(entry.id)
+        successor = new.get(entry.id)
         for i, x in enumerate(entry.reads):
-            if after is None:
+            if successor is None:
                 readers[x].append(entry)
-            elif len(after.reads) == len(entry.reads) and entry.kind != "box":
-                became[x].add(after.reads[i].id)
-        if after is None:
-            replacements = became[entry]
+            elif len(successor.reads) == len(entry.reads) and entry.kind != "box":
+                replacements_of[x].add(successor.reads[i].id)
+        if successor is None:
+            replacements = replacements_of[entry]
             new_nodes = by_order[entry.node.order[0]]
             same_op = [e for e in new_nodes if e.node.op.name == entry.node.op.name]
             replacements.update(e.id for e in same_op or (() if replacements else new_nodes))
             if not replacements:
-                for reader in readers[entry][:OTHER_READERS]:
-                    replacements |= became[reader]
-            gone.append(Removed(entry.id, tuple(sorted(replacements))))
-    return tuple(reversed(gone))
+                for reader in readers[entry][:MAX_READERS]:
+                    replacements |= replacements_of[reader]
+            records.append(Removed(entry.id, tuple(sorted(replacements))))
+    return tuple(reversed(records))
 
 
 def _stops(

@@ -20,7 +20,7 @@ from minigraph.platform.regular_file import write_text
 from minigraph.program import Step, Timing
 from minigraph.program.memory import in_use
 
-MOST = 15  # rows of a table
+MAX_ROWS = 15  # rows of a table
 THREADS, LAYERS = 1, 2  # the groups of tracks in a trace, which its format calls processes
 Event = dict[str, Any]
 
@@ -125,7 +125,7 @@ def profile_of(compilation: Compilation, runs: Sequence[Sequence[Timing]]) -> Pr
 
 
 def _table(title: str, all_costs: Sequence[Cost]) -> list[str]:
-    lines, rest = cost_table(title, all_costs[:MOST]), all_costs[MOST:]
+    lines, rest = cost_table(title, all_costs[:MAX_ROWS]), all_costs[MAX_ROWS:]
     if rest:
         seconds = sum(cost.seconds or 0.0 for cost in rest)
         lines.append(f"{len(rest)} more take {1e3 * seconds:.3f} ms")

@@ -18,9 +18,9 @@ from minigraph.passes.notes import MissedFusion, PassRecord
 from minigraph.platform.records import Record, decode, encode
 from minigraph.program import Traffic
 
-LARGEST = 1 << 62
-Count = Annotated[int, Meta(ge=0, le=LARGEST)]
-Id = Annotated[int, Meta(ge=1, le=LARGEST)]
+MAX_INTEGER = 1 << 62
+Count = Annotated[int, Meta(ge=0, le=MAX_INTEGER)]
+Id = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 Seconds = Annotated[float, Meta(ge=0)]
 FORMAT = 3
 
@@ -332,7 +332,7 @@ class File(Record, frozen=True):
     functions: tuple[Description, ...]
 
 
-FILE = Decoder(File)
+FILE_DECODER = Decoder(File)
 
 
 def to_text(functions: tuple[Description, ...]) -> str:
@@ -341,7 +341,7 @@ def to_text(functions: tuple[Description, ...]) -> str:
 
 def from_text(text: str | bytes) -> tuple[Description, ...]:
     """Return the descriptions in a JSON text; ValueError, which says why, if it holds none."""
-    found = decode(FILE, text)
+    found = decode(FILE_DECODER, text)
     if found.format != FORMAT:
         raise ValueError(f"is of format {short_repr(found.format)}; this version reads {FORMAT}")
     for function in found.functions:

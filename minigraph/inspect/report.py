@@ -19,7 +19,7 @@ from minigraph.program import Traffic
 
 WIDTH = 80  # of a line of the summary
 # The least saving for which the report advises fusion: share of the bytes moved, and bytes.
-GAIN, LEAST = 0.1, 1 << 16
+MIN_SAVED_SHARE, MIN_SAVED_BYTES = 0.1, 1 << 16
 
 
 class Text(str):
@@ -101,7 +101,7 @@ class Report:
         numpy = f"{len(self.numpy)} of {len(self.steps)} steps run in NumPy"
         share = self.fusible / (sum(cost.bytes for cost in self.layers) or 1)
         saved = f"fusion saves {share:.0%} of the memory traffic (estimate)"
-        gains = share >= GAIN and self.fusible >= LEAST
+        worthwhile = share >= MIN_SAVED_SHARE and self.fusible >= MIN_SAVED_BYTES
         advice = (
             (
                 "debug.check_finite=False: each call now inspects all results",
@@ -109,12 +109,12 @@ class Report:
             ),
             (f"graph_opt_level={-level}: each call now also runs level 0", level < 0),
             (f'section("numpy"): {numpy}', self.numpy),
-            (f"graph_opt_level=3: {saved}", 0 <= level < 3 and gains),
+            (f"graph_opt_level=3: {saved}", 0 <= level < 3 and worthwhile),
             (f'autotune="tune": {untuned}', guesses and not tunes),
             (f"a larger autotune.budget: {untuned}", guesses and tunes),
             ("bulk=True: each kernel is now a call of its own", not self.options["bulk"]),
         )
-        return [text for text, holds in advice if holds]
+        return [text for text, applies in advice if applies]
 
     def section(self, name: str = "") -> Text:
         """Return the details of one subject as text; "none" if there are none.
@@ -141,10 +141,10 @@ class Report:
         return "\n".join(
             (
                 shorten(self.title, WIDTH - len(facts)) + facts,
-                self._heaviest(),
+                self._layers_line(),
                 f"  memory    {_memory(self.memory)}",
                 *([self._traffic_line()] if self.traffic else []),
-                _fitting("  try       ", self.advice or [PROFILE], "; "),
+                _fit_line("  try       ", self.advice or [PROFILE_ADVICE], "; "),
                 '  details   report.section("layers"), "steps", "kernels"; all: report.section()',
             )
         )
@@ -155,22 +155,22 @@ class Report:
         return preformatted(str(self))
 
     def _traffic_line(self) -> str:
-        sent = amount(sum(t.bytes for t in self.traffic))
+        sent = bytes_text(sum(t.bytes for t in self.traffic))
         hidden = "" if self.hidden is None else f"; computation overlaps {self.hidden:.0%}"
         collectives = counted(len(self.traffic), "collective")
         return f"  processes exchange {sent} a call, {collectives}{hidden}"
 
-    def _heaviest(self) -> str:
+    def _layers_line(self) -> str:
         """Return the line of the slowest layers; without a profile, of those that compute most."""
         timed = any(cost.seconds for cost in self.layers)
         amounts = {c.name: c.seconds or 0.0 if timed else c.flops for c in self.layers}
         total = sum(amounts.values()) or 1
         all_of_them = milliseconds(total) if timed else _operations(total)
         shares = [f"{layer} {part / total:.0%}" for layer, part in amounts.items()]
-        return _fitting(f"  layers    {all_of_them}: ", shares or ["none"], ", ")
+        return _fit_line(f"  layers    {all_of_them}: ", shares or ["none"], ", ")
 
 
-PROFILE = "step.profile(...): the time of each layer and kernel"
+PROFILE_ADVICE = "step.profile(...): the time of each layer and kernel"
 
 
 def counted(count: int, noun: str) -> str:
@@ -178,7 +178,7 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _fitting(head: str, parts: Sequence[str], between: str) -> str:
+def _fit_line(head: str, parts: Sequence[str], between: str) -> str:
     """Return a line of the first parts that fit; shorten the first if it is too long."""
     line = head + shorten(parts[0], WIDTH - len(head))
     for part in parts[1:]:
@@ -213,7 +213,7 @@ def _scaled(number: float, step: int, units: Sequence[str]) -> tuple[float, str]
     return number / powers[i], units[i]
 
 
-def amount(nbytes: int) -> str:
+def bytes_text(nbytes: int) -> str:
     """Return a number of bytes with a unit: "1.5 MiB"."""
     number, unit = _scaled(nbytes, 1024, ("KiB", "MiB", "GiB"))
     return f"{number:.1f} {unit}"
@@ -245,8 +245,9 @@ def _fusible(d: Description) -> int:
 
 def _memory(memory: MemoryUse) -> str:
     return (
-        f"{amount(memory.arena_bytes)} arena ({amount(memory.unplanned_bytes)} without reuse), "
-        f"{amount(memory.parameter_bytes)} parameters"
+        f"{bytes_text(memory.arena_bytes)} arena "
+        f"({bytes_text(memory.unplanned_bytes)} without reuse), "
+        f"{bytes_text(memory.parameter_bytes)} parameters"
     )
 
 
@@ -296,8 +297,8 @@ def _memory_lines(report: Report) -> list[str]:
     memory = report.memory
     return [
         _memory(memory),
-        f"{amount(memory.peak_bytes)} with constants and results; the largest intermediates:",
-        *(f"  {amount(nbytes)} {text}" for text, nbytes in memory.largest),
+        f"{bytes_text(memory.peak_bytes)} with constants and results; the largest intermediates:",
+        *(f"  {bytes_text(nbytes)} {text}" for text, nbytes in memory.largest),
     ]
 
 

@@ -34,7 +34,7 @@ from minigraph.ops.normalization import LocalResponseNorm
 from minigraph.ops.ordering import Argsort
 from minigraph.ops.scan import Scan
 from minigraph.ops.softmax import LogSoftmax, Softmax
-from minigraph.symbolic import is_symbolic, is_whole, same_shape
+from minigraph.symbolic import is_integer, is_symbolic, same_shape
 
 # Operators that do what an op does to the same inputs, and the functions of those ops: rows of what
 # is read, too, are made of them.
@@ -240,7 +240,7 @@ def _from_sizes(w: Writer, op: FromSizes, node: Node) -> str:
     """Write a number, the numbers up to it, or a triangle."""
     match op.of:
         case "a size" | "mean" | "var":
-            dtype = INT64 if is_whole(op.sizes[0]) else op.dtype
+            dtype = INT64 if is_integer(op.sizes[0]) else op.dtype
             number = w.op("Squeeze", w.size(op.sizes[0], dtype), w.sizes([0]))
             return number if dtype == op.dtype else w.cast(number, op.dtype)
         case "arange" | "index":

@@ -29,7 +29,7 @@ from minigraph.graph import (
 )
 from minigraph.graph.location import Within
 from minigraph.onnx.tensors import CODES, every
-from minigraph.symbolic import is_whole
+from minigraph.symbolic import is_integer
 
 INT64 = np.dtype(np.int64)
 END = np.iinfo(np.int64).max  # of a slice: whatever the length of the axis is
@@ -126,7 +126,7 @@ class Writer:
 
     def size(self, size: Any, dtype: DType = INT64) -> str:
         """Return a vector of one element that holds a size, computed in `dtype`."""
-        if dtype == INT64 and not is_whole(size):
+        if dtype == INT64 and not is_integer(size):
             raise CannotSay
         if not isinstance(size, SymbolicSize):
             return self.constant([size], dtype)

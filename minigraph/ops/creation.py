@@ -27,7 +27,7 @@ from minigraph.graph import (
 from minigraph.ops.comparison import where
 from minigraph.ops.elementwise import as_operand, kind
 from minigraph.ops.shape import broadcast_to, matrices
-from minigraph.symbolic import is_whole, positive_part, quotient_above
+from minigraph.symbolic import ceil_div, is_integer, positive_part
 
 
 @builder
@@ -107,9 +107,9 @@ def arange(
         start, stop = 0, start
     ends = (start, stop, step)
     if dtype is None:
-        dtype = np.dtype(np.int64 if all(map(is_whole, ends)) else np.float32)
+        dtype = np.dtype(np.int64 if all(map(is_integer, ends)) else np.float32)
     if is_symbolic(ends):
-        count = positive_part(quotient_above(stop - start, step))
+        count = positive_part(ceil_div(stop - start, step))
         return from_sizes("arange", np.arange, ends, (count,), dtype)
     try:
         if step == 0 or not all(map(math.isfinite, ends)):

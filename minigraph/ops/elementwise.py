@@ -149,7 +149,7 @@ def common_dtype(*xs: Any) -> DType:
         others = {d for d in strong if kind(d) == "f"} - {BFLOAT16}
         return np.result_type(np.float32, *others) if others else BFLOAT16
     weak = [x for x in xs if not hasattr(x, "dtype")]
-    weak = [(1 if x.is_whole else 1.0) if isinstance(x, SymbolicSize) else x for x in weak]
+    weak = [(1 if x.is_integer else 1.0) if isinstance(x, SymbolicSize) else x for x in weak]
     return np.result_type(*strong, *weak)
 
 

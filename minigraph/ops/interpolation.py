@@ -20,9 +20,9 @@ from minigraph.graph import (
     SymbolicSize,
     Tensor,
     UndecidedSize,
-    around,
     builder,
     from_sizes,
+    sizes_around,
 )
 from minigraph.ops.elementwise import astype, kind, sum_dtype, widen
 from minigraph.ops.indexing import Take, check_range
@@ -80,7 +80,7 @@ class BlendBackward(Op):
 
     def forward(self, dy: Array, low: Array, high: Array, share: Array) -> Array:
         wide, part = widen(dy), _along_axis(widen(share), dy.ndim - self.axis)
-        outer, count, columns = around(dy.shape, self.axis)
+        outer, count, columns = sizes_around(dy.shape, self.axis)
         parts = np.stack([wide * (1 - part), wide * part], self.axis + 1)
         parts = parts.reshape(outer, 2 * count, columns).swapaxes(0, 1)
         dx = np.zeros((self.size, outer, columns), sum_dtype(dy.dtype))

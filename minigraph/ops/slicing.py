@@ -200,7 +200,7 @@ def _window(item: Any, size: int) -> tuple[tuple[int, int, int], bool, list[int]
     def from_front(given: Any) -> int:
         if not isinstance(given, SymbolicSize):
             given = operator.index(given)
-        elif not given.is_whole:
+        elif not given.is_integer:
             raise TypeError(f"{given} is no integer")
         below = positive_part(-given) - positive_part(-given - 1)  # 1 where it is below 0, else 0
         return given + size * below

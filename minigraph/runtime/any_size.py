@@ -19,11 +19,17 @@ from minigraph.inspect.profile import Profile
 from minigraph.inspect.report import preformatted
 from minigraph.options import MEASURING
 from minigraph.platform import forks
-from minigraph.runtime.function import PROFILED, CallCounter, CompiledFunction, Function, Shown
+from minigraph.runtime.function import (
+    PROFILED_CALLS,
+    CallCounter,
+    CompiledFunction,
+    Described,
+    Function,
+)
 from minigraph.runtime.inputs import CallSizes
 
-MEMORY = 2 << 30  # bytes of kept functions together, unless the option sizes.kept limits them
-SHORT = 5.0  # seconds of calls, at least, before the algorithms of a size are measured
+MEMORY_LIMIT = 2 << 30  # bytes of kept functions together, unless the option sizes.kept limits them
+MIN_TUNING_DELAY = 5.0  # seconds of calls, at least, before the algorithms of a size are measured
 
 
 @dataclass
@@ -62,12 +68,12 @@ class AnySizeFunction(CompiledFunction):
         self._sizes = CallSizes(traced.inputs, context.backend)
         self._counter = CallCounter(context.options["seed"])
         self._capacity: int | None = context.options["sizes.kept"]
-        self._room = self._capacity or sys.maxsize  # functions that are kept at most
+        self._capacity_now = self._capacity or sys.maxsize  # functions that are kept at most
         self._by_size: dict[tuple[int, ...], SizedFunction] = {}  # the latest size last
         self._compiled_sizes: set[tuple[int, ...]] = set()
         self._warned = False
-        self._measuring = SHORT  # seconds of calls after which a size is measured
-        self._choosing = forks.reentrant_lock()
+        self._tuning_delay = MIN_TUNING_DELAY  # seconds of calls after which a size is measured
+        self._choice_lock = forks.reentrant_lock()
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run once, as a `Function` does.
@@ -85,13 +91,13 @@ class AnySizeFunction(CompiledFunction):
         chosen.seconds += time.perf_counter() - start
         return results
 
-    def profile(self, /, *args: Any, calls: Any = PROFILED, **kwargs: Any) -> Profile:
+    def profile(self, /, *args: Any, calls: Any = PROFILED_CALLS, **kwargs: Any) -> Profile:
         """Profile the calls of a size, as `Function.profile` does."""
         values = self._sizes.values(args, kwargs)
         return self._choose(values).function.profile(*values, calls=calls)
 
     def bind(self) -> None:
-        with self._choosing:
+        with self._choice_lock:
             for function in self._kept:
                 function.bind()
 
@@ -105,37 +111,42 @@ class AnySizeFunction(CompiledFunction):
     def _choose(self, values: Sequence[Any]) -> SizedFunction:
         """Return the function for the sizes of `values`, compiled if it is not kept."""
         sizes = self._sizes.of(values)
-        with self._choosing:
+        with self._choice_lock:
             chosen = self._by_size.get(sizes)
             if chosen is None:
                 self._sizes.check_shapes(values)
-            due = bool(chosen and chosen.predicted and chosen.seconds > self._measuring)
-            room = None
+            tune_now = bool(chosen and chosen.predicted and chosen.seconds > self._tuning_delay)
+            capacity = None
             if self._context.world:
                 timeout = self.options["distributed.timeout"]
-                due, room = agree_on_sizes(
-                    self._context.world, self._sizes.names, sizes, due, self._room, timeout
+                tune_now, capacity = agree_on_sizes(
+                    self._context.world,
+                    self._sizes.names,
+                    sizes,
+                    tune_now,
+                    self._capacity_now,
+                    timeout,
                 )
-            before = chosen
-            if chosen is None or due:
+            previous = chosen
+            if chosen is None or tune_now:
                 chosen = self._compile(sizes, is_new=chosen is None)
             self._by_size.pop(sizes, None)
             self._by_size[sizes] = chosen
-            if chosen is not before:
-                self._room = self._capacity or self._fitting()
-            while len(self._by_size) > (room or self._room):
+            if chosen is not previous:
+                self._capacity_now = self._capacity or self._fitting_count()
+            while len(self._by_size) > (capacity or self._capacity_now):
                 del self._by_size[next(iter(self._by_size))]
             return chosen
 
-    def _fitting(self) -> int:
-        """Return the number of latest functions that fit into MEMORY together."""
+    def _fitting_count(self) -> int:
+        """Return the number of latest functions that fit into MEMORY_LIMIT together."""
         largest: dict[int, int] = {}  # by owner
         total = 0
         for count, each in enumerate(reversed(self._by_size.values())):
             for owner, nbytes in each.compilation.bytes_by_owner.items():
                 total += max(nbytes - largest.get(owner, 0), 0)
                 largest[owner] = max(nbytes, largest.get(owner, 0))
-            if total > MEMORY and count:
+            if total > MEMORY_LIMIT and count:
                 return count
         return sys.maxsize
 
@@ -158,7 +169,7 @@ class AnySizeFunction(CompiledFunction):
         compilation = Compilation(traced, context, seconds, self._arenas)
         function = self._make(compilation, self._counter)
         self._compiled_sizes.add(sizes)
-        self._measuring = max(self._measuring, compilation.session.spent)
+        self._tuning_delay = max(self._tuning_delay, compilation.session.spent)
         return SizedFunction(function, compilation, predicts)
 
     def _arenas(self) -> list[Any]:
@@ -168,10 +179,10 @@ class AnySizeFunction(CompiledFunction):
     def _kept(self) -> list[Function]:
         return [each.function for each in self._by_size.values()]
 
-    def _shown(self) -> Shown:
-        return self._of_a_size()[-1]._shown()
+    def _described(self) -> Described:
+        return self._kept_functions()[-1]._described()
 
-    def _of_a_size(self) -> list[Function]:
+    def _kept_functions(self) -> list[Function]:
         """Return the kept functions; raise GraphError before the first call."""
         if not self._by_size:
             raise GraphError(
@@ -185,7 +196,7 @@ class AnySizeFunction(CompiledFunction):
 
         Raises GraphError before the first call.
         """
-        for function in self._of_a_size():
+        for function in self._kept_functions():
             function.save_cache(path, type)
 
     def cache_entries(self) -> list[Entry]:

@@ -28,14 +28,14 @@ from minigraph.platform.regular_file import write_text
 from minigraph.platform.signals import held
 from minigraph.program import Done, Step, Timing
 from minigraph.runtime import cache_file
-from minigraph.runtime.inputs import as_input, in_order, usable
+from minigraph.runtime.inputs import as_input, in_order, needs_no_conversion
 
-CALLED = at_least(1)
-PROFILED = 5  # calls of a profile by default
+CALL_COUNT = at_least(1)
+PROFILED_CALLS = 5  # calls of a profile by default
 SEED_STRIDE = 0x9E3779B97F4A7C15  # from one process's seed to the next: 2**64 / golden ratio
-WORD = at_least(0, most=2**64 - 1)  # seeds and step counters of random ops
+UINT64 = at_least(0, most=2**64 - 1)  # seeds and step counters of random ops
 T = TypeVar("T")
-Shown = tuple[Compilation, Sequence[tuple[Step, KernelTime]]]
+Described = tuple[Compilation, Sequence[tuple[Step, KernelTime]]]
 
 
 class CallCounter:
@@ -49,14 +49,14 @@ class CallCounter:
         self.seed = np.array(seed, np.uint64)
         self._running = forks.reentrant_lock()
 
-    def alone(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Return the result of `work`, a call, after the calls of other threads."""
+    def exclusively(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Return the result of `function`, a call, after the calls of other threads."""
         if self._running._is_owned():  # type: ignore[attr-defined]
             raise GraphError(
                 f"a function was called, by the handler of a signal, while it ran {here()}"
             )
         with self._running:
-            return work(*arguments)
+            return function(*arguments)
 
 
 def _functions(value: Any) -> list[CompiledFunction]:
@@ -99,16 +99,19 @@ class CompiledFunction:
         return bool(self._kept)
 
     def bind(self) -> None:
-        """Bind the program to the current memory of the parameters, after `State.move`."""
+        """Bind the program to the current memory of the parameters.
+
+        It is needed after `State.share_host_memory`.
+        """
         raise NotImplementedError
 
-    def _shown(self) -> Shown:
+    def _described(self) -> Described:
         """Return the compilation of the latest call, and the times of its last profile."""
         raise NotImplementedError
 
     def report(self) -> Report:
         """Return a report on the compilation, of the latest call's size; `print` shows it."""
-        return Report(describe(*self._shown()))
+        return Report(describe(*self._described()))
 
     def reports(self) -> list[Report]:
         """Return the reports of all kept sizes, the latest call's last."""
@@ -120,7 +123,7 @@ class CompiledFunction:
 
         Graphviz takes minutes for a large network; `to_html` shows it at once.
         """
-        write_text(path, to_dot(describe(*self._shown())))
+        write_text(path, to_dot(describe(*self._described())))
 
     def describe(self) -> Description:
         """Return the record of the function from which pages and JSON files are made.
@@ -128,7 +131,7 @@ class CompiledFunction:
         It has the graph as written and after each pass, the steps, memory, algorithms, the sources
         of kernels, and the times of the last profile.  The passes run again for it.
         """
-        return describe(*self._shown(), history=True)
+        return describe(*self._described(), history=True)
 
     @checked
     def to_html(self, path: FilePath, beside: Annotated[Sequence[Any], FUNCTIONS] = ()) -> None:
@@ -150,7 +153,7 @@ class CompiledFunction:
 
     @calls.setter
     def calls(self, value: int) -> None:
-        self._counter.calls[...] = WORD.check("calls", value)
+        self._counter.calls[...] = UINT64.check("calls", value)
 
     @property
     def seed(self) -> Array:
@@ -158,7 +161,7 @@ class CompiledFunction:
 
     @seed.setter
     def seed(self, value: Any) -> None:
-        self._counter.seed = np.array(WORD.check("seed", value), np.uint64)
+        self._counter.seed = np.array(UINT64.check("seed", value), np.uint64)
 
 
 class Function(CompiledFunction):
@@ -213,7 +216,7 @@ class Function(CompiledFunction):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run once.  Raises GraphError for invalid input, and then changes no parameter."""
         values = self._checked(args, kwargs)
-        return self._pack(self._claim.run(self._counter.alone, self._call, values))
+        return self._pack(self._claim.run(self._counter.exclusively, self._call, values))
 
     def _call(self, values: Sequence[Array]) -> list[Array]:
         results = self._run(values, self._executor)
@@ -221,7 +224,7 @@ class Function(CompiledFunction):
             self._load_program()
         return results
 
-    def profile(self, /, *args: Any, calls: Any = PROFILED, **kwargs: Any) -> Profile:
+    def profile(self, /, *args: Any, calls: Any = PROFILED_CALLS, **kwargs: Any) -> Profile:
         """Run `calls` calls kernel by kernel, and return the median time of each kernel.
 
         calls  number of calls.  An input of this name must be passed in order.
@@ -229,7 +232,7 @@ class Function(CompiledFunction):
         Parameters and random ops change as in one call: the changes of the others are undone.
         """
         values = self._checked(args, kwargs)
-        repeats = CALLED.check("calls", calls) - 1
+        repeats = CALL_COUNT.check("calls", calls) - 1
         runs: list[list[Timing]] = []
 
         def execute(inputs: Sequence[Array], done: Done) -> list[Array]:
@@ -244,7 +247,7 @@ class Function(CompiledFunction):
             runs.append(timings)
             return results
 
-        self._alone(self._run, values, execute)
+        self._exclusively(self._run, values, execute)
         profile = profile_of(self._compilation, runs)
         steps = dict.fromkeys(timing.step for timing in runs[0])
         self._kernel_times = [*zip(steps, profile.kernels, strict=True)]
@@ -255,16 +258,16 @@ class Function(CompiledFunction):
             self._compilation.bind(self._program, [self._executor.arena])
             self._load_program()
 
-        self._alone(work)
+        self._exclusively(work)
 
-    def _alone(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Return the result of `work`, which runs while no other call changes the parameters."""
-        return self._claim.run(self._counter.alone, work, *arguments)
+    def _exclusively(self, function: Callable[..., T], *arguments: Any) -> T:
+        """Return the result of `function`, run while no other call changes the parameters."""
+        return self._claim.run(self._counter.exclusively, function, *arguments)
 
     def _checked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Array]:
         if kwargs or len(args) != len(self._specs):
             args = in_order(self._inputs, args, kwargs)
-        if all(map(usable, args, self._specs)):
+        if all(map(needs_no_conversion, args, self._specs)):
             return args
         pairs = zip(self._inputs, args, strict=True)
         return [as_input(x, value, self._backend) for x, value in pairs]
@@ -290,7 +293,7 @@ class Function(CompiledFunction):
             return self.seed
         return np.array((int(self.seed) + world.rank * SEED_STRIDE) % 2**64, np.uint64)
 
-    def _shown(self) -> Shown:
+    def _described(self) -> Described:
         return self._compilation, self._kernel_times
 
     @property

@@ -32,11 +32,11 @@ def in_order(
     missing = [name for name in names if name not in given]
     if missing:
         text = f"no value is given for input {', '.join(missing)} {here()}"
-        raise GraphError(text + _in_one(args))
+        raise GraphError(text + _packed_inputs_advice(args))
     return [given[name] for name in names]
 
 
-def _in_one(args: Sequence[Any]) -> str:
+def _packed_inputs_advice(args: Sequence[Any]) -> str:
     """Return advice if a single argument holds the values of several inputs, else ""."""
     match args:
         case [Mapping()]:
@@ -46,18 +46,18 @@ def _in_one(args: Sequence[Any]) -> str:
     return ""
 
 
-def channels_last(taken: Sequence[Any], given: Sequence[int]) -> str:
-    """Return advice if `given` is the shape of images with channels last, else ""."""
-    if len(taken) != 4 or len(given) != 4:
+def channels_last_advice(expected: Sequence[Any], actual: Sequence[int]) -> str:
+    """Return advice if `actual` is the shape of images with channels last, else ""."""
+    if len(expected) != 4 or len(actual) != 4:
         return ""
-    n, height, width, channels = given
-    pairs = zip(taken, (n, channels, height, width), strict=True)
+    n, height, width, channels = actual
+    pairs = zip(expected, (n, channels, height, width), strict=True)
     if any(isinstance(size, int) and size != other for size, other in pairs):
         return ""
     return "images have channels before height and width: images.transpose(0, 3, 1, 2)"
 
 
-def usable(value: Any, spec: Spec) -> bool:
+def needs_no_conversion(value: Any, spec: Spec) -> bool:
     """Return whether programs accept a value for an input of this spec without conversion."""
     return (
         type(value) is np.ndarray
@@ -74,7 +74,7 @@ def as_input(node: Node, value: Any, backend: Backend) -> Array:
     """
     array = _cast(node, value, backend)
     if array.shape != node.shape:
-        advice = channels_last(node.shape, array.shape) or (
+        advice = channels_last_advice(node.shape, array.shape) or (
             f"a size that differs between calls is None, as in mg.input({node.name!r}, (None, ...))"
         )
         raise ShapeError(
@@ -92,7 +92,9 @@ def _cast(node: Node, value: Any, backend: Backend) -> Array:
         given = as_array(value) if on_device is None else on_device
         return same_kind(given, node.dtype, backend.cast)
     except DTypeError as error:
-        text = f"input {node.name} takes {node.spec}: {error} {here()}{_in_one([value])}"
+        text = (
+            f"input {node.name} takes {node.spec}: {error} {here()}{_packed_inputs_advice([value])}"
+        )
         raise DTypeError(text) from None
 
 
@@ -156,6 +158,6 @@ class CallSizes:
             shape = tuple(value.shape)
             axes = zip(x.shape, shape, strict=False)
             if len(shape) != x.ndim or any(isinstance(n, int) and n != m for n, m in axes):
-                advice = channels_last(x.shape, shape)
+                advice = channels_last_advice(x.shape, shape)
                 text = f"input {x.name} takes {x.spec}, got shape {shape} {here()}"
                 raise ShapeError(f"{text}; {advice}" if advice else text)

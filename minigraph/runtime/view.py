@@ -22,7 +22,7 @@ from minigraph.platform.regular_file import write_text
 from minigraph.runtime.function import collecting
 
 Output = tuple[dict[str, Any], list[str]]  # as JSON, and as lines for a person
-LONGEST = 60  # characters of a value in a line
+MAX_VALUE_LENGTH = 60  # characters of a value in a line
 
 
 def add_view(parser: argparse.ArgumentParser) -> None:
@@ -80,14 +80,14 @@ def diff(arguments: argparse.Namespace) -> Output:
     a, b = first[0], second[0]
     all_differences = differences(a, b)
     data = {"a": a.title, "b": b.title, "differences": [each._asdict() for each in all_differences]}
-    before, after = (shorten(function.title, LONGEST) for function in (a, b))
+    before, after = (shorten(function.title, MAX_VALUE_LENGTH) for function in (a, b))
     lines = [f"{before} -> {after}"]
     subject = ""
     for each in all_differences:
         if each.subject != subject:
             subject = each.subject
             lines.append(subject)
-        what, before, after = (shorten(text, LONGEST) for text in each[1:])
+        what, before, after = (shorten(text, MAX_VALUE_LENGTH) for text in each[1:])
         lines.append(f"  {what}: {before} -> {after}")
     return data, lines if all_differences else [*lines, "no difference"]
 

@@ -16,7 +16,7 @@ import torch
 from minigraph import options
 from minigraph.devices.factory import open_backend
 from minigraph.errors import DeviceError, DTypeError, GraphError, ShapeError
-from minigraph.graph import ALIGNMENT, Array, Parameter, Spec, State, alone
+from minigraph.graph import ALIGNMENT, Array, Parameter, Spec, State, run_exclusively
 from minigraph.nn.module import ModuleState
 from minigraph.program import Backend
 from minigraph.torch.operators import DTYPES
@@ -241,11 +241,11 @@ def _place(state: State, tensor: torch.Tensor) -> None:
 
     def place() -> None:
         if device.type == "cpu":
-            state.move(memory)
+            state.share_host_memory(memory)
         else:
-            state.place(device_name(device), backend_of(device).replica(memory))
+            state.share_device_memory(device_name(device), backend_of(device).replica(memory))
 
-    alone([state], place, changes=True)
+    run_exclusively([state], place, changes=True)
 
 
 def _memory(tensor: torch.Tensor) -> Array:

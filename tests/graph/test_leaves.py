@@ -210,7 +210,7 @@ def test_parameters_may_share_a_value_whose_memory_moves(level):
     memory = [aligned_empty(spec) for _ in range(2)]
     memory[0][...] = 1
     state = State(spec)
-    state.move(memory[0])
+    state.share_host_memory(memory[0])
     one, two = (Parameter.sharing(state, name) for name in ("one", "two"))
     cg = mg.comp_graph("cpu", {"graph_opt_level": level, "autotune": "off"})
     double = cg.compile([], [one * 1], {one: one * 2})
@@ -220,7 +220,7 @@ def test_parameters_may_share_a_value_whose_memory_moves(level):
     assert double()[0].tolist() == [1] * 4 and memory[0].tolist() == [2] * 4
     assert add(row).tolist() == [[2] * 4]
     memory[1][...] = 10
-    state.move(memory[1])
+    state.share_host_memory(memory[1])
     for function in (double, add):
         function.bind()
     assert double()[0].tolist() == [10] * 4

@@ -10,7 +10,7 @@ import pytest
 
 from minigraph.errors import DeviceError, GraphError
 from minigraph.graph import Spec, State, aligned_empty
-from minigraph.graph.state import Claim, alone
+from minigraph.graph.state import Claim, run_exclusively
 
 
 class Copy:
@@ -43,7 +43,7 @@ def test_the_host_sees_what_a_device_has_written():
     state = State.of(np.arange(3.0))
     copy = state.on("a", Copy)
     copy.value[...] = 7
-    state.written("a")
+    state.mark_written("a")
     assert state.read().tolist() == [7, 7, 7]
     assert state.read().tolist() == [7, 7, 7]
     assert copy.moves == ["up", "down"]
@@ -53,11 +53,11 @@ def test_a_second_device_gets_what_the_first_has_written():
     state = State.of(np.arange(3.0))
     one, two = state.on("a", Copy), state.on("b", Copy)
     one.value[...] = 4
-    state.written("a")
+    state.mark_written("a")
     assert state.on("b", Copy) is two
     assert two.value.tolist() == [4, 4, 4]
     two.value[...] = 9
-    state.written("b")
+    state.mark_written("b")
     assert state.on("a", Copy).value.tolist() == [9, 9, 9]
     assert state.read().tolist() == [9, 9, 9]
 
@@ -66,10 +66,10 @@ def test_a_value_may_lie_in_memory_of_others_and_move_to_another():
     here, there = (aligned_empty(Spec((3,), np.dtype("float64"))) for _ in range(2))
     here[...], there[...] = 1, 2
     state = State(Spec((3,), np.dtype("float64")))
-    state.move(here)
+    state.share_host_memory(here)
     state.write()[0] = 5
     assert here[0] == 5 and state.read() is here
-    state.move(there)
+    state.share_host_memory(there)
     assert state.read() is there
     with pytest.raises(DeviceError, match="lies in memory of another library on the host"):
         state.on("a", Copy)
@@ -77,7 +77,7 @@ def test_a_value_may_lie_in_memory_of_others_and_move_to_another():
     read_only.flags.writeable = False
     for wrong in (there[:2], there.astype("float32"), there[::-1], there.view(np.int64), read_only):
         with pytest.raises(GraphError, match="needs memory of the same shape and dtype"):
-            state.move(wrong)
+            state.share_host_memory(wrong)
     assert state.read() is there
 
 
@@ -85,7 +85,7 @@ def test_a_value_may_lie_in_memory_of_others_on_a_device():
     state = State.of(np.arange(3.0))
     there = Copy(state.spec)
     there.value[...] = 7
-    state.place("a", there)
+    state.share_device_memory("a", there)
     assert state.on("a", Copy) is there
     assert state.read().tolist() == [7, 7, 7]
     there.value[1] = 8  # as its owner may do at any time
@@ -101,7 +101,7 @@ def test_a_change_on_the_host_keeps_the_rest_of_what_a_device_has_written():
     state = State.of(np.arange(3.0))
     copy = state.on("a", Copy)
     copy.value[...] = 7
-    state.written("a")
+    state.mark_written("a")
     state.write()[0] = 1
     assert state.on("a", Copy).value.tolist() == [1, 7, 7]
 
@@ -184,9 +184,9 @@ def test_what_uses_a_value_by_itself_waits_for_claims(reads, changes, reading, c
     claim = Claim([state for _ in reads], [state for _ in changes])
     run = running(claim)
     try:
-        assert waits(lambda: alone([state], int, changes=False)) == reading
-        assert waits(lambda: alone([state], int, changes=True)) == changing
-        assert not waits(lambda: alone([other], int, changes=True))
+        assert waits(lambda: run_exclusively([state], int, changes=False)) == reading
+        assert waits(lambda: run_exclusively([state], int, changes=True)) == changing
+        assert not waits(lambda: run_exclusively([other], int, changes=True))
     finally:
         run.end()
 
@@ -194,7 +194,7 @@ def test_what_uses_a_value_by_itself_waits_for_claims(reads, changes, reading, c
 def test_a_claim_runs_within_itself_and_beside_its_own_values():
     state = State.of(np.zeros(1))
     one, other = Claim([], [state]), Claim([state], [])
-    inner = functools.partial(other.run, lambda: alone([state], lambda: 7, changes=True))
+    inner = functools.partial(other.run, lambda: run_exclusively([state], lambda: 7, changes=True))
     assert one.run(lambda: one.run(inner)) == 7
 
 

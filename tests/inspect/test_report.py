@@ -10,7 +10,7 @@ from msgspec import structs
 
 import minigraph as mg
 from minigraph import nn, ops
-from minigraph.inspect.report import SECTIONS, amount
+from minigraph.inspect.report import SECTIONS, bytes_text
 from minigraph.program import Traffic
 
 
@@ -75,7 +75,7 @@ def test_results_are_called_by_their_variables_their_layers_or_their_lines():
     [(0, "0.0 KiB"), (1536, "1.5 KiB"), (3 << 20, "3.0 MiB"), (5 << 30, "5.0 GiB")],
 )
 def test_bytes_are_told_in_the_unit_that_suits_them(nbytes, text):
-    assert amount(nbytes) == text
+    assert bytes_text(nbytes) == text
 
 
 def test_after_a_profile_the_slowest_layers_come_first():

@@ -112,7 +112,7 @@ def test_a_child_computes_what_another_thread_was_computing():
 def test_a_child_calls_a_function_that_another_thread_was_calling():
     w = mg.Parameter(np.ones(2, np.float32))
     function = mg.comp_graph("reference").compile([], w * 2.0, updates={w: w + 1.0})
-    with elsewhere(function._alone):
+    with elsewhere(function._exclusively):
         assert in_child(lambda: (function() == 2).all())
         assert in_child(lambda: (mg.comp_graph("reference").compile([], w + 1.0)() == 2).all())
 

@@ -35,7 +35,7 @@ def test_what_is_kept_takes_so_much_memory(monkeypatch):
     step(np.ones((1, 3)))
     owners = next(iter(step._by_size.values())).compilation.bytes_by_owner
     assert sum(owners.values()) > 24_000
-    monkeypatch.setattr("minigraph.runtime.any_size.MEMORY", sum(owners.values()) * 1.7)
+    monkeypatch.setattr("minigraph.runtime.any_size.MEMORY_LIMIT", sum(owners.values()) * 1.7)
     for n in (2, 3, 4, 5):  # which share the constant
         step(np.ones((n, 3)))
     assert len(step.reports()) == 2

@@ -16,7 +16,7 @@ import numpy as np
 
 from minigraph.devices.cpu.indexing import columns_for, place_type
 from minigraph.devices.cpu.kernel import KernelCall, KernelTable, NativeKernel, call
-from minigraph.graph import BFLOAT16, BOOL, DType, Node, around
+from minigraph.graph import BFLOAT16, BOOL, DType, Node, sizes_around
 from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
 from minigraph.jit.small_float import FLOAT16
@@ -95,7 +95,7 @@ def one_hot(op: OneHot, node: Node, threads: int) -> NativeKernel:
 
 def argsort(op: Argsort, node: Node, threads: int) -> NativeKernel | None:
     (x,) = node.inputs
-    outer, n, inner = around(x.shape, op.axis)
+    outer, n, inner = sizes_around(x.shape, op.axis)
     if n > LONGEST:
         return None
     threads = min(threads, outer * inner)
@@ -125,7 +125,7 @@ def searchsorted(op: Searchsorted, node: Node, threads: int) -> NativeKernel:
 
 def argmax(op: Argmax, node: Node, threads: int) -> NativeKernel | None:
     x = node.inputs[0]
-    sizes = around(x.shape, *op.axes)
+    sizes = sizes_around(x.shape, *op.axes)
     if sizes[1] > np.iinfo(np.int32).max:
         return None
     return NativeKernel(node, [call(argmax_text(x.dtype, node.dtype), threads, *sizes)])
@@ -174,7 +174,7 @@ def _cumulative(
     """
     if kind(node.dtype) == "b":
         return None
-    outer, n, inner = around(node.shape, op.axis)
+    outer, n, inner = sizes_around(node.shape, op.axis)
     text = _text(
         "cumulative",
         T=c_type(node.dtype),

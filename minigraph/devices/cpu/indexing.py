@@ -9,7 +9,7 @@ import math
 from pathlib import Path
 
 from minigraph.devices.cpu.kernel import KernelTable, NativeKernel, cache_bytes, call
-from minigraph.graph import DType, Node, Shape, around
+from minigraph.graph import DType, Node, Shape, sizes_around
 from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
 from minigraph.ops.elementwise import kind
@@ -30,7 +30,7 @@ SCRATCH = 1 << 16  # sums of a thread in scratch memory, at most
 def take(op: Take, node: Node, threads: int) -> NativeKernel:
     x, indices = node.inputs
     text = _take_text(op, indices, bits(x.dtype), bits(x.dtype), 0)
-    outer, n, columns = around(x.shape, op.axis)
+    outer, n, columns = sizes_around(x.shape, op.axis)
     runs = indices.size // RUN if columns == 1 else 0
     stream = columns * x.dtype.itemsize % LINE == 0 and node.spec.nbytes > cache_bytes() // 2
     made = call(text, threads, outer, n, columns, indices.size, runs or int(stream), scratch=True)
@@ -41,7 +41,7 @@ def take_backward(op: TakeBackward, node: Node, threads: int) -> NativeKernel | 
     dy, indices = node.inputs
     if kind(dy.dtype) == "b":
         return None
-    outer, n, columns = around(op.shape, op.axis)
+    outer, n, columns = sizes_around(op.shape, op.axis)
     count, held, wide = indices.size, c_type(dy.dtype), total_type(dy.dtype)
     few = count if wide == held else FEW
     text = _take_text(op, indices, held, wide, few, backward=True)
@@ -60,7 +60,7 @@ def _take_text(
 def take_along(op: TakeAlong, node: Node, threads: int) -> NativeKernel:
     x, indices = node.inputs
     text = _along_text(GATHER, bits(x.dtype), indices, wraps=not op.labels)
-    values = threads, *around(x.shape, op.axis), indices.shape[op.axis], 0
+    values = threads, *sizes_around(x.shape, op.axis), indices.shape[op.axis], 0
     return NativeKernel(node, [call(text, *values)], refuses=True)
 
 
@@ -68,7 +68,7 @@ def add_along(op: AddAlong, node: Node, threads: int) -> NativeKernel | None:
     x, indices = node.inputs
     if kind(x.dtype) == "b":
         return None
-    outer, count, columns = around(indices.shape, op.axis)
+    outer, count, columns = sizes_around(indices.shape, op.axis)
     held, wide, n = c_type(x.dtype), total_type(x.dtype), node.shape[op.axis]
     apart = count > FEW and wide != held
     block = columns_for(threads, outer, columns, node.dtype)
@@ -83,7 +83,7 @@ def add_along(op: AddAlong, node: Node, threads: int) -> NativeKernel | None:
 
 def put_along(op: PutAlong, node: Node, threads: int) -> NativeKernel:
     x, indices, _ = node.inputs
-    outer, count, columns = around(indices.shape, op.axis)
+    outer, count, columns = sizes_around(indices.shape, op.axis)
     block = columns_for(threads, outer, columns, node.dtype)
     text = _along_text(PUT, bits(x.dtype), indices)
     made = call(text, threads, outer, node.shape[op.axis], columns, count, block)
@@ -115,7 +115,7 @@ def _blend(node: Node, x: Shape, axis: int, threads: int, backward: int) -> Nati
     """Return the kernel for an input, or a gradient for it, of shape `x`."""
     if node.inputs[3].dtype != node.dtype:
         return None
-    outer, n, columns = around(x, axis)
+    outer, n, columns = sizes_around(x, axis)
     count, held = node.inputs[3].size, c_type(node.dtype)
     # A place contributes to the results of two steps, at an edge of two and a half.
     apart = bool(backward) and 3 * count > FEW * n

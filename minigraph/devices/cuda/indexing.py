@@ -15,7 +15,7 @@ from minigraph.devices.cuda.written import (
     element,
     written_kernel,
 )
-from minigraph.graph import Node, around
+from minigraph.graph import Node, sizes_around
 from minigraph.jit.expression import c_type
 from minigraph.ops.indexing import AddAlong, OneHot, PutAlong, Take, TakeAlong, TakeBackward
 
@@ -25,7 +25,7 @@ SUMS = 4  # of a thread: more take registers that a block of all threads does no
 
 def take(op: Take, node: Node) -> CudaKernel:
     x, indices = node.inputs
-    _, n, columns = around(x.shape, op.axis)
+    _, n, columns = sizes_around(x.shape, op.axis)
     size = x.dtype.itemsize
     unit = size if columns * size % VECTOR else VECTOR
     sizes = (n, indices.size, columns * size // unit)
@@ -34,7 +34,7 @@ def take(op: Take, node: Node) -> CudaKernel:
 
 def take_along(op: TakeAlong, node: Node) -> CudaKernel:
     x, _ = node.inputs
-    _, n, columns = around(x.shape, op.axis)
+    _, n, columns = sizes_around(x.shape, op.axis)
     sizes = n, node.shape[op.axis], columns
     return _gather(node, sizes, x.dtype.itemsize, not op.labels, "e")
 
@@ -60,7 +60,7 @@ def _gather(
 
 def take_backward(op: TakeBackward, node: Node) -> CudaKernel:
     dy, indices = node.inputs
-    outer, n, columns = around(op.shape, op.axis)
+    outer, n, columns = sizes_around(op.shape, op.axis)
     macros = {
         **element(dy.dtype),
         "L": c_type(indices.dtype),
@@ -79,7 +79,7 @@ def scatter(op: AddAlong | PutAlong, node: Node) -> CudaKernel:
     indices, adds = node.inputs[1], isinstance(op, AddAlong)
     wraps = not (isinstance(op, AddAlong) and op.labels)
     types = element(node.dtype) if adds else {"T": f"uint{8 * node.dtype.itemsize}_t"}
-    _, n, columns = around(node.shape, op.axis)
+    _, n, columns = sizes_around(node.shape, op.axis)
     macros = {**types, "L": c_type(indices.dtype), "WRAPS": int(wraps), "ADDS": int(adds)}
     sizes = n, indices.shape[op.axis], columns
     valid = Range(1, -n if wraps else 0, n)

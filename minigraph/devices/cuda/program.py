@@ -256,7 +256,7 @@ class CudaProgram(Executor):
                     copy_of(parameter, driver)
                 # Before any of them is written: the call may end in the middle.
                 for parameter in self.program.changed:
-                    parameter.state.written(driver.device)
+                    parameter.state.mark_written(driver.device)
                 if self._flagged:
                     driver.clear(self._flags, 4 * len(self._ranges), compute)
                 bound = self._stage(inputs, outputs)

@@ -16,7 +16,7 @@ from minigraph.devices.cuda.written import (
     threads_for,
     written_kernel,
 )
-from minigraph.graph import Node, around
+from minigraph.graph import Node, sizes_around
 from minigraph.jit.expression import c_type
 from minigraph.ops.cumulative import CumulativeProduct, CumulativeSum, Recurrence
 from minigraph.ops.elementwise import kind
@@ -27,7 +27,7 @@ from minigraph.ops.reduction import Argmax
 
 def argsort(op: Argsort, node: Node) -> CudaKernel:
     (x,) = node.inputs
-    _, n, inner = around(x.shape, op.axis)
+    _, n, inner = sizes_around(x.shape, op.axis)
     macros = {**element(x.dtype), "DESCENDING": int(op.descending)}
     return written_kernel(node, "argsort", macros, x.size, (n, inner, op.count))
 
@@ -41,7 +41,7 @@ def searchsorted(op: Searchsorted, node: Node) -> CudaKernel:
 
 def argmax(op: Argmax, node: Node) -> CudaKernel:
     x = node.inputs[0]
-    outer, n, inner = around(x.shape, *op.axes)
+    outer, n, inner = sizes_around(x.shape, *op.axes)
     macros = element(x.dtype)
     if inner == 1 and n > SHORT_ROW:
         return written_kernel(node, "argmax_along", macros, outer, (n,), threads_for(n))
@@ -75,7 +75,7 @@ def _cumulative(
     """
     if kind(node.dtype) == "b":
         return None
-    outer, n, inner = around(node.shape, axis)
+    outer, n, inner = sizes_around(node.shape, axis)
     macros: dict[str, object] = {**element(node.dtype), "IDENTITY": none, "AT": at}
     if inner == 1 and n > SHORT_ROW and parted:
         return written_kernel(

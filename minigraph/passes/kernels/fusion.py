@@ -110,7 +110,7 @@ class _Fusion:
         that of their inputs, when the memory of these could be freed.
         """
         tail = self._tail()
-        order = self.graph.by_order(last=tail)
+        order = self.graph.by_order(deferred=tail)
         time: dict[Node, int] = {}
         heavy = 0
         for node in order:
