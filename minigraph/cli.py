@@ -180,10 +180,10 @@ def _why_not(device: str) -> str:
 
 
 def _jit() -> str:
-    if halide_compiler.chosen():
+    if halide_compiler.is_selected():
         return f"{settings.jit_backend() or 'auto'} (halide {_version('halide')})"
     why = compiler.why_no_jit()
-    if not (why or library.possible()):
+    if not (why or library.can_load_code()):
         why = "no machine code can be loaded"
     if why:
         return f"none: {why}"

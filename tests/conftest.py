@@ -145,7 +145,7 @@ def quick_compiler(request):
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiler, "FLAGS", (*compiler.FLAGS, QUICK))
-        patch.setattr(compiler.GccKernels, "worth_a_run", sys.maxsize)
+        patch.setattr(compiler.CKernels, "min_unit_length", sys.maxsize)
         patch.setattr(compiler.KERNELS, "_functions", _quickly_compiled)
         compiler.environment.cache_clear()
         yield

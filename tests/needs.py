@@ -11,7 +11,7 @@ NO_COMPILER, NO_ONEDNN = compiler.compiler() is None, onednn.library() is None
 NO_BFLOAT16 = NO_ONEDNN or BFLOAT16 not in onednn.dtypes()
 
 # Who makes generated kernels in this run: MINIGRAPH_JIT_BACKEND=halide pytest tests/jit
-GENERATED = "halide" if halide_compiler.chosen() else "c"
+GENERATED = "halide" if halide_compiler.is_selected() else "c"
 
 needs_compiler = pytest.mark.skipif(NO_COMPILER, reason="there is no C compiler")
 needs_onednn = pytest.mark.skipif(NO_ONEDNN, reason="there is no oneDNN")

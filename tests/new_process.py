@@ -17,7 +17,7 @@ CACHED = (
     compiler.compiler_name,
     compiler.environment,
     open_store,
-    library.possible,
+    library.can_load_code,
 )
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("tests", "tools", "examples/training")

@@ -33,13 +33,14 @@ from minigraph.program import (
 from minigraph.program.memory import LARGEST, demand
 
 BYTE = np.dtype(np.uint8)
-MOST = 4  # times as large as foreseen: what exceeds that is not touched, so it takes nothing
-PART = 16 << 20  # bytes that are touched without a look at whether to go on
-# What is told of a step and of the memory that it uses before it runs; returns what to do after.
-Look = Callable[[Step, Memory], Done]
+# The memory is this many times as large as predicted; pages that are never touched cost nothing.
+MAX_SIZE_FACTOR = 4
+TOUCHED_PART = 16 << 20  # bytes that are touched before the thread checks whether to stop
+# Called with a step and its memory before the step runs; returns a function to call after it.
+Observer = Callable[[Step, Memory], Done]
 
 
-def look_away(step: Step, memory: Memory) -> Done:
+def no_observer(step: Step, memory: Memory) -> Done:
     return nothing
 
 
@@ -58,11 +59,11 @@ class StepRunner(Protocol):
     def __call__(self, arrays: Sequence[Array], commit: Sequence[Done] = ()) -> None: ...
 
     def profile(
-        self, arrays: Sequence[Array], commit: Sequence[Done], look: Look = look_away
+        self, arrays: Sequence[Array], commit: Sequence[Done], look: Observer = no_observer
     ) -> list[Timing]: ...
 
 
-def together(calls: Sequence[Done]) -> bool:
+def call_in_order(calls: Sequence[Done]) -> bool:
     """Make calls until one returns a true value, and return whether one did.
 
     Python runs signal handlers between bytecode instructions.  So if all calls are of built-in
@@ -112,7 +113,7 @@ class HostExecutor(Executor):
             raise DeviceError(f"the memory does not suffice ({error}); {demand(program)}") from None
         self._memory = _memory(program, self.arena)
         self._returned = [*map(ReturnedMemory, program.returned)]
-        self._results = [*zip(program.outputs, _owners(program), strict=True)]
+        self._results = [*zip(program.outputs, _returned_buffers(program), strict=True)]
         for view, owner in self._results:
             if owner is not None:
                 self._returned[owner].spec = view.spec
@@ -138,7 +139,7 @@ class HostExecutor(Executor):
         return results
 
     def profile(
-        self, inputs: Sequence[Array], done: Done = nothing, look: Look = look_away
+        self, inputs: Sequence[Array], done: Done = nothing, look: Observer = no_observer
     ) -> tuple[list[Array], list[Timing]]:
         """Run all steps one by one, with `look` at each.
 
@@ -199,7 +200,7 @@ def _memory(program: Program, arena: Array) -> dict[Buffer, Array]:
     return memory
 
 
-def _owners(program: Program) -> list[int | None]:
+def _returned_buffers(program: Program) -> list[int | None]:
     """Return for each output the returned buffer that is its own, None if it has to be copied."""
     owners: list[int | None] = []
     for view in program.outputs:
@@ -230,7 +231,7 @@ class ReturnedMemory:
     def free(self) -> Array:
         """Return an array of the spec, in memory that no array of the caller shows."""
         for array in self._arrays:
-            if _references(array) == ALONE:
+            if _references(array) == UNSHARED_REFERENCES:
                 return array
         self._arrays.append(aligned_empty(self.spec))
         del self._arrays[:-2]
@@ -247,7 +248,7 @@ def _references(array: Array) -> int:
     return sys.getrefcount(array.base)
 
 
-ALONE = _references(aligned_empty(Spec((1,), BYTE)))
+UNSHARED_REFERENCES = _references(aligned_empty(Spec((1,), BYTE)))
 
 
 class HostMemory(ReservedMemory):
@@ -264,7 +265,7 @@ class HostMemory(ReservedMemory):
         self._touched = 0  # bytes from the beginning, or soon
         self._thread = ThreadPoolExecutor(1, "minigraph touches")
         with suppress(MemoryError):
-            self.arrays.append(aligned_empty(Spec((MOST * nbytes,), BYTE)))
+            self.arrays.append(aligned_empty(Spec((MAX_SIZE_FACTOR * nbytes,), BYTE)))
             self._touch(nbytes)
 
     def arenas(self, nbytes: int) -> list[Array]:
@@ -279,9 +280,9 @@ class HostMemory(ReservedMemory):
     def _touch(self, nbytes: int) -> None:
         """Touch `nbytes` in the background, rounded down to whole parts."""
         for array in self.arrays:
-            while self._touched + PART <= nbytes:
-                part = array[self._touched : self._touched + PART]
-                self._touched += PART
+            while self._touched + TOUCHED_PART <= nbytes:
+                part = array[self._touched : self._touched + TOUCHED_PART]
+                self._touched += TOUCHED_PART
                 with suppress(RuntimeError):  # the system starts no more threads
                     self._thread.submit(_touch, part)
 

@@ -32,7 +32,7 @@ from minigraph.platform.records import encode
 log = logging.getLogger(__name__)
 
 # Errors of loading a unit that is no machine code, does not run here, or lacks a kernel.
-NOT_LOADED = (OSError, AttributeError, DeviceError)
+LOAD_ERRORS = (OSError, AttributeError, DeviceError)
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ class CompiledUnit(NamedTuple):
 class KernelCache(ABC):
     """The kernels that a compiler has compiled.
 
-    worth_a_run  characters of kernels that take as long to compile as a run takes to begin
+    min_unit_length  characters of kernels that take as long to compile as a run takes to begin
     """
 
-    worth_a_run: int
+    min_unit_length: int
 
     def __init__(self) -> None:
         self._functions: dict[str, int] = {}  # by name
@@ -86,7 +86,7 @@ class KernelCache(ABC):
 
     @abstractmethod
     def load(self, binary: bytes, kernels: Sequence[str]) -> Sequence[int]:
-        """Return functions of a unit; raises one of NOT_LOADED."""
+        """Return functions of a unit; raises one of LOAD_ERRORS."""
 
     @abstractmethod
     def refuse(self, error: str) -> None:
@@ -159,7 +159,7 @@ class KernelCache(ABC):
             names = [entry.subject for entry in entries]
             try:
                 functions = self.load(binary, names)
-            except NOT_LOADED:
+            except LOAD_ERRORS:
                 continue
             kernel_counters.count("disk_hits", len(names))
             kernel_counters.count("loads", len(names))
@@ -173,7 +173,7 @@ class KernelCache(ABC):
         left = dict(missing)
         errors: list[str] = []
         start = time.perf_counter()
-        units = split(list(missing.values()), settings.cpus(), self.worth_a_run)
+        units = split(list(missing.values()), settings.cpus(), self.min_unit_length)
         try:
             while units:
                 suspects: list[KernelSource] = []
@@ -219,10 +219,12 @@ def _store() -> Store | None:
 _unstored: dict[str, Entry] = {}  # kernels that the disk did not take, by key
 
 
-def split(sources: Sequence[KernelSource], at_most: int, worth_a_run: int) -> list[CompilationUnit]:
+def split(
+    sources: Sequence[KernelSource], max_units: int, min_length: int
+) -> list[CompilationUnit]:
     """Divide sources into units of about equal length, each worth a run of the compiler."""
     length = {source: len(source.text) + sum(map(len, source.support)) for source in sources}
-    parts = max(min(at_most, len(sources), sum(length.values()) // worth_a_run), 1)
+    parts = max(min(max_units, len(sources), sum(length.values()) // min_length), 1)
     bins: list[tuple[int, int, list[KernelSource]]] = [(0, i, []) for i in range(parts)]
     for source in sorted(sources, key=length.__getitem__, reverse=True):
         size, i, content = bins[0]
@@ -234,7 +236,7 @@ def split(sources: Sequence[KernelSource], at_most: int, worth_a_run: int) -> li
 # ---------------------------------------------------------------- folders
 
 PREFIX = "minigraph-jit-"  # of the names of temporary folders
-TEMPORARY = ("/tmp", "/var/tmp")  # used if other users can change TMPDIR
+TEMPORARY_FOLDERS = ("/tmp", "/var/tmp")  # used if other users can change TMPDIR
 
 
 @contextmanager
@@ -243,12 +245,12 @@ def working_folder() -> Iterator[Path]:
     root, keeps = _workdir(), settings.jit_keep_interm()
     if keeps and root is None:
         root = _kept_folder()
-    with trust.temporary_folder(root or _temporary_root(), PREFIX) as made:
+    with trust.temporary_folder(root or _temporary_root(), PREFIX) as folder:
         try:
-            yield made
+            yield folder
         finally:
             if keeps and root:
-                for file in made.iterdir():
+                for file in folder.iterdir():
                     file.replace(root / file.name)
 
 
@@ -278,7 +280,7 @@ def _workdir() -> Path | None:
 def _temporary_root() -> Path:
     """Return a folder whose entries no other user can replace; raise OSError if there is none."""
     refused: list[OSError] = []
-    for root in (tempfile.gettempdir(), *TEMPORARY):
+    for root in (tempfile.gettempdir(), *TEMPORARY_FOLDERS):
         try:
             trust.check_folder(Path(root), shared=True)
             return Path(root)

@@ -77,7 +77,7 @@ def _parts(node: Node, strides: Sequence[Shape], short: int) -> KernelParts | No
         case Reshape():  # of what is not contiguous
             op: Op = Copy()
         case Reorder() | AvgPool2d() | AvgPool2dBackward() | LaidOut():
-            viewed = in_order if isinstance(node.op, Reorder) else _averages
+            viewed = reordered_view if isinstance(node.op, Reorder) else _averages
             copy = viewed(node, strides[0])
             if copy is None:
                 return None
@@ -147,7 +147,7 @@ def _averages(node: Node, strides: Shape) -> tuple[Op, Spec, Shape] | None:
     return Fused(Graph(xs, ((total / float(high * wide)).astype(x.dtype),))), given, steps
 
 
-def in_order(node: Node, strides: Shape) -> tuple[Op, Spec, Shape] | None:
+def reordered_view(node: Node, strides: Shape) -> tuple[Op, Spec, Shape] | None:
     """Return a reorder as a copy of images whose axes are in the result's order.
 
     An axis of larger blocks is divided in two.  None if neither number of lanes is a multiple of

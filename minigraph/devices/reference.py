@@ -7,7 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minigraph.devices.host import HostBackend, Look, external_memory, look_away, together
+from minigraph.devices.host import (
+    HostBackend,
+    Observer,
+    call_in_order,
+    external_memory,
+    no_observer,
+)
 from minigraph.graph import Array, Node, Shape, compute
 from minigraph.program import (
     Choice,
@@ -63,7 +69,7 @@ class Interpreter:
         self.profile(arrays, commit)
 
     def profile(
-        self, arrays: Sequence[Array], commit: Sequence[Done], look: Look = look_away
+        self, arrays: Sequence[Array], commit: Sequence[Done], look: Observer = no_observer
     ) -> list[Timing]:
         memory = {**self.memory, **external_memory(self.program, arrays)}
         timings = []
@@ -78,7 +84,7 @@ class Interpreter:
                 run_step(step, NumpyKernel(step.node), memory)
             timings.append(Timing(step, start, time.perf_counter() - start))
             looked()
-        together(commit)
+        call_in_order(commit)
         return timings
 
 

@@ -102,18 +102,18 @@ class Traffic(NamedTuple):
 class Kernel:
     """A kernel that computes the results of one node; subclasses override the defaults.
 
-    maker       "numpy", "c", "onednn", "mpi", "cuda", "cublas", "cudnn" or "nccl"
-    algorithm   the maker's name for it, such as "jit:avx2"; "" if the maker has only one
-    scratch     bytes of memory that the kernel uses while it runs
-    strided     for each input, whether it may be a view that is not contiguous; () if none may
-    inplace     for each input, the outputs that may overwrite it; () if none may
-    refuses     whether it may raise for values of its inputs, such as a label out of range
-    why_numpy   why NumPy computes the node on a device with kernels; "" if it does not
-    alignment   bytes to which the offsets of its inputs must be aligned
-    sources     generated sources
-    body        program of one step of a loop
-    threads     that share the work
-    rescue      kernel that continues after its native call failed; None: NumPy repeats the step
+    maker      "numpy", "c", "onednn", "mpi", "cuda", "cublas", "cudnn" or "nccl"
+    algorithm  the maker's name for it, such as "jit:avx2"; "" if the maker has only one
+    scratch    bytes of memory that the kernel uses while it runs
+    strided    for each input, whether it may be a view that is not contiguous; () if none may
+    inplace    for each input, the outputs that may overwrite it; () if none may
+    refuses    whether it may raise for values of its inputs, such as a label out of range
+    why_numpy  why NumPy computes the node on a device with kernels; "" if it does not
+    alignment  bytes to which the offsets of its inputs must be aligned
+    sources    generated sources
+    body       program of one step of a loop
+    threads    that share the work
+    fallback   kernel that continues after its native call failed; None: NumPy repeats the step
     """
 
     maker: str
@@ -127,7 +127,7 @@ class Kernel:
     sources: Sequence[KernelSource] = ()
     body: Program | None = None
     threads: int = 1
-    rescue: Kernel | None = None
+    fallback: Kernel | None = None
 
     @property
     def texts(self) -> Sequence[KernelSource]:

@@ -6,7 +6,7 @@ from minigraph.errors import warn_once
 # PyTorch's wheels bring GNU's OpenMP library, and kernels of both run in its threads, which soon
 # sleep if they are idle.  If PyTorch is imported before, they wait in a loop for long, which on a
 # processor that others use makes a step several times as long: OMP_WAIT_POLICY=passive helps there.
-with openmp.brief_spins():
+with openmp.short_spins():
     import torch
 
 OLDEST = (2, 6)  # that has torch.export's `default_decompositions` and `Dim.DYNAMIC`

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from minigraph.devices import host
-from minigraph.devices.host import MOST, PART, HostMemory
+from minigraph.devices.host import MAX_SIZE_FACTOR, TOUCHED_PART, HostMemory
 
-SIZE = 4 * PART
+SIZE = 4 * TOUCHED_PART
 
 
 @pytest.fixture
@@ -44,7 +44,9 @@ def touching():
 def test_memory_of_an_unknown_size_gets_the_pages_that_are_foreseen(new_memory):
     before = resident()
     with closing(HostMemory(SIZE)):
-        assert SIZE - PART <= touched_since(before, SIZE - PART) < SIZE + PART
+        assert (
+            SIZE - TOUCHED_PART <= touched_since(before, SIZE - TOUCHED_PART) < SIZE + TOUCHED_PART
+        )
 
 
 def test_an_arena_gets_the_rest_of_its_pages_once_its_size_is_known(new_memory):
@@ -52,7 +54,11 @@ def test_an_arena_gets_the_rest_of_its_pages_once_its_size_is_known(new_memory):
     with closing(HostMemory(SIZE)) as memory:
         (array,) = memory.arenas(2 * SIZE + 5)
         assert array.nbytes == 2 * SIZE + 5
-        assert 2 * SIZE - PART <= touched_since(before, 2 * SIZE - PART) < 2 * SIZE + PART
+        assert (
+            2 * SIZE - TOUCHED_PART
+            <= touched_since(before, 2 * SIZE - TOUCHED_PART)
+            < 2 * SIZE + TOUCHED_PART
+        )
 
 
 def test_an_arena_keeps_what_is_written_once_the_work_has_ended(new_memory):
@@ -62,7 +68,7 @@ def test_an_arena_keeps_what_is_written_once_the_work_has_ended(new_memory):
     assert array.all() and not touching()
 
 
-@pytest.mark.parametrize("size", [0, PART - 1])
+@pytest.mark.parametrize("size", [0, TOUCHED_PART - 1])
 def test_little_memory_needs_no_thread(size):
     with closing(HostMemory(size)):
         assert not touching()
@@ -86,8 +92,8 @@ def test_where_no_thread_starts_memory_is_left_alone(monkeypatch):
 
 
 def test_memory_that_was_foreseen_is_nobodys_if_it_is_too_small_or_the_work_has_ended():
-    with closing(HostMemory(PART)) as memory:
-        assert not memory.arenas(MOST * PART + 1)
+    with closing(HostMemory(TOUCHED_PART)) as memory:
+        assert not memory.arenas(MAX_SIZE_FACTOR * TOUCHED_PART + 1)
     assert not memory.arenas(1)
 
 

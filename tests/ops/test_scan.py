@@ -25,7 +25,7 @@ from minigraph.passes.rewrite.loops import unroll_loops
 @pytest.fixture
 def of_kernels(monkeypatch):
     """Loops call the kernels of their bodies, whose values do not fit one function."""
-    monkeypatch.setattr(straight_line, "LARGEST", 0)
+    monkeypatch.setattr(straight_line, "MAX_ELEMENTS", 0)
 
 
 @pytest.fixture(params=["one function", "kernels"])
@@ -318,9 +318,9 @@ def test_calls_do_not_see_what_earlier_ones_left():
 @needs_compiler
 @pytest.mark.parametrize("level", [0, 3])
 def test_a_loop_that_pauses_goes_on_where_it_was(level, form, monkeypatch):
-    assert "100000000" in loop.CLOCK
-    hasty = loop.CLOCK.replace("100000000", "-1")
-    monkeypatch.setattr(loop, "CLOCK", hasty)
+    assert "100000000" in loop.CLOCK_TEXT
+    hasty = loop.CLOCK_TEXT.replace("100000000", "-1")
+    monkeypatch.setattr(loop, "CLOCK_TEXT", hasty)
     monkeypatch.setattr(loop, "LOOP", KernelSource(hasty + loop.LOOP_TEXT))
     x, p = mg.input("x", (5, 3, 4)), mg.Parameter(np.full(4, 0.5, np.float32))
 

@@ -40,21 +40,21 @@ from minigraph.ops.matmul import Matmul
 
 # Rough speeds of one thread.  Their ratios matter: kernels are many times as fast as NumPy, and
 # Winograd's algorithm is twice as fast as direct convolution.
-BYTES = 5e9  # moved per second
+BYTES_PER_SECOND = 5e9  # moved
 # A convolution's operations by definition, per second.
-FLOPS = {"winograd": 1.6e11, "direct": 8e10, "tiles": 2.4e11, "numpy": 2e9}
-NUMPY = 1.0  # seconds added to NumPy's estimate, so that it is the last resort
+FLOPS_PER_SECOND = {"winograd": 1.6e11, "direct": 8e10, "tiles": 2.4e11, "numpy": 2e9}
+NUMPY_PENALTY = 1.0  # seconds added to NumPy's estimate, so that it is the last resort
 
-# Measuring pays if a gain of SHARE of the time in STEPS calls exceeds the seconds for making
-# (oneDNN) or compiling (C) the RIVALS.  Each call takes BEGIN besides.
-RIVALS, STEPS, SHARE = 2, 1000, 0.5
-MADE, COMPILED, BEGIN = 2e-3, 0.3, 5e-6  # seconds
+# Measuring pays if a gain of EXPECTED_GAIN of the time in EXPECTED_CALLS calls exceeds the seconds
+# for creating (oneDNN) or compiling (C) the rivals.  CALL_SECONDS are the overhead of a call.
+MAX_RIVALS, EXPECTED_CALLS, EXPECTED_GAIN = 2, 1000, 0.5
+CREATION_SECONDS, COMPILE_SECONDS, CALL_SECONDS = 2e-3, 0.3, 5e-6
 # Operations for which `_is_sure` trusts the first candidate: on Zen 5 rivals gained nothing in
 # ResNet-18 and ResNet-50, and up to an eighth of a step in AlexNet.
-LARGE = 1e8
+SURE_OPERATIONS = 1e8
 
 
-def panels(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
+def panel_candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
     """Yield the product of gathered panels for a convolution of nchw images."""
     node, strides, layouts = arrangement
     if type(node.op) in ROLES and node.dtype == onednn.F32 and compiler.compiler():
@@ -69,11 +69,11 @@ CANDIDATES: tuple[Callable[[Arrangement, int], Iterable[Candidate]], ...] = (
     winograd.candidates,
     direct.candidates,
     converted.candidates,
-    panels,
+    panel_candidates,
 )
 
 
-class CpuBench(Workbench):
+class CpuWorkbench(Workbench):
     """The workbench of the CPU.
 
     on_disk  whether kernels may be read from and kept on disk
@@ -107,8 +107,8 @@ class CpuProblems(ProblemMaker):
     def __init__(self, threads: int, on_disk: bool, precision: str = "float32") -> None:
         super().__init__()
         self.threads = threads
-        self.in_parts = precision == amx.PRECISION
-        self.workbench = CpuBench(on_disk)
+        self.uses_tiles = precision == amx.PRECISION
+        self.workbench = CpuWorkbench(on_disk)
         self.dtypes = onednn.dtypes() | {onednn.F32}
 
     def product(self, node: Node) -> Product | None:
@@ -116,17 +116,17 @@ class CpuProblems(ProblemMaker):
         if product is None:
             return None
         specs = (*(x.spec for x in node.inputs), *node.specs)
-        alike = len({s.dtype for s in specs}) == 1 and specs[0].dtype in self.dtypes
-        return product if alike and all(s.size for s in specs) else None
+        same_dtype = len({s.dtype for s in specs}) == 1 and specs[0].dtype in self.dtypes
+        return product if same_dtype and all(s.size for s in specs) else None
 
     def note(self, node: Node) -> str:
         threads = primitives.threads_for(node, self.threads)
         # A kernel converts constant weights only once, so its time differs.
         product = product_of(node)
         roles = ROLES.get(type(product.op), "") if product else ""
-        known = {roles[i] for i in constants_of(node) if i < len(roles)}
-        constant = ", constant weights" * ("w" in known)
-        in_parts = f", {amx.PRECISION}" * (self.in_parts and node.dtype == onednn.F32)
+        constants = {roles[i] for i in constants_of(node) if i < len(roles)}
+        constant = ", constant weights" * ("w" in constants)
+        in_parts = f", {amx.PRECISION}" * (self.uses_tiles and node.dtype == onednn.F32)
         return f", {threads} thread{'s' if threads > 1 else ''}{constant}{in_parts}"
 
     def image_lanes(self, roles: str, channels: Sequence[int]) -> list[Lanes]:
@@ -156,38 +156,44 @@ class CpuProblems(ProblemMaker):
         """
         specs = (*problem.inputs, *problem.results)
         if isinstance(problem.op, Reorder):
-            return 2 * specs[0].nbytes / BYTES / self.threads
+            return 2 * specs[0].nbytes / BYTES_PER_SECOND / self.threads
         if isinstance(problem.op, Matmul) or specs[0].dtype != onednn.F32:
             return None
         arrangement = problem.arrangement(layouts)
-        fast = winograd.is_favourite(arrangement.node)
+        uses_winograd = winograd.is_favourite(arrangement.node)
         # oneDNN lacks some grouped and some dilated convolutions, and some between nchw and
         # another layout.  Only these are looked up, as descriptions take long.
         conv, mixed = conv_of(problem.op), len({x.lanes == 1 for x in layouts if x.lanes}) > 1
-        usual = conv.groups == 1 and conv.dilation == primitives.POINT and not mixed
-        known = fast or (onednn.library() and usual)
-        if not known and not any(problem.candidates(layouts)):
-            return NUMPY + problem.work / FLOPS["numpy"]
+        is_common = conv.groups == 1 and conv.dilation == primitives.POINTWISE and not mixed
+        is_supported = uses_winograd or (onednn.library() and is_common)
+        if not is_supported and not any(problem.candidates(layouts)):
+            return NUMPY_PENALTY + problem.work / FLOPS_PER_SECOND["numpy"]
         reordered = sum(
             spec.nbytes
             for spec, layout in zip(specs, layouts, strict=True)
             if layout.lanes not in (0, onednn.block()) and spec.shape[1] > FEW_CHANNELS
         )
-        in_tiles = self.in_parts and tiles.is_favourite(arrangement.node, parts=2)
-        kind = "tiles" if in_tiles else "winograd" if fast else "direct"
-        return (problem.work / FLOPS[kind] + 2 * reordered / BYTES) / self.threads
+        in_tiles = self.uses_tiles and tiles.is_favourite(arrangement.node, parts=2)
+        kind = "tiles" if in_tiles else "winograd" if uses_winograd else "direct"
+        return (
+            problem.work / FLOPS_PER_SECOND[kind] + 2 * reordered / BYTES_PER_SECOND
+        ) / self.threads
 
     def shortlist(self, problem: OpProblem, layouts: Layouts) -> list[Candidate]:
         """Return the first candidate, and its rivals if measuring may pay."""
-        offered = (c for c in problem.candidates(layouts) if _can_be_made(c))
-        first = next(offered, None)
+        supported = (c for c in problem.candidates(layouts) if _is_supported(c))
+        first = next(supported, None)
         if first is None or _is_sure(problem, first):
             return [first] if first else []
-        rivals = [*itertools.islice(offered, RIVALS)]
-        cost = sum(COMPILED if each.kernel.maker == "c" else MADE for each in rivals)
-        moved = sum(spec.nbytes for spec in (*problem.inputs, *problem.results))
-        seconds = (problem.work / FLOPS["direct"] + moved / BYTES) / self.threads + BEGIN
-        return [first, *rivals] if STEPS * SHARE * seconds > cost else [first]
+        rivals = [*itertools.islice(supported, MAX_RIVALS)]
+        cost = sum(
+            COMPILE_SECONDS if each.kernel.maker == "c" else CREATION_SECONDS for each in rivals
+        )
+        nbytes = sum(spec.nbytes for spec in (*problem.inputs, *problem.results))
+        seconds = (
+            problem.work / FLOPS_PER_SECOND["direct"] + nbytes / BYTES_PER_SECOND
+        ) / self.threads + CALL_SECONDS
+        return [first, *rivals] if EXPECTED_CALLS * EXPECTED_GAIN * seconds > cost else [first]
 
     def candidates(self, arrangement: Arrangement) -> Iterable[Candidate]:
         node, strides, layouts = arrangement
@@ -200,17 +206,17 @@ class CpuProblems(ProblemMaker):
             generators.sort(key=lambda g: g is not winograd.candidates)
         elif tiles.is_favourite(node, parts=3):
             generators.sort(key=lambda g: g is not tiles.candidates)
-        if self.in_parts:
+        if self.uses_tiles:
             first = tiles.is_favourite(node, parts=2)
             generators.insert(0 if first else len(generators), partial(tiles.candidates, parts=2))
-        offered = itertools.chain.from_iterable(g(arrangement, threads) for g in generators)
+        candidates = itertools.chain.from_iterable(g(arrangement, threads) for g in generators)
         product = product_of(node)
         if product and primitives.sums_of_many_pixels(product.op, node):
-            return _for_long_sums([*offered], node)
-        return offered
+            return _accurate_candidates([*candidates], node)
+        return candidates
 
 
-def _can_be_made(candidate: Candidate) -> bool:
+def _is_supported(candidate: Candidate) -> bool:
     try:
         return candidate.kernel is not None
     except GraphError:  # the library describes the kernel, but does not support it
@@ -220,24 +226,28 @@ def _can_be_made(candidate: Candidate) -> bool:
 def _is_sure(problem: OpProblem, first: Candidate) -> bool:
     """Whether the first candidate is almost certainly the fastest."""
     result = problem.results[0]
-    if problem.work < LARGE or result.dtype != onednn.F32 or isinstance(problem.op, Reorder):
+    if (
+        problem.work < SURE_OPERATIONS
+        or result.dtype != onednn.F32
+        or isinstance(problem.op, Reorder)
+    ):
         return False
     if isinstance(problem.op, Matmul) or first.name in (winograd.NAME, *tiles.NAMES.values()):
         return True
     shapes = [spec.shape for spec in (*problem.inputs[:2], result)]
     x, w = (shapes[ROLES[type(problem.op)].index(role)] for role in "xw")
-    return w[2:] == primitives.POINT or x[1] <= FEW_CHANNELS
+    return w[2:] == primitives.POINTWISE or x[1] <= FEW_CHANNELS
 
 
-def _for_long_sums(offered: Sequence[Candidate], node: Node) -> Sequence[Candidate]:
+def _accurate_candidates(candidates: Sequence[Candidate], node: Node) -> Sequence[Candidate]:
     """Return candidates for sums of many pixels, without oneDNN's inexact ones if possible.
 
     oneDNN's "gemm" comes last, as it is slow for windows of several pixels.
     """
-    exact = [c for c in offered if not c.name.startswith("jit:")]
-    point = node.shape[2:] == primitives.POINT
+    exact = [c for c in candidates if not c.name.startswith("jit:")]
+    point = node.shape[2:] == primitives.POINTWISE
     fast = [c for c in exact if point or "gemm" not in c.name]
-    return [*fast, *(c for c in exact if c not in fast)] if fast else offered
+    return [*fast, *(c for c in exact if c not in fast)] if fast else candidates
 
 
 def _with_weights(roles: str, lanes: Sequence[int]) -> Lanes:

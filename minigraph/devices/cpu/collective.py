@@ -1,7 +1,7 @@
 """Collectives on the CPU: MPI's functions, called by address from the native program.
 
 MPI moves data only while it is called.  So the program calls it between kernels while a collective
-is pending (`Exchanges`).
+is pending (`PendingExchanges`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from minigraph.program import Kernel, Step, Traffic
 NATIVE_TIMEOUT = 1.0  # seconds of a native wait after which Python continues it
 FOLDER = Path(__file__).parent
 HEADER = (FOLDER / "pending.c").read_text().strip()
-BEGIN = (FOLDER / "collective_begin.c").read_text()
+BEGIN_TEXT = (FOLDER / "collective_begin.c").read_text()
 AWAIT = KernelSource((FOLDER / "collective_await.c").read_text(), (HEADER,))
 PROGRESS = KernelSource(
     """
@@ -90,7 +90,7 @@ CALLS: dict[type[Collective], Call] = {
     ),
 }
 # MPI's own MAX is undefined for NaN, and lacks 16-bit floats.
-COMBINE = """
+COMBINE_TEXT = """
 void NAME(const T *x, T *y, const int *count, const void *type) {
   for (int64_t i = 0; i < *count; i++) {
     const C a = FROM(x[i]), b = FROM(y[i]);
@@ -98,7 +98,7 @@ void NAME(const T *x, T *y, const int *count, const void *type) {
   }
 }
 """
-RESULTS = {"sum": "a + b", "max": "a > b || a != a ? a : b"}
+COMBINATIONS = {"sum": "a + b", "max": "a > b || a != a ? a : b"}
 
 
 class MpiExchange:
@@ -127,7 +127,7 @@ class MpiExchange:
             self.words[WAITING_TIME] += (time.monotonic_ns() - begin) * int(self.words[TIMES] >= 0)
         if self.words[STATE] == FAILED:
             error = int(self.words[ERROR])
-            why = f"MPI says: {self.world.mpi.Get_error_string(error)}" if error else CUT_SHORT
+            why = f"MPI says: {self.world.mpi.Get_error_string(error)}" if error else INTERRUPTED
             raise GraphError(f"{self.what} failed: {why}")
         if self.words[TIMES] >= 0:
             self.words[PENDING_TIME] += self.words[FINISHED] - self.words[STARTED]
@@ -145,7 +145,7 @@ class MpiExchange:
         return bool(error or finished)
 
 
-CUT_SHORT = (
+INTERRUPTED = (
     "an earlier call was cut short, and the processes are no longer at the same place; start anew"
 )
 TEST = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
@@ -174,7 +174,7 @@ class CollectiveKernel(CpuKernel):
         self.staged = self.begins and self.ends and self.op.pending_spec(x) != node.spec
         if self.staged:
             self.scratch = self.op.pending_spec(x).nbytes
-        self.rescue = Rescue(self)
+        self.fallback = TimeoutFallback(self)
 
     @property
     def traffic(self) -> Traffic | None:
@@ -193,7 +193,7 @@ class CollectiveKernel(CpuKernel):
 
     @property
     def _begin(self) -> KernelSource:
-        return KernelSource(with_macros(BEGIN, CALL=CALLS[type(self.op)].text), (HEADER,))
+        return KernelSource(with_macros(BEGIN_TEXT, CALL=CALLS[type(self.op)].text), (HEADER,))
 
     @property
     def _combine(self) -> list[KernelSource]:
@@ -202,13 +202,13 @@ class CollectiveKernel(CpuKernel):
         how = self.op.combines
         if not how or kind(dtype) != "f" or (how == "sum" and dtype not in SMALL_FLOATS):
             return []
-        macros = {"C": c_type(dtype), "FROM": "", "TO": "", "RESULT": RESULTS[how]}
+        macros = {"C": c_type(dtype), "FROM": "", "TO": "", "RESULT": COMBINATIONS[how]}
         support: tuple[str, ...] = ()
         if dtype in SMALL_FLOATS:
             macros["FROM"], first = conversion(dtype, FLOAT32)
             macros["TO"], second = conversion(FLOAT32, dtype)
             macros["C"], support = "float", tuple(dict.fromkeys((*first, *second)))
-        return [KernelSource(with_macros(COMBINE, T=c_type(dtype), **macros), support)]
+        return [KernelSource(with_macros(COMBINE_TEXT, T=c_type(dtype), **macros), support)]
 
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
         x, y = operands.inputs[0], operands.outputs[0]
@@ -225,27 +225,29 @@ class CollectiveKernel(CpuKernel):
 
     def _begin_block(self, x: Place, buffer: Place, linker: Linker) -> list[int]:
         world, spec = self.op.world, self.node.inputs[0].spec
-        plain = not self.op.combines
+        moves_only = not self.op.combines
         dtype = (
-            "BYTE" if plain else _TYPES_OF_MPI.get(spec.dtype.name, f"{spec.dtype.name.upper()}_T")
+            "BYTE"
+            if moves_only
+            else _MPI_TYPES.get(spec.dtype.name, f"{spec.dtype.name.upper()}_T")
         )
-        count = spec.nbytes if plain else spec.size
+        count = spec.nbytes if moves_only else spec.size
         if isinstance(self.op, ReduceScatter):
             count //= world.size
         shift = world.rank * spec.nbytes if isinstance(self.op, AllGather) else 0
-        how = self._mpi_op(linker) if not plain else getattr(self.op, "root", 0)
+        how = self._mpi_op(linker) if not moves_only else getattr(self.op, "root", 0)
         words = [self.pending.address, *x, *buffer, spec.nbytes, shift]
         words += [int(world.mpi.IN_PLACE), _function(world, CALLS[type(self.op)].function), count]
-        return [*words, _handle(world, dtype), _word(world.handle), how]
+        return [*words, _handle(world, dtype), _signed(world.handle), how]
 
     def _mpi_op(self, linker: Linker) -> int:
         world = self.op.world
         for source in self._combine:
-            return _own_op(world, linker.address(source))
+            return _create_op(world, linker.address(source))
         return _handle(world, self.op.combines.upper())
 
 
-class Rescue(Kernel):
+class TimeoutFallback(Kernel):
     """The fallback after a native timeout: wait in Python, or raise the collective's error."""
 
     maker = "mpi"
@@ -273,30 +275,30 @@ def collective_kernel(node: Node, timeout: float) -> CollectiveKernel | None:
     return CollectiveKernel(node, timeout)
 
 
-class Exchanges:
+class PendingExchanges:
     """The collectives that are pending at a step of a program, and the steps that started them."""
 
     def __init__(self) -> None:
-        self._begun: dict[MpiExchange, Step] = {}
+        self._started: dict[MpiExchange, Step] = {}
 
-    def after(self, step: Step, linker: Linker) -> list[tuple[NativeCall, Step]]:
+    def progress_calls(self, step: Step, linker: Linker) -> list[tuple[NativeCall, Step]]:
         """Return the calls that let MPI progress after a step, each with the step it is for."""
         if isinstance(step.kernel, CollectiveKernel):
-            one = step.kernel.pending
+            exchange = step.kernel.pending
             if step.kernel.ends:
-                self._begun.pop(one, None)
+                self._started.pop(exchange, None)
             else:
-                self._begun[one] = step
+                self._started[exchange] = step
             return []
-        if not self._begun:
+        if not self._started:
             return []
-        pending = [*self._begun]
-        words = [len(pending), pending[0].test, *(one.address for one in pending)]
-        return [(linker.call(PROGRESS, words), self._begun[pending[-1]])]
+        pending = [*self._started]
+        words = [len(pending), pending[0].test, *(exchange.address for exchange in pending)]
+        return [(linker.call(PROGRESS, words), self._started[pending[-1]])]
 
 
 # MPI's names of types that do not follow from NumPy's; 16-bit floats travel as integers.
-_TYPES_OF_MPI = {
+_MPI_TYPES = {
     "float32": "FLOAT",
     "float64": "DOUBLE",
     "float16": "UINT16_T",
@@ -305,10 +307,10 @@ _TYPES_OF_MPI = {
 
 
 def _handle(world: World, name: str) -> int:
-    return _word(int(world.mpi._handleof(getattr(world.mpi, name))))
+    return _signed(int(world.mpi._handleof(getattr(world.mpi, name))))
 
 
-def _word(handle: int) -> int:
+def _signed(handle: int) -> int:
     """Return a handle as a signed number; mpi4py gives its bits."""
     return handle - (handle >> 63 << 64)
 
@@ -320,7 +322,7 @@ def _function(world: World, name: str) -> int:
 
 
 @functools.cache
-def _own_op(world: World, address: int) -> int:
+def _create_op(world: World, address: int) -> int:
     """Return MPI's handle of a commutative reduction by a C function."""
     create = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_int, ctypes.c_void_p)
     handle = ctypes.c_int64()

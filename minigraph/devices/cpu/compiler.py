@@ -57,29 +57,30 @@ FLAGS = (
 )
 # Else gcc branches for each element where a choice is made of choices, or of a call: its loop is
 # no vector loop: it takes 15 to 80 times as long.
-OF_GCC = ("-fno-tree-pre", "-fno-tree-sink", "-fno-thread-jumps")
+GCC_FLAGS = ("-fno-tree-pre", "-fno-tree-sink", "-fno-thread-jumps")
 # Compilers prefer vectors of 256 bits on many processors where 512 are as fast or twice as fast.
-WIDE = "-mprefer-vector-width=512"
+WIDE_VECTORS = "-mprefer-vector-width=512"
 # Parallel regions of kernels go through functions of the prelude.
-WRAPPED = (
+LINKER_WRAPS = (
     "-Wl,--wrap=GOMP_parallel",
     "-Wl,--wrap=GOMP_parallel_loop_nonmonotonic_dynamic",
 )
 # Clang's headers may lack omp.h, and its library is another one: CLANG_OMP stands for both.
-OF_CLANG = ("-Xclang", "-fopenmp", "-I.", "-g0")  # zig's default names the folder in its results
+# Without -g0 zig writes the name of the folder into its results.
+CLANG_OPENMP = ("-Xclang", "-fopenmp", "-I.", "-g0")
 CLANG_OMP = Path(__file__).with_name("clang_omp.h").read_text()
 # The pragma for a loop with independent iterations, of gcc and of clang.
-INDEPENDENT = ("#pragma GCC ivdep", "#pragma clang loop vectorize(assume_safety)")
+IVDEP_PRAGMAS = ("#pragma GCC ivdep", "#pragma clang loop vectorize(assume_safety)")
 # By instruction set: the features that -mno- removes from -march=native, with those built on them.
-WITHOUT = {onednn.AVX: ("avx",), onednn.AVX2: ("avx2", "fma"), onednn.AVX512: ("avx512f",)}
-SECONDS = 120.0  # time limit of one run of the compiler
-NOT_OURS = {  # of MINIGRAPH_JIT_BACKEND
+ISA_FEATURES = {onednn.AVX: ("avx",), onednn.AVX2: ("avx2", "fma"), onednn.AVX512: ("avx512f",)}
+COMPILE_TIMEOUT = 120.0  # time limit of one run of the compiler
+OTHER_BACKENDS = {  # of MINIGRAPH_JIT_BACKEND
     "none": "MINIGRAPH_JIT_BACKEND is none",
     "nvrtc": "MINIGRAPH_JIT_BACKEND is nvrtc, which is for CUDA devices",
 }
-HALIDE = ("halide", "pycparser")  # packages that the Halide backend needs
+HALIDE_PACKAGES = ("halide", "pycparser")  # packages that the Halide backend needs
 NO_COMPILER = "there is no C compiler"
-WORTH_A_RUN = 4000  # characters of sources that compile as long as the headers of a unit
+MIN_UNIT_LENGTH = 4000  # characters of sources that compile as long as the headers of a unit
 
 
 class _Compiler(NamedTuple):
@@ -95,9 +96,9 @@ def _compiler() -> _Compiler | None:
 
     Raises CompileError if `CC` names a compiler that does not run.
     """
-    wanted = toolchain.c_compiler()
-    if wanted:
-        return _wanted(wanted)
+    cc = toolchain.c_compiler()
+    if cc:
+        return _compiler_from_cc(cc)
     path = shutil.which("gcc") or shutil.which("clang") or shutil.which("cc") or toolchain.zig()
     if path is None:
         run = "elementwise ops and reductions run in NumPy, several times slower"
@@ -113,12 +114,12 @@ def _compiler() -> _Compiler | None:
     return _Compiler(command, _version(command)[0])
 
 
-def _wanted(wanted: str) -> _Compiler:
+def _compiler_from_cc(cc: str) -> _Compiler:
     """Return the compiler that `CC` names: a path, or a program with arguments as in a shell."""
-    path, others, version = shutil.which(wanted), [], ""
+    path, others, version = shutil.which(cc), [], ""
     try:
         if path is None:
-            name, *others = shlex.split(wanted) or [""]
+            name, *others = shlex.split(cc) or [""]
             path = shutil.which(name)
         why = "there is no such program"
         if path is not None:
@@ -127,7 +128,7 @@ def _wanted(wanted: str) -> _Compiler:
         why = str(error)
     if path is None or why:
         raise CompileError(
-            f"CC is {wanted!r}, which does not run ({why}): set it to a C compiler, such as gcc or "
+            f"CC is {cc!r}, which does not run ({why}): set it to a C compiler, such as gcc or "
             '"ccache gcc", or unset it'
         )
     return _Compiler((os.path.abspath(path), *others), version)
@@ -136,7 +137,7 @@ def _wanted(wanted: str) -> _Compiler:
 def _version(command: Sequence[str]) -> tuple[str, str]:
     """Return the first line of a compiler's version, and why it does not run, or ""."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [*command, "--version"],
             env=toolchain.environment(command[0], tempfile.gettempdir()),
             stdin=subprocess.DEVNULL,
@@ -149,10 +150,10 @@ def _version(command: Sequence[str]) -> tuple[str, str]:
     except (OSError, subprocess.TimeoutExpired) as error:
         return "unknown", reason(error)
     why = ""
-    if done.returncode:
-        lines = [*done.stderr.split("\n"), f"its exit status is {done.returncode}"]
+    if process.returncode:
+        lines = [*process.stderr.split("\n"), f"its exit status is {process.returncode}"]
         why = next(line for line in lines if line.strip())
-    return (done.stdout.splitlines() or ["unknown"])[0], why
+    return (process.stdout.splitlines() or ["unknown"])[0], why
 
 
 @functools.cache
@@ -175,8 +176,8 @@ def compiler_version() -> str:
 def compiler_name() -> str:
     """Return the compiler's name and version, such as "gcc 12.2.0", whatever its command is."""
     (path, *_), version = _compiler() or _Compiler(("none",), "none")
-    said = f"{version} {os.path.basename(os.path.realpath(path))}"
-    names = (name for name in ("clang", "gcc") if name in said)
+    description = f"{version} {os.path.basename(os.path.realpath(path))}"
+    names = (name for name in ("clang", "gcc") if name in description)
     numbers = re.findall(r"\d+(?:\.\d+)+", version)
     return " ".join([next(names, os.path.basename(path)), *numbers[-1:]])
 
@@ -184,9 +185,9 @@ def compiler_name() -> str:
 @functools.cache
 def why_no_halide() -> str:
     """Return why the Halide backend is not available; "" if it is."""
-    if not elf.POSSIBLE:
+    if not elf.IS_SUPPORTED:
         return "Halide's kernels are for Linux on the x86-64"
-    missing = [name for name in HALIDE if importlib.util.find_spec(name) is None]
+    missing = [name for name in HALIDE_PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
         return f"{missing[0]} is not installed: {install_command('halide')}"
     return ""
@@ -194,7 +195,7 @@ def why_no_halide() -> str:
 
 def why_no_jit() -> str:
     """Return why kernels cannot be generated for the CPU; "" if they can."""
-    return NOT_OURS.get(settings.jit_backend()) or (NO_COMPILER if compiler() is None else "")
+    return OTHER_BACKENDS.get(settings.jit_backend()) or (NO_COMPILER if compiler() is None else "")
 
 
 def _libraries() -> list[str]:
@@ -209,19 +210,19 @@ def flags() -> list[str]:
     Kernels use only instructions that oneDNN may use, so ONEDNN_MAX_CPU_ISA limits both.
     """
     clang = compiler_name().startswith("clang")
-    chosen = [*FLAGS, *(() if clang else OF_GCC)]
+    chosen = [*FLAGS, *(() if clang else GCC_FLAGS)]
     if clang:
         at = chosen.index("-fopenmp")
-        chosen[at : at + 1] = OF_CLANG
+        chosen[at : at + 1] = CLANG_OPENMP
     if platform.machine() != "x86_64":
         return chosen
     lib = onednn.library()
     missing = ~lib.instructions if lib else 0
-    without = [name for bits, names in WITHOUT.items() if bits & missing for name in names]
+    disabled = [name for bits, names in ISA_FEATURES.items() if bits & missing for name in names]
     if clang:  # zig's driver takes no -mno-
-        off = (("-Xclang", "-target-feature", "-Xclang", f"-{name}") for name in without)
-        return [*chosen, WIDE, *itertools.chain.from_iterable(off)]
-    return [*chosen, WIDE, *WRAPPED, *(f"-mno-{name}" for name in without)]
+        disabling = (("-Xclang", "-target-feature", "-Xclang", f"-{name}") for name in disabled)
+        return [*chosen, WIDE_VECTORS, *itertools.chain.from_iterable(disabling)]
+    return [*chosen, WIDE_VECTORS, *LINKER_WRAPS, *(f"-mno-{name}" for name in disabled)]
 
 
 @functools.cache
@@ -233,7 +234,7 @@ def environment() -> Mapping[str, str]:
         "flags": " ".join([*flags(), *_libraries()]),
         "toolchain": toolchain.settings(),
         "processor": processor(),  # -march=native
-        "prelude": digest(PRELUDE, CLANG_OMP, *INDEPENDENT),
+        "prelude": digest(PRELUDE, CLANG_OMP, *IVDEP_PRAGMAS),
         "vector math": digest(*vector_functions(), vector_math(EACH_KIND)),
     }
 
@@ -245,22 +246,22 @@ def run_commands(
     commands: Mapping[str, Sequence[str]],
     folder: Path,
     variables: Mapping[str, str],
-    at_once: int,
-    seconds: float,
+    max_processes: int,
+    timeout: float,
 ) -> dict[str, str]:
     """Run commands in a folder; return the output of each that failed, "" for the others.
 
-    commands   by name; the output goes to the file `name`.log
-    variables  environment variables
-    at_once    commands that may run at the same time
-    seconds    time limit of each; after a timeout no further command starts
+    commands       by name; the output goes to the file `name`.log
+    variables      environment variables
+    max_processes  commands that may run at the same time
+    timeout        time limit of each; after a timeout no further command starts
     """
-    said = dict.fromkeys(commands, "not started: an earlier one did not end")
+    outputs = dict.fromkeys(commands, "not started: an earlier one did not end")
     waiting, running = deque(commands), deque[tuple[str, Process, float]]()
     try:
         while waiting or running:
-            if waiting and len(running) < at_once:
-                name, until = waiting.popleft(), time.monotonic() + seconds
+            if waiting and len(running) < max_processes:
+                name, deadline = waiting.popleft(), time.monotonic() + timeout
                 # Not a pipe, which can fill up, and which a grandchild can hold open.
                 with open(folder / f"{name}.log", "wb") as log:
                     try:
@@ -273,28 +274,28 @@ def run_commands(
                             stderr=subprocess.STDOUT,
                             start_new_session=True,
                         )
-                        running.append((name, process, until))
+                        running.append((name, process, deadline))
                     except OSError as error:
-                        said[name] = str(error)
+                        outputs[name] = str(error)
                 continue
-            name, process, until = running[0]
+            name, process, deadline = running[0]
             try:
-                status = process.wait(max(until - time.monotonic(), 0))
-                said[name] = _failure(status, folder / f"{name}.log") if status else ""
+                status = process.wait(max(deadline - time.monotonic(), 0))
+                outputs[name] = _failure(status, folder / f"{name}.log") if status else ""
             except subprocess.TimeoutExpired:
-                said[name] = f"did not end within {seconds:g} seconds"
+                outputs[name] = f"did not end within {timeout:g} seconds"
                 waiting.clear()
             _end(process)
             running.popleft()
     finally:
         for _, process, _ in running:
             _end(process)
-    return said
+    return outputs
 
 
 def _failure(status: int, log: Path) -> str:
-    said = log.read_text(errors="replace").strip()
-    return said or (f"killed by signal {-status}" if status < 0 else f"exit status {status}")
+    output = log.read_text(errors="replace").strip()
+    return output or (f"killed by signal {-status}" if status < 0 else f"exit status {status}")
 
 
 def _end(process: Process) -> None:
@@ -304,13 +305,13 @@ def _end(process: Process) -> None:
         process.wait()
 
 
-class GccKernels(KernelCache):
+class CKernels(KernelCache):
     """The kernels of the CPU; functions are addresses, all 0 without a compiler."""
 
-    worth_a_run = WORTH_A_RUN
+    min_unit_length = MIN_UNIT_LENGTH
 
     def functions(self, sources: Sequence[KernelSource], on_disk: bool = True) -> dict[str, int]:
-        if compiler() is None or not library.possible():
+        if compiler() is None or not library.can_load_code():
             return {source.name: 0 for source in sources}
         return super().functions(sources, on_disk)
 
@@ -330,12 +331,14 @@ class GccKernels(KernelCache):
                 kernels = unit.text("")
                 text = f"{PRELUDE}\n{vector_math(kernels)}{kernels}"
                 name = f"mg_unit_{digest(text)[:16]}"
-                Path(folder, f"{name}.c").write_text(text.replace(*INDEPENDENT) if clang else text)
+                Path(folder, f"{name}.c").write_text(
+                    text.replace(*IVDEP_PRAGMAS) if clang else text
+                )
                 # Relative names, so that messages and objects are the same in every folder.
                 files = [f"{name}.c", "-o", f"{name}.so"]
                 commands[name] = [*begin, *files, *_libraries()]
             variables = toolchain.environment(chosen.command[0], str(folder))
-            errors = run_commands(commands, folder, variables, settings.cpus(), SECONDS)
+            errors = run_commands(commands, folder, variables, settings.cpus(), COMPILE_TIMEOUT)
             for unit, name in zip(units, commands, strict=True):
                 if errors[name]:
                     yield CompiledUnit(unit, error=errors[name])
@@ -361,4 +364,4 @@ class GccKernels(KernelCache):
         )
 
 
-KERNELS = GccKernels()
+KERNELS = CKernels()

@@ -51,9 +51,9 @@ class Conversion(NamedTuple):
 class ConvertedKernel(CpuKernel):
     """Conversions of the inputs, a kernel that reads them, and its results converted back.
 
-    before   conversion of each input; None for an input that `inside` reads directly
-    inside   computes the results from the converted inputs
-    after    conversion of each result; None for a result that `inside` writes directly
+    before   conversion of each input; None for an input that `kernel` reads directly
+    kernel   computes the results from the converted inputs
+    after    conversion of each result; None for a result that `kernel` writes directly
     how      appended to the algorithm's name in reports
     strided  for each input, whether it may be a view that is not contiguous
     """
@@ -61,23 +61,23 @@ class ConvertedKernel(CpuKernel):
     def __init__(
         self,
         before: Sequence[Conversion | None],
-        inside: CpuKernel,
+        kernel: CpuKernel,
         after: Sequence[Conversion | None],
-        how: str,
+        suffix: str,
         strided: Sequence[bool] = (),
     ) -> None:
         self.before = before
-        self.inside = inside
+        self.kernel = kernel
         self.after = after
-        self.maker = inside.maker
-        self.algorithm = f"{inside.algorithm} {how}".strip()
+        self.maker = kernel.maker
+        self.algorithm = f"{kernel.algorithm} {suffix}".strip()
         self.strided = strided
-        self.refuses = inside.refuses
-        self.threads = inside.threads
-        self.preparations = inside.preparations
+        self.refuses = kernel.refuses
+        self.threads = kernel.threads
+        self.preparations = kernel.preparations
         assert all(before[i] is None for i in self.preparations), "these are read as they are"
-        every = [*before, *after]
-        sizes = [0 if each is None else round_up(each.spec.nbytes) for each in every]
+        conversions = [*before, *after]
+        sizes = [0 if each is None else round_up(each.spec.nbytes) for each in conversions]
         self.offsets = [*itertools.accumulate(sizes, initial=0)]
         self.scratch = self.offsets[-1] + max(kernel.scratch for kernel in self._kernels())
 
@@ -86,26 +86,28 @@ class ConvertedKernel(CpuKernel):
         return [text for kernel in self._kernels() for text in kernel.texts]
 
     def _kernels(self) -> list[CpuKernel]:
-        return [self.inside, *(each.kernel for each in (*self.before, *self.after) if each)]
+        return [self.kernel, *(each.kernel for each in (*self.before, *self.after) if each)]
 
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
         slot, start = operands.scratch
-        given = [*operands.inputs, *operands.outputs]
-        every = [*self.before, *self.after]
+        external = [*operands.inputs, *operands.outputs]
+        conversions = [*self.before, *self.after]
         places = [
             place if each is None else (slot, start + offset)
-            for place, each, offset in zip(given, every, self.offsets, strict=False)
+            for place, each, offset in zip(external, conversions, self.offsets, strict=False)
         ]
         count, rest = len(self.before), (slot, start + self.offsets[-1])
         first: list[NativeCall] = []
         last: list[NativeCall] = []
-        for i, each in enumerate(every):
+        for i, each in enumerate(conversions):
             if each is not None:
-                pair = (given[i], places[i]) if i < count else (places[i], given[i])
-                moved = Operands(pair[:1], pair[1:], rest)
-                (first if i < count else last).extend(each.kernel.calls(moved, linker))
+                pair = (external[i], places[i]) if i < count else (places[i], external[i])
+                conversion_operands = Operands(pair[:1], pair[1:], rest)
+                (first if i < count else last).extend(
+                    each.kernel.calls(conversion_operands, linker)
+                )
         inner = Operands(places[:count], places[count:], rest, operands.prepared)
-        return [*first, *self.inside.calls(inner, linker), *last]
+        return [*first, *self.kernel.calls(inner, linker), *last]
 
 
 # ---------------------------------------------------------------- floats of 16 bits

@@ -50,13 +50,13 @@ class Axis(NamedTuple):
     padding: int
     dilation: int
 
-    def meeting(self, pixel: int) -> list[tuple[int, int]]:
+    def input_pixels(self, pixel: int) -> list[tuple[int, int]]:
         """Return the taps of a pixel of the output, each with the input pixel that it reads."""
         first = pixel * self.stride - self.padding
         places = [(tap, first + tap * self.dilation) for tap in range(self.taps)]
         return [(tap, place) for tap, place in places if 0 <= place < self.before]
 
-    def met(self, pixel: int) -> list[tuple[int, int]]:
+    def output_pixels(self, pixel: int) -> list[tuple[int, int]]:
         """Return the taps that read a pixel of the input, each with the output pixel."""
         spans = [(tap, pixel + self.padding - tap * self.dilation) for tap in range(self.taps)]
         return [
@@ -72,7 +72,9 @@ class Axis(NamedTuple):
         found = []
         for residue in range(min(period, size)):
             pixels = range(residue, size, period)
-            each = ((p, self.met(p) if backward else self.meeting(p)) for p in pixels)
+            each = (
+                (p, self.output_pixels(p) if backward else self.input_pixels(p)) for p in pixels
+            )
             for taps, group in itertools.groupby(each, lambda pair: [tap for tap, _ in pair[1]]):
                 members = list(group)
                 first, met = members[0]
@@ -114,8 +116,8 @@ def laid_out_convolution(node: Node) -> LaidOutConvolution | None:
         lanes = op.lanes_out[0], op.lanes_in[0]
         form = LaidOutConvolution(conv, second[2:], first, node.shape, *lanes)
     specs = node.spec, *(x.spec for x in node.inputs)
-    whole = conv.groups == 1 and all(spec.dtype == F32 and spec.size for spec in specs)
-    return form if whole else None
+    supported = conv.groups == 1 and all(spec.dtype == F32 and spec.size for spec in specs)
+    return form if supported else None
 
 
 def convolution(node: Node, threads: int) -> NativeKernel:

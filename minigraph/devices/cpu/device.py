@@ -68,7 +68,7 @@ class CpuBackend(HostBackend):
         timeout: float = math.inf,
         precision: str = "float32",
     ) -> None:
-        self.threads = openmp.available(threads)
+        self.threads = openmp.available_threads(threads)
         self.bulk = bulk
         self.on_disk = on_disk
         self.timeout = timeout
@@ -81,7 +81,7 @@ class CpuBackend(HostBackend):
             "instructions": hex(self.library.instructions) if self.library else "none",
             "compiler": compiler.compiler_version(),
         }
-        self.why_no_jit = "" if halide_compiler.chosen() else compiler.why_no_jit()
+        self.why_no_jit = "" if halide_compiler.is_selected() else compiler.why_no_jit()
         # Whether a library or compiled kernels compute convolutions and products, or only NumPy.
         self._convolves = self.library is not None or compiler.compiler() is not None
         if self._convolves:
@@ -126,7 +126,7 @@ class CpuBackend(HostBackend):
             kernel = primitives.onednn_kernel(node, strides, self.threads)
         if kernel is None and compiler.compiler():
             kernel = collective_kernel(node, self.timeout)
-        if kernel is None and (compiler.compiler() or halide_compiler.chosen()):
+        if kernel is None and (compiler.compiler() or halide_compiler.is_selected()):
             kernel = kernels.native_kernel(node, strides, self.threads)
             kernel = kernel or upcast_kernel(node, strides, self._native)
         return kernel

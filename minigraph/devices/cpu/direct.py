@@ -36,19 +36,19 @@ from minigraph.jit.source import KernelSource
 from minigraph.ops.conv import Conv2dBackwardData, Conv2dBackwardWeights
 
 NAME = "direct"  # the algorithm
-TO_IMAGES, TO_WEIGHTS = (
+IMAGES_TEXT, WEIGHTS_TEXT = (
     Path(__file__).with_name(f"direct_{part}.c").read_text() for part in ("images", "weights")
 )
-PIXELS = (6, 3, 1)  # with sums in registers at once; the later ones are for the remainder
-BASE = 3  # pixels that share a base address, to which multiples of their step are added
-VECTORS = {8: 2, 16: 4}  # of a pixel's sums, by lanes: at most
-PANEL = {8: 40 << 10, 16: 160 << 10}  # bytes of packed weights that are used at once
-STRIP = 320 << 10  # bytes of partial results between two of these panels
+PIXEL_TILES = (6, 3, 1)  # with sums in registers at once; the later ones are for the remainder
+PIXELS_PER_BASE = 3  # pixels that share a base address, to which multiples of their step are added
+MAX_VECTORS = {8: 2, 16: 4}  # of a pixel's sums, by lanes: at most
+PANEL_BYTES = {8: 40 << 10, 16: 160 << 10}  # bytes of packed weights that are used at once
+STRIP_BYTES = 320 << 10  # bytes of partial results between two of these panels
 # Gradients for weights: the vectors of sums, the sums for each, and bytes of images in a strip.
-OUTER, SUMS, ROWS = 2, {8: 4, 16: 8}, {8: 24 << 10, 16: 160 << 10}
-MOST_TAPS = {8: 6, 16: 12}  # of a row that are summed at once if images are in nchw
-MANY = 1024  # pixels of a strip that are added up in sequence, at most
-TASKS = 4  # for each thread, at least, if the work can be divided so far
+WEIGHT_VECTORS, WEIGHT_SUMS, WEIGHT_STRIP_BYTES = 2, {8: 4, 16: 8}, {8: 24 << 10, 16: 160 << 10}
+MAX_TAPS = {8: 6, 16: 12}  # of a row that are summed at once if images are in nchw
+MAX_SEQUENTIAL_PIXELS = 1024  # pixels of a strip that are added up in sequence, at most
+TASKS_PER_THREAD = 4  # for each thread, at least, if the work can be divided so far
 
 
 # ---------------------------------------------------------------- the texts
@@ -57,8 +57,8 @@ TASKS = 4  # for each thread, at least, if the work can be divided so far
 def _pixel_products(pixels: int, vectors: int) -> str:
     """Return the function of the sums of so many pixels, `q->x_pixel` apart."""
     each = sums(pixels, vectors)
-    bases = [f"const float *x{r} = row + {r} * step;" for r in range(0, pixels, BASE)]
-    read = [f"x{r - r % BASE}[{r % BASE} * step + l]" for r in range(pixels)]
+    bases = [f"const float *x{r} = row + {r} * step;" for r in range(0, pixels, PIXELS_PER_BASE)]
+    read = [f"x{r - r % PIXELS_PER_BASE}[{r % PIXELS_PER_BASE} * step + l]" for r in range(pixels)]
     return function(
         f"MG_FAST void NAME_products_{pixels}(\n"
         "    const NAME_sums *q, const float *x, const vec *w, vec *y)",
@@ -127,13 +127,13 @@ def _weight_products(name: str, count: int, vectors: int) -> str:
 
 @functools.cache
 def _image_text(lanes: int, lanes_in: int, vectors: int, window: Shape) -> KernelSource:
-    products = "\n".join(_pixel_products(pixels, vectors) for pixels in PIXELS)
+    products = "\n".join(_pixel_products(pixels, vectors) for pixels in PIXEL_TILES)
     line = " ".join(
         f"for (; t + {n} <= count; t += {n})"
         f" NAME_products_{n}(q, x + t * q->x_pixel, w, y + t * q->y_pixel);"
-        for n in PIXELS
+        for n in PIXEL_TILES
     )
-    text = TO_IMAGES.replace("PRODUCTS", products)
+    text = IMAGES_TEXT.replace("PRODUCTS", products)
     fixed = {"L": lanes, "LX": lanes_in, "NV": vectors, "vec": "NAME_vec"}
     taps = {"TAPS": math.prod(window), "TAPS_W": window[1]}
     return KernelSource(with_macros(text, LINE=line, **fixed, **taps))
@@ -143,11 +143,11 @@ def _image_text(lanes: int, lanes_in: int, vectors: int, window: Shape) -> Kerne
 def _weight_text(lanes: int, lanes_in: int, vectors: int, window: Shape) -> KernelSource:
     down, across = window
     if lanes_in > 1:
-        count = SUMS[lanes]
+        count = WEIGHT_SUMS[lanes]
     else:
-        count = math.ceil(across / math.ceil(across / MOST_TAPS[lanes]))
+        count = math.ceil(across / math.ceil(across / MAX_TAPS[lanes]))
     products = _weight_products("1", 1, vectors), _weight_products("R", count, vectors)
-    text = TO_WEIGHTS.replace("PRODUCTS", "\n".join(products))
+    text = WEIGHTS_TEXT.replace("PRODUCTS", "\n".join(products))
     fixed = {"L": lanes, "LX": lanes_in, "NV": vectors, "vec": "NAME_vec"}
     return KernelSource(with_macros(text, **fixed, R=count, TAPS_H=down, TAPS_W=across))
 
@@ -197,9 +197,9 @@ def _to_images(node: Node, op: Op, form: LaidOutConvolution, threads: int) -> Na
     else:
         axes, paces = axes_of(form.conv, form.read, form.others, form.window), form.conv.stride
         steps = ins * lanes_in * taps, taps, 1
-    vectors = next(v for v in range(VECTORS[lanes], 0, -1) if outs % v == 0)
+    vectors = next(v for v in range(MAX_VECTORS[lanes], 0, -1) if outs % v == 0)
     each = taps * lanes_in * vectors * lanes * F32.itemsize  # bytes of weights at a block of inputs
-    chunk = max(1, min(PANEL[lanes] // each, ins))
+    chunk = max(1, min(PANEL_BYTES[lanes] // each, ins))
     row = behind[1] * vectors * lanes * F32.itemsize
     images, rows = _strip(n, behind[0], row if chunk < ins else 0, outs // vectors, threads)
     sets = [axis.sets(backward) for axis in axes]
@@ -220,25 +220,29 @@ def _strip(n: int, height: int, row: int, groups: int, threads: int) -> tuple[in
     row     bytes of a row; 0 if results need not stay in the cache
     groups  groups of outputs, each of which has all strips
     """
-    strips = math.ceil(TASKS * threads / groups)
-    if row * height > STRIP or n < strips:
-        upright = max(math.ceil(row * height / STRIP), math.ceil(strips / n))
-        return 1, math.ceil(height / upright)
+    strips = math.ceil(TASKS_PER_THREAD * threads / groups)
+    if row * height > STRIP_BYTES or n < strips:
+        strips_per_image = max(math.ceil(row * height / STRIP_BYTES), math.ceil(strips / n))
+        return 1, math.ceil(height / strips_per_image)
     images = math.ceil(n / strips)
-    return (min(STRIP // (row * height), images) if row else images), height
+    return (min(STRIP_BYTES // (row * height), images) if row else images), height
 
 
 def _to_weights(node: Node, form: LaidOutConvolution, threads: int) -> NativeKernel:
     ins, outs, lanes, lanes_in = form.read[1], form.others[1], form.lanes, form.lanes_in
     n, (height, width), (high, wide) = form.read[0], form.read[2:4], form.others[2:4]
-    vectors = math.gcd(outs, OUTER)
-    conv, whole = form.conv, ins if lanes_in == 1 else 1
-    tasks = outs // vectors * math.ceil(ins / whole)
-    parts = min(n, math.ceil(TASKS * threads / tasks)) if tasks < TASKS * threads else 1
+    vectors = math.gcd(outs, WEIGHT_VECTORS)
+    conv, task_channels = form.conv, ins if lanes_in == 1 else 1
+    tasks = outs // vectors * math.ceil(ins / task_channels)
+    parts = (
+        min(n, math.ceil(TASKS_PER_THREAD * threads / tasks))
+        if tasks < TASKS_PER_THREAD * threads
+        else 1
+    )
     row = (wide * vectors * lanes + conv.stride[0] * width * lanes_in) * F32.itemsize
-    rows = max(1, min(ROWS[lanes] // row, MANY // wide, high))
+    rows = max(1, min(WEIGHT_STRIP_BYTES[lanes] // row, MAX_SEQUENTIAL_PIXELS // wide, high))
     steps = [*conv.padding, *conv.stride, *conv.dilation]
-    values = [n, ins, outs, height, width, high, wide, *steps, whole, parts, rows, threads]
+    values = [n, ins, outs, height, width, high, wide, *steps, task_channels, parts, rows, threads]
     source = _weight_text(lanes, lanes_in, vectors, form.window)
-    memory = parts * outs * ins * math.prod(form.window) * lanes_in * lanes * F32.itemsize
-    return NativeKernel(node, [call(source, *values, scratch=True)], memory, algorithm=NAME)
+    scratch = parts * outs * ins * math.prod(form.window) * lanes_in * lanes * F32.itemsize
+    return NativeKernel(node, [call(source, *values, scratch=True)], scratch, algorithm=NAME)

@@ -13,15 +13,15 @@ import platform
 import struct
 import sys
 
-POSSIBLE = sys.platform == "linux" and platform.machine() == "x86_64"
-ALLOCATED, EMPTY, SYMBOLS, RELOCATIONS = 2, 8, 2, 4  # a flag of sections, and kinds
+IS_SUPPORTED = sys.platform == "linux" and platform.machine() == "x86_64"
+ALLOCATED, ZEROED, SYMBOLS, RELOCATIONS = 2, 8, 2, 4  # a flag of sections, and kinds
 # Kinds of relocation: an address; a distance; the distance of an address.
-ADDRESS, DISTANCE, INDIRECT = (1,), (2, 4), (9, 41, 42)
+ABSOLUTE_KINDS, RELATIVE_KINDS, GOT_KINDS = (1,), (2, 4), (9, 41, 42)
 HEADER, SECTION, SYMBOL, RELOCATION = "<40xQ12xH", "<4xIQ8xQQIIQ8x", "<IxxHQ8x", "<QIIq"
 JUMP = b"\xff\x25\x00\x00\x00\x00"  # to the address that follows, as only that is within reach
-STUB = 32  # bytes of a jump with the instructions before it
+STUB_BYTES = 32  # bytes of a jump with the instructions before it
 # By Halide's function: code that drops its first argument, a context, and the C library's function.
-ALLOCATION = {
+ALLOCATION_STUBS = {
     "halide_malloc": (b"\xbf\x40\x00\x00\x00", "aligned_alloc"),  # mov edi, 64
     "halide_free": (b"\x48\x89\xf7", "free"),  # mov rdi, rsi
 }
@@ -48,37 +48,37 @@ def _load(code: bytes) -> dict[str, int]:
         if flags & ALLOCATED:
             image += bytes(-len(image) % max(alignment, 1))
             places[i] = len(image)
-            image += bytes(size) if kind == EMPTY else contents[i]
+            image += bytes(size) if kind == ZEROED else contents[i]
     (table,) = (i for i, section in enumerate(sections) if section[0] == SYMBOLS)
     names = contents[sections[table][4]]
     symbols = [  # each a name for a place in a section; section 0 is the C library
         (names[name : names.index(b"\0", name)].decode(), section, value)
         for name, section, value in struct.iter_unpack(SYMBOL, contents[table])
     ]
-    image += bytes(-len(image) % STUB)
+    image += bytes(-len(image) % STUB_BYTES)
     stubs: dict[str, int] = {}
     for name in sorted({name for name, at, _ in symbols if name and at == 0}):
         stubs[name] = len(image)
-        before, called = ALLOCATION.get(name, (b"", name))
-        image += before + JUMP + _library_function(called).to_bytes(8, "little")
-        image += bytes(-len(image) % STUB)
+        prefix, callee = ALLOCATION_STUBS.get(name, (b"", name))
+        image += prefix + JUMP + _library_function(callee).to_bytes(8, "little")
+        image += bytes(-len(image) % STUB_BYTES)
     memory = mmap.mmap(-1, len(image))
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     for (kind, *_, section, _), content in zip(sections, contents, strict=True):
         if kind != RELOCATIONS or section not in places:
             continue
-        for offset, how, i, addend in struct.iter_unpack(RELOCATION, content):
+        for offset, relocation, i, addend in struct.iter_unpack(RELOCATION, content):
             (name, at, value), place = symbols[i], places[section] + offset
             target = (places[at] if at else stubs[name]) + value + addend
-            if how in ADDRESS:
+            if relocation in ABSOLUTE_KINDS:
                 struct.pack_into("<Q", image, place, address + target)
-            elif how in DISTANCE:
+            elif relocation in RELATIVE_KINDS:
                 struct.pack_into("<i", image, place, target - place)
-            elif how in INDIRECT:  # the address of a function of the library stands in its jump
-                stands = target + len(ALLOCATION.get(name, (b"",))[0]) + len(JUMP)
-                struct.pack_into("<i", image, place, stands - place)
+            elif relocation in GOT_KINDS:  # the jump of a library function has its address
+                slot = target + len(ALLOCATION_STUBS.get(name, (b"",))[0]) + len(JUMP)
+                struct.pack_into("<i", image, place, slot - place)
             else:
-                raise ValueError(f"its relocations are of kind {how}")
+                raise ValueError(f"its relocations are of kind {relocation}")
     memory[:] = bytes(image)
     protect = ctypes.CDLL(None, use_errno=True).mprotect
     rights = mmap.PROT_READ | mmap.PROT_EXEC

@@ -27,14 +27,14 @@ from minigraph.jit.source import KernelSource, digest
 
 PIPELINE = "minigraph.jit.halide.pipeline"
 # By instruction set: prefixes of Halide's features that need it.
-TAKES = {
+ISA_FEATURES = {
     onednn.AVX: ("avx",),
     onednn.AVX2: ("avx2", "fma", "f16c", "avxvnni", "avx512", "avx10"),
     onednn.AVX512: ("avx512", "avx10"),
 }
 
 
-def chosen() -> bool:
+def is_selected() -> bool:
     """Whether Halide compiles generated kernels: if the user wants it, or without a C compiler.
 
     Warn if it is wanted but missing.  Then, without a C compiler, only the kernels run that Halide
@@ -50,18 +50,18 @@ def chosen() -> bool:
     usable = wanted in ("", "halide") and not (why and (has_c or not wanted))
     if not usable or (has_c and not wanted):
         return False
-    return elf.POSSIBLE and library.possible()
+    return elf.IS_SUPPORTED and library.can_load_code()
 
 
 class HalideKernels(KernelCache):
-    worth_a_run = sys.maxsize  # one after the other
+    min_unit_length = sys.maxsize  # one after the other
 
     def environment(self) -> Mapping[str, str]:
         return {
             "compiler": "halide 21",
-            "without": " ".join(_without()),
+            "without": " ".join(_excluded_features()),
             "processor": processor(),
-            "pipeline": _generator(),
+            "pipeline": _generator_digest(),
             "functions": digest(FUNCTIONS),
         }
 
@@ -72,7 +72,7 @@ class HalideKernels(KernelCache):
                 unit = CompilationUnit((source,))
                 try:
                     pipeline = importlib.import_module(PIPELINE)  # fails without Halide
-                    code = pipeline.compile_kernel(source, folder, _without(), debug)
+                    code = pipeline.compile_kernel(source, folder, _excluded_features(), debug)
                     yield CompiledUnit(unit, code, self.load(code, unit.kernels))
                 except (RuntimeError, LookupError, OSError, AttributeError, ImportError) as error:
                     yield CompiledUnit(unit, error=f"{type(error).__name__}: {error}")
@@ -88,15 +88,15 @@ class HalideKernels(KernelCache):
         warn_once(f"Halide could not compile kernels ({error.splitlines()[0]}); NumPy runs them")
 
 
-def _without() -> tuple[str, ...]:
+def _excluded_features() -> tuple[str, ...]:
     """Return prefixes of the instruction sets, by Halide's names, that oneDNN must not use."""
     lib = onednn.library()
     missing = ~lib.instructions if lib else 0
-    return tuple(name for bits, names in TAKES.items() if bits & missing for name in names)
+    return tuple(name for bits, names in ISA_FEATURES.items() if bits & missing for name in names)
 
 
 @functools.cache
-def _generator() -> str:
+def _generator_digest() -> str:
     """Return a digest of the code that makes pipelines."""
     folder = Path(__file__).parents[2] / "jit" / "halide"
     return digest(*(path.read_text() for path in sorted(folder.glob("*.py"))))
@@ -107,16 +107,16 @@ KERNELS = HalideKernels()
 
 def functions(sources: Sequence[KernelSource], on_disk: bool) -> dict[str, int]:
     """Return the function of each kernel by name, whichever compiler it is for."""
-    halide, others = _divided(sources)
+    halide, others = _by_compiler(sources)
     return {**compiler.KERNELS.functions(others, on_disk), **KERNELS.functions(halide, on_disk)}
 
 
 def stored(sources: Sequence[KernelSource]) -> list[Entry]:
     """Return the entries of those kernels that this process or the disk has kept."""
-    halide, others = _divided(sources)
+    halide, others = _by_compiler(sources)
     return [*compiler.KERNELS.stored(others), *(KERNELS.stored(halide) if halide else ())]
 
 
-def _divided(sources: Sequence[KernelSource]) -> tuple[list[KernelSource], list[KernelSource]]:
+def _by_compiler(sources: Sequence[KernelSource]) -> tuple[list[KernelSource], list[KernelSource]]:
     halide: list[KernelSource] = [source for source in sources if isinstance(source, HalideSource)]
     return halide, [source for source in sources if not isinstance(source, HalideSource)]

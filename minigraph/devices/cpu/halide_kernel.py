@@ -15,7 +15,7 @@ from ctypes import CFUNCTYPE, c_int, c_int64, c_void_p
 from types import MappingProxyType
 
 from minigraph.devices.cpu.kernel import (
-    TOGETHER,
+    PARALLEL_CALLS,
     Linker,
     NativeCall,
     NativeKernel,
@@ -29,8 +29,8 @@ from minigraph.jit.kernel import SPLIT_MULTIPLE
 from minigraph.jit.source import KernelSource
 from minigraph.platform.signals import held
 
-HEAD = 3  # words of an argument block before the buffers
-HOST = 16  # bytes of a buffer before the address of its elements
+HEADER_WORDS = 3  # words of an argument block before the buffers
+HOST_OFFSET = 16  # bytes of a buffer before the address of its elements
 # The kernel's function, its arguments, the buffers; then of each the address, slot and offset.
 CALL = KernelSource("""
 int NAME(const int64_t *a, char **slots) {
@@ -52,16 +52,16 @@ os.register_at_fork(after_in_child=_pool.cache_clear)
 
 def call(block: int, slots: int) -> int:
     """Call a kernel from Python, as CALL does in C."""
-    function, arguments, count = (c_int64 * HEAD).from_address(block)
-    words = (c_int64 * (HEAD + 3 * count)).from_address(block)[HEAD:]
+    function, arguments, count = (c_int64 * HEADER_WORDS).from_address(block)
+    words = (c_int64 * (HEADER_WORDS + 3 * count)).from_address(block)[HEADER_WORDS:]
     for buffer, slot, offset in zip(words[::3], words[1::3], words[2::3], strict=True):
         base = c_int64.from_address(slots + 8 * slot).value
-        c_int64.from_address(buffer + HOST).value = base + offset
+        c_int64.from_address(buffer + HOST_OFFSET).value = base + offset
     return int(FUNCTION(function)(arguments))
 
 
-def together(block: int, slots: int) -> int:
-    """Make independent calls from Python, as TOGETHER does in C."""
+def call_in_parallel(block: int, slots: int) -> int:
+    """Make independent calls from Python, as PARALLEL_CALLS does in C."""
     count = c_int64.from_address(block + 8).value
     first, *others = (c_int64 * (2 + 2 * count)).from_address(block)[3::2]
     with held():  # else a part might still be written when the call has ended
@@ -74,7 +74,7 @@ class HalideKernel(NativeKernel):
     """Calls of Halide's kernels, one after the other; each in parts, one for a thread."""
 
     maker = "halide"
-    substitutes = MappingProxyType({CALL: call, TOGETHER: together})
+    substitutes = MappingProxyType({CALL: call, PARALLEL_CALLS: call_in_parallel})
 
     def __init__(
         self, node: Node, generated: KernelParts, most: int, strided: Sequence[bool]
@@ -88,7 +88,7 @@ class HalideKernel(NativeKernel):
 
     @property
     def texts(self) -> Sequence[KernelSource]:
-        return [*self.sources, CALL, TOGETHER]
+        return [*self.sources, CALL, PARALLEL_CALLS]
 
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
         made: list[NativeCall] = []
@@ -96,7 +96,9 @@ class HalideKernel(NativeKernel):
             blocks = self._blocks(part, source, operands, linker)
             each = [linker.call(CALL, block) for block in blocks]
             if len(each) > 1:
-                each = [linker.call(TOGETHER, [len(each), len(each), *itertools.chain(*each)])]
+                each = [
+                    linker.call(PARALLEL_CALLS, [len(each), len(each), *itertools.chain(*each)])
+                ]
             made += each
         return made
 
@@ -108,7 +110,7 @@ class HalideKernel(NativeKernel):
         results = [(slot, at + part.offset) for slot, at in operands.outputs[part.outs]]
         places = [*operands.inputs[part.ins], *results]
         constants = part.kernel.constants
-        numbers = linker.keep([0, *constants, *(n for n, _ in nest.loops)])
+        numbers = linker.store_words([0, *constants, *(n for n, _ in nest.loops)])
         scalars = [numbers + 8 * i for i in range(1 + len(constants) + len(nest.loops))]
         units, loops = range(source.units), range(source.units, len(axes))
         per_unit = source.outputs(True)
@@ -125,10 +127,10 @@ class HalideKernel(NativeKernel):
                     dimensions += [past - first << 32 | first, stride & 0xFFFFFFFF]
                     at += first * strides[k]
                 rank = len(dimensions) // 2
-                buffer = [0, 0, 0, 0, rank << 32, linker.keep(dimensions), 0]
-                words += [linker.keep(buffer), slot, at]
+                buffer = [0, 0, 0, 0, rank << 32, linker.store_words(dimensions), 0]
+                words += [linker.store_words(buffer), slot, at]
             buffers = words[::3]
-            arguments = linker.keep([*buffers[:inputs], *scalars, *buffers[inputs:]])
+            arguments = linker.store_words([*buffers[:inputs], *scalars, *buffers[inputs:]])
             address = linker.address(source)
             yield [address, arguments, len(buffers), *words]
 

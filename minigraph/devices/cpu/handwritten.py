@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from minigraph.devices.cpu.indexing import columns_for, place_type
+from minigraph.devices.cpu.indexing import columns_per_thread, place_type
 from minigraph.devices.cpu.kernel import KernelCall, KernelTable, NativeKernel, call
 from minigraph.graph import BFLOAT16, BOOL, DType, Node, sizes_around
 from minigraph.jit.expression import c_type
@@ -30,14 +30,14 @@ from minigraph.ops.ordering import Argsort, Searchsorted
 from minigraph.ops.reduction import FEW, Argmax
 from minigraph.program.steps import round_up
 
-BITS_OF_1 = {FLOAT16: "0x3c00", BFLOAT16: "0x3f80"}
-# A heap is faster than sorting to find at most one element of FEW_FOUND, or, in a short row, as
-# many as the square root of its length.
-FEW_FOUND = 64
-LONGEST = (1 << 32) - 1  # elements of a row that can be sorted: indices have 32 bits
+ONE_BITS = {FLOAT16: "0x3c00", BFLOAT16: "0x3f80"}
+# A heap is faster than sorting to find at most one element of MAX_HEAP_ELEMENTS, or, in a short
+# row, as many as the square root of its length.
+MAX_HEAP_ELEMENTS = 64
+MAX_SORTED_ROW = (1 << 32) - 1  # elements of a row that can be sorted: indices have 32 bits
 # Of cumulative sums: elements of a part of a row; the number of rows up to which rows are divided
 # into parts; columns of a vector loop, at most.
-PART, FEW_ROWS, COLUMNS = 4096, 16, 512
+ROW_PART, MAX_DIVIDED_ROWS, MAX_COLUMNS = 4096, 16, 512
 
 
 def _text(name: str, **macros: object) -> str:
@@ -85,7 +85,7 @@ def local_response_norm(op: LocalResponseNorm, node: Node, threads: int) -> Nati
 
 def one_hot(op: OneHot, node: Node, threads: int) -> NativeKernel:
     labels = node.inputs[0]
-    one = BITS_OF_1.get(node.dtype, "1")
+    one = ONE_BITS.get(node.dtype, "1")
     text = _text("one_hot", T=c_type(labels.dtype), R=c_type(node.dtype), ONE=one)
     return NativeKernel(node, [call(text, labels.size, op.size)], refuses=True)
 
@@ -96,10 +96,10 @@ def one_hot(op: OneHot, node: Node, threads: int) -> NativeKernel:
 def argsort(op: Argsort, node: Node, threads: int) -> NativeKernel | None:
     (x,) = node.inputs
     outer, n, inner = sizes_around(x.shape, op.axis)
-    if n > LONGEST:
+    if n > MAX_SORTED_ROW:
         return None
     threads = min(threads, outer * inner)
-    few = op.count * min(op.count, FEW_FOUND) <= n
+    uses_heap = op.count * min(op.count, MAX_HEAP_ELEMENTS) <= n
     text = _text(
         "argsort",
         T=c_type(x.dtype),
@@ -108,12 +108,12 @@ def argsort(op: Argsort, node: Node, threads: int) -> NativeKernel | None:
         IS_FLOAT=int(kind(x.dtype) == "f"),
         IS_SIGNED=int(kind(x.dtype) == "i"),
         DESCENDING=int(op.descending),
-        FEW=int(few),
+        FEW=int(uses_heap),
     )
     pair = 2 * max(x.dtype.itemsize, 4)
-    room = round_up((op.count if few else 2 * n) * pair)
-    made = call(text, threads, outer, n, inner, op.count, room, scratch=True)
-    return NativeKernel(node, [made], threads * room)
+    scratch = round_up((op.count if uses_heap else 2 * n) * pair)
+    kernel_call = call(text, threads, outer, n, inner, op.count, scratch, scratch=True)
+    return NativeKernel(node, [kernel_call], threads * scratch)
 
 
 def searchsorted(op: Searchsorted, node: Node, threads: int) -> NativeKernel:
@@ -131,22 +131,25 @@ def argmax(op: Argmax, node: Node, threads: int) -> NativeKernel | None:
     return NativeKernel(node, [call(argmax_text(x.dtype, node.dtype), threads, *sizes)])
 
 
-def argmax_text(dtype: DType, index: DType, best: bool = False) -> str:
-    """Return the source of argmax along long rows; with `best` it also returns the elements."""
+def argmax_text(dtype: DType, index: DType, with_maxima: bool = False) -> str:
+    """Return the source of argmax along long rows.
+
+    with_maxima  whether the kernel also returns the largest elements
+    """
     types = {
         "T": c_type(dtype),
         "I": c_type(index),
         "K": place_type(dtype),
         "BOOL": int(dtype == BOOL),
     }
-    return _text("argmax", **types, BEST=int(best))
+    return _text("argmax", **types, BEST=int(with_maxima))
 
 
 def cumulative_sum(op: CumulativeSum, node: Node, threads: int) -> NativeKernel | None:
     # -0 + -0 is -0, but 0 + -0 is 0.  In float64 a part may overflow where the row does not.
-    of_floats = kind(node.dtype) == "f"
-    parted = node.dtype != np.float64
-    return _cumulative(op, node, threads, "+", "-0.0" if of_floats else "0", parted, op.reverse)
+    is_float = kind(node.dtype) == "f"
+    divisible = node.dtype != np.float64
+    return _cumulative(op, node, threads, "+", "-0.0" if is_float else "0", divisible, op.reverse)
 
 
 def cumulative_product(op: CumulativeProduct, node: Node, threads: int) -> NativeKernel | None:
@@ -161,16 +164,16 @@ def _cumulative(
     op: CumulativeSum | CumulativeProduct | Recurrence,
     node: Node,
     threads: int,
-    join: str,
-    none: str,
-    parted: bool,
+    operator: str,
+    identity: str,
+    divisible: bool,
     reverse: bool,
 ) -> NativeKernel | None:
     """Return the kernel of a cumulative sum or product, or of a recurrence.
 
-    join    C's operator
-    none    identity of the operator
-    parted  whether a row may be divided, which changes the order of rounding
+    operator  C's operator
+    none      identity of the operator
+    parted    whether a row may be divided, which changes the order of rounding
     """
     if kind(node.dtype) == "b":
         return None
@@ -180,15 +183,15 @@ def _cumulative(
         T=c_type(node.dtype),
         W="double" if kind(node.dtype) == "f" else c_type(node.dtype),
         INPUTS=len(node.inputs),
-        OPERATOR=join,
-        IDENTITY=none,
+        OPERATOR=operator,
+        IDENTITY=identity,
         REVERSE=int(reverse),
     )
-    parts = -(-n // PART) if parted and inner == 1 and outer <= FEW_ROWS else 1
-    columns = min(columns_for(threads, outer, inner, node.dtype), COLUMNS)
-    made = call(text, threads, outer, n, inner, columns, parts, PART, scratch=True)
-    room = round_up(8 * outer * parts) if parts > 1 else 0
-    return NativeKernel(node, [made], room, inplace=((0,), ())[: len(node.inputs)])
+    parts = -(-n // ROW_PART) if divisible and inner == 1 and outer <= MAX_DIVIDED_ROWS else 1
+    columns = min(columns_per_thread(threads, outer, inner, node.dtype), MAX_COLUMNS)
+    kernel_call = call(text, threads, outer, n, inner, columns, parts, ROW_PART, scratch=True)
+    scratch = round_up(8 * outer * parts) if parts > 1 else 0
+    return NativeKernel(node, [kernel_call], scratch, inplace=((0,), ())[: len(node.inputs)])
 
 
 KERNELS: KernelTable = {

@@ -17,24 +17,26 @@ from minigraph.ops.indexing import AddAlong, PutAlong, Take, TakeAlong, TakeBack
 from minigraph.ops.interpolation import Blend, BlendBackward
 from minigraph.ops.reduction import FEW
 
-TAKE, ALONG, BLEND = (
+TAKE_TEXT, ALONG_TEXT, BLEND_TEXT = (
     Path(__file__).with_name(f"{name}.c").read_text() for name in ("take", "along", "blend")
 )
 GATHER, ADD, PUT = range(3)  # modes of along.c
-TOTALS = {"float32": "double", "float64": "long double"}
-RUN = 6  # consecutive indices for which it pays to copy runs
-LINE = 64  # bytes of a cache line, which only one thread may write
-SCRATCH = 1 << 16  # sums of a thread in scratch memory, at most
+ACCUMULATOR_TYPES = {"float32": "double", "float64": "long double"}
+MIN_RUN_LENGTH = 6  # consecutive indices for which it pays to copy runs
+CACHE_LINE = 64  # bytes of a cache line, which only one thread may write
+MAX_SCRATCH_SUMS = 1 << 16  # sums of a thread in scratch memory, at most
 
 
 def take(op: Take, node: Node, threads: int) -> NativeKernel:
     x, indices = node.inputs
-    text = _take_text(op, indices, bits(x.dtype), bits(x.dtype), 0)
+    text = _take_text(op, indices, bits_type(x.dtype), bits_type(x.dtype), 0)
     outer, n, columns = sizes_around(x.shape, op.axis)
-    runs = indices.size // RUN if columns == 1 else 0
-    stream = columns * x.dtype.itemsize % LINE == 0 and node.spec.nbytes > cache_bytes() // 2
-    made = call(text, threads, outer, n, columns, indices.size, runs or int(stream), scratch=True)
-    return NativeKernel(node, [made], 16 * runs, refuses=True)
+    runs = indices.size // MIN_RUN_LENGTH if columns == 1 else 0
+    stream = columns * x.dtype.itemsize % CACHE_LINE == 0 and node.spec.nbytes > cache_bytes() // 2
+    kernel_call = call(
+        text, threads, outer, n, columns, indices.size, runs or int(stream), scratch=True
+    )
+    return NativeKernel(node, [kernel_call], 16 * runs, refuses=True)
 
 
 def take_backward(op: TakeBackward, node: Node, threads: int) -> NativeKernel | None:
@@ -42,24 +44,38 @@ def take_backward(op: TakeBackward, node: Node, threads: int) -> NativeKernel | 
     if kind(dy.dtype) == "b":
         return None
     outer, n, columns = sizes_around(op.shape, op.axis)
-    count, held, wide = indices.size, c_type(dy.dtype), total_type(dy.dtype)
-    few = count if wide == held else FEW
-    text = _take_text(op, indices, held, wide, few, backward=True)
-    values = threads, outer, n, columns, count, columns_for(threads, outer, columns, dy.dtype)
-    room = 8 * (n + count) if count > few else 0
-    return NativeKernel(node, [call(text, *values, scratch=True)], room, refuses=True)
+    count, element, accumulator = indices.size, c_type(dy.dtype), accumulator_type(dy.dtype)
+    max_direct = count if accumulator == element else FEW
+    text = _take_text(op, indices, element, accumulator, max_direct, backward=True)
+    values = (
+        threads,
+        outer,
+        n,
+        columns,
+        count,
+        columns_per_thread(threads, outer, columns, dy.dtype),
+    )
+    scratch = 8 * (n + count) if count > max_direct else 0
+    return NativeKernel(node, [call(text, *values, scratch=True)], scratch, refuses=True)
 
 
 def _take_text(
-    op: Take | TakeBackward, indices: Node, held: str, wide: str, few: int, backward: bool = False
+    op: Take | TakeBackward,
+    indices: Node,
+    element: str,
+    accumulator: str,
+    max_direct: int,
+    backward: bool = False,
 ) -> str:
-    types = {"T": held, "L": c_type(indices.dtype), **_totals(wide)}
-    return with_macros(TAKE, **types, FEW=few, BACKWARD=int(backward), WRAPS=int(not op.tokens))
+    types = {"T": element, "L": c_type(indices.dtype), **_accumulator_macros(accumulator)}
+    return with_macros(
+        TAKE_TEXT, **types, FEW=max_direct, BACKWARD=int(backward), WRAPS=int(not op.tokens)
+    )
 
 
 def take_along(op: TakeAlong, node: Node, threads: int) -> NativeKernel:
     x, indices = node.inputs
-    text = _along_text(GATHER, bits(x.dtype), indices, wraps=not op.labels)
+    text = _along_text(GATHER, bits_type(x.dtype), indices, wraps=not op.labels)
     values = threads, *sizes_around(x.shape, op.axis), indices.shape[op.axis], 0
     return NativeKernel(node, [call(text, *values)], refuses=True)
 
@@ -69,38 +85,47 @@ def add_along(op: AddAlong, node: Node, threads: int) -> NativeKernel | None:
     if kind(x.dtype) == "b":
         return None
     outer, count, columns = sizes_around(indices.shape, op.axis)
-    held, wide, n = c_type(x.dtype), total_type(x.dtype), node.shape[op.axis]
-    apart = count > FEW and wide != held
-    block = columns_for(threads, outer, columns, node.dtype)
-    room = 0
-    if apart:
-        block = min(block, max(SCRATCH // n, LINE // node.dtype.itemsize))
-        room = threads * n * block * 2 * node.dtype.itemsize
-    text = _along_text(ADD, held, indices, wide, apart, not op.labels)
-    made = call(text, threads, outer, n, columns, count, block, scratch=apart)
-    return NativeKernel(node, [made], room, refuses=True)
+    element, accumulator, n = c_type(x.dtype), accumulator_type(x.dtype), node.shape[op.axis]
+    separate = count > FEW and accumulator != element
+    block = columns_per_thread(threads, outer, columns, node.dtype)
+    scratch = 0
+    if separate:
+        block = min(block, max(MAX_SCRATCH_SUMS // n, CACHE_LINE // node.dtype.itemsize))
+        scratch = threads * n * block * 2 * node.dtype.itemsize
+    text = _along_text(ADD, element, indices, accumulator, separate, not op.labels)
+    kernel_call = call(text, threads, outer, n, columns, count, block, scratch=separate)
+    return NativeKernel(node, [kernel_call], scratch, refuses=True)
 
 
 def put_along(op: PutAlong, node: Node, threads: int) -> NativeKernel:
     x, indices, _ = node.inputs
     outer, count, columns = sizes_around(indices.shape, op.axis)
-    block = columns_for(threads, outer, columns, node.dtype)
-    text = _along_text(PUT, bits(x.dtype), indices)
-    made = call(text, threads, outer, node.shape[op.axis], columns, count, block)
-    return NativeKernel(node, [made], inplace=((0,), (), ()), refuses=True)
+    block = columns_per_thread(threads, outer, columns, node.dtype)
+    text = _along_text(PUT, bits_type(x.dtype), indices)
+    kernel_call = call(text, threads, outer, node.shape[op.axis], columns, count, block)
+    return NativeKernel(node, [kernel_call], inplace=((0,), (), ()), refuses=True)
 
 
 def _along_text(
-    mode: int, held: str, indices: Node, wide: str = "", apart: bool = False, wraps: bool = True
+    mode: int,
+    element: str,
+    indices: Node,
+    accumulator: str = "",
+    separate: bool = False,
+    wraps: bool = True,
 ) -> str:
-    types = {"T": held, "L": c_type(indices.dtype), **_totals(wide if apart else held)}
-    return with_macros(ALONG, **types, MODE=mode, IN_SCRATCH=int(apart), WRAPS=int(wraps))
+    types = {
+        "T": element,
+        "L": c_type(indices.dtype),
+        **_accumulator_macros(accumulator if separate else element),
+    }
+    return with_macros(ALONG_TEXT, **types, MODE=mode, IN_SCRATCH=int(separate), WRAPS=int(wraps))
 
 
-def _totals(wide: str) -> dict[str, object]:
+def _accumulator_macros(accumulator: str) -> dict[str, object]:
     """Return the macros of sums: a sum wider than double is a pair of doubles, in vectors."""
-    pairs = wide == TOTALS["float64"]
-    return {"W": "double" if pairs else wide, "PAIRS": int(pairs)}
+    pairs = accumulator == ACCUMULATOR_TYPES["float64"]
+    return {"W": "double" if pairs else accumulator, "PAIRS": int(pairs)}
 
 
 def blend(op: Blend, node: Node, threads: int) -> NativeKernel | None:
@@ -116,18 +141,19 @@ def _blend(node: Node, x: Shape, axis: int, threads: int, backward: int) -> Nati
     if node.inputs[3].dtype != node.dtype:
         return None
     outer, n, columns = sizes_around(x, axis)
-    count, held = node.inputs[3].size, c_type(node.dtype)
+    count, element = node.inputs[3].size, c_type(node.dtype)
     # A place contributes to the results of two steps, at an edge of two and a half.
-    apart = bool(backward) and 3 * count > FEW * n
-    wide = total_type(node.dtype) if apart else held
-    text = with_macros(BLEND, T=held, W=wide, BACKWARD=backward, IN_SCRATCH=int(apart))
-    block = columns_for(threads, outer, columns, node.dtype)
+    separate = bool(backward) and 3 * count > FEW * n
+    accumulator = accumulator_type(node.dtype) if separate else element
+    macros = {"T": element, "W": accumulator, "BACKWARD": backward, "IN_SCRATCH": int(separate)}
+    text = with_macros(BLEND_TEXT, **macros)
+    block = columns_per_thread(threads, outer, columns, node.dtype)
     values = threads, outer, n, columns, count, block
-    room = threads * n * block * 2 * node.dtype.itemsize if apart else 0
-    return NativeKernel(node, [call(text, *values, scratch=apart)], room, refuses=True)
+    scratch = threads * n * block * 2 * node.dtype.itemsize if separate else 0
+    return NativeKernel(node, [call(text, *values, scratch=separate)], scratch, refuses=True)
 
 
-def bits(dtype: DType) -> str:
+def bits_type(dtype: DType) -> str:
     """Return the C type as which elements are moved."""
     return f"uint{8 * dtype.itemsize}_t"
 
@@ -137,14 +163,14 @@ def place_type(dtype: DType) -> str:
     return "int64_t" if dtype.itemsize == 8 else "int32_t"
 
 
-def total_type(dtype: DType) -> str:
+def accumulator_type(dtype: DType) -> str:
     """Return the C type of long sums, whose error would be too large in the elements' type."""
-    return TOTALS.get(dtype.name, c_type(dtype))
+    return ACCUMULATOR_TYPES.get(dtype.name, c_type(dtype))
 
 
-def columns_for(threads: int, outer: int, columns: int, dtype: DType) -> int:
+def columns_per_thread(threads: int, outer: int, columns: int, dtype: DType) -> int:
     """Return the number of columns of a thread, of `outer` times `columns` columns."""
-    least = max(LINE // dtype.itemsize, 1)
+    least = max(CACHE_LINE // dtype.itemsize, 1)
     return math.ceil(columns / math.ceil(threads / outer) / least) * least
 
 

@@ -21,8 +21,8 @@ from minigraph.jit.halide.source import HalideSource
 from minigraph.jit.source import KernelSource
 from minigraph.program import Kernel, KernelFailed
 
-THREADED = 32768  # elements for which a second thread pays
-MOST_CACHE = 32 << 20  # bytes
+MIN_THREADED_ELEMENTS = 32768  # elements for which a second thread pays
+MAX_CACHE_BYTES = 32 << 20  # bytes
 
 
 @functools.cache
@@ -34,25 +34,25 @@ def cache_bytes() -> int:
     try:
         text = Path("/sys/devices/system/cpu/cpu0/cache/index3/size").read_text().strip()
     except OSError:
-        return MOST_CACHE
-    return min(int(text.rstrip("KM")) << (20 if text.endswith("M") else 10), MOST_CACHE)
+        return MAX_CACHE_BYTES
+    return min(int(text.rstrip("KM")) << (20 if text.endswith("M") else 10), MAX_CACHE_BYTES)
 
 
 # Offset of the address of an array's elements in NumPy's array object, by its binary interface.
-ADDRESS = object.__basicsize__
+DATA_POINTER_OFFSET = object.__basicsize__
 
 
 def address_of(array: Array) -> int:
     """Return the address of an array's elements, six times as fast as `array.ctypes.data`."""
-    return ctypes.c_void_p.from_address(id(array) + ADDRESS).value or 0
+    return ctypes.c_void_p.from_address(id(array) + DATA_POINTER_OFFSET).value or 0
 
 
 def threads_for(elements: int, threads: int) -> int:
-    return threads if elements >= THREADED else 1
+    return threads if elements >= MIN_THREADED_ELEMENTS else 1
 
 
 Place = tuple[int, int]  # of an operand: slot in the table of addresses, and offset in bytes
-NOWHERE: Place = (0, 0)  # of unused scratch memory
+NO_PLACE: Place = (0, 0)  # of unused scratch memory
 
 
 class Operands(NamedTuple):
@@ -95,14 +95,16 @@ class Linker:
         self._addresses = halide_compiler.functions(sources, on_disk)
         self._substitutes = {s: f for s, f in substitutes.items() if not self._addresses[s.name]}
         self._blocks: list[Array] = []
-        self.begun: list[Array] = []  # progress of loops that can pause: all 0 before a call
+        self.loop_progress: list[
+            Array
+        ] = []  # progress of loops that can pause: all 0 before a call
 
     def progress(self) -> int:
         """Return the address of a loop's progress, an array of 64-bit integers."""
-        self.begun.append(np.zeros(3, np.int64))
-        return int(self.begun[-1].ctypes.data)
+        self.loop_progress.append(np.zeros(3, np.int64))
+        return int(self.loop_progress[-1].ctypes.data)
 
-    def keep(self, words: Any) -> int:
+    def store_words(self, words: Any) -> int:
         """Copy 64-bit integers to memory that lives as long as the linker; return the address."""
         self._blocks.append(np.array(words, np.int64))
         return int(self._blocks[-1].ctypes.data)
@@ -113,13 +115,13 @@ class Linker:
             return id(self._substitutes[source])
         address = self._addresses[source.name]
         if not address:
-            who = "Halide" if isinstance(source, HalideSource) else compiler.compiler()
-            raise KernelFailed(f"{who} could not compile {source.name}")
+            compiler_name = "Halide" if isinstance(source, HalideSource) else compiler.compiler()
+            raise KernelFailed(f"{compiler_name} could not compile {source.name}")
         return address
 
     def call(self, source: KernelSource, words: Sequence[int]) -> NativeCall:
         """Return a call of a function; raise KernelFailed if its source did not compile."""
-        return NativeCall(self.address(source), self.keep(words))
+        return NativeCall(self.address(source), self.store_words(words))
 
     def callable(self, call: NativeCall) -> tuple[Function, int]:
         """Return a function that Python can call, and its argument block."""
@@ -207,7 +209,7 @@ class NativeKernel(CpuKernel):
 KernelTable = dict[type[Op], Callable[[Any, Node, int], NativeKernel | None]]
 
 # Runs independent calls: threads, count, then function and argument block of each.
-TOGETHER = KernelSource("""
+PARALLEL_CALLS = KernelSource("""
 int NAME(const int64_t *a, char **slots) {
   #pragma omp parallel for num_threads(a[0]) if (a[0] > 1) schedule(dynamic)
   for (int64_t i = 0; i < a[1]; i++)
@@ -217,60 +219,60 @@ int NAME(const int64_t *a, char **slots) {
 """)
 
 
-class TogetherKernel(NativeKernel):
+class ParallelCallsKernel(NativeKernel):
     """Independent calls, each on one thread."""
 
     @property
     def texts(self) -> Sequence[KernelSource]:
-        return [*self.sources, TOGETHER]
+        return [*self.sources, PARALLEL_CALLS]
 
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
         each = super().calls(operands, linker)
         words = [self.threads, len(each), *itertools.chain(*each)]
-        return [linker.call(TOGETHER, words)]
+        return [linker.call(PARALLEL_CALLS, words)]
 
 
 class SequenceKernel(CpuKernel):
     """A kernel, and a second one that changes its only output in place.
 
-    first  computes the output
-    then   reads and overwrites the output
-    node   of `then`; NumPy computes it if the compiler failed
+    first     computes the output
+    epilogue  reads and overwrites the output
+    node      of `epilogue`; NumPy computes it if the compiler failed
     """
 
-    def __init__(self, first: CpuKernel, then: Kernel, node: Node) -> None:
+    def __init__(self, first: CpuKernel, epilogue: Kernel, node: Node) -> None:
         self.first = first
-        self.then = then
+        self.epilogue = epilogue
         self.node = node
         self.maker = first.maker
-        self.algorithm = f"{first.algorithm} + {then.name}"
-        self.sources = [*first.sources, *then.sources]
-        self.scratch = max(first.scratch, then.scratch)
-        self.alignment = max(first.alignment, then.alignment)
+        self.algorithm = f"{first.algorithm} + {epilogue.name}"
+        self.sources = [*first.sources, *epilogue.sources]
+        self.scratch = max(first.scratch, epilogue.scratch)
+        self.alignment = max(first.alignment, epilogue.alignment)
         self.strided = first.strided
         self.inplace = first.inplace
-        self.refuses = first.refuses or then.refuses
-        self.threads = max(first.threads, then.threads)
+        self.refuses = first.refuses or epilogue.refuses
+        self.threads = max(first.threads, epilogue.threads)
         self.preparations = first.preparations
 
     @property
     def texts(self) -> Sequence[KernelSource]:
-        return [*self.first.texts, *self.then.texts]
+        return [*self.first.texts, *self.epilogue.texts]
 
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
-        assert isinstance(self.then, CpuKernel), "without a compiler Python runs both"
-        changed = operands._replace(inputs=operands.outputs)
-        return self.first.calls(operands, linker) + self.then.calls(changed, linker)
+        assert isinstance(self.epilogue, CpuKernel), "without a compiler Python runs both"
+        in_place = operands._replace(inputs=operands.outputs)
+        return self.first.calls(operands, linker) + self.epilogue.calls(in_place, linker)
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
         self.first.run(inputs, outputs, scratch)
         try:
-            self.then.run(outputs, outputs, scratch)
+            self.epilogue.run(outputs, outputs, scratch)
         except KernelFailed:
             NumpyKernel(self.node).run(outputs, outputs, scratch)
 
 
-class Prepared:
+class ConvertedConstants:
     """Converted constants of kernels, with their memory and slots.
 
     slots  the table of addresses
@@ -283,7 +285,7 @@ class Prepared:
         self._linker = linker
         self._memory: list[Array] = []
 
-    def of(
+    def convert(
         self, kernel: CpuKernel, inputs: Sequence[Place]
     ) -> tuple[dict[int, Place], list[NativeCall]]:
         """Return the places of a kernel's converted inputs, and the calls that convert them."""
@@ -307,7 +309,7 @@ class KernelRunner:
         self._kernel = kernel
         self._linker = Linker(kernel.texts, on_disk, kernel.substitutes)
         self._calls: list[tuple[Function, int]] = []
-        self._preparing: list[tuple[Function, int]] = []  # constants, before the first call
+        self._conversions: list[tuple[Function, int]] = []  # constants, before the first call
         self._slots = (ctypes.c_uint64 * 0)()
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
@@ -317,8 +319,8 @@ class KernelRunner:
             self._link(len(inputs), len(arrays))
         for slot, array in enumerate(arrays):
             self._slots[slot] = address_of(array)
-        calls = [*self._preparing, *self._calls]
-        self._preparing = []
+        calls = [*self._conversions, *self._calls]
+        self._conversions = []
         for function, block in calls:
             if function(block, ctypes.addressof(self._slots)):
                 raise KernelFailed(f"{self._kernel.name} reported an error")
@@ -327,10 +329,10 @@ class KernelRunner:
         """Assign slots: to each operand, to the scratch memory, and to each converted constant."""
         places = [(slot, 0) for slot in range(operands)]
         self._slots = (ctypes.c_uint64 * (operands + len(self._kernel.preparations)))()
-        self._prepared = Prepared(self._slots, operands, self._linker)
-        prepared, preparing = self._prepared.of(self._kernel, places)
+        self._prepared = ConvertedConstants(self._slots, operands, self._linker)
+        prepared, preparing = self._prepared.convert(self._kernel, places)
         bound = Operands(places[:inputs], places[inputs:-1], places[-1], prepared)
-        self._preparing = [*map(self._linker.callable, preparing)]
+        self._conversions = [*map(self._linker.callable, preparing)]
         self._calls = [*map(self._linker.callable, self._kernel.calls(bound, self._linker))]
 
 
@@ -341,8 +343,8 @@ def call(text: str | KernelSource, *values: int, scratch: bool = False) -> Kerne
     """
     source = text if isinstance(text, KernelSource) else KernelSource(text)
 
-    def block(ins: Sequence[Place], outs: Sequence[Place], room: Place) -> list[int]:
-        places = (*ins, *outs, room) if scratch else (*ins, *outs)
+    def block(ins: Sequence[Place], outs: Sequence[Place], scratch_place: Place) -> list[int]:
+        places = (*ins, *outs, scratch_place) if scratch else (*ins, *outs)
         return [*values, *(v for place in places for v in place)]
 
     return KernelCall(source, block)

@@ -14,8 +14,8 @@ from minigraph.devices.cpu.kernel import (
     KernelCall,
     KernelTable,
     NativeKernel,
+    ParallelCallsKernel,
     Place,
-    TogetherKernel,
     cache_bytes,
     threads_for,
 )
@@ -77,7 +77,7 @@ def _kernel(
             return None
         matrices = isinstance(node.op, Matmul)
         return plain_product(node, strides, most) if matrices else convolution(node, most)
-    moved = move(node, strides, most) if has_c and not halide_compiler.chosen() else None
+    moved = move(node, strides, most) if has_c and not halide_compiler.is_selected() else None
     if moved is not None:
         return moved
     generated = kernel_parts(node, strides, SHORT)
@@ -90,7 +90,7 @@ def _kernel(
         generated = kernel_parts(node, copied, SHORT)
         assert generated is not None
     strided = [i not in across for i, _ in enumerate(strides)]
-    if halide_compiler.chosen() and not generated.fill:
+    if halide_compiler.is_selected() and not generated.fill:
         with suppress(NotFusible):
             return HalideKernel(node, generated, most, strided)
     if not has_c:
@@ -100,7 +100,7 @@ def _kernel(
             (p.kernel.scratch(1) for p in generated.parts), initial=0
         )
         calls = [_call(part, node, 1, own) for part, own in zip(generated.parts, at, strict=True)]
-        return TogetherKernel(node, calls, scratch, strided, generated.inplace)
+        return ParallelCallsKernel(node, calls, scratch, strided, generated.inplace)
     calls = [_call(part, node, most) for part in generated.parts]
     if generated.fill:
         calls.insert(0, fill(node, generated.fill, most))

@@ -28,7 +28,7 @@ def load(code: bytes) -> ctypes.CDLL:
 
 
 @functools.cache
-def possible() -> bool:
+def can_load_code() -> bool:
     """Return whether the system lets compiled code run; warn if not."""
     try:
         with _in_memory(bytes(mmap.PAGESIZE)) as path:

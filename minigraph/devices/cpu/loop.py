@@ -30,9 +30,9 @@ from minigraph.ops.matmul import Matmul
 from minigraph.program import Buffer, Kernel, MemorySpace, Program, round_up
 
 Table = list[tuple[int, ...]]
-CLOCK, LOOP_TEXT = (Path(__file__).with_name(f"{n}.c").read_text() for n in ("clock", "loop"))
-LOOP = KernelSource(CLOCK + LOOP_TEXT)
-BATCH, LONGEST = 8, 1 << 14  # small products that one thread computes as a loop: least, most
+CLOCK_TEXT, LOOP_TEXT = (Path(__file__).with_name(f"{n}.c").read_text() for n in ("clock", "loop"))
+LOOP = KernelSource(CLOCK_TEXT + LOOP_TEXT)
+MIN_BATCH, MAX_BATCH = 8, 1 << 14  # small products that one thread computes as a loop: least, most
 
 
 def loop_kernel(node: Node, strides: Sequence[Shape], body: Program) -> Kernel:
@@ -48,7 +48,11 @@ def loop_kernel(node: Node, strides: Sequence[Shape], body: Program) -> Kernel:
 
 def small_products(node: Node, strides: Sequence[Shape]) -> CpuKernel | None:
     """Return the kernel of a batch of small products as a loop, or None."""
-    if not isinstance(node.op, Matmul) or node.ndim != 3 or not BATCH <= node.shape[0] <= LONGEST:
+    if (
+        not isinstance(node.op, Matmul)
+        or node.ndim != 3
+        or not MIN_BATCH <= node.shape[0] <= MAX_BATCH
+    ):
         return None
     if any(x.ndim != 3 or x.shape[0] != node.shape[0] for x in node.inputs[:2]):
         return None
@@ -115,7 +119,7 @@ def _straight_line(op: Loop, strides: Sequence[Shape]) -> KernelSource:
             "return 0;",
         ],
     )
-    return KernelSource(CLOCK + whole, text.support)
+    return KernelSource(CLOCK_TEXT + whole, text.support)
 
 
 class LoopKernel(CpuKernel):
@@ -172,7 +176,7 @@ class LoopKernel(CpuKernel):
         for buffer, value in self.constants.items():
             slots[slot[buffer]] = value.ctypes.data
         fixed, sliced, carries = self._tables(slot, operands)
-        words = [self.op.length, linker.keep(rows), len(rows), linker.keep(slots)]
+        words = [self.op.length, linker.store_words(rows), len(rows), linker.store_words(slots)]
         words += [len(fixed), len(sliced), len(carries), linker.progress()]
         for table in (fixed, sliced, carries):
             words += [word for row in table for word in row]

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from minigraph.devices.cpu.indexing import LINE, bits
+from minigraph.devices.cpu.indexing import CACHE_LINE, bits_type
 from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place, cache_bytes
-from minigraph.devices.parts import in_order, placements
+from minigraph.devices.parts import placements, reordered_view
 from minigraph.graph import Copy, Node, Shape
 from minigraph.jit.kernel import MAX_RANK
 from minigraph.jit.macros import with_macros
@@ -22,8 +22,8 @@ from minigraph.ops.shape import Reshape
 from minigraph.ops.slicing import Pad
 
 TEXT = Path(__file__).with_name("move.c").read_text()
-TILE = 16  # elements of a side of a tile, at most
-PART = 16 << 10  # bytes of the output that are assembled from pieces at once
+MAX_TILE_SIDE = 16  # elements of a side of a tile, at most
+PART_BYTES = 16 << 10  # bytes of the output that are assembled from pieces at once
 FEW = 4  # the largest stride that compilers load as vectors; the least width of a tile
 
 
@@ -34,21 +34,21 @@ class Axis(NamedTuple):
     source: int
     target: int
     before: int = 0
-    behind: int = 0
+    after: int = 0
 
 
-class Piece(NamedTuple):
+class InputCopy(NamedTuple):
     """The copy of an input.
 
-    parts   number of parts into which each axis may be divided
-    which   index of the input
-    offset  of the copy in the output, in bytes
+    parts        number of parts into which each axis may be divided
+    input_index  index of the input
+    offset       of the copy in the output, in bytes
     """
 
     text: str
     axes: Sequence[Axis]
     parts: Sequence[int]
-    which: int
+    input_index: int
     offset: int
 
 
@@ -61,11 +61,11 @@ def move(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel | N
         case Copy() | Reshape():
             pass
         case Reorder():
-            seen = in_order(node, strides[0])
-            if seen is None:
+            view = reordered_view(node, strides[0])
+            if view is None:
                 return None
-            _, spec, lie = seen
-            shapes, strides, places = [spec.shape], [lie], [(spec.strides, 0)]
+            _, spec, view_strides = view
+            shapes, strides, places = [spec.shape], [view_strides], [(spec.strides, 0)]
         case Concat():
             places = placements(node)
         case Pad() if not any(op.interior):
@@ -75,22 +75,24 @@ def move(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel | N
             borders, places = [(low * s, high * s) for low, high, s in ends], [(steps, 0)]
         case _:
             return None
-    every = []
+    axes_of_inputs = []
     for shape, source, (target, _) in zip(shapes, strides, places, strict=True):
         around = borders or [(0, 0)] * len(shape)
         rows = zip(shape, source, target, *zip(*around, strict=True), strict=True)
-        every.append([*_collapsed(Axis(*each) for each in rows)])
-        if len(every[-1]) >= MAX_RANK:
+        axes_of_inputs.append([*_collapsed(Axis(*each) for each in rows)])
+        if len(axes_of_inputs[-1]) >= MAX_RANK:
             return None
-    few = all(not axes or axes[-1].length < FEW for axes in every)
+    short_rows = all(not axes or axes[-1].length < FEW for axes in axes_of_inputs)
     pieces = [
-        _piece(node, axes, isinstance(op, Pad), fill, few, i, places[i][1])
-        for i, (axes, shape) in enumerate(zip(every, shapes, strict=True))
+        _piece(node, axes, isinstance(op, Pad), fill, short_rows, i, places[i][1])
+        for i, (axes, shape) in enumerate(zip(axes_of_inputs, shapes, strict=True))
         if 0 not in shape
     ]
-    alike = isinstance(op, Copy) and tuple(strides[0]) == node.spec.strides
+    same_strides = isinstance(op, Copy) and tuple(strides[0]) == node.spec.strides
     calls = _calls(node, pieces, threads)
-    return NativeKernel(node, calls, strided=[True] * len(shapes), inplace=[(0,)] if alike else ())
+    return NativeKernel(
+        node, calls, strided=[True] * len(shapes), inplace=[(0,)] if same_strides else ()
+    )
 
 
 def _collapsed(axes: Iterator[Axis]) -> Iterator[Axis]:
@@ -110,8 +112,14 @@ def _collapsed(axes: Iterator[Axis]) -> Iterator[Axis]:
 
 
 def _piece(
-    node: Node, axes: list[Axis], padded: bool, fill: int, few: bool, which: int, offset: int
-) -> Piece:
+    node: Node,
+    axes: list[Axis],
+    padded: bool,
+    fill: int,
+    short_rows: bool,
+    input_index: int,
+    offset: int,
+) -> InputCopy:
     """Return the copy of an input along these axes; few: the last axis of each input is short."""
     size = node.dtype.itemsize
     rows, columns = (
@@ -120,7 +128,7 @@ def _piece(
     tile: dict[str, Any] = {}
     if rows and columns and rows != columns:
         ends = [axes[rows[-1]], axes[columns[-1]]]
-        side = min(TILE, LINE // size)
+        side = min(MAX_TILE_SIDE, CACHE_LINE // size)
         high, wide = (min(1 << axis.length.bit_length() - 1, side) for axis in ends)
         if wide >= FEW:
             low, top = range(wide // 2), range(wide // 2, wide)
@@ -129,7 +137,7 @@ def _piece(
             tile["INTERLEAVE_HIGH"] = _interleaved(top, wide)
             axes = [axis for axis in axes if axis not in ends] + ends
     if (
-        few and not tile and not padded
+        short_rows and not tile and not padded
     ):  # an axis of a few elements is no loop for the innermost one
         longest = max(axes, key=lambda axis: axis.length, default=Axis(1, size, size))
         if not axes or axes[-1].length < FEW < longest.length:
@@ -139,7 +147,7 @@ def _piece(
     strides = {name: last // size for name, last in zip(names, axes[-1][1:3], strict=True)}
     text = with_macros(
         TEXT,
-        T=bits(node.dtype),
+        T=bits_type(node.dtype),
         BORDERS=int(padded),
         VALUE=hex(fill),
         TILED=int(bool(tile)),
@@ -149,31 +157,35 @@ def _piece(
     # A part of an axis has at least a tile, and only the outermost axis with borders is divided.
     parts = [axis.length for axis in axes]
     parts[-2:] = [parts[-2] // tile.get("TILE_ROWS", 1), parts[-1] // tile.get("TILE_COLUMNS", 1)]
-    around = next((a for a, axis in enumerate(axes) if axis.before + axis.behind), len(axes))
-    return Piece(text, axes, parts[: around + 1], which, offset)
+    around = next((a for a, axis in enumerate(axes) if axis.before + axis.after), len(axes))
+    return InputCopy(text, axes, parts[: around + 1], input_index, offset)
 
 
-def _calls(node: Node, pieces: Sequence[Piece], threads: int) -> list[KernelCall]:
+def _calls(node: Node, pieces: Sequence[InputCopy], threads: int) -> list[KernelCall]:
     """Return a call for each piece, or one call that moves parts of all pieces in turn."""
-    parts = max(threads, node.spec.nbytes // PART)
-    alike = len({piece.text for piece in pieces}) == 1 < len(pieces)
-    if alike and all(piece.parts[0] >= parts for piece in pieces):
+    parts = max(threads, node.spec.nbytes // PART_BYTES)
+    same_text = len({piece.text for piece in pieces}) == 1 < len(pieces)
+    if same_text and all(piece.parts[0] >= parts for piece in pieces):
         return [_call(node, pieces, threads, parts, 0)]
     calls = []
     for piece in pieces:
-        most = [min(n, threads) for n in piece.parts]
-        calls.append(_call(node, [piece], max(most), max(most), most.index(max(most))))
+        max_parts = [min(n, threads) for n in piece.parts]
+        calls.append(
+            _call(node, [piece], max(max_parts), max(max_parts), max_parts.index(max(max_parts)))
+        )
     return calls
 
 
-def _call(node: Node, pieces: Sequence[Piece], threads: int, parts: int, share: int) -> KernelCall:
+def _call(
+    node: Node, pieces: Sequence[InputCopy], threads: int, parts: int, divided_axis: int
+) -> KernelCall:
     stream = int(node.spec.nbytes > cache_bytes() // 2)
 
-    def block(ins: Sequence[Place], outs: Sequence[Place], room: Place) -> list[int]:
-        values = [threads, parts, len(pieces), stream, share]
+    def block(ins: Sequence[Place], outs: Sequence[Place], scratch: Place) -> list[int]:
+        values = [threads, parts, len(pieces), stream, divided_axis]
         for piece in pieces:
             slot, begin = outs[0]
-            values += [len(piece.axes), *itertools.chain(*piece.axes), *ins[piece.which]]
+            values += [len(piece.axes), *itertools.chain(*piece.axes), *ins[piece.input_index]]
             values += [slot, begin + piece.offset]
         return values
 

@@ -118,7 +118,7 @@ def library() -> Library | None:
     return lib
 
 
-def loaded() -> Library:
+def required_library() -> Library:
     lib = library()
     assert lib is not None, "oneDNN is asked for only where it is there"
     return lib
@@ -148,17 +148,21 @@ class MemoryDescriptor:
 
     def __init__(self, handle: c_void_p) -> None:
         self.handle = handle
-        weakref.finalize(self, loaded().dnnl.dnnl_memory_desc_destroy, handle).atexit = False
+        weakref.finalize(
+            self, required_library().dnnl.dnnl_memory_desc_destroy, handle
+        ).atexit = False
 
     @property
     def nbytes(self) -> int:
-        size = loaded().dnnl.dnnl_memory_desc_get_size
+        size = required_library().dnnl.dnnl_memory_desc_get_size
         size.restype = c_size_t
         return int(size(self.handle))
 
     def __eq__(self, other: object) -> bool:
-        same = isinstance(other, MemoryDescriptor)
-        return same and bool(loaded().dnnl.dnnl_memory_desc_equal(self.handle, other.handle))  # type: ignore[attr-defined]
+        if not isinstance(other, MemoryDescriptor):
+            return False
+        equal = required_library().dnnl.dnnl_memory_desc_equal
+        return bool(equal(self.handle, other.handle))
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -187,7 +191,9 @@ def blocked(shape: Shape, dtype: DType, lanes: int) -> MemoryDescriptor:
 
 def _described(by: str, shape: Shape, dtype: DType, layout: Any) -> MemoryDescriptor:
     handle, create = c_void_p(), f"dnnl_memory_desc_create_with_{by}"
-    loaded().call(create, byref(handle), len(shape), dims(shape), _DTYPES[dtype.name], layout)
+    required_library().call(
+        create, byref(handle), len(shape), dims(shape), _DTYPES[dtype.name], layout
+    )
     return MemoryDescriptor(handle)
 
 
@@ -200,7 +206,7 @@ class Descriptor:
     """
 
     def __init__(self, create: str, *args: Any) -> None:
-        lib = loaded()
+        lib = required_library()
         engine = () if create == REORDER else (lib.engine,)
         self.args = args  # keep them: the library reads a forward descriptor (hint) later, too
         attributes = c_void_p()
@@ -219,20 +225,22 @@ class Descriptor:
     def name(self) -> str:
         """The implementation's name, such as "jit:avx2"."""
         text = c_char_p()
-        loaded().call("dnnl_primitive_desc_query", self.handle, _QUERY_INFO, 0, byref(text))
+        required_library().call(
+            "dnnl_primitive_desc_query", self.handle, _QUERY_INFO, 0, byref(text)
+        )
         return (text.value or b"").decode()
 
     def advance(self) -> bool:
         """Advance to the library's next implementation; return whether there is one."""
-        return not loaded().dnnl.dnnl_primitive_desc_next_impl(self.handle)
+        return not required_library().dnnl.dnnl_primitive_desc_next_impl(self.handle)
 
     def layout(self, arg: int) -> MemoryDescriptor:
         """Return the layout that this implementation needs for an argument."""
-        query = loaded().dnnl.dnnl_primitive_desc_query_md
+        query = required_library().dnnl.dnnl_primitive_desc_query_md
         query.restype = c_void_p
         borrowed = c_void_p(query(self.handle, QUERIES[arg], 0))
         handle = c_void_p()
-        loaded().call("dnnl_memory_desc_clone", byref(handle), borrowed)
+        required_library().call("dnnl_memory_desc_clone", byref(handle), borrowed)
         return MemoryDescriptor(handle)
 
 
@@ -252,7 +260,7 @@ def implementations(create: str, *args: Any) -> Iterator[Descriptor]:
 @contextmanager
 def omp_threads(count: int) -> Iterator[None]:
     """Set OpenMP's number of threads, for which oneDNN makes primitives, within the block."""
-    gomp = loaded().gomp
+    gomp = required_library().gomp
     openmp.start(count)
     before = gomp.omp_get_max_threads()
     gomp.omp_set_num_threads(count)

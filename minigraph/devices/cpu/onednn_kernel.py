@@ -27,8 +27,8 @@ from minigraph.devices.cpu.onednn import (
     ExecArg,
     Library,
     MemoryDescriptor,
-    loaded,
     omp_threads,
+    required_library,
 )
 from minigraph.jit.source import KernelSource
 from minigraph.program import round_up
@@ -52,7 +52,7 @@ HEAD = 7  # words of the argument block before three for each argument
 
 def execute(block: int, slots: int) -> int:
     """Execute a primitive from Python, as EXECUTE does in C."""
-    lib = loaded()
+    lib = required_library()
     words = (c_int64 * HEAD).from_address(block)
     _, _, primitive, stream, count, arguments, threads = words
     places = (c_int64 * (3 * count)).from_address(block + ctypes.sizeof(words))
@@ -107,7 +107,7 @@ class PrimitiveCall:
     """A primitive with its arguments, whose memory is bound when it runs."""
 
     def __init__(self, descriptor: Descriptor, args: Sequence[Placed]) -> None:
-        lib = loaded()
+        lib = required_library()
         self.primitive = c_void_p()
         lib.call("dnnl_primitive_create", byref(self.primitive), descriptor.handle)
         self.places = [(place, offset) for _, _, place, offset in args]
@@ -123,7 +123,7 @@ class PrimitiveCall:
         destroyed.atexit = False
 
     def block(self, places: Sequence[Place], threads: int) -> list[int]:
-        lib = loaded()
+        lib = required_library()
         words = [_address(lib.dnnl.dnnl_memory_set_data_handle)]
         words += [_address(lib.dnnl.dnnl_primitive_execute)]
         words += [self.primitive.value or 0, lib.stream.value or 0, len(self.memories)]
@@ -208,6 +208,6 @@ class OneDnnKernel(CpuKernel):
 def _reorder(
     source: tuple[MemoryDescriptor, int, int], target: tuple[MemoryDescriptor, int, int]
 ) -> PrimitiveCall:
-    engine = loaded().engine
+    engine = required_library().engine
     descriptor = Descriptor(REORDER, source[0], engine, target[0], engine)
     return PrimitiveCall(descriptor, [(SRC, *source), (DST, *target)])

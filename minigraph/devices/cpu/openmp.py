@@ -20,15 +20,15 @@ from minigraph.errors import DeviceError, warn_once
 from minigraph.platform.signals import set_signal_stack, signals_blocked
 
 NAME = "libgomp.so.1"
-SETTING = "GOMP_SPINCOUNT"
+SPIN_VARIABLE = "GOMP_SPINCOUNT"
 # Polls of an idle thread before it sleeps, instead of 300,000 (libgomp's manual).  On a busy
 # machine, a polling thread takes the processor from the thread that it waits for.  A kernel follows
 # the one before within microseconds.
-SPINS = 3000
-PAUSE = 1  # omp_pause_soft
+SPIN_COUNT = 3000
+SOFT_PAUSE = 1  # omp_pause_soft
 
 
-class _Here(threading.local):
+class _ThreadTeam(threading.local):
     """The team of the current thread.
 
     threads  of the team; 1 without a team, 0 before the first kernel
@@ -39,29 +39,29 @@ class _Here(threading.local):
     broken = False
 
 
-here = _Here()
+team = _ThreadTeam()
 
 
 @contextlib.contextmanager
-def brief_spins() -> Iterator[None]:
+def short_spins() -> Iterator[None]:
     """Let idle threads sleep early if the block is the first to load the library.
 
     The user's own environment variables take precedence.
     """
-    said = SETTING in os.environ or "OMP_WAIT_POLICY" in os.environ
-    if not said:
-        os.environ[SETTING] = str(SPINS)  # which it reads once, when it is loaded
+    is_set = SPIN_VARIABLE in os.environ or "OMP_WAIT_POLICY" in os.environ
+    if not is_set:
+        os.environ[SPIN_VARIABLE] = str(SPIN_COUNT)  # which it reads once, when it is loaded
     try:
         yield
     finally:
-        if not said:
-            os.environ.pop(SETTING, None)  # another thread may have been here too
+        if not is_set:
+            os.environ.pop(SPIN_VARIABLE, None)  # another thread may have been here too
 
 
 @functools.cache
 def library() -> ctypes.CDLL:
     """Return the library; raise OSError if it cannot be loaded."""
-    with brief_spins():
+    with short_spins():
         return ctypes.CDLL(NAME)
 
 
@@ -76,7 +76,7 @@ def path() -> list[str]:
     return [os.path.realpath(file) for file in files][:1]
 
 
-def available(threads: int) -> int:
+def available_threads(threads: int) -> int:
     """Return the number of threads, up to `threads`, of a team here; warn if it is smaller."""
     count, why = threads, ""
     while (attempt := _attempt(count))[0] < count:
@@ -101,18 +101,18 @@ def _attempt(threads: int) -> tuple[int, str]:
 
     Return the number of threads, and "" or the reason why the team cannot have more.
     """
-    if here.threads >= threads:
+    if team.threads >= threads:
         return threads, ""
     try:
         gomp = library()
     except OSError:  # then no kernel can be loaded that would use it
         return threads, ""
-    if here.broken:
+    if team.broken:
         return 1, (
             "it comes from a process that has started threads, and was forked in a way that Python "
             "did not see (start processes by spawn)"
         )
-    if not _startable(threads - 1):
+    if not _can_start(threads - 1):
         return threads // 2, (
             "the system starts no more (ulimit -u and -v, and a container's limit on processes, "
             "may be the reason)"
@@ -123,12 +123,12 @@ def _attempt(threads: int) -> tuple[int, str]:
     allowed = gomp.omp_get_thread_limit() if gomp.omp_get_max_active_levels() else 1
     if allowed < threads:
         return allowed, "of OMP_THREAD_LIMIT or OMP_MAX_ACTIVE_LEVELS"
-    here.threads = threads
+    team.threads = threads
     set_signal_stack()
     return threads, ""
 
 
-def _startable(count: int) -> bool:
+def _can_start(count: int) -> bool:
     """Return whether the system starts `count` more threads that live at the same time."""
     done = threading.Event()
     threads = [threading.Thread(target=done.wait, daemon=True) for _ in range(count)]
@@ -150,16 +150,18 @@ def _before_fork() -> None:
     """End the current thread's team, as a child would wait for threads of its parent."""
     try:
         # Do not load the library: if it is not loaded, there is no team.
-        paused = ctypes.CDLL(NAME, mode=os.RTLD_NOLOAD | os.RTLD_LAZY).omp_pause_resource_all(PAUSE)
+        paused = ctypes.CDLL(NAME, mode=os.RTLD_NOLOAD | os.RTLD_LAZY).omp_pause_resource_all(
+            SOFT_PAUSE
+        )
     except (OSError, AttributeError):  # it is not loaded, or older than OpenMP 5
         return
     if paused == 0:
-        here.threads = 1
+        team.threads = 1
 
 
 def _in_child() -> None:
-    here.broken = here.broken or here.threads > 1
-    here.threads = 0
+    team.broken = team.broken or team.threads > 1
+    team.threads = 0
 
 
 os.register_at_fork(before=_before_fork, after_in_child=_in_child)

@@ -13,9 +13,9 @@ from typing import Any
 
 from minigraph.devices.cpu import onednn
 from minigraph.devices.cpu.handwritten import argmax_text
-from minigraph.devices.cpu.indexing import place_type, total_type
+from minigraph.devices.cpu.indexing import accumulator_type, place_type
 from minigraph.devices.cpu.kernel import KernelTable, NativeKernel, call
-from minigraph.devices.cpu.primitives import WIDE
+from minigraph.devices.cpu.primitives import MIN_GENERATED_WIDTH
 from minigraph.graph import BFLOAT16, DType, Node, Shape
 from minigraph.jit.c.body import limits
 from minigraph.jit.expression import c_type
@@ -33,12 +33,16 @@ from minigraph.ops.pooling import (
 from minigraph.ops.reduction import FEW
 from minigraph.program.steps import round_up
 
-MAX, AVG = (Path(__file__).with_name(f"{kind}_pool2d.c").read_text() for kind in ("max", "avg"))
-LONG = 48  # elements of a window from which on argmax of a long row finds the largest
-ROOM = 2048  # cells that max pooling compares at once
-MOST = 1024  # elements of a row of a window
-PAIRS = ((BFLOAT16, FLOAT32), (FLOAT32, BFLOAT16))
-CONVERTED = tuple(dict.fromkeys(part for pair in PAIRS for part in conversion(*pair)[1]))
+MAX_TEXT, AVG_TEXT = (
+    Path(__file__).with_name(f"{kind}_pool2d.c").read_text() for kind in ("max", "avg")
+)
+MIN_ARGMAX_WINDOW = 48  # elements of a window from which on argmax of a long row finds the largest
+MAX_CELLS = 2048  # cells that max pooling compares at once
+MAX_WINDOW_WIDTH = 1024  # elements of a row of a window
+CONVERSION_PAIRS = ((BFLOAT16, FLOAT32), (FLOAT32, BFLOAT16))
+CONVERSION_FUNCTIONS = tuple(
+    dict.fromkeys(part for pair in CONVERSION_PAIRS for part in conversion(*pair)[1])
+)
 
 
 def _pooling_kernel(
@@ -56,43 +60,53 @@ def _pooling_kernel(
     small = value in SMALL_FLOATS
     if small and (value != BFLOAT16 or lanes == 1):
         return None
-    apart = _is_apart(pooling)
+    is_partition = _is_partition(pooling)
     count = math.prod(pooling.window)
-    if not backward and lanes == 1 and apart and count > LONG and x[3] == pooling.window[1]:
-        found = call(argmax_text(value, place, best=True), threads, math.prod(x) // count, count, 1)
-        return NativeKernel(node, [found])
+    if (
+        not backward
+        and lanes == 1
+        and is_partition
+        and count > MIN_ARGMAX_WINDOW
+        and x[3] == pooling.window[1]
+    ):
+        argmax_call = call(
+            argmax_text(value, place, with_maxima=True), threads, math.prod(x) // count, count, 1
+        )
+        return NativeKernel(node, [argmax_call])
     wide = working(value)
-    reach = zip(pooling.window, pooling.stride, strict=True)
-    many = backward and not small and math.prod(-(-k // t) for k, t in reach) > FEW
-    separate = backward and (small or many)
+    windows_per_pixel = zip(pooling.window, pooling.stride, strict=True)
+    long_sum = backward and not small and math.prod(-(-k // t) for k, t in windows_per_pixel) > FEW
+    separate = backward and (small or long_sum)
     across = -(-pooling.window[1] // pooling.stride[1]) * pooling.stride[1]
-    room, index = max(ROOM, across), place_type(wide)
-    span = round_up(room + pooling.window[1])
+    cells, index = max(MAX_CELLS, across), place_type(wide)
+    span = round_up(cells + pooling.window[1])
     text = with_macros(
-        MAX,
+        MAX_TEXT,
         T=c_type(value),
-        W=total_type(value) if many else c_type(wide),
+        W=accumulator_type(value) if long_sum else c_type(wide),
         IN_SCRATCH=int(separate),
         P=c_type(place),
         MASK=f"int{8 * wide.itemsize}_t",
         INDEX=index,
-        ROW_WINDOWS=int(apart and pooling.window[0] == 1 and x[3] == y[3] * pooling.stride[1]),
-        CELLS=room,
+        ROW_WINDOWS=int(
+            is_partition and pooling.window[0] == 1 and x[3] == y[3] * pooling.stride[1]
+        ),
+        CELLS=cells,
         SPAN=span,
         LOWEST=limits(wide)["lowest"],
         LANES=lanes,
         BLOCK=math.gcd(lanes, onednn.block()),
         BACKWARD=int(backward),
         BFLOAT16=int(small),
-        **_sizes(pooling),
+        **_window_macros(pooling),
     )
     (top, _), (left, _) = pooling.padding
     values = threads, x[0] * x[1], *x[2:4], *y[2:4], top, left
-    source = KernelSource(text, CONVERTED if small else ())
-    each = math.prod(x[2:]) * wide.itemsize * (1 + many) if separate else 0
+    source = KernelSource(text, CONVERSION_FUNCTIONS if small else ())
+    thread_bytes = math.prod(x[2:]) * wide.itemsize * (1 + long_sum) if separate else 0
     if not backward and lanes == 1:
-        each = span * 2 * (wide.itemsize + max(wide.itemsize, 4))
-    return NativeKernel(node, [call(source, *values, scratch=True)], threads * each)
+        thread_bytes = span * 2 * (wide.itemsize + max(wide.itemsize, 4))
+    return NativeKernel(node, [call(source, *values, scratch=True)], threads * thread_bytes)
 
 
 def max_pool2d(op: MaxPool2d, node: Node, threads: int) -> NativeKernel | None:
@@ -108,48 +122,54 @@ def max_pool2d_backward(op: MaxPool2dBackward, node: Node, threads: int) -> Nati
 
 
 def avg_pool2d(op: AvgPool2d, node: Node, threads: int) -> NativeKernel | None:
-    return _averages(node, op, (node.inputs[0].shape, node.shape), threads)
+    return _average_kernel(node, op, (node.inputs[0].shape, node.shape), threads)
 
 
 def avg_pool2d_backward(op: AvgPool2dBackward, node: Node, threads: int) -> NativeKernel | None:
-    return _averages(node, op.pool, (node.shape, node.inputs[0].shape), threads, backward=True)
+    return _average_kernel(
+        node, op.pool, (node.shape, node.inputs[0].shape), threads, backward=True
+    )
 
 
-def _averages(
+def _average_kernel(
     node: Node, pool: AvgPool2d, images: tuple[Shape, Shape], threads: int, backward: bool = False
 ) -> NativeKernel | None:
     """Return the average-pooling kernel between `images` before and after."""
     pooling, (x, y) = pool.pooling, images
     window, stride = pooling.window, pooling.stride
-    reach = (-(-k // t) if backward else k for k, t in zip(window, stride, strict=True))
-    many, apart = math.prod(reach) > FEW, _is_apart(pooling)
-    if node.dtype == FLOAT16 or window[1] > MOST or (apart and (many or window[1] >= WIDE)):
+    windows_per_pixel = (-(-k // t) if backward else k for k, t in zip(window, stride, strict=True))
+    long_sum, is_partition = math.prod(windows_per_pixel) > FEW, _is_partition(pooling)
+    if (
+        node.dtype == FLOAT16
+        or window[1] > MAX_WINDOW_WIDTH
+        or (is_partition and (long_sum or window[1] >= MIN_GENERATED_WIDTH))
+    ):
         return None
     lanes, small = math.prod(x[4:]), node.dtype == BFLOAT16
     text = with_macros(
-        AVG,
+        AVG_TEXT,
         T=c_type(node.dtype),
-        W=total_type(working(node.dtype)) if many else c_type(working(node.dtype)),
+        W=accumulator_type(working(node.dtype)) if long_sum else c_type(working(node.dtype)),
         LANES=lanes,
         BLOCK=math.gcd(lanes, onednn.block()),
         BACKWARD=int(backward),
         BFLOAT16=int(small),
-        **_sizes(pooling),
+        **_window_macros(pooling),
     )
     ends = []
     for n, pad, (before, behind) in zip(x[2:4], pool.pad, pooling.padding, strict=True):
         counted = pad * pool.count_padding
         ends += [before, -counted, n + min(counted, behind)]
-    source = KernelSource(text, CONVERTED if small else ())
+    source = KernelSource(text, CONVERSION_FUNCTIONS if small else ())
     return NativeKernel(node, [call(source, threads, x[0] * x[1], *x[2:4], *y[2:4], *ends)])
 
 
-def _is_apart(pooling: Pooling) -> bool:
+def _is_partition(pooling: Pooling) -> bool:
     """Whether windows neither overlap nor have borders."""
     return pooling.stride == pooling.window and not any(map(any, pooling.padding))
 
 
-def _sizes(pooling: Pooling) -> dict[str, object]:
+def _window_macros(pooling: Pooling) -> dict[str, object]:
     names = ("WINDOW_H", "WINDOW_W", "STRIDE_H", "STRIDE_W")
     return dict(zip(names, (*pooling.window, *pooling.stride), strict=True))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minigraph.devices.cpu.kernel import (
-    NOWHERE,
+    NO_PLACE,
     Linker,
     NativeCall,
     NativeKernel,
@@ -69,8 +69,8 @@ class PrepackedWeights(NativeKernel):
         return [self._call(linker, operands, (slot, offset), others, self.work)]
 
     def _prepack(self, source: Place, target: Place, linker: Linker) -> list[NativeCall]:
-        operands = Operands([NOWHERE, source], [NOWHERE], NOWHERE)
-        return [self._call(linker, operands, target, NOWHERE, PACK)]
+        operands = Operands([NO_PLACE, source], [NO_PLACE], NO_PLACE)
+        return [self._call(linker, operands, target, NO_PLACE, PACK)]
 
     def _call(
         self, linker: Linker, operands: Operands, weights: Place, others: Place, work: int

@@ -29,19 +29,20 @@ from minigraph.ops.matmul import Matmul
 from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward
 from minigraph.ops.reduction import FEW
 
-LONG = 1 << 14  # products in a sum
-NARROW = 32  # rows or columns
-# "gemm" is faster for up to THIN rows if the second matrix is row-major, as "brg" then copies it in
-# each call (Zen 5, 32 rows times 4096 x 4096: 6.1 and 10.5 ms); for up to FEW_ROWS if it is
-# column-major (1 row times 9216 x 4096: 4.5 and 7.1 ms); and always for one column.  In a batch
-# whose second matrices have fewer than BATCHED elements "brg" is faster (64 times 2 x 2 x 16: 6 and
-# 20 us).
-THIN, FEW_ROWS, BATCHED = 64, 3, 1 << 16
-THREADED = 4_000_000  # operations for which a second thread pays
-LARGE = 1 << 16  # elements of an operand for which it pays, as memory bounds the kernel
-WIDE = 16  # elements of a row of a window
-POINT = (1, 1)  # a window of one pixel
-MANY_PIXELS = 1024  # of all images of a batch
+MAX_SEQUENTIAL_SUM = 1 << 14  # products in a sum
+MIN_ACCURATE_SIDE = 32  # rows or columns
+# "gemm" is faster for up to MAX_GEMM_ROWS rows if the second matrix is row-major, as "brg" then
+# copies it in each call (Zen 5, 32 rows times 4096 x 4096: 6.1 and 10.5 ms); for up to
+# MAX_GEMM_ROWS_BY_COLUMNS if it is column-major (1 row times 9216 x 4096: 4.5 and 7.1 ms); and
+# always for one column.  In a batch whose second matrices have fewer than MIN_GEMM_MATRIX elements
+# "brg" is faster (64 times 2 x 2 x 16: 6 and 20 us).
+MAX_GEMM_ROWS, MAX_GEMM_ROWS_BY_COLUMNS, MIN_GEMM_MATRIX = 64, 3, 1 << 16
+# A second thread pays for this many operations, or for an operand with this many elements, as
+# memory then bounds the kernel.
+MIN_THREADED_OPERATIONS, MIN_THREADED_ELEMENTS = 4_000_000, 1 << 16
+MIN_GENERATED_WIDTH = 16  # elements of a row of a window
+POINTWISE = (1, 1)  # a window of one pixel
+MAX_SUMMED_PIXELS = 1024  # of all images of a batch
 Specs = Sequence[Spec]
 Strides = Sequence[Shape]
 
@@ -87,9 +88,9 @@ def matmul(op: Matmul, xs: Specs, ys: Specs, strides: Strides) -> Iterator[Imple
         steps = [s // x.dtype.itemsize for s in nbytes]
         readable = _is_matrix(x.shape, steps)
         strided.append(readable)
-        more = len(y.shape) - len(x.shape)
-        lead = [steps[0] * x.shape[0]] * more if readable else []
-        shape = (1,) * more + x.shape
+        missing_axes = len(y.shape) - len(x.shape)
+        lead = [steps[0] * x.shape[0]] * missing_axes if readable else []
+        shape = (1,) * missing_axes + x.shape
         layouts.append(onednn.strided(shape, x.dtype, [*lead, *steps] if readable else None))
     bias = [onednn.strided((1,) * (len(y.shape) - 1) + b.shape, b.dtype) for b in xs[2:]]
     result = onednn.strided(y.shape, y.dtype)
@@ -97,16 +98,25 @@ def matmul(op: Matmul, xs: Specs, ys: Specs, strides: Strides) -> Iterator[Imple
     inputs = [*zip(names, [*layouts, *bias], strict=False)]
     strided += [False for _ in bias]
     create = "dnnl_matmul_primitive_desc_create"
-    added = bias[0] if bias else None
+    bias_layout = bias[0] if bias else None
     m, n = y.shape[-2:]
-    offered = onednn.implementations(create, *layouts, added, result)
-    x_in_rows, y_in_rows = (lies[-1] == y.dtype.itemsize for lies in strides[:2])
-    large = math.prod(y.shape[:-2]) == 1 or xs[1].shape[-2] * n >= BATCHED
-    if n == 1 or (large and ((m <= THIN and y_in_rows) or (m <= FEW_ROWS and x_in_rows))):
-        offered = iter(sorted(offered, key=lambda descriptor: "gemm" not in descriptor.name))
-    for descriptor in offered:
+    descriptors = onednn.implementations(create, *layouts, bias_layout, result)
+    x_in_rows, y_in_rows = (steps[-1] == y.dtype.itemsize for steps in strides[:2])
+    large = math.prod(y.shape[:-2]) == 1 or xs[1].shape[-2] * n >= MIN_GEMM_MATRIX
+    if n == 1 or (
+        large
+        and ((m <= MAX_GEMM_ROWS and y_in_rows) or (m <= MAX_GEMM_ROWS_BY_COLUMNS and x_in_rows))
+    ):
+        descriptors = iter(
+            sorted(descriptors, key=lambda descriptor: "gemm" not in descriptor.name)
+        )
+    for descriptor in descriptors:
         # With few rows or columns "gemm" adds up products in sequence, which loses accuracy.
-        if xs[0].shape[-1] > LONG and min(m, n) < NARROW and "gemm" in descriptor.name:
+        if (
+            xs[0].shape[-1] > MAX_SEQUENTIAL_SUM
+            and min(m, n) < MIN_ACCURATE_SIDE
+            and "gemm" in descriptor.name
+        ):
             continue
         yield Implementation(descriptor, inputs, (onednn.DST, result), strided)
 
@@ -137,14 +147,14 @@ def convolution(op: Any, xs: Specs, ys: Specs) -> Iterator[Implementation]:
     k, *rest = w.shape
     grouped = w.shape if conv.groups == 1 else (conv.groups, k // conv.groups, *rest)
     shapes = {"x": unpacked(x.shape), "w": grouped, "y": unpacked(y.shape)}
-    lie = {"x": image_descriptor(x, blocked), "y": image_descriptor(y, blocked)}
-    lie["w"] = onednn.strided(grouped, w.dtype)
-    free = {role: onednn.any_layout(shapes[role], specs[role].dtype) for role in "xwy"}
-    first, second, result = zip(names, (lie[role] for role in roles), strict=True)
+    layouts = {"x": image_descriptor(x, blocked), "y": image_descriptor(y, blocked)}
+    layouts["w"] = onednn.strided(grouped, w.dtype)
+    any_layouts = {role: onednn.any_layout(shapes[role], specs[role].dtype) for role in "xwy"}
+    first, second, result = zip(names, (layouts[role] for role in roles), strict=True)
     bias = [(onednn.BIAS, onednn.strided(b.shape, b.dtype)) for b in xs[2:]]
-    pairs = [("", lie)]
+    pairs = [("", layouts)]
     if len(x.shape) == len(y.shape) == 4:
-        pairs.insert(1 if w.shape[2:] == POINT else 0, (" with reorders", free))
+        pairs.insert(1 if w.shape[2:] == POINTWISE else 0, (" with reorders", any_layouts))
     window = [
         dims(conv.stride),
         dims(d - 1 for d in conv.dilation),
@@ -153,9 +163,9 @@ def convolution(op: Any, xs: Specs, ys: Specs) -> Iterator[Implementation]:
     ]
 
     create = f"dnnl_convolution_{direction}_primitive_desc_create"
-    absent = [None] if direction == "backward_weights" else []  # the gradient of a bias
+    no_bias = [None] if direction == "backward_weights" else []  # the gradient of a bias
     # The forward descriptor (hint) has a single dtype, even if the gradient has another.
-    alike = [onednn.any_layout(shapes[role], xs[0].dtype) for role in "xwy"]
+    hint_layouts = [onednn.any_layout(shapes[role], xs[0].dtype) for role in "xwy"]
 
     def forward(
         x: MemoryDescriptor, w: MemoryDescriptor, y: MemoryDescriptor, added: Any = None
@@ -167,19 +177,21 @@ def convolution(op: Any, xs: Specs, ys: Specs) -> Iterator[Implementation]:
     # "gemm" multiplies padding zeros by infinity and NaN, which gives NaN.
     padded = any(conv.padding) and not isinstance(op, Conv2dBackwardData)
     for suffix, images in pairs:
-        described = forward(images["x"], free["w"], images["y"], *(layout for _, layout in bias))
+        arguments = forward(
+            images["x"], any_layouts["w"], images["y"], *(layout for _, layout in bias)
+        )
         with suppress(onednn.Unimplemented):
             if direction != "forward":
-                operands = images["x"], free["w"], *absent, images["y"]
-                related = Descriptor(*forward(*alike))
-                described = [create, onednn.CONVOLUTION_DIRECT, *operands, *window, related]
-            for descriptor in onednn.implementations(*described):
-                moved = any(
-                    descriptor.layout(name) != lie[role]
+                operands = images["x"], any_layouts["w"], *no_bias, images["y"]
+                hint = Descriptor(*forward(*hint_layouts))
+                arguments = [create, onednn.CONVOLUTION_DIRECT, *operands, *window, hint]
+            for descriptor in onednn.implementations(*arguments):
+                reordered = any(
+                    descriptor.layout(name) != layouts[role]
                     for name, role in zip(names, roles, strict=True)
                     if role != "w"
                 )
-                if (moved or not suffix) and not (padded and "gemm" in descriptor.name):
+                if (reordered or not suffix) and not (padded and "gemm" in descriptor.name):
                     yield Implementation(descriptor, [first, second, *bias], result, suffix=suffix)
 
 
@@ -192,7 +204,9 @@ def _padding_behind(op: Conv2d, x: Shape, w: Shape, y: Shape) -> list[int]:
 # ---------------------------------------------------------------- pooling
 
 
-def average(op: AvgPool2d | AvgPool2dBackward, xs: Specs, ys: Specs) -> Iterator[Implementation]:
+def average_pooling(
+    op: AvgPool2d | AvgPool2dBackward, xs: Specs, ys: Specs
+) -> Iterator[Implementation]:
     backward = isinstance(op, AvgPool2dBackward)
     pool = op.pool if isinstance(op, AvgPool2dBackward) else op
     x, y = (ys[0], xs[0]) if backward else (xs[0], ys[0])
@@ -202,10 +216,10 @@ def average(op: AvgPool2d | AvgPool2dBackward, xs: Specs, ys: Specs) -> Iterator
     behind = [
         (o - 1) * t + k - n - p for (n, o), (k, t, (p, _)) in zip(sides, windows, strict=True)
     ]
-    numbers = [-(-k // t) if backward else k for k, t, _ in windows]
-    if math.prod(numbers) > FEW:
+    summands = [-(-k // t) if backward else k for k, t, _ in windows]
+    if math.prod(summands) > FEW:
         return iter(())  # oneDNN adds up in sequence, which loses accuracy
-    if pooling.window[1] >= WIDE or (not backward and pooling.window == x.shape[2:]):
+    if pooling.window[1] >= MIN_GENERATED_WIDTH or (not backward and pooling.window == x.shape[2:]):
         return iter(())  # generated kernels are faster; whole images are rows
     if pool.count_padding and any(b > p for b, p in zip(behind, pool.pad, strict=True)):
         return iter(())  # oneDNN would count what lies beyond the padding too
@@ -218,15 +232,15 @@ def average(op: AvgPool2d | AvgPool2dBackward, xs: Specs, ys: Specs) -> Iterator
     operands = [kind, image, result, *window]
     create = "dnnl_pooling_forward_primitive_desc_create"
     forward = [create, onednn.FORWARD_TRAINING, *operands]
-    given, made = onednn.SRC, onednn.DST
+    source, destination = onednn.SRC, onednn.DST
     if backward:
-        given, made = onednn.DIFF_DST, onednn.DIFF_SRC
+        source, destination = onednn.DIFF_DST, onednn.DIFF_SRC
         create = "dnnl_pooling_backward_primitive_desc_create"
         forward = [create, *operands, Descriptor(*forward)]
         image, result = result, image
     # The "simple" loops add up in sequence, which loses accuracy.
-    found = (d for d in onednn.implementations(*forward) if "simple" not in d.name)
-    return (Implementation(d, [(given, image)], (made, result)) for d in found)
+    descriptors = (d for d in onednn.implementations(*forward) if "simple" not in d.name)
+    return (Implementation(d, [(source, image)], (destination, result)) for d in descriptors)
 
 
 # ---------------------------------------------------------------- all of them
@@ -236,8 +250,8 @@ def implementations(node: Node, strides: Strides) -> Iterator[Implementation]:
     """Yield implementations of `node`, whose inputs have these strides in bytes."""
     xs, ys = [x.spec for x in node.inputs], node.specs
     dtypes = {s.dtype for s in (*xs, *ys)}
-    fit = all(s.size and len(s.shape) <= MAX_NDIM for s in (*xs, *ys))
-    if not (fit and len(dtypes) == 1 and dtypes <= onednn.dtypes()):
+    supported = all(s.size and len(s.shape) <= MAX_NDIM for s in (*xs, *ys))
+    if not (supported and len(dtypes) == 1 and dtypes <= onednn.dtypes()):
         return
     yield from implementations_of(node.op, xs, ys, strides)
 
@@ -251,12 +265,16 @@ def implementations_of(op: Op, xs: Specs, ys: Specs, strides: Strides) -> Iterat
         elif type(op) in CONVOLUTIONS:
             yield from convolution(op, xs, ys)
         elif isinstance(op, AvgPool2d | AvgPool2dBackward):
-            yield from average(op, xs, ys)
+            yield from average_pooling(op, xs, ys)
 
 
 def threads_for(node: Node, threads: int) -> int:
     largest = max(spec.size for spec in (*(x.spec for x in node.inputs), *node.specs))
-    return threads if operations(node) >= THREADED or largest >= LARGE else 1
+    return (
+        threads
+        if operations(node) >= MIN_THREADED_OPERATIONS or largest >= MIN_THREADED_ELEMENTS
+        else 1
+    )
 
 
 def sums_of_many_pixels(op: Op, node: Node) -> bool:
@@ -266,7 +284,9 @@ def sums_of_many_pixels(op: Op, node: Node) -> bool:
     """
     dy = node.inputs[0]
     pixels = dy.shape[0] * math.prod(dy.shape[2:4])
-    return isinstance(op, Conv2dBackwardWeights) and op.conv.groups == 1 and pixels > MANY_PIXELS
+    return (
+        isinstance(op, Conv2dBackwardWeights) and op.conv.groups == 1 and pixels > MAX_SUMMED_PIXELS
+    )
 
 
 def onednn_kernel(node: Node, strides: Strides, threads: int) -> OneDnnKernel | None:
@@ -284,13 +304,13 @@ def onednn_kernel(node: Node, strides: Strides, threads: int) -> OneDnnKernel | 
 def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
     if onednn.library() is None:
         return
-    offered = implementations(arrangement.node, arrangement.strides)
-    for implementation in one_of_each_family(offered, threads):
+    found = implementations(arrangement.node, arrangement.strides)
+    for implementation in one_of_each_family(found, threads):
         make = partial(kernel_of, implementation, threads, constants_of(arrangement.node))
         yield Candidate(implementation.name, arrangement.layouts, make)
 
 
-def one_of_each_family(offered: Iterator[Implementation], threads: int) -> Iterator[Implementation]:
+def one_of_each_family(found: Iterator[Implementation], threads: int) -> Iterator[Implementation]:
     """Yield the implementations that are worth measuring with so many threads.
 
     Of the implementations that differ in their instruction set alone ("jit:avx512_core" and
@@ -299,7 +319,7 @@ def one_of_each_family(offered: Iterator[Implementation], threads: int) -> Itera
     families = set()
     while True:
         with onednn.omp_threads(threads):  # and with others for whoever asks for the next one
-            implementation = next(offered, None)
+            implementation = next(found, None)
         if implementation is None:
             return
         if implementation.family not in families:

@@ -31,11 +31,11 @@ from minigraph.ops.elementwise import Elementwise, kind
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.reduction import FEW, Reduction
 
-SIDE = 16  # the longest side of a product
-LARGEST = 1024  # elements of a value
-ON_STACK = 32 << 10  # bytes of all values
-WORK = 1 << 15  # operations of a step
-NAMED = 128  # operations of a node whose elements are named one by one, at most
+MAX_MATRIX_SIDE = 16  # the longest side of a product
+MAX_ELEMENTS = 1024  # elements of a value
+MAX_STACK_BYTES = 32 << 10  # bytes of all values
+MAX_OPERATIONS = 1 << 15  # operations of a step
+MAX_UNROLLED = 128  # operations of a node whose elements are named one by one, at most
 
 
 class Value(NamedTuple):
@@ -48,7 +48,7 @@ class Value(NamedTuple):
         return Value(self.name, np.broadcast_to(self.index, shape))
 
 
-Place = Callable[[Value], str]  # (value) to the C text of the current element
+ElementText = Callable[[Value], str]  # (value) to the C text of the current element
 
 
 class LoopText(NamedTuple):
@@ -70,59 +70,61 @@ def loop_text(op: Loop, strides: Sequence[Shape]) -> LoopText:
 
     Raises NotFusible if the values do not fit, or an op has no statements.
     """
-    graph = flattened(op.graph)
+    graph = expand_fused(op.graph)
     writer = _Writer()
     last, operands = op.carried + op.scanned, []
     for i, (x, steps) in enumerate(zip(graph.inputs, strides, strict=True)):
         if op.carried <= i < last:
-            pointer = f"const {_held(x)} *x{i} = (const {_held(x)} *)(p{i} + t * step{i});"
-            writer.lines.append(pointer)
+            pointer = f"const {_element_type(x)} *"
+            writer.lines.append(f"{pointer}x{i} = ({pointer})(p{i} + t * step{i});")
             writer.values[x] = _slice(f"x{i}", x, steps[1:])
         else:
             first = f"progress[2] ? p{i + len(strides)} : p{i}" if i < op.carried else f"p{i}"
             operands.append(f"{writer.array(x, f'x{i}')} memcpy(x{i}, {first}, sizeof x{i});")
         if x.dtype == BOOL:  # its bytes may be others than 0 and 1
-            given = writer.values[x]
+            bytes_value = writer.values[x]
             writer.lines.append(writer.array(x, f"bit{i}"))
-            writer.copy(writer.values[x], given, x.shape, " != 0")
+            writer.copy(writer.values[x], bytes_value, x.shape, " != 0")
     for node in graph:
         if node not in writer.values:
             writer.compute(node)
     outputs = len(strides)
     for k, y in enumerate(graph.outputs[op.carried :], outputs + op.carried):
-        writer.lines.append(f"{_held(y)} *y{k} = ({_held(y)} *)(p{k} + t * step{k});")
-        writer.copy(writer.own(f"y{k}", y.shape), writer.values[y], y.shape)
+        writer.lines.append(
+            f"{_element_type(y)} *y{k} = ({_element_type(y)} *)(p{k} + t * step{k});"
+        )
+        writer.copy(writer.contiguous(f"y{k}", y.shape), writer.values[y], y.shape)
     for i, y in enumerate(graph.outputs[: op.carried]):
         writer.lines.append(writer.array(y, f"new{i}", keep=False))
-        writer.copy(writer.own(f"new{i}", y.shape), writer.values[y], y.shape)
+        writer.copy(writer.contiguous(f"new{i}", y.shape), writer.values[y], y.shape)
     carries = range(op.carried)
     writer.lines += [f"memcpy(x{i}, new{i}, sizeof x{i});" for i in carries]
     results = [f"memcpy(p{outputs + i}, x{i}, sizeof x{i});" for i in carries]
     return LoopText(operands, writer.lines, results, tuple(writer.support))
 
 
-def flattened(graph: Graph) -> Graph:
+def expand_fused(graph: Graph) -> Graph:
     """Return the graph with fused kernels replaced by their ops."""
-    while any(_takes_apart(node.op) for node in graph):
-        made: dict[Node, tuple[Node, ...]] = {}
+    while any(_is_expandable(node.op) for node in graph):
+        results_of: dict[Node, tuple[Node, ...]] = {}
         for node in graph:
-            inputs = [made[x][0] for x in node.inputs]
+            inputs = [results_of[x][0] for x in node.inputs]
             if isinstance(node.op, Item):
-                made[node] = (made[node.inputs[0]][node.op.index],)
-            elif _takes_apart(node.op):
-                made[node] = tuple(node.op.expand(*inputs))
+                results_of[node] = (results_of[node.inputs[0]][node.op.index],)
+            elif _is_expandable(node.op):
+                results_of[node] = tuple(node.op.expand(*inputs))
             else:
                 new = node.replace(tuple(inputs))
-                made[node] = new.op.results(*inputs) if node.is_bundle else (new,)
-        graph = Graph(graph.inputs, tuple(made[y][0] for y in graph.outputs))
+                results_of[node] = new.op.results(*inputs) if node.is_bundle else (new,)
+        graph = Graph(graph.inputs, tuple(results_of[y][0] for y in graph.outputs))
     return graph
 
 
-def _takes_apart(op: Op) -> bool:
+def _is_expandable(op: Op) -> bool:
     return isinstance(op, Fused | HorizontalFusion) or op.composed
 
 
-def _held(node: Node) -> str:
+def _element_type(node: Node) -> str:
     return c_type(node.dtype)
 
 
@@ -140,20 +142,20 @@ class _Writer:
         self.lines: list[str] = []
         self.support: dict[str, None] = {}
         self.bytes = 0
-        self.work = 0
+        self.operations = 0
 
-    def own(self, name: str, shape: Shape) -> Value:
+    def contiguous(self, name: str, shape: Shape) -> Value:
         """Return the value of a contiguous array."""
         return Value(name, np.arange(math.prod(shape)).reshape(shape))
 
     def array(self, node: Node, name: str, keep: bool = True) -> str:
         """Declare an array for a node, and make it the node's value if `keep`."""
         self.bytes += node.spec.nbytes
-        if not 0 < node.size <= LARGEST or self.bytes > ON_STACK:
+        if not 0 < node.size <= MAX_ELEMENTS or self.bytes > MAX_STACK_BYTES:
             raise NotFusible("its values are empty, or do not fit the first cache")
         if keep:
-            self.values[node] = self.own(name, node.shape)
-        return f"{_held(node)} {name}[{node.size}];"
+            self.values[node] = self.contiguous(name, node.shape)
+        return f"{_element_type(node)} {name}[{node.size}];"
 
     def compute(self, node: Node) -> None:
         if node.is_bundle or isinstance(node.op, Item):
@@ -179,15 +181,15 @@ class _Writer:
             case _:
                 raise NotFusible(f"{node.op.name} is computed by a separate kernel")
 
-    def each(self, shape: Shape, made: int, line: Callable[[Place], str]) -> None:
-        """Append `line` for each element of a shape; `made` is the number of operations."""
-        self.work += made
-        if self.work > WORK:
+    def each(self, shape: Shape, operations: int, line: Callable[[ElementText], str]) -> None:
+        """Append `line` for each element of a shape; `operations` is the number of operations."""
+        self.operations += operations
+        if self.operations > MAX_OPERATIONS:
             raise NotFusible("a step has many operations")
-        self.lines += _each(shape, made, line)
+        self.lines += _each(shape, operations, line)
 
-    def copy(self, to: Value, x: Value, shape: Shape, then: str = "") -> None:
-        self.each(shape, x.index.size, lambda at: f"{at(to)} = {at(x)}{then};")
+    def copy(self, to: Value, x: Value, shape: Shape, suffix: str = "") -> None:
+        self.each(shape, x.index.size, lambda at: f"{at(to)} = {at(x)}{suffix};")
 
     def elementwise(self, node: Node, to: Value, xs: Sequence[Value]) -> None:
         xs = [x.reshaped(node.shape) for x in xs]
@@ -197,46 +199,46 @@ class _Writer:
             for text in support(node.op, dtypes, node.dtype)
         )
 
-        def line(at: Place) -> str:
+        def line(at: ElementText) -> str:
             right = expression(node.op, dtypes, node.dtype, [*map(at, xs)])
             return f"{at(to)} = {right};"
 
         self.each(node.shape, node.size, line)
 
     def reduction(self, op: Reduction, node: Node, to: Value, x: Value) -> None:
-        (given,) = node.inputs
-        count = given.size // node.size
-        if count > FEW or given.dtype in SMALL_FLOATS:
+        (operand,) = node.inputs
+        count = operand.size // node.size
+        if count > FEW or operand.dtype in SMALL_FLOATS:
             raise NotFusible(f"{op.name} is of many elements, or of floats of 16 bits")
-        chosen = op.combine.startswith("(")
-        held = _held(given if chosen else node)
-        order = [a for a in range(given.ndim) if a not in op.axes] + [*op.axes]
+        is_choice = op.combine.startswith("(")
+        element_type = _element_type(operand if is_choice else node)
+        order = [a for a in range(operand.ndim) if a not in op.axes] + [*op.axes]
         terms = x.index.transpose(order).reshape(*node.shape, count)
-        first = filled(op, op.identity, **limits(given.dtype))
+        first = filled(op, op.identity, **limits(operand.dtype))
 
-        def line(at: Place) -> str:
-            taken = (
-                f"s = {filled(op, op.combine, f'({held})' + at(x), 's')};"
+        def line(at: ElementText) -> str:
+            statements = (
+                f"s = {filled(op, op.combine, f'({element_type})' + at(x), 's')};"
                 for x in _along(x.name, terms)
             )
-            return f"{{ {held} s = {first}; {' '.join(taken)} {at(to)} = s; }}"
+            return f"{{ {element_type} s = {first}; {' '.join(statements)} {at(to)} = s; }}"
 
-        self.each(node.shape, given.size, line)
+        self.each(node.shape, operand.size, line)
 
     def product(self, node: Node, to: Value, xs: Sequence[Value]) -> None:
         x, y, *bias = xs
         count = node.inputs[0].shape[-1]
-        if max(*node.shape[-2:], count) > SIDE or node.dtype in SMALL_FLOATS:
+        if max(*node.shape[-2:], count) > MAX_MATRIX_SIDE or node.dtype in SMALL_FLOATS:
             raise NotFusible("a product is large, or of floats of 16 bits")
         lead, (m, n) = node.shape[:-2], node.shape[-2:]
         left = np.broadcast_to(x.index[..., None, :], (*lead, m, n, count))
         right = np.broadcast_to(np.swapaxes(y.index, -1, -2)[..., None, :, :], (*lead, m, n, count))
         times, plus = ("&", "|") if kind(node.dtype) == "b" else ("*", "+")
-        held = _held(node)
+        element_type = _element_type(node)
 
-        def line(at: Place) -> str:
+        def line(at: ElementText) -> str:
             pairs = zip(_along(x.name, left), _along(y.name, right), strict=True)
-            terms = [f"({held})({at(a)} {times} {at(b)})" for a, b in pairs]
+            terms = [f"({element_type})({at(a)} {times} {at(b)})" for a, b in pairs]
             terms += [at(b.reshaped(node.shape)) for b in bias]
             return f"{at(to)} = {f' {plus} '.join(terms) or '0'};"
 
@@ -248,22 +250,22 @@ def _along(name: str, index: Array) -> Iterator[Value]:
     return (Value(name, index[..., k]) for k in range(index.shape[-1]))
 
 
-def _each(shape: Shape, made: int, line: Callable[[Place], str]) -> list[str]:
+def _each(shape: Shape, operations: int, line: Callable[[ElementText], str]) -> list[str]:
     """Return `line` for each element of a shape, unrolled or in loops."""
-    if made <= NAMED:
-        return [line(functools.partial(_named, place)) for place in np.ndindex(*shape)]
-    lines = [line(_in_loops)]
+    if operations <= MAX_UNROLLED:
+        return [line(functools.partial(_unrolled_element, place)) for place in np.ndindex(*shape)]
+    lines = [line(_loop_element)]
     for axis in reversed(range(len(shape))):
         if shape[axis] > 1:
             lines = block(f"for (int i{axis} = 0; i{axis} < {shape[axis]}; i{axis}++)", *lines)
     return lines
 
 
-def _named(place: tuple[int, ...], value: Value) -> str:
+def _unrolled_element(place: tuple[int, ...], value: Value) -> str:
     return f"{value.name}[{value.index[place]}]"
 
 
-def _in_loops(value: Value) -> str:
+def _loop_element(value: Value) -> str:
     """Return the element at indices i0, i1 and so on; raise NotFusible without fixed strides."""
     index = value.index
     steps = [

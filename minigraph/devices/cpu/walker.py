@@ -18,20 +18,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from minigraph.devices.cpu import openmp
-from minigraph.devices.cpu.collective import Exchanges
+from minigraph.devices.cpu.collective import PendingExchanges
 from minigraph.devices.cpu.compiler import compiler_name
 from minigraph.devices.cpu.kernel import (
-    ADDRESS,
+    DATA_POINTER_OFFSET,
+    ConvertedConstants,
     CpuKernel,
     Linker,
     NativeCall,
     Operands,
     Place,
-    Prepared,
     address_of,
 )
 from minigraph.devices.cpu.onednn_kernel import EXECUTE
-from minigraph.devices.host import Look, external_memory, look_away, together
+from minigraph.devices.host import Observer, call_in_order, external_memory, no_observer
 from minigraph.devices.reference import NumpyKernel, run_step
 from minigraph.errors import GraphError
 from minigraph.graph import Array
@@ -120,15 +120,15 @@ class NativeProgram:
         for buffer, array in memory.items():
             self.slots[self.slot[buffer]] = address_of(array)
         self.threads = threads
-        self.flushed = threads if _flushed_by_walker(program) else 1
+        self.flushing_threads = threads if _flushed_by_walker(program) else 1
         self.linker = linker
-        self.prepared = Prepared(self.slots, len(buffers), self.linker)
+        self.prepared = ConvertedConstants(self.slots, len(buffers), self.linker)
         self.failed = ctypes.c_int64(-1)
         self.segments = self._segments(bulk)
         # From the first segment that changes parameters on, a call must run to its end.
         changing = [i for i, segment in enumerate(self.segments) if segment.changes_before(None)]
         end = changing[0] if changing else len(self.segments)
-        self.changeless, self.changing = self.segments[:end], self.segments[end:]
+        self.reading_segments, self.changing_segments = self.segments[:end], self.segments[end:]
 
     @property
     def launches(self) -> int:
@@ -140,7 +140,7 @@ class NativeProgram:
         segments: list[NativeSegment] = []
         rows: list[NativeCall] = []
         steps: list[Step] = []
-        collectives = Exchanges()
+        collectives = PendingExchanges()
 
         def close() -> None:
             if rows:
@@ -159,7 +159,7 @@ class NativeProgram:
                 close()
             rows += calls
             steps += [step] * len(calls)
-            for call, begun in collectives.after(step, self.linker):
+            for call, begun in collectives.progress_calls(step, self.linker):
                 rows.append(call)
                 steps.append(begun)
         close()
@@ -171,7 +171,7 @@ class NativeProgram:
         if not isinstance(kernel, CpuKernel):
             return None
         with suppress(KernelFailed):  # a text could not be compiled
-            places, calls = self.prepared.of(kernel, inputs)
+            places, calls = self.prepared.convert(kernel, inputs)
             if calls:
                 assert all(step.inputs[i].buffer.space is MemorySpace.CONSTANT for i in places)
                 self._start_threads()
@@ -186,17 +186,17 @@ class NativeProgram:
 
     def __call__(self, arrays: Sequence[Array], commit: Sequence[Done] = ()) -> None:
         self._start_call(arrays)
-        for segment in self.changeless:
+        for segment in self.reading_segments:
             self._run(segment, arrays)
-        if not self.changing:
-            together(commit)
-        elif len(self.changing) == 1 and self.changing[0].walk:
-            self._run_and_commit(self.changing[0], arrays, commit)
+        if not self.changing_segments:
+            call_in_order(commit)
+        elif len(self.changing_segments) == 1 and self.changing_segments[0].walk:
+            self._run_and_commit(self.changing_segments[0], arrays, commit)
         else:
             with held():
-                for segment in self.changing:
+                for segment in self.changing_segments:
                     self._run(segment, arrays)
-                together(commit)
+                call_in_order(commit)
 
     def _run_and_commit(
         self, segment: NativeSegment, arrays: Sequence[Array], commit: Sequence[Done]
@@ -210,15 +210,15 @@ class NativeProgram:
         while True:
             self.failed.value = -1
             try:
-                together([walk, *commit])
+                call_in_order([walk, *commit])
             finally:  # even if a signal arrived right after the walk
                 stopped = self.failed.value
                 at = begin - 2 - stopped
                 paused = stopped < -1 and not segment.changes_before(at)
                 if stopped != -1 and not paused:
                     with held():
-                        self._resume(segment, arrays, begin)
-                        together(commit)
+                        self._continue_walk(segment, arrays, begin)
+                        call_in_order(commit)
             if not paused:
                 return
             begin = at
@@ -228,13 +228,13 @@ class NativeProgram:
         if not segment.walk:
             self._run_in_python(segment.steps[0], arrays)
         elif segment.walk():
-            self._resume(segment, arrays)
+            self._continue_walk(segment, arrays)
 
     def _walk(self, rows: Array) -> Callable[[], int]:
         """Return a function that runs rows in C and returns whether a row stopped the walk."""
         slots, failed, arrays = map(ctypes.addressof, (self.slots, self.failed, self.arrays))
-        words = [rows.ctypes.data, len(rows), slots, failed, self.flushed]
-        words += [len(self.arrays), ADDRESS, arrays]
+        words = [rows.ctypes.data, len(rows), slots, failed, self.flushing_threads]
+        words += [len(self.arrays), DATA_POINTER_OFFSET, arrays]
         return functools.partial(self.walk, ctypes.byref((ctypes.c_int64 * len(words))(*words)))
 
     def _row_fails(self, row: Array) -> bool:
@@ -245,7 +245,9 @@ class NativeProgram:
                 return True
         return False
 
-    def _resume(self, segment: NativeSegment, arrays: Sequence[Array], begin: int = 0) -> None:
+    def _continue_walk(
+        self, segment: NativeSegment, arrays: Sequence[Array], begin: int = 0
+    ) -> None:
         """Run the rest of a segment after the walk from row `begin` stopped."""
         assert segment.calls is not None
         end = len(segment.steps)
@@ -262,7 +264,7 @@ class NativeProgram:
                 return
 
     def profile(
-        self, arrays: Sequence[Array], commit: Sequence[Done], look: Look = look_away
+        self, arrays: Sequence[Array], commit: Sequence[Done], look: Observer = no_observer
     ) -> list[Timing]:
         self._start_call(arrays)
         memory = self._all_memory(arrays)
@@ -270,7 +272,7 @@ class NativeProgram:
         with held():
             for segment in self.segments:
                 for step, rows in itertools.groupby(enumerate(segment.steps), lambda row: row[1]):
-                    looked = look(step, memory)
+                    check_outputs = look(step, memory)
                     for i, _ in rows:
                         start = time.perf_counter()
                         if segment.calls is None:
@@ -278,19 +280,19 @@ class NativeProgram:
                         elif self._row_fails(segment.calls[i : i + 1]):
                             self._compute_in_numpy(step, arrays)
                         timings.append(Timing(step, start, time.perf_counter() - start))
-                    looked()
-            together(commit)
+                    check_outputs()
+            call_in_order(commit)
         return timings
 
     def _start_call(self, arrays: Sequence[Array]) -> None:
         """Fill in the addresses of the call's arrays, and start its threads if they are missing."""
         self._start_threads()
         self.arrays[:] = [*map(id, arrays)]
-        for begun in self.linker.begun:
-            begun[:] = 0
+        for progress in self.linker.loop_progress:
+            progress[:] = 0
 
     def _start_threads(self) -> None:
-        if openmp.here.threads < self.threads:
+        if openmp.team.threads < self.threads:
             openmp.start(self.threads)
 
     def _run_in_python(self, step: Step, arrays: Sequence[Array]) -> None:
@@ -301,11 +303,11 @@ class NativeProgram:
 
     def _compute_in_numpy(self, step: Step, arrays: Sequence[Array], why: str = "") -> None:
         """Compute a step whose kernel failed in NumPy, which raises if an input is invalid."""
-        run_step(step, step.kernel.rescue or NumpyKernel(step.node), self._all_memory(arrays))
+        run_step(step, step.kernel.fallback or NumpyKernel(step.node), self._all_memory(arrays))
         if step.kernel.refuses and not why:
             raise GraphError(f"{step.node!r} {step.node.source}: {step.kernel.name} failed")
         # The compiler has already warned about a source that did not compile.
-        if not step.kernel.rescue and (step.measured or not why):
+        if not step.kernel.fallback and (step.measured or not why):
             self.failures[step] = why or f"{step.kernel.name} reported an error"
 
     def _all_memory(self, arrays: Sequence[Array]) -> Memory:

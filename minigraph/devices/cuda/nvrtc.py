@@ -32,7 +32,7 @@ OPTIONS = (
     "--prec-sqrt=true",
     "--disable-warnings",  # an op's C serves all types: it may ask whether an unsigned one is < 0
 )
-WORTH_A_RUN = 20_000  # characters of kernels, which take longer than the start of a compilation
+MIN_UNIT_LENGTH = 20_000  # characters of kernels, which take longer than the start of a compilation
 log = logging.getLogger(__name__)
 
 
@@ -84,7 +84,7 @@ def _name(result: Any) -> str:
 class NvrtcKernels(KernelCache):
     """The kernels of a device.  A text that NVRTC refuses is a CompileError."""
 
-    worth_a_run = WORTH_A_RUN
+    min_unit_length = MIN_UNIT_LENGTH
 
     def __init__(self, driver: Driver) -> None:
         super().__init__()

@@ -39,7 +39,7 @@ def test_kernels_are_split_into_units_of_equal_length():
 )
 def test_a_unit_is_worth_a_run(padding, kernels, at_most, units):
     made = kernel_cache.split(
-        [kernel(i, padding) for i in range(kernels)], at_most, compiler.WORTH_A_RUN
+        [kernel(i, padding) for i in range(kernels)], at_most, compiler.MIN_UNIT_LENGTH
     )
     assert len(made) == units
 
@@ -199,7 +199,7 @@ def test_a_wanted_compiler_that_does_not_run_is_an_error(
 
 
 def test_a_compiler_that_hangs_is_given_up(cache, use_compiler, monkeypatch, tmp_path):
-    monkeypatch.setattr(compiler, "SECONDS", 0.2)
+    monkeypatch.setattr(compiler, "COMPILE_TIMEOUT", 0.2)
     late = tmp_path / "late"
     use_compiler(f'[ "$1" = --version ] || {{ sleep 30; touch {late}; }}')
     with pytest.warns(mg.MinigraphWarning, match=r"did not end within 0\.2 seconds"):

@@ -28,10 +28,14 @@ every_way_of_both = pytest.mark.parametrize(
 
 
 DIVISIONS = {
-    "a block of weights at once": {"PANEL": {8: 0, 16: 0}},
-    "strips of a row": {"PANEL": {8: 0, 16: 0}, "STRIP": 1, "ROWS": {8: 0, 16: 0}},
-    "a task for each row": {"TASKS": 100},
-    "one vector": {"VECTORS": {8: 1, 16: 1}, "OUTER": 1},
+    "a block of weights at once": {"PANEL_BYTES": {8: 0, 16: 0}},
+    "strips of a row": {
+        "PANEL_BYTES": {8: 0, 16: 0},
+        "STRIP_BYTES": 1,
+        "WEIGHT_STRIP_BYTES": {8: 0, 16: 0},
+    },
+    "a task for each row": {"TASKS_PER_THREAD": 100},
+    "one vector": {"MAX_VECTORS": {8: 1, 16: 1}, "WEIGHT_VECTORS": 1},
 }
 
 

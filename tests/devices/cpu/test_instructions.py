@@ -46,7 +46,13 @@ def test_without_a_limit_kernels_have_all_instructions_of_the_processor():
     program = "from minigraph.devices.cpu import compiler; print(*compiler.flags())"
     flags = python("-c", program, ONEDNN_MAX_CPU_ISA="ALL")[0].split()
     absent = [] if "avx512bw" in features() else ["-mno-avx512f"]
-    assert flags == [*compiler.FLAGS, *compiler.OF_GCC, compiler.WIDE, *compiler.WRAPPED, *absent]
+    assert flags == [
+        *compiler.FLAGS,
+        *compiler.GCC_FLAGS,
+        compiler.WIDE_VECTORS,
+        *compiler.LINKER_WRAPS,
+        *absent,
+    ]
 
 
 def test_what_is_compiled_and_measured_under_a_limit_is_kept_apart(monkeypatch):

@@ -109,7 +109,7 @@ def test_nothing_is_compiled_where_others_could_exchange_it(cache, tmp_path, mon
     monkeypatch.setattr(kernel_cache.tempfile, "tempdir", str(work))
     assert results(kernel(3)) == [3]
     before = work.stat().st_mtime_ns
-    monkeypatch.setattr(kernel_cache, "TEMPORARY", ())
+    monkeypatch.setattr(kernel_cache, "TEMPORARY_FOLDERS", ())
     with pytest.warns(mg.MinigraphWarning, match="open can be written by other users"):
         assert results(kernel(4)) == [None]
     assert list(work.iterdir()) == []
@@ -120,7 +120,7 @@ def test_kernels_that_can_be_kept_nowhere_run(cache, tmp_path, monkeypatch):
     cache.mkdir()
     cache.chmod(0o777)
     monkeypatch.setenv("MINIGRAPH_JIT_WORKDIR", str(tmp_path / "work"))
-    monkeypatch.setattr(kernel_cache, "TEMPORARY", ())
+    monkeypatch.setattr(kernel_cache, "TEMPORARY_FOLDERS", ())
     monkeypatch.setattr(kernel_cache.tempfile, "tempdir", str(cache))
     with pytest.warns(mg.MinigraphWarning, match="cannot keep results") as warned:
         assert results(kernel(1), kernel(2, 5000), kernel(3, 5000)) == [1, 2, 3]

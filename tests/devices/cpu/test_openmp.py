@@ -56,7 +56,7 @@ def run(program, **environment):
     ],
 )
 def test_a_result_is_whole_whatever_the_user_says_to_openmp(variable, value, threads):
-    program = "print(right(compiled(4)), openmp.here.threads)"
+    program = "print(right(compiled(4)), openmp.team.threads)"
     printed, errors = run(program, **{variable: value})
     assert printed == [f"True {threads}"]
     assert (f"{threads} of 4 threads are used" in errors) == (threads < 4)
@@ -70,7 +70,7 @@ with open("/proc/self/statm") as file:
     pages = int(file.read().split()[0])
 room = pages * resource.getpagesize() + (4 << 20)  # too little for a stack
 resource.setrlimit(resource.RLIMIT_AS, (room, resource.RLIM_INFINITY))
-print(right(compiled(4)), openmp.here.threads)
+print(right(compiled(4)), openmp.team.threads)
 """
 
 
@@ -85,7 +85,7 @@ def test_a_thread_that_cannot_have_its_threads_gets_an_error(monkeypatch):
     x = mg.input("x", (4, 4))
     cg = mg.comp_graph("cpu", {"graph_opt_level": 0, "num_threads": 2})
     function = cg.compile([x], x @ x)
-    monkeypatch.setattr(openmp, "_startable", lambda count: False)
+    monkeypatch.setattr(openmp, "_can_start", lambda count: False)
     caught = []
 
     def call():
@@ -104,7 +104,7 @@ def test_a_thread_that_cannot_have_its_threads_gets_an_error(monkeypatch):
 
 def test_a_trial_of_threads_leaves_none(monkeypatch):
     before = threading.active_count()
-    assert openmp._startable(3)
+    assert openmp._can_start(3)
     start, left = threading.Thread.start, iter(range(2))
 
     def refused(thread):
@@ -113,7 +113,7 @@ def test_a_trial_of_threads_leaves_none(monkeypatch):
         start(thread)
 
     monkeypatch.setattr(threading.Thread, "start", refused)
-    assert not openmp._startable(3)
+    assert not openmp._can_start(3)
     assert threading.active_count() == before
 
 

@@ -5,7 +5,7 @@ from needs import needs_both
 
 import minigraph as mg
 from minigraph.devices.cpu import amx, direct, onednn, winograd
-from minigraph.devices.cpu.candidates import RIVALS, CpuProblems
+from minigraph.devices.cpu.candidates import MAX_RIVALS, CpuProblems
 from minigraph.ops.conv import Conv2d
 from minigraph.ops.matmul import Matmul
 
@@ -72,7 +72,7 @@ def test_a_large_convolution_with_strides_is_measured():
 
 def test_a_small_problem_is_measured_beside_what_needs_no_compiler():
     found = shortlist(convolution(4, 32, 16, 32, 3, padding=(1, 1)))
-    assert found[0] == winograd.NAME and 1 < len(found) <= 1 + RIVALS
+    assert found[0] == winograd.NAME and 1 < len(found) <= 1 + MAX_RIVALS
     strided = shortlist(convolution(1, 32, 8, 32, 3, stride=(2, 2), padding=(1, 1)))
     assert direct.NAME not in strided, "to compile it takes longer than it may gain"
 
