@@ -43,7 +43,7 @@ from minigraph.program import NOTHING_RESERVED, Backend, Executor, Program, Rese
 from minigraph.program.choices import Choices
 from minigraph.program.lower import lower
 from minigraph.program.memory import plan, predicted_arena_bytes
-from minigraph.program.recomputation import within
+from minigraph.program.recomputation import within_limit
 from minigraph.version import __version__
 
 log = logging.getLogger(__name__)
@@ -241,7 +241,7 @@ class Compilation:
         limit = self.context.options["graph_opt.memory_limit"]
         if limit is None:
             return program
-        return within(limit, program, self.traced.results, self._planned, cost_of)
+        return within_limit(limit, program, self.traced.results, self._planned, cost_of)
 
     def _planned(self, graph: Graph, pinned: AbstractSet[Node] = frozenset()) -> Program:
         traced, context = self.traced, self.context

@@ -30,7 +30,7 @@ from minigraph.program import (
     View,
     nothing,
 )
-from minigraph.program.memory import LARGEST, demand
+from minigraph.program.memory import MAX_NAMED_RESULTS, demand
 
 BYTE = np.dtype(np.uint8)
 # The memory is this many times as large as predicted; pages that are never touched cost nothing.
@@ -172,7 +172,7 @@ class HostExecutor(Executor):
                     results.append(outputs[owner][...])
         except MemoryError:
             specs = sorted((view.spec for view, _ in self._results), key=lambda x: -x.nbytes)
-            largest = ", ".join(f"{x} ({x.nbytes >> 20} MiB)" for x in specs[:LARGEST])
+            largest = ", ".join(f"{x} ({x.nbytes >> 20} MiB)" for x in specs[:MAX_NAMED_RESULTS])
             text = f"the memory does not suffice for the outputs: {largest}"
             raise DeviceError(text) from None
         copies += self._external_updates

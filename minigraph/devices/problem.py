@@ -34,7 +34,7 @@ from minigraph.ops.matmul import Matmul
 from minigraph.program import Kernel, Tunable
 
 FEW_CHANNELS = 4  # as the first convolution of a network reads
-WORTH_A_WARNING = 10_000_000  # operations that take NumPy a millisecond or more
+MIN_WARNED_OPERATIONS = 10_000_000  # operations that take NumPy a millisecond or more
 WEIGHTS, BIAS = Layout("oihw"), Layout("vector")
 MATRIX, TRANSPOSED = Layout("rows"), Layout("columns")
 # Roles of the two operands and the result: images before (x) and behind (y), and weights.
@@ -119,7 +119,7 @@ def operations(node: Node) -> int:
 # ---------------------------------------------------------------- how operands lie
 
 
-def order(shape: Shape, strides: Shape, itemsize: int) -> Layout | None:
+def matrix_order(shape: Shape, strides: Shape, itemsize: int) -> Layout | None:
     """Return which axis of matrices, or of batches of them, is innermost in memory without gaps.
 
     MATRIX, TRANSPOSED, or None if neither is; of a vector BIAS, or None.
@@ -138,7 +138,7 @@ def order(shape: Shape, strides: Shape, itemsize: int) -> Layout | None:
 
 
 def strides_in(layout: Layout, spec: Spec) -> Shape:
-    """Return the strides, in bytes, of an operand without gaps in a layout of `order`."""
+    """Return the strides, in bytes, of an operand without gaps in a layout of `matrix_order`."""
     if layout != TRANSPOSED:
         return spec.strides
     *outer, m, n = spec.shape
@@ -146,7 +146,7 @@ def strides_in(layout: Layout, spec: Spec) -> Shape:
     return (*steps, column, row)
 
 
-def arranged(x: Array, layout: Layout) -> Array:
+def to_layout(x: Array, layout: Layout) -> Array:
     """Return a contiguous array in a layout."""
     return pack(x.swapaxes(-1, -2) if layout == TRANSPOSED else x, layout.lanes or 1)
 
@@ -243,7 +243,7 @@ class OpProblem(Problem):
             return (self.activation.forward(y) if self.activation else y,)
 
     def to_layout(self, array: Array, layout: Layout) -> Array:
-        return arranged(array, layout)
+        return to_layout(array, layout)
 
     def make_candidates(self, layouts: Layouts) -> Iterable[Candidate]:
         return self.maker.candidates(self.arrangement(layouts))
@@ -275,9 +275,9 @@ def _sums(op: Op, inputs: Sequence[Spec], y: Shape) -> ChecksumAxes | None:
     axes = []
     for axis, name in enumerate(AXES[role]):
         having = {i: AXES[r].index(name) for i, r in enumerate(roles) if name in AXES[r]}
-        added = [i for i, r in enumerate(roles) if r == "b" and i not in having]
+        reduced_inputs = [i for i, r in enumerate(roles) if r == "b" and i not in having]
         parts = 1 if name == "n" or (role, name) == ("w", "c") else groups
-        axes.append(ChecksumAxis(y[axis] // parts, axis, having, added))
+        axes.append(ChecksumAxis(y[axis] // parts, axis, having, reduced_inputs))
 
     def of_shape(shape: Shape, *xs: Array) -> Array:
         sized = op if isinstance(op, Conv2d) else replace(op, shape=shape)  # type: ignore[type-var]
@@ -350,16 +350,16 @@ class ProblemMaker(ABC):
         specs = tuple(Spec(x, node.dtype) for x in (*inputs, y))
         if isinstance(op, Matmul):
             operands = zip(node.inputs, strides, strict=True)
-            orders = [order(x.shape, s, x.dtype.itemsize) for x, s in operands]
+            orders = [matrix_order(x.shape, s, x.dtype.itemsize) for x, s in operands]
             layouts: Layouts = (*filter(None, orders), MATRIX)
             if None in orders:
                 return None
-            return Tunable(self._once(op, activation, specs, (layouts,), ()), layouts)
+            return Tunable(self._shared_problem(op, activation, specs, (layouts,), ()), layouts)
         channels = [shape[1] for shape in (*inputs[:2], y)]
         tried = dict.fromkeys([*self.image_lanes(ROLES[type(op)], channels), lanes])
         options = tuple(layouts_of(op, each, inputs, y) for each in tried)
         constants = tuple(i for i, x in enumerate(node.inputs) if isinstance(x.op, Constant))
-        problem = self._once(op, activation, specs, options, constants)
+        problem = self._shared_problem(op, activation, specs, options, constants)
         return Tunable(problem, layouts_of(op, lanes, inputs, y))
 
     def _reorder(self, node: Node) -> Tunable | None:
@@ -369,12 +369,12 @@ class ProblemMaker(ABC):
         layouts = [image_layout(n, spec.shape[1]) for n in lanes]
         options = (*itertools.permutations(layouts, 2),)
         return (
-            Tunable(self._once(Reorder(1), None, (spec, spec), options, ()), ())
+            Tunable(self._shared_problem(Reorder(1), None, (spec, spec), options, ()), ())
             if options
             else None
         )
 
-    def _once(self, *arguments: Any) -> OpProblem:
+    def _shared_problem(self, *arguments: Any) -> OpProblem:
         """Return the problem with these arguments of `OpProblem`, the same one each time.
 
         Threads share none: a kernel belongs to one function, and others may run at the same time.

@@ -31,7 +31,7 @@ class NumpyKernel(Kernel):
     """The kernel that computes a node by its op's NumPy meaning, and copies the result."""
 
     maker = "numpy"
-    refuses = True
+    validates_input = True
 
     def __init__(self, node: Node, why: str = "") -> None:
         self.node = node

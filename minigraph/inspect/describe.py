@@ -219,7 +219,7 @@ def _algorithm(step: Step, record: StepRecord) -> Algorithm:
         seconds=choice.measurement.seconds if choice.measurement else None,
         workspace=choice.measurement.workspace if choice.measurement else None,
         origin=choice.origin,
-        candidates=list(choice.rivals),
+        candidates=list(choice.all_measurements),
         layer=record.layer,
     )
 

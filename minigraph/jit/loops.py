@@ -27,7 +27,7 @@ NARROW_ROW = 256  # elements of a narrow row, at most
 NARROW_ROWS = 16  # narrow rows of a unit
 NARROW_LANES = 16  # accumulators of a narrow row
 SCALAR_ACCESSES = ("strided", "back")  # accesses without vector loads
-BLOCKS = (8, 16)  # lengths of an innermost axis whose elements are lanes
+LANE_COUNTS = (8, 16)  # lengths of an innermost axis whose elements are lanes
 Ints = tuple[int, ...]
 Axis = tuple[int, Ints]  # extent, and for each operand and counter the stride
 Axes = tuple[Axis, ...]
@@ -187,7 +187,7 @@ def _with_lanes(domain: Domain, nest: LoopNest, by_loop: list[dict[int, int]]) -
     """
     across = tuple(s.get(len(domain.extents) - 1, 0) for s in by_loop)
     contiguous = all(s in (0, size) for s, size in zip(across, nest.sizes, strict=False))
-    if nest.form == "row" or not contiguous or not set(BLOCKS).intersection(domain.extents[-1:]):
+    if nest.form == "row" or not contiguous or not set(LANE_COUNTS).intersection(domain.extents[-1:]):
         return None
     if len(domain.extents) - 1 in domain.bounded:
         return None

@@ -28,7 +28,7 @@ from minigraph.passes.notes import Notes, PassRecord
 from minigraph.passes.overlap import compress_gradients, overlap_collectives
 from minigraph.passes.rewrite.fast_math import apply_fast_math
 from minigraph.passes.rewrite.loops import map_bodies
-from minigraph.passes.rewrite.rule import has
+from minigraph.passes.rewrite.rule import has_op_of
 from minigraph.passes.rewrite.simplification import share_common, simplify
 
 Pass = Callable[[Graph, Notes], Graph]
@@ -58,7 +58,9 @@ class PassRow(NamedTuple):
         @functools.wraps(self.rewrite)
         def run(graph: Graph, notes: Notes) -> Graph:
             graph = map_bodies(graph, lambda body: run(body, notes))
-            return self.rewrite(graph, notes, **arguments) if has(graph, *self.among) else graph
+            return (
+                self.rewrite(graph, notes, **arguments) if has_op_of(graph, *self.among) else graph
+            )
 
         return run
 

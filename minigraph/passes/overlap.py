@@ -22,7 +22,7 @@ from minigraph.ops.shape import reshape
 from minigraph.ops.slicing import slice
 from minigraph.passes.notes import Notes
 
-NAMED = 3  # gradients of a bucket that `str` names, at most
+MAX_NAMES = 3  # gradients of a bucket that `str` names, at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +38,9 @@ class PendingCollective:
     nbytes: int
 
     def __str__(self) -> str:
-        more = len(self.names) - NAMED
+        more = len(self.names) - MAX_NAMES
         rest = f" and {more} more" if more > 0 else ""
-        of = f" of {', '.join(self.names[:NAMED])}{rest}" if self.names else ""
+        of = f" of {', '.join(self.names[:MAX_NAMES])}{rest}" if self.names else ""
         return f"{self.op.name}{of} ({self.nbytes} bytes)"
 
 

@@ -109,9 +109,9 @@ class _Lowering:
 
     def buffer(self, space: MemorySpace, nbytes: int, node: Node | None = None) -> Buffer:
         now = len(self.program.steps)
-        made = Buffer(space, nbytes, node, now, now)
-        self.program.buffers.append(made)
-        return made
+        buffer = Buffer(space, nbytes, node, now, now)
+        self.program.buffers.append(buffer)
+        return buffer
 
     def new_view(self, space: MemorySpace, spec: Spec, node: Node | None = None) -> View:
         return View(self.buffer(space, spec.nbytes, node), spec, 0, spec.strides)
@@ -201,8 +201,8 @@ class _Lowering:
         views: list[View] = []
         for node in nodes:
             (view,) = self.views[node]
-            whole = view.contiguous and view.spec.nbytes == view.buffer.nbytes
-            usable = view.buffer.space is MemorySpace.OUTPUT and whole
+            fills_buffer = view.contiguous and view.spec.nbytes == view.buffer.nbytes
+            usable = view.buffer.space is MemorySpace.OUTPUT and fills_buffer
             if not usable or any(view.buffer is other.buffer for other in views):
                 view = self.contiguous(node, view, MemorySpace.OUTPUT)
             view.buffer.last = len(self.program.steps)

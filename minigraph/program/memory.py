@@ -16,8 +16,8 @@ from minigraph.errors import CompileError
 from minigraph.graph import Graph, Item, Node
 from minigraph.program import Buffer, MemorySpace, Program, View, round_up
 
-LONG = 100  # steps: the few results that live longer are compared with all others
-LARGEST = 3  # results that a message about missing memory names
+MAX_SHORT_LIFETIME = 100  # steps: the few results that live longer are compared with all others
+MAX_NAMED_RESULTS = 3  # results that a message about missing memory names
 
 
 def plan(program: Program, sliced: Container[Node | None] = ()) -> Program:
@@ -38,25 +38,26 @@ def update_in_place(program: Program) -> None:
     Two conditions hold: no later step reads the old value, and no later step can refuse its input,
     as a call that fails must leave all parameters unchanged.
     """
-    last_refusal = max((i for i, s in enumerate(program.steps) if s.kernel.refuses), default=-1)
+    validating = (i for i, s in enumerate(program.steps) if s.kernel.validates_input)
+    last_check = max(validating, default=-1)
     returned = {view.buffer for view in program.outputs}
     current = {b.node: b for b in program.buffers if b.space is MemorySpace.PARAMETER}
-    copied = []
+    not_in_place = []
     for parameter, view in program.updates:
         new, old = view.buffer, current.get(parameter)
-        whole = view.contiguous and new.nbytes == view.spec.nbytes
-        in_place = new.space is MemorySpace.ARENA and whole and new.first > last_refusal
+        fills_buffer = view.contiguous and new.nbytes == view.spec.nbytes
+        in_place = new.space is MemorySpace.ARENA and fills_buffer and new.first > last_check
         if in_place and old:
-            ends = old.last == new.first and _overwrites(program, old, new)
+            ends = old.last == new.first and _can_overwrite(program, old, new)
             in_place = old not in returned and (old.last < new.first or ends)
         if in_place:
             new.space, new.node = MemorySpace.PARAMETER, parameter
         else:
-            copied.append((parameter, view))
-    program.updates = copied
+            not_in_place.append((parameter, view))
+    program.updates = not_in_place
 
 
-def _overwrites(program: Program, old: Buffer, new: Buffer) -> bool:
+def _can_overwrite(program: Program, old: Buffer, new: Buffer) -> bool:
     """Whether the step that makes `new` may write it over `old`, which it reads."""
     step = program.steps[new.first]
     reads, written = step.reads.get(old, ()), step.writes[new]
@@ -75,14 +76,14 @@ def share_in_place(program: Program) -> None:
         # A horizontally fused update has thousands of inputs and outputs, of which few qualify.
         read = dict.fromkeys(view.buffer for view in step.inputs)
         last = (b for b in read if b.last == now and not b.successor)
-        ending = [b for b in last if b.space is MemorySpace.ARENA]
-        for new in (output.buffer for output in step.outputs) if ending else ():
+        last_used = [b for b in last if b.space is MemorySpace.ARENA]
+        for new in (output.buffer for output in step.outputs) if last_used else ():
             if new.space is not MemorySpace.ARENA or not new.nbytes:
                 continue
-            old = next((old for old in ending if _overwrites(program, old, new)), None)
+            old = next((old for old in last_used if _can_overwrite(program, old, new)), None)
             if old:
                 old.successor = new
-                ending.remove(old)
+                last_used.remove(old)
 
 
 def assign_offsets(program: Program) -> None:
@@ -90,22 +91,22 @@ def assign_offsets(program: Program) -> None:
 
     Buffers are placed by size, the largest first, at the lowest offset that is free for their life.
     """
-    lives = _lives(program)  # in the order of their first steps
-    first = np.array([life.first for life in lives], np.int64)
-    last = np.array([life.last for life in lives], np.int64)
-    long = np.flatnonzero(last - first > LONG)
-    begins, ends = np.zeros((2, len(lives)), np.int64)  # an end of 0: not placed yet
-    for i in sorted(range(len(lives)), key=lambda i: -lives[i].size):
-        near = np.arange(*first.searchsorted((first[i] - LONG, last[i] + 1)))
-        others = np.concatenate([long, near[last[near] - first[near] <= LONG]])
+    lifetimes = _lifetimes(program)  # in the order of their first steps
+    first = np.array([life.first for life in lifetimes], np.int64)
+    last = np.array([life.last for life in lifetimes], np.int64)
+    long = np.flatnonzero(last - first > MAX_SHORT_LIFETIME)
+    begins, ends = np.zeros((2, len(lifetimes)), np.int64)  # an end of 0: not placed yet
+    for i in sorted(range(len(lifetimes)), key=lambda i: -lifetimes[i].size):
+        nearby = np.arange(*first.searchsorted((first[i] - MAX_SHORT_LIFETIME, last[i] + 1)))
+        others = np.concatenate([long, nearby[last[nearby] - first[nearby] <= MAX_SHORT_LIFETIME]])
         alive = (first[others] <= last[i]) & (first[i] <= last[others]) & (ends[others] > 0)
-        beside = others[alive]
-        beside = beside[begins[beside].argsort()]
-        free = np.maximum.accumulate([0, *ends[beside]])
-        fits = begins[beside] - free[:-1] >= lives[i].size
+        overlapping = others[alive]
+        overlapping = overlapping[begins[overlapping].argsort()]
+        free = np.maximum.accumulate([0, *ends[overlapping]])
+        fits = begins[overlapping] - free[:-1] >= lifetimes[i].size
         begins[i] = free[fits.argmax() if fits.any() else -1]
-        ends[i] = begins[i] + lives[i].size
-        for buffer in lives[i].buffers:
+        ends[i] = begins[i] + lifetimes[i].size
+        for buffer in lifetimes[i].buffers:
             buffer.offset = int(begins[i])
     program.arena_bytes = int(ends.max(initial=0))
 
@@ -174,14 +175,14 @@ def largest_results(program: Program, now: int | None = None) -> list[tuple[str,
 
     now  a step at which they have to be alive, if not None
     """
-    found = {
+    results = {
         view.buffer: (f"{step.node.op.name} {view.spec} {step.node.source}", view.spec.nbytes)
         for step in program.steps
         for view in step.outputs
         if view.buffer.space is MemorySpace.ARENA
         and (now is None or view.buffer.first <= now <= view.buffer.last)
     }
-    return sorted(found.values(), key=lambda named: -named[1])[:LARGEST]
+    return sorted(results.values(), key=lambda named: -named[1])[:MAX_NAMED_RESULTS]
 
 
 def fullest_step(program: Program) -> str:
@@ -189,24 +190,24 @@ def fullest_step(program: Program) -> str:
     usage = in_use(program)
     now = usage.index(max(usage))
     node, scratch = program.steps[now].node, program.steps[now].scratch.nbytes
-    held = [f"{text} ({nbytes} bytes)" for text, nbytes in largest_results(program, now)]
+    descriptions = [f"{text} ({nbytes} bytes)" for text, nbytes in largest_results(program, now)]
     room = [f"{scratch} bytes of scratch memory"] if scratch else []
     return (
         f"the fullest step, {node.op.name} {node.source}, uses {usage[now]} of them, the largest "
-        f"for {'; '.join(held + room)}"
+        f"for {'; '.join(descriptions + room)}"
     )
 
 
 def in_use(program: Program) -> list[int]:
     """Return the bytes of the arena that are in use while each step runs."""
     changes = [0] * (len(program.steps) + 2)
-    for life in _lives(program):
+    for life in _lifetimes(program):
         changes[life.first] += life.size
         changes[life.last + 1] -= life.size
     return [*itertools.accumulate(changes)][: len(program.steps)]
 
 
-class Life(NamedTuple):
+class Lifetime(NamedTuple):
     """Buffers that take over each other's memory, alive from step `first` to step `last`."""
 
     buffers: list[Buffer]
@@ -215,7 +216,7 @@ class Life(NamedTuple):
     last: int
 
 
-def _lives(program: Program) -> list[Life]:
+def _lifetimes(program: Program) -> list[Lifetime]:
     buffers = [b for b in program.buffers if b.space is MemorySpace.ARENA and b.nbytes]
     successors = {b.successor for b in buffers if b.successor}
     lives = []
@@ -224,5 +225,5 @@ def _lives(program: Program) -> list[Life]:
             chain = [b]
             while chain[-1].successor:
                 chain.append(chain[-1].successor)
-            lives.append(Life(chain, round_up(b.nbytes), b.first, chain[-1].last))
+            lives.append(Lifetime(chain, round_up(b.nbytes), b.first, chain[-1].last))
     return sorted(lives, key=lambda life: (life.first, -life.size))

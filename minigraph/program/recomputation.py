@@ -30,13 +30,13 @@ from minigraph.program.lower import execution_order
 from minigraph.program.memory import fullest_step
 from minigraph.program.steps import Buffer, MemorySpace, Program, Step, round_up
 
-BYTES, OPERATIONS = 1e10, 5e10  # per second, of steps without a measurement
-ATTEMPTS = 8  # targets that are tried if the program still exceeds the limit
-LOWER = 0.95  # the largest ratio of one target to the one before
-LONGEST = 64  # steps that may be repeated for one result
+BYTES_PER_SECOND, FLOPS_PER_SECOND = 1e10, 5e10  # per second, of steps without a measurement
+MAX_ATTEMPTS = 8  # targets that are tried if the program still exceeds the limit
+MAX_TARGET_RATIO = 0.95  # the largest ratio of one target to the one before
+MAX_REPEATED_STEPS = 64  # steps that may be repeated for one result
 
 
-def within(
+def within_limit(
     limit: int,
     program: Program,
     results: int,
@@ -55,28 +55,30 @@ def within(
         return program
     start, arena_bytes = time.perf_counter(), operator.attrgetter("arena_bytes")
     seconds = {step: _seconds(step, *work(step)) for step in program.steps}
-    least, schedule = program, _Schedule(program, seconds)
+    smallest, schedule = program, _Schedule(program, seconds)
     target = schedule.peak * limit / program.arena_bytes
-    for left in reversed(range(ATTEMPTS)):
-        reached = schedule.reduce(target if left else 0)
-        graph, again = _rewritten(program, schedule, results)
-        made = lowered(graph, again)
-        if made.arena_bytes > limit:
-            made = min(made, lowered(graph, set()), key=arena_bytes)
-        least = min(least, made, key=arena_bytes)
-        if made.arena_bytes <= limit:
-            fired = Counter(step.node.op.name for step, again in schedule.runs if again)
+    for attempts_left in reversed(range(MAX_ATTEMPTS)):
+        reached = schedule.reduce(target if attempts_left else 0)
+        graph, repetitions = _rewritten(program, schedule, results)
+        candidate = lowered(graph, repetitions)
+        if candidate.arena_bytes > limit:
+            candidate = min(candidate, lowered(graph, set()), key=arena_bytes)
+        smallest = min(smallest, candidate, key=arena_bytes)
+        if candidate.arena_bytes <= limit:
+            fired = Counter(step.node.op.name for step, repeats in schedule.runs if repeats)
             before, after = len(program.graph.order), len(graph.order)
-            took = time.perf_counter() - start
-            made.recomputed = PassRecord("recompute", before, after, took, dict(fired))
-            return made
+            seconds_taken = time.perf_counter() - start
+            candidate.recomputed = PassRecord(
+                "recompute", before, after, seconds_taken, dict(fired)
+            )
+            return candidate
         if not reached:
             break
-        target *= min(limit / made.arena_bytes, LOWER)
+        target *= min(limit / candidate.arena_bytes, MAX_TARGET_RATIO)
     raise GraphError(
         f"graph_opt.memory_limit allows {limit} bytes of intermediate results; without it they "
         f"take {program.arena_bytes}, and recomputation brings them down to "
-        f"{least.arena_bytes}: {fullest_step(least)}. Raise the limit or take a smaller batch"
+        f"{smallest.arena_bytes}: {fullest_step(smallest)}. Raise the limit or take a smaller batch"
     )
 
 
@@ -84,7 +86,7 @@ Runs = Sequence[tuple[Step, bool]]  # each with whether it repeats the step
 
 
 @dataclass(eq=False)
-class _Life:
+class _Lifetime:
     """A result in the arena: made by run `first`, read by the runs `uses`, in order.
 
     inherits  whether the result takes over the memory of its step's input
@@ -119,7 +121,7 @@ class _Schedule:
         self.maker = {b: s for s in program.steps for b in s.writes if b.space is MemorySpace.ARENA}
         self._outputs = [v.buffer for v in (*program.outputs, *(v for _, v in program.updates))]
         self._successors = {b.successor for b in program.buffers if b.successor}
-        self._overwriting = {
+        self._writers = {
             b.node: s for s in program.steps for b in s.writes if b.space is MemorySpace.PARAMETER
         }
         self.lives, self.usage = self._simulate(self.runs)
@@ -128,14 +130,16 @@ class _Schedule:
     def peak(self) -> int:
         return int(self.usage.max())
 
-    def _simulate(self, runs: Runs) -> tuple[dict[Buffer, list[_Life]], Array]:
-        lives: dict[Buffer, list[_Life]] = {b: [] for b in self.maker}
+    def _simulate(self, runs: Runs) -> tuple[dict[Buffer, list[_Lifetime]], Array]:
+        lives: dict[Buffer, list[_Lifetime]] = {b: [] for b in self.maker}
         changes = np.zeros(len(runs) + 2, np.int64)
         for now, (step, again) in enumerate(runs):
             for buffer in lives.keys() & step.reads.keys():
                 lives[buffer][-1].uses.append(now)
             for buffer in lives.keys() & step.writes.keys():
-                lives[buffer].append(_Life(buffer, now, buffer in self._successors and not again))
+                lives[buffer].append(
+                    _Lifetime(buffer, now, buffer in self._successors and not again)
+                )
             changes[now] += round_up(step.scratch.nbytes)
             changes[now + 1] -= round_up(step.scratch.nbytes)
         for buffer in self._outputs:
@@ -149,12 +153,14 @@ class _Schedule:
     def reduce(self, target: float) -> bool:
         """Repeat steps until the peak is at most `target` bytes; return whether it is."""
         while self.peak > target:
-            offers = sorted(self._offers(int(self.usage.argmax())), key=lambda offer: offer[0])
-            if not any(self._accepts(at, steps) for _, at, steps in offers):
+            candidates = sorted(
+                self._candidates(int(self.usage.argmax())), key=lambda offer: offer[0]
+            )
+            if not any(self._try_repetition(at, steps) for _, at, steps in candidates):
                 return False
         return True
 
-    def _offers(self, full: int) -> Iterator[tuple[float, int, list[Step]]]:
+    def _candidates(self, full: int) -> Iterator[tuple[float, int, list[Step]]]:
         """Yield recomputations that free memory at run `full`.
 
         Each is its cost in seconds per byte, the run before which it repeats steps, and the steps.
@@ -164,11 +170,11 @@ class _Schedule:
                 continue
             at = next(use for use in life.uses if use > full)
             if at < len(self.runs) and life.size:
-                steps = self._repetition(self.maker[life.buffer], full, at)
+                steps = self._steps_to_repeat(self.maker[life.buffer], full, at)
                 if steps:
                     yield sum(self.seconds[step] for step in steps) / life.size, at, steps
 
-    def _repetition(self, step: Step, full: int, at: int) -> list[Step]:
+    def _steps_to_repeat(self, step: Step, full: int, at: int) -> list[Step]:
         """Return the steps that compute a result before run `at` and keep nothing alive at `full`.
 
         Empty if they are too many, or one of them cannot run again.
@@ -181,7 +187,7 @@ class _Schedule:
             if not all(b in self.maker for b in missing) or not self._repeatable(step):
                 return []
             makers = [self.maker[b] for b in missing if self.maker[b] not in steps]
-            if len(steps) + len(stack) > LONGEST:
+            if len(steps) + len(stack) > MAX_REPEATED_STEPS:
                 return []
             if makers:
                 stack += makers
@@ -191,18 +197,18 @@ class _Schedule:
 
     def _repeatable(self, step: Step) -> bool:
         inside = all(view.buffer.space is MemorySpace.ARENA for view in step.outputs)
-        once = step.kernel.refuses or communicates(step.node)
+        once = step.kernel.validates_input or communicates(step.node)
         return inside and not once and step.node in self.graph
 
     def _available(self, buffer: Buffer, full: int, at: int) -> bool:
         """Whether run `at` can read a buffer: alive at `full`, or unchanged outside the arena."""
         if buffer in self.lives:
             return next(v for v in reversed(self.lives[buffer]) if v.first < at).last >= full
-        writer = self._overwriting.get(buffer.node)
+        writer = self._writers.get(buffer.node)
         unwritten = all(step is not writer for step, _ in self.runs[:at])
         return buffer.space is not MemorySpace.ARENA and unwritten
 
-    def _accepts(self, at: int, steps: Sequence[Step]) -> bool:
+    def _try_repetition(self, at: int, steps: Sequence[Step]) -> bool:
         """Repeat steps before run `at` if that lowers the peak, or the number of runs at it."""
         runs = [*self.runs[:at], *((step, True) for step in steps), *self.runs[at:]]
         lives, usage = self._simulate(runs)
@@ -218,8 +224,8 @@ def _rewritten(program: Program, schedule: _Schedule, results: int) -> tuple[Gra
     maker = {step.node: step for step in program.steps if step.node in schedule.graph}
     orders = execution_order(program.graph, results)
     latest: dict[Step, Node] = {}
-    viewed: dict[tuple[Node, Node], Node] = {}
-    again: set[Node] = set()
+    replaced_views: dict[tuple[Node, Node], Node] = {}
+    repetitions: set[Node] = set()
 
     def current(x: Node) -> Node:
         """Return the node of the latest run that computes `x`."""
@@ -229,9 +235,9 @@ def _rewritten(program: Program, schedule: _Schedule, results: int) -> tuple[Gra
             return x
         inputs = tuple(map(current, x.inputs))  # of a view, an item
         key = x, inputs[0]
-        if key not in viewed:
-            viewed[key] = x.replace(inputs)
-        return viewed[key]
+        if key not in replaced_views:
+            replaced_views[key] = x.replace(inputs)
+        return replaced_views[key]
 
     for now, (step, repeated) in enumerate(schedule.runs):
         node = step.node
@@ -243,15 +249,15 @@ def _rewritten(program: Program, schedule: _Schedule, results: int) -> tuple[Gra
             user = next(first for first in firsts if first in maker)
             with Within(source=node.source, order=orders[user][0]):
                 latest[step] = Node(node.op, inputs, node.specs)
-            again.add(latest[step])
+            repetitions.add(latest[step])
         else:
             latest[step] = node.replace(inputs)
-    return Graph(program.graph.inputs, tuple(map(current, program.graph.outputs))), again
+    return Graph(program.graph.inputs, tuple(map(current, program.graph.outputs))), repetitions
 
 
-def _seconds(step: Step, moved: int, operations: int) -> float:
+def _seconds(step: Step, nbytes: int, operations: int) -> float:
     """Return the measured seconds of a step, else an estimate."""
     choice = step.choice
     if choice and choice.measurement and choice.measurement.seconds:
         return choice.measurement.seconds
-    return moved / BYTES + operations / OPERATIONS
+    return nbytes / BYTES_PER_SECOND + operations / FLOPS_PER_SECOND

@@ -102,18 +102,18 @@ class Traffic(NamedTuple):
 class Kernel:
     """A kernel that computes the results of one node; subclasses override the defaults.
 
-    maker      "numpy", "c", "onednn", "mpi", "cuda", "cublas", "cudnn" or "nccl"
-    algorithm  the maker's name for it, such as "jit:avx2"; "" if the maker has only one
-    scratch    bytes of memory that the kernel uses while it runs
-    strided    for each input, whether it may be a view that is not contiguous; () if none may
-    inplace    for each input, the outputs that may overwrite it; () if none may
-    refuses    whether it may raise for values of its inputs, such as a label out of range
-    why_numpy  why NumPy computes the node on a device with kernels; "" if it does not
-    alignment  bytes to which the offsets of its inputs must be aligned
-    sources    generated sources
-    body       program of one step of a loop
-    threads    that share the work
-    fallback   kernel that continues after its native call failed; None: NumPy repeats the step
+    maker            "numpy", "c", "onednn", "mpi", "cuda", "cublas", "cudnn" or "nccl"
+    algorithm        the maker's name for it, such as "jit:avx2"; "" if the maker has only one
+    scratch          bytes of memory that the kernel uses while it runs
+    strided          for each input, whether it may be a view that is not contiguous; () if none may
+    inplace          for each input, the outputs that may overwrite it; () if none may
+    validates_input  whether it may raise for values of its inputs, such as a label out of range
+    why_numpy        why NumPy computes the node on a device with kernels; "" if it does not
+    alignment        bytes to which the offsets of its inputs must be aligned
+    sources          generated sources
+    body             program of one step of a loop
+    threads          that share the work
+    fallback         kernel that continues after a failed native call; None: NumPy repeats the step
     """
 
     maker: str
@@ -121,7 +121,7 @@ class Kernel:
     scratch: int = 0
     strided: Sequence[bool] = ()
     inplace: Sequence[Sequence[int]] = ()
-    refuses: bool = False
+    validates_input: bool = False
     why_numpy: str = ""
     alignment: int = 1
     sources: Sequence[KernelSource] = ()
@@ -170,11 +170,11 @@ class Kernel:
 class Choice:
     """The choice of a node's kernel among the candidates of its problem.
 
-    layouts      names of the layouts of the node's inputs and result
-    kernel       the chosen one; None if no candidate can be used
-    measurement  of the chosen candidate; None if a heuristic chose
-    origin       of the measurement, such as "measured" or "stored"; "heuristic" without one
-    rivals       all measurements of the problem, in every layout
+    layouts           names of the layouts of the node's inputs and result
+    kernel            the chosen one; None if no candidate can be used
+    measurement       of the chosen candidate; None if a heuristic chose
+    origin            of the measurement, such as "measured" or "stored"; "heuristic" without one
+    all_measurements  of the problem, in every layout
     """
 
     problem: Problem
@@ -182,7 +182,7 @@ class Choice:
     kernel: Kernel | None
     measurement: Measurement | None
     origin: str
-    rivals: Sequence[Measurement]
+    all_measurements: Sequence[Measurement]
 
 
 class KernelFailed(GraphError):

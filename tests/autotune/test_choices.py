@@ -82,7 +82,7 @@ def test_a_kernel_is_made_once_to_be_measured_and_chosen():
 
     choice = chosen(choices(candidate("slow", Slow), candidate("a", make), mode="tune"))
     assert [choice.kernel] == made and choice.measurement.name == "a"
-    assert choice.rivals[1] == choice.measurement
+    assert choice.all_measurements[1] == choice.measurement
 
 
 def test_what_failed_is_not_chosen_again():
@@ -91,7 +91,7 @@ def test_what_failed_is_not_chosen_again():
     found.quarantine(first, "it failed")
     with pytest.warns(mg.MinigraphWarning, match=r"each algorithm of onednn .* run time: it fail"):
         second = chosen(found)
-    assert second.kernel is None and second.rivals[0].error.endswith("it failed")
+    assert second.kernel is None and second.all_measurements[0].error.endswith("it failed")
 
 
 def test_a_candidate_that_there_was_no_memory_to_measure_is_left_to_the_heuristic():

@@ -72,7 +72,7 @@ class ConvertedKernel(CpuKernel):
         self.maker = kernel.maker
         self.algorithm = f"{kernel.algorithm} {suffix}".strip()
         self.strided = strided
-        self.refuses = kernel.refuses
+        self.validates_input = kernel.validates_input
         self.threads = kernel.threads
         self.preparations = kernel.preparations
         assert all(before[i] is None for i in self.preparations), "these are read as they are"

@@ -26,7 +26,7 @@ from minigraph.devices.cpu.converted import upcast_kernel
 from minigraph.devices.cpu.kernel import CpuKernel, Linker, SequenceKernel
 from minigraph.devices.cpu.loop import loop_kernel, small_products
 from minigraph.devices.host import HostBackend, StepRunner
-from minigraph.devices.problem import WORTH_A_WARNING, operations
+from minigraph.devices.problem import MIN_WARNED_OPERATIONS, operations
 from minigraph.devices.reference import Interpreter, NumpyKernel
 from minigraph.distributed import World
 from minigraph.errors import warn_once
@@ -143,7 +143,7 @@ class CpuBackend(HostBackend):
         if not kernels.has_kernels(node.op):
             return f"there is no kernel of {node.op.name}"
         why = f"no kernel of {node.op.name} fits its shapes and types"
-        if operations(node) >= WORTH_A_WARNING:
+        if operations(node) >= MIN_WARNED_OPERATIONS:
             warn_once(
                 f"{why}: NumPy computes it; report().numpy names every such step",
                 cause=f"NumPy computes {node.op.name}",

@@ -48,18 +48,20 @@ def _text(name: str, **macros: object) -> str:
 def check(op: Check, node: Node, threads: int) -> NativeKernel:
     x, condition = node.inputs
     copy = call(_text("check"), x.spec.nbytes, condition.size)
-    return NativeKernel(node, [copy], inplace=((0,), ()), refuses=True)
+    return NativeKernel(node, [copy], inplace=((0,), ()), validates_input=True)
 
 
 def cross_entropy(op: CrossEntropy, node: Node, threads: int) -> NativeKernel:
     logits, labels = node.inputs
-    return NativeKernel(node, [_cross_entropy(logits, labels, False, threads)], refuses=True)
+    return NativeKernel(
+        node, [_cross_entropy(logits, labels, False, threads)], validates_input=True
+    )
 
 
 def cross_entropy_backward(op: CrossEntropyBackward, node: Node, threads: int) -> NativeKernel:
     _, logits, labels = node.inputs
     calls = [_cross_entropy(logits, labels, True, threads)]
-    return NativeKernel(node, calls, inplace=((), (0,), ()), refuses=True)
+    return NativeKernel(node, calls, inplace=((), (0,), ()), validates_input=True)
 
 
 def _cross_entropy(logits: Node, labels: Node, backward: bool, threads: int) -> KernelCall:
@@ -87,7 +89,7 @@ def one_hot(op: OneHot, node: Node, threads: int) -> NativeKernel:
     labels = node.inputs[0]
     one = ONE_BITS.get(node.dtype, "1")
     text = _text("one_hot", T=c_type(labels.dtype), R=c_type(node.dtype), ONE=one)
-    return NativeKernel(node, [call(text, labels.size, op.size)], refuses=True)
+    return NativeKernel(node, [call(text, labels.size, op.size)], validates_input=True)
 
 
 # ---------------------------------------------------------------- rows

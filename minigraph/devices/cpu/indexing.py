@@ -36,7 +36,7 @@ def take(op: Take, node: Node, threads: int) -> NativeKernel:
     kernel_call = call(
         text, threads, outer, n, columns, indices.size, runs or int(stream), scratch=True
     )
-    return NativeKernel(node, [kernel_call], 16 * runs, refuses=True)
+    return NativeKernel(node, [kernel_call], 16 * runs, validates_input=True)
 
 
 def take_backward(op: TakeBackward, node: Node, threads: int) -> NativeKernel | None:
@@ -56,7 +56,7 @@ def take_backward(op: TakeBackward, node: Node, threads: int) -> NativeKernel | 
         columns_per_thread(threads, outer, columns, dy.dtype),
     )
     scratch = 8 * (n + count) if count > max_direct else 0
-    return NativeKernel(node, [call(text, *values, scratch=True)], scratch, refuses=True)
+    return NativeKernel(node, [call(text, *values, scratch=True)], scratch, validates_input=True)
 
 
 def _take_text(
@@ -77,7 +77,7 @@ def take_along(op: TakeAlong, node: Node, threads: int) -> NativeKernel:
     x, indices = node.inputs
     text = _along_text(GATHER, bits_type(x.dtype), indices, wraps=not op.labels)
     values = threads, *sizes_around(x.shape, op.axis), indices.shape[op.axis], 0
-    return NativeKernel(node, [call(text, *values)], refuses=True)
+    return NativeKernel(node, [call(text, *values)], validates_input=True)
 
 
 def add_along(op: AddAlong, node: Node, threads: int) -> NativeKernel | None:
@@ -94,7 +94,7 @@ def add_along(op: AddAlong, node: Node, threads: int) -> NativeKernel | None:
         scratch = threads * n * block * 2 * node.dtype.itemsize
     text = _along_text(ADD, element, indices, accumulator, separate, not op.labels)
     kernel_call = call(text, threads, outer, n, columns, count, block, scratch=separate)
-    return NativeKernel(node, [kernel_call], scratch, refuses=True)
+    return NativeKernel(node, [kernel_call], scratch, validates_input=True)
 
 
 def put_along(op: PutAlong, node: Node, threads: int) -> NativeKernel:
@@ -103,7 +103,7 @@ def put_along(op: PutAlong, node: Node, threads: int) -> NativeKernel:
     block = columns_per_thread(threads, outer, columns, node.dtype)
     text = _along_text(PUT, bits_type(x.dtype), indices)
     kernel_call = call(text, threads, outer, node.shape[op.axis], columns, count, block)
-    return NativeKernel(node, [kernel_call], inplace=((0,), (), ()), refuses=True)
+    return NativeKernel(node, [kernel_call], inplace=((0,), (), ()), validates_input=True)
 
 
 def _along_text(
@@ -150,7 +150,9 @@ def _blend(node: Node, x: Shape, axis: int, threads: int, backward: int) -> Nati
     block = columns_per_thread(threads, outer, columns, node.dtype)
     values = threads, outer, n, columns, count, block
     scratch = threads * n * block * 2 * node.dtype.itemsize if separate else 0
-    return NativeKernel(node, [call(text, *values, scratch=separate)], scratch, refuses=True)
+    return NativeKernel(
+        node, [call(text, *values, scratch=separate)], scratch, validates_input=True
+    )
 
 
 def bits_type(dtype: DType) -> str:

@@ -189,7 +189,7 @@ class NativeKernel(CpuKernel):
         scratch: int = 0,
         strided: Sequence[bool] = (),
         inplace: Sequence[Sequence[int]] = (),
-        refuses: bool = False,
+        validates_input: bool = False,
         algorithm: str = "",
     ) -> None:
         self.node = node
@@ -197,7 +197,7 @@ class NativeKernel(CpuKernel):
         self.scratch = scratch
         self.strided = strided
         self.inplace = inplace
-        self.refuses = refuses
+        self.validates_input = validates_input
         self.algorithm = algorithm
         self.sources = [*dict.fromkeys(part.source for part in parts)]
 
@@ -251,7 +251,7 @@ class SequenceKernel(CpuKernel):
         self.alignment = max(first.alignment, epilogue.alignment)
         self.strided = first.strided
         self.inplace = first.inplace
-        self.refuses = first.refuses or epilogue.refuses
+        self.validates_input = first.validates_input or epilogue.validates_input
         self.threads = max(first.threads, epilogue.threads)
         self.preparations = first.preparations
 

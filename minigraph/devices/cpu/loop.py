@@ -134,7 +134,7 @@ class LoopKernel(CpuKernel):
         self.node = node
         self.op = node.op
         self.body = body
-        self.refuses = any(step.kernel.refuses for step in body.steps)
+        self.validates_input = any(step.kernel.validates_input for step in body.steps)
         self.threads = max((step.kernel.threads for step in body.steps), default=1)
         last = self.op.carried + self.op.scanned
         self.strides = [s[0] for s in strides[self.op.carried : last]]

@@ -304,7 +304,7 @@ class NativeProgram:
     def _compute_in_numpy(self, step: Step, arrays: Sequence[Array], why: str = "") -> None:
         """Compute a step whose kernel failed in NumPy, which raises if an input is invalid."""
         run_step(step, step.kernel.fallback or NumpyKernel(step.node), self._all_memory(arrays))
-        if step.kernel.refuses and not why:
+        if step.kernel.validates_input and not why:
             raise GraphError(f"{step.node!r} {step.node.source}: {step.kernel.name} failed")
         # The compiler has already warned about a source that did not compile.
         if not step.kernel.fallback and (step.measured or not why):

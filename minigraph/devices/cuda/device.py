@@ -28,7 +28,7 @@ from minigraph.devices.cuda.kernels import Exactness, cuda_kernel
 from minigraph.devices.cuda.nvrtc import kernels_of
 from minigraph.devices.cuda.program import CudaProgram
 from minigraph.devices.cuda.staging import DeviceCopy
-from minigraph.devices.problem import WORTH_A_WARNING, Arrangement, operations
+from minigraph.devices.problem import MIN_WARNED_OPERATIONS, Arrangement, operations
 from minigraph.devices.reference import NumpyKernel
 from minigraph.distributed import World
 from minigraph.errors import DeviceError, install_command, warn_once
@@ -162,7 +162,7 @@ class CudaBackend(Backend):
         if made is not None:
             return made
         why = f"no CUDA kernel of {node.op.name} fits its shapes and types"
-        if operations(node) >= WORTH_A_WARNING:
+        if operations(node) >= MIN_WARNED_OPERATIONS:
             warn_once(
                 f"{why}: NumPy computes it; report().numpy names every such step",
                 cause=f"NumPy computes {node.source.file}:{node.source.line}",

@@ -92,7 +92,7 @@ class CudaKernel(DeviceKernel):
 
     def __post_init__(self) -> None:
         super().__init__(self.node, self.launches)
-        self.refuses = self.range is not None
+        self.validates_input = self.range is not None
 
 
 class LibraryKernel(DeviceKernel):

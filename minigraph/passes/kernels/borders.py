@@ -11,15 +11,15 @@ from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.joining import Concat
 from minigraph.ops.slicing import Pad
 
-JOINED = 4  # arrays of a concatenation, at most: the kernel reads all of them for each element
-LONG = 64  # elements between two borders, at least
-CHEAP = 10  # cheap ops that a kernel recomputes instead of reading their result, at most
+MAX_JOINED = 4  # arrays of a concatenation, at most: the kernel reads all of them for each element
+MIN_LONG_ROW = 64  # elements between two borders, at least
+MAX_CHEAP_OPS = 10  # cheap ops that a kernel recomputes instead of reading their result, at most
 
 
 def has_borders(node: Node) -> bool:
     """Whether a kernel can compute the node: a padding or a short concatenation with long rows."""
     starts = offsets(node) if isinstance(node.op, Pad | Concat) else None
-    if starts is None or len(set(node.inputs)) < len(node.inputs) or len(node.inputs) > JOINED:
+    if starts is None or len(set(node.inputs)) < len(node.inputs) or len(node.inputs) > MAX_JOINED:
         return False
     bounded = [
         a
@@ -28,7 +28,7 @@ def has_borders(node: Node) -> bool:
         if at[a] or n < node.shape[a]
     ]
     row = math.prod(node.shape[max(bounded) :]) if bounded else node.size
-    return row >= LONG * len(node.inputs)
+    return row >= MIN_LONG_ROW * len(node.inputs)
 
 
 def copy_for_paddings(graph: Graph) -> Graph:
@@ -65,7 +65,11 @@ def _copy(padding: Node, users: dict[Node, list[Node]], new: dict[Node, Node]) -
             sources[x] = None
     readers = {user for x in chain for user in users[x]}.difference(chain)
     saved = len(readers) * value.spec.nbytes
-    if len(readers) == 1 or len(chain) > CHEAP or sum(x.spec.nbytes for x in sources) > saved:
+    if (
+        len(readers) == 1
+        or len(chain) > MAX_CHEAP_OPS
+        or sum(x.spec.nbytes for x in sources) > saved
+    ):
         return new[value]
     copies: dict[Node, Node] = {}
     for x in new:  # inputs first

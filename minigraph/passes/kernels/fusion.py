@@ -27,14 +27,14 @@ from minigraph.jit.domain import NotFusible
 from minigraph.jit.expression import is_number
 from minigraph.jit.fused import Fused
 from minigraph.jit.kernel import check_speed, kernel_of
-from minigraph.jit.loops import BLOCKS
+from minigraph.jit.loops import LANE_COUNTS
 from minigraph.ops.reduction import Reduction
-from minigraph.passes.kernels.borders import CHEAP, copy_for_paddings
+from minigraph.passes.kernels.borders import MAX_CHEAP_OPS, copy_for_paddings
 from minigraph.passes.kernels.group import FusionGroup, is_cheap, is_kernel_op, is_placement
 from minigraph.passes.notes import Notes
 
-Reading = dict[FusionGroup, list[Node]]  # the kernels that read a node, with their reading members
-SIBLINGS = 4  # kernels with the same reduced value that a reduction tries to join, at most
+ReadersByGroup = dict[FusionGroup, list[Node]]  # for a node, its readers in each kernel
+MAX_SIBLINGS = 4  # kernels with the same reduced value that a reduction tries to join, at most
 PAGE = 4096  # bytes that fusion may keep in memory for longer
 
 
@@ -61,7 +61,7 @@ def decompose(graph: Graph, notes: Notes) -> Graph:
 def _is_one_kernel(op: Op, inputs: tuple[Spec, ...]) -> bool:
     shapes = [x.shape for x in inputs]
     last = {shape[1] for shape in shapes if len(shape) == 2}  # of vectors of blocked channels
-    if len(shapes[0]) == 5 and last and last.isdisjoint(BLOCKS):
+    if len(shapes[0]) == 5 and last and last.isdisjoint(LANE_COUNTS):
         return True
     try:
         check_speed(kernel_of(op, inputs, tuple([x.strides for x in inputs])))
@@ -90,7 +90,9 @@ class _Fusion:
         self.outputs = set(graph.outputs)
         self.fusable = {node for node in graph if is_kernel_op(node, reductions)}
         self.order, self.time = self._execution_order()
-        self.last = {x: max((self.time[y] for y in ys), default=0) for x, ys in self.users.items()}
+        self.last_read = {
+            x: max((self.time[y] for y in ys), default=0) for x, ys in self.users.items()
+        }
         self.numbers = itertools.count(1)  # of kernels and nodes outside of kernels
         self.unfused: dict[Node, int] = {}  # nodes outside of kernels, with their numbers
         self.groups: dict[FusionGroup, None] = {}
@@ -112,14 +114,14 @@ class _Fusion:
         tail = self._tail()
         order = self.graph.by_order(deferred=tail)
         time: dict[Node, int] = {}
-        heavy = 0
+        unfusable = 0
         for node in order:
             ready = max((time[x] for x in node.inputs), default=0)
-            time[node] = heavy if node.inputs and node not in tail else ready
-            light = node in self.fusable or node.op.is_view
-            if not light and any(s.size != 1 for x in node.inputs for s in x.specs):
-                heavy += 1
-                time[node] = heavy
+            time[node] = unfusable if node.inputs and node not in tail else ready
+            is_light = node in self.fusable or node.op.is_view
+            if not is_light and any(s.size != 1 for x in node.inputs for s in x.specs):
+                unfusable += 1
+                time[node] = unfusable
         return order, time
 
     def _tail(self) -> set[Node]:
@@ -137,33 +139,33 @@ class _Fusion:
     # ------------------------------------------------------------ assignment of nodes to kernels
 
     def _visit(self, node: Node) -> None:
-        reading: Reading = {}
+        readers: ReadersByGroup = {}
         outside = node in self.outputs
         first = 0  # number of the first reader outside of kernels, in the order of execution
         for user in dict.fromkeys(self.users[node]):
             for group in self.kernels[user]:
-                reading.setdefault(group, []).append(user)
+                readers.setdefault(group, []).append(user)
             if user in self.unfused:
                 outside = True
                 first = max(first, self.unfused[user])
                 if node in self.fusable and not user.op.is_view and user not in self.fusable:
                     self.notes.miss(node, user, f"{user.op.name} has a separate kernel")
         if is_placement(node):
-            self._add_view(node, reading, outside, first)
+            self._add_view(node, readers, outside, first)
         elif node not in self.fusable:
-            self._leave_unfused(node, max([first, *(group.number for group in reading)]))
+            self._leave_unfused(node, max([first, *(group.number for group in readers)]))
             producer = node.inputs[0] if isinstance(node.op, Item) else node
             why = f"{producer.op.name} has a separate kernel"
             if node.op.is_view:
                 why = f"a kernel cannot read through {producer.op.name}"
-            for users in reading.values():
+            for users in readers.values():
                 self.notes.miss(producer, users[0], why)
         else:
-            self._add_node(node, reading, outside, first)
+            self._add_node(node, readers, outside, first)
 
-    def _add_view(self, node: Node, reading: Reading, outside: bool, first: int) -> None:
+    def _add_view(self, node: Node, readers: ReadersByGroup, outside: bool, first: int) -> None:
         """Add a view to each kernel that reads it."""
-        for group, users in reading.items():
+        for group, users in readers.items():
             if self._try_add(group, node, users, stored=False):
                 self.kernels[node].append(group)
             else:
@@ -172,68 +174,73 @@ class _Fusion:
         if outside:
             self._leave_unfused(node, first)
 
-    def _add_node(self, node: Node, reading: Reading, outside: bool, first: int) -> None:
+    def _add_node(self, node: Node, readers: ReadersByGroup, outside: bool, first: int) -> None:
         """Add a node to the first kernel that reads it, or start a kernel with it."""
-        home = max(reading, key=lambda group: group.number, default=None)
-        if home is not None and home.number <= first:
-            users = reading[home]
+        target = max(readers, key=lambda group: group.number, default=None)
+        if target is not None and target.number <= first:
+            users = readers[target]
             self.notes.miss(node, users[0], "the result is needed before the kernel can run")
-            home = None
-        others = [group for group in reading if group is not home]
+            target = None
+        others = [group for group in readers if group is not target]
         adjacent = all(group.time == self.time[node] for group in others)
-        read_later = {x for x in node.inputs if self._first_reader(x, [home] if home else [])}
+        read_later = {x for x in node.inputs if self._first_reader(x, [target] if target else [])}
         recomputing = self._recomputing(node, others, outside, adjacent, read_later)
-        stored = outside or len(recomputing) + (home is not None) < len(reading)
-        if home is not None and self._lives_longer(home, node, stored):
+        stored = outside or len(recomputing) + (target is not None) < len(readers)
+        if target is not None and self._lives_longer(target, node, stored):
             self.notes.miss(
-                node, reading[home][0], "the inputs would have to stay in memory for longer"
+                node, readers[target][0], "the inputs would have to stay in memory for longer"
             )
-            home = None
-        found = self._join_sibling(node, home, reading, first, stored)
-        if found is not None:
-            home = found
-        elif home is None or not self._try_add(home, node, reading[home], stored):
-            home = FusionGroup(next(self.numbers), self.time[node])
-            home.start(node)
-            self.groups[home] = None
-        self.kernels[node].append(home)
+            target = None
+        sibling = self._join_sibling(node, target, readers, first, stored)
+        if sibling is not None:
+            target = sibling
+        elif target is None or not self._try_add(target, node, readers[target], stored):
+            target = FusionGroup(next(self.numbers), self.time[node])
+            target.start(node)
+            self.groups[target] = None
+        self.kernels[node].append(target)
         if isinstance(node.op, Reduction):
             for x in self._reduced(node):
-                self.reducing[x].append(home)
+                self.reducing[x].append(target)
         for group in recomputing:
-            if group is not home and self._try_add(group, node, reading[group], stored=False):
+            if group is not target and self._try_add(group, node, readers[group], stored=False):
                 self.kernels[node].append(group)
             else:
-                home.stored.add(node)
+                target.stored.add(node)
 
     def _join_sibling(
-        self, node: Node, home: FusionGroup | None, reading: Reading, first: int, stored: bool
+        self,
+        node: Node,
+        target: FusionGroup | None,
+        readers: ReadersByGroup,
+        first: int,
+        stored: bool,
     ) -> FusionGroup | None:
         """Let a reduction join a kernel that reduces the same values, and return the kernel.
 
-        The members of `home`, a kernel that reads the reduction's result, join as well.
+        The members of `target`, a kernel that reads the reduction's result, join as well.
         """
-        home = home or FusionGroup(0, 0)
-        if not isinstance(node.op, Reduction) or home.reduced is not None:
+        target = target or FusionGroup(0, 0)
+        if not isinstance(node.op, Reduction) or target.reduced is not None:
             return None
-        found = (g for x in self._reduced(node) for g in self.reducing[x][-SIBLINGS:])
-        for group in dict.fromkeys(found):
-            both = home, group
-            others = (g.number for g in reading if g not in both)
-            last = max([first, *others, *(self._first_reader(x, both) for x in home.members)])
+        candidates = (g for x in self._reduced(node) for g in self.reducing[x][-MAX_SIBLINGS:])
+        for group in dict.fromkeys(candidates):
+            merged = target, group
+            others = (g.number for g in readers if g not in merged)
+            last = max([first, *others, *(self._first_reader(x, merged) for x in target.members)])
             if group.number <= last or group.time != self.time[node]:
                 continue
             with contextlib.suppress(NotFusible), group.trial():
-                for x in home.members:
+                for x in target.members:
                     group.remove(x)  # if the group recomputes it
                     inside = [user for user in self.users[x] if user in group.loops]
-                    group.add(x, inside, x in home.stored)
-                users = dict.fromkeys(user for g in both for user in reading.get(g, ()))
+                    group.add(x, inside, x in target.stored)
+                users = dict.fromkeys(user for g in merged for user in readers.get(g, ()))
                 group.add(node, list(users), stored)
-                for x in home.members:
-                    kernels = (group if g is home else g for g in self.kernels[x])
+                for x in target.members:
+                    kernels = (group if g is target else g for g in self.kernels[x])
                     self.kernels[x] = [*dict.fromkeys(kernels)]
-                self.groups.pop(home, None)
+                self.groups.pop(target, None)
                 return group
         return None
 
@@ -249,7 +256,7 @@ class _Fusion:
             return False
         saved = 0 if stored else node.spec.nbytes
         for x in set(node.inputs):
-            if x.inputs and x not in self.outputs and self.last[x] < group.time:
+            if x.inputs and x not in self.outputs and self.last_read[x] < group.time:
                 saved -= x.spec.nbytes
         return saved < -PAGE
 
@@ -300,22 +307,22 @@ class _Fusion:
         (x,) = reduction.inputs
         if not is_cheap(x):
             return {x}
-        near, sources = self._cheap_chain(x)
-        return sources.union(near)
+        chain, sources = self._cheap_chain(x)
+        return sources.union(chain)
 
     def _cheap_chain(self, node: Node) -> tuple[list[Node], set[Node]]:
         """Return a node and a few cheap ops before it, and the large values that these read."""
-        found: set[Node] = set()
-        near = [node]
-        for y in near:
+        sources: set[Node] = set()
+        chain = [node]
+        for y in chain:
             for x in y.inputs:
                 if _is_large(x, node):
                     cheap = x in self.fusable and is_cheap(x) and x not in self.outputs
-                    if (cheap or is_placement(x)) and len(near) < CHEAP:
-                        near.append(x)
+                    if (cheap or is_placement(x)) and len(chain) < MAX_CHEAP_OPS:
+                        chain.append(x)
                     else:
-                        found.add(x)
-        return near, found
+                        sources.add(x)
+        return chain, sources
 
     def result(self) -> Graph:
         for group in reversed(self.groups):  # in the order of execution
@@ -347,9 +354,9 @@ class _Fusion:
     def _make_kernel(self, group: FusionGroup, members: list[Node], stored: list[Node]) -> None:
         """Make one kernel that computes `stored` from some members; NotFusible if there is none."""
         inside = set(members)
-        around = {x: () for node in members for x in node.inputs if x not in inside}
+        external = {x: () for node in members for x in node.inputs if x not in inside}
         # The order of operands depends on the structure only, so equal kernels have the same text.
-        order = [node for node in toposort(stored, around) if node in inside]
+        order = [node for node in toposort(stored, external) if node in inside]
         loops = {
             (x, node): group.place_of(x, node)
             for node in order

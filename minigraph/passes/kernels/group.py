@@ -11,19 +11,19 @@ from dataclasses import dataclass, field, fields
 from minigraph.graph import Node
 from minigraph.jit.domain import Loops, NotFusible, Starts, connections, offsets
 from minigraph.jit.expression import is_number, takes_index
-from minigraph.jit.loops import BLOCKS
+from minigraph.jit.loops import LANE_COUNTS
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.joining import Concat
 from minigraph.ops.reduction import Reduction
 from minigraph.ops.slicing import Pad, Slice
-from minigraph.passes.kernels.borders import LONG, has_borders
+from minigraph.passes.kernels.borders import MIN_LONG_ROW, has_borders
 
 MAX_NODES = 100  # of a kernel, so that it compiles in a fraction of a second
 MAX_REDUCTIONS = 24  # of a kernel: their results are on the stack, or in shared memory
 MAX_READS = 24  # arrays that a loop may read
-NEAR = 12  # nodes that are searched for a reduction that will join
-WASTE = 4  # computed elements for each one that is used, at most
-ACROSS = "rows would be read, or written, across the order in memory"
+MAX_SEARCHED_NODES = 12  # nodes that are searched for a reduction that will join
+MAX_WASTE = 4  # computed elements for each one that is used, at most
+AGAINST_MEMORY_ORDER = "rows would be read, or written, across the order in memory"
 OUT_OF_ORDER = "the kernel does not run in the order in which random numbers are drawn"
 NO_BORDERS = "a kernel of columns, or of short rows, has no borders"
 
@@ -36,7 +36,7 @@ def is_kernel_op(node: Node, reductions: bool) -> bool:
     if not all(s.size for s in specs):
         return False
     if isinstance(node.op, Reduction):
-        return reductions and bool(node.op.combine and long_axes(node))
+        return reductions and bool(node.op.combine and reduced_extents(node))
     return isinstance(node.op, Elementwise) or (reductions and has_borders(node))
 
 
@@ -60,18 +60,18 @@ def is_cheap(node: Node) -> bool:
 class FusionGroup:
     """A kernel under construction, from its last node to its first.
 
-    number       its number among kernels and nodes outside of kernels; larger numbers run earlier
-    time         number of ops outside of kernels that run before it
-    extents      lengths of its loops
-    reduced      loops that its reductions reduce; None if it has no reduction
-    members      its nodes, the last one first
-    loops        for each member, the loops of its axes
-    starts       for each member, the indices of these loops at which it starts
-    input_loops  for each reduction, the loops of the axes of its input
-    stored       members with readers outside of the kernel
-    reads        values that it reads
-    looped       members computed inside of reduced loops; all members if it has no reduction
-    numbered     whether a random op numbers the elements along all loops
+    number            among kernels and nodes outside of kernels; larger numbers run earlier
+    time              number of ops outside of kernels that run before it
+    extents           lengths of its loops
+    reduced           loops that its reductions reduce; None if it has no reduction
+    members           its nodes, the last one first
+    loops             for each member, the loops of its axes
+    starts            for each member, the indices of these loops at which it starts
+    input_loops       for each reduction, the loops of the axes of its input
+    stored            members with readers outside of the kernel
+    reads             values that it reads
+    in_reduced_loops  members computed inside of reduced loops; all members if it has no reduction
+    has_random_op     whether a random op numbers the elements along all loops
     """
 
     number: int
@@ -84,8 +84,8 @@ class FusionGroup:
     input_loops: dict[Node, Loops] = field(default_factory=dict)
     stored: set[Node] = field(default_factory=set)
     reads: dict[Node, None] = field(default_factory=dict)
-    looped: set[Node] = field(default_factory=set)
-    numbered: bool = False
+    in_reduced_loops: set[Node] = field(default_factory=set)
+    has_random_op: bool = False
 
     @property
     def kept(self) -> set[int]:
@@ -98,7 +98,7 @@ class FusionGroup:
         self.starts[node] = (0,) * node.ndim
         if isinstance(node.op, Reduction):
             self._reduce(node, self.loops[node])
-        self._append(node, looped=not isinstance(node.op, Reduction))
+        self._append(node, in_reduced_loops=not isinstance(node.op, Reduction))
         self.stored.add(node)
 
     @contextlib.contextmanager
@@ -125,12 +125,14 @@ class FusionGroup:
         reads = {x for x in (*self.reads, *node.inputs) if x.size > 1 and x is not node}
         if len(reads) > MAX_READS:
             raise NotFusible(f"a kernel reads at most {MAX_READS} arrays at once")
-        found = {self.place_of(node, user) for user in users}
-        loops, starts = found.pop() if found else (self._loops_of_unread(node), (0,) * node.ndim)
+        readings = {self.place_of(node, user) for user in users}
+        loops, starts = (
+            readings.pop() if readings else (self._loops_of_unread(node), (0,) * node.ndim)
+        )
         axes = {loop for loop in loops if loop is not None}
-        if found or len(axes) < sum(n != 1 for n in node.shape):
+        if readings or len(axes) < sum(n != 1 for n in node.shape):
             raise NotFusible("the kernel would need two elements of the result at once")
-        looped = any(user in self.looped for user in users)
+        in_reduced_loops = any(user in self.in_reduced_loops for user in users)
         if isinstance(node.op, Reduction):
             self._check_reduction(node, axes, users)
         else:
@@ -139,8 +141,8 @@ class FusionGroup:
         self.loops[node], self.starts[node] = loops, starts
         if isinstance(node.op, Reduction):
             self._reduce(node, loops)
-            looped = any(user in self.looped for user in users)
-        self._append(node, looped or bool(axes.intersection(self.reduced or ())))
+            in_reduced_loops = any(user in self.in_reduced_loops for user in users)
+        self._append(node, in_reduced_loops or bool(axes.intersection(self.reduced or ())))
         if stored:
             self.stored.add(node)
 
@@ -150,13 +152,13 @@ class FusionGroup:
             self.members = [x for x in self.members if x is not node]  # `==` makes a node
             del self.loops[node], self.starts[node]
 
-    def _append(self, node: Node, looped: bool) -> None:
+    def _append(self, node: Node, in_reduced_loops: bool) -> None:
         self.members.append(node)
         self.reads.pop(node, None)
         self.reads.update((x, None) for x in node.inputs if not is_number(x))
-        self.numbered |= takes_index(node.op)
-        if looped:
-            self.looped.add(node)
+        self.has_random_op |= takes_index(node.op)
+        if in_reduced_loops:
+            self.in_reduced_loops.add(node)
 
     def place_of(self, x: Node, user: Node) -> tuple[Loops, Starts]:
         """Return the loops of the axes of `x`, as `user` reads it, and its starts in them."""
@@ -179,18 +181,18 @@ class FusionGroup:
         return tuple(None if n == 1 else next(loops) for n in node.shape)
 
     def _check(self, node: Node, loops: Loops, axes: set[int], stored: bool) -> None:
-        whole = axes == set(range(len(self.extents)))
+        spans_all = axes == set(range(len(self.extents)))
         if takes_index(node.op):
             in_order = [loop for loop in loops if loop is not None] == sorted(axes)
-            if self.reduced is not None or not whole or not in_order:
+            if self.reduced is not None or not spans_all or not in_order:
                 raise NotFusible(OUT_OF_ORDER)
         storable = axes == self.kept if self.reduced is not None else self._will_reduce(node)
-        if stored and not (whole or storable):
+        if stored and not (spans_all or storable):
             raise NotFusible("the result is stored, and has fewer axes than the kernel")
         if is_placement(node) and self._crosses(node, loops, set(self.reduced or ())):
-            raise NotFusible(ACROSS)
-        each_row = self.reduced is None and not whole and len(self.extents) - 1 in axes
-        if each_row and self.extents[-1] not in BLOCKS and not is_cheap(node):
+            raise NotFusible(AGAINST_MEMORY_ORDER)
+        each_row = self.reduced is None and not spans_all and len(self.extents) - 1 in axes
+        if each_row and self.extents[-1] not in LANE_COUNTS and not is_cheap(node):
             raise NotFusible("the kernel would compute the op again for every row")
 
     def _check_extent(self, node: Node, loops: Loops, starts: Starts, stored: bool) -> None:
@@ -204,7 +206,7 @@ class FusionGroup:
         if stored or isinstance(node.op, Reduction) or takes_index(node.op):
             raise NotFusible("the kernel would need other elements of the result as well")
         waste = math.prod(extent / min(n, extent) for _, n, extent in axes)
-        if isinstance(node.op, Elementwise) and waste > (WASTE if is_cheap(node) else 1.25):
+        if isinstance(node.op, Elementwise) and waste > (MAX_WASTE if is_cheap(node) else 1.25):
             raise NotFusible("most of what the kernel would compute is cut off")
 
     def _crosses(self, view: Node, loops: Loops, reduced: set[int]) -> bool:
@@ -225,35 +227,37 @@ class FusionGroup:
         If so, the reduction will most likely join the kernel, and the node will have the axes that
         the kernel does not reduce.
         """
-        near = [node]
-        for x in near:
+        searched = [node]
+        for x in searched:
             if isinstance(x.op, Reduction):
-                return x.inputs[0].size == math.prod(self.extents) and not reduces_down(x)
-            if len(near) < NEAR and (isinstance(x.op, Elementwise) or is_placement(x)):
-                near += [y for y in x.inputs if y.size == node.size]
+                return x.inputs[0].size == math.prod(self.extents) and not reduces_columns(x)
+            if len(searched) < MAX_SEARCHED_NODES and (
+                isinstance(x.op, Elementwise) or is_placement(x)
+            ):
+                searched += [y for y in x.inputs if y.size == node.size]
         return False
 
     def _check_reduction(self, node: Node, axes: set[int], users: Sequence[Node]) -> None:
-        extents = long_axes(node)
+        extents = reduced_extents(node)
         free = [i for i in range(len(self.extents)) if i not in axes]
-        if self.numbered:
+        if self.has_random_op:
             raise NotFusible(OUT_OF_ORDER)
         if any(isinstance(x.op, Pad | Concat) for x in self.members) and not has_long_rows(node):
             raise NotFusible(NO_BORDERS)
         if self.reduced is not None:
             if tuple(free) != tuple(sorted(self.reduced)):
                 raise NotFusible("the kernel reduces over other axes")
-            if any(reduces_down(x) != reduces_down(node) for x in self.input_loops):
-                raise NotFusible(ACROSS)
+            if any(reduces_columns(x) != reduces_columns(node) for x in self.input_loops):
+                raise NotFusible(AGAINST_MEMORY_ORDER)
             free = list(self.reduced)
         if free and [self.extents[i] for i in free] != extents:
             raise NotFusible("the kernel runs over other axes")
         if self.reduced is None:  # else `_check` tested each view
             views = (x for x in self.members if is_placement(x))
             if any(self._crosses(view, self.loops[view], {*free}) for view in views):
-                raise NotFusible(ACROSS)
-        again = bool(free) and any(user in self.looped for user in users)
-        if again and reduces_down(node):
+                raise NotFusible(AGAINST_MEMORY_ORDER)
+        reread = bool(free) and any(user in self.in_reduced_loops for user in users)
+        if reread and reduces_columns(node):
             raise NotFusible("the kernel would have to read whole columns twice")
 
     def _reduce(self, node: Node, loops: Loops) -> None:
@@ -265,15 +269,15 @@ class FusionGroup:
             free = [i for i in range(len(self.extents)) if i not in axes]
             if not free:
                 first = len(self.extents)
-                self.extents += long_axes(node)
+                self.extents += reduced_extents(node)
                 free = list(range(first, len(self.extents)))
             self.reduced = tuple(free)
-            self.looped.clear()
-            fed: set[Node] = set()
+            self.in_reduced_loops.clear()
+            feeding: set[Node] = set()
             for member in self.members:
-                if member in fed or set(self.loops[member]).intersection(self.reduced):
-                    self.looped.add(member)
-                    fed.update(member.inputs)
+                if member in feeding or set(self.loops[member]).intersection(self.reduced):
+                    self.in_reduced_loops.add(member)
+                    feeding.update(member.inputs)
         reduced = iter(self.reduced)
         self.input_loops[node] = tuple(
             None if n == 1 else next(reduced) if i in node.op.axes else loops[i]
@@ -285,14 +289,14 @@ def _innermost(x: Node) -> int | None:
     return max((i for i, n in enumerate(x.shape) if n != 1), default=None)
 
 
-def long_axes(node: Node) -> list[int]:
+def reduced_extents(node: Node) -> list[int]:
     """Return the lengths of the reduced axes of a reduction, without those of length 1."""
     assert isinstance(node.op, Reduction)
     sizes = [node.inputs[0].shape[i] for i in node.op.axes]
     return [n for n in sizes if n != 1]
 
 
-def kept_inside(node: Node) -> int:
+def innermost_kept_extent(node: Node) -> int:
     """Return the length of the innermost axis if a reduction keeps it, else 1."""
     assert isinstance(node.op, Reduction)
     shape, last = node.inputs[0].shape, _innermost(node.inputs[0])
@@ -301,9 +305,9 @@ def kept_inside(node: Node) -> int:
 
 def has_long_rows(node: Node) -> bool:
     """Whether a reduction reduces long contiguous rows."""
-    return kept_inside(node) == 1 and math.prod(long_axes(node)) >= LONG
+    return innermost_kept_extent(node) == 1 and math.prod(reduced_extents(node)) >= MIN_LONG_ROW
 
 
-def reduces_down(node: Node) -> bool:
+def reduces_columns(node: Node) -> bool:
     """Whether a reduction keeps a long innermost axis, that is, reduces columns."""
-    return kept_inside(node) > 1 and kept_inside(node) not in BLOCKS
+    return innermost_kept_extent(node) > 1 and innermost_kept_extent(node) not in LANE_COUNTS

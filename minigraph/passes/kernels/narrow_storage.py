@@ -4,8 +4,9 @@ Arithmetic inside of a kernel stays in float32.  An array between generated kern
 bfloat16 if all arrays of its size that it is computed from elementwise are in bfloat16, as results
 of convolutions and products are; smaller operands, such as statistics and weights of a
 normalisation, do not count.  The same holds for poolings of arrays in bfloat16.  The result of a
-function in `FLOAT32` is stored in float32.  An array that is stored in bfloat16 for a product is
-not stored in float32 for sums as well: the gradient of a bias is the sum of the product's operand.
+function in `FLOAT32_OPS` is stored in float32.  An array that is stored in bfloat16 for a product
+is not stored in float32 for sums as well: the gradient of a bias is the sum of the product's
+operand.
 Inputs, results and parameters of the function, sums, and operands of other kernels keep their type.
 
 `torch.autocast` and torch.compile round in the same places:
@@ -29,8 +30,8 @@ from minigraph.ops.reduction import Reduction, Sum
 from minigraph.passes.notes import Notes
 from minigraph.passes.rewrite.rule import is_lossless
 
-FLOAT32 = (Exp, Expm1, Log, Log1p, Log2, Log10, Pow, Reciprocal, Rsqrt)
-POOLS = (AvgPool2d, AvgPool2dBackward, MaxPool2d, MaxPool2dBackward)
+FLOAT32_OPS = (Exp, Expm1, Log, Log1p, Log2, Log10, Pow, Reciprocal, Rsqrt)
+POOLINGS = (AvgPool2d, AvgPool2dBackward, MaxPool2d, MaxPool2dBackward)
 F32 = np.dtype(np.float32)
 
 
@@ -65,7 +66,7 @@ class _Storage:
         items = _items_of(node, self.users)
         if node.op.is_view:
             return [node] if node.inputs[0] in self.stored else []
-        if _pools(node):
+        if _is_pooling(node):
             fits = all(x in self.stored for x in node.inputs if x.dtype == F32)
             wide = [x for x in items if x is not None and x.dtype == F32]
             return [x for x in wide if fits and self._readable(x)]
@@ -74,7 +75,7 @@ class _Storage:
         inner = meaning(node.op, [x.spec for x in node.inputs])
         narrow = {y for x, y in zip(node.inputs, inner.inputs, strict=True) if x in self.stored}
         casts = [y for y in inner.outputs if isinstance(y.op, Astype) and y.dtype == BFLOAT16]
-        rounded = {y.inputs[0] for y in casts if not isinstance(y.inputs[0].op, FLOAT32)}
+        rounded = {y.inputs[0] for y in casts if not isinstance(y.inputs[0].op, FLOAT32_OPS)}
         return [
             x
             for x, y in zip(items, inner.outputs, strict=True)
@@ -89,32 +90,32 @@ class _Storage:
         if x in self.outputs:
             return False
         return all(
-            self._readable(user) if user.op.is_view else _pools(user) or _is_generated(user)
+            self._readable(user) if user.op.is_view else _is_pooling(user) or _is_generated(user)
             for user in self.users[x]
         )
 
     def _is_summed(self, x: Node) -> bool:
         """Whether all readers of an array sum its elements directly."""
         users = self.users[x]
-        return all(self._is_summed(y) if y.op.is_view else _adds_up(y, x) for y in users)
+        return all(self._is_summed(y) if y.op.is_view else _sums(y, x) for y in users)
 
     def _is_narrow(self, y: Node, narrow: set[Node]) -> bool:
         """Whether a result is computed elementwise from arrays of its size in bfloat16.
 
         narrow  the inputs that are stored in bfloat16
         """
-        found, near, seen = False, [y], {y}
-        for x in near:
+        reads_bfloat16, queue, seen = False, [y], {y}
+        for x in queue:
             if x.size < y.size or x.dtype == np.bool_ or isinstance(x.op, Constant):
                 continue
             if x.dtype == BFLOAT16 or x in narrow:
-                found = True
-            elif not x.inputs or isinstance(x.op, (*FLOAT32, Reduction)):
+                reads_bfloat16 = True
+            elif not x.inputs or isinstance(x.op, (*FLOAT32_OPS, Reduction)):
                 return False
             else:
-                near += [z for z in dict.fromkeys(x.inputs) if z not in seen]
+                queue += [z for z in dict.fromkeys(x.inputs) if z not in seen]
                 seen.update(x.inputs)
-        return found
+        return reads_bfloat16
 
     def _rewrite(self, node: Node, inputs: tuple[Node, ...]) -> Node:
         if isinstance(node.op, Item) and node.inputs[0] in self.results:
@@ -130,8 +131,8 @@ class _Storage:
                 dtypes = [
                     BFLOAT16 if s else y.dtype for y, s in zip(inner.outputs, small, strict=True)
                 ]
-                wanted = [*zip(inner.outputs, dtypes, strict=True)]
-                self.results[node] = _retyped(inner, inputs, wanted)
+                results_dtypes = [*zip(inner.outputs, dtypes, strict=True)]
+                self.results[node] = _with_dtypes(inner, inputs, results_dtypes)
             else:  # a view or a pooling whose operands are now in bfloat16
                 self.results[node] = [
                     y if x is None or x in self.stored else astype(y, x.dtype)
@@ -140,9 +141,9 @@ class _Storage:
         return self.results[node][0]
 
 
-def _pools(node: Node) -> bool:
+def _is_pooling(node: Node) -> bool:
     op = node.op.plain if isinstance(node.op, LaidOut) else node.op
-    return isinstance(op, POOLS)
+    return isinstance(op, POOLINGS)
 
 
 def _is_generated(node: Node) -> bool:
@@ -152,7 +153,7 @@ def _is_generated(node: Node) -> bool:
     return isinstance(node.op, Fused | Elementwise)
 
 
-def _adds_up(node: Node, x: Node) -> bool:
+def _sums(node: Node, x: Node) -> bool:
     inner = meaning(node.op, [y.spec for y in node.inputs])
     users, reads = inner.users(), zip(node.inputs, inner.inputs, strict=True)
     return all(type(user.op) is Sum for y, v in reads if y is x for user in users[v])
@@ -166,29 +167,29 @@ def _items_of(node: Node, users: Mapping[Node, Sequence[Node]]) -> list[Node | N
     return [items.get(i) for i in range(len(node.specs))]
 
 
-def _retyped(
-    inner: Graph, inputs: Sequence[Node], wanted: Sequence[tuple[Node, DType]]
+def _with_dtypes(
+    inner: Graph, inputs: Sequence[Node], results_dtypes: Sequence[tuple[Node, DType]]
 ) -> list[Node]:
     """Return the results of one kernel for the graph `inner`, with other dtypes.
 
-    inputs  operands of the kernel, which casts those with another dtype than in `inner`
-    wanted  nodes of `inner`, possibly inputs, each with the dtype of its stored result
+    inputs          operands of the kernel, which casts those with another dtype than in `inner`
+    results_dtypes  nodes of `inner`, possibly inputs, each with the dtype of its stored result
     """
     operands = placeholders([x.spec for x in inputs])
     widened = {old: x.astype(old.dtype) for old, x in zip(inner.inputs, operands, strict=True)}
-    values = Graph(inner.inputs, tuple(y for y, _ in wanted))
+    values = Graph(inner.inputs, tuple(y for y, _ in results_dtypes))
     ys = values.map(lambda x, xs: widened[x] if x in widened else x.replace(xs)).outputs
     casts = {(y.inputs[0], y.dtype): y for y in ys if isinstance(y.op, Astype)}
     # A result that is an operand, widened and narrowed again, needs no kernel.
-    given = dict(zip(operands, inputs, strict=True))
-    wide = {y: x for (x, _), y in casts.items() if is_lossless(x.dtype, y.dtype)}
-    same = {y: given[x] for y, x in wide.items() if x in given}
-    dtypes = [dtype for _, dtype in wanted]
+    input_of = dict(zip(operands, inputs, strict=True))
+    widened_operands = {y: x for (x, _), y in casts.items() if is_lossless(x.dtype, y.dtype)}
+    same = {y: input_of[x] for y, x in widened_operands.items() if x in input_of}
+    dtypes = [dtype for _, dtype in results_dtypes]
     if dtypes == [same[y].dtype if y in same else None for y in ys]:
         return [same[y] for y in ys]
     stored = [
         y if y.dtype == dtype else casts.setdefault((y, dtype), astype(y, dtype))
-        for y, (_, dtype) in zip(ys, wanted, strict=True)
+        for y, (_, dtype) in zip(ys, results_dtypes, strict=True)
     ]
     outputs = tuple(dict.fromkeys(stored))
     results = Fused(Graph(operands, outputs)).results(*inputs)

@@ -15,7 +15,7 @@ import numpy as np
 
 from minigraph.graph import Array
 
-WIDEST = 9  # variables of a table, at most: with 3 options each, the table has 20,000 numbers
+MAX_NEIGHBOURS = 9  # of a variable in one table, which has 20,000 numbers with 3 options each
 
 
 class CostTable(NamedTuple):
@@ -51,24 +51,24 @@ def minimise(
         count, v = heapq.heappop(queue)
         if v not in by_variable:
             continue
-        around = _neighbours(v, by_variable)
-        if len(around) > count:  # an elimination has added neighbours
-            heapq.heappush(queue, (len(around), v))
+        neighbours = _neighbours(v, by_variable)
+        if len(neighbours) > count:  # an elimination has added neighbours
+            heapq.heappush(queue, (len(neighbours), v))
             continue
-        mine, others = by_variable.pop(v), around
-        if len(around) >= WIDEST:
-            mine = _fix_option(v, mine, by_variable)
-            around = []
-        total = _sum((*around, v), mine)
-        best.append(CostTable((*around, v), total.argmin(-1)))
-        rest = CostTable(tuple(around), total.min(-1))
-        for u in around:
+        involved, others = by_variable.pop(v), neighbours
+        if len(neighbours) >= MAX_NEIGHBOURS:
+            involved = _fix_option(v, involved, by_variable)
+            neighbours = []
+        total = _sum((*neighbours, v), involved)
+        best.append(CostTable((*neighbours, v), total.argmin(-1)))
+        rest = CostTable(tuple(neighbours), total.min(-1))
+        for u in neighbours:
             by_variable[u] = [t for t in by_variable[u] if v not in t.variables] + [rest]
         for u in others:
             heapq.heappush(queue, (len(_neighbours(u, by_variable)), u))
     options = [0] * len(single)
-    for (*around, v), chosen in reversed(best):
-        options[v] = int(chosen[tuple(options[u] for u in around)])
+    for (*neighbours, v), chosen in reversed(best):
+        options[v] = int(chosen[tuple(options[u] for u in neighbours)])
     return options, total_cost(options, single, pairs)
 
 

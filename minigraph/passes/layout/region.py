@@ -44,7 +44,7 @@ POOLINGS: dict[type[Op], tuple[int, ...]] = {
     MaxPool2d: (0,),
     MaxPool2dBackward: (0, 1),
 }
-TYING = {**NORMALISATIONS, **POOLINGS}
+SAME_LAYOUT_OPS = {**NORMALISATIONS, **POOLINGS}
 
 
 def places_channels(node: Node, block: int) -> bool:
@@ -64,13 +64,13 @@ class Region:
     """A set of images with the same layout.
 
     channels  numbers of channels of its images
-    arriving  images outside of the region that its ops read
-    leaving   images of the region that ops outside read
+    incoming  images outside of the region that its ops read
+    outgoing  images of the region that ops outside read
     """
 
     channels: set[int] = field(default_factory=set)
-    arriving: dict[Node, None] = field(default_factory=dict)
-    leaving: dict[Node, None] = field(default_factory=dict)
+    incoming: dict[Node, None] = field(default_factory=dict)
+    outgoing: dict[Node, None] = field(default_factory=dict)
 
     def lanes(self, block: int) -> list[int]:
         """Return the lanes that its images may have: first 1, which is nchw."""
@@ -106,7 +106,7 @@ class Regions:
             self._connect(node)
         for y in graph.outputs:
             if y in self._parent:
-                self.all[self.of(y)].leaving[y] = None
+                self.all[self.of(y)].outgoing[y] = None
 
     def __contains__(self, node: Node) -> bool:
         return node in self._parent
@@ -115,10 +115,10 @@ class Regions:
         """Return the number of an image's region."""
         return self._number[self._root(image)]
 
-    def tied(self, node: Node) -> list[Node]:
+    def same_layout_inputs(self, node: Node) -> list[Node]:
         """Return the inputs whose layout the results must have; [] if there is no such image."""
-        if type(node.op) in TYING:
-            xs = [x for i, x in enumerate(node.inputs) if i in TYING[type(node.op)]]
+        if type(node.op) in SAME_LAYOUT_OPS:
+            xs = [x for i, x in enumerate(node.inputs) if i in SAME_LAYOUT_OPS[type(node.op)]]
         elif node.is_bundle or node.ndim != 4:
             return []
         elif isinstance(node.op, Elementwise) and not takes_index(node.op):
@@ -137,10 +137,10 @@ class Regions:
         if node.is_bundle or node.ndim != 4:
             return
         maker = node.inputs[0] if isinstance(node.op, Item) else node
-        inside = [x for x in self.tied(maker) if x in self]
-        if inside:
+        members = [x for x in self.same_layout_inputs(maker) if x in self]
+        if members:
             self._parent[node] = node
-        for x in inside:
+        for x in members:
             self._parent[self._root(x)] = node
 
     def _root(self, value: Node) -> Node:
@@ -153,12 +153,12 @@ class Regions:
         """Record the images that cross the border of a region at `node`."""
         if isinstance(node.op, Item) or type(node.op) in CONVOLUTIONS:
             return
-        tied = self.tied(node)
-        if tied:
-            region = self.all[self.of(next(x for x in tied if x in self))]
-            region.channels.update(x.shape[1] for x in tied)
-            region.arriving.update((x, None) for x in tied if x not in self)
+        same_layout = self.same_layout_inputs(node)
+        if same_layout:
+            region = self.all[self.of(next(x for x in same_layout if x in self))]
+            region.channels.update(x.shape[1] for x in same_layout)
+            region.incoming.update((x, None) for x in same_layout if x not in self)
         if not (isinstance(node.op, Reduction) and node.op.combine):  # they reduce any layout
             for x in node.inputs:
-                if x in self and x not in {*tied}:
-                    self.all[self.of(x)].leaving[x] = None
+                if x in self and x not in {*same_layout}:
+                    self.all[self.of(x)].outgoing[x] = None

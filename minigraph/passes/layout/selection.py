@@ -24,7 +24,7 @@ from minigraph.passes.layout.pbqp import minimise, total_cost
 from minigraph.passes.layout.region import CONVOLUTIONS, NORMALISATIONS, POOLINGS, Regions
 from minigraph.passes.notes import Notes
 
-WORTH_REORDERING = 0.98  # a layout has to be at least 2 % faster, reorders included
+MIN_GAIN_RATIO = 0.98  # a layout has to be at least 2 % faster, reorders included
 NUMPY_REORDER = 10.0  # time of a reorder in NumPy, relative to a library's
 
 F32 = np.dtype(np.float32)
@@ -74,22 +74,22 @@ class _Selection:
         self.convolutions = convolutions
         self.lanes = [*(r.lanes(block) for r in regions.all), [1]]
         self.times = dict(zip(convolutions, costs(convolutions), strict=True))
-        crossing = [x for r in regions.all for x in (*r.arriving, *r.leaving)]
+        crossing = [x for r in regions.all for x in (*r.incoming, *r.outgoing)]
         images = [*(x for node in convolutions for x in images_of(node)), *crossing]
-        every = {x.spec for x in images} | {Spec(x.shape, F32) for x in images}
-        specs = sorted(every, key=str)
+        all_specs = {x.spec for x in images} | {Spec(x.shape, F32) for x in images}
+        specs = sorted(all_specs, key=str)
         reorders = [Reorder(1)(input("x", spec.shape, spec.dtype)) for spec in specs]
         self.reorders = dict(zip(specs, costs(reorders), strict=True))
 
     def best(self) -> tuple[list[int], dict[Node, tuple[int, int]]]:
         """Return the lanes of each region, and those of the images of each convolution."""
         outside = len(self.regions.all)
-        single = [self._crossing(r) for r in range(outside)]
+        single = [self._border_cost(r) for r in range(outside)]
         pairs: dict[tuple[int, int], Array] = {}
         for node in self.convolutions:
             first, second = map(self._region, images_of(node))
             table = np.array(
-                [[self._fastest(node, a, b)[0] for b in self.lanes[second]]
+                [[self._fastest_lanes(node, a, b)[0] for b in self.lanes[second]]
                  for a in self.lanes[first]]
             )  # fmt: skip
             low, high = sorted((first, second))
@@ -103,11 +103,11 @@ class _Selection:
                 pairs[low, high] = pairs.get((low, high), 0) + (table if low == first else table.T)
         options, total = minimise(single, pairs)
         plain = [0] * len(options)
-        if total > WORTH_REORDERING * total_cost(plain, single, pairs):
+        if total > MIN_GAIN_RATIO * total_cost(plain, single, pairs):
             options = plain
         lanes = [n[option] for n, option in zip(self.lanes, [*options, 0], strict=True)]
         chosen = {
-            node: self._fastest(node, *(lanes[self._region(x)] for x in images_of(node)))[1]
+            node: self._fastest_lanes(node, *(lanes[self._region(x)] for x in images_of(node)))[1]
             for node in self.convolutions
         }
         return lanes[:-1], chosen
@@ -115,20 +115,20 @@ class _Selection:
     def _region(self, image: Node) -> int:
         return self.regions.of(image) if image in self.regions else len(self.regions.all)
 
-    def _crossing(self, number: int) -> Array:
+    def _border_cost(self, number: int) -> Array:
         """Return the time of reorders at the border of a region for each of its layouts."""
         region = self.regions.all[number]
-        into = [x for x in region.arriving if not isinstance(x.op, BroadcastTo)]
+        into = [x for x in region.incoming if not isinstance(x.op, BroadcastTo)]
         return np.array(
             [
-                sum(self._moved(x, 1, lanes) for x in into)
-                + sum(self._moved(x, lanes, 1) for x in region.leaving)
+                sum(self._reorder_cost(x, 1, lanes) for x in into)
+                + sum(self._reorder_cost(x, lanes, 1) for x in region.outgoing)
                 for lanes in self.lanes[number]
             ],
             float,
         )
 
-    def _moved(self, image: Node, source: int, target: int) -> float:
+    def _reorder_cost(self, image: Node, source: int, target: int) -> float:
         if source == target:
             return 0.0
         seconds = self.reorders[image.spec].get((source, target))
@@ -137,7 +137,7 @@ class _Selection:
         # NumPy reorders dtypes that the library does not support, if it supports float32.
         return NUMPY_REORDER * self.reorders[Spec(image.shape, F32)].get((source, target), np.inf)
 
-    def _fastest(self, node: Node, a: int, b: int) -> tuple[float, tuple[int, int]]:
+    def _fastest_lanes(self, node: Node, a: int, b: int) -> tuple[float, tuple[int, int]]:
         """Return the shortest time of a convolution between images with lanes a and b.
 
         Also return the lanes that the convolution itself uses then.
@@ -146,11 +146,13 @@ class _Selection:
         written = second is node
         times = {}
         for (p, q), seconds in (self.times[node] or {(1, 1): 0.0}).items():
-            reorders = self._moved(first, a, p)
-            reorders += self._moved(second, q, b) if written else self._moved(second, b, q)
+            reorders = self._reorder_cost(first, a, p)
+            reorders += (
+                self._reorder_cost(second, q, b) if written else self._reorder_cost(second, b, q)
+            )
             times[p, q] = seconds + reorders
         best = min(times, key=times.__getitem__)
-        if (a, b) in times and times[best] > WORTH_REORDERING * times[a, b]:
+        if (a, b) in times and times[best] > MIN_GAIN_RATIO * times[a, b]:
             best = (a, b)
         return times[best], best
 
@@ -232,7 +234,7 @@ class _LayoutRewrite:
         return reshape(y, (n, c * lanes, h, w)) if lanes == 1 or h == w == 1 else Reorder(1)(y)
 
     def _other(self, node: Node, inputs: tuple[Node, ...]) -> Node:
-        tied = self.regions.tied(node)
+        tied = self.regions.same_layout_inputs(node)
         lanes = next((self._lanes_of(x) for x in tied if x in self.regions), 1)
         if lanes == 1:
             return node.replace(self._images(node, inputs))

@@ -86,15 +86,15 @@ def fold_batch_norm(graph: Graph, notes: Notes) -> Graph:
             return node.replace(inputs)
         x, w, *b = conv.inputs
         wide = node.dtype in (np.float32, np.float64)
-        known = all(isinstance(each.op, Constant) for each in (w, *b, *inputs[1:]))
-        worth = known or w.size < conv.size
-        if not wide or not worth or node.op.eps < np.finfo(node.dtype).tiny:
+        folds = all(isinstance(each.op, Constant) for each in (w, *b, *inputs[1:]))
+        pays = folds or w.size < conv.size
+        if not wide or not pays or node.op.eps < np.finfo(node.dtype).tiny:
             return node.replace(inputs)
         notes.fired[f"{node.name} into {conv.name}"] += 1
         scale = weight * rsqrt(var + node.op.eps)
         centre = b[0] - mean if b else -mean
         scaled = w * reshape(scale, (-1, 1, 1, 1)), centre * scale + bias
-        return conv.op(x, *(map(constant, Graph((), scaled)()) if known else scaled))
+        return conv.op(x, *(map(constant, Graph((), scaled)()) if folds else scaled))
 
     return graph.map(rewrite)
 

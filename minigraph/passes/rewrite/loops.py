@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from minigraph.graph import Graph, Item, Node, in_place_of, toposort
 from minigraph.ops.scan import Scan
-from minigraph.passes.rewrite.rule import has
+from minigraph.passes.rewrite.rule import has_op_of
 
 
 def map_bodies(graph: Graph, rewrite: Callable[[Graph], Graph]) -> Graph:
     """Return the graph with the bodies of its loops rewritten and checked."""
-    if not has(graph, Scan):
+    if not has_op_of(graph, Scan):
         return graph
 
     def mapped(node: Node, inputs: tuple[Node, ...]) -> Node:
@@ -44,8 +44,8 @@ def merge_loops(graph: Graph) -> Graph:
         groups.setdefault(_key(node), []).append(node)
     results: dict[Node, Sequence[Node]] = {}
     for group in groups.values():
-        wanted = dict.fromkeys(_values(node)[i] for node in group for i in sorted(read[node]))
-        merged = _merged(group, wanted)
+        requested = dict.fromkeys(_values(node)[i] for node in group for i in sorted(read[node]))
+        merged = _merged(group, requested)
         if merged:
             results.update((node, [merged.get(y, node) for y in _values(node)]) for node in group)
     if results:
@@ -73,14 +73,14 @@ def _key(node: Node) -> Hashable:
     return *(tuple(map(id, each)) for each in nodes), op.length, op.reverse
 
 
-def _merged(group: Sequence[Node], wanted: dict[_Value, None]) -> dict[_Value, Node]:
+def _merged(group: Sequence[Node], requested: dict[_Value, None]) -> dict[_Value, Node]:
     """Return the results of one loop that computes the wanted ones; {} for an unchanged loop."""
     first = min(group, key=lambda node: node.order)
     op = first.op
     assert isinstance(op, Scan)
     inputs, ends = op.graph.inputs, op.graph.outputs[: op.carried]
-    stacks = [y.node for y in wanted if y.stacked]
-    carries = {i for i, y in enumerate(ends) if _Value(y, False) in wanted}
+    stacks = [y.node for y in requested if y.stacked]
+    carries = {i for i, y in enumerate(ends) if _Value(y, False) in requested}
     reached: set[Node] = set()
     while True:  # a result may depend on a carry, and that on another carry
         reached = set(toposort([*stacks, *(ends[i] for i in carries)]))
@@ -103,7 +103,7 @@ def _merged(group: Sequence[Node], wanted: dict[_Value, None]) -> dict[_Value, N
 
 def unroll_loops(graph: Graph) -> Graph:
     """Replace loops by the ops of all steps, for devices without loops."""
-    while has(graph, Scan):
+    while has_op_of(graph, Scan):
         results: dict[Node, Sequence[Node]] = {}
         for node in graph:
             if isinstance(node.op, Scan):

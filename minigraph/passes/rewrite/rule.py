@@ -48,8 +48,8 @@ from minigraph.passes.notes import Notes
 
 Sides = tuple[Node, Node | float]
 
-DEPTH = 4  # views that `filled_with` looks through, at most
-TRIES = 16  # rules applied in a row at one node, at most: stops two rules that undo each other
+MAX_VIEW_DEPTH = 4  # views that `filled_with` looks through, at most
+MAX_REWRITES = 16  # rules applied in a row at one node: stops two rules that undo each other
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,25 +126,27 @@ def match(pattern: Node, node: Node) -> dict[Node, Node] | None:
     An input matches any node, but the same one wherever it occurs.  A constant matches any constant
     that is filled with its value, of any shape and dtype: 1 is 1.0 and True, but 0.0 is not -0.0.
     """
-    found: dict[Node, Node] = {}
+    bindings: dict[Node, Node] = {}
     pending = [(pattern, node)]
     while pending:
         expected, x = pending.pop()
         op = expected.op
         if isinstance(op, Input):
-            if found.setdefault(expected, x) is not x:
+            if bindings.setdefault(expected, x) is not x:
                 return None
         elif isinstance(op, Constant):
-            number, wanted = filled_with(x), op.value.item()
-            if number is None or number != wanted:
+            number, pattern_number = filled_with(x), op.value.item()
+            if number is None or number != pattern_number:
                 return None
-            if isinstance(number, float) and math.copysign(1, number) != math.copysign(1, wanted):
+            if isinstance(number, float) and math.copysign(1, number) != math.copysign(
+                1, pattern_number
+            ):
                 return None
         elif x.op != op or len(x.inputs) != len(expected.inputs):
             return None
         else:
             pending.extend(zip(expected.inputs, x.inputs, strict=True))
-    return found
+    return bindings
 
 
 def rule_on(*roots: type[Op]) -> Callable[[Callable[[Node], Node | None]], Rule]:
@@ -193,7 +195,7 @@ def rewrite(graph: Graph, rules: Sequence[Rule], notes: Notes) -> Graph:
                 return new
         return None
 
-    return graph.map(lambda node, inputs: settle(node.replace(inputs), TRIES))
+    return graph.map(lambda node, inputs: settle(node.replace(inputs), MAX_REWRITES))
 
 
 # ---------------------------------------------------------------- predicates
@@ -205,7 +207,7 @@ def is_float(node: Node) -> bool:
 
 def filled_with(node: Node) -> int | float | None:
     """Return the number that fills a constant, or a view of one; None for other nodes."""
-    for _ in range(DEPTH):
+    for _ in range(MAX_VIEW_DEPTH):
         if not node.op.is_view:
             break
         node = node.inputs[0]
@@ -232,7 +234,7 @@ def is_normal(number: float, dtype: DType) -> bool:
     return bool(float(info.tiny) <= abs(number) <= float(info.max))
 
 
-def has(graph: Graph, *kinds: type[Op]) -> bool:
+def has_op_of(graph: Graph, *kinds: type[Op]) -> bool:
     """Whether the graph has an op of one of these classes."""
     return any(issubclass(found, kinds) for found in graph.kinds)
 

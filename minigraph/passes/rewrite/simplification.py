@@ -44,7 +44,7 @@ from minigraph.passes.rewrite.rule import (
 )
 
 LIMIT = 1 << 16  # bytes; larger constants are not compared
-FOLDED = 1 << 16  # elements; a folded constant may always have as many
+MAX_FOLDED_ELEMENTS = 1 << 16  # elements; a folded constant may always have as many
 
 
 # Both sides of rules that are exact for integers; `fast_math` applies them to floats too.
@@ -100,12 +100,12 @@ def constant_folded(node: Node) -> Node | None:
     operands = [value for value in map(_known_value, source.inputs) if value is not None]
     if not operands or len(operands) < len(source.inputs) or node.is_bundle:
         return None
-    if isinstance(node.op, PermuteDims) and node.size > FOLDED:
+    if isinstance(node.op, PermuteDims) and node.size > MAX_FOLDED_ELEMENTS:
         return None
     if isinstance(node.op, Elementwise) and not node.op.has_bits_of_numpy(node.inputs[-1].dtype):
         return None
     size = sum(x.size for x in operands)
-    limit = size if node.op.is_view else max(size, FOLDED)
+    limit = size if node.op.is_view else max(size, MAX_FOLDED_ELEMENTS)
     if sum(spec.size for spec in source.specs) > limit:
         return None
     try:

@@ -12,7 +12,7 @@ from minigraph.devices.cpu import compiler
 from minigraph.devices.cpu.candidates import CpuProblems
 from minigraph.devices.cpu.kernel import KernelRunner
 from minigraph.devices.cpu.onednn import F32
-from minigraph.devices.problem import arranged
+from minigraph.devices.problem import to_layout
 from minigraph.graph import Spec, aligned_empty
 from minigraph.ops.conv import Conv2d
 from minigraph.ops.matmul import Matmul
@@ -107,8 +107,8 @@ def test_no_candidate_multiplies_padding(way, case, odd):
     names = []
     for candidate in problem.candidates(None):
         kernel = candidate.make()
-        lying = [arranged(x, layout) for x, layout in zip(xs, candidate.layouts, strict=False)]
-        result = arranged(wanted, candidate.layouts[-1])
+        lying = [to_layout(x, layout) for x, layout in zip(xs, candidate.layouts, strict=False)]
+        result = to_layout(wanted, candidate.layouts[-1])
         y, scratch = (
             aligned_empty(Spec(shape, dtype))
             for shape, dtype in ((result.shape, F32), ((kernel.scratch,), np.dtype(np.uint8)))

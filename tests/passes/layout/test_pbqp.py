@@ -32,7 +32,7 @@ def test_no_other_options_are_cheaper(seed):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_guess_is_consistent_and_no_worse_than_twice_the_cheapest(seed, monkeypatch):
-    monkeypatch.setattr(pbqp, "WIDEST", 2)
+    monkeypatch.setattr(pbqp, "MAX_NEIGHBOURS", 2)
     rng = np.random.default_rng(seed)
     single, pairs = problem(rng, 7, 15)
     options, total = minimise(single, pairs)

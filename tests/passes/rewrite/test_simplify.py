@@ -16,7 +16,13 @@ from minigraph.ops.elementwise import Astype, kind
 from minigraph.ops.random import SEED, STEP, number_streams
 from minigraph.passes.notes import Notes
 from minigraph.passes.rewrite.rule import rewrite
-from minigraph.passes.rewrite.simplification import EXACT, FOLDED, LIMIT, share_common, simplify
+from minigraph.passes.rewrite.simplification import (
+    EXACT,
+    LIMIT,
+    MAX_FOLDED_ELEMENTS,
+    share_common,
+    simplify,
+)
 
 # ---------------------------------------------------------------- every rule, on special values
 
@@ -114,7 +120,7 @@ def test_a_folded_constant_keeps_its_dtype_and_bits(dtype):
     [
         lambda: ops.broadcast_to(np.arange(3.0), (2, 3)),
         lambda: constant(np.ones((257, 1))) @ constant(np.ones((1, 257))),
-        lambda: ops.permute_dims(constant(np.ones((2, FOLDED))), (1, 0)),
+        lambda: ops.permute_dims(constant(np.ones((2, MAX_FOLDED_ELEMENTS))), (1, 0)),
         lambda: ops.take(np.arange(3.0), np.array([3])),
     ],
     ids=["enlarging view", "large result of small operands", "large transpose", "refused operand"],
@@ -125,12 +131,12 @@ def test_what_does_not_pay_or_fails_is_not_folded(expression):
 
 
 def test_a_large_result_of_large_operands_is_folded():
-    x = constant(np.arange(2.0 * FOLDED))
+    x = constant(np.arange(2.0 * MAX_FOLDED_ELEMENTS))
     assert isinstance(run(simplify, Graph((), (x * x,)))[0].outputs[0].op, Constant)
 
 
 def test_what_is_made_of_a_large_transposed_constant_is_folded():
-    x = constant(np.arange(2.0 * FOLDED).reshape(2, FOLDED))
+    x = constant(np.arange(2.0 * MAX_FOLDED_ELEMENTS).reshape(2, MAX_FOLDED_ELEMENTS))
     y = ops.permute_dims(x, (1, 0)) * 2
     [folded] = run(simplify, Graph((), (y,)))[0].outputs
     np.testing.assert_array_equal(folded.op.value, x.op.value.T * 2)
