@@ -77,4 +77,4 @@ else:  # a program that uses none of these does not wait for their import
         if importlib.util.find_spec(f"minigraph.{name}"):  # `from minigraph import` imports it then
             raise AttributeError(f"minigraph.{name} is not imported")
         others = (importlib.import_module(f"minigraph.{other}") for other in ("nn", "optim"))
-        return errors.of_module(__name__, "package", ops, *others)(name)
+        return errors.module_getattr(__name__, "package", ops, *others)(name)

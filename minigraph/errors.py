@@ -19,14 +19,14 @@ from typing import Any, NoReturn
 
 import msgspec
 
-WORD, MESSAGE = 200, 2000  # characters: of a word and of a message, which may hold users' values
+MAX_WORD, MAX_MESSAGE = 200, 2000  # characters; messages may hold users' values
 
 
 class GraphError(ValueError):
     """An invalid graph, call or file."""
 
     def __init__(self, *args: object) -> None:
-        super().__init__(*(bounded(x) if isinstance(x, str) else x for x in args))
+        super().__init__(*(truncate_message(x) if isinstance(x, str) else x for x in args))
 
 
 class ShapeError(GraphError):
@@ -84,14 +84,14 @@ def install_command(extra: str) -> str:
     return f"pip install 'minigraph[{extra}]'"
 
 
-def bounded(message: str) -> str:
+def truncate_message(message: str) -> str:
     """Return a message without the middle of its long words, and of itself, if it is long."""
-    if len(message) > WORD:
-        message = " ".join(_cut(word, WORD) for word in message.split(" "))
-    return _cut(message, MESSAGE)
+    if len(message) > MAX_WORD:
+        message = " ".join(_without_middle(word, MAX_WORD) for word in message.split(" "))
+    return _without_middle(message, MAX_MESSAGE)
 
 
-def _cut(text: str, most: int) -> str:
+def _without_middle(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most * 2 // 3 - 1]}…{text[-most // 3 :]}"
 
 
@@ -113,7 +113,7 @@ def warn_once(message: str, cause: str = "") -> None:
         frame = users_frame()
         module = frame.f_globals.get("__name__")
         place = frame.f_code.co_filename, frame.f_lineno, module
-        warnings.warn_explicit(bounded(message), MinigraphWarning, *place)
+        warnings.warn_explicit(truncate_message(message), MinigraphWarning, *place)
 
 
 def users_frame() -> FrameType:
@@ -139,22 +139,22 @@ def users_frame() -> FrameType:
     return typed or nearest or last
 
 
-OURS, LIBRARY, USER = range(3)
+INTERNAL, LIBRARY, USER = range(3)
 _PACKAGE = os.path.join(os.path.dirname(__file__), "")
 _PYTHON = os.path.join(os.path.dirname(os.__file__), "")
 
 
-def is_ours(frame: FrameType) -> bool:
+def is_internal(frame: FrameType) -> bool:
     """Return whether the code of a frame is the package's, or was made for it (a dataclass's)."""
     file = frame.f_code.co_filename
     home = frame.f_globals.get("__file__") if file.startswith("<") else ""
-    return _owner(home or file) == OURS
+    return _owner(home or file) == INTERNAL
 
 
 @functools.cache
 def _owner(file: str) -> int:
     if file.startswith(_PACKAGE):
-        return OURS
+        return INTERNAL
     folders = file.split(os.sep)
     installed = "site-packages" in folders or "dist-packages" in folders
     return LIBRARY if installed or file.startswith((_PYTHON, "<frozen ")) else USER
@@ -171,7 +171,7 @@ def hints(part: str) -> Mapping[str, str]:
     return {name: answer for names, answer in rows.items() for name in names.split()}
 
 
-def of_module(module: str, part: str, *others: ModuleType) -> Callable[[str], NoReturn]:
+def module_getattr(module: str, part: str, *others: ModuleType) -> Callable[[str], NoReturn]:
     """Return the `__getattr__` of a module, which raises the error for a name that it has not.
 
     others  modules that may have the name
@@ -182,7 +182,7 @@ def of_module(module: str, part: str, *others: ModuleType) -> Callable[[str], No
         answer = hints(part).get(name, "") if not name.startswith("_") else ""
         if other is not None and not answer:
             answer = f"it is {other.__name__.rpartition('.')[2]}.{name}"
-        raise _missing(module, name, answer, sys.modules[module])
+        raise _attribute_error(module, name, answer, sys.modules[module])
 
     return raise_missing
 
@@ -191,10 +191,12 @@ def install_hints(module: str, part: str) -> None:
     """Let a module show the names of its `__all__` alone, and raise the errors for others."""
     own: Any = sys.modules[module]
     own.__dir__ = lambda: own.__all__
-    own.__getattr__ = of_module(module, part)
+    own.__getattr__ = module_getattr(module, part)
 
 
-def of_expression(name: str, expression: object, functions: Iterable[str]) -> AttributeError:
+def expression_attribute_error(
+    name: str, expression: object, functions: Iterable[str]
+) -> AttributeError:
     """Return the error for an attribute that an expression has not.
 
     functions  the names of `minigraph.ops`
@@ -210,16 +212,16 @@ def of_expression(name: str, expression: object, functions: Iterable[str]) -> At
             if hasattr(type(expression), plain):
                 new = f"x.{plain}(...) gives a new one"
             answer = f"expressions never change; {new}"
-    return _missing("an expression", name, answer, expression)
+    return _attribute_error("an expression", name, answer, expression)
 
 
-def missing(what: str, name: str, part: str, owner: object) -> AttributeError:
+def attribute_error(what: str, name: str, part: str, owner: object) -> AttributeError:
     """Return the error for an attribute that `what` lacks, with its replacement."""
     answer = "" if name.startswith("_") else hints(part).get(name, "")
-    return _missing(what, name, answer, owner)
+    return _attribute_error(what, name, answer, owner)
 
 
-def _missing(what: str, name: str, answer: str, owner: object) -> AttributeError:
+def _attribute_error(what: str, name: str, answer: str, owner: object) -> AttributeError:
     text = f"{what} has no {name}: {answer}"
     if not answer:
         text = f"{what} has no attribute {name!r:.99}"

@@ -16,7 +16,7 @@ from minigraph.compiler.trace import DEVICE, INPUTS, OPTIONS, OUTPUTS, UPDATES, 
 from minigraph.debug.check_finite import FiniteFunction
 from minigraph.debug.verify import VerifiedFunction
 from minigraph.devices.factory import check_device, open_backend
-from minigraph.errors import missing
+from minigraph.errors import attribute_error
 from minigraph.graph import Node, Parameter
 from minigraph.runtime import cache_file
 from minigraph.runtime.any_size import AnySizeFunction
@@ -42,7 +42,7 @@ class CompGraph:
     if not TYPE_CHECKING:  # else no wrong name of an attribute would be found
 
         def __getattr__(self, name: str) -> Any:
-            raise missing("a comp_graph", name, "comp_graphs", self)
+            raise attribute_error("a comp_graph", name, "comp_graphs", self)
 
     def set_option(self, name: str, value: Any) -> Any:
         """Set an option for functions compiled from now on; return its old value."""

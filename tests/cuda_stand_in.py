@@ -32,12 +32,20 @@ class NothingRuns(Workbench):
 
 
 # What waits for the device, or may: nothing of that is allowed while the thread captures.
-WAITING = {"synchronize", "finish", "happened", "seconds", "pinned", "load", "launch_graph"}
+WAITING = {
+    "synchronize",
+    "finish",
+    "is_complete",
+    "seconds",
+    "pinned_memory",
+    "load",
+    "launch_graph",
+}
 # What may allocate with cudaMalloc, which spoils a capture.
 ALLOCATING = {"allocate", "array"}
-# What needs a current context; CuPy sees to its own, and `forget` makes the device current.
+# What needs a current context; CuPy sees to its own, and `destroy` makes the device current.
 CALLS = WAITING | {
-    *("upload", "download", "copy", "gather", "clear", "launch", "stream", "urgent_stream"),
+    *("upload", "download", "copy", "gather", "clear", "launch", "stream", "high_priority_stream"),
     *("event", "record", "record_in_graph", "wait", "begin_capture", "end_capture"),
 }
 
@@ -110,7 +118,7 @@ class StandIn:
         self.held.append(np.zeros(nbytes, np.uint8))
         return DeviceArray(self.held[-1])
 
-    def pinned(self, nbytes):
+    def pinned_memory(self, nbytes):
         return np.zeros(nbytes, np.uint8)
 
     def event(self, timing=False):
@@ -118,7 +126,7 @@ class StandIn:
         names = ["arrived", "second arrived", "landed", "begun", "done"]
         return names[self.events - 1] if self.events < 6 else f"event {self.events}"
 
-    def urgent_stream(self):
+    def high_priority_stream(self):
         return "nccl"
 
     def _captures(self, stream):
@@ -172,7 +180,7 @@ class StandIn:
             if callable(action):
                 action()
 
-    def happened(self, event):
+    def is_complete(self, event):
         return event not in self.late
 
     def functions(self, sources, *others):
@@ -244,8 +252,8 @@ class StandIn:
     def seconds(self, begin, end):
         return 0.5
 
-    def forget(self, executables, events):
-        self._log("forget", list(executables))
+    def destroy(self, executables, events):
+        self._log("destroy", list(executables))
 
     def __getattr__(self, name):
         log = functools.partial(self._log, name)
@@ -329,8 +337,8 @@ def open_instead(patch, device, load, without_cudnn=True):
     from minigraph.devices.cuda import device as device_module
 
     # The emulation is slow.
-    patch.setattr(device_module.CudaBackend, "saturating", (1 << 12, 16))
-    patch.setattr(device_module, "opened", lambda ordinal: (device, None))
+    patch.setattr(device_module.CudaBackend, "saturation", (1 << 12, 16))
+    patch.setattr(device_module, "open_device", lambda ordinal: (device, None))
     patch.setattr(device_module, "device_count", lambda: device.ordinal + 1)
     patch.setattr(communicator, "_library", lambda: Nccl(device))
     patch.setattr(device_module, "CudaWorkbench", lambda *settings: NothingRuns())

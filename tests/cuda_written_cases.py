@@ -192,7 +192,7 @@ def made_of(op, xs):
 
 MADE = {name: made_of(op, xs) for name, op, xs in cases()}
 with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(written, "IN_32_BITS", 1)
+    patch.setattr(written, "MAX_32_BIT_INDEX", 1)
     wide = {f"{name}-huge": made_of(op, xs) for name, op, xs in cases() if "-float32" in name}
 MADE = {name: made for name, made in {**MADE, **wide}.items() if made}
 SOURCES = list(dict.fromkeys(made.sources[0] for _, _, made in MADE.values()))

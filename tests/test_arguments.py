@@ -10,7 +10,7 @@ from wrong_arguments import calls, invoke, variants
 import minigraph as mg
 from minigraph import nn, ops
 from minigraph.arguments import checked, short_repr
-from minigraph.errors import MESSAGE, DTypeError, GraphError, MinigraphWarning, ShapeError
+from minigraph.errors import MAX_MESSAGE, DTypeError, GraphError, MinigraphWarning, ShapeError
 from minigraph.graph.spec import MAX_AXES, Spec
 
 SAMPLE = 7  # the short run does one variant in so many
@@ -55,7 +55,7 @@ def raw_errors(step):
         try:
             call()
         except (GraphError, MinigraphWarning) as error:
-            if "\n" in str(error) or len(str(error)) > MESSAGE:
+            if "\n" in str(error) or len(str(error)) > MAX_MESSAGE:
                 raw[f"{name}: {argument}={short_repr(odd)}: more than one line, or a long one"] += 1
         except Exception as error:
             raw[f"{name}: {argument}={short_repr(odd)}: {type(error).__name__}: {error}"] += 1

@@ -14,7 +14,7 @@ import pytest
 
 import minigraph as mg
 from minigraph.devices import factory
-from minigraph.errors import MESSAGE
+from minigraph.errors import MAX_MESSAGE
 
 FILES = sorted((Path(__file__).parent / "wrong_calls").glob("*.txt"))
 FILE = "calls.py"  # what messages call a file
@@ -34,7 +34,7 @@ def message(call, names):
         with pytest.raises((mg.GraphError, *PYTHONS)) as caught:
             exec(compile(call, FILE, "exec"), dict(names))
     text = str(caught.value)
-    assert "\n" not in text and len(text) <= MESSAGE, call
+    assert "\n" not in text and len(text) <= MAX_MESSAGE, call
     return f"{caught.type.__name__}: {re.sub(r' at 0x[0-9a-f]+', ' at 0x...', text)}"
 
 

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from minigraph.data import CIFAR10, Dataset, Digits, ImageFolder, Synthetic
 from minigraph.distributed import world
-from minigraph.distributed.world import INTERRUPTED, end_all
+from minigraph.distributed.world import INTERRUPTED_STATUS, end_all
 from minigraph.errors import GraphError
 
 DATA = "digits, cifar10:DIR, folder:DIR, synthetic"
@@ -104,7 +104,7 @@ def run(main: Callable[[], None]) -> NoReturn:
     try:
         main()
     except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
+        sys.exit(INTERRUPTED_STATUS)
     except GraphError as error:
         end_all(2, f"error: {error}")
         print(f"error: {error}", file=sys.stderr)

@@ -26,18 +26,18 @@ from minigraph.errors import GraphError, install_command
 from minigraph.platform import forks
 from minigraph.platform.launcher import launched
 
-SHORT = 0.01  # seconds of a wait that is not published, at most
-NAP = 0.001  # seconds between two looks of a long wait, or for an answer
-LOOK = 1.0  # seconds of a wait after which it looks whether a process has ended, each time
-ANSWER = 2.0  # seconds in which other processes may say what they wait for
-ENDED = "has ended"
-BUSY = "is in no collective: it computes, is stopped or hangs"
-LONGEST = 240  # bytes of a text
-SHOWN = 9  # ranks of a group in a message
-INTERRUPTED = 130  # the exit status of a program that Ctrl-C ended
-MOMENT = 0.2  # seconds in which a launcher passes on what was printed: Abort may cut that off
-PRECEDENCE = 1.0  # seconds that process 0 has to print an error and end all, before others do
-USES = ("barrier", "broadcast", "gather", "any", "native")  # each has a communicator
+MAX_UNPUBLISHED_WAIT = 0.01  # seconds of a wait that is not published, at most
+POLL_SECONDS = 0.001  # seconds between two looks of a long wait, or for an answer
+END_CHECK_SECONDS = 1.0  # between two checks, in a wait, whether a process has ended
+ANSWER_TIMEOUT = 2.0  # seconds in which other processes may say what they wait for
+ENDED_TEXT = "has ended"
+BUSY_TEXT = "is in no collective: it computes, is stopped or hangs"
+MAX_TEXT_BYTES = 240  # bytes of a text
+MAX_SHOWN_RANKS = 9  # ranks of a group in a message
+INTERRUPTED_STATUS = 130  # the exit status of a program that Ctrl-C ended
+FLUSH_SECONDS = 0.2  # in which a launcher passes on printed text, which Abort may cut off
+FIRST_PROCESS_HEADSTART = 1.0  # seconds for process 0 to print an error and end all processes
+EXCHANGE_KINDS = ("barrier", "broadcast", "gather", "any", "native")  # each has a communicator
 
 
 Rank = Annotated[int, at_least(0)]
@@ -54,7 +54,7 @@ class Board:
     def __init__(self, mpi: Any, comm: Any) -> None:
         self._lock = forks.lock()
         self._comm = comm.Dup()
-        self._window = mpi.Win.Allocate(LONGEST, 1, comm=comm)
+        self._window = mpi.Win.Allocate(MAX_TEXT_BYTES, 1, comm=comm)
         self._text = np.frombuffer(self._window.tomemory(), np.uint8)
         self._questions: dict[int, tuple[Any, Any]] = {}  # requests, and their buffers
         self.write("")
@@ -62,7 +62,7 @@ class Board:
 
     def write(self, text: str) -> None:
         """Publish a text for the other processes; "" if this one waits for nothing."""
-        data = text.encode()[:LONGEST]
+        data = text.encode()[:MAX_TEXT_BYTES]
         with self._lock:
             self._text[: len(data)] = np.frombuffer(data, np.uint8)
             self._text[len(data) :] = 0
@@ -73,7 +73,7 @@ class Board:
         end = time.monotonic() + timeout
         with self._lock:
             for rank in set(range(self._comm.size)) - {self._comm.rank} - self._questions.keys():
-                answer = np.empty(LONGEST, np.uint8)
+                answer = np.empty(MAX_TEXT_BYTES, np.uint8)
                 self._questions[rank] = self._window.Rget(answer, rank), answer
             while self._questions:
                 for rank, (request, answer) in list(self._questions.items()):
@@ -82,15 +82,15 @@ class Board:
                         del self._questions[rank]
                 if time.monotonic() >= end:
                     break
-                time.sleep(NAP)
+                time.sleep(POLL_SECONDS)
         return texts
 
-    def leave(self) -> None:
+    def finalize(self) -> None:
         """Show that this process ends, and wait until all do so."""
-        self.write(ENDED)
+        self.write(ENDED_TEXT)
         request = self._comm.Ibarrier()
         while not request.Test():
-            time.sleep(NAP)
+            time.sleep(POLL_SECONDS)
         self._window.Unlock_all()
         self._window.Free()
 
@@ -122,9 +122,9 @@ class World:
             everyone = mpi.COMM_WORLD
             self.rank, self.size = everyone.rank, everyone.size
             # What one process calls is never answered by another method of another process.
-            self._comms = {use: everyone.Dup() for use in USES}
+            self._comms = {use: everyone.Dup() for use in EXCHANGE_KINDS}
             self._board = Board(mpi, everyone)
-            _end_together(everyone, self._board.leave)
+            _end_together(everyone, self._board.finalize)
 
     def __repr__(self) -> str:
         return f"World(size={self.size})"  # the same in all processes
@@ -215,11 +215,11 @@ class World:
         """Return the error of a timeout, with the activity of each process."""
         texts = {self.rank: f"waits for {what}"}
         if self._board is not None:
-            texts |= self._board.read(ANSWER)
-        option = "" if ENDED in texts.values() else " (option distributed.timeout)"
+            texts |= self._board.read(ANSWER_TIMEOUT)
+        option = "" if ENDED_TEXT in texts.values() else " (option distributed.timeout)"
         return GraphError(
             f"process {self.rank} waited {seconds:.3g} s for {what}{option}: "
-            f"{described(self.size, texts)}"
+            f"{grouped_activities(self.size, texts)}"
         )
 
     def wait(self, done: Callable[[], bool], what: str, timeout: float | None = None) -> None:
@@ -227,44 +227,47 @@ class World:
 
         done  lets MPI progress, and returns whether the wait is over
         """
-        if _reached(done, SHORT):
+        if _poll_until(done, MAX_UNPUBLISHED_WAIT):
             return
         usual = options.resolve({})["distributed.timeout"]
         start = time.monotonic()
         end = start + (usual if timeout is None else timeout)
         ended = False
         with self.waiting(what):
-            while not _reached(done, min(LOOK, end - time.monotonic())):
+            while not _poll_until(done, min(END_CHECK_SECONDS, end - time.monotonic())):
                 # Who had ended a look ago has sent all that it had to send.
                 if ended or time.monotonic() >= end:
                     raise self.overdue(what, time.monotonic() - start)
-                ended = self._board is not None and ENDED in self._board.read(NAP).values()
+                ended = (
+                    self._board is not None
+                    and ENDED_TEXT in self._board.read(POLL_SECONDS).values()
+                )
 
 
-def described(size: int, texts: dict[int, str]) -> str:
+def grouped_activities(size: int, texts: dict[int, str]) -> str:
     """Return the activities of processes, grouping those with the same one."""
     groups: dict[str, list[int]] = {}
     for rank in range(size):
-        groups.setdefault(texts.get(rank) or BUSY, []).append(rank)
+        groups.setdefault(texts.get(rank) or BUSY_TEXT, []).append(rank)
     return "; ".join(f"{_processes(ranks)} {doing}" for doing, ranks in groups.items())
 
 
 def _processes(ranks: list[int]) -> str:
     if len(ranks) == 1:
         return f"process {ranks[0]}"
-    rest = len(ranks) - SHOWN
+    rest = len(ranks) - MAX_SHOWN_RANKS
     more = f" and {rest} more" if rest > 0 else ""
-    return f"each of processes {', '.join(map(str, ranks[:SHOWN]))}{more}"
+    return f"each of processes {', '.join(map(str, ranks[:MAX_SHOWN_RANKS]))}{more}"
 
 
-def _reached(done: Callable[[], bool], seconds: float) -> bool:
+def _poll_until(done: Callable[[], bool], seconds: float) -> bool:
     """Return whether `done()` is true within so many seconds."""
     start = time.monotonic()
     while not done():
         waited = time.monotonic() - start
         if waited >= seconds:
             return False
-        time.sleep(min(waited / 10, NAP))
+        time.sleep(min(waited / 10, POLL_SECONDS))
     return True
 
 
@@ -316,7 +319,7 @@ def _end_together(comm: Any, leave: Callable[[], None]) -> None:
         if os.getpid() != process:  # a forked child is no process of MPI
             usual(kind, error, trace)
             return
-        status = INTERRUPTED if issubclass(kind, KeyboardInterrupt) else 1
+        status = INTERRUPTED_STATUS if issubclass(kind, KeyboardInterrupt) else 1
         end_all(status, "".join(traceback.format_exception(kind, error, trace)).rstrip())
 
     def left() -> None:
@@ -337,10 +340,10 @@ def end_all(status: int, text: str) -> None:
     """
     for comm in _everyone:
         if comm.rank:
-            time.sleep(PRECEDENCE)
+            time.sleep(FIRST_PROCESS_HEADSTART)
         print(f"{text}\nminigraph: process {comm.rank} of {comm.size} ends all", file=sys.stderr)
         sys.stdout.flush()
         sys.stderr.flush()
-        time.sleep(MOMENT)
+        time.sleep(FLUSH_SECONDS)
         comm.Abort(status)
         os._exit(status)  # some MPI returns, and the launcher ends this process soon

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from minigraph.errors import is_ours, users_frame
+from minigraph.errors import is_internal, users_frame
 from minigraph.platform.messages import shell
 
 
@@ -72,7 +72,7 @@ def is_recursive_call() -> bool:
     """Return whether the caller is called by its own code, with only minigraph's frames between."""
     caller = sys._getframe(1)
     frame = caller.f_back
-    while frame is not None and is_ours(frame):
+    while frame is not None and is_internal(frame):
         if frame.f_code is caller.f_code:
             return True
         frame = frame.f_back

@@ -9,7 +9,7 @@ import html
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from minigraph.errors import DTypeError, GraphError, hints, of_expression
+from minigraph.errors import DTypeError, GraphError, expression_attribute_error, hints
 from minigraph.graph.location import here
 
 MAX_SHOWN_NODES = 24  # nodes that a notebook shows, at most
@@ -40,7 +40,7 @@ class Unsupported:
     if not TYPE_CHECKING:  # else mypy would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
-            raise of_expression(name, self, self.functions)
+            raise expression_attribute_error(name, self, self.functions)
 
     def _repr_html_(self: Any) -> str:
         """Return the nodes that it depends on, operands first; of many only the nearest."""

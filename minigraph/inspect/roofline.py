@@ -96,7 +96,7 @@ def speeds(context: CompileContext, program: Program) -> Speeds:
     dtype = min(dtypes, key=lambda dtype: dtype.itemsize, default=np.dtype(np.float32))
     key = backend.device, num_threads(options["num_threads"]), dtype, options["precision"]
     if key not in _speeds:
-        elements, rows = backend.saturating
+        elements, rows = backend.saturation
         source = Parameter(np.ones(elements, np.float32))
         matrix = Parameter(np.ones((rows, rows), dtype))
         copied, product = -source, matrix @ matrix

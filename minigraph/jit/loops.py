@@ -187,7 +187,11 @@ def _with_lanes(domain: Domain, nest: LoopNest, by_loop: list[dict[int, int]]) -
     """
     across = tuple(s.get(len(domain.extents) - 1, 0) for s in by_loop)
     contiguous = all(s in (0, size) for s, size in zip(across, nest.sizes, strict=False))
-    if nest.form == "row" or not contiguous or not set(LANE_COUNTS).intersection(domain.extents[-1:]):
+    if (
+        nest.form == "row"
+        or not contiguous
+        or not set(LANE_COUNTS).intersection(domain.extents[-1:])
+    ):
         return None
     if len(domain.extents) - 1 in domain.bounded:
         return None

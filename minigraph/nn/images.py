@@ -14,7 +14,7 @@ from minigraph.ops.interpolation import FACTORS, SIZES, Mode
 from minigraph.ops.padding import Mode as BorderMode
 from minigraph.ops.window import OutputSize, sides
 
-ROW = {"kernel_size": 1, "stride": 1, "padding": 0, "output_size": 1}  # of a sequence
+SINGLE_ROW = {"kernel_size": 1, "stride": 1, "padding": 0, "output_size": 1}  # of a sequence
 
 
 class PoolingLayer(FunctionLayer):
@@ -42,7 +42,7 @@ class PoolingLayer(FunctionLayer):
         x = as_node(x)
         if x.ndim != 3:
             raise ShapeError(f"the input is (n, c, length), not {x.shape}")
-        given |= {name: (ROW[name], given[name]) for name in ROW if name in given}
+        given |= {name: (SINGLE_ROW[name], given[name]) for name in SINGLE_ROW if name in given}
         return ops.squeeze(self.function(ops.expand_dims(x, 2), **given), 2)
 
 

@@ -15,12 +15,12 @@ from minigraph.nn.module import Module
 
 ModuleT = TypeVar("ModuleT", bound=type[Module])
 # Fields for compatibility with torch, which are not passed to functions, with their documentation.
-FOR_TORCH = {
+IGNORED_ARGUMENTS = {
     "inplace": "changes nothing: where results lie in memory is the compiler's work",
     "dilation": "is there for torch's order of arguments; only 1 works",
     "return_indices": "is there for torch's order of arguments; only False works",
 }
-Flag = Annotated[Any, KIND_OF_TYPE[bool]]  # whether to have a bias: `put_bias` puts it in its place
+Flag = Annotated[Any, KIND_OF_TYPE[bool]]  # whether to have a bias: `set_bias` puts it in its place
 
 
 @dataclass_transform(eq_default=False)
@@ -56,20 +56,20 @@ def _docstring(layer: Any, function: Any) -> str:
     operands, arguments = texts[: layer.operands], texts[layer.operands :]
     new = f"nn.{layer.__name__}({', '.join(arguments)})({', '.join(operands)})"
     about, prompt, examples = text.replace(old, new).partition(">>> ")
-    longest = max(map(len, FOR_TORCH))
-    unused = [f.name for f in fields(layer) if f.name in FOR_TORCH]
-    lines = "\n".join(f"{field:{longest}}  {FOR_TORCH[field]}" for field in unused)
+    longest = max(map(len, IGNORED_ARGUMENTS))
+    unused = [f.name for f in fields(layer) if f.name in IGNORED_ARGUMENTS]
+    lines = "\n".join(f"{field:{longest}}  {IGNORED_ARGUMENTS[field]}" for field in unused)
     return "\n\n".join(filter(None, [about.rstrip(), lines, prompt + examples]))
 
 
-def put_bias(layer: Any, bias: Parameter | None) -> None:
+def set_bias(layer: Any, bias: Parameter | None) -> None:
     """Set the bias of a layer in place of the flag that asked for one, behind its weight."""
     vars(layer).pop("bias", None)
     layer.bias = bias
 
 
 class FunctionLayer(Module):
-    """A layer that passes its input and its fields to a function, but those of `FOR_TORCH`.
+    """A layer that passes its input and its fields to a function, but those of `IGNORED_ARGUMENTS`.
 
     operands  how many of the function's arguments are expressions
     """
@@ -81,7 +81,7 @@ class FunctionLayer(Module):
         return self.function(x, *self._arguments().values())
 
     def _arguments(self) -> dict[str, Any]:
-        names = (f.name for f in fields(self) if f.name not in FOR_TORCH)  # type: ignore[arg-type]
+        names = (f.name for f in fields(self) if f.name not in IGNORED_ARGUMENTS)  # type: ignore[arg-type]
         return {name: getattr(self, name) for name in names}
 
     def extra_repr(self) -> str:

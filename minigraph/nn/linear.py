@@ -13,7 +13,7 @@ from minigraph.errors import DTypeError, ShapeError
 from minigraph.graph import Node, Parameter, Shape, as_node
 from minigraph.nn import init
 from minigraph.nn.init import Weights
-from minigraph.nn.layer import Flag, layer_of, put_bias
+from minigraph.nn.layer import Flag, layer_of, set_bias
 from minigraph.nn.module import Module
 from minigraph.ops.elementwise import kind
 from minigraph.ops.indexing import take_tokens
@@ -36,7 +36,7 @@ class Weighted(Module):
         with a = sqrt(5).
         """
         self.weight = Parameter(init.full(shape, 0, self.dtype))
-        put_bias(self, Parameter(init.full((outputs,), 0, self.dtype)) if self.bias else None)
+        set_bias(self, Parameter(init.full((outputs,), 0, self.dtype)) if self.bias else None)
         bound = 1 / math.sqrt(math.prod(shape[1:]) or 1)
         for parameter in self.parameters():
             init.uniform_(parameter, -bound, bound)
@@ -88,7 +88,7 @@ class Convolution(Weighted):
 
     def extra_repr(self) -> str:
         text = f"{self.in_channels}, {self.out_channels}"
-        for name, default in (("kernel_size", None), ("stride", None), *DEFAULTS.items()):
+        for name, default in (("kernel_size", None), ("stride", None), *HIDDEN_DEFAULTS.items()):
             value = getattr(self, name, default)
             sizes = value if isinstance(value, tuple) else (value,)
             if any(size != default for size in sizes):
@@ -102,7 +102,7 @@ def _as_tuple(value: Any) -> Any:
     return (value,) if isinstance(value, int) else value
 
 
-DEFAULTS = {"padding": 0, "dilation": 1, "output_padding": 0, "groups": 1}  # not in `repr`
+HIDDEN_DEFAULTS = {"padding": 0, "dilation": 1, "output_padding": 0, "groups": 1}  # not in `repr`
 
 
 @layer_of()

@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeVar
 
 from minigraph.arguments import Name, checked, first_names
-from minigraph.errors import GraphError, located, missing, warn_once
+from minigraph.errors import GraphError, attribute_error, located, warn_once
 from minigraph.graph import Array, Changes, Node, Parameter, here, values_of
 from minigraph.graph.location import layer, scope
 from minigraph.serialization import Incompatible, restore
 
 T = TypeVar("T")
 
-DEEPEST = 100  # modules in one another; calls of them and copies recurse
+MAX_DEPTH = 100  # modules in one another; calls of them and copies recurse
 
 _clock = itertools.count(1)
 
@@ -120,7 +120,7 @@ class Module:
     if not TYPE_CHECKING:  # with it, mypy would accept every name
 
         def __getattr__(self, name: str) -> Any:
-            raise missing(type(self).__name__, name, "modules", self)
+            raise attribute_error(type(self).__name__, name, "modules", self)
 
     def _child_path(self, name: str) -> str:
         """Return the path of a child from the nearest module that is called."""
@@ -198,8 +198,10 @@ class Module:
         return [(name, part) for name, part in vars(self).items() if isinstance(part, Module)]
 
     def _tree(self, path: str = "", depth: int = 0) -> Iterator[tuple[str, Module]]:
-        if depth > DEEPEST:
-            raise GraphError(f"{type(self).__name__}: modules are nested more than {DEEPEST} deep")
+        if depth > MAX_DEPTH:
+            raise GraphError(
+                f"{type(self).__name__}: modules are nested more than {MAX_DEPTH} deep"
+            )
         yield path, self
         for name, child in self._children():
             yield from child._tree(f"{path}.{name}" if path else name, depth + 1)

@@ -12,7 +12,7 @@ from minigraph.errors import ShapeError
 from minigraph.graph import Node, Parameter, Shape, Sizes, as_node
 from minigraph.nn import init
 from minigraph.nn.init import Weights
-from minigraph.nn.layer import Flag, FunctionLayer, layer_of, put_bias
+from minigraph.nn.layer import Flag, FunctionLayer, layer_of, set_bias
 from minigraph.nn.module import ModuleState
 
 
@@ -23,10 +23,10 @@ class Affine(FunctionLayer):
     bias: Any
     dtype: Any
 
-    def _put_weights(self, shape: Shape, affine: bool, bias: bool = True) -> None:
+    def _add_weights(self, shape: Shape, affine: bool, bias: bool = True) -> None:
         self.weight = Parameter(init.full(shape, 1, self.dtype)) if affine else None
         zeros = Parameter(init.full(shape, 0, self.dtype)) if affine and bias else None
-        put_bias(self, zeros)
+        set_bias(self, zeros)
 
     def extra_repr(self) -> str:
         return self._repr_format.format(**{**vars(self), "bias": self.bias is not None})
@@ -66,7 +66,7 @@ class BatchNormLayer(Affine):
 
     def __post_init__(self) -> None:
         shape = (self.num_features,)
-        self._put_weights(shape, self.affine, self.bias)
+        self._add_weights(shape, self.affine, self.bias)
         self.running_mean = self.running_var = self.num_batches_tracked = None
         if self.track_running_stats:
             self.running_mean = ModuleState(init.full(shape, 0, self.dtype))
@@ -149,7 +149,7 @@ class GroupNorm(Affine):
         groups, channels = self.num_groups, self.num_channels
         if channels % groups:
             raise ShapeError(f"GroupNorm: {groups} groups cannot hold {channels} channels")
-        self._put_weights((channels,), self.affine, self.bias)
+        self._add_weights((channels,), self.affine, self.bias)
 
     def forward(self, x: Any) -> Node:
         x = as_node(x)
@@ -175,7 +175,7 @@ class InstanceNorm2d(Affine):
     _repr_format = "{num_features}, eps={eps}, affine={affine}"
 
     def __post_init__(self) -> None:
-        self._put_weights((self.num_features,), self.affine)
+        self._add_weights((self.num_features,), self.affine)
 
     def forward(self, x: Any) -> Node:
         x = as_node(x)
@@ -212,7 +212,7 @@ class LayerNorm(Affine):
     _repr_format = RMSNorm._repr_format + ", bias={bias}"
 
     def __post_init__(self) -> None:
-        self._put_weights(self.normalized_shape, self.elementwise_affine, self.bias)
+        self._add_weights(self.normalized_shape, self.elementwise_affine, self.bias)
 
     def forward(self, x: Any) -> Node:
         return ops.layer_norm(x, self.normalized_shape, self.weight, self.bias, self.eps)

@@ -29,7 +29,7 @@ Width = Annotated[int, at_least(1, ShapeError, most=1 << 40)]  # its root is tak
 
 
 # Arguments that `repr` shows unless they have their defaults.
-SHOWN = ("num_layers", "bias", "batch_first", "dropout", "bidirectional", "nonlinearity")
+REPR_FIELDS = ("num_layers", "bias", "batch_first", "dropout", "bidirectional", "nonlinearity")
 
 
 class _Recurrence(Module):
@@ -98,7 +98,7 @@ class _Recurrence(Module):
 
     def extra_repr(self) -> str:
         text = self._repr_format.format(**vars(self))
-        for name in SHOWN:
+        for name in REPR_FIELDS:
             default = getattr(type(self), name, None)
             value = getattr(self, name, default)
             text += "" if value == default else f", {name}={value}"

@@ -34,7 +34,7 @@ from minigraph.ops.joining import moveaxis
 from minigraph.ops.shape import broadcast_to, normalize_axis, reshape
 
 NUMBERS = (int, np.integer, SymbolicSize)
-MADE_OF = "an index is made of ints, slices, ..., None, and lists and arrays of integers"
+INDEX_DESCRIPTION = "an index is made of ints, slices, ..., None, and lists and arrays of integers"
 
 
 @builder
@@ -80,7 +80,7 @@ def _parse_item(item: Any) -> Any:
     if isinstance(item, NUMBERS):
         return item
     if not (isinstance(item, list | tuple | range) or hasattr(item, "dtype")):
-        raise GraphError(f"{MADE_OF}, not {type(item).__name__}")
+        raise GraphError(f"{INDEX_DESCRIPTION}, not {type(item).__name__}")
     return _index_expression(item)
 
 
@@ -93,7 +93,7 @@ def _index_expression(value: Any) -> Node:
     if kind(indices.dtype) == "b":
         raise GraphError("a mask of bool chooses a number of elements that is not known; use where")
     if kind(indices.dtype) not in "iu":
-        raise DTypeError(f"{MADE_OF}, not of {indices.dtype.name}")
+        raise DTypeError(f"{INDEX_DESCRIPTION}, not of {indices.dtype.name}")
     return indices
 
 

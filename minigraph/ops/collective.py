@@ -20,7 +20,7 @@ from minigraph.ops.elementwise import kind, widen
 from minigraph.ops.joining import swapaxes
 from minigraph.ops.shape import normalize_axis
 
-LARGEST = 2**31 - 1  # bytes: MPI counts in C's int
+MAX_MESSAGE_BYTES = 2**31 - 1  # bytes: MPI counts in C's int
 
 
 class Collective(Op):
@@ -41,8 +41,10 @@ class Collective(Op):
 
 
 def _check_bytes(x: Spec) -> Spec:
-    if x.nbytes > LARGEST:
-        raise ShapeError(f"{x} has {x.nbytes} bytes; processes exchange at most {LARGEST} at once")
+    if x.nbytes > MAX_MESSAGE_BYTES:
+        raise ShapeError(
+            f"{x} has {x.nbytes} bytes; processes exchange at most {MAX_MESSAGE_BYTES} at once"
+        )
     return x
 
 

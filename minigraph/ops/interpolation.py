@@ -26,7 +26,7 @@ from minigraph.graph import (
 )
 from minigraph.ops.elementwise import astype, kind, sum_dtype, widen
 from minigraph.ops.indexing import Take, check_range
-from minigraph.ops.padding import INT64, MANY
+from minigraph.ops.padding import INT64, MAX_LISTED_ELEMENTS
 from minigraph.symbolic import assuming_large
 
 INT32 = np.dtype(np.int32)
@@ -115,14 +115,14 @@ def _factors(value: Any) -> tuple[float, ...]:
 
 
 def _fit(sizes: Sequence[int]) -> bool:
-    """Return whether sizes are from 1 to MANY; those that calls give are looked at there."""
-    return all(isinstance(n, SymbolicSize) or 0 < n <= MANY for n in sizes)
+    """Return whether sizes are symbolic, to be checked at the call, or 1 to MAX_LISTED_ELEMENTS."""
+    return all(isinstance(n, SymbolicSize) or 0 < n <= MAX_LISTED_ELEMENTS for n in sizes)
 
 
-FACTOR = with_predicate(lambda factor: 0 < factor < MANY, NUMBER.parse)
+FACTOR = with_predicate(lambda factor: 0 < factor < MAX_LISTED_ELEMENTS, NUMBER.parse)
 FACTORS = Annotated[Any, Kind("numbers > 0, one for all axes or for each", _factors, ShapeError)]
-TAKES = f"integers from 1 to {MANY}, one for all axes or each"
-SIZES = Annotated[Any, Kind(TAKES, with_predicate(_fit, sizes), ShapeError)]
+SIZES_DESCRIPTION = f"integers from 1 to {MAX_LISTED_ELEMENTS}, one for all axes or each"
+SIZES = Annotated[Any, Kind(SIZES_DESCRIPTION, with_predicate(_fit, sizes), ShapeError)]
 Mode = Literal["nearest", "linear", "bilinear", "trilinear"]
 LINEAR = ("linear", "bilinear", "trilinear")  # for one axis, two and three
 
@@ -186,7 +186,9 @@ def _targets(
     if scale_factor is not None:
         new = [_scale_size(n, factor) for n, factor in zip(old, factors, strict=True)]
     if not _fit((*old, *new)):
-        raise ShapeError(f"axes of {[*old]} would have {new} elements; they take 1 to {MANY}")
+        raise ShapeError(
+            f"axes of {[*old]} would have {new} elements; they take 1 to {MAX_LISTED_ELEMENTS}"
+        )
     if size is not None or by_sizes:
         return new, [None] * len(old)
     return new, factors

@@ -95,11 +95,11 @@ def _parse_arrays(xs: Any) -> tuple[Node, ...]:
 
 
 # The rows of an array or an expression are a sequence, too.
-JOINED = Kind("a sequence of one array or more", _parse_arrays)
+ARRAYS = Kind("a sequence of one array or more", _parse_arrays)
 
 
 @builder
-def concat(xs: Annotated[Sequence[Any], JOINED], axis: Axis | None = 0) -> Node:
+def concat(xs: Annotated[Sequence[Any], ARRAYS], axis: Axis | None = 0) -> Node:
     """Return the arrays joined along `axis`; with None each is flattened first.
 
     >>> cg.compile([], ops.concat([[1, 2], [3]]))()
@@ -113,7 +113,7 @@ def concat(xs: Annotated[Sequence[Any], JOINED], axis: Axis | None = 0) -> Node:
 
 
 @builder
-def stack(xs: Annotated[Sequence[Any], JOINED], axis: Axis = 0) -> Node:
+def stack(xs: Annotated[Sequence[Any], ARRAYS], axis: Axis = 0) -> Node:
     """Return arrays of one shape joined along a new axis, which is `axis` of the result.
 
     >>> cg.compile([], ops.stack([[1, 2], [3, 4]], axis=1))()

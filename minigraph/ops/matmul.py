@@ -16,7 +16,7 @@ from minigraph.ops.elementwise import broadcast_shapes, kind, promote, sum_dtype
 from minigraph.ops.reduction import Sum
 from minigraph.ops.shape import PermuteDims, broadcast_to, normalize_axis, permute_dims, reshape
 
-LONG = 4096  # products that BLAS adds up in their own type
+MAX_BLAS_SUM = 4096  # products that BLAS adds up in their own type
 
 
 class Matmul(Op):
@@ -37,10 +37,13 @@ class Matmul(Op):
 
     def forward(self, x: Array, y: Array, bias: Array | None = None) -> Array:
         size = x.shape[-1]
-        if size <= LONG or kind(x.dtype) != "f":
+        if size <= MAX_BLAS_SUM or kind(x.dtype) != "f":
             z = np.matmul(x, y)  # of bfloat16 it is float32
         else:  # BLAS may add up one product after the other
-            wide, parts = sum_dtype(x.dtype), [slice(i, i + LONG) for i in range(0, size, LONG)]
+            wide, parts = (
+                sum_dtype(x.dtype),
+                [slice(i, i + MAX_BLAS_SUM) for i in range(0, size, MAX_BLAS_SUM)],
+            )
             z = sum(np.matmul(x[..., part], y[..., part, :]).astype(wide) for part in parts)
         return (z if bias is None else z + bias).astype(x.dtype, copy=False)
 

@@ -13,7 +13,7 @@ from minigraph import ops
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import FLOATS, Node
 
-MOST = 4096  # places in a window: each is a slice
+MAX_WINDOW_ELEMENTS = 4096  # places in a window: each is a slice
 
 
 class Windows(NamedTuple):
@@ -39,8 +39,10 @@ class Windows(NamedTuple):
     def taps(self, x: Node, fill: float = 0) -> Node:
         """Return the elements of each window, tap by tap along a new first axis."""
         rank = len(self.size)
-        if math.prod(self.size) > MOST:
-            raise ShapeError(f"a window of {[*self.size]} has more than {MOST} places")
+        if math.prod(self.size) > MAX_WINDOW_ELEMENTS:
+            raise ShapeError(
+                f"a window of {[*self.size]} has more than {MAX_WINDOW_ELEMENTS} places"
+            )
         starts, widths = [], [(0, 0)] * (x.ndim - rank)
         axes = zip(*self[:4], x.shape[x.ndim - rank :], strict=True)
         for k, s, (before, after), d, n in axes:

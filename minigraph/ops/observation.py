@@ -14,7 +14,7 @@ from minigraph.errors import DTypeError, GraphError
 from minigraph.graph import BOOL, Array, Node, Op, Spec, Tensor, builder, gradients
 from minigraph.ops.random import STEP
 
-SHOWN = 100  # elements that are printed; of more, the first and last along each axis
+MAX_SHOWN_ELEMENTS = 100  # elements that are printed; of more, the first and last along each axis
 
 
 class Check(Op):
@@ -49,7 +49,7 @@ class Print(Op):
         return x
 
     def forward(self, x: Array, call: Array) -> Array:
-        text = np.array2string(x, threshold=SHOWN)
+        text = np.array2string(x, threshold=MAX_SHOWN_ELEMENTS)
         separator = "\n" if "\n" in text else " "
         builtins.print(f"{self.label}, call {int(call)}:{separator}{text}", flush=True)
         return x.copy()

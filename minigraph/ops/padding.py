@@ -16,17 +16,17 @@ from minigraph.ops.indexing import Take
 from minigraph.ops.shape import reshape
 from minigraph.ops.slicing import Pad
 
-NUMPY = {"replicate": "edge", "circular": "wrap"}  # torch's names of modes
+NUMPY_MODES = {"replicate": "edge", "circular": "wrap"}  # torch's names of modes
 Mode = Literal["constant", "reflect", "edge", "replicate", "wrap", "circular"]
 
 
 INT64 = np.dtype(np.int64)
-BEFORE = 2  # axes, of images and channels, that repeat what is written down of several padded ones
-MANY = 2**20  # elements along an axis whose places are written down
+LEADING_AXES = 2  # of images and channels, along which the indices of padded axes repeat
+MAX_LISTED_ELEMENTS = 2**20  # elements along an axis whose places are written down
 
 
-COUNTS = with_predicate(lambda n: n.dtype.kind in "iu" and (n >= 0).all(), np.asarray)
-WIDTHS = Kind("integers >= 0, of each axis (before, after)", COUNTS, ShapeError)
+NOT_NEGATIVE = with_predicate(lambda n: n.dtype.kind in "iu" and (n >= 0).all(), np.asarray)
+WIDTHS = Kind("integers >= 0, of each axis (before, after)", NOT_NEGATIVE, ShapeError)
 
 
 @builder
@@ -60,7 +60,7 @@ def pad(
     while axes:  # from the last, so that most elements move in the longest rows
         stop = axes.pop() + 1
         start = stop - 1
-        while axes and axes[-1] == start - 1 >= BEFORE:
+        while axes and axes[-1] == start - 1 >= LEADING_AXES:
             start = axes.pop()
         inside, around = x.shape[start:stop], tuple(map(tuple, pairs[start:stop]))
         sizes = tuple(n + sum(ends) for n, ends in zip(inside, around, strict=True))
@@ -74,9 +74,9 @@ def pad(
 
 def _places(mode: str, widths: Sequence[tuple[int, int]], *sizes: int) -> Array:
     """Return the element for each place of padded axes of these sizes, merged to one axis."""
-    mode = NUMPY.get(mode, mode)
+    mode = NUMPY_MODES.get(mode, mode)
     for size, ends in zip(sizes, widths, strict=True):
-        most = {"reflect": size - 1, "wrap": size, "edge": MANY if size else 0}[mode]
+        most = {"reflect": size - 1, "wrap": size, "edge": MAX_LISTED_ELEMENTS if size else 0}[mode]
         if max(ends) > most:
             raise ShapeError(
                 f"an axis of {size} elements takes a border of mode {mode!r} up to {max(most, 0)}, "

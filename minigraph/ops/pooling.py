@@ -26,8 +26,8 @@ from minigraph.ops.comparison import where
 from minigraph.ops.creation import arange
 from minigraph.ops.elementwise import kind, sum_dtype, widen
 from minigraph.ops.indexing import Take, TakeAlong
-from minigraph.ops.padding import MANY
-from minigraph.ops.reduction import FEW, Sum
+from minigraph.ops.padding import MAX_LISTED_ELEMENTS
+from minigraph.ops.reduction import MAX_PLAIN_SUM, Sum
 from minigraph.ops.shape import reshape
 from minigraph.ops.window import Border, OutputSize, Pair, Pairs, Window, steps
 
@@ -249,7 +249,7 @@ def avg_pool2d(
     counted = count_include_pad and any(padding)
     window, (down, across), (above, beside) = pooling.window, pooling.stride, pooling.padding
     apart = pooling.stride == window and not any(map(any, pooling.padding))
-    if math.prod(window) <= FEW or 1 in window or apart:
+    if math.prod(window) <= MAX_PLAIN_SUM or 1 in window or apart:
         return AvgPool2d(pooling, padding, counted)(x)
     # Means of rows, then of those: few numbers in each, and each is added up few times.
     rows = Pooling((window[0], 1), (down, 1), (above, (0, 0)))
@@ -322,8 +322,8 @@ def _adaptive(x: Node, output_size: Any) -> tuple[Pair, Pooling | None]:
 
 def _parts(size: int, out: int) -> Array:
     """Return which of `size` rows each part covers, [out, most]: the last of fewer is repeated."""
-    if out > MANY:
-        raise ShapeError(f"output_size is {out}; it takes up to {MANY}")
+    if out > MAX_LISTED_ELEMENTS:
+        raise ShapeError(f"output_size is {out}; it takes up to {MAX_LISTED_ELEMENTS}")
     if isinstance(size, SymbolicSize):
         raise UndecidedSize(
             f"how {size} pixels make {out} parts is known only when the function is called; give "

@@ -172,7 +172,7 @@ def number_streams(graph: Graph) -> Graph:
     return graph.map(number)
 
 
-_DIGITS = {BFLOAT16: 8, np.dtype(np.float16): 11}  # of the significand, in bits
+_SIGNIFICAND_BITS = {BFLOAT16: 8, np.dtype(np.float16): 11}  # of the significand, in bits
 
 
 def _draw(op: type[RandomUniform] | type[RandomNormal], shape: Shape, dtype: DType) -> Node:
@@ -201,8 +201,8 @@ def random_uniform(
         raise GraphError(
             f"low is {low}, high is {high}; these and high - low have to be finite in {dtype.name}"
         )
-    if dtype in _DIGITS:  # which must not round up to 1
-        steps = 2.0 ** _DIGITS[dtype]
+    if dtype in _SIGNIFICAND_BITS:  # which must not round up to 1
+        steps = 2.0 ** _SIGNIFICAND_BITS[dtype]
         u = Floor.of(u * steps) / steps
     u = astype(u, dtype)
     if (low, high) == (0, 1):

@@ -43,7 +43,7 @@ from minigraph.ops.shape import (
 )
 from minigraph.symbolic import same_shape
 
-FEW = 64  # numbers that are added up one after the other in their own type
+MAX_PLAIN_SUM = 64  # numbers that are added up one after the other in their own type
 
 
 class Reduction(Op):

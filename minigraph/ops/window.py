@@ -13,7 +13,7 @@ Pair = tuple[int, int]
 Pairs = tuple[Pair, ...]  # (before, after) of each axis
 
 
-LONGEST = 2**31 - 1  # what oneDNN and cuDNN compute with
+MAX_INT32 = 2**31 - 1  # what oneDNN and cuDNN compute with
 
 
 def sides(least: int, as_pair: bool = False) -> Kind:
@@ -22,11 +22,11 @@ def sides(least: int, as_pair: bool = False) -> Kind:
     def parse(value: Any) -> int | Pair:
         given = one_or_several(value)
         height, width = (given, given) if isinstance(given, int) else given
-        if min(height, width) < least or max(height, width) > LONGEST:
+        if min(height, width) < least or max(height, width) > MAX_INT32:
             raise ValueError
         return given if isinstance(given, int) and not as_pair else (height, width)
 
-    return Kind(f"an integer from {least} to {LONGEST}, or a pair of them", parse, ShapeError)
+    return Kind(f"an integer from {least} to {MAX_INT32}, or a pair of them", parse, ShapeError)
 
 
 def _output_size(value: Any) -> int | tuple[int | None, ...] | None:

@@ -15,7 +15,7 @@ from minigraph.graph import Array, Node, Spec
 from minigraph.ops import maximum, rsqrt, sign, sqrt, where
 from minigraph.optim.optimizer import Optimizer
 from minigraph.optim.rule import (
-    STEP,
+    INITIAL_STEP,
     Betas,
     Coefficients,
     Parameters,
@@ -42,7 +42,7 @@ class SGDRule(UpdateRule):
 
     def init(self, p: Spec) -> dict[str, Array]:
         state = {"momentum": filled(p)} if self.momentum else {}
-        return state | ({"step": STEP} if self.momentum and self.dampening else {})
+        return state | ({"step": INITIAL_STEP} if self.momentum and self.dampening else {})
 
     def coefficients(self, lr: Node, steps: Node | None) -> Coefficients:
         # As in torch, the first gradient of a parameter is not dampened.
@@ -99,7 +99,7 @@ class AdaptiveMoments(UpdateRule):
     decoupled: ClassVar[bool]  # whether weight decay leaves the gradient alone
 
     def init(self, p: Spec) -> dict[str, Array]:
-        state = {"step": STEP, "exp_avg": filled(p), "exp_avg_sq": filled(p)}
+        state = {"step": INITIAL_STEP, "exp_avg": filled(p), "exp_avg_sq": filled(p)}
         return state | ({"max_exp_avg_sq": filled(p)} if self.amsgrad else {})
 
     def coefficients(self, lr: Node, steps: Node | None) -> Coefficients:
@@ -255,7 +255,7 @@ class AdagradRule(UpdateRule):
     eps: NotNegative
 
     def init(self, p: Spec) -> dict[str, Array]:
-        return {"step": STEP, "sum": filled(p, self.initial_accumulator_value)}
+        return {"step": INITIAL_STEP, "sum": filled(p, self.initial_accumulator_value)}
 
     def coefficients(self, lr: Node, steps: Node | None) -> Coefficients:
         assert steps is not None

@@ -11,7 +11,7 @@ from minigraph.graph import Array, Node, Parameter, values_of
 from minigraph.ops import astype
 from minigraph.ops.elementwise import as_operand
 from minigraph.optim.optimizer import Updates, check_unambiguous, user_name
-from minigraph.optim.rule import Parameters, Share, accumulator, parameter_list
+from minigraph.optim.rule import Fraction, Parameters, accumulator, parameter_list
 from minigraph.serialization import restore
 
 
@@ -33,7 +33,7 @@ class EMA:
     """
 
     @checked
-    def __init__(self, parameters: Parameters, decay: Share = 0.999) -> None:
+    def __init__(self, parameters: Parameters, decay: Fraction = 0.999) -> None:
         self.decay = decay
         self._averages: dict[Parameter, Parameter] = {}
         self._state: dict[str, Parameter] = {}

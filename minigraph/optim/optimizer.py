@@ -15,7 +15,7 @@ import numpy as np
 from minigraph.arguments import NOT_NEGATIVE, Kind, checked, mapping
 from minigraph.autodiff import grad
 from minigraph.distributed.world import Processes
-from minigraph.errors import GraphError, ShapeError, hints, missing
+from minigraph.errors import GraphError, ShapeError, attribute_error, hints
 from minigraph.graph import (
     Array,
     Constant,
@@ -97,7 +97,7 @@ class Optimizer:
     if not TYPE_CHECKING:  # with it, mypy would accept every name
 
         def __getattr__(self, name: str) -> Any:
-            raise missing(type(self).__name__, name, "optimizers", self)
+            raise attribute_error(type(self).__name__, name, "optimizers", self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         is_made = "parameters" in vars(self)
@@ -108,7 +108,7 @@ class Optimizer:
     def _check_settable(self, name: str) -> None:
         """Raise AttributeError for an attribute that would change nothing if it was set."""
         if name in hints("optimizers"):
-            raise missing(type(self).__name__, name, "optimizers", self)
+            raise attribute_error(type(self).__name__, name, "optimizers", self)
         if any(name in group.rule.hyperparameters for group in self._groups):
             raise AttributeError(
                 f"{type(self).__name__}: {name} is part of the updates that minimize has returned; "

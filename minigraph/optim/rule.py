@@ -19,9 +19,9 @@ Coefficients = tuple[Node | float, ...]
 Update = tuple[Node, dict[str, Node]]  # the new value and the new state of a parameter
 
 
-SHARE = number_in(0, 1)
-Share = Annotated[float, SHARE]
-PAIR = with_predicate(lambda pair: len(pair) == 2, lambda value: tuple(map(SHARE.parse, value)))
+FRACTION = number_in(0, 1)
+Fraction = Annotated[float, FRACTION]
+PAIR = with_predicate(lambda pair: len(pair) == 2, lambda value: tuple(map(FRACTION.parse, value)))
 Betas = Annotated[tuple[float, float], Kind("a pair of numbers in [0, 1)", PAIR)]
 
 
@@ -58,7 +58,7 @@ class UpdateRule(ABC):
         """
 
 
-STEP = np.array(0, np.int64)  # the first value of a `step`
+INITIAL_STEP = np.array(0, np.int64)  # the first value of a `step`
 
 
 def filled(p: Spec, value: float = 0.0) -> Array:

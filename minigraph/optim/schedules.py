@@ -28,7 +28,7 @@ from minigraph.arguments import (
 from minigraph.errors import GraphError
 from minigraph.graph import Array
 from minigraph.optim.optimizer import Optimizer
-from minigraph.optim.rule import Share
+from minigraph.optim.rule import Fraction
 
 __all__ = ["cosine", "exponential", "multi_step", "one_cycle", "plateau", "step", "warmup"]
 errors.install_hints(__name__, "schedules")
@@ -336,7 +336,7 @@ class Plateau(Resumable):
 def plateau(
     optimizer: OptimizerArgument,
     mode: Literal["min", "max"] = "min",
-    factor: Share = 0.1,
+    factor: Fraction = 0.1,
     patience: Annotated[int, at_least(0)] = 10,
     threshold: float = 1e-4,
     threshold_mode: Literal["rel", "abs"] = "rel",

@@ -123,7 +123,7 @@ class Backend(ABC):
     tunes              mode that `autotune="tune"` stands for: "exhaustive" without a cost model
                        that shortlists candidates
     horizontal_fusion  limits on the parameter updates that share a kernel
-    saturating         elements of an array whose copy, and rows of a square matrix whose product,
+    saturation         elements of an array whose copy, and rows of a square matrix whose product,
                        occupy the whole device
     block              channels of a block in the blocked layout of images; 1 without such a layout
     unrolls            whether loops must be unrolled, because the device has no `loop`
@@ -136,7 +136,7 @@ class Backend(ABC):
     tuning: str = ""
     tunes: str = "tune"
     horizontal_fusion: HorizontalFusionLimits = HorizontalFusionLimits()
-    saturating: tuple[int, int] = 1 << 24, 1 << 10
+    saturation: tuple[int, int] = 1 << 24, 1 << 10
     block: int = 1
     unrolls: bool = True
     ignored_options: Mapping[str, str] = {}

@@ -14,7 +14,7 @@ from minigraph.arguments import FilePath, Kind, at_least, checked
 from minigraph.cache import Entry
 from minigraph.compiler.pipeline import Compilation
 from minigraph.compiler.trace import TracedGraph
-from minigraph.errors import GraphError, missing
+from minigraph.errors import GraphError, attribute_error
 from minigraph.graph import Array, Claim, Node, here
 from minigraph.inspect.describe import describe
 from minigraph.inspect.dot import to_dot
@@ -86,7 +86,7 @@ class CompiledFunction:
     if not TYPE_CHECKING:  # else no wrong name of an attribute would be found
 
         def __getattr__(self, name: str) -> Any:
-            raise missing("a compiled function", name, "functions", self)
+            raise attribute_error("a compiled function", name, "functions", self)
 
     @property
     def _kept(self) -> Sequence[Function]:

@@ -18,7 +18,14 @@ from minigraph.graph import Array, Node, Parameter, Spec
 from minigraph.ops import astype
 from minigraph.optim.algorithms import AdagradRule, AdamRule, AdamWRule, RMSpropRule, SGDRule
 from minigraph.optim.optimizer import Optimizer
-from minigraph.optim.rule import STEP, Coefficients, ParameterGroup, State, Update, UpdateRule
+from minigraph.optim.rule import (
+    INITIAL_STEP,
+    Coefficients,
+    ParameterGroup,
+    State,
+    Update,
+    UpdateRule,
+)
 from minigraph.torch.memory import SharedParameters, address
 
 Group = Mapping[str, Any]  # of an optimizer of torch: parameters and hyperparameters
@@ -79,7 +86,7 @@ class TorchRule(UpdateRule):
         return self.of.hyperparameters
 
     def init(self, p: Spec) -> dict[str, Array]:
-        return {**({"step": STEP} if self.counts else {}), **self.of.init(p)}
+        return {**({"step": INITIAL_STEP} if self.counts else {}), **self.of.init(p)}
 
     def coefficients(self, lr: Node, steps: Node | None) -> Coefficients:
         return self.live.coefficients(lr, steps)

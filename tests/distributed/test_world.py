@@ -10,7 +10,7 @@ from new_process import wait
 
 import minigraph as mg
 from minigraph import options
-from minigraph.distributed.world import described
+from minigraph.distributed.world import grouped_activities
 from minigraph.errors import install_command
 from minigraph.platform import launcher
 
@@ -117,6 +117,6 @@ def test_processes_that_do_the_same_are_described_together():
     texts = {0: "waits for a", 2: "waits for a", 3: ""}
     busy = "no collective: it computes, is stopped or hangs"
     wanted = f"each of processes 0, 2 waits for a; each of processes 1, 3 is in {busy}"
-    assert described(4, texts) == wanted
+    assert grouped_activities(4, texts) == wanted
     many = "each of processes 0, 1, 2, 3, 4, 5, 6, 7, 8 and 3 more has ended"
-    assert described(12, dict.fromkeys(range(12), "has ended")) == many
+    assert grouped_activities(12, dict.fromkeys(range(12), "has ended")) == many

@@ -15,7 +15,7 @@ from new_process import python
 
 import minigraph as mg
 from minigraph import DTypeError, GraphError, ShapeError, ops
-from minigraph.errors import MESSAGE
+from minigraph.errors import MAX_MESSAGE
 from minigraph.graph import Location, builder, here, toposort
 from minigraph.graph.location import gradient_of, layer
 
@@ -152,7 +152,7 @@ def test_a_long_message_keeps_what_was_asked_and_where():
         with pytest.raises(GraphError) as caught:
             build()
         text = str(caught.value)
-        assert len(text) <= MESSAGE
+        assert len(text) <= MAX_MESSAGE
         assert re.match(r"(concat|add|matmul|getitem): .{20}", text)
         assert re.search(rf" at {__file__}:\d+$", text)
     with pytest.raises(AttributeError) as missing:

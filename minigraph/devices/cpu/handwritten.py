@@ -27,7 +27,7 @@ from minigraph.ops.loss import CrossEntropy, CrossEntropyBackward
 from minigraph.ops.normalization import LocalResponseNorm
 from minigraph.ops.observation import Check
 from minigraph.ops.ordering import Argsort, Searchsorted
-from minigraph.ops.reduction import FEW, Argmax
+from minigraph.ops.reduction import MAX_PLAIN_SUM, Argmax
 from minigraph.program.steps import round_up
 
 ONE_BITS = {FLOAT16: "0x3c00", BFLOAT16: "0x3f80"}
@@ -78,7 +78,7 @@ def _cross_entropy(logits: Node, labels: Node, backward: bool, threads: int) -> 
 def local_response_norm(op: LocalResponseNorm, node: Node, threads: int) -> NativeKernel:
     images, channels, *sides = node.shape
     element, power = c_type(node.dtype), "powf" if node.dtype.itemsize == 4 else "pow"
-    total = "double" if op.size > FEW else element
+    total = "double" if op.size > MAX_PLAIN_SUM else element
     text = _text("local_response_norm", T=element, W=total, POW=power)
     numbers = struct.unpack("<3q", struct.pack("<3d", op.alpha / op.size, op.beta, op.k))
     sizes = (images, channels, math.prod(sides), op.size)

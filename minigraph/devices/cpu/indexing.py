@@ -15,7 +15,7 @@ from minigraph.jit.macros import with_macros
 from minigraph.ops.elementwise import kind
 from minigraph.ops.indexing import AddAlong, PutAlong, Take, TakeAlong, TakeBackward
 from minigraph.ops.interpolation import Blend, BlendBackward
-from minigraph.ops.reduction import FEW
+from minigraph.ops.reduction import MAX_PLAIN_SUM
 
 TAKE_TEXT, ALONG_TEXT, BLEND_TEXT = (
     Path(__file__).with_name(f"{name}.c").read_text() for name in ("take", "along", "blend")
@@ -45,7 +45,7 @@ def take_backward(op: TakeBackward, node: Node, threads: int) -> NativeKernel | 
         return None
     outer, n, columns = sizes_around(op.shape, op.axis)
     count, element, accumulator = indices.size, c_type(dy.dtype), accumulator_type(dy.dtype)
-    max_direct = count if accumulator == element else FEW
+    max_direct = count if accumulator == element else MAX_PLAIN_SUM
     text = _take_text(op, indices, element, accumulator, max_direct, backward=True)
     values = (
         threads,
@@ -86,7 +86,7 @@ def add_along(op: AddAlong, node: Node, threads: int) -> NativeKernel | None:
         return None
     outer, count, columns = sizes_around(indices.shape, op.axis)
     element, accumulator, n = c_type(x.dtype), accumulator_type(x.dtype), node.shape[op.axis]
-    separate = count > FEW and accumulator != element
+    separate = count > MAX_PLAIN_SUM and accumulator != element
     block = columns_per_thread(threads, outer, columns, node.dtype)
     scratch = 0
     if separate:
@@ -143,7 +143,7 @@ def _blend(node: Node, x: Shape, axis: int, threads: int, backward: int) -> Nati
     outer, n, columns = sizes_around(x, axis)
     count, element = node.inputs[3].size, c_type(node.dtype)
     # A place contributes to the results of two steps, at an edge of two and a half.
-    separate = bool(backward) and 3 * count > FEW * n
+    separate = bool(backward) and 3 * count > MAX_PLAIN_SUM * n
     accumulator = accumulator_type(node.dtype) if separate else element
     macros = {"T": element, "W": accumulator, "BACKWARD": backward, "IN_SCRATCH": int(separate)}
     text = with_macros(BLEND_TEXT, **macros)

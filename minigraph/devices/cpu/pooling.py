@@ -30,7 +30,7 @@ from minigraph.ops.pooling import (
     MaxPool2dBackward,
     Pooling,
 )
-from minigraph.ops.reduction import FEW
+from minigraph.ops.reduction import MAX_PLAIN_SUM
 from minigraph.program.steps import round_up
 
 MAX_TEXT, AVG_TEXT = (
@@ -75,7 +75,11 @@ def _pooling_kernel(
         return NativeKernel(node, [argmax_call])
     wide = working(value)
     windows_per_pixel = zip(pooling.window, pooling.stride, strict=True)
-    long_sum = backward and not small and math.prod(-(-k // t) for k, t in windows_per_pixel) > FEW
+    long_sum = (
+        backward
+        and not small
+        and math.prod(-(-k // t) for k, t in windows_per_pixel) > MAX_PLAIN_SUM
+    )
     separate = backward and (small or long_sum)
     across = -(-pooling.window[1] // pooling.stride[1]) * pooling.stride[1]
     cells, index = max(MAX_CELLS, across), place_type(wide)
@@ -138,7 +142,7 @@ def _average_kernel(
     pooling, (x, y) = pool.pooling, images
     window, stride = pooling.window, pooling.stride
     windows_per_pixel = (-(-k // t) if backward else k for k, t in zip(window, stride, strict=True))
-    long_sum, is_partition = math.prod(windows_per_pixel) > FEW, _is_partition(pooling)
+    long_sum, is_partition = math.prod(windows_per_pixel) > MAX_PLAIN_SUM, _is_partition(pooling)
     if (
         node.dtype == FLOAT16
         or window[1] > MAX_WINDOW_WIDTH

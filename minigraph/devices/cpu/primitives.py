@@ -27,7 +27,7 @@ from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut, unpacked
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.pooling import AvgPool2d, AvgPool2dBackward
-from minigraph.ops.reduction import FEW
+from minigraph.ops.reduction import MAX_PLAIN_SUM
 
 MAX_SEQUENTIAL_SUM = 1 << 14  # products in a sum
 MIN_ACCURATE_SIDE = 32  # rows or columns
@@ -217,7 +217,7 @@ def average_pooling(
         (o - 1) * t + k - n - p for (n, o), (k, t, (p, _)) in zip(sides, windows, strict=True)
     ]
     summands = [-(-k // t) if backward else k for k, t, _ in windows]
-    if math.prod(summands) > FEW:
+    if math.prod(summands) > MAX_PLAIN_SUM:
         return iter(())  # oneDNN adds up in sequence, which loses accuracy
     if pooling.window[1] >= MIN_GENERATED_WIDTH or (not backward and pooling.window == x.shape[2:]):
         return iter(())  # generated kernels are faster; whole images are rows

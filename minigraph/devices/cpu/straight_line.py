@@ -29,7 +29,7 @@ from minigraph.jit.fused import Fused, HorizontalFusion
 from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.ops.elementwise import Elementwise, kind
 from minigraph.ops.matmul import Matmul
-from minigraph.ops.reduction import FEW, Reduction
+from minigraph.ops.reduction import MAX_PLAIN_SUM, Reduction
 
 MAX_MATRIX_SIDE = 16  # the longest side of a product
 MAX_ELEMENTS = 1024  # elements of a value
@@ -208,7 +208,7 @@ class _Writer:
     def reduction(self, op: Reduction, node: Node, to: Value, x: Value) -> None:
         (operand,) = node.inputs
         count = operand.size // node.size
-        if count > FEW or operand.dtype in SMALL_FLOATS:
+        if count > MAX_PLAIN_SUM or operand.dtype in SMALL_FLOATS:
             raise NotFusible(f"{op.name} is of many elements, or of floats of 16 bits")
         is_choice = op.combine.startswith("(")
         element_type = _element_type(operand if is_choice else node)

@@ -26,13 +26,13 @@ from minigraph.program import Buffer, Kernel, Program, Step
 
 # Bytes that a large GPU copies in a second: its memory moves some 4 TB/s, and a byte that is copied
 # is read and written.
-COPYING = 2e12
+COPY_BANDWIDTH = 2e12
 # Seconds by which a kernel that is launched from Python comes later than one of a graph: about what
 # the launch takes.
-LAUNCHING = 3e-6
+LAUNCH_SECONDS = 3e-6
 # Calls that are cached, by their addresses.  The pool gives a loop the same addresses each time,
 # and the calls of a step take some 15 us to make.
-RECENT = 8
+CACHED_CALLS = 8
 
 Call = Callable[[int], None]  # enqueues a part of a step on a stream
 Places = Mapping[Buffer, int]  # addresses in device memory
@@ -82,7 +82,9 @@ def kernel_calls(
     calls = [call(launch) for launch in kernel.launches]
     if isinstance(kernel, LibraryKernel):
         enqueue = kernel.enqueue
-        calls.insert(kernel.before, lambda stream: enqueue(inputs, outputs, scratch, stream))
+        calls.insert(
+            kernel.library_position, lambda stream: enqueue(inputs, outputs, scratch, stream)
+        )
     return calls
 
 
@@ -111,7 +113,7 @@ def capture(parts: Sequence[Sequence[Call]], driver: Driver) -> list[int]:
             for calls in parts:
                 graphs.append(_captured(calls, driver))
         except BaseException:
-            driver.forget(graphs, [])
+            driver.destroy(graphs, [])
             raise
         finally:
             if collecting:
@@ -127,7 +129,7 @@ def _captured(calls: Sequence[Call], driver: Driver) -> int:
             call(stream)
     except BaseException:
         with contextlib.suppress(DeviceError):  # of the capture that is now invalid
-            driver.forget([driver.end_capture(stream)], [])
+            driver.destroy([driver.end_capture(stream)], [])
         raise
     return driver.end_capture(stream)
 
@@ -135,7 +137,7 @@ def _captured(calls: Sequence[Call], driver: Driver) -> int:
 # ---------------------------------------------------------------- the calls of a program
 
 
-def moving(program: Program) -> list[Buffer]:
+def rebound_buffers(program: Program) -> list[Buffer]:
     """Return the inputs and outputs that move; none if copying them costs less than launching.
 
     A buffer that is returned once is returned whole; more than one array is copied from it.
@@ -143,8 +145,8 @@ def moving(program: Program) -> list[Buffer]:
     shown = Counter(view.buffer for view in program.outputs)
     outputs = [buffer for buffer in program.returned if shown[buffer] == 1]
     found = [*program.inputs, *outputs]
-    copying = sum(buffer.nbytes for buffer in found) / COPYING
-    launching = sum(launches_of(step.kernel) or 0 for step in program.steps) * LAUNCHING
+    copying = sum(buffer.nbytes for buffer in found) / COPY_BANDWIDTH
+    launching = sum(launches_of(step.kernel) or 0 for step in program.steps) * LAUNCH_SECONDS
     return found if copying > launching else []
 
 
@@ -180,7 +182,7 @@ def bind(
         (moving_steps if touches else fixed_steps).append(step)
     fixed_calls = calls(fixed_steps, fixed)
 
-    @functools.lru_cache(RECENT)
+    @functools.lru_cache(CACHED_CALLS)
     def at(addresses: tuple[int, ...]) -> BoundCalls:
         places = {**fixed, **dict(zip(moving, addresses, strict=True))}
         return BoundCalls(places, {**fixed_calls, **calls(moving_steps, places)})

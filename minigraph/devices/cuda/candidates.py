@@ -39,11 +39,15 @@ from minigraph.platform.records import one_line
 from minigraph.program import Kernel
 
 # Of an H100, roughly: what counts is how work compares with moving data.
-BYTES = 2.5e12  # a second
-FLOPS = {"small": 4e14, "tf32": 2e14, "plain": 4e13}  # floating-point operations a second
+BYTES_PER_SECOND = 2.5e12  # a second
+FLOPS_PER_SECOND = {
+    "small": 4e14,
+    "tf32": 2e14,
+    "plain": 4e13,
+}  # floating-point operations a second
 
 # What cuDNN, NVRTC and the driver say where memory is missing.
-OF_MEMORY = ("ALLOC_FAILED", "OUT_OF_MEMORY", "out of memory")
+MEMORY_ERRORS = ("ALLOC_FAILED", "OUT_OF_MEMORY", "out of memory")
 CHUNK = 1 << 28  # elements that are compared at once
 
 
@@ -103,17 +107,17 @@ class CudaProblems(ProblemMaker):
             return None
         specs = (*problem.inputs, *problem.results)
         if isinstance(problem.op, Reorder):
-            return 2 * specs[0].nbytes / BYTES
+            return 2 * specs[0].nbytes / BYTES_PER_SECOND
         small = specs[0].dtype.itemsize < 4
         cores = small or (self.exactness.tf32 and specs[0].dtype == np.float32)
-        flops = FLOPS["small" if small else "tf32" if cores else "plain"]
+        flops = FLOPS_PER_SECOND["small" if small else "tf32" if cores else "plain"]
         transposed = (
             spec.nbytes
             for spec, layout in zip(specs, layouts, strict=True)
             if layout.lanes and (layout.lanes == 1) == cores
         )
         moved = sum(spec.nbytes for spec in specs) + 2 * sum(transposed)
-        return problem.work / flops + moved / BYTES
+        return problem.work / flops + moved / BYTES_PER_SECOND
 
     def candidates(self, arrangement: Arrangement) -> Iterator[Candidate]:
         if isinstance(arrangement.node.op, Reorder):
@@ -192,9 +196,9 @@ class CudaWorkbench(Workbench):
             enqueue(stream)  # kernels are loaded when they first run
             driver.synchronize(stream)
             graphs = capture([[enqueue] * calls], driver)
-            stack.callback(driver.forget, graphs, [])
+            stack.callback(driver.destroy, graphs, [])
             events = [driver.event(timing=True) for _ in range(2)]
-            stack.callback(driver.forget, [], events)
+            stack.callback(driver.destroy, [], events)
             begin, end = events
             driver.record(begin, stream)
             driver.launch_graph(graphs[0], stream)
@@ -207,7 +211,7 @@ class CudaWorkbench(Workbench):
 
         cuDNN raises the same error for a plan that it cannot run and for a device that is lost.
         """
-        if isinstance(error, MemoryError) or any(text in str(error) for text in OF_MEMORY):
+        if isinstance(error, MemoryError) or any(text in str(error) for text in MEMORY_ERRORS):
             self.driver.free_unused()
             raise MemoryError(one_line(str(error))) from None
         try:

@@ -19,8 +19,8 @@ from minigraph.jit.macros import with_macros
 from minigraph.jit.source import KernelSource
 from minigraph.ops.window import Pair
 
-MOST_ROWS = (1 << 16) - 1  # blocks of a grid along y
-VECTOR, SECTOR = 16, 32  # bytes of the widest load, and of a transaction of the memory
+MAX_GRID_Y = (1 << 16) - 1  # blocks of a grid along y
+VECTOR_BYTES, SECTOR_BYTES = 16, 32  # bytes of the widest load, and of a transaction of the memory
 
 
 class Blocks(NamedTuple):
@@ -36,11 +36,11 @@ class Blocks(NamedTuple):
     padding: Pair = (0, 0)
 
 
-EACH_PIXEL = Blocks()
+SINGLE_PIXELS = Blocks()
 
 
 def channel_copy(
-    source: Tensor, target: Tensor, words: Words, blocks: Blocks = EACH_PIXEL
+    source: Tensor, target: Tensor, words: Words, blocks: Blocks = SINGLE_PIXELS
 ) -> Launch:
     """Return the launch that copies the common channels; further ones of the target become 0.
 
@@ -54,8 +54,8 @@ def channel_copy(
     inner, outer = (target, source) if widens else (source, target)
     last, size = _channels_last(inner), ITEMSIZE[inner.dtype]
     n, most, *plane = inner.shape
-    together = math.gcd(most, VECTOR // size)
-    pair = math.gcd(most // together, SECTOR // VECTOR) if last else 1
+    together = math.gcd(most, VECTOR_BYTES // size)
+    pair = math.gcd(most // together, SECTOR_BYTES // VECTOR_BYTES) if last else 1
     text = with_macros(
         text_of("channels"),
         T=f"uint{8 * size}_t",
@@ -70,7 +70,7 @@ def channel_copy(
     across, places = most // together // pair, math.prod(plane) * pair
     rows = n * across
     block = (min(places, THREADS), max(1, THREADS // places), 1)
-    grid = (math.ceil(places / block[0]), min(math.ceil(rows / block[1]), MOST_ROWS), 1)
+    grid = (math.ceil(places / block[0]), min(math.ceil(rows / block[1]), MAX_GRID_Y), 1)
     inner_steps = inner.strides[1], inner.strides[3]
     sizes = [places, rows, across, plane[1], *inner_steps, *outer.shape[1:], *outer.strides[1:]]
     sizes += blocks.apart + blocks.padding
@@ -78,4 +78,4 @@ def channel_copy(
 
 
 def _channels_last(tensor: Tensor) -> bool:
-    return tensor.lies_as(channels_last(tensor.shape, tensor.dtype))
+    return tensor.has_layout_of(channels_last(tensor.shape, tensor.dtype))

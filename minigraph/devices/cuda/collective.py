@@ -12,7 +12,13 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 
-from minigraph.devices.cuda.communicator import COMBINATIONS, SUM, TYPES, Communicator, connected
+from minigraph.devices.cuda.communicator import (
+    COMBINATIONS,
+    NCCL_TYPES,
+    SUM,
+    Communicator,
+    communicator_of,
+)
 from minigraph.devices.cuda.driver import Driver, aligned
 from minigraph.devices.cuda.generated import generated_kernel
 from minigraph.devices.cuda.kernel import Addresses, Launch, LibraryKernel, Operands
@@ -53,7 +59,7 @@ class NcclExchange:
         self.communicator = communicator
         driver = communicator.driver
         self._begun, self.arrived = events = [driver.event() for _ in range(2)]
-        weakref.finalize(self, driver.forget, [], events).atexit = False
+        weakref.finalize(self, driver.destroy, [], events).atexit = False
         self.pending = False
         self.timing: int | None = None
         self.times, self.pending_time, self.waited = 0, 0.0, 0.0
@@ -105,7 +111,7 @@ class NcclKernel(LibraryKernel):
         self.scratch = self.op.pending_spec(x).nbytes if self.separate else 0
         # NCCL's maximum loses NaN, and it has no integers of 16 bits.
         floats = self.op.combines == "max" and kind(x.dtype) == "f"
-        self.gathers = bool(self.op.combines) and (floats or x.dtype.name not in TYPES)
+        self.gathers = bool(self.op.combines) and (floats or x.dtype.name not in NCCL_TYPES)
         combining: Sequence[Launch] = []
         if self.gathers and self.begins:
             processors = communicator.driver.processors
@@ -176,7 +182,9 @@ def collective_kernel(node: Node, driver: Driver, timeout: float) -> NcclKernel 
     """Return the kernel for a collective or a half of it; None for others and for no elements."""
     if not communicates(node) or not node.size:
         return None
-    return NcclKernel(node, connected(pending_collective(node).op.world, driver, timeout), timeout)
+    return NcclKernel(
+        node, communicator_of(pending_collective(node).op.world, driver, timeout), timeout
+    )
 
 
 def _combining_launches(node: Node, op: Collective, processors: int) -> tuple[list[Launch], int]:
@@ -237,5 +245,5 @@ def measured_exchanges(
     finally:
         for exchange in {kernel.exchange for kernel in kernels.values()}:
             if exchange.timing is not None:
-                driver.forget([], [exchange.timing])
+                driver.destroy([], [exchange.timing])
                 exchange.timing = None

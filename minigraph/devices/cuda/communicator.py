@@ -46,7 +46,7 @@ from minigraph.errors import DeviceError, GraphError, install_command
 from minigraph.platform import forks
 
 # NCCL's numbers, which `nccl.h` fixes; it has no integers of 16 bits.
-TYPES = {
+NCCL_TYPES = {
     "int8": 0,
     "uint8": 1,
     "int32": 2,
@@ -60,7 +60,7 @@ TYPES = {
 }
 SUM = 0
 COMBINATIONS = {"sum": SUM, "max": 2}
-POLL = 1.0  # seconds between two polls of the oldest call
+POLL_SECONDS = 1.0  # seconds between two polls of the oldest call
 
 
 class Communicator:
@@ -75,14 +75,14 @@ class Communicator:
         self.driver = driver
         self._nccl = _library()
         _check_threads(world)
-        _check_apart(world, driver, timeout)
-        self._handle = self._started(timeout)
+        _check_distinct_devices(world, driver, timeout)
+        self._handle = self._start(timeout)
         # It must never be deallocated, which would destroy it.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._handle))
-        self.stream = driver.urgent_stream()  # the other processes wait for its work
+        self.stream = driver.high_priority_stream()  # the other processes wait for its work
         self.watch = CallWatch(self)
 
-    def _started(self, timeout: float) -> Any:
+    def _start(self, timeout: float) -> Any:
         """Return CuPy's communicator.  NCCL's start waits for all processes, so a thread does it.
 
         The thread of a start that takes too long ends with the process.
@@ -114,7 +114,7 @@ class Communicator:
 
     def enqueue(self, name: str, x: int, y: int, count: int, dtype: str, *how: int) -> None:
         """Enqueue an exchange of `count` elements from x to y, by NCCL's name for it."""
-        self._call(name, x, y, count, TYPES[dtype], *how, self.stream)
+        self._call(name, x, y, count, NCCL_TYPES[dtype], *how, self.stream)
 
     def _call(self, name: str, *arguments: int) -> None:
         try:
@@ -127,7 +127,7 @@ _connecting = forks.lock()
 _connected: dict[tuple[World, Driver], Communicator] = {}
 
 
-def connected(world: World, driver: Driver, timeout: float) -> Communicator:
+def communicator_of(world: World, driver: Driver, timeout: float) -> Communicator:
     """Return the communicator of a world for a device; each process starts it once.
 
     All processes start it at the same time.  Raises DeviceError if NCCL is missing or fails, or two
@@ -166,7 +166,7 @@ def _check_threads(world: World) -> None:
         )
 
 
-def _check_apart(world: World, driver: Driver, timeout: float) -> None:
+def _check_distinct_devices(world: World, driver: Driver, timeout: float) -> None:
     """Raise DeviceError, in all processes, if two of them have the same device."""
     given = world.gather(driver.uuid, timeout)
     for rank, uuid in enumerate(given):
@@ -207,7 +207,7 @@ class CallWatch:
         self._thread: threading.Thread | None = None
 
     @contextlib.contextmanager
-    def during(self, what: str, timeout: float) -> Iterator[None]:
+    def watching(self, what: str, timeout: float) -> Iterator[None]:
         """Watch the work that the block enqueues on the stream `compute` until it has ended."""
         self._forget_ended()
         call = WatchedCall(what, timeout)
@@ -230,14 +230,14 @@ class CallWatch:
             self._free.append(end)
 
     def _ended(self, call: WatchedCall) -> bool:
-        return call.end is not None and self._driver.happened(call.end)
+        return call.end is not None and self._driver.is_complete(call.end)
 
     def _poll(self) -> None:
         """Poll the oldest call for ever, and wait for one that was the oldest at two polls."""
         last: list[WatchedCall] = []
         with self._driver.current():
             while True:
-                time.sleep(POLL)
+                time.sleep(POLL_SECONDS)
                 oldest = [*self._calls][:1]
                 if oldest == last:
                     for call in oldest:

@@ -15,22 +15,22 @@ from typing import Any, NamedTuple
 
 from cuda.pathfinder import load_nvidia_dynamic_lib
 
-from minigraph.devices.cuda.driver import READABLE
+from minigraph.devices.cuda.driver import LOAD_ALIGNMENT
 from minigraph.errors import DeviceError
 from minigraph.platform import forks
 from minigraph.program import KernelFailed
 
 TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # cudaDataType
 COMPUTE = {"float32": 68, "tf32": 77, "float64": 70}  # cublasComputeType: the first is never tf32
-WORKSPACE = 32 << 20  # bytes, at most; cuBLAS's recommendation for an H100
-MOST_ALGORITHMS = 5  # of a problem that are worth measuring: the heuristic names them best first
+MAX_WORKSPACE = 32 << 20  # bytes, at most; cuBLAS's recommendation for an H100
+MAX_ALGORITHMS = 5  # of a problem that are worth measuring: the heuristic names them best first
 # Parts of a sum may be added up by themselves, but in float32, and each in its turn.
 REDUCTION = 2  # CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
 OPERATION_TRANSPOSED, OPERATION_EPILOGUE, OPERATION_BIAS = (3, 4), 7, 8
 LAYOUT_BATCH, LAYOUT_STEP = 5, 6
 PREFERRED_WORKSPACE, PREFERRED_REDUCTION, PREFERRED_ALIGNMENT = 1, 3, (5, 6, 7, 8)
 RELU, BIAS = 2, 4  # bits of an epilogue; with neither it is 1
-OF_THE_DEVICE = (1, 3, 11, 13, 14)  # results after which the next call will fail, too
+DEVICE_ERRORS = (1, 3, 11, 13, 14)  # results after which the next call will fail, too
 # The attributes of an algorithm that tell it from others: their numbers and types.
 CONFIGURATION = {
     "tile": (1, ctypes.c_uint32),
@@ -84,7 +84,7 @@ def handle(ordinal: int) -> c_void_p:
 def _call(name: str, *arguments: Any) -> None:
     result = library()[name](*arguments)
     if result:
-        failed = DeviceError if result in OF_THE_DEVICE else KernelFailed
+        failed = DeviceError if result in DEVICE_ERRORS else KernelFailed
         raise failed(f"cublasLt{name}: {library()['GetStatusName'](result).decode()}")
 
 
@@ -116,14 +116,14 @@ class Algorithm(ctypes.Structure):
 class Matrices(NamedTuple):
     """A batch of matrices, column by column; lead and step count elements.
 
-    lead  from a column to the next
-    step  from a matrix to the next
+    leading_dimension  from a column to the next
+    batch_stride       from a matrix to the next
     """
 
     rows: int
     columns: int
-    lead: int
-    step: int
+    leading_dimension: int
+    batch_stride: int
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class Gemm:
     bias: bool = False
     relu: bool = False
     tf32: bool = False
-    alignment: int = READABLE
+    alignment: int = LOAD_ALIGNMENT
 
 
 class Descriptors:
@@ -164,30 +164,30 @@ class Descriptors:
         epilogue = (BIAS if gemm.bias else 0) | (RELU if gemm.relu else 0)
         self._operation.set(OPERATION_EPILOGUE, c_int32(epilogue or 1))
         if gemm.bias:
-            self._operation.set(OPERATION_BIAS, c_void_p(READABLE))  # its alignment, for now
+            self._operation.set(OPERATION_BIAS, c_void_p(LOAD_ALIGNMENT))  # its alignment, for now
         self._layouts = []
         for matrices in gemm.operands:
             layout = _Descriptor("MatrixLayout", TYPES[gemm.dtype], *matrices[:3])
             layout.set(LAYOUT_BATCH, c_int32(gemm.batch))
-            layout.set(LAYOUT_STEP, c_int64(matrices.step))
+            layout.set(LAYOUT_STEP, c_int64(matrices.batch_stride))
             self._layouts.append(layout)
         self._bias = gemm.bias
         self._in_use = forks.lock()  # functions that share a kernel set its bias in turn
         self._alignment = gemm.alignment
 
     def algorithms(self, handle: c_void_p) -> list[Algorithm]:
-        """Return at most MOST_ALGORITHMS algorithms, the best first."""
+        """Return at most MAX_ALGORITHMS algorithms, the best first."""
         preference = _Descriptor("MatmulPreference")
-        preference.set(PREFERRED_WORKSPACE, c_uint64(WORKSPACE))
+        preference.set(PREFERRED_WORKSPACE, c_uint64(MAX_WORKSPACE))
         preference.set(PREFERRED_REDUCTION, c_int32(REDUCTION))
         for attribute in PREFERRED_ALIGNMENT:
             preference.set(attribute, c_int32(self._alignment))
-        found = (Algorithm * MOST_ALGORITHMS)()
+        found = (Algorithm * MAX_ALGORITHMS)()
         count = c_int()
         a, b, d = self._layouts
         described = (x.at for x in (self._operation, a, b, d, d, preference))
         ask = library()["MatmulAlgoGetHeuristic"]
-        if ask(handle, *described, MOST_ALGORITHMS, found, byref(count)):
+        if ask(handle, *described, MAX_ALGORITHMS, found, byref(count)):
             return []
         return [found[i] for i in range(count.value) if not found[i].result]
 

@@ -16,7 +16,7 @@ from functools import partial
 from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cuda import cublas
 from minigraph.devices.cuda.cublas import TYPES, Algorithm, Descriptors, Gemm, Matrices
-from minigraph.devices.cuda.driver import ALIGNMENT, READABLE, aligned
+from minigraph.devices.cuda.driver import ALIGNMENT, LOAD_ALIGNMENT, aligned
 from minigraph.devices.cuda.kernel import Addresses, LibraryKernel
 from minigraph.devices.cuda.kernels import Exactness, epilogue_of, in_place, library_product
 from minigraph.devices.problem import Arrangement, Product
@@ -25,7 +25,7 @@ from minigraph.jit.loops import Axes, Ints, collapse
 from minigraph.ops.activation import Relu
 from minigraph.ops.matmul import Matmul
 
-MOST_BATCHES = 65_535  # of a call of cublasLt
+MAX_BATCH = 65_535  # of a call of cublasLt
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +55,7 @@ def ways(node: Node, strides: Sequence[Shape], exactness: Exactness) -> list[Cub
     found = product(node)
     if found is None:
         return []
-    bare = _bare(node, strides, exactness.tf32)
+    bare = _plain_way(node, strides, exactness.tf32)
     epilogue = epilogue_of(node, found)
     if epilogue is None:
         return [bare]
@@ -67,7 +67,7 @@ def ways(node: Node, strides: Sequence[Shape], exactness: Exactness) -> list[Cub
     return [dataclasses.replace(bare, gemm=gemm), unfused]
 
 
-def _bare(node: Node, strides: Sequence[Shape], tf32: bool) -> CublasWay:
+def _plain_way(node: Node, strides: Sequence[Shape], tf32: bool) -> CublasWay:
     """Return the calls for the product alone, with as few copies of operands as possible.
 
     A call has one batch axis.  Further axes are merged with it if their strides allow, else each of
@@ -79,7 +79,10 @@ def _bare(node: Node, strides: Sequence[Shape], tf32: bool) -> CublasWay:
         views = zip((x, y), strides, kept, strict=False)
         steps = [_steps(s if keep else spec.strides, spec) for spec, s, keep in views]
         steps.append(_steps(node.spec.strides, node.spec))
-        lying = [_lying(*s.shape[-2:], *own[-2:]) for s, own in zip((x, y), steps, strict=False)]
+        lying = [
+            _leading_dimension(*s.shape[-2:], *own[-2:])
+            for s, own in zip((x, y), steps, strict=False)
+        ]
         if None in lying or min(map(min, steps)) < 0:
             continue
         # As many steps along the axes of batches as the result has.
@@ -101,7 +104,7 @@ def _bare(node: Node, strides: Sequence[Shape], tf32: bool) -> CublasWay:
         (y_turned, x_turned),
         count,
         tf32=tf32 and node.dtype.name == "float32",
-        alignment=math.gcd(READABLE, *itertools.chain.from_iterable(offsets)),
+        alignment=math.gcd(LOAD_ALIGNMENT, *itertools.chain.from_iterable(offsets)),
     )
     return CublasWay("", gemm, kept, offsets)
 
@@ -110,7 +113,7 @@ def _calls(axes: Axes) -> tuple[int, Ints, list[list[int]]]:
     """Return extent and steps of the longest axis, and the offsets of calls along the others."""
     longest = count, batch = max(axes, default=(1, (0, 0, 0)))
     others = [axis for axis in axes if axis != longest]
-    part = next(i for i in range(min(count, MOST_BATCHES), 0, -1) if count % i == 0)
+    part = next(i for i in range(min(count, MAX_BATCH), 0, -1) if count % i == 0)
     if part < count:
         others.append((count // part, tuple(part * step for step in batch)))
     starts = [[0, 0, 0]]
@@ -129,7 +132,7 @@ def _steps(strides: Shape, spec: Spec) -> Shape:
     return tuple(stride // spec.dtype.itemsize if n > 1 else 0 for n, stride in sizes)
 
 
-def _lying(rows: int, columns: int, down: int, across: int) -> tuple[int, bool] | None:
+def _leading_dimension(rows: int, columns: int, down: int, across: int) -> tuple[int, bool] | None:
     """Return the leading dimension of a matrix, and whether it is column-major.
 
     None if neither its rows nor its columns are contiguous.
@@ -163,7 +166,7 @@ class CublasKernel(LibraryKernel):
     """
 
     maker = "cublas"
-    alignment = READABLE
+    alignment = LOAD_ALIGNMENT
 
     def __init__(self, node: Node, way: CublasWay, algorithm: Algorithm, ordinal: int) -> None:
         super().__init__(node, in_place(way.epilogue))

@@ -42,7 +42,7 @@ class Tensor:
         """The bytes that it takes, which have no gaps."""
         return math.prod(self.shape) * ITEMSIZE[self.dtype]
 
-    def lies_as(self, other: Tensor) -> bool:
+    def has_layout_of(self, other: Tensor) -> bool:
         """Return whether the two describe the same layout."""
         axes = zip(self.shape, self.strides, other.strides, strict=True)
         same = all(mine == its for n, mine, its in axes if n > 1)
@@ -94,7 +94,7 @@ class CudnnProblem:
         return self.output.dtype
 
     @property
-    def bare(self) -> CudnnProblem:
+    def without_epilogue(self) -> CudnnProblem:
         """The product alone."""
         return dataclasses.replace(self, inputs=self.inputs[:2], relu=False)
 
@@ -102,7 +102,7 @@ class CudnnProblem:
     def family(self) -> tuple[Any, ...]:
         """The key of the problems that differ only in sizes."""
         images = (*self.inputs[:2], self.output)
-        last = tuple(t.lies_as(channels_last(t.shape, t.dtype)) for t in images)
+        last = tuple(t.has_layout_of(channels_last(t.shape, t.dtype)) for t in images)
         whole = (
             self.kind,
             self.dtype,

@@ -24,7 +24,7 @@ import cudnn
 
 from minigraph.autotune.candidate import Candidate
 from minigraph.autotune.measurement import KernelRecipe
-from minigraph.devices.cuda.channels import EACH_PIXEL, VECTOR, Blocks, channel_copy
+from minigraph.devices.cuda.channels import SINGLE_PIXELS, VECTOR_BYTES, Blocks, channel_copy
 from minigraph.devices.cuda.cudnn_graph import (
     ITEMSIZE,
     CudnnProblem,
@@ -33,7 +33,7 @@ from minigraph.devices.cuda.cudnn_graph import (
     contiguous,
 )
 from minigraph.devices.cuda.cudnn_plan import Catalogue, CudnnPlan, replay
-from minigraph.devices.cuda.driver import ALIGNMENT, READABLE, aligned
+from minigraph.devices.cuda.driver import ALIGNMENT, LOAD_ALIGNMENT, aligned
 from minigraph.devices.cuda.kernel import Addresses, Launch, LibraryKernel
 from minigraph.devices.cuda.kernels import Exactness, epilogue_of, in_place, library_product
 from minigraph.devices.problem import (
@@ -59,11 +59,11 @@ KINDS: dict[type[Op], str] = {
     Conv2dBackwardData: "dgrad",
     Conv2dBackwardWeights: "wgrad",
 }
-ONE_PIXEL = (1, 1)
-FILLED = 16  # channels, or a multiple, that cuDNN's fastest kernels of plain float32 ask for
+POINTWISE = (1, 1)
+CHANNEL_MULTIPLE = 16  # of which cuDNN's fastest kernels of plain float32 need a multiple
 # Rough figures of an H200, of which only the ratio of work to memory traffic matters.
-TILE = 64  # bytes: as many channels of a tap, or a multiple, take as long as fewer
-FLOPS_A_BYTE = {"small": 100, "tf32": 50, "plain": 10}  # done while memory moves one byte
+TILE_BYTES = 64  # bytes: as many channels of a tap, or a multiple, take as long as fewer
+FLOPS_PER_BYTE = {"small": 100, "tf32": 50, "plain": 10}  # done while memory moves one byte
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +112,11 @@ def ways(node: Node, exactness: Exactness) -> list[CudnnWay]:
         if epilogue is None or fusible:
             made.append(way)
         if epilogue is not None:
-            label, problem, inputs = f"unfused {way.label}", way.problem.bare, way.inputs[:2]
+            label, problem, inputs = (
+                f"unfused {way.label}",
+                way.problem.without_epilogue,
+                way.inputs[:2],
+            )
             made.append(CudnnWay(label, problem, inputs, way.output, way.blocks, epilogue))
     return made
 
@@ -137,24 +141,24 @@ def _block_sizes(node: Node, found: Product, tf32: bool) -> list[Pair]:
     simple = conv.groups == 1 and conv.dilation == (1, 1) and c <= FEW_CHANNELS
     helps = max(conv.stride) > 1 and max(window) > 1
     if not (simple and helps) or isinstance(found.op, Conv2dBackwardData):
-        return [ONE_PIXEL]
-    rate = FLOPS_A_BYTE["small" if ITEMSIZE[dtype] < 4 else "tf32" if tf32 else "plain"]
+        return [POINTWISE]
+    rate = FLOPS_PER_BYTE["small" if ITEMSIZE[dtype] < 4 else "tf32" if tf32 else "plain"]
 
     def cost(size: Pair) -> int:
-        x, w = (_wider(each, dtype, size) for each in _blocked(shapes, size))
-        channels = math.ceil(w[1] * ITEMSIZE[dtype] / TILE) * TILE // ITEMSIZE[dtype]
+        x, w = (_with_padded_channels(each, dtype, size) for each in _blocked_shapes(shapes, size))
+        channels = math.ceil(w[1] * ITEMSIZE[dtype] / TILE_BYTES) * TILE_BYTES // ITEMSIZE[dtype]
         work = 2 * math.prod(shapes["y"]) * channels * math.prod(w[2:])
         return work + 2 * math.prod(x) * ITEMSIZE[dtype] * rate
 
     high, wide = ((min(r, step), r) for r, step in zip(window, conv.stride, strict=True))
-    blocks = min([(h, w) for h in high for w in wide if (h, w) != ONE_PIXEL], key=cost)
-    return sorted([blocks, ONE_PIXEL], key=cost)
+    blocks = min([(h, w) for h in high for w in wide if (h, w) != POINTWISE], key=cost)
+    return sorted([blocks, POINTWISE], key=cost)
 
 
-def _blocked(shapes: Mapping[str, Shape], size: Pair) -> tuple[Shape, Shape]:
+def _blocked_shapes(shapes: Mapping[str, Shape], size: Pair) -> tuple[Shape, Shape]:
     """The shapes of images and weights whose channels are the pixels of blocks."""
     (n, *_), (k, c, *window), y = (shapes[role] for role in "xwy")
-    if size == ONE_PIXEL:
+    if size == POINTWISE:
         return shapes["x"], shapes["w"]
     taps = [math.ceil(r / side) for r, side in zip(window, size, strict=True)]
     pixels = (m + r - 1 for m, r in zip(y[2:], taps, strict=True))
@@ -165,10 +169,10 @@ def _convolution(node: Node, found: Product, size: Pair, relu: bool, tf32: bool)
     """The way whose channels are the pixels of blocks of this size."""
     conv, dtype, roles = conv_of(found.op), node.dtype.name, ROLES[type(found.op)]
     plain = _shapes(node, found)
-    shapes, blocks = dict(plain), dict.fromkeys(roles, EACH_PIXEL)
+    shapes, blocks = dict(plain), dict.fromkeys(roles, SINGLE_PIXELS)
     steps = conv.stride, conv.padding, conv.dilation
-    if size != ONE_PIXEL:
-        shapes["x"], shapes["w"] = _blocked(plain, size)
+    if size != POINTWISE:
+        shapes["x"], shapes["w"] = _blocked_shapes(plain, size)
         blocks |= {"x": Blocks(size, conv.stride, conv.padding), "w": Blocks(size, size)}
         steps = (1, 1), (0, 0), (1, 1)
     last = max(found.lanes) > 1
@@ -176,8 +180,8 @@ def _convolution(node: Node, found: Product, size: Pair, relu: bool, tf32: bool)
     own, wanted = [], []
     for role, lanes in zip(roles, found.lanes, strict=True):
         own.append((channels_last if lanes > 1 else contiguous)(plain[role], dtype))
-        wider = conv.groups == 1 and role != "y" and (last or size != ONE_PIXEL)
-        shape = _wider(shapes[role], dtype, size) if wider else shapes[role]
+        wider = conv.groups == 1 and role != "y" and (last or size != POINTWISE)
+        shape = _with_padded_channels(shapes[role], dtype, size) if wider else shapes[role]
         wanted.append(lie(shape, dtype))
     bias = tuple(channels_last((1, *x.shape, 1, 1), dtype) for x in node.inputs[2:])
     problem = CudnnProblem(
@@ -189,7 +193,7 @@ def _convolution(node: Node, found: Product, size: Pair, relu: bool, tf32: bool)
         tf32=tf32,
     )
     return CudnnWay(
-        "" if size == ONE_PIXEL else "space to depth {} x {} ".format(*size),
+        "" if size == POINTWISE else "space to depth {} x {} ".format(*size),
         problem,
         (*own[:2], *bias),
         own[2],
@@ -197,10 +201,10 @@ def _convolution(node: Node, found: Product, size: Pair, relu: bool, tf32: bool)
     )
 
 
-def _wider(shape: Shape, dtype: str, size: Pair) -> Shape:
+def _with_padded_channels(shape: Shape, dtype: str, size: Pair) -> Shape:
     """The shape with as many channels more as fill the widest loads, or cuDNN's best kernels."""
     n, c, h, w = shape
-    step = VECTOR // ITEMSIZE[dtype] if size == ONE_PIXEL else FILLED
+    step = VECTOR_BYTES // ITEMSIZE[dtype] if size == POINTWISE else CHANNEL_MULTIPLE
     return n, math.ceil(c / step) * step, h, w
 
 
@@ -243,7 +247,7 @@ class CudnnKernel(LibraryKernel):
     """
 
     maker = "cudnn"
-    alignment = READABLE
+    alignment = LOAD_ALIGNMENT
 
     def __init__(self, node: Node, way: CudnnWay, plan: CudnnPlan, handle: Any) -> None:
         plan.build()
@@ -257,16 +261,16 @@ class CudnnKernel(LibraryKernel):
         self.scratch = aligned(plan.workspace)
         launches: list[Launch] = []
         for i, (own, wanted) in enumerate(pairs):
-            if own.lies_as(wanted):
+            if own.has_layout_of(wanted):
                 continue
             self._copied[i] = self.scratch
             self.scratch += aligned(wanted.nbytes)
             source, target = (wanted, own) if i == last else (own, wanted)
             given = None if i == last else i
-            words = functools.partial(_from_and_to, given, self._copied[i])
+            words = functools.partial(_copy_operands, given, self._copied[i])
             blocks = way.blocks[2 if i == last else i]
             launches.append(channel_copy(source, target, words, blocks))
-            self.before += i < last
+            self.library_position += i < last
         self.scratch += ALIGNMENT * (self.scratch > 0)  # for where it may begin
         super().__init__(node, [*launches, *in_place(way.epilogue)])
 
@@ -279,7 +283,7 @@ class CudnnKernel(LibraryKernel):
             plan.graph.execute_plan_at_index(at, scratch, plan.index, self.handle)
 
 
-def _from_and_to(
+def _copy_operands(
     given: int | None, offset: int, inputs: Addresses, outputs: Addresses, scratch: int
 ) -> list[int]:
     """Return the source and target of the copy of an input, or, for None, of the output."""

@@ -15,25 +15,25 @@ from minigraph.platform.records import one_line
 # Mode B asks a slower model, which seldom names others.
 MODES = [cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK]
 ALL_MODES = [cudnn.heur_mode.A, cudnn.heur_mode.B, cudnn.heur_mode.FALLBACK]
-MOST_PLANS = 6  # plans of a problem that are worth measuring: cuDNN names them best first
-FEW_PLANS = 3  # so few plans are too few: all modes are asked
+MAX_PLANS = 6  # plans of a problem that are worth measuring: cuDNN names them best first
+MIN_PLANS = 3  # so few plans are too few: all modes are asked
 NOTE = cudnn.numerical_note
-GENERATED = cudnn.behavior_note.RUNTIME_COMPILATION
-TRANSFORMED = {NOTE.FFT.name, NOTE.WINOGRAD.name}  # which multiply less than the sums say
-LOSSY = (
+RUNTIME_COMPILED = cudnn.behavior_note.RUNTIME_COMPILATION
+TRANSFORM_NOTES = {NOTE.FFT.name, NOTE.WINOGRAD.name}  # which multiply less than the sums say
+LOSSY_NOTES = (
     NOTE.DOWN_CONVERT_INPUTS,
     NOTE.REDUCED_PRECISION_REDUCTION,
     NOTE.WINOGRAD_TILE_13x13,
 )
 # Engine 17 has no note, but on an H200 the gradient of AlexNet's 5 x 5 weights was off by 5e-3 of
 # its root mean square, where tensor cores in tf32 were off by 3e-4; that of 3 x 3 weights by 1e-5.
-COARSE = ("wgrad", 17)
+INEXACT_ENGINE = ("wgrad", 17)
 # The engine for what no other takes: on an H200 10 to 100 times as slow as the others, so that one
 # run of it takes as long as all of theirs.
-GENERIC = 0
+GENERIC_ENGINE = 0
 # What cuDNN's own engines are numbered below; from there on they are the frontend's, in Python.
-FOREIGN = 10_000
-UNKNOWN = "NOT_SET"  # what the frontend calls knobs that are newer than itself
+FIRST_FOREIGN_ENGINE = 10_000
+UNKNOWN_KNOB = "NOT_SET"  # what the frontend calls knobs that are newer than itself
 # The frontend raises the second where the backend turns down a descriptor.
 UNSUPPORTED = (cudnn.cudnnGraphNotSupportedError, RuntimeError)
 
@@ -92,7 +92,7 @@ class Catalogue:
         self._known: dict[tuple[Any, ...], set[str]] = {}  # notes of engines
 
     def plans(self, problem: CudnnProblem) -> list[CudnnPlan]:
-        """Return at most MOST_PLANS ways to compute a problem; nothing is compiled.
+        """Return at most MAX_PLANS ways to compute a problem; nothing is compiled.
 
         cuDNN's own first choice is first.  Engines that are compiled already go before those that
         cuDNN would generate, which takes seconds each.  Plans of less precision than the problem
@@ -106,11 +106,11 @@ class Catalogue:
             found = self._listed(problem, MODES[:: -1 if exact and problem.kind == "wgrad" else 1])
             if exact and max(problem.window) > 1:
                 found.sort(key=lambda plan: not plan.transformed)
-            if len(found) < FEW_PLANS:
+            if len(found) < MIN_PLANS:
                 found = self._listed(problem, ALL_MODES)
-            found = [plan for plan in found if plan.engine != GENERIC] or found
+            found = [plan for plan in found if plan.engine != GENERIC_ENGINE] or found
             ranks = sorted(range(len(found)), key=lambda i: (i > 0, found[i].generated, i))
-            self._plans[problem] = [found[i] for i in sorted(ranks[:MOST_PLANS])]
+            self._plans[problem] = [found[i] for i in sorted(ranks[:MAX_PLANS])]
         return self._plans[problem]
 
     def _listed(self, problem: CudnnProblem, modes: Sequence[Any]) -> list[CudnnPlan]:
@@ -129,7 +129,7 @@ class Catalogue:
             notes = self._notes(problem, engine, knobs) if engine >= 0 else None
             if notes is None or not notes.isdisjoint(too_coarse):
                 continue
-            if (problem.kind, engine) == COARSE and max(problem.window) > 3:
+            if (problem.kind, engine) == INEXACT_ENGINE and max(problem.window) > 3:
                 continue
             wide = problem.dtype == "float32" and "TENSOR_CORE" in notes
             found.append(
@@ -140,8 +140,8 @@ class Catalogue:
                     {knob.name: value for knob, value in knobs.items()},
                     "NONDETERMINISTIC" not in notes,
                     "tf32" if wide else problem.dtype,
-                    GENERATED.name in notes,
-                    not notes.isdisjoint(TRANSFORMED),
+                    RUNTIME_COMPILED.name in notes,
+                    not notes.isdisjoint(TRANSFORM_NOTES),
                 )
             )
         return found
@@ -172,14 +172,20 @@ class Catalogue:
         if key not in self._known:
             if not remains(lambda probe: None):
                 return None
-            numeric = (*LOSSY, NOTE.TENSOR_CORE, NOTE.NONDETERMINISTIC, NOTE.FFT, NOTE.WINOGRAD)
+            numeric = (
+                *LOSSY_NOTES,
+                NOTE.TENSOR_CORE,
+                NOTE.NONDETERMINISTIC,
+                NOTE.FFT,
+                NOTE.WINOGRAD,
+            )
             found = {
                 note.name
                 for note in numeric
                 if not remains(lambda probe, note=note: probe.deselect_numeric_notes([note]))  # type: ignore[misc]
             }
-            if not remains(lambda probe: probe.deselect_behavior_notes([GENERATED])):
-                found.add(GENERATED.name)
+            if not remains(lambda probe: probe.deselect_behavior_notes([RUNTIME_COMPILED])):
+                found.add(RUNTIME_COMPILED.name)
             self._known[key] = found
         return self._known[key]
 
@@ -206,7 +212,7 @@ def lossy(problem: CudnnProblem) -> list[Any]:
     cuDNN's tensor cores have no float32: they round its factors to tf32.
     """
     exact = problem.dtype == "float32" and not problem.tf32
-    return [*LOSSY, NOTE.TENSOR_CORE] if exact else [*LOSSY]
+    return [*LOSSY_NOTES, NOTE.TENSOR_CORE] if exact else [*LOSSY_NOTES]
 
 
 def _engine_at(graph: Any, index: int) -> tuple[int, dict[Any, int]]:
@@ -215,5 +221,7 @@ def _engine_at(graph: Any, index: int) -> tuple[int, dict[Any, int]]:
         engine, knobs = graph.get_engine_and_knobs_at_index(index)
     except NotImplementedError:  # the frontend would choose among others
         return -1, {}
-    lasting = 0 <= engine < FOREIGN and all(knob.name != UNKNOWN for knob in knobs or {})
+    lasting = 0 <= engine < FIRST_FOREIGN_ENGINE and all(
+        knob.name != UNKNOWN_KNOB for knob in knobs or {}
+    )
     return (engine, knobs or {}) if lasting else (-1, {})

@@ -21,7 +21,7 @@ from minigraph.devices.cuda import cublas, nvrtc
 from minigraph.devices.cuda.calls import kernel_calls
 from minigraph.devices.cuda.candidates import CudaProblems, CudaWorkbench
 from minigraph.devices.cuda.collective import collective_kernel
-from minigraph.devices.cuda.communicator import connected
+from minigraph.devices.cuda.communicator import communicator_of
 from minigraph.devices.cuda.driver import Driver, device_count, on_stream
 from minigraph.devices.cuda.kernel import CudaKernel, DeviceKernel
 from minigraph.devices.cuda.kernels import Exactness, cuda_kernel
@@ -71,14 +71,14 @@ def ordinal(number: int | None) -> int:
 _opening = forks.lock()
 
 
-def opened(ordinal: int) -> tuple[Driver, Any]:
+def open_device(ordinal: int) -> tuple[Driver, Any]:
     """Return a device, which is opened once a process, and cuDNN's handle for it."""
     with _opening:  # a cache alone would let two threads open it at once
-        return _opened(ordinal)
+        return _open_device(ordinal)
 
 
 @functools.cache
-def _opened(ordinal: int) -> tuple[Driver, Any]:
+def _open_device(ordinal: int) -> tuple[Driver, Any]:
     driver = Driver(ordinal)
     try:
         with driver.current():
@@ -102,12 +102,12 @@ class CudaBackend(Backend):
     # cache meanwhile takes longer to come back.  512 MiB hold the gradients of a ResNet-152 twice,
     # which is little beside the activations of its batches.
     horizontal_fusion = HorizontalFusionLimits(operand=8 << 20, waiting=512 << 20)
-    saturating = 1 << 26, 1 << 13
+    saturation = 1 << 26, 1 << 13
     tuning, tunes = "cudnn", "exhaustive"
 
     @classmethod
     def check(cls, number: int | None) -> None:
-        opened(ordinal(number))
+        open_device(ordinal(number))
 
     @classmethod
     def open(
@@ -120,11 +120,11 @@ class CudaBackend(Backend):
         backend = cls(ordinal(number), values, on_disk)
         if world:
             with backend.driver.current():
-                connected(world, backend.driver, backend.timeout)
+                communicator_of(world, backend.driver, backend.timeout)
         return backend
 
     def __init__(self, ordinal: int, values: Mapping[str, Any], on_disk: bool) -> None:
-        self.driver, self.handle = opened(ordinal)
+        self.driver, self.handle = open_device(ordinal)
         self.device = self.driver.device
         self.compiled = kernels_of(self.driver)
         self.bulk: bool = values["bulk"]

@@ -23,16 +23,16 @@ from minigraph.errors import DeviceError, DeviceLost
 from minigraph.graph import Array, Spec
 from minigraph.platform import forks
 
-OLDEST = (8, 0)  # compute capability
-READABLE = 16  # bytes of the widest loads of our kernels, and the alignment declared to cuDNN
+MIN_COMPUTE_CAPABILITY = (8, 0)  # compute capability
+LOAD_ALIGNMENT = 16  # bytes of the widest loads of our kernels, and the alignment declared to cuDNN
 ALIGNMENT = 256  # bytes: of the device's own allocations; cuDNN may expect it of its workspace
-ATTRIBUTES = (
+DEVICE_ATTRIBUTES = (
     cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
     cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
     cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
 )
 # Errors after which the driver gives nothing but the same error, by CUDA's names for them.
-LASTING = {
+STICKY_ERRORS = {
     f"CUDA_ERROR_{name}"
     for name in (
         *("ILLEGAL_ADDRESS", "MISALIGNED_ADDRESS", "INVALID_ADDRESS_SPACE", "INVALID_PC"),
@@ -114,11 +114,11 @@ class Driver:
         self.name: str = self._call(cuda.cuDeviceGetName, 256, device).split(b"\0")[0].decode()
         major, minor, self.processors = (
             int(self._call(cuda.cuDeviceGetAttribute, attribute, device))
-            for attribute in ATTRIBUTES
+            for attribute in DEVICE_ATTRIBUTES
         )
         self.capability = major, minor
-        if self.capability < OLDEST:
-            have, need = (".".join(map(str, c)) for c in (self.capability, OLDEST))
+        if self.capability < MIN_COMPUTE_CAPABILITY:
+            have, need = (".".join(map(str, c)) for c in (self.capability, MIN_COMPUTE_CAPABILITY))
             raise DeviceError(f"{self.name} has compute capability {have}; {need} is the oldest")
         self.version = divmod(self._call(cuda.cuDriverGetVersion) // 10, 100)
         self.total: int = self._call(cuda.cuDeviceTotalMem, device)
@@ -205,7 +205,7 @@ class Driver:
         with cupy.cuda.Device(self.ordinal), on_stream(self.compute):
             return self.array(Spec((max(nbytes, 1),), np.dtype(np.uint8)))
 
-    def pinned(self, nbytes: int) -> Array:
+    def pinned_memory(self, nbytes: int) -> Array:
         """Return bytes of the host that stay in memory, so that copies run by themselves."""
         if not nbytes:
             return np.empty(0, np.uint8)
@@ -260,7 +260,7 @@ class Driver:
         """Return a new stream that does not wait for the default one."""
         return int(self._call(cuda.cuStreamCreate, cuda.CUstream_flags.CU_STREAM_NON_BLOCKING))
 
-    def urgent_stream(self) -> int:
+    def high_priority_stream(self) -> int:
         """Return a new stream whose kernels get free processors before those of others."""
         _, greatest = self._call(cuda.cuCtxGetStreamPriorityRange)
         flags = cuda.CUstream_flags.CU_STREAM_NON_BLOCKING
@@ -289,7 +289,7 @@ class Driver:
         """Let later work of a stream wait for an event's last recording."""
         self._call(cuda.cuStreamWaitEvent, stream, event, 0)
 
-    def happened(self, event: int) -> bool:
+    def is_complete(self, event: int) -> bool:
         """Return whether an event has happened, as it was last recorded."""
         error, *_ = cuda.cuEventQuery(event)
         if error == cuda.CUresult.CUDA_ERROR_NOT_READY:
@@ -332,7 +332,7 @@ class Driver:
     def launch_graph(self, executable: int, stream: int) -> None:
         self._call(cuda.cuGraphLaunch, executable, stream)
 
-    def forget(self, executables: Sequence[int], events: Sequence[int]) -> None:
+    def destroy(self, executables: Sequence[int], events: Sequence[int]) -> None:
         """Give graphs and events back."""
         self._destroy(cuda.cuGraphExecDestroy, executables)
         self._destroy(cuda.cuEventDestroy, events)
@@ -343,7 +343,7 @@ def _checked(function: Any, error: Any, *results: Any) -> Any:
     if error != cuda.CUresult.CUDA_SUCCESS:
         _, text = cuda.cuGetErrorString(error)
         said = f"{function.__name__}: {error.name}" + (f" ({text.decode()})" if text else "")
-        if error.name in LASTING:
+        if error.name in STICKY_ERRORS:
             raise DeviceLost(f"{said}; only another process can use the device again")
         raise DeviceError(said)
     return results[0] if len(results) == 1 else tuple(results)

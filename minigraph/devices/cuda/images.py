@@ -25,13 +25,13 @@ from minigraph.ops.pooling import (
     MaxPool2dBackward,
     Pooling,
 )
-from minigraph.ops.reduction import FEW
+from minigraph.ops.reduction import MAX_PLAIN_SUM
 
-PLANES = 4  # that a thread does at once
-MOST_PIXELS = 4  # of a cell, and windows that reach it: their sums and elements are in registers
-RESIDENT = 3  # blocks of a multiprocessor: with two, too few loads are on their way
-UNROLLED = 16  # elements of a window up to which its rows are unrolled
-VECTOR, ROW_VECTORS = 16, 8  # of a reorder: bytes of a vector, and vectors of a row of a tile
+PLANES_PER_THREAD = 4  # that a thread does at once
+MAX_CELL_PIXELS = 4  # and windows that reach a cell: sums and elements are in registers
+RESIDENT_BLOCKS = 3  # blocks of a multiprocessor: with two, too few loads are on their way
+MAX_UNROLLED = 16  # elements of a window up to which its rows are unrolled
+VECTOR_BYTES, VECTORS_PER_ROW = 16, 8  # of an access of a reorder, and of a row of a tile
 
 
 def _pooled(
@@ -50,17 +50,17 @@ def _pooled(
     (x, y), dtype = (result.shape, given.shape)[:: 1 if backward else -1], result.dtype
     (h, w), lanes, planes, last = x[2:4], math.prod(x[4:]), x[0] * x[1], len(x) == 5
     (top, _), (left, _) = pooling.padding
-    neighbours = min(8, 16 // dtype.itemsize) if last else PLANES
+    neighbours = min(8, 16 // dtype.itemsize) if last else PLANES_PER_THREAD
     (high, wide), cell = y[2:4], (1, 1)
     reach: tuple[int, ...] = pooling.window
     if backward:
         reach = tuple(-(-k // t) for k, t in zip(reach, pooling.stride, strict=True))
         apart = pooling.stride if last else (pooling.stride[0], 1)
-        if math.prod(apart) <= MOST_PIXELS and math.prod(reach) <= MOST_PIXELS:
+        if math.prod(apart) <= MAX_CELL_PIXELS and math.prod(reach) <= MAX_CELL_PIXELS:
             cell = apart
         high, wide = -(-(h + top) // cell[0]), -(-(w + left) // cell[1])
     macros: dict[str, object] = {**element(dtype)}
-    if math.prod(reach) <= FEW:
+    if math.prod(reach) <= MAX_PLAIN_SUM:
         macros["S"] = macros["W"]
     names = ("WINDOW_H", "WINDOW_W", "STRIDE_H", "STRIDE_W")
     macros |= zip(names, (*pooling.window, *pooling.stride), strict=True)
@@ -74,18 +74,18 @@ def _pooled(
         "V": neighbours,
         "LAST": int(last),
         "ADDRESSES": f"({' | '.join(f'a.w[{i}]' for i in operands)})",
-        "UNROLLED": reach[0] if math.prod(reach) <= UNROLLED else 1,
+        "UNROLLED": reach[0] if math.prod(reach) <= MAX_UNROLLED else 1,
         "OUT": len(node.inputs),
     }
     sizes = (*x[2:4], *y[2:4], lanes, planes, top, left, *counted)
     groups = -(-lanes // neighbours) * planes if last else -(-planes // neighbours)
-    resident = RESIDENT * last
+    resident = RESIDENT_BLOCKS * last
     return written_kernel(node, "pool2d", macros, groups * high * wide, sizes, resident=resident)
 
 
 def avg_pool2d(op: AvgPool2d, node: Node) -> CudaKernel | None:
     (x,) = node.inputs
-    large = math.prod(op.pooling.window) > FEW
+    large = math.prod(op.pooling.window) > MAX_PLAIN_SUM
     if kind(x.dtype) != "f" or (large and not any(map(any, op.pooling.padding))):
         return None  # many threads share a large window in a generated kernel
     return _pooled(node, op.pooling, counted=_counted(op, x.shape))
@@ -119,7 +119,7 @@ def local_response_norm(op: LocalResponseNorm, node: Node) -> CudaKernel:
     bits = struct.unpack("<3q", struct.pack("<3d", op.alpha / op.size, op.beta, op.k))
     sizes = (channels, pixels, op.size, *bits)
     macros = {**element(node.dtype), "POW": c_function("pow", node.dtype)}
-    if op.size <= FEW:
+    if op.size <= MAX_PLAIN_SUM:
         macros["S"] = macros["W"]
     return written_kernel(node, "local_response_norm", macros, node.size, sizes)
 
@@ -134,13 +134,13 @@ def reorder(op: Reorder, node: Node) -> CudaKernel | None:
         return None
     pixels, (lanes,) = math.prod(x.shape[2:4]), (*node.shape[4:], *x.shape[4:])
     rows, columns = (lanes, pixels) if x.ndim == 4 else (pixels, lanes)
-    vector = VECTOR // x.dtype.itemsize
-    side = ROW_VECTORS * vector
+    vector = VECTOR_BYTES // x.dtype.itemsize
+    side = VECTORS_PER_ROW * vector
     if min(rows, columns) < side // 4:
         return None
     tiles = x.size // (rows * columns) * -(-rows // side) * -(-columns // side)
     held = f"uint{8 * x.dtype.itemsize}_t"
-    macros = {"T": held, "SIDE": side, "VECTOR": vector, "ROW_VECTORS": ROW_VECTORS}
+    macros = {"T": held, "SIDE": side, "VECTOR": vector, "ROW_VECTORS": VECTORS_PER_ROW}
     return written_kernel(node, "reorder", macros, tiles, (rows, columns), THREADS)
 
 

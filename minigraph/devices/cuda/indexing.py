@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from minigraph.devices.cuda.kernel import CudaKernel, Range
 from minigraph.devices.cuda.written import (
-    MOST_THREADS,
+    MAX_THREADS,
     THREADS,
     WARP,
     Kernels,
@@ -19,15 +19,15 @@ from minigraph.graph import Node, sizes_around
 from minigraph.jit.expression import c_type
 from minigraph.ops.indexing import AddAlong, OneHot, PutAlong, Take, TakeAlong, TakeBackward
 
-VECTOR = 16  # bytes
-SUMS = 4  # of a thread: more take registers that a block of all threads does not have
+VECTOR_BYTES = 16  # bytes
+SUMS_PER_THREAD = 4  # of a thread: more take registers that a block of all threads does not have
 
 
 def take(op: Take, node: Node) -> CudaKernel:
     x, indices = node.inputs
     _, n, columns = sizes_around(x.shape, op.axis)
     size = x.dtype.itemsize
-    unit = size if columns * size % VECTOR else VECTOR
+    unit = size if columns * size % VECTOR_BYTES else VECTOR_BYTES
     sizes = (n, indices.size, columns * size // unit)
     return _gather(node, sizes, unit, not op.tokens, "e / columns % count")
 
@@ -48,12 +48,12 @@ def _gather(
     """
     n, *_ = sizes
     macros = {
-        "T": "mg_vector<uint32_t, 4>" if unit == VECTOR else f"uint{8 * unit}_t",
+        "T": "mg_vector<uint32_t, 4>" if unit == VECTOR_BYTES else f"uint{8 * unit}_t",
         "L": c_type(node.inputs[1].dtype),
         "WRAPS": int(wraps),
         "INDEX_POSITION": place,
     }
-    valid, alignment = Range(1, -n if wraps else 0, n), unit if unit == VECTOR else 1
+    valid, alignment = Range(1, -n if wraps else 0, n), unit if unit == VECTOR_BYTES else 1
     count = node.spec.nbytes // unit
     return written_kernel(node, "gather", macros, count, sizes, range=valid, alignment=alignment)
 
@@ -65,9 +65,9 @@ def take_backward(op: TakeBackward, node: Node) -> CudaKernel:
         **element(dy.dtype),
         "L": c_type(indices.dtype),
         "WRAPS": int(not op.tokens),
-        "SUMS": min(SUMS, -(-columns // WARP)),
+        "SUMS": min(SUMS_PER_THREAD, -(-columns // WARP)),
     }
-    threads = THREADS if indices.size <= MOST_THREADS else MOST_THREADS
+    threads = THREADS if indices.size <= MAX_THREADS else MAX_THREADS
     sizes = (columns, n, indices.size)
     valid = Range(1, 0 if op.tokens else -n, n)
     return written_kernel(

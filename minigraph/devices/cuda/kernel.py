@@ -20,7 +20,7 @@ from minigraph.graph import Array, Node
 from minigraph.jit.source import KernelSource
 from minigraph.program import Kernel
 
-MOST_WORDS = 4000  # of an argument: 32,764 bytes are allowed
+MAX_ARGUMENT_WORDS = 4000  # of an argument: 32,764 bytes are allowed
 
 Dim3 = tuple[int, int, int]
 Addresses = Sequence[int]
@@ -98,10 +98,10 @@ class CudaKernel(DeviceKernel):
 class LibraryKernel(DeviceKernel):
     """A kernel that calls a library, which enqueues its work and allocates nothing.
 
-    before  how many of its launches come before the library; the others follow
+    library_position  how many of its launches come before the library; the others follow
     """
 
-    before = 0
+    library_position = 0
 
     @abstractmethod
     def enqueue(self, inputs: Addresses, outputs: Addresses, scratch: int, stream: int) -> None:

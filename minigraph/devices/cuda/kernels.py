@@ -9,7 +9,7 @@ from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 from minigraph.devices.cuda import images, indexing, rows
-from minigraph.devices.cuda.generated import PROCESSORS, generated_kernel
+from minigraph.devices.cuda.generated import DEFAULT_PROCESSORS, generated_kernel
 from minigraph.devices.cuda.kernel import Addresses, CudaKernel, Launch, Operands
 from minigraph.devices.cuda.written import Kernels
 from minigraph.devices.problem import Product, product_of
@@ -22,7 +22,7 @@ WRITTEN: Kernels = {**images.KERNELS, **indexing.KERNELS, **rows.KERNELS}
 
 
 def cuda_kernel(
-    node: Node, strides: Sequence[Shape], processors: int = PROCESSORS
+    node: Node, strides: Sequence[Shape], processors: int = DEFAULT_PROCESSORS
 ) -> CudaKernel | None:
     """Return the handwritten kernel of a node, else the generated one.
 

@@ -29,10 +29,10 @@ from minigraph.devices.cuda.calls import (
     bind,
     capture,
     launches_of,
-    moving,
+    rebound_buffers,
 )
 from minigraph.devices.cuda.collective import NcclKernel, measured_exchanges
-from minigraph.devices.cuda.driver import READABLE, Driver, aligned
+from minigraph.devices.cuda.driver import LOAD_ALIGNMENT, Driver, aligned
 from minigraph.devices.cuda.kernel import CudaKernel
 from minigraph.devices.cuda.staging import Staging, copy_of
 from minigraph.errors import DeviceError, GraphError, located, warn_once
@@ -95,7 +95,7 @@ class CudaProgram(Executor):
             checks.setdefault((view.buffer, valid.low, valid.high) if alike else step, step)
         self._checks = [*checks.values()]
         self._flagged = [s for s in self._checks if not self._is_input(s)]
-        self._moving = moving(program)
+        self._moving = rebound_buffers(program)
         self._written = {b for b in self._moving if b.space is MemorySpace.OUTPUT}
         with driver.current():
             large = [arena for arena in arenas if arena.nbytes >= program.arena_bytes]
@@ -109,11 +109,11 @@ class CudaProgram(Executor):
             self._places |= self._staging.places
             outputs = [b for b in program.returned if b not in self._written]
             flags = 4 * len(self._ranges)
-            self._memory = self._place(outputs, flags)
+            self._memory = self._place_buffers(outputs, flags)
             self._flags = self._memory.data.ptr + self._memory.nbytes - flags
             flag = {step: self._flags + 4 * i for i, step in enumerate(self._ranges)}
             constants = [b for b in program.buffers if b.space is MemorySpace.CONSTANT]
-            self._constants = self._place(constants)
+            self._constants = self._place_buffers(constants)
             for buffer in constants:
                 assert buffer.node is not None and isinstance(buffer.node.op, Constant)
                 value = np.ascontiguousarray(buffer.node.op.value)
@@ -130,7 +130,7 @@ class CudaProgram(Executor):
         self.bulk = bulk and not self._moving and graphs
         self._warm = False
         self._graphs: list[int] = []  # of the segments that are enqueued, once captured
-        weakref.finalize(self, driver.forget, self._graphs, events).atexit = False
+        weakref.finalize(self, driver.destroy, self._graphs, events).atexit = False
 
     @property
     def launches(self) -> int:
@@ -149,7 +149,7 @@ class CudaProgram(Executor):
 
     # ------------------------------------------------------------ binding
 
-    def _place(self, buffers: Sequence[Buffer], more: int = 0) -> Array:
+    def _place_buffers(self, buffers: Sequence[Buffer], more: int = 0) -> Array:
         """Allocate memory, assign each buffer its address, and append `more` bytes."""
         *offsets, end = itertools.accumulate((aligned(b.nbytes) for b in buffers), initial=0)
         memory = self.driver.allocate(end + more)
@@ -176,10 +176,10 @@ class CudaProgram(Executor):
             if self.bulk and self._warm and not self._graphs:
                 self._graphs += self._capture(bound.calls.__getitem__)
                 self.bulk = bool(self._graphs)
-            self._do(self._graphs, bound.calls.__getitem__, bound.places)
+            self._launch_segments(self._graphs, bound.calls.__getitem__, bound.places)
         return outputs
 
-    def _do(self, graphs: Sequence[int], calls: CallsOfStep, places: Places) -> None:
+    def _launch_segments(self, graphs: Sequence[int], calls: CallsOfStep, places: Places) -> None:
         """Launch the graph of each segment, or make the calls of its steps if there are none."""
         left = iter(graphs)
         for steps, enqueued in self._segments:
@@ -203,7 +203,7 @@ class CudaProgram(Executor):
         driver, compute = self.driver, self.driver.compute
         with driver.current(), contextlib.ExitStack() as stack:
             events = [driver.event(timing=True) for _ in range(2 * len(self.program.steps) + 1)]
-            stack.callback(driver.forget, [], events)
+            stack.callback(driver.destroy, [], events)
             add_up = stack.enter_context(measured_exchanges(self.program.steps, driver))
             begin, *rest = events
             pairs = dict(
@@ -217,11 +217,11 @@ class CudaProgram(Executor):
 
                 captured = partial(timed, driver.record_in_graph)
                 graphs = self._capture(captured) if self._warm else []
-                stack.callback(driver.forget, graphs, [])
+                stack.callback(driver.destroy, graphs, [])
                 driver.synchronize(compute)
                 start = time.perf_counter()
                 driver.record(begin, compute)
-                self._do(graphs, partial(timed, driver.record), bound.places)
+                self._launch_segments(graphs, partial(timed, driver.record), bound.places)
             driver.synchronize(compute)
             add_up(pairs)
             timings = [
@@ -245,7 +245,7 @@ class CudaProgram(Executor):
         """
         driver, compute = self.driver, self.driver.compute
         whole = held() if self.program.changed else contextlib.nullcontext()
-        with driver.current(), whole, self._watched():
+        with driver.current(), whole, self._watching():
             caller = driver.current_stream()
             outputs = [driver.array(view.spec) for view in self.program.outputs]
             driver.record(self._begun, caller)
@@ -267,14 +267,14 @@ class CudaProgram(Executor):
                 driver.record(self._done, compute)
                 driver.wait(caller, self._done)
 
-    def _watched(self) -> contextlib.AbstractContextManager[None]:
+    def _watching(self) -> contextlib.AbstractContextManager[None]:
         """Let a thread see that the call ends, if it waits for other processes on the device."""
         if not self._collectives:
             return contextlib.nullcontext()
         first, *others = (kernel for kernel in self._collectives if kernel.begins)
         more = f" and {len(others)} more of its step" if others else ""
         watch = first.communicator.watch
-        return watch.during(f"{first.exchange.what}{more}", first.timeout)
+        return watch.watching(f"{first.exchange.what}{more}", first.timeout)
 
     def _stage(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundCalls:
         """Bring the inputs to their places, and return the program at the addresses of the call."""
@@ -283,7 +283,7 @@ class CudaProgram(Executor):
             buffer: x
             for buffer, x in arrays.items()
             if (self._moving and not isinstance(x, np.ndarray))
-            and (x.data.device_id == self.driver.ordinal and x.data.ptr % READABLE == 0)
+            and (x.data.device_id == self.driver.ordinal and x.data.ptr % LOAD_ALIGNMENT == 0)
         }
         self._staging.enqueue({b: x for b, x in arrays.items() if b not in read})
         places = {v.buffer: y.data.ptr for v, y in zip(self.program.outputs, outputs, strict=True)}
@@ -348,7 +348,7 @@ class CudaProgram(Executor):
             self._segments = self._split()
             if self._graphs:
                 self.driver.synchronize(self.driver.compute)  # they may be running
-                self.driver.forget(self._graphs, [])
+                self.driver.destroy(self._graphs, [])
                 self._graphs.clear()
 
     def _check(self, step: Step, memory: Array) -> None:

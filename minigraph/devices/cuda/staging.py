@@ -18,8 +18,8 @@ from minigraph.platform.signals import held
 from minigraph.program import Buffer
 
 Range = tuple[int, int]  # bytes: the first, and behind the last
-PIECE = 4 << 20  # bytes that a thread copies at a time: some 0.5 ms
-MOST_THREADS = 8  # which copy some 30 GB/s, half of the bus's bandwidth
+PIECE_BYTES = 4 << 20  # bytes that a thread copies at a time: some 0.5 ms
+MAX_COPY_THREADS = 8  # which copy some 30 GB/s, half of the bus's bandwidth
 
 
 class Staging:
@@ -35,21 +35,21 @@ class Staging:
 
     def __init__(self, buffers: Sequence[Buffer], driver: Driver) -> None:
         self._driver = driver
-        *self._arrived, self._landed = events = [driver.event() for _ in range(3)]
-        weakref.finalize(self, driver.forget, [], events).atexit = False
-        self._make_room(buffers)
+        *self._arrived, self._staged = events = [driver.event() for _ in range(3)]
+        weakref.finalize(self, driver.destroy, [], events).atexit = False
+        self._allocate(buffers)
         # The pool orders its memory for `compute` only, where others' work may still be using it.
-        driver.record(self._landed, driver.compute)
+        driver.record(self._staged, driver.compute)
 
-    def _make_room(self, buffers: Sequence[Buffer]) -> None:
+    def _allocate(self, buffers: Sequence[Buffer]) -> None:
         offsets = [*itertools.accumulate((aligned(b.nbytes) for b in buffers), initial=0)]
         # Inputs lie in pinned memory and in the landing place as they lie in theirs.
         self._memory = self._driver.allocate(2 * offsets[-1])
         # From each a batch travels by itself, and the event says that it has left.
-        pinned = [(self._driver.pinned(offsets[-1]), event) for event in self._arrived]
+        pinned = [(self._driver.pinned_memory(offsets[-1]), event) for event in self._arrived]
         self._pinned = itertools.cycle(pinned)
         self._base: int = self._memory.data.ptr
-        self._landing = self._base + offsets[-1]
+        self._staging_address = self._base + offsets[-1]
         self._offsets = dict(zip(buffers, offsets, strict=False))
         self.places = {b: self._base + offset for b, offset in self._offsets.items()}
 
@@ -59,7 +59,7 @@ class Staging:
         new = [buffer for buffer in inputs if buffer not in self.places]
         if new:
             driver.synchronize(compute)  # the room there is may be in use
-            self._make_room([*self.places, *new])
+            self._allocate([*self.places, *new])
         arrays: list[tuple[int, Array]] = []
         for buffer, array in inputs.items():
             if isinstance(array, np.ndarray):
@@ -68,25 +68,27 @@ class Staging:
                 driver.copy(self.places[buffer], array.data.ptr, buffer.nbytes, compute)
         if not arrays:
             return
-        pinned, arrived = next(self._pinned)
-        driver.finish(arrived)  # the batch before the last has left the pinned memory
-        whole = len(arrays) == len(self.places)
-        parts = [(0, pinned.nbytes)] if whole else [(o, o + x.nbytes) for o, x in arrays]
-        driver.wait(copies, self._landed)
+        pinned, copied = next(self._pinned)
+        driver.finish(copied)  # the batch before the last has left the pinned memory
+        all_from_host = len(arrays) == len(self.places)
+        parts = [(0, pinned.nbytes)] if all_from_host else [(o, o + x.nbytes) for o, x in arrays]
+        driver.wait(copies, self._staged)
         pieces = [
-            (i, min(i + PIECE, end)) for begin, end in parts for i in range(begin, end, PIECE)
+            (i, min(i + PIECE_BYTES, end))
+            for begin, end in parts
+            for i in range(begin, end, PIECE_BYTES)
         ]
         fill = functools.partial(_fill, pinned, arrays)
-        large = sum(end - begin for begin, end in parts) > PIECE
+        large = sum(end - begin for begin, end in parts) > PIECE_BYTES
         # Threads could go on after a call that a signal has ended.
         with held() if large else contextlib.nullcontext():
             for begin, end in (_threads().map if large else map)(fill, pieces):
-                driver.upload(self._landing + begin, pinned[begin:end], copies)
-        driver.record(arrived, copies)
-        driver.wait(compute, arrived)
+                driver.upload(self._staging_address + begin, pinned[begin:end], copies)
+        driver.record(copied, copies)
+        driver.wait(compute, copied)
         for begin, end in parts:
-            driver.copy(self._base + begin, self._landing + begin, end - begin, compute)
-        driver.record(self._landed, compute)
+            driver.copy(self._base + begin, self._staging_address + begin, end - begin, compute)
+        driver.record(self._staged, compute)
 
 
 def _fill(pinned: Array, arrays: Sequence[tuple[int, Array]], piece: Range) -> Range:
@@ -102,7 +104,7 @@ def _fill(pinned: Array, arrays: Sequence[tuple[int, Array]], piece: Range) -> R
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
     """Return the threads that copy for all functions of the process."""
-    return ThreadPoolExecutor(min(settings.num_threads(None), MOST_THREADS), "minigraph-copies")
+    return ThreadPoolExecutor(min(settings.num_threads(None), MAX_COPY_THREADS), "minigraph-copies")
 
 
 class DeviceCopy:
@@ -119,16 +121,16 @@ class DeviceCopy:
 
     def upload(self, value: Array) -> None:
         # After what functions still have to do; memory that is not pinned is read at once.
-        with self._driver.current(), self._between_callers_work():
+        with self._driver.current(), self._ordered_with_caller():
             self._driver.upload(self.address, value, self._driver.compute)
 
     def download(self, into: Array) -> None:
-        with self._driver.current(), self._between_callers_work():
+        with self._driver.current(), self._ordered_with_caller():
             self._driver.download(into, self.address, self._driver.compute)
             self._driver.synchronize(self._driver.compute)
 
     @contextlib.contextmanager
-    def _between_callers_work(self) -> Iterator[None]:
+    def _ordered_with_caller(self) -> Iterator[None]:
         """Run the block after the present work of the caller's stream and before its later work."""
         if self._is_shared:
             self._driver.synchronize(self._driver.current_stream())

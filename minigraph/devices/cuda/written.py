@@ -26,16 +26,16 @@ from minigraph.jit.small_float import SMALL_FLOATS, conversion, working
 from minigraph.jit.source import KernelSource
 from minigraph.ops.elementwise import kind
 
-WARP, THREADS, MOST_THREADS = 32, 256, 1024
-MOST_BLOCKS = 1 << 16  # each block continues at a distance of the grid
-IN_32_BITS = 1 << 31  # elements below which indices have 32 bits
+WARP, THREADS, MAX_THREADS = 32, 256, 1024
+MAX_BLOCKS = 1 << 16  # each block continues at a distance of the grid
+MAX_32_BIT_INDEX = 1 << 31  # elements below which indices have 32 bits
 SHORT_ROW, LONG_ROW = 16, 1024  # elements up to which a thread, or a warp, does a row
 
 Kernels = dict[type[Op], Callable[..., CudaKernel | None]]
 
 # What a text begins with: its kernel, and the loop in which a thread does one element after the
 # other, or threads along x share one row after the other: one of them, a warp, or the whole block.
-HEADS = {
+LAUNCH_MACROS = {
     "KERNEL": 'extern "C" __global__ void __launch_bounds__(BOUNDS) '
     "NAME(const __grid_constant__ NAME_args a)",
     "EACH_ELEMENT": "const I count = a.w[SIZES], step = gridDim.x * (I)blockDim.x; "
@@ -78,7 +78,7 @@ def written_kernel(
     text = with_macros(
         f"struct NAME_args {{ int64_t w[{first + len(words)}]; }};\n{text_of(name)}",
         **macros,
-        **HEADS,
+        **LAUNCH_MACROS,
         I=index_type(largest),
         BLOCK=math.prod(block),
         BOUNDS=f"{math.prod(block)}, {resident}" if resident else math.prod(block),
@@ -87,14 +87,14 @@ def written_kernel(
         SIZES=first,
         FLAG=flag,
     )
-    grid = (max(1, min(-(-count // together), MOST_BLOCKS)), 1, 1)
+    grid = (max(1, min(-(-count // together), MAX_BLOCKS)), 1, 1)
     launch = Launch(KernelSource(text), grid, block, lambda x, y, scratch: [*x, *y, *words])
     return CudaKernel(node, [launch], range=range, **facts)
 
 
 def index_type(elements: int) -> str:
     """Return the C type of indices: dividing those of 64 bits takes several times as long."""
-    return "uint32_t" if elements < IN_32_BITS else "uint64_t"
+    return "uint32_t" if elements < MAX_32_BIT_INDEX else "uint64_t"
 
 
 @functools.cache

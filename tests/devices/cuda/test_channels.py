@@ -10,7 +10,7 @@ from needs import needs_gpp
 
 pytest.importorskip("cudnn")
 from minigraph.devices.cuda import channels, written
-from minigraph.devices.cuda.channels import EACH_PIXEL, Blocks
+from minigraph.devices.cuda.channels import SINGLE_PIXELS, Blocks
 from minigraph.devices.cuda.cudnn_graph import Tensor, channels_last, contiguous
 
 SHAPES = {  # of the operand, and the channels that cuDNN has
@@ -43,8 +43,8 @@ def copies(dtype):
     for shape, more in SHAPES.values():
         inner = channels_last((shape[0], more, *shape[2:]), dtype)
         for lie in (contiguous, channels_last) if more > shape[1] else (contiguous,):
-            yield lie(shape, dtype), inner, EACH_PIXEL
-            yield inner, lie(shape, dtype), EACH_PIXEL
+            yield lie(shape, dtype), inner, SINGLE_PIXELS
+            yield inner, lie(shape, dtype), SINGLE_PIXELS
     for shape, facts, inside in BLOCKED.values():
         blocks = Blocks(*facts)
         for lie, lie_inside in itertools.product((contiguous, channels_last), repeat=2):
@@ -65,7 +65,7 @@ def launched(source, target, blocks):
 COPIES = [*copies("float32"), *copies("bfloat16")]
 MADE = list(itertools.starmap(launched, COPIES))
 with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(written, "IN_32_BITS", 1)
+    patch.setattr(written, "MAX_32_BIT_INDEX", 1)
     HUGE = list(itertools.starmap(launched, COPIES))
 SOURCES = {launch.source for launch in (*MADE, *HUGE)}
 
@@ -101,7 +101,7 @@ def test_what_both_have_is_copied_and_other_channels_are_zero(run_folder, launch
         cuda_on_cpu.run(texts, [launch], [given], [made])
         wanted = np.zeros(target.shape, bits)
         before, after = source.shape[1], target.shape[1]
-        same = before == after and target.lies_as(channels_last(target.shape))
+        same = before == after and target.has_layout_of(channels_last(target.shape))
         if after > before or same:
             at = places(source.shape, target.shape, blocks)
             wanted[at > 0] = lying(given, source).flat[at[at > 0] - 1]

@@ -161,7 +161,7 @@ def test_functions_are_drawn_whoever_made_their_kernels(device, tmp_path):
 def test_random_graphs_compute_their_meaning(device, monkeypatch, level, direct):
     meaning = Meaning([RandomGraph(seed) for seed in range(16)])
     if direct:
-        monkeypatch.setattr(calls, "LAUNCHING", 0)
+        monkeypatch.setattr(calls, "LAUNCH_SECONDS", 0)
         meaning.arrays = [DeviceArray(np.array(x)) for x in meaning.arrays]
     results = meaning.call(meaning.compiled("cuda", {"graph_opt_level": level}))
     meaning.check([*map(on_host, results)], f"at level {level}")
@@ -170,7 +170,7 @@ def test_random_graphs_compute_their_meaning(device, monkeypatch, level, direct)
 def test_a_direct_function_reads_and_writes_arrays_of_the_device_that_are_contiguous(
     device, monkeypatch
 ):
-    monkeypatch.setattr(calls, "LAUNCHING", 0)
+    monkeypatch.setattr(calls, "LAUNCH_SECONDS", 0)
     shape = (16, 96)
     x, y = (mg.input(name, shape) for name in "xy")
     step = mg.comp_graph("cuda", {"graph_opt_level": 3}).compile([x, y], ops.tanh(x) * y)
@@ -225,5 +225,5 @@ def test_nvrtc_is_loaded_before_cudnn_which_looks_for_it_by_name_only(monkeypatc
     monkeypatch.setattr(device_module.nvrtc, "nvrtc_version", lambda: done.append("nvrtc"))
     monkeypatch.setattr(device_module.cublas, "handle", lambda ordinal: None)
     monkeypatch.setattr(device_module.cudnn, "create_handle", lambda: done.append("handle"))
-    device_module._opened.__wrapped__(0)
+    device_module._open_device.__wrapped__(0)
     assert done == ["nvrtc", "handle"]

@@ -164,7 +164,7 @@ def test_processes_that_have_the_same_device_are_named(monkeypatch):
     world = SimpleNamespace(mpi=None, gather=lambda uuid, timeout: ["a", "b", uuid])
     with pytest.raises(mg.DeviceError, match="processes 0 and 2 have the same device, a stand-in"):
         communicator.Communicator(world, SimpleNamespace(uuid="a", name="a stand-in"), 1.0)
-    communicator._check_apart(world, SimpleNamespace(uuid="c", name="a stand-in"), 1.0)
+    communicator._check_distinct_devices(world, SimpleNamespace(uuid="c", name="a stand-in"), 1.0)
 
 
 def test_an_mpi_for_one_thread_will_not_do():
@@ -207,7 +207,7 @@ def test_a_start_that_fails_is_an_error_of_one_line(monkeypatch):
 
     monkeypatch.setattr(communicator, "_library", Refusing)
     with pytest.raises(mg.DeviceError, match="NCCL: unhandled cuda error"):
-        communicator.connected(World(), StandIn(), 5.0)
+        communicator.communicator_of(World(), StandIn(), 5.0)
 
 
 # ---------------------------------------------------------------- in two processes

@@ -45,7 +45,7 @@ class OnDevice:
     """Runs launches as `cuda_on_cpu.run` does: on arrays of the host, at copies of their memory."""
 
     def __init__(self, backend, sources):
-        self.driver, _ = backend.opened(0)
+        self.driver, _ = backend.open_device(0)
         self.functions = backend.kernels_of(self.driver).functions(sources)
         self.arguments = importlib.import_module("minigraph.devices.cuda.driver").Arguments
 

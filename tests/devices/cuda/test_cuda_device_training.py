@@ -67,7 +67,7 @@ def test_a_profile_tells_of_every_step():
 
 @pytest.mark.parametrize("level", [0, 3])
 def test_a_hundred_steps_take_no_more_memory_than_three(level):
-    driver = pytest.importorskip("minigraph.devices.cuda.device").opened(0)[0]
+    driver = pytest.importorskip("minigraph.devices.cuda.device").open_device(0)[0]
     cupy = pytest.importorskip("cupy")
     step = training("cuda", graph_opt_level=level, autotune="off")
 

@@ -110,7 +110,7 @@ def test_a_kernel_gets_its_words_as_one_argument(bindings):
 def test_pinned_memory_is_given_back_with_the_last_array_that_shows_it(bindings):
     memory = np.arange(100, dtype=np.uint8)
     made = bindings(cuMemHostAlloc=(memory.ctypes.data,))
-    part = Driver().pinned(100)[10:20]
+    part = Driver().pinned_memory(100)[10:20]
     assert part.tolist() == [*range(10, 20)]
     assert "cuMemFreeHost" not in made.names
     del part
@@ -155,25 +155,27 @@ def test_an_error_has_the_drivers_name_and_words_for_it_and_says_if_it_lasts(bin
     expected = r"^cuStreamSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS .* only another process can use"
     with pytest.raises(DeviceLost, match=expected):
         opened.synchronize(7)
-    assert {name for name in driver_module.LASTING if not hasattr(REAL.CUresult, name)} == set()
+    assert {
+        name for name in driver_module.STICKY_ERRORS if not hasattr(REAL.CUresult, name)
+    } == set()
 
 
 def test_an_event_has_happened_or_not_and_fails_as_what_it_stands_for(bindings):
     made = bindings(cuEventQuery=failing("CUDA_ERROR_NOT_READY"), cuEventSynchronize=(OK,))
     opened = Driver()
-    assert not opened.happened(3)
+    assert not opened.is_complete(3)
     made.answers["cuEventQuery"] = (OK,)
-    assert opened.happened(3)
+    assert opened.is_complete(3)
     made.answers |= dict.fromkeys(
         ("cuEventQuery", "cuEventSynchronize"), failing("CUDA_ERROR_ILLEGAL_ADDRESS")
     )
     with pytest.raises(mg.DeviceError, match="cuEventSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS"):
-        opened.happened(3)
+        opened.is_complete(3)
 
 
 def test_an_urgent_stream_has_the_greatest_priority(bindings):
     made = bindings(cuCtxGetStreamPriorityRange=(0, -5), cuStreamCreateWithPriority=(8,))
-    assert Driver().urgent_stream() == 8
+    assert Driver().high_priority_stream() == 8
     assert made.calls[-1][0] == "cuStreamCreateWithPriority" and made.calls[-1][2] == -5
 
 
@@ -239,7 +241,7 @@ def test_what_is_out_of_memory_is_tried_again_without_what_the_pool_does_not_use
     bindings(**{name: lambda *args: next(answers)})
     opened = Driver()
     calls = {
-        "cuMemHostAlloc": lambda: opened.pinned(8),
+        "cuMemHostAlloc": lambda: opened.pinned_memory(8),
         "cuModuleLoadData": lambda: opened.load(b"cubin", []),
         "cuGraphInstantiate": lambda: opened.end_capture(1),
     }
@@ -264,12 +266,12 @@ def test_events_and_graphs_are_given_back_in_whatever_thread_and_without_an_erro
     made = bindings(cuEventDestroy=failing("CUDA_ERROR_INVALID_VALUE"))
     opened = Driver()
     made.calls.clear()
-    opened.forget([4], [5, 6])
+    opened.destroy([4], [5, 6])
     assert made.names == [
         *("cuCtxPushCurrent", "cuGraphExecDestroy", "cuCtxPopCurrent"),
         *("cuCtxPushCurrent", "cuEventDestroy", "cuEventDestroy", "cuCtxPopCurrent"),
     ]
     made.answers["cuCtxPushCurrent"] = failing("CUDA_ERROR_CONTEXT_IS_DESTROYED")
     made.calls.clear()
-    opened.forget([4], [])
+    opened.destroy([4], [])
     assert made.names == ["cuCtxPushCurrent"] * 2

@@ -93,7 +93,7 @@ def libraries(sources, monkeypatch):
     """Let there be cuDNN and cuBLAS; all that NumPy would compute is then warned of."""
     for module, product in PRODUCTS.items():
         monkeypatch.setattr(module, "product", product)
-    monkeypatch.setattr(device_module, "WORTH_A_WARNING", 0)
+    monkeypatch.setattr(device_module, "MIN_WARNED_OPERATIONS", 0)
     monkeypatch.setattr(device_module, "warn_once", lambda text, cause: pytest.fail(text))
     cublas_library.instead(monkeypatch)
 

@@ -115,7 +115,7 @@ def test_two_pinned_memories_take_turns():
 
 
 def test_threads_bring_a_large_batch_in_pieces_that_travel_by_themselves(monkeypatch):
-    monkeypatch.setattr(staging, "PIECE", 1000)
+    monkeypatch.setattr(staging, "PIECE_BYTES", 1000)
     a, b, c = (mg.input(name, (n,)) for name, n in (("a", 400), ("b", 3), ("c", 1000)))
     run = bind([a, b, c], [a.sum() + b, c * 2])
     rng = np.random.default_rng(0)
@@ -172,7 +172,7 @@ def test_a_profile_times_each_step_in_a_graph_once_they_have_run_and_does_what_a
         assert {t.seconds for t in timings} == {0.5}
         np.testing.assert_allclose(y.array, np.tanh(X) + 2.0**i, rtol=1e-6)
         assert natives(run.driver.log) == (["launch_graph"] if i else ["launch"] * 3)
-        assert ("forget [0]" in run.driver.log) == (i == 1)
+        assert ("destroy [0]" in run.driver.log) == (i == 1)
     assert (w.numpy() == 8).all()
     call(run, X)
     assert [*map(len, run.driver.graphs)] == [9, 9, 3]  # a profile's has two events for each step
@@ -209,7 +209,7 @@ def test_what_a_function_held_is_given_back_with_it():
     driver = run.driver
     del run
     gc.collect()
-    assert "forget [0]" in driver.log
+    assert "destroy [0]" in driver.log
 
 
 # ---------------------------------------------------------------- what NumPy does, and refuses
@@ -231,7 +231,7 @@ def test_labels_of_the_host_are_refused_before_anything_runs():
 def test_labels_on_the_device_are_refused_before_a_parameter_changes(labels, direct, monkeypatch):
     """The host waits once, behind the kernel that checks them and before the others."""
     if direct:
-        monkeypatch.setattr(calls, "LAUNCHING", 0)
+        monkeypatch.setattr(calls, "LAUNCH_SECONDS", 0)
     run, w = labels_example(labels)
     for i, place in enumerate((np.array, DeviceArray, DeviceArray, np.array, DeviceArray), 1):
         (y, chosen), log = call(run, place(np.array([0, 1, 0])))
@@ -316,7 +316,7 @@ def test_the_stand_in_refuses_what_the_driver_refuses():
         driver.record("an event", "compute")
         in_a_capture(driver, lambda: driver.synchronize("compute"))
         in_a_capture(driver, lambda: driver.allocate(4))
-        in_a_capture(driver, lambda: driver.happened("an event"))
+        in_a_capture(driver, lambda: driver.is_complete("an event"))
         in_a_capture(driver, lambda: driver.clear(0, 4, 0))  # on the default stream
         with ThreadPoolExecutor(1) as other:
             driver.begin_capture("captured")
@@ -361,7 +361,7 @@ def test_a_run_is_timed_as_part_of_a_graph(bench):
     driver = bench.driver
     assert bench.seconds(lambda: runs.append(driver.capturing), 4, None) == 0.5 / 4
     assert runs == [None, *["captured"] * 4]
-    assert {"launch_graph measuring", "forget [0]"} <= {*driver.log}
+    assert {"launch_graph measuring", "destroy [0]"} <= {*driver.log}
 
 
 def test_an_error_is_the_candidates_unless_memory_or_the_device_is_to_blame(bench):

@@ -13,7 +13,7 @@ pytest.importorskip("cupy")
 from heavy_nodes import convolution, laid_out
 
 from minigraph.devices.cuda import cudnn_kernel
-from minigraph.devices.cuda.channels import EACH_PIXEL, Blocks
+from minigraph.devices.cuda.channels import SINGLE_PIXELS, Blocks
 from minigraph.devices.cuda.cudnn_graph import TYPES, Tensor, build, channels_last, contiguous
 from minigraph.devices.cuda.kernels import Exactness
 from minigraph.graph import Spec, input
@@ -110,7 +110,7 @@ def test_pixels_of_blocks_are_channels_of_first_convolutions_without_a_stride(la
             assert dict(zip(roles, way.blocks, strict=True)) == {
                 "x": Blocks(size, (stride, stride), (padding, padding)),
                 "w": Blocks(size, size),
-                "y": EACH_PIXEL,
+                "y": SINGLE_PIXELS,
             }
 
 
@@ -145,7 +145,7 @@ def test_what_lies_as_cudnn_reads_it_is_not_copied():
     nhwc = laid_out(point, (64, 1, 128))
     first = convolution(8, 3, 64, 14, 3, 1, 1, "float32")[0]
     given = [
-        [t.lies_as(u) for t, u in zip(way.inputs, way.problem.inputs, strict=True)]
+        [t.has_layout_of(u) for t, u in zip(way.inputs, way.problem.inputs, strict=True)]
         for node in (point, nhwc, first, laid_out(first, (1, 1, 64)))
         for way in cudnn_kernel.ways(node, Exactness())
     ]
@@ -183,7 +183,7 @@ def test_what_follows_a_convolution_is_cudnns_or_a_kernel_afterwards(node, fast_
     assert [*map(said, found)] == expected
     for way in found:
         assert operands_of(way.problem) == [*way.problem.inputs, way.problem.output]
-        assert (way.problem == way.problem.bare) == (len(way.problem.inputs) == 2)
+        assert (way.problem == way.problem.without_epilogue) == (len(way.problem.inputs) == 2)
 
 
 def test_groups_are_channels_over_channels_of_the_weights():

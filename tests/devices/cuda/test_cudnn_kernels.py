@@ -111,7 +111,7 @@ FIRST = {  # channels in and out, height and width, window, stride, padding
 @pytest.mark.parametrize("name", FIRST)
 def test_first_convolutions_are_right_with_pixels_as_channels(host, name, dtype, cost, monkeypatch):
     host(Engine(1))
-    monkeypatch.setattr(cudnn_kernel, "FLOPS_A_BYTE", dict.fromkeys(("small", "plain"), cost))
+    monkeypatch.setattr(cudnn_kernel, "FLOPS_PER_BYTE", dict.fromkeys(("small", "plain"), cost))
     c, k, size, window, stride, padding = FIRST[name]
     conv = Conv2d(stride, padding)
     x, w = input("x", (2, c, *size), dtype), input("w", (k, c, *window), dtype)
@@ -177,7 +177,7 @@ def test_one_kernel_adds_the_bias_and_keeps_nan_in_a_relu(host, run_folder, dtyp
     rng = np.random.default_rng(0)
     for kernel in made:
         *copies, epilogue = kernel.launches
-        assert kernel.before == len(copies)
+        assert kernel.library_position == len(copies)
         y, bias = (rng.normal(size=x.shape).astype(x.dtype) for x in kernel.way.epilogue.inputs)
         y.flat[:2] = np.nan, -np.inf
         expected = y.astype("float32") + bias.astype("float32")
