@@ -103,7 +103,7 @@ def step_function(
 def serve(make: Callable[[Task], Side]) -> None:
     """Answer requests until the input ends."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a library prints is no answer
+    os.dup2(2, 1)  # text that a library prints must not mix with answers
 
     def say(answer: Any) -> None:
         print(encode(answer), file=answers, flush=True)
@@ -235,5 +235,5 @@ class Worker:
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._stderr):
             assert pipe is not None
-            with suppress(BrokenPipeError):  # of requests that nobody will read
+            with suppress(BrokenPipeError):  # the worker may have ended
                 pipe.close()

@@ -16,7 +16,7 @@ from minigraph.data.dataset import Dataset, Example, Images, library, normalise
 from minigraph.errors import GraphError, reason
 from minigraph.platform import regular_file
 
-# Pillow knows a file by its contents, whatever its name: for PostScript it would run Ghostscript.
+# Pillow detects a file's format by its contents; for PostScript it would run Ghostscript.
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
@@ -56,7 +56,7 @@ class ImageReader:
         """Return a picture [3, size, size]: its centre, or with `rng` a random part."""
         try:
             image = self._rgb(path)
-        # Pillow's decoders raise what they meet, from SyntaxError to struct.error.
+        # Pillow's decoders raise errors of many classes, from SyntaxError to struct.error.
         except Exception as error:
             if why := getattr(error, "strerror", None):  # an error of the system, not of a decoder
                 raise GraphError(f"{self._user} cannot read {path} ({why})") from error
@@ -83,7 +83,7 @@ class ImageReader:
             if file.format == "TIFF":  # Pillow turns it as it loads it; odd XMP is an error there
                 file.info.pop("xmp", None)
             file.load()  # a PNG file may have its EXIF data at its end
-            with contextlib.suppress(Exception):  # of what is odd in the EXIF data
+            with contextlib.suppress(Exception):  # errors of malformed EXIF data
                 self._turns.exif_transpose(file, in_place=True)
             image = file
             # Pillow would clip 16 bits to 8 instead of scaling them.
@@ -115,7 +115,7 @@ def _random(width: int, height: int, rng: np.random.Generator) -> Box:
 
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
-# Folders that systems make beside those of users, besides all whose names begin with a dot.
+# Folders that operating systems add to those of users; names that begin with a dot are hidden.
 SYSTEM = frozenset(
     ("__MACOSX", "__pycache__", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found")
 )

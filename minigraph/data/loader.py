@@ -178,7 +178,7 @@ class DataLoader:
         count = 1 if stream or self._reads_whole_batches else self.workers
         batches = self._batches(epoch, count, stop)
         fillers = ThreadPoolExecutor(self.workers, thread_name_prefix="minigraph-data")
-        # Examples of an iterable are read in a thread of its own, in order.
+        # A single thread reads the examples of an iterable, in order.
         reader = ThreadPoolExecutor(1, thread_name_prefix="minigraph-data")
         pending: deque[tuple[Future[_Batch | None], list[Future[None]]]] = deque()
 
@@ -195,7 +195,7 @@ class DataLoader:
                     read, parts = pending.popleft()
                     batch = read.result()
                     for part in parts:
-                        part.result()  # raises what went wrong in the thread
+                        part.result()  # raises the thread's error
                     if batch is None:
                         return
                     yield batch
@@ -217,7 +217,7 @@ class DataLoader:
                 yield _Batch(self, source, epoch, number, own, parts)
 
     def _sources(self, epoch: int, stop: threading.Event) -> Iterator[tuple[Any, list[int]]]:
-        """Iterate over where the examples of each batch are, and their indexes there."""
+        """Iterate over the source of each batch's examples, and their indexes in it."""
         if isinstance(self.dataset, Stream):
             examples = self.dataset.iterate(_generator(self.seed, epoch))
             numbered = enumerate(itertools.takewhile(lambda _: not stop.is_set(), examples))

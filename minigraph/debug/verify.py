@@ -121,7 +121,7 @@ class VerifiedFunction(Function):
             for at in wrong
             if sizes[at] > EXPLAINED_FACTOR * self._explained.get(at, 0.0)
         }
-        # What one process looks at more closely all do: it takes more calls, with collectives.
+        # If one process examines its results, all do, as that makes further calls of collectives.
         if self._world.any(bool(wrong)) if self._world else wrong:
             # `ops.print` has printed.
             with self._state_restored(), contextlib.redirect_stdout(io.StringIO()):
@@ -259,7 +259,7 @@ class VerifiedFunction(Function):
             return ""
         with self._state_restored():
             repeated = run_again()
-        # Where sums are atomic, each run gives other bits.
+        # With atomic additions each run gives other bits.
         if any(differs_in_bits(results[at], repeated[at]).any() for at in differences):
             return ""
         return self._output(differences, FAULT_OF_COMBINATION, ("one by one", "together"))

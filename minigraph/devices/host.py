@@ -117,7 +117,7 @@ class HostExecutor(Executor):
         for view, owner in self._results:
             if owner is not None:
                 self._returned[owner].spec = view.spec
-        # What ends each call: updates that are not made in place, of values that lie in the arena.
+        # At the end of each call: updates, from the arena, that are not made in place.
         updates = [(p.state.on_host(), view) for p, view in program.updates]
         self._updates = [
             _copy(to, v, self._memory) for to, v in updates if v.buffer in self._memory

@@ -74,7 +74,7 @@ def _parts(node: Node, strides: Sequence[Shape], short: int) -> KernelParts | No
             return _independent(node.op, node, strides, short)
         case Pad() | Concat():
             return _copies(node, strides)
-        case Reshape():  # of what is not contiguous
+        case Reshape():  # of a strided view
             op: Op = Copy()
         case Reorder() | AvgPool2d() | AvgPool2dBackward() | LaidOut():
             viewed = reordered_view if isinstance(node.op, Reorder) else _averages

@@ -68,7 +68,7 @@ class Board:
             self._text[len(data) :] = 0
 
     def read(self, timeout: float) -> dict[int, str]:
-        """Return the texts of the other processes that answer within so many seconds, by rank."""
+        """Return the texts of the other processes that answer within `timeout` seconds, by rank."""
         texts: dict[int, str] = {}
         end = time.monotonic() + timeout
         with self._lock:
@@ -121,7 +121,7 @@ class World:
         if mpi:
             everyone = mpi.COMM_WORLD
             self.rank, self.size = everyone.rank, everyone.size
-            # What one process calls is never answered by another method of another process.
+            # A communicator for each kind of exchange, so that different kinds are never matched.
             self._comms = {use: everyone.Dup() for use in EXCHANGE_KINDS}
             self._board = Board(mpi, everyone)
             _end_together(everyone, self._board.finalize)
@@ -195,7 +195,7 @@ class World:
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """Publish what this process waits for until the end of the block."""
+        """Publish, until the end of the block, that this process waits for `what`."""
         if self._board is None:
             yield
             return
@@ -235,7 +235,7 @@ class World:
         ended = False
         with self.waiting(what):
             while not _poll_until(done, min(END_CHECK_SECONDS, end - time.monotonic())):
-                # Who had ended a look ago has sent all that it had to send.
+                # A process that had ended at the last check has sent everything.
                 if ended or time.monotonic() >= end:
                     raise self.overdue(what, time.monotonic() - start)
                 ended = (
@@ -261,7 +261,7 @@ def _processes(ranks: list[int]) -> str:
 
 
 def _poll_until(done: Callable[[], bool], seconds: float) -> bool:
-    """Return whether `done()` is true within so many seconds."""
+    """Return whether `done()` is true within `seconds`."""
     start = time.monotonic()
     while not done():
         waited = time.monotonic() - start

@@ -310,7 +310,7 @@ def input(name: Name, shape: InputSizes, dtype: DTypeLike = "float32") -> Node:
 def constant(value: Any, dtype: Any = None, copy: bool = True) -> Node:
     """Return an expression with a fixed value.
 
-    copy  whether to copy the value: False if nobody else can change the array
+    copy  whether to copy the value; False if no other code can change the array
     """
     array = as_array(value)
     if copy:

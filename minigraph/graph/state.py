@@ -47,7 +47,7 @@ class State:
         self._claims: tuple[weakref.ref[Claim], ...] = ()
         self._copies: dict[str, Any] = {}
         self._current = ON_HOST
-        self._shared = ""  # the device on which it lies in memory of another library
+        self._shared = ""  # the device of the other library's memory, if it has the value
 
     @classmethod
     def of(cls, value: Array, copy: bool = True) -> State:

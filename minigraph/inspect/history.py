@@ -294,7 +294,7 @@ def _removed(
     for y, z in zip(before.outputs, after.outputs, strict=True):
         replacements_of[y].add(z.id)
     records = []
-    for entry in reversed(before.entries):  # readers before what they read
+    for entry in reversed(before.entries):  # readers before their operands
         successor = new.get(entry.id)
         for i, x in enumerate(entry.reads):
             if successor is None:

@@ -149,7 +149,7 @@ def input_of(what: str, info: ValueInfoProto, shape: Sequence[int] | None = None
     for axis, size in enumerate(tensor.shape.dim if shape is None else ()):
         if size.HasField("dim_value"):
             sizes.append(size.dim_value)
-        else:  # a name may be any text; where there is none, the size is like no other
+        else:  # a name may be any text; without one, the size is distinct from all others
             sizes.append(re.sub(r"\W|^(?=\d)", "_", size.dim_param or f"{info.name}_{axis}"))
     return input(one_line(info.name) or "input", sizes, dtype_of(tensor.elem_type))
 

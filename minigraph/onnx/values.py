@@ -109,7 +109,7 @@ def folded(node: Node) -> Node:
         return node
     try:
         return as_expression(_computed(node), node.dtype)
-    except Exception:  # what NumPy raises where a size is symbolic; or it is an error of the call
+    except Exception:  # of NumPy with a symbolic size; or an error of the call
         return node
 
 

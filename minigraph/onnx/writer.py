@@ -59,7 +59,7 @@ class Writer:
         self.missing: Counter[str] = Counter()
         self.values: dict[Node, Any] = {}
         self.users: Counter[Node] = Counter()
-        self._exports = exports  # what each op is in ONNX; others are written by their `expand`
+        self._exports = exports  # by op; ops without an export are written by their `expand`
         self._taken: set[str] = set()
         self._counts: Counter[str] = Counter()
         self._constants: dict[tuple[Any, ...], str] = {}

@@ -55,7 +55,7 @@ def getitem(x: Tensor, index: Any) -> Node:
     items = [_parse_item(i) for i in (index if isinstance(index, tuple) else (index,))]
     if not any(isinstance(item, Node) for item in items):
         return slicing.getitem(x, index)
-    # An int beside arrays is one without axes.
+    # NumPy treats an int beside index arrays as a 0-d array.
     items = [
         as_node(i if isinstance(i, SymbolicSize) else np.int64(i)) if isinstance(i, NUMBERS) else i
         for i in items

@@ -51,9 +51,9 @@ class Divide(Elementwise):
         return dx, -dx * z
 
 
-# The library's fmod takes few bits of the quotient at a time.  Of one that is not large, n is
-# the floor, or the integer above where rounding took it there, and fma gives the rest exactly: if
-# it has not y's sign, n is beyond the floor.  Without a branch, vectors compute it.
+# The library's fmod computes few bits of the quotient at a time.  If the quotient is not large, n
+# is its floor, or the next integer because of rounding, and fma gives the remainder exactly: if it
+# has not y's sign, n is beyond the floor.  Without a branch it is computed in vectors.
 _REST = """
 static inline {T} mg_rest{f}({T} x, {T} y) {{
   const {T} n = floor{f}(x / y);

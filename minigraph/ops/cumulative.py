@@ -100,7 +100,7 @@ class Recurrence(Op):
 
 def _previous(x: Node, axis: int, value: float) -> Node:
     """Return x moved by one place along an axis, with `value` in front."""
-    size = positive_part(x.shape[axis] - 1)  # of what stays; there may be no elements
+    size = positive_part(x.shape[axis] - 1)  # of the kept elements, perhaps none
     low = tuple((n - size) * (a == axis) for a, n in enumerate(x.shape))
     none = (0,) * x.ndim
     return Pad(low, none, none, value)(getitem(x, (*(slice(None),) * axis, slice(size))))

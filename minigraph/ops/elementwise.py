@@ -163,9 +163,9 @@ def promote(*xs: Any, floating: bool = False) -> tuple[Node, ...]:
     """
     values = [x if isinstance(x, NUMBERS) else as_array(x) for x in xs]
     dtype = common_dtype(*values)
-    if floating and kind(dtype) != "f":  # of several integers, the widest that one alone gives
+    if floating and kind(dtype) != "f":  # the widest float that one of the integers gives
         given = [x.dtype for x in values if hasattr(x, "dtype")]
-        if not given or np.result_type(*given) != dtype:  # a number beside bools
+        if not given or np.result_type(*given) != dtype:  # a Python number and bools
             given = [dtype]
         dtype = np.result_type(*(np.result_type(d, np.float16) for d in given))
     return tuple(as_operand(x, dtype) for x in values)

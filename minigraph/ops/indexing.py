@@ -50,7 +50,7 @@ def check_range(indices: Array, low: int, high: int, what: str) -> None:
     if outside.any():
         at = np.unravel_index(int(outside.argmax()), indices.shape)
         where = f" at {tuple(map(int, at))}" if at else ""
-        ignored = what == "label" and indices[at] == -100  # as torch does where it is not asked to
+        ignored = what == "label" and indices[at] == -100  # torch's default ignore_index
         advice = "; ignore_index=-100 leaves it out" if ignored else ""
         raise GraphError(f"{what} {indices[at]}{where} is not in {low} ... {high - 1}{advice}")
 
@@ -229,7 +229,7 @@ def _replace_size(shape: Shape, axis: int, size: int) -> Shape:
 def values_for(values: Any, x: Node, shape: Shape) -> Node:
     """Return `values` broadcast to `shape`, in the dtype of x.
 
-    DTypeError where NumPy's "same_kind" rule forbids the cast.
+    Raises DTypeError if NumPy's "same_kind" rule forbids the cast.
     """
     if isinstance(values, bool | int | float):
         return broadcast_to(as_operand(values, x.dtype), shape)

@@ -49,7 +49,9 @@ class Windows(NamedTuple):
             span = d * (k - 1) + 1
             room = n + before + after - span
             count = (-(-room // s) if self.ceil else room // s) + 1
-            if self.ceil and (count - 1) * s >= n + before:  # it would lie in the padding
+            if (
+                self.ceil and (count - 1) * s >= n + before
+            ):  # the last window would begin in the padding
                 count -= 1
             reach = (count - 1) * s + span
             widths.append((before, max(reach - n - before, 0)))

@@ -91,7 +91,7 @@ def close(
 ) -> tuple[Scan, tuple[Node, ...]]:
     """Return the loop whose body computes `outputs` from placeholders, and its outer inputs."""
     inner = dependents(outputs, (*carries, *slices))
-    numbers: set[Node] = set()  # what depends on nothing but numbers is cheap, and stays inside
+    numbers: set[Node] = set()  # computed from numbers alone: cheap, so they stay inside
     captured: dict[Node, None] = {}
 
     def capture(nodes: Sequence[Node]) -> None:

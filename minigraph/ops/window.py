@@ -13,7 +13,7 @@ Pair = tuple[int, int]
 Pairs = tuple[Pair, ...]  # (before, after) of each axis
 
 
-MAX_INT32 = 2**31 - 1  # what oneDNN and cuDNN compute with
+MAX_INT32 = 2**31 - 1  # oneDNN and cuDNN compute with 32-bit integers
 
 
 def sides(least: int, as_pair: bool = False) -> Kind:

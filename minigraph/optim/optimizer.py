@@ -207,7 +207,8 @@ class Optimizer:
         states = [self._states[p] for p in grads]
         counts = [state["step"] for state in states if "step" in state]
         updates: Updates = {count: count + 1 for count in counts}
-        # As early as the parameters: what runs at the end would keep all gradients until then.
+        # Updates run as early as those of the parameters: at the end of the step they would keep
+        # all gradients alive until then.
         with in_place_of(next(iter(grads)), like=updates[counts[0]] if counts else group.lr):
             numbers = group.rule.coefficients(group.lr, stack(counts) if counts else None)
             dtypes = dict.fromkeys(g.dtype for g in grads.values())
@@ -307,7 +308,7 @@ def _is_constant_zero(gradient: Node) -> bool:
 
 
 def user_name(p: Parameter) -> str | None:
-    """Return the name of a parameter; None if nobody set it."""
+    """Return the name of a parameter; None if it has only the default name."""
     return None if p.name == "parameter" else p.name
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-# Launcher variable -> variable with the number of processes, "" where there is none.
+# Launcher variable -> variable with the number of processes, "" without one.
 LAUNCHERS = {
     "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",  # Open MPI's mpiexec
     "PMI_RANK": "PMI_SIZE",  # the mpiexec of MPICH and of Intel's MPI, srun --mpi=pmi2

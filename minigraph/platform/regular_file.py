@@ -93,7 +93,7 @@ def update(path: PathLike, contents: Callable[[], bytes], mode: int | None = Non
             file.write(contents())
             file.flush()
             os.fsync(file.fileno())
-            if not _is_at(file, temporary):  # where files cannot be locked
+            if not _is_at(file, temporary):  # on a disk without locks
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
             os.replace(temporary, target)
         finally:

@@ -7,7 +7,7 @@ import importlib.util
 import os
 import shutil
 
-# Where gcc looks for its programs, headers and libraries.
+# Search paths of gcc for its programs, headers and libraries.
 SEARCH_PATHS = ("GCC_EXEC_PREFIX", "COMPILER_PATH", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH")
 # Variables that a compiler does not inherit: CC, which zig calls to find headers, libraries to load
 # into the compiler, a run path to link into its results, additional files to write.

@@ -111,7 +111,7 @@ def locked_folder(
             try:
                 yield
             finally:
-                # Closing does not unlock where a child that C has forked has the handle too.
+                # Closing does not unlock if a child process that C code has forked has the handle.
                 with contextlib.suppress(OSError):
                     fcntl.flock(handle, fcntl.LOCK_UN)
     finally:
@@ -139,7 +139,7 @@ def temporary_folder(root: Path, prefix: str) -> Iterator[Path]:
         yield folder
     finally:
         os.close(handle)
-        if os.getpid() == process:  # not where a forked child ends
+        if os.getpid() == process:  # not in a forked child
             shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -1,7 +1,7 @@
 """The choices of one compile: kernels, and layouts of images.
 
-The autotuner knows no op; passes and lowering know no measurement.  `Choices` connects them: the
-device names the problem of a node, the autotuner measures it, and a policy chooses.
+The autotuner depends on no op; passes and lowering depend on no measurement.  `Choices` connects
+them: the device names the problem of a node, the autotuner measures it, and a policy chooses.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def minigraph(
         raise OptionError(f"torch.compile: mode={mode!r} is Inductor's; minigraph takes options")
     for node in module.graph.nodes:
         if node.target is F.adaptive_avg_pool2d and node.args[1:] in ((1,), ((1, 1),)):
-            # Which PyTorch itself makes of it, but of channels that lie last with as_strided.
+            # PyTorch makes the same of it, except with channels last, for which it uses as_strided.
             node.target, node.args = torch.mean, (node.args[0], (-2, -1), True)
     module.recompile()
     tensors = [x for x in example if isinstance(x, torch.Tensor)]
@@ -63,7 +63,7 @@ def minigraph(
         partition_fn=_partition,
         decompositions=decompositions(),
     )
-    # The kernels of PyTorch for attention differ from GPU to GPU; what it is made of has rows.
+    # PyTorch's attention kernels differ between GPUs; the operators of its decomposition have rows.
     whole = device.type == "cpu"
     with contextlib.nullcontext() if whole else sdpa_kernel(SDPBackend.MATH):
         return backend(module, example)

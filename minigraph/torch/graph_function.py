@@ -209,7 +209,7 @@ def _input(name: str, tensor: torch.Tensor) -> tuple[Placed, Node]:
 
 def _placed(node: Node, like: torch.Tensor) -> Placed:
     """Return a result with axes in the order of a tensor's memory, for torch's views of it."""
-    # Those that there were when the graph was traced, None where they were not known.
+    # The sizes when the graph was traced; None for unknown ones.
     shape, strides = (
         [n if isinstance(n, int) else n.node.hint for n in sizes]
         for sizes in (like.shape, like.stride())

@@ -199,7 +199,7 @@ def _promoted(node: torch.fx.Node, args: list[Any], result: Any) -> list[Any]:
     numbers = [x for x in node.args if isinstance(x, bool | int | float)]
     every = [x for x in (*tensors, *numbers) if not isinstance(x, torch.SymInt)]
     dtype = result.dtype
-    if dtype is torch.bool:  # a comparison: of what its operands are together
+    if dtype is torch.bool:  # a comparison, in the common dtype of its operands
         dtype = every[0].dtype if isinstance(every[0], torch.Tensor) else torch.float32
         for other in every[1:]:
             dtype = torch.promote_types(dtype, torch.result_type(every[0], other))

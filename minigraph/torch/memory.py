@@ -24,8 +24,8 @@ from minigraph.torch.operators import DTYPES
 Reference = weakref.ref[torch.Tensor]
 CPU = torch.device("cpu")
 
-# The value of each tensor that anything here shares, by the tensor's id: calls of all functions
-# that use it know of one another.  A tensor's hash and equality are no use here.
+# The state of each shared tensor, by the tensor's id, so that calls of all functions that use the
+# tensor lock the same state.  A tensor's hash and equality do not identify its memory.
 _values: dict[int, tuple[Reference, State]] = {}
 
 

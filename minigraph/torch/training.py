@@ -124,7 +124,7 @@ class TrainingStep:
                 return
             grads = current.apply()
         if current.trained is not None:
-            self.optimizer.zero_grad()  # of what is frozen since, which no gradient here replaces
+            self.optimizer.zero_grad()  # gradients of parameters frozen meanwhile would stay
             for tensor, grad in zip(current.trained, grads, strict=True):
                 tensor.grad = memory.tensor_of(grad)
             self.optimizer.step()

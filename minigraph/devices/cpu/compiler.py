@@ -44,7 +44,7 @@ FLAGS = (
     # As fast as -O3 for these kernels, in two thirds of the compile time.
     "-O2",
     "-ftree-vectorize",
-    "-fvect-cost-model",  # "dynamic"; clang knows it under this name only
+    "-fvect-cost-model",  # "dynamic"; clang has this name only
     "-march=native",
     "-fno-math-errno",
     "-fno-trapping-math",
@@ -55,10 +55,10 @@ FLAGS = (
     "-shared",
     "-Werror=vla",  # no shape decides how much of a stack a kernel takes
 )
-# Else gcc branches for each element where a choice is made of choices, or of a call: its loop is
-# no vector loop: it takes 15 to 80 times as long.
+# With these optimisations gcc compiles nested conditional expressions, or those of calls, to
+# branches, so it does not vectorise the loop, which takes 15 to 80 times as long.
 GCC_FLAGS = ("-fno-tree-pre", "-fno-tree-sink", "-fno-thread-jumps")
-# Compilers prefer vectors of 256 bits on many processors where 512 are as fast or twice as fast.
+# On many processors compilers prefer vectors of 256 bits, although 512 bits are as fast or faster.
 WIDE_VECTORS = "-mprefer-vector-width=512"
 # Parallel regions of kernels go through functions of the prelude.
 LINKER_WRAPS = (
@@ -219,7 +219,7 @@ def flags() -> list[str]:
     lib = onednn.library()
     missing = ~lib.instructions if lib else 0
     disabled = [name for bits, names in ISA_FEATURES.items() if bits & missing for name in names]
-    if clang:  # zig's driver takes no -mno-
+    if clang:  # zig's driver rejects -mno-
         disabling = (("-Xclang", "-target-feature", "-Xclang", f"-{name}") for name in disabled)
         return [*chosen, WIDE_VECTORS, *itertools.chain.from_iterable(disabling)]
     return [*chosen, WIDE_VECTORS, *LINKER_WRAPS, *(f"-mno-{name}" for name in disabled)]

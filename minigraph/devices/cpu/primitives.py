@@ -222,7 +222,7 @@ def average_pooling(
     if pooling.window[1] >= MIN_GENERATED_WIDTH or (not backward and pooling.window == x.shape[2:]):
         return iter(())  # generated kernels are faster; whole images are rows
     if pool.count_padding and any(b > p for b, p in zip(behind, pool.pad, strict=True)):
-        return iter(())  # oneDNN would count what lies beyond the padding too
+        return iter(())  # oneDNN would also count elements beyond the padding
     kind = onednn.POOLING_AVG_EXCLUDE_PADDING
     if pool.count_padding:
         kind = onednn.POOLING_AVG_INCLUDE_PADDING
@@ -318,7 +318,7 @@ def one_of_each_family(found: Iterator[Implementation], threads: int) -> Iterato
     """
     families = set()
     while True:
-        with onednn.omp_threads(threads):  # and with others for whoever asks for the next one
+        with onednn.omp_threads(threads):  # but not while the caller uses it
             implementation = next(found, None)
         if implementation is None:
             return

@@ -27,8 +27,8 @@ from minigraph.program import Buffer, Kernel, Program, Step
 # Bytes that a large GPU copies in a second: its memory moves some 4 TB/s, and a byte that is copied
 # is read and written.
 COPY_BANDWIDTH = 2e12
-# Seconds by which a kernel that is launched from Python comes later than one of a graph: about what
-# the launch takes.
+# Delay of a kernel that is launched from Python compared with one of a graph, about the time of the
+# launch.
 LAUNCH_SECONDS = 3e-6
 # Calls that are cached, by their addresses.  The pool gives a loop the same addresses each time,
 # and the calls of a step take some 15 us to make.
@@ -105,8 +105,8 @@ def capture(parts: Sequence[Sequence[Call]], driver: Driver) -> list[int]:
     """Return a function for each part that launches it as a graph; raise if a capture fails."""
     graphs: list[int] = []
     with driver.capture_lock:
-        # A destructor that frees memory of the device would spoil what is being captured.  Garbage
-        # is not collected first: tuning captures each run that it times, and most are shorter.
+        # A destructor that frees memory of the device would invalidate the capture.  Garbage is not
+        # collected before, as that takes longer than most runs that tuning captures.
         collecting = gc.isenabled()
         gc.disable()
         try:

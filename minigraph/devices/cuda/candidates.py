@@ -1,4 +1,4 @@
-"""What the autotuner may measure on a CUDA device, and where.
+"""The tuning problems of CUDA devices, their candidates, and the workbench that measures them.
 
 Candidates are cuDNN's, cuBLAS's, and our own reorders.
 """
@@ -38,15 +38,11 @@ from minigraph.ops.matmul import Matmul
 from minigraph.platform.records import one_line
 from minigraph.program import Kernel
 
-# Of an H100, roughly: what counts is how work compares with moving data.
-BYTES_PER_SECOND = 2.5e12  # a second
-FLOPS_PER_SECOND = {
-    "small": 4e14,
-    "tf32": 2e14,
-    "plain": 4e13,
-}  # floating-point operations a second
+# Rough figures of an H100; only the ratio of arithmetic to memory traffic matters.
+BYTES_PER_SECOND = 2.5e12
+FLOPS_PER_SECOND = {"small": 4e14, "tf32": 2e14, "plain": 4e13}
 
-# What cuDNN, NVRTC and the driver say where memory is missing.
+# Parts of the messages of cuDNN, NVRTC and the driver if memory does not suffice.
 MEMORY_ERRORS = ("ALLOC_FAILED", "OUT_OF_MEMORY", "out of memory")
 CHUNK = 1 << 28  # elements that are compared at once
 
@@ -55,8 +51,8 @@ class CudaProblems(ProblemMaker):
     """Makes the problems of nodes for a CUDA device.
 
     handle     of cuDNN
-    workbench  where candidates are measured
-    exactness  what the libraries are allowed to do
+    workbench  that measures candidates
+    exactness  approximations that the libraries may use
     ordinal    of the device
     """
 
@@ -100,8 +96,8 @@ class CudaProblems(ProblemMaker):
     def estimate(self, problem: OpProblem, layouts: Layouts) -> float | None:
         """Return roughly the seconds of a convolution or reorder.
 
-        Tensor cores read the channels last, so cuDNN transposes images that lie otherwise, and
-        results back, inside each convolution of 16 bits or in tf32.
+        Tensor cores read images with channels last.  For other layouts cuDNN transposes images and
+        results inside each convolution of 16 bits or in tf32.
         """
         if isinstance(problem.op, Matmul):
             return None
@@ -130,7 +126,7 @@ class CudaProblems(ProblemMaker):
         else:
             offered = cudnn_kernel.candidates(arrangement, self.catalogue, self.exactness)
         while True:
-            with self.workbench.current():  # and not for whoever asks for the next one
+            with self.workbench.current():  # but not while the caller uses the candidate
                 candidate = next(offered, None)
             if candidate is None:
                 return
@@ -157,10 +153,10 @@ class CudaProblems(ProblemMaker):
 class CudaWorkbench(Workbench):
     """The workbench of a device.
 
-    runner  returns what runs a kernel on arrays of the device
+    runner  returns a function that runs a kernel on arrays of the device
 
-    A run is timed as it will be used, as part of a CUDA graph, so that what Python does in between
-    does not count.  A candidate that cannot be captured is of no use in a step and fails here.
+    A run is timed as part of a CUDA graph, as compiled functions use it, so Python's overhead is
+    not measured.  A candidate that cannot be captured fails here, as no function could use it.
     """
 
     chunk = CHUNK
@@ -207,7 +203,7 @@ class CudaWorkbench(Workbench):
             return driver.seconds(begin, end) / calls
 
     def reraise_device_error(self, error: Exception, name: str) -> None:
-        """Raise what is not the candidate's; libraries do not say what else has failed.
+        """Raise MemoryError or DeviceLost unless the candidate itself has failed.
 
         cuDNN raises the same error for a plan that it cannot run and for a device that is lost.
         """

@@ -142,7 +142,7 @@ def communicator_of(world: World, driver: Driver, timeout: float) -> Communicato
 def _library() -> Any:
     """Return CuPy's module for NCCL."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it says what the error below says
+        warnings.simplefilter("ignore")  # the error below has the same text
         nccl: Any = importlib.import_module("cupy.cuda.nccl")
     if not nccl.available:
         raise DeviceError(

@@ -51,8 +51,8 @@ from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.window import Pair
 from minigraph.platform import forks
 
-# All functions of a device share a handle, which works on the stream that was set last: between
-# that and the plan nobody else may come.
+# All functions of a device share a handle, which works on the stream that was set last, so a thread
+# holds this lock from setting the stream until it has enqueued its plan.
 _handle_in_use = forks.lock()
 KINDS: dict[type[Op], str] = {
     Conv2d: "fprop",
@@ -271,7 +271,7 @@ class CudnnKernel(LibraryKernel):
             blocks = way.blocks[2 if i == last else i]
             launches.append(channel_copy(source, target, words, blocks))
             self.library_position += i < last
-        self.scratch += ALIGNMENT * (self.scratch > 0)  # for where it may begin
+        self.scratch += ALIGNMENT * (self.scratch > 0)  # for the alignment of its beginning
         super().__init__(node, [*launches, *in_place(way.epilogue)])
 
     def enqueue(self, inputs: Addresses, outputs: Addresses, scratch: int, stream: int) -> None:

@@ -19,22 +19,25 @@ MAX_PLANS = 6  # plans of a problem that are worth measuring: cuDNN names them b
 MIN_PLANS = 3  # so few plans are too few: all modes are asked
 NOTE = cudnn.numerical_note
 RUNTIME_COMPILED = cudnn.behavior_note.RUNTIME_COMPILATION
-TRANSFORM_NOTES = {NOTE.FFT.name, NOTE.WINOGRAD.name}  # which multiply less than the sums say
+TRANSFORM_NOTES = {
+    NOTE.FFT.name,
+    NOTE.WINOGRAD.name,
+}  # with fewer multiplications than the definition
 LOSSY_NOTES = (
     NOTE.DOWN_CONVERT_INPUTS,
     NOTE.REDUCED_PRECISION_REDUCTION,
     NOTE.WINOGRAD_TILE_13x13,
 )
 # Engine 17 has no note, but on an H200 the gradient of AlexNet's 5 x 5 weights was off by 5e-3 of
-# its root mean square, where tensor cores in tf32 were off by 3e-4; that of 3 x 3 weights by 1e-5.
+# its root mean square, and with tensor cores in tf32 by 3e-4; that of 3 x 3 weights by 1e-5.
 INEXACT_ENGINE = ("wgrad", 17)
-# The engine for what no other takes: on an H200 10 to 100 times as slow as the others, so that one
-# run of it takes as long as all of theirs.
+# The engine that supports all problems.  On an H200 it is 10 to 100 times as slow as the others, so
+# one run of it takes as long as all of theirs.
 GENERIC_ENGINE = 0
-# What cuDNN's own engines are numbered below; from there on they are the frontend's, in Python.
+# Lower numbers are cuDNN's own engines; the others are the frontend's, in Python.
 FIRST_FOREIGN_ENGINE = 10_000
-UNKNOWN_KNOB = "NOT_SET"  # what the frontend calls knobs that are newer than itself
-# The frontend raises the second where the backend turns down a descriptor.
+UNKNOWN_KNOB = "NOT_SET"  # the frontend's name for knobs that are newer than itself
+# The frontend raises RuntimeError if the backend rejects a descriptor.
 UNSUPPORTED = (cudnn.cudnnGraphNotSupportedError, RuntimeError)
 
 Knobs = dict[str, int]
@@ -66,7 +69,7 @@ class CudnnPlan:
         return f"engine {self.engine} knobs {{{knobs}}}"
 
     def build(self) -> None:
-        """Compile it; raises GraphError where the device cannot run it."""
+        """Compile it; raise GraphError if the device cannot run it."""
         try:
             self.graph.build_plan_at_index(self.index)
         except UNSUPPORTED as error:
@@ -191,7 +194,7 @@ class Catalogue:
 
 
 def replay(problem: CudnnProblem, handle: Any, engine: int, knobs: Knobs) -> CudnnPlan:
-    """Return the plan with an engine and its knobs; GraphError where cuDNN lacks it."""
+    """Return the plan with an engine and its knobs; raise GraphError if cuDNN lacks it."""
     graph = build(problem, handle)
     try:
         types = {cudnn.knob_type.__members__[knob]: value for knob, value in knobs.items()}
@@ -216,7 +219,7 @@ def lossy(problem: CudnnProblem) -> list[Any]:
 
 
 def _engine_at(graph: Any, index: int) -> tuple[int, dict[Any, int]]:
-    """The engine and the knobs of a plan; an engine below 0 where it cannot be had again."""
+    """Return the engine and the knobs of a plan; an engine below 0 if it cannot be replayed."""
     try:
         engine, knobs = graph.get_engine_and_knobs_at_index(index)
     except NotImplementedError:  # the frontend would choose among others

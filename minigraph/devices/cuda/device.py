@@ -98,9 +98,9 @@ class CudaBackend(Backend):
     on_disk  whether kernels may be looked for, and kept, on disk
     """
 
-    # A launch takes some 2 us, in which 4 TB/s bring 8 MB: a larger gradient that has left the
-    # cache meanwhile takes longer to come back.  512 MiB hold the gradients of a ResNet-152 twice,
-    # which is little beside the activations of its batches.
+    # A launch takes some 2 us, in which 4 TB/s read 8 MB: reading a larger gradient that has left
+    # the cache meanwhile takes longer.  512 MiB hold the gradients of a ResNet-152 twice, little
+    # compared with the activations of its batches.
     horizontal_fusion = HorizontalFusionLimits(operand=8 << 20, waiting=512 << 20)
     saturation = 1 << 26, 1 << 13
     tuning, tunes = "cudnn", "exhaustive"
@@ -203,7 +203,7 @@ class CudaBackend(Backend):
                 stream = driver.current_stream()
                 driver.download(found, flag.data.ptr, stream)
                 driver.synchronize(stream)
-        return cast(array.get(), dtype) if found.any() else made  # which says what does not fit
+        return cast(array.get(), dtype) if found.any() else made  # raises an error with the value
 
     def _converted(self, array: Array, dtype: DType, checked: bool) -> list[Array]:
         """Return an array in a dtype, contiguous, and if `checked` whether it has lost a number."""

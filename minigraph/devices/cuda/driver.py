@@ -81,7 +81,7 @@ def device_count() -> int:
     """Return how many devices this process sees: CUDA_VISIBLE_DEVICES may hide others."""
     try:
         _checked(cuda.cuInit, *cuda.cuInit(0))
-    except RuntimeError:  # a subclass of it where the bindings' version has one
+    except RuntimeError:  # or a subclass, in some versions of the bindings
         raise DeviceError(
             "CUDA needs NVIDIA's driver (libcuda.so.1), which was not found"
         ) from None
@@ -294,7 +294,7 @@ class Driver:
         error, *_ = cuda.cuEventQuery(event)
         if error == cuda.CUresult.CUDA_ERROR_NOT_READY:
             return False
-        self.finish(event)  # which takes no time, and says what has failed
+        self.finish(event)  # returns at once, or raises the device's error
         return True
 
     def finish(self, event: int) -> None:

@@ -9,7 +9,7 @@ import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from minigraph.devices.cuda.kernel import MOST_WORDS, Addresses, CudaKernel, Launch
+from minigraph.devices.cuda.kernel import MAX_ARGUMENT_WORDS, Addresses, CudaKernel, Launch
 from minigraph.devices.cuda.written import written_kernel
 from minigraph.devices.parts import KernelPart, kernel_parts
 from minigraph.graph import Node, Shape
@@ -19,13 +19,13 @@ from minigraph.jit.cuda.walk import Walk, walk, words
 from minigraph.jit.expression import c_type
 from minigraph.jit.loops import LoopNest
 
-PROCESSORS = 132  # of an H100 or H200
-MOST_BLOCKS = 1 << 16  # of a map: enough for any device, and each thread has more to do
-PER_PROCESSOR = 8  # blocks that fill a multiprocessor: 2048 threads
-ROUNDS = 3  # in which a multiprocessor runs its blocks that stay in columns
+DEFAULT_PROCESSORS = 132  # of an H100 or H200
+MAX_BLOCKS = 1 << 16  # of a map: enough for any device, and each thread has more to do
+BLOCKS_PER_PROCESSOR = 8  # blocks that fill a multiprocessor: 2048 threads
+MAP_ROUNDS = 3  # in which a multiprocessor runs its blocks that stay in columns
 SUM_ROUNDS = 1  # the same where they sum: each block more has sums to be joined
 WIDTHS = (32, 16, 8)  # threads along x of a block of columns
-LONG = 8  # groups that a thread has at least where a unit is split
+MIN_GROUPS = 8  # groups that a thread has at least where a unit is split
 COMBINED = 2  # partial results that a thread combines, if there are enough threads
 
 
@@ -63,7 +63,7 @@ class _WalkedPart:
 
 
 def generated_kernel(
-    node: Node, strides: Sequence[Shape], processors: int = PROCESSORS
+    node: Node, strides: Sequence[Shape], processors: int = DEFAULT_PROCESSORS
 ) -> CudaKernel | None:
     """Return the kernel of `node`, whose inputs have these strides; None if no pattern fits.
 
@@ -94,7 +94,7 @@ def _together(parts: Sequence[_WalkedPart]) -> list[Launch]:
     waiting: list[_WalkedPart] = []
     size = 1
     for part in sorted(parts, key=lambda part: (part.source.support, part.source.text)):
-        if size + part.walk.words + 2 > MOST_WORDS:
+        if size + part.walk.words + 2 > MAX_ARGUMENT_WORDS:
             made.append(_launch(waiting))
             waiting, size = [], 1
         waiting.append(part)
@@ -133,13 +133,13 @@ def _geometry(walk: Walk, nest: LoopNest, processors: int) -> tuple[list[LaunchR
     if not walk.shared:
         length, _ = (*nest.units, *nest.loops)[walk.innermost]
         blocks = -(-(nest.length // length * across) // THREADS)
-        return [LaunchRun(min(blocks, MOST_BLOCKS), ())], 0
-    rounds = SUM_ROUNDS if walk.reduces else ROUNDS
-    wanted_blocks = processors * (walk.resident * rounds or PER_PROCESSOR)
+        return [LaunchRun(min(blocks, MAX_BLOCKS), ())], 0
+    rounds = SUM_ROUNDS if walk.reduces else MAP_ROUNDS
+    wanted_blocks = processors * (walk.resident * rounds or BLOCKS_PER_PROCESSOR)
     width, groups = _width(walk, nest, wanted_blocks)
     unit_threads = THREADS // width if walk.column else width  # of a unit or column
     splits = min(
-        max(1, wanted_blocks // _blocks(walk, nest, width)), groups // (unit_threads * LONG)
+        max(1, wanted_blocks // _blocks(walk, nest, width)), groups // (unit_threads * MIN_GROUPS)
     )
     stages = walk.pattern.stages
     runs: list[LaunchRun] = []
@@ -159,7 +159,7 @@ def _geometry(walk: Walk, nest: LoopNest, processors: int) -> tuple[list[LaunchR
         launch(width, 1, -1, write=True)
         return runs, 0
     writes = any(store.per_unit for store in walk.pattern.stores)
-    combiners = min(_power(-(-splits // COMBINED)), THREADS)
+    combiners = min(_next_power_of_2(-(-splits // COMBINED)), THREADS)
     combine_width = THREADS // combiners if walk.column else combiners
     for stage in range(stages):
         launch(width, splits, stage)
@@ -177,12 +177,15 @@ def _width(walk: Walk, nest: LoopNest, wanted_blocks: int) -> tuple[int, int]:
         groups = nest.length
         # Threads beyond the last column are idle: 18 groups take three blocks of 8, not one of 32.
         fewest = min(WIDTHS, key=lambda width: -(-across // width) * width)
-        width = max(min(fewest, _power(across)), THREADS // min(_power(groups), THREADS))
-        return min(width, _power(across), THREADS), groups
+        width = max(
+            min(fewest, _next_power_of_2(across)), THREADS // min(_next_power_of_2(groups), THREADS)
+        )
+        return min(width, _next_power_of_2(across), THREADS), groups
     groups = math.prod(n for n, _ in nest.loops[:-1]) * across
     many = nest.count * groups >= 4 * wanted_blocks * THREADS
     width = max(
-        _power(-(-groups // 4)) if many else 1, min(_power(groups), 32 if many else THREADS)
+        _next_power_of_2(-(-groups // 4)) if many else 1,
+        min(_next_power_of_2(groups), 32 if many else THREADS),
     )
     return min(width, THREADS), groups
 
@@ -199,6 +202,6 @@ def _groups_across(walk: Walk, nest: LoopNest) -> int:
     return -(-(*nest.units, *nest.loops)[walk.innermost][0] // walk.group)
 
 
-def _power(n: int) -> int:
+def _next_power_of_2(n: int) -> int:
     """Return the least power of 2 that is not below n."""
     return 1 << (n - 1).bit_length()

@@ -279,7 +279,7 @@ class CudaProgram(Executor):
     def _stage(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundCalls:
         """Bring the inputs to their places, and return the program at the addresses of the call."""
         arrays = dict(zip(self.program.inputs, inputs, strict=True))
-        read = {  # by kernels, where it is
+        read = {  # by kernels, directly from the caller's memory
             buffer: x
             for buffer, x in arrays.items()
             if (self._moving and not isinstance(x, np.ndarray))
@@ -297,7 +297,7 @@ class CudaProgram(Executor):
         returned = zip(self.program.outputs, outputs, strict=True)
         copies = [(v, y.data.ptr) for v, y in returned if v.buffer not in self._written]
         copies += [(view, copy_of(p, driver).address) for p, view in self.program.updates]
-        for view, to in copies:  # what a view shows is contiguous
+        for view, to in copies:  # these views are contiguous
             driver.copy(to, places[view.buffer] + view.offset, view.spec.nbytes, driver.compute)
 
     def _capture(self, calls: CallsOfStep) -> list[int]:

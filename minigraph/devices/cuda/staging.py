@@ -38,14 +38,15 @@ class Staging:
         *self._arrived, self._staged = events = [driver.event() for _ in range(3)]
         weakref.finalize(self, driver.destroy, [], events).atexit = False
         self._allocate(buffers)
-        # The pool orders its memory for `compute` only, where others' work may still be using it.
+        # The pool orders the reuse of its memory for `compute` only: earlier work there may still
+        # use this memory.
         driver.record(self._staged, driver.compute)
 
     def _allocate(self, buffers: Sequence[Buffer]) -> None:
         offsets = [*itertools.accumulate((aligned(b.nbytes) for b in buffers), initial=0)]
-        # Inputs lie in pinned memory and in the landing place as they lie in theirs.
+        # Inputs have the same offsets in pinned memory, in the staging copy and in their places.
         self._memory = self._driver.allocate(2 * offsets[-1])
-        # From each a batch travels by itself, and the event says that it has left.
+        # Copies from pinned memory are asynchronous; the event is recorded after the copy.
         pinned = [(self._driver.pinned_memory(offsets[-1]), event) for event in self._arrived]
         self._pinned = itertools.cycle(pinned)
         self._base: int = self._memory.data.ptr
@@ -120,7 +121,7 @@ class DeviceCopy:
         self._is_shared = memory is not None
 
     def upload(self, value: Array) -> None:
-        # After what functions still have to do; memory that is not pinned is read at once.
+        # After the enqueued work of functions; memory that is not pinned is read at once.
         with self._driver.current(), self._ordered_with_caller():
             self._driver.upload(self.address, value, self._driver.compute)
 

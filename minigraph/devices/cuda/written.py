@@ -33,8 +33,8 @@ SHORT_ROW, LONG_ROW = 16, 1024  # elements up to which a thread, or a warp, does
 
 Kernels = dict[type[Op], Callable[..., CudaKernel | None]]
 
-# What a text begins with: its kernel, and the loop in which a thread does one element after the
-# other, or threads along x share one row after the other: one of them, a warp, or the whole block.
+# Macros for the head of a kernel, and for its loop: a thread computes one element after the other,
+# or threads along x share one row after the other: one thread, a warp, or the whole block.
 LAUNCH_MACROS = {
     "KERNEL": 'extern "C" __global__ void __launch_bounds__(BOUNDS) '
     "NAME(const __grid_constant__ NAME_args a)",

@@ -218,7 +218,7 @@ class KernelPipeline:
             at[0] = 0
         results: dict[int, hl.Expr] = {}
         for (v, *_), x in zip(long, _entries(total, at), strict=True):
-            # Infinities leave NaN in what additions round off.
+            # Infinities make the rounding errors of additions NaN.
             text = "x - x == 0 ? y + x : y" if v in results else "x"
             results[v] = CText().value(text, {"x": x, "y": results.get(v, x)}, x.type())
         for v, x in results.items():

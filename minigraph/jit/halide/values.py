@@ -59,8 +59,8 @@ def to(type_: hl.Type, x: hl.Expr) -> hl.Expr:
     if type_.is_bool():
         return binary("!=", x, number(was, 0))
     if was.is_float() and not type_.is_float() and type_.bits() < 64:
-        # What does not fit becomes what the processor gives, and no undefined value.
-        # Of two casts Halide makes one, but for what stands between them.
+        # Numbers out of range become the processor's result, not an undefined value.  The operation
+        # in between keeps Halide from merging the two casts.
         wide = INT if type_.bits() < 32 or type_.is_int() else hl.Int(64)
         x = hl.cast(wide, x) ^ number(wide, 0)
     made = hl.cast(type_, x)

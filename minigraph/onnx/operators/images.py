@@ -105,7 +105,7 @@ def _conv_transpose(
 
 
 REACH = {"nearest": 0, "linear": 1, "cubic": 2}  # how far a pixel reaches
-CUBIC = -0.75  # the coefficient where none can be given
+CUBIC = -0.75  # the coefficient of operators without such an attribute
 ROUNDING: dict[str, Callable[[Any], Any]] = {
     "floor": np.floor,
     "ceil": np.ceil,

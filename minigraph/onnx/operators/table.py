@@ -15,7 +15,7 @@ from minigraph.graph import Node
 
 Row = Callable[..., Any]
 ROWS: dict[str, Row] = {}  # by an operator's name, with its domain if that is not ONNX's own
-COUNTING: set[str] = set()  # operators whose rows are told how many `outputs` are asked for
+COUNTING: set[str] = set()  # operators whose rows take the number of `outputs` as an argument
 MICROSOFT = "com.microsoft"
 
 

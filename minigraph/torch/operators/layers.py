@@ -132,7 +132,7 @@ def _batch_norm_functional(
     eps: float,
 ) -> tuple[Any, ...]:  # fmt: skip
     """Return the result, the mean and 1 / sqrt(var + eps) that made it, and new statistics."""
-    x = ops.astype(x, mean.dtype)  # of 16 bits beside float32 under autocast
+    x = ops.astype(x, mean.dtype)  # 16-bit inputs with float32 statistics, under autocast
     if not training:
         y = ops.batch_norm(x, mean, var, weight, bias, False, momentum, eps)
         return y, mean, ops.rsqrt(var + eps), mean, var

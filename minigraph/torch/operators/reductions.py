@@ -108,7 +108,7 @@ rows({"logsumexp": _reduction(ops.logsumexp)}, promotes=True)
 @row("_safe_softmax")
 def _safe_softmax(x: Node, axis: int, dtype: torch.dtype | None = None) -> Node:
     x = x if dtype is None else ops.astype(x, DTYPES[dtype])
-    masked = ops.all(x == -math.inf, axis, True)  # all of it, where torch gives 0
+    masked = ops.all(x == -math.inf, axis, True)  # torch gives 0 for a row of -inf alone
     return ops.where(masked, 0, ops.softmax(ops.where(masked, 0, x), axis))
 
 

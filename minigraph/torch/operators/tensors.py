@@ -88,7 +88,7 @@ rows(
     {
         "sym_size.int": lambda x, axis: x.shape[axis],
         "sym_numel": lambda x: x.size,
-        # What tracing has assumed holds where the shapes are the same.
+        # The assumptions of tracing hold if the shapes are the same.
         "_assert_scalar _assert_tensor_metadata sym_constrain_range_for_size": (
             lambda *unused, **others: None
         ),
