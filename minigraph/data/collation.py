@@ -11,7 +11,7 @@ import numpy.typing as npt
 from minigraph.arguments import Kind, checked, short_repr
 from minigraph.errors import DTypeError, GraphError, ShapeError
 
-TEXT = "SU"  # kinds of dtypes
+TEXT_KINDS = "SU"  # kinds of dtypes
 ADVICE = "a transform or a collate function can change that"
 
 
@@ -122,7 +122,7 @@ def _common(
     common = arrays[0].dtype
     for index, array in zip(indexes, arrays, strict=True):
         try:
-            if (array.dtype.kind in TEXT) != (common.kind in TEXT):
+            if (array.dtype.kind in TEXT_KINDS) != (common.kind in TEXT_KINDS):
                 raise TypeError
             common = np.promote_types(common, array.dtype)
         except TypeError:

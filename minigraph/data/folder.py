@@ -21,9 +21,9 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
-CENTRE = 7 / 8  # the part of the short side that a central crop leaves: 224 of 256
-AREA = (0.08, 1.0)
-RATIO = (3 / 4, 4 / 3)
+CROP_FRACTION = 7 / 8  # the part of the short side that a central crop leaves: 224 of 256
+CROP_AREA = (0.08, 1.0)
+CROP_RATIO = (3 / 4, 4 / 3)
 
 Box = tuple[float, float, float, float]
 
@@ -64,7 +64,7 @@ class ImageReader:
                 f"{self._user} cannot decode {path} ({type(error).__name__}: {error}); "
                 "replace the file or remove it"
             ) from error
-        (width, height), side = image.size, CENTRE * min(image.size)
+        (width, height), side = image.size, CROP_FRACTION * min(image.size)
         box = _random(width, height, rng) if rng else _middle(width, height, side, side)
         resized = image.resize((self._size, self._size), self._pillow.Resampling.BILINEAR, box)
         pixels = np.asarray(resized).transpose(2, 0, 1)
@@ -105,18 +105,20 @@ def _middle(width: int, height: int, w: float, h: float) -> Box:
 def _random(width: int, height: int, rng: np.random.Generator) -> Box:
     """Return a part of random area and ratio; after ten that do not fit, the largest central."""
     for _ in range(10):
-        area = width * height * rng.uniform(*AREA)
-        ratio = math.exp(rng.uniform(math.log(RATIO[0]), math.log(RATIO[1])))
+        area = width * height * rng.uniform(*CROP_AREA)
+        ratio = math.exp(rng.uniform(math.log(CROP_RATIO[0]), math.log(CROP_RATIO[1])))
         w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < w <= width and 0 < h <= height:
             left, top = int(rng.integers(width - w + 1)), int(rng.integers(height - h + 1))
             return left, top, left + w, top + h
-    return _middle(width, height, min(width, height * RATIO[1]), min(height, width / RATIO[0]))
+    return _middle(
+        width, height, min(width, height * CROP_RATIO[1]), min(height, width / CROP_RATIO[0])
+    )
 
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 # Folders that operating systems add to those of users; names that begin with a dot are hidden.
-SYSTEM = frozenset(
+SYSTEM_FOLDERS = frozenset(
     ("__MACOSX", "__pycache__", "@eaDir", "$RECYCLE.BIN", "System Volume Information", "lost+found")
 )
 
@@ -184,7 +186,7 @@ class ImageFolder(Dataset):
 
 
 def _hidden(name: str) -> bool:
-    return name.startswith(".") or name in SYSTEM
+    return name.startswith(".") or name in SYSTEM_FOLDERS
 
 
 def _folders(root: Path) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from minigraph.errors import GraphError, ShapeError, reason
 from minigraph.platform import regular_file
 
 SIDE = 8
-LARGEST = 1024
+MAX_SIZE = 1024
 
 
 class Digits(InMemory):
@@ -48,7 +48,7 @@ class Digits(InMemory):
     def __init__(
         self,
         train: bool = True,
-        size: Annotated[int, at_least(SIDE, most=LARGEST)] = SIDE,
+        size: Annotated[int, at_least(SIDE, most=MAX_SIZE)] = SIDE,
         channels: Count = 1,
     ) -> None:
         source = library("sklearn.datasets", "Digits").load_digits()
@@ -91,7 +91,7 @@ TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
 TEST = ("test_batch.bin",)
 SUBFOLDER = "cifar-10-batches-bin"
 SHAPE = (3, 32, 32)
-RECORD = 1 + 3 * 32 * 32
+RECORD_BYTES = 1 + 3 * 32 * 32
 PADDING = 4
 
 # As in batches.meta.txt, which is not read.
@@ -144,12 +144,12 @@ def _records(path: Path) -> npt.NDArray[np.uint8]:
             f"CIFAR10 cannot read {path} ({reason(error)}); the directory must hold "
             "the binary version's files, or their folder cifar-10-batches-bin"
         ) from error
-    if not data.size or data.size % RECORD:
+    if not data.size or data.size % RECORD_BYTES:
         raise GraphError(
             f"CIFAR10 found {data.size} bytes in {path}, not a number of whole records of "
-            f"{RECORD}; it is cut off or another version: extract the binary one again"
+            f"{RECORD_BYTES}; it is cut off or another version: extract the binary one again"
         )
-    records = data.reshape(-1, RECORD)
+    records = data.reshape(-1, RECORD_BYTES)
     bad = np.flatnonzero(records[:, 0] >= len(CLASSES))
     if bad.size:
         raise GraphError(
@@ -175,7 +175,7 @@ def _cropped(
 
 
 GRID = 4
-MOST_CLASSES = 1 << 20
+MAX_CLASSES = 1 << 20
 
 
 SIZES = with_predicate(lambda sizes: len(sizes) == 3 and min(sizes) >= 1, integers)
@@ -198,7 +198,7 @@ class Synthetic(Dataset):
     def __init__(
         self,
         shape: Annotated[Sequence[int], IMAGE],
-        classes: Annotated[int, at_least(1, most=MOST_CLASSES)],
+        classes: Annotated[int, at_least(1, most=MAX_CLASSES)],
         length: Count = 1024,
         seed: Seed = 0,
     ) -> None:

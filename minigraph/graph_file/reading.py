@@ -32,11 +32,11 @@ from minigraph.graph import (
 )
 from minigraph.graph_compiler import comp_graph
 from minigraph.graph_file.writing import (
+    CALL_INPUTS,
+    DATACLASSES,
     FORMAT,
     FUNCTIONS,
     KEY,
-    OF_CALLS,
-    RECORDS,
     FileRecord,
     GraphRecord,
     NodeRecord,
@@ -122,7 +122,7 @@ class _Reader:
         if isinstance(names, list):
             outputs = dict(zip(names, results, strict=True))
         return StoredGraph(
-            [x for x in graph.inputs if not any(x is given for given in OF_CALLS.values())],
+            [x for x in graph.inputs if not any(x is given for given in CALL_INPUTS.values())],
             outputs,
             dict(zip(updated, graph.outputs[len(results) :], strict=True)),
             {n: settings.find(n).check(self.value(v, Any)) for n, v in file.options.items()},
@@ -142,8 +142,8 @@ class _Reader:
 
     def _node(self, record: NodeRecord, inputs: list[Node]) -> Node:
         """Return a node, whose op infers the shapes that the file says."""
-        if record.op in OF_CALLS:
-            return OF_CALLS[record.op]
+        if record.op in CALL_INPUTS:
+            return CALL_INPUTS[record.op]
         results = ((self.value(shape, tuple[int, ...]), dtype) for shape, dtype in record.results)
         specs = tuple(Spec(shape, as_dtype(dtype)) for shape, dtype in results)
         if record.array is not None:
@@ -208,7 +208,7 @@ class _Reader:
             case {"op": name, "fields": dict(given)}:
                 return self._op(name, given)
             case {"record": str(name), "fields": dict(given)}:
-                return self._dataclass(RECORDS[name], given)
+                return self._dataclass(DATACLASSES[name], given)
             case {"size": list(terms)}:
                 return sum(number * math.prod(map(self._atom, term)) for number, *term in terms)
             case {"function": str(name)}:

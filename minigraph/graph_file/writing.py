@@ -36,7 +36,7 @@ from minigraph.version import __version__
 
 FORMAT = 1
 KEY = "minigraph.graph"  # of the metadata
-OF_CALLS = {"SEED": SEED, "STEP": STEP}  # inputs that compiled functions give themselves
+CALL_INPUTS = {"SEED": SEED, "STEP": STEP}  # inputs that compiled functions give themselves
 # The functions that make arrays of sizes (`FromSizes`), and the records that are fields of ops.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "arange": np.arange,
@@ -52,7 +52,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "triangle": creation._below,
     "var": reduction._degrees_of_freedom,
 }
-RECORDS = {"Pooling": pooling.Pooling}
+DATACLASSES = {"Pooling": pooling.Pooling}
 
 
 class NodeRecord(Record, frozen=True):
@@ -187,7 +187,7 @@ class _Writer:
 
     def _node(self, node: Node, inputs: list[int]) -> NodeRecord:
         op, values, array = type(node.op).__name__, {}, None
-        if of_call := [name for name, x in OF_CALLS.items() if x is node]:
+        if of_call := [name for name, x in CALL_INPUTS.items() if x is node]:
             op = of_call[0]
         elif isinstance(node, Parameter):
             op, values = "Parameter", {"name": node.name, "trainable": node.trainable}
@@ -209,7 +209,7 @@ class _Writer:
     def _name(self, parameter: Parameter) -> str:
         """Return the name of a parameter's value, which several parameters may share."""
         name = parameter.name
-        while name in self.parameters or name.startswith((CONSTANT, tensor_file.METADATA)):
+        while name in self.parameters or name.startswith((CONSTANT, tensor_file.METADATA_KEY)):
             name = f"other {name}"
         name = self._names.setdefault(parameter.state, name)
         self.parameters.setdefault(name, parameter)
@@ -241,7 +241,7 @@ def plain(value: Any, writer: _Writer) -> Any:
         case Operation():
             x, y = (plain(each, writer) for each in (value.x, value.y))
             return {"operation": value.name, "x": x, "y": y}
-    if (name := type(value).__name__) in RECORDS:
+    if (name := type(value).__name__) in DATACLASSES:
         return {"record": name, "fields": _fields(value, writer)}
     for name, function in FUNCTIONS.items():
         if function is value:

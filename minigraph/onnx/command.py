@@ -17,13 +17,13 @@ from minigraph.graph import FLOATS, Array, SymbolicSize, UndecidedSize
 from minigraph.onnx.interpret import NESTED, key
 from minigraph.onnx.model import function, input_of, inputs_of, load
 from minigraph.onnx.operators import ROWS
-from minigraph.onnx.tensors import OLDEST, opsets_of, read
+from minigraph.onnx.tensors import MIN_OPSET, opsets_of, read
 from minigraph.program import on_host
 
 Output = tuple[dict[str, Any], list[str]]  # as JSON, and as lines for a person
 COLUMNS = 100
-UNDECIDED = "decided by calls"  # a shape
-OPEN = 64  # an open size: the length of a text, the side of an image
+UNDECIDED_TEXT = "decided by calls"  # a shape
+DEFAULT_OPEN_SIZE = 64  # an open size: the length of a text, the side of an image
 
 
 def run(path: str, files: Sequence[str], out: str | None, device: str, level: int) -> Output:
@@ -66,7 +66,7 @@ def describe(path: str) -> Output:
         shown = [str(y.spec) for y in model.outputs]
         parameters = [p.shape for p in model.parameters]
     except UndecidedSize:
-        shown = [UNDECIDED] * len(names)
+        shown = [UNDECIDED_TEXT] * len(names)
         parameters = [tuple(x.dims) for x in proto.graph.initializer]
     tables: dict[str, dict[str, Any]] = {
         "inputs": {x.name: _declared(x) for x in inputs_of(proto.graph)},
@@ -91,7 +91,7 @@ def _declared(info: ValueInfoProto) -> str:
     try:
         return str(input_of("info", info).spec)
     except UndecidedSize:
-        return UNDECIDED
+        return UNDECIDED_TEXT
 
 
 def called(path: str) -> Any:
@@ -104,12 +104,13 @@ def called(path: str) -> Any:
 def drawn(path: str, batch: int) -> dict[str, Array]:
     """Return a random array for each input of a model: floats in [0, 1); integers and bools 0 or 1.
 
-    batch  size of the first axis if it is symbolic in the file; other symbolic sizes are `OPEN`
+    batch  size of the first axis if it is symbolic in the file; other symbolic sizes are
+           `DEFAULT_OPEN_SIZE`
     """
     rng, arrays = np.random.default_rng(0), {}
     for info in inputs_of(read("bench", path).model.graph):
         x = input_of("bench", info)
-        sizes = [batch, *[OPEN] * x.ndim]
+        sizes = [batch, *[DEFAULT_OPEN_SIZE] * x.ndim]
         shape = [
             m if isinstance(n, SymbolicSize) else n for n, m in zip(x.shape, sizes, strict=False)
         ]
@@ -124,7 +125,7 @@ def operators() -> Output:
     defined = {s.name for s in own if s.has_function or s.has_context_dependent_function}
     rows = sorted((*ROWS, *NESTED))
     others = sorted(name for name in defined - {*rows} if not name.startswith("Sequence"))
-    opsets = [OLDEST, defs.onnx_opset_version()]
+    opsets = [MIN_OPSET, defs.onnx_opset_version()]
     lines = [f"opsets {opsets[0]} to {opsets[1]}"]
     for title, names in (("computed", rows), ("computed as ONNX defines them", others)):
         lines += ["", f"{title}:", *textwrap.wrap(" ".join(names), COLUMNS)]

@@ -10,7 +10,7 @@ import numpy as np
 
 from minigraph.graph import BFLOAT16, BOOL, Constant, Copy, FromSizes, Node, Op
 from minigraph.onnx.compositions import COMPOSED
-from minigraph.onnx.writer import END, INT64, CannotSay, Export, Exports, Writer
+from minigraph.onnx.writer import INT64, SLICE_END, Export, Exports, NotExpressible, Writer
 from minigraph.ops import (
     activation,
     arithmetic,
@@ -36,12 +36,12 @@ from minigraph.ops.scan import Scan
 from minigraph.ops.softmax import LogSoftmax, Softmax
 from minigraph.symbolic import is_integer, is_symbolic, same_shape
 
-# Operators that do what an op does to the same inputs, and the functions of those ops: rows of what
-# is read, too, are made of them.
-ALIKE = """Abs Acos Acosh Add Asin Asinh Atan Atanh Ceil Cos Cosh Equal Erf Exp Floor Greater
+# Operators with the meaning of an op on the same inputs, and the functions of those ops; the rows
+# for reading models are made of them, too.
+SAME_NAMES = """Abs Acos Acosh Add Asin Asinh Atan Atanh Ceil Cos Cosh Equal Erf Exp Floor Greater
 HardSwish IsNaN Less Log Mish Reciprocal Relu Round Sigmoid Sign Sin Sinh Softplus Sqrt Tan Tanh
 Where"""
-FUNCTIONS = {name: name.lower() for name in ALIKE.split()}
+FUNCTIONS = {name: name.lower() for name in SAME_NAMES.split()}
 FUNCTIONS |= {name: f"logical_{name.lower()}" for name in ("And", "Not", "Or", "Xor")}
 FUNCTIONS |= {f"Bitwise{name}": f"bitwise_{name.lower()}" for name in ("And", "Or", "Xor")}
 FUNCTIONS |= {"BitwiseNot": "bitwise_invert", "Mul": "multiply", "Neg": "negative"}
@@ -49,7 +49,7 @@ FUNCTIONS |= {"GreaterOrEqual": "greater_equal", "LessOrEqual": "less_equal", "S
 # Of the last four the ops do the same, but their functions do more, or less.
 OPS = FUNCTIONS | {"Div": "divide", "Max": "maximum", "Min": "minimum", "Pow": "pow"}
 CLASSES = {name: function.title().replace("_", "") for name, function in OPS.items()}
-SAME = {Op.registry[cls]: name for name, cls in CLASSES.items() if cls in Op.registry}
+OPERATOR_OF_CLASS = {Op.registry[cls]: name for name, cls in CLASSES.items() if cls in Op.registry}
 # Of bools.
 OF_BOOLS: dict[type[Op], str] = {
     arithmetic.Add: "Or",
@@ -61,11 +61,18 @@ OF_BOOLS: dict[type[Op], str] = {
     comparison.Maximum: "Or",
     comparison.Minimum: "And",
 }
-ORDERS = (comparison.Greater, comparison.GreaterEqual, comparison.Less, comparison.LessEqual)
+ORDER_COMPARISONS = (
+    comparison.Greater,
+    comparison.GreaterEqual,
+    comparison.Less,
+    comparison.LessEqual,
+)
 LOGIC = tuple(Op.registry[f"Logical{name}"] for name in ("And", "Not", "Or", "Xor"))
 REDUCTIONS = (reduction.Max, reduction.Min, reduction.Prod, reduction.Sum)
 EXPORTS: Exports = {
-    **dict.fromkeys(SAME, lambda w, op, node, *xs: w.op(SAME[type(op)], *xs)),
+    **dict.fromkeys(
+        OPERATOR_OF_CLASS, lambda w, op, node, *xs: w.op(OPERATOR_OF_CLASS[type(op)], *xs)
+    ),
     **dict.fromkeys(COMPOSED, lambda w, op, node, *xs: w.expanded(COMPOSED[type(op)], node, xs)),
     elementwise.Astype: lambda w, op, node, x: w.cast(x, node.dtype),
     Concat: lambda w, op, node, *xs: w.op("Concat", *xs, axis=op.axis),
@@ -99,15 +106,15 @@ def export(*ops: type[Op]) -> Callable[[Export], Export]:
 def _numbers_or_bools(w: Writer, op: Op, node: Node, *xs: str) -> str:
     if isinstance(op, arithmetic.Add) and (product := product_with_bias(w, *node.inputs)):
         return product
-    return w.op((OF_BOOLS if node.dtype == BOOL else SAME)[type(op)], *xs)
+    return w.op((OF_BOOLS if node.dtype == BOOL else OPERATOR_OF_CLASS)[type(op)], *xs)
 
 
-@export(*ORDERS, *LOGIC)
-def _of_one_kind(w: Writer, op: Op, node: Node, *xs: str) -> str:
+@export(*ORDER_COMPARISONS, *LOGIC)
+def _one_dtype_kind(w: Writer, op: Op, node: Node, *xs: str) -> str:
     of_bools = isinstance(op, LOGIC)
     if of_bools != (node.inputs[0].dtype == BOOL):
         xs = tuple(w.cast(x, BOOL if of_bools else np.int32) for x in xs)
-    return w.op(SAME[type(op)], *xs)
+    return w.op(OPERATOR_OF_CLASS[type(op)], *xs)
 
 
 @export(comparison.Isinf, comparison.Isnan)
@@ -169,7 +176,7 @@ def _leaky_relu(w: Writer, op: Op, node: Node, x: str, slope: str) -> str:
     if isinstance(factor, Constant) and factor.value.size == 1:
         return w.op("LeakyRelu", x, alpha=float(factor.value.item()))
     if not same_shape(node.shape, node.inputs[0].shape):
-        raise CannotSay
+        raise NotExpressible
     return w.op("PRelu", x, slope)
 
 
@@ -184,7 +191,7 @@ def _clip(w: Writer, op: Op, node: Node, x: str, low: str, high: str) -> str:
 def _slice(w: Writer, op: slicing.Slice, node: Node, x: str) -> str:
     windows = zip(range(node.ndim), op.start, op.stop, op.step, node.inputs[0].shape, strict=True)
     cut = [
-        (axis, start, END if same_shape((stop,), (size,)) else stop, step)
+        (axis, start, SLICE_END if same_shape((stop,), (size,)) else stop, step)
         for axis, start, stop, step, size in windows
         if not same_shape((start, stop, step), (0, size, 1))
     ]
@@ -194,14 +201,14 @@ def _slice(w: Writer, op: slicing.Slice, node: Node, x: str) -> str:
 
 @export(slicing.Flip)
 def _flip(w: Writer, op: slicing.Flip, node: Node, x: str) -> str:
-    behind, step = ([n] * len(op.axes) for n in (-END, -1))
+    behind, step = ([n] * len(op.axes) for n in (-SLICE_END, -1))
     return w.op("Slice", x, *map(w.sizes, (step, behind, op.axes, step)))
 
 
 @export(slicing.Pad)
 def _pad(w: Writer, op: slicing.Pad, node: Node, x: str) -> str:
     if any(op.interior):
-        raise CannotSay
+        raise NotExpressible
     return w.op("Pad", x, w.sizes((*op.low, *op.high)), w.constant(op.value, node.dtype))
 
 
@@ -250,7 +257,7 @@ def _from_sizes(w: Writer, op: FromSizes, node: Node) -> str:
             rows, columns, k = op.sizes
             down = w.op("Unsqueeze", _numbers(w, k, rows + k), w.sizes([1]))
             return w.op("LessOrEqual", _numbers(w, 0, columns), down)
-    raise CannotSay
+    raise NotExpressible
 
 
 def _numbers(w: Writer, *ends: int) -> str:
@@ -284,7 +291,7 @@ def _argmax(w: Writer, op: reduction.Argmax, node: Node, x: str) -> str:
 @export(Softmax)
 def _softmax(w: Writer, op: Softmax, node: Node, x: str) -> str:
     if op.masked:
-        raise CannotSay
+        raise NotExpressible
     return w.op("Softmax", x, axis=op.axis)
 
 
@@ -321,7 +328,7 @@ def _conv_transpose2d(w: Writer, op: conv.Conv2dBackwardData, node: Node, *xs: s
         for m, n, k, stride, padding, dilation in zip(*sizes, *numbers, strict=True)
     ]
     if not all(isinstance(n, int) for n in more):
-        raise CannotSay
+        raise NotExpressible
     return w.op("ConvTranspose", *xs, output_padding=more, **_window(op.conv, weights))
 
 
@@ -341,7 +348,7 @@ def _avg_pool2d(w: Writer, op: pooling.AvgPool2d, node: Node, x: str) -> str:
     if not op.count_padding or op.pooling.padding == tuple((p, p) for p in op.pad):
         return y
     if is_symbolic(node.inputs[0].shape[2:]):
-        raise CannotSay
+        raise NotExpressible
     # With ceil_mode, what a window covers beyond the padding does not count.
     share = math.prod(op.pooling.window) / op.counts(node.inputs[0].shape)
     return w.op("Mul", y, w.constant(share, node.dtype))
@@ -355,14 +362,14 @@ def _pool(p: pooling.Pooling) -> dict[str, Any]:
 @export(BatchNormInference)
 def _batch_norm(w: Writer, op: BatchNormInference, node: Node, *xs: str) -> str:
     if node.inputs[1].ndim > 1:  # in a layout that the optimizer has chosen
-        raise CannotSay
+        raise NotExpressible
     return w.op("BatchNormalization", *xs, epsilon=op.eps)
 
 
 @export(LocalResponseNorm)
 def _local_response_norm(w: Writer, op: LocalResponseNorm, node: Node, x: str) -> str:
     if node.ndim != 4 or not op.size % 2:  # of an even number, other neighbours are taken
-        raise CannotSay
+        raise NotExpressible
     return w.op("LRN", x, size=op.size, alpha=op.alpha, beta=op.beta, bias=op.k)
 
 
@@ -370,7 +377,7 @@ def _local_response_norm(w: Writer, op: LocalResponseNorm, node: Node, x: str) -
 def _scan(w: Writer, op: Scan, node: Node, *xs: str) -> Any:
     own, results = op.carried + op.scanned, len(op.graph.outputs)
     if not (op.scanned and op.length):
-        raise CannotSay
+        raise NotExpressible
     body = w.body(op.graph, [*(w.unique(f"step.{i}") for i in range(own)), *xs[own:]], own)
     reverse = int(op.reverse)
     directions = {

@@ -17,7 +17,7 @@ from minigraph.graph.location import Location, Within, scope
 from minigraph.onnx.operators import COUNTING, ROWS
 from minigraph.onnx.tensors import (
     CODES,
-    OWN,
+    STANDARD_DOMAINS,
     File,
     Opsets,
     array_of,
@@ -25,11 +25,11 @@ from minigraph.onnx.tensors import (
     every,
     opsets_of,
 )
-from minigraph.onnx.values import NeedsValue, folded, integer, known, sizes_in, value_of
+from minigraph.onnx.values import NeedsValue, constant_value, folded, integer, sizes_in, value_of
 from minigraph.platform.records import one_line
 
-DEPTH = 50  # of functions in functions
-STEPS = 1000  # of a loop whose steps differ
+MAX_FUNCTION_DEPTH = 50  # of functions in functions
+MAX_UNROLLED_STEPS = 1000  # of a loop whose steps differ
 Values = MutableMapping[str, Any]
 
 
@@ -75,11 +75,13 @@ class Interpreter:
                     undecided = UndecidedSize(str(error))  # it may fit the sizes of a call
                     vars(undecided).update(vars(error))
                     error = undecided
-                raise located(error, node.op_type, _given(inputs), place) from error.__cause__
+                raise located(
+                    error, node.op_type, _present_inputs(inputs), place
+                ) from error.__cause__
             except Exception as error:  # of a row that does not foresee these arguments
                 text = one_line(f"{type(error).__name__}: {error}")
                 new = GraphError(f"{self.what}: cannot compute this operator, {text}")
-                raise located(new, node.op_type, _given(inputs), place) from error
+                raise located(new, node.op_type, _present_inputs(inputs), place) from error
             values.update((name, y) for name, y in zip(node.output, results, strict=False) if name)
 
     def _results(
@@ -113,14 +115,14 @@ class Interpreter:
             attributes["outputs"] = len(node.output)
         results = ROWS[name](*inputs, **attributes)
         results = results if isinstance(results, list | tuple) else [results]
-        if all(x is None or known(x) is not None for x in inputs):
+        if all(x is None or constant_value(x) is not None for x in inputs):
             results = [y if y is None else folded(y) for y in results]
         return results
 
     def _call(
         self, function: FunctionProto, inputs: Sequence[Any], attributes: Mapping[str, Any]
     ) -> list[Node | None]:
-        if self.depth > DEPTH:
+        if self.depth > MAX_FUNCTION_DEPTH:
             raise GraphError(f"{function.name} is a function of itself")
         given = dict(zip(function.input, inputs, strict=False))
         values: Values = {name: given.get(name) for name in function.input}
@@ -225,7 +227,8 @@ def _scan_or_unroll(
     for i in range(count):
         carry, made = step(carry, tuple(folded(x[i]) for x in xs))
         rows.append(made)
-        if count > STEPS:  # after the first, which may tell that an input's value is needed
+        # Checked after the first step, which may raise NeedsValue.
+        if count > MAX_UNROLLED_STEPS:
             raise GraphError(f"it has {count:,} steps that differ: {steps}") from steps
     return carry, [ops.stack(each, 0) for each in zip(*rows, strict=True)]
 
@@ -237,13 +240,15 @@ def _is_open(x: Node) -> bool:
     return is_symbolic(x.shape) or sizes_in(x) is not None
 
 
-def _given(inputs: Sequence[Node | None]) -> list[str]:
+def _present_inputs(inputs: Sequence[Node | None]) -> list[str]:
     return ["none" if x is None else str(x.spec) for x in inputs]
 
 
 def key(node: NodeProto) -> str:
     """Return the name of a node's operator in the table."""
-    return one_line(node.op_type if node.domain in OWN else f"{node.domain}.{node.op_type}")
+    return one_line(
+        node.op_type if node.domain in STANDARD_DOMAINS else f"{node.domain}.{node.op_type}"
+    )
 
 
 def expansion(node: NodeProto, opsets: Opsets, inputs: Sequence[Node | None]) -> FunctionProto:
@@ -251,10 +256,10 @@ def expansion(node: NodeProto, opsets: Opsets, inputs: Sequence[Node | None]) ->
     opset = opsets.get("", 1)
     schema = defs.get_schema(node.op_type, opset, "")
     if schema.has_function:
-        version = _at_most(opset, schema.function_opset_versions)
+        version = _newest_version(opset, schema.function_opset_versions)
         body = schema.get_function_with_opset_version(version)
     elif schema.has_context_dependent_function:
-        version = _at_most(opset, schema.context_dependent_function_opset_versions)
+        version = _newest_version(opset, schema.context_dependent_function_opset_versions)
         types = [_type_of(x).SerializeToString() for x in inputs]
         body = schema.get_context_dependent_function_with_opset_version(
             version, node.SerializeToString(), types
@@ -269,7 +274,7 @@ def expansion(node: NodeProto, opsets: Opsets, inputs: Sequence[Node | None]) ->
     return function
 
 
-def _at_most(opset: int, versions: Sequence[int]) -> int:
+def _newest_version(opset: int, versions: Sequence[int]) -> int:
     return max((v for v in versions if v <= opset), default=min(versions))
 
 
@@ -302,7 +307,7 @@ def refuse_missing(what: str, file: File, opsets: Opsets) -> None:
 
 def _lacks(node: NodeProto, opsets: Opsets) -> str:
     """Return the operator of a node in words if nothing computes it, else an empty text."""
-    name, domain = key(node), "" if node.domain in OWN else node.domain
+    name, domain = key(node), "" if node.domain in STANDARD_DOMAINS else node.domain
     if domain or not defs.has(node.op_type):  # some of com.microsoft's stand in ONNX's own
         return "" if name in ROWS else name
     opset = opsets.get(domain, 0)

@@ -87,7 +87,7 @@ def model_of(
         graph, opsets = file.model.graph, opsets_of(file.model.opset_import)
         refuse_missing(what, file, opsets)
         interpreter = Interpreter(what, file)
-        held = functools.partial(_held, frozen=frozen)
+        held = functools.partial(_stored_tensor, frozen=frozen)
         nodes: dict[str, Node] = interpreter.initializers(graph, held)
         parameters = [x for x in nodes.values() if isinstance(x, Parameter)]
         inputs = []
@@ -128,7 +128,7 @@ def given_values(what: str, file: File, values: Mapping[str, Any]) -> dict[str, 
     return {name: as_array(x, dtype_of(types[name])) for name, x in values.items()}
 
 
-def _held(name: str, array: Array, frozen: bool) -> Node:
+def _stored_tensor(name: str, array: Array, frozen: bool) -> Node:
     """Return a tensor of the file as a parameter, in the tensor's memory if possible."""
     if not array.ndim or array.dtype not in FLOATS:
         return constant(array)
@@ -155,7 +155,7 @@ def input_of(what: str, info: ValueInfoProto, shape: Sequence[int] | None = None
 
 
 WHAT = "onnx.function"
-KEPT = 16  # functions of a model
+MAX_KEPT_FUNCTIONS = 16  # functions of a model
 
 
 def function(model: Any, device: str = "cpu", options: Mapping[str, Any] | None = None) -> Any:
@@ -245,7 +245,7 @@ class CallFunction:
             model = model_of(WHAT, self._file, values, shapes, frozen=True)
             function = compiled(model, self._graph)
         self._functions[key] = function
-        if len(self._functions) > KEPT:
+        if len(self._functions) > MAX_KEPT_FUNCTIONS:
             del self._functions[next(iter(self._functions))]
         return function
 

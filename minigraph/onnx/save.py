@@ -28,8 +28,9 @@ from minigraph.version import __version__
 
 FIRST_OPSET = 18
 NEWEST_OPSET = onnx.defs.onnx_opset_version()
-MOST_BYTES = 1_900_000_000  # of arrays in the file itself: protobuf's limit is 2**31
-LARGE = 1024  # bytes of an array that decides no shape, and that may be in a file beside the model
+MAX_EMBEDDED_BYTES = 1_900_000_000  # of arrays in the file itself: protobuf's limit is 2**31
+# Smaller arrays stay in the model itself: they may determine shapes.
+MIN_EXTERNAL_BYTES = 1024
 
 
 @checked
@@ -95,7 +96,7 @@ def _model(
     outputs = _name_outputs(traced, writer)
     nodes, read = pruned(writer.nodes, outputs)
     arrays = {name: array for name, array in writer.initializers.items() if name in read}
-    large = {name: array for name, array in arrays.items() if array.nbytes >= LARGE}
+    large = {name: array for name, array in arrays.items() if array.nbytes >= MIN_EXTERNAL_BYTES}
     graph = helper.make_graph(
         nodes,
         "minigraph",
@@ -121,7 +122,7 @@ def _fill(model: ModelProto, arrays: Mapping[str, Array], location: str) -> byte
     location  name of the external file
     """
     graph, data = model.graph, bytearray()
-    outside = sum(array.nbytes for array in arrays.values()) > MOST_BYTES
+    outside = sum(array.nbytes for array in arrays.values()) > MAX_EMBEDDED_BYTES
     del graph.input[len(graph.input) - len(arrays) :]
     for name, array in arrays.items():
         made = numpy_helper.from_array(array, name)
@@ -158,21 +159,21 @@ def _name_outputs(traced: TracedGraph, writer: Writer) -> list[str]:
 
 VERSION = "10.15"
 OPSETS = range(9, 25)
-NUMBERS = ("FLOAT", "FLOAT16", "BFLOAT16", "INT32", "INT64")
+NUMERIC_TYPES = ("FLOAT", "FLOAT16", "BFLOAT16", "INT32", "INT64")
 # The operators of the table that graphs of ours are made of, by the types of their first operand.
 TABLE = {
-    NUMBERS[:3]: (
+    NUMERIC_TYPES[:3]: (
         "Acos Acosh Asin Asinh Atan Atanh AveragePool BatchNormalization Ceil Clip Conv "
         "ConvTranspose Cos Cosh CumSum Erf Exp Floor Gemm HardSwish IsInf LRN LeakyRelu Log "
         "LogSoftmax MatMul MaxPool PRelu Reciprocal Round Scan Sigmoid Sin Sinh Softmax Sqrt Tan "
         "Tanh"
     ),
-    NUMBERS: (
+    NUMERIC_TYPES: (
         "Abs Add ArgMax Div Equal Greater GreaterOrEqual IsNaN Less LessOrEqual Max Min Mod Mul "
         "Neg Pad Pow Range ReduceMax ReduceMin ReduceProd ReduceSum Relu ScatterElements Sign Sub "
         "TopK"
     ),
-    (*NUMBERS, "BOOL"): (
+    (*NUMERIC_TYPES, "BOOL"): (
         "Cast Concat Expand Gather GatherElements Identity Reshape Shape Slice Squeeze Transpose "
         "Unsqueeze Where"
     ),

@@ -27,11 +27,11 @@ from minigraph.platform import regular_file
 from minigraph.platform.records import one_line
 
 NAMES = "float32 uint8 int8 uint16 int16 int32 int64 - bool float16 float64 uint32 uint64"  # from 1
-KINDS = {code: np.dtype(name) for code, name in enumerate(NAMES.split(), 1) if name != "-"}
-KINDS[TensorProto.BFLOAT16] = BFLOAT16
-CODES = {dtype: code for code, dtype in KINDS.items()}
-OWN = ("", "ai.onnx")  # the names of the domain of ONNX's own operators
-OLDEST, SETTLED = 1, 13  # the versions of them that are read, and that are read as they are
+DTYPES = {code: np.dtype(name) for code, name in enumerate(NAMES.split(), 1) if name != "-"}
+DTYPES[TensorProto.BFLOAT16] = BFLOAT16
+CODES = {dtype: code for code, dtype in DTYPES.items()}
+STANDARD_DOMAINS = ("", "ai.onnx")  # the names of the domain of ONNX's own operators
+MIN_OPSET, MIN_STABLE_OPSET = 1, 13  # older models than the second are converted to it
 Opsets = Mapping[str, int]
 
 
@@ -71,26 +71,30 @@ def read(what: str, model: Any) -> File:
 
 
 def _checked(what: str, file: File) -> File:
-    opset, newest = opsets_of(file.model.opset_import).get("", SETTLED), defs.onnx_opset_version()
-    if not OLDEST <= opset <= newest:
+    opset, newest = (
+        opsets_of(file.model.opset_import).get("", MIN_STABLE_OPSET),
+        defs.onnx_opset_version(),
+    )
+    if not MIN_OPSET <= opset <= newest:
         raise GraphError(
-            f"{what}: {file.name} has opset {opset}; those from {OLDEST} to {newest} can be read, "
-            f"the newest that onnx {onnx.__version__} knows"
+            f"{what}: {file.name} has opset {opset}; those from {MIN_OPSET} to {newest} can be "
+            f"read, the newest that onnx {onnx.__version__} knows"
         )
-    if opset >= SETTLED:
+    if opset >= MIN_STABLE_OPSET:
         return file
     try:
-        return file._replace(model=version_converter.convert_version(file.model, SETTLED))
+        return file._replace(model=version_converter.convert_version(file.model, MIN_STABLE_OPSET))
     except Exception as error:  # of the converter's C++
         text = one_line(str(error)).rpartition(" failed: ")[2]  # behind the line of its source
         raise GraphError(
-            f"{what}: {file.name} has opset {opset}, and onnx cannot make {SETTLED} of it: {text}"
+            f"{what}: {file.name} has opset {opset}, and onnx cannot make {MIN_STABLE_OPSET} of "
+            f"it: {text}"
         ) from None
 
 
 def opsets_of(imports: Iterable[OperatorSetIdProto]) -> Opsets:
     """Return the versions of operators by domain; that of ONNX's own is called ""."""
-    return {"" if o.domain in OWN else o.domain: o.version for o in imports}
+    return {"" if o.domain in STANDARD_DOMAINS else o.domain: o.version for o in imports}
 
 
 def every(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
@@ -104,11 +108,11 @@ def every(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
 
 def dtype_of(code: int) -> DType:
     """Return the dtype that a number of ONNX stands for; DTypeError if there is none here."""
-    if code not in KINDS:
+    if code not in DTYPES:
         known = code in TensorProto.DataType.values()
         name = TensorProto.DataType.Name(code).lower() if known else f"type {code}"
         raise DTypeError(f"there is no {name} here")
-    return KINDS[code]
+    return DTYPES[code]
 
 
 def array_of(tensor: TensorProto, folder: Path | None = None) -> Array:

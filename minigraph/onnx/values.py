@@ -30,8 +30,8 @@ from minigraph.graph import (
     toposort,
 )
 
-MOST = 1 << 16  # elements of values that are computed while a model is read
-LARGEST = 1 << 24  # elements of values that a row needs
+MAX_FOLDED_ELEMENTS = 1 << 16  # elements of values that are computed while a model is read
+MAX_VALUE_ELEMENTS = 1 << 24  # elements of values that a row needs
 
 
 class NeedsValue(UndecidedSize):
@@ -40,7 +40,7 @@ class NeedsValue(UndecidedSize):
     names: Sequence[str] = ()
 
 
-def known(node: Node) -> Array | None:
+def constant_value(node: Node) -> Array | None:
     """Return the value of a constant, as objects for symbolic sizes; None for other nodes."""
     if isinstance(node.op, Constant):
         return node.op.value
@@ -51,7 +51,7 @@ def known(node: Node) -> Array | None:
 
 def sizes_in(node: Node) -> Array | None:
     """Return the value of an expression if a size in it is symbolic, else None."""
-    value = known(node)
+    value = constant_value(node)
     return value if value is not None and value.dtype == object else None
 
 
@@ -71,7 +71,7 @@ def of_sizes(sizes: Iterable[int]) -> Node:
 
 def value_of(node: Node) -> Array:
     """Return the value of an expression that depends on no input; NeedsValue if it does."""
-    value = known(node)
+    value = constant_value(node)
     if value is not None:
         return value
     names = [x.name for x in toposort([node]) if isinstance(x.op, Input)]
@@ -82,7 +82,7 @@ def value_of(node: Node) -> Array:
         )
         error.names = names
         raise error
-    if not _fits(node, LARGEST):
+    if not _fits(node, MAX_VALUE_ELEMENTS):
         raise UndecidedSize("it depends on the values of a large expression, or of symbolic sizes")
     return _computed(node)
 
@@ -105,7 +105,7 @@ def number(node: Node | None, default: float) -> float:
 
 def folded(node: Node) -> Node:
     """Return a small expression of known values as one of its value, else the expression itself."""
-    if known(node) is not None or not _fits(node, MOST):
+    if constant_value(node) is not None or not _fits(node, MAX_FOLDED_ELEMENTS):
         return node
     try:
         return as_expression(_computed(node), node.dtype)
@@ -122,7 +122,7 @@ def _computed(node: Node) -> Array:
     values: dict[Node, Any] = {}
     with np.errstate(all="ignore"):
         for x in toposort([node]):
-            value = x.state.read() if isinstance(x, Parameter) else known(x)
+            value = x.state.read() if isinstance(x, Parameter) else constant_value(x)
             if value is None:
                 given = [values[y] for y in x.inputs]
                 if x.dtype == BOOL:

@@ -32,10 +32,10 @@ from minigraph.onnx.tensors import CODES, every
 from minigraph.symbolic import is_integer
 
 INT64 = np.dtype(np.int64)
-END = np.iinfo(np.int64).max  # of a slice: whatever the length of the axis is
+SLICE_END = np.iinfo(np.int64).max  # of a slice: whatever the length of the axis is
 
 
-class CannotSay(Exception):
+class NotExpressible(Exception):
     """Raised by an export for an instance of its op that ONNX cannot say; `expand` may."""
 
 
@@ -127,7 +127,7 @@ class Writer:
     def size(self, size: Any, dtype: DType = INT64) -> str:
         """Return a vector of one element that holds a size, computed in `dtype`."""
         if dtype == INT64 and not is_integer(size):
-            raise CannotSay
+            raise NotExpressible
         if not isinstance(size, SymbolicSize):
             return self.constant([size], dtype)
         terms = []
@@ -142,13 +142,13 @@ class Writer:
         """Return the vector of a named size, or of the result of an operation on sizes."""
         if not isinstance(atom, str):
             if atom.name not in ("//", "max", "ceil") or dtype != INT64:
-                raise CannotSay
+                raise NotExpressible
             x, y = self.size(atom.x), self.size(atom.y)
             if atom.name == "ceil":  # (x + y - 1) // y
                 x = self.op("Sub", self.op("Add", x, y), self.constant([1], INT64))
             return self.op("Max" if atom.name == "max" else "Div", x, y)
         if atom not in self._sizes:
-            raise CannotSay
+            raise NotExpressible
         name, axis, factor = self._sizes[atom]
         size = self.op("Shape", name, start=axis, end=axis + 1)
         size = size if factor == 1 else self.op("Div", size, self.constant([factor], INT64))
@@ -235,7 +235,7 @@ class Writer:
         try:
             if export:
                 return export(self, node.op, node, *names)
-        except CannotSay:
+        except NotExpressible:
             del self.nodes[count:]
         if type(node.op).expand is not Op.expand:
             return self.expanded(node.op.expand, node, names)

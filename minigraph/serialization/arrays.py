@@ -25,9 +25,9 @@ OTHER_READERS = {".pt": "torch.load", ".pth": "torch.load", ".npy": "np.load", "
 PICKLE_PROTOCOLS = (b"\x02", b"\x03", b"\x04", b"\x05")
 PICKLE_FRAME = b"\x95"  # the opcode before the length of a pickle's frame
 ZIP = b"PK\x03\x04"
-MOST_NAMES = 10  # that an error lists
-OPTIONAL = "num_batches_tracked"  # files of early versions of PyTorch have none
-TREE = "minigraph.tree"  # of the metadata: dicts, strings and None; [name] stands for an array
+MAX_LISTED_NAMES = 10  # that an error lists
+OPTIONAL_NAME = "num_batches_tracked"  # files of early versions of PyTorch have none
+TREE_KEY = "minigraph.tree"  # of the metadata: dicts, strings and None; [name] stands for an array
 BRANCHES: Decoder[Mapping[str, Any]] = Decoder(dict[str, Any])
 
 
@@ -63,7 +63,7 @@ def save(path: FilePath, state: Any) -> None:
     leaves: dict[str, Any] = {}
     try:
         tree = _tree(state.state_dict() if hasattr(state, "state_dict") else state, leaves)
-        metadata = {} if tree == {name: [name] for name in leaves} else {TREE: encode(tree)}
+        metadata = {} if tree == {name: [name] for name in leaves} else {TREE_KEY: encode(tree)}
     except (RecursionError, UnicodeError) as error:  # of a mapping that holds itself, for one
         raise GraphError(f"save: {path} cannot be written ({error})") from None
     arrays = host_arrays("save", leaves)
@@ -88,12 +88,12 @@ def _tree(named: Any, leaves: dict[str, Any], prefix: str = "") -> dict[str, Any
     return tree
 
 
-def _grown(tree: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
+def _from_tree(tree: Mapping[str, Any], arrays: Mapping[str, Array]) -> dict[str, Any]:
     """Return the mapping whose tree this is."""
     grown: dict[str, Any] = {}
     for key, x in tree.items():
         leaf = arrays[x[0]] if isinstance(x, list) else x
-        grown[key] = _grown(x, arrays) if isinstance(x, dict) else leaf
+        grown[key] = _from_tree(x, arrays) if isinstance(x, dict) else leaf
     return grown
 
 
@@ -119,7 +119,7 @@ def load(path: FilePath, *, mmap: bool = False) -> dict[str, Any]:
 
 def _loaded(what: str, path: FilePath, mapped: bool) -> dict[str, Any]:
     """Return the contents of a file, or of several with an index."""
-    if os.fspath(path).lower().endswith(tensor_file.INDEX):
+    if os.fspath(path).lower().endswith(tensor_file.INDEX_SUFFIX):
         arrays: dict[str, Any] = {}
         for file, names in tensor_file.shards(what, path).items():
             found = _loaded(what, file, mapped)
@@ -137,7 +137,11 @@ def _loaded(what: str, path: FilePath, mapped: bool) -> dict[str, Any]:
             raise GraphError(f"{what}: {path} is {other}") from None
         raise
     try:
-        return _grown(decode(BRANCHES, metadata[TREE]), found) if TREE in metadata else found
+        return (
+            _from_tree(decode(BRANCHES, metadata[TREE_KEY]), found)
+            if TREE_KEY in metadata
+            else found
+        )
     except (ValueError, LookupError, TypeError, RecursionError):
         raise GraphError(f"{what}: {path} is damaged: its tree is not that of its arrays") from None
 
@@ -169,7 +173,7 @@ def restore(
     begins with `what`.
     """
     arrays = host_arrays(what, state)
-    missing = [n for n in parameters if n not in arrays and n.rpartition(".")[2] != OPTIONAL]
+    missing = [n for n in parameters if n not in arrays and n.rpartition(".")[2] != OPTIONAL_NAME]
     unexpected = [name for name in arrays if name not in parameters]
     none_fits = len(unexpected) == len(arrays)
     if strict and none_fits and (prefix := _prefix(unexpected, parameters)):
@@ -184,7 +188,7 @@ def restore(
     if misfits:
         problems.append(("", "; ", [*map(str, misfits.values())]))
     if problems:
-        most = MOST_NAMES // len(problems)
+        most = MAX_LISTED_NAMES // len(problems)
         text = "; ".join(word + _few(texts, between, most) for word, between, texts in problems)
         raise (classes.pop() if len(classes) == 1 else GraphError)(f"{what}: {text}")
     assign_all(values)

@@ -27,10 +27,10 @@ from minigraph.platform.records import decode
 NAMES = {"BF16": BFLOAT16, "BOOL": BOOL} | {
     f"{d.kind.upper()}{8 * d.itemsize}": d for d in DTYPES if d.kind in "fiu"
 }
-CHECKSUM = "minigraph.crc32"
-METADATA = "__metadata__"
-LONGEST_HEADER = 100_000_000  # bytes, which is the limit of the safetensors library
-INDEX = ".json"  # how the names of indices end
+CHECKSUM_KEY = "minigraph.crc32"
+METADATA_KEY = "__metadata__"
+MAX_HEADER_BYTES = 100_000_000  # bytes, which is the limit of the safetensors library
+INDEX_SUFFIX = ".json"  # how the names of indices end
 
 Size = Annotated[int, msgspec.Meta(ge=0)]
 Metadata = dict[str, str]
@@ -50,8 +50,12 @@ class _Index(Struct):
     weight_map: dict[str, str]
 
 
-HEADER = Decoder(dict[str, msgspec.Raw])
-ENTRY, WORDS, FILES = Decoder(_Entry), Decoder(Metadata | None), Decoder(_Index)
+HEADER_DECODER = Decoder(dict[str, msgspec.Raw])
+ENTRY_DECODER, METADATA_DECODER, INDEX_DECODER = (
+    Decoder(_Entry),
+    Decoder(Metadata | None),
+    Decoder(_Index),
+)
 
 
 def write(what: str, path: Any, arrays: Mapping[str, Array], metadata: Metadata) -> None:
@@ -59,10 +63,12 @@ def write(what: str, path: Any, arrays: Mapping[str, Array], metadata: Metadata)
 
     what  begins the errors
     """
-    if METADATA in arrays:
-        raise GraphError(f"{what}: safetensors keeps the name {METADATA} for itself; use another")
+    if METADATA_KEY in arrays:
+        raise GraphError(
+            f"{what}: safetensors keeps the name {METADATA_KEY} for itself; use another"
+        )
     try:
-        checksum = {CHECKSUM: str(_checksum(arrays, metadata))}
+        checksum = {CHECKSUM_KEY: str(_checksum(arrays, metadata))}
         regular_file.replace(path, _packed(arrays, metadata | checksum))
     except (OSError, ValueError) as error:
         raise GraphError(f"{what}: {path} cannot be written ({reason(error)})") from error
@@ -70,7 +76,7 @@ def write(what: str, path: Any, arrays: Mapping[str, Array], metadata: Metadata)
 
 def _packed(arrays: Mapping[str, Array], metadata: Metadata) -> bytes:
     """Return the bytes of a file; arrays of larger elements come first, so that all are aligned."""
-    header: dict[str, Any] = {METADATA: metadata}
+    header: dict[str, Any] = {METADATA_KEY: metadata}
     formats = {dtype: name for name, dtype in NAMES.items()}
     parts, end = [b"", b""], 0
     for name in sorted(arrays, key=lambda name: (-arrays[name].itemsize, name)):
@@ -112,7 +118,7 @@ def parse(what: str, path: Any, data: Any) -> tuple[dict[str, Array], Metadata]:
             arrays[name] = _array(entry, data, start)
         except ValueError as error:
             raise GraphError(f"{what}: {path} holds {name!r} as {error}") from error
-    expected = metadata.pop(CHECKSUM, None)
+    expected = metadata.pop(CHECKSUM_KEY, None)
     if expected not in (None, str(_checksum(arrays, metadata))):
         raise GraphError(f"{what}: {path} is damaged: its checksum is not that of its contents")
     return arrays, metadata
@@ -125,11 +131,11 @@ def _header(data: Any) -> tuple[dict[str, _Entry], int, Metadata]:
     """
     length = int.from_bytes(data[:8], "little")
     start = 8 + length
-    if len(data) < 8 or length > LONGEST_HEADER or start > len(data):
+    if len(data) < 8 or length > MAX_HEADER_BYTES or start > len(data):
         raise ValueError("has no header")
-    raw = decode(HEADER, bytes(data[8:start]))
-    metadata = decode(WORDS, bytes(raw.pop(METADATA, msgspec.Raw(b"null")))) or {}
-    entries = {name: decode(ENTRY, bytes(text)) for name, text in raw.items()}
+    raw = decode(HEADER_DECODER, bytes(data[8:start]))
+    metadata = decode(METADATA_DECODER, bytes(raw.pop(METADATA_KEY, msgspec.Raw(b"null")))) or {}
+    entries = {name: decode(ENTRY_DECODER, bytes(text)) for name, text in raw.items()}
     end = 0
     for name, entry in sorted(entries.items(), key=lambda item: item[1].data_offsets):
         if entry.data_offsets[0] != end:
@@ -174,14 +180,14 @@ def _checksum(arrays: Mapping[str, Array], metadata: Metadata) -> int:
 def shards(what: str, path: Any) -> dict[str, set[str]]:
     """Return the names of the arrays of each file that an index lists, by path."""
     try:
-        index = decode(FILES, contents(what, path, mapped=False))
+        index = decode(INDEX_DECODER, contents(what, path, mapped=False))
     except ValueError as error:
         if isinstance(error, GraphError):
             raise
         raise GraphError(f"{what}: {path} {error}; an index has a weight_map") from None
     files: dict[str, set[str]] = {}
     for name, file in index.weight_map.items():
-        if os.path.basename(file) != file or file in ("", ".", "..") or file.endswith(INDEX):
+        if os.path.basename(file) != file or file in ("", ".", "..") or file.endswith(INDEX_SUFFIX):
             raise GraphError(f"{what}: {path} lists {name!r} in {file!r}, no weights beside it")
         files.setdefault(os.path.join(os.path.dirname(path), file), set()).add(name)
     return files

@@ -21,7 +21,7 @@ from minigraph.errors import GraphError, warn_once
 from minigraph.graph import BFLOAT16, BOOL, DTYPES, Array, DType
 from minigraph.platform.records import one_line
 
-LONGEST = 2_500_000  # bytes of a pickle, as 20,000 tensors have
+MAX_PICKLE_BYTES = 2_500_000  # bytes of a pickle, as 20,000 tensors have
 OPCODES = (
     *(pickle.APPEND, pickle.APPENDS, pickle.BINBYTES, pickle.BINFLOAT, pickle.BINGET),
     *(pickle.BININT, pickle.BININT1, pickle.BININT2, pickle.BINPERSID, pickle.BINPUT),
@@ -82,8 +82,19 @@ def _typed_tensor(
     return _tensor(storage.view(dtype), offset, size, stride, grad, hooks, metadata)
 
 
-FLOAT = {"Half": np.float16, "Float": np.float32, "Double": np.float64, "BFloat16": BFLOAT16}
-INTEGER = {"Char": np.int8, "Short": np.int16, "Int": np.int32, "Long": np.int64, "Byte": np.uint8}
+FLOAT_STORAGES = {
+    "Half": np.float16,
+    "Float": np.float32,
+    "Double": np.float64,
+    "BFloat16": BFLOAT16,
+}
+INTEGER_STORAGES = {
+    "Char": np.int8,
+    "Short": np.int16,
+    "Int": np.int32,
+    "Long": np.int64,
+    "Byte": np.uint8,
+}
 # The values of the names in a pickle.
 NAMES: dict[str, Any] = {
     "collections.OrderedDict": dict,  # `dict` would take items, and hash their keys
@@ -100,7 +111,10 @@ NAMES: dict[str, Any] = {
     "torch.storage.UntypedStorage": np.dtype(np.uint8),
     "torch.BoolStorage": BOOL,
     **{f"torch.{dtype.name}": dtype for dtype in DTYPES},
-    **{f"torch.{kind}Storage": np.dtype(each) for kind, each in (FLOAT | INTEGER).items()},
+    **{
+        f"torch.{kind}Storage": np.dtype(each)
+        for kind, each in (FLOAT_STORAGES | INTEGER_STORAGES).items()
+    },
 }
 
 
@@ -179,8 +193,8 @@ class _Unpickler(pickle._Unpickler):
         self._storages: dict[str, Array] = {}
         self.unread: set[str] = set()
         text = bytes(archive.bytes_of("data.pkl"))
-        if len(text) > LONGEST:
-            raise ValueError(f"its pickle has {len(text)} bytes, more than {LONGEST}")
+        if len(text) > MAX_PICKLE_BYTES:
+            raise ValueError(f"its pickle has {len(text)} bytes, more than {MAX_PICKLE_BYTES}")
         super().__init__(io.BytesIO(text))
 
     def find_class(self, module: str, name: str) -> Any:

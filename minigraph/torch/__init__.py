@@ -9,12 +9,12 @@ from minigraph.errors import warn_once
 with openmp.short_spins():
     import torch
 
-OLDEST = (2, 6)  # that has torch.export's `default_decompositions` and `Dim.DYNAMIC`
-TESTED = (2, 13)  # the newest
+MIN_TORCH = (2, 6)  # that has torch.export's `default_decompositions` and `Dim.DYNAMIC`
+MAX_TESTED_TORCH = (2, 13)  # the newest
 
 _found = tuple(map(int, torch.__version__.split(".")[:2]))
-_oldest, _tested = (".".join(map(str, version)) for version in (OLDEST, TESTED))
-if _found < OLDEST:
+_oldest, _tested = (".".join(map(str, version)) for version in (MIN_TORCH, MAX_TESTED_TORCH))
+if _found < MIN_TORCH:
     raise ImportError(
         f"minigraph.torch needs PyTorch {_oldest} or newer, and {torch.__version__} is installed"
     )
@@ -22,13 +22,13 @@ try:
     from minigraph.torch.conversion import ConvertedModule, convert
     from minigraph.torch.training import TrainingStep, training_step
 except (ImportError, AttributeError) as error:
-    if _found <= TESTED:
+    if _found <= MAX_TESTED_TORCH:
         raise
     raise ImportError(
         f"minigraph.torch does not work with PyTorch {torch.__version__} ({error}); {_tested} is "
         "the newest that it was tested with"
     ) from error
-if _found > TESTED:
+if _found > MAX_TESTED_TORCH:
     warn_once(
         f"PyTorch {torch.__version__} is newer than {_tested}, the newest that minigraph.torch was "
         "tested with"

@@ -18,7 +18,7 @@ from minigraph.torch.memory import CPU, array_of, check_supported
 from minigraph.torch.operators import DTYPES
 
 Size = Any  # a torch.export.Dim
-CONSTANTS = (bool, int, float, str, type(None))  # arguments of torch.export besides tensors
+CONSTANT_TYPES = (bool, int, float, str, type(None))  # arguments of torch.export besides tensors
 
 
 class TensorSpec(NamedTuple):
@@ -124,7 +124,7 @@ class Batches:
         arrays = []
         for item, x in zip(self._items, leaves, strict=True):
             like = item.like
-            if isinstance(like, CONSTANTS):
+            if isinstance(like, CONSTANT_TYPES):
                 if type(x) is not type(like) or x != like:
                     raise GraphError(
                         f"{item.what} was {like!r} when the step was made, which is part of it, "

@@ -32,8 +32,11 @@ from minigraph.graph import here
 from minigraph.graph.location import Location
 from minigraph.torch.operators import NESTED, ROWS
 
-# How the files begin that are not the user's: torch's, ours, Python's, and those that are none.
-NOT_USERS = *(f"{os.path.dirname(str(x.__file__))}{os.sep}" for x in (torch, minigraph, os)), "<"
+# Beginnings of the paths of torch, minigraph and Python, and of code without a file.
+LIBRARY_FOLDERS = (
+    *(f"{os.path.dirname(str(x.__file__))}{os.sep}" for x in (torch, minigraph, os)),
+    "<",
+)
 WITH_GRADIENT = torch.ops.higher_order.wrap_with_set_grad_enabled
 
 
@@ -159,7 +162,7 @@ def location(node: torch.fx.Node, prefix: str = "") -> Location:
     prefix  of the paths of modules, which is left out
     """
     frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
-    users = [frame for frame in frames if not frame[0].startswith(NOT_USERS)]
+    users = [frame for frame in frames if not frame[0].startswith(LIBRARY_FOLDERS)]
     file, line = users[-1] if users else here()[:2]  # the line that captures the model
     backward = node.meta.get("partitioner_tag") == "is_backward"
     stack = node.meta.get("fwd_nn_module_stack" if backward else "nn_module_stack") or {}
@@ -175,7 +178,7 @@ def _brief(error: Exception) -> str:
     users = [
         f" at {frame.f_code.co_filename}:{line}"
         for frame, line in tracing
-        if not frame.f_code.co_filename.startswith(NOT_USERS)
+        if not frame.f_code.co_filename.startswith(LIBRARY_FOLDERS)
     ]
     place = users[-1] if users else ""
     if isinstance(error, GuardOnDataDependentSymNode):

@@ -27,9 +27,9 @@ from minigraph.torch.interpret import RowError, run
 from minigraph.torch.memory import array_of, in_order, tensor_of
 from minigraph.torch.operators import DTYPES, ROWS
 
-KEPT = 8  # functions of a graph whose sizes differ between calls
+MAX_KEPT_FUNCTIONS = 8  # functions of a graph whose sizes differ between calls
 
-NUMBERS = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
+NUMBER_TYPES = (int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 Axes = tuple[int, ...]
 Compiled = Callable[[Sequence[Any]], Sequence[Any]]
@@ -39,8 +39,8 @@ Refused = dict[torch.fx.Node, str]  # nodes that run in PyTorch, with the reason
 class GraphFunction:
     """The function of a graph: called with a list of tensors and sizes, which it empties.
 
-    The first call with each combination of sizes compiles; the functions of the last KEPT sizes are
-    kept.
+    The first call with each combination of sizes compiles; the functions of the last
+    MAX_KEPT_FUNCTIONS sizes are kept.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class GraphFunction:
         run = self._by_size.get(size)
         if run is None:
             run = self._by_size[size] = self._compiled(args)
-            if len(self._by_size) > KEPT:
+            if len(self._by_size) > MAX_KEPT_FUNCTIONS:
                 self._by_size.popitem(last=False)
         elif size is not None:
             self._by_size.move_to_end(size)
@@ -245,7 +245,7 @@ def _has_row(node: torch.fx.Node, device: torch.device) -> bool:
     """Return whether a node's operator has a row that supports its tensors, or is of numbers."""
     results = _tensors(node.meta.get("val"))
     operands = [x for y in node.all_input_nodes for x in _tensors(y.meta.get("val"))]
-    known = name_of(node.target) in ROWS or isinstance(node.meta.get("val"), NUMBERS)
+    known = name_of(node.target) in ROWS or isinstance(node.meta.get("val"), NUMBER_TYPES)
     return (
         known
         and all(x.device == device for x in results)

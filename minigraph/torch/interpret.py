@@ -20,7 +20,14 @@ from minigraph.torch.capture import location, name_of
 from minigraph.torch.memory import array_of
 from minigraph.torch.operators import DTYPES, NESTED, PROMOTING, ROWS
 
-PLACEMENT = {"device", "layout", "memory_format", "non_blocking", "pin_memory", "sparse_grad"}
+IGNORED_ARGUMENTS = {
+    "device",
+    "layout",
+    "memory_format",
+    "non_blocking",
+    "pin_memory",
+    "sparse_grad",
+}
 
 
 class Interpreted(NamedTuple):
@@ -190,7 +197,7 @@ def _arguments(node: torch.fx.Node) -> tuple[list[Any], dict[str, Any]]:
         for argument in node.target._schema.arguments[len(args) :]:
             if not argument.kwarg_only:
                 args.append(named.pop(argument.name, argument.default_value))
-    return args, {key: x for key, x in named.items() if key not in PLACEMENT}
+    return args, {key: x for key, x in named.items() if key not in IGNORED_ARGUMENTS}
 
 
 def _promoted(node: torch.fx.Node, args: list[Any], result: Any) -> list[Any]:

@@ -53,17 +53,17 @@ class Equivalent(NamedTuple):
         return rule(**{name: _plain(group[name]) for name in self.hyperparameters})
 
 
-BUFFER = {"momentum": "momentum_buffer"}
+MOMENTUM_BUFFER = {"momentum": "momentum_buffer"}
 EQUIVALENTS: dict[type[torch.optim.Optimizer], Equivalent] = {
-    torch.optim.SGD: Equivalent(SGDRule, False, BUFFER),
+    torch.optim.SGD: Equivalent(SGDRule, False, MOMENTUM_BUFFER),
     torch.optim.Adam: Equivalent(AdamRule),
     torch.optim.AdamW: Equivalent(AdamWRule),
-    torch.optim.RMSprop: Equivalent(RMSpropRule, names=BUFFER),
+    torch.optim.RMSprop: Equivalent(RMSpropRule, names=MOMENTUM_BUFFER),
     torch.optim.Adagrad: Equivalent(AdagradRule),
 }
 # What schedulers change between steps, besides the learning rate.  Whether one is 0 is part of the
 # graph, as are all other hyperparameters.
-CYCLED = ("momentum", "betas", "weight_decay")
+SCHEDULED = ("momentum", "betas", "weight_decay")
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ class SharedState:
             )
         rest = ("lr_decay", "maximize", "decoupled_weight_decay")
         fixed = (
-            None if name == "betas" else bool(group[name]) if name in CYCLED else group.get(name)
+            None if name == "betas" else bool(group[name]) if name in SCHEDULED else group.get(name)
             for name in (*self.equivalent.hyperparameters, *rest)
         )
         return (*parameters, *map(_plain, fixed))
@@ -288,10 +288,10 @@ class TorchOptimizer(Optimizer):
         rule = state.equivalent.of(group)
         live = copy.copy(rule)
         for name, value in rule.hyperparameters.items():
-            if name in CYCLED and isinstance(value, tuple):
+            if name in SCHEDULED and isinstance(value, tuple):
                 numbers: Any = tuple(state.number(i, name, j) for j in range(len(value)))
                 object.__setattr__(live, name, numbers)
-            elif name in CYCLED and value:
+            elif name in SCHEDULED and value:
                 object.__setattr__(live, name, state.number(i, name))
         whole = TorchRule(rule, live, bool(group.get("maximize")), state.equivalent.counts)
         parameters = []

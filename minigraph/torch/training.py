@@ -29,8 +29,8 @@ from minigraph.torch.watch import Watch
 
 WHAT = "training_step"
 DEFAULTS = {"graph_opt_level": 3}
-KEPT = 4  # graphs of a step, at most: for training, evaluation, and frozen layers
-REFUSED = (torch.jit.ScriptModule, torch.nn.parallel.DistributedDataParallel)
+MAX_KEPT_GRAPHS = 4  # graphs of a step, at most: for training, evaluation, and frozen layers
+UNSUPPORTED_MODULES = (torch.jit.ScriptModule, torch.nn.parallel.DistributedDataParallel)
 REASON = "give the module that it was made of"
 Loss = Callable[..., torch.Tensor]
 MODEL = instance_of(torch.nn.Module, "a torch.nn.Module")
@@ -207,7 +207,7 @@ class TrainingStep:
                 )
             compiled = self._compiled.pop(key, None) or self._compile()
             self._compiled[key] = compiled
-            if len(self._compiled) > KEPT:
+            if len(self._compiled) > MAX_KEPT_GRAPHS:
                 del self._compiled[next(iter(self._compiled))]
             if self._key is not None:
                 compiled.function.calls = self._current.function.calls
@@ -219,7 +219,8 @@ class TrainingStep:
     def _check(self) -> None:
         """Raise GraphError for a model or an optimizer that cannot be used."""
         for path, module in self._module.named_modules():
-            if isinstance(module, REFUSED) or hasattr(module, "_orig_mod"):  # of torch.compile
+            is_compiled = hasattr(module, "_orig_mod")  # by torch.compile
+            if isinstance(module, UNSUPPORTED_MODULES) or is_compiled:
                 name = path.removeprefix("model").removeprefix(".") or "the model"
                 raise GraphError(f"{WHAT}: {name} is a {type(module).__name__}: {REASON}")
         named = [*self._module.named_parameters(), *self._module.named_buffers()]

@@ -8,7 +8,7 @@ import pytest
 from new_process import python
 
 from minigraph.data import CIFAR10, DataLoader, Digits, ImageFolder, Synthetic
-from minigraph.data.sets import MEAN, RECORD, STD, TEST, TRAIN, enlarge
+from minigraph.data.sets import MEAN, RECORD_BYTES, STD, TEST, TRAIN, enlarge
 from minigraph.errors import GraphError, install_command
 
 # ---------------------------------------------------------------- CIFAR-10
@@ -18,7 +18,7 @@ from minigraph.errors import GraphError, install_command
 def cifar(tmp_path):
     rng = np.random.default_rng(0)
     for number, name in enumerate(TRAIN + TEST):
-        records = rng.integers(0, 256, (number + 1, RECORD), dtype=np.uint8)
+        records = rng.integers(0, 256, (number + 1, RECORD_BYTES), dtype=np.uint8)
         records[:, 0] = number
         records.tofile(tmp_path / name)
     return tmp_path
@@ -30,7 +30,9 @@ def test_cifar_reads_records_in_the_order_of_the_files(cifar):
     assert train.shape == (3, 32, 32) and train.classes[0] == "airplane"
     assert [label for _, label in train] == [0, 1, 1, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 4]
     image, label = test[1]
-    planes = np.fromfile(cifar / TEST[0], np.uint8)[RECORD + 1 : 2 * RECORD].reshape(3, 32, 32)
+    planes = np.fromfile(cifar / TEST[0], np.uint8)[RECORD_BYTES + 1 : 2 * RECORD_BYTES].reshape(
+        3, 32, 32
+    )
     mean, std = (np.reshape(numbers, (3, 1, 1)) for numbers in (MEAN, STD))
     assert label == 5 and image.dtype == np.float32
     assert np.allclose(image, (planes / 255 - mean) / std, atol=1e-5)
@@ -85,14 +87,14 @@ def test_a_missing_cifar_file_is_an_error_that_names_it(cifar):
         CIFAR10(cifar / "nowhere")
 
 
-LABELLED = bytearray(4 * RECORD)
-LABELLED[3 * RECORD] = 10
+LABELLED = bytearray(4 * RECORD_BYTES)
+LABELLED[3 * RECORD_BYTES] = 10
 
 
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        *((bytes(n), f"{n} bytes in") for n in (0, 1, RECORD - 1, 2 * RECORD + 5)),
+        *((bytes(n), f"{n} bytes in") for n in (0, 1, RECORD_BYTES - 1, 2 * RECORD_BYTES + 5)),
         (LABELLED, "label 10 in record 3 of"),
     ],
 )

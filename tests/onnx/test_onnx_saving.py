@@ -230,7 +230,7 @@ def test_a_loop_may_be_there_twice(path):
 
 
 def test_large_arrays_are_in_a_file_beside_the_model(path, monkeypatch):
-    monkeypatch.setattr(importlib.import_module("minigraph.onnx.save"), "MOST_BYTES", 4000)
+    monkeypatch.setattr(importlib.import_module("minigraph.onnx.save"), "MAX_EMBEDDED_BYTES", 4000)
     x = mg.input("x", (2, 40))
     net = nn.Linear(40, 30)
     mg.onnx.save(path, [x], net(x))
