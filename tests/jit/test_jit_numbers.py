@@ -1,5 +1,7 @@
 """Level 3 from outside: the numbers that its kernels compute."""
 
+import math
+
 import numpy as np
 import pytest
 from level_3 import SPECIAL, array, assert_same, check, compiled
@@ -125,6 +127,27 @@ def test_tanh_is_odd_never_above_one_and_within_2_7_units_in_the_last_place():
     assert (np.abs(found[np.abs(x) >= 9.02]) == 1).all()
     usual = number & (np.abs(exact) >= tiny)
     assert largest_error(found[usual], exact[usual]) < 2.7
+
+
+@pytest.mark.parametrize(
+    ("fn", "exact", "most"),
+    [(ops.erf, math.erf, 1.2), (ops.erfc, math.erfc, 5.5)],
+)
+def test_error_functions_of_floats_are_within_units_in_the_last_place(fn, exact, most):
+    """Denormals, of which -0 is one, are 0, because programs flush them."""
+    near = np.linspace(-10, 10, 100_000, dtype=np.float32)
+    x = np.concatenate([some_floats(0.875, 3.93, 9.194, 1.0, 2 / 3, 4 / 3), near])
+    tiny = np.finfo(np.float32).tiny
+    x = np.where(np.abs(x) < tiny, np.copysign(np.float32(0), x), x)
+    a = mg.input("a", x.shape)
+    (found,) = compiled([fn(a)], [a])(x)
+    with np.errstate(all="ignore"):
+        wanted = np.array([exact(v) for v in x.astype(np.float64)])
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(wanted))
+    np.testing.assert_array_equal(found[np.isinf(wanted)], wanted[np.isinf(wanted)])
+    assert (found[np.abs(wanted) < tiny] == 0).all()
+    usual = np.isfinite(wanted) & (np.abs(wanted) >= tiny)
+    assert largest_error(found[usual], wanted[usual]) < most
 
 
 def test_a_matrix_and_its_transpose_are_read_at_once():

@@ -15,8 +15,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 # The functions in libmvec: the version of glibc, the number of arguments, names.  glibc declares
-# variants only with -ffast-math, which gives up NaN and infinity.  prelude.c has its own `expf`,
-# `tanhf` and `erfcf`; _FMOD is `fmod`.
+# variants only with -ffast-math, which gives up NaN and infinity.  prelude.c has its own versions of
+# _OWN; _FMOD is `fmod`.
 _LIBMVEC = (
     ((2, 22), 1, ("sin", "cos", "exp", "log")),
     ((2, 22), 2, ("pow",)),
@@ -37,7 +37,7 @@ static __attribute__((noinline)) {wide} {widest}({wide} x, {wide} y) {{
   for (int k = 0; k < {lanes}; k++) any |= !(fabs{f}(x[k]) < fabs{f}(y[k]));
   return any ? mg_{name}_by_lane(x, y) : x;
 }}"""
-_OWN = ("expf", "tanhf", "erfcf")
+_OWN = ("expf", "tanhf", "erfcf", "erff")
 _TYPES = {"float": ("f", 4), "double": ("", 8)}  # suffix of the functions, and bytes
 
 # The variants that gcc may call under a condition, widest first: letter and bytes of a vector.
