@@ -69,32 +69,42 @@ static void NAME_gather(const T *y, const int64_t *down, int64_t sums, const int
     }
   }
 }
-/* Rows of x: at each sum the elements of all rows. */
+/* Rows of x side by side, each of DEPTH elements. */
 static void NAME_rows(const T *x, int64_t step, const int64_t *across, int64_t sums, int64_t rows,
                       T *left) {
-  if (rows < R) memset(left, 0, sums * R * sizeof(T));
-  for (int64_t r = 0; r < rows; r++, x += step)
-    for (int64_t t = 0; t < sums; t++) left[t * R + r] = BOOL ? -(x[across[t]] != 0) : x[across[t]];
+  int64_t apart = BOOL || !sums;
+  for (int64_t t = 0; t < sums; t++) apart |= across[t] - across[0] - t;
+  if (rows < R) memset(left, 0, DEPTH * R * sizeof(T));
+  for (int64_t r = 0; r < rows; r++, x += step, left += DEPTH)
+    if (!apart) memcpy(left, x + across[0], sums * sizeof(T));
+    else
+      for (int64_t t = 0; t < sums; t++) left[t] = BOOL ? -(x[across[t]] != 0) : x[across[t]];
 }
 /* Write a tile, or add it to what is there. */
 static void NAME_put(const NAME_head *h, const NAME_piece *p, const NAME_here *o, int64_t row,
                      int64_t rows, int64_t column, int64_t columns, const int64_t *at, int begun) {
   const int64_t gap = h->wide + L;
-  for (int64_t r = 0; r < rows; r++) {
-    T *tile = o->tile + r * gap, *z = o->z + (row + r) * p->z_row;
-    for (int64_t c = 0; c < columns && (BIAS || BOOL); c++) {
+  T *const z = o->z + row * p->z_row;
+  for (int64_t r = 0; r < rows && (BIAS || BOOL); r++)
+    for (int64_t c = 0; c < columns; c++) {
       const T *bias = o->bias + (row + r) * h->bias_row + (column + c) * h->bias_column;
-      if (BOOL) tile[c] = tile[c] != 0;
-      if (BIAS && !begun) tile[c] = tile[c] JOIN *bias;
+      T *tile = o->tile + r * gap + c;
+      if (BOOL) *tile = *tile != 0;
+      if (BIAS && !begun) *tile = *tile JOIN *bias;
     }
-    for (int64_t c = 0; c < columns; c += L) {
-      if (columns - c >= L && NAME_is_vector(at + c)) {
-        vec *to = (vec *)(z + at[c]), v = *(const vec *)(tile + c);
+  for (int64_t c = 0; c < columns; c += L) {
+    const int whole = columns - c >= L && NAME_is_vector(at + c);
+    const T *tile = o->tile + c;
+    for (int64_t r = 0; r < rows; r++, tile += gap) {
+      if (whole) {
+        vec *to = (vec *)(z + r * p->z_row + at[c]), v = *(const vec *)tile;
         if (begun) v = v JOIN *to;
         *to = v;
       } else
-        for (int64_t l = c; l < columns && l < c + L; l++)
-          z[at[l]] = begun ? tile[l] JOIN z[at[l]] : tile[l];
+        for (int64_t l = 0; l < L && c + l < columns; l++) {
+          T *to = z + r * p->z_row + at[c + l];
+          *to = begun ? tile[l] JOIN *to : tile[l];
+        }
     }
   }
 }

@@ -90,16 +90,22 @@ class Shared(NamedTuple):
 
 
 def outer_products(
-    rows: int, vectors: int, element: str = "float", step: str = "L", ops: str = "+*"
+    rows: int,
+    vectors: int,
+    element: str = "float",
+    steps: tuple[str, str] = ("L", "1"),
+    ops: str = "+*",
 ) -> str:
-    """Return the function NAME_products: the sums over t of x[t * step + r] times y[j * room + t].
+    """Return the function NAME_products: the sums over t of x[t * S + r * D] times y[j * room + t].
 
     They are stored to z[r * gap + j], or added to it.
 
     element  C's type of an element of x
+    steps    S and D in C, which the compiler knows
     ops      C's operators of the sum and of the product
     """
     join, meet, each = ops[0], ops[1], sums(rows, vectors)
+    step, apart = steps
     return function(
         f"MG_FAST void NAME_products(\n    int64_t count, int64_t room, const {element} *x, "
         "const vec *y, vec *z, int64_t gap,\n    int begun)",
@@ -109,7 +115,7 @@ def outer_products(
                 f"for (int64_t t = 0; t < count; t++, x += {step}, y++)",
                 *(f"vec f{j} = y[{j} * room];" for j in range(vectors)),
                 *pinned(vectors),
-                *(f"s{r}_{j} {join}= x[{r}] {meet} f{j};" for r, j in each),
+                *(f"s{r}_{j} {join}= x[{r} * {apart}] {meet} f{j};" for r, j in each),
             ),
             *block("if (begun)", *(f"s{r}_{j} {join}= z[{r} * gap + {j}];" for r, j in each)),
             *(f"z[{r} * gap + {j}] = s{r}_{j};" for r, j in each),
@@ -236,5 +242,7 @@ def _text(tile: tuple[int, int], lanes: int, dtype: DType, bias: bool) -> Kernel
     fixed: dict[str, object] = {"T": c_type(dtype), "L": lanes, "R": tile[0], "NV": tile[1]}
     fixed |= {"DEPTH": DEPTH, "WIDEST": WIDEST, "BOOL": int(is_bool), "BIAS": int(bias)}
     fixed |= {"JOIN": "|" if is_bool else "+", "vec": "NAME_vec"}
-    text = TEXT.replace("PRODUCTS", outer_products(*tile, "T", "R", "|&" if is_bool else "+*"))
+    text = TEXT.replace(
+        "PRODUCTS", outer_products(*tile, "T", ("1", "DEPTH"), "|&" if is_bool else "+*")
+    )
     return KernelSource(with_macros(text, **fixed))
