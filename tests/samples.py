@@ -38,6 +38,7 @@ from minigraph.ops.batch_norm import (
     BatchNormRelu,
     BatchNormReluBackward,
 )
+from minigraph.ops.custom_gradient import WithGradient
 from minigraph.ops.layout import LaidOut, Reorder, pack
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.scan import Scan
@@ -285,6 +286,8 @@ def scan_samples():
     yield "scan-empty", loop(body, 1, 1, 0, False, h, x[:0], w), [h, x[:0], w]
     yield "scan-carry", loop(lambda h, w: (h * w,), 1, 0, 3, False, w, w), [w, w]
     yield "scan-results", loop(lambda x, h: (x + h,), 0, 1, 4, False, x, h), [x, h]
+    dy, kept = placeholders([Spec(h.shape, h.dtype)] * 2)
+    yield "with_gradient", WithGradient(Graph((dy, kept), (dy * kept,))), [h, h, x[0]]
 
 
 def loop(body, carried, scanned, length, reverse, *xs):

@@ -27,6 +27,7 @@ from minigraph.ops import (
 )
 from minigraph.ops.batch_norm import BatchNormInference
 from minigraph.ops.cumulative import CumulativeSum
+from minigraph.ops.custom_gradient import WithGradient
 from minigraph.ops.elementwise import kind
 from minigraph.ops.joining import Concat
 from minigraph.ops.matmul import Matmul
@@ -94,6 +95,7 @@ EXPORTS: Exports = {
     shape.PermuteDims: lambda w, op, node, x: w.op("Transpose", x, perm=op.axes),
     shape.Reshape: lambda w, op, node, x: w.reshape(x, node.shape),
     shape.StopGradient: lambda w, op, node, x: x,
+    WithGradient: lambda w, op, node, y, *xs: y,
 }
 
 

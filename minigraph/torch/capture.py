@@ -30,6 +30,8 @@ from minigraph.arguments import first_names
 from minigraph.errors import GraphError
 from minigraph.graph import here
 from minigraph.graph.location import Location
+from minigraph.platform import forks
+from minigraph.torch.functions import traced_gradients
 from minigraph.torch.operators import NESTED, ROWS
 
 # Beginnings of the paths of torch, minigraph and Python, and of code without a file.
@@ -37,6 +39,7 @@ LIBRARY_FOLDERS = (
     *(f"{os.path.dirname(str(x.__file__))}{os.sep}" for x in (torch, minigraph, os)),
     "<",
 )
+_LOCK = forks.reentrant_lock()  # tracing changes what all threads see of torch
 WITH_GRADIENT = torch.ops.higher_order.wrap_with_set_grad_enabled
 
 
@@ -55,10 +58,11 @@ def capture(
     """
     given, named = _distinct((tuple(args), dict(kwargs or {})))
     try:
-        with _quiet():
-            program = torch.export.export(
-                module, given, named, dynamic_shapes=dynamic_shapes, strict=False
-            )
+        with _LOCK, _quiet():
+            with traced_gradients():
+                program = torch.export.export(
+                    module, given, named, dynamic_shapes=dynamic_shapes, strict=False
+                )
             _detach_without_gradient(program)
             program.example_inputs = None  # else torch looks for the bases of those that are views
             program = program.run_decompositions(decompositions(core=True))
@@ -100,14 +104,19 @@ def _distinct(arguments: Any) -> Any:
 
 
 def _detach_without_gradient(program: ExportedProgram) -> None:
-    """Detach the results of `torch.no_grad()`, which torch's decompositions lose."""
+    """Detach the results of `torch.no_grad()` and of `detach_`, which decompositions lose."""
+    aten = torch.ops.aten
     for graph in _graphs(program):
+        for node in graph.graph.find_nodes(op="call_function", target=aten.detach_.default):
+            (old,), node.target = node.args, aten.detach.default
+            old.replace_all_uses_with(node, delete_user_cb=lambda user, n=node: n < user)
+            program.graph_signature.replace_all_uses(old.name, node.name)
         for node in graph.graph.find_nodes(op="call_function", target=WITH_GRADIENT):
             items = [] if node.args[0] else list(node.users)
             for item in items:
                 if isinstance(item.meta.get("val"), torch.Tensor):
                     with graph.graph.inserting_after(item):
-                        new = graph.graph.call_function(torch.ops.aten.detach.default, (item,))
+                        new = graph.graph.call_function(aten.detach.default, (item,))
                     new.meta = dict(item.meta)
                     item.replace_all_uses_with(
                         new, delete_user_cb=lambda user, n=new: user is not n

@@ -9,6 +9,7 @@ from samples import LOOPS, SAMPLES, real
 import minigraph as mg
 from minigraph import ops
 from minigraph.graph import Graph, Op
+from minigraph.ops.custom_gradient import WithGradient
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Prod
 from minigraph.ops.shape import StopGradient
@@ -44,7 +45,8 @@ def places_of_floats(arrays):
 def has_derivative(op, xs):
     """Whether a float depends on a float, and the gradient is meant to be the derivative."""
     results = op.results(*inputs_like(xs))
-    return bool(places_of_floats(xs) and places_of_floats(results)) and op != StopGradient()
+    given = isinstance(op, StopGradient | WithGradient)
+    return bool(places_of_floats(xs) and places_of_floats(results)) and not given
 
 
 SMOOTH = {name: sample for name, sample in SAMPLES.items() if has_derivative(*sample)}

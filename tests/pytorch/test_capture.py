@@ -198,6 +198,13 @@ def test_a_dimension_may_have_any_size(rows):
         agrees(function, X, sizes=sizes, others=[(torch.randn(rows, 4),)])
 
 
+class InPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x.mul_(2))
+        return x
+
+
 def branches(model, x):
     return x + 1 if x.sum() > 0 else x - 1
 
@@ -225,6 +232,9 @@ def rotates(model, x):
         (changes_parameter, r"changes linear.weight in place, which is no buffer"),
         (rotates, r"no rows for aten.*view_as_complex.* at .*svd.*there are no complex numbers"),
         (lambda model, x: x[x > 0], r"a mask of bool .*test_capture.py"),
+        (lambda model, x: model.linear(x).register_hook(print), "a hook on a tensor's gradient"),
+        (lambda model, x: InPlace.apply(x * 2), r"Function that changes its input .* no graph"),
+        (lambda model, x: torch.vmap(InPlace.apply)(x), "transform of torch.func has no graph"),
     ],
 )
 def test_what_has_no_graph_is_an_error_of_one_line(function, said, capfd):

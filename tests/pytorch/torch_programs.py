@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import image_programs as of_images
 import torch
+from gradient_programs import make_own_gradients
 from image_programs import Net
 from torch import nn
 from torch.distributions import Categorical, MixtureSameFamily, Normal, kl_divergence
@@ -328,6 +329,11 @@ PROGRAMS = {
         lambda: Net(distilled, student=nn.Linear(6, 3), teacher=nn.Linear(6, 3)),
         lambda: (floats(4, 6), labels(3, 4)),
         lambda found, y: F.kl_div(*found, reduction="batchmean") + F.nll_loss(found[0], y),
+    ),
+    "own gradients": Program(
+        make_own_gradients,
+        lambda: (floats(8, 4), labels(2, 8)),
+        lambda found, y: F.cross_entropy(found[0], y) + F.cross_entropy(found[1], y),
     ),
     "triplet": Program(
         lambda: Net(lambda m, *xs: [F.normalize(m.embed(x)) for x in xs], embed=nn.Linear(5, 3)),

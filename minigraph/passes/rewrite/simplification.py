@@ -16,6 +16,7 @@ import numpy as np
 from minigraph import ops
 from minigraph.errors import GraphError
 from minigraph.graph import BOOL, Array, Constant, Graph, Item, Node, Op, constant
+from minigraph.ops.custom_gradient import WithGradient
 from minigraph.ops.elementwise import Astype, Elementwise, astype, broadcast_shapes, widen
 from minigraph.ops.exponential import PRODUCTS, ConstantPow, Pow
 from minigraph.ops.joining import Concat
@@ -192,6 +193,12 @@ def same_shape(node: Node) -> Node | None:
     """Drop an op that is the identity if it keeps the shape (`stop_gradient`: after autodiff)."""
     x, *others = node.inputs
     return x if x.shape == node.shape and not others else None
+
+
+@rule_on(WithGradient)
+def after_autodiff(node: Node) -> Node:
+    """Drop an op that only `mg.grad` reads."""
+    return node.inputs[0]
 
 
 @rule_on(Reshape, BroadcastTo)

@@ -22,6 +22,7 @@ from samples import LOOPS, SAMPLES
 import minigraph as mg
 from minigraph import ops
 from minigraph.graph import Graph
+from minigraph.ops.custom_gradient import WithGradient
 from minigraph.ops.elementwise import Astype, kind
 from minigraph.ops.shape import StopGradient
 
@@ -196,7 +197,7 @@ DIFFERENTIABLE = [
     for name, (op, xs) in CASES.items()
     if any(x.dtype == F32 for x in xs)
     and any(kind(y.dtype) == "f" for y in expressions(name)[1])
-    and not isinstance(op, StopGradient)
+    and not isinstance(op, StopGradient | WithGradient)
 ]
 PLAIN = {"graph_opt_level": 1, "autotune": "off"}
 

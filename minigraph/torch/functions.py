@@ -1,0 +1,148 @@
+"""The gradients of a `torch.autograd.Function`, which `torch.export` leaves out of its graphs.
+
+While a model is traced, such a function is called here.  Its `backward` is traced right after its
+`forward`, of an operator that stands for the gradient, and another operator joins the two.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.autograd.function import Function, FunctionCtx
+from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import CheckpointFunction
+
+from minigraph import ops
+from minigraph.errors import GraphError
+from minigraph.graph import Node, placeholders
+from minigraph.ops.custom_gradient import with_gradient
+from minigraph.torch.operators import ROWS
+
+OPERATORS = torch.library.Library("minigraph", "DEF")
+APPLY = vars(Function)["apply"]
+
+
+def _operator(signature: str) -> None:
+    name = OPERATORS.define(signature)
+    OPERATORS.impl(name, lambda y, *unused: torch.empty_like(y), "CompositeExplicitAutograd")
+
+
+_operator("gradient(Tensor y) -> Tensor")
+_operator("with_gradient(Tensor y, Tensor dy, Tensor[] xs, Tensor[] dxs) -> Tensor")
+
+
+def _with_gradient(y: Node, dy: Node, xs: Sequence[Node], dxs: Sequence[Node]) -> Node:
+    cast = [ops.astype(dx, x.dtype) for x, dx in zip(xs, dxs, strict=True)]
+    return with_gradient(y, dy, xs, cast)
+
+
+ROWS["minigraph.gradient.default"] = lambda y: placeholders([y.spec])[0]
+ROWS["minigraph.with_gradient.default"] = _with_gradient
+
+
+class _Context(FunctionCtx):  # type: ignore[misc]
+    """What `forward` leaves for `backward`."""
+
+    to_save: tuple[Any, ...] = ()
+    non_differentiable: tuple[Any, ...] = ()
+
+    def __init__(self, args: Sequence[Any]) -> None:
+        self.needs_input_grad = tuple(map(_is_float, args))
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        return self.to_save
+
+    def mark_dirty(self, *args: Any) -> None:
+        raise GraphError("a torch.autograd.Function that changes its input has no graph here")
+
+
+def _is_float(x: Any) -> bool:
+    return isinstance(x, torch.Tensor) and x.is_floating_point()
+
+
+def _apply(cls: type[Function], *args: Any) -> Any:
+    """Return the result of a function; if gradients are enabled, with its gradient."""
+    if cls is CheckpointFunction:  # it computes the forward pass again, which is not needed here
+        run, _, *inputs = args
+        with torch.set_grad_enabled(any(_is_float(x) and x.requires_grad for x in inputs)):
+            return run(*inputs)
+    if torch._C._are_functorch_transforms_active():
+        raise GraphError("a torch.autograd.Function in a transform of torch.func has no graph here")
+    has_setup = cls.setup_context is not Function.setup_context
+    if has_setup:
+        bound = inspect.signature(cls.forward).bind(*args)
+        bound.apply_defaults()
+        args = bound.args
+    context = _Context(args)
+    result = cls.forward(*args) if has_setup else cls.forward(context, *args)
+    if has_setup:
+        cls.setup_context(context, args, result)
+    if not torch.is_grad_enabled():
+        return result
+    results = [*result] if isinstance(result, tuple) else [result]
+    fixed = {*map(id, context.non_differentiable)}
+    places = [i for i, y in enumerate(results) if _is_float(y) and id(y) not in fixed]
+    if not places:
+        return result
+    ys = [results[i] for i in places]
+    y = _joined(ys)
+    dy = torch.ops.minigraph.gradient(y.detach())
+    dys = [torch.zeros_like(x) if isinstance(x, torch.Tensor) else None for x in results]
+    for i, part in zip(places, _parts(dy, ys), strict=True):
+        dys[i] = part
+    backward = cls.vjp if cls.backward is Function.backward else cls.backward
+    dxs = backward(context, *dys)
+    pairs = zip(args, dxs if isinstance(dxs, tuple) else (dxs,), strict=False)
+    known = [(x, dx) for x, dx in pairs if _is_float(x) and dx is not None]
+    y = torch.ops.minigraph.with_gradient(y, dy, *map(list, zip(*known, strict=True)))
+    for i, part in zip(places, _parts(y, ys), strict=True):
+        results[i] = part
+    return tuple(results) if isinstance(result, tuple) else results[0]
+
+
+def _joined(ys: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return several results as one vector: a gradient may depend on those of all of them."""
+    return ys[0] if len(ys) == 1 else torch.cat([y.flatten() for y in ys])
+
+
+def _parts(joined: torch.Tensor, ys: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    if len(ys) == 1:
+        return [joined]
+    pieces = joined.split([y.numel() for y in ys])
+    return [piece.view(y.shape).to(y.dtype) for piece, y in zip(pieces, ys, strict=True)]
+
+
+class _Changes(TorchFunctionMode):  # type: ignore[misc]
+    """What tracing would leave out of gradients: `x.data` is x.detach(), and hooks are an error."""
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if function == torch.Tensor.data.__get__:
+            return args[0].detach()
+        if function is torch.Tensor.register_hook:
+            raise GraphError("a hook on a tensor's gradient, which no graph calls")
+        return function(*args, **(kwargs or {}))
+
+
+@contextlib.contextmanager
+def traced_gradients() -> Iterator[None]:
+    """Trace the gradients of `torch.autograd.Function`s in this thread, one thread at a time."""
+    thread = threading.get_ident()
+
+    def apply(cls: type[Function], *args: Any, **named: Any) -> Any:
+        ours = threading.get_ident() == thread
+        return _apply(cls, *args, **named) if ours else APPLY.__get__(None, cls)(*args, **named)
+
+    Function.apply = classmethod(apply)
+    try:
+        with _Changes():
+            yield
+    finally:
+        Function.apply = APPLY
