@@ -59,7 +59,7 @@ def capture(
     given, named = _distinct((tuple(args), dict(kwargs or {})))
     try:
         with _LOCK, _quiet():
-            with traced_gradients():
+            with traced_gradients(), _assignments(module):
                 program = torch.export.export(
                     module, given, named, dynamic_shapes=dynamic_shapes, strict=False
                 )
@@ -89,6 +89,30 @@ def _quiet() -> Iterator[None]:
     finally:
         logging.disable(before)
         Distribution.set_default_validate_args(checks)
+
+
+@contextlib.contextmanager
+def _assignments(module: torch.nn.Module) -> Iterator[None]:
+    """Let a buffer that `forward` assigns anew be changed in place, because tracing loses it."""
+    before: list[tuple[dict[str, Any], str, torch.Tensor]] = []
+
+    def remember(*unused: Any) -> None:
+        tables = [part._buffers for part in module.modules()]
+        before[:] = [(table, *each) for table in tables for each in table.items()]
+
+    def change(*unused: Any) -> None:
+        for table, name, buffer in before:
+            if buffer is not None and table.get(name) is not buffer:
+                with torch.no_grad():
+                    buffer.copy_(table[name])
+                table[name] = buffer
+
+    hooks = module.register_forward_pre_hook(remember), module.register_forward_hook(change)
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _distinct(arguments: Any) -> Any:

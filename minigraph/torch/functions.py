@@ -59,7 +59,7 @@ class _Context(FunctionCtx):  # type: ignore[misc]
         return self.to_save
 
     def mark_dirty(self, *args: Any) -> None:
-        raise GraphError("a torch.autograd.Function that changes its input has no graph here")
+        raise GraphError("there is no graph of a torch.autograd.Function that changes its input")
 
 
 def _is_float(x: Any) -> bool:
@@ -73,7 +73,9 @@ def _apply(cls: type[Function], *args: Any) -> Any:
         with torch.set_grad_enabled(any(_is_float(x) and x.requires_grad for x in inputs)):
             return run(*inputs)
     if torch._C._are_functorch_transforms_active():
-        raise GraphError("a torch.autograd.Function in a transform of torch.func has no graph here")
+        raise GraphError(
+            "there is no graph of a torch.autograd.Function in a transform of torch.func"
+        )
     has_setup = cls.setup_context is not Function.setup_context
     if has_setup:
         bound = inspect.signature(cls.forward).bind(*args)
@@ -118,16 +120,25 @@ def _parts(joined: torch.Tensor, ys: Sequence[torch.Tensor]) -> list[torch.Tenso
     return [piece.view(y.shape).to(y.dtype) for piece, y in zip(pieces, ys, strict=True)]
 
 
+REFUSED = {
+    torch.Tensor.data.__set__: "an assignment to x.data; use x.copy_(value) under torch.no_grad()",
+    torch.Tensor.register_hook: "a hook on a tensor's gradient, which no graph calls",
+    torch._VF._pack_padded_sequence: "a packed sequence; take the last steps with gather",
+    torch.nn.functional.ctc_loss: "ctc_loss, whose sizes depend on lengths",
+    torch.autograd.grad: "torch.autograd.grad in a model",
+}
+
+
 class _Changes(TorchFunctionMode):  # type: ignore[misc]
-    """What tracing would leave out of gradients: `x.data` is x.detach(), and hooks are an error."""
+    """What tracing would lose or not explain: `x.data` is x.detach(), and REFUSED are errors."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         if function == torch.Tensor.data.__get__:
             return args[0].detach()
-        if function is torch.Tensor.register_hook:
-            raise GraphError("a hook on a tensor's gradient, which no graph calls")
+        if function in REFUSED:
+            raise GraphError(f"there is no graph of {REFUSED[function]}")
         return function(*args, **(kwargs or {}))
 
 

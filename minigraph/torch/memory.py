@@ -212,7 +212,7 @@ def array_of(tensor: torch.Tensor) -> Array:
     if tensor.dtype is torch.bfloat16:
         return array_of(tensor.view(torch.int16)).view(DTYPES[torch.bfloat16])
     if tensor.is_cpu:
-        return tensor.numpy()
+        return tensor.numpy(force=True)  # also of one that stands for its negative, or for zeros
     array = backend_of(tensor.device).array(tensor)
     assert array is not None, "the tensor is on the device"
     return array

@@ -100,6 +100,25 @@ def test_changes_of_buffers_are_results():
     assert list(agrees(function, X).changes) == ["mean"]
 
 
+def test_buffers_that_are_assigned_anew_are_results():
+    def function(model, x):
+        model.mean = model.mean * 0.5 + x.mean(0)
+        return x + model.mean
+
+    assert list(agrees(function, X).changes) == ["mean"]
+
+
+def test_labels_after_the_first_that_is_none_have_no_margin():
+    labels = torch.tensor([[2, -1, -1, 1], [0, 3, 1, -1], [-1, 0, 0, 0]])
+
+    def function(model, x):
+        kinds = ("none", "mean", "sum")
+        made = [functional.multilabel_margin_loss(x, labels, reduction=kind) for kind in kinds]
+        return *made, functional.multilabel_margin_loss(x[0], labels[0])
+
+    agrees(function, X / 5)
+
+
 def test_writes_to_parts_of_a_tensor_become_values():
     def function(model, x):
         y = x.clone()
@@ -198,6 +217,16 @@ def test_a_dimension_may_have_any_size(rows):
         agrees(function, X, sizes=sizes, others=[(torch.randn(rows, 4),)])
 
 
+def packs(model, x):
+    packed = torch.nn.utils.rnn.pack_padded_sequence(x[None, :, :], torch.tensor([2]), True)
+    return model.recurrent(packed)[0].data
+
+
+def assigns_data(model, x):
+    model.mean.data = x.mean(0)
+    return x + model.mean
+
+
 class InPlace(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -233,8 +262,11 @@ def rotates(model, x):
         (rotates, r"no rows for aten.*view_as_complex.* at .*svd.*there are no complex numbers"),
         (lambda model, x: x[x > 0], r"a mask of bool .*test_capture.py"),
         (lambda model, x: model.linear(x).register_hook(print), "a hook on a tensor's gradient"),
-        (lambda model, x: InPlace.apply(x * 2), r"Function that changes its input .* no graph"),
-        (lambda model, x: torch.vmap(InPlace.apply)(x), "transform of torch.func has no graph"),
+        (lambda model, x: InPlace.apply(x * 2), "no graph of a .*Function that changes its"),
+        (lambda model, x: torch.vmap(InPlace.apply)(x), "no graph of .* transform of torch.func"),
+        (packs, r"test_capture.py:\d+: .* no graph of a packed sequence; take the last"),
+        (lambda model, x: torch.autograd.grad(model.linear(x).sum(), x), "torch.autograd.grad in"),
+        (assigns_data, "no graph of an assignment to x.data; use"),
     ],
 )
 def test_what_has_no_graph_is_an_error_of_one_line(function, said, capfd):

@@ -123,6 +123,26 @@ def _nll_loss_forward(
     return loss, ops.astype(ops.sum(ops.where(counted, weights, 0)), x.dtype)
 
 
+@row("multilabel_margin_loss_forward")
+def _multilabel_margin_loss(x: Node, labels: Node, reduction: int) -> tuple[Node, Node]:
+    """Return the losses, and 1 for the classes among the labels, which end before the first -1.
+
+    PyTorch's decomposition adds up margins of labels after it, too.
+    """
+    classes = x.shape[-1]
+    rows, places = ops.reshape(x, (-1, classes)), ops.reshape(labels, (-1, classes))
+    counted = ops.cumprod(ops.astype(places >= 0, x.dtype), 1)
+    places = ops.maximum(places, 0)
+    chosen = ops.scatter_add(ops.zeros_like(rows), 1, places, counted)
+    others = ops.astype(chosen == 0, x.dtype)
+    own = ops.take_along_axis(rows, places, 1)
+    margins = ops.relu(1 - own[:, :, None] + rows[:, None, :])
+    loss = ops.sum(margins * counted[:, :, None] * others[:, None, :], (1, 2)) / classes
+    if reduction:
+        loss = ops.mean(loss) if reduction == 1 else ops.sum(loss)
+    return loss, ops.reshape(1 - others, x.shape)
+
+
 # ---------------------------------------------------------------- normalisations
 
 
