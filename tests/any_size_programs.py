@@ -1,4 +1,4 @@
-"""Random programs whose sizes the calls give, compared with the same programs of fixed sizes.
+"""Random programs with symbolic sizes, compared with the same programs of fixed sizes.
 
 A program is a few lines, of TEMPLATES, which are filled in by a seed.  For each size it is built
 with this size too; both have to give the same, or both an error of one line.  Its inputs, its
@@ -144,7 +144,7 @@ def values(n):
 
 
 def found(make):
-    """Return what a function returns, or its error."""
+    """Return a function's results, or its error."""
     try:
         return make()
     except ZeroDivisionError as error:  # of a line itself, whose sizes are numbers

@@ -4,7 +4,7 @@ import threading
 
 
 def in_threads(*jobs, seconds=120):
-    """Run functions at once; raise what the first of them raised, or that one does not end."""
+    """Run functions at the same time; raise the first error, or an error if one does not end."""
     errors = []
     start = threading.Barrier(len(jobs))
 

@@ -55,6 +55,6 @@ def assert_agree(mine, torchs, *xs, rtol=1e-10, atol=1e-12, level=None):
 
 
 def rows(table):
-    """Return each call of a table's lines, "what it is called with: call; call"."""
+    """Return each call of a table's lines, "arguments: call; call"."""
     pairs = (line.split(": ", 1) for line in table.strip().splitlines())
     return [(xs, call) for xs, calls in pairs for call in calls.split("; ")]

@@ -1,4 +1,4 @@
-"""What all tests share."""
+"""Fixtures of all tests."""
 
 import gc
 import os
@@ -37,7 +37,7 @@ def pytest_xdist_auto_num_workers(config):
 
 
 def pytest_collection_finish():
-    """Keep what was collected out of garbage collections: the tests' millions of objects stay."""
+    """Exclude the collected tests, millions of objects, from garbage collections."""
     gc.freeze()
 
 
@@ -180,7 +180,7 @@ def pillow():
 
 @pytest.fixture
 def no_private_group(monkeypatch):
-    """Take the group of whoever runs the tests for one that others are in."""
+    """Treat the group of the tests' user as one with other members."""
     monkeypatch.setattr("minigraph.platform.trust._is_private_group", lambda group, user: False)
 
 
@@ -194,14 +194,14 @@ def ctrl_c():
 
 @pytest.fixture
 def nowhere(tmp_path):
-    """A path where nothing can be, whoever asks: it leads through a file."""
+    """A path that cannot exist, even for root: it leads through a file."""
     (tmp_path / "file").touch()
     return tmp_path / "file" / "nothing"
 
 
 @pytest.fixture
 def promptly():
-    """End what waits: a pipe without a writer, a device without an end."""
+    """End reads that block: a pipe without a writer, a device without an end."""
 
     def stop(number, frame):
         raise AssertionError("this took longer than 5 seconds")

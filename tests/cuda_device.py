@@ -1,4 +1,4 @@
-"""What the tests share that need a GPU."""
+"""Helpers for the tests that need a GPU."""
 
 import numpy as np
 import pytest

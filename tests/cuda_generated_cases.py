@@ -31,7 +31,7 @@ def array(*shape, dtype="float32", seed=0):
 
 
 def aligned(x):
-    """A copy of x that begins where device memory does; views of it keep their strides."""
+    """Return a copy of x with the alignment of device memory; its views keep their strides."""
     copy, _ = cuda_on_cpu.room(x.shape, x.dtype)
     copy[...] = x
     return copy
@@ -292,7 +292,7 @@ LIMITS = HorizontalFusionLimits(8 << 20, 512 << 20)
 
 
 def units(ys, value=None, amp="off"):
-    """Return each generated kernel of a graph at level 3, with what reaches its inputs."""
+    """Return each generated kernel of a graph at level 3, with the values of its inputs."""
     inputs = tuple(x for x in toposort(ys) if isinstance(x.op, Input))
     before = Graph(inputs, tuple(ys))
     graph = optimize(before, pipeline(3, False, 2, amp=amp, horizontal_fusion=LIMITS))[-1][0]
@@ -324,7 +324,7 @@ for shape in IMAGES:
 
 
 def residual(x):
-    """A convolution, a batch norm, and what they are added to, with gradients."""
+    """A convolution and a batch norm with a residual connection, and their gradients."""
     channels = x.shape[1]
     w = mg.Parameter(array(channels, channels, 1, 1) / channels, "w")
     y = ops.relu(batch_norm(ops.conv2d(x, w))[0] + ops.tanh(ops.conv2d(x, w)))

@@ -1,4 +1,4 @@
-"""A stand-in for the CUDA driver, which writes down its calls, a line of text for each.
+"""A stand-in for the CUDA driver, which logs its calls, a line of text for each.
 
 It does what it is told to at once, in memory of the host; a kernel is its op's meaning.  What NCCL
 is told to do it does as late as it may: when another stream waits for it.  It refuses what the
@@ -31,7 +31,7 @@ class NothingRuns(Workbench):
         raise KernelFailed("a stand-in measures nothing")
 
 
-# What waits for the device, or may: nothing of that is allowed while the thread captures.
+# Calls that may wait for the device, which is not allowed while the thread captures.
 WAITING = {
     "synchronize",
     "finish",
@@ -41,9 +41,9 @@ WAITING = {
     "load",
     "launch_graph",
 }
-# What may allocate with cudaMalloc, which spoils a capture.
+# Calls that may allocate with cudaMalloc, which invalidates a capture.
 ALLOCATING = {"allocate", "array"}
-# What needs a current context; CuPy sees to its own, and `destroy` makes the device current.
+# Calls that need a current context; CuPy sets its own, and `destroy` makes the device current.
 CALLS = WAITING | {
     *("upload", "download", "copy", "gather", "clear", "launch", "stream", "high_priority_stream"),
     *("event", "record", "record_in_graph", "wait", "begin_capture", "end_capture"),
@@ -60,7 +60,7 @@ class StandIn:
     def __init__(self, fail_in_capture=False, ordinal=0):
         self.ordinal, self.device = ordinal, f"cuda:{ordinal}"
         self.uuid = f"device {ordinal}"
-        self.late = []  # what the stream of NCCL has to do, and the events that it has to record
+        self.late = []  # pending work of NCCL's stream, and the events that it has to record
         self.recorded = {}  # events that were captured, with their streams
         self.joined = {}  # streams that a capture has forked to, and whether they have come back
         self.log = []
@@ -69,7 +69,7 @@ class StandIn:
         self.held = []
         self.graphs = []
         self.capturing = None
-        self.spoilt = ""  # what has made the capture invalid
+        self.spoilt = ""  # why the capture is invalid
         self.thread = threading.local()  # how often the device was made current in it
         self.capturing_thread = None
         self.capture_lock = threading.Lock()

@@ -213,7 +213,7 @@ def run(library, node, xs, made, inplace=None):
 
 
 def meaning(node, xs):
-    """Return what NumPy computes in float64: its sums of float32 are less exact than ours."""
+    """Return NumPy's results in float64, as its sums of float32 are less exact than ours."""
     wide = [x.astype(F64) if x.dtype in TOLERANCE else x for x in xs]
     with np.errstate(all="ignore"):
         found = node.op.forward(*wide)

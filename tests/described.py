@@ -11,7 +11,7 @@ BUDGET = 4.0  # seconds of measuring
 
 
 class Small(nn.Module):
-    """Two blocks of a ResNet, and what comes before and behind them."""
+    """A ResNet with two blocks."""
 
     def __init__(self):
         super().__init__()

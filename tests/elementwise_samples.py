@@ -170,7 +170,7 @@ def is_float32(x):
 
 
 def defined(op, *xs):
-    """Where a C expression has to agree with NumPy: everywhere, but for what a row here names."""
+    """Samples on which C expressions agree with NumPy, with the exceptions named in a row."""
     everywhere = np.ones(xs[0].shape, bool)
     if isinstance(op, elementwise.Astype) and kind(xs[0].dtype) == "f" and kind(op.dtype) in "iu":
         return between(xs[0], op.dtype)  # C leaves open what a float out of range becomes

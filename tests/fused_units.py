@@ -15,7 +15,7 @@ def of(*ys):
 
 
 def units(graph):
-    """What is executed, in order; of a kernel its ops and, if there are several, its results."""
+    """Return the executed ops in order; for a kernel its ops and, if several, its results."""
     found = []
     for node in graph:
         if isinstance(node.op, Fused):

@@ -1,4 +1,4 @@
-"""What launched processes run: collectives with NumPy's results, at each level and on devices."""
+"""The program of launched processes: collectives, compared with NumPy, on all devices."""
 
 import numpy as np
 from cuda_device import on_host
@@ -14,7 +14,7 @@ DTYPES = ("float32", "float64", "float16", BFLOAT16, "int32", "int16", "uint8")
 
 
 def given(dtype, rank, shape=(3, 2)):
-    """Return what a process gives: small whole numbers, which every type adds exactly."""
+    """Return a process's operand: small integers, which every dtype adds exactly."""
     return np.random.default_rng(rank).integers(0, 9, shape).astype(dtype)
 
 
@@ -140,7 +140,7 @@ def dropout_differs():
 
 
 def refused():
-    """What would be a hang is an error in all processes."""
+    """Assert that a call that would hang is an error in all processes."""
     x = mg.input("x", (None,))
     total = ops.all_reduce(x.sum(), WORLD)
     step = compiled([x], total)

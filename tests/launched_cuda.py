@@ -1,4 +1,4 @@
-"""What launched processes run on CUDA devices, each on its own.
+"""The program of launched processes on CUDA devices, one for each.
 
 They are stand-ins, and process 1 fails in the end, in a way that an argument names.  With
 "devices" they are real, and none fails:

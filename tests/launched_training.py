@@ -1,4 +1,4 @@
-"""What launched processes run: they train together, and one alone on the batches of all.
+"""The program of launched processes: they train together, and one alone on all batches.
 
 Their losses are the same up to rounding.  In training that may grow, since a ReLU or a maximum that
 goes the other way is no small difference: where losses are further apart than they should be, they

@@ -1,4 +1,4 @@
-"""Which part of a long run the short suite does: the rest has the marker `long`."""
+"""The part of a long run that the short suite runs: the rest has the marker `long`."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What random graphs mean: their values, NaN and signed zeros included, and how near is equal."""
+"""The meaning of random graphs: values with NaN and signed zeros, and tolerances."""
 
 import functools
 
@@ -13,7 +13,7 @@ from minigraph.ops.random import SEED, STEP, number_streams
 
 
 class Meaning:
-    """What graphs mean: their outputs and updates by NumPy, and how far rounding may move them."""
+    """NumPy's outputs and updates of graphs, with bounds of their rounding errors."""
 
     def __init__(self, graphs):
         self.graphs = graphs
@@ -84,7 +84,7 @@ class Meaning:
 
 
 def same(x, y):
-    """Where two arrays are equal: NaN is, zeros of other signs are not."""
+    """Return the elements that are equal: NaN equals NaN, and -0.0 does not equal 0.0."""
     if x.dtype not in FLOATS:
         return np.asarray(x == y)
     return (x == y) & (np.signbit(x) == np.signbit(y)) | (np.isnan(x) & np.isnan(y))

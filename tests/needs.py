@@ -1,4 +1,4 @@
-"""What tests need of the machine: where it is missing, pytest skips them and says what it is."""
+"""Requirements of tests: pytest skips tests on machines without them, with the reason."""
 
 import pytest
 from cuda_on_cpu import COMPILER

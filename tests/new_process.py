@@ -1,4 +1,4 @@
-"""A new process: Python with a program, or this process, made to forget what it knows."""
+"""New processes: Python with a program, or this process with its caches cleared."""
 
 import os
 import subprocess
@@ -61,7 +61,7 @@ def python(*arguments, status=0, **environment):
 
 
 def begin(patch, folder=None):
-    """Make this process forget what it found, compiled, measured, warned of and counted.
+    """Clear this process's compilers, kernels, measurements, warnings and counters.
 
     folder  its cache folder from now on
     """
@@ -74,7 +74,7 @@ def begin(patch, folder=None):
 
 
 def forget_measurements(patch, folder=None):
-    """Make this process forget what `begin` says, but for its kernels: compiling takes a while."""
+    """Clear this process as `begin` does, except for its kernels, which take time to compile."""
     if folder is not None:
         patch.setenv("MINIGRAPH_CACHE_DIR", str(folder))
     patch.setattr(session, "_unstored", {})

@@ -1,4 +1,4 @@
-"""How far rounding may change the results of a graph, by sampling.
+"""Estimates, by sampling, of the rounding errors of a graph's results.
 
 Two ways to compute the same result differ by rounding: a little, or a lot where the graph subtracts
 nearly equal numbers, divides by nearly zero, or takes a sign.  No fixed tolerance fits both, so the

@@ -1,4 +1,4 @@
-"""What processes that run tests together make once: libraries, folders."""
+"""Libraries and folders that processes which run tests together make once."""
 
 import fcntl
 

@@ -39,7 +39,7 @@ def begin(user, work):
 
 
 def done_by(user, work):
-    """Return what `work()` returns, as JSON has it, in a child that is another user."""
+    """Return the result of `work()`, by way of JSON, in a child process of another user."""
     child, pipe = begin(user, work)
     with open(pipe) as answers:
         text = answers.read()

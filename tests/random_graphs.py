@@ -164,7 +164,7 @@ class RandomGraph:
 
 
 class Blanks(dict):
-    """What fills the blanks of one template; a digit at a blank's end asks for another one."""
+    """The values for a template's blanks; a digit at a blank's end asks for a different value."""
 
     def __init__(self, graph, template):
         super().__init__()

@@ -1,4 +1,4 @@
-"""What the tests of passes share: inputs, special values, and comparing bit for bit."""
+"""Helpers for the tests of passes: inputs, special values, and comparison bit for bit."""
 
 import ml_dtypes
 import numpy as np
@@ -42,7 +42,7 @@ def assert_bits(got, want):
 
 
 def run(rewriting, graph):
-    """Return what a pass makes of a graph, checked, and which rewrites it counted."""
+    """Return the checked graph after a pass, and the rewrites that it counted."""
     notes = Notes()
     result = rewriting(graph, notes)
     result.check()

@@ -1,4 +1,4 @@
-"""What the tests of caches and of tuning share: a network to train."""
+"""A network to train, for the tests of caches and of tuning."""
 
 import json
 from typing import Any, NamedTuple
@@ -61,7 +61,7 @@ def compiled(net=None, level=2, optimize=None, cache_dir=None, **options):
 
 
 def graph_compiler(level=2, **options):
-    """Return what compiles, with the options that `compiled` takes."""
+    """Return a graph compiler, with the options that `compiled` takes."""
     named = {f"autotune.{n}" if n in AUTOTUNE else n: value for n, value in options.items()}
     return mg.comp_graph("cpu", {"graph_opt_level": level, **named})
 

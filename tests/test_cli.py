@@ -203,7 +203,7 @@ def test_the_package_does_not_load_the_command_line():
 
 
 def documented():
-    """Return what docs/reference/commands.md says of each command: what it does, and its fields."""
+    """Return the description and the fields of each command in docs/reference/commands.md."""
     text = (Path(__file__).parent.parent / "docs" / "reference" / "commands.md").read_text()
     rows = re.findall(r"^\| `minigraph ([^`]*)` \| ([^|]*) \| ([^|]*) \|$", text, re.M)
     return {name: (about, fields.strip("`").split("`, `")) for name, about, fields in rows}

@@ -1,4 +1,4 @@
-"""What is compiled does not depend on hashes, on addresses, or on the order of sets."""
+"""Compiled programs do not depend on hashes, addresses, or the order of sets."""
 
 import new_process
 import pytest

@@ -124,7 +124,7 @@ def begin(example, *args):
 
 
 def output(example, *args):
-    """Return what an example prints that ends well."""
+    """Return the output of an example that succeeds."""
     return wait(begin(example, *args))[0].splitlines()
 
 

@@ -1,4 +1,4 @@
-"""The architecture: who may import whom, what an import costs, and where an op may be named."""
+"""The architecture: allowed imports, their cost, and the files that may name an op."""
 
 import ast
 import functools

@@ -1,4 +1,4 @@
-"""The log and progress: who sees them, and who does not."""
+"""The log and progress bars, and the processes that show them."""
 
 import logging
 import os
@@ -38,7 +38,7 @@ with progress(total=2, desc="autotune") as bar, status_line("never"):
 
 
 def on_a_terminal(program, **variables):
-    """Return what a program writes to a terminal that is its standard error."""
+    """Return a program's output to a terminal that is its standard error."""
     ours, its = pty.openpty()
     termios.tcsetwinsize(its, (24, 80))
     subprocess.run(

@@ -1,4 +1,4 @@
-"""Every option: its default, what it takes, and who may set it.
+"""Every option: its default, its values, and the ways to set it.
 
 Wrong names are in `tests/wrong_calls/options.txt`.
 """

@@ -1,4 +1,4 @@
-"""What `dir` and `help` show: what users may rely on."""
+"""`dir` and `help` show the public interface."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""What people try who know PyTorch is answered in one line that says what to do here.
+"""Names of PyTorch that minigraph lacks raise one line with the replacement.
 
 Calls in the manner of PyTorch, and their answers, are in `tests/wrong_calls/pytorch.txt`.
 """

@@ -1,4 +1,4 @@
-"""What a process leaves that tunes the network of `small_network`; it is made once in a run."""
+"""The cache folder of a process that tuned the network of `small_network`, made once in a run."""
 
 import pytest
 from new_process import begin

@@ -1,4 +1,4 @@
-"""What the tests of tuning share."""
+"""Fixtures of the tests of tuning."""
 
 import pytest
 from new_process import forget_measurements
@@ -19,6 +19,6 @@ def store(tmp_path):
 
 @pytest.fixture
 def new_process(monkeypatch):
-    """Forget what was measured and counted; return a function that does it again."""
+    """Clear measurements and counters; return a function that clears them again."""
     forget_measurements(monkeypatch)
     return lambda: forget_measurements(monkeypatch)

@@ -14,7 +14,7 @@ MACHINE = {"library": "3.2.0", "processor": "one"}
 
 
 class Clock:
-    """Time passes only where a candidate says so."""
+    """A clock that only candidates advance."""
 
     def __init__(self):
         self.now = 0.0

@@ -1,4 +1,4 @@
-"""What the passes and the lowering ask `Choices` for: `minigraph.program.choices`."""
+"""`minigraph.program.choices`: costs for the passes, and kernels for the lowering."""
 
 import time
 from types import SimpleNamespace

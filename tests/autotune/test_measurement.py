@@ -1,4 +1,4 @@
-"""Measurements: which one is used, and how a table lies in an entry."""
+"""Measurements: the choice among them, and tables as entries of the store."""
 
 import dataclasses
 import itertools

@@ -47,7 +47,7 @@ def with_rows(entry, change):
 
 
 def setting(name, value):
-    """Return what changes a field of the first row."""
+    """Return a function that changes a field of the first row."""
     return lambda rows: rows[0].update({name: value})
 
 

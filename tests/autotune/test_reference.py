@@ -1,4 +1,4 @@
-"""What candidates are compared with: the heuristic's choice, whose sums NumPy checks."""
+"""Reference results of candidates: the heuristic's choice, whose checksums NumPy verifies."""
 
 import copy
 import math
@@ -76,7 +76,7 @@ def spoiled(problem, spoil=lambda y: None, meaning=None, **of_candidate):
 
 
 def compared_with(problem, xs, spoil=lambda y: None, meaning=None, **of_candidate):
-    """Return what candidates are compared with where the heuristic's choice is spoiled."""
+    """Return the reference results if the heuristic's choice computes wrong ones."""
     return reference_results(spoiled(problem, spoil, meaning, **of_candidate), Workbench(), xs)
 
 

@@ -1,4 +1,4 @@
-"""Sessions: what is measured once, kept, looked up, and never measured twice."""
+"""Sessions: problems are measured once, stored, and found again."""
 
 import contextlib
 import io
@@ -32,7 +32,7 @@ def two(clock=None):
 
 
 def nodes(problems):
-    """Return what sessions take: problems, and the layouts of a node of each."""
+    """Return requests for sessions: problems, each with the layouts of a node."""
     return [(problem, LAYOUTS[0]) for problem in problems]
 
 

@@ -55,7 +55,7 @@ def test_a_right_candidate_has_a_time_in_every_layout_and_dtype(dtype):
 
 
 def around(array):
-    """Return the bytes of the memory that an array is part of, and where it begins and ends."""
+    """Return the bytes of the memory around an array, and the array's first and last byte there."""
     whole = array
     while whole.base is not None:
         whole = whole.base

@@ -1,4 +1,4 @@
-"""What tuning does for a user: what was chosen and why, by which policy, and the same results."""
+"""Tuning as a user sees it: choices and their reasons, policies, and equal results."""
 
 import shutil
 from collections import Counter
@@ -56,7 +56,7 @@ def choices(function):
 
 
 def edit(folder, change):
-    """Put what `change` makes of each table's subject and measurement in the place of it."""
+    """Replace each measurement by `change(subject, measurement)`."""
     for entry in open_store(folder).entries("onednn"):
         old = table(entry)
         rows = tuple(change(entry.subject, m) for m in old.measurements)
@@ -83,7 +83,7 @@ def trained(function, net, steps=3, data=None):
 
 @pytest.fixture(scope="module")
 def as_written():
-    """What `trained` returns at level 0."""
+    """The result of `trained` at level 0."""
     net = network()
     return trained(compiled(net, level=0), net)
 

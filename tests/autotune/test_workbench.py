@@ -1,4 +1,4 @@
-"""Candidates are measured where their problem says, with its arrays and by its clock."""
+"""Candidates are measured on their problem's workbench, with its arrays and its clock."""
 
 import contextlib
 

@@ -44,7 +44,7 @@ def scripted(*times, outputs=()):
 
 
 def on_cuda():
-    """A plan for a GPU, made where there may be none."""
+    """A plan for a GPU, which the machine may lack."""
     return replace(planned(), device="cuda", precision="bfloat16")
 
 

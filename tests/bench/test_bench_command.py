@@ -1,4 +1,4 @@
-"""`minigraph bench` from the command line: what it keeps, and what it refuses."""
+"""`minigraph bench` from the command line: its files, and errors of its arguments."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""What the tests of a user's cache files and folders ask of files and functions."""
+"""Helpers for the tests of a user's cache files and folders."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""Entries of a cache, and what they are merged to."""
+"""Entries of a cache, and functions that merge them."""
 
 import dataclasses
 import json

@@ -1,4 +1,4 @@
-"""What the tests of what is kept on disk share."""
+"""Fixtures of the tests of caches on disk."""
 
 import shutil
 

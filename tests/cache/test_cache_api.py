@@ -1,4 +1,4 @@
-"""What a user does with cache files: nothing is measured or compiled twice, whatever is on disk."""
+"""The API of cache files: nothing is measured or compiled twice, whatever is on disk."""
 
 import dataclasses
 import shutil

@@ -85,7 +85,7 @@ def test_a_file_that_lacks_something_is_completed(beside, start):
 
 
 def header(**changed):
-    """Return what changes fields of a file as another version, or function, would have them."""
+    """Return a function that changes a file's fields to those of another version or function."""
 
     return lambda path: file.write(path, {**file.read(path).fields, **changed}, [], merge)
 

@@ -1,4 +1,4 @@
-"""Cache files: what is read is what was written, or rejected with the reason."""
+"""Cache files: entries are read as they were written, or rejected with a reason."""
 
 import errno
 import fcntl
@@ -239,7 +239,7 @@ def test_what_is_no_file_is_rejected(tmp_path):
 
 
 def statement(text):
-    """Return what changes a file by a statement of SQL."""
+    """Return a function that changes a file by a statement of SQL."""
 
     def make(path):
         db = sqlite3.connect(path)

@@ -1,4 +1,4 @@
-"""The cache folder: whoever writes or dies, what is found is what was kept."""
+"""The cache folder: stored entries are found again, even if other processes write or are killed."""
 
 import dataclasses
 import json
@@ -281,7 +281,7 @@ store = Store(Path(sys.argv[1]))
 
 
 def begin(script, store, *arguments):
-    """Start a script in a process of its own, where `store` is the same."""
+    """Start a script in another process, in which `store` is the same folder."""
     root = store.root
     return start("-c", PROLOGUE + script, root, *arguments, OPENBLAS_NUM_THREADS="1")
 

@@ -314,7 +314,7 @@ def test_code_in_a_folder_of_ours_runs_whatever_others_do(place, libraries, monk
 
 @as_root
 def test_a_cache_file_that_is_exchanged_while_it_is_read_is_not_taken_for_ours(place):
-    """The folder above ours is another user's, who lets ours and another folder change places."""
+    """The parent folder belongs to another user, who exchanges our folder with another one."""
     above = folder(place / "theirs", OTHER, OTHER, 0o755)
     for name, owner in (("ours", ME), ("other", OTHER)):
         held = folder(above / name, 0, 0, 0o755)

@@ -1,4 +1,4 @@
-"""Arguments of a call: which is which, and what each may be.
+"""Arguments of a call: their order and names, and the accepted values.
 
 Wrong ones are in `tests/wrong_calls/functions.txt`.
 """

@@ -1,4 +1,4 @@
-"""`comp_graph().compile`: inputs, updates, devices, and what it refuses.
+"""`comp_graph().compile`: inputs, updates, devices and errors.
 
 That updates take effect together is a test of random ones, in `program/test_program.py`.
 """

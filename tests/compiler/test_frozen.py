@@ -1,4 +1,4 @@
-"""Frozen functions: their parameters are constants, and what depends on those is done once."""
+"""Frozen functions: parameters are constants, and values of constants are computed once."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def images(seed=0, shape=SHAPE):
 
 
 def prepared(step):
-    """Which inputs of which steps were prepared."""
+    """The inputs, by step, that were prepared."""
     steps = step._program.steps
     return [(s.node.op.name, i) for s in steps for i in getattr(s.kernel, "preparations", ())]
 

@@ -9,7 +9,7 @@ from minigraph import ops
 
 
 def assert_independent(arrays):
-    """No array shares memory with another, nor one of its elements with another of its own."""
+    """Assert that no two elements of these arrays share memory."""
     for i, a in enumerate(arrays):
         assert a.flags.writeable
         assert not any(np.shares_memory(a, b) for b in arrays[:i])

@@ -85,7 +85,7 @@ def _gpp(*arguments):
 
 
 def run(kernels, launches, inputs, outputs, scratch=0):
-    """Run launches in order on arrays, the outputs as they lie in memory."""
+    """Run launches in order on arrays; outputs keep their memory."""
     room = np.full(scratch + 64, 0xA5, np.uint8)
     at = -(-room.ctypes.data // 64) * 64
     addresses = [[x.ctypes.data for x in xs] for xs in (inputs, outputs)]

@@ -1,4 +1,4 @@
-"""What the tests of data share: batches compared, an iterable, the loader's threads."""
+"""Helpers for the tests of data: comparison of batches, an iterable, the loader's threads."""
 
 import threading
 import time

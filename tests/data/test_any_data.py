@@ -1,4 +1,4 @@
-"""The loader with data of any kind: arrays, dicts, and what does not fit."""
+"""The loader with data of any kind: arrays, dicts, and errors for unsupported data."""
 
 import collections
 import time

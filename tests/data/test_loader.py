@@ -1,4 +1,4 @@
-"""The loader: what comes out, in which order, and what goes wrong how."""
+"""The loader: batches, their order, and errors."""
 
 import signal
 import threading
@@ -62,7 +62,7 @@ def test_shuffling_visits_every_example_once_in_an_order_of_its_epoch_and_seed()
 
 
 def shards(size, make):
-    """Return the loaders of so many processes; `make` gets the world of each."""
+    """Return one loader for each process; `make` gets the world of each."""
     worlds = [World() for _ in range(size)]
     for rank, world in enumerate(worlds):
         world.rank, world.size = rank, size

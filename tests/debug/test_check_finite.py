@@ -1,4 +1,4 @@
-"""The option `debug.check_finite`: where NaN and infinity begin."""
+"""The option `debug.check_finite`: errors name the op that makes a NaN or an infinity."""
 
 import linecache
 import re

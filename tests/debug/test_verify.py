@@ -1,4 +1,4 @@
-"""Negative levels: a function that runs beside level 0 and raises where the two differ."""
+"""Negative levels: a function runs together with level 0, and raises if the two differ."""
 
 import contextlib
 import linecache

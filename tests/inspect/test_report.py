@@ -1,4 +1,4 @@
-"""What a compiled function tells in words: five lines, sections, and all of it as JSON."""
+"""Reports of compiled functions: five lines, sections, and everything as JSON."""
 
 import copy
 import json

@@ -1,4 +1,4 @@
-"""What a call of a layer changes besides its result."""
+"""The state that calls of layers change."""
 
 import numpy as np
 import pytest

@@ -63,7 +63,7 @@ def as_array(value):
 
 
 def fault(model, data, device, level, rtol, atol):
-    """Return what is wrong with a model's results, or an empty text."""
+    """Return the mistake in a model's results, or an empty text."""
     try:
         options = {**OPTIONS, "graph_opt_level": level}
         function = mg.onnx.function(model, device, options)

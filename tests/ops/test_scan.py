@@ -128,7 +128,7 @@ def outputs(body, reverse, loop, order=2):
 
 @functools.cache
 def meaning(body, reverse):
-    """What the unrolled graph of a body computes, gradients included."""
+    """Return the results of the unrolled graph of a body, with gradients."""
     inputs, found = outputs(body, reverse, unrolled)
     return Graph(tuple(inputs), tuple(found))(*VALUES)
 

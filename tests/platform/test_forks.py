@@ -1,4 +1,4 @@
-"""A forked child waits for nobody: no lock, no file and no thread of its parent holds it up."""
+"""A forked child is not blocked by locks, files or threads of its parent."""
 
 import contextlib
 import os
@@ -55,7 +55,7 @@ def elsewhere(run):
 
 
 def holding(lock):
-    """Return what calls something while it holds a lock."""
+    """Return a function that calls another one while it holds a lock."""
 
     def run(work):
         with lock:

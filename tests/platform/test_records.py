@@ -27,7 +27,7 @@ GOOD = {"count": 1, "inner": {"names": ["a", "ü"], "numbers": {"x": 0.5}}}
 
 
 def reason(text):
-    """Return what is said of an odd text: a line."""
+    """Return the error of a malformed text, which is one line."""
     with pytest.raises(ValueError) as raised:
         decode(OUTER, text)
     why = str(raised.value)

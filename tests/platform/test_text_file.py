@@ -1,4 +1,4 @@
-"""What functions and programs write: pages, graphs, traces, results."""
+"""Files of functions and programs: pages, graphs, traces, results."""
 
 import os
 import resource

@@ -65,7 +65,7 @@ def trained(limit=None, level=3, steps=3, seed=2):
 
 
 def repeated(report):
-    """What ran once more, and how often."""
+    """Return the repeated ops, with their counts."""
     return {k: n for record in report.passes if record.name == "recompute"
             for k, n in record.fired.items()}  # fmt: skip
 

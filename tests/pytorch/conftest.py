@@ -1,4 +1,4 @@
-"""What the tests of `minigraph.torch` share."""
+"""Fixtures of the tests of `minigraph.torch`."""
 
 import pytest
 

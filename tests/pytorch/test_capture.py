@@ -1,4 +1,4 @@
-"""What a model may do and give, as a graph; and what the errors say where it cannot."""
+"""Captured models: supported programs and results, and the errors for others."""
 
 import dataclasses
 

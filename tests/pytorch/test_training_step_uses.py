@@ -1,4 +1,4 @@
-"""How `minigraph.torch.training_step` is used: by threads, with autocast, and what it refuses."""
+"""Uses of `minigraph.torch.training_step`: threads, autocast, and errors."""
 
 import copy
 import functools

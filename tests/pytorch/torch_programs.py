@@ -15,7 +15,7 @@ from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
 
 class Program(NamedTuple):
-    """What makes a model, and a batch in float64; and the loss."""
+    """Functions that make a model and a batch in float64, and the loss."""
 
     make: Callable
     batch: Callable

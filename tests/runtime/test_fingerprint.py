@@ -1,4 +1,4 @@
-"""What a function tells of itself: its report, its fingerprint, its calls."""
+"""Properties of functions: the report, the fingerprint, the number of calls."""
 
 import re
 

@@ -20,7 +20,7 @@ LONG = 1025  # elements of a window of which NumPy computes the average
 
 
 class Interrupt(Exception):
-    """What the handler of a signal raises here."""
+    """The error that the handler of a signal raises here."""
 
 
 def swapping(device, steps=(), **options):
@@ -110,7 +110,7 @@ def alarms():
 
 
 def in_python(x):
-    """What no native kernel computes: averages of long windows, here of equal numbers."""
+    """Return averages of long windows, which no native kernel computes, of equal numbers."""
     row = ops.reshape(x, (1, 1, 1, SIZE))
     averages = ops.avg_pool2d(row, (1, LONG), 1, (0, LONG // 2), count_include_pad=False)
     return ops.reshape(averages, (SIZE,))

@@ -1,4 +1,4 @@
-"""What is kept of the sizes that a function was called with, and who shares it."""
+"""Functions that are kept by size, and the memory that they share."""
 
 import re
 

@@ -39,7 +39,7 @@ SLICES = {
 
 
 def joined(expression, x):
-    """Return what an expression makes of a node: NumPy's `concatenate` is `concat`."""
+    """Return an expression of NumPy applied to a node; `concatenate` is `concat`."""
     return ops.concat([x[:5], x[5:]]) + x if expression is SLICES["halves"] else expression(x)
 
 

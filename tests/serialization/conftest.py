@@ -1,4 +1,4 @@
-"""What the tests of files of arrays share."""
+"""Fixtures of the tests of files of arrays."""
 
 import pytest
 

@@ -85,7 +85,7 @@ def altered(value, rng):
 
 
 def survives(load, path):
-    """Return what a file gives, None for an error, which has one line; fail for anything else."""
+    """Return a file's arrays, or None for an error of one line; fail for any other error."""
     start = time.monotonic()
     try:
         return load(path)

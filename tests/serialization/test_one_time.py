@@ -1,4 +1,4 @@
-"""What is saved while another thread trains is the state between two steps."""
+"""A state that is saved while another thread trains is that between two steps."""
 
 import contextlib
 import threading

@@ -1,4 +1,4 @@
-"""What bad arguments and bad checkpoints of a training get."""
+"""Errors for bad arguments and bad checkpoints of a training."""
 
 import re
 from argparse import Namespace
@@ -74,7 +74,7 @@ def checkpoint(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def resumed(tmp_path_factory):
-    """What resumes a training from a state that is like that of the checkpoint."""
+    """Return a function that resumes a training from a state like the checkpoint's."""
     names = {"__name__": "program"}
     exec(PROGRAM, names)
     recipe = names["RECIPES"]["synthetic"]

@@ -51,7 +51,7 @@ BEST = r"best test accuracy \d+\.\d\d%, after epoch [123](: \w+\.best\.safetenso
 
 
 def assert_same_end(resumed, whole):
-    """What was trained after a pause is to the last bit what was trained without one."""
+    """A resumed training gives the same bits as one without a pause."""
     (lines, state), (whole_lines, whole_state) = resumed, whole
     assert re.fullmatch(BEST, lines[-3])
     assert lines[-4].startswith("epoch ") and lines[-4] == whole_lines[-4]

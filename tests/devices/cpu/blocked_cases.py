@@ -58,7 +58,7 @@ def plain_of(way, case):
 
 
 def in_blocks(way, case=ODD_SIZES):
-    """Return the node whose images lie in blocks, but for those of few channels."""
+    """Return the node with images in blocked layouts, except those of few channels."""
     return in_lanes(plain_of(way, case), onednn.block(), lanes_of_x=1 if case.few else 0)
 
 
@@ -68,7 +68,7 @@ def kernel_of(node, threads=1):
 
 
 def computed(node, xs, threads=1):
-    """Return what the kernel computes, with nothing written where it does not belong."""
+    """Return the kernel's results; assert that it writes nothing else."""
     return computed_by(kernel_of(node, threads), node, xs)
 
 

@@ -1,4 +1,4 @@
-"""What the tests of kernels for the CPU share."""
+"""Fixtures of the tests of kernels for the CPU."""
 
 import pytest
 from msgspec import structs
@@ -35,7 +35,7 @@ def prefer(monkeypatch):
 
 @pytest.fixture
 def new_process(monkeypatch):
-    """A function that makes this process forget what it found, compiled, loaded and counted."""
+    """A function that clears this process's compilers, kernels and counters."""
     yield lambda: begin(monkeypatch)
     begin(monkeypatch)  # what it found with another environment is not for the next test
 

@@ -1,4 +1,4 @@
-"""Samples of heavy ops, what they mean, and the kernels that the CPU has for them."""
+"""Samples of heavy ops, their NumPy meaning, and the CPU's kernels for them."""
 
 import numpy as np
 from heavy_nodes import CONVOLUTIONS, real
@@ -17,7 +17,7 @@ def compiled(op, *xs):
 
 
 def kernel_of(function, name):
-    """What computes the only op of this name."""
+    """Return the kernel of the only op of this name."""
     (kernel,) = (kernel for op, kernel, _ in function.report().steps if op == name)
     return kernel
 
@@ -28,7 +28,7 @@ def takes(op, *xs):
 
 
 def meaning(op, *xs):
-    """The results by NumPy: in float64, so that they are better than what is compared."""
+    """Return NumPy's results in float64, which are more exact than the compared ones."""
     with np.errstate(all="ignore"):
         ys = op.forward(*(x.astype(np.float64) if x.dtype == np.float32 else x for x in xs))
     return ys if isinstance(ys, tuple) else (ys,)

@@ -45,7 +45,7 @@ def drawn(node, seed=0):
 
 
 def meaning(node, xs):
-    """Return what a node computes, in float64."""
+    """Return the results of a node, in float64."""
     return node.op.forward(*(x.astype("float64") for x in xs))
 
 
@@ -66,7 +66,7 @@ def computed_by(kernel, node, xs):
 
 
 def results_of(kernel, specs, xs):
-    """Return what a kernel computes, with nothing written where it does not belong.
+    """Return a kernel's results; assert that it writes nothing else.
 
     xs  arrays, or pairs of an array and the function that makes the kernel's view of it
     """

@@ -1,10 +1,10 @@
-"""What the CPU's native kernels compute, and what the ops mean."""
+"""Results of the CPU's native kernels, and of the ops' NumPy meanings."""
 
 import minigraph as mg
 
 
 def both(cases, **options):
-    """Return pairs of what native kernels compute and what the ops mean.
+    """Return pairs of the results of native kernels and of the ops' NumPy meanings.
 
     cases  of a function of expressions and its arrays each; all are compiled as one function
     """
@@ -20,7 +20,7 @@ def both(cases, **options):
 
 
 def assert_bits(*cases, **options):
-    """Native kernels compute to the bit what the ops mean."""
+    """Assert that native kernels give the bits of the ops' NumPy meanings."""
     for i, (found, wanted) in enumerate(both(cases, **options)):
         assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype), i
         assert found.tobytes() == wanted.tobytes(), i

@@ -1,4 +1,4 @@
-"""Kernels that write a number, and what became of them."""
+"""Kernels that write a number, compiled in other processes."""
 
 import ctypes
 
@@ -20,7 +20,7 @@ def kernel(value, padding=0):
 
 
 def results(*kernels):
-    """Load kernels and call them; None where one was not compiled."""
+    """Load and call kernels; None for one that was not compiled."""
     found = compiler.KERNELS.functions(kernels)
     prototype = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
     return [prototype(found[k.name])(None, None) if found[k.name] else None for k in kernels]

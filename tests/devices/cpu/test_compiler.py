@@ -1,4 +1,4 @@
-"""Runs of the compiler: how many, what they compile, which fail, and in what environment."""
+"""Runs of the compiler: their number, units, failures and environment."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Winograd's algorithms in short: the matrices are exact, and the C does what they say."""
+"""Winograd's transforms: the matrices are exact, and the C multiplies by them."""
 
 import re
 from fractions import Fraction

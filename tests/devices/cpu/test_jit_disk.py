@@ -1,4 +1,4 @@
-"""Kernels where the disk refuses, is full, or belongs to others."""
+"""Kernels if the disk is read-only or full, or its folders belong to other users."""
 
 import errno
 import fcntl

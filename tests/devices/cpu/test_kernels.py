@@ -1,4 +1,4 @@
-"""The CPU's kernels of heavy ops, oneDNN's where it has a fast one, else ours, mean the same."""
+"""The CPU's kernels of heavy ops, oneDNN's and ours, agree with the ops' NumPy meanings."""
 
 import functools
 from itertools import chain

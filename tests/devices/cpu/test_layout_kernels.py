@@ -1,4 +1,4 @@
-"""Images in other layouts than nchw: how they lie, and the kernels of max pooling for them."""
+"""Images in other layouts than nchw: their memory, and the kernels of max pooling for them."""
 
 import functools
 
@@ -77,7 +77,7 @@ def largest(size, *args):
 
 
 def laid_out(plain, lanes):
-    """The op where all images and places have these lanes."""
+    """Return the op for images and places that all have these lanes."""
     back = isinstance(plain, MaxPool2dBackward)
     return LaidOut(plain, (lanes, lanes) if back else (lanes,), (lanes,) if back else (lanes,) * 2)
 
@@ -133,7 +133,7 @@ def images(image):
 
 @functools.cache
 def compile_all(lanes):
-    """Compile what all poolings with these lanes need at once, which takes half the time."""
+    """Compile the kernels of all poolings with these lanes together, in half the time."""
     made = (both_directions(images(image), lanes, *args) for image, *args in POOLINGS.values())
     compiled(*(part for there, back, _ in made for part in (there, back)))
 

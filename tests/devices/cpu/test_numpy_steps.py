@@ -1,4 +1,4 @@
-"""What says that NumPy computes something that native kernels could."""
+"""Warnings and reports of steps that run in NumPy although native kernels exist."""
 
 import warnings
 

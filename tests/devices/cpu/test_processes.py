@@ -1,4 +1,4 @@
-"""Several programs at once: what they say, and their end."""
+"""Commands that run at the same time: their output, failures and timeouts."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What "tune" measures on the CPU: what is uncertain, and gains more than measuring takes."""
+"""The candidates that "tune" measures on the CPU: uncertain ones whose gain exceeds the cost."""
 
 import pytest
 from needs import needs_both

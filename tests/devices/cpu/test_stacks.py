@@ -1,4 +1,4 @@
-"""How much of a stack kernels take: threads may have 256 KiB."""
+"""The use of the stack by kernels: threads may have 256 KiB."""
 
 import resource
 

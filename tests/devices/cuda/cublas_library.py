@@ -18,7 +18,7 @@ NOT_SUPPORTED = 15
 
 @dataclasses.dataclass
 class Library:
-    """What stands in for the library.
+    """A stand-in for the library.
 
     algorithms  how many the heuristic returns
     workspace   bytes that each needs

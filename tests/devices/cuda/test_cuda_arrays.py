@@ -1,4 +1,4 @@
-"""Where the arrays of a call on a CUDA device are: used where they lie, or copied."""
+"""The arrays of a call on a CUDA device: used in place, or copied."""
 
 import ctypes
 

@@ -54,7 +54,7 @@ def right(step):
 
 
 def captured(device):
-    """Return what was captured, without the names of the events."""
+    """Return the captured calls, without the names of the events."""
     calls = [entry.split()[1:] for entry in device.log if entry.startswith("captured")]
     return [f"{name} {more[-1 if name == 'record' else 0]}" for name, *more in calls]
 

@@ -18,7 +18,7 @@ from minigraph.jit.source import KernelSource
 
 
 class Driver:
-    """What the compiler asks of a driver."""
+    """The methods of a driver that the compiler calls."""
 
     arch = "sm_90"
 
@@ -51,7 +51,7 @@ def sources(*functions):
 
 @pytest.fixture
 def begin(monkeypatch, tmp_path):
-    """A function that makes this process forget what it has compiled and counted."""
+    """A function that clears this process's kernels and counters."""
 
     def forget():
         KERNELS.clear()

@@ -1,4 +1,4 @@
-"""What cuDNN and cuBLAS compute on a GPU: `pytest -m cuda`.  Skipped where there is none."""
+"""Results of cuDNN and cuBLAS on a GPU: `pytest -m cuda`.  Skipped without a GPU."""
 
 import numpy as np
 import pytest

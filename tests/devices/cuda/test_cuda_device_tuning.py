@@ -32,14 +32,14 @@ def folder(tuned, monkeypatch):
 
 
 def algorithms(**options):
-    """Return what is chosen for the network, of which nothing is measured."""
+    """Return the choices for the network; nothing is measured."""
     step = training("cuda", **{"graph_opt_level": 3, "autotune": "frozen", **options})
     assert mg.autotune.stats().measurements == 0
     return step.report().algorithms
 
 
 def measured(algorithm):
-    """Return what was measured of the algorithm that was chosen."""
+    """Return the measurement of the chosen algorithm."""
     (found,) = (
         m
         for m in algorithm.candidates

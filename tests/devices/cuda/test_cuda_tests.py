@@ -1,4 +1,4 @@
-"""The tests that need a GPU, on a stand-in: where nobody has one, they would rot."""
+"""The tests that need a GPU, on a stand-in, so that machines without a GPU run them, too."""
 
 from pathlib import Path
 

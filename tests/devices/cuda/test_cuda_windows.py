@@ -22,7 +22,7 @@ def case(build, *xs):
 
 
 def group_of(found):
-    """How many elements of its operands a kernel's thread loads and stores at once."""
+    """Return the numbers of elements of operands that a thread loads and stores at once."""
     specs = tuple(x.spec for x in found.node.inputs)
     made, _ = walk(kernel_of(found.node.op, specs, tuple(x.strides for x in found.xs)))
     assert made.pattern.windows
@@ -34,7 +34,7 @@ def joined(axis):
 
 
 def padded(low, high, value=3):
-    """What is loaded is 0 outside of its window; what is computed is chosen by it."""
+    """Loaded values are 0 outside of their window; computed values are selected by it."""
     borders = tuple(zip(low, high, strict=True))
     return lambda x: ops.pad(x + x if value else x, borders, value) + 1
 

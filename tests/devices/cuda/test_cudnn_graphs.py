@@ -42,7 +42,7 @@ def described(graph, uid):
 
 
 def operands_of(problem):
-    """What a problem's graph itself says of its inputs and its result."""
+    """Return the inputs and the result as a problem's graph describes them."""
     graph = build(problem)
     return [described(graph, uid) for uid in range(1, len(problem.inputs) + 2)]
 
