@@ -97,7 +97,7 @@ def test_info_tells_versions_and_settings(tmp_path, variables):
     assert lines.keys() == {name.replace("_", " ") for name in found}
 
 
-def test_info_says_what_compiles_kernels_or_why_nothing_does(monkeypatch):
+def test_info_names_the_compiler_of_kernels_or_why_there_is_none(monkeypatch):
     for backend in ("", "c"):
         monkeypatch.setenv("MINIGRAPH_JIT_BACKEND", backend)
         said = answer("info")["jit"]
@@ -254,7 +254,7 @@ def test_the_documents_have_the_fields_of_every_answer(folder, tmp_path, monkeyp
 # ---------------------------------------------------------------- what is kept
 
 
-def test_an_empty_cache_is_told_and_not_made(tmp_path, monkeypatch):
+def test_an_empty_cache_is_reported_and_not_created(tmp_path, monkeypatch):
     monkeypatch.setenv("MINIGRAPH_CACHE_DIR", str(tmp_path / "cache"))
     found = answer("cache", "info")
     assert (found["trusted"], found["folder"]) == (True, str(tmp_path / "cache"))

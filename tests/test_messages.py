@@ -76,7 +76,7 @@ def test_what_installs_an_extra_works_in_a_clone_and_elsewhere(tmp_path):
     assert command == "pip install 'minigraph[onnx]'"
 
 
-def test_an_error_inside_ends_what_is_told(monkeypatch):
+def test_an_error_ends_the_status_line_and_the_progress_bar(monkeypatch):
     monkeypatch.setattr(messages, "_is_interactive", lambda: True)
     with pytest.raises(KeyError), status_line("x"):
         raise KeyError

@@ -161,7 +161,7 @@ def test_set_option_returns_the_old_value():
     assert cg.set_option("num_threads", 1) is None
 
 
-def test_comp_graphs_share_options_with_nobody():
+def test_comp_graphs_do_not_share_options():
     given = {"seed": 1}
     cg, other = mg.comp_graph(options=given), mg.comp_graph()
     given["seed"] = 2

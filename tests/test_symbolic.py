@@ -118,7 +118,7 @@ def test_undecided_comparisons_take_sizes_as_large_where_that_is_asked_for():
         _ = N <= 5
 
 
-def test_a_size_shows_what_it_is():
+def test_a_symbolic_size_prints_its_formula():
     assert str(2 * N * M - 1) == "2*m*n - 1"
     assert str(1 - 3 * N + M) == "m - 3*n + 1"
     assert str(-N) == "-n"
@@ -140,7 +140,7 @@ def test_a_graph_takes_numbers_for_its_sizes():
     graph.check()
 
 
-def test_what_knows_its_sizes_stays_as_it_is():
+def test_a_node_without_symbolic_sizes_is_unchanged():
     p, x = mg.Parameter(np.ones(3, np.float32)), mg.input("x", (None, 3))
     square = p * p
     graph = with_sizes(Graph((x,), (x + square,)), {"batch": 2})

@@ -78,7 +78,7 @@ def test_a_candidate_fails_in_one_layout_alone():
     assert [m.error for m in failed.measurements] == ["", "why"]
 
 
-def test_a_time_that_is_no_number_is_odd_in_its_entry():
+def test_a_measurement_of_nan_seconds_is_rejected_with_a_reason():
     assert "neither a time" in table(entry_of(measurement("a", float("nan"))))
 
 
@@ -87,7 +87,7 @@ def test_an_error_that_no_file_can_hold_is_kept_as_well_as_it_can():
     assert kept.measurements[0].error == "no \\udcff"
 
 
-def test_an_odd_entry_counts_for_nothing_in_a_merge():
+def test_a_malformed_entry_is_ignored_by_a_merge():
     bad, good = dataclasses.replace(entry_of(), body="{"), entry_of(measurement("a"))
     assert merge(bad, good) == merge(good, bad) == good
 

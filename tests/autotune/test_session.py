@@ -272,7 +272,7 @@ def test_who_measures_at_the_same_time_takes_turns_and_measures_each_problem_onc
     assert all(other == first for other in others)
 
 
-def test_who_measures_and_does_not_end_is_waited_for_once(store, monkeypatch):
+def test_a_process_that_holds_the_measuring_lock_is_waited_for_once(store, monkeypatch):
     timeouts = []
     usual = Store.measuring_lock
     monkeypatch.setattr(Store, "measuring_lock", lambda s, p: timeouts.append(p) or usual(s, p))

@@ -33,7 +33,7 @@ def test_a_second_process_measures_and_compiles_nothing(start, tuned):
     assert elsewhere(folder, "compiled() and work()") == [0, 0]
 
 
-def test_what_is_stored_serves_every_level(start, tuned):
+def test_stored_measurements_serve_every_level(start, tuned):
     start(tuned, forget_measurements)
     compiled(level=3)
     assert mg.autotune.stats().measurements == 0
@@ -46,7 +46,7 @@ def test_what_is_stored_serves_every_level(start, tuned):
 
 
 @pytest.mark.parametrize("type", ["onednn", "mkldnn", "all"])
-def test_what_was_measured_comes_back_from_a_file(start, tuned, tmp_path, type):
+def test_measurements_are_loaded_from_a_file(start, tuned, tmp_path, type):
     start(tuned)
     path = tmp_path / "one.cache"
     compiled().save_cache(path, type)

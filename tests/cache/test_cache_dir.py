@@ -45,7 +45,7 @@ def test_the_file_of_a_function_serves_where_the_cache_folder_takes_nothing(besi
     assert {a.origin for a in function.report().algorithms} == {"loaded file"}
 
 
-def test_a_cache_folder_that_cannot_be_made_is_told_of(monkeypatch):
+def test_a_cache_folder_that_cannot_be_made_raises_a_warning(monkeypatch):
     # A process has no folders but those that the system makes.
     monkeypatch.setenv("MINIGRAPH_CACHE_DIR", "/proc/self/cache")
     x = mg.input("x", (4,))
@@ -53,7 +53,7 @@ def test_a_cache_folder_that_cannot_be_made_is_told_of(monkeypatch):
         mg.comp_graph("cpu", {"graph_opt_level": 3}).compile([x], x * 0.3125 + 7)
 
 
-def test_a_folder_that_takes_no_files_is_told_of_once(beside, start, tmp_path):
+def test_an_unwritable_folder_is_warned_of_once(beside, start, tmp_path):
     start()
     (tmp_path / "file").touch()
     with pytest.warns(mg.MinigraphWarning, match="Not a directory; what was found is not") as all_:
@@ -100,7 +100,7 @@ DAMAGE = {  # test_cache_file.py has the other ways in which a file is damaged
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_a_file_that_is_of_no_use_is_told_once_and_made_anew(beside, start, tuned, name):
+def test_an_unusable_file_is_warned_of_once_and_written_again(beside, start, tuned, name):
     whole = beside.read_bytes()
     damage, why = DAMAGE[name]
     damage(beside)
@@ -138,7 +138,7 @@ def test_a_place_where_no_file_can_be_costs_the_file_only(beside, start, tuned, 
     assert {a.origin for a in function.report().algorithms} == {"stored"}
 
 
-def test_a_file_that_others_can_write_is_told_and_not_used(beside, start):
+def test_a_file_writable_by_other_users_is_warned_of_and_not_used(beside, start):
     start()
     beside.chmod(0o666)
     with warned_once("can be written by other users"):

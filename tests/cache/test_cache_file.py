@@ -108,7 +108,7 @@ def full(*names, **folders):
         (database, "MAX_VALUE", 20_000, "too big"),
     ],
 )
-def test_what_cannot_be_written_leaves_the_old_file(saved, monkeypatch, module, name, value, why):
+def test_a_failed_write_leaves_the_old_file(saved, monkeypatch, module, name, value, why):
     before = saved.read_bytes()
     monkeypatch.setattr(module, name, value)
     new = kernel("mg_new", bytes(30_000))
@@ -118,7 +118,7 @@ def test_what_cannot_be_written_leaves_the_old_file(saved, monkeypatch, module, 
     assert os.listdir(saved.parent) == [saved.name]
 
 
-def test_a_writer_that_hangs_stops_nobody_for_ever(saved, monkeypatch):
+def test_a_hanging_writer_blocks_others_only_until_a_timeout(saved, monkeypatch):
     monkeypatch.setattr(regular_file, "LOCK_TIMEOUT", 0.05)
     with open(saved.parent / f".{saved.name}.tmp", "xb") as writer:
         fcntl.flock(writer, fcntl.LOCK_EX)

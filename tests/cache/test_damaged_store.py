@@ -88,7 +88,7 @@ def test_kernels_of_damaged_machine_code_are_misses_and_can_be_kept_again(store)
 
 
 @pytest.mark.parametrize("environment", ["[]", "{", "3", '{"processor": 1}', "[" * 100_000])
-def test_an_odd_environment_is_no_entry(store, environment):
+def test_an_entry_with_a_malformed_environment_is_damaged(store, environment):
     store.keep([entry("a")], newer)
     change(store.path, "UPDATE entries SET environment = ?", environment)
     assert store.entries() == store.nearest("onednn", "a") == []
@@ -152,7 +152,7 @@ def test_no_mutation_of_a_file_makes_a_wrong_entry(store, ending, count):
     assert missed > count // 10 or ending == "-wal"
 
 
-def test_damage_is_told_once_and_verified_without_repair(store):
+def test_damage_is_reported_once_and_verify_repairs_nothing(store):
     store.keep([entry("a")], newer)
     store.path.write_bytes(b"garbage" * 1000)
     assert store.verify() == [("cache.db", "file is not a database")]
@@ -184,7 +184,7 @@ BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 
 @pytest.mark.parametrize("extended", [0, 7 << 8])
 @pytest.mark.parametrize("code", range(1, 29))  # all primary codes of errors
-def test_only_what_surely_is_damage_removes_a_database(store, code, extended):
+def test_only_damage_codes_remove_a_database(store, code, extended):
     def refused(db):
         error = sqlite3.OperationalError("as if")
         error.sqlite_errorcode = code | extended
@@ -232,7 +232,7 @@ ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELEC
     ],
 )
 @pytest.mark.usefixtures("promptly")
-def test_a_database_that_has_not_its_tables_alone_is_made_anew(store, statement):
+def test_a_database_with_other_tables_is_created_again(store, statement):
     store.keep([entry("a")], newer)
     change(store.path, statement)
     with pytest.warns(mg.MinigraphWarning, match="it is made anew"):

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("no_private_group")
 # ---------------------------------------------------------------- kept and found
 
 
-def test_what_is_kept_is_found_by_its_key_alone(store):
+def test_stored_entries_are_found_by_their_key_alone(store):
     assert store.keep(ENTRIES, newer)
     for one in ENTRIES:
         assert found(again(store), one) == one
@@ -137,7 +137,7 @@ assert found(store, entry("child"))
 # ---------------------------------------------------------------- size
 
 
-def test_what_was_not_used_for_longest_goes_first(store):
+def test_the_least_recently_used_entries_are_evicted_first(store):
     small = Store(store.root, limit=300_000)
     large = [entry(f"{i:02}", json.dumps("x" * 10_000)) for i in range(40)]
     for one in large[:15]:
@@ -209,7 +209,7 @@ def test_a_folder_that_others_can_change_is_not_used(store, mode):
     assert store.entries() == [entry("a")]
 
 
-def test_a_folder_that_is_removed_meanwhile_is_made_anew(store):
+def test_a_removed_folder_is_created_again(store):
     store.keep([entry("a")], newer)
     shutil.rmtree(store.root)
     assert found(store, entry("a")) is None

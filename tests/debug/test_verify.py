@@ -348,7 +348,7 @@ def test_an_update_is_compared_too(run_pass):
     np.testing.assert_array_equal(w.numpy(), [1, 1, 1])
 
 
-def test_what_only_the_optimised_function_refuses_is_an_error(run_pass):
+def test_an_error_of_the_optimised_function_alone_is_reported(run_pass):
     run_pass(lambda op, inputs: OneHot(2, op.dtype)(inputs[0]) if op.name == "one_hot" else None)
     labels, w = mg.input("labels", (2,), "int64"), mg.Parameter(np.zeros(()), "w")
     step = compiled("cpu", -2, labels, ops.one_hot(labels, 3)[:, :2], {w: w + 1})

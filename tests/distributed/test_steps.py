@@ -67,7 +67,7 @@ assert p.numpy().tolist() == [0.5] * 3
 
 
 @pytest.mark.parametrize("level", [0, pytest.param(3, marks=pytest.mark.long)])
-def test_a_step_waits_for_who_is_late(level):
+def test_a_step_waits_for_a_late_process(level):
     wait(start(2, "-c", LATE.format(level=level, late=1.3, timeout=60.0)))
 
 

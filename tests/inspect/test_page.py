@@ -261,7 +261,7 @@ def test_a_page_is_a_picture(page, tmp_path):
     assert (tmp_path / "page.png").stat().st_size > 50_000
 
 
-def test_an_odd_address_shows_the_page_all_the_same(browser, path):
+def test_a_malformed_address_still_shows_the_page(browser, path):
     page = opened(browser, path, "#f=7&pass=x&node=99999999&buffer=-1&tab=odd&open=%3Cb%3E")
     assert page.locator("#details h2").inner_text() == page.evaluate("page.model.data.title")
     assert page.complaints == []

@@ -74,7 +74,7 @@ def test_results_are_called_by_their_variables_their_layers_or_their_lines():
     ("nbytes", "text"),
     [(0, "0.0 KiB"), (1536, "1.5 KiB"), (3 << 20, "3.0 MiB"), (5 << 30, "5.0 GiB")],
 )
-def test_bytes_are_told_in_the_unit_that_suits_them(nbytes, text):
+def test_bytes_are_printed_in_a_suitable_unit(nbytes, text):
     assert bytes_text(nbytes) == text
 
 
@@ -106,7 +106,7 @@ def test_kernels_are_told_by_their_layers(report):
     assert "; in second" in report.section("algorithms")
 
 
-def test_a_report_is_a_dict_of_what_json_knows(report):
+def test_the_dict_of_a_report_converts_to_json(report):
     found = json.loads(json.dumps(report.to_dict()))
     assert found["fingerprint"] == report.fingerprint
     assert found["memory"]["arena_bytes"] == report.memory.arena_bytes

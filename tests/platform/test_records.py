@@ -68,7 +68,7 @@ def test_what_was_written_is_what_is_read():
         ('{"count": ' + "9" * 10_000 + "}", "is wrong at count: Integer value out of range"),
     ],
 )
-def test_what_is_odd_is_said(text, why):
+def test_a_malformed_text_raises_its_reason(text, why):
     assert reason(text).startswith(why)
 
 

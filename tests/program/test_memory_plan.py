@@ -103,7 +103,7 @@ def test_what_is_read_late_is_kept(device):
     assert_plan_is_sound(program)
 
 
-def test_a_third_of_what_lives_at_once_is_foreseen():
+def test_the_predicted_arena_is_a_third_of_the_live_intermediate_bytes():
     x, w = mg.input("x", (1000,)), mg.Parameter(np.ones((7, 11), "float32"))
     y = ops.tanh(x)
     shown = y.reshape(10, 100)

@@ -38,7 +38,7 @@ def test_fingerprint_is_40_hex_digits_that_stay(cg):
     assert one.report().fingerprint == fingerprint == other.report().fingerprint
 
 
-def test_fingerprint_tells_functions_apart(cg):
+def test_different_functions_have_different_fingerprints(cg):
     graphs = [
         layer(),
         layer(4),

@@ -48,7 +48,7 @@ def classifier(cg):
     return cg.compile([x, labels], loss, {w: w - dw, count: count + 1}), [w, count]
 
 
-def test_torchs_label_for_what_is_left_out_is_told_how_to_be_left_out(cg):
+def test_torchs_ignored_label_raises_an_error_that_names_ignore_index(cg):
     step, _ = classifier(cg)
     with pytest.raises(mg.GraphError, match=r"label -100 .* \.\.\. 2; ignore_index=-100 leaves it"):
         step(real(4, 3), [0, 1, -100, 2])

@@ -117,7 +117,7 @@ def in_python(x):
 
 
 @needs_compiler
-def test_a_profile_after_an_interrupt_begins_loops_anew():
+def test_a_profile_after_an_interrupt_restarts_loops():
     p, x, steps = mg.Parameter(np.zeros(4)), mg.input("x", (4,), "float64"), 3 * 10**7
     last, _ = ops.scan(lambda c, v: (c + 1, None), x, None, length=steps)
     function = mg.comp_graph("cpu", {"num_threads": 1}).compile([x], [], {p: last})

@@ -29,7 +29,7 @@ def test_sizes_in_turn_are_compiled_once_each():
     assert len(step.reports()) == 20
 
 
-def test_what_is_kept_takes_so_much_memory(monkeypatch):
+def test_kept_functions_stay_within_the_memory_limit(monkeypatch):
     x = mg.input("x", (None, 3))
     step = mg.comp_graph("reference").compile([x], x @ np.ones((3, 1000)))
     step(np.ones((1, 3)))
@@ -86,7 +86,7 @@ def test_other_sizes_take_what_is_expected_of_them_until_they_are_measured():
     assert "measured" in origins()
 
 
-def test_caches_hold_what_all_sizes_use(tmp_path):
+def test_caches_hold_the_entries_of_all_sizes(tmp_path):
     x = mg.input("x", (None, 3, 16, 16))
     net = nn.Conv2d(3, 8, 3, padding=1)
     step = mg.comp_graph(options={"graph_opt_level": 3}).compile([x], ops.relu(net(x)) * 2)

@@ -57,7 +57,7 @@ def test_a_slice_is_cut_to_what_a_call_gives(name):
         assert np.square(gradient).sum() >= 4 * np.square(expected).sum() * (1 - 1e-5)
 
 
-def test_a_slice_of_what_is_known_takes_a_size_too():
+def test_an_array_of_known_shape_is_sliced_up_to_a_symbolic_size():
     x = mg.input("x", (None, 3))
     table = mg.Parameter(real(6, 3))
     y = x[:6] * table[: x.shape[0]]

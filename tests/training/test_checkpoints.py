@@ -125,7 +125,7 @@ def test_a_file_without_a_part_of_a_checkpoint_is_refused(checkpoint, resumed):
         assert "\n" not in str(raised.value)
 
 
-def test_what_is_right_is_resumed(checkpoint, resumed):
+def test_a_valid_checkpoint_is_resumed(checkpoint, resumed):
     whole = mg.load(checkpoint)
     made = resumed({**whole, "progress": {**whole["progress"], "lr": 1}})
     assert (made.lr, made.epoch, made.batch) == (1, 1, 10)

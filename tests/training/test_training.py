@@ -91,7 +91,7 @@ def test_at_the_end_the_share_of_time_spent_waiting_for_data_is_printed(tmp_path
 
 
 @pytest.mark.parametrize(("share", "advice"), [(0.1, False), (0.11, True)])
-def test_who_waits_much_for_data_is_told_what_may_help(share, advice):
+def test_a_long_wait_for_data_prints_advice(share, advice):
     made, _ = small_training()
     made.train_batches.waiting = share
     assert ("--workers" in made.describe_waiting()) == advice

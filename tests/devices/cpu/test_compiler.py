@@ -256,7 +256,7 @@ def test_a_kernel_made_with_other_headers_is_not_used(cache, monkeypatch, new_pr
         assert results(source) == [seven]
 
 
-def test_a_compiler_that_makes_nothing_is_told(cache, use_compiler):
+def test_a_compiler_that_writes_no_library_is_warned_of(cache, use_compiler):
     use_compiler('[ "$1" = --version ] || exit 0')
     with pytest.warns(mg.MinigraphWarning, match="could not compile kernels"):
         assert results(kernel(1)) == [None]
@@ -319,7 +319,7 @@ def test_whoever_keeps_sources_gets_those_of_kernels_on_disk_too(
     assert list((tmp_path / "work").glob("*.c"))
 
 
-def test_a_temporary_folder_that_is_kept_is_told_once(cache, tmp_path, monkeypatch, caplog):
+def test_a_kept_temporary_folder_is_logged_once(cache, tmp_path, monkeypatch, caplog):
     kernel_cache._kept_folder.cache_clear()
     monkeypatch.setattr(kernel_cache.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("MINIGRAPH_JIT_KEEP_INTERM", "1")

@@ -45,7 +45,7 @@ def test_a_command_that_hangs_is_killed_with_what_it_started(tmp_path):
             time.sleep(0.01)
 
 
-def test_an_interrupt_ends_what_is_running(tmp_path, monkeypatch):
+def test_an_interrupt_kills_running_processes(tmp_path, monkeypatch):
     pids = [tmp_path / "one", tmp_path / "two"]
 
     wait = subprocess.Popen.wait

@@ -80,7 +80,7 @@ def test_a_second_device_loads_what_the_first_has_compiled(begin):
     assert mg.jit.stats() == KernelStats(compilations=1, memory_hits=0, disk_hits=1, loads=2)
 
 
-def test_another_architecture_compiles_anew(begin, monkeypatch):
+def test_another_architecture_compiles_again(begin, monkeypatch):
     wanted = sources(ops.exp)
     kernels_of(Driver()).functions(wanted, True)
     begin()

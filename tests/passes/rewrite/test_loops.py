@@ -39,7 +39,7 @@ def test_the_gradient_of_the_weights_is_one_product_after_the_loop():
     assert [x.inputs[0].shape for x in products] == [(3, 36)]
 
 
-def test_what_nobody_reads_is_not_computed():
+def test_unread_results_are_not_computed():
     x, h = mg.input("x", (9, 3)), mg.input("h", (3,))
 
     def body(carry, v):
@@ -53,7 +53,7 @@ def test_what_nobody_reads_is_not_computed():
     assert loops(first, doubled)[0].carried == 1
 
 
-def test_loops_that_differ_stay_apart():
+def test_different_loops_are_not_merged():
     x, h = mg.input("x", (9, 3)), mg.input("h", (3,))
     step = lambda c, v: (c * v, c)  # noqa: E731
     ends = [ops.scan(step, h, x)[0], ops.scan(step, h, x, reverse=True)[0]]
