@@ -57,10 +57,8 @@ class Operation:
         new.is_integer = name == "ceil" or (
             integral and (name != "**" or _sampled_bounds(y)[0] >= 0)
         )
-        operands = (
-            f"({v})" if isinstance(v, SymbolicSize) and len(v.terms) > 1 else v for v in (x, y)
-        )
-        text = OPERATIONS[name][1].format(*operands)
+        pair = (f"({v})" if isinstance(v, SymbolicSize) and len(v.terms) > 1 else v for v in (x, y))
+        text = OPERATIONS[name][1].format(*pair)
         new.text = text if len(text) < 200 else f"{text[:200]}...)"
         return _operations.setdefault(key, new)
 
@@ -80,8 +78,7 @@ class UndecidedSize(ShapeError):
     """A decision depends on a size that is not known yet."""
 
 
-# Whether comparisons are decided as for large sizes.
-_assume_large = ContextVar("large", default=False)
+_assume_large = ContextVar("large", default=False)  # whether comparisons take sizes for large
 
 
 @contextmanager
@@ -124,9 +121,8 @@ class SymbolicSize(_Integer):
         if sample not in self._large_values:
             self._large_values[sample] = None
             with suppress(ShapeError):  # of a division by 0, which is an error of the call
-                self._large_values[sample] = self.at(
-                    {n: _large_value(n, sample) for n in self.names}
-                )
+                sizes = {n: _large_value(n, sample) for n in self.names}
+                self._large_values[sample] = self.at(sizes)
         return self._large_values[sample]
 
     def __eq__(self, other: object) -> bool:
