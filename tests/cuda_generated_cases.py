@@ -216,8 +216,7 @@ for size, shape in itertools.product((1 << 12, 1 << 20), ((-1,), (-1, 8), (64, -
 LARGE_FIRST = np.ones(1 << 22, F32)  # beside which floats lose the others, one by one
 LARGE_FIRST[0] = 1 << 24
 with pytest.MonkeyPatch.context() as patch:
-    # One block does it all.
-    patch.setattr("minigraph.devices.cuda.generated.MIN_GROUPS", 1 << 30)
+    patch.setattr("minigraph.devices.cuda.generated.MIN_GROUPS", 1 << 30)  # one block does all
     case("one block", "sum", Sum((0,)), aligned(LARGE_FIRST))
 
 

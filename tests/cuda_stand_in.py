@@ -32,19 +32,11 @@ class NothingRuns(Workbench):
 
 
 # Calls that may wait for the device, which is not allowed while the thread captures.
-WAITING = {
-    "synchronize",
-    "finish",
-    "is_complete",
-    "seconds",
-    "pinned_memory",
-    "load",
-    "launch_graph",
-}
+WAITS = {"synchronize", "finish", "is_complete", "seconds", "pinned_memory", "load", "launch_graph"}
 # Calls that may allocate with cudaMalloc, which invalidates a capture.
 ALLOCATING = {"allocate", "array"}
 # Calls that need a current context; CuPy sets its own, and `destroy` makes the device current.
-CALLS = WAITING | {
+CALLS = WAITS | {
     *("upload", "download", "copy", "gather", "clear", "launch", "stream", "high_priority_stream"),
     *("event", "record", "record_in_graph", "wait", "begin_capture", "end_capture"),
 }
@@ -104,7 +96,7 @@ class StandIn:
         if name in CALLS and not getattr(self.thread, "depth", 0):
             raise mg.DeviceError(f"{name}: CUDA_ERROR_INVALID_CONTEXT")
         if self.capturing_thread == threading.get_ident() and (
-            name in WAITING | ALLOCATING or None in args or 0 in args[-1:]
+            name in WAITS | ALLOCATING or None in args or 0 in args[-1:]
         ):
             self.spoilt = f"{name}: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"
             raise mg.DeviceError(self.spoilt)
