@@ -69,14 +69,14 @@ static void NAME_gather(const T *y, const int64_t *down, int64_t sums, const int
     }
   }
 }
-/* Rows of x side by side, each of DEPTH elements. */
+/* Pack rows of x, of DEPTH elements each. */
 static void NAME_rows(const T *x, int64_t step, const int64_t *across, int64_t sums, int64_t rows,
                       T *left) {
-  int64_t apart = BOOL || !sums;
-  for (int64_t t = 0; t < sums; t++) apart |= across[t] - across[0] - t;
+  int64_t strided = BOOL || !sums;
+  for (int64_t t = 0; t < sums; t++) strided |= across[t] - across[0] - t;
   if (rows < R) memset(left, 0, DEPTH * R * sizeof(T));
   for (int64_t r = 0; r < rows; r++, x += step, left += DEPTH)
-    if (!apart) memcpy(left, x + across[0], sums * sizeof(T));
+    if (!strided) memcpy(left, x + across[0], sums * sizeof(T));
     else
       for (int64_t t = 0; t < sums; t++) left[t] = BOOL ? -(x[across[t]] != 0) : x[across[t]];
 }

@@ -105,7 +105,7 @@ def outer_products(
     ops      C's operators of the sum and of the product
     """
     join, meet, each = ops[0], ops[1], sums(rows, vectors)
-    step, apart = steps
+    step, distance = steps
     return function(
         f"MG_FAST void NAME_products(\n    int64_t count, int64_t room, const {element} *x, "
         "const vec *y, vec *z, int64_t gap,\n    int begun)",
@@ -115,7 +115,7 @@ def outer_products(
                 f"for (int64_t t = 0; t < count; t++, x += {step}, y++)",
                 *(f"vec f{j} = y[{j} * room];" for j in range(vectors)),
                 *pinned(vectors),
-                *(f"s{r}_{j} {join}= x[{r} * {apart}] {meet} f{j};" for r, j in each),
+                *(f"s{r}_{j} {join}= x[{r} * {distance}] {meet} f{j};" for r, j in each),
             ),
             *block("if (begun)", *(f"s{r}_{j} {join}= z[{r} * gap + {j}];" for r, j in each)),
             *(f"z[{r} * gap + {j}] = s{r}_{j};" for r, j in each),

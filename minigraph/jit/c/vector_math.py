@@ -15,8 +15,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 # The functions in libmvec: the version of glibc, the number of arguments, names.  glibc declares
-# variants only with -ffast-math, which gives up NaN and infinity.  prelude.c has its own versions of
-# _OWN; _FMOD is `fmod`.
+# variants only with -ffast-math, which gives up NaN and infinity.  prelude.c has its own
+# functions for _OWN; _FMOD is `fmod`.
 _LIBMVEC = (
     ((2, 22), 1, ("sin", "cos", "exp", "log")),
     ((2, 22), 2, ("pow",)),
