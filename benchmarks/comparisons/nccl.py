@@ -45,5 +45,5 @@ def _seconds(device: str, nbytes: int) -> list[float]:
             step(value)
         step.profile(value, calls=CALLS)
         (traffic,) = step.report().traffic
-        seconds += [traffic.flown / traffic.times, traffic.waited / traffic.times]
+        seconds += [traffic.pending / traffic.times, traffic.waited / traffic.times]
     return [*seconds[:2], seconds[3]]

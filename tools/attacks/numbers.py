@@ -187,8 +187,8 @@ def run(problem, candidate, xs):
         return "candidates that the library lacks"
     wanted = problem.meaning(*(x.astype(np.float64) for x in xs))
     layouts = iter(candidate.layouts)
-    inputs = [fences.copied(problem.arrange(x, next(layouts)), 64) for x in xs]
-    wanted = [problem.arrange(y, layout) for y, layout in zip(wanted, layouts, strict=True)]
+    inputs = [fences.copied(problem.to_layout(x, next(layouts)), 64) for x in xs]
+    wanted = [problem.to_layout(y, layout) for y, layout in zip(wanted, layouts, strict=True)]
     outputs = [fences.empty(Spec(y.shape, np.dtype(np.float32))) for y in wanted]
     scratch = fences.empty(Spec((kernel.scratch,), np.dtype(np.uint8)))
     execute(inputs, outputs, scratch)
