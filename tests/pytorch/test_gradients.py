@@ -1,5 +1,8 @@
 """Gradients of a converted model at the points where an operator has a convention of its own."""
 
+import functools
+import itertools
+
 import numpy as np
 import pytest
 
@@ -11,37 +14,152 @@ F = torch.nn.functional
 
 
 class Model(torch.nn.Module):
-    """A module that computes what a function does."""
+    """A module that computes what functions do, each of a tuple of tensors."""
 
-    def __init__(self, function):
+    def __init__(self, *functions):
         super().__init__()
-        self.function = function
+        self.functions = functions
 
-    def forward(self, *args):
-        return self.function(*args)
-
-
-def agrees(function, *tensors):
-    """Assert that a function and its gradients for all tensors of floats are those of torch."""
-    given = [x.clone().requires_grad_(x.is_floating_point()) for x in tensors]
-    y = function(*given)
-    wanted = torch.autograd.grad(y.sum(), [x for x in given if x.requires_grad])
-    net = mgt.convert(Model(function), tensors)
-    inputs = [mg.input(f"x{i}", tuple(x.shape), x.numpy().dtype) for i, x in enumerate(tensors)]
-    made = net(*inputs)
-    floats = [x for x, given in zip(inputs, tensors, strict=True) if given.is_floating_point()]
-    compiled = mg.comp_graph("reference").compile(inputs, [made, *mg.grad(made.sum(), floats)])
-    found = compiled(*(x.numpy() for x in tensors))
-    for ours, theirs in zip(found, (y.detach(), *wanted), strict=True):
-        np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-9, atol=1e-12)
+    def forward(self, *tuples):
+        return [f(*xs) for f, xs in zip(self.functions, tuples, strict=True)]
 
 
-def test_a_padding_token_is_not_learnt():
-    tokens = torch.tensor([[0, 2, 4], [2, 2, 0]])
-    for padding in (None, 0, 2, -1):
-        agrees(
-            lambda w, x, p=padding: F.embedding(x, w, p) ** 2, torch.randn(5, 3).double(), tokens
+def random(*shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0)).double()
+
+
+def equals(stop, *shape):
+    """Integers less than `stop`, of which many are equal."""
+    return torch.randint(0, stop, shape, generator=torch.Generator().manual_seed(0)).double()
+
+
+HALVES = torch.arange(-6, 7).double() / 2
+X, Y = HALVES[:, None].expand(13, 13).contiguous(), HALVES.expand(13, 13).contiguous()
+APART = Y[:, Y[0] != 0]
+FAR = torch.tensor([-1e30, -1e3, 0.0, 1e3, 1e30], dtype=torch.float64)
+BOUNDS = torch.cat((HALVES * 2, FAR))
+TRUNCATED = torch.trunc(X * Y)
+DEVIATING = torch.tensor([[2.0, 2.0, 2.0], [1.0, 2.0, 4.0]], dtype=torch.float64)
+MASK = torch.tensor([[True, False, True], [False] * 3, [True] * 3])
+SIGNS = torch.tensor([1.0, -1, 1, 1, -1, -1]).double()
+PAIRS = random(6, 4), random(7, 4)[1:]
+VOLUME, IMAGE, WINDOWS = equals(3, 1, 2, 5, 6, 5), equals(4, 2, 3, 7, 5), random(3, 7, 2)
+TOKENS = torch.tensor([[0, 2, 4], [2, 2, 0]])
+
+
+def set_some(x, mask, y):
+    x = x.clone()
+    x[mask] = 3.0
+    x[:, mask[:, 0]] = y
+    x[x > 1] = y * 2
+    return x * x
+
+
+ACTIVATIONS = (
+    *(F.hardtanh, F.relu6, F.selu, F.celu, F.elu, F.hardswish, F.hardshrink, F.softshrink),
+    *(torch.relu, torch.sinc, F.leaky_relu, F.softplus, F.mish, F.silu, F.gelu, F.logsigmoid),
+)
+# What is shown, and functions with their tensors.
+CASES = {
+    **{f"{f.__name__} has torch's slopes at its bounds": [(f, BOUNDS)] for f in ACTIVATIONS},
+    "a padding token is not learnt": [
+        (lambda w, x, p=padding: F.embedding(x, w, p) ** 2, random(5, 3), TOKENS)
+        for padding in (None, 0, 2, -1)
+    ],
+    "what is left of a multiple grows with it": [
+        (lambda x, y: torch.fmod(x, y) + x, X[:, : APART.shape[1]], APART),
+        (lambda x, y: torch.fmod(x, y) - x, X[:, : APART.shape[1]], APART),
+        (lambda x: torch.fmod(x, 1.5), HALVES),
+        (lambda x: torch.fmod(x, -1.5), HALVES),
+    ],
+    "one of equals along an axis gets the gradient": [
+        case
+        for axis in (0, 1, -1)
+        for case in (
+            (lambda x, axis=axis: torch.max(x, axis)[0] * 2, TRUNCATED),
+            (lambda x, axis=axis: torch.min(x, axis, keepdim=True)[0] * x, TRUNCATED),
         )
+    ],
+    "bounds that are reached pass the gradient": [
+        (lambda x: torch.clamp_min(x, 0.5) + torch.clamp_max(x, -1), HALVES),
+        (torch.clamp_min, X, Y),
+        (torch.clamp_max, X, Y),
+        (lambda x, y: F.margin_ranking_loss(x, y, torch.ones_like(x), 0.5), X, Y),
+    ],
+    "the deviation of equals has a gradient": [
+        (lambda x: torch.std(x, 1) + torch.var(x, 1), DEVIATING),
+        (lambda x: torch.add(*torch.std_mean(x, 1)), DEVIATING),
+        (lambda x: torch.add(*torch.var_mean(x, 1, correction=0)), DEVIATING),
+    ],
+    "the first of equals that are no NaN gets the gradient": [
+        (torch.fmax, X, Y),
+        (torch.fmin, X, Y),
+    ],
+    "xlogy is zero at zero and has a gradient there": [
+        (torch.xlogy, X[:, :6], Y[:, 7:]),
+        (lambda x: torch.xlogy(x, 2.0), HALVES),
+        (lambda x: torch.xlogy(x, 0.0), torch.zeros(2).double()),
+    ],
+    "the first of the largest in a window gets the gradient": [
+        (lambda x: F.max_pool3d(x, (2, 3, 2), (1, 2, 2), padding=1) ** 2, VOLUME),
+        (lambda x: F.max_pool2d(x[0], 2, 1, dilation=(1, 2), ceil_mode=True) ** 2, VOLUME),
+        (lambda x: F.max_pool1d(x[0, 0], 3, 1, dilation=2) ** 2, VOLUME),
+    ],
+    "padding may be negative": [
+        *(
+            (lambda x, widths=widths: F.pad(x, widths, value=2.0) ** 2, random(2, 3, 5, 4))
+            for widths in ((-1, -1, -2, 1), (1, -2), (0, -1, -1, 0, 1, -1))
+        ),
+        (lambda x: F.fold(F.unfold(x, 3, padding=1), (5, 4), 3, padding=1), random(2, 3, 5, 4)),
+    ],
+    "windows along an axis may overlap": [
+        (lambda x, a=axis, n=size, k=step: x.unfold(a, n, k) ** 2, WINDOWS)
+        for axis, size, step in ((1, 3, 2), (0, 3, 1), (-1, 1, 3))
+    ],
+    "what a mask chooses may be set to a number": [
+        (set_some, random(3, 3, 4), MASK, torch.tensor(0.5).double())
+    ],
+    "losses of pairs, and powers of two": [
+        (lambda x, y: F.cosine_embedding_loss(x, y, SIGNS, margin=0.1), *PAIRS),
+        (lambda x: F.hinge_embedding_loss(x, SIGNS[:, None].expand(6, 4)), PAIRS[0]),
+        (lambda x, y: torch.exp2(x) + torch.logaddexp2(x, y), *PAIRS),
+    ],
+    "the largest of parts of an image that do not divide it": [
+        (lambda x: F.adaptive_max_pool2d(x, (3, 2)) ** 2, IMAGE),
+        (lambda x: F.adaptive_max_pool2d(x[0], 4) ** 2, IMAGE),
+        (lambda x: F.adaptive_max_pool1d(x[0], 3) ** 2, IMAGE),
+    ],
+}
+
+
+@functools.cache
+def converted():
+    """Return inputs and results of the functions of all cases, by the names of the cases.
+
+    They are converted together, as PyTorch's tracer takes half a second for any model.
+    """
+    cases = [*itertools.chain(*CASES.values())]
+    functions, tuples = [f for f, *_ in cases], [tuple(xs) for _, *xs in cases]
+    inputs = [
+        tuple(mg.input(f"x{i}", tuple(x.shape), x.numpy().dtype) for i, x in enumerate(xs))
+        for xs in tuples
+    ]
+    made = iter(zip(inputs, mgt.convert(Model(*functions), tuples)(*inputs), strict=True))
+    return {name: [*itertools.islice(made, len(cases))] for name, cases in CASES.items()}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_function_and_its_gradients_are_those_of_torch(name):
+    for (function, *tensors), (inputs, made) in zip(CASES[name], converted()[name], strict=True):
+        given = [x.clone().requires_grad_(x.is_floating_point()) for x in tensors]
+        y = function(*given)
+        floats = [x.requires_grad for x in given]
+        wanted = torch.autograd.grad(y.sum(), [*itertools.compress(given, floats)])
+        grads = mg.grad(made.sum(), [*itertools.compress(inputs, floats)])
+        compiled = mg.comp_graph("reference").compile(inputs, [made, *grads])
+        found = compiled(*(x.numpy() for x in tensors))
+        for ours, theirs in zip(found, (y.detach(), *wanted), strict=True):
+            np.testing.assert_allclose(ours, theirs.numpy(), rtol=1e-9, atol=1e-12)
 
 
 def test_a_gradient_that_depends_on_how_often_a_token_occurs_is_refused():
@@ -58,125 +176,14 @@ def test_a_negative_token_is_an_error():
         mg.comp_graph("reference").compile([tokens], made)(np.array([0, -1]))
 
 
-HALVES = torch.arange(-6, 7).double() / 2
-X, Y = HALVES[:, None].expand(13, 13).contiguous(), HALVES.expand(13, 13).contiguous()
-FAR = torch.tensor([-1e30, -1e3, 0.0, 1e3, 1e30], dtype=torch.float64)
-
-
-@pytest.mark.parametrize("sign", [1, -1])
-def test_what_is_left_of_a_multiple_grows_with_it(sign):
-    apart = Y[:, Y[0] != 0]
-    agrees(lambda x, y: torch.fmod(x, y) + sign * x, X[:, : apart.shape[1]], apart)
-    agrees(lambda x: torch.fmod(x, sign * 1.5), HALVES)
-
-
-def test_one_of_equals_along_an_axis_gets_the_gradient():
-    for axis in (0, 1, -1):
-        agrees(lambda x, axis=axis: torch.max(x, axis)[0] * 2, torch.trunc(X * Y))
-        agrees(lambda x, axis=axis: torch.min(x, axis, keepdim=True)[0] * x, torch.trunc(X * Y))
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        F.hardtanh,
-        F.relu6,
-        F.selu,
-        F.celu,
-        F.elu,
-        F.hardswish,
-        F.hardshrink,
-        F.softshrink,
-        torch.sinc,
-    ]
-    + [torch.relu, F.leaky_relu, F.softplus, F.mish, F.silu, F.gelu, F.logsigmoid],
-    ids=lambda function: function.__name__,
-)
-def test_activations_have_the_slopes_of_torch_at_their_bounds(function):
-    agrees(function, torch.cat((HALVES * 2, FAR)))
-
-
-def test_bounds_that_are_reached_pass_the_gradient():
-    agrees(lambda x: torch.clamp_min(x, 0.5) + torch.clamp_max(x, -1), HALVES)
-    agrees(torch.clamp_min, X, Y)
-    agrees(torch.clamp_max, X, Y)
-    agrees(lambda x, y: F.margin_ranking_loss(x, y, torch.ones_like(x), 0.5), X, Y)
-
-
-def test_the_deviation_of_equals_has_a_gradient():
-    x = torch.tensor([[2.0, 2.0, 2.0], [1.0, 2.0, 4.0]], dtype=torch.float64)
-    agrees(lambda x: torch.std(x, 1) + torch.var(x, 1), x)
-    agrees(lambda x: torch.add(*torch.std_mean(x, 1)), x)
-    agrees(lambda x: torch.add(*torch.var_mean(x, 1, correction=0)), x)
-
-
-def test_the_first_of_equals_that_are_no_nan_gets_the_gradient():
-    agrees(torch.fmax, X, Y)
-    agrees(torch.fmin, X, Y)
-
-
-def test_xlogy_is_zero_at_zero_and_has_a_gradient_there():
-    positive = Y[:, 7:]
-    agrees(torch.xlogy, X[:, : positive.shape[1]], positive)
-    agrees(lambda x: torch.xlogy(x, 2.0), HALVES)
-    agrees(lambda x: torch.xlogy(x, 0.0), torch.zeros(2).double())
-
-
-def test_the_first_of_the_largest_in_a_window_gets_the_gradient():
-    x = torch.randint(0, 3, (1, 2, 5, 6, 5), generator=torch.Generator().manual_seed(0)).double()
-    agrees(lambda x: F.max_pool3d(x, (2, 3, 2), (1, 2, 2), padding=1) ** 2, x)
-    agrees(lambda x: F.max_pool2d(x[0], 2, 1, dilation=(1, 2), ceil_mode=True) ** 2, x)
-    agrees(lambda x: F.max_pool1d(x[0, 0], 3, 1, dilation=2) ** 2, x)
-
-
-def test_padding_may_be_negative():
-    x = torch.randn(2, 3, 5, 4).double()
-    for widths in ((-1, -1, -2, 1), (1, -2), (0, -1, -1, 0, 1, -1)):
-        agrees(lambda x, widths=widths: F.pad(x, widths, value=2.0) ** 2, x)
-    agrees(lambda x: F.fold(F.unfold(x, 3, padding=1), (5, 4), 3, padding=1), x)
-
-
-def test_windows_along_an_axis_may_overlap():
-    x = torch.randn(3, 7, 2).double()
-    for axis, size, step in ((1, 3, 2), (0, 3, 1), (-1, 1, 3)):
-        agrees(lambda x, a=axis, n=size, k=step: x.unfold(a, n, k) ** 2, x)
-
-
-def test_what_a_mask_chooses_may_be_set_to_a_number():
-    def set_some(x, mask, y):
-        x = x.clone()
-        x[mask] = 3.0
-        x[:, mask[:, 0]] = y
-        x[x > 1] = y * 2
-        return x * x
-
-    mask = torch.tensor([[True, False, True], [False] * 3, [True] * 3])
-    agrees(set_some, torch.randn(3, 3, 4).double(), mask, torch.tensor(0.5).double())
-
-
-def test_losses_of_pairs_and_powers_of_two():
-    x, y = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(0)).double()
-    same = torch.tensor([1.0, -1, 1, 1, -1, -1]).double()
-    agrees(lambda x, y: F.cosine_embedding_loss(x, y, same, margin=0.1), x, y)
-    agrees(lambda x: F.hinge_embedding_loss(x, same[:, None].expand(6, 4)), x)
-    agrees(lambda x, y: torch.exp2(x) + torch.logaddexp2(x, y), x, y)
-
-
-def test_the_largest_of_parts_of_an_image_that_do_not_divide_it():
-    x = torch.randint(0, 4, (2, 3, 7, 5), generator=torch.Generator().manual_seed(0)).double()
-    agrees(lambda x: F.adaptive_max_pool2d(x, (3, 2)) ** 2, x)
-    agrees(lambda x: F.adaptive_max_pool2d(x[0], 4) ** 2, x)
-    agrees(lambda x: F.adaptive_max_pool1d(x[0], 3) ** 2, x)
-
-
 def test_a_result_that_is_not_computed_is_an_error_and_not_none():
     def places(x):
         return F.adaptive_max_pool2d(x, (3, 2), return_indices=True)
 
     x = torch.randn(2, 3, 7, 5)
-    net = mgt.convert(Model(places), (x,))
+    net = mgt.convert(Model(places), ((x,),))
     with pytest.raises(mg.GraphError, match=r"returns getitem_1, which is not computed here, .*py"):
-        net(mg.input("x", (2, 3, 7, 5)))
+        net((mg.input("x", (2, 3, 7, 5)),))
     compiled = torch.compile(places, backend="minigraph")
     with pytest.warns(mg.MinigraphWarning, match="does not make all of its results"):
         made = compiled(x)
@@ -189,7 +196,7 @@ def test_what_is_made_of_a_result_that_is_not_computed_is_neither():
         made = F.adaptive_max_pool1d(x, 3, return_indices=True)  # the places are squeezed
         return made if returned else made[0]
 
-    x, node = torch.randn(2, 3, 7), mg.input("x", (2, 3, 7))
+    x, node = (torch.randn(2, 3, 7),), (mg.input("x", (2, 3, 7)),)
     with pytest.raises(mg.GraphError, match="which is not computed here"):
         mgt.convert(Model(lambda x: sequence(x, True)), (x,))(node)
     mgt.convert(Model(lambda x: sequence(x, False)), (x,))(node)
