@@ -1,4 +1,4 @@
-"""A value whose gradient is given, instead of being that of the ops which compute it."""
+"""A value with a gradient of its own, as a custom vector-Jacobian product in JAX."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from minigraph.graph import Array, Graph, GraphOp, Node, Shape, Spec, dependents
 
 
 class WithGradient(GraphOp, eq=False):
-    """y, whose gradient `graph` computes; the inputs are y, each x, and kept values.
+    """y, whose gradients `graph` computes; the inputs are y, each x, and residuals.
 
-    graph  of the gradient of y and the kept values, to the gradient of each x
+    graph  computes the gradient of each x from the gradient of y and the residuals
     """
 
     is_view = True
@@ -33,17 +33,14 @@ class WithGradient(GraphOp, eq=False):
 
 
 def with_gradient(y: Node, dy: Node, xs: Sequence[Node], dxs: Sequence[Node]) -> Node:
-    """Return y, with the gradients `dxs` of `xs`, which are expressions of `dy`, that of y.
-
-    dy  a placeholder
-    """
+    """Return y with the gradients `dxs` for `xs`, expressions of the placeholder `dy`."""
     inside = dependents(dxs, [dy])
     read = {x for node in inside for x in node.inputs} | {*dxs}
-    kept = sorted(read - inside, key=lambda node: node.order)
-    places = placeholders([x.spec for x in (dy, *kept)])
-    given = dict(zip((dy, *kept), places, strict=True))
-    reads: dict[Node, tuple[Node, ...]] = dict.fromkeys(kept, ())
+    residuals = sorted(read - inside, key=lambda node: node.order)
+    places = placeholders([x.spec for x in (dy, *residuals)])
+    given = dict(zip((dy, *residuals), places, strict=True))
+    reads: dict[Node, tuple[Node, ...]] = dict.fromkeys(residuals, ())
     graph = Graph((), tuple(dxs)).map(
         lambda x, inputs: given[x] if x in given else x.replace(inputs), reads
     )
-    return WithGradient(Graph(places, graph.outputs))(y, *xs, *kept)
+    return WithGradient(Graph(places, graph.outputs))(y, *xs, *residuals)

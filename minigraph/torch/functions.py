@@ -1,7 +1,8 @@
 """The gradients of a `torch.autograd.Function`, which `torch.export` leaves out of its graphs.
 
-While a model is traced, such a function is called here.  Its `backward` is traced right after its
-`forward`, of an operator that stands for the gradient, and another operator joins the two.
+While a model is traced, `Function.apply` is replaced.  `backward` is traced right after `forward`,
+from the operator `gradient`, which stands for the gradient of the result; `with_gradient` joins
+both graphs.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ ROWS["minigraph.with_gradient.default"] = _with_gradient
 
 
 class _Context(FunctionCtx):  # type: ignore[misc]
-    """What `forward` leaves for `backward`."""
+    """The context of one call: tensors that `forward` saves for `backward`."""
 
     to_save: tuple[Any, ...] = ()
     non_differentiable: tuple[Any, ...] = ()
@@ -67,8 +68,10 @@ def _is_float(x: Any) -> bool:
 
 
 def _apply(cls: type[Function], *args: Any) -> Any:
-    """Return the result of a function; if gradients are enabled, with its gradient."""
-    if cls is CheckpointFunction:  # it computes the forward pass again, which is not needed here
+    """Return the results of a function; if gradients are enabled, they carry its `backward`."""
+    if (
+        cls is CheckpointFunction
+    ):  # its backward recomputes the forward pass, which a graph does not need
         run, _, *inputs = args
         with torch.set_grad_enabled(any(_is_float(x) and x.requires_grad for x in inputs)):
             return run(*inputs)
@@ -109,7 +112,7 @@ def _apply(cls: type[Function], *args: Any) -> Any:
 
 
 def _joined(ys: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Return several results as one vector: a gradient may depend on those of all of them."""
+    """Join results in one vector, as each gradient may depend on those of all results."""
     return ys[0] if len(ys) == 1 else torch.cat([y.flatten() for y in ys])
 
 
@@ -130,7 +133,7 @@ REFUSED = {
 
 
 class _Changes(TorchFunctionMode):  # type: ignore[misc]
-    """What tracing would lose or not explain: `x.data` is x.detach(), and REFUSED are errors."""
+    """Trace `x.data` as `x.detach()`; raise GraphError for what a graph would lose."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
