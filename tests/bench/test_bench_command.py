@@ -10,7 +10,7 @@ import minigraph as mg
 from minigraph import cli
 from minigraph.bench import command, results
 from minigraph.bench.results import Results
-from minigraph.devices.cpu import tiles
+from minigraph.devices.cpu import amx
 
 
 @pytest.fixture(scope="module")
@@ -95,14 +95,14 @@ def test_a_folder_without_results_is_one_line(tmp_path, capsys):
 
 
 def test_a_precision_that_this_processor_lacks_is_one_line(monkeypatch, capsys):
-    monkeypatch.setattr(tiles, "why_not", lambda: "it takes a processor with AMX")
+    monkeypatch.setattr(amx, "why_not", lambda: "it takes a processor with AMX")
     assert cli.main(["bench", "--device", "cpu", "--precision", "bf16x3"]) == 1
     said = capsys.readouterr().err
     assert "precision='bf16x3'" in said and "AMX" in said and said.count("\n") == 1
 
 
 def test_a_precision_of_this_processor_is_measured(monkeypatch):
-    monkeypatch.setattr(tiles, "why_not", lambda: "")
+    monkeypatch.setattr(amx, "why_not", lambda: "")
     parser = argparse.ArgumentParser()
     command.add_arguments(parser)
     plan = command.plan_of(parser.parse_args(["--device", "cpu", "--precision", "bf16x3"]))
