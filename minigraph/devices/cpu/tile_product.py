@@ -1,4 +1,4 @@
-"""Products and convolutions as products of tiles: see tiles.c.
+"""Products and convolutions as products of tiles: see amx.c and tiles.c.
 
 Lines are the rows of the first operand and the columns of the second one.  Lines and sums each have
 four axes in memory.
