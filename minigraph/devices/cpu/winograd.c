@@ -1,34 +1,33 @@
-/* What both texts of Winograd's algorithm begin with; `winograd.py` says how it works.
+/* The part that the texts of Winograd's algorithm share; `winograd.py` describes the algorithm.
 
-   L      lanes, which are channels of a block
-   TILE   pixels that a tile of results has on each side
-   R      tiles, or lanes, whose sums a product keeps in registers
-   NV     blocks of outputs whose sums it keeps
+   L      lanes: the channels of a block
+   TILE   pixels of a tile of results on each side
+   R      rows of the micro-kernel: tiles, or lanes
+   NV     columns of the micro-kernel: blocks of outputs
    WINDOW taps of the weights on each side
-   SIDE   TILE + WINDOW - 1, the pixels that a tile is made of, on each side
+   SIDE   input pixels of a tile on each side: TILE + WINDOW - 1
    POINTS SIDE * SIDE
    TAPS   WINDOW * WINDOW
-   RANGE  how many times the sum of squares of a tile's pixels may be that of the pixels that one of
-          its results is made of */
+   RANGE  largest ratio of the sum of squares of a tile's input pixels to that of one result's pixels */
 #ifndef MG_ALIGNED
 #define MG_ALIGNED __attribute__((aligned(64)))
-/* The share that thread `me` of `team` has of `count` indices; all of them wait for each other. */
+/* Iterate over the share of thread `me` of `count` indices; MG_WAIT is a barrier of the team. */
 #define MG_SHARE(i, count) int64_t i = me * (count) / team; i < (me + 1) * (count) / team; i++
 #define MG_WAIT if (team > 1) { _Pragma("omp barrier") }
 #endif
 #pragma clang fp contract(fast)
 typedef float NAME_vec __attribute__((vector_size(L * 4), aligned(4), may_alias));
 typedef double NAME_wide __attribute__((vector_size(L * 8)));
-typedef struct { /* [n, blocks, h, w, L], and how far outside the first tile begins */
+typedef struct { /* [n, blocks, h, w, L], and the padding at the top and on the left */
   vec *at;
   int64_t blocks, h, w, top, left;
 } NAME_images;
-typedef struct { /* of an image; room: for how many there is memory at once */
+typedef struct { /* tiles of an image down and across; room: tiles of a strip in memory */
   int64_t down, across, room;
 } NAME_tiles;
-/* Fetch `side` rows of as many pixels, which may lie outside of an image: the next block's, or tile's.
+/* Prefetch `side` x `side` pixels of the next block or tile, which may be outside of an image.
 
-   gcc takes a function that only fetches for one that does nothing, and drops calls of it. */
+   It is always inlined: gcc drops calls of a function that only prefetches, as one without effects. */
 MG_FAST inline __attribute__((always_inline))
 void NAME_fetch(const vec *x, int64_t width, int64_t side, int write) {
   for (int64_t i = 0; i < side; i++)
@@ -38,16 +37,16 @@ void NAME_fetch(const vec *x, int64_t width, int64_t side, int write) {
       else __builtin_prefetch(pixel, 0);
     }
 }
-/* Of the windows of a tile that is made of the pixels from (top, left) on: how they differ.
+/* Compare the magnitudes of the windows of a tile whose input pixels begin at (top, left).
 
-   Bits of windows whose pixels are all 0, as i * TILE + j; MG_MIXED where another one has much smaller
-   pixels than the tile.  There are `down` by `across` windows of `high` by `wide` pixels. */
+   Return MG_MIXED if a window has much smaller pixels than the tile, but not zeros alone; else a mask of
+   the windows of zeros, bit i * TILE + j.  There are `down` x `across` windows of `high` x `wide` pixels. */
 #ifndef MG_MIXED
 #define MG_MIXED (1 << 30)
 #endif
 MG_FAST int32_t NAME_range(const NAME_images *q, int64_t image, int64_t top, int64_t left,
                            int64_t down, int64_t across, int64_t high, int64_t wide) {
-  NAME_wide squares[SIDE * SIDE] = {{0}}; /* in double the square of no float is 0 or infinite */
+  NAME_wide squares[SIDE * SIDE] = {{0}}; /* in double, squares of floats neither underflow nor overflow */
   double square[SIDE * SIDE] = {0}, total = 0;
   for (int64_t b = 0; b < q->blocks; b++) {
     const vec *x = q->at + (image * q->blocks + b) * q->h * q->w;
@@ -68,7 +67,7 @@ MG_FAST int32_t NAME_range(const NAME_images *q, int64_t image, int64_t top, int
     for (int64_t j = 0; j < across; j++) {
       double sum = 0;
       if (top + i + high <= 0 || top + i >= q->h || left + j + wide <= 0 || left + j >= q->w)
-        continue; /* nothing but padding */
+        continue; /* padding alone */
       for (int64_t r = 0; r < high; r++)
         for (int64_t s = 0; s < wide; s++) sum += square[(i + r) * SIDE + j + s];
       if (sum == 0) zeros |= 1 << (i * TILE + j);
@@ -76,7 +75,7 @@ MG_FAST int32_t NAME_range(const NAME_images *q, int64_t image, int64_t top, int
     }
   return zeros;
 }
-MG_FAST int NAME_finite(vec zeros) { /* which zero times a number is, if it is finite */
+MG_FAST int NAME_finite(vec zeros) { /* whether numbers are finite, given each times 0 */
   float total = 0;
   for (int l = 0; l < L; l++) total += zeros[l];
   return total == 0;

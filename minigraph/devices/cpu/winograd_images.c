@@ -1,15 +1,15 @@
-/* Images from images: a convolution, or the gradient for its input.
+/* A convolution, or the gradient for its images.
 
-   The argument block: see `winograd.py`, `_ImageWork.sizes`; then padding; the weights' offset and steps in
-   floats (from one output to the next, one input, one tap); whether there is a bias; then what
-   `arranged.py` adds, whose other memory is that of strips.
+   The argument block: `_ImageWork.sizes` of `winograd.py`; padding; the weights' offset, and their strides
+   in floats along outputs, inputs and taps; whether there is a bias; then the words that `prepacked.py`
+   adds, where "other memory" is that of strips.
 
-   TAIL  tiles that NAME_products_tail does, which follows NAME_products_rows */
+   TAIL  tiles of NAME_products_tail, which computes the rest of NAME_products_rows */
 typedef struct {
   NAME_images x, y;
   NAME_tiles z;
   const float *w, *bias;
-  int64_t out, in, tap; /* steps of w */
+  int64_t out, in, tap; /* strides of w */
   const vec *u; /* transformed weights, or 0 */
   int64_t chunk; /* blocks of inputs */
 } NAME_job;
@@ -22,7 +22,7 @@ MG_FAST void NAME_weights(const NAME_job *q, int64_t k, int64_t c, vec *u, int64
   for (int64_t j = 0; j < WINDOW; j++) NAME_kernel(taps + j, WINDOW, half + j, WINDOW);
   for (int64_t i = 0; i < SIDE; i++) NAME_kernel(half + WINDOW * i, 1, u + i * SIDE * gap, gap);
 }
-/* A tile of a block of outputs without the algorithm. */
+/* Compute a tile of a block of outputs directly. */
 MG_FAST void NAME_direct(const NAME_job *q, int64_t image, int64_t top, int64_t left, int64_t k,
                      vec *y) {
   for (int64_t b = 0; b < q->x.blocks; b++) {
@@ -41,7 +41,7 @@ MG_FAST void NAME_direct(const NAME_job *q, int64_t image, int64_t top, int64_t 
       }
   }
 }
-/* Transform the pixels of a tile; return its mark, see NAME_range. */
+/* Transform the pixels of a tile; return its mark, the result of NAME_range. */
 MG_FAST int32_t NAME_begin(const NAME_job *q, int64_t tile, vec *v, int64_t gap) {
   if (!NAME_spread_input(&q->x, &q->z, tile, v, gap)) return 0;
   const int64_t image = tile / (q->z.down * q->z.across);
@@ -51,7 +51,7 @@ MG_FAST int32_t NAME_begin(const NAME_job *q, int64_t tile, vec *v, int64_t gap)
   return NAME_range(&q->x, image, top - q->x.top, left - q->x.left, high, wide,
                     WINDOW, WINDOW);
 }
-/* From points to the pixels of some blocks of outputs, of which m has the points. */
+/* Transform points m to the pixels of some blocks of outputs. */
 MG_FAST void NAME_gather(const NAME_job *q, int64_t tile, int32_t mark, int64_t first, int64_t last,
                          const vec *m, int64_t gap) {
   const int64_t image = tile / (q->z.down * q->z.across);
@@ -78,15 +78,15 @@ MG_FAST void NAME_gather(const NAME_job *q, int64_t tile, int32_t mark, int64_t 
       for (int64_t j = 0; j < wide; j++) y[i * q->y.w + j] = pixels[i * TILE + j] + bias;
   }
 }
-/* Multiply the points of some tiles by those of weights: all `in` blocks of inputs of NV outputs. */
+/* Multiply the points of `count` tiles by those of weights, of `in` blocks of inputs and NV of outputs. */
 MG_FAST void NAME_multiply(int64_t in, int64_t count, int64_t room, const vec *v, const vec *u, vec *m,
                            int begun) {
   int64_t t = 0;
   for (; t + R <= count; t += R) NAME_products_rows(in, room, v + t, u, m + t, begun);
-  /* Sums beyond the last tile are of unset memory, and never read: the room is whole groups. */
+  /* Sums beyond the last tile are garbage that nothing reads; the room is a multiple of TAIL. */
   for (; t < count; t += TAIL) NAME_products_tail(in, room, v + t, u, m + t, begun);
 }
-/* Do some tiles alone. */
+/* Compute a strip in one thread. */
 MG_FAST void NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v) {
   const int64_t in = q->x.blocks, out = q->y.blocks, room = q->z.room;
   const int64_t v_gap = in * room + 1, m_gap = out * room + 1, u_gap = in * L * out + 1;
@@ -102,9 +102,9 @@ MG_FAST void NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v)
 }
 /* Compute NV blocks of outputs, from block k on, for `count` tiles of a strip, from `first` on.
 
-   v       the points of the strip's tiles, which begin at tile `begin`
+   v       points of the strip's tiles, which begin at tile `begin`
    marks   of the strip's tiles
-   memory  of this thread: the points of the outputs, then those of weights unless q->u has them
+   memory  of this thread: points of outputs, then of weights unless q->u has them
 
    Weights are transformed for a chunk of inputs at a time, and used while they are in the cache. */
 MG_FAST void NAME_panel(const NAME_job *q, int64_t begin, const int32_t *marks, const vec *v, int64_t k,
@@ -154,13 +154,13 @@ int NAME(const int64_t *a, char **slots) {
       const int64_t k = i / (in * L), c = i % (in * L);
       NAME_weights(&q, k, c, u + (k / NV * in * L + c) * NV + k % NV, u_gap);
     }
-    if (work == 1) { /* that was all */
+    if (work == 1) { /* pack weights only */
     } else if (chunk) {
       int32_t *marks = (int32_t *)memory;
       vec *v = memory + (room + L - 1) / L;
       const int64_t v_gap = in * room + 1, m_gap = NV * room + 1;
       vec *own = v + POINTS * (v_gap + me * (m_gap + (u ? 0 : chunk * L * NV + 1)));
-      /* Where there are fewer panels than threads, some share a panel's tiles. */
+      /* If there are fewer panels than threads, threads share the tiles of a panel. */
       const int64_t panels = out / NV, parts = (threads + panels - 1) / panels;
       for (int64_t b = 0; b < tiles; b += room) {
         const int64_t count = tiles - b < room ? tiles - b : room;

@@ -1,11 +1,11 @@
-/* From the pixels of a tile to its points, v[point * gap + block * room].
+/* Transform the pixels of a tile to its points, v[point * gap + block * room].
 
-   SPREAD     the name of this function
-   TRANSFORM  the function that transforms pixels in a line
-   PATCH      how many pixels there are on each side
-   CELL       on each side of a cell, of which every window of the tile has a whole one; or 0
+   SPREAD     name of this function
+   TRANSFORM  function that transforms a line of pixels
+   PATCH      pixels on each side
+   CELL       side of a cell of pixels, of which each window of the tile contains a whole one; or 0
 
-   Returns whether the squares of a cell are so small beside the tile's that NAME_range has to see. */
+   Return whether the squares of a cell are so small beside the tile's that NAME_range has to decide. */
 MG_FAST int SPREAD(const NAME_images *q, const NAME_tiles *z, int64_t tile, vec *v, int64_t gap) {
   const int64_t image = tile / (z->down * z->across);
   const int64_t top = tile / z->across % z->down * TILE - q->top;
@@ -17,7 +17,7 @@ MG_FAST int SPREAD(const NAME_images *q, const NAME_tiles *z, int64_t tile, vec 
   vec cells[CELLS * CELLS] MG_ALIGNED = {{0}};
 #endif
   for (int64_t b = 0; b < q->blocks; b++, x += q->h * q->w, v += z->room) {
-    /* Rows of a tile are far apart in memory, so the processor does not see what comes next. */
+    /* Rows of a tile are far apart in memory: the hardware prefetcher does not follow them. */
     const int64_t next = b + 1 < q->blocks ? q->h * q->w : TILE - b * q->h * q->w;
     NAME_fetch(x + top * q->w + left + next, q->w, PATCH, 0);
     vec pixels[PATCH * PATCH] MG_ALIGNED, half[SIDE * PATCH] MG_ALIGNED;
@@ -33,7 +33,7 @@ MG_FAST int SPREAD(const NAME_images *q, const NAME_tiles *z, int64_t tile, vec 
 #if CELL
     for (int64_t c = 0; c < CELLS * CELLS; c++) {
       const vec *corner = from + c / CELLS * CELL * step + c % CELLS * CELL;
-      vec sums[2] = {cells[c], {0}}; /* one alone would wait for itself */
+      vec sums[2] = {cells[c], {0}}; /* two chains of additions, to hide their latency */
       for (int64_t i = 0; i < CELL; i++)
         for (int64_t j = 0; j < CELL; j++)
           sums[(i + j) % 2] += corner[i * step + j] * corner[i * step + j];

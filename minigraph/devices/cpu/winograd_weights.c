@@ -1,14 +1,14 @@
 /* The gradient for the weights.
 
-   The argument block: see `winograd.py`, `_WeightWork.sizes`; then padding; blocks of inputs and outputs
-   of a panel, or 0; places of dy, x, dw, scratch. */
+   The argument block: `_WeightWork.sizes` of `winograd.py`; padding; blocks of inputs and of outputs of a
+   panel, or 0; places of dy, x, dw and scratch memory. */
 typedef struct {
   NAME_images x, dy;
   NAME_tiles z;
   float *w;
   int32_t *marks; /* of all tiles */
 } NAME_job;
-/* Add a tile's gradient of a block of outputs at one input, without the algorithm. */
+/* Add the gradient of a tile directly: of a block of outputs at one input. */
 MG_FAST void NAME_direct(const NAME_job *q, int64_t tile, int64_t k, int64_t c, vec *taps) {
   const int64_t image = tile / (q->z.down * q->z.across);
   const int64_t top = tile / q->z.across % q->z.down * TILE, left = tile % q->z.across * TILE;
@@ -25,7 +25,7 @@ MG_FAST void NAME_direct(const NAME_job *q, int64_t tile, int64_t k, int64_t c, 
     }
   }
 }
-/* Transform the pixels of a tile; return whether its gradient has to be added without the algorithm. */
+/* Transform the pixels of a tile; return whether its gradient has to be added directly. */
 MG_FAST int NAME_begin(const NAME_job *q, int64_t tile, vec *v, int64_t v_gap, vec *d, int64_t d_gap) {
   const int narrow = !NAME_spread_input(&q->x, &q->z, tile, v, v_gap);
   NAME_spread_result(&q->dy, &q->z, tile, d, d_gap);
@@ -35,14 +35,14 @@ MG_FAST int NAME_begin(const NAME_job *q, int64_t tile, vec *v, int64_t v_gap, v
   const int64_t top = tile / q->z.across % q->z.down * TILE, left = tile % q->z.across * TILE;
   const int64_t high = q->dy.h - top < TILE ? q->dy.h - top : TILE;
   const int64_t wide = q->dy.w - left < TILE ? q->dy.w - left : TILE;
-  /* At each tap the pixels that meet dy. */
+  /* A window here has the pixels that one tap multiplies by dy. */
   if (!NAME_range(&q->x, image, top - q->x.top, left - q->x.left, WINDOW, WINDOW, high, wide)) return 0;
   for (int64_t p = 0; p < POINTS; p++)
     for (int64_t k = 0; k < q->dy.blocks; k++) d[p * d_gap + k * q->z.room] = (vec){0};
   q->marks[tile] = 1;
   return 1;
 }
-/* From points, summed over those who have a sum, to the taps of a block of outputs at one input. */
+/* Transform points to the taps of a block of outputs at one input; add the `sums` of all threads. */
 MG_FAST void NAME_taps(const NAME_job *q, int64_t tiles, int mixed, int64_t k, int64_t c, const vec *g,
                        int64_t gap, int64_t sums) {
   vec points[POINTS] MG_ALIGNED, half[WINDOW * SIDE] MG_ALIGNED, taps[TAPS] MG_ALIGNED, odd = {0};
@@ -62,9 +62,9 @@ MG_FAST void NAME_taps(const NAME_job *q, int64_t tiles, int mixed, int64_t k, i
     for (int64_t i = 0; i < TAPS; i++)
       q->w[((k * L + l) * q->x.blocks * L + c) * TAPS + i] = taps[i][l];
 }
-/* Add some tiles to the sums g, as one of `team` threads, each of which comes for the same ones.
+/* Add the tiles of a strip to the sums g, in thread `me` of `team`, which share them.
 
-   Returns how many of this thread's tiles are marked. */
+   Return the number of marked tiles in this thread's share. */
 MG_FAST int NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v, vec *g, int begun,
                        int64_t me, int64_t team) {
   const int64_t in = q->x.blocks, out = q->dy.blocks, room = q->z.room;
@@ -85,8 +85,8 @@ MG_FAST int NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v, 
 }
 /* Compute the gradient of `outs` blocks of outputs from k on, at `ins` blocks of inputs from b on.
 
-   v, d  the points of all tiles
-   g     memory for its own points */
+   v, d  points of all tiles
+   g     memory for the points of the gradient */
 MG_FAST void NAME_panel(const NAME_job *q, int64_t tiles, int mixed, const vec *v, const vec *d,
                         int64_t b, int64_t ins, int64_t k, int64_t outs, vec *g) {
   const int64_t in = q->x.blocks, out = q->dy.blocks, room = q->z.room;
@@ -101,7 +101,7 @@ MG_FAST void NAME_panel(const NAME_job *q, int64_t tiles, int mixed, const vec *
     for (int64_t c = 0; c < ins * L; c++)
       NAME_taps(q, tiles, mixed, k + o, b * L + c, g + c * outs + o, g_gap, 1);
 }
-/* Keep sums over strips of tiles at all points, one for each thread or one for all of them. */
+/* Accumulate strips of tiles at all points, in sums of each thread, or shared ones. */
 MG_FAST void NAME_strips(const NAME_job *q, int64_t tiles, int shared, vec *sums, int *mixed) {
   const int64_t in = q->x.blocks, out = q->dy.blocks, room = q->z.room;
   const int64_t me = omp_get_thread_num(), all = omp_get_num_threads();
@@ -127,7 +127,7 @@ MG_FAST void NAME_strips(const NAME_job *q, int64_t tiles, int shared, vec *sums
   for (int64_t i = 0; i < in * L * out; i++)
     NAME_taps(q, tiles, *mixed, i % out, i / out, sums + i, g_gap, shared ? 1 : all);
 }
-/* Keep sums of `ins` blocks of inputs and `outs` of outputs at a time, over all tiles. */
+/* Compute panels of `ins` blocks of inputs and `outs` of outputs, each over all tiles. */
 MG_FAST void NAME_panels(const NAME_job *q, int64_t tiles, int64_t ins, int64_t outs, vec *v,
                          int *mixed) {
   const int64_t in = q->x.blocks, out = q->dy.blocks, room = q->z.room;
