@@ -105,7 +105,8 @@ def _apply(cls: type[Function], *args: Any) -> Any:
     dxs = backward(context, *dys)
     pairs = zip(args, dxs if isinstance(dxs, tuple) else (dxs,), strict=False)
     known = [(x, dx) for x, dx in pairs if _is_float(x) and dx is not None]
-    y = torch.ops.minigraph.with_gradient(y, dy, *map(list, zip(*known, strict=True)))
+    xs, dxs = [x for x, _ in known], [dx for _, dx in known]
+    y = torch.ops.minigraph.with_gradient(y, dy, xs, dxs)
     for i, part in zip(places, _parts(y, ys), strict=True):
         results[i] = part
     return tuple(results) if isinstance(result, tuple) else results[0]
