@@ -107,7 +107,7 @@ class CpuProblems(ProblemMaker):
     def __init__(self, threads: int, on_disk: bool, precision: str = "float32") -> None:
         super().__init__()
         self.threads = threads
-        self.uses_tiles = precision == amx.PRECISION
+        self.allows_bf16x3 = precision == amx.PRECISION
         self.workbench = CpuWorkbench(on_disk)
         self.dtypes = onednn.dtypes() | {onednn.F32}
 
@@ -126,7 +126,7 @@ class CpuProblems(ProblemMaker):
         roles = ROLES.get(type(product.op), "") if product else ""
         constants = {roles[i] for i in constants_of(node) if i < len(roles)}
         constant = ", constant weights" * ("w" in constants)
-        in_parts = f", {amx.PRECISION}" * (self.uses_tiles and node.dtype == onednn.F32)
+        in_parts = f", {amx.PRECISION}" * (self.allows_bf16x3 and node.dtype == onednn.F32)
         return f", {threads} thread{'s' if threads > 1 else ''}{constant}{in_parts}"
 
     def image_lanes(self, roles: str, channels: Sequence[int]) -> list[Lanes]:
@@ -173,7 +173,7 @@ class CpuProblems(ProblemMaker):
             for spec, layout in zip(specs, layouts, strict=True)
             if layout.lanes not in (0, onednn.block()) and spec.shape[1] > FEW_CHANNELS
         )
-        in_tiles = self.uses_tiles and tiles.is_favourite(arrangement.node, parts=2)
+        in_tiles = self.allows_bf16x3 and tiles.is_favourite(arrangement.node, parts=2)
         kind = "tiles" if in_tiles else "winograd" if uses_winograd else "direct"
         return (
             problem.work / FLOPS_PER_SECOND[kind] + 2 * reordered / BYTES_PER_SECOND
@@ -206,7 +206,7 @@ class CpuProblems(ProblemMaker):
             generators.sort(key=lambda g: g is not winograd.candidates)
         elif tiles.is_favourite(node, parts=3):
             generators.sort(key=lambda g: g is not tiles.candidates)
-        if self.uses_tiles:
+        if self.allows_bf16x3:
             first = tiles.is_favourite(node, parts=2)
             generators.insert(0 if first else len(generators), partial(tiles.candidates, parts=2))
         candidates = itertools.chain.from_iterable(g(arrangement, threads) for g in generators)

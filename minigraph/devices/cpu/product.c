@@ -45,11 +45,11 @@ static void NAME_find(const int64_t *extent, int64_t first, int64_t count, const
     if (j == extent[1]) j = 0, i++;
   }
 }
-/* Whether the elements of a vector lie side by side. */
-static int NAME_is_vector(const int64_t *at) {
-  int64_t apart = 0;
-  for (int64_t l = 0; l < L; l++) apart |= at[l] - at[0] - l;
-  return !apart;
+/* Whether `count` elements are contiguous. */
+MG_INLINE int NAME_is_contiguous(const int64_t *at, int64_t count) {
+  int64_t gaps = 0;
+  for (int64_t l = 0; l < count; l++) gaps |= at[l] - at[0] - l;
+  return !gaps;
 }
 /* Columns of y as vectors that follow each other along the sums. */
 static void NAME_gather(const T *y, const int64_t *down, int64_t sums, const int64_t *across,
@@ -57,7 +57,7 @@ static void NAME_gather(const T *y, const int64_t *down, int64_t sums, const int
   const int64_t whole = (columns + NV * L - 1) / (NV * L) * (NV * L);
   for (int64_t c = 0; c < whole; c += L, panel += sums * L) {
     const int64_t lanes = columns - c < L ? columns - c : L;
-    if (lanes == L && NAME_is_vector(across + c)) {
+    if (lanes == L && NAME_is_contiguous(across + c, L)) {
       const T *from = y + across[c];
       for (int64_t t = 0; t < sums; t++) *(vec *)(panel + t * L) = *(const vec *)(from + down[t]);
       continue;
@@ -72,11 +72,10 @@ static void NAME_gather(const T *y, const int64_t *down, int64_t sums, const int
 /* Pack rows of x, of DEPTH elements each. */
 static void NAME_rows(const T *x, int64_t step, const int64_t *across, int64_t sums, int64_t rows,
                       T *left) {
-  int64_t strided = BOOL || !sums;
-  for (int64_t t = 0; t < sums; t++) strided |= across[t] - across[0] - t;
+  const int copies = !BOOL && sums && NAME_is_contiguous(across, sums);
   if (rows < R) memset(left, 0, DEPTH * R * sizeof(T));
   for (int64_t r = 0; r < rows; r++, x += step, left += DEPTH)
-    if (!strided) memcpy(left, x + across[0], sums * sizeof(T));
+    if (copies) memcpy(left, x + across[0], sums * sizeof(T));
     else
       for (int64_t t = 0; t < sums; t++) left[t] = BOOL ? -(x[across[t]] != 0) : x[across[t]];
 }
@@ -93,7 +92,7 @@ static void NAME_put(const NAME_head *h, const NAME_piece *p, const NAME_here *o
       if (BIAS && !begun) *tile = *tile JOIN *bias;
     }
   for (int64_t c = 0; c < columns; c += L) {
-    const int whole = columns - c >= L && NAME_is_vector(at + c);
+    const int whole = columns - c >= L && NAME_is_contiguous(at + c, L);
     const T *tile = o->tile + c;
     for (int64_t r = 0; r < rows; r++, tile += gap) {
       if (whole) {

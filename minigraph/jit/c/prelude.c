@@ -147,6 +147,13 @@ MG_INLINE float mg_exp_polynomial(float r) {
   y = MG_FMA(y, r, 0x1.555492p-3f);
   return MG_FMA(y, r, 0x1.fffffcp-2f);
 }
+/* Return 2**n, of the n that mg_exp_range_reduce returns. */
+MG_INLINE float mg_power_of_two(uint32_t n) {
+  float power;
+  n += 0x3f800000;
+  memcpy(&power, &n, sizeof power);
+  return power;
+}
 /* Return e**x within 0.9 ulp for all floats (1.2 ulp without fused multiply-adds); 0 where that is
    denormal. Unlike the function of a C library, it is inlined and vectorised. */
 MG_INLINE float mg_expf(float x) {
@@ -166,9 +173,7 @@ MG_INLINE float mg_tanhf(float x) {
   const float a = fabsf(x);
   uint32_t n;
   const float r = mg_exp_range_reduce(2 * (a > 9.02f ? 9.02f : a), &n);
-  float power; /* 2**n */
-  n += 0x3f800000;
-  memcpy(&power, &n, sizeof power);
+  const float power = mg_power_of_two(n);
   const float t = MG_FMA(power, MG_FMA(mg_exp_polynomial(r), r * r, r), power - 1);
   return copysignf(t / (t + 2), x);
 }
@@ -180,9 +185,7 @@ MG_INLINE float mg_erfcf(float x) {
   const float a = fabsf(x), square = a * a;
   uint32_t n;
   const float r = mg_exp_range_reduce(-square, &n) - MG_SQUARE_ERROR(a, square);
-  n += 0x3f800000;
-  float power; /* 2**n */
-  memcpy(&power, &n, sizeof power);
+  const float power = mg_power_of_two(n);
   float p = MG_FMA(MG_FMA(0x1.051d56p-5f, square, 0x1.719b64p-1f), square, 1.0f);
   p = MG_FMA(MG_FMA(0x1.cc22d8p-3f, square, 0x1.3a9acp0f), a, p);
   float q = MG_FMA(MG_FMA(0x1.97d16p-2f, square, 0x1.30df3ep1f), square, 1.0f);
@@ -212,9 +215,7 @@ MG_INLINE float mg_erff(float x) {
   z = MG_FMA(z, clamped, 0x1.076b72p-3f);
   uint32_t n;
   const float r = mg_exp_range_reduce(-MG_FMA(z, clamped, clamped), &n);
-  n += 0x3f800000;
-  float power; /* 2**n */
-  memcpy(&power, &n, sizeof power);
+  const float power = mg_power_of_two(n);
   const float large = 1 - MG_FMA(power, MG_FMA(mg_exp_polynomial(r), r * r, r), power);
   return copysignf(a < 0.875f ? MG_FMA(y, a, a) : large, x);
 }
