@@ -89,7 +89,8 @@ class Conv2d(Op):
         """Weights as matrices [r, s, groups, out, in], in at least float32."""
         k, c, r, s = w.shape
         matrices = np.moveaxis(w.reshape(self.groups, k // self.groups, c, r, s), (3, 4), (0, 1))
-        return np.ascontiguousarray(widen(matrices))
+        contiguous: Array = widen(matrices).copy()
+        return contiguous
 
     def grad(self, dy: Node, y: Node, x: Node, w: Node, *bias: Node) -> tuple[Node, ...]:
         dx = Conv2dBackwardData(self, x.shape)(dy, w)

@@ -31,6 +31,8 @@ class Foreign(np.lib.mixins.NDArrayOperatorsMixin):
         called("set", np.copyto, Foreign(self.array[at]), x)
 
     def __getattr__(self, name):
+        if name.startswith("__array_"):  # NumPy's ways to the memory, without __array__
+            raise AttributeError(name)
         found = getattr(self.array, name)
         if not callable(found):
             return foreign(found)
