@@ -111,8 +111,8 @@ def training(cg: Any, subject: TrainingStep, net: Any, reduce: bool = True) -> S
         mg.input(n, y.shape, y.dtype) for n, y in zip(("x", "labels"), batches[0], strict=True)
     )
     call = cg.compile([x, labels], *loss_and_updates(net, x, labels, team if reduce else None))
-    to_device = cg.compile([x], x)  # before any step is timed
-    return call, cycle([(to_device(images), labels) for images, labels in batches])
+    to_device = cg.compile([x, labels], [x, labels])  # before any step is timed
+    return call, cycle([to_device(*batch) for batch in batches])
 
 
 def loss_and_updates(
