@@ -40,6 +40,7 @@ from minigraph.graph.node import (
     Changes,
     Copy,
     Descent,
+    IndexRange,
     Item,
     Node,
     Op,
@@ -72,5 +73,11 @@ from minigraph.graph.spec import (
     same_kind,
     sizes_around,
 )
-from minigraph.graph.state import Claim, Replica, State, run_exclusively
+from minigraph.graph.state import (
+    Claim,
+    Replica,
+    State,
+    outdated_on,
+    run_exclusively,
+)
 from minigraph.symbolic import SymbolicSize, UndecidedSize, is_symbolic

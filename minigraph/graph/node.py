@@ -30,6 +30,14 @@ def in_place_of(node: Node, like: Node | None = None) -> Within:
     return Within(source=(node if like is None else like).source, order=node.order[0])
 
 
+class IndexRange(NamedTuple):
+    """The valid integers of an op's input: low ... high - 1."""
+
+    operand: int
+    low: int
+    high: int
+
+
 @dataclass_transform(frozen_default=True)
 class Op:
     """One kind of computation.  Attributes of an op, such as a stride, are fields of its class.
@@ -88,6 +96,13 @@ class Op:
         Autodiff differentiates it if the op has no `grad`, and passes decompose ops with it.
         """
         raise NoGradient(f"{self.name} has no gradient")
+
+    def index_range(self, *args: Any) -> IndexRange | None:
+        """index_range(*inputs): the range outside of which an integer is a GraphError at the call.
+
+        Inputs are specs, nodes or arrays.  None: no integer is out of range.
+        """
+        return None
 
     def along(self, x: Shape, y: Shape) -> tuple[int | None, ...] | None:
         """Return for each axis of the result y the axis of the input x that it is.

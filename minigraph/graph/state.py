@@ -144,6 +144,14 @@ class State:
         self._current = frozenset([device])
 
 
+def outdated_on(states: Iterable[State], device: str) -> list[State]:
+    """Return the states whose value is not on a device, or in memory of another library elsewhere.
+
+    `State.on` brings the value there, or refuses to.
+    """
+    return [s for s in states if device not in s._current or s._shared not in ("", device)]
+
+
 class Claim:
     """The values that a function reads, and those that it changes.
 

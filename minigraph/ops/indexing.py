@@ -19,6 +19,7 @@ from minigraph.graph import (
     Array,
     DType,
     DTypeLike,
+    IndexRange,
     Node,
     Op,
     Operand,
@@ -43,9 +44,12 @@ from minigraph.ops.shape import (
 from minigraph.ops.slicing import Pad, getitem
 from minigraph.symbolic import assuming_large, same_shape
 
+Sized = Spec | Node | Array
 
-def check_range(indices: Array, low: int, high: int, what: str) -> None:
-    """Raise GraphError, which names the first integer that is not in low ... high - 1."""
+
+def check_range(indices: Array, range: IndexRange, what: str) -> None:
+    """Raise GraphError, which names the first integer out of range."""
+    _, low, high = range
     outside = (indices < low) | (indices >= high)
     if outside.any():
         at = np.unravel_index(int(outside.argmax()), indices.shape)
@@ -74,8 +78,12 @@ class Take(Op):
         a = self.axis
         return Spec((*x.shape[:a], *indices.shape, *x.shape[a + 1 :]), x.dtype)
 
+    def index_range(self, x: Sized, indices: Sized) -> IndexRange:
+        n = x.shape[self.axis]
+        return IndexRange(1, 0 if self.tokens else -n, n)
+
     def forward(self, x: Array, indices: Array) -> Array:
-        _check_places(self, indices, x.shape[self.axis])
+        check_range(indices, self.index_range(x, indices), "token" if self.tokens else "index")
         return np.take(x, indices, self.axis)
 
     def grad(self, dy: Node, y: Node, x: Node, indices: Node) -> tuple[Node, None]:
@@ -95,10 +103,14 @@ class TakeBackward(Op):
             raise ShapeError(f"dy has shape {dy.shape}, of {self.shape} at {indices.shape}")
         return dx
 
+    def index_range(self, dy: Sized, indices: Sized) -> IndexRange:
+        n = self.shape[self.axis]
+        return IndexRange(1, 0 if self.tokens else -n, n)
+
     def forward(self, dy: Array, indices: Array) -> Array:
+        check_range(indices, self.index_range(dy, indices), "token" if self.tokens else "index")
         a = self.axis
         size = self.shape[a]
-        _check_places(self, indices, size)
         rows = math.prod(self.shape[:a])
         columns = math.prod(self.shape[a + 1 :])
         dx = np.zeros((size, rows, columns), sum_dtype(dy.dtype))
@@ -108,10 +120,6 @@ class TakeBackward(Op):
 
     def grad(self, ddx: Node, dx: Node, dy: Node, indices: Node) -> tuple[Node, None]:
         return Take(self.axis, self.tokens)(ddx, indices), None
-
-
-def _check_places(op: Take | TakeBackward, indices: Array, size: int) -> None:
-    check_range(indices, 0 if op.tokens else -size, size, "token" if op.tokens else "index")
 
 
 class OneHot(Op):
@@ -125,8 +133,11 @@ class OneHot(Op):
             raise DTypeError(f"labels are integers, not {labels.dtype.name}")
         return Spec((*labels.shape, self.size), self.dtype)
 
+    def index_range(self, labels: Sized) -> IndexRange:
+        return IndexRange(0, 0, self.size)
+
     def forward(self, labels: Array) -> Array:
-        check_range(labels, 0, self.size, "label")
+        check_range(labels, self.index_range(labels), "label")
         return (labels[..., None] == np.arange(self.size)).astype(self.dtype)
 
     grad = zero_gradient
@@ -135,12 +146,14 @@ class OneHot(Op):
 # ---------------------------------------------------------------- indices of each row
 
 
+def _range_along(size: int, labels: bool = False) -> IndexRange:
+    return IndexRange(1, 0 if labels else -size, size)
+
+
 def _places(indices: Array, axis: int, size: int, labels: bool = False) -> tuple[Array, ...]:
     """Return NumPy's index for the elements of an array along `axis`."""
-    if labels:
-        check_range(indices.squeeze(axis), 0, size, "label")
-    else:
-        check_range(indices, -size, size, "index")
+    valid = _range_along(size, labels)
+    check_range(*((indices.squeeze(axis), valid, "label") if labels else (indices, valid, "index")))
     places = list(np.indices(indices.shape, sparse=True))
     places[axis] = indices.astype(np.int64)
     return tuple(places)
@@ -164,6 +177,9 @@ class TakeAlong(Op):
             )
         return Spec(indices.shape, x.dtype)
 
+    def index_range(self, x: Sized, indices: Sized) -> IndexRange:
+        return _range_along(x.shape[self.axis], self.labels)
+
     def forward(self, x: Array, indices: Array) -> Array:
         return x[_places(indices, self.axis, x.shape[self.axis], self.labels)]
 
@@ -184,6 +200,9 @@ class AddAlong(Op):
             raise ShapeError(f"x has shape {x.shape}, indices {indices.shape}; they are equal")
         return Spec(_replace_size(x.shape, self.axis, self.size), x.dtype)
 
+    def index_range(self, x: Sized, indices: Sized) -> IndexRange:
+        return _range_along(self.size, self.labels)
+
     def forward(self, x: Array, indices: Array) -> Array:
         y = np.zeros(_replace_size(x.shape, self.axis, self.size), sum_dtype(x.dtype))
         places = _places(indices, self.axis, self.size, self.labels)
@@ -203,6 +222,9 @@ class PutAlong(Op):
         TakeAlong(self.axis).infer(x, indices)
         AddAlong(self.axis, x.shape[self.axis]).infer(v, indices)
         return x
+
+    def index_range(self, x: Sized, indices: Sized, v: Sized) -> IndexRange:
+        return _range_along(x.shape[self.axis])
 
     def forward(self, x: Array, indices: Array, v: Array) -> Array:
         if not v.shape[self.axis]:

@@ -13,6 +13,7 @@ from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import (
     Array,
     DType,
+    IndexRange,
     Node,
     Op,
     Shape,
@@ -52,8 +53,8 @@ class Blend(Op):
         return Spec((*x.shape[:a], *share.shape, *x.shape[a + 1 :]), x.dtype)
 
     def forward(self, x: Array, low: Array, high: Array, share: Array) -> Array:
-        for places in (low, high):
-            check_range(places, 0, x.shape[self.axis], "place")
+        for operand, places in enumerate((low, high), 1):
+            check_range(places, IndexRange(operand, 0, x.shape[self.axis]), "place")
         wide, part = widen(x), _along_axis(widen(share), x.ndim - self.axis)
         below, above = np.take(wide, low, self.axis), np.take(wide, high, self.axis)
         return (below * (1 - part) + above * part).astype(x.dtype)

@@ -11,13 +11,24 @@ from typing import Any, Literal
 
 from minigraph.arguments import NotNegative, Probability
 from minigraph.errors import DTypeError, GraphError, ShapeError
-from minigraph.graph import BOOL, Array, DType, Expanded, Node, Operand, Spec, Tensor, builder
+from minigraph.graph import (
+    BOOL,
+    Array,
+    DType,
+    Expanded,
+    IndexRange,
+    Node,
+    Operand,
+    Spec,
+    Tensor,
+    builder,
+)
 from minigraph.ops.activation import softplus
 from minigraph.ops.arithmetic import Abs
 from minigraph.ops.comparison import clip, where
 from minigraph.ops.elementwise import FloatTensor, as_operand, kind, promote, widen
 from minigraph.ops.exponential import Exp, Log
-from minigraph.ops.indexing import OneHot, TakeAlong, check_range, take
+from minigraph.ops.indexing import OneHot, Sized, TakeAlong, check_range, take
 from minigraph.ops.joining import moveaxis
 from minigraph.ops.reduction import mean
 from minigraph.ops.shape import broadcast_to, expand_dims, squeeze, stop_gradient
@@ -34,8 +45,11 @@ class CrossEntropy(Expanded):
         _check_labels(logits, labels)
         return Spec((*labels.shape, 1), logits.dtype)
 
+    def index_range(self, logits: Sized, labels: Sized) -> IndexRange:
+        return IndexRange(1, 0, logits.shape[-1])
+
     def forward(self, logits: Array, labels: Array) -> Array:
-        check_range(labels, 0, logits.shape[-1], "label")  # the error names this op
+        check_range(labels, self.index_range(logits, labels), "label")  # the error names this op
         return super().forward(logits, labels)
 
     def grad(self, dy: Node, y: Node, logits: Node, labels: Node) -> tuple[Node, None]:
@@ -55,8 +69,11 @@ class CrossEntropyBackward(Expanded):
             raise ShapeError(f"dy is {dy} for labels {labels}")
         return logits
 
+    def index_range(self, dy: Sized, logits: Sized, labels: Sized) -> IndexRange:
+        return IndexRange(2, 0, logits.shape[-1])
+
     def forward(self, dy: Array, logits: Array, labels: Array) -> Array:
-        check_range(labels, 0, logits.shape[-1], "label")
+        check_range(labels, self.index_range(dy, logits, labels), "label")
         return super().forward(dy, logits, labels)
 
     def expand(self, dy: Node, logits: Node, labels: Node) -> tuple[Node]:

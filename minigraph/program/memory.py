@@ -38,8 +38,7 @@ def update_in_place(program: Program) -> None:
     Two conditions hold: no later step reads the old value, and no later step can refuse its input,
     as a call that fails must leave all parameters unchanged.
     """
-    validating = (i for i, s in enumerate(program.steps) if s.kernel.validates_input)
-    last_check = max(validating, default=-1)
+    last_check = program.steps.index(program.checks[-1]) if program.checks else -1
     returned = {view.buffer for view in program.outputs}
     current = {b.node: b for b in program.buffers if b.space is MemorySpace.PARAMETER}
     not_in_place = []

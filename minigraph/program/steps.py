@@ -277,6 +277,21 @@ class Program:
         """The buffers of results."""
         return [b for b in self.buffers if b.space is MemorySpace.OUTPUT]
 
+    @property
+    def checks(self) -> list[Step]:
+        """The steps that may refuse a value of an input, unless a step before has checked it.
+
+        A gradient's step has the same indices as the step of the forward pass.
+        """
+        found: dict[object, Step] = {}
+        for step in self.steps:
+            if step.kernel.validates_input:
+                valid = step.node.op.index_range(*step.node.inputs)
+                view = valid and step.inputs[valid.operand]
+                checked = view and (view.buffer, view.offset, view.spec, view.strides, valid)
+                found.setdefault(checked or step, step)
+        return [*found.values()]
+
     @functools.cached_property
     def external(self) -> list[Buffer]:
         """The buffers whose addresses change with each call: inputs and results."""

@@ -42,6 +42,20 @@ def test_counts_of_steps_change_in_place_though_a_label_may_be_refused():
     assert not program.updates  # what is copied after the last step
 
 
+@pytest.mark.parametrize("wraps", [False, True], ids=["tokens", "indices"])
+def test_a_gradient_of_indices_that_were_checked_before_keeps_no_update_waiting(wraps):
+    """The gradient of an embedding is the last check, and can refuse nothing any more."""
+    table, layer = nn.Embedding(5, 4), nn.Linear(4, 3)
+    tokens, labels = mg.input("tokens", (2,), "int64"), mg.input("labels", (2,), "int64")
+    rows = ops.take(table.weight, tokens, axis=0) if wraps else table(tokens)
+    loss = ops.cross_entropy(layer(rows), labels)
+    updates = optim.SGD([*table.parameters(), *layer.parameters()]).minimize(loss)
+    program = lowered("cpu", [loss], [tokens, labels], updates)
+    checks = [step.node.op.name for step in program.steps if step.kernel.validates_input]
+    assert checks == ["take", "cross_entropy", "cross_entropy_backward", "take_backward"]
+    assert program.changed == set(updates) and not program.updates
+
+
 def test_corrections_by_counts_keep_no_gradient_until_the_end():
     def arena_bytes(kind):
         net = nn.Sequential(*(nn.Linear(64, 64) for _ in range(12)))

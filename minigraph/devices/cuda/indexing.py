@@ -6,7 +6,7 @@ for those of its elements, so every run gives the same bits.
 
 from __future__ import annotations
 
-from minigraph.devices.cuda.kernel import CudaKernel, Range
+from minigraph.devices.cuda.kernel import CudaKernel
 from minigraph.devices.cuda.written import (
     MAX_THREADS,
     THREADS,
@@ -46,16 +46,15 @@ def _gather(
 
     sizes  n, count, and columns in such units
     """
-    n, *_ = sizes
     macros = {
         "T": "mg_vector<uint32_t, 4>" if unit == VECTOR_BYTES else f"uint{8 * unit}_t",
         "L": c_type(node.inputs[1].dtype),
         "WRAPS": int(wraps),
         "INDEX_POSITION": place,
     }
-    valid, alignment = Range(1, -n if wraps else 0, n), unit if unit == VECTOR_BYTES else 1
+    alignment = unit if unit == VECTOR_BYTES else 1
     count = node.spec.nbytes // unit
-    return written_kernel(node, "gather", macros, count, sizes, range=valid, alignment=alignment)
+    return written_kernel(node, "gather", macros, count, sizes, alignment=alignment)
 
 
 def take_backward(op: TakeBackward, node: Node) -> CudaKernel:
@@ -69,10 +68,7 @@ def take_backward(op: TakeBackward, node: Node) -> CudaKernel:
     }
     threads = THREADS if indices.size <= MAX_THREADS else MAX_THREADS
     sizes = (columns, n, indices.size)
-    valid = Range(1, 0 if op.tokens else -n, n)
-    return written_kernel(
-        node, "take_backward", macros, outer * n, sizes, threads=threads, range=valid
-    )
+    return written_kernel(node, "take_backward", macros, outer * n, sizes, threads=threads)
 
 
 def scatter(op: AddAlong | PutAlong, node: Node) -> CudaKernel:
@@ -82,15 +78,13 @@ def scatter(op: AddAlong | PutAlong, node: Node) -> CudaKernel:
     _, n, columns = sizes_around(node.shape, op.axis)
     macros = {**types, "L": c_type(indices.dtype), "WRAPS": int(wraps), "ADDS": int(adds)}
     sizes = n, indices.shape[op.axis], columns
-    valid = Range(1, -n if wraps else 0, n)
-    return written_kernel(node, "scatter", macros, node.size, sizes, range=valid)
+    return written_kernel(node, "scatter", macros, node.size, sizes)
 
 
 def one_hot(op: OneHot, node: Node) -> CudaKernel:
     (labels,) = node.inputs
     macros = {**element(node.dtype), "L": c_type(labels.dtype)}
-    valid = Range(0, 0, op.size)
-    return written_kernel(node, "one_hot", macros, node.size, (op.size,), range=valid)
+    return written_kernel(node, "one_hot", macros, node.size, (op.size,))
 
 
 KERNELS: Kernels = {

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from minigraph.devices.reference import NumpyKernel
-from minigraph.graph import Array, Node
+from minigraph.graph import Array, IndexRange, Node
 from minigraph.jit.source import KernelSource
 from minigraph.program import Kernel
 
@@ -45,19 +45,6 @@ class Launch:
         return replace(self, words=lambda *operands: self.words(*find(*operands)))
 
 
-@dataclass(frozen=True)
-class Range:
-    """The valid integers of an input: low ... high - 1.
-
-    A kernel that checks them gets, after its outputs, the address of an int that it sets to 1 where
-    one of them is not; it reads and writes nothing out of bounds then.
-    """
-
-    operand: int
-    low: int
-    high: int
-
-
 class DeviceKernel(Kernel):
     """A kernel on the device.
 
@@ -78,7 +65,8 @@ class DeviceKernel(Kernel):
 class CudaKernel(DeviceKernel):
     """A kernel of one or a few launches.
 
-    range  of valid integers in its input; None if all are valid
+    range  of the integers that the kernel checks: it gets, after its outputs, the address of an int
+           that it sets to 1 where one is out of range, and then accesses nothing out of bounds
     """
 
     node: Node
@@ -86,7 +74,7 @@ class CudaKernel(DeviceKernel):
     scratch: int = 0
     strided: Sequence[bool] = ()
     inplace: Sequence[Sequence[int]] = ()
-    range: Range | None = None
+    range: IndexRange | None = None
     alignment: int = 1
     maker: str = field(default="cuda", init=False)
 

@@ -36,7 +36,7 @@ from minigraph.devices.cuda.driver import LOAD_ALIGNMENT, Driver, aligned
 from minigraph.devices.cuda.kernel import CudaKernel
 from minigraph.devices.cuda.staging import Staging, copy_of
 from minigraph.errors import DeviceError, GraphError, located, warn_once
-from minigraph.graph import Array, Constant, Parameter
+from minigraph.graph import Array, Constant, Parameter, outdated_on
 from minigraph.platform.signals import held
 from minigraph.program import (
     Buffer,
@@ -50,6 +50,8 @@ from minigraph.program import (
     nothing,
 )
 from minigraph.program.memory import demand
+
+MAX_CHECKED_BY_HOST = 1 << 16  # integers of an input: some 0.1 ms
 
 CallsOfStep = Callable[[Step], Sequence[Call]]
 
@@ -80,20 +82,15 @@ class CudaProgram(Executor):
         super().__init__()
         self.program = program
         self.driver = driver
-        self._parameters = [*dict.fromkeys((*program.parameters, *(p for p, _ in program.updates)))]
+        parameters = dict.fromkeys((*program.parameters, *(p for p, _ in program.updates)))
+        self._states = [p.state for p in parameters]
+        self._changed = [p.state for p in program.changed]
         self._ranges = {
             step: step.kernel.range
             for step in program.steps
             if isinstance(step.kernel, CudaKernel) and step.kernel.range is not None
         }
-        # The first step that reads integers with a range checks them for later steps, too.
-        checks: dict[object, Step] = {}
-        for step, valid in self._ranges.items():
-            view = self._integers(step)
-            whole = view.contiguous and view.spec.nbytes == view.buffer.nbytes
-            alike = whole and self._is_input(step)
-            checks.setdefault((view.buffer, valid.low, valid.high) if alike else step, step)
-        self._checks = [*checks.values()]
+        self._checks = [step for step in program.checks if step in self._ranges]
         self._flagged = [s for s in self._checks if not self._is_input(s)]
         self._moving = rebound_buffers(program)
         self._written = {b for b in self._moving if b.space is MemorySpace.OUTPUT}
@@ -121,7 +118,7 @@ class CudaProgram(Executor):
             for buffer in program.buffers:
                 if buffer.space is MemorySpace.PARAMETER:
                     assert isinstance(buffer.node, Parameter)
-                    self._places[buffer] = copy_of(buffer.node, driver).address
+                    self._places[buffer] = copy_of(buffer.node.state, driver).address
             self._bound = bind(program, self._places, self._moving, flag, functions, driver)
             self._begun, self._done = events = [driver.event() for _ in range(2)]
         self._collectives = [s.kernel for s in program.steps if isinstance(s.kernel, NcclKernel)]
@@ -252,11 +249,11 @@ class CudaProgram(Executor):
             driver.wait(compute, self._begun)
             try:
                 self._check_inputs(inputs)
-                for parameter in self._parameters:
-                    copy_of(parameter, driver)
+                for state in outdated_on(self._states, driver.device):
+                    copy_of(state, driver)
                 # Before any of them is written: the call may end in the middle.
-                for parameter in self.program.changed:
-                    parameter.state.mark_written(driver.device)
+                for state in self._changed:
+                    state.mark_written(driver.device)
                 if self._flagged:
                     driver.clear(self._flags, 4 * len(self._ranges), compute)
                 bound = self._stage(inputs, outputs)
@@ -296,7 +293,7 @@ class CudaProgram(Executor):
         driver = self.driver
         returned = zip(self.program.outputs, outputs, strict=True)
         copies = [(v, y.data.ptr) for v, y in returned if v.buffer not in self._written]
-        copies += [(view, copy_of(p, driver).address) for p, view in self.program.updates]
+        copies += [(view, copy_of(p.state, driver).address) for p, view in self.program.updates]
         for view, to in copies:  # these views are contiguous
             driver.copy(to, places[view.buffer] + view.offset, view.spec.nbytes, driver.compute)
 
@@ -332,14 +329,14 @@ class CudaProgram(Executor):
     def _check_inputs(self, inputs: Sequence[Array]) -> None:
         """Raise GraphError, before anything runs, if an input holds an integer out of range.
 
-        From now on steps check the inputs that are on the device: the host would wait until the
-        device has done all that comes before.
+        From now on steps check the inputs that are large, or on the device: there the host would
+        wait until the device has done all that comes before.
         """
         arrays = dict(zip(self.program.inputs, inputs, strict=True))
         new = []
         for step in filter(self._is_input, self._checks):
             array = arrays[self._integers(step).buffer]
-            if isinstance(array, np.ndarray):
+            if isinstance(array, np.ndarray) and array.size <= MAX_CHECKED_BY_HOST:
                 self._check(step, array)
             elif step not in self._flagged:
                 new.append(step)

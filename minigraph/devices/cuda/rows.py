@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minigraph.devices.cuda.kernel import CudaKernel, Range
+from minigraph.devices.cuda.kernel import CudaKernel
 from minigraph.devices.cuda.written import (
     SHORT_ROW,
     Kernels,
@@ -108,7 +108,6 @@ def _cross_entropy(node: Node, labels: int, inplace: Sequence[Sequence[int]]) ->
         label.size,
         (n,),
         threads_for(n),
-        range=Range(labels, 0, n),
         inplace=inplace,
     )
 

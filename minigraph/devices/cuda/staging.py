@@ -13,7 +13,7 @@ import numpy as np
 
 from minigraph import options as settings
 from minigraph.devices.cuda.driver import Driver, aligned
-from minigraph.graph import Array, Parameter, Spec
+from minigraph.graph import Array, Spec, State
 from minigraph.platform.signals import held
 from minigraph.program import Buffer
 
@@ -140,7 +140,7 @@ class DeviceCopy:
             self._driver.synchronize(self._driver.compute)
 
 
-def copy_of(parameter: Parameter, driver: Driver) -> DeviceCopy:
-    """Return the copy of a parameter on a device, with its current value."""
-    copy: DeviceCopy = parameter.state.on(driver.device, lambda spec: DeviceCopy(spec, driver))
+def copy_of(state: State, driver: Driver) -> DeviceCopy:
+    """Return the copy of a parameter's value on a device, up to date."""
+    copy: DeviceCopy = state.on(driver.device, lambda spec: DeviceCopy(spec, driver))
     return copy

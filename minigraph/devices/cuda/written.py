@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from minigraph.devices.cuda.kernel import CudaKernel, Launch, Range
+from minigraph.devices.cuda.kernel import CudaKernel, Launch
 from minigraph.graph import BOOL, DType, Node, Op
 from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
@@ -58,7 +58,6 @@ def written_kernel(
     sizes: Sequence[int],
     threads: int = 0,
     resident: int = 0,
-    range: Range | None = None,
     **facts: Any,
 ) -> CudaKernel:
     """Return the kernel in the file of this name for `count` elements or rows.
@@ -67,11 +66,12 @@ def written_kernel(
     sizes     words after the count
     threads   of a row; 0: each thread computes one element after the other
     resident  blocks of a multiprocessor, which limit a thread's registers
-    range     and other fields of `CudaKernel`
+    facts     other fields of `CudaKernel`
     """
     together = max(1, THREADS // threads) if threads else THREADS  # rows, or elements, of a block
     block = (threads or THREADS, together if threads else 1, 1)
     largest = max(s.size for s in (*(x.spec for x in node.inputs), *node.specs))
+    range = node.op.index_range(*node.inputs)
     flag = len(node.inputs) + len(node.specs)
     first = flag + (range is not None)
     words = (count, *sizes)

@@ -201,5 +201,5 @@ def test_a_call_that_ends_in_the_middle_leaves_the_parameters_as_the_device_has_
     with pytest.raises(TypeError):
         call(run, X)
     run.driver.launch = launch
-    ctypes.memset(copy_of(w, run.driver).address, 0, X.nbytes)  # an update, until then
+    ctypes.memset(copy_of(w.state, run.driver).address, 0, X.nbytes)  # an update, until then
     assert (w.numpy() == 0).all()

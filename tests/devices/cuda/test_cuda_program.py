@@ -246,6 +246,15 @@ def test_labels_on_the_device_are_refused_before_a_parameter_changes(labels, dir
     assert len(launched) == run.launches + 1
 
 
+def test_many_labels_of_the_host_are_checked_on_the_device(monkeypatch):
+    monkeypatch.setattr("minigraph.devices.cuda.program.MAX_CHECKED_BY_HOST", 2)
+    run, w = labels_example(lambda x: x)
+    call(run, np.array([0, 3, 1]))
+    with pytest.raises(mg.GraphError, match=r"one_hot: 4 is not in 0 \.\.\. 3 .*test_cuda_program"):
+        call(run, np.array([0, 4, 1]))
+    assert (w.numpy() == 1).all() and run.syncs == 1
+
+
 def test_labels_that_several_steps_read_are_checked_by_the_first():
     x = mg.input("x", (3,), "int64")
     run = bind([x], [ops.one_hot(x, 4, dtype) for dtype in ("float32", "int32")], bulk=False)
