@@ -20,7 +20,8 @@
 #
 # Wheels in a folder .whl beside the project are installed first, for machines without a network:
 # those of packages that Python does not have.  They go where Python has its own, because a wheel's
-# data, such as oneDNN's library, would not be found elsewhere.
+# data, such as oneDNN's library, would not be found elsewhere.  With minigraph's own wheel, made by
+# pip wheel --no-deps -w .whl .  torch.compile finds the backend "minigraph".
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
