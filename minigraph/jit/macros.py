@@ -12,5 +12,5 @@ def with_macros(text: str, **macros: object) -> str:
     #undef T
     """
     define = [f"#define {name} {value}" for name, value in macros.items()]
-    undefine = [f"#undef {name}" for name in macros]
+    undefine = [f"#undef {name.partition('(')[0]}" for name in macros]
     return "\n".join([*define, text.strip(), *undefine])

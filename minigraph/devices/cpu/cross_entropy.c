@@ -7,9 +7,9 @@
    (BACKWARD), logits, labels, the result.  Returns 1 for a label out of range, before anything is
    written.  The result may overwrite the logits: a row of x is not read after q has its exponentials.
 
-   T    type of the logits
-   L    type of the labels
-   EXP  exp or expf */
+   T       type of the logits
+   L       type of the labels
+   EXP(x)  exp or expf */
 enum {
   NAME_VECTOR = 64 / sizeof(T),
   NAME_LANES = 4 * NAME_VECTOR,   /* independent accumulators */

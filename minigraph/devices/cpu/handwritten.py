@@ -30,6 +30,7 @@ from minigraph.ops.ordering import Argsort, Searchsorted
 from minigraph.ops.reduction import MAX_PLAIN_SUM, Argmax
 from minigraph.program.steps import round_up
 
+LRN_BLOCK = 1024  # pixels: their sums stay in the first-level cache
 ONE_BITS = {FLOAT16: "0x3c00", BFLOAT16: "0x3f80"}
 # A heap is faster than sorting to find at most one element of MAX_HEAP_ELEMENTS, or, in a short
 # row, as many as the square root of its length.
@@ -41,7 +42,11 @@ ROW_PART, MAX_DIVIDED_ROWS, MAX_COLUMNS = 4096, 16, 512
 
 
 def _text(name: str, **macros: object) -> str:
-    """Return the source in the file of this name, with these macros."""
+    """Return the source in the file of this name, with these macros.
+
+    A function of the C library needs its parentheses: a kernel gets the vector variants of those
+    that its text calls.
+    """
     return with_macros(Path(__file__).with_name(f"{name}.c").read_text(), **macros)
 
 
@@ -65,21 +70,22 @@ def cross_entropy_backward(op: CrossEntropyBackward, node: Node, threads: int) -
 
 
 def _cross_entropy(logits: Node, labels: Node, backward: bool, threads: int) -> KernelCall:
-    text = _text(
-        "cross_entropy",
-        T=c_type(logits.dtype),
-        L=c_type(labels.dtype),
-        EXP="expf" if logits.dtype.itemsize == 4 else "exp",
-        BACKWARD=int(backward),
-    )
+    macros = {
+        "T": c_type(logits.dtype),
+        "L": c_type(labels.dtype),
+        "EXP(x)": "expf(x)" if logits.dtype.itemsize == 4 else "exp(x)",
+        "BACKWARD": int(backward),
+    }
+    text = _text("cross_entropy", **macros)
     return call(text, threads, labels.size, logits.shape[-1])
 
 
 def local_response_norm(op: LocalResponseNorm, node: Node, threads: int) -> NativeKernel:
     images, channels, *sides = node.shape
-    element, power = c_type(node.dtype), "powf" if node.dtype.itemsize == 4 else "pow"
+    element, power = c_type(node.dtype), "powf(x, y)" if node.dtype.itemsize == 4 else "pow(x, y)"
     total = "double" if op.size > MAX_PLAIN_SUM else element
-    text = _text("local_response_norm", T=element, W=total, POW=power)
+    macros = {"T": element, "W": total, "POW(x, y)": power, "BLOCK": LRN_BLOCK}
+    text = _text("local_response_norm", **macros)
     numbers = struct.unpack("<3q", struct.pack("<3d", op.alpha / op.size, op.beta, op.k))
     sizes = (images, channels, math.prod(sides), op.size)
     return NativeKernel(node, [call(text, threads, *sizes, *numbers)])

@@ -3,9 +3,10 @@
    The argument block: threads, images, channels, pixels of a channel, channels of a window; alpha /
    size, beta and k as the bits of doubles; then the operands.
 
-   T    type of an element
-   W    type of the sum of squares
-   POW  pow or powf */
+   T          type of an element
+   W          type of the sum of squares
+   POW(x, y)  pow or powf
+   BLOCK      pixels whose sums are in the first-level cache */
 int NAME(const int64_t *a, char **slots) {
   const int64_t threads = a[0], images = a[1], channels = a[2], pixels = a[3], size = a[4];
   double parameters[3];
@@ -21,10 +22,15 @@ int NAME(const int64_t *a, char **slots) {
     if (high > channels - 1 - c) high = channels - 1 - c;
     const T *p = x + u * pixels;
     T *q = y + u * pixels;
-    for (int64_t j = 0; j < pixels; j++) {
-      W sum = 0;
-      for (int64_t k = low; k <= high; k++) sum += p[k * pixels + j] * p[k * pixels + j];
-      q[j] = p[j] * POW((T)sum * scale + bias, -beta);
+    for (int64_t first = 0; first < pixels; first += BLOCK) {
+      const int64_t n = pixels - first < BLOCK ? pixels - first : BLOCK;
+      W sums[BLOCK] = {0};
+      for (int64_t k = low; k <= high; k++) {
+        const T *row = p + k * pixels + first;
+        for (int64_t j = 0; j < n; j++) sums[j] += row[j] * row[j];
+      }
+      for (int64_t j = 0; j < n; j++)
+        q[first + j] = p[first + j] * POW((T)sums[j] * scale + bias, -beta);
     }
   }
   return 0;

@@ -1,6 +1,7 @@
 """The CPU's kernels of heavy ops, oneDNN's and ours, agree with the ops' NumPy meanings."""
 
 import functools
+import re
 from itertools import chain
 
 import numpy as np
@@ -11,8 +12,10 @@ from needs import needs_onednn
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.devices.cpu import primitives
+from minigraph.devices.cpu import handwritten, primitives
+from minigraph.jit.c.vector_math import vector_functions, vector_math
 from minigraph.ops.conv import Conv2d
+from minigraph.ops.loss import CrossEntropy
 from minigraph.ops.matmul import Matmul
 
 pytestmark = needs_onednn
@@ -102,3 +105,18 @@ def test_average_pooling_declines_to_count_padding_that_ceil_mode_goes_beyond(ar
 def test_kernels_decline_integers(dtype):
     """Only asked, not run: float32 kernels on bytes write beyond their arrays."""
     assert not takes(Matmul(), *[np.ones((8, 8), dtype)] * 2)
+
+
+@pytest.mark.skipif(not vector_functions(), reason="the C library has no vector variants")
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_kernels_get_the_vector_variants_of_the_functions_that_they_call(dtype):
+    """Scalar calls take ten times as long; a comment that names a function does not count."""
+    x, labels = mg.input("x", (2, 4, 6), dtype), mg.input("labels", (2, 4), "int64")
+    for node, make, function in (
+        (ops.local_response_norm(x, 3), handwritten.local_response_norm, "pow"),
+        (CrossEntropy()(x, labels), handwritten.cross_entropy, "exp"),
+    ):
+        (source,) = make(node.op, node, 1).sources
+        provided = vector_math(re.sub(r"/\*.*?\*/", "", source.text, flags=re.DOTALL))
+        name = f"{function}f" if dtype == "float32" else function
+        assert name not in vector_functions() or f"#define {name} mg_{name}\n" in provided
