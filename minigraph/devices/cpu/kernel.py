@@ -31,11 +31,21 @@ def cache_bytes() -> int:
 
     Linux on a virtual machine reports the cache of a whole socket, which other machines share.
     """
+    return min(_cache_bytes(3) or MAX_CACHE_BYTES, MAX_CACHE_BYTES)
+
+
+@functools.cache
+def second_level_cache_bytes() -> int:
+    """Return the size of a core's second-level cache; 0 if unknown."""
+    return _cache_bytes(2)
+
+
+def _cache_bytes(level: int) -> int:
     try:
-        text = Path("/sys/devices/system/cpu/cpu0/cache/index3/size").read_text().strip()
+        text = Path(f"/sys/devices/system/cpu/cpu0/cache/index{level}/size").read_text().strip()
     except OSError:
-        return MAX_CACHE_BYTES
-    return min(int(text.rstrip("KM")) << (20 if text.endswith("M") else 10), MAX_CACHE_BYTES)
+        return 0
+    return int(text.rstrip("KM")) << (20 if text.endswith("M") else 10)
 
 
 # Offset of the address of an array's elements in NumPy's array object, by its binary interface.

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from minigraph.devices.cpu import onednn
-from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
+from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place, second_level_cache_bytes
 from minigraph.graph import BOOL, DType, Node, Shape
 from minigraph.jit.emitter import block, function
 from minigraph.jit.expression import c_type
@@ -27,7 +27,7 @@ TEXT = Path(__file__).with_name("product.c").read_text()
 ROWS = {8: 6, 16: 12}  # of a tile, by the floats of a vector: the sums fit the registers
 REGISTERS = {8: 16, 16: 32}
 DEPTH = 256  # products that are added up in registers
-PANEL = 256 << 10  # bytes of a panel
+MIN_PANEL = 256 << 10  # bytes of a panel, or a quarter of the second-level cache if that is more
 WIDEST = 1024  # columns of a panel, at most
 TASKS = 2  # for each thread, at least, if the work can be divided so far
 Three = tuple[int, int, int]
@@ -201,7 +201,8 @@ def _shared(pieces: Sequence[Piece], batches: int, dtype: DType, threads: int) -
     rows, columns = largest.rows, math.prod(largest.columns)
     tile = _tile(rows, columns, lanes)
     group = tile[1] * lanes
-    wide = min(PANEL // (DEPTH * dtype.itemsize), WIDEST, columns + group - 1)
+    panel = max(MIN_PANEL, second_level_cache_bytes() // 4)
+    wide = min(panel // (DEPTH * dtype.itemsize), WIDEST, columns + group - 1)
     tasks = batches * len(pieces)
     if tasks < TASKS * threads:
         wide = min(wide, columns // math.ceil(TASKS * threads / tasks) + group - 1)
