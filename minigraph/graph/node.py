@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NamedTuple, dataclass_transform
 from minigraph.arguments import shorten
 from minigraph.errors import NoGradient
 from minigraph.graph.location import Location, Within, here, scope
-from minigraph.graph.spec import Array, DType, Shape, Spec
+from minigraph.graph.spec import Array, DType, IndexRange, Shape, Spec
 from minigraph.graph.unsupported import Unsupported
 from minigraph.symbolic import UndecidedSize, assuming_large
 
@@ -28,14 +28,6 @@ _methods: list[Callable[..., Node]] = []  # the results of `_method`
 def in_place_of(node: Node, like: Node | None = None) -> Within:
     """Give nodes made inside the order of `node`, and the source of `like`, by default `node`."""
     return Within(source=(node if like is None else like).source, order=node.order[0])
-
-
-class IndexRange(NamedTuple):
-    """The valid integers of an op's input: low ... high - 1."""
-
-    operand: int
-    low: int
-    high: int
 
 
 @dataclass_transform(frozen_default=True)
@@ -98,10 +90,7 @@ class Op:
         raise NoGradient(f"{self.name} has no gradient")
 
     def index_range(self, *args: Any) -> IndexRange | None:
-        """index_range(*inputs): the range outside of which an integer is a GraphError at the call.
-
-        Inputs are specs, nodes or arrays.  None: no integer is out of range.
-        """
+        """index_range(*inputs): the valid integers of an input; None: all.  Others are refused."""
         return None
 
     def along(self, x: Shape, y: Shape) -> tuple[int | None, ...] | None:

@@ -7,7 +7,7 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -233,3 +233,11 @@ def aligned_empty(spec: Spec) -> Array:
     raw = np.empty(spec.nbytes + ALIGNMENT - 1, np.uint8)
     start = -raw.ctypes.data % ALIGNMENT
     return raw[start : start + spec.nbytes].view(spec.dtype).reshape(spec.shape)
+
+
+class IndexRange(NamedTuple):
+    """The valid integers of an op's input: low ... high - 1."""
+
+    operand: int
+    low: int
+    high: int
