@@ -18,7 +18,7 @@ from minigraph.inspect.record import Description, from_text, to_text
 from minigraph.platform.regular_file import read
 
 FOLDER = Path(__file__).parent
-SCRIPTS = ("model", "layout", "graph", "changes", "details", "charts", "main")
+SCRIPTS = ("model", "layout", "graph", "changes", "details", "charts", "search", "main")
 DATA = re.compile(r'<script type="text/plain" id="data">([A-Za-z0-9+/=]*)</script>')
 LARGEST = 1 << 28  # bytes of a page's unpacked JSON, at most
 

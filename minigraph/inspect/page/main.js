@@ -1,7 +1,6 @@
 /* The page: the selection and the open layers, which the address stores too; search and keys. */
 
 const TABS = ["memory", "timeline", "layers", "steps"];
-const RESULTS_SHOWN = 60; // of a search, at most
 const KEYS = [
   ["/", "search"],
   ["[ and ]", "previous pass, next pass"],
@@ -213,25 +212,10 @@ class Page {
   // -------------------------------------------------------------- search
 
   search(text) {
-    const words = text.toLowerCase().split(/\s+/).filter(Boolean);
-    const found = [];
-    const now = this.model.snapshot(this.k).entries;
-    for (const node of words.length ? this.model.nodes.values() : []) {
-      if (node.kind === "constant") continue;
-      const step = this.model.stepOf.get(node.id);
-      const kernel = step === undefined ? "" : `${this.model.steps[step].kernel} ${this.model.data.kernels[this.model.steps[step].generated]?.name ?? ""}`;
-      const all = `${node.kind === "box" ? boxName(node) : node.name} ${node.layer} ${node.line} ${node.role} ${node.results[0]} ${kernel}`.toLowerCase();
-      if (words.every((word) => all.includes(word))) found.push(node);
-    }
-    found.sort((a, b) => now.has(b.id) - now.has(a.id) || a.order - b.order);
-    const lines = found.slice(0, RESULTS_SHOWN).map((node, i) => {
-      const gone = this.model.removedAt.has(node.id) ? `, gone after ${this.model.stages[this.model.removedAt.get(node.id)].name}` : "";
-      return `<li><button data-id="${node.id}" class="${i ? "" : "first"}"><i class="dot ${node.role}"></i>${escape(this.model.label(node.id))}<small>${escape(node.results[0] ?? "")}${escape(gone)}</small></button></li>`;
-    });
-    const more = found.length - lines.length;
-    $("#found ol").innerHTML = lines.join("");
-    $("#found p").textContent = `${found.length ? plural(found.length, "result") : "nothing found"}${more > 0 ? `, ${RESULTS_SHOWN} shown` : ""}`;
-    $("#found").hidden = !words.length;
+    const found = nodesWith(this.model, this.k, text);
+    $("#found ol").innerHTML = foundItems(this.model, found);
+    $("#found p").textContent = foundLabel(found);
+    $("#found").hidden = !text.trim();
   }
 
   // -------------------------------------------------------------- input
