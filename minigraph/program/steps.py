@@ -281,13 +281,16 @@ class Program:
     def checks(self) -> list[Step]:
         """The steps that may refuse a value of an input, unless a step before has checked it.
 
-        A gradient's step has the same indices as the step of the forward pass.
+        A gradient's step has the same indices as the step of the forward pass.  A step in NumPy
+        counts in any case: a signal may end it, too.
         """
         found: dict[object, Step] = {}
         for step in self.steps:
             if step.kernel.validates_input:
                 valid = step.node.op.index_range(*step.node.inputs)
-                view = valid and step.inputs[valid.operand]
+                view = (
+                    step.inputs[valid.operand] if valid and step.kernel.maker != "numpy" else None
+                )
                 checked = view and (view.buffer, view.offset, view.spec, view.strides, valid)
                 found.setdefault(checked or step, step)
         return [*found.values()]

@@ -1,6 +1,7 @@
 """The memory plan: what lives at once does not overlap, and little is needed."""
 
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from plans import assert_plan_is_sound, lowered, random_program, real
 
 import minigraph as mg
 from minigraph import nn, ops, optim
+from minigraph.devices.reference import NumpyKernel
 from minigraph.graph import Graph, Spec
 from minigraph.program import Buffer, MemorySpace, Program, View
 from minigraph.program.memory import check_offsets, predicted_arena_bytes
@@ -54,6 +56,11 @@ def test_a_gradient_of_indices_that_were_checked_before_keeps_no_update_waiting(
     checks = [step.node.op.name for step in program.steps if step.kernel.validates_input]
     assert checks == ["take", "cross_entropy", "cross_entropy_backward", "take_backward"]
     assert program.changed == set(updates) and not program.updates
+    last = next(step for step in program.steps if step.node.op.name == "take_backward")
+    assert last not in program.checks
+    by_numpy = replace(last, kernel=NumpyKernel(last.node))  # which a signal could end
+    program.steps[program.steps.index(last)] = by_numpy
+    assert by_numpy in program.checks
 
 
 def test_corrections_by_counts_keep_no_gradient_until_the_end():
