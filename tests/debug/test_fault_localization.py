@@ -1,0 +1,44 @@
+"""Each kernel of a function is compared with NumPy on its own inputs; right ones are not blamed."""
+
+import contextlib
+
+import numpy as np
+import pytest
+from needs import needs_compiler
+from samples import SAMPLES
+
+import minigraph as mg
+from minigraph import ops
+from minigraph.debug.fault_localization import check_steps
+from minigraph.graph import FLOATS, Node
+from minigraph.ops.random import SEED, STEP
+
+
+def compiled(device, inputs, outputs):
+    return mg.comp_graph(device, {"graph_opt_level": 3}).compile(inputs, outputs)
+
+
+@needs_compiler
+def test_a_kernel_whose_terms_cancel_is_not_blamed():
+    x = mg.input("x", (3000, 17))
+    y = ops.layer_norm(x, (17,))
+    function = compiled("cpu", x, mg.grad((y * y).sum(), [x]))  # 0 but for rounding
+    given = {x: np.random.default_rng(0).normal(size=(3000, 17)).astype(np.float32)}
+    assert isinstance(check_steps(function._program, function._backend, given), list)
+
+
+def test_no_right_kernel_is_blamed():
+    """Of no op that there is, nor of its gradient."""
+    for op, xs in SAMPLES.values():
+        inputs = [mg.input(f"x{i}", np.shape(x), np.asarray(x).dtype) for i, x in enumerate(xs)]
+        floats = [x for x in inputs if x.dtype in FLOATS]
+        outputs = [*op.results(*inputs)]
+        with contextlib.suppress(mg.GraphError):  # it has no gradient
+            total = sum(y.astype("float32").sum() for y in outputs if y.dtype in FLOATS)
+            outputs += mg.grad(total, floats) if floats and isinstance(total, Node) else []
+        function = compiled("reference", inputs, outputs)
+        given = {**dict(zip(inputs, map(np.asarray, xs), strict=True)), SEED: function.seed}
+        given[STEP] = np.zeros((), np.uint64)
+        found = check_steps(function._program, function._backend, given)
+        if isinstance(found, tuple):
+            pytest.fail(f"{found[0].node}\n{found[1].statistics('NumPy', 'kernel')}")
