@@ -41,7 +41,7 @@ MG_INLINE NAME_words NAME_part(NAME_words *x, int careful) {
 #define NAME_shuffle(x, y, ...) __builtin_shuffle(x, y, (NAME_words){__VA_ARGS__})
 #endif
 /* Transpose 16 x 16 words in four rounds of interleaving. */
-MG_SHARED void NAME_transpose(NAME_words *tile) {
+MG_NOINLINE void NAME_transpose(NAME_words *tile) {
   NAME_words now[LINES], next[LINES];
   #pragma GCC unroll 16
   for (int i = 0; i < LINES; i++) now[i] = tile[i];
@@ -87,10 +87,10 @@ typedef uint32_t NAME_tile[LINES][LINES];
 static void NAME_emulate(NAME_tile z, NAME_tile x, NAME_tile y) {
   for (int i = 0; i < LINES; i++)
     for (int k = 0; k < LINES; k++) {
-      const float low = mg_number(x[i][k] << 16), high = mg_number(x[i][k] & 0xffff0000u);
+      const float low = mg_float_of_bits(x[i][k] << 16), high = mg_float_of_bits(x[i][k] & 0xffff0000u);
       for (int j = 0; j < LINES; j++) {
-        const float sum = mg_number(z[i][j]) + low * mg_number(y[k][j] << 16);
-        z[i][j] = mg_bits(sum + high * mg_number(y[k][j] & 0xffff0000u));
+        const float sum = mg_float_of_bits(z[i][j]) + low * mg_float_of_bits(y[k][j] << 16);
+        z[i][j] = mg_bits_of_float(sum + high * mg_float_of_bits(y[k][j] & 0xffff0000u));
       }
     }
 }

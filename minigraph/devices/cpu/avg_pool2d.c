@@ -29,7 +29,7 @@ MG_INLINE NAME_vector NAME_load(const T *from) {
   return __builtin_convertvector(x, NAME_vector);
 #endif
 #elif BFLOAT16
-  return mg_number((uint32_t)*from << 16);
+  return mg_float_of_bits((uint32_t)*from << 16);
 #else
   return *from;
 #endif

@@ -60,7 +60,7 @@ def _pixel_products(pixels: int, vectors: int) -> str:
     bases = [f"const float *x{r} = row + {r} * step;" for r in range(0, pixels, PIXELS_PER_BASE)]
     read = [f"x{r - r % PIXELS_PER_BASE}[{r % PIXELS_PER_BASE} * step + l]" for r in range(pixels)]
     return function(
-        f"MG_FAST void NAME_products_{pixels}(\n"
+        f"MG_CONTRACT void NAME_products_{pixels}(\n"
         "    const NAME_sums *q, const float *x, const vec *w, vec *y)",
         [
             "const int64_t step = q->x_pixel;",
@@ -99,7 +99,7 @@ def _weight_products(name: str, count: int, vectors: int) -> str:
     """Return the function that adds the sums for so many lanes, or taps, from `skip` on."""
     each = sums(count, vectors)
     return function(
-        f"MG_FAST void NAME_products_{name}(\n"
+        f"MG_CONTRACT void NAME_products_{name}(\n"
         "    int64_t rows, int64_t count, const float *x, int64_t x_row, int64_t x_pixel,\n"
         "    const vec *dy, int64_t dy_row, int64_t dy_block, int64_t skip, vec *g)",
         [

@@ -38,12 +38,12 @@ typedef struct { /* the sum for each pixel; strides in floats of x and vectors o
 } NAME_sums;
 PRODUCTS
 /* Compute `count` consecutive pixels of a set along one axis. */
-MG_FAST void NAME_line(const NAME_sums *q, int64_t count, const float *x, const vec *w, vec *y) {
+MG_CONTRACT void NAME_line(const NAME_sums *q, int64_t count, const float *x, const vec *w, vec *y) {
   int64_t t = 0;
   LINE
 }
 /* Return the part of a set in pixels `begin` to `end` of y; x_step is the distance of pixels in x. */
-MG_FAST NAME_set NAME_clip(NAME_set s, int64_t x_step, int64_t begin, int64_t end) {
+MG_CONTRACT NAME_set NAME_clip(NAME_set s, int64_t x_step, int64_t begin, int64_t end) {
   const int64_t skipped = s.y_first < begin ? (begin - s.y_first + s.y_step - 1) / s.y_step : 0;
   const int64_t reached = s.y_first < end ? (end - s.y_first + s.y_step - 1) / s.y_step : 0;
   s.size = (reached < s.size ? reached : s.size) - skipped;
@@ -52,8 +52,8 @@ MG_FAST NAME_set NAME_clip(NAME_set s, int64_t x_step, int64_t begin, int64_t en
   return s;
 }
 /* Compute NV blocks of the pixels of a set of rows and a set of columns of an image. */
-MG_FAST void NAME_sets(const NAME_block *a, NAME_sums q, const NAME_set *r, const NAME_set *c,
-                         const float *x, const vec *w, vec *y) {
+MG_CONTRACT void NAME_sets(const NAME_block *a, NAME_sums q, const NAME_set *r, const NAME_set *c,
+                           const float *x, const vec *w, vec *y) {
   q.taps_h = r->taps;
   q.x_tap_h = r->x_tap_step * a->xw * LX;
   q.w_tap_h = r->tap_step * TAPS_W * LX * NV;
@@ -76,8 +76,8 @@ MG_FAST void NAME_sets(const NAME_block *a, NAME_sums q, const NAME_set *r, cons
   }
 }
 /* Compute NV blocks of y from block k on, in rows `top` to `bottom` of the images `first` to `last`. */
-MG_FAST void NAME_strip(const NAME_block *a, const NAME_set *sets, char **slots, int64_t k,
-                        int64_t first, int64_t last, int64_t top, int64_t bottom) {
+MG_CONTRACT void NAME_strip(const NAME_block *a, const NAME_set *sets, char **slots, int64_t k,
+                            int64_t first, int64_t last, int64_t top, int64_t bottom) {
   const float *x = (const float *)(slots[a->x[0]] + a->x[1]);
   const vec *w = (const vec *)(slots[a->packed[0]] + a->packed[1]) + k * a->in * TAPS * LX;
   vec *y = (vec *)(slots[a->y[0]] + a->y[1]);
@@ -100,7 +100,7 @@ MG_FAST void NAME_strip(const NAME_block *a, const NAME_set *sets, char **slots,
   }
 }
 /* Pack the weights of NV blocks of outputs, from block k on, and one block of inputs. */
-MG_FAST void NAME_pack(const NAME_block *a, const float *w, int64_t k, int64_t b, float *to) {
+MG_CONTRACT void NAME_pack(const NAME_block *a, const float *w, int64_t k, int64_t b, float *to) {
   w += k * L * a->w_out + b * LX * a->w_in;
   for (int64_t o = 0; o < NV * L; o++)
     for (int64_t l = 0; l < LX; l++)

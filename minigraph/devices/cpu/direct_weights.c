@@ -23,8 +23,8 @@ typedef struct {
 typedef struct { int64_t begin, end; } NAME_range;
 PRODUCTS
 /* Return which pixels of a range of dy meet a pixel of x at a tap. */
-MG_FAST NAME_range NAME_meeting(NAME_range r, int64_t tap, int64_t dilation, int64_t stride,
-                                int64_t pad, int64_t size) {
+MG_CONTRACT NAME_range NAME_meeting(NAME_range r, int64_t tap, int64_t dilation, int64_t stride,
+                                    int64_t pad, int64_t size) {
   const int64_t before = pad - tap * dilation, last = size - 1 + before; /* i meets i * stride - before */
   const int64_t begin = before > 0 ? (before + stride - 1) / stride : 0;
   const int64_t end = last < 0 ? 0 : last / stride + 1;
@@ -40,8 +40,8 @@ typedef struct { /* a strip: its image in x and dy, and its rows that meet a row
   int64_t tap; /* the row of taps */
 } NAME_strip;
 /* Add the products of dy at a range of pixels with x at tap s and the R - 1 taps, or lanes, after it. */
-MG_FAST void NAME_add(const NAME_strip *q, NAME_range columns, int64_t s, int64_t lane, int64_t skip,
-                      int single, vec *g) {
+MG_CONTRACT void NAME_add(const NAME_strip *q, NAME_range columns, int64_t s, int64_t lane, int64_t skip,
+                          int single, vec *g) {
   const NAME_block *a = q->a;
   if (q->rows.begin >= q->rows.end || columns.begin >= columns.end) return;
   const int64_t row = q->rows.begin * a->stride[0] - a->pad[0] + q->tap * a->dilation[0];
@@ -54,8 +54,8 @@ MG_FAST void NAME_add(const NAME_strip *q, NAME_range columns, int64_t s, int64_
   else NAME_products_R(rows, count, x, x_row, x_pixel, dy, a->yw, dy_block, skip, g);
 }
 /* Add a strip to the sums g[tap][lane][block of outputs] of one block of inputs. */
-MG_FAST void NAME_taps(const NAME_block *a, const float *x, const vec *dy, int64_t top, int64_t bottom,
-                       vec *g) {
+MG_CONTRACT void NAME_taps(const NAME_block *a, const float *x, const vec *dy, int64_t top, int64_t bottom,
+                           vec *g) {
   const NAME_range all = {0, a->yw};
   for (int64_t r = 0; r < TAPS_H; r++) {
     const NAME_range rows = {top, bottom};
@@ -90,8 +90,8 @@ MG_FAST void NAME_taps(const NAME_block *a, const float *x, const vec *dy, int64
 }
 /* Sum NV blocks of outputs from k on and `ins` blocks of inputs from b on over images `first` to
    `last`. */
-MG_FAST void NAME_task(const NAME_block *a, char **slots, int64_t k, int64_t b, int64_t ins, int64_t first,
-                       int64_t last, vec *g) {
+MG_CONTRACT void NAME_task(const NAME_block *a, char **slots, int64_t k, int64_t b, int64_t ins,
+                           int64_t first, int64_t last, vec *g) {
   const float *x = (const float *)(slots[a->x[0]] + a->x[1]);
   const vec *dy = (const vec *)(slots[a->dy[0]] + a->dy[1]);
   memset(g, 0, ins * TAPS * LX * NV * sizeof *g);
@@ -104,7 +104,8 @@ MG_FAST void NAME_task(const NAME_block *a, char **slots, int64_t k, int64_t b, 
     }
 }
 /* Add the sums of all parts, and store them as weights: NV blocks of outputs, one block of inputs. */
-MG_FAST void NAME_store(const NAME_block *a, int64_t k, int64_t b, vec *g, int64_t part_size, float *dw) {
+MG_CONTRACT void NAME_store(const NAME_block *a, int64_t k, int64_t b, vec *g, int64_t part_size,
+                            float *dw) {
   for (int64_t p = 1; p < a->parts; p++)
     for (int64_t i = 0; i < TAPS * LX * NV; i++) g[i] += g[p * part_size + i];
   const float *from = (const float *)g;

@@ -22,7 +22,7 @@
    LANES        elements of a pixel; a vector has BLOCK of them, a divisor
    WINDOW_H, WINDOW_W, STRIDE_H, STRIDE_W  the window and its stride */
 #if BFLOAT16
-#define WIDEN(x) mg_number((uint32_t)(x) << 16)
+#define WIDEN(x) mg_float_of_bits((uint32_t)(x) << 16)
 #define NARROW(x) mg_bfloat16_of_float(x)
 #define WIDEN_VECTOR(x) ((values)(__builtin_convertvector(x, bits) << 16))
 #define NARROW_VECTOR(x) __builtin_convertvector((bits)(x) >> 16, stored)

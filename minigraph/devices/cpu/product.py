@@ -41,7 +41,7 @@ def sums(rows: int, vectors: int) -> list[tuple[int, int]]:
 def pinned(vectors: int) -> list[str]:
     """Return statements that keep f0, f1 and so on in registers; gcc would load them again."""
     each = [f'__asm__("" : "+x"(f{j}));' for j in range(vectors)]
-    return ["#if L * 4 <= MG_REGISTER", *each, "#endif"]
+    return ["#if L * 4 <= MG_VECTOR_BYTES", *each, "#endif"]
 
 
 class Piece(NamedTuple):
@@ -107,7 +107,7 @@ def outer_products(
     join, meet, each = ops[0], ops[1], sums(rows, vectors)
     step, distance = steps
     return function(
-        f"MG_FAST void NAME_products(\n    int64_t count, int64_t room, const {element} *x, "
+        f"MG_CONTRACT void NAME_products(\n    int64_t count, int64_t room, const {element} *x, "
         "const vec *y, vec *z, int64_t gap,\n    int begun)",
         [
             *(f"vec s{r}_{j} = {{0}};" for r, j in each),

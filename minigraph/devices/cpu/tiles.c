@@ -25,8 +25,8 @@ typedef struct { /* of a unit of lines or sums: offset in memory, pixel, and val
   int32_t row, column, lanes;
 } NAME_position;
 /* Locate `count` units of lines or sums from `first` on; those after the last are outside of images. */
-static void NAME_locate(const NAME_axes *axes, int64_t length, int vectors, int64_t first,
-                      int64_t count, NAME_position *to) {
+static void NAME_locate(const NAME_axes *axes, int64_t length, int vectors, int64_t first, int64_t count,
+                        NAME_position *to) {
   int64_t index[4], rest = first;
   for (int d = 3; d >= 0; d--) index[d] = rest % axes->extent[d], rest /= axes->extent[d];
   for (int64_t n = 0; n < count; n++, to++) {
@@ -69,7 +69,7 @@ static int NAME_is_inside(const NAME_operand *o, const NAME_bounds *lines, const
          o->column + lines->left + sums->left >= 0 &&
          o->column + lines->right + sums->right < o->wide;
 }
-#define AT(l) mg_bits(from[(l) * lane])
+#define AT(l) mg_bits_of_float(from[(l) * lane])
 MG_INLINE NAME_words NAME_load_strided(const float *from, int64_t lane) {
   return (NAME_words){AT(0), AT(1), AT(2),  AT(3),  AT(4),  AT(5),  AT(6),  AT(7),
                       AT(8), AT(9), AT(10), AT(11), AT(12), AT(13), AT(14), AT(15)};
@@ -87,7 +87,7 @@ static NAME_words NAME_load(const NAME_operand *o, const float *x, const NAME_po
   if (o->lane == 1 && lanes == LINES) memcpy(&v, from, sizeof v);
   else if (lanes == LINES) v = NAME_load_strided(from, o->lane);
   else
-    for (int64_t l = 0; l < lanes; l++) v[l] = mg_bits(from[l * o->lane]);
+    for (int64_t l = 0; l < lanes; l++) v[l] = mg_bits_of_float(from[l * o->lane]);
   return v;
 }
 /* Pack 16 lines of 32 sums into a tile for each part; return whether they are special. */
@@ -117,8 +117,8 @@ MG_INLINE int NAME_pack(const NAME_operand *o, const float *x, const NAME_positi
 }
 /* Pack a block of lines; `turned` says whether vectors are columns of a tile. */
 static void NAME_pack_block(const NAME_operand *o, char **slots, int turned, const NAME_position *lines,
-                       const NAME_position *sums, const NAME_bounds *spans, int64_t steps, char *to,
-                       char *special) {
+                            const NAME_position *sums, const NAME_bounds *spans, int64_t steps, char *to,
+                            char *special) {
   const float *x = (const float *)(slots[o->slot] + o->offset) + o->first;
   const int64_t tall = o->vertical ? 1 : LINES, deep = o->vertical ? DEEP : 2;
   NAME_bounds across[2];
@@ -137,7 +137,8 @@ static void NAME_pack_block(const NAME_operand *o, char **slots, int turned, con
   }
 }
 /* Add up the parts of a packed number; return 0 if it is one of the zeros around an image. */
-MG_INLINE int NAME_unpack(const NAME_packed *x, int64_t step, int line, int sum, int across, double *number) {
+MG_INLINE int NAME_unpack(const NAME_packed *x, int64_t step, int line, int sum, int across,
+                          double *number) {
   const char *tile = x->tiles + x->at[step] + line / LINES * x->half;
   const int64_t row = across ? line % LINES : sum % LINES, word = across ? sum % LINES : line % LINES;
   uint32_t bits = 0;
@@ -145,7 +146,7 @@ MG_INLINE int NAME_unpack(const NAME_packed *x, int64_t step, int line, int sum,
   for (int p = 0; p < PARTS; p++) {
     memcpy(&bits, tile + p * x->part + row * sizeof(NAME_words) + word * sizeof bits, sizeof bits);
     bits = sum < LINES ? bits << 16 : bits & 0xffff0000u;
-    *number += mg_number(bits);
+    *number += mg_float_of_bits(bits);
   }
   return bits != BORDER << 16;
 }
@@ -188,7 +189,7 @@ static void NAME_write(const NAME_operand *o, char **slots, const NAME_position 
     }
 }
 /* Pack `count` steps of all lines of an operand; all threads share the work. */
-MG_SHARED void NAME_pack_lines(const NAME_operand *o, char **slots, int are_rows, int64_t length,
+MG_NOINLINE void NAME_pack_lines(const NAME_operand *o, char **slots, int are_rows, int64_t length,
                                  int64_t sums, int64_t begun, int64_t count, int64_t panel, char *to,
                                  char *special) {
   NAME_position across[(PANEL + AHEAD) * DEEP], lines[BLOCK];

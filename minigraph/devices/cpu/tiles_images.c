@@ -23,7 +23,7 @@ typedef struct { /* pixels of a strip's row, rows; bytes of DEEP channels, and o
 } NAME_shape;
 /* Split the numbers of a strip into parts; return whether they are special. */
 MG_INLINE int NAME_split_strip(const NAME_operand *o, const NAME_strip *strip, const NAME_shape *shape,
-                        char **slots, int careful) {
+                               char **slots, int careful) {
   const NAME_axes *lines = &o->lines, *sums = &o->sums;
   NAME_words large = {0};
   for (int64_t c = 0; c < sums->extent[0]; c++)

@@ -17,7 +17,8 @@ typedef struct { /* consecutive pixels from (row, column) on, in rows of `pitch`
   int64_t row, column, high, wide, row_step, pixel_step, pitch;
 } NAME_pixel_rows;
 /* Pack the words of `count` consecutive pixels; return whether they are special. */
-MG_INLINE int NAME_pack_pixels(const NAME_pixel_rows *o, int64_t count, int64_t part, int careful, char *to) {
+MG_INLINE int NAME_pack_pixels(const NAME_pixel_rows *o, int64_t count, int64_t part, int careful,
+                               char *to) {
   NAME_words last[PARTS][LINES] = {{{0}}}, large = {0};
   int64_t row = o->row, column = o->column;
   for (int64_t first = -LINES; first < count; first += LINES)

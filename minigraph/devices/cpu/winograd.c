@@ -28,7 +28,7 @@ typedef struct { /* tiles of an image down and across; room: tiles of a strip in
 /* Prefetch `side` x `side` pixels of the next block or tile, which may be outside of an image.
 
    It is always inlined: gcc drops calls of a function that only prefetches, as one without effects. */
-MG_FAST inline __attribute__((always_inline))
+MG_CONTRACT inline __attribute__((always_inline))
 void NAME_fetch(const vec *x, int64_t width, int64_t side, int write) {
   for (int64_t i = 0; i < side; i++)
     for (int64_t j = 0; j < side * L; j += 16) {
@@ -44,8 +44,8 @@ void NAME_fetch(const vec *x, int64_t width, int64_t side, int write) {
 #ifndef MG_MIXED
 #define MG_MIXED (1 << 30)
 #endif
-MG_FAST int32_t NAME_range(const NAME_images *q, int64_t image, int64_t top, int64_t left,
-                           int64_t down, int64_t across, int64_t high, int64_t wide) {
+MG_CONTRACT int32_t NAME_range(const NAME_images *q, int64_t image, int64_t top, int64_t left,
+                               int64_t down, int64_t across, int64_t high, int64_t wide) {
   NAME_wide squares[SIDE * SIDE] = {{0}}; /* in double, squares of floats neither underflow nor overflow */
   double square[SIDE * SIDE] = {0}, total = 0;
   for (int64_t b = 0; b < q->blocks; b++) {
@@ -75,7 +75,7 @@ MG_FAST int32_t NAME_range(const NAME_images *q, int64_t image, int64_t top, int
     }
   return zeros;
 }
-MG_FAST int NAME_finite(vec zeros) { /* whether numbers are finite, given each times 0 */
+MG_CONTRACT int NAME_finite(vec zeros) { /* whether numbers are finite, given each times 0 */
   float total = 0;
   for (int l = 0; l < L; l++) total += zeros[l];
   return total == 0;

@@ -118,7 +118,7 @@ def _text(form: WinogradForm, rows: int, parts: Sequence[str]) -> KernelSource:
 def _transform(name: str, matrix: Matrix) -> str:
     """Return the function that multiplies a line of pixels or taps by a matrix."""
     head = (
-        "MG_FAST inline __attribute__((always_inline))\n"
+        "MG_CONTRACT inline __attribute__((always_inline))\n"
         f"void NAME_{name}(const vec *x, int64_t step, vec *y, int64_t gap)"
     )
     return function(head, statements(matrix))
@@ -136,7 +136,7 @@ def _image_products(name: str, rows: int, vectors: int) -> str:
     """
     each = sums(rows, vectors)
     return function(
-        f"MG_FAST void NAME_products_{name}(\n"
+        f"MG_CONTRACT void NAME_products_{name}(\n"
         "    int64_t blocks, int64_t room, const vec *v, const vec *u, vec *m, int begun)",
         [
             *(f"vec s{r}_{j} = {{0}};" for r, j in each),

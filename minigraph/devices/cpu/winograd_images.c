@@ -14,7 +14,7 @@ typedef struct {
   int64_t chunk; /* blocks of inputs */
 } NAME_job;
 /* Transform the weights of a block of outputs at one input. */
-MG_FAST void NAME_weights(const NAME_job *q, int64_t k, int64_t c, vec *u, int64_t gap) {
+MG_CONTRACT void NAME_weights(const NAME_job *q, int64_t k, int64_t c, vec *u, int64_t gap) {
   const float *w = q->w + k * L * q->out + c * q->in;
   vec taps[TAPS] MG_ALIGNED, half[WINDOW * SIDE] MG_ALIGNED;
   for (int64_t l = 0; l < L; l++)
@@ -23,8 +23,8 @@ MG_FAST void NAME_weights(const NAME_job *q, int64_t k, int64_t c, vec *u, int64
   for (int64_t i = 0; i < SIDE; i++) NAME_kernel(half + WINDOW * i, 1, u + i * SIDE * gap, gap);
 }
 /* Compute a tile of a block of outputs directly. */
-MG_FAST void NAME_direct(const NAME_job *q, int64_t image, int64_t top, int64_t left, int64_t k,
-                     vec *y) {
+MG_CONTRACT void NAME_direct(const NAME_job *q, int64_t image, int64_t top, int64_t left, int64_t k,
+                             vec *y) {
   for (int64_t b = 0; b < q->x.blocks; b++) {
     const vec *x = q->x.at + (image * q->x.blocks + b) * q->x.h * q->x.w;
     for (int64_t l = 0; l < L; l++)
@@ -42,7 +42,7 @@ MG_FAST void NAME_direct(const NAME_job *q, int64_t image, int64_t top, int64_t 
   }
 }
 /* Transform the pixels of a tile; return its mark, the result of NAME_range. */
-MG_FAST int32_t NAME_begin(const NAME_job *q, int64_t tile, vec *v, int64_t gap) {
+MG_CONTRACT int32_t NAME_begin(const NAME_job *q, int64_t tile, vec *v, int64_t gap) {
   if (!NAME_spread_input(&q->x, &q->z, tile, v, gap)) return 0;
   const int64_t image = tile / (q->z.down * q->z.across);
   const int64_t top = tile / q->z.across % q->z.down * TILE, left = tile % q->z.across * TILE;
@@ -52,8 +52,8 @@ MG_FAST int32_t NAME_begin(const NAME_job *q, int64_t tile, vec *v, int64_t gap)
                     WINDOW, WINDOW);
 }
 /* Transform points m to the pixels of some blocks of outputs. */
-MG_FAST void NAME_gather(const NAME_job *q, int64_t tile, int32_t mark, int64_t first, int64_t last,
-                         const vec *m, int64_t gap) {
+MG_CONTRACT void NAME_gather(const NAME_job *q, int64_t tile, int32_t mark, int64_t first, int64_t last,
+                             const vec *m, int64_t gap) {
   const int64_t image = tile / (q->z.down * q->z.across);
   const int64_t top = tile / q->z.across % q->z.down * TILE, left = tile % q->z.across * TILE;
   const int64_t high = q->y.h - top < TILE ? q->y.h - top : TILE;
@@ -79,15 +79,15 @@ MG_FAST void NAME_gather(const NAME_job *q, int64_t tile, int32_t mark, int64_t 
   }
 }
 /* Multiply the points of `count` tiles by those of weights, of `in` blocks of inputs and NV of outputs. */
-MG_FAST void NAME_multiply(int64_t in, int64_t count, int64_t room, const vec *v, const vec *u, vec *m,
-                           int begun) {
+MG_CONTRACT void NAME_multiply(int64_t in, int64_t count, int64_t room, const vec *v, const vec *u, vec *m,
+                               int begun) {
   int64_t t = 0;
   for (; t + R <= count; t += R) NAME_products_rows(in, room, v + t, u, m + t, begun);
   /* Sums beyond the last tile are garbage that nothing reads; the room is a multiple of TAIL. */
   for (; t < count; t += TAIL) NAME_products_tail(in, room, v + t, u, m + t, begun);
 }
 /* Compute a strip in one thread. */
-MG_FAST void NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v) {
+MG_CONTRACT void NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v) {
   const int64_t in = q->x.blocks, out = q->y.blocks, room = q->z.room;
   const int64_t v_gap = in * room + 1, m_gap = out * room + 1, u_gap = in * L * out + 1;
   int32_t *marks = (int32_t *)v; /* of the tiles of the strip */
@@ -107,8 +107,8 @@ MG_FAST void NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v)
    memory  of this thread: points of outputs, then of weights unless q->u has them
 
    Weights are transformed for a chunk of inputs at a time, and used while they are in the cache. */
-MG_FAST void NAME_panel(const NAME_job *q, int64_t begin, const int32_t *marks, const vec *v, int64_t k,
-                        int64_t first, int64_t count, vec *memory) {
+MG_CONTRACT void NAME_panel(const NAME_job *q, int64_t begin, const int32_t *marks, const vec *v,
+                            int64_t k, int64_t first, int64_t count, vec *memory) {
   const int64_t in = q->x.blocks, room = q->z.room, v_gap = in * room + 1, m_gap = NV * room + 1;
   vec *own = memory + POINTS * m_gap;
   for (int64_t b = 0; b < in; b += q->chunk) {

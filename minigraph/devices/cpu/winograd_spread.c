@@ -6,7 +6,7 @@
    CELL       side of a cell of pixels, of which each window of the tile contains a whole one; or 0
 
    Return whether the squares of a cell are so small beside the tile's that NAME_range has to decide. */
-MG_FAST int SPREAD(const NAME_images *q, const NAME_tiles *z, int64_t tile, vec *v, int64_t gap) {
+MG_CONTRACT int SPREAD(const NAME_images *q, const NAME_tiles *z, int64_t tile, vec *v, int64_t gap) {
   const int64_t image = tile / (z->down * z->across);
   const int64_t top = tile / z->across % z->down * TILE - q->top;
   const int64_t left = tile % z->across * TILE - q->left;

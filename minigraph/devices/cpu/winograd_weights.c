@@ -9,7 +9,7 @@ typedef struct {
   int32_t *marks; /* of all tiles */
 } NAME_job;
 /* Add the gradient of a tile directly: of a block of outputs at one input. */
-MG_FAST void NAME_direct(const NAME_job *q, int64_t tile, int64_t k, int64_t c, vec *taps) {
+MG_CONTRACT void NAME_direct(const NAME_job *q, int64_t tile, int64_t k, int64_t c, vec *taps) {
   const int64_t image = tile / (q->z.down * q->z.across);
   const int64_t top = tile / q->z.across % q->z.down * TILE, left = tile % q->z.across * TILE;
   const vec *x = q->x.at + (image * q->x.blocks + c / L) * q->x.h * q->x.w;
@@ -26,7 +26,7 @@ MG_FAST void NAME_direct(const NAME_job *q, int64_t tile, int64_t k, int64_t c, 
   }
 }
 /* Transform the pixels of a tile; return whether its gradient has to be added directly. */
-MG_FAST int NAME_begin(const NAME_job *q, int64_t tile, vec *v, int64_t v_gap, vec *d, int64_t d_gap) {
+MG_CONTRACT int NAME_begin(const NAME_job *q, int64_t tile, vec *v, int64_t v_gap, vec *d, int64_t d_gap) {
   const int narrow = !NAME_spread_input(&q->x, &q->z, tile, v, v_gap);
   NAME_spread_result(&q->dy, &q->z, tile, d, d_gap);
   q->marks[tile] = 0;
@@ -43,8 +43,8 @@ MG_FAST int NAME_begin(const NAME_job *q, int64_t tile, vec *v, int64_t v_gap, v
   return 1;
 }
 /* Transform points to the taps of a block of outputs at one input; add the `sums` of all threads. */
-MG_FAST void NAME_taps(const NAME_job *q, int64_t tiles, int mixed, int64_t k, int64_t c, const vec *g,
-                       int64_t gap, int64_t sums) {
+MG_CONTRACT void NAME_taps(const NAME_job *q, int64_t tiles, int mixed, int64_t k, int64_t c, const vec *g,
+                           int64_t gap, int64_t sums) {
   vec points[POINTS] MG_ALIGNED, half[WINDOW * SIDE] MG_ALIGNED, taps[TAPS] MG_ALIGNED, odd = {0};
   for (int64_t p = 0; p < POINTS; p++) {
     points[p] = g[p * gap];
@@ -65,8 +65,8 @@ MG_FAST void NAME_taps(const NAME_job *q, int64_t tiles, int mixed, int64_t k, i
 /* Add the tiles of a strip to the sums g, in thread `me` of `team`, which share them.
 
    Return the number of marked tiles in this thread's share. */
-MG_FAST int NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v, vec *g, int begun,
-                       int64_t me, int64_t team) {
+MG_CONTRACT int NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v, vec *g, int begun,
+                           int64_t me, int64_t team) {
   const int64_t in = q->x.blocks, out = q->dy.blocks, room = q->z.room;
   const int64_t v_gap = in * room + 1, d_gap = out * room + 1, g_gap = in * L * out + 1;
   vec *d = v + POINTS * v_gap;
@@ -87,8 +87,8 @@ MG_FAST int NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v, 
 
    v, d  points of all tiles
    g     memory for the points of the gradient */
-MG_FAST void NAME_panel(const NAME_job *q, int64_t tiles, int mixed, const vec *v, const vec *d,
-                        int64_t b, int64_t ins, int64_t k, int64_t outs, vec *g) {
+MG_CONTRACT void NAME_panel(const NAME_job *q, int64_t tiles, int mixed, const vec *v, const vec *d,
+                            int64_t b, int64_t ins, int64_t k, int64_t outs, vec *g) {
   const int64_t in = q->x.blocks, out = q->dy.blocks, room = q->z.room;
   const int64_t v_gap = in * room + 1, d_gap = out * room + 1, g_gap = ins * L * outs + 1;
   for (int64_t p = 0; p < POINTS; p++)
@@ -102,7 +102,7 @@ MG_FAST void NAME_panel(const NAME_job *q, int64_t tiles, int mixed, const vec *
       NAME_taps(q, tiles, mixed, k + o, b * L + c, g + c * outs + o, g_gap, 1);
 }
 /* Accumulate strips of tiles at all points, in sums of each thread, or shared ones. */
-MG_FAST void NAME_strips(const NAME_job *q, int64_t tiles, int shared, vec *sums, int *mixed) {
+MG_CONTRACT void NAME_strips(const NAME_job *q, int64_t tiles, int shared, vec *sums, int *mixed) {
   const int64_t in = q->x.blocks, out = q->dy.blocks, room = q->z.room;
   const int64_t me = omp_get_thread_num(), all = omp_get_num_threads();
   const int64_t g_gap = in * L * out + 1, strips = (tiles + room - 1) / room;
@@ -128,8 +128,8 @@ MG_FAST void NAME_strips(const NAME_job *q, int64_t tiles, int shared, vec *sums
     NAME_taps(q, tiles, *mixed, i % out, i / out, sums + i, g_gap, shared ? 1 : all);
 }
 /* Compute panels of `ins` blocks of inputs and `outs` of outputs, each over all tiles. */
-MG_FAST void NAME_panels(const NAME_job *q, int64_t tiles, int64_t ins, int64_t outs, vec *v,
-                         int *mixed) {
+MG_CONTRACT void NAME_panels(const NAME_job *q, int64_t tiles, int64_t ins, int64_t outs, vec *v,
+                             int *mixed) {
   const int64_t in = q->x.blocks, out = q->dy.blocks, room = q->z.room;
   const int64_t v_gap = in * room + 1, d_gap = out * room + 1;
   vec *d = v + POINTS * v_gap;

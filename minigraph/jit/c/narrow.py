@@ -72,7 +72,7 @@ def fold_rows(pattern: KernelPattern, v: int) -> str:
         folded = f"{result}[k] = {c.combine(value, 'x', 'y')};"
         body += block(f"for (int k = 0; k < {count}; k++)", pair, folded)
         source, half = result, half // 2
-    head = f"MG_SHARED void {_fold_name(pattern, v)}(const {ctype} *lane, {ctype} *total)"
+    head = f"MG_NOINLINE void {_fold_name(pattern, v)}(const {ctype} *lane, {ctype} *total)"
     return "\n" + function(head, body)
 
 

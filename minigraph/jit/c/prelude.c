@@ -6,7 +6,7 @@
 
 /* A function that all kernels of a translation unit share.  Inlining it into each would take more
    compile time than the loops of a kernel. */
-#define MG_SHARED static __attribute__((noinline, unused))
+#define MG_NOINLINE static __attribute__((noinline, unused))
 /* A function of one element.  Compilers do not inline a long function that is called twice, and do not
    vectorise a loop with a call. */
 #define MG_INLINE static inline __attribute__((always_inline))
@@ -16,9 +16,9 @@
 /* A function that folds lanes to one value.  It ends with short vectors, for which the latency of the
    widest vectors does not pay. */
 #if defined(__AVX512F__) && !defined(__clang__)
-#define MG_FOLD MG_SHARED __attribute__((target("prefer-vector-width=256")))
+#define MG_FOLD MG_NOINLINE __attribute__((target("prefer-vector-width=256")))
 #else
-#define MG_FOLD MG_SHARED
+#define MG_FOLD MG_NOINLINE
 #endif
 /* The iterations of a remainder loop for `rest` elements: a whole vector of `lanes` elements, with a
    mask, if the processor has masked loads and stores of elements of `bytes` bytes; else `rest`. */
@@ -31,9 +31,9 @@
 #endif
 /* A function whose loops are too short for vectors. */
 #if defined(__clang__)
-#define MG_SCALAR MG_SHARED
+#define MG_SCALAR MG_NOINLINE
 #else
-#define MG_SCALAR MG_SHARED __attribute__((optimize("no-tree-vectorize")))
+#define MG_SCALAR MG_NOINLINE __attribute__((optimize("no-tree-vectorize")))
 #endif
 /* Argument blocks are described in jit/kernel.py.  An operand has a record of `record` words: slot,
    offset, and strides along the unit axes and the loop axes.
@@ -109,19 +109,19 @@ static inline int mg_in_window(int64_t x, int64_t stride, const int64_t *bound, 
 static const int64_t mg_zeros[MG_ZEROS] __attribute__((unused));
 /* A function in which the compiler may contract products and sums to fused multiply-adds. */
 #if defined(__clang__)
-#define MG_FAST static
+#define MG_CONTRACT static
 #else
-#define MG_FAST static __attribute__((optimize("fp-contract=fast")))
+#define MG_CONTRACT static __attribute__((optimize("fp-contract=fast")))
 #endif
 /* The bytes of a vector register, where gcc has to be told to keep a vector in one; else 0. */
 #if defined(__clang__)
-#define MG_REGISTER 0
+#define MG_VECTOR_BYTES 0
 #elif defined(__AVX512F__)
-#define MG_REGISTER 64
+#define MG_VECTOR_BYTES 64
 #elif defined(__AVX__)
-#define MG_REGISTER 32
+#define MG_VECTOR_BYTES 32
 #else
-#define MG_REGISTER 0
+#define MG_VECTOR_BYTES 0
 #endif
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
 #define MG_FMA fmaf
@@ -267,7 +267,7 @@ typedef long long mg_unaligned __attribute__((vector_size(MG_STREAM_BYTES), may_
 #else
 #define MG_STREAM_STORE(to, value) __builtin_ia32_movntdq256(to, value)
 #endif
-MG_SHARED void mg_stream_copy(void *to, const void *from, int64_t bytes) {
+MG_NOINLINE void mg_stream_copy(void *to, const void *from, int64_t bytes) {
   char *q = to;
   const char *p = from;
   const int64_t head = (MG_STREAM_BYTES - MG_MISALIGNMENT(q)) % MG_STREAM_BYTES;
@@ -302,7 +302,7 @@ typedef struct {
   void (*run)(void *);
   void *data;
 } mg_parallel_region;
-MG_SHARED void mg_run_flushing_denormals(void *p) {
+MG_NOINLINE void mg_run_flushing_denormals(void *p) {
   const unsigned mxcsr = __builtin_ia32_stmxcsr();
   __builtin_ia32_ldmxcsr(mxcsr | MG_FLUSH_DENORMALS);
   ((const mg_parallel_region *)p)->run(((const mg_parallel_region *)p)->data);

@@ -9,7 +9,7 @@ static inline void mg_convert_to_bfloat16(uint16_t *to, const float *from, int64
   memcpy(to, &y, n * sizeof *to);
 }
 #endif
-MG_SHARED void mg_store_bfloat16(uint16_t *to, const float *from, int64_t n, int64_t stream) {
+MG_NOINLINE void mg_store_bfloat16(uint16_t *to, const float *from, int64_t n, int64_t stream) {
   uint16_t buffer[BUFFER], *out = stream ? buffer : to;
 #if defined(__AVX512BF16__)
   int64_t j = 0;

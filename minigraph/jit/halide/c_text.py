@@ -42,7 +42,7 @@ def _functions(text: str) -> dict[str, c_ast.FuncDef]:
     """Parse C without its comments, directives, and words that say how to compile it."""
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
     text = re.sub(r"^\s*#.*$", "", text, flags=re.MULTILINE)
-    text = re.sub(r"\b(MG_INLINE|MG_SHARED|MG_FAST)\b", "static inline", text)
+    text = re.sub(r"\b(MG_INLINE|MG_NOINLINE|MG_CONTRACT)\b", "static inline", text)
     parsed = CParser().parse(TYPEDEFS + text)
     return {f.decl.name: f for f in parsed.ext if isinstance(f, c_ast.FuncDef)}
 
