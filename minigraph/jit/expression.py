@@ -17,7 +17,13 @@ import numpy as np
 from minigraph.arguments import short_repr
 from minigraph.errors import GraphError
 from minigraph.graph import BFLOAT16, BOOL, INTEGERS, Constant, DType, Node, Op
-from minigraph.jit.small_float import EXACT_TO_BFLOAT16, SMALL_FLOATS, conversion, rounding, working
+from minigraph.jit.small_float import (
+    EXACT_TO_BFLOAT16,
+    SMALL_FLOATS,
+    compute_dtype,
+    conversion,
+    rounding,
+)
 from minigraph.ops.elementwise import Elementwise, kind
 
 C_TYPES: dict[DType, str] = {
@@ -63,7 +69,7 @@ def expression(
             '`forward`; the device "reference" runs `forward` itself'
         )
     names = {**_names(dtypes, result), "round": _ROUND.get(element or result, "")}
-    wide = [_converted(d, working(d), x) for d, x in zip(dtypes, args, strict=True)]
+    wide = [_converted(d, compute_dtype(d), x) for d, x in zip(dtypes, args, strict=True)]
     text = filled(op, template, *wide, **names, i=f"(uint64_t){index}")
     if result == BOOL:
         return f"({text}) != 0"
@@ -71,7 +77,7 @@ def expression(
         return text
     if is_exact(op, result):
         return f"{EXACT_TO_BFLOAT16[0]}({text})"
-    return _converted(working(dtypes[-1]), result, text)
+    return _converted(compute_dtype(dtypes[-1]), result, text)
 
 
 def support(op: Op, dtypes: Sequence[DType], result: DType) -> list[str]:
@@ -80,7 +86,8 @@ def support(op: Op, dtypes: Sequence[DType], result: DType) -> list[str]:
     text = op.support if kind(dtypes[-1]) == "f" else op.support_int
     functions = re.split(r"\n(?=static)", filled(op, text, **_names(dtypes, result)).strip())
     exact = is_exact(op, result)
-    casts = [(d, working(d)) for d in dtypes] + [(working(dtypes[-1]), result)] * (not exact)
+    casts = [(d, compute_dtype(d)) for d in dtypes]
+    casts += [(compute_dtype(dtypes[-1]), result)] * (not exact)
     conversions = [part for cast in casts for part in conversion(*cast)[1]]
     conversions += EXACT_TO_BFLOAT16[1] if exact else ()
     if "{round}" in op.c and result in SMALL_FLOATS:
@@ -144,7 +151,7 @@ def is_number(node: Node) -> bool:
 
 
 def _names(dtypes: Sequence[DType], result: DType) -> dict[str, str]:
-    last = working(dtypes[-1])  # the first operand of `where` is its condition
+    last = compute_dtype(dtypes[-1])  # the first operand of `where` is its condition
     suffix = "f" if last.name == "float32" else ""
     bits = f"int{8 * last.itemsize}_t"
-    return {"T": c_type(last), "f": suffix, "R": c_type(working(result)), "B": bits}
+    return {"T": c_type(last), "f": suffix, "R": c_type(compute_dtype(result)), "B": bits}

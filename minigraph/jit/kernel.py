@@ -29,14 +29,14 @@ from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
 from minigraph.ops.slicing import Windowed
 
-MAX_RANK = 16  # axes of a collapsed iteration space, at most
+MAX_RANK = 16  # axes of a collapsed iteration space
 STRETCH = 4096  # elements that are accumulated in the input's dtype
-PART = 32768  # elements of a split, at least, if threads synchronise after each stage
+MIN_SYNCHRONISED_SPLIT = 32768  # elements of a split if threads synchronise after each stage
 SPLIT_MULTIPLE = 64  # the elements, pixels or rows of a split are a multiple of this
-ROW_LENGTH = 16384  # elements of a row that a unit keeps, at most: it has to fit the cache
-MOST_ROWS = 4  # rows that a unit keeps, at most
-IN_FIRST_CACHE = 24 << 10  # bytes of the narrow rows of a unit with several stages, at most
-ON_STACK = 56 << 10  # bytes of the results for the columns, or narrow rows, of a unit, at most
+MAX_KEPT_ROW = 16384  # elements of a row that a unit keeps: it has to fit the cache
+MAX_KEPT_ROWS = 4  # rows that a unit keeps
+MAX_L1_BYTES = 24 << 10  # of the narrow rows of a unit with several stages
+MAX_STACK_BYTES = 56 << 10  # of the results for the columns, or narrow rows, of a unit
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class SpecialisedKernel:
         """
         if not self.pattern.reductions:
             return threads
-        units, least = self.units, STRETCH if self.pattern.stages == 1 else PART
+        units, least = self.units, STRETCH if self.pattern.stages == 1 else MIN_SYNCHRONISED_SPLIT
         if units >= 2 * threads or not self.pattern.divisible:
             return 1
         evenly = threads // math.gcd(units, threads)
@@ -182,18 +182,18 @@ def _kernel(domain: Domain, nest: LoopNest, shifts: Ints) -> SpecialisedKernel:
     )
     if pattern.form == "column" and pattern.windows:
         raise NotFusible("a kernel down columns has no borders")
-    fixed = any(pattern.accesses[k] == "fixed" for k in pattern.masked)
+    fixed = any(pattern.accesses[k] == "fixed" for k in pattern.operand_windows)
     if fixed or any(s.per_unit and pattern.values[s.value].level for s in pattern.stores):
         raise NotFusible("borders are those of elements, not of what is reduced")
     kept = tuple(_worth_keeping(pattern, nest))
     inplace = _overwriting(pattern, nest, shifts, operands, {k.operand for k in kept})
     pattern = replace(pattern, kept=kept)
     few = 4 if pattern.narrow else 16
-    columns = min(pattern.columns, ON_STACK // (pattern.column_bytes or 1) // few * few)
+    columns = min(pattern.columns, MAX_STACK_BYTES // (pattern.column_bytes or 1) // few * few)
     if pattern.narrow and pattern.stages > 1:
         accesses = zip(dtypes, pattern.accesses, strict=True)
         row = nest.length * sum(dtype.itemsize for dtype, how in accesses if how != "fixed")
-        while columns > few and columns * row > IN_FIRST_CACHE:
+        while columns > few and columns * row > MAX_L1_BYTES:
             columns //= 2
     pattern = _reading_back(replace(pattern, columns=columns))
     return SpecialisedKernel(pattern, nest, (*values.constants, *values.bounds()), inplace, shifts)
@@ -215,7 +215,7 @@ def _overwriting(
             i
             for i, store in enumerate(pattern.stores)
             if not shifts[k]
-            and k not in pattern.masked
+            and k not in pattern.operand_windows
             and pattern.inputs + i not in held
             and nest.same_strides(pattern.inputs + i, k)
             and operands[pattern.inputs + i].spec.nbytes == operands[k].spec.nbytes
@@ -326,7 +326,7 @@ def with_levels(values: Sequence[Value], nest: LoopNest) -> Iterator[Value]:
 def _worth_keeping(pattern: KernelPattern, nest: LoopNest) -> Iterator[KeptValue]:
     """Yield the costly values that several runs over the loops need and for which there is room."""
     runs = [set(pattern.run(stage)) for stage in range(pattern.stages)]
-    rows = MOST_ROWS if nest.form == "row" and nest.length <= ROW_LENGTH else 0
+    rows = MAX_KEPT_ROWS if nest.form == "row" and nest.length <= MAX_KEPT_ROW else 0
     outputs = [
         k
         for k, store in enumerate(pattern.stores, pattern.inputs)

@@ -16,14 +16,14 @@ from minigraph.graph import Node, Shape
 from minigraph.jit.domain import Domain
 from minigraph.jit.expression import takes_index
 
-TILE = 64  # rows and columns of a tile, at most
-NARROW = 8  # rows and columns of a tile, or length of an innermost axis, at least
-STRIP = 1024  # length of the axis that replaces an innermost axis that is too short, at most
-TILED = 1 << 15  # elements of an array that is read in tiles or strips, at least
-COLUMNS = 512  # columns of a unit, at most
-STRIDED_COLUMNS = 128  # if their elements are not contiguous, so that the first cache holds them
-SHORT_COLUMN = 12  # elements of a column, at most, for which the cache does not matter
-NARROW_ROW = 256  # elements of a narrow row, at most
+MAX_TILE = 64  # rows and columns of a tile
+MIN_TILE = 8  # rows and columns of a tile, or length of an innermost axis
+MAX_STRIP = 1024  # length of the axis that replaces an innermost axis that is too short
+MIN_TILED_ELEMENTS = 1 << 15  # elements of an array that is read in tiles or strips
+MAX_COLUMNS = 512  # columns of a unit
+MAX_STRIDED_COLUMNS = 128  # if they are not contiguous, so that the first cache holds their lines
+MAX_SHORT_COLUMN = 12  # elements of a column for which the cache does not matter
+MAX_NARROW_ROW = 256  # elements of a narrow row
 NARROW_ROWS = 16  # narrow rows of a unit
 NARROW_LANES = 16  # accumulators of a narrow row
 SCALAR_ACCESSES = ("strided", "back")  # accesses without vector loads
@@ -69,7 +69,7 @@ class LoopNest:
         if self.narrow:
             return NARROW_ROWS
         strided = self.form == "column" and "strided" in self.accesses
-        return STRIDED_COLUMNS if strided and self.length > SHORT_COLUMN else COLUMNS
+        return MAX_STRIDED_COLUMNS if strided and self.length > MAX_SHORT_COLUMN else MAX_COLUMNS
 
     @property
     def innermost(self) -> Ints:
@@ -135,12 +135,12 @@ def arrange(
     nest = LoopNest("column" if like_columns else form, outer, inner, single, sizes, scales)
     if like_columns or any(takes_index(node.op) for node in domain.graph):
         return nest  # random numbers are counted along one flat axis
-    if short and form == "row" and len(inner) == 1 and length <= NARROW_ROW and not scales:
+    if short and form == "row" and len(inner) == 1 and length <= MAX_NARROW_ROW and not scales:
         return replace(nest, narrow=True)
     with_lanes = _with_lanes(domain, nest, by_loop)
     if with_lanes or form != "map":
         return with_lanes or nest
-    return _lengthened(nest) if short and nest.loops[-1][0] < NARROW else _tiled(nest)
+    return _lengthened(nest) if short and nest.loops[-1][0] < MIN_TILE else _tiled(nest)
 
 
 def _counter(domain: Domain, loop: int) -> dict[int, int]:
@@ -216,11 +216,11 @@ def _tiled(nest: LoopNest) -> LoopNest:
     *outer, (columns, across) = nest.loops
     for k, size in enumerate(nest.sizes):
         along = [a for a, (_, strides) in enumerate(outer) if strides[k] == size]
-        if across[k] in (0, size) or not along or nest.length < TILED:
+        if across[k] in (0, size) or not along or nest.length < MIN_TILED_ELEMENTS:
             continue
         rows, down = outer[along[-1]]
         high, wide = _tile(rows), _tile(columns)
-        if min(high, wide) < NARROW:
+        if min(high, wide) < MIN_TILE:
             continue
         del outer[along[-1]]
         blocks = [
@@ -243,16 +243,16 @@ def _lengthened(nest: LoopNest) -> LoopNest:
         return any(map(operator.eq, strides, nest.sizes)), extent
 
     longest = max(range(len(outer)), key=rank, default=-1)
-    if longest < 0 or outer[longest][0] <= short[0] or nest.length < TILED:
+    if longest < 0 or outer[longest][0] <= short[0] or nest.length < MIN_TILED_ELEMENTS:
         return nest
     extent, strides = outer.pop(longest)
-    length = _tile(extent, STRIP)
-    if length < TILE:  # no divisor is long enough
+    length = _tile(extent, MAX_STRIP)
+    if length < MAX_TILE:  # no divisor is long enough
         length = extent
     blocks = (extent // length, tuple(s * length for s in strides))
     return replace(nest, loops=collapse((*outer, blocks, short, (length, strides))))
 
 
-def _tile(extent: int, most: int = TILE) -> int:
+def _tile(extent: int, most: int = MAX_TILE) -> int:
     """Return the largest divisor of an extent that is not above a limit."""
     return next(n for n in range(min(extent, most), 0, -1) if extent % n == 0)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from minigraph.graph import DType, Op
 from minigraph.jit.expression import support
-from minigraph.jit.loops import NARROW_LANES, NARROW_ROW, Ints
+from minigraph.jit.loops import MAX_NARROW_ROW, NARROW_LANES, Ints
 from minigraph.ops.reduction import Reduction
 
 # The level of a value: computed once for a unit, for a row of the innermost loop, or an element.
@@ -111,7 +111,7 @@ class KernelPattern:
         return len(self.dtypes) + self.counters
 
     @functools.cached_property
-    def masked(self) -> dict[int, int]:
+    def operand_windows(self) -> dict[int, int]:
         """The windows of operands that are 0 outside of one."""
         return {v.operand: v.window for v in self.values if v.operand >= 0 <= v.window}
 
@@ -171,7 +171,7 @@ class KernelPattern:
         held = 0
         if self.narrow:
             rows = sum(self.values[v].dtype.itemsize for v in self.rows)
-            held = NARROW_ROW * rows + 8 * NARROW_LANES * len(self.reductions)
+            held = MAX_NARROW_ROW * rows + 8 * NARROW_LANES * len(self.reductions)
         # For each reduction a partial result, the total, and its rounding error.
         return held + 8 * (3 * len(self.reductions) + len(read & self.wide))
 

@@ -51,7 +51,7 @@ EXACT_TO_BFLOAT16 = _function(
 )  # of a float32 that bfloat16 can represent
 
 
-def working(dtype: DType) -> DType:
+def compute_dtype(dtype: DType) -> DType:
     """Return the dtype in which C computes elements of `dtype`."""
     return FLOAT32 if dtype in SMALL_FLOATS else dtype
 

@@ -12,7 +12,7 @@ from minigraph import ops
 from minigraph.devices.cpu import kernels
 from minigraph.graph import Graph, Input, toposort
 from minigraph.jit.fused import Fused
-from minigraph.jit.kernel import ROW_LENGTH, specialise
+from minigraph.jit.kernel import MAX_KEPT_ROW, specialise
 from minigraph.ops.reduction import Max, Min, Sum
 
 pytestmark = needs_compiler
@@ -123,7 +123,7 @@ def test_an_output_holds_a_costly_value_while_the_kernel_runs_again(form):
     axes, shape = {
         "lane": (OUTER, (2, 4, 9, 9, 16)),
         "column": ((0,), (70, 600)),
-        "row": ((1,), (2, ROW_LENGTH + 1)),
+        "row": ((1,), (2, MAX_KEPT_ROW + 1)),
     }[form]
 
     def build(x):

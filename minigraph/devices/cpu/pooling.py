@@ -20,7 +20,7 @@ from minigraph.graph import BFLOAT16, DType, Node, Shape
 from minigraph.jit.c.body import limits
 from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
-from minigraph.jit.small_float import FLOAT16, FLOAT32, SMALL_FLOATS, conversion, working
+from minigraph.jit.small_float import FLOAT16, FLOAT32, SMALL_FLOATS, compute_dtype, conversion
 from minigraph.jit.source import KernelSource
 from minigraph.ops.layout import LaidOut
 from minigraph.ops.pooling import (
@@ -73,7 +73,7 @@ def _pooling_kernel(
             argmax_text(value, place, with_maxima=True), threads, math.prod(x) // count, count, 1
         )
         return NativeKernel(node, [argmax_call])
-    wide = working(value)
+    wide = compute_dtype(value)
     windows_per_pixel = zip(pooling.window, pooling.stride, strict=True)
     long_sum = (
         backward
@@ -150,10 +150,11 @@ def _average_kernel(
     ):
         return None
     lanes, small = math.prod(x[4:]), node.dtype == BFLOAT16
+    wide = compute_dtype(node.dtype)
     text = with_macros(
         AVG_TEXT,
         T=c_type(node.dtype),
-        W=accumulator_type(working(node.dtype)) if long_sum else c_type(working(node.dtype)),
+        W=accumulator_type(wide) if long_sum else c_type(wide),
         LANES=lanes,
         BLOCK=math.gcd(lanes, onednn.block()),
         BACKWARD=int(backward),

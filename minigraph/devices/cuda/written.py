@@ -22,7 +22,7 @@ from minigraph.devices.cuda.kernel import CudaKernel, Launch
 from minigraph.graph import BOOL, DType, Node, Op
 from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
-from minigraph.jit.small_float import SMALL_FLOATS, conversion, working
+from minigraph.jit.small_float import SMALL_FLOATS, compute_dtype, conversion
 from minigraph.jit.source import KernelSource
 from minigraph.ops.elementwise import kind
 
@@ -108,7 +108,7 @@ def element(dtype: DType) -> dict[str, str]:
 
     T is the type in memory, W the type for computing, S the type of long sums.
     """
-    wide = working(dtype)
+    wide = compute_dtype(dtype)
     small = dtype in SMALL_FLOATS
     load = "(bool)" if dtype == BOOL else ""  # any byte but 0 is true
     return {
@@ -122,4 +122,4 @@ def element(dtype: DType) -> dict[str, str]:
 
 def c_function(name: str, dtype: DType) -> str:
     """Return C's function of this name for floats that are computed as those of `dtype` are."""
-    return f"{name}f" if working(dtype).itemsize == 4 else name
+    return f"{name}f" if compute_dtype(dtype).itemsize == 4 else name

@@ -103,7 +103,7 @@ def bases(pattern: KernelPattern, last: str) -> list[str]:
     for k, how in enumerate(pattern.accesses):
         made.append(f"char *const base{k} = slots[operand[{k} * record]] + unit_offset[{k}];")
         if how == "strided":
-            stride = "full_stride" if k in pattern.masked else "stride"
+            stride = "full_stride" if k in pattern.operand_windows else "stride"
             made.append(f"const int64_t {stride}{k} = operand[{k} * record + {last}];")
         elif how == "fixed":
             made.append(pointer(pattern, k, f"base{k}"))
@@ -127,7 +127,8 @@ def row_operands(pattern: KernelPattern, stage: int) -> list[str]:
             for c, bound in pattern.bounds(window).items()
         ]
         made.append(f"const int inside{window} = {' && '.join(tests)};")
-    loads = sorted({pattern.masked[k] for k in pattern.loaded(values) if k in pattern.masked})
+    of = pattern.operand_windows
+    loads = sorted({of[k] for k in pattern.loaded(values) if k in of})
     if loads:
         inside = " && ".join(f"inside{window}" for window in loads)
         most = f"MG_ZEROS / {pattern.lanes}"
@@ -309,7 +310,7 @@ def pointer(pattern: KernelPattern, k: int, base: str, column: str = "") -> str:
     """
     how, ctype = pattern.accesses[k], c_type(pattern.dtypes[k])
     const = "const " if k < pattern.inputs else ""
-    window = pattern.masked.get(k, -1)
+    window = pattern.operand_windows.get(k, -1)
     offset, last = "", " + MG_ZEROS - 1" if how == "back" else ""
     if how == "strided":
         if column:

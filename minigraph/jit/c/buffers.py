@@ -15,7 +15,7 @@ from minigraph.jit.macros import with_macros
 from minigraph.jit.pattern import ELEMENT, KernelPattern
 
 BUFFER = 256  # elements of a buffer
-MANY = 16  # outputs with buffers of BUFFER elements, at most
+MAX_LONG_BUFFERS = 16  # outputs with buffers of BUFFER elements, at most
 SHORT_BUFFER = 64  # elements if there are more outputs, so that all buffers fit the stack
 
 STORE_BFLOAT16 = with_macros(
@@ -32,7 +32,7 @@ def buffered(pattern: KernelPattern, stage: int) -> list[int]:
 
 def buffer_length(outputs: list[int]) -> int:
     """Return the number of elements of the buffers of these outputs."""
-    return BUFFER if len(outputs) <= MANY else SHORT_BUFFER
+    return BUFFER if len(outputs) <= MAX_LONG_BUFFERS else SHORT_BUFFER
 
 
 def declare_stream(pattern: KernelPattern, stage: int) -> list[str]:

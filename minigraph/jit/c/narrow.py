@@ -29,11 +29,11 @@ from minigraph.jit.c import buffers
 from minigraph.jit.c.column_loop import ColumnLoop, blocks_of_columns
 from minigraph.jit.emitter import block, function
 from minigraph.jit.expression import c_type
+from minigraph.jit.loops import MAX_NARROW_ROW
 from minigraph.jit.loops import NARROW_LANES as LANES
-from minigraph.jit.loops import NARROW_ROW
 from minigraph.jit.pattern import ELEMENT, KernelPattern
 
-MOST_LANES = 64  # a vector of bytes
+MAX_LANES = 64  # a vector of bytes
 
 
 def narrow_text(pattern: KernelPattern) -> str:
@@ -48,7 +48,7 @@ def narrow_text(pattern: KernelPattern) -> str:
         body.append(f"const int64_t unit_stride{k} = operand[{k} * record + 1 + unit_axes];")
     for v in pattern.rows:
         ctype = c_type(pattern.values[v].dtype)
-        body.append(f"{ctype} row{v}[{pattern.columns * NARROW_ROW}];")
+        body.append(f"{ctype} row{v}[{pattern.columns * MAX_NARROW_ROW}];")
     body += rows.once(0)
     for stage in range(pattern.stages):
         body += _stage(rows, stage) + rows.once(stage + 1)
@@ -97,7 +97,7 @@ def _stage(rows: ColumnLoop, stage: int) -> list[str]:
         after.append(f"{_fold_name(pattern, v)}(lane{v}, wide{v});")
     buffered = buffers.buffered(pattern, stage)
     each = pattern.run_at(ELEMENT, stage)
-    room = f"(n + {MOST_LANES - 1}) / {MOST_LANES} * {MOST_LANES}"
+    room = f"(n + {MAX_LANES - 1}) / {MAX_LANES} * {MAX_LANES}"
     row = [
         *(c.pointer(pattern, k, f"base{k} + k * unit_stride{k}") for k in moving),
         *rows.load_wide(each, pattern.goals(stage), stage),
@@ -137,7 +137,7 @@ def _lanes(pattern: KernelPattern, stage: int) -> int:
     would leave the vectors of the smallest dtype short.
     """
     least = min((pattern.values[v].dtype.itemsize for v in pattern.run(stage)), default=8)
-    return max(MOST_LANES // least, LANES)
+    return max(MAX_LANES // least, LANES)
 
 
 def _remainder_length(pattern: KernelPattern, moving: list[int], lanes: int) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 # The functions in libmvec: the version of glibc, the number of arguments, names.  glibc declares
 # variants only with -ffast-math, which gives up NaN and infinity.  prelude.c has its own
-# functions for _OWN; _FMOD is `fmod`.
+# functions for those of _IN_PRELUDE; _FMOD is `fmod`.
 _LIBMVEC = (
     ((2, 22), 1, ("sin", "cos", "exp", "log")),
     ((2, 22), 2, ("pow",)),
@@ -37,7 +37,7 @@ static __attribute__((noinline)) {wide} {widest}({wide} x, {wide} y) {{
   for (int k = 0; k < {lanes}; k++) any |= !(fabs{f}(x[k]) < fabs{f}(y[k]));
   return any ? mg_{name}_by_lane(x, y) : x;
 }}"""
-_OWN = ("expf", "tanhf", "erfcf", "erff")
+_IN_PRELUDE = ("expf", "tanhf", "erfcf", "erff")
 _TYPES = {"float": ("f", 4), "double": ("", 8)}  # suffix of the functions, and bytes
 
 # The variants that gcc may call under a condition, widest first: letter and bytes of a vector.
@@ -47,7 +47,7 @@ _VARIANTS = {
     "defined(__AVX__)": (("c", 32), ("b", 16)),
     "1": (("b", 16),),
 }
-_CALLED = "static __attribute__((used, noinline))"
+_ATTRIBUTES = "static __attribute__((used, noinline))"
 # A call of each type and of each number of operands.
 EACH_KIND = "sinf(x) sin(x) powf(x, y) pow(x, y) fmodf(x, y) fmod(x, y)"
 
@@ -87,13 +87,13 @@ def vector_functions() -> Mapping[str, tuple[str, int]]:
     library, version = platform.libc_ver()
     if library != "glibc" or platform.machine() != "x86_64":
         return {}
-    there = tuple(map(int, version.split(".")[:2]))
+    installed = tuple(map(int, version.split(".")[:2]))
     return {
         f"{name}{suffix}": (t, arguments)
         for since, arguments, names in _LIBMVEC
-        for name in (names if there >= since else ())
+        for name in (names if installed >= since else ())
         for t, (suffix, _) in _TYPES.items()
-        if f"{name}{suffix}" not in _OWN
+        if f"{name}{suffix}" not in _IN_PRELUDE
     }
 
 
@@ -117,7 +117,7 @@ def _definitions(
     else:
         yield f"{wide} {widest}({', '.join([wide] * arguments)});"
     # gcc would generate variants of a definition that has the name of the declaration.
-    yield f'{_CALLED} {t} mg_scalar_{name}({", ".join([t] * arguments)}) __asm__("mg_{name}");'
+    yield f'{_ATTRIBUTES} {t} mg_scalar_{name}({", ".join([t] * arguments)}) __asm__("mg_{name}");'
     functions = [(t, f"mg_scalar_{name}", [""], "all[0]")]  # operands' type, name, lanes, result
     for symbol, length, (_, size) in zip(symbols, lengths, variants, strict=True):
         own, lanes = _vector(t, size), [f"[{i}]" for i in range(length)]
@@ -126,5 +126,5 @@ def _definitions(
     for own, called, lanes, result in functions:
         copies = lanes * (lengths[0] // len(lanes))
         filled = [f"({wide}){{{', '.join([x + lane for lane in copies])}}}" for x in operands]
-        head = f"{_CALLED} {own} {called}({', '.join([f'{own} {x}' for x in operands])})"
+        head = f"{_ATTRIBUTES} {own} {called}({', '.join([f'{own} {x}' for x in operands])})"
         yield f"{head} {{ const {wide} all = {widest}({', '.join(filled)}); return {result}; }}"

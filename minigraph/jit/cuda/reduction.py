@@ -41,6 +41,7 @@ from minigraph.jit.c.body import accumulators, combine, identity, widened
 from minigraph.jit.cuda.thread import (
     THREADS,
     bases,
+    body_function,
     declare,
     destination,
     each,
@@ -48,7 +49,6 @@ from minigraph.jit.cuda.thread import (
     load,
     load_ahead,
     load_wide,
-    part,
     position,
     register_type,
     store,
@@ -83,7 +83,7 @@ def body(walk: Walk) -> tuple[str, int]:
     unused = ("aligned", "inner", "shared", "blocks", "y", "write", "partial", "result")
     most = max(len(pattern.reduced(stage)) for stage in range(pattern.stages))
     words_shared = most * THREADS * walk.group if walk.column else THREADS // 32
-    return part(setup, unused), words_shared if walk.reduces else 0
+    return body_function(setup, unused), words_shared if walk.reduces else 0
 
 
 def _row(walk: Walk) -> list[str]:

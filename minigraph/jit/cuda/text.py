@@ -30,11 +30,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from minigraph.jit.cuda import reduction
-from minigraph.jit.cuda.thread import THREADS, bases, declare, part, position, visit, whole_groups
+from minigraph.jit.cuda.thread import (
+    THREADS,
+    bases,
+    body_function,
+    declare,
+    position,
+    visit,
+    whole_groups,
+)
 from minigraph.jit.cuda.walk import Walk
 from minigraph.jit.emitter import block
 from minigraph.jit.expression import takes_index
-from minigraph.jit.small_float import working
+from minigraph.jit.small_float import compute_dtype
 from minigraph.jit.source import KernelSource
 
 # The prelude of a program.  NVRTC has no headers of the C library, only its mathematical functions
@@ -104,7 +112,8 @@ def _entry(words: int, words_shared: int, body: str, resident: int = 0) -> str:
 
 def _functions(walks: Iterable[Walk]) -> tuple[str, ...]:
     """Return the functions that the kernels' ops call; conversions are in the prelude."""
-    return tuple(dict.fromkeys(text for walk in walks for text in walk.pattern.functions(working)))
+    texts = (text for walk in walks for text in walk.pattern.functions(compute_dtype))
+    return tuple(dict.fromkeys(texts))
 
 
 def _map(walk: Walk) -> str:
@@ -119,7 +128,7 @@ def _map(walk: Walk) -> str:
         f"const {walk.integer} tail_begin = row_groups * {walk.group};",
         *_loop(replace(walk, most=1), "singles"),
     ]
-    return part(setup, ("aligned", "groups", "shared"))
+    return body_function(setup, ("aligned", "groups", "shared"))
 
 
 def _loop(walk: Walk, count: str) -> list[str]:

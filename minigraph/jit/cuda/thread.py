@@ -13,13 +13,13 @@ from minigraph.jit.cuda.walk import Walk
 from minigraph.jit.emitter import block, function
 from minigraph.jit.expression import c_type, expression, literal
 from minigraph.jit.pattern import ELEMENT, ROW, KernelPattern
-from minigraph.jit.small_float import SMALL_FLOATS, conversion, working
+from minigraph.jit.small_float import SMALL_FLOATS, compute_dtype, conversion
 from minigraph.ops.elementwise import kind
 
 THREADS = 256  # of a block, of every kernel
 
 
-def part(statements: Iterable[str], unused: Iterable[str]) -> str:
+def body_function(statements: Iterable[str], unused: Iterable[str]) -> str:
     """Return the function BODY, which a block of threads runs.
 
     A launch may have several kernels, so the index of the block is an argument.
@@ -46,7 +46,7 @@ def indices(walk: Walk, axes: Sequence[int], flat: str) -> list[str]:
     return [f"{count} flat = {flat};", *inner, f"const {count} i{first} = flat;"]
 
 
-def place(walk: Walk, k: int, axes: Iterable[int], base: str) -> str:
+def address(walk: Walk, k: int, axes: Iterable[int], base: str) -> str:
     """Return the address of operand `k` at the indices of `axes`, relative to `base`."""
     steps = " + ".join(f"i{d} * {walk.stride(k, d)}" for d in axes)
     return f"{base} + ({steps})" if steps else base
@@ -56,9 +56,9 @@ def bases(walk: Walk, axes: Sequence[int]) -> list[str]:
     """Return statements that declare the address of each operand at the indices of `axes`."""
     made = [f"const long long *const constants = w + {walk.first_constant};"]
     for k, how in enumerate(walk.pattern.accesses):
-        made.append(f"char *const base{k} = {place(walk, k, axes, f'mg_global(w[{k}])')};")
+        made.append(f"char *const base{k} = {address(walk, k, axes, f'mg_global(w[{k}])')};")
         if how == "strided":
-            stride = "full_stride" if k in walk.pattern.masked else "stride"
+            stride = "full_stride" if k in walk.pattern.operand_windows else "stride"
             made.append(f"const {walk.integer} {stride}{k} = {walk.stride(k, walk.innermost)};")
         elif how == "fixed":
             made.append(pointer(walk.pattern, k, f"base{k}"))
@@ -107,7 +107,7 @@ def _inside(walk: Walk) -> list[str]:
         for c, bound in walk.bounds(window):
             inner = f"column * {walk.stride(c, walk.innermost)}"
             outer = (d for d in range(walk.units + walk.loops) if d != walk.innermost)
-            at = place(walk, c, outer, inner)
+            at = address(walk, c, outer, inner)
             tests.append(f"mg_in_window({at}, constants + {bound})")
         made.append(f"const bool inside{window} = {' && '.join(tests)};")
     return [*made, *(f"(void)inside{window};" for window, _ in enumerate(walk.pattern.windows))]
@@ -122,7 +122,7 @@ def load(walk: Walk, k: int, base: str, tail: bool = False) -> list[str]:
         return []
     if walk.pattern.accesses[k] != "unit" or walk.group == 1:
         return [pointer(walk.pattern, k, base, "column")]
-    window = walk.pattern.masked.get(k, -1)
+    window = walk.pattern.operand_windows.get(k, -1)
     arguments = [f"{base} + {_column_offset(walk, k)}", *["n"] * tail]
     if window >= 0 and tail:
         arguments[1] = f"inside{window} ? n : 0"
@@ -160,7 +160,7 @@ def _column_offset(walk: Walk, k: int) -> str:
 
 def register_type(dtype: DType) -> str:
     """Return the C type of a value in registers: float for 16-bit floats."""
-    return c_type(working(dtype))
+    return c_type(compute_dtype(dtype))
 
 
 def declare(walk: Walk, v: int, index: str) -> str:
@@ -184,8 +184,8 @@ def declare(walk: Walk, v: int, index: str) -> str:
         )
     else:
         arguments = [f"v{a}" for a in value.args]
-        wide = [working(dtype) for dtype in operands]
-        result = working(value.dtype)
+        wide = [compute_dtype(dtype) for dtype in operands]
+        result = compute_dtype(value.dtype)
         at = f"(begin + {index})"
         right = expression(value.op, wide, result, arguments, element=value.dtype, index=at)
         if small:
@@ -230,7 +230,7 @@ def load_ahead(walk: Walk, stage: int, count: int, visited: Sequence[str]) -> li
     group = f"const {walk.integer} group = g + r * step < stop ? g + r * step : g;"
     loop = f"for (int r = 0; r < {count}; r++)"
     loads = [
-        f"mg_load<{walk.group}>(loaded{k}[r], {place(walk, k, walk.rows, f'base{k}')} + "
+        f"mg_load<{walk.group}>(loaded{k}[r], {address(walk, k, walk.rows, f'base{k}')} + "
         f"{_column_offset(walk, k)});"
         for k in ahead
     ]
@@ -249,7 +249,7 @@ def load_ahead(walk: Walk, stage: int, count: int, visited: Sequence[str]) -> li
 
 
 def _is_ahead(pattern: KernelPattern, k: int) -> bool:
-    return pattern.accesses[k] == "unit" and k not in pattern.masked
+    return pattern.accesses[k] == "unit" and k not in pattern.operand_windows
 
 
 def visit(
@@ -263,7 +263,7 @@ def visit(
     """
     pattern = walk.pattern
     values, stores = pattern.run(stage), pattern.stored(stage)
-    base = {k: place(walk, k, walk.rows, f"base{k}") for k in range(walk.operands)}
+    base = {k: address(walk, k, walk.rows, f"base{k}") for k in range(walk.operands)}
     elements = pattern.run_at(ELEMENT, stage)
     body = load_wide(walk, elements, pattern.goals(stage))
     body += [declare(walk, v, "u") for v in elements]

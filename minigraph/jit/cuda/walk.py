@@ -23,15 +23,15 @@ from dataclasses import dataclass, replace
 
 from minigraph.jit.expression import takes_index
 from minigraph.jit.kernel import SpecialisedKernel, with_levels
-from minigraph.jit.loops import SCALAR_ACCESSES, TILE, LoopNest
+from minigraph.jit.loops import MAX_TILE, SCALAR_ACCESSES, LoopNest
 from minigraph.jit.pattern import KernelPattern
 
-VECTOR = 16  # bytes that a thread loads at once
-LONGEST = 8  # elements of a group
+VECTOR_BYTES = 16  # that a thread loads at once
+MAX_GROUP = 8  # elements of a group
 IN_32_BITS = 1 << 30  # elements below which 32 bits hold an index plus the stride of the grid
 RESIDENT = ((4, 24), (3, 48))  # (blocks of a multiprocessor, floats of a thread at most)
-MOST_SUMS = 24  # of a thread, at most; static shared memory holds them
-WIDE = 64  # elements of a row from which on threads of a map keep their columns
+MAX_SUMS = 24  # of a thread, at most; static shared memory holds them
+MIN_ROW = 64  # elements of a row from which on threads of a map keep their columns
 
 MAP_OPTIONS = ("aligned",)
 SHARED_OPTIONS = ("aligned", "threads", "units", "splits", "stage", "combine", "write")
@@ -52,7 +52,7 @@ class Walk:
     loops: int
     constants: int
     in_32_bits: bool
-    most: int = LONGEST
+    most: int = MAX_GROUP
 
     @property
     def integer(self) -> str:
@@ -87,8 +87,8 @@ class Walk:
         """The number of contiguous elements that a thread loads at once."""
         pairs = zip(self.pattern.accesses, self.pattern.dtypes, strict=True)
         sizes = [dtype.itemsize for access, dtype in pairs if access == "unit"]
-        size = min(self.most, VECTOR // min(sizes)) if sizes else 1
-        while self.column and size > 1 and size * len(self.pattern.reductions) > MOST_SUMS:
+        size = min(self.most, VECTOR_BYTES // min(sizes)) if sizes else 1
+        while self.column and size > 1 and size * len(self.pattern.reductions) > MAX_SUMS:
             size //= 2
         return size
 
@@ -172,7 +172,7 @@ def _longest_group(walk: Walk, nest: LoopNest, kernel: SpecialisedKernel) -> int
     axes = [*nest.units, *nest.loops]
     length, inner = axes.pop(walk.innermost)
     for k, access in enumerate(nest.accesses):
-        tile = not walk.shared and length <= TILE and axes and axes[-1][1][k] == nest.sizes[k]
+        tile = not walk.shared and length <= MAX_TILE and axes and axes[-1][1][k] == nest.sizes[k]
         if access == "back" or (access == "strided" and not tile):
             return 1
     ends = [
@@ -185,7 +185,7 @@ def _longest_group(walk: Walk, nest: LoopNest, kernel: SpecialisedKernel) -> int
         whole = (unit >= length * step or unit % (size * step) == 0 for step, unit in ends)
         return all(whole) and _aligned(replace(walk, most=size), nest, kernel.shifts)
 
-    return next(size for size in (LONGEST, 4, 2, 1) if size == 1 or fits(size))
+    return next(size for size in (MAX_GROUP, 4, 2, 1) if size == 1 or fits(size))
 
 
 def words(
@@ -209,7 +209,7 @@ def _aligned(walk: Walk, nest: LoopNest, operands: Sequence[int]) -> bool:
     axes = [*nest.units, *nest.loops]
     del axes[walk.innermost]
     for k, (access, size) in enumerate(zip(walk.pattern.accesses, nest.sizes, strict=True)):
-        unit = min(VECTOR, walk.group * size)
+        unit = min(VECTOR_BYTES, walk.group * size)
         if access == "unit" and any(at % unit for at in (operands[k], *(s[k] for _, s in axes))):
             return False
     return True
@@ -227,7 +227,7 @@ def _unlaned(kernel: SpecialisedKernel) -> LoopNest:
 
 def _down_columns(nest: LoopNest, kernel: SpecialisedKernel) -> LoopNest:
     """Let the threads of a map keep their columns if all rows read the same vectors."""
-    if nest.form != "map" or len(nest.loops) == 1 or nest.loops[-1][0] < WIDE or nest.scales:
+    if nest.form != "map" or len(nest.loops) == 1 or nest.loops[-1][0] < MIN_ROW or nest.scales:
         return nest
     if any(takes_index(value.op) for value in kernel.pattern.values):
         return nest

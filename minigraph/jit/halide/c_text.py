@@ -18,7 +18,7 @@ from pycparser import c_ast
 from pycparser.c_parser import CParser
 
 from minigraph.jit.halide.values import (
-    BUILTIN,
+    BUILTINS,
     CONSTANTS,
     DOUBLE,
     FLOAT,
@@ -26,10 +26,10 @@ from minigraph.jit.halide.values import (
     TYPES,
     UNARY,
     binary,
-    chosen,
+    constant,
+    convert,
     hidden,
-    number,
-    to,
+    select,
 )
 
 TYPEDEFS = "".join(f"typedef int {name};" for name in TYPES if name.endswith("_t"))
@@ -63,10 +63,10 @@ class CText:
     def value(self, text: str, names: Mapping[str, hl.Expr], type_: hl.Type) -> hl.Expr:
         """Return an expression, converted to a type."""
         scope = {name: [x] for name, x in names.items()}
-        return to(type_, self._value(_expression(text), scope))
+        return convert(type_, self._value(_expression(text), scope))
 
-    def _named(self, x: hl.Expr) -> hl.Expr:
-        """Return a value as one that is computed once."""
+    def _as_func(self, x: hl.Expr) -> hl.Expr:
+        """Return a value through a function of Halide, so that it is computed once."""
         made = hl.Func()
         made[self.at] = x
         return hl.Expr(made[self.at])
@@ -80,13 +80,13 @@ class CText:
             case c_ast.ID() if node.name not in scope:
                 return CONSTANTS[node.name]
             case c_ast.ID() | c_ast.ArrayRef() | c_ast.UnaryOp(op="*"):
-                cells, i = _place(node, scope)
+                cells, i = _lvalue(node, scope)
                 return cells[i]
             case c_ast.UnaryOp(op="sizeof"):
                 of = node.expr
                 is_type = isinstance(of, c_ast.Typename)
                 type_ = _type(of) if is_type else self._value(of, scope).type()
-                return number(hl.UInt(64), type_.bits() // 8)
+                return constant(hl.UInt(64), type_.bits() // 8)
             case c_ast.UnaryOp():
                 return UNARY[node.op](self._value(node.expr, scope))
             case c_ast.BinaryOp():
@@ -94,9 +94,9 @@ class CText:
                 return binary(node.op, *sides)
             case c_ast.TernaryOp():
                 parts = (node.cond, node.iftrue, node.iffalse)
-                return chosen(*(self._value(part, scope) for part in parts))
+                return select(*(self._value(part, scope) for part in parts))
             case c_ast.Cast():
-                return to(_type(node.to_type), self._value(node.expr, scope))
+                return convert(_type(node.to_type), self._value(node.expr, scope))
             case c_ast.ExprList():
                 return self._value(node.exprs[-1], scope)
             case c_ast.FuncCall():
@@ -108,56 +108,58 @@ class CText:
             return self._contracted(args, scope)
         function = self.functions.get(f"mg_{name}") or self.functions.get(name)
         if function:
-            return self._called(function, args, scope)
-        type_ = DOUBLE if name in BUILTIN else FLOAT
-        builtin = BUILTIN[name if type_ == DOUBLE else name.removesuffix("f")]
-        return builtin(*(self._named(to(type_, self._value(x, scope))) for x in args))
+            return self._inline(function, args, scope)
+        type_ = DOUBLE if name in BUILTINS else FLOAT
+        builtin = BUILTINS[name if type_ == DOUBLE else name.removesuffix("f")]
+        return builtin(*(self._as_func(convert(type_, self._value(x, scope))) for x in args))
 
     def _contracted(self, args: Sequence[c_ast.Node], scope: Scope) -> hl.Expr:
         """Return x * y + z for Halide to contract, so that it is rounded once.
 
         The inner product is hidden, as Halide would reassociate sums of several products.
         """
-        x, y, z = (self._named(to(FLOAT, self._value(each, scope))) for each in args)
+        x, y, z = (self._as_func(convert(FLOAT, self._value(each, scope))) for each in args)
         if not isinstance(args[2], c_ast.ID | c_ast.Constant):
             z = hidden(z)
-        return self._named(x * y + z)
+        return self._as_func(x * y + z)
 
-    def _called(self, function: c_ast.FuncDef, args: Sequence[c_ast.Node], scope: Scope) -> Any:
-        own: Scope = {}
+    def _inline(self, function: c_ast.FuncDef, args: Sequence[c_ast.Node], scope: Scope) -> Any:
+        local: Scope = {}
         for parameter, x in zip(function.decl.type.args.params, args, strict=True):
             if isinstance(parameter.type, c_ast.PtrDecl):
-                own[parameter.name], _ = _place(x, scope)
+                local[parameter.name], _ = _lvalue(x, scope)
             else:
-                own[parameter.name] = [self._named(to(_type(parameter), self._value(x, scope)))]
+                local[parameter.name] = [
+                    self._as_func(convert(_type(parameter), self._value(x, scope)))
+                ]
         for each in function.body.block_items:
             if isinstance(each, c_ast.Return):
-                return self._named(to(_type(function.decl), self._value(each.expr, own)))
-            self._do(each, own)
+                return self._as_func(convert(_type(function.decl), self._value(each.expr, local)))
+            self._execute(each, local)
         return None
 
     # ------------------------------------------------------------ statements
 
-    def _do(self, node: c_ast.Node, scope: Scope) -> None:
+    def _execute(self, node: c_ast.Node, scope: Scope) -> None:
         match node:
             case c_ast.Decl(type=c_ast.ArrayDecl()):
-                scope[node.name] = [number(_type(node), 0)] * int(node.type.dim.value)
+                scope[node.name] = [constant(_type(node), 0)] * int(node.type.dim.value)
             case c_ast.Decl():
-                scope[node.name] = [number(_type(node), 0)]
+                scope[node.name] = [constant(_type(node), 0)]
                 if node.init is not None:
                     self._assign(node, self._value(node.init, scope), scope)
             case c_ast.For():  # from 0 on, to a number
                 for _ in range(int(node.cond.right.value)):
                     for each in node.stmt.block_items:
-                        self._do(each, scope)
+                        self._execute(each, scope)
             case c_ast.Assignment():
                 new = self._value(node.rvalue, scope)
                 if node.op != "=":
                     new = binary(node.op[:-1], self._value(node.lvalue, scope), new)
                 self._assign(node.lvalue, new, scope)
             case c_ast.FuncCall() if node.name.name == "memcpy":
-                (cells, i), (source, j) = (_place(each, scope) for each in node.args.exprs[:2])
-                cells[i] = self._named(hl.reinterpret(cells[i].type(), source[j]))
+                (cells, i), (source, j) = (_lvalue(each, scope) for each in node.args.exprs[:2])
+                cells[i] = self._as_func(hl.reinterpret(cells[i].type(), source[j]))
             case c_ast.FuncCall():
                 self._call(node.name.name, node.args.exprs, scope)
             case c_ast.Pragma() | c_ast.Cast():
@@ -166,15 +168,15 @@ class CText:
                 raise NotImplementedError(f"Halide's kernels know no {type(node).__name__} of C")
 
     def _assign(self, target: c_ast.Node, value: Any, scope: Scope) -> None:
-        cells, i = _place(target, scope)
-        cells[i] = self._named(to(cells[i].type(), value))
+        cells, i = _lvalue(target, scope)
+        cells[i] = self._as_func(convert(cells[i].type(), value))
 
 
-def _place(node: c_ast.Node, scope: Scope) -> tuple[list[Any], int]:
-    """Return the place of a variable, an array's element, or a pointer's target."""
+def _lvalue(node: c_ast.Node, scope: Scope) -> tuple[list[Any], int]:
+    """Return the array that a variable, element or dereferenced pointer is in, and its index."""
     match node:
         case c_ast.UnaryOp():  # &x and *x
-            return _place(node.expr, scope)
+            return _lvalue(node.expr, scope)
         case c_ast.ArrayRef():
             return scope[node.name.name], int(node.subscript.value)
     return scope[node.name], 0
@@ -192,8 +194,8 @@ def _literal(text: str) -> hl.Expr:
     if "." in digits or ("p" if hexadecimal else "e") in digits:
         type_ = FLOAT if digits.endswith("f") else DOUBLE
         digits = digits.removesuffix("f")
-        return number(type_, float.fromhex(digits) if hexadecimal else float(digits))
+        return constant(type_, float.fromhex(digits) if hexadecimal else float(digits))
     value = int(digits.rstrip("ul"), 0)
     if "u" in digits:
-        return number(hl.UInt(32 if value < 1 << 32 else 64), value)
-    return number(INT if value < 1 << 31 else hl.Int(64), value)
+        return constant(hl.UInt(32 if value < 1 << 32 else 64), value)
+    return constant(INT if value < 1 << 31 else hl.Int(64), value)

@@ -28,8 +28,14 @@ from minigraph import options as settings
 from minigraph.graph import BOOL
 from minigraph.jit.expression import c_type, takes_index
 from minigraph.jit.halide.c_text import CText
-from minigraph.jit.halide.source import FUNCTIONS, HalideSource, Part, combined, text_of
-from minigraph.jit.halide.values import DOUBLE, INT, TYPES, ZERO, number, to
+from minigraph.jit.halide.source import (
+    FUNCTIONS,
+    Accumulator,
+    HalideSource,
+    accumulators_of,
+    text_of,
+)
+from minigraph.jit.halide.values import DOUBLE, INT, TYPES, ZERO, constant, convert
 from minigraph.jit.pattern import UNIT, Value
 from minigraph.ops.elementwise import Elementwise
 
@@ -81,11 +87,11 @@ def _entries(f: hl.Func, at: Sequence[Any]) -> Exprs:
     return [hl.Expr(found)] if count == 1 else [hl.Expr(found[i]) for i in range(count)]
 
 
-def _begin(f: hl.Func, at: Sequence[Any], parts: Sequence[Part]) -> None:
+def _begin(f: hl.Func, at: Sequence[Any], parts: Sequence[Accumulator]) -> None:
     _define(f, at, [CText().value(first, {}, TYPES[t]) for _, t, first, _ in parts])
 
 
-def _combine(f: hl.Func, at: Sequence[Any], parts: Sequence[Part], new: Exprs) -> None:
+def _combine(f: hl.Func, at: Sequence[Any], parts: Sequence[Accumulator], new: Exprs) -> None:
     names = {f"new{n}": x for n, x in enumerate(new)}
     names |= {f"old{n}": x for n, x in enumerate(_entries(f, at))}
     _define(f, at, [CText().value(how, names, TYPES[t]) for _, t, _, how in parts])
@@ -166,7 +172,7 @@ class KernelPipeline:
                 names["i"] = self._index()
             text = text_of(self.pattern, value)
             found = CText(self.functions, at).value(text, names, type_)
-        return _define(hl.Func(f"v{v}"), at, [to(type_, found)])
+        return _define(hl.Func(f"v{v}"), at, [convert(type_, found)])
 
     def _loaded(self, value: Value) -> hl.Expr:
         loops = self.loops if value.level > UNIT else [0] * len(self.loops)
@@ -176,7 +182,7 @@ class KernelPipeline:
         return self.images[value.operand][tuple(at)]
 
     def _index(self) -> hl.Expr:
-        index = number(hl.Int(64), 0)
+        index = constant(hl.Int(64), 0)
         for at, extent in zip(self.loops, self.extents, strict=True):
             index = index * hl.cast(hl.Int(64), extent) + hl.cast(hl.Int(64), at)
         return index
@@ -191,7 +197,7 @@ class KernelPipeline:
         begin, outer = hl.Var("begin"), self.loops[:-1]
         at = [*self.units] if self.source.columns else [self.lane, *self.units]
         stretch, total = hl.Func(f"stretch{stage}"), hl.Func(f"total{stage}")
-        short, long = (combined(self.pattern, found, whole) for whole in (False, True))
+        short, long = (accumulators_of(self.pattern, found, whole) for whole in (False, True))
         _begin(stretch, [*at, begin, *outer], short)
         step = hl.RDom([(0, STEPS)])
         first = (begin * STEPS + step.x) * side
@@ -206,8 +212,8 @@ class KernelPipeline:
         share, begin, *outer = (loops[i] for i in (0, 1, *range(len(extents) + 1, 1, -1)))
         of = [*at] if self.source.columns else [self.lane + share * lanes, *self.units]
         new = dict(zip(found, _entries(stretch, [*of, begin, *outer]), strict=True))
-        nothing = number(DOUBLE, 0)
-        _combine(total, at, long, [to(TYPES[t], new.pop(v, nothing)) for v, t, *_ in long])
+        nothing = constant(DOUBLE, 0)
+        _combine(total, at, long, [convert(TYPES[t], new.pop(v, nothing)) for v, t, *_ in long])
         self.totals.append((total, stretch, begin, share))
         while lanes > 1:
             lanes //= 2
@@ -222,7 +228,7 @@ class KernelPipeline:
             text = "x - x == 0 ? y + x : y" if v in results else "x"
             results[v] = CText().value(text, {"x": x, "y": results.get(v, x)}, x.type())
         for v, x in results.items():
-            self.values[v] = _define(hl.Func(f"v{v}"), self.units, [to(self._type(v), x)])
+            self.values[v] = _define(hl.Func(f"v{v}"), self.units, [convert(self._type(v), x)])
 
     def _elements(self, found: Sequence[int], outer: Sequence[Any], first: hl.Expr) -> Exprs:
         made: Exprs = []
@@ -243,7 +249,7 @@ class KernelPipeline:
         loops = [] if per_unit else self.loops
         order = self.source.order(self.units, loops)
         computed = hl.Func("computed") if self.source.delayed else made
-        entries = [to(self.memory[k], self._value(self.pattern.source(k))) for k in wanted]
+        entries = [convert(self.memory[k], self._value(self.pattern.source(k))) for k in wanted]
         _define(computed, order, entries)
         if self.source.delayed:  # until a stretch of all outputs is computed
             _define(made, order, _entries(computed, order))

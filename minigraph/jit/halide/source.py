@@ -24,9 +24,9 @@ from minigraph.jit.source import KernelSource
 from minigraph.ops.reduction import Reduction
 
 T = TypeVar("T")
-# Of a number that a reduction combines elements in: whose it is, its C type, the first value, and
-# how C combines new{n} and old{n}, where n counts the numbers of a run.
-Part = tuple[int, str, str, str]
+# Of a reduction: the reduction, the C type, the first value, and the C expression that combines
+# new{n} with old{n} in accumulator n of a run.
+Accumulator = tuple[int, str, str, str]
 
 # Functions that are C here: those of the C backend, and what the C library has in vectors there.
 FUNCTIONS = "\n".join(
@@ -35,14 +35,14 @@ FUNCTIONS = "\n".join(
         Path(__file__).with_name("functions.c").read_text(),
     )
 )
-OWN = frozenset(re.findall(r"mg_(\w+)\(", FUNCTIONS))
+DEFINED = frozenset(re.findall(r"mg_(\w+)\(", FUNCTIONS))
 # Further functions for C text: Halide's, or the C library's for one element at a time.
-CALLED = (
+LIBRARY = (
     "sqrt floor ceil trunc rint fabs copysign exp log pow sin cos tan asin acos atan atan2 sinh "
     "cosh tanh asinh acosh atanh"
 )
-KNOWN = OWN.union(name + suffix for name in CALLED.split() for suffix in ("", "f"))
-MOST = 1 << 31  # elements that an axis, or a stride, has at most
+SUPPORTED = DEFINED.union(name + suffix for name in LIBRARY.split() for suffix in ("", "f"))
+INDEX_LIMIT = 1 << 31  # elements that an axis, or a stride, has at most
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def halide_source(kernel: SpecialisedKernel) -> HalideSource:
     if pattern.windows or any(kernel.shifts):
         raise NotFusible("Halide's kernels have no borders")
     for n, strides in (*nest.units, *nest.loops):
-        if n >= MOST or any(abs(s) >= MOST for s in strides):
+        if n >= INDEX_LIMIT or any(abs(s) >= INDEX_LIMIT for s in strides):
             raise NotFusible("Halide counts elements in 32 bits")
         if any(s % size for s, size in zip(strides, nest.sizes, strict=True)):
             raise NotFusible("elements are not a whole number of elements apart")
@@ -115,7 +115,7 @@ def _source(pattern: KernelPattern, units: int, loops: int, delayed: bool) -> Ha
     own = set(re.findall(r"(\w+)\([^;{}]*\) \{", "\n".join(functions)))
     # A cast looks like a call of a type, and so do statements.
     called -= own.union(("for", "return", "sizeof", "memcpy"))
-    unknown = sorted(name for name in called - KNOWN if not name.endswith("_t"))
+    unknown = sorted(name for name in called - SUPPORTED if not name.endswith("_t"))
     if unknown:
         raise NotFusible(f"Halide has no {unknown[0]}")
     about = (
@@ -128,7 +128,7 @@ def _source(pattern: KernelPattern, units: int, loops: int, delayed: bool) -> Ha
 
 
 def text_of(pattern: KernelPattern, value: Value) -> str:
-    """Return C for a value: of a reduction, how two of its parts are combined."""
+    """Return C for a value; for a reduction, its operator, identity and operand."""
     if value.literal:
         return value.literal
     if value.constant >= 0:
@@ -141,13 +141,15 @@ def text_of(pattern: KernelPattern, value: Value) -> str:
     return expression(value.op, operands, value.dtype, [f"v{a}" for a in value.args])
 
 
-def combined(pattern: KernelPattern, reductions: Sequence[int], total: bool) -> list[Part]:
+def accumulators_of(
+    pattern: KernelPattern, reductions: Sequence[int], total: bool
+) -> list[Accumulator]:
     """Return the accumulators of reductions.
 
     total  whether they are of all elements, not of a short stretch; a sum of doubles then has a
            second one for its rounding errors (O. Møller, 1965)
     """
-    made: list[Part] = []
+    made: list[Accumulator] = []
     for v in reductions:
         value, n = pattern.values[v], len(made)
         new, old = f"new{n}", f"old{n}"

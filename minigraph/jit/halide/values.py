@@ -31,12 +31,12 @@ OPERATORS: dict[str, Callable[[hl.Expr, hl.Expr], hl.Expr]] = {
     "|": operator.or_,
     "^": operator.xor,
 }
-TURNED = {">": "<", ">=": "<="}
+SWAPPED = {">": "<", ">=": "<="}
 # An argument of every kernel: compilers do not know that it is 0.
 ZERO = hl.Param(hl.UInt(32), "zero")
 
 
-def number(type_: hl.Type, value: float) -> hl.Expr:
+def constant(type_: hl.Type, value: float) -> hl.Expr:
     """Return a constant; an integer wraps around."""
     bits = type_.bits()
     if type_.is_float():
@@ -49,20 +49,20 @@ def number(type_: hl.Type, value: float) -> hl.Expr:
     return getattr(hl, f"i{bits}")(wrapped - (wrapped >> (bits - 1) << bits))
 
 
-def to(type_: hl.Type, x: hl.Expr) -> hl.Expr:
+def convert(type_: hl.Type, x: hl.Expr) -> hl.Expr:
     """Return a value converted as C converts it."""
     was = x.type()
     if was == type_:
         return x
     if was.is_bool():
-        return hl.select(x, number(type_, 1), number(type_, 0))
+        return hl.select(x, constant(type_, 1), constant(type_, 0))
     if type_.is_bool():
-        return binary("!=", x, number(was, 0))
+        return binary("!=", x, constant(was, 0))
     if was.is_float() and not type_.is_float() and type_.bits() < 64:
         # Numbers out of range become the processor's result, not an undefined value.  The operation
         # in between keeps Halide from merging the two casts.
         wide = INT if type_.bits() < 32 or type_.is_int() else hl.Int(64)
-        x = hl.cast(wide, x) ^ number(wide, 0)
+        x = hl.cast(wide, x) ^ constant(wide, 0)
     made = hl.cast(type_, x)
     # To compilers, a float of another length is a number that is finite.
     return hidden(made) if was.is_float() and type_.is_float() else made
@@ -90,30 +90,30 @@ def _bits(x: hl.Expr) -> hl.Expr:
 
 
 def _sign(type_: hl.Type) -> hl.Expr:
-    return number(hl.UInt(type_.bits()), 1 << (type_.bits() - 1))
+    return constant(hl.UInt(type_.bits()), 1 << (type_.bits() - 1))
 
 
 def _negated(x: hl.Expr) -> hl.Expr:
     if x.type().is_float():
         return hl.reinterpret(x.type(), _bits(x) ^ _sign(x.type()))
-    return binary("-", number(INT, 0), x)
+    return binary("-", constant(INT, 0), x)
 
 
 def binary(op: str, x: hl.Expr, y: hl.Expr) -> hl.Expr:
     """Return the result of a C operator for two values."""
-    if op in TURNED:
-        return binary(TURNED[op], y, x)
+    if op in SWAPPED:
+        return binary(SWAPPED[op], y, x)
     if op == "!=":
         return hl.logical_not(binary("==", x, y))
     if op in ("&&", "||"):
-        return OPERATORS[op[0]](to(BOOL, x), to(BOOL, y))
+        return OPERATORS[op[0]](convert(BOOL, x), convert(BOOL, y))
     if op in ("<<", ">>"):
         type_ = _promoted(x.type())
-        value, count = to(type_, x), to(hl.UInt(type_.bits()), y)
+        value, count = convert(type_, x), convert(hl.UInt(type_.bits()), y)
         return value >> count if op == ">>" else hl.cast(type_, _bits(value) << count)
     both_bool = x.type().is_bool() and y.type().is_bool()
     type_ = BOOL if both_bool and op in "&|^==" else _common(x, y)
-    a, b = to(type_, x), to(type_, y)
+    a, b = convert(type_, x), convert(type_, y)
     if type_.is_float():
         if op == "<=":  # Halide's is true of NaN
             return binary("<", a, b) | binary("==", a, b)
@@ -123,23 +123,23 @@ def binary(op: str, x: hl.Expr, y: hl.Expr) -> hl.Expr:
     return OPERATORS[op](a, b)
 
 
-def chosen(condition: hl.Expr, x: hl.Expr, y: hl.Expr) -> hl.Expr:
+def select(condition: hl.Expr, x: hl.Expr, y: hl.Expr) -> hl.Expr:
     type_ = x.type() if x.type() == y.type() else _common(x, y)
-    return hl.select(to(BOOL, condition), to(type_, x), to(type_, y))
+    return hl.select(convert(BOOL, condition), convert(type_, x), convert(type_, y))
 
 
 UNARY: dict[str, Callable[[hl.Expr], hl.Expr]] = {
     "-": _negated,
     "+": lambda x: x,
-    "!": lambda x: hl.logical_not(to(BOOL, x)),
-    "~": lambda x: ~to(_promoted(x.type()), x),
+    "!": lambda x: hl.logical_not(convert(BOOL, x)),
+    "~": lambda x: ~convert(_promoted(x.type()), x),
 }
 CONSTANTS = {
-    "INFINITY": number(FLOAT, float("inf")),
-    "NAN": number(FLOAT, float("nan")),
-    **{f"INT{n}_MIN": number(hl.Int(n), 1 << (n - 1)) for n in (8, 16, 32, 64)},
-    **{f"INT{n}_MAX": number(hl.Int(n), (1 << (n - 1)) - 1) for n in (8, 16, 32, 64)},
-    **{f"UINT{n}_MAX": number(hl.UInt(n), -1) for n in (8, 16, 32, 64)},
+    "INFINITY": constant(FLOAT, float("inf")),
+    "NAN": constant(FLOAT, float("nan")),
+    **{f"INT{n}_MIN": constant(hl.Int(n), 1 << (n - 1)) for n in (8, 16, 32, 64)},
+    **{f"INT{n}_MAX": constant(hl.Int(n), (1 << (n - 1)) - 1) for n in (8, 16, 32, 64)},
+    **{f"UINT{n}_MAX": constant(hl.UInt(n), -1) for n in (8, 16, 32, 64)},
 }
 
 
@@ -149,11 +149,11 @@ def _copysign(x: hl.Expr, y: hl.Expr) -> hl.Expr:
 
 
 def _in_double(function: Callable[..., hl.Expr]) -> Callable[..., hl.Expr]:
-    return lambda *args: to(args[0].type(), function(*(to(DOUBLE, x) for x in args)))
+    return lambda *args: convert(args[0].type(), function(*(convert(DOUBLE, x) for x in args)))
 
 
-BUILTIN: dict[str, Callable[..., hl.Expr]] = {
-    "fabs": lambda x: _copysign(x, number(x.type(), 0)),
+BUILTINS: dict[str, Callable[..., hl.Expr]] = {
+    "fabs": lambda x: _copysign(x, constant(x.type(), 0)),
     "copysign": _copysign,
     "rint": hl.round,
     "hidden": hidden,
