@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from minigraph.devices.cpu.kernel import NativeKernel
 from minigraph.devices.cpu.onednn import F32
-from minigraph.devices.cpu.product import Batch, Piece, kernel_of_pieces
+from minigraph.devices.cpu.product import Batch, Contraction, contraction_kernel
 from minigraph.devices.problem import conv_of
 from minigraph.graph import Node, Shape
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
@@ -120,19 +120,19 @@ def laid_out_convolution(node: Node) -> LaidOutConvolution | None:
     return form if supported else None
 
 
-def convolution(node: Node, threads: int) -> NativeKernel:
+def convolution_kernel(node: Node, threads: int) -> NativeKernel:
     """Return the kernel of a convolution, or of one of its gradients, of images in nchw."""
     op = node.op
     if isinstance(op, Conv2dBackwardWeights):
         conv, (dy, x), w = op.conv, (each.shape for each in node.inputs), node.shape
         batches = _groups(conv, math.prod(dy[1:]), math.prod(x[1:]), math.prod(w))
-        return kernel_of_pieces(node, (0, 1), _weights(conv, x, dy, w), batches, (0, 0), threads)
+        return contraction_kernel(node, (0, 1), _weights(conv, x, dy, w), batches, (0, 0), threads)
     conv = conv_of(op)
     read, w = (each.shape for each in node.inputs[:2])
     sizes = math.prod(w), math.prod(read[1:]), math.prod(node.shape[1:])
     batches = _groups(conv, *sizes, bias=w[0])
-    pieces = _images(conv, read, w, node.shape, isinstance(op, Conv2dBackwardData))
-    return kernel_of_pieces(node, (1, 0), [pieces], batches, (1, 0), threads)
+    contractions = _images(conv, read, w, node.shape, isinstance(op, Conv2dBackwardData))
+    return contraction_kernel(node, (1, 0), [contractions], batches, (1, 0), threads)
 
 
 def _groups(conv: Conv2d, x: int, y: int, z: int, bias: int = 0) -> list[Batch]:
@@ -146,69 +146,69 @@ def axes_of(conv: Conv2d, before: Shape, behind: Shape, window: Shape) -> list[A
     return [Axis(*axis) for axis in zip(*each, strict=True)]
 
 
-def _images(conv: Conv2d, read: Shape, w: Shape, made: Shape, backward: bool) -> list[Piece]:
-    """Return the pieces of a convolution, or of the gradient for its input."""
-    (n, _, high, wide), (_, _, *sides), (k, c, r, s) = read, made, w
+def _images(
+    conv: Conv2d, read: Shape, w: Shape, written: Shape, backward: bool
+) -> list[Contraction]:
+    """Return the contractions of a convolution, or of the gradient for its input."""
+    (n, _, *read_sides), (_, _, *written_sides), (k, c, r, s) = read, written, w
     (outs, ins), taps = (k // conv.groups, c), r * s
-    before, behind = (made, read) if backward else (read, made)
+    before, behind = (written, read) if backward else (read, written)
     sets = [axis.sets(backward) for axis in axes_of(conv, before, behind, (r, s))]
     paces = (1, 1) if backward else conv.stride
     across = [taps, ins * taps] if backward else [ins * taps, taps]  # rows of w, and its sums
     rows, added = (ins, outs) if backward else (outs, ins)
 
-    def piece(down: PixelSet, right: PixelSet) -> Piece:
-        area = sides[0] * sides[1]
-        return Piece(
+    def contraction(down: PixelSet, right: PixelSet) -> Contraction:
+        return Contraction(
             rows,
             (n, down.size, right.size),
             (added, down.taps, right.taps),
             across[0],
             (across[1], down.tap_step * s, right.tap_step),
-            (high * wide, down.start_step * wide, right.start_step),
-            (math.prod(read[1:]), paces[0] * wide, paces[1]),
-            area,
-            (math.prod(made[1:]), down.step * sides[1], right.step),
+            (math.prod(read_sides), down.start_step * read_sides[1], right.start_step),
+            (math.prod(read[1:]), paces[0] * read_sides[1], paces[1]),
+            math.prod(written_sides),
+            (math.prod(written[1:]), down.step * written_sides[1], right.step),
             down.tap * s + right.tap,
-            down.start * wide + right.start,
-            down.first * sides[1] + right.first,
+            down.start * read_sides[1] + right.start,
+            down.first * written_sides[1] + right.first,
         )
 
-    return list(itertools.starmap(piece, itertools.product(*sets)))
+    return list(itertools.starmap(contraction, itertools.product(*sets)))
 
 
-def _weights(conv: Conv2d, x: Shape, dy: Shape, w: Shape) -> list[list[Piece]]:
-    """Return the pieces of a weights' gradient, by calls; those of later calls add to the result.
+def _weights(conv: Conv2d, x: Shape, dy: Shape, w: Shape) -> list[list[Contraction]]:
+    """Return the contractions of a weights' gradient, by calls; those of later calls add to it.
 
-    With many channels each tap is a piece.  With few, whose weights stay in the cache, sets of
-    pixels add their products for all taps.
+    With many channels each tap is a contraction.  With few, whose weights stay in the cache, sets
+    of pixels add their products for all taps.
     """
-    (n, _, _, wide), (k, c, r, s) = x, w
-    area, (tall, broad) = math.prod(x[2:]), dy[2:]
+    (n, _, *x_sides), (k, c, r, s), (_, _, *dy_sides) = x, w, dy
     rows, taps = k // conv.groups, r * s
     axes = axes_of(conv, x, dy, (r, s))
 
-    def piece(down: PixelSet, right: PixelSet) -> Piece:
-        return Piece(
+    def contraction(down: PixelSet, right: PixelSet) -> Contraction:
+        return Contraction(
             rows,
             (c, down.taps, right.taps),
             (n, down.size, right.size),
-            tall * broad,
-            (math.prod(dy[1:]), broad, 1),
-            (math.prod(x[1:]), conv.stride[0] * wide, conv.stride[1]),
-            (area, down.start_step * wide, right.start_step),
+            math.prod(dy_sides),
+            (math.prod(dy[1:]), dy_sides[1], 1),
+            (math.prod(x[1:]), conv.stride[0] * x_sides[1], conv.stride[1]),
+            (math.prod(x_sides), down.start_step * x_sides[1], right.start_step),
             c * taps,
             (taps, down.tap_step * s, right.tap_step),
-            down.first * broad + right.first,
-            down.start * wide + right.start,
+            down.first * dy_sides[1] + right.first,
+            down.start * x_sides[1] + right.start,
             down.tap * s + right.tap,
         )
 
     if c >= MANY_CHANNELS:
-        return [[*itertools.starmap(piece, itertools.product(*map(_each_tap, axes)))]]
+        return [[*itertools.starmap(contraction, itertools.product(*map(_each_tap, axes)))]]
     none, whole = (0, 0, 0), (1, 1, c * taps)
-    zeros = Piece(rows, whole, none, 0, none, none, none, c * taps, (0, 0, 1))
+    zeros = Contraction(rows, whole, none, 0, none, none, none, c * taps, (0, 0, 1))
     sets = itertools.product(*(axis.sets(False) for axis in axes))
-    return [[zeros], *([piece(down, right)] for down, right in sets)]
+    return [[zeros], *([contraction(down, right)] for down, right in sets)]
 
 
 def _each_tap(axis: Axis) -> list[PixelSet]:

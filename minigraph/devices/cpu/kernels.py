@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from minigraph.devices.cpu import compiler, halide_compiler, handwritten, indexing, pooling
-from minigraph.devices.cpu.convolution import CONVOLUTIONS, convolution
+from minigraph.devices.cpu.convolution import CONVOLUTIONS, convolution_kernel
 from minigraph.devices.cpu.halide_kernel import HalideKernel
 from minigraph.devices.cpu.kernel import (
     KernelCall,
@@ -20,7 +20,7 @@ from minigraph.devices.cpu.kernel import (
     threads_for,
 )
 from minigraph.devices.cpu.move import move
-from minigraph.devices.cpu.product import plain_product
+from minigraph.devices.cpu.product import matmul_kernel
 from minigraph.devices.parts import KernelPart, KernelParts, can_be_generated, kernel_parts
 from minigraph.graph import Graph, Node, Op, Shape, Spec, placeholders
 from minigraph.jit.c.source import c_source
@@ -76,7 +76,7 @@ def _kernel(
         if small or not has_c:
             return None
         matrices = isinstance(node.op, Matmul)
-        return plain_product(node, strides, most) if matrices else convolution(node, most)
+        return matmul_kernel(node, strides, most) if matrices else convolution_kernel(node, most)
     moved = move(node, strides, most) if has_c and not halide_compiler.is_selected() else None
     if moved is not None:
         return moved

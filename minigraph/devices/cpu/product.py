@@ -1,4 +1,4 @@
-"""Sums of products in C, of every dtype, by tiles in registers.
+"""Tensor contractions in C, of every dtype, by tiles in registers.
 
 A tile of the result has a few rows.  Columns of the second operand are packed into a panel that
 stays in the second-level cache while all tiles below are computed.
@@ -24,12 +24,12 @@ from minigraph.program import round_up
 
 NAME = "panels"  # the algorithm
 TEXT = Path(__file__).with_name("product.c").read_text()
-ROWS = {8: 6, 16: 12}  # of a tile, by the floats of a vector: the sums fit the registers
-REGISTERS = {8: 16, 16: 32}
+MAX_ROWS = {8: 6, 16: 12}  # of a tile, by the floats of a vector: the sums fit the registers
+REGISTERS = {8: 16, 16: 32}  # for vectors
 DEPTH = 256  # products that are added up in registers
-MIN_PANEL = 256 << 10  # bytes of a panel, or a quarter of the second-level cache if that is more
-WIDEST = 1024  # columns of a panel, at most
-TASKS = 2  # for each thread, at least, if the work can be divided so far
+MIN_PANEL_BYTES = 256 << 10  # or a quarter of the second-level cache, if that is more
+MAX_PANEL_COLUMNS = 1024
+TASKS_PER_THREAD = 2  # at least, if the work can be divided so far
 Three = tuple[int, int, int]
 
 
@@ -44,7 +44,7 @@ def pinned(vectors: int) -> list[str]:
     return ["#if L * 4 <= MG_VECTOR_BYTES", *each, "#endif"]
 
 
-class Piece(NamedTuple):
+class Contraction(NamedTuple):
     """Sums of products along the same axes; the fields are those of `product.c`, in elements."""
 
     rows: int
@@ -71,20 +71,20 @@ class Batch(NamedTuple):
     bias: int = 0
 
 
-class Shared(NamedTuple):
-    """The division of a product.
+class Blocking(NamedTuple):
+    """The division of contractions into panels, tiles and tasks.
 
-    tile   rows of a tile, and vectors of a row
-    lanes  elements of a vector
-    wide   columns of a panel
-    share  elements of scratch memory for each thread
-    words  the argument block from the pieces on
+    tile     rows of a tile, and vectors of a row
+    lanes    elements of a vector
+    scratch  elements of scratch memory for each thread
+    tasks    number of tasks of all contractions
+    words    the argument block from the contractions on
     """
 
     tile: tuple[int, int]
     lanes: int
-    wide: int
-    share: int
+    panel_columns: int
+    scratch: int
     tasks: int
     words: list[int]
 
@@ -96,49 +96,50 @@ def outer_products(
     steps: tuple[str, str] = ("L", "1"),
     ops: str = "+*",
 ) -> str:
-    """Return the function NAME_products: the sums over t of x[t * S + r * D] times y[j * room + t].
+    """Return NAME_products: the sums over t of x[t * S + r * D] times y[j * y_stride + t].
 
-    They are stored to z[r * gap + j], or added to it.
+    They are stored to z[r * z_stride + j], or added to it.
 
     element  C's type of an element of x
     steps    S and D in C, which the compiler knows
     ops      C's operators of the sum and of the product
     """
-    join, meet, each = ops[0], ops[1], sums(rows, vectors)
+    plus, times = ops[0], ops[1]
     step, distance = steps
+    each, z = sums(rows, vectors), "z[{} * z_stride + {}]"
     return function(
-        f"MG_CONTRACT void NAME_products(\n    int64_t count, int64_t room, const {element} *x, "
-        "const vec *y, vec *z, int64_t gap,\n    int begun)",
+        f"MG_CONTRACT void NAME_products(\n    int64_t count, int64_t y_stride, const {element} *x,"
+        "\n    const vec *y, vec *z, int64_t z_stride, int accumulate)",
         [
             *(f"vec s{r}_{j} = {{0}};" for r, j in each),
             *block(
                 f"for (int64_t t = 0; t < count; t++, x += {step}, y++)",
-                *(f"vec f{j} = y[{j} * room];" for j in range(vectors)),
+                *(f"vec f{j} = y[{j} * y_stride];" for j in range(vectors)),
                 *pinned(vectors),
-                *(f"s{r}_{j} {join}= x[{r} * {distance}] {meet} f{j};" for r, j in each),
+                *(f"s{r}_{j} {plus}= x[{r} * {distance}] {times} f{j};" for r, j in each),
             ),
-            *block("if (begun)", *(f"s{r}_{j} {join}= z[{r} * gap + {j}];" for r, j in each)),
-            *(f"z[{r} * gap + {j}] = s{r}_{j};" for r, j in each),
+            *block("if (accumulate)", *(f"s{r}_{j} {plus}= {z.format(r, j)};" for r, j in each)),
+            *(f"{z.format(r, j)} = s{r}_{j};" for r, j in each),
         ],
     )
 
 
-def plain_product(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel:
+def matmul_kernel(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel:
     *outer, m, n = node.shape
     size, count = node.dtype.itemsize, node.inputs[0].shape[-1]
     steps = [[s // size for s in each] for each in (*strides[:2], node.spec.strides)]
     (x_row, x_sum), (y_sum, y_column), (z_row, _) = (each[-2:] for each in steps)
-    piece = Piece(
+    contraction = Contraction(
         m, (1, 1, n), (1, 1, count),
         x_row, (0, 0, x_sum), (0, 0, y_sum), (0, 0, y_column), z_row, (0, 0, 1),
     )  # fmt: skip
-    lead = [
+    batch_steps = [
         [0] * (len(outer) - len(x.shape) + 2)
         + [0 if k == 1 else s for k, s in zip(x.shape[:-2], each, strict=False)]
         for x, each in zip((*node.inputs[:2], node), steps, strict=True)
     ]
-    batches = [Batch(*axis) for axis in zip(outer, *lead, strict=True)]
-    kernel = kernel_of_pieces(node, (0, 1), [[piece]], batches, (0, 1), threads)
+    batches = [Batch(*axis) for axis in zip(outer, *batch_steps, strict=True)]
+    kernel = contraction_kernel(node, (0, 1), [[contraction]], batches, (0, 1), threads)
     kernel.strided = [i < 2 for i, _ in enumerate(node.inputs)]
     return kernel
 
@@ -146,103 +147,92 @@ def plain_product(node: Node, strides: Sequence[Shape], threads: int) -> NativeK
 # ---------------------------------------------------------------- kernels
 
 
-def kernel_of_pieces(
+def contraction_kernel(
     node: Node,
     order: tuple[int, int],
-    calls: Sequence[Sequence[Piece]],
+    calls: Sequence[Sequence[Contraction]],
     batches: Sequence[Batch],
     bias: tuple[int, int],
     threads: int,
 ) -> NativeKernel:
-    """Return the kernel of pieces, for each batch; pieces of later calls add to the result.
+    """Return the kernel of contractions, for each batch; those of later calls add to the result.
 
     order  indices of the inputs x and y; a third input is the bias
     bias   distances of the bias from row to row and from column to column
     """
     count = math.prod(axis.extent for axis in batches)
-    parts, room = [], 0
-    for i, pieces in enumerate(calls):
-        shared = _shared(pieces, count, node.dtype, threads)
-        source = _text(shared.tile, shared.lanes, node.dtype, len(node.inputs) == 3)
-        parts.append(_call(source, shared, order, len(pieces), batches, bias, threads, i > 0))
-        room = max(room, _room(shared, threads, node.dtype.itemsize))
-    return NativeKernel(node, parts, room, algorithm=NAME)
+    parts, scratch = [], 0
+    for i, contractions in enumerate(calls):
+        blocking = _blocking(contractions, count, node.dtype, threads)
+        source = _text(blocking.tile, blocking.lanes, node.dtype, len(node.inputs) == 3)
+        head = [threads, i > 0, blocking.panel_columns, len(contractions), blocking.tasks, count]
+        head += [len(batches), blocking.scratch, *bias]
+        tail = [*itertools.chain(*batches), *blocking.words]
+        parts.append(KernelCall(source, functools.partial(_block, order, head, tail)))
+        scratch = max(scratch, round_up(threads * blocking.scratch * node.dtype.itemsize))
+    return NativeKernel(node, parts, scratch, algorithm=NAME)
 
 
-def _room(shared: Shared, threads: int, size: int) -> int:
-    return round_up(threads * shared.share * size)
-
-
-def _call(
-    source: KernelSource,
-    shared: Shared,
+def _block(
     order: tuple[int, int],
-    pieces: int,
-    batches: Sequence[Batch],
-    bias: tuple[int, int],
-    threads: int,
-    begun: bool = False,
-) -> KernelCall:
-    count = math.prod(axis.extent for axis in batches)
-
-    def words(ins: Sequence[Place], outs: Sequence[Place], memory: Place) -> list[int]:
-        head = [threads, begun, shared.wide, pieces, shared.tasks, count]
-        head += [len(batches), shared.share, *bias]
-        places = (ins[order[0]], ins[order[1]], outs[0], ins[-1], memory)
-        head += [*itertools.chain(*places), *itertools.chain(*batches)]
-        return [*head, *shared.words]
-
-    return KernelCall(source, words)
+    head: Sequence[int],
+    tail: Sequence[int],
+    ins: Sequence[Place],
+    outs: Sequence[Place],
+    scratch: Place,
+) -> list[int]:
+    places = (ins[order[0]], ins[order[1]], outs[0], ins[-1], scratch)
+    return [*head, *itertools.chain(*places), *tail]
 
 
-def _shared(pieces: Sequence[Piece], batches: int, dtype: DType, threads: int) -> Shared:
+def _blocking(
+    contractions: Sequence[Contraction], batches: int, dtype: DType, threads: int
+) -> Blocking:
     lanes = onednn.block() * 4 // dtype.itemsize
-    largest = max(pieces, key=lambda p: math.prod(p.columns))
-    rows, columns = largest.rows, math.prod(largest.columns)
-    tile = _tile(rows, columns, lanes)
-    group = tile[1] * lanes
-    panel = max(MIN_PANEL, second_level_cache_bytes() // 4)
-    wide = min(panel // (DEPTH * dtype.itemsize), WIDEST, columns + group - 1)
-    tasks = batches * len(pieces)
-    if tasks < TASKS * threads:
-        wide = min(wide, columns // math.ceil(TASKS * threads / tasks) + group - 1)
-    wide = max(wide // group, 1) * group
-    words, total = [], 0
-    for p in pieces:
-        panels = math.ceil(math.prod(p.columns) / wide)
-        parts = min(
-            math.ceil(p.rows / tile[0]), math.ceil(TASKS * threads / max(tasks * panels, 1))
-        )
-        parts = max(parts, 1) if threads > 1 else 1
+    largest = max(contractions, key=lambda c: math.prod(c.columns))
+    columns = math.prod(largest.columns)
+    tile = _tile(largest.rows, columns, lanes)
+    tile_columns = tile[1] * lanes
+    panel_bytes = max(MIN_PANEL_BYTES, second_level_cache_bytes() // 4)
+    width = min(panel_bytes // (DEPTH * dtype.itemsize), MAX_PANEL_COLUMNS)
+    width = min(width, columns + tile_columns - 1)
+    tasks, min_tasks = batches * len(contractions), TASKS_PER_THREAD * threads
+    if tasks < min_tasks:
+        width = min(width, columns // math.ceil(min_tasks / tasks) + tile_columns - 1)
+    width = max(width // tile_columns, 1) * tile_columns
+    words: list[int] = []
+    total = 0
+    for c in contractions:
+        panels, parts = math.ceil(math.prod(c.columns) / width), 1
+        if threads > 1:
+            most = math.ceil(min_tasks / max(tasks * panels, 1))
+            parts = max(min(math.ceil(c.rows / tile[0]), most), 1)
         total += batches * panels * parts
-        words += [
-            v
-            for each in (*p, panels, parts)
-            for v in (each if isinstance(each, tuple) else (each,))
-        ]
-    share = wide * DEPTH + tile[0] * (DEPTH + wide + lanes)
-    return Shared(tile, lanes, wide, -(-share // 64) * 64, total, words)
+        for field in (*c, panels, parts):
+            words += field if isinstance(field, tuple) else (field,)
+    scratch = width * DEPTH + tile[0] * (DEPTH + width + lanes)
+    return Blocking(tile, lanes, width, math.ceil(scratch / 64) * 64, total, words)
 
 
 def _tile(rows: int, columns: int, lanes: int) -> tuple[int, int]:
     """Return the rows, and the vectors of a row, of the tiles that waste the least work."""
-    most, registers = ROWS[onednn.block()], REGISTERS[onednn.block()]
+    most, registers = MAX_ROWS[onednn.block()], REGISTERS[onednn.block()]
     tiles = [(r, (registers - 2) // (r + 1)) for r in range(1, most + 1)]
 
-    def covered(tile: tuple[int, int]) -> float:
+    def cost(tile: tuple[int, int]) -> float:
         down, across = math.ceil(rows / tile[0]), math.ceil(columns / (tile[1] * lanes))
         loads = 1 / tile[0] + 1 / tile[1] / 2
         return down * across * tile[0] * tile[1] * (1 + loads)
 
-    return min(tiles, key=covered)
+    return min(tiles, key=cost)
 
 
 @functools.lru_cache(4096)
 def _text(tile: tuple[int, int], lanes: int, dtype: DType, bias: bool) -> KernelSource:
     is_bool = dtype == BOOL
     fixed: dict[str, object] = {"T": c_type(dtype), "L": lanes, "R": tile[0], "NV": tile[1]}
-    fixed |= {"DEPTH": DEPTH, "WIDEST": WIDEST, "BOOL": int(is_bool), "BIAS": int(bias)}
-    fixed |= {"JOIN": "|" if is_bool else "+", "vec": "NAME_vec"}
+    fixed |= {"DEPTH": DEPTH, "MAX_PANEL_COLUMNS": MAX_PANEL_COLUMNS, "BOOL": int(is_bool)}
+    fixed |= {"BIAS": int(bias), "ADD": "|" if is_bool else "+", "vec": "NAME_vec"}
     text = TEXT.replace(
         "PRODUCTS", outer_products(*tile, "T", ("1", "DEPTH"), "|&" if is_bool else "+*")
     )
