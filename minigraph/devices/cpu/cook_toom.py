@@ -51,31 +51,31 @@ def _polynomial(roots: Sequence[Fraction]) -> list[Fraction]:
 
 
 def statements(matrix: Matrix) -> Iterator[str]:
-    """Yield C that sets y[i * gap] to the rows of `matrix` times x[k * step], vectors of floats."""
+    """Yield C that sets vectors y[i * y_stride] to `matrix` times the vectors x[k * x_stride]."""
     rows = [list(row) for row in matrix]
     names = [f"x{k}" for k in range(len(rows[0]))]
     for k, name in enumerate(names):
-        yield f"const vec {name} = x[{k} * step];"
-    for k, other in _alike(transposed(rows)):
+        yield f"const vec {name} = x[{k} * x_stride];"
+    for k, other in _equal_up_to_signs(transposed(rows)):
         # Each row takes the sum of the two or the difference.
         yield f"const vec s{k} = {names[k]} + {names[other]}, d{k} = {names[k]} - {names[other]};"
         names[k], names[other] = f"s{k}", f"d{k}"
         for row in rows:
             same = row[k] == row[other]
             row[k], row[other] = (row[k], Fraction(0)) if same else (Fraction(0), row[k])
-    pairs = dict(_alike(rows))
+    pairs = dict(_equal_up_to_signs(rows))
     for i, other in pairs.items():
         even = [a if a == b else Fraction(0) for a, b in zip(rows[i], rows[other], strict=True)]
         odd = [a - b for a, b in zip(rows[i], even, strict=True)]
         yield f"const vec e{i} = {_sum(even, names)}, o{i} = {_sum(odd, names)};"
-        yield f"y[{i} * gap] = e{i} + o{i};"
-        yield f"y[{other} * gap] = e{i} - o{i};"
+        yield f"y[{i} * y_stride] = e{i} + o{i};"
+        yield f"y[{other} * y_stride] = e{i} - o{i};"
     for i, row in enumerate(rows):
         if i not in pairs and i not in pairs.values():
-            yield f"y[{i} * gap] = {_sum(row, names)};"
+            yield f"y[{i} * y_stride] = {_sum(row, names)};"
 
 
-def _alike(rows: Matrix) -> Iterator[tuple[int, int]]:
+def _equal_up_to_signs(rows: Matrix) -> Iterator[tuple[int, int]]:
     """Yield pairs of rows that differ in signs alone, and have something to share."""
     left = list(range(len(rows)))
     while left:

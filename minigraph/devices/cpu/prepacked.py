@@ -19,7 +19,7 @@ from minigraph.jit.source import KernelSource
 from minigraph.program import round_up
 
 WEIGHTS = 1  # index of the input
-ALL, PACK, COMPUTE, AS_USED = range(4)  # modes of a call, see `PrepackedWeights`
+ALL, PACK, COMPUTE, ON_THE_FLY = range(4)  # modes of a call, see `PrepackedWeights`
 
 
 class PrepackedWeights(NativeKernel):
@@ -29,9 +29,9 @@ class PrepackedWeights(NativeKernel):
     and compute; 1: pack; 2: compute; 3: pack each weight right before its use); the places of
     images, weights, bias, result, other memory, and packed weights; then `after`.
 
-    weights  bytes of packed weights
-    others   bytes of other memory
-    as_used  bytes of other memory in mode 3; None if the kernel lacks that mode
+    weights     bytes of packed weights
+    others      bytes of other memory
+    on_the_fly  bytes of other memory in mode 3; None if the kernel lacks that mode
     """
 
     def __init__(
@@ -43,16 +43,16 @@ class PrepackedWeights(NativeKernel):
         *,
         weights: int,
         others: int = 0,
-        as_used: int | None = None,
+        on_the_fly: int | None = None,
         after: Sequence[int] = (),
     ) -> None:
         self.source = source
         self.values = values
         self.after = after
         constant = WEIGHTS in constants_of(node)
-        self.work = ALL
-        if as_used is not None and not constant:
-            self.work, weights, others = AS_USED, 0, as_used
+        self.mode = ALL
+        if on_the_fly is not None and not constant:
+            self.mode, weights, others = ON_THE_FLY, 0, on_the_fly
         self.weights = round_up(weights)
         scratch = others if constant else self.weights + others
         super().__init__(node, [], scratch, algorithm=algorithm)
@@ -66,16 +66,16 @@ class PrepackedWeights(NativeKernel):
             weights = operands.prepared[WEIGHTS]
             return [self._call(linker, operands, weights, (slot, offset), COMPUTE)]
         others = (slot, offset + self.weights)
-        return [self._call(linker, operands, (slot, offset), others, self.work)]
+        return [self._call(linker, operands, (slot, offset), others, self.mode)]
 
     def _prepack(self, source: Place, target: Place, linker: Linker) -> list[NativeCall]:
         operands = Operands([NO_PLACE, source], [NO_PLACE], NO_PLACE)
         return [self._call(linker, operands, target, NO_PLACE, PACK)]
 
     def _call(
-        self, linker: Linker, operands: Operands, weights: Place, others: Place, work: int
+        self, linker: Linker, operands: Operands, weights: Place, others: Place, mode: int
     ) -> NativeCall:
         ins = operands.inputs
         places = (*ins[:2], ins[-1], *operands.outputs, others, weights)
-        words = [*self.values, work, *(v for place in places for v in place), *self.after]
+        words = [*self.values, mode, *(v for place in places for v in place), *self.after]
         return linker.call(self.source, words)

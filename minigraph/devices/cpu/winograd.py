@@ -10,10 +10,10 @@ that of a direct convolution; with Lavin and Gray's 1, -1, 2, -2 it would be eig
 squares, 512 channels).  With windows of 5 x 5 it is four times, too (192 channels).
 
 Errors are relative to the pixels of a whole tile.  If the sum of squares of these is more than
-RANGES times that of a single result's pixels, the tile is computed directly.  So errors stay below
-64 roundings of the norm of a result's pixels times the norm of its weights, and a result of zeros
-is zero.  A tile with a NaN or infinite result is computed again directly, as the algorithm spreads
-NaN over the tile; many such tiles are slow.
+MAX_RATIOS times that of a single result's pixels, the tile is computed directly.  So errors stay
+below 64 roundings of the norm of a result's pixels times the norm of its weights, and a result of
+zeros is zero.  A tile with a NaN or infinite result is computed again directly, as the algorithm
+spreads NaN over the tile; many such tiles are slow.
 
 Strides and dilations are 1, and images are in blocks of channels, see `minigraph.ops.layout`.
 """
@@ -51,29 +51,31 @@ POINTS = {  # by window; infinity is one more
 # By lanes: the tiles of a product in registers, with two vectors of sums each, and the size of the
 # groups for the remainder, which divides the first number.
 ROWS = {8: (6, 2), 16: (12, 4)}
-# OWN: tiles of a strip that one thread computes, which fit its second-level cache.  If transformed
-# weights have more than LARGE bytes, or there are few tiles, all threads share each strip, so that
-# no thread reads all weights.
-OWN, LARGE = 48, 4 << 20
-# A shared strip has at most PANEL tiles, and each thread computes some outputs of all of them.  The
-# thread transforms the weights of CHUNK input channels right before it uses them, while they are in
-# its second-level cache.  With more than AGAIN strips, all weights are transformed beforehand.
-PANEL, CHUNK, AGAIN = 256, 64, 2
+# Tiles of a strip that one thread computes: they fit its second-level cache.
+PRIVATE_STRIP = 48
+# If transformed weights have more bytes, or there are few tiles, all threads share each strip, so
+# that no thread reads all weights.
+LARGE_WEIGHTS = 4 << 20
+# A shared strip has at most SHARED_STRIP tiles, and each thread computes some outputs of all of
+# them.  It transforms the weights of CHUNK_CHANNELS input channels on the fly, right before it uses
+# them, while they are in its second-level cache; with more strips, all weights are transformed
+# beforehand.
+SHARED_STRIP, CHUNK_CHANNELS, MAX_ON_THE_FLY_STRIPS = 256, 64, 2
 # Gradients for weights: a thread computes PANEL_INS x PANEL_OUTS blocks of them for all tiles, if
-# there are at most PANEL tiles, with at most PANEL_BYTES of points.  Otherwise strips have at most
-# SHARED tiles, and the sums at all points of all weights are kept between them.
-PANEL_INS, PANEL_OUTS, PANEL_BYTES, SHARED = 2, 8, 20 << 20, 96
+# there are at most SHARED_STRIP tiles, with at most PANEL_BYTES of points.  Otherwise strips have
+# at most SUMMED_STRIP tiles, and the sums at all points of all weights are kept between them.
+PANEL_INS, PANEL_OUTS, PANEL_BYTES, SUMMED_STRIP = 2, 8, 20 << 20, 96
 # By window: the largest ratio of the sum of squares of a tile's pixels to that of one result's
 # pixels.  The error grows with the root of that ratio, and with the number of points.
-RANGES = {3: 256, 5: 64}
+MAX_RATIOS = {3: 256, 5: 64}
 # Tiles from which on the algorithm is expected to be the fastest.
-MANY = 8
+MIN_TILES = 8
 
 # ---------------------------------------------------------------- the texts
 
-HEAD, SPREAD, TO_IMAGES, TO_WEIGHTS = (
+COMMON_TEXT, TRANSFORM_TEXT, IMAGES_TEXT, WEIGHTS_TEXT = (
     Path(__file__).with_name(f"winograd{part}.c").read_text()
-    for part in ("", "_spread", "_images", "_weights")
+    for part in ("", "_transform", "_images", "_weights")
 )
 
 
@@ -110,37 +112,37 @@ class WinogradForm(NamedTuple):
 def _text(form: WinogradForm, rows: int, parts: Sequence[str]) -> KernelSource:
     """Return a source of these parts and the functions that they share."""
     fixed = {"WINDOW": form.window, "TILE": TILE, "SIDE": form.side, "POINTS": "(SIDE * SIDE)"}
-    fixed |= {"TAPS": "(WINDOW * WINDOW)", "vec": "NAME_vec", "RANGE": RANGES[form.window]}
-    whole = "\n".join([HEAD, *parts])
+    fixed |= {"TAPS": "(WINDOW * WINDOW)", "vec": "NAME_vec", "MAX_RATIO": MAX_RATIOS[form.window]}
+    whole = "\n".join([COMMON_TEXT, *parts])
     return KernelSource(with_macros(whole, L=form.lanes, R=rows, NV=form.vectors, **fixed))
 
 
-def _transform(name: str, matrix: Matrix) -> str:
+def _line_transform(name: str, matrix: Matrix) -> str:
     """Return the function that multiplies a line of pixels or taps by a matrix."""
     head = (
         "MG_CONTRACT inline __attribute__((always_inline))\n"
-        f"void NAME_{name}(const vec *x, int64_t step, vec *y, int64_t gap)"
+        f"void NAME_{name}(const vec *x, int64_t x_stride, vec *y, int64_t y_stride)"
     )
     return function(head, statements(matrix))
 
 
-def _spread(name: str, patch: str, cell: int = 0) -> str:
-    names = {"SPREAD": f"NAME_spread_{name}", "TRANSFORM": f"NAME_{name}"}
-    return with_macros(SPREAD, **names, PATCH=patch, CELL=cell)
+def _tile_transform(name: str, patch: str, cell: int = 0) -> str:
+    names = {"TRANSFORM_TILE": f"NAME_transform_{name}", "TRANSFORM_LINE": f"NAME_{name}"}
+    return with_macros(TRANSFORM_TEXT, **names, PATCH=patch, CELL=cell)
 
 
 def _image_products(name: str, rows: int, vectors: int) -> str:
     """Return the sums over the channels of v[tile t] u[NV blocks k], for so many tiles.
 
-    They are stored to m[k * room + t], or added to it.
+    They are stored to m[k * capacity + t], or added to it.
     """
     each = sums(rows, vectors)
     return function(
         f"MG_CONTRACT void NAME_products_{name}(\n"
-        "    int64_t blocks, int64_t room, const vec *v, const vec *u, vec *m, int begun)",
+        "    int64_t blocks, int64_t capacity, const vec *v, const vec *u, vec *m, int accumulate)",
         [
             *(f"vec s{r}_{j} = {{0}};" for r, j in each),
-            "for (int64_t b = 0; b < blocks; b++, v += room)",
+            "for (int64_t b = 0; b < blocks; b++, v += capacity)",
             *indented(
                 block(
                     "for (int64_t l = 0; l < L; l++, u += NV)",
@@ -149,8 +151,8 @@ def _image_products(name: str, rows: int, vectors: int) -> str:
                     *(f"s{r}_{j} += x[{r} * L] * f{j};" for r, j in each),
                 )
             ),
-            *block("if (begun)", *(f"s{r}_{j} += m[{j} * room + {r}];" for r, j in each)),
-            *(f"m[{j} * room + {r}] = s{r}_{j};" for r, j in each),
+            *block("if (accumulate)", *(f"s{r}_{j} += m[{j} * capacity + {r}];" for r, j in each)),
+            *(f"m[{j} * capacity + {r}] = s{r}_{j};" for r, j in each),
         ],
     )
 
@@ -160,13 +162,13 @@ def _image_text(form: WinogradForm) -> KernelSource:
     rows, tail = ROWS[form.lanes]
     at, g, bt = form.transforms
     parts = [
-        _transform("input", bt),
-        _transform("output", at),
-        _transform("kernel", g),
-        _spread("input", "SIDE", form.cell),
+        _line_transform("input", bt),
+        _line_transform("output", at),
+        _line_transform("kernel", g),
+        _tile_transform("input", "SIDE", form.cell),
         _image_products("rows", rows, form.vectors),
         _image_products("tail", tail, form.vectors),
-        with_macros(TO_IMAGES, TAIL=tail),
+        with_macros(IMAGES_TEXT, TAIL=tail),
     ]
     return _text(form, rows, parts)
 
@@ -176,13 +178,13 @@ def _weight_text(form: WinogradForm) -> KernelSource:
     rows = form.lanes // 2  # a divisor; with two vectors of sums each, operands have registers too
     at, g, bt = form.transforms
     parts = [
-        _transform("input", bt),
-        _transform("result", transposed(at)),
-        _transform("kernel", transposed(g)),
-        _spread("input", "SIDE", form.cell),
-        _spread("result", "TILE"),
+        _line_transform("input", bt),
+        _line_transform("result", transposed(at)),
+        _line_transform("kernel", transposed(g)),
+        _tile_transform("input", "SIDE", form.cell),
+        _tile_transform("result", "TILE"),
         outer_products(rows, form.vectors),
-        TO_WEIGHTS,
+        WEIGHTS_TEXT,
     ]
     return _text(form, rows, parts)
 
@@ -207,7 +209,7 @@ def is_favourite(node: Node) -> bool:
     if not (computes(node) and compiler.compiler()):
         return False
     n, _, h, w, _ = node.shape if node.ndim == 5 else node.inputs[0].shape  # y, dx or dy
-    return n * math.ceil(h / TILE) * math.ceil(w / TILE) >= MANY
+    return n * math.ceil(h / TILE) * math.ceil(w / TILE) >= MIN_TILES
 
 
 def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
@@ -240,36 +242,37 @@ def _to_images(node: Node, op: Conv2d | Conv2dBackwardData, threads: int) -> Nat
     else:
         padding = list(op.padding)
         steps = 0, inputs * taps, taps, 1
-    work = _ImageWork(window, x.shape, node.shape, threads)
+    blocking = _ImageBlocking(window, x.shape, node.shape, threads)
     return PrepackedWeights(
         node,
         NAME,
-        _image_text(work.form),
-        [*work.sizes, *padding, *steps, len(bias)],
-        weights=work.weights * work.vector_bytes,
-        others=work.memory(fresh=False) * work.vector_bytes,
-        as_used=work.memory(fresh=True) * work.vector_bytes if work.fresh else None,
+        _image_text(blocking.form),
+        [*blocking.sizes, *padding, *steps, len(bias)],
+        weights=blocking.weights * blocking.vector_bytes,
+        others=blocking.memory(on_the_fly=False) * blocking.vector_bytes,
+        on_the_fly=blocking.memory(on_the_fly=True) * blocking.vector_bytes
+        if blocking.on_the_fly
+        else None,
     )
 
 
 def _to_weights(node: Node, conv: Conv2d, threads: int) -> NativeKernel:
     dy, x = (operand.shape for operand in node.inputs)
-    work = _WeightWork(node.shape[-1], x, dy, threads)
-    values = [*work.sizes, *conv.padding, *work.panel]
-    made = call(_weight_text(work.form), *values, scratch=True)
-    return NativeKernel(node, [made], work.memory * work.vector_bytes, algorithm=NAME)
+    blocking = _WeightBlocking(node.shape[-1], x, dy, threads)
+    values = [*blocking.sizes, *conv.padding, *blocking.panel]
+    made = call(_weight_text(blocking.form), *values, scratch=True)
+    return NativeKernel(node, [made], blocking.memory * blocking.vector_bytes, algorithm=NAME)
 
 
-class _Work:
-    """The division of a convolution from images `x` to images `y`.
+class _Blocking:
+    """The division of a convolution from images `x` to images `y` into strips of tiles.
 
-    form     of the text
-    own      whether each thread has its own strips; otherwise all threads share each strip
-    teams    number of sets of strips: the number of threads, or 1
-    tiles    number of tiles of all images
-    room     tiles of a strip
-    weights  vectors of transformed weights
-    sizes    images, blocks of x and y; the sides of both
+    form      of the text
+    shared    whether all threads share each strip; otherwise each thread has its own strips
+    tiles     number of tiles of all images
+    capacity  tiles of a strip, at most
+    weights   vectors of transformed weights
+    sizes     images, blocks of x and y; the sides of both
     """
 
     def __init__(self, window: int, x: Shape, y: Shape, threads: int) -> None:
@@ -280,45 +283,46 @@ class _Work:
         self.vector_bytes = lanes * F32.itemsize
         self.tiles = x[0] * math.ceil(y[2] / TILE) * math.ceil(y[3] / TILE)
         self.weights = self.points * (x[1] * lanes * y[1] + 1)
-        small = self.weights * self.vector_bytes <= LARGE
-        self.own = small and self.tiles >= threads * OWN
-        self.teams = threads if self.own else 1
+        small = self.weights * self.vector_bytes <= LARGE_WEIGHTS
+        self.shared = not small or self.tiles < threads * PRIVATE_STRIP
         _, tail = ROWS[lanes]
-        self.room = OWN if self.own else min(PANEL, math.ceil(self.tiles / tail) * tail)
+        few = min(SHARED_STRIP, math.ceil(self.tiles / tail) * tail)
+        self.capacity = few if self.shared else PRIVATE_STRIP
         self.ins, self.outs = x[1], y[1]
         self.sizes = [x[0], x[1], y[1], *x[2:4], *y[2:4]]
 
     @property
     def space(self) -> int:
         """The vectors of a strip's points."""
-        return self.points * ((self.ins + self.outs) * self.room + 2)
+        return self.points * ((self.ins + self.outs) * self.capacity + 2)
 
 
-class _ImageWork(_Work):
+class _ImageBlocking(_Blocking):
     """The division of a convolution that computes images `y`.
 
-    fresh  whether weights are transformed right before each use
-    chunk  blocks of inputs that are transformed at once; 0 if threads have their own strips
+    on_the_fly  whether weights are transformed right before each use
+    chunk       blocks of inputs that are transformed at once; 0 if threads have their own strips
     """
 
     def __init__(self, window: int, x: Shape, y: Shape, threads: int) -> None:
         super().__init__(window, x, y, threads)
-        self.fresh = not self.own and self.tiles <= AGAIN * self.room
-        self.chunk = 0 if self.own else min(math.ceil(CHUNK / self.form.lanes), self.ins)
-        self.sizes = [threads, self.chunk, self.room, *self.sizes]
+        self.on_the_fly = self.shared and self.tiles <= MAX_ON_THE_FLY_STRIPS * self.capacity
+        chunk = min(math.ceil(CHUNK_CHANNELS / self.form.lanes), self.ins)
+        self.chunk = chunk if self.shared else 0
+        self.sizes = [threads, self.chunk, self.capacity, *self.sizes]
 
-    def memory(self, fresh: bool) -> int:
-        """Return the vectors of strips and, with `fresh`, of the weights in use."""
-        marks = math.ceil(self.room / self.form.lanes)
-        if self.own:
+    def memory(self, on_the_fly: bool) -> int:
+        """Return the vectors of strips and, with `on_the_fly`, of the weights in use."""
+        marks = math.ceil(self.capacity / self.form.lanes)
+        if not self.shared:
             return self.threads * (self.space + marks)
         vectors = self.form.vectors
-        weights = self.chunk * self.form.lanes * vectors + 1 if fresh else 0
-        panels = self.threads * (vectors * self.room + 1 + weights)
-        return marks + self.points * (self.ins * self.room + 1 + panels)
+        weights = self.chunk * self.form.lanes * vectors + 1 if on_the_fly else 0
+        panels = self.threads * (vectors * self.capacity + 1 + weights)
+        return marks + self.points * (self.ins * self.capacity + 1 + panels)
 
 
-class _WeightWork(_Work):
+class _WeightBlocking(_Blocking):
     """The division of a weights' gradient, from x and `y`, which is dy.
 
     panel   blocks of inputs and of outputs whose weights a thread computes for all tiles; (0, 0) if
@@ -330,13 +334,13 @@ class _WeightWork(_Work):
         super().__init__(window, x, y, threads)
         self.panel = min(PANEL_INS, self.ins), min(PANEL_OUTS, self.outs)
         points = self.space * self.vector_bytes
-        if self.own or self.room < self.tiles or points > PANEL_BYTES:
+        teams = 1 if self.shared else threads  # of threads that share strips
+        if not self.shared or self.capacity < self.tiles or points > PANEL_BYTES:
             self.panel = 0, 0
-            self.room = min(self.room, SHARED)
-            sums = self.teams * self.weights
+            self.capacity = min(self.capacity, SUMMED_STRIP)
+            sums = teams * self.weights
         else:
             sums = threads * self.points * (math.prod(self.panel) * self.form.lanes + 1)
         marks = math.ceil(self.tiles / self.form.lanes)
-        self.memory = marks + sums + self.teams * self.space
-        shared = int(self.teams == 1)
-        self.sizes = [threads, shared, self.room, *self.sizes]
+        self.memory = marks + sums + teams * self.space
+        self.sizes = [threads, int(self.shared), self.capacity, *self.sizes]

@@ -14,19 +14,21 @@ typedef struct {
   int64_t chunk; /* blocks of inputs */
 } NAME_job;
 /* Transform the weights of a block of outputs at one input. */
-MG_CONTRACT void NAME_weights(const NAME_job *q, int64_t k, int64_t c, vec *u, int64_t gap) {
+MG_CONTRACT void NAME_transform_weights(const NAME_job *q, int64_t k, int64_t c, vec *u,
+                                        int64_t point_stride) {
   const float *w = q->w + k * L * q->out + c * q->in;
   vec taps[TAPS] MG_ALIGNED, half[WINDOW * SIDE] MG_ALIGNED;
   for (int64_t l = 0; l < L; l++)
     for (int64_t i = 0; i < TAPS; i++) ((float *)taps)[i * L + l] = w[l * q->out + i * q->tap];
   for (int64_t j = 0; j < WINDOW; j++) NAME_kernel(taps + j, WINDOW, half + j, WINDOW);
-  for (int64_t i = 0; i < SIDE; i++) NAME_kernel(half + WINDOW * i, 1, u + i * SIDE * gap, gap);
+  for (int64_t i = 0; i < SIDE; i++)
+    NAME_kernel(half + WINDOW * i, 1, u + i * SIDE * point_stride, point_stride);
 }
 /* Compute a tile of a block of outputs directly. */
 MG_CONTRACT void NAME_direct(const NAME_job *q, int64_t image, int64_t top, int64_t left, int64_t k,
                              vec *y) {
   for (int64_t b = 0; b < q->x.blocks; b++) {
-    const vec *x = q->x.at + (image * q->x.blocks + b) * q->x.h * q->x.w;
+    const vec *x = q->x.pixels + (image * q->x.blocks + b) * q->x.h * q->x.w;
     for (int64_t l = 0; l < L; l++)
       for (int64_t i = 0; i < TAPS; i++) {
         const float *w = q->w + (b * L + l) * q->in + i * q->tap + k * L * q->out;
@@ -41,64 +43,65 @@ MG_CONTRACT void NAME_direct(const NAME_job *q, int64_t image, int64_t top, int6
       }
   }
 }
-/* Transform the pixels of a tile; return its mark, the result of NAME_range. */
-MG_CONTRACT int32_t NAME_begin(const NAME_job *q, int64_t tile, vec *v, int64_t gap) {
-  if (!NAME_spread_input(&q->x, &q->z, tile, v, gap)) return 0;
+/* Transform the pixels of a tile; return its mark, the result of NAME_compare_magnitudes. */
+MG_CONTRACT int32_t NAME_prepare_tile(const NAME_job *q, int64_t tile, vec *v, int64_t point_stride) {
+  if (!NAME_transform_input(&q->x, &q->z, tile, v, point_stride)) return 0;
   const int64_t image = tile / (q->z.down * q->z.across);
   const int64_t top = tile / q->z.across % q->z.down * TILE, left = tile % q->z.across * TILE;
   const int64_t high = q->y.h - top < TILE ? q->y.h - top : TILE;
   const int64_t wide = q->y.w - left < TILE ? q->y.w - left : TILE;
-  return NAME_range(&q->x, image, top - q->x.top, left - q->x.left, high, wide,
+  return NAME_compare_magnitudes(&q->x, image, top - q->x.top, left - q->x.left, high, wide,
                     WINDOW, WINDOW);
 }
 /* Transform points m to the pixels of some blocks of outputs. */
-MG_CONTRACT void NAME_gather(const NAME_job *q, int64_t tile, int32_t mark, int64_t first, int64_t last,
-                             const vec *m, int64_t gap) {
+MG_CONTRACT void NAME_finish_tile(const NAME_job *q, int64_t tile, int32_t mark, int64_t first,
+                                  int64_t last, const vec *m, int64_t point_stride) {
   const int64_t image = tile / (q->z.down * q->z.across);
   const int64_t top = tile / q->z.across % q->z.down * TILE, left = tile % q->z.across * TILE;
   const int64_t high = q->y.h - top < TILE ? q->y.h - top : TILE;
   const int64_t wide = q->y.w - left < TILE ? q->y.w - left : TILE;
   const int64_t block = q->y.h * q->y.w;
-  vec *y = q->y.at + (image * q->y.blocks + first) * block + top * q->y.w + left;
-  for (int64_t k = first; k < last; k++, m += q->z.room, y += block) {
-    vec half[TILE * SIDE] MG_ALIGNED, pixels[TILE * TILE] MG_ALIGNED, odd = {0};
-    for (int64_t j = 0; j < SIDE; j++) NAME_output(m + j * gap, SIDE * gap, half + j, SIDE);
+  vec *y = q->y.pixels + (image * q->y.blocks + first) * block + top * q->y.w + left;
+  for (int64_t k = first; k < last; k++, m += q->z.capacity, y += block) {
+    vec half[TILE * SIDE] MG_ALIGNED, pixels[TILE * TILE] MG_ALIGNED, zeros = {0};
+    for (int64_t j = 0; j < SIDE; j++)
+      NAME_output(m + j * point_stride, SIDE * point_stride, half + j, SIDE);
     for (int64_t i = 0; i < TILE; i++) NAME_output(half + i * SIDE, 1, pixels + i * TILE, 1);
-    for (int64_t p = 0; p < TILE * TILE; p++) odd += pixels[p] * 0;
-    if (mark == MG_MIXED || !NAME_finite(odd)) {
+    for (int64_t p = 0; p < TILE * TILE; p++) zeros += pixels[p] * 0;
+    if (mark == MG_MIXED || !NAME_finite(zeros)) {
       memset(pixels, 0, sizeof pixels);
       NAME_direct(q, image, top, left, k, pixels);
     } else if (mark) {
       for (int64_t p = 0; p < TILE * TILE; p++)
         if (mark >> p & 1) pixels[p] = (vec){0};
     }
-    NAME_fetch(y + (k + 1 < last ? block : TILE - (k - first) * block), q->y.w, TILE, 1);
+    NAME_prefetch(y + (k + 1 < last ? block : TILE - (k - first) * block), q->y.w, TILE, 1);
     const vec bias = q->bias ? ((const vec *)q->bias)[k] : (vec){0};
     for (int64_t i = 0; i < high; i++)
       for (int64_t j = 0; j < wide; j++) y[i * q->y.w + j] = pixels[i * TILE + j] + bias;
   }
 }
 /* Multiply the points of `count` tiles by those of weights, of `in` blocks of inputs and NV of outputs. */
-MG_CONTRACT void NAME_multiply(int64_t in, int64_t count, int64_t room, const vec *v, const vec *u, vec *m,
-                               int begun) {
+MG_CONTRACT void NAME_multiply(int64_t in, int64_t count, int64_t capacity, const vec *v, const vec *u,
+                               vec *m, int accumulate) {
   int64_t t = 0;
-  for (; t + R <= count; t += R) NAME_products_rows(in, room, v + t, u, m + t, begun);
-  /* Sums beyond the last tile are garbage that nothing reads; the room is a multiple of TAIL. */
-  for (; t < count; t += TAIL) NAME_products_tail(in, room, v + t, u, m + t, begun);
+  for (; t + R <= count; t += R) NAME_products_rows(in, capacity, v + t, u, m + t, accumulate);
+  /* Sums beyond the last tile are garbage that nothing reads; the capacity is a multiple of TAIL. */
+  for (; t < count; t += TAIL) NAME_products_tail(in, capacity, v + t, u, m + t, accumulate);
 }
 /* Compute a strip in one thread. */
 MG_CONTRACT void NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec *v) {
-  const int64_t in = q->x.blocks, out = q->y.blocks, room = q->z.room;
-  const int64_t v_gap = in * room + 1, m_gap = out * room + 1, u_gap = in * L * out + 1;
+  const int64_t in = q->x.blocks, out = q->y.blocks, capacity = q->z.capacity;
+  const int64_t v_stride = in * capacity + 1, m_stride = out * capacity + 1, u_stride = in * L * out + 1;
   int32_t *marks = (int32_t *)v; /* of the tiles of the strip */
-  v += (room + L - 1) / L;
-  vec *m = v + POINTS * v_gap;
-  for (int64_t t = 0; t < count; t++) marks[t] = NAME_begin(q, begin + t, v + t, v_gap);
+  v += (capacity + L - 1) / L;
+  vec *m = v + POINTS * v_stride;
+  for (int64_t t = 0; t < count; t++) marks[t] = NAME_prepare_tile(q, begin + t, v + t, v_stride);
   for (int64_t p = 0; p < POINTS; p++)
     for (int64_t k = 0; k < out; k += NV)
-      NAME_multiply(in, count, room, v + p * v_gap, q->u + p * u_gap + k * in * L,
-                    m + p * m_gap + k * room, 0);
-  for (int64_t t = 0; t < count; t++) NAME_gather(q, begin + t, marks[t], 0, out, m + t, m_gap);
+      NAME_multiply(in, count, capacity, v + p * v_stride, q->u + p * u_stride + k * in * L,
+                    m + p * m_stride + k * capacity, 0);
+  for (int64_t t = 0; t < count; t++) NAME_finish_tile(q, begin + t, marks[t], 0, out, m + t, m_stride);
 }
 /* Compute NV blocks of outputs, from block k on, for `count` tiles of a strip, from `first` on.
 
@@ -109,77 +112,79 @@ MG_CONTRACT void NAME_strip(const NAME_job *q, int64_t begin, int64_t count, vec
    Weights are transformed for a chunk of inputs at a time, and used while they are in the cache. */
 MG_CONTRACT void NAME_panel(const NAME_job *q, int64_t begin, const int32_t *marks, const vec *v,
                             int64_t k, int64_t first, int64_t count, vec *memory) {
-  const int64_t in = q->x.blocks, room = q->z.room, v_gap = in * room + 1, m_gap = NV * room + 1;
-  vec *own = memory + POINTS * m_gap;
+  const int64_t in = q->x.blocks, capacity = q->z.capacity;
+  const int64_t v_stride = in * capacity + 1, m_stride = NV * capacity + 1;
+  vec *chunk_weights = memory + POINTS * m_stride;
   for (int64_t b = 0; b < in; b += q->chunk) {
     const int64_t chunk = in - b < q->chunk ? in - b : q->chunk;
-    const vec *u = own;
-    int64_t u_gap = q->chunk * L * NV + 1;
+    const vec *u = chunk_weights;
+    int64_t u_stride = q->chunk * L * NV + 1;
     if (q->u) {
-      u_gap = in * L * q->y.blocks + 1;
+      u_stride = in * L * q->y.blocks + 1;
       u = q->u + (k * in + b * NV) * L;
     } else {
       for (int64_t c = 0; c < chunk * L; c++)
         for (int64_t j = 0; j < NV; j++)
-          NAME_weights(q, k + j, b * L + c, own + c * NV + j, u_gap);
+          NAME_transform_weights(q, k + j, b * L + c, chunk_weights + c * NV + j, u_stride);
     }
     for (int64_t p = 0; p < POINTS; p++)
-      NAME_multiply(chunk, count, room, v + p * v_gap + b * room + first, u + p * u_gap,
-                    memory + p * m_gap + first, b > 0);
+      NAME_multiply(chunk, count, capacity, v + p * v_stride + b * capacity + first, u + p * u_stride,
+                    memory + p * m_stride + first, b > 0);
   }
   for (int64_t t = first; t < first + count; t++)
-    NAME_gather(q, begin + t, marks[t], k, k + NV, memory + t, m_gap);
+    NAME_finish_tile(q, begin + t, marks[t], k, k + NV, memory + t, m_stride);
 }
 int NAME(const int64_t *a, char **slots) {
-  const int64_t threads = a[0], chunk = a[1], room = a[2], n = a[3], in = a[4], out = a[5];
+  const int64_t threads = a[0], chunk = a[1], capacity = a[2], n = a[3], in = a[4], out = a[5];
   const int64_t *place = a + 18;
   const int64_t down = (a[8] + TILE - 1) / TILE, across = (a[9] + TILE - 1) / TILE;
-  const int64_t work = a[17];
-  vec *u = work == 3 ? 0 : (vec *)(slots[place[10]] + place[11]);
+  const int64_t mode = a[17];
+  vec *u = mode == 3 ? 0 : (vec *)(slots[place[10]] + place[11]);
   const NAME_job q = {
     {(vec *)(slots[place[0]] + place[1]), in, a[6], a[7], a[10], a[11]},
     {(vec *)(slots[place[6]] + place[7]), out, a[8], a[9], 0, 0},
-    {down, across, room},
+    {down, across, capacity},
     (const float *)(slots[place[2]] + place[3]) + a[12],
     a[16] ? (const float *)(slots[place[4]] + place[5]) : 0,
     a[13], a[14], a[15], u, chunk,
   };
-  const int64_t tiles = n * down * across, u_gap = in * L * out + 1;
+  const int64_t tiles = n * down * across, u_stride = in * L * out + 1;
   vec *memory = (vec *)(slots[place[8]] + place[9]);
   #pragma omp parallel num_threads(threads) if (threads > 1)
   {
-    const int64_t me = omp_get_thread_num();
+    const int64_t thread = omp_get_thread_num();
     #pragma omp for schedule(static)
-    for (int64_t i = 0; i < (work > 1 ? 0 : out * in * L); i++) {
+    for (int64_t i = 0; i < (mode > 1 ? 0 : out * in * L); i++) {
       const int64_t k = i / (in * L), c = i % (in * L);
-      NAME_weights(&q, k, c, u + (k / NV * in * L + c) * NV + k % NV, u_gap);
+      NAME_transform_weights(&q, k, c, u + (k / NV * in * L + c) * NV + k % NV, u_stride);
     }
-    if (work == 1) { /* pack weights only */
+    if (mode == 1) { /* pack weights only */
     } else if (chunk) {
       int32_t *marks = (int32_t *)memory;
-      vec *v = memory + (room + L - 1) / L;
-      const int64_t v_gap = in * room + 1, m_gap = NV * room + 1;
-      vec *own = v + POINTS * (v_gap + me * (m_gap + (u ? 0 : chunk * L * NV + 1)));
+      vec *v = memory + (capacity + L - 1) / L;
+      const int64_t v_stride = in * capacity + 1, m_stride = NV * capacity + 1;
+      vec *thread_memory = v + POINTS * (v_stride + thread * (m_stride + (u ? 0 : chunk * L * NV + 1)));
       /* If there are fewer panels than threads, threads share the tiles of a panel. */
       const int64_t panels = out / NV, parts = (threads + panels - 1) / panels;
-      for (int64_t b = 0; b < tiles; b += room) {
-        const int64_t count = tiles - b < room ? tiles - b : room;
+      for (int64_t b = 0; b < tiles; b += capacity) {
+        const int64_t count = tiles - b < capacity ? tiles - b : capacity;
         const int64_t part = (count + parts * R - 1) / (parts * R) * R;
         #pragma omp for schedule(static)
-        for (int64_t t = 0; t < count; t++) marks[t] = NAME_begin(&q, b + t, v + t, v_gap);
+        for (int64_t t = 0; t < count; t++) marks[t] = NAME_prepare_tile(&q, b + t, v + t, v_stride);
         #pragma omp for schedule(dynamic)
         for (int64_t i = 0; i < panels * parts; i++) {
           const int64_t first = i % parts * part;
           if (first < count)
             NAME_panel(&q, b, marks, v, i / parts * NV, first,
-                       count - first < part ? count - first : part, own);
+                       count - first < part ? count - first : part, thread_memory);
         }
       }
     } else {
-      vec *own = memory + me * (POINTS * ((in + out) * room + 2) + (room + L - 1) / L);
+      const int64_t marks = (capacity + L - 1) / L;
+      vec *thread_memory = memory + thread * (POINTS * ((in + out) * capacity + 2) + marks);
       #pragma omp for schedule(dynamic)
-      for (int64_t b = 0; b < tiles; b += room)
-        NAME_strip(&q, b, tiles - b < room ? tiles - b : room, own);
+      for (int64_t b = 0; b < tiles; b += capacity)
+        NAME_strip(&q, b, tiles - b < capacity ? tiles - b : capacity, thread_memory);
     }
   }
   return 0;

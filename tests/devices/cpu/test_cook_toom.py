@@ -70,20 +70,26 @@ def test_too_few_or_too_many_points_are_refused(points):
 
 # ---------------------------------------------------------------- as C
 
-STEP, GAP = 3, 2  # in elements of x and of y
+X_STRIDE, Y_STRIDE = 3, 2  # in elements of x and of y
 
 
 def run(matrix, x):
     """Return what the C for a matrix makes of fractions, its lines read as Python."""
-    given = {k * STEP: value for k, value in enumerate(x)}
+    given = {k * X_STRIDE: value for k, value in enumerate(x)}
     found = {}
-    names = {"x": given, "y": found, "step": STEP, "gap": GAP, "Fraction": Fraction}
+    names = {
+        "x": given,
+        "y": found,
+        "x_stride": X_STRIDE,
+        "y_stride": Y_STRIDE,
+        "Fraction": Fraction,
+    }
     for line in statements(matrix):
         text = line.removeprefix("const vec ").removesuffix(";")
         text = re.sub(r"([\d.e+-]+)f \*", r"Fraction(\1) *", text)
         exec(text.replace("(vec){0}", "Fraction(0)").replace(", ", "; "), names)
-    assert set(found) == {i * GAP for i in range(len(matrix))}
-    return [found[i * GAP] for i in range(len(matrix))]
+    assert set(found) == {i * Y_STRIDE for i in range(len(matrix))}
+    return [found[i * Y_STRIDE] for i in range(len(matrix))]
 
 
 def whole(*rows):

@@ -17,11 +17,17 @@ pytestmark = needs_both
 MANY_TILES = Case(2, 1, 1, (56, 57))
 
 # Strips of 16 tiles are rows of a product that are done together and some that are left over.
-ROOM = 16
+STRIP = 16
 DIVISIONS = {
-    "alone": {"OWN": ROOM, "LARGE": 1 << 60},
-    "panels": {"LARGE": 0, "CHUNK": 1},
-    "strips": {"LARGE": 0, "CHUNK": 1, "PANEL": ROOM, "SHARED": ROOM, "AGAIN": 0},
+    "alone": {"PRIVATE_STRIP": STRIP, "LARGE_WEIGHTS": 1 << 60},
+    "panels": {"LARGE_WEIGHTS": 0, "CHUNK_CHANNELS": 1},
+    "strips": {
+        "LARGE_WEIGHTS": 0,
+        "CHUNK_CHANNELS": 1,
+        "SHARED_STRIP": STRIP,
+        "SUMMED_STRIP": STRIP,
+        "MAX_ON_THE_FLY_STRIPS": 0,
+    },
 }
 
 
@@ -51,15 +57,15 @@ def test_weights_that_are_constants_are_transformed_once(division, way, threads)
 def test_strips_are_whole_groups_of_what_is_left_over():
     for rows, group in winograd.ROWS.values():
         assert rows % group == 0
-        rooms = winograd.OWN, winograd.SHARED, winograd.PANEL, ROOM
-        assert not any(room % group for room in rooms)
+        sizes = winograd.PRIVATE_STRIP, winograd.SHARED_STRIP, winograd.SUMMED_STRIP, STRIP
+        assert not any(size % group for size in sizes)
 
 
-def work_of(node, threads):
+def blocking_of(node, threads):
     """Return how the work of a kernel is divided."""
     images = [x.shape for x in (*node.inputs, node) if len(x.shape) == 5]
     weights = isinstance(node.op.plain, Conv2dBackwardWeights)
-    kind = winograd._WeightWork if weights else winograd._ImageWork
+    kind = winograd._WeightBlocking if weights else winograd._ImageBlocking
     return kind(3, *images, threads)
 
 
@@ -70,9 +76,9 @@ def work_of(node, threads):
 def test_strips_of_tiles_are_divided_among_threads(division, outs, size, way, threads):
     node = in_blocks(way, Case(3, 1, outs, size))
     xs = drawn(node)
-    work = work_of(node, threads)
-    assert work.own == (division == "alone")
-    assert (work.room == ROOM) == (division != "panels")
+    blocking = blocking_of(node, threads)
+    assert blocking.shared == (division != "alone")
+    assert (blocking.capacity == STRIP) == (division != "panels")
     assert_near(computed(node, xs, threads), meaning(node, xs), 3)
 
 
@@ -89,18 +95,18 @@ def test_sizes_as_networks_have_them_are_computed(case, way):
 @every_way
 def test_threads_work_alone_if_each_has_enough_tiles_and_the_weights_are_small(way, monkeypatch):
     node = in_blocks(way, MANY_TILES)
-    assert work_of(node, 2).own
+    assert not blocking_of(node, 2).shared
     few = in_blocks(way, Case(1, 1, 1, (8, 8)))
-    assert not work_of(few, 2).own
-    monkeypatch.setattr(winograd, "LARGE", 0)
-    assert not work_of(node, 2).own
+    assert blocking_of(few, 2).shared
+    monkeypatch.setattr(winograd, "LARGE_WEIGHTS", 0)
+    assert blocking_of(node, 2).shared
 
 
 @every_way
 def test_transformed_weights_are_not_kept_where_there_are_few_tiles(way):
     node = in_blocks(way, Case(1, 6, 8, (8, 8)))
-    work = work_of(node, 1)
-    assert winograd.winograd_kernel(node, 1).scratch < work.weights * work.vector_bytes
+    blocking = blocking_of(node, 1)
+    assert winograd.winograd_kernel(node, 1).scratch < blocking.weights * blocking.vector_bytes
 
 
 @pytest.mark.parametrize("way", WAYS[:3])

@@ -99,7 +99,7 @@ def test_the_heuristic_takes_it_where_there_are_many_tiles(window, way, images, 
 
 def test_before_anything_is_measured_convolutions_stay_in_blocks_and_take_it(tmp_path, monkeypatch):
     begin(monkeypatch, tmp_path)
-    monkeypatch.setattr(winograd, "MANY", 1)
+    monkeypatch.setattr(winograd, "MIN_TILES", 1)
     function = compiled(network(), level=3, autotune="off")
     of_blocks = [a for a in convolutions(function) if f"nChw{onednn.block()}c" in a.layout]
     assert of_blocks and {a.name for a in of_blocks} == {winograd.NAME}
@@ -128,7 +128,7 @@ def fail_to_compile(monkeypatch):
     real = compiler.KERNELS.functions
 
     def functions(sources, on_disk=True):
-        bad = {source.name: 0 for source in sources if "NAME_spread_input" in source.text}
+        bad = {source.name: 0 for source in sources if "NAME_transform_input" in source.text}
         return {**real(sources, on_disk), **bad}
 
     return lambda: monkeypatch.setattr(compiler.KERNELS, "functions", functions)

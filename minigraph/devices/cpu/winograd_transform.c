@@ -1,32 +1,34 @@
-/* Transform the pixels of a tile to its points, v[point * gap + block * room].
+/* Transform the pixels of a tile to its points, v[point * point_stride + block * capacity].
 
-   SPREAD     name of this function
-   TRANSFORM  function that transforms a line of pixels
-   PATCH      pixels on each side
-   CELL       side of a cell of pixels, of which each window of the tile contains a whole one; or 0
+   TRANSFORM_TILE  name of this function
+   TRANSFORM_LINE  function that transforms a line of pixels
+   PATCH           pixels on each side
+   CELL            side of a cell of pixels, of which each window of the tile contains a whole one; or 0
 
-   Return whether the squares of a cell are so small beside the tile's that NAME_range has to decide. */
-MG_CONTRACT int SPREAD(const NAME_images *q, const NAME_tiles *z, int64_t tile, vec *v, int64_t gap) {
+   Return whether the squares of a cell are so small beside the tile's that NAME_compare_magnitudes has
+   to decide. */
+MG_CONTRACT int TRANSFORM_TILE(const NAME_images *q, const NAME_tiles *z, int64_t tile, vec *v,
+                               int64_t point_stride) {
   const int64_t image = tile / (z->down * z->across);
   const int64_t top = tile / z->across % z->down * TILE - q->top;
   const int64_t left = tile % z->across * TILE - q->left;
   const int inside = top >= 0 && left >= 0 && top + PATCH <= q->h && left + PATCH <= q->w;
-  const vec *x = q->at + image * q->blocks * q->h * q->w;
+  const vec *x = q->pixels + image * q->blocks * q->h * q->w;
 #if CELL
   enum { CELLS = PATCH / CELL };
   vec cells[CELLS * CELLS] MG_ALIGNED = {{0}};
 #endif
-  for (int64_t b = 0; b < q->blocks; b++, x += q->h * q->w, v += z->room) {
+  for (int64_t b = 0; b < q->blocks; b++, x += q->h * q->w, v += z->capacity) {
     /* Rows of a tile are far apart in memory: the hardware prefetcher does not follow them. */
     const int64_t next = b + 1 < q->blocks ? q->h * q->w : TILE - b * q->h * q->w;
-    NAME_fetch(x + top * q->w + left + next, q->w, PATCH, 0);
+    NAME_prefetch(x + top * q->w + left + next, q->w, PATCH, 0);
     vec pixels[PATCH * PATCH] MG_ALIGNED, half[SIDE * PATCH] MG_ALIGNED;
     if (!inside)
       for (int64_t i = 0; i < PATCH; i++)
         for (int64_t j = 0; j < PATCH; j++) {
           const int64_t row = top + i, column = left + j;
-          const int there = row >= 0 && row < q->h && column >= 0 && column < q->w;
-          pixels[i * PATCH + j] = there ? x[row * q->w + column] : (vec){0};
+          const int inside_image = row >= 0 && row < q->h && column >= 0 && column < q->w;
+          pixels[i * PATCH + j] = inside_image ? x[row * q->w + column] : (vec){0};
         }
     const vec *from = inside ? x + top * q->w + left : pixels;
     const int64_t step = inside ? q->w : PATCH;
@@ -40,19 +42,19 @@ MG_CONTRACT int SPREAD(const NAME_images *q, const NAME_tiles *z, int64_t tile, 
       cells[c] = sums[0] + sums[1];
     }
 #endif
-    for (int64_t j = 0; j < PATCH; j++) TRANSFORM(from + j, step, half + j, PATCH);
+    for (int64_t j = 0; j < PATCH; j++) TRANSFORM_LINE(from + j, step, half + j, PATCH);
     for (int64_t i = 0; i < SIDE; i++)
-      TRANSFORM(half + i * PATCH, 1, v + i * SIDE * gap, gap);
+      TRANSFORM_LINE(half + i * PATCH, 1, v + i * SIDE * point_stride, point_stride);
   }
 #if CELL
-  float total = 0, least = INFINITY;
+  float total = 0, smallest = INFINITY;
   for (int64_t p = 0; p < CELLS * CELLS; p++) {
     float sum = 0;
     for (int l = 0; l < L; l++) sum += cells[p][l];
     total += sum;
-    least = sum < least ? sum : least;
+    smallest = sum < smallest ? sum : smallest;
   }
-  return !(least * RANGE >= total && total < INFINITY);
+  return !(smallest * MAX_RATIO >= total && total < INFINITY);
 #else
   return 0;
 #endif
