@@ -1,7 +1,7 @@
 /* Float32 products on AMX's tiles, of numbers that are split into PARTS parts of bfloat16.
 
    A number is the sum of its parts: bits 1 to 8, 9 to 16, and, of three parts, 17 to 24.  A tile
-   instruction multiplies LINES rows by LINES columns and adds up DEEP products for each of them, in
+   instruction multiplies LINES rows by LINES columns and adds up DEPTH products for each of them, in
    float32.  Products of parts p and q with p + q < PARTS are added, the smallest first.
 
    A packed tile has LINES words for each of its LINES rows; a word is a pair of bfloat16 numbers,
@@ -9,7 +9,7 @@
    column of the product.
 
    PARTS       2 or 3
-   LINES       rows of a tile, and words of a row; DEEP sums of a tile, TILE_BYTES its bytes
+   LINES       rows of a tile, and words of a row; DEPTH sums of a tile, TILE_BYTES its bytes
    BLOCK       rows and columns of a block of results, which has two tiles on each side
    SIGN        the sign bit, and LARGE the bits of the smallest number that rounds to infinity */
 typedef float NAME_floats __attribute__((vector_size(4 * LINES), may_alias));
@@ -23,11 +23,11 @@ MG_INLINE int NAME_any_overflow(NAME_words x) {
 }
 /* Return the next part of numbers, in the upper halves of words; leave the remainders in `x`.
 
-   With `careful`, a number that rounds to infinity is truncated, and infinity and NaN stay. */
-MG_INLINE NAME_words NAME_part(NAME_words *x, int careful) {
+   With `keep_special`, a number that rounds to infinity is truncated, and infinity and NaN stay. */
+MG_INLINE NAME_words NAME_part(NAME_words *x, int keep_special) {
   const NAME_words bits = *x;
   NAME_words part = (bits + 0x8000) & 0xffff0000u;
-  if (careful) {
+  if (keep_special) {
     const NAME_words size = bits & ~SIGN, large = (NAME_words)(size >= LARGE);
     const NAME_words nan = (NAME_words)(size > 0x7f800000u) & 0x00400000u;
     part = (large & ((bits & 0xffff0000u) | nan)) | (~large & part);

@@ -27,10 +27,10 @@ from minigraph.jit.source import KernelSource
 PRECISION = "bf16x3"  # the option's value that allows two parts
 PARTS = {2: "bf16x3", 3: "bf16x6"}  # names of algorithms, by the parts of a number
 TEXT = Path(__file__).with_suffix(".c").read_text()
-LINES, DEEP = 16, 32  # of a tile: rows, sums
+LINES, DEPTH = 16, 32  # of a tile: rows, sums
 BLOCK = 2 * LINES  # rows of a block
 TILE = 1024  # bytes
-PANEL = 32  # steps of DEEP sums that are accumulated in registers, at most
+PANEL = 32  # steps of DEPTH sums that are accumulated in registers, at most
 # Arguments of Linux's `arch_prctl` that request the tiles' part of the processor state.
 ARCH_PRCTL, REQUEST, TILE_DATA = 158, 0x1023, 18
 
@@ -52,6 +52,6 @@ def source(parts: int, text: str, **macros: object) -> KernelSource:
     """Return the source of a text that follows amx.c, for numbers in so many parts."""
     to, from_ = conversion(F32, BFLOAT16), conversion(BFLOAT16, F32)
     support = tuple(dict.fromkeys((*to[1], *from_[1])))
-    sizes = {"LINES": LINES, "DEEP": DEEP, "BLOCK": BLOCK, "TILE_BYTES": TILE, "PANEL": PANEL}
+    sizes = {"LINES": LINES, "DEPTH": DEPTH, "BLOCK": BLOCK, "TILE_BYTES": TILE, "PANEL": PANEL}
     bits = {"SIGN": "0x80000000u", "LARGE": "0x7f7f8000u"}
     return KernelSource(with_macros(TEXT + text, PARTS=parts, **sizes, **bits, **macros), support)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from minigraph.devices.cpu import onednn
-from minigraph.devices.cpu.amx import DEEP, LINES, PANEL
+from minigraph.devices.cpu.amx import DEPTH, LINES, PANEL
 from minigraph.devices.cpu.convolution import (
     Axis,
     LaidOutConvolution,
@@ -48,13 +48,13 @@ class Axes(NamedTuple):
 class TileOperand(NamedTuple):
     """The layout of an operand.
 
-    lines        rows of the first operand and of the result, columns of the second
-    sums         sums of the two operands, columns of the result
-    vertical     whether vectors run along lines, not along sums
-    lane         distance of a vector's elements
-    first        offset of the first line and sum
-    row, column  of the first line and sum in its image
-    high, wide   rows and columns of the image, which has zeros around it
+    lines          rows of the first operand and of the result, columns of the second
+    sums           sums of the two operands, columns of the result
+    vertical       whether vectors run along lines, not along sums
+    lane           distance of a vector's elements
+    first          offset of the first line and sum
+    row, column    of the first line and sum in its image
+    height, width  of the image in pixels; there are zeros around it
     """
 
     lines: Axes
@@ -64,12 +64,12 @@ class TileOperand(NamedTuple):
     first: int = 0
     row: int = 0
     column: int = 0
-    high: int = 1
-    wide: int = 1
+    height: int = 1
+    width: int = 1
 
     def words(self, place: Place) -> list[int]:
         """Return a NAME_operand of the text."""
-        head = self.first, self.row, self.column, self.high, self.wide, self.vertical, self.lane
+        head = self.first, self.row, self.column, self.height, self.width, self.vertical, self.lane
         axes = [
             (each.units, *each.extent, *each.step, *each.down, *each.across)
             for each in (self.lines, self.sums)
@@ -171,13 +171,13 @@ def _with_borders(operand: TileOperand, x: Shape, start: Sequence[int]) -> TileO
     """Return images `x` as an operand whose first window begins at pixel `start`."""
     (row, column), strides = start, _strides(x)
     first = row * strides.row + column * strides.pixel
-    return operand._replace(first=first, row=row, column=column, high=x[2], wide=x[3])
+    return operand._replace(first=first, row=row, column=column, height=x[2], width=x[3])
 
 
 def _taps(x: Shape, taps: Sequence[int], spacing: Sequence[int]) -> Axes:
     """Return the vectors of channels that a window of images `x` has at each tap.
 
-    With DEEP channels or a multiple, a step of sums has one tap.
+    With DEPTH channels or a multiple, a step of sums has one tap.
     """
     (r, s), (down, across), strides, group = taps, spacing, _strides(x), _group(_channels(x))
     extent = _channels(x) // group, r, s, group // LINES
@@ -189,7 +189,7 @@ def _taps(x: Shape, taps: Sequence[int], spacing: Sequence[int]) -> Axes:
 
 def _group(channels: int) -> int:
     """Return the number of consecutive channels of a tap in the sums."""
-    return LINES if channels % DEEP else DEEP
+    return LINES if channels % DEPTH else DEPTH
 
 
 def _all_pixels(axis: Axis) -> PixelSet:
@@ -237,7 +237,7 @@ def _images(form: LaidOutConvolution, sets: Sequence[PixelSet], backward: bool) 
     written = _pixels(sizes, strides, (down.step, right.step))
     place = down.first * strides.row + right.first * strides.pixel
     z = TileOperand(written, _line(columns // LINES, strides.channels), first=place)
-    text = "images" if pace == (1, 1) and group == DEEP else "matrices"
+    text = "images" if pace == (1, 1) and group == DEPTH else "matrices"
     return TileProduct(math.prod(sizes), columns, math.prod(windows) * added, x, y, z, text)
 
 
@@ -253,10 +253,10 @@ def _weights(form: LaidOutConvolution) -> TileProduct:
     each = y.lines._replace(step=(group * taps, s, 1, LINES * taps))
     z = TileOperand(_line(outs, ins * taps), each, lane=taps)
     lines, wide = _line(outs // LINES, strides.channels), dy[3]
-    near = form.conv.stride == (1, 1) and further <= LINES and wide + further <= DEEP * PANEL
-    if taps > 1 and near and group == DEEP:  # rows with borders, where dy has zeros
+    near = form.conv.stride == (1, 1) and further <= LINES and wide + further <= DEPTH * PANEL
+    if taps > 1 and near and group == DEPTH:  # rows with borders, where dy has zeros
         bordered = _pixels((*sizes[:2], wide + further), strides)._replace(down=(0, 0, 0, 0))
-        x = TileOperand(lines, bordered, vertical=True, wide=wide)
+        x = TileOperand(lines, bordered, vertical=True, width=wide)
         return TileProduct(outs, taps * ins, bordered.units, x, y, z, "weights")
     x = TileOperand(lines, Axes(pixels.units, pixels.extent, pixels.step), vertical=True)
     return TileProduct(outs, taps * ins, pixels.units, x, y, z)

@@ -8,14 +8,14 @@
    tiles_matrices.c divides the work for any lines; tiles_images.c and tiles_weights.c do it for
    convolutions of stride 1, whose images are split once for all taps of a window.
 
-   PANEL  steps of DEEP sums that are accumulated in registers, at most
-   STEP   bytes of a block's tiles for DEEP sums
+   PANEL  steps of DEPTH sums that are accumulated in registers, at most
+   STEP   bytes of a block's tiles for DEPTH sums
    AHEAD  prefetch distance in steps */
 typedef struct { /* lines or sums along four axes: their distances in memory, and in an image */
   int64_t units, extent[4], step[4], down[4], across[4];
 } NAME_axes;
-typedef struct { /* images of `high` rows of `wide` pixels with zeros around; a matrix is one pixel */
-  int64_t slot, offset, first, row, column, high, wide;
+typedef struct { /* images of `height` x `width` pixels with zeros around; a matrix is one pixel */
+  int64_t slot, offset, first, row, column, height, width;
   int64_t vertical; /* whether vectors run along lines, not sums; lanes are `lane` elements apart */
   int64_t lane;
   NAME_axes lines, sums; /* of the vectorised ones, a unit has LINES */
@@ -52,22 +52,22 @@ static void NAME_locate(const NAME_axes *axes, int64_t length, int vectors, int6
 typedef struct {
   int64_t top, bottom, left, right, lanes;
 } NAME_bounds;
-static void NAME_bound(const NAME_position *places, int count, NAME_bounds *span) {
-  *span = (NAME_bounds){places->row, places->row, places->column, places->column, places->lanes};
+static void NAME_bound(const NAME_position *places, int count, NAME_bounds *bounds) {
+  *bounds = (NAME_bounds){places->row, places->row, places->column, places->column, places->lanes};
   for (const NAME_position *p = places + 1; p < places + count; p++) {
-    if (p->row < span->top) span->top = p->row;
-    if (p->row > span->bottom) span->bottom = p->row;
-    if (p->column < span->left) span->left = p->column;
-    if (p->column > span->right) span->right = p->column;
-    if (p->lanes < span->lanes) span->lanes = p->lanes;
+    if (p->row < bounds->top) bounds->top = p->row;
+    if (p->row > bounds->bottom) bounds->bottom = p->row;
+    if (p->column < bounds->left) bounds->left = p->column;
+    if (p->column > bounds->right) bounds->right = p->column;
+    if (p->lanes < bounds->lanes) bounds->lanes = p->lanes;
   }
 }
 /* Whether all vectors of some lines and sums are contiguous, full, and inside of an image. */
 static int NAME_is_inside(const NAME_operand *o, const NAME_bounds *lines, const NAME_bounds *sums) {
   return o->lane == 1 && lines->lanes == LINES && sums->lanes == LINES &&
-         o->row + lines->top + sums->top >= 0 && o->row + lines->bottom + sums->bottom < o->high &&
+         o->row + lines->top + sums->top >= 0 && o->row + lines->bottom + sums->bottom < o->height &&
          o->column + lines->left + sums->left >= 0 &&
-         o->column + lines->right + sums->right < o->wide;
+         o->column + lines->right + sums->right < o->width;
 }
 #define AT(l) mg_bits_of_float(from[(l) * lane])
 MG_INLINE NAME_words NAME_load_strided(const float *from, int64_t lane) {
@@ -80,7 +80,7 @@ static NAME_words NAME_load(const NAME_operand *o, const float *x, const NAME_po
                             const NAME_position *sum, uint32_t *border) {
   NAME_words v = {0};
   const int64_t row = o->row + line->row + sum->row, column = o->column + line->column + sum->column;
-  *border = (uint64_t)row >= (uint64_t)o->high || (uint64_t)column >= (uint64_t)o->wide ? BORDER : 0;
+  *border = (uint64_t)row >= (uint64_t)o->height || (uint64_t)column >= (uint64_t)o->width ? BORDER : 0;
   if (*border) return v;
   const int64_t lanes = line->lanes < sum->lanes ? line->lanes : sum->lanes;
   const float *from = x + line->at + sum->at;
@@ -92,8 +92,8 @@ static NAME_words NAME_load(const NAME_operand *o, const float *x, const NAME_po
 }
 /* Pack 16 lines of 32 sums into a tile for each part; return whether they are special. */
 MG_INLINE int NAME_pack(const NAME_operand *o, const float *x, const NAME_position *lines,
-                        const NAME_position *sums, int inside, int careful, NAME_words *to) {
-  NAME_words large = {0};
+                        const NAME_position *sums, int inside, int keep_special, NAME_words *to) {
+  NAME_words overflow = {0};
   const int64_t vertical = o->vertical, next = vertical ? LINES : 1, ahead = AHEAD * 2 * next;
   for (int r = 0; r < LINES; r++, lines += !vertical, sums += vertical, to++) {
     NAME_words v[2];
@@ -104,35 +104,35 @@ MG_INLINE int NAME_pack(const NAME_operand *o, const float *x, const NAME_positi
       if (inside) memcpy(&v[h], x + lines->at + sum->at, sizeof *v);
       else v[h] = NAME_load(o, x, lines, sum, &border[h]);
       __builtin_prefetch(x + lines->at + sum[ahead].at);
-      large |= NAME_overflows(v[h]);
+      overflow |= NAME_overflows(v[h]);
     }
     #pragma GCC unroll 4
     for (int p = 0; p < PARTS; p++) {
-      const NAME_words low = NAME_part(&v[0], careful), high = NAME_part(&v[1], careful);
+      const NAME_words low = NAME_part(&v[0], keep_special), high = NAME_part(&v[1], keep_special);
       const uint32_t borders = p == PARTS - 1 ? border[1] << 16 | border[0] : 0;
       to[p * 2 * TILE_BYTES / sizeof *to] = high | low >> 16 | borders;
     }
   }
-  return NAME_any_overflow(large);
+  return NAME_any_overflow(overflow);
 }
 /* Pack a block of lines; `turned` says whether vectors are columns of a tile. */
-static void NAME_pack_block(const NAME_operand *o, char **slots, int turned, const NAME_position *lines,
-                            const NAME_position *sums, const NAME_bounds *spans, int64_t steps, char *to,
+static void NAME_pack_block(const NAME_operand *o, char **slots, int transpose, const NAME_position *lines,
+                            const NAME_position *sums, const NAME_bounds *bounds, int64_t steps, char *to,
                             char *special) {
   const float *x = (const float *)(slots[o->slot] + o->offset) + o->first;
-  const int64_t tall = o->vertical ? 1 : LINES, deep = o->vertical ? DEEP : 2;
+  const int64_t line_units = o->vertical ? 1 : LINES, step_units = o->vertical ? DEPTH : 2;
   NAME_bounds across[2];
-  for (int half = 0; half < 2; half++) NAME_bound(lines + half * tall, tall, across + half);
-  for (int64_t s = 0; s < steps; s++, sums += deep, spans++, special++) {
+  for (int half = 0; half < 2; half++) NAME_bound(lines + half * line_units, line_units, across + half);
+  for (int64_t s = 0; s < steps; s++, sums += step_units, bounds++, special++) {
     *special = 0;
     for (int half = 0; half < 2; half++) {
-      const NAME_position *line = lines + half * tall;
+      const NAME_position *line = lines + half * line_units;
       NAME_words *tile = (NAME_words *)(to + s * STEP + half * TILE_BYTES);
-      const int large = NAME_is_inside(o, across + half, spans)
+      const int overflow = NAME_is_inside(o, across + half, bounds)
                             ? NAME_pack(o, x, line, sums, 1, 0, tile)
                             : NAME_pack(o, x, line, sums, 0, 0, tile);
-      if (large) *special = NAME_pack(o, x, line, sums, 0, 1, tile);
-      for (int p = 0; p < PARTS && turned; p++) NAME_transpose(tile + p * 2 * TILE_BYTES / sizeof *tile);
+      if (overflow) *special = NAME_pack(o, x, line, sums, 0, 1, tile);
+      for (int p = 0; p < PARTS && transpose; p++) NAME_transpose(tile + p * 2 * TILE_BYTES / sizeof *tile);
     }
   }
 }
@@ -154,7 +154,7 @@ MG_INLINE int NAME_unpack(const NAME_packed *x, int64_t step, int line, int sum,
 static void NAME_multiply_special(int64_t steps, const NAME_packed *x, const NAME_packed *y, float *sums) {
   memset(sums, 0, BLOCK * BLOCK * sizeof *sums);
   for (int64_t s = 0; s < steps; s++)
-    for (int k = 0; k < DEEP; k++) {
+    for (int k = 0; k < DEPTH; k++) {
       double row[BLOCK], v; /* the parts of the largest float may add up to more */
       int inside[BLOCK];
       for (int j = 0; j < BLOCK; j++) inside[j] = NAME_unpack(y, s, j, k, 0, &row[j]);
@@ -192,18 +192,18 @@ static void NAME_write(const NAME_operand *o, char **slots, const NAME_position 
 MG_NOINLINE void NAME_pack_lines(const NAME_operand *o, char **slots, int are_rows, int64_t length,
                                  int64_t sums, int64_t begun, int64_t count, int64_t panel, char *to,
                                  char *special) {
-  NAME_position across[(PANEL + AHEAD) * DEEP], lines[BLOCK];
-  NAME_bounds spans[PANEL];
-  const int64_t deep = o->vertical ? DEEP : 2, tall = o->vertical ? 2 : BLOCK;
-  int64_t found = -1;
-  NAME_locate(&o->sums, sums, !o->vertical, begun * deep, (count + AHEAD) * deep, across);
-  for (int64_t s = 0; s < count; s++) NAME_bound(across + s * deep, deep, spans + s);
+  NAME_position across[(PANEL + AHEAD) * DEPTH], lines[BLOCK];
+  NAME_bounds bounds[PANEL];
+  const int64_t step_units = o->vertical ? DEPTH : 2, line_units = o->vertical ? 2 : BLOCK;
+  int64_t located = -1;
+  NAME_locate(&o->sums, sums, !o->vertical, begun * step_units, (count + AHEAD) * step_units, across);
+  for (int64_t s = 0; s < count; s++) NAME_bound(across + s * step_units, step_units, bounds + s);
   #pragma omp for schedule(static)
   for (int64_t task = 0; task < (length + BLOCK - 1) / BLOCK * count; task++) {
     const int64_t j = task / count, s = task % count;
-    if (j != found) NAME_locate(&o->lines, length, o->vertical, j * tall, tall, lines);
-    found = j;
-    NAME_pack_block(o, slots, o->vertical == are_rows, lines, across + s * deep, spans + s, 1,
+    if (j != located) NAME_locate(&o->lines, length, o->vertical, j * line_units, line_units, lines);
+    located = j;
+    NAME_pack_block(o, slots, o->vertical == are_rows, lines, across + s * step_units, bounds + s, 1,
                to + (j * panel + s) * STEP, special + j * panel + s);
   }
 }

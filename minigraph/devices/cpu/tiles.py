@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import amx, onednn
-from minigraph.devices.cpu.amx import BLOCK, DEEP, LINES, PANEL, TILE
+from minigraph.devices.cpu.amx import BLOCK, DEPTH, LINES, PANEL, TILE
 from minigraph.devices.cpu.kernel import KernelCall, NativeKernel, Place
 from minigraph.devices.cpu.kernels import fill
 from minigraph.devices.cpu.tile_product import TileProduct, products_in_tiles
@@ -21,24 +21,25 @@ from minigraph.ops.matmul import Matmul
 from minigraph.program import round_up
 
 NAMES = {parts: f"tiles {name}" for parts, name in amx.PARTS.items()}  # the algorithms
-COMMON = Path(__file__).with_suffix(".c").read_text()
-PIXEL = 4 * LINES  # bytes of DEEP channels in a part of a strip
-OWN = 768 << 10  # bytes of strips of images in a thread's second-level cache
-MOST = 8  # strips of a task, at most
+COMMON_TEXT = Path(__file__).with_suffix(".c").read_text()
+PIXEL = 4 * LINES  # bytes of DEPTH channels in a part of a strip
+STRIP_BYTES = 768 << 10  # of strips of images in a thread's second-level cache
+MAX_STRIPS = 8  # of a task
 AHEAD = 2  # steps of prefetching
+SUMS_BYTES = BLOCK * BLOCK * onednn.F32.itemsize  # of a block of results
 HEIGHT = 4  # blocks of rows that a thread packs at once, at most
-TASKS = 2  # for each thread, at least, if the work can be divided so far
-LEAST = 20_000_000  # operations: below, packing takes as long as multiplying
+TASKS_PER_THREAD = 2  # at least, if the work can be divided so far
+MIN_OPERATIONS = 20_000_000  # below, packing takes as long as multiplying
 # Minimal sums and lines of products for which tiles are chosen without measuring, by parts.  Six
 # products took 0.7 to 0.9 of oneDNN's time, and up to 1.3 with fewer; three took 0.3 to 1.05 of the
 # time of the fastest other candidate, Winograd's algorithm included, and up to 4.3 with fewer.
-LEAST_SUMS, LEAST_LINES = {2: 64, 3: 256}, {2: 32, 3: 128}
-WEIGHTS_LINES = 128  # of a weights' gradient: with 64, Winograd's algorithm took 0.7 to 1.0
+MIN_SUMS, MIN_LINES = {2: 64, 3: 256}, {2: 32, 3: 128}
+MIN_WEIGHT_LINES = 128  # of a weights' gradient: with 64, Winograd's algorithm took 0.7 to 1.0
 
 
 def _pays(node: Node) -> bool:
     """Whether tiles are available and `node` is large enough to pay for packing its operands."""
-    return not amx.why_not() and operations(node) >= LEAST
+    return not amx.why_not() and operations(node) >= MIN_OPERATIONS
 
 
 def is_favourite(node: Node, parts: int) -> bool:
@@ -47,10 +48,10 @@ def is_favourite(node: Node, parts: int) -> bool:
     Winograd's algorithm may be faster than three parts.
     """
     products = products_in_tiles(node) if _pays(node) else []
-    least = LEAST_SUMS[parts], LEAST_LINES[parts]
+    least = MIN_SUMS[parts], MIN_LINES[parts]
     return bool(products) and all(
         p.sums >= least[0]
-        and min(p.rows, p.columns) >= (WEIGHTS_LINES if p.text == "weights" else least[1])
+        and min(p.rows, p.columns) >= (MIN_WEIGHT_LINES if p.text == "weights" else least[1])
         for p in products
     )
 
@@ -71,101 +72,104 @@ def tile_kernel(
     node: Node, products: Sequence[TileProduct], threads: int, parts: int
 ) -> NativeKernel:
     """Return the kernel of a node that these products compute, with numbers in so many parts."""
-    works = [DIVIDED[product.text](product, threads, parts) for product in products]
+    blockings = [BLOCKINGS[product.text](product, threads, parts) for product in products]
 
-    def call(product: TileProduct, work: _Work) -> KernelCall:
+    def call(product: TileProduct, blocking: _Blocking) -> KernelCall:
         def words(ins: Sequence[Place], outs: Sequence[Place], memory: Place) -> list[int]:
             bias = ins[2] if len(ins) == 3 else (-1, 0)
-            head = [threads, *product[:3], *work.sizes, *memory, *bias]
+            head = [threads, *product[:3], *blocking.sizes, *memory, *bias]
             operands = zip(product[3:6], (*ins[:2], *outs), strict=True)
             return [*head, *(word for operand, place in operands for word in operand.words(place))]
 
         return KernelCall(_text(parts, product.text), words)
 
-    calls = [*map(call, products, works)]
+    calls = [*map(call, products, blockings)]
     if sum(p.rows * p.columns for p in products) < math.prod(node.shape):
         calls.insert(0, fill(node, "0", threads))
     strided = [i < 2 and isinstance(node.op, Matmul) for i, _ in enumerate(node.inputs)]
-    memory = round_up(max(work.memory for work in works))
+    memory = round_up(max(blocking.memory for blocking in blockings))
     kernel = NativeKernel(node, calls, memory, strided, algorithm=NAMES[parts])
     kernel.threads = threads
     return kernel
 
 
-class _Work(NamedTuple):
-    """The division of a product: sizes for its C text, and bytes of scratch memory."""
+class _Blocking(NamedTuple):
+    """The division of a product into blocks: sizes for its C text, and bytes of scratch memory."""
 
     sizes: list[int]
     memory: int
 
 
-def _blocks(product: TileProduct, threads: int, parts: int) -> _Work:
+def _blocks(product: TileProduct, threads: int, parts: int) -> _Blocking:
     panel, panels = _panels(product)
     flipped = product.rows < product.columns
-    wide, down = sorted((math.ceil(product.rows / BLOCK), math.ceil(product.columns / BLOCK)))
-    height = max(min(HEIGHT, down // threads), 1)
-    share = math.ceil(TASKS * threads / math.ceil(down / height)) if threads > 1 else 1
-    own = threads * height * panel * (_step(parts) + 64)
-    kept = down * wide * BLOCK * BLOCK * onednn.F32.itemsize if panels > 1 else 0
-    memory = _columns_bytes(wide * panel, parts) + own + kept
-    return _Work([panel, height, math.ceil(wide / share), flipped], memory)
+    packed, streamed = sorted(math.ceil(n / BLOCK) for n in (product.rows, product.columns))
+    height = max(min(HEIGHT, streamed // threads), 1)
+    groups = math.ceil(streamed / height)
+    share = math.ceil(TASKS_PER_THREAD * threads / groups) if threads > 1 else 1
+    memory = _packed_bytes(packed * panel, parts)
+    memory += threads * height * panel * (_step(parts) + 64)
+    if panels > 1:
+        memory += streamed * packed * SUMS_BYTES
+    return _Blocking([panel, height, math.ceil(packed / share), flipped], memory)
 
 
-def _strips(product: TileProduct, threads: int, parts: int) -> _Work:
+def _strips(product: TileProduct, threads: int, parts: int) -> _Blocking:
     x, (panel, panels) = product.x, _panels(product)
     _, images, down, across = x.lines.extent
-    deep, taps_down, taps_across, _ = x.sums.extent
-    halo, further = (taps_down - 1) * x.sums.down[1], (taps_across - 1) * x.sums.across[2]
-    line = (across + further) * deep * PIXEL * parts  # bytes of a row
-    tasks = math.ceil(TASKS * threads / images) if threads > 1 else 1  # of an image
-    most = max(min(OWN // line - halo, math.ceil(down / tasks)), 1)
+    channels, taps_down, taps_across, _ = x.sums.extent  # channels in units of DEPTH
+    halo, halo_columns = (taps_down - 1) * x.sums.down[1], (taps_across - 1) * x.sums.across[2]
+    row_bytes = (across + halo_columns) * channels * PIXEL * parts
+    tasks = math.ceil(TASKS_PER_THREAD * threads / images) if threads > 1 else 1  # of an image
+    most = max(min(STRIP_BYTES // row_bytes - halo, math.ceil(down / tasks)), 1)
     rows = math.ceil(down / math.ceil(down / most))
-    room = (rows + halo) * line + (2 * BLOCK + further) * PIXEL * parts
+    nbytes = (rows + halo) * row_bytes + (2 * BLOCK + halo_columns) * PIXEL * parts
     strips = images * math.ceil(down / rows)
-    group = max(min(OWN // room, strips // (TASKS * threads), MOST), 1)
-    wide = math.ceil(product.columns / BLOCK)
-    memory = _columns_bytes(panels * wide * panel, parts) + threads * group * room
-    memory += math.ceil(product.sums / DEEP / 8) * 64
-    return _Work([panel, rows, group], memory)
+    group = min(STRIP_BYTES // nbytes, strips // (TASKS_PER_THREAD * threads), MAX_STRIPS)
+    group = max(group, 1)
+    column_blocks = math.ceil(product.columns / BLOCK)
+    memory = _packed_bytes(panels * column_blocks * panel, parts) + threads * group * nbytes
+    memory += math.ceil(product.sums / DEPTH / 8) * 64
+    return _Blocking([panel, rows, group], memory)
 
 
 def _panels(product: TileProduct) -> tuple[int, int]:
-    """Return the number of steps of DEEP sums in a panel, and the number of panels."""
-    steps = math.ceil(product.sums / DEEP)
+    """Return the number of steps of DEPTH sums in a panel, and the number of panels."""
+    steps = math.ceil(product.sums / DEPTH)
     panels = math.ceil(steps / PANEL)
     return math.ceil(steps / panels), panels
 
 
-def _columns_bytes(tiles: int, parts: int) -> int:
-    """Return the bytes of so many blocks of columns, and of their flags for special values."""
+def _packed_bytes(tiles: int, parts: int) -> int:
+    """Return the bytes of so many packed blocks, and of their flags for special values."""
     return tiles * _step(parts) + math.ceil(tiles / 64) * 64
 
 
-def _weight_strips(product: TileProduct, threads: int, parts: int) -> _Work:
-    _, images, tall, pitch = product.x.sums.extent
-    deep, taps_down, _, _ = product.y.lines.extent
+def _weight_strips(product: TileProduct, threads: int, parts: int) -> _Blocking:
+    _, images, height, pitch = product.x.sums.extent
+    channels, taps_down, _, _ = product.y.lines.extent  # channels in units of DEPTH
     halo = (taps_down - 1) * product.y.lines.down[1]
-    rows = math.ceil(tall / math.ceil(tall / (PANEL * DEEP // pitch)))
-    steps = math.ceil(rows * pitch / DEEP)
-    group = min(images, PANEL // steps) if rows == tall else 1
-    down, wide = math.ceil(product.rows / BLOCK), product.columns // BLOCK
-    words = ((steps + 1) * DEEP + halo * pitch) // LINES * LINES
-    tiles = down * group * steps
-    read = group * 2 * deep * parts * words * PIXEL
-    kept = down * wide * BLOCK * BLOCK * onednn.F32.itemsize
-    return _Work([rows, group], tiles * (_step(parts) + 1) + read + kept + 2 * deep * group)
+    rows = math.ceil(height / math.ceil(height / (PANEL * DEPTH // pitch)))
+    steps = math.ceil(rows * pitch / DEPTH)
+    group = min(images, PANEL // steps) if rows == height else 1
+    row_blocks, column_blocks = math.ceil(product.rows / BLOCK), product.columns // BLOCK
+    words = ((steps + 1) * DEPTH + halo * pitch) // LINES * LINES
+    memory = row_blocks * group * steps * (_step(parts) + 1)
+    memory += group * 2 * channels * (parts * words * PIXEL + 1)
+    memory += row_blocks * column_blocks * SUMS_BYTES
+    return _Blocking([rows, group], memory)
 
 
-DIVIDED = {"matrices": _blocks, "images": _strips, "weights": _weight_strips}
+BLOCKINGS = {"matrices": _blocks, "images": _strips, "weights": _weight_strips}
 
 
 @functools.cache
 def _text(parts: int, kind: str) -> KernelSource:
-    text = COMMON + Path(__file__).with_name(f"tiles_{kind}.c").read_text()
-    sizes = {"HEIGHT": HEIGHT, "MOST": MOST, "AHEAD": AHEAD, "STEP": _step(parts), "PIXEL": PIXEL}
-    return amx.source(parts, text, BORDER="1u", **sizes)
+    text = COMMON_TEXT + Path(__file__).with_name(f"tiles_{kind}.c").read_text()
+    sizes = {"HEIGHT": HEIGHT, "MAX_STRIPS": MAX_STRIPS, "AHEAD": AHEAD}
+    return amx.source(parts, text, BORDER="1u", **sizes, STEP=_step(parts), PIXEL=PIXEL)
 
 
 def _step(parts: int) -> int:
-    """Return the bytes of a block's tiles for DEEP sums."""
+    """Return the bytes of a block's tiles for DEPTH sums."""
     return 2 * parts * TILE

@@ -46,7 +46,7 @@ def with_tiles(request, monkeypatch):
     if request.param == "emulated":
         monkeypatch.setattr(amx, "TEXT", amx.TEXT.replace("defined(__AMX", "0 && defined(__AMX"))
     monkeypatch.setattr(amx, "why_not", lambda: "")
-    monkeypatch.setattr(tiles, "LEAST", 0)
+    monkeypatch.setattr(tiles, "MIN_OPERATIONS", 0)
     tiles._text.cache_clear()
     yield
     tiles._text.cache_clear()
@@ -57,7 +57,7 @@ def in_small_pieces(monkeypatch):
     """Panels, strips and tasks so small that each of these products has several."""
     monkeypatch.setattr(tiles, "PANEL", 4)
     monkeypatch.setattr(tiles, "HEIGHT", 2)
-    monkeypatch.setattr(tiles, "OWN", 1 << 14)
+    monkeypatch.setattr(tiles, "STRIP_BYTES", 1 << 14)
 
 
 def in_tiles(node, *strides, threads=2):
