@@ -49,7 +49,7 @@ def why_not() -> str:
 
 
 def source(parts: int, text: str, **macros: object) -> KernelSource:
-    """Return the source of a text that follows amx.c, for numbers in so many parts."""
+    """Return the source of a text that follows amx.c, for numbers in `parts` parts."""
     to, from_ = conversion(F32, BFLOAT16), conversion(BFLOAT16, F32)
     support = tuple(dict.fromkeys((*to[1], *from_[1])))
     sizes = {"LINES": LINES, "DEPTH": DEPTH, "BLOCK": BLOCK, "TILE_BYTES": TILE, "PANEL": PANEL}

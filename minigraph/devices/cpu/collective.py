@@ -105,7 +105,7 @@ class MpiExchange:
     """The state of a pending collective, in memory that native code shares."""
 
     def __init__(self, pending: PendingCollective) -> None:
-        self.what = str(pending)
+        self.description = str(pending)
         self.nbytes = pending.nbytes
         self.world = pending.op.world
         self.words = np.zeros(WORDS, np.int64)
@@ -123,12 +123,12 @@ class MpiExchange:
         """Wait for the end; raise GraphError after `timeout` seconds, or if the exchange failed."""
         begin = time.monotonic_ns()
         if self.words[STATE] == PENDING:
-            self.world.wait(self._finished, self.what, timeout)
+            self.world.wait(self._finished, self.description, timeout)
             self.words[WAITING_TIME] += (time.monotonic_ns() - begin) * int(self.words[TIMES] >= 0)
         if self.words[STATE] == FAILED:
             error = int(self.words[ERROR])
             why = f"MPI says: {self.world.mpi.Get_error_string(error)}" if error else INTERRUPTED
-            raise GraphError(f"{self.what} failed: {why}")
+            raise GraphError(f"{self.description} failed: {why}")
         if self.words[TIMES] >= 0:
             self.words[PENDING_TIME] += self.words[FINISHED] - self.words[STARTED]
         self.words[TIMES] += 1
@@ -183,21 +183,21 @@ class CollectiveKernel(CpuKernel):
         pending = self.pending
         times, pending_time, waited = pending.words[[TIMES, PENDING_TIME, WAITING_TIME]].tolist()
         return Traffic(
-            pending.what, pending.nbytes, max(0, times), pending_time / 1e9, waited / 1e9
+            pending.description, pending.nbytes, max(0, times), pending_time / 1e9, waited / 1e9
         )
 
     @property
     def texts(self) -> Sequence[KernelSource]:
-        begin = [self._begin, *self._combine] if self.begins else []
+        begin = [self._begin_source, *self._reduction_sources] if self.begins else []
         return [*begin, AWAIT, PROGRESS]
 
     @property
-    def _begin(self) -> KernelSource:
+    def _begin_source(self) -> KernelSource:
         return KernelSource(with_macros(BEGIN_TEXT, CALL=CALLS[type(self.op)].text), (HEADER,))
 
     @property
-    def _combine(self) -> list[KernelSource]:
-        """Return the source of the reduction, if MPI has none."""
+    def _reduction_sources(self) -> list[KernelSource]:
+        """The source of the reduction, if MPI has none."""
         dtype = self.node.dtype
         how = self.op.combines
         if not how or kind(dtype) != "f" or (how == "sum" and dtype not in SMALL_FLOATS):
@@ -215,7 +215,7 @@ class CollectiveKernel(CpuKernel):
         buffer = operands.scratch if self.staged else y if self.begins else x
         calls: list[NativeCall] = []
         if self.begins:
-            calls.append(linker.call(self._begin, self._begin_block(x, buffer, linker)))
+            calls.append(linker.call(self._begin_source, self._begin_block(x, buffer, linker)))
         if self.ends:
             clears = isinstance(self.op, Reduce) and self.op.world.rank != self.op.root
             words = [self.pending.address, self.pending.test, *buffer, *y]
@@ -242,7 +242,7 @@ class CollectiveKernel(CpuKernel):
 
     def _mpi_op(self, linker: Linker) -> int:
         world = self.op.world
-        for source in self._combine:
+        for source in self._reduction_sources:
             return _create_op(world, linker.address(source))
         return _handle(world, self.op.combines.upper())
 

@@ -36,7 +36,7 @@ from minigraph.jit.small_float import FLOAT32, SMALL_FLOATS
 from minigraph.jit.source import KernelSource
 from minigraph.ops.elementwise import Astype
 from minigraph.ops.layout import Reorder
-from minigraph.program.steps import round_up
+from minigraph.program import round_up
 
 MakeKernel = Callable[[Node, Sequence[Shape]], CpuKernel | None]
 
@@ -54,7 +54,7 @@ class ConvertedKernel(CpuKernel):
     before   conversion of each input; None for an input that `kernel` reads directly
     kernel   computes the results from the converted inputs
     after    conversion of each result; None for a result that `kernel` writes directly
-    how      appended to the algorithm's name in reports
+    suffix   appended to the algorithm's name in reports
     strided  for each input, whether it may be a view that is not contiguous
     """
 
@@ -123,12 +123,12 @@ def upcast_kernel(node: Node, strides: Sequence[Shape], make: MakeKernel) -> Con
     operands = placeholders([_upcast_spec(x.spec) for x in node.inputs])
     whole = node.op.results(*operands)[0].inputs[0] if node.is_bundle else node.op(*operands)
     pairs = zip(node.inputs, operands, strides, strict=True)
-    wide = make(whole, [lies if x.spec == y.spec else y.spec.strides for x, y, lies in pairs])
+    wide = make(whole, [s if x.spec == y.spec else y.spec.strides for x, y, s in pairs])
     if wide is None:
         return None
     before = [
-        _cast(x.spec, _upcast_spec(x.spec), lies, make) if x.dtype in SMALL_FLOATS else None
-        for x, lies in zip(node.inputs, strides, strict=True)
+        _cast(x.spec, _upcast_spec(x.spec), s, make) if x.dtype in SMALL_FLOATS else None
+        for x, s in zip(node.inputs, strides, strict=True)
     ]
     after = [
         _cast(_upcast_spec(y), y, _upcast_spec(y).strides, make)

@@ -55,7 +55,7 @@ TASKS_PER_THREAD = 4  # for each thread, at least, if the work can be divided so
 
 
 def _pixel_products(pixels: int, vectors: int) -> str:
-    """Return the function of the sums of so many pixels, `q->x_pixel` apart."""
+    """Return the function of the sums of `pixels` pixels, `q->x_pixel` apart."""
     each = sums(pixels, vectors)
     bases = [f"const float *x{r} = row + {r} * step;" for r in range(0, pixels, PIXELS_PER_BASE)]
     read = [f"x{r - r % PIXELS_PER_BASE}[{r % PIXELS_PER_BASE} * step + l]" for r in range(pixels)]
@@ -96,7 +96,7 @@ def _pixel_products(pixels: int, vectors: int) -> str:
 
 
 def _weight_products(name: str, count: int, vectors: int) -> str:
-    """Return the function that adds the sums for so many lanes, or taps, from `skip` on."""
+    """Return the function that adds the sums for `count` lanes, or taps, from `skip` on."""
     each = sums(count, vectors)
     return function(
         f"MG_CONTRACT void NAME_products_{name}(\n"

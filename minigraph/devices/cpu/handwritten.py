@@ -28,7 +28,7 @@ from minigraph.ops.normalization import LocalResponseNorm
 from minigraph.ops.observation import Check
 from minigraph.ops.ordering import Argsort, Searchsorted
 from minigraph.ops.reduction import MAX_PLAIN_SUM, Argmax
-from minigraph.program.steps import round_up
+from minigraph.program import round_up
 
 LRN_BLOCK = 1024  # pixels: their sums stay in the first-level cache
 ONE_BITS = {FLOAT16: "0x3c00", BFLOAT16: "0x3f80"}
@@ -179,9 +179,9 @@ def _cumulative(
 ) -> NativeKernel | None:
     """Return the kernel of a cumulative sum or product, or of a recurrence.
 
-    operator  C's operator
-    none      identity of the operator
-    parted    whether a row may be divided, which changes the order of rounding
+    operator   C's operator
+    identity   its identity element in C
+    divisible  whether a row may be divided, which changes the order of rounding
     """
     if kind(node.dtype) == "b":
         return None

@@ -105,9 +105,7 @@ class Linker:
         self._addresses = halide_compiler.functions(sources, on_disk)
         self._substitutes = {s: f for s, f in substitutes.items() if not self._addresses[s.name]}
         self._blocks: list[Array] = []
-        self.loop_progress: list[
-            Array
-        ] = []  # progress of loops that can pause: all 0 before a call
+        self.loop_progress: list[Array] = []  # of loops that can pause: all 0 before a call
 
     def progress(self) -> int:
         """Return the address of a loop's progress, an array of 64-bit integers."""

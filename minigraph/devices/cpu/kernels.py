@@ -40,8 +40,8 @@ from minigraph.ops.shape import expand_dims
 
 WRITTEN: KernelTable = {**handwritten.KERNELS, **indexing.KERNELS, **pooling.KERNELS}
 # Ops whose kernels read 16-bit floats directly: they only move elements, or support bfloat16.
-OF_SMALL_FLOATS = (Check, OneHot, PutAlong, Take, TakeAlong, *pooling.KERNELS)
-SHORT = 63  # distance of rows, in elements, up to which vectors across rows are faster
+READ_SMALL_FLOATS = (Check, OneHot, PutAlong, Take, TakeAlong, *pooling.KERNELS)
+MAX_SHORT_ROW = 63  # distance of rows, in elements, up to which vectors across rows are faster
 FILL = Path(__file__).with_name("fill.c").read_text()
 
 
@@ -52,59 +52,58 @@ def native_kernel(node: Node, strides: Sequence[Shape], threads: int) -> NativeK
         return None
     together = isinstance(node.op, HorizontalFusion)
     elements = sum(s.size for s in node.specs) if together else max(s.size for s in specs)
-    most = threads_for(elements, threads)
-    kernel = _kernel(node, strides, specs, most)
+    threads = threads_for(elements, threads)
+    kernel = _kernel(node, strides, specs, threads)
     if kernel:
-        kernel.threads = most
+        kernel.threads = threads
     return kernel
 
 
 def _kernel(
-    node: Node, strides: Sequence[Shape], specs: Sequence[Spec], most: int
+    node: Node, strides: Sequence[Shape], specs: Sequence[Spec], threads: int
 ) -> NativeKernel | None:
-    """Return the kernel that runs on at most so many threads."""
+    """Return the kernel that runs on at most `threads` threads."""
     small = not SMALL_FLOATS.isdisjoint(s.dtype for s in specs)
     has_c = compiler.compiler() is not None
-    as_it_is = not small or isinstance(node.op, OF_SMALL_FLOATS)
-    if has_c and type(node.op) in WRITTEN and as_it_is:
-        written = WRITTEN[type(node.op)](node.op, node, most)
+    readable = not small or isinstance(node.op, READ_SMALL_FLOATS)
+    if has_c and type(node.op) in WRITTEN and readable:
+        written = WRITTEN[type(node.op)](node.op, node, threads)
         if written:
             return written
     if isinstance(node.op, Matmul) and 1 in node.shape[-2:]:
         node = node if small or kind(node.dtype) == "b" else _sum_of_products(node, strides)
-    if isinstance(node.op, (Matmul, *CONVOLUTIONS)):
-        if small or not has_c:
-            return None
-        matrices = isinstance(node.op, Matmul)
-        return matmul_kernel(node, strides, most) if matrices else convolution_kernel(node, most)
-    moved = move(node, strides, most) if has_c and not halide_compiler.is_selected() else None
+    if isinstance(node.op, (Matmul, *CONVOLUTIONS)) and (small or not has_c):
+        return None
+    if isinstance(node.op, Matmul):
+        return matmul_kernel(node, strides, threads)
+    if isinstance(node.op, CONVOLUTIONS):
+        return convolution_kernel(node, threads)
+    moved = move(node, strides, threads) if has_c and not halide_compiler.is_selected() else None
     if moved is not None:
         return moved
-    generated = kernel_parts(node, strides, SHORT)
+    generated = kernel_parts(node, strides, MAX_SHORT_ROW)
     if generated is None:
         return None
-    across = _read_across(generated, node, strides)
-    if across:
-        lie = enumerate(zip(node.inputs, strides, strict=True))
-        copied = [x.spec.strides if i in across else s for i, (x, s) in lie]
-        generated = kernel_parts(node, copied, SHORT)
+    transposed = _transposed_inputs(generated, node, strides)
+    if transposed:
+        inputs = enumerate(zip(node.inputs, strides, strict=True))
+        copied = [x.spec.strides if i in transposed else s for i, (x, s) in inputs]
+        generated = kernel_parts(node, copied, MAX_SHORT_ROW)
         assert generated is not None
-    strided = [i not in across for i, _ in enumerate(strides)]
+    strided = [i not in transposed for i, _ in enumerate(strides)]
     if halide_compiler.is_selected() and not generated.fill:
         with suppress(NotFusible):
-            return HalideKernel(node, generated, most, strided)
+            return HalideKernel(node, generated, threads, strided)
     if not has_c:
         return None
     if isinstance(node.op, HorizontalFusion):  # each of them on one thread
-        *at, scratch = itertools.accumulate(
-            (p.kernel.scratch(1) for p in generated.parts), initial=0
-        )
-        calls = [_call(part, node, 1, own) for part, own in zip(generated.parts, at, strict=True)]
-        return ParallelCallsKernel(node, calls, scratch, strided, generated.inplace)
-    calls = [_call(part, node, most) for part in generated.parts]
+        offsets = [*itertools.accumulate((p.kernel.scratch(1) for p in generated.parts), initial=0)]
+        calls = [_call(part, node, 1, offsets[i]) for i, part in enumerate(generated.parts)]
+        return ParallelCallsKernel(node, calls, offsets[-1], strided, generated.inplace)
+    calls = [_call(part, node, threads) for part in generated.parts]
     if generated.fill:
-        calls.insert(0, fill(node, generated.fill, most))
-    scratch = max(part.kernel.scratch(most) for part in generated.parts)
+        calls.insert(0, fill(node, generated.fill, threads))
+    scratch = max(part.kernel.scratch(threads) for part in generated.parts)
     return NativeKernel(node, calls, scratch, strided, generated.inplace)
 
 
@@ -125,19 +124,19 @@ def _sum_of_products(node: Node, strides: Sequence[Shape]) -> Node:
     return Node(fused, node.inputs, node.specs)
 
 
-def _read_across(generated: KernelParts, node: Node, strides: Sequence[Shape]) -> set[int]:
+def _transposed_inputs(generated: KernelParts, node: Node, strides: Sequence[Shape]) -> set[int]:
     """Return the inputs whose contiguous axis is not that of the kernel's rows.
 
     Rows would gather their elements one by one, while a copy is transposed by tiles.
     """
-    across: set[int] = set()
+    transposed: set[int] = set()
     for part in generated.parts:
         pattern = part.kernel.pattern
         if pattern.form == "row":
             inputs = range(len(node.inputs))[part.ins]
             accesses = zip(inputs, pattern.accesses, strict=False)
-            across |= {i for i, access in accesses if access == "strided"}
-    return {i for i in across if node.inputs[i].dtype.itemsize in strides[i]}
+            transposed |= {i for i, access in accesses if access == "strided"}
+    return {i for i in transposed if node.inputs[i].dtype.itemsize in strides[i]}
 
 
 def has_kernels(op: Op) -> bool:
@@ -146,14 +145,14 @@ def has_kernels(op: Op) -> bool:
     return computed or can_be_generated(op)
 
 
-def _call(part: KernelPart, node: Node, threads: int, own: int = 0) -> KernelCall:
-    """Return the call of a generated kernel, whose scratch memory begins at offset `own`."""
+def _call(part: KernelPart, node: Node, threads: int, scratch_offset: int = 0) -> KernelCall:
+    """Return the call of a generated kernel, whose scratch memory begins at this offset."""
     stream = max(s.nbytes for s in node.specs[part.outs]) > cache_bytes() // 2
 
     def block(ins: Sequence[Place], outs: Sequence[Place], scratch: Place) -> list[int]:
         results = [(slot, offset + part.offset) for slot, offset in outs[part.outs]]
-        room = (scratch[0], scratch[1] + own)
-        return part.kernel.block(threads, [*ins[part.ins], *results], room, stream)
+        own = (scratch[0], scratch[1] + scratch_offset)
+        return part.kernel.block(threads, [*ins[part.ins], *results], own, stream)
 
     return KernelCall(c_source(part.kernel.pattern), block)
 

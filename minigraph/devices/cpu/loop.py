@@ -139,17 +139,15 @@ class LoopKernel(CpuKernel):
         last = self.op.carried + self.op.scanned
         self.strides = [s[0] for s in strides[self.op.carried : last]]
         self.strided = [self.op.carried <= i < last for i in range(len(node.inputs))]
-        self.ends, self.results = (
-            body.outputs[: self.op.carried],
-            body.outputs[self.op.carried :],
-        )
+        self.carries = body.outputs[: self.op.carried]
+        self.results = body.outputs[self.op.carried :]
         written = {view.buffer for view in self.results}
         # Offset of the two buffers of each carry that is not also a result of each step.
-        self.pairs: dict[Buffer, int] = {}
+        self.double_buffers: dict[Buffer, int] = {}
         self.scratch = round_up(body.arena_bytes)
-        for view in self.ends:
+        for view in self.carries:
             if view.buffer not in written:
-                self.pairs[view.buffer] = self.scratch
+                self.double_buffers[view.buffer] = self.scratch
                 self.scratch += 2 * round_up(view.spec.nbytes)
         self.constants: dict[Buffer, Array] = {}
         for buffer in (b for b in body.buffers if b.space is MemorySpace.CONSTANT):
@@ -172,7 +170,7 @@ class LoopKernel(CpuKernel):
             places = Operands(inputs, outputs, (slot[step.scratch], 0))
             rows += step.kernel.calls(places, linker)
         # After the buffers, there is a slot for each carry that no kernel reads.
-        slots = np.zeros(len(slot) + len(self.ends), np.int64)
+        slots = np.zeros(len(slot) + len(self.carries), np.int64)
         for buffer, value in self.constants.items():
             slots[slot[buffer]] = value.ctypes.data
         fixed, sliced, carries = self._tables(slot, operands)
@@ -203,10 +201,10 @@ class LoopKernel(CpuKernel):
         for view, place in zip(self.results, stacks, strict=True):
             sliced.append((slot[view.buffer], *self._slices(place, view.spec.nbytes)))
         carries: Table = []
-        for i, (x, view) in enumerate(zip(op.graph.inputs, self.ends, strict=False)):
-            pair = self.pairs.get(view.buffer)
-            between = (outer, scratch + pair) if pair is not None else (-1, 0)
-            places = (*inputs[x], *operands.outputs[i], *between)
+        for i, (x, view) in enumerate(zip(op.graph.inputs, self.carries, strict=False)):
+            offset = self.double_buffers.get(view.buffer)
+            buffers = (outer, scratch + offset) if offset is not None else (-1, 0)
+            places = (*inputs[x], *operands.outputs[i], *buffers)
             size = view.spec.nbytes
             carries.append(
                 (read.get(x, len(slot) + i), slot[view.buffer], *places, size, round_up(size))

@@ -23,7 +23,7 @@ from minigraph.ops.slicing import Pad
 
 TEXT = Path(__file__).with_name("move.c").read_text()
 MAX_TILE_SIDE = 16  # elements of a side of a tile, at most
-PART_BYTES = 16 << 10  # bytes of the output that are assembled from pieces at once
+PART_BYTES = 16 << 10  # bytes of the output that are assembled from the inputs at once
 FEW = 4  # the largest stride that compilers load as vectors; the least width of a tile
 
 
@@ -83,13 +83,13 @@ def move(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel | N
         if len(axes_of_inputs[-1]) >= MAX_RANK:
             return None
     short_rows = all(not axes or axes[-1].length < FEW for axes in axes_of_inputs)
-    pieces = [
-        _piece(node, axes, isinstance(op, Pad), fill, short_rows, i, places[i][1])
+    copies = [
+        _input_copy(node, axes, isinstance(op, Pad), fill, short_rows, i, places[i][1])
         for i, (axes, shape) in enumerate(zip(axes_of_inputs, shapes, strict=True))
         if 0 not in shape
     ]
     same_strides = isinstance(op, Copy) and tuple(strides[0]) == node.spec.strides
-    calls = _calls(node, pieces, threads)
+    calls = _calls(node, copies, threads)
     return NativeKernel(
         node, calls, strided=[True] * len(shapes), inplace=[(0,)] if same_strides else ()
     )
@@ -111,7 +111,7 @@ def _collapsed(axes: Iterator[Axis]) -> Iterator[Axis]:
         yield outer
 
 
-def _piece(
+def _input_copy(
     node: Node,
     axes: list[Axis],
     padded: bool,
@@ -120,7 +120,10 @@ def _piece(
     input_index: int,
     offset: int,
 ) -> InputCopy:
-    """Return the copy of an input along these axes; few: the last axis of each input is short."""
+    """Return the copy of an input along these axes.
+
+    short_rows  whether the last axis of each input is short
+    """
     size = node.dtype.itemsize
     rows, columns = (
         [a for a, axis in enumerate(axes) if axis[of] == size and not padded] for of in (2, 1)
@@ -129,16 +132,13 @@ def _piece(
     if rows and columns and rows != columns:
         ends = [axes[rows[-1]], axes[columns[-1]]]
         side = min(MAX_TILE_SIDE, CACHE_LINE // size)
-        high, wide = (min(1 << axis.length.bit_length() - 1, side) for axis in ends)
-        if wide >= FEW:
-            low, top = range(wide // 2), range(wide // 2, wide)
-            tile = {"TILE_ROWS": high, "TILE_COLUMNS": wide}
-            tile["INTERLEAVE_LOW"] = _interleaved(low, wide)
-            tile["INTERLEAVE_HIGH"] = _interleaved(top, wide)
+        height, width = (min(1 << axis.length.bit_length() - 1, side) for axis in ends)
+        if width >= FEW:
+            tile = {"TILE_ROWS": height, "TILE_COLUMNS": width}
+            tile["INTERLEAVE_LOW"] = _interleaved(range(width // 2), width)
+            tile["INTERLEAVE_HIGH"] = _interleaved(range(width // 2, width), width)
             axes = [axis for axis in axes if axis not in ends] + ends
-    if (
-        short_rows and not tile and not padded
-    ):  # an axis of a few elements is no loop for the innermost one
+    if short_rows and not tile and not padded:  # a short axis should not be the innermost loop
         longest = max(axes, key=lambda axis: axis.length, default=Axis(1, size, size))
         if not axes or axes[-1].length < FEW < longest.length:
             axes = [axis for axis in axes if axis != longest] + [longest]
@@ -161,36 +161,35 @@ def _piece(
     return InputCopy(text, axes, parts[: around + 1], input_index, offset)
 
 
-def _calls(node: Node, pieces: Sequence[InputCopy], threads: int) -> list[KernelCall]:
-    """Return a call for each piece, or one call that moves parts of all pieces in turn."""
+def _calls(node: Node, copies: Sequence[InputCopy], threads: int) -> list[KernelCall]:
+    """Return a call for each copy, or one call that moves parts of all copies in turn."""
     parts = max(threads, node.spec.nbytes // PART_BYTES)
-    same_text = len({piece.text for piece in pieces}) == 1 < len(pieces)
-    if same_text and all(piece.parts[0] >= parts for piece in pieces):
-        return [_call(node, pieces, threads, parts, 0)]
+    same_text = len({copy.text for copy in copies}) == 1 < len(copies)
+    if same_text and all(copy.parts[0] >= parts for copy in copies):
+        return [_call(node, copies, threads, parts, 0)]
     calls = []
-    for piece in pieces:
-        max_parts = [min(n, threads) for n in piece.parts]
-        calls.append(
-            _call(node, [piece], max(max_parts), max(max_parts), max_parts.index(max(max_parts)))
-        )
+    for copy in copies:
+        parts_of_axes = [min(n, threads) for n in copy.parts]
+        count = max(parts_of_axes)
+        calls.append(_call(node, [copy], count, count, parts_of_axes.index(count)))
     return calls
 
 
 def _call(
-    node: Node, pieces: Sequence[InputCopy], threads: int, parts: int, divided_axis: int
+    node: Node, copies: Sequence[InputCopy], threads: int, parts: int, divided_axis: int
 ) -> KernelCall:
     stream = int(node.spec.nbytes > cache_bytes() // 2)
 
     def block(ins: Sequence[Place], outs: Sequence[Place], scratch: Place) -> list[int]:
-        values = [threads, parts, len(pieces), stream, divided_axis]
-        for piece in pieces:
+        values = [threads, parts, len(copies), stream, divided_axis]
+        for copy in copies:
             slot, begin = outs[0]
-            values += [len(piece.axes), *itertools.chain(*piece.axes), *ins[piece.input_index]]
-            values += [slot, begin + piece.offset]
+            values += [len(copy.axes), *itertools.chain(*copy.axes), *ins[copy.input_index]]
+            values += [slot, begin + copy.offset]
         return values
 
-    return KernelCall(KernelSource(pieces[0].text), block)
+    return KernelCall(KernelSource(copies[0].text), block)
 
 
-def _interleaved(places: Sequence[int], wide: int) -> str:
-    return ", ".join(f"{k}, {wide + k}" for k in places)
+def _interleaved(places: Sequence[int], width: int) -> str:
+    return ", ".join(f"{k}, {width + k}" for k in places)

@@ -100,10 +100,10 @@ def library() -> Library | None:
     """Return the library; warn once and return None if it cannot be loaded."""
     paths = [Path(root, "lib", "libdnnl.so.3") for root in (sys.prefix, site.getuserbase())]
     # In an unreadable home os.path.exists returns False, where Path.exists raises.
-    there = [str(path) for path in paths if os.path.exists(path)]
+    found = [str(path) for path in paths if os.path.exists(path)]
     try:
         gomp = openmp.library()
-        dnnl = ctypes.CDLL(there[0] if there else "libdnnl.so.3")
+        dnnl = ctypes.CDLL(found[0] if found else "libdnnl.so.3")
     except OSError as error:
         if platform.machine() == "x86_64":
             warn_once(

@@ -31,7 +31,7 @@ from minigraph.ops.pooling import (
     Pooling,
 )
 from minigraph.ops.reduction import MAX_PLAIN_SUM
-from minigraph.program.steps import round_up
+from minigraph.program import round_up
 
 MAX_TEXT, AVG_TEXT = (
     Path(__file__).with_name(f"{kind}_pool2d.c").read_text() for kind in ("max", "avg")

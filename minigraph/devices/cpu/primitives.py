@@ -311,7 +311,7 @@ def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
 
 
 def one_of_each_family(found: Iterator[Implementation], threads: int) -> Iterator[Implementation]:
-    """Yield the implementations that are worth measuring with so many threads.
+    """Yield the implementations that are worth measuring with `threads` threads.
 
     Of the implementations that differ in their instruction set alone ("jit:avx512_core" and
     "jit:avx2") the library's first is the one with the widest.

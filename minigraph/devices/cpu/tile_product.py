@@ -117,7 +117,7 @@ def products_in_tiles(node: Node, columns: Sequence[bool] = (False, False)) -> l
 
 
 def _is_in_vectors(x: Shape) -> bool:
-    """Whether images lie in vectors of LINES channels."""
+    """Whether images are stored in vectors of LINES channels."""
     return len(x) == 5 and (x[4] == LINES or (x[1] == 1 and x[4] % LINES == 0))
 
 

@@ -43,7 +43,7 @@ def _pays(node: Node) -> bool:
 
 
 def is_favourite(node: Node, parts: int) -> bool:
-    """Whether tiles with so many parts are expected to be the fastest.
+    """Whether tiles, with numbers in `parts` parts, are expected to be the fastest.
 
     Winograd's algorithm may be faster than three parts.
     """
@@ -57,7 +57,7 @@ def is_favourite(node: Node, parts: int) -> bool:
 
 
 def candidates(arrangement: Arrangement, threads: int, parts: int = 3) -> Iterator[Candidate]:
-    """Yield the candidate for a node on tiles, with numbers in so many parts, if there is one."""
+    """Yield the candidate for a node on tiles, with numbers in `parts` parts, if there is one."""
     node, _, layouts = arrangement
     columns = [layout == TRANSPOSED for layout in layouts]
     products = products_in_tiles(node, columns) if _pays(node) else []
@@ -71,7 +71,7 @@ def candidates(arrangement: Arrangement, threads: int, parts: int = 3) -> Iterat
 def tile_kernel(
     node: Node, products: Sequence[TileProduct], threads: int, parts: int
 ) -> NativeKernel:
-    """Return the kernel of a node that these products compute, with numbers in so many parts."""
+    """Return the kernel of a node that these products compute, with numbers in `parts` parts."""
     blockings = [BLOCKINGS[product.text](product, threads, parts) for product in products]
 
     def call(product: TileProduct, blocking: _Blocking) -> KernelCall:
@@ -141,7 +141,7 @@ def _panels(product: TileProduct) -> tuple[int, int]:
 
 
 def _packed_bytes(tiles: int, parts: int) -> int:
-    """Return the bytes of so many packed blocks, and of their flags for special values."""
+    """Return the bytes of `tiles` packed blocks, and of their flags for special values."""
     return tiles * _step(parts) + math.ceil(tiles / 64) * 64
 
 

@@ -132,7 +132,7 @@ def _tile_transform(name: str, patch: str, cell: int = 0) -> str:
 
 
 def _image_products(name: str, rows: int, vectors: int) -> str:
-    """Return the sums over the channels of v[tile t] u[NV blocks k], for so many tiles.
+    """Return the sums over the channels of v[tile t] u[NV blocks k], for `rows` tiles.
 
     They are stored to m[k * capacity + t], or added to it.
     """
