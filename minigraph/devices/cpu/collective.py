@@ -99,13 +99,17 @@ void NAME(const T *x, T *y, const int *count, const void *type) {
 }
 """
 COMBINATIONS = {"sum": "a + b", "max": "a > b || a != a ? a : b"}
+INTERRUPTED = (
+    "an earlier call was cut short, and the processes are no longer at the same place; start anew"
+)
+TEST = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 
 
 class MpiExchange:
     """The state of a pending collective, in memory that native code shares."""
 
     def __init__(self, pending: PendingCollective) -> None:
-        self.description = str(pending)
+        self.what = str(pending)
         self.nbytes = pending.nbytes
         self.world = pending.op.world
         self.words = np.zeros(WORDS, np.int64)
@@ -123,12 +127,12 @@ class MpiExchange:
         """Wait for the end; raise GraphError after `timeout` seconds, or if the exchange failed."""
         begin = time.monotonic_ns()
         if self.words[STATE] == PENDING:
-            self.world.wait(self._finished, self.description, timeout)
+            self.world.wait(self._finished, self.what, timeout)
             self.words[WAITING_TIME] += (time.monotonic_ns() - begin) * int(self.words[TIMES] >= 0)
         if self.words[STATE] == FAILED:
             error = int(self.words[ERROR])
             why = f"MPI says: {self.world.mpi.Get_error_string(error)}" if error else INTERRUPTED
-            raise GraphError(f"{self.description} failed: {why}")
+            raise GraphError(f"{self.what} failed: {why}")
         if self.words[TIMES] >= 0:
             self.words[PENDING_TIME] += self.words[FINISHED] - self.words[STARTED]
         self.words[TIMES] += 1
@@ -145,11 +149,7 @@ class MpiExchange:
         return bool(error or finished)
 
 
-INTERRUPTED = (
-    "an earlier call was cut short, and the processes are no longer at the same place; start anew"
-)
-TEST = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
-_pending: weakref.WeakKeyDictionary[PendingCollective, MpiExchange] = weakref.WeakKeyDictionary()
+_exchanges: weakref.WeakKeyDictionary[PendingCollective, MpiExchange] = weakref.WeakKeyDictionary()
 
 
 class CollectiveKernel(CpuKernel):
@@ -166,13 +166,13 @@ class CollectiveKernel(CpuKernel):
         self.ends = not isinstance(node.op, StartCollective)
         pending = pending_collective(node)
         self.op = pending.op
-        self.pending = _pending.setdefault(pending, MpiExchange(pending))
+        self.exchange = _exchanges.setdefault(pending, MpiExchange(pending))
         self.algorithm = self.op.name
         self.timeout = timeout
         self.inplace = ((0,),)
         x = node.inputs[0].spec
-        self.staged = self.begins and self.ends and self.op.pending_spec(x) != node.spec
-        if self.staged:
+        self.separate = self.begins and self.ends and self.op.pending_spec(x) != node.spec
+        if self.separate:
             self.scratch = self.op.pending_spec(x).nbytes
         self.fallback = TimeoutFallback(self)
 
@@ -180,10 +180,10 @@ class CollectiveKernel(CpuKernel):
     def traffic(self) -> Traffic | None:
         if not self.ends:
             return None
-        pending = self.pending
-        times, pending_time, waited = pending.words[[TIMES, PENDING_TIME, WAITING_TIME]].tolist()
+        exchange = self.exchange
+        times, pending_time, waited = exchange.words[[TIMES, PENDING_TIME, WAITING_TIME]].tolist()
         return Traffic(
-            pending.description, pending.nbytes, max(0, times), pending_time / 1e9, waited / 1e9
+            exchange.what, exchange.nbytes, max(0, times), pending_time / 1e9, waited / 1e9
         )
 
     @property
@@ -212,13 +212,13 @@ class CollectiveKernel(CpuKernel):
 
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
         x, y = operands.inputs[0], operands.outputs[0]
-        buffer = operands.scratch if self.staged else y if self.begins else x
+        buffer = operands.scratch if self.separate else y if self.begins else x
         calls: list[NativeCall] = []
         if self.begins:
             calls.append(linker.call(self._begin_source, self._begin_block(x, buffer, linker)))
         if self.ends:
             clears = isinstance(self.op, Reduce) and self.op.world.rank != self.op.root
-            words = [self.pending.address, self.pending.test, *buffer, *y]
+            words = [self.exchange.address, self.exchange.test, *buffer, *y]
             words += [self.node.spec.nbytes, int(clears), int(NATIVE_TIMEOUT * 1e9)]
             calls.append(linker.call(AWAIT, words))
         return calls
@@ -236,7 +236,7 @@ class CollectiveKernel(CpuKernel):
             count //= world.size
         shift = world.rank * spec.nbytes if isinstance(self.op, AllGather) else 0
         how = self._mpi_op(linker) if not moves_only else getattr(self.op, "root", 0)
-        words = [self.pending.address, *x, *buffer, spec.nbytes, shift]
+        words = [self.exchange.address, *x, *buffer, spec.nbytes, shift]
         words += [int(world.mpi.IN_PLACE), _function(world, CALLS[type(self.op)].function), count]
         return [*words, _handle(world, dtype), _signed(world.handle), how]
 
@@ -257,11 +257,11 @@ class TimeoutFallback(Kernel):
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
         kernel, (y,) = self.kernel, outputs
-        kernel.pending.wait(kernel.timeout)
+        kernel.exchange.wait(kernel.timeout)
         if isinstance(kernel.op, Reduce) and kernel.op.world.rank != kernel.op.root:
             y[...] = 0
         else:
-            buffer = scratch.view(y.dtype) if kernel.staged else y if kernel.begins else inputs[0]
+            buffer = scratch.view(y.dtype) if kernel.separate else y if kernel.begins else inputs[0]
             np.copyto(y, buffer.reshape(-1)[: y.size].reshape(y.shape))
 
 
@@ -284,7 +284,7 @@ class PendingExchanges:
     def progress_calls(self, step: Step, linker: Linker) -> list[tuple[NativeCall, Step]]:
         """Return the calls that let MPI progress after a step, each with the step it is for."""
         if isinstance(step.kernel, CollectiveKernel):
-            exchange = step.kernel.pending
+            exchange = step.kernel.exchange
             if step.kernel.ends:
                 self._started.pop(exchange, None)
             else:
