@@ -192,23 +192,23 @@ def analyse(graph: Graph) -> Domain:
         # Loops that only appear after a reduction are the reduced ones: in sum(x, 1) + y nothing
         # else connects the columns of y with those of x.
         known = {loop for node in reductions for loop in loops.of(node.inputs[0])}
-        all_loops = (loop for node in reversed(graph.order) for loop in loops.of(node))
-        rest = dict.fromkeys(a for a in all_loops if a is not None and a not in known)
+        ordered = (loop for node in reversed(graph.order) for loop in loops.of(node))
+        rest = dict.fromkeys(a for a in ordered if a is not None and a not in known)
         loops.join([*rest], loops.reduced(reductions[0]))
-    found = {node: loops.of(node) for node in graph if not isinstance(node.op, Constant)}
-    every: set[int] = set()
-    for axes in found.values():
-        named = [axis for axis in axes if axis is not None]
-        if len(set(named)) < len(named):
+    axes_of = {node: loops.of(node) for node in graph if not isinstance(node.op, Constant)}
+    used: set[int] = set()
+    for axes in axes_of.values():
+        present = [axis for axis in axes if axis is not None]
+        if len(set(present)) < len(present):
             raise NotFusible("it reads one value at two places at once")
-        every.update(named)
-    full = [node for node, axes in found.items() if every.issubset(axes)]
-    if not full:
+        used.update(present)
+    largest = [node for node, axes in axes_of.items() if used.issubset(axes)]
+    if not largest:
         raise NotFusible("there is no common iteration space")
-    sizes = zip(found[full[-1]], full[-1].shape, strict=True)
+    sizes = zip(axes_of[largest[-1]], largest[-1].shape, strict=True)
     extents = {axis: n for axis, n in sizes if axis is not None}
-    number: dict[int | None, int | None] = {axis: i for i, axis in enumerate(extents)}
-    number[None] = None
+    index: dict[int | None, int | None] = {axis: i for i, axis in enumerate(extents)}
+    index[None] = None
     reduced = {frozenset(loops.reduced(node)) for node in reductions} or {frozenset()}
     if len(reduced) > 1:
         raise NotFusible("its reductions run over different axes")
@@ -216,17 +216,17 @@ def analyse(graph: Graph) -> Domain:
         graph,
         tuple(extents.values()),
         frozenset(list(extents).index(axis) for axis in reduced.pop()),
-        {node: tuple(number[axis] for axis in axes) for node, axes in found.items()},
+        {node: tuple(index[axis] for axis in axes) for node, axes in axes_of.items()},
         _starts(graph),
         stages,
     )
     whole_nodes = (*graph.outputs, *reductions, *(x for y in reductions for x in y.inputs))
     if any(not _is_whole(domain, x) for x in whole_nodes):
         raise NotFusible("a part of the iteration space is stored or reduced")
-    whole = set(range(len(domain.extents)))
+    all_loops = set(range(len(domain.extents)))
     for y in graph.outputs:
         varies = domain.varies(y)
-        if varies != whole and not (reductions and varies == domain.kept):
+        if varies != all_loops and not (reductions and varies == domain.kept):
             raise NotFusible("a result has fewer axes than the iteration space")
     return domain
 

@@ -60,7 +60,7 @@ class SpecialisedKernel:
         if self.pattern.form != "column" and not self.pattern.narrow:
             return self.nest.count
         width = self.nest.units[-1][0]
-        return self.nest.count // width * -(-width // self.pattern.columns)
+        return self.nest.count // width * math.ceil(width / self.pattern.columns)
 
     def splits(self, threads: int) -> int:
         """The number of parts of a unit's loops, so that all threads have work.
@@ -80,9 +80,9 @@ class SpecialisedKernel:
     def scratch(self, threads: int) -> int:
         """Return the bytes of scratch memory: for partial results, or for rows of each thread."""
         if self.pattern.rows and not self.pattern.narrow:
-            room = -(-self.nest.length // SPLIT_MULTIPLE) * SPLIT_MULTIPLE
-            each = sum(self.pattern.values[v].dtype.itemsize for v in self.pattern.rows)
-            return min(threads, self.units) * room * each
+            length = math.ceil(self.nest.length / SPLIT_MULTIPLE) * SPLIT_MULTIPLE
+            size = sum(self.pattern.values[v].dtype.itemsize for v in self.pattern.rows)
+            return min(threads, self.units) * length * size
         results = len(self.pattern.reductions) * self.pattern.lanes
         splits = self.splits(threads)
         return 8 * self.nest.count * splits * results if splits > 1 else 0
@@ -162,7 +162,7 @@ def _kernel(domain: Domain, nest: LoopNest, shifts: Ints) -> SpecialisedKernel:
     operands = [*graph.inputs, *graph.outputs]
     values = _Values(domain, nest)
     stores = tuple(
-        OutputStore(values.place[y], domain.reduces and domain.varies(y) == domain.kept)
+        OutputStore(values.index[y], domain.reduces and domain.varies(y) == domain.kept)
         for y in graph.outputs
     )
     dtypes = tuple(x.dtype for x in operands)
@@ -226,7 +226,7 @@ def _overwriting(
 
 
 class _Values:
-    """The values of a kernel; `place` has the index of each node's value."""
+    """The values of a kernel; `index` has the index of each node's value."""
 
     def __init__(self, domain: Domain, nest: LoopNest) -> None:
         self.domain = domain
@@ -234,21 +234,21 @@ class _Values:
         self.values: list[Value] = []
         self.constants: list[int] = []
         self.windows: dict[Window, int] = {}
-        self.place: dict[Node, int] = {}
+        self.index: dict[Node, int] = {}
         operand = {x: k for k, x in enumerate(domain.graph.inputs)}
         for node in domain.graph:
             if node in operand:
                 window = self._number(domain.window(node))
                 value = Value(node.dtype, operand=operand[node], window=window)
-                self.place[node] = self._add(value)
+                self.index[node] = self._add(value)
             elif isinstance(node.op, Constant):
                 if not is_number(node):
                     raise NotFusible("an array of constants is read from memory")
-                self.place[node] = self._add(self._constant(node.op.value))
+                self.index[node] = self._add(self._constant(node.op.value))
             elif isinstance(node.op, Reduction | Elementwise):
-                self.place[node] = self._add(self._computed(node))
+                self.index[node] = self._add(self._computed(node))
             else:
-                self.place[node] = self._moved(node)
+                self.index[node] = self._moved(node)
 
     def _add(self, value: Value) -> int:
         self.values.append(value)
@@ -267,8 +267,8 @@ class _Values:
     def _moved(self, node: Node) -> int:
         """Return the value of an op that moves elements: its input's, or a choice of several."""
         if not isinstance(node.op, Windowed):
-            return self.place[node.inputs[0]]
-        inputs, stage = [self.place[x] for x in node.inputs], self.domain.stages[node]
+            return self.index[node.inputs[0]]
+        inputs, stage = [self.index[x] for x in node.inputs], self.domain.stages[node]
         windows = [*map(self._number, self.domain.windows(node))]
         if len(inputs) == 1:
             fill = np.array(node.op.around()).astype(node.dtype)
@@ -300,7 +300,7 @@ class _Values:
             moved = long != self.domain.extents or any(self.domain.starts[node])
             if self.nest.form != "map" or moved:
                 raise NotFusible("random numbers are counted along one flat axis")
-        args = tuple(self.place[x] for x in node.inputs)
+        args = tuple(self.index[x] for x in node.inputs)
         return Value(node.dtype, node.op, args, stage=self.domain.stages[node])
 
 

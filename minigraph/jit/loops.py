@@ -219,15 +219,15 @@ def _tiled(nest: LoopNest) -> LoopNest:
         if across[k] in (0, size) or not along or nest.length < MIN_TILED_ELEMENTS:
             continue
         rows, down = outer[along[-1]]
-        high, wide = _tile(rows), _tile(columns)
-        if min(high, wide) < MIN_TILE:
+        height, width = _tile(rows), _tile(columns)
+        if min(height, width) < MIN_TILE:
             continue
         del outer[along[-1]]
         blocks = [
-            (rows // high, tuple(s * high for s in down)),
-            (columns // wide, tuple(s * wide for s in across)),
+            (rows // height, tuple(s * height for s in down)),
+            (columns // width, tuple(s * width for s in across)),
         ]
-        return replace(nest, loops=(*outer, *blocks, (high, down), (wide, across)))
+        return replace(nest, loops=(*outer, *blocks, (height, down), (width, across)))
     return nest
 
 

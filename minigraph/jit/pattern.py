@@ -245,16 +245,16 @@ class KernelPattern:
         accessed = held.union(self.loaded(values), self.stored(stage))
         return sorted(k for k in accessed if self.accesses[k] != "fixed")
 
-    def functions(self, held: Callable[[DType], DType] = lambda dtype: dtype) -> list[str]:
+    def functions(self, variable: Callable[[DType], DType] = lambda dtype: dtype) -> list[str]:
         """The texts of the C functions that elementwise ops call, without duplicates.
 
-        held  returns the dtype of the C variable for a dtype
+        variable  returns the dtype of the C variable for a dtype
         """
         needs: dict[str, None] = {}
         for value in self.values:
             if value.op is not None and not value.reduces:
-                operands = [held(self.values[a].dtype) for a in value.args]
-                needs |= dict.fromkeys(support(value.op, operands, held(value.dtype)))
+                operands = [variable(self.values[a].dtype) for a in value.args]
+                needs |= dict.fromkeys(support(value.op, operands, variable(value.dtype)))
         return [*needs]
 
     def loaded(self, values: Sequence[int]) -> list[int]:

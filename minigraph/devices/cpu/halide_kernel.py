@@ -9,6 +9,7 @@ from __future__ import annotations
 import concurrent.futures
 import functools
 import itertools
+import math
 import os
 from collections.abc import Iterator, Sequence
 from ctypes import CFUNCTYPE, c_int, c_int64, c_void_p
@@ -144,6 +145,6 @@ class HalideKernel(NativeKernel):
         divided = max(shared, key=lambda a: extents[a] / least[a])
         extent, step = extents[divided], least[divided]
         threads = threads_for(elements * source.pattern.lanes, self.most)
-        count = min(threads, -(-extent // step))
-        ends = [-(-extent * i // (count * step)) * step for i in range(count)]
+        count = min(threads, math.ceil(extent / step))
+        ends = [math.ceil(extent * i / (count * step)) * step for i in range(count)]
         return divided, [*itertools.pairwise([*ends, extent])]

@@ -195,7 +195,7 @@ def _cumulative(
         IDENTITY=identity,
         REVERSE=int(reverse),
     )
-    parts = -(-n // ROW_PART) if divisible and inner == 1 and outer <= MAX_DIVIDED_ROWS else 1
+    parts = math.ceil(n / ROW_PART) if divisible and inner == 1 and outer <= MAX_DIVIDED_ROWS else 1
     columns = min(columns_per_thread(threads, outer, inner, node.dtype), MAX_COLUMNS)
     kernel_call = call(text, threads, outer, n, inner, columns, parts, ROW_PART, scratch=True)
     scratch = round_up(8 * outer * parts) if parts > 1 else 0

@@ -17,8 +17,7 @@ from minigraph.devices.cpu.indexing import accumulator_type, place_type
 from minigraph.devices.cpu.kernel import KernelTable, NativeKernel, call
 from minigraph.devices.cpu.primitives import MIN_GENERATED_WIDTH
 from minigraph.graph import BFLOAT16, DType, Node, Shape
-from minigraph.jit.c.body import limits
-from minigraph.jit.expression import c_type
+from minigraph.jit.expression import c_type, limits
 from minigraph.jit.macros import with_macros
 from minigraph.jit.small_float import FLOAT16, FLOAT32, SMALL_FLOATS, compute_dtype, conversion
 from minigraph.jit.source import KernelSource
@@ -78,10 +77,10 @@ def _pooling_kernel(
     long_sum = (
         backward
         and not small
-        and math.prod(-(-k // t) for k, t in windows_per_pixel) > MAX_PLAIN_SUM
+        and math.prod(math.ceil(k / t) for k, t in windows_per_pixel) > MAX_PLAIN_SUM
     )
     separate = backward and (small or long_sum)
-    across = -(-pooling.window[1] // pooling.stride[1]) * pooling.stride[1]
+    across = math.ceil(pooling.window[1] / pooling.stride[1]) * pooling.stride[1]
     cells, index = max(MAX_CELLS, across), place_type(wide)
     span = round_up(cells + pooling.window[1])
     text = with_macros(
@@ -141,7 +140,9 @@ def _average_kernel(
     """Return the average-pooling kernel between `images` before and after."""
     pooling, (x, y) = pool.pooling, images
     window, stride = pooling.window, pooling.stride
-    windows_per_pixel = (-(-k // t) if backward else k for k, t in zip(window, stride, strict=True))
+    windows_per_pixel = (
+        math.ceil(k / t) if backward else k for k, t in zip(window, stride, strict=True)
+    )
     long_sum, is_partition = math.prod(windows_per_pixel) > MAX_PLAIN_SUM, _is_partition(pooling)
     if (
         node.dtype == FLOAT16

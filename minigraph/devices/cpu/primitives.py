@@ -216,7 +216,7 @@ def average_pooling(
     behind = [
         (o - 1) * t + k - n - p for (n, o), (k, t, (p, _)) in zip(sides, windows, strict=True)
     ]
-    summands = [-(-k // t) if backward else k for k, t, _ in windows]
+    summands = [math.ceil(k / t) if backward else k for k, t, _ in windows]
     if math.prod(summands) > MAX_PLAIN_SUM:
         return iter(())  # oneDNN adds up in sequence, which loses accuracy
     if pooling.window[1] >= MIN_GENERATED_WIDTH or (not backward and pooling.window == x.shape[2:]):

@@ -14,13 +14,13 @@ from typing import NamedTuple
 import numpy as np
 
 from minigraph.graph import BOOL, Array, Constant, Graph, Item, Loop, Node, Op, Shape
-from minigraph.jit.c.body import limits
 from minigraph.jit.domain import NotFusible
 from minigraph.jit.emitter import block
 from minigraph.jit.expression import (
     c_type,
     expression,
     filled,
+    limits,
     literal,
     support,
     takes_index,

@@ -369,12 +369,12 @@ def compensated(pattern: KernelPattern, value: Value) -> bool:
     return value.op.adds and accumulators(pattern, value) == ("double", "double")
 
 
-def total_of(pattern: KernelPattern, v: int, most: str = "") -> list[str]:
-    """Return the declaration of the total of reduction `v`, or of an array of size `most`."""
+def declare_total(pattern: KernelPattern, v: int, size: str = "") -> list[str]:
+    """Return the declaration of the total of reduction `v`, or of an array of it, as [4]."""
     value = pattern.values[v]
     _, long = accumulators(pattern, value)
-    error = [f"double error{v}{most};"] if compensated(pattern, value) else []
-    return [f"{long} total{v}{most};", *error]
+    error = [f"double error{v}{size};"] if compensated(pattern, value) else []
+    return [f"{long} total{v}{size};", *error]
 
 
 def clear_total(pattern: KernelPattern, v: int, at: str = "") -> list[str]:

@@ -9,8 +9,8 @@ from minigraph.jit.c.body import (
     clear_total,
     combine_splits,
     declare,
+    declare_total,
     element,
-    total_of,
 )
 from minigraph.jit.emitter import block
 from minigraph.jit.expression import c_type
@@ -41,16 +41,16 @@ class ColumnLoop:
     "Columns" are narrow rows or lanes in kernels of these forms.  The C array `wide{v}` has a value
     of level UNIT for each column, `total{v}` the total of a reduction.
 
-    loop   head of the loop
-    most   largest number of columns
-    index  index, as `element` takes it, of operands with one element for each column
-    cell   index of reduction {r} of split {s} among the partial results
-    head   statements at the beginning of the loop's body
+    loop         head of the loop
+    max_columns  largest number of columns
+    index        index, as `element` takes it, of operands with one element for each column
+    cell         index of reduction {r} of split {s} among the partial results
+    head         statements at the beginning of the loop's body
     """
 
     pattern: KernelPattern
     loop: tuple[str, ...]
-    most: int
+    max_columns: int
     index: str
     cell: str
     head: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class ColumnLoop:
     def totals(self) -> list[str]:
         made, clear = [], []
         for v in self.pattern.reductions:
-            made += total_of(self.pattern, v, f"[{self.most}]")
+            made += declare_total(self.pattern, v, f"[{self.max_columns}]")
             clear += clear_total(self.pattern, v, "[k]")
         return [*made, *self.each(clear)] if clear else []
 
@@ -75,7 +75,7 @@ class ColumnLoop:
                 arrays.append(v)
             else:
                 body.append(declare(self.pattern, v, self.index))
-        body += [f"{c_type(of[v].dtype)} wide{v}[{self.most}];" for v in arrays]
+        body += [f"{c_type(of[v].dtype)} wide{v}[{self.max_columns}];" for v in arrays]
         each = self.load_wide(arrays)
         for v in arrays:
             total = f"const {c_type(of[v].dtype)} v{v} = total{v}[k];"

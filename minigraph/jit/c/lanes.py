@@ -121,11 +121,12 @@ def _map(
     lanes: ColumnLoop, stage: int, loads: list[str], each: list[int], buffered: list[int]
 ) -> list[str]:
     """Return statements that compute and store the pixels of a row."""
-    pattern, index = lanes.pattern, f"j * {lanes.most} + k"
+    pattern = lanes.pattern
+    index = f"j * {pattern.lanes} + k"
     body = c.compute_element(pattern, stage, each, "j", buffered=buffered, buffer_index=index)
     return [
         *(line for k in buffered for line in buffers.declare_buffer(pattern, stage, k, "0")),
         "for (int64_t j = 0; j < n; j++)",
         *indented(lanes.each([*loads, *body])),
-        *(buffers.flush_buffer(pattern, stage, k, "0", f"n * {lanes.most}") for k in buffered),
+        *(buffers.flush_buffer(pattern, stage, k, "0", f"n * {pattern.lanes}") for k in buffered),
     ]

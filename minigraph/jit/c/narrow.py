@@ -97,11 +97,11 @@ def _stage(rows: ColumnLoop, stage: int) -> list[str]:
         after.append(f"{_fold_name(pattern, v)}(lane{v}, wide{v});")
     buffered = buffers.buffered(pattern, stage)
     each = pattern.run_at(ELEMENT, stage)
-    room = f"(n + {MAX_LANES - 1}) / {MAX_LANES} * {MAX_LANES}"
+    padded = f"(n + {MAX_LANES - 1}) / {MAX_LANES} * {MAX_LANES}"
     row = [
         *(c.pointer(pattern, k, f"base{k} + k * unit_stride{k}") for k in moving),
         *rows.load_wide(each, pattern.goals(stage), stage),
-        f"const int64_t n = length, begin = k * ({room});",
+        f"const int64_t n = length, begin = k * ({padded});",
         *begin,
         *(line for k in buffered for line in buffers.declare_buffer(pattern, stage, k, "0")),
         "int64_t j = 0;",

@@ -51,7 +51,7 @@ def row_text(pattern: KernelPattern) -> str:
     cell = f"(unit * splits + {{s}}) * {len(pattern.reductions)} + {{r}}"
     body = c.bases(pattern, "record - 1") + _next_unit(pattern)
     for v in pattern.reductions:
-        body += c.total_of(pattern, v) + c.clear_total(pattern, v)
+        body += c.declare_total(pattern, v) + c.clear_total(pattern, v)
     body += _kept_rows(pattern) + _once(pattern, 0)
     for stage in range(pattern.stages):
         body += _stage(pattern, stage) + c.combine_splits(pattern, stage, cell)

@@ -254,7 +254,7 @@ def _columns(walk: Walk, body: Sequence[str], condition: str = "") -> list[str]:
 
 def _loops(walk: Walk, stage: int, reduced: Sequence[int]) -> list[str]:
     """Return the loops over the thread's groups and the single elements."""
-    single = replace(walk, most=1)
+    single = replace(walk, max_group=1)
     if walk.column:
         whole = _loop(walk, stage, reduced, "rows")
         if walk.group == 1:

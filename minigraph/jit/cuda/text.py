@@ -126,7 +126,7 @@ def _map(walk: Walk) -> str:
         *(declare(walk, v, "0") for v in walk.pattern.once),
         *(_loop(walk, "groups") if walk.group > 1 else ()),
         f"const {walk.integer} tail_begin = row_groups * {walk.group};",
-        *_loop(replace(walk, most=1), "singles"),
+        *_loop(replace(walk, max_group=1), "singles"),
     ]
     return body_function(setup, ("aligned", "groups", "shared"))
 

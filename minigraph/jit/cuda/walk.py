@@ -44,7 +44,7 @@ class Walk:
     units, loops  numbers of axes of either kind
     constants     number of constants in the argument
     in_32_bits    whether 32 bits hold all numbers of elements and all offsets in bytes
-    most          elements of a group, at most
+    max_group     elements of a group, at most
     """
 
     pattern: KernelPattern
@@ -52,7 +52,7 @@ class Walk:
     loops: int
     constants: int
     in_32_bits: bool
-    most: int = MAX_GROUP
+    max_group: int = MAX_GROUP
 
     @property
     def integer(self) -> str:
@@ -87,7 +87,7 @@ class Walk:
         """The number of contiguous elements that a thread loads at once."""
         pairs = zip(self.pattern.accesses, self.pattern.dtypes, strict=True)
         sizes = [dtype.itemsize for access, dtype in pairs if access == "unit"]
-        size = min(self.most, VECTOR_BYTES // min(sizes)) if sizes else 1
+        size = min(self.max_group, VECTOR_BYTES // min(sizes)) if sizes else 1
         while self.column and size > 1 and size * len(self.pattern.reductions) > MAX_SUMS:
             size //= 2
         return size
@@ -158,7 +158,7 @@ def walk(kernel: SpecialisedKernel) -> tuple[Walk, LoopNest]:
     in_32_bits = max(nest.count * nest.length, *reach) < IN_32_BITS
     made = Walk(pattern, len(nest.units), len(nest.loops), len(kernel.constants), in_32_bits)
     if pattern.windows or set(SCALAR_ACCESSES).intersection(nest.accesses):
-        made = replace(made, most=_longest_group(made, nest, kernel))
+        made = replace(made, max_group=_longest_group(made, nest, kernel))
     return made, nest
 
 
@@ -183,7 +183,7 @@ def _longest_group(walk: Walk, nest: LoopNest, kernel: SpecialisedKernel) -> int
 
     def fits(size: int) -> bool:
         whole = (unit >= length * step or unit % (size * step) == 0 for step, unit in ends)
-        return all(whole) and _aligned(replace(walk, most=size), nest, kernel.shifts)
+        return all(whole) and _aligned(replace(walk, max_group=size), nest, kernel.shifts)
 
     return next(size for size in (MAX_GROUP, 4, 2, 1) if size == 1 or fits(size))
 
