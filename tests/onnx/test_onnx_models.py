@@ -256,6 +256,30 @@ def test_the_branch_that_a_size_chooses_is_that_of_the_call(test):
         mg.onnx.load(proto)
 
 
+def test_which_axes_a_squeeze_removes_depends_on_the_sizes_of_the_call():
+    squeeze = mg.onnx.function(model(["y = Squeeze(x)"], [info("x", ["n", 3, 1])]), "reference")
+    assert [squeeze(np.ones((n, 3, 1))).shape for n in (2, 1)] == [(2, 3), (3,)]
+
+
+def test_a_slice_that_begins_before_the_first_element_and_runs_backwards_has_that_element():
+    bounds = {name: np.array([n]) for name, n in (("s", -9), ("e", -99), ("a", 0), ("p", -1))}
+    for size in (3, "n"):
+        proto = model(["y = Slice(x, s, e, a, p)"], [info("x", [size])], **bounds)
+        np.testing.assert_array_equal(run(proto, np.arange(3.0)), [0])
+
+
+@pytest.mark.parametrize(
+    ("mode", "scale", "expected"),
+    [("asymmetric", 0.6, [0, 1, 3, 5, 6]), ("half_pixel", 2.3, [0, 0, 0, 1, 1, 1, 2, 2, 3, 3])],
+)
+def test_sizes_and_places_of_a_resize_are_computed_in_float32(mode, scale, expected):
+    how = {"coordinate_transformation_mode": mode, "nearest_mode": "floor"}
+    node = helper.make_node("Resize", ["x", "", "s"], ["y"], **how)
+    found = run(model([node], [info("x", [10])], s=np.array([scale], "f")), np.arange(10.0))
+    assert found.shape == (int(10 * scale + 0.01),)
+    np.testing.assert_array_equal(found[: len(expected)], expected)
+
+
 def test_a_size_is_never_below_1_in_a_condition():
     """As exporters ask of each axis of `Expand` whether it is -1, where it stays."""
     nodes = ["s = Shape(x)", "c = Equal(s, minus)", "t = Where(c, one, s)", "y = Expand(w, t)"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from minigraph import ops
 from minigraph.errors import GraphError
-from minigraph.graph import Array, Node, constant
+from minigraph.graph import Array, Node, UndecidedSize, constant, is_symbolic
 from minigraph.onnx.operators.table import along, row, rows
 from minigraph.onnx.tensors import CODES, dtype_of
 from minigraph.onnx.values import integer, integers, number, of_sizes, value_of
@@ -146,7 +146,9 @@ def _space_to_depth(x: Node, blocksize: int, mode: str = "DCR") -> Node:
 def _squeeze(x: Node, axes: Node | None = None) -> Node:
     chosen = integers(axes)
     if chosen is None:
-        chosen = [i for i, n in enumerate(x.shape) if isinstance(n, int) and n == 1]
+        if is_symbolic(x.shape):
+            raise UndecidedSize("which axes have length 1 depends on sizes")
+        chosen = [i for i, n in enumerate(x.shape) if n == 1]
     return ops.squeeze(x, tuple(chosen)) if chosen else x
 
 
@@ -187,6 +189,7 @@ def _slice(x: Node, starts: Node, ends: Node, axes: Any = None, steps: Any = Non
     for axis, a, b, step in zip(chosen, first, last, strides, strict=True):
         if step < 0:  # past the front there is nothing: Python counts from the back there
             n = x.shape[axis]
+            a = 0 if a + n < 0 else a
             b = None if (isinstance(b, int) and b < -LIMIT) or b + n < 0 else b
         elif isinstance(b, int) and b >= LIMIT:
             b = None
