@@ -7,14 +7,14 @@ from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any
 
-from onnx import FunctionProto, GraphProto, NodeProto, TypeProto, defs, helper
+from onnx import IR_VERSION, FunctionProto, GraphProto, NodeProto, TypeProto, checker, defs, helper
 
 from minigraph import ops
 from minigraph.arguments import first_names
 from minigraph.errors import GraphError, ShapeError, located
 from minigraph.graph import Array, Node, SymbolicSize, UndecidedSize, constant, is_symbolic
 from minigraph.graph.location import Location, Within, scope
-from minigraph.onnx.operators import COUNTING, ROWS
+from minigraph.onnx.operators import COUNTING, ROWS, WORDS
 from minigraph.onnx.tensors import (
     CODES,
     STANDARD_DOMAINS,
@@ -29,6 +29,7 @@ from minigraph.onnx.values import NeedsValue, constant_value, folded, integer, s
 from minigraph.platform.records import one_line
 
 MAX_FUNCTION_DEPTH = 50  # of functions in functions
+MAX_NODES = 100_000  # that are computed, those of functions and loops included
 MAX_UNROLLED_STEPS = 1000  # of a loop whose steps differ
 Values = MutableMapping[str, Any]
 
@@ -42,7 +43,7 @@ class Interpreter:
     def __init__(self, what: str, file: File) -> None:
         self.what, self.file = what, file
         self.functions = {(f.domain, f.name): f for f in file.model.functions}
-        self.depth = 0
+        self.depth = self.count = 0
 
     def run(
         self,
@@ -58,14 +59,18 @@ class Interpreter:
         attributes  of the function that has the nodes
         source      source location of the function's call; None: each node is a location
         """
+        own = values.maps[0] if isinstance(values, ChainMap) else values
         for i, node in enumerate(nodes):
             place = source or Location(self.file.name, i, one_line(node.name) or node.op_type)
-            missing = [x for x in node.input if x and x not in values]
-            if missing:
-                lacking = f"reads {missing[0]!r}, which no node before it makes"
-                raise GraphError(f"{self.what}: {node.op_type} {lacking}")
-            inputs = [values[x] if x else None for x in node.input]
+            inputs = [values.get(x) for x in node.input]
+            self.count += 1
             try:
+                if self.count > MAX_NODES:
+                    raise GraphError(f"it is one of more than {MAX_NODES:,} to compute")
+                if missing := [x for x in node.input if x and x not in values]:
+                    raise GraphError(f"it reads {missing[0]!r}, which no node before it makes")
+                if again := [y for y in node.output if y and y in own]:
+                    raise GraphError(f"it makes {again[0]!r}, which is there before it")
                 with Within(source=place, layers=()):
                     results = self._results(node, inputs, values, opsets, attributes)
             except NeedsValue:
@@ -79,8 +84,8 @@ class Interpreter:
                     error, node.op_type, _present_inputs(inputs), place
                 ) from error.__cause__
             except Exception as error:  # of a row that does not foresee these arguments
-                text = one_line(f"{type(error).__name__}: {error}")
-                new = GraphError(f"{self.what}: cannot compute this operator, {text}")
+                text = _misfit(node, opsets) or f"{type(error).__name__}: {error}"
+                new = GraphError(f"{self.what}: cannot compute this operator, {one_line(text)}")
                 raise located(new, node.op_type, _present_inputs(inputs), place) from error
             values.update((name, y) for name, y in zip(node.output, results, strict=False) if name)
 
@@ -111,6 +116,9 @@ class Interpreter:
             del made.attribute[:]
             made.attribute.extend(helper.make_attribute(k, v) for k, v in attributes.items())
             return self._call(expansion(made, opsets, inputs), inputs, attributes)
+        for attribute, value in attributes.items():
+            if words := WORDS.get(f"{name}.{attribute}", WORDS.get(attribute)):
+                words.check(attribute, value)
         if name in COUNTING:
             attributes["outputs"] = len(node.output)
         results = ROWS[name](*inputs, **attributes)
@@ -153,6 +161,9 @@ class Interpreter:
         """
         if graph.sparse_initializer:
             raise GraphError(f"{self.what}: there are no sparse tensors here")
+        counts = Counter(x.name for x in graph.initializer)
+        if again := [name for name, count in counts.items() if count > 1]:
+            raise GraphError(f"{self.what}: there are two tensors {again[0]!r}")
         arrays = ((x.name, array_of(x, self.file.folder)) for x in graph.initializer)
         return {name: held(name, array) for name, array in arrays}
 
@@ -234,6 +245,17 @@ def _scan_or_unroll(
 
 
 NESTED = {"If": _if, "Loop": _loop, "Scan": _scan}
+
+
+def _misfit(node: NodeProto, opsets: Opsets) -> str:
+    """Return what ONNX's checker says against a node, if anything."""
+    context = checker.C.CheckerContext()
+    context.ir_version, context.opset_imports = IR_VERSION, dict(opsets)
+    try:
+        checker.check_node(node, context)
+    except checker.ValidationError as error:
+        return str(error)
+    return ""
 
 
 def _is_open(x: Node) -> bool:

@@ -151,7 +151,8 @@ def input_of(what: str, info: ValueInfoProto, shape: Sequence[int] | None = None
             sizes.append(size.dim_value)
         else:  # a name may be any text; without one, the size is distinct from all others
             sizes.append(re.sub(r"\W|^(?=\d)", "_", size.dim_param or f"{info.name}_{axis}"))
-    return input(one_line(info.name) or "input", sizes, dtype_of(tensor.elem_type))
+    dtype = dtype_of(tensor.elem_type, f"{what}: the input {info.name!r}: ")
+    return input(one_line(info.name) or "input", sizes, dtype)
 
 
 WHAT = "onnx.function"

@@ -65,12 +65,12 @@ def read(what: str, model: Any) -> File:
     except Exception as error:  # protobuf's, whose class depends on how it was built
         text = one_line(str(error))
         raise GraphError(f"{what}: {path} is no model of ONNX, or damaged ({text})") from None
-    if not proto.graph.node and not proto.graph.output:
-        raise GraphError(f"{what}: {path} is no model of ONNX, or has no graph")
     return _checked(what, File(proto, path.name, path.parent))
 
 
 def _checked(what: str, file: File) -> File:
+    if not file.model.graph.node and not file.model.graph.output:
+        raise GraphError(f"{what}: {file.name} is no model of ONNX, or has no graph")
     opset, newest = (
         opsets_of(file.model.opset_import).get("", MIN_STABLE_OPSET),
         defs.onnx_opset_version(),
@@ -106,12 +106,15 @@ def every(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
                 yield from every(graph.node)
 
 
-def dtype_of(code: int) -> DType:
-    """Return the dtype that a number of ONNX stands for; DTypeError if there is none here."""
+def dtype_of(code: int, of: str = "") -> DType:
+    """Return the dtype that a number of ONNX stands for; DTypeError if there is none here.
+
+    of  first words of the error
+    """
     if code not in DTYPES:
         known = code in TensorProto.DataType.values()
         name = TensorProto.DataType.Name(code).lower() if known else f"type {code}"
-        raise DTypeError(f"there is no {name} here")
+        raise DTypeError(f"{of}there is no {name} here")
     return DTYPES[code]
 
 
@@ -120,10 +123,11 @@ def array_of(tensor: TensorProto, folder: Path | None = None) -> Array:
 
     Raises GraphError if its bytes are missing, or their number does not match its shape.
     """
-    dtype, shape = dtype_of(tensor.data_type), tuple(tensor.dims)
+    what, shape = f"the tensor {tensor.name!r}", tuple(tensor.dims)
+    dtype = dtype_of(tensor.data_type, f"{what}: ")
     count = math.prod(shape)
     if any(n < 0 for n in shape):
-        raise GraphError(f"the tensor {tensor.name!r} has the shape {shape}")
+        raise GraphError(f"{what} has the shape {shape}")
     try:
         if tensor.data_location == TensorProto.EXTERNAL:
             return _mapped(tensor, dtype, shape, folder)
@@ -133,7 +137,7 @@ def array_of(tensor: TensorProto, folder: Path | None = None) -> Array:
     except (OSError, ValueError, TypeError) as error:
         text = one_line(reason(error))
         kind = f"{dtype.name}{[*shape]}"
-        raise GraphError(f"the tensor {tensor.name!r} of {kind} is damaged: {text}") from None
+        raise GraphError(f"{what} of {kind} is damaged: {text}") from None
     return array.astype(dtype, copy=False)
 
 
@@ -145,7 +149,9 @@ def _mapped(tensor: TensorProto, dtype: DType, shape: Any, folder: Path | None) 
     if not path.is_relative_to(folder.resolve()):  # nor do ONNX's own tools read there
         raise ValueError(f"{path} does not lie in the folder of the model")
     offset, nbytes = int(where.get("offset", 0)), math.prod(shape) * dtype.itemsize
-    if int(where.get("length", nbytes)) != nbytes or offset < 0:
+    if offset < 0:
+        raise ValueError(f"its data begins at byte {offset} of {path.name}")
+    if int(where.get("length", nbytes)) != nbytes:
         raise ValueError(f"{path.name} holds {where['length']} bytes of it, not {nbytes}")
     if not nbytes:
         return np.empty(shape, dtype)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from minigraph import ops
-from minigraph.errors import GraphError
+from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import FLOATS, Array, Node, constant
 from minigraph.onnx.operators.table import row, rows
 from minigraph.onnx.values import integers, value_of
@@ -24,6 +24,11 @@ def windows(
     """Return the windows that the attributes of a pool or a convolution describe."""
     rank = len(kernel_shape)
     stride, dilation = [*(strides or [1] * rank)], [*(dilations or [1] * rank)]
+    flat = [*pads] if pads and auto_pad == "NOTSET" else [0] * 2 * rank
+    if {len(stride), len(dilation), len(flat) / 2, x.ndim - 2} != {rank}:
+        raise GraphError(f"a window of {[*kernel_shape]} does not fit {x.spec}, or its strides")
+    if min([*kernel_shape, *stride, *dilation], default=1) < 1:
+        raise GraphError("sizes, strides and dilations of windows are 1 or more")
     if auto_pad.startswith("SAME"):
         borders = []
         for n, k, s, d in zip(x.shape[2:], kernel_shape, stride, dilation, strict=True):
@@ -31,10 +36,7 @@ def windows(
             less = total // 2
             borders.append((less, total - less) if "UPPER" in auto_pad else (total - less, less))
     else:
-        flat = [*pads] if pads and auto_pad == "NOTSET" else [0] * 2 * rank
         borders = [*zip(flat[:rank], flat[rank:], strict=True)]
-    if not len(stride) == len(dilation) == len(borders) == rank == x.ndim - 2:
-        raise GraphError(f"a window of {[*kernel_shape]} does not fit {x.spec}, or its strides")
     return Windows([*kernel_shape], stride, borders, dilation, bool(ceil_mode))
 
 
@@ -82,6 +84,8 @@ def convolution(
     **window: Any,
 ) -> Node:  # fmt: skip
     """Return the convolution of images with one to three axes."""
+    if kernel_shape and tuple(kernel_shape) != w.shape[2:]:
+        raise GraphError(f"its kernel_shape {[*kernel_shape]} is not that of {w.spec}")
     return windows(x, w.shape[2:], **window).convolution(x, w, bias, group)
 
 
@@ -124,6 +128,8 @@ def _resize(
 ) -> Node:  # fmt: skip
     chosen = [axis % x.ndim for axis in axes or range(x.ndim)]
     old = [x.shape[axis] for axis in chosen]
+    if any(given is not None and given.size not in (0, len(old)) for given in (scales, sizes)):
+        raise ShapeError(f"its scales or sizes are not one for each of {len(old)} axes")
     if sizes is not None and sizes.size:
         new = integers(sizes) or []
         factors = [m / n for m, n in zip(new, old, strict=True)]
@@ -133,6 +139,8 @@ def _resize(
     else:
         if scales is None:
             raise GraphError("it has neither scales nor sizes")
+        if not 0 < value_of(scales).min(initial=1) <= value_of(scales).max(initial=1) < math.inf:
+            raise GraphError(f"its scales are {value_of(scales)}; they are above 0")
         factors = [*value_of(scales)]  # of float32: with 2.3, 10 pixels become 23, not 22.9999995
         new = [
             n * int(f) if f == int(f) else math.floor(n * f)

@@ -126,12 +126,13 @@ def _layer(step: Callable[..., State], defaults: Sequence[str]) -> Row:
         x: Node, w: Node, r: Node, b: Node | None = None, lengths: Node | None = None,
         h: Node | None = None, c: Node | None = None, peepholes: Node | None = None, *,
         hidden_size: int = 0, direction: str = "forward", layout: int = 0,
-        activations: Sequence[str] | None = None, linear_before_reset: int = 0,
-        input_forget: int = 0,
+        activations: Sequence[str] | None = None, linear_before_reset: int = 0, **others: Any,
     ) -> list[Node]:  # fmt: skip
         names, n = activations or [*defaults] * w.shape[0], len(defaults)
-        if input_forget or {*names} - {*ACTIVATIONS}:
-            raise GraphError(f"activations are {', '.join(ACTIVATIONS)}, without input_forget")
+        if {*names} - {*ACTIVATIONS}:
+            raise GraphError(f"its activations are {names}; here are {', '.join(ACTIVATIONS)}")
+        if given := [name for name, value in others.items() if value]:
+            raise GraphError(f"its {given[0]} is not computed here")
         x = ops.swapaxes(x, 0, 1) if layout else x
         zeros = ops.zeros((w.shape[0], x.shape[1], r.shape[-1]), x.dtype)
         states = [h, c] if step is _long_short_term else [h]

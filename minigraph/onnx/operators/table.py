@@ -11,12 +11,31 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from minigraph import ops
+from minigraph.arguments import Kind, one_of
 from minigraph.graph import Node
 
 Row = Callable[..., Any]
 ROWS: dict[str, Row] = {}  # by an operator's name, with its domain if that is not ONNX's own
 COUNTING: set[str] = set()  # operators whose rows take the number of `outputs` as an argument
 MICROSOFT = "com.microsoft"
+COORDINATES = """align_corners asymmetric half_pixel half_pixel_symmetric pytorch_half_pixel
+tf_crop_and_resize"""
+# The words that an attribute may be, of all operators or of one.
+WORDS: dict[str, Kind] = {
+    name: one_of(*words.split())
+    for name, words in {
+        "auto_pad": "NOTSET SAME_LOWER SAME_UPPER VALID",
+        "direction": "bidirectional forward reverse",
+        "padding_mode": "border reflection zeros",
+        "BitShift.direction": "LEFT RIGHT",
+        "DepthToSpace.mode": "CRD DCR",
+        "GridSample.mode": "bicubic bilinear cubic linear nearest",
+        "Resize.coordinate_transformation_mode": COORDINATES,
+        "Resize.keep_aspect_ratio_policy": "not_larger not_smaller stretch",
+        "Resize.mode": "cubic linear nearest",
+        "Resize.nearest_mode": "ceil floor round_prefer_ceil round_prefer_floor",
+    }.items()
+}
 
 
 def row(*names: str, counting: bool = False) -> Callable[[Row], Row]:

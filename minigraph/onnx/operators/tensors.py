@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from minigraph import ops
-from minigraph.errors import GraphError
+from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import Array, Node, UndecidedSize, constant, is_symbolic
 from minigraph.onnx.operators.table import along, row, rows
 from minigraph.onnx.tensors import CODES, dtype_of
@@ -59,6 +59,8 @@ def _range(start: Node, limit: Node, delta: Node, stash_type: int = FLOAT) -> No
     if start.dtype.kind in "iu":
         return ops.arange(integer(start), integer(limit), integer(delta), start.dtype)
     a, b, step = (float(value_of(x).reshape(())) for x in (start, limit, delta))
+    if not step:
+        raise GraphError("its step is 0")
     count = max(int(np.ceil((b - a) / step)), 0)
     wide = np.promote_types(start.dtype, np.float32)
     return ops.astype(start + ops.arange(count, dtype=wide) * delta, start.dtype)
@@ -113,6 +115,8 @@ rows(
 def _reshape(x: Node, shape: Node, allowzero: int = 0) -> Node:
     wanted = integers(shape) or []
     if not allowzero:
+        if 0 in wanted[x.ndim :]:
+            raise ShapeError(f"a 0 keeps a size, but {wanted} is longer than {[*x.shape]}")
         wanted = [x.shape[i] if n == 0 else n for i, n in enumerate(wanted)]
     return ops.reshape(x, tuple(wanted))
 
@@ -176,6 +180,8 @@ def _split(
         size = -(-x.shape[axis] // (num_outputs or outputs))
         ends = [i * size for i in range(1, num_outputs or outputs)]
     else:
+        if sum(sizes) != x.shape[axis] or len(sizes) != outputs:
+            raise ShapeError(f"{outputs} parts of {sizes} do not make {x.shape[axis]}")
         ends = [sum(sizes[:i]) for i in range(1, len(sizes))]
     return ops.split(x, ends, axis)
 
@@ -186,7 +192,11 @@ def _slice(x: Node, starts: Node, ends: Node, axes: Any = None, steps: Any = Non
     chosen = integers(axes) or range(len(first))
     strides = integers(steps) or [1] * len(first)
     index: list[Any] = [slice(None)] * x.ndim
+    if {len(first), len(last), len(strides)} != {len(chosen)}:
+        raise GraphError("its starts, ends, axes and steps differ in length")
     for axis, a, b, step in zip(chosen, first, last, strides, strict=True):
+        if not -x.ndim <= axis < x.ndim:
+            raise ShapeError(f"axis {axis} does not exist; there are {x.ndim} axes")
         if step < 0:  # past the front there is nothing: Python counts from the back there
             n = x.shape[axis]
             a = 0 if a + n < 0 else a
@@ -204,6 +214,8 @@ def _pad(
     widths = integers(pads) or []
     chosen = [axis % x.ndim for axis in integers(axes) or range(x.ndim)]
     half = len(widths) // 2
+    if len(widths) != 2 * len(chosen):
+        raise ShapeError(f"{len(widths)} pads are not two for each of {len(chosen)} axes")
     pairs = dict(zip(chosen, zip(widths[:half], widths[half:], strict=True), strict=True))
     every = [pairs.get(axis, (0, 0)) for axis in range(x.ndim)]
     cut = tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(x.shape, every, strict=True))
