@@ -9,7 +9,7 @@ from needs import needs_compiler
 
 import minigraph as mg
 from minigraph import nn, ops
-from minigraph.devices.cpu.kernels import SHORT
+from minigraph.devices.cpu.kernels import MAX_SHORT_ROW
 from minigraph.graph import BOOL, FLOATS, Graph
 from minigraph.jit.kernel import specialise
 from minigraph.jit.loops import MAX_NARROW_ROW
@@ -64,7 +64,7 @@ def test_strided_columns_of_a_unit_stay_in_the_first_cache():
 @pytest.mark.parametrize("build", BUILT.values(), ids=BUILT)
 def test_short_rows_agree_with_numpy(build, level):
     for rows in (2, 3, 129, 600):
-        for length in (2, 3, 10, 16, SHORT, SHORT + 1, 95, MAX_NARROW_ROW):
+        for length in (2, 3, 10, 16, MAX_SHORT_ROW, MAX_SHORT_ROW + 1, 95, MAX_NARROW_ROW):
             x = array(rows, length)
             got = results("cpu", build, x, graph_opt_level=level, autotune="off")
             for y, want in zip(got, results("reference", build, x), strict=True):
