@@ -5,11 +5,12 @@
 
    The argument block: threads, elements before the axis, along it and after it, then the operands.
 
-   T     type of an element
-   I     type of an index
-   K     signed integer of the size of T if possible, so that vectors have the same number of elements
-   BEST  whether the maxima are a result too, before the indices
-   BOOL  whether elements are bools, of which any byte but 0 is true */
+   T            type of an element
+   I            type of an index
+   K            signed integer of the size of T if possible, so that vectors have the same number of
+                elements
+   WITH_MAXIMA  whether the maxima are a result too, before the indices
+   BOOL         whether elements are bools, of which any byte but 0 is true */
 #if BOOL
 #define NAME_VALUE(v) (v > 1 ? 1 : v)
 #else
@@ -71,13 +72,13 @@ static int64_t NAME_long_row(const T *p, int64_t n) {
 int NAME(const int64_t *a, char **slots) {
   const int64_t threads = a[0], outer = a[1], n = a[2], inner = a[3];
   const T *x = (const T *)(slots[a[4]] + a[5]);
-  I *y = (I *)(slots[a[6 + 2 * BEST]] + a[7 + 2 * BEST]);
+  I *y = (I *)(slots[a[6 + 2 * WITH_MAXIMA]] + a[7 + 2 * WITH_MAXIMA]);
   (void)threads;
   if (inner == 1 && n > NAME_SHORT) {
     #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
     for (int64_t o = 0; o < outer; o++) {
       y[o] = NAME_long_row(x + o * n, n);
-      if (BEST) ((T *)(slots[a[6]] + a[7]))[o] = x[o * n + y[o]];
+      if (WITH_MAXIMA) ((T *)(slots[a[6]] + a[7]))[o] = x[o * n + y[o]];
     }
     return 0;
   }

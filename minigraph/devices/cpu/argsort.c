@@ -2,15 +2,16 @@
    order.
 
    Elements become unsigned keys of the same order, paired with their indices.  A short row is sorted by
-   insertion, a longer one by LSD radix sort.  If few elements of a long row are wanted (FEW), a heap
-   holds them, with the last one on top.
+   insertion, a longer one by LSD radix sort.  With USE_HEAP, a heap holds the wanted elements, with the
+   last one on top.
 
    The argument block: threads, outer, n, inner, count, bytes of scratch for a thread, then slot and
    offset of x [outer, n, inner], the result [outer, count, inner] and the scratch memory.
 
    T           type of an element: IS_BOOL, IS_FLOAT or IS_SIGNED
    K           unsigned type of the same size
-   DESCENDING  whether the largest element is first */
+   DESCENDING  whether the largest element is first
+   USE_HEAP    whether few elements of a long row are wanted */
 typedef struct {
   K key;
   uint32_t index;
@@ -120,7 +121,7 @@ int NAME(const int64_t *a, char **slots) {
     for (int64_t row = t * rows / threads; row < (t + 1) * rows / threads; row++) {
       const T *from = x + row / inner * n * inner + row % inner;
       NAME_pair *p = pairs;
-      if (FEW)
+      if (USE_HEAP)
         NAME_select(from, n, inner, count, p);
       else {
         for (int64_t i = 0; i < n; i++)

@@ -116,7 +116,7 @@ def argsort(op: Argsort, node: Node, threads: int) -> NativeKernel | None:
         IS_FLOAT=int(kind(x.dtype) == "f"),
         IS_SIGNED=int(kind(x.dtype) == "i"),
         DESCENDING=int(op.descending),
-        FEW=int(uses_heap),
+        USE_HEAP=int(uses_heap),
     )
     pair = 2 * max(x.dtype.itemsize, 4)
     scratch = round_up((op.count if uses_heap else 2 * n) * pair)
@@ -150,7 +150,7 @@ def argmax_text(dtype: DType, index: DType, with_maxima: bool = False) -> str:
         "K": place_type(dtype),
         "BOOL": int(dtype == BOOL),
     }
-    return _text("argmax", **types, BEST=int(with_maxima))
+    return _text("argmax", **types, WITH_MAXIMA=int(with_maxima))
 
 
 def cumulative_sum(op: CumulativeSum, node: Node, threads: int) -> NativeKernel | None:

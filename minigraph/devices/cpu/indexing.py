@@ -69,7 +69,7 @@ def _take_text(
 ) -> str:
     types = {"T": element, "L": c_type(indices.dtype), **_accumulator_macros(accumulator)}
     return with_macros(
-        TAKE_TEXT, **types, FEW=max_direct, BACKWARD=int(backward), WRAPS=int(not op.tokens)
+        TAKE_TEXT, **types, MAX_DIRECT=max_direct, BACKWARD=int(backward), WRAPS=int(not op.tokens)
     )
 
 

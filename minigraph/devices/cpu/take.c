@@ -8,13 +8,13 @@
    dy, the indices, the result; then the scratch memory.
 
    One thread adds up each element of a gradient, in the order of the indices, so the bits are the same
-   for any number of threads.  If an index occurs more than FEW times, its gradient is summed in W.
+   for any number of threads.  If an index occurs more than MAX_DIRECT times, its gradient is summed in W.
 
-   T      type of an element
-   L      type of an index
-   W      type of sums of many elements
-   PAIRS  whether these sums are compensated
-   FEW    number of elements that are summed in T, at most */
+   T           type of an element
+   L           type of an index
+   W           type of sums of many elements
+   PAIRS       whether these sums are compensated
+   MAX_DIRECT  number of elements that are summed in T, at most */
 enum { NAME_COLUMNS = 256 };
 static inline int64_t NAME_resolve(const L *index, int64_t i, int64_t n) {
   return WRAPS && index[i] < 0 ? (int64_t)index[i] + n : (int64_t)index[i];
@@ -27,7 +27,7 @@ static inline int64_t NAME_resolve(const L *index, int64_t i, int64_t n) {
 #define NAME_SUM(total, error) total
 #endif
 #if BACKWARD
-/* Sort the positions of the indices by index if one occurs more than FEW times; return whether it does.
+/* Sort the positions of the indices by index if one occurs more than MAX_DIRECT times; return whether it does.
    end_of[k] becomes the end in `order` of the positions with indices up to k. */
 static int NAME_sort(const L *index, int64_t n, int64_t count, int64_t *end_of, int64_t *order) {
   int64_t sum = 0, largest = 0;
@@ -39,8 +39,8 @@ static int NAME_sort(const L *index, int64_t n, int64_t count, int64_t *end_of, 
     end_of[k] = sum;
     sum += index_count;
   }
-  for (int64_t i = 0; i < count && largest > FEW; i++) order[end_of[NAME_resolve(index, i, n)]++] = i;
-  return largest > FEW;
+  for (int64_t i = 0; i < count && largest > MAX_DIRECT; i++) order[end_of[NAME_resolve(index, i, n)]++] = i;
+  return largest > MAX_DIRECT;
 }
 #endif
 int NAME(const int64_t *a, char **slots) {
@@ -57,9 +57,9 @@ int NAME(const int64_t *a, char **slots) {
   if ((smallest < 0 && (!WRAPS || (int64_t)smallest < -n)) || (uint64_t)largest >= (uint64_t)n) return 1;
 #if BACKWARD
   const int64_t block = a[5], blocks = (columns + block - 1) / block;
-  int64_t *end_of = count > FEW ? (int64_t *)(slots[a[12]] + a[13]) : NULL, *order = end_of + n;
+  int64_t *end_of = count > MAX_DIRECT ? (int64_t *)(slots[a[12]] + a[13]) : NULL, *order = end_of + n;
   if (end_of && !NAME_sort(index, n, count, end_of, order)) end_of = NULL;
-  #define NAME_FREQUENT(k) (end_of && end_of[k] - (k ? end_of[k - 1] : 0) > FEW)
+  #define NAME_FREQUENT(k) (end_of && end_of[k] - (k ? end_of[k - 1] : 0) > MAX_DIRECT)
   #pragma omp parallel num_threads(threads) if (threads > 1)
   {
     #pragma omp for schedule(static)

@@ -33,7 +33,7 @@ from minigraph.jit.halide.source import (
     Accumulator,
     HalideSource,
     accumulators_of,
-    text_of,
+    c_of,
 )
 from minigraph.jit.halide.values import DOUBLE, INT, TYPES, ZERO, constant, convert
 from minigraph.jit.pattern import UNIT, Value
@@ -170,7 +170,7 @@ class KernelPipeline:
                 names[f"c{value.constant}"] = hl.Expr(self.numbers[value.constant])
             if takes_index(value.op):
                 names["i"] = self._index()
-            text = text_of(self.pattern, value)
+            text = c_of(self.pattern, value)
             found = CText(self.functions, at).value(text, names, type_)
         return _define(hl.Func(f"v{v}"), at, [convert(type_, found)])
 

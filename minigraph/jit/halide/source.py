@@ -110,7 +110,7 @@ def halide_source(kernel: SpecialisedKernel) -> HalideSource:
 @functools.lru_cache(4096)
 def _source(pattern: KernelPattern, units: int, loops: int, delayed: bool) -> HalideSource:
     functions = pattern.functions()
-    values = [f"v{v} = {text_of(pattern, value)};" for v, value in enumerate(pattern.values)]
+    values = [f"v{v} = {c_of(pattern, value)};" for v, value in enumerate(pattern.values)]
     called = set(re.findall(r"\b(\w+) ?\(", "\n".join((*functions, *values))))
     own = set(re.findall(r"(\w+)\([^;{}]*\) \{", "\n".join(functions)))
     # A cast looks like a call of a type, and so do statements.
@@ -127,7 +127,7 @@ def _source(pattern: KernelPattern, units: int, loops: int, delayed: bool) -> Ha
     )
 
 
-def text_of(pattern: KernelPattern, value: Value) -> str:
+def c_of(pattern: KernelPattern, value: Value) -> str:
     """Return C for a value; for a reduction, its operator, identity and operand."""
     if value.literal:
         return value.literal
