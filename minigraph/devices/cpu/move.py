@@ -24,7 +24,8 @@ from minigraph.ops.slicing import Pad
 TEXT = Path(__file__).with_name("move.c").read_text()
 MAX_TILE_SIDE = 16  # elements of a side of a tile, at most
 PART_BYTES = 16 << 10  # bytes of the output that are assembled from the inputs at once
-FEW = 4  # the largest stride that compilers load as vectors; the least width of a tile
+MIN_WIDTH = 4  # elements of a tile's row, or of an innermost axis that is a loop
+MAX_VECTOR_STRIDE = 4  # elements between those that compilers load as vectors
 
 
 class Axis(NamedTuple):
@@ -82,7 +83,7 @@ def move(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel | N
         axes_of_inputs.append([*_collapsed(Axis(*each) for each in rows)])
         if len(axes_of_inputs[-1]) >= MAX_RANK:
             return None
-    short_rows = all(not axes or axes[-1].length < FEW for axes in axes_of_inputs)
+    short_rows = all(not axes or axes[-1].length < MIN_WIDTH for axes in axes_of_inputs)
     copies = [
         _input_copy(node, axes, isinstance(op, Pad), fill, short_rows, i, places[i][1])
         for i, (axes, shape) in enumerate(zip(axes_of_inputs, shapes, strict=True))
@@ -133,14 +134,14 @@ def _input_copy(
         ends = [axes[rows[-1]], axes[columns[-1]]]
         side = min(MAX_TILE_SIDE, CACHE_LINE // size)
         height, width = (min(1 << axis.length.bit_length() - 1, side) for axis in ends)
-        if width >= FEW:
+        if width >= MIN_WIDTH:
             tile = {"TILE_ROWS": height, "TILE_COLUMNS": width}
             tile["INTERLEAVE_LOW"] = _interleaved(range(width // 2), width)
             tile["INTERLEAVE_HIGH"] = _interleaved(range(width // 2, width), width)
             axes = [axis for axis in axes if axis not in ends] + ends
     if short_rows and not tile and not padded:  # a short axis should not be the innermost loop
         longest = max(axes, key=lambda axis: axis.length, default=Axis(1, size, size))
-        if not axes or axes[-1].length < FEW < longest.length:
+        if not axes or axes[-1].length < MIN_WIDTH < longest.length:
             axes = [axis for axis in axes if axis != longest] + [longest]
     axes = [Axis(1, 0, 0)] * (1 + bool(tile) - len(axes) + 1) + axes
     names = ("STRIDE_IN", "STRIDE_OUT")
@@ -151,7 +152,7 @@ def _input_copy(
         BORDERS=int(padded),
         VALUE=hex(fill),
         TILED=int(bool(tile)),
-        **{name: n if abs(n) <= FEW else name.lower() for name, n in strides.items()},
+        **{name: n if abs(n) <= MAX_VECTOR_STRIDE else name.lower() for name, n in strides.items()},
         **tile,
     )
     # A part of an axis has at least a tile, and only the outermost axis with borders is divided.

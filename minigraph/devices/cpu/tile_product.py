@@ -207,9 +207,9 @@ def _pixels_by_residue(axis: Axis) -> Iterator[PixelSet]:
         spans = [(tap, residue + axis.padding - tap * axis.dilation) for tap in range(axis.taps)]
         met = [(tap, span // axis.stride) for tap, span in spans if span % axis.stride == 0][::-1]
         if met:
-            (tap, start), (second, further) = met[0], met[min(1, len(met) - 1)]
+            (tap, start), (next_tap, next_start) = met[0], met[min(1, len(met) - 1)]
             size = len(range(residue, axis.before, axis.stride))
-            steps = second - tap, max(further - start, 1)
+            steps = next_tap - tap, max(next_start - start, 1)
             yield PixelSet(residue, axis.stride, size, tap, steps[0], len(met), start, steps[1])
 
 
@@ -246,16 +246,16 @@ def _weights(form: LaidOutConvolution) -> TileProduct:
     taps, ins, outs = r * s, _channels(form.read), _channels(dy)
     sizes = dy[0], dy[2], dy[3]
     pixels, group = _pixels(sizes, strides), _group(ins)
-    further = (s - 1) * form.conv.dilation[1]
+    halo = (s - 1) * form.conv.dilation[1]
     read = _pixels(sizes, _strides(form.read), form.conv.stride)
     y = TileOperand(_taps(form.read, form.window, form.conv.dilation), read, vertical=True)
     y = _with_borders(y, form.read, [-n for n in form.conv.padding])
     each = y.lines._replace(step=(group * taps, s, 1, LINES * taps))
     z = TileOperand(_line(outs, ins * taps), each, lane=taps)
     lines, wide = _line(outs // LINES, strides.channels), dy[3]
-    near = form.conv.stride == (1, 1) and further <= LINES and wide + further <= DEPTH * PANEL
-    if taps > 1 and near and group == DEPTH:  # rows with borders, where dy has zeros
-        bordered = _pixels((*sizes[:2], wide + further), strides)._replace(down=(0, 0, 0, 0))
+    fits = form.conv.stride == (1, 1) and halo <= LINES and wide + halo <= DEPTH * PANEL
+    if taps > 1 and fits and group == DEPTH:  # rows with borders, where dy has zeros
+        bordered = _pixels((*sizes[:2], wide + halo), strides)._replace(down=(0, 0, 0, 0))
         x = TileOperand(lines, bordered, vertical=True, width=wide)
         return TileProduct(outs, taps * ins, bordered.units, x, y, z, "weights")
     x = TileOperand(lines, Axes(pixels.units, pixels.extent, pixels.step), vertical=True)
