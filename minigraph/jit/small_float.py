@@ -46,9 +46,8 @@ def _function(name: str) -> CFunction:
     return name, tuple(text for each, text in _FUNCTIONS.items() if each in needed)
 
 
-EXACT_TO_BFLOAT16 = _function(
-    "mg_bfloat16_of_exact_float"
-)  # of a float32 that bfloat16 can represent
+# Of a float32 that bfloat16 can represent.
+EXACT_TO_BFLOAT16 = _function("mg_bfloat16_of_exact_float")
 
 
 def compute_dtype(dtype: DType) -> DType:

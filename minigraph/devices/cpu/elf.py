@@ -89,7 +89,7 @@ def _load(code: bytes) -> dict[str, int]:
 
 
 def _library_function(name: str) -> int:
-    """The address of a function of the C library; AttributeError if it has none of the name."""
+    """Return the address of a function of the C library; raise AttributeError without one."""
     library = ctypes.CDLL("libm.so.6")
     function = getattr(library if hasattr(library, name) else ctypes.CDLL(None), name)
     return ctypes.cast(function, ctypes.c_void_p).value or 0

@@ -22,7 +22,7 @@ from minigraph.jit.source import KernelSource
 from minigraph.program import Kernel, KernelFailed
 
 MIN_THREADED_ELEMENTS = 32768  # elements for which a second thread pays
-MAX_CACHE_BYTES = 32 << 20  # bytes
+MAX_CACHE_BYTES = 32 << 20
 
 
 @functools.cache

@@ -8,15 +8,15 @@
    each axis of batches its extent, and the distances of x, y, z and the bias; then the contractions.  All
    distances are in elements.
 
-   T     type of an element
-   L     elements of a vector
-   R     rows of a tile
-   NV    vectors of a row that are kept in registers
-   DEPTH products that are added up in registers, at most
-   MAX_PANEL_COLUMNS columns of a panel, at most
-   ADD   the operator of the sum
-   BOOL  whether elements are truth values
-   BIAS  whether there is a bias */
+   T                  type of an element
+   L                  elements of a vector
+   R                  rows of a tile
+   NV                 vectors of a row that are kept in registers
+   DEPTH              products that are added up in registers, at most
+   MAX_PANEL_COLUMNS  columns of a panel, at most
+   ADD                the operator of the sum
+   BOOL               whether elements are truth values
+   BIAS               whether there is a bias */
 typedef T NAME_vec __attribute__((vector_size(L * sizeof(T)), aligned(sizeof(T)), may_alias));
 typedef struct {
   int64_t threads, accumulate, panel_columns, contractions, tasks, batches, axes, scratch,

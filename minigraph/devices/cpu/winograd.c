@@ -1,14 +1,14 @@
 /* The part that the texts of Winograd's algorithm share; `winograd.py` describes the algorithm.
 
-   L      lanes: the channels of a block
-   TILE   pixels of a tile of results on each side
-   R      rows of the micro-kernel: tiles, or lanes
-   NV     columns of the micro-kernel: blocks of outputs
-   WINDOW taps of the weights on each side
-   SIDE   input pixels of a tile on each side: TILE + WINDOW - 1
-   POINTS SIDE * SIDE
-   TAPS   WINDOW * WINDOW
-   MAX_RATIO largest ratio of the sum of squares of a tile's input pixels to that of one result's pixels */
+   L          lanes: the channels of a block
+   TILE       pixels of a tile of results on each side
+   R          rows of the micro-kernel: tiles, or lanes
+   NV         columns of the micro-kernel: blocks of outputs
+   WINDOW     taps of the weights on each side
+   SIDE       input pixels of a tile on each side: TILE + WINDOW - 1
+   POINTS     SIDE * SIDE
+   TAPS       WINDOW * WINDOW
+   MAX_RATIO  largest ratio of the sum of squares of a tile's input pixels to that of one result's */
 #ifndef MG_ALIGNED
 #define MG_ALIGNED __attribute__((aligned(64)))
 /* Iterate over the share of `thread` of `count` indices; MG_WAIT is a barrier of the team. */

@@ -1,7 +1,7 @@
 /* A convolution, or the gradient for its images.
 
-   The argument block: `_ImageWork.sizes` of `winograd.py`; padding; the weights' offset, and their strides
-   in floats along outputs, inputs and taps; whether there is a bias; then the words that `prepacked.py`
+   The argument block: `_ImageBlocking.sizes` of `winograd.py`; padding; the weights' offset, and their
+   strides in floats along outputs, inputs and taps; whether there is a bias; then the words that `prepacked.py`
    adds, where "other memory" is that of strips.
 
    TAIL  tiles of NAME_products_tail, which computes the rest of NAME_products_rows */

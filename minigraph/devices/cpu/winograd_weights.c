@@ -1,7 +1,7 @@
 /* The gradient for the weights.
 
-   The argument block: `_WeightWork.sizes` of `winograd.py`; padding; blocks of inputs and of outputs of a
-   panel, or 0; places of dy, x, dw and scratch memory. */
+   The argument block: `_WeightBlocking.sizes` of `winograd.py`; padding; blocks of inputs and of outputs
+   of a panel, or 0; places of dy, x, dw and scratch memory. */
 typedef struct {
   NAME_images x, dy;
   NAME_tiles z;
