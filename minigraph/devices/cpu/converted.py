@@ -15,22 +15,10 @@ from typing import NamedTuple
 
 from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import direct, onednn, winograd
-from minigraph.devices.cpu.kernel import (
-    CpuKernel,
-    Linker,
-    NativeCall,
-    Operands,
-    constants_of,
-)
+from minigraph.devices.cpu.kernel import CpuKernel, Linker, NativeCall, Operands, constants_of
 from minigraph.devices.cpu.kernels import native_kernel
 from minigraph.devices.cpu.primitives import sums_of_many_pixels
-from minigraph.devices.problem import (
-    ROLES,
-    Arrangement,
-    arrangement_of,
-    layouts_of,
-    product_of,
-)
+from minigraph.devices.problem import ROLES, Arrangement, arrangement_of, layouts_of, product_of
 from minigraph.graph import Node, Shape, Spec, placeholders
 from minigraph.jit.small_float import FLOAT32, SMALL_FLOATS
 from minigraph.jit.source import KernelSource

@@ -19,11 +19,7 @@ from pathlib import Path
 
 from minigraph.autotune.candidate import Candidate
 from minigraph.devices.cpu import compiler, onednn, winograd
-from minigraph.devices.cpu.convolution import (
-    LaidOutConvolution,
-    axes_of,
-    laid_out_convolution,
-)
+from minigraph.devices.cpu.convolution import LaidOutConvolution, axes_of, laid_out_convolution
 from minigraph.devices.cpu.kernel import NativeKernel, call
 from minigraph.devices.cpu.onednn import F32
 from minigraph.devices.cpu.prepacked import PrepackedWeights

@@ -13,13 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from minigraph.devices.cpu.kernel import (
-    CpuKernel,
-    Linker,
-    NativeCall,
-    Operands,
-    Place,
-)
+from minigraph.devices.cpu.kernel import CpuKernel, Linker, NativeCall, Operands, Place
 from minigraph.devices.cpu.straight_line import loop_text
 from minigraph.devices.reference import NumpyKernel
 from minigraph.graph import Array, Constant, Graph, Loop, Node, Shape, Spec, placeholders

@@ -9,14 +9,7 @@ from ctypes import byref, c_int64, c_uint64, c_void_p
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from minigraph.devices.cpu.kernel import (
-    CpuKernel,
-    Linker,
-    NativeCall,
-    Operands,
-    Place,
-    Preparation,
-)
+from minigraph.devices.cpu.kernel import CpuKernel, Linker, NativeCall, Operands, Place, Preparation
 from minigraph.devices.cpu.onednn import (
     DST,
     QUERIES,

@@ -37,16 +37,7 @@ from minigraph.errors import GraphError
 from minigraph.graph import Array
 from minigraph.jit.source import KernelSource
 from minigraph.platform.signals import held
-from minigraph.program import (
-    Done,
-    KernelFailed,
-    Memory,
-    MemorySpace,
-    Program,
-    Step,
-    Timing,
-    View,
-)
+from minigraph.program import Done, KernelFailed, Memory, MemorySpace, Program, Step, Timing, View
 
 WALKER = KernelSource(Path(__file__).with_suffix(".c").read_text())
 Walk = Callable[[Any], int]  # (struct by reference) to whether a row stopped the walk

@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from minigraph.jit.c.body import (
-    clear_total,
-    combine_splits,
-    declare,
-    declare_total,
-    element,
-)
+from minigraph.jit.c.body import clear_total, combine_splits, declare, declare_total, element
 from minigraph.jit.emitter import block
 from minigraph.jit.expression import c_type
 from minigraph.jit.pattern import KernelPattern

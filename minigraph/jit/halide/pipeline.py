@@ -28,13 +28,7 @@ from minigraph import options as settings
 from minigraph.graph import BOOL
 from minigraph.jit.expression import c_type, takes_index
 from minigraph.jit.halide.c_text import CText
-from minigraph.jit.halide.source import (
-    FUNCTIONS,
-    Accumulator,
-    HalideSource,
-    accumulators_of,
-    c_of,
-)
+from minigraph.jit.halide.source import FUNCTIONS, Accumulator, HalideSource, accumulators_of, c_of
 from minigraph.jit.halide.values import DOUBLE, INT, TYPES, ZERO, constant, convert
 from minigraph.jit.pattern import UNIT, Value
 from minigraph.ops.elementwise import Elementwise
