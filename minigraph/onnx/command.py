@@ -28,10 +28,12 @@ DEFAULT_OPEN_SIZE = 64  # an open size: the length of a text, the side of an ima
 
 def run(path: str, files: Sequence[str], out: str | None, device: str, level: int) -> Output:
     """Run a model on arrays from files; return the results, and the time of a second call."""
-    try:
-        arrays = [np.load(file, allow_pickle=False) for file in files]
-    except (OSError, ValueError, EOFError) as error:
-        raise GraphError(f"run: an input cannot be read ({reason(error)})") from None
+    arrays = []
+    for file in files:
+        try:
+            arrays.append(np.load(file, allow_pickle=False))
+        except (OSError, ValueError, EOFError) as error:
+            raise GraphError(f"run: {file} cannot be read ({reason(error)})") from None
     graph = read("run", path).model.graph
     if len(arrays) != len(inputs_of(graph)):
         names = ", ".join(info.name for info in inputs_of(graph))
@@ -44,7 +46,10 @@ def run(path: str, files: Sequence[str], out: str | None, device: str, level: in
     every = found if isinstance(found, list) else [found]
     results = dict(zip([y.name for y in graph.output], map(on_host, every), strict=True))
     if out:
-        np.savez(out, **results)
+        try:
+            np.savez(out, **results)
+        except OSError as error:
+            raise GraphError(f"run: {out} cannot be written ({reason(error)})") from None
     shown = {name: f"{x.dtype.name}{[*x.shape]}" for name, x in results.items()}
     lines = [f"{name}: {shown[name]} {_brief(x)}" for name, x in results.items()]
     return {"outputs": shown, "seconds": seconds}, [*lines, f"{seconds * 1e3:.2f} ms"]

@@ -40,6 +40,12 @@ def test_run_writes_what_a_model_gives(file, tmp_path):
     assert command("run", file, status=1)[1] == (
         "minigraph: run: there are 0 times --input, and the inputs are x\n"
     )
+    (tmp_path / "z.npy").write_bytes(b"none")
+    said = command("run", file, *given, "--input", tmp_path / "z.npy", status=1)[1]
+    assert said.startswith(f"minigraph: run: {tmp_path / 'z.npy'} cannot be read (")
+    out = tmp_path / "nowhere" / "y.npz"
+    said = command("run", file, "--input", tmp_path / "x.npy", "--out", out, status=1)[1]
+    assert said == f"minigraph: run: {out} cannot be written (No such file or directory)\n"
 
 
 def test_info_and_view_show_what_a_model_is(file, tmp_path):
