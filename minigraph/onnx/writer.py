@@ -22,6 +22,7 @@ from minigraph.graph import (
     Parameter,
     Spec,
     SymbolicSize,
+    UndecidedSize,
     here,
     is_symbolic,
     placeholders,
@@ -144,9 +145,14 @@ class Writer:
             if atom.name not in ("//", "max", "ceil") or dtype != INT64:
                 raise NotExpressible
             x, y = self.size(atom.x), self.size(atom.y)
+            if atom.name == "max":
+                return self.op("Max", x, y)
             if atom.name == "ceil":  # (x + y - 1) // y
                 x = self.op("Sub", self.op("Add", x, y), self.constant([1], INT64))
-            return self.op("Max" if atom.name == "max" else "Div", x, y)
+            # Div rounds towards zero, and onnxruntime makes z / n of the integers 1 / n * z.
+            if not isinstance(atom.x, SymbolicSize) or not _is_never_negative(atom.x):
+                x = self.op("Sub", x, self.op("Mod", x, y))
+            return self.op("Div", x, y)
         if atom not in self._sizes:
             raise NotExpressible
         name, axis, factor = self._sizes[atom]
@@ -242,6 +248,13 @@ class Writer:
         if not isinstance(node.op, Input):
             self.missing[node.op.name] += 1
         return [self.unique("missing") for _ in node.specs] if node.is_bundle else "missing"
+
+
+def _is_never_negative(size: SymbolicSize) -> bool:
+    try:
+        return size >= 0
+    except UndecidedSize:
+        return False
 
 
 def info(name: str, spec: Spec) -> Any:

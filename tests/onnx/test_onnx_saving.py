@@ -206,6 +206,7 @@ def test_sizes_of_calls_are_computed_by_the_model(path):
         *(ops.tril(rows), ops.arange(n) + 1, ops.broadcast_to(columns.sum(), (m, n)), rows[:3]),
         *(ops.pad(rows, 1), ops.concat([columns, columns[:1]]), rows.reshape((n * 2, m // 2))),
         *(ops.flip(rows, 1), rows.sum() / n, ops.zeros((n, 3)), columns @ columns.T),
+        *(ops.roll(rows, shift, 0) for shift in (1, -1, -7)),
     ]
     step = mg.comp_graph("reference").compile([rows, columns], results)
     mg.onnx.save(path, step)
