@@ -1,5 +1,6 @@
 """Fixtures of all tests."""
 
+import functools
 import gc
 import os
 import signal
@@ -9,6 +10,7 @@ import warnings
 from contextlib import closing
 from pathlib import Path
 
+import cuda_on_cpu
 import pytest
 import toy_device
 from once import once
@@ -91,6 +93,13 @@ def cache_folder(run_folder, pytestconfig):
         yield
     if kept and (folder / "cache.db").exists():
         copy_kernels(folder / "cache.db", kept)
+
+
+@pytest.fixture(scope="session")
+def build_cuda(run_folder, pytestconfig):
+    """Return a function that builds CUDA kernels with g++, and returns them by name."""
+    folder = cuda_on_cpu.libraries(pytestconfig, run_folder / "cuda")
+    return functools.partial(cuda_on_cpu.build, folder=folder)
 
 
 STRICT = (

@@ -62,7 +62,7 @@ def pytest_configure(config):
     patch, folder = pytest.MonkeyPatch(), tempfile.TemporaryDirectory()
     config.add_cleanup(patch.undo)
     config.add_cleanup(folder.cleanup)
-    by_meaning(patch, Device(Path(folder.name)))
+    by_meaning(patch, Device(cuda_on_cpu.libraries(config, Path(folder.name))))
 
 
 def pytest_collection_modifyitems(config, items):

@@ -2,8 +2,10 @@
 
 import ctypes
 import functools
+import os
 import shutil
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,7 +21,7 @@ HERE = Path(__file__).parent
 HEADER = "cuda_on_cpu.h"
 FLAGS = [
     *("-std=c++20", "-O0", "-w", "-fwrapv", "-ffp-contract=off", "-fno-strict-aliasing"),
-    *("-fsanitize=alignment", "-fPIC", f"-I{HERE}"),
+    *("-fsanitize=alignment", "-fPIC"),
 ]
 COMPILER = shutil.which("g++")
 # What instructions of the device do there.
@@ -30,9 +32,31 @@ for small in ("float16", "bfloat16"):
     to = f"mg_{small}_of_float"
     pair = f"{to}(low) | (uint32_t){to}(high) << 16"
     CONVERSIONS += f"\ninline uint32_t mg_pack_{small}(float low, float high) {{ return {pair}; }}"
+KEPT_SECONDS = 7 * 86400  # how long a library stays after its last use
 WORTH_A_RUN = 16  # kernels that take longer to compile than the header
 _built = {}  # kernels by name, which is made of their text
 MARGIN = 64  # bytes around an array in which nothing may be written
+
+
+def libraries(config, otherwise):
+    """Return the folder of all libraries of kernels: in pytest's cache, whose later runs find them.
+
+    otherwise  a folder that is used after `-p no:cacheprovider`
+    """
+    if getattr(config, "cache", None) is None:
+        return otherwise
+    folder = config.cache.mkdir("cuda")
+    for path in folder.iterdir():
+        if time.time() - path.stat().st_mtime > KEPT_SECONDS:
+            path.unlink(missing_ok=True)
+    return folder
+
+
+@functools.cache
+def _header():
+    """Return the name of the header when it is compiled, which tells all that this depends on."""
+    version = subprocess.run([COMPILER, "-v"], capture_output=True, text=True).stderr
+    return f"{digest((HERE / HEADER).read_text(), *FLAGS, version)}.h"
 
 
 def program(sources):
@@ -43,34 +67,40 @@ def program(sources):
 def build(sources, folder):
     """Return the kernels by name; those that are many are built by two runs of the compiler.
 
+    What is built together depends on no earlier call, so that a later run finds the same libraries.
+
     folder  for libraries, which processes share
     """
-    missing = sorted({s for s in sources if s.name not in _built}, key=lambda source: source.name)
-    runs = min(2, -(-len(missing) // WORTH_A_RUN))
-    parts = [missing[i::runs] for i in range(runs)]
-    with ThreadPoolExecutor(2) as pool:
-        for library in pool.map(functools.partial(_library, folder), parts):
-            _built.update(library)
+    if any(source.name not in _built for source in sources):
+        every = sorted(set(sources), key=lambda source: source.name)
+        runs = min(2, -(-len(every) // WORTH_A_RUN))
+        parts = [every[i::runs] for i in range(runs)]
+        with ThreadPoolExecutor(2) as pool:
+            for library in pool.map(functools.partial(_library, folder), parts):
+                _built.update(library)
     return {source.name: _built[source.name] for source in sources}
 
 
 def _library(folder, sources):
     """Return the kernels of a library by name."""
     launchers = (f"CUDA_ON_CPU({source.name})" for source in sources)
-    text = "\n".join([f'#include "{HEADER}"', CONVERSIONS, program(sources), *launchers])
+    text = "\n".join([f'#include "{_header()}"', CONVERSIONS, program(sources), *launchers])
 
     def compile(path):
         text_file, binary = path.with_suffix(".cpp"), path.with_suffix(".o")
         text_file.write_text(text)
         _gpp(*FLAGS, "-c", text_file, "-o", binary)
         _gpp("-shared", binary, "-o", path)  # without the sanitizer's library, as no flag asks
+        text_file.unlink()
+        binary.unlink()
 
-    # Parsing the header of each library would take longer; g++ finds this beside their text.
-    header = HERE / HEADER
-    once(
-        folder / f"{HEADER}.gch", lambda path: _gpp(*FLAGS, "-x", "c++-header", header, "-o", path)
-    )
-    library = ctypes.CDLL(str(once(folder / f"{digest(text)}.so", compile)))
+    path = folder / f"{digest(text)}.so"
+    if not path.exists():
+        # Parsing the header for each library would take longer.
+        header = ["-x", "c++-header", HERE / HEADER]
+        once(folder / f"{_header()}.gch", lambda path: _gpp(*FLAGS, *header, "-o", path))
+    library = ctypes.CDLL(str(once(path, compile)))
+    os.utime(path)
     kernels = {source.name: getattr(library, f"{source.name}_on_cpu") for source in sources}
     for kernel in kernels.values():
         kernel.restype = ctypes.c_char_p

@@ -91,8 +91,8 @@ def lying(array, tensor: Tensor):
 
 @needs_gpp
 @pytest.mark.parametrize("launches", [MADE, HUGE], ids=["32 bits", "64 bits"])
-def test_what_both_have_is_copied_and_other_channels_are_zero(run_folder, launches):
-    texts = cuda_on_cpu.build(SOURCES, run_folder / "cuda")
+def test_what_both_have_is_copied_and_other_channels_are_zero(build_cuda, launches):
+    texts = build_cuda(SOURCES)
     rng = np.random.default_rng(0)
     for (source, target, blocks), launch in zip(COPIES, launches, strict=True):
         bits = {"float32": np.uint32, "bfloat16": np.uint16}[source.dtype]

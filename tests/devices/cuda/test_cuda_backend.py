@@ -47,11 +47,11 @@ class Device(StandIn):
 
 
 @pytest.fixture
-def device(monkeypatch, run_folder):
+def device(monkeypatch, build_cuda):
     made = Device()
 
     def load(sources, driver, on_disk):
-        driver.kernels |= cuda_on_cpu.build(sources, run_folder / "cuda")
+        driver.kernels |= build_cuda(sources)
         return {source.name: source.name for source in sources}
 
     open_instead(monkeypatch, made, load)

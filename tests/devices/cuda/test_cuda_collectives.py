@@ -127,14 +127,14 @@ def test_a_profile_takes_the_times_of_exchanges(monkeypatch, calls):
 
 
 @needs_gpp
-def test_what_nccl_cannot_combine_is_gathered_and_combined_by_kernels(run_folder):
+def test_what_nccl_cannot_combine_is_gathered_and_combined_by_kernels(build_cuda):
     cases = []
     for how, dtype in (("max", BFLOAT16), ("sum", "uint16")):
         node = AllReduce(World(), how)(mg.input("x", (3, 5), dtype))
         three = SimpleNamespace(world=SimpleNamespace(size=3), combines=how)
         cases.append((node, *collective._combining_launches(node, three, 132)))
     sources = [launch.source for _, launches, _ in cases for launch in launches]
-    kernels = cuda_on_cpu.build(sources, run_folder / "cuda")
+    kernels = build_cuda(sources)
     for node, launches, scratch in cases:
         parts = np.random.default_rng(0).integers(0, 1 << 15, (3, 3, 5)).astype(node.dtype)
         if node.dtype == BFLOAT16:

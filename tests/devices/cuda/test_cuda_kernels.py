@@ -19,11 +19,11 @@ from minigraph.ops.reduction import Argmax
 
 
 @pytest.fixture(scope="module")
-def library(run_folder):
+def library(build_cuda):
     """All kernels as functions of the CPU."""
     if cuda_on_cpu.COMPILER is None:
         pytest.skip("there is no g++")
-    return cuda_on_cpu.build(SOURCES, run_folder / "cuda")
+    return build_cuda(SOURCES)
 
 
 def assert_alike(found, expected):

@@ -37,8 +37,8 @@ pytestmark = needs_gpp
 
 
 @pytest.fixture(scope="module")
-def kernels(run_folder):
-    return cuda_on_cpu.build(sources(), run_folder / "cuda")
+def kernels(build_cuda):
+    return build_cuda(sources())
 
 
 GROUPS = {name.partition(":")[0] for name in CASES} - {"accuracy", "one block"}
@@ -260,10 +260,10 @@ extern "C" __global__ void NAME(const __grid_constant__ NAME_args a) {
 
 
 @pytest.fixture(scope="module")
-def output(run_folder):
+def output(build_cuda):
     def launch(text):
         source = KernelSource(text)
-        kernels = cuda_on_cpu.build([source], run_folder / "cuda")
+        kernels = build_cuda([source])
         y = np.zeros((96, 6), np.int32)
         made = Launch(source, (1, 1, 1), (96, 1, 1), lambda _, ys, scratch: [ys[0]])
         cuda_on_cpu.run(kernels, [made], [], [y])

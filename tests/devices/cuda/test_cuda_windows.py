@@ -131,9 +131,9 @@ CASES = {**{str(seed): found for seed, found in enumerate(RANDOM)}, **OTHERS}
 
 
 @pytest.fixture(scope="module")
-def kernels(run_folder):
+def kernels(build_cuda):
     launches = [launch for found in CASES.values() for launch in found.made.launches]
-    return cuda_on_cpu.build([launch.source for launch in launches], run_folder / "cuda")
+    return build_cuda([launch.source for launch in launches])
 
 
 @needs_gpp

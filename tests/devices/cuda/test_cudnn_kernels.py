@@ -45,7 +45,7 @@ def device(monkeypatch):
 
 
 @pytest.fixture
-def host(device, monkeypatch, run_folder):
+def host(device, monkeypatch, build_cuda):
     """Let kernels run on NumPy arrays, epilogues in NumPy; return what sets the engines."""
 
     def launch(function, grid, block, stream, arguments):
@@ -57,7 +57,7 @@ def host(device, monkeypatch, run_folder):
         following = in_place(epilogue)
         functions = dict.fromkeys(launch.source.name for launch in following)
         copies = {source for source in kernel.sources if source.name not in functions}
-        functions |= cuda_on_cpu.build(copies, run_folder / "cuda") if copies else {}
+        functions |= build_cuda(copies) if copies else {}
         xs, ys = ([x.ctypes.data for x in arrays] for arrays in (inputs, outputs))
         driver = SimpleNamespace(launch=launch)
         for call in kernel_calls(kernel, xs, ys, scratch.ctypes.data, functions, driver):
@@ -165,7 +165,7 @@ def conv_operands(dtype="float32"):
 
 @needs_gpp
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_one_kernel_adds_the_bias_and_keeps_nan_in_a_relu(host, run_folder, dtype):
+def test_one_kernel_adds_the_bias_and_keeps_nan_in_a_relu(host, build_cuda, dtype):
     """In both layouts: in place, of cuDNN's result and the kernel's own bias."""
     host(Engine(1))
     node = Activated(Conv2d(), Relu())(*conv_operands(dtype))
@@ -173,7 +173,7 @@ def test_one_kernel_adds_the_bias_and_keeps_nan_in_a_relu(host, run_folder, dtyp
     made = [first_allowed(tuned.candidates(each), Policy()) for each in tuned.layouts.values()]
     assert len(made) == 2
     sources = [source for kernel in made for source in kernel.sources]
-    texts = cuda_on_cpu.build(sources, run_folder / "cuda")
+    texts = build_cuda(sources)
     rng = np.random.default_rng(0)
     for kernel in made:
         *copies, epilogue = kernel.launches
