@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import cuda_on_cpu
 import numpy as np
 import pytest
 from launched import start
