@@ -3,6 +3,7 @@
 import functools
 import gc
 import os
+import shutil
 import signal
 import sqlite3
 import sys
@@ -13,12 +14,13 @@ from pathlib import Path
 import cuda_on_cpu
 import pytest
 import toy_device
-from once import once
+from once import kept_folder, once
 from small_functions import DEVICES
 
 import minigraph as mg
 from minigraph.cache import database
 from minigraph.devices.cpu import compiler, onednn
+from minigraph.jit.source import digest
 
 # Two processes of tests share two cores: a thread that spins takes the time of the other's threads.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -90,15 +92,21 @@ def cache_folder(run_folder, pytestconfig):
         if sys.dont_write_bytecode:  # of the package, which each process would compile again
             patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
             patch.setenv("PYTHONPYCACHEPREFIX", str(run_folder / "bytecode"))
-        yield
+        yield folder
     if kept and (folder / "cache.db").exists():
         copy_kernels(folder / "cache.db", kept)
 
 
 @pytest.fixture(scope="session")
+def kept_libraries(run_folder, pytestconfig):
+    """The folder of what the C compiler has made of a text, by the digest of both."""
+    return kept_folder(pytestconfig, "libraries", run_folder / "libraries")
+
+
+@pytest.fixture(scope="session")
 def build_cuda(run_folder, pytestconfig):
     """Return a function that builds CUDA kernels with g++, and returns them by name."""
-    folder = cuda_on_cpu.libraries(pytestconfig, run_folder / "cuda")
+    folder = kept_folder(pytestconfig, "cuda", run_folder / "cuda")
     return functools.partial(cuda_on_cpu.build, folder=folder)
 
 
@@ -110,17 +118,34 @@ STRICT = (
 
 
 @pytest.fixture(scope="session", autouse=True)
-def small_frames():
+def small_frames(cache_folder, kept_libraries):
     """Let no kernel compile that puts more than 64 KiB on the stack; the warning is an error.
 
     With QUICK no two variables share a place there.  Newer compilers refuse what STRICT refuses.
+    Tests that begin with an empty cache get what the same command has made of the same text.
     """
-    run = compiler.run_commands
+    run, usual = compiler.run_commands, compiler.compiler()
+    version = compiler.compiler_version()
 
-    def checked(commands, *others):
+    def checked(commands, folder, *others):
         flags = ("-Werror=frame-larger-than=65536", *STRICT)
         limited = {n: [*c, *flags] if QUICK not in c else c for n, c in commands.items()}
-        return run(limited, *others)
+        if compiler.compiler() != usual or os.environ["MINIGRAPH_CACHE_DIR"] == str(cache_folder):
+            return run(limited, folder, *others)
+        made = {}
+        for name, command in limited.items():
+            text = (folder / f"{name}.c").read_text()
+            made[name] = kept_libraries / f"{digest(version, *command, text)}.so"
+        found = {name for name, path in made.items() if path.exists()}
+        outputs = run({n: c for n, c in limited.items() if n not in found}, folder, *others)
+        for name, path in made.items():
+            library = folder / f"{name}.so"
+            if name in found:
+                shutil.copy(path, library)
+                os.utime(path)
+            elif not outputs[name]:
+                once(path, functools.partial(shutil.copy, library))
+        return dict.fromkeys(limited, "") | outputs
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiler, "run_commands", checked)

@@ -1,6 +1,25 @@
-"""Libraries and folders that processes which run tests together make once."""
+"""Files and folders that processes which run tests together make once, or that later runs find."""
 
 import fcntl
+import os
+import time
+
+KEPT_SECONDS = 7 * 86400  # how long a file stays after its last use
+
+
+def kept_folder(config, name, otherwise):
+    """Return a folder of pytest's cache, in which later runs find what they, too, would make.
+
+    otherwise  a folder that is used after `-p no:cacheprovider`
+    """
+    if getattr(config, "cache", None) is None:
+        otherwise.mkdir(exist_ok=True)
+        return otherwise
+    folder = config.cache.mkdir(name)
+    for path in folder.iterdir():
+        if time.time() - path.stat().st_mtime > KEPT_SECONDS:
+            path.unlink(missing_ok=True)
+    return folder
 
 
 def once(path, make):
@@ -11,4 +30,5 @@ def once(path, make):
         if not path.exists():
             make(path.with_suffix(".new"))
             path.with_suffix(".new").rename(path)
+    os.utime(path)
     return path

@@ -10,6 +10,7 @@ from pathlib import Path
 import cuda_on_cpu
 import pytest
 from cuda_stand_in import StandIn, by_meaning
+from once import kept_folder
 
 CUPY, PROCESS = "CuPy has no stand-in", "another process has no stand-in"
 LEFT_OUT = {
@@ -62,7 +63,7 @@ def pytest_configure(config):
     patch, folder = pytest.MonkeyPatch(), tempfile.TemporaryDirectory()
     config.add_cleanup(patch.undo)
     config.add_cleanup(folder.cleanup)
-    by_meaning(patch, Device(cuda_on_cpu.libraries(config, Path(folder.name))))
+    by_meaning(patch, Device(kept_folder(config, "cuda", Path(folder.name))))
 
 
 def pytest_collection_modifyitems(config, items):

@@ -2,10 +2,8 @@
 
 import ctypes
 import functools
-import os
 import shutil
 import subprocess
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -32,24 +30,9 @@ for small in ("float16", "bfloat16"):
     to = f"mg_{small}_of_float"
     pair = f"{to}(low) | (uint32_t){to}(high) << 16"
     CONVERSIONS += f"\ninline uint32_t mg_pack_{small}(float low, float high) {{ return {pair}; }}"
-KEPT_SECONDS = 7 * 86400  # how long a library stays after its last use
 WORTH_A_RUN = 16  # kernels that take longer to compile than the header
 _built = {}  # kernels by name, which is made of their text
 MARGIN = 64  # bytes around an array in which nothing may be written
-
-
-def libraries(config, otherwise):
-    """Return the folder of all libraries of kernels: in pytest's cache, whose later runs find them.
-
-    otherwise  a folder that is used after `-p no:cacheprovider`
-    """
-    if getattr(config, "cache", None) is None:
-        return otherwise
-    folder = config.cache.mkdir("cuda")
-    for path in folder.iterdir():
-        if time.time() - path.stat().st_mtime > KEPT_SECONDS:
-            path.unlink(missing_ok=True)
-    return folder
 
 
 @functools.cache
@@ -100,7 +83,6 @@ def _library(folder, sources):
         header = ["-x", "c++-header", HERE / HEADER]
         once(folder / f"{_header()}.gch", lambda path: _gpp(*FLAGS, *header, "-o", path))
     library = ctypes.CDLL(str(once(path, compile)))
-    os.utime(path)
     kernels = {source.name: getattr(library, f"{source.name}_on_cpu") for source in sources}
     for kernel in kernels.values():
         kernel.restype = ctypes.c_char_p

@@ -16,12 +16,14 @@ from elementwise_samples import (
     operand_dtypes,
 )
 from needs import needs_compiler
+from once import once
 from op_values import forward
 
 from minigraph.devices.cpu import compiler
 from minigraph.graph import Spec
 from minigraph.jit.c.vector_math import vector_functions, vector_math
 from minigraph.jit.expression import c_type, expression, support
+from minigraph.jit.source import digest
 
 C_DTYPES = ("float32", "float64", "int32", "int64", "uint64", "uint8", "bool")
 C_FLAGS = {"plain": lambda: ["-O2", "-fno-math-errno"], "vector": compiler.flags}
@@ -59,26 +61,23 @@ def c_source(dtype, how):
 
 
 @pytest.fixture(scope="session")
-def c_library(tmp_path_factory):
+def c_library(tmp_path_factory, kept_libraries):
     """A function: dtype, how -> the library of its kernels, compiled at the first call."""
 
     @functools.cache
     def build(dtype, how):
-        folder = tmp_path_factory.mktemp("c")
-        (folder / "k.c").write_text(c_source(np.dtype(dtype), how))
-        command = [
-            compiler.compiler(),
-            *C_FLAGS[how](),
-            "-shared",
-            "-fPIC",
-            "k.c",
-            "-o",
-            "k.so",
-            *C_LIBRARIES[how],
-        ]
-        run = subprocess.run(command, cwd=folder, capture_output=True, text=True)
-        assert run.returncode == 0, run.stderr
-        return ctypes.CDLL(str(folder / "k.so"))
+        source = tmp_path_factory.mktemp("c") / "k.c"
+        source.write_text(c_source(np.dtype(dtype), how))
+        command = [compiler.compiler(), *C_FLAGS[how](), "-shared", "-fPIC"]
+
+        def compile(path):
+            run = subprocess.run(
+                [*command, source, "-o", path, *C_LIBRARIES[how]], capture_output=True, text=True
+            )
+            assert run.returncode == 0, run.stderr
+
+        made_of = (compiler.compiler_version(), *command, source.read_text())
+        return ctypes.CDLL(str(once(kept_libraries / f"{digest(*made_of)}.so", compile)))
 
     return build
 
