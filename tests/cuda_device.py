@@ -80,10 +80,13 @@ def training(device, dropout=0.0, **options):
     return mg.comp_graph(device, named).compile([x, labels], loss, updates=updates)
 
 
-def losses(device, steps=20, **options):
+STEPS = 20  # of training, unless a test says otherwise
+
+
+def losses(device, steps=None, **options):
     """Return the losses of some steps of training, and the step."""
     step = training(device, **options)
-    return np.array([float(on_host(step(*batch()))) for _ in range(steps)]), step
+    return np.array([float(on_host(step(*batch()))) for _ in range(steps or STEPS)]), step
 
 
 def tolerance(wanted):

@@ -7,6 +7,7 @@ import ctypes
 import tempfile
 from pathlib import Path
 
+import cuda_device
 import cuda_on_cpu
 import pytest
 from cuda_stand_in import StandIn, by_meaning
@@ -63,6 +64,7 @@ def pytest_configure(config):
     patch, folder = pytest.MonkeyPatch(), tempfile.TemporaryDirectory()
     config.add_cleanup(patch.undo)
     config.add_cleanup(folder.cleanup)
+    patch.setattr(cuda_device, "STEPS", 3)  # NumPy computes them
     by_meaning(patch, Device(kept_folder(config, "cuda", Path(folder.name))))
 
 
