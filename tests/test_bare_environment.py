@@ -28,8 +28,9 @@ USUAL = {"PATH": os.environ.get("PATH", os.defpath)}
 NOWHERE = {**USUAL, "HOME": "/proc", "MINIGRAPH_CACHE_DIR": "/proc/nowhere"}
 
 
-def limited(what, most):
-    return lambda: resource.setrlimit(what, (most, most))
+def limited():
+    for what, most in (("AS", 4 << 30), ("STACK", 512 << 10), ("FSIZE", 1 << 20)):
+        resource.setrlimit(getattr(resource, f"RLIMIT_{what}"), (most, most))
 
 
 def one_core():
@@ -55,9 +56,7 @@ ENVIRONMENTS = {
     "one thread": ([], {**USUAL, "OMP_NUM_THREADS": "1", "MINIGRAPH_NUM_THREADS": "1"}, None),
     "one core": ([], USUAL, one_core),
     "nobody": ([], NOWHERE, nobody),
-    "4 GiB of addresses": ([], USUAL, limited(resource.RLIMIT_AS, 4 << 30)),
-    "512 KiB of stack": ([], USUAL, limited(resource.RLIMIT_STACK, 512 << 10)),
-    "files of 1 MiB": ([], USUAL, limited(resource.RLIMIT_FSIZE, 1 << 20)),
+    "4 GiB of addresses, 512 KiB of stack, files of 1 MiB": ([], USUAL, limited),
 }
 
 
