@@ -279,7 +279,7 @@ def load_often(cache, monkeypatch, times):
 
 @needs_compiler
 @as_root
-@pytest.mark.parametrize("times", [60, long(4_000)])
+@pytest.mark.parametrize("times", [60, long(600)])
 @pytest.mark.parametrize("attack", ATTACKS, indirect=True)
 def test_code_that_is_exchanged_while_it_is_loaded_does_not_run(
     attack, times, libraries, monkeypatch

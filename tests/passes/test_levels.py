@@ -20,7 +20,7 @@ from minigraph.graph import FLOATS, Constant, Graph, as_node
 from minigraph.passes.kernels.horizontal_fusion import HorizontalFusionLimits
 from minigraph.passes.levels import optimize, pipeline
 
-COUNT, CHUNK = 5000, 100
+COUNT, CHUNK = 2000, 100
 COMPILED = 400  # graphs with NumPy's kernels, which suffice to find mistakes of passes
 NATIVE = 96  # graphs at each level with the CPU's kernels, which take long to generate
 TOGETHER = 8  # graphs in one function
@@ -57,7 +57,7 @@ def test_every_level_computes_the_meaning_on_the_cpu(level, first):
     meaning.check(found, f"on the CPU at level {level}")
 
 
-@pytest.mark.parametrize("first", mostly_long(range(0, 1200, 60), 1))
+@pytest.mark.parametrize("first", mostly_long(range(0, 600, 60), 1))
 def test_every_level_computes_loops_places_and_mixtures(first):
     for seed in range(first, first + 60):
         meaning = Meaning([RandomGraph(seed, more=MORE)])
