@@ -361,8 +361,8 @@ def test_a_model_of_pytorch_learns_the_digits_and_pytorch_goes_on(
         return [float(x) for x in re.search(r"loss (.*?), .* accuracy (.*)%", last).groups()]
 
     file = str(tmp_path / "checkpoint")
-    learned("--epochs", "2", "--checkpoint", file)
-    rest = ("--epochs", "4", "--resume", file)
+    learned("--epochs", "1", "--checkpoint", file)
+    rest = ("--epochs", "3", "--resume", file)
     ours, theirs = learned(*rest), learned(*rest, "--eager")
     del sys.modules["model"]
     assert ours[0] == pytest.approx(theirs[0], abs=0.01) and ours[1] > 85
