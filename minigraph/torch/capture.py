@@ -11,15 +11,18 @@ import functools
 import io
 import logging
 import os
+import random
 import re
-import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from traceback import walk_tb
 from typing import Any
 
+import numpy as np
 import torch
 from torch._decomp import decomposition_table
+from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.distributions import Distribution
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
@@ -27,7 +30,7 @@ from torch.utils import _pytree as pytree
 
 import minigraph
 from minigraph.arguments import first_names
-from minigraph.errors import GraphError
+from minigraph.errors import GraphError, warn_once
 from minigraph.graph import here
 from minigraph.graph.location import Location
 from minigraph.platform import forks
@@ -40,6 +43,8 @@ LIBRARY_FOLDERS = (
     "<",
 )
 _LOCK = forks.reentrant_lock()  # tracing changes what all threads see of torch
+DATA_DEPENDENT = GuardOnDataDependentSymNode, DataDependentOutputException
+TRANSFORMS = os.path.join("_functorch", "eager_transforms.py")
 WITH_GRADIENT = torch.ops.higher_order.wrap_with_set_grad_enabled
 
 
@@ -57,9 +62,12 @@ def capture(
     prefix  of the paths of modules, which errors omit
     """
     given, named = _distinct((tuple(args), dict(kwargs or {})))
+    names = {id(x): path for path, x in module.named_modules()}
+    assigned: list[tuple[str, Any]] = []
     try:
         with _LOCK, _quiet():
-            with traced_gradients(), _assignments(module):
+            states = _random_states()
+            with traced_gradients(), _assignments(module, prefix, assigned):
                 program = torch.export.export(
                     module, given, named, dynamic_shapes=dynamic_shapes, strict=False
                 )
@@ -67,8 +75,16 @@ def capture(
             program.example_inputs = None  # else torch looks for the bases of those that are views
             program = program.run_decompositions(decompositions(core=True))
     except Exception as error:  # of many classes, which torch does not document
-        raise GraphError(f"{what}: torch.export cannot trace the model{_brief(error)}") from None
+        text = _brief(error, names, prefix)
+        raise GraphError(f"{what}: torch.export cannot trace the model {text}") from None
     refuse_missing(what, program, prefix)
+    _warn_of_assignments(what, assigned, program)
+    if states != _random_states():
+        warn_once(
+            f"{what}: while the model was traced, numbers were drawn from `random` or "
+            "`numpy.random`; if by the model, they are the same at each call, unlike those of "
+            "PyTorch's random functions"
+        )
     return program
 
 
@@ -79,7 +95,7 @@ def _quiet() -> Iterator[None]:
     Distributions do not check their parameters, as that branches on values.
     """
     before, checks = logging.root.manager.disable, Distribution._validate_args
-    logging.disable(logging.WARNING)
+    logging.disable(logging.ERROR)
     Distribution.set_default_validate_args(False)
     try:
         # Of a branch on a tensor's value, torch prints the graph too.
@@ -92,20 +108,42 @@ def _quiet() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _assignments(module: torch.nn.Module) -> Iterator[None]:
-    """Let a buffer that `forward` assigns anew be changed in place, because tracing loses it."""
-    before: list[tuple[dict[str, Any], str, torch.Tensor]] = []
+def _assignments(
+    module: torch.nn.Module, prefix: str, assigned: list[tuple[str, Any]]
+) -> Iterator[None]:
+    """Let a buffer that `forward` assigns anew be changed in place, because tracing loses it.
+
+    assigned  gets the paths and old values of other attributes that `forward` assigns anew
+
+    Raises GraphError if `forward` makes a part, and leaves the module without what it made.
+    """
+    parts = [(path.removeprefix(prefix).lstrip("."), x) for path, x in module.named_modules()]
+    attributes = [(path, vars(part), dict(vars(part))) for path, part in parts]
+    tables = [
+        (path, table, dict(table))
+        for path, part in parts
+        for table in (part._parameters, part._buffers, part._modules)
+    ]
+    buffers: list[tuple[dict[str, Any], str, torch.Tensor]] = []
 
     def remember(*unused: Any) -> None:
-        tables = [part._buffers for part in module.modules()]
-        before[:] = [(table, *each) for table in tables for each in table.items()]
+        held = [part._buffers for _, part in parts]
+        buffers[:] = [(table, *each) for table in held for each in table.items()]
 
     def change(*unused: Any) -> None:
-        for table, name, buffer in before:
+        for table, name, buffer in buffers:
             if buffer is not None and table.get(name) is not buffer:
                 with torch.no_grad():
                     buffer.copy_(table[name])
                 table[name] = buffer
+        for path, table, before in tables:
+            for name in table.keys() - before.keys():
+                made = f"{path}.{name}".lstrip(".")
+                raise GraphError(f"`forward` makes {made}, which `__init__` is to make")
+        for path, held, before in attributes:
+            for name, old in before.items():
+                if name != "training" and held.get(name) is not old:
+                    assigned.append((f"{path}.{name}".lstrip("."), old))
 
     hooks = module.register_forward_pre_hook(remember), module.register_forward_hook(change)
     try:
@@ -113,6 +151,31 @@ def _assignments(module: torch.nn.Module) -> Iterator[None]:
     finally:
         for hook in hooks:
             hook.remove()
+        for _, held, before in (*attributes, *tables):
+            for name in held.keys() - before.keys():
+                del held[name]
+
+
+def _warn_of_assignments(
+    what: str, assigned: Sequence[tuple[str, Any]], program: ExportedProgram
+) -> None:
+    """Warn of attributes that may carry values between calls, which a graph does not do."""
+    read = {id(x) for x in program.constants.values()}
+    paths = [
+        path
+        for path, old in assigned
+        if old is None or isinstance(old, bool | int | float) or id(old) in read
+    ]
+    if paths:
+        warn_once(
+            f"{what}: `forward` assigns {first_names(paths)}, which happens when it is traced, not "
+            "at each call; only buffers (`register_buffer`) keep values between calls"
+        )
+
+
+def _random_states() -> tuple[Any, ...]:
+    """Return the states of the generators of Python and NumPy, which no graph draws from."""
+    return random.getstate(), repr(np.random.get_state(legacy=False)["state"])
 
 
 def _distinct(arguments: Any) -> Any:
@@ -177,6 +240,8 @@ def refuse_missing(what: str, program: ExportedProgram, prefix: str) -> None:
         values = [node.meta.get("val") for node in program.graph.nodes]
         is_complex = any(isinstance(x, torch.Tensor) and x.is_complex() for x in values)
         hint = "; there are no complex numbers here" if is_complex else ""
+        if torch.ops.aten._local_scalar_dense.default in counts:
+            hint += "; a graph does not know the number that .item() gives"
         raise GraphError(f"{what}: there are no rows for {listed}{hint}")
 
 
@@ -205,19 +270,25 @@ def location(node: torch.fx.Node, prefix: str = "") -> Location:
     return Location(file, int(line), path, backward)
 
 
-def _brief(error: Exception) -> str:
-    """Return the user's line at which an error of torch arose, and its text, in one line."""
-    tracing = traceback.walk_tb(error.__traceback__)
-    users = [
-        f" at {frame.f_code.co_filename}:{line}"
-        for frame, line in tracing
-        if not frame.f_code.co_filename.startswith(LIBRARY_FOLDERS)
-    ]
-    place = users[-1] if users else ""
-    if isinstance(error, GuardOnDataDependentSymNode):
+def _brief(error: Exception, names: Mapping[int, str], prefix: str) -> str:
+    """Return the layer and the user's line at which an error of torch arose, and its text.
+
+    names   paths of the modules, by their ids
+    prefix  of paths, which is left out
+    """
+    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    users = [frame for frame in frames if not frame[0].startswith(LIBRARY_FOLDERS)]
+    called = [id(frame.f_locals.get("self")) for frame, _ in walk_tb(error.__traceback__)]
+    paths = [names[each] for each in called if each in names]
+    layer = paths[-1].removeprefix(prefix).removeprefix(".") if paths else ""
+    place = Location(*(users[-1] if users else here()[:2]), layer)
+    if isinstance(error, DATA_DEPENDENT):
         return (
             f"{place}: a size or a branch there depends on values of a tensor, which a graph does "
             "not know; torch.where chooses between values"
         )
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return f"{place}: {type(error).__name__}: {lines[0].strip() if lines else ''}"[:500]
+    if any(file.endswith(TRANSFORMS) for file, _ in frames):
+        return f"{place}: it has no graph of torch.func's grad, vjp and Jacobians"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    found = [line[2:].split(". ")[0] for line in lines if line.startswith("- ")]  # of constraints
+    return f"{place}: {type(error).__name__}: {(found or lines or [''])[0]}"[:500]

@@ -26,6 +26,7 @@ from minigraph.torch.operators import ROWS
 
 OPERATORS = torch.library.Library("minigraph", "DEF")
 APPLY = vars(Function)["apply"]
+ENTER = torch.inference_mode.__enter__
 
 
 def _operator(signature: str) -> None:
@@ -130,6 +131,7 @@ REFUSED = {
     torch._VF._pack_padded_sequence: "a packed sequence; take the last steps with gather",
     torch.nn.functional.ctc_loss: "ctc_loss, whose sizes depend on lengths",
     torch.autograd.grad: "torch.autograd.grad in a model",
+    torch.Tensor.backward: "backward() in a model",
 }
 
 
@@ -141,6 +143,13 @@ class _Changes(TorchFunctionMode):  # type: ignore[misc]
     ) -> Any:
         if function == torch.Tensor.data.__get__:
             return args[0].detach()
+        if (
+            function == torch.Tensor.fill_diagonal_
+            and args[0].ndim == len(args) == 2
+            and not kwargs
+        ):
+            args[0].diagonal().fill_(args[1])  # torch's own operator is one of strides
+            return args[0]
         if function in REFUSED:
             raise GraphError(f"there is no graph of {REFUSED[function]}")
         return function(*args, **(kwargs or {}))
@@ -148,16 +157,29 @@ class _Changes(TorchFunctionMode):  # type: ignore[misc]
 
 @contextlib.contextmanager
 def traced_gradients() -> Iterator[None]:
-    """Trace the gradients of `torch.autograd.Function`s in this thread, one thread at a time."""
+    """Trace the gradients of `torch.autograd.Function`s in this thread, one thread at a time.
+
+    `torch.inference_mode`, which no graph notes, is `torch.no_grad` meanwhile.
+    """
     thread = threading.get_ident()
 
     def apply(cls: type[Function], *args: Any, **named: Any) -> Any:
-        ours = threading.get_ident() == thread
-        return _apply(cls, *args, **named) if ours else APPLY.__get__(None, cls)(*args, **named)
+        # The functions of loops and branches of graphs trace their own backward passes.
+        is_theirs = cls.__module__.startswith("torch._higher_order_ops")
+        if is_theirs or threading.get_ident() != thread:
+            return APPLY.__get__(None, cls)(*args, **named)
+        return _apply(cls, *args, **named)
 
-    Function.apply = classmethod(apply)
+    def enter(mode: torch.inference_mode) -> None:
+        if threading.get_ident() != thread:
+            ENTER(mode)
+            return
+        mode._inference_mode_context = torch.no_grad() if mode.mode else contextlib.nullcontext()
+        mode._inference_mode_context.__enter__()
+
+    Function.apply, torch.inference_mode.__enter__ = classmethod(apply), enter
     try:
         with _Changes():
             yield
     finally:
-        Function.apply = APPLY
+        Function.apply, torch.inference_mode.__enter__ = APPLY, ENTER

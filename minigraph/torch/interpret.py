@@ -13,7 +13,7 @@ from torch.export.graph_signature import InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
 from minigraph import ops
-from minigraph.errors import GraphError, ShapeError, located
+from minigraph.errors import DTypeError, GraphError, ShapeError, located
 from minigraph.graph import Node, constant
 from minigraph.graph.location import Location, Within
 from minigraph.torch.capture import location, name_of
@@ -27,6 +27,14 @@ IGNORED_ARGUMENTS = {
     "non_blocking",
     "pin_memory",
     "sparse_grad",
+}
+# Operators whose operands have one dtype in torch, although its tracing does not check that.
+OF_ONE_DTYPE = {
+    f"aten.{name}"
+    for name in (
+        *("linear.default", "mm.default", "bmm.default", "mv.default", "addmm.default"),
+        *("convolution.default", "lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"),
+    )
 }
 
 
@@ -140,8 +148,9 @@ def _outputs(
         if spec.kind is OutputKind.BUFFER_MUTATION:
             changes[str(spec.target)] = value
         elif spec.kind is not OutputKind.USER_OUTPUT:
+            name = str(spec.target).removeprefix(prefix).removeprefix(".")
             raise GraphError(
-                f"{what}: the model changes {spec.target} in place, which is no buffer{where}; "
+                f"{what}: the model changes {name} in place, which is no buffer{where}; "
                 "change a clone() of it, or register it as a buffer"
             )
         elif value is None and isinstance(spec.arg, TensorArgument):
@@ -161,6 +170,10 @@ def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
     args = [value_of(x, values) for x in given]
     if name not in ROWS:  # a function of sizes
         return node.target(*args)
+    if name in OF_ONE_DTYPE:
+        dtypes = dict.fromkeys(x.dtype for x in pytree.tree_leaves(args) if isinstance(x, Node))
+        if len(dtypes) > 1:
+            raise DTypeError(f"it takes tensors of one dtype, not {' and '.join(map(str, dtypes))}")
     if name in PROMOTING:
         args = _promoted(node, args, result)
     made = ROWS[name](*args, **{key: value_of(x, values) for key, x in named.items()})

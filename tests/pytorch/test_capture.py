@@ -1,6 +1,7 @@
 """Captured models: supported programs and results, and the errors for others."""
 
 import dataclasses
+import random
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ class Model(torch.nn.Module):
         self.function = function
         self.linear = torch.nn.Linear(4, 4)
         self.recurrent = torch.nn.LSTM(4, 4, 2, batch_first=True, bidirectional=True)
+        self.norm = torch.nn.BatchNorm1d(4, momentum=None)  # which branches on a tensor's value
         self.register_buffer("mean", torch.zeros(4))
         self.register_buffer("ones", torch.ones(4), persistent=False)
         self.held = torch.tensor([1.0, 2.0, 3.0, 4.0])
@@ -149,6 +151,46 @@ def test_graphs_in_graphs_are_computed_in_place():
         np.testing.assert_allclose(gradient(X.numpy()), model.linear(X).numpy(), rtol=1e-5)
 
 
+def test_results_of_inference_mode_have_no_gradient():
+    @torch.inference_mode()
+    def fixed(model, x):
+        return model.linear(x)
+
+    def function(model, x):
+        with torch.inference_mode(False):
+            return fixed(model, x) * x
+
+    (x,), result, model = interpreted(function, X)
+    gradient = mg.comp_graph("reference").compile([x], mg.grad(result.outputs.sum(), [x])[0])
+    with torch.no_grad():
+        np.testing.assert_allclose(gradient(X.numpy()), model.linear(X).numpy(), rtol=1e-5)
+    with torch.inference_mode():
+        assert (X + 1).is_inference()
+
+
+def test_what_forward_assigns_or_draws_once_is_warned_of_and_does_not_stay(monkeypatch):
+    monkeypatch.setattr("minigraph.errors._warned", set())
+
+    def counts(model, x):
+        model.calls += 1
+        model.state = x if model.state is None else model.state + x
+        model.held = model.held * 2
+        model.last = x
+        return x * model.calls + model.held * random.random()
+
+    model = Model(counts)
+    model.calls, model.state = 0, None
+    held = model.held
+    with pytest.warns(mg.MinigraphWarning) as warned:
+        capture("test", model, (X,))
+    assert "`forward` assigns held, calls, state, which happens" in str(warned[0].message)
+    assert "drawn from `random` or `numpy.random`" in str(warned[1].message)
+    assert (model.calls, model.state, model.held) == (0, None, held) and not hasattr(model, "last")
+    with pytest.raises(mg.GraphError):
+        capture("test", made := Model(makes_a_parameter), (X,))
+    assert not hasattr(made.linear, "scale")
+
+
 def test_a_range_of_integers_steps_as_in_torch_between_floats():
     def function(model, x):
         ranges = ((0.1, -7.9, -4.0), (2.1, -2.9, -1.0), (-0.9, 2.1, 2.0))
@@ -253,6 +295,24 @@ def rotates(model, x):
     return torch.view_as_real(z * z).flatten(1) + torch.linalg.svd(x)[1].sum()
 
 
+def jacobian(model, x):
+    return torch.vmap(torch.func.jacrev(model.linear))(x)
+
+
+def loops(model, x):
+    below, step = lambda i, y: i < 3, lambda i, y: (i + 1, y * 0.5)
+    return torch._higher_order_ops.while_loop(below, step, (torch.tensor(0), model.linear(x)))
+
+
+def makes_a_parameter(model, x):
+    model.linear.scale = torch.nn.Parameter(torch.ones(4))
+    return x * model.linear.scale
+
+
+def normed(model, x):
+    return model.norm(x)
+
+
 @pytest.mark.parametrize(
     ("function", "said"),
     [
@@ -267,6 +327,15 @@ def rotates(model, x):
         (packs, r"test_capture.py:\d+: .* no graph of a packed sequence; take the last"),
         (lambda model, x: torch.autograd.grad(model.linear(x).sum(), x), "torch.autograd.grad in"),
         (assigns_data, "no graph of an assignment to x.data; use"),
+        (lambda model, x: model.linear(x).sum().backward(), r"no graph of backward\(\) in a model"),
+        (lambda model, x: x * x.sum().item(), r"does not know the number that .item\(\) gives"),
+        (lambda model, x: x * torch.corrcoef(x), "a size or a branch there depends on values"),
+        (lambda model, x: model.linear(x) @ x, "a and b must have same reduction dim"),
+        (lambda model, x: model.linear(x.double()), "takes tensors of one dtype, not float64 and"),
+        (jacobian, r"test_capture.py:\d+: it has no graph of torch.func's grad"),
+        (loops, "no rows for while_loop"),
+        (makes_a_parameter, "`forward` makes linear.scale, which `__init__` is to make"),
+        (normed, r"in layer norm, at .*test_capture.py:\d+: a size or a branch there"),
     ],
 )
 def test_what_has_no_graph_is_an_error_of_one_line(function, said, capfd):
