@@ -27,6 +27,8 @@ class Watch:
         self._root, self._prefix = root, prefix
         self._modes = [*map(vars, root.modules())]
         self._parameters = [*root.parameters()]
+        parts = [*root.modules()]
+        self._forward_hooks = [h for x in parts for h in (x._forward_hooks, x._forward_pre_hooks)]
         self._tables = [table for _, table in self._named_tables() if table]
         self._hooks = self._count_hooks()
         self.accept()
@@ -53,10 +55,11 @@ class Watch:
         """Take the parts as they are now."""
         self._parts = [*chain.from_iterable(map(dict.values, self._tables))]
 
-    def modes(self) -> tuple[bool, ...]:
-        """Return which modules are in training, and which parameters require a gradient."""
+    def modes(self) -> tuple[int, ...]:
+        """Return which modules are in training, which parameters require a gradient, and hooks."""
         modes = map(_training, self._modes)
-        return (*modes, *map(_requires_grad, self._parameters))
+        hooks = chain.from_iterable(self._forward_hooks)
+        return (*modes, *map(_requires_grad, self._parameters), *hooks)
 
     def replaced(self) -> Buffers:
         """Return the buffers that were replaced by other tensors.

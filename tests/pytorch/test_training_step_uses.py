@@ -76,6 +76,21 @@ def test_autocast_around_a_call_counts():
     assert float(step(*x)) == float(exact)
 
 
+def test_forward_hooks_count_from_the_next_call():
+    pair = Pair(adam)
+    pair.train()
+    for factor in (2, 0.5):
+        hooks = [
+            model.conv.register_forward_hook(lambda conv, given, y, factor=factor: y * factor)
+            for model in pair.both
+        ]
+        pair.train(2)
+        for hook in hooks:
+            hook.remove()
+    pair.train()
+    pair.same()
+
+
 def test_dropout_begins_from_torch_s_seed():
     x = torch.ones(8, 6), torch.zeros(8, 6)
     seen = []
