@@ -196,7 +196,8 @@ def _sizes(what: str, dynamic: Any, tensors: Sequence[_Item]) -> list[Mapping[in
     if dynamic is False:
         return None
     axes = [{0: "batch"} if x.like.ndim else {} for x in tensors] if dynamic is True else dynamic
-    if not isinstance(axes, list | tuple) or len(axes) != len(tensors):
+    several = isinstance(axes, list | tuple) and len(axes) == len(tensors)
+    if not several or not all(map(_names_sizes, axes)):
         raise GraphError(
             f"{what}: dynamic is a bool, or for each of the {len(tensors)} tensors of a batch a "
             'dict of axes and names or torch.export.Dims, such as {0: "batch"}'
@@ -214,3 +215,11 @@ def _sizes(what: str, dynamic: Any, tensors: Sequence[_Item]) -> list[Mapping[in
         return named.setdefault(size, Dim(size)) if isinstance(size, str) else size
 
     return [{axis: dim(size) for axis, size in (each or {}).items()} for each in axes]
+
+
+def _names_sizes(axes: Any) -> bool:
+    """Return whether an argument is None, or a dict of identifiers or `torch.export.Dim`s."""
+    if not isinstance(axes, Mapping):
+        return axes is None
+    each = axes.values()
+    return all(x.isidentifier() if isinstance(x, str) else hasattr(x, "__name__") for x in each)

@@ -11,6 +11,7 @@ import torch
 
 import minigraph as mg
 from minigraph.arguments import Count, FilePath, checked, instance_of
+from minigraph.compiler.trace import OPTIONS
 from minigraph.errors import GraphError
 from minigraph.graph import FLOATS, Array, Node, Parameter
 from minigraph.inspect.profile import Profile
@@ -36,6 +37,7 @@ Loss = Callable[..., torch.Tensor]
 MODEL = instance_of(torch.nn.Module, "a torch.nn.Module")
 LOSS = instance_of(Callable, "a function or an nn.Module")
 OPTIMIZER = instance_of(torch.optim.Optimizer, "one of torch.optim")
+KEYWORDS = instance_of(Mapping, "a dict of the model's arguments")
 
 
 class _Loss(torch.nn.Module):  # type: ignore[misc]
@@ -310,9 +312,9 @@ def training_step(
     loss: Annotated[Loss, LOSS],
     optimizer: Annotated[torch.optim.Optimizer, OPTIMIZER],
     batch: Sequence[Any],
-    kwargs: Mapping[str, Any] | None = None,
+    kwargs: Annotated[Mapping[str, Any], KEYWORDS] | None = None,
     *,
-    options: Mapping[str, Any] | None = None,
+    options: Annotated[Mapping[str, Any], OPTIONS] | None = None,
     clip_grad_norm: float | None = None,
     clip_grad_value: float | None = None,
     accumulate: Count = 1,

@@ -133,3 +133,24 @@ def test_batches_that_differ_from_the_example_are_one_clear_line():
          scale, target)  # fmt: skip
     with pytest.raises(GraphError, match=r"not Unknown; torch.export.register_dataclass"):
         Pair(sgd, Net(), lambda: (text, Unknown(graph.nodes), scale, target), loss)
+
+
+AUTO = torch.export.Dim.AUTO
+
+
+@pytest.mark.parametrize("sizes", ["batch", [0, 0], [{0: "no name"}, {}], [{0: AUTO}, {}]])
+def test_sizes_that_differ_are_named(sizes):
+    with pytest.raises(GraphError, match="dynamic is a bool, or for each of the 2 tensors"):
+        Pair(sgd, dynamic=sizes)
+
+
+def test_a_size_that_the_model_fixes_is_named():
+    with pytest.raises(GraphError, match=r"the model at .*: You marked width as .* constant \(6\)"):
+        Pair(sgd, dynamic=[{3: "width"}, {}], model=nn.Sequential(nn.Flatten(), nn.Linear(108, 5)))
+
+
+def test_options_and_keywords_are_dicts():
+    with pytest.raises(GraphError, match=r"options is 'fast'; it takes a mapping"):
+        Pair(sgd, options="fast")
+    with pytest.raises(GraphError, match=r"kwargs is \['x'\]; it takes a dict of the model's"):
+        Pair(sgd, kwargs=["x"])
