@@ -191,6 +191,24 @@ def test_what_forward_assigns_or_draws_once_is_warned_of_and_does_not_stay(monke
     assert not hasattr(made.linear, "scale")
 
 
+def test_random_integers_are_in_their_range():
+    def function(model, x):
+        return torch.randint(3, 6, (500,)), torch.randint(2, (500,)), torch.normal(5.0, 0.1, (500,))
+
+    _, result, _ = interpreted(function, X)
+    some, bits, near = mg.comp_graph("reference").compile([], result.outputs)()
+    assert {*some} == {3, 4, 5} and {*bits} == {0, 1} and abs(near.mean() - 5) < 0.1
+
+
+def test_a_diagonal_is_filled_in_place():
+    agrees(lambda model, x: (y := x * 2).fill_diagonal_(7.0) + y, X)
+
+
+def test_the_gamma_function_and_its_derivatives_are_torch_s_also_below_zero():
+    x = torch.cat([torch.linspace(-4.6, 30, 50).double(), torch.tensor([1.0, 2.0, 1e-6, 1e6])])
+    agrees(lambda model, x: (x.lgamma(), x.digamma(), x.polygamma(1), x.polygamma(2)), x)
+
+
 def test_a_range_of_integers_steps_as_in_torch_between_floats():
     def function(model, x):
         ranges = ((0.1, -7.9, -4.0), (2.1, -2.9, -1.0), (-0.9, 2.1, 2.0))

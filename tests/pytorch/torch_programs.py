@@ -8,8 +8,8 @@ import image_programs as of_images
 import torch
 from gradient_programs import make_own_gradients
 from image_programs import Net
-from torch import nn
-from torch.distributions import Categorical, MixtureSameFamily, Normal, kl_divergence
+from torch import distributions, nn
+from torch.distributions import Categorical, Gamma, MixtureSameFamily, Normal, kl_divergence
 from torch.nn import functional as F
 from torch.nn.utils.parametrizations import spectral_norm, weight_norm
 
@@ -194,6 +194,15 @@ def mixture(m, x):
     return MixtureSameFamily(Categorical(logits=chosen), Normal(mean, spread.exp()))
 
 
+def tails(found, target):
+    """Distributions whose densities have the gamma function, as forecasts of counts use them."""
+    a, b, c, d = found
+    counts = distributions.NegativeBinomial(a, logits=b), distributions.Poisson(d)
+    each = *counts, distributions.StudentT(2 + c, a, d)
+    apart = kl_divergence(Gamma(a, b), Gamma(c, d)) + distributions.Beta(b, c).entropy()
+    return apart.mean() - sum(one.log_prob(target).mean() for one in each)
+
+
 def policy(m, x, actions):
     h = torch.tanh(m.body(x))
     actor = Categorical(logits=m.actor(h))
@@ -311,6 +320,11 @@ PROGRAMS = {
         lambda: Net(mixture, head=nn.Linear(3, 9)),
         lambda: (floats(5, 3), floats(5)),
         lambda found, target: -found.log_prob(target).mean(),
+    ),
+    "counts": Program(
+        lambda: Net(lambda m, x: F.softplus(m.head(x)).unbind(1), head=nn.Linear(3, 4)),
+        lambda: (floats(5, 3), labels(4, 5).double()),
+        tails,
     ),
     "policy": Program(
         lambda: Net(policy, body=nn.Linear(4, 6), actor=nn.Linear(6, 3), critic=nn.Linear(6, 1)),

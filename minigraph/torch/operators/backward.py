@@ -17,8 +17,9 @@ from minigraph.graph import Graph, Item, Node, placeholders
 from minigraph.ops.elementwise import widen
 from minigraph.ops.softmax import attention_scores
 from minigraph.torch.operators import images
+from minigraph.torch.operators.elementwise import log_gamma
 from minigraph.torch.operators.layers import embedding_bag, for_heads, nll_loss
-from minigraph.torch.operators.table import ROWS, row
+from minigraph.torch.operators.table import ROWS, row, rows
 from minigraph.torch.operators.tensors import BORDERS
 
 
@@ -51,6 +52,16 @@ def _identity(node: Node) -> tuple[int, int | None]:
 
 def _chosen(values: Sequence[Any], mask: Sequence[bool]) -> tuple[Any, ...]:
     return tuple(value if wanted else None for value, wanted in zip(values, mask, strict=True))
+
+
+def _polygamma(n: int, x: Node) -> Node:
+    """Return the derivative of order n + 1 of the logarithm of the gamma function."""
+    x = ops.astype(x, "float64")
+    before = (lambda x: _polygamma(n - 1, x)) if n else log_gamma
+    return gradients(before, [x], ops.ones_like(x))[0]
+
+
+rows({"digamma": lambda x: _polygamma(0, x), "polygamma": _polygamma})
 
 
 # ---------------------------------------------------------------- convolutions and batch norm

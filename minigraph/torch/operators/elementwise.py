@@ -97,6 +97,27 @@ def _sinc(x: Node) -> Node:
     return ops.where(x == 0, 1, ops.sin(angle) / angle)
 
 
+# Of Lanczos' approximation of the gamma function, with g = 7.
+LANCZOS = (
+    *(0.99999999999980993, 676.5203681218851, -1259.1392167224028, 771.32342877765313),
+    *(-176.61502916214059, 12.507343278686905, -0.13857109526572012, 9.9843695780195716e-6),
+    1.5056327351493116e-7,
+)
+
+
+@row("lgamma")
+def log_gamma(x: Node) -> Node:
+    """Return the logarithm of the absolute value of the gamma function, in float64."""
+    x = ops.astype(x, "float64")
+    reflected = x < 0.5  # to 1 - x
+    z = ops.where(reflected, -x, x - 1)
+    sums = LANCZOS[0] + sum(c / (z + i) for i, c in enumerate(LANCZOS[1:], 1))
+    y = (z + 0.5) * (ops.log(z + 7.5) - 1) - 7 + ops.log(sums) + 0.5 * math.log(2 * math.pi)
+    sine = ops.sin(math.pi * ops.where(reflected, x - ops.stop_gradient(ops.round(x)), 0.5))
+    y = ops.where(reflected, math.log(math.pi) - ops.log(ops.abs(sine)) - y, y)
+    return y - ops.stop_gradient(ops.where((x == 1) | (x == 2), y, 0))  # 0 to the last digit
+
+
 @row("clamp_min", "clamp_min.Tensor")
 def _clamp_min(x: Node, low: Any) -> Node:
     # A float at the bound has the whole gradient; of `maximum` both would have a half.

@@ -38,6 +38,8 @@ rows(
         "randn": lambda size, dtype=None: ops.random_normal(
             tuple(size), dtype=DTYPES[dtype or torch.float32]
         ),
+        "randint": lambda high, size, **named: _integers(0, high, size, **named),
+        "randint.low": lambda low, high, size, **named: _integers(low, high, size, **named),
         "randperm": lambda n, **unused: ops.argsort(ops.random_uniform((n,))),
         "rand_like": lambda x, **unused: ops.random_uniform(x.shape, dtype=x.dtype),
         "randn_like": lambda x, **unused: ops.random_normal(x.shape, dtype=x.dtype),
@@ -56,6 +58,16 @@ def _to(x: Node, dtype: torch.dtype | None = None) -> Node:
 
 
 ROWS["prims.convert_element_type.default"] = _to
+
+
+def _integers(low: int, high: int, size: Any, dtype: torch.dtype | None = None) -> Node:
+    below = ops.random_uniform(tuple(size), 0, high - low, "float64")
+    return ops.astype(ops.floor(below), DTYPES[dtype or torch.int64]) + low
+
+
+ROWS["prims.normal.default"] = lambda size, *, mean, std, dtype, **unused: ops.random_normal(
+    tuple(size), mean, std, DTYPES[dtype]
+)
 
 
 @row("full")
