@@ -207,6 +207,7 @@ def test_a_diagonal_is_filled_in_place():
 def test_the_gamma_function_and_its_derivatives_are_torch_s_also_below_zero():
     x = torch.cat([torch.linspace(-4.6, 30, 50).double(), torch.tensor([1.0, 2.0, 1e-6, 1e6])])
     agrees(lambda model, x: (x.lgamma(), x.digamma(), x.polygamma(1), x.polygamma(2)), x)
+    agrees(lambda model, x: (x.lgamma(), x.digamma()), torch.tensor([0.0, -0.0, -1.0]))
 
 
 def test_a_range_of_integers_steps_as_in_torch_between_floats():

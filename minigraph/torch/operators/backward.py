@@ -19,7 +19,7 @@ from minigraph.ops.softmax import attention_scores
 from minigraph.torch.operators import images
 from minigraph.torch.operators.elementwise import log_gamma
 from minigraph.torch.operators.layers import embedding_bag, for_heads, nll_loss
-from minigraph.torch.operators.table import ROWS, row, rows
+from minigraph.torch.operators.table import ROWS, row
 from minigraph.torch.operators.tensors import BORDERS
 
 
@@ -61,7 +61,13 @@ def _polygamma(n: int, x: Node) -> Node:
     return gradients(before, [x], ops.ones_like(x))[0]
 
 
-rows({"digamma": lambda x: _polygamma(0, x), "polygamma": _polygamma})
+@row("digamma")
+def _digamma(x: Node) -> Node:
+    pole = ops.copysign(np.inf, -ops.astype(x, "float64"))
+    return ops.where(x == 0, pole, _polygamma(0, x))
+
+
+row("polygamma")(_polygamma)
 
 
 # ---------------------------------------------------------------- convolutions and batch norm
