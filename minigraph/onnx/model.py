@@ -6,13 +6,13 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from onnx import GraphProto, ValueInfoProto
 
-from minigraph.arguments import first_names
-from minigraph.errors import GraphError
+from minigraph.arguments import checked, first_names
+from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import (
     FLOATS,
     Array,
@@ -26,8 +26,7 @@ from minigraph.graph import (
     toposort,
 )
 from minigraph.graph.spec import ALIGNMENT
-from minigraph.graph_compiler import CompGraph, comp_graph
-from minigraph.inspect.report import Report
+from minigraph.graph_compiler import OPTIONS, CompGraph, comp_graph
 from minigraph.onnx.interpret import Interpreter, refuse_missing
 from minigraph.onnx.tensors import File, dtype_of, opsets_of, read
 from minigraph.onnx.values import NeedsValue
@@ -66,6 +65,7 @@ def load(
     operators, with the number of occurrences of each.
     """
     file = read("onnx.load", model)
+    refuse_unknown("onnx.load", file, [*(values or {}), *(shapes or {})])
     constants = given_values("onnx.load", file, values or {})
     return model_of("onnx.load", file, constants, shapes or {})
 
@@ -117,15 +117,26 @@ def inputs_of(graph: GraphProto) -> list[ValueInfoProto]:
     return [info for info in graph.input if info.name not in held]
 
 
-def given_values(what: str, file: File, values: Mapping[str, Any]) -> dict[str, Array]:
-    """Return values of inputs as arrays of their dtypes; raise GraphError for an unknown input."""
-    infos = {info.name: info for info in inputs_of(file.model.graph)}
-    if unknown := [name for name in values if name not in infos]:
+def refuse_unknown(what: str, file: File, names: Sequence[str]) -> None:
+    """Raise GraphError if one of these names is that of no input."""
+    known = [info.name for info in inputs_of(file.model.graph)]
+    if unknown := [name for name in names if name not in known]:
         raise GraphError(
-            f"{what}: {file.name} has no input {unknown[0]!r}; it has {first_names([*infos], 10)}"
+            f"{what}: {file.name} has no input {unknown[0]!r}; it has {first_names(known, 10)}"
         )
-    types = {name: infos[name].type.tensor_type.elem_type for name in values}
-    return {name: as_array(x, dtype_of(types[name])) for name, x in values.items()}
+
+
+def given_values(what: str, file: File, values: Mapping[str, Any]) -> dict[str, Array]:
+    """Return values of inputs as arrays of their dtypes."""
+    arrays = {}
+    for info in inputs_of(file.model.graph):
+        if info.name in values:
+            try:
+                dtype = dtype_of(info.type.tensor_type.elem_type)
+                arrays[info.name] = as_array(values[info.name], dtype)
+            except GraphError as error:
+                raise type(error)(f"{what}: the input {info.name!r}: {error}") from None
+    return arrays
 
 
 def _stored_tensor(name: str, array: Array, frozen: bool) -> Node:
@@ -155,11 +166,27 @@ def input_of(what: str, info: ValueInfoProto, shape: Sequence[int] | None = None
     return input(one_line(info.name) or "input", sizes, dtype)
 
 
+def refuse_other_shape(info: ValueInfoProto, shape: Sequence[int] | None) -> None:
+    """Raise ShapeError if a call gives a shape that is not that of the file."""
+    tensor = info.type.tensor_type
+    if shape is None or not tensor.HasField("shape"):
+        return
+    fixed = [n.dim_value if n.HasField("dim_value") else n.dim_param for n in tensor.shape.dim]
+    pairs = zip(fixed, shape, strict=False)
+    if len(fixed) != len(shape) or any(isinstance(n, int) and n != m for n, m in pairs):
+        raise ShapeError(f"{WHAT}: input {info.name} takes shape {fixed}, got {[*shape]}")
+
+
 WHAT = "onnx.function"
 MAX_KEPT_FUNCTIONS = 16  # functions of a model
 
 
-def function(model: Any, device: str = "cpu", options: Mapping[str, Any] | None = None) -> Any:
+@checked
+def function(
+    model: Any,
+    device: str | None = "cpu",
+    options: Annotated[Mapping[str, Any], OPTIONS] | None = None,
+) -> Any:
     """Return a compiled function of a model: called with arrays, in the order of the file's inputs.
 
     model    a path, or an onnx.ModelProto
@@ -198,7 +225,7 @@ def compiled(model: Model, graph: CompGraph) -> Any:
 class CallFunction:
     """The function of a model that is read again for new values or shapes of a call's inputs.
 
-    It keeps the functions of the latest ones.
+    It keeps the functions of the latest ones, and has the methods of that of the latest call.
     """
 
     def __init__(self, file: File, graph: CompGraph) -> None:
@@ -224,22 +251,35 @@ class CallFunction:
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run once, compiled for these values and shapes if they are new."""
-        given = dict(zip(self._inputs, args, strict=False)) | kwargs
-        if len(args) > len(self._inputs) or given.keys() != {*self._inputs}:
-            names = ", ".join(self._inputs)
-            raise GraphError(f"{WHAT}: got {len(args) + len(kwargs)} arrays for the inputs {names}")
+        chosen, arrays = self._bound(args, kwargs)
+        return chosen(*arrays)
+
+    def profile(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the times of the kernels of a call."""
+        chosen, arrays = self._bound(args, kwargs)
+        return chosen.profile(*arrays)
+
+    def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+        """Return the function for the arrays of a call, and those that it takes."""
+        given = {**dict(zip(self._inputs, args, strict=False)), **kwargs}
+        names = [*self._inputs[: len(args)], *kwargs]
+        if len(args) > len(self._inputs) or sorted(names) != sorted(self._inputs):
+            count, wanted = len(args) + len(kwargs), ", ".join(self._inputs)
+            raise GraphError(f"{WHAT}: got {count} arrays for the inputs {wanted}, each once")
         while True:
             try:
                 chosen = self._choose(given)
             except UndecidedSize as error:
                 self.note(error)
                 continue
-            return chosen(*(given[name] for name in self._inputs if name not in self._valued))
+            return chosen, [given[name] for name in self._inputs if name not in self._valued]
 
     def _choose(self, given: Mapping[str, Any]) -> Any:
         chosen = {name: given[name] for name in self._valued}
         values = given_values(WHAT, self._file, chosen)
         shapes = {name: np.shape(x) for name, x in given.items() if self._sized}
+        for info in inputs_of(self._file.model.graph):
+            refuse_other_shape(info, shapes.get(info.name))
         key = tuple((x.shape, x.tobytes()) for x in values.values()), tuple(shapes.values())
         function = self._functions.pop(key, None)
         if function is None:
@@ -250,9 +290,10 @@ class CallFunction:
             del self._functions[next(iter(self._functions))]
         return function
 
-    def report(self) -> Report:
-        """Return a report on the function of the latest call."""
+    def __getattr__(self, name: str) -> Any:
+        """Return an attribute of the function of the latest call, such as `report`."""
+        if name.startswith("_"):
+            raise AttributeError(name)
         if not self._functions:
             raise GraphError(f"{WHAT}: nothing is compiled before the first call")
-        report: Report = next(reversed(self._functions.values())).report()
-        return report
+        return getattr(next(reversed(self._functions.values())), name)
