@@ -121,6 +121,15 @@ STRICT = (
 )
 
 
+_reuse = {"libraries": True}  # of kernels in a test's own cache
+
+
+@pytest.fixture
+def compiles_anew(monkeypatch):
+    """Let the compiler run for each text: it is what the test is of."""
+    monkeypatch.setitem(_reuse, "libraries", False)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def small_frames(cache_folder, kept_libraries):
     """Let no kernel compile that puts more than 64 KiB on the stack; the warning is an error.
@@ -134,7 +143,8 @@ def small_frames(cache_folder, kept_libraries):
     def checked(commands, folder, *others):
         flags = ("-Werror=frame-larger-than=65536", *STRICT)
         limited = {n: [*c, *flags] if QUICK not in c else c for n, c in commands.items()}
-        if compiler.compiler() != usual or os.environ["MINIGRAPH_CACHE_DIR"] == str(cache_folder):
+        in_shared_cache = os.environ.get("MINIGRAPH_CACHE_DIR") == str(cache_folder)
+        if compiler.compiler() != usual or in_shared_cache or not _reuse["libraries"]:
             return run(limited, folder, *others)
         made = {}
         for name, command in limited.items():

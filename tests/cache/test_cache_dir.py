@@ -45,7 +45,8 @@ def test_the_file_of_a_function_serves_where_the_cache_folder_takes_nothing(besi
     assert {a.origin for a in function.report().algorithms} == {"loaded file"}
 
 
-def test_a_cache_folder_that_cannot_be_made_raises_a_warning(monkeypatch):
+def test_a_cache_folder_that_cannot_be_made_raises_a_warning(start, monkeypatch):
+    start()  # without kernels of other tests, which have the same text
     # A process has no folders but those that the system makes.
     monkeypatch.setenv("MINIGRAPH_CACHE_DIR", "/proc/self/cache")
     x = mg.input("x", (4,))

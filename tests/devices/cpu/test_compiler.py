@@ -18,7 +18,7 @@ from minigraph.devices.cpu.kernel import SIGNATURE
 from minigraph.jit.source import KernelSource
 from minigraph.platform import toolchain
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.usefixtures("compiles_anew")]
 
 # ---------------------------------------------------------------- several runs of the compiler
 
