@@ -9,7 +9,6 @@ import json
 import os
 import pkgutil
 import re
-import runpy
 import sys
 from pathlib import Path
 from unittest import mock
@@ -21,7 +20,7 @@ from attacks.table import ATTACKS
 import minigraph
 import minigraph as mg
 from minigraph import nn, ops, optim
-from minigraph.bench.results import CaseResult, Results, SideResult
+from minigraph.bench.results import Results
 from minigraph.devices.cpu import candidates
 from minigraph.graph import Graph
 from minigraph.graph_compiler import CompGraph
@@ -36,7 +35,6 @@ DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("example
 DOCUMENTS += ROOT.glob("tools/*.md")
 HOOKS = [*ROOT.glob("docs/hooks/*.py")]
 NOTEBOOKS = [*ROOT.glob("docs/notebooks/*.ipynb")]
-TABLES = runpy.run_path(str(ROOT / "docs" / "tables.py"))
 # Modules that need a library.
 OPTIONAL = ("devices.cuda.", "jit.halide.", "bench.jax_peer", "bench.onnx_peer", "bench.torch_")
 OPTIONAL += ("onnx", "torch")
@@ -390,50 +388,3 @@ def test_the_tests_that_hold_promises_exist():
         assert named and defined.issuperset(named), row
     parts = {part for row in rows for part in re.findall(r"`(\w+)`", row.split("|")[3])}
     assert parts == set(ATTACKS)
-
-
-# ---------------------------------------------------------------- tables
-
-
-@pytest.fixture
-def document(tmp_path):
-    """A document with the place of a table of results, and these results beside it."""
-    results = Results.begin({"threads": 2})
-    sides = {"level 0": SideResult([2.0, 2.0]), "level 3": SideResult([1.0, 1.0])}
-    results.cases["abc"] = CaseResult("a * b * c", 0, sides)
-    results.write(tmp_path / "cpu")
-    path = tmp_path / "README.md"
-    path.write_text("before\n\n<!-- bench: cpu levels -->\nold\n<!-- end -->\n\nafter\n")
-    return path
-
-
-def make_tables(document, *flags):
-    return TABLES["main"]([*flags, "--results", str(document.parent), str(document)])
-
-
-def test_tables_of_a_document_come_from_the_results(document, capsys):
-    assert make_tables(document, "--check") == 1
-    assert "old" in document.read_text()
-    assert "out of date" in capsys.readouterr().err
-    assert make_tables(document) == 0
-    text = document.read_text()
-    assert text.startswith("before\n\n<!-- bench: cpu levels -->\n| ") and "(2.00 x)" in text
-    assert text.endswith("|\n<!-- end -->\n\nafter\n") and "old" not in text
-    assert make_tables(document, "--check") == 0
-
-
-@pytest.mark.parametrize(
-    "mark", ["bench: cpu nothing", "bench: gpu levels", "bench: cpu/levels", "table: nothing"]
-)
-def test_a_table_that_does_not_exist_is_an_error_of_one_line(document, mark, capsys):
-    document.write_text(f"<!-- {mark} -->\n<!-- end -->\n")
-    assert make_tables(document, "--check") == 1
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_a_table_without_an_end_replaces_nothing(document, capsys):
-    text = f"<!-- bench: cpu levels -->\nkept\n\n{document.read_text()}"
-    document.write_text(text)
-    assert make_tables(document) == 1
-    assert document.read_text() == text
-    assert "has no <!-- end -->" in capsys.readouterr().err
