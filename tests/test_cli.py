@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command_line import answer, fill, process, run
+from command_runs import answer, fill, process, run
 from needs import NO_BFLOAT16, needs_no_zig
 from new_process import python
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from command_line import HERE, KERNELS, MEASURED, UNIT, answer, fill, process, run, unused
+from command_runs import HERE, KERNELS, MEASURED, UNIT, answer, fill, process, run, unused
 
 import minigraph as mg
 from minigraph.cache import KINDS, Entry, Store, environment_of, file
