@@ -5,6 +5,7 @@ import importlib
 import linecache
 import os
 import re
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -93,7 +94,9 @@ print([str(each.source) for each in shell.ev("[x, y[0], z, w]")])
 
 def test_ipython_calls_a_cell_by_its_number(tmp_path):
     pytest.importorskip("IPython")
-    printed, _ = python("-c", CELLS, IPYTHONDIR=str(tmp_path), PYTHONWARNINGS="ignore")
+    # IPython warns of an active environment that is not the one it is in.
+    variables = {"IPYTHONDIR": str(tmp_path), "VIRTUAL_ENV": sys.prefix}
+    printed, _ = python("-c", CELLS, PYTHONWARNINGS="ignore", **variables)
     assert "['at In [2]:2', 'at In [3]:3', 'at In [4]:1', 'at In [5]:1']" in printed
     assert " at In [5]:2\n" in printed
 
