@@ -62,12 +62,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         for warning in caught:
             print(f"minigraph: {warning.message}", file=sys.stderr)
         text = json.dumps(answer.data, indent=1) if arguments.json else "\n".join(answer.lines)
-        print(_printable(text), flush=True)
-    except BrokenPipeError:  # the reader, `head` for one, has ended
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     except (GraphError, ImportError, OSError) as error:
         print(f"minigraph: {error}", file=sys.stderr)
+        return 1
+    try:
+        print(_printable(text), flush=True)
+    except OSError as error:
+        # Python would write what is left again at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):  # the reader, `head` for one, has ended
+            print(f"minigraph: {error}", file=sys.stderr)
         return 1
     return answer.status
 

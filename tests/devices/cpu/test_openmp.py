@@ -153,7 +153,7 @@ def work(number):
 
 if __name__ == "__main__":
     with multiprocessing.get_context("fork").Pool(2) as pool:
-        print(all(pool.map(work, range(4))))
+        print(all(pool.map(work, range(4))), flush=True)  # before the next fork
 
 tiny = np.full((512, 512), 1e-40, np.float32)
 
