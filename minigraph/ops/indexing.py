@@ -59,6 +59,11 @@ def check_range(indices: Array, range: IndexRange, what: str) -> None:
         raise GraphError(f"{what} {indices[at]}{where} is not in {low} ... {high - 1}{advice}")
 
 
+def _range_of(size: int, from_zero: bool = False) -> IndexRange:
+    """Return the range of the second operand along an axis; else negative ones count, too."""
+    return IndexRange(1, 0 if from_zero else -size, size)
+
+
 def _check_indices(indices: Spec) -> None:
     if kind(indices.dtype) not in "iu":
         raise DTypeError(f"indices are integers, not {indices.dtype.name}")
@@ -79,8 +84,7 @@ class Take(Op):
         return Spec((*x.shape[:a], *indices.shape, *x.shape[a + 1 :]), x.dtype)
 
     def index_range(self, x: Sized, indices: Sized) -> IndexRange:
-        n = x.shape[self.axis]
-        return IndexRange(1, 0 if self.tokens else -n, n)
+        return _range_of(x.shape[self.axis], self.tokens)
 
     def forward(self, x: Array, indices: Array) -> Array:
         check_range(indices, self.index_range(x, indices), "token" if self.tokens else "index")
@@ -104,8 +108,7 @@ class TakeBackward(Op):
         return dx
 
     def index_range(self, dy: Sized, indices: Sized) -> IndexRange:
-        n = self.shape[self.axis]
-        return IndexRange(1, 0 if self.tokens else -n, n)
+        return _range_of(self.shape[self.axis], self.tokens)
 
     def forward(self, dy: Array, indices: Array) -> Array:
         check_range(indices, self.index_range(dy, indices), "token" if self.tokens else "index")
@@ -146,14 +149,10 @@ class OneHot(Op):
 # ---------------------------------------------------------------- indices of each row
 
 
-def _range_along(size: int, labels: bool = False) -> IndexRange:
-    return IndexRange(1, 0 if labels else -size, size)
-
-
 def _places(indices: Array, axis: int, size: int, labels: bool = False) -> tuple[Array, ...]:
     """Return NumPy's index for the elements of an array along `axis`."""
-    valid = _range_along(size, labels)
-    check_range(*((indices.squeeze(axis), valid, "label") if labels else (indices, valid, "index")))
+    checked, what = (indices.squeeze(axis), "label") if labels else (indices, "index")
+    check_range(checked, _range_of(size, labels), what)
     places = list(np.indices(indices.shape, sparse=True))
     places[axis] = indices.astype(np.int64)
     return tuple(places)
@@ -178,7 +177,7 @@ class TakeAlong(Op):
         return Spec(indices.shape, x.dtype)
 
     def index_range(self, x: Sized, indices: Sized) -> IndexRange:
-        return _range_along(x.shape[self.axis], self.labels)
+        return _range_of(x.shape[self.axis], self.labels)
 
     def forward(self, x: Array, indices: Array) -> Array:
         return x[_places(indices, self.axis, x.shape[self.axis], self.labels)]
@@ -201,7 +200,7 @@ class AddAlong(Op):
         return Spec(_replace_size(x.shape, self.axis, self.size), x.dtype)
 
     def index_range(self, x: Sized, indices: Sized) -> IndexRange:
-        return _range_along(self.size, self.labels)
+        return _range_of(self.size, self.labels)
 
     def forward(self, x: Array, indices: Array) -> Array:
         y = np.zeros(_replace_size(x.shape, self.axis, self.size), sum_dtype(x.dtype))
@@ -224,7 +223,7 @@ class PutAlong(Op):
         return x
 
     def index_range(self, x: Sized, indices: Sized, v: Sized) -> IndexRange:
-        return _range_along(x.shape[self.axis])
+        return _range_of(x.shape[self.axis])
 
     def forward(self, x: Array, indices: Array, v: Array) -> Array:
         if not v.shape[self.axis]:
