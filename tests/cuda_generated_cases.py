@@ -221,7 +221,7 @@ with pytest.MonkeyPatch.context() as patch:
 
 
 with pytest.MonkeyPatch.context() as patch:
-    patch.setattr("minigraph.jit.cuda.walk.IN_32_BITS", 0)
+    patch.setattr("minigraph.jit.cuda.thread_mapping.IN_32_BITS", 0)
     for dtype in ("float32", "bfloat16"):
         x = aligned(array(6, 7, 136, dtype=dtype))
         case("large", f"map {dtype}", Add(), x, array(6, 1, 136, dtype=dtype, seed=1))

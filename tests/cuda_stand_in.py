@@ -353,7 +353,7 @@ def by_meaning(patch, device):
     from minigraph.devices.cuda import collective
     from minigraph.devices.cuda import device as device_module
     from minigraph.devices.cuda.kernel import CudaKernel
-    from minigraph.devices.cuda.kernels import WRITTEN
+    from minigraph.devices.cuda.kernels import HANDWRITTEN
 
     def generated(node, strides, processors):
         return CudaKernel(node, [device.launch_of(node, strides)])
@@ -362,7 +362,9 @@ def by_meaning(patch, device):
         if not all(spec.size for spec in (*(x.spec for x in node.inputs), *node.specs)):
             return None
         strided = (True,) * len(strides)
-        written = WRITTEN[type(node.op)](node.op, node) if type(node.op) in WRITTEN else None
+        written = (
+            HANDWRITTEN[type(node.op)](node.op, node) if type(node.op) in HANDWRITTEN else None
+        )
         launches = [device.launch_of(node, strides)]
         return CudaKernel(node, launches, strided=strided, range=written and written.range)
 

@@ -38,7 +38,7 @@ from minigraph.ops.observation import Check
 from minigraph.ops.reduction import Sum
 from minigraph.ops.shape import expand_dims
 
-WRITTEN: KernelTable = {**handwritten.KERNELS, **indexing.KERNELS, **pooling.KERNELS}
+HANDWRITTEN: KernelTable = {**handwritten.KERNELS, **indexing.KERNELS, **pooling.KERNELS}
 # Ops whose kernels read 16-bit floats directly: they only move elements, or support bfloat16.
 READ_SMALL_FLOATS = (Check, OneHot, PutAlong, Take, TakeAlong, *pooling.KERNELS)
 MAX_SHORT_ROW = 63  # distance of rows, in elements, up to which vectors across rows are faster
@@ -66,8 +66,8 @@ def _kernel(
     small = not SMALL_FLOATS.isdisjoint(s.dtype for s in specs)
     has_c = compiler.compiler() is not None
     readable = not small or isinstance(node.op, READ_SMALL_FLOATS)
-    if has_c and type(node.op) in WRITTEN and readable:
-        written = WRITTEN[type(node.op)](node.op, node, threads)
+    if has_c and type(node.op) in HANDWRITTEN and readable:
+        written = HANDWRITTEN[type(node.op)](node.op, node, threads)
         if written:
             return written
     if isinstance(node.op, Matmul) and 1 in node.shape[-2:]:
@@ -141,7 +141,7 @@ def _transposed_inputs(generated: KernelParts, node: Node, strides: Sequence[Sha
 
 def has_kernels(op: Op) -> bool:
     """Whether an op has kernels for some shapes and dtypes."""
-    computed = type(op) in WRITTEN or isinstance(op, (Matmul, *CONVOLUTIONS))
+    computed = type(op) in HANDWRITTEN or isinstance(op, (Matmul, *CONVOLUTIONS))
     return computed or can_be_generated(op)
 
 

@@ -13,8 +13,8 @@ import math
 from typing import NamedTuple
 
 from minigraph.devices.cuda.cudnn_graph import ITEMSIZE, Tensor, channels_last
+from minigraph.devices.cuda.handwritten import THREADS, index_type, text_of
 from minigraph.devices.cuda.kernel import Launch, Words
-from minigraph.devices.cuda.written import THREADS, index_type, text_of
 from minigraph.jit.macros import with_macros
 from minigraph.jit.source import KernelSource
 from minigraph.ops.window import Pair

@@ -9,13 +9,13 @@ import operator
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from minigraph.devices.cuda.handwritten import handwritten_kernel
 from minigraph.devices.cuda.kernel import MAX_ARGUMENT_WORDS, Addresses, CudaKernel, Launch
-from minigraph.devices.cuda.written import written_kernel
 from minigraph.devices.parts import KernelPart, kernel_parts
 from minigraph.graph import Node, Shape
-from minigraph.jit.cuda.text import cuda_source, together
+from minigraph.jit.cuda.text import cuda_source, horizontal_source
 from minigraph.jit.cuda.thread import THREADS
-from minigraph.jit.cuda.walk import Walk, walk, words
+from minigraph.jit.cuda.thread_mapping import ThreadMapping, map_to_threads, words
 from minigraph.jit.expression import c_type
 from minigraph.jit.loops import LoopNest
 
@@ -36,14 +36,14 @@ class LaunchRun(NamedTuple):
     options: tuple[int, ...]
 
 
-class _WalkedPart:
+class _MappedPart:
     """A generated kernel, the mapping of its axes to threads, and its launches."""
 
     def __init__(self, part: KernelPart, processors: int) -> None:
         self.part = part
-        self.walk, self.nest = _walk(part.kernel)
-        self.source = cuda_source(self.walk)
-        self.runs, self.scratch = _geometry(self.walk, self.nest, processors)
+        self.mapping, self.nest = _map_to_threads(part.kernel)
+        self.source = cuda_source(self.mapping)
+        self.runs, self.scratch = _geometry(self.mapping, self.nest, processors)
 
     def words(
         self, run: LaunchRun, inputs: Addresses, outputs: Addresses, scratch: int
@@ -52,7 +52,7 @@ class _WalkedPart:
         operands = [*inputs[part.ins], *(y + part.offset for y in outputs[part.outs])]
         operands = [*map(operator.add, operands, part.kernel.shifts)]
         constants = part.kernel.constants
-        return words(self.walk, self.nest, constants, run.options, operands, scratch)
+        return words(self.mapping, self.nest, constants, run.options, operands, scratch)
 
     def launches(self) -> list[Launch]:
         block = (THREADS, 1, 1)
@@ -72,42 +72,42 @@ def generated_kernel(
     made = kernel_parts(node, strides)
     if made is None:
         return None
-    parts = [_WalkedPart(part, processors) for part in made.parts]
+    parts = [_MappedPart(part, processors) for part in made.parts]
     # A kernel whose sums are split over many blocks has launches of its own.
     alone = [launch for part in parts if len(part.runs) > 1 for launch in part.launches()]
-    whole = _together([part for part in parts if len(part.runs) == 1])
+    whole = _shared_launches([part for part in parts if len(part.runs) == 1])
     filled: Sequence[Launch] = []
     if made.fill:
         macros = {"T": c_type(node.dtype), "Y": len(node.inputs), "VALUE": made.fill}
-        filled = written_kernel(node, "fill", macros, node.size, ()).launches
+        filled = handwritten_kernel(node, "fill", macros, node.size, ()).launches
     scratch = max((part.scratch for part in parts), default=0)
     readable = (True,) * len(strides)
     return CudaKernel(node, [*filled, *alone, *whole], scratch, readable, made.inplace)
 
 
-_walk = functools.lru_cache(4096)(walk)
+_map_to_threads = functools.lru_cache(4096)(map_to_threads)
 
 
-def _together(parts: Sequence[_WalkedPart]) -> list[Launch]:
+def _shared_launches(parts: Sequence[_MappedPart]) -> list[Launch]:
     """Return as few launches as hold independent kernels, each of which takes one."""
     made: list[Launch] = []
-    waiting: list[_WalkedPart] = []
+    waiting: list[_MappedPart] = []
     size = 1
     for part in sorted(parts, key=lambda part: (part.source.support, part.source.text)):
-        if size + part.walk.words + 2 > MAX_ARGUMENT_WORDS:
+        if size + part.mapping.words + 2 > MAX_ARGUMENT_WORDS:
             made.append(_launch(waiting))
             waiting, size = [], 1
         waiting.append(part)
-        size += part.walk.words + 2
+        size += part.mapping.words + 2
     return [*made, *([_launch(waiting)] if waiting else [])]
 
 
-def _launch(parts: Sequence[_WalkedPart]) -> Launch:
+def _launch(parts: Sequence[_MappedPart]) -> Launch:
     """Return one launch of independent kernels, grouped by their text."""
     if len(parts) == 1:
         return parts[0].launches()[0]
     groups = [list(same) for _, same in itertools.groupby(parts, lambda part: part.source)]
-    source = together([same[0].walk for same in groups], [*map(len, groups)])
+    source = horizontal_source([same[0].mapping for same in groups], [*map(len, groups)])
     runs = [part.runs[0] for part in parts]
     blocks = list(itertools.accumulate((run.blocks for run in runs), initial=0))
 
@@ -124,33 +124,36 @@ def _launch(parts: Sequence[_WalkedPart]) -> Launch:
 # ---------------------------------------------------------------- numbers of threads and blocks
 
 
-def _geometry(walk: Walk, nest: LoopNest, processors: int) -> tuple[list[LaunchRun], int]:
+def _geometry(
+    mapping: ThreadMapping, nest: LoopNest, processors: int
+) -> tuple[list[LaunchRun], int]:
     """Return the launches of a kernel, in order, and the bytes of scratch memory that they share.
 
     processors  multiprocessors of the device
     """
-    across = _groups_across(walk, nest)
-    if not walk.shared:
-        length, _ = (*nest.units, *nest.loops)[walk.innermost]
+    across = _groups_across(mapping, nest)
+    if not mapping.shared:
+        length, _ = (*nest.units, *nest.loops)[mapping.innermost]
         blocks = -(-(nest.length // length * across) // THREADS)
         return [LaunchRun(min(blocks, MAX_BLOCKS), ())], 0
-    rounds = SUM_ROUNDS if walk.reduces else MAP_ROUNDS
-    wanted_blocks = processors * (walk.resident * rounds or BLOCKS_PER_PROCESSOR)
-    width, groups = _width(walk, nest, wanted_blocks)
-    unit_threads = THREADS // width if walk.column else width  # of a unit or column
+    rounds = SUM_ROUNDS if mapping.reduces else MAP_ROUNDS
+    wanted_blocks = processors * (mapping.resident * rounds or BLOCKS_PER_PROCESSOR)
+    width, groups = _width(mapping, nest, wanted_blocks)
+    unit_threads = THREADS // width if mapping.column else width  # of a unit or column
     splits = min(
-        max(1, wanted_blocks // _blocks(walk, nest, width)), groups // (unit_threads * MIN_GROUPS)
+        max(1, wanted_blocks // _blocks(mapping, nest, width)),
+        groups // (unit_threads * MIN_GROUPS),
     )
-    stages = walk.pattern.stages
+    stages = mapping.pattern.stages
     runs: list[LaunchRun] = []
 
     def launch(
         width: int, shares: int, stage: int, combine: bool = False, write: bool = False
     ) -> None:
         options = (width, nest.count, splits, stage, combine, write)
-        runs.append(LaunchRun(_blocks(walk, nest, width) * shares, tuple(map(int, options))))
+        runs.append(LaunchRun(_blocks(mapping, nest, width) * shares, tuple(map(int, options))))
 
-    if not walk.reduces:
+    if not mapping.reduces:
         splits = max(splits, 1)
         launch(width, splits, -1)
         return runs, 0
@@ -158,22 +161,22 @@ def _geometry(walk: Walk, nest: LoopNest, processors: int) -> tuple[list[LaunchR
         splits = 1
         launch(width, 1, -1, write=True)
         return runs, 0
-    writes = any(store.per_unit for store in walk.pattern.stores)
+    writes = any(store.per_unit for store in mapping.pattern.stores)
     combiners = min(_next_power_of_2(-(-splits // COMBINED)), THREADS)
-    combine_width = THREADS // combiners if walk.column else combiners
+    combine_width = THREADS // combiners if mapping.column else combiners
     for stage in range(stages):
         launch(width, splits, stage)
-        if walk.pattern.reduced(stage):
+        if mapping.pattern.reduced(stage):
             launch(combine_width, 1, stage, combine=True, write=writes and stage == stages - 1)
-    if writes and not walk.pattern.reduced(stages - 1):
+    if writes and not mapping.pattern.reduced(stages - 1):
         launch(combine_width, 1, stages, combine=True, write=True)
-    return runs, 8 * nest.count * len(walk.pattern.reductions) * (splits + 1)
+    return runs, 8 * nest.count * len(mapping.pattern.reductions) * (splits + 1)
 
 
-def _width(walk: Walk, nest: LoopNest, wanted_blocks: int) -> tuple[int, int]:
+def _width(mapping: ThreadMapping, nest: LoopNest, wanted_blocks: int) -> tuple[int, int]:
     """Return the option `threads`, and the number of groups of a unit or column."""
-    across = _groups_across(walk, nest)
-    if walk.column:
+    across = _groups_across(mapping, nest)
+    if mapping.column:
         groups = nest.length
         # Threads beyond the last column are idle: 18 groups take three blocks of 8, not one of 32.
         fewest = min(WIDTHS, key=lambda width: -(-across // width) * width)
@@ -190,16 +193,16 @@ def _width(walk: Walk, nest: LoopNest, wanted_blocks: int) -> tuple[int, int]:
     return min(width, THREADS), groups
 
 
-def _blocks(walk: Walk, nest: LoopNest, width: int) -> int:
+def _blocks(mapping: ThreadMapping, nest: LoopNest, width: int) -> int:
     """Return the number of blocks for all units, with `width` threads along x."""
-    if walk.column:
+    if mapping.column:
         rows = math.prod(n for n, _ in nest.units[:-1])
-        return rows * -(-_groups_across(walk, nest) // width)
+        return rows * -(-_groups_across(mapping, nest) // width)
     return -(-nest.count // (THREADS // width))
 
 
-def _groups_across(walk: Walk, nest: LoopNest) -> int:
-    return -(-(*nest.units, *nest.loops)[walk.innermost][0] // walk.group)
+def _groups_across(mapping: ThreadMapping, nest: LoopNest) -> int:
+    return -(-(*nest.units, *nest.loops)[mapping.innermost][0] // mapping.group)
 
 
 def _next_power_of_2(n: int) -> int:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import struct
 
-from minigraph.devices.cuda.kernel import CudaKernel
-from minigraph.devices.cuda.written import (
+from minigraph.devices.cuda.handwritten import (
     THREADS,
     Kernels,
     c_function,
     element,
-    written_kernel,
+    handwritten_kernel,
 )
+from minigraph.devices.cuda.kernel import CudaKernel
 from minigraph.graph import DType, Node, Shape
 from minigraph.jit.expression import c_type, limits
 from minigraph.ops.elementwise import kind
@@ -80,7 +80,9 @@ def _pooled(
     sizes = (*x[2:4], *y[2:4], lanes, planes, top, left, *counted)
     groups = -(-lanes // neighbours) * planes if last else -(-planes // neighbours)
     resident = RESIDENT_BLOCKS * last
-    return written_kernel(node, "pool2d", macros, groups * high * wide, sizes, resident=resident)
+    return handwritten_kernel(
+        node, "pool2d", macros, groups * high * wide, sizes, resident=resident
+    )
 
 
 def avg_pool2d(op: AvgPool2d, node: Node) -> CudaKernel | None:
@@ -121,7 +123,7 @@ def local_response_norm(op: LocalResponseNorm, node: Node) -> CudaKernel:
     macros = {**element(node.dtype), "POW": c_function("pow", node.dtype)}
     if op.size <= MAX_PLAIN_SUM:
         macros["S"] = macros["W"]
-    return written_kernel(node, "local_response_norm", macros, node.size, sizes)
+    return handwritten_kernel(node, "local_response_norm", macros, node.size, sizes)
 
 
 def reorder(op: Reorder, node: Node) -> CudaKernel | None:
@@ -141,7 +143,7 @@ def reorder(op: Reorder, node: Node) -> CudaKernel | None:
     tiles = x.size // (rows * columns) * -(-rows // side) * -(-columns // side)
     held = f"uint{8 * x.dtype.itemsize}_t"
     macros = {"T": held, "SIDE": side, "VECTOR": vector, "ROW_VECTORS": VECTORS_PER_ROW}
-    return written_kernel(node, "reorder", macros, tiles, (rows, columns), THREADS)
+    return handwritten_kernel(node, "reorder", macros, tiles, (rows, columns), THREADS)
 
 
 POOLINGS: Kernels = {

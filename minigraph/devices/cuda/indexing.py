@@ -6,15 +6,15 @@ for those of its elements, so every run gives the same bits.
 
 from __future__ import annotations
 
-from minigraph.devices.cuda.kernel import CudaKernel
-from minigraph.devices.cuda.written import (
+from minigraph.devices.cuda.handwritten import (
     MAX_THREADS,
     THREADS,
     WARP,
     Kernels,
     element,
-    written_kernel,
+    handwritten_kernel,
 )
+from minigraph.devices.cuda.kernel import CudaKernel
 from minigraph.graph import Node, sizes_around
 from minigraph.jit.expression import c_type
 from minigraph.ops.indexing import AddAlong, OneHot, PutAlong, Take, TakeAlong, TakeBackward
@@ -54,7 +54,7 @@ def _gather(
     }
     alignment = unit if unit == VECTOR_BYTES else 1
     count = node.spec.nbytes // unit
-    return written_kernel(node, "gather", macros, count, sizes, alignment=alignment)
+    return handwritten_kernel(node, "gather", macros, count, sizes, alignment=alignment)
 
 
 def take_backward(op: TakeBackward, node: Node) -> CudaKernel:
@@ -68,7 +68,7 @@ def take_backward(op: TakeBackward, node: Node) -> CudaKernel:
     }
     threads = THREADS if indices.size <= MAX_THREADS else MAX_THREADS
     sizes = (columns, n, indices.size)
-    return written_kernel(node, "take_backward", macros, outer * n, sizes, threads=threads)
+    return handwritten_kernel(node, "take_backward", macros, outer * n, sizes, threads=threads)
 
 
 def scatter(op: AddAlong | PutAlong, node: Node) -> CudaKernel:
@@ -78,13 +78,13 @@ def scatter(op: AddAlong | PutAlong, node: Node) -> CudaKernel:
     _, n, columns = sizes_around(node.shape, op.axis)
     macros = {**types, "L": c_type(indices.dtype), "WRAPS": int(wraps), "ADDS": int(adds)}
     sizes = n, indices.shape[op.axis], columns
-    return written_kernel(node, "scatter", macros, node.size, sizes)
+    return handwritten_kernel(node, "scatter", macros, node.size, sizes)
 
 
 def one_hot(op: OneHot, node: Node) -> CudaKernel:
     (labels,) = node.inputs
     macros = {**element(node.dtype), "L": c_type(labels.dtype)}
-    return written_kernel(node, "one_hot", macros, node.size, (op.size,))
+    return handwritten_kernel(node, "one_hot", macros, node.size, (op.size,))
 
 
 KERNELS: Kernels = {

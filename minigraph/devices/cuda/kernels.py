@@ -10,15 +10,15 @@ from typing import NamedTuple
 
 from minigraph.devices.cuda import images, indexing, rows
 from minigraph.devices.cuda.generated import DEFAULT_PROCESSORS, generated_kernel
+from minigraph.devices.cuda.handwritten import Kernels
 from minigraph.devices.cuda.kernel import Addresses, CudaKernel, Launch, Operands
-from minigraph.devices.cuda.written import Kernels
 from minigraph.devices.problem import Product, product_of
 from minigraph.graph import Graph, Node, Op, Shape, input
 from minigraph.jit.fused import Fused
 from minigraph.ops.layout import Reorder
 from minigraph.ops.matmul import Matmul
 
-WRITTEN: Kernels = {**images.KERNELS, **indexing.KERNELS, **rows.KERNELS}
+HANDWRITTEN: Kernels = {**images.KERNELS, **indexing.KERNELS, **rows.KERNELS}
 
 
 def cuda_kernel(
@@ -35,7 +35,7 @@ def cuda_kernel(
         return None
     # A generated kernel reorders views as they are: that of channels last is a plain copy.
     view = isinstance(node.op, Reorder) and strides[0] != node.inputs[0].spec.strides
-    written = None if view else WRITTEN.get(type(node.op))
+    written = None if view else HANDWRITTEN.get(type(node.op))
     return (written and written(node.op, node)) or generated_kernel(node, strides, processors)
 
 

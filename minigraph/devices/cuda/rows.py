@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minigraph.devices.cuda.kernel import CudaKernel
-from minigraph.devices.cuda.written import (
+from minigraph.devices.cuda.handwritten import (
     SHORT_ROW,
     Kernels,
     c_function,
     element,
+    handwritten_kernel,
     threads_for,
-    written_kernel,
 )
+from minigraph.devices.cuda.kernel import CudaKernel
 from minigraph.graph import Node, sizes_around
 from minigraph.jit.expression import c_type
 from minigraph.ops.cumulative import CumulativeProduct, CumulativeSum, Recurrence
@@ -29,14 +29,14 @@ def argsort(op: Argsort, node: Node) -> CudaKernel:
     (x,) = node.inputs
     _, n, inner = sizes_around(x.shape, op.axis)
     macros = {**element(x.dtype), "DESCENDING": int(op.descending)}
-    return written_kernel(node, "argsort", macros, x.size, (n, inner, op.count))
+    return handwritten_kernel(node, "argsort", macros, x.size, (n, inner, op.count))
 
 
 def searchsorted(op: Searchsorted, node: Node) -> CudaKernel:
     x, v = node.inputs
     macros = {**element(x.dtype), "RIGHT": int(op.right)}
     sizes = (x.shape[-1], math.prod(v.shape[-1:]))
-    return written_kernel(node, "searchsorted", macros, node.size, sizes)
+    return handwritten_kernel(node, "searchsorted", macros, node.size, sizes)
 
 
 def argmax(op: Argmax, node: Node) -> CudaKernel:
@@ -44,8 +44,8 @@ def argmax(op: Argmax, node: Node) -> CudaKernel:
     outer, n, inner = sizes_around(x.shape, *op.axes)
     macros = element(x.dtype)
     if inner == 1 and n > SHORT_ROW:
-        return written_kernel(node, "argmax_along", macros, outer, (n,), threads_for(n))
-    return written_kernel(node, "argmax_across", macros, outer * inner, (n, inner))
+        return handwritten_kernel(node, "argmax_along", macros, outer, (n,), threads_for(n))
+    return handwritten_kernel(node, "argmax_across", macros, outer * inner, (n, inner))
 
 
 def cumulative_sum(op: CumulativeSum, node: Node) -> CudaKernel | None:
@@ -78,7 +78,7 @@ def _cumulative(
     outer, n, inner = sizes_around(node.shape, axis)
     macros: dict[str, object] = {**element(node.dtype), "IDENTITY": none, "AT": at}
     if inner == 1 and n > SHORT_ROW and parted:
-        return written_kernel(
+        return handwritten_kernel(
             node, "cumulative_parts", macros, outer, (n,), threads_for(n), inplace=((0,),)
         )
     join = f"total {operator} LOAD(p[at])"
@@ -86,7 +86,9 @@ def _cumulative(
         join = f"j ? LOAD(p[at]) + LOAD(f[at{factor}]) * total : LOAD(p[at])"
     macros |= {"OUT": len(node.inputs), "COMBINE": join}
     inplace = ((0,), ())[: len(node.inputs)]
-    return written_kernel(node, "cumulative", macros, outer * inner, (n, inner), inplace=inplace)
+    return handwritten_kernel(
+        node, "cumulative", macros, outer * inner, (n, inner), inplace=inplace
+    )
 
 
 def _cross_entropy(node: Node, labels: int, inplace: Sequence[Sequence[int]]) -> CudaKernel:
@@ -101,7 +103,7 @@ def _cross_entropy(node: Node, labels: int, inplace: Sequence[Sequence[int]]) ->
         "LABELS": labels,
         "BACKWARD": labels - 1,
     }
-    return written_kernel(
+    return handwritten_kernel(
         node,
         "cross_entropy",
         macros,

@@ -56,7 +56,7 @@ from minigraph.jit.cuda.thread import (
     visit,
     whole_groups,
 )
-from minigraph.jit.cuda.walk import Walk
+from minigraph.jit.cuda.thread_mapping import ThreadMapping
 from minigraph.jit.emitter import block
 from minigraph.jit.pattern import KernelPattern
 
@@ -64,49 +64,49 @@ STRETCH = 128  # elements that an accumulator combines in the input's dtype
 IN_FLIGHT = 4  # independent loads of a thread
 
 
-def body(walk: Walk) -> tuple[str, int]:
+def body(mapping: ThreadMapping) -> tuple[str, int]:
     """Return the function BODY, and the number of words of shared memory that it needs."""
-    pattern, count = walk.pattern, walk.integer
+    pattern, count = mapping.pattern, mapping.integer
     setup = [
-        *(f"const {count} {name} = {walk.option(name)};" for name in walk.options),
-        f"const {count} inner = {walk.extent(walk.innermost)};",
+        *(f"const {count} {name} = {mapping.option(name)};" for name in mapping.options),
+        f"const {count} inner = {mapping.extent(mapping.innermost)};",
         "const int width = threads, x = threadIdx.x % width, y = threadIdx.x / width;",
         f"{count} rest = block;",
-        *(_column(walk) if walk.column else _row(walk)),
-        f"char *const partial = mg_global(w[{walk.operands}]);",
-        *_once(walk, 0),
+        *(_column(mapping) if mapping.column else _row(mapping)),
+        f"char *const partial = mg_global(w[{mapping.operands}]);",
+        *_once(mapping, 0),
     ]
     for stage in range(pattern.stages):
-        setup += _stage(walk, stage)
-        setup += _once(walk, stage + 1)
-    setup += _results(walk)
+        setup += _stage(mapping, stage)
+        setup += _once(mapping, stage + 1)
+    setup += _results(mapping)
     unused = ("aligned", "inner", "shared", "blocks", "y", "write", "partial", "result")
     most = max(len(pattern.reduced(stage)) for stage in range(pattern.stages))
-    words_shared = most * THREADS * walk.group if walk.column else THREADS // 32
-    return body_function(setup, unused), words_shared if walk.reduces else 0
+    words_shared = most * THREADS * mapping.group if mapping.column else THREADS // 32
+    return body_function(setup, unused), words_shared if mapping.reduces else 0
 
 
-def _row(walk: Walk) -> list[str]:
+def _row(mapping: ThreadMapping) -> list[str]:
     """Return statements that declare a thread's unit, addresses, and index of its `result`."""
-    count, units = walk.integer, range(walk.units)
+    count, units = mapping.integer, range(mapping.units)
     return [
         f"const {count} split = mg_unravel(&rest, combine ? 1 : splits);",
         f"const {count} unit = rest * ({THREADS} / width) + y;",
         "const bool live = unit < units;",
         # Threads without a unit repeat the last one: all threads of a warp have to shuffle.
         f"const {count} result = live ? unit : units - 1;",
-        *indices(walk, units, "result"),
-        *bases(walk, units),
-        *whole_groups(walk),
-        f"const {count} tail_begin = row_groups * {walk.group};",
+        *indices(mapping, units, "result"),
+        *bases(mapping, units),
+        *whole_groups(mapping),
+        f"const {count} tail_begin = row_groups * {mapping.group};",
     ]
 
 
-def _column(walk: Walk) -> list[str]:
+def _column(mapping: ThreadMapping) -> list[str]:
     """Return statements that declare a thread's columns, addresses, and index of its `result`."""
-    count, outer = walk.integer, range(walk.units - 1)
-    size = walk.group
-    rows = " * ".join(map(walk.extent, walk.rows))
+    count, outer = mapping.integer, range(mapping.units - 1)
+    size = mapping.group
+    rows = " * ".join(map(mapping.extent, mapping.rows))
     return [
         f"const {count} columns = width * {size};",
         # Blocks that run at the same time read whole rows.
@@ -117,31 +117,31 @@ def _column(walk: Walk) -> list[str]:
         f"const bool live = n > 0, full = aligned && n == {size};",
         f"const {count} column = live ? first : inner - 1, result = rest * inner + column;",
         f"const {count} rows = live ? {rows} : 0;",
-        *indices(walk, outer, "rest"),
-        *bases(walk, outer),
+        *indices(mapping, outer, "rest"),
+        *bases(mapping, outer),
     ]
 
 
-def _once(walk: Walk, stage: int) -> list[str]:
+def _once(mapping: ThreadMapping, stage: int) -> list[str]:
     """Return statements for loop-invariant values that are first needed in `stage`."""
-    of = walk.pattern.values
-    known = [v for v, first in _first_uses(walk.pattern).items() if first == stage]
-    wide = [v for v in known if v in walk.pattern.wide]
-    made = [_value(walk, v, "") for v in known if v not in walk.pattern.wide]
+    of = mapping.pattern.values
+    known = [v for v, first in _first_uses(mapping.pattern).items() if first == stage]
+    wide = [v for v in known if v in mapping.pattern.wide]
+    made = [_value(mapping, v, "") for v in known if v not in mapping.pattern.wide]
     if not wide:
         return made
     loaded = [of[v].operand for v in wide if of[v].operand >= 0]
-    groups = [k for k in loaded if walk.pattern.accesses[k] == "unit" and walk.group > 1]
+    groups = [k for k in loaded if mapping.pattern.accesses[k] == "unit" and mapping.group > 1]
     for k in loaded:
-        declared, *loads = load(walk, k, f"base{k}", tail=True)
+        declared, *loads = load(mapping, k, f"base{k}", tail=True)
         if k in groups:
-            loads = _full(load(walk, k, f"base{k}")[1], *loads)
+            loads = _full(load(mapping, k, f"base{k}")[1], *loads)
         made += [declared, *loads]
-    inside = load_wide(walk, wide)
+    inside = load_wide(mapping, wide)
     for v in wide:
-        inside += [_value(walk, v, "[u]"), f"wide{v}[u] = v{v};"]
-    arrays = [f"{register_type(of[v].dtype)} wide{v}[{walk.group}];" for v in wide]
-    return [*made, *arrays, *each(walk, inside)]
+        inside += [_value(mapping, v, "[u]"), f"wide{v}[u] = v{v};"]
+    arrays = [f"{register_type(of[v].dtype)} wide{v}[{mapping.group}];" for v in wide]
+    return [*made, *arrays, *each(mapping, inside)]
 
 
 def _first_uses(pattern: KernelPattern) -> dict[int, int]:
@@ -167,134 +167,136 @@ def _full(whole: str, tail: str) -> list[str]:
     return [f"if (full) {whole}", f"else {tail}"]
 
 
-def _value(walk: Walk, v: int, at: str) -> str:
-    value = walk.pattern.values[v]
+def _value(mapping: ThreadMapping, v: int, at: str) -> str:
+    value = mapping.pattern.values[v]
     if value.reduces:
         return f"const {register_type(value.dtype)} v{v} = total{v}{at};"
-    return declare(walk, v, "u" if at else "0")
+    return declare(mapping, v, "u" if at else "0")
 
 
-def _stage(walk: Walk, stage: int) -> list[str]:
+def _stage(mapping: ThreadMapping, stage: int) -> list[str]:
     """Return statements for one run over the loops of a unit, and for combining its splits."""
-    reduced = walk.pattern.reduced(stage)
+    reduced = mapping.pattern.reduced(stage)
     if not reduced:
-        return block(f"if (stage < 0 || stage == {stage})", *_loops(walk, stage, []))
-    partial = {v: _partial(walk, v) for v in reduced}
+        return block(f"if (stage < 0 || stage == {stage})", *_loops(mapping, stage, []))
+    partial = {v: _partial(mapping, v) for v in reduced}
     made, save, loads, combined, restore = [], [], [], [], []
-    if walk.column and stage:
+    if mapping.column and stage:
         made.append("__syncthreads();")  # before overwriting the totals of the last stage
     for slot, v in enumerate(reduced):
-        value = walk.pattern.values[v]
-        _, long = accumulators(walk.pattern, value)
-        start = identity(walk.pattern, value)
-        total = _total(walk, v)
-        if walk.column:
-            begin = f"({long} *)(shared + {slot * THREADS * walk.group}) + threadIdx.x"
+        value = mapping.pattern.values[v]
+        _, long = accumulators(mapping.pattern, value)
+        start = identity(mapping.pattern, value)
+        total = _total(mapping, v)
+        if mapping.column:
+            begin = f"({long} *)(shared + {slot * THREADS * mapping.group}) + threadIdx.x"
             made.append(f"volatile {long} *const sum{v} = {begin};")
-            made.append(f"{long} total{v}[{walk.group}];")
-            made += each(walk, [f"{total} = {start};"])
+            made.append(f"{long} total{v}[{mapping.group}];")
+            made += each(mapping, [f"{total} = {start};"])
         else:
             made.append(f"{long} total{v} = {start};")
-        result = _result(walk, v)
+        result = _result(mapping, v)
         save.append(f"{partial[v].format(i='(combine ? splits : split)')} = {result};")
-        if walk.column:
+        if mapping.column:
             loads.append(f"{result} = {partial[v].format(i='i')};")
             combined.append(f"{total} = {combine(value, result, total)};")
         else:
             combined.append(f"{total} = {combine(value, partial[v].format(i='i'), total)};")
         restore.append(f"{result} = {partial[v].format(i='splits')};")
-    writer = "y == 0" if walk.column else "x == 0 && live"
-    first, step = ("y", f"{THREADS} / width") if walk.column else ("x", "width")
+    writer = "y == 0" if mapping.column else "x == 0 && live"
+    first, step = ("y", f"{THREADS} / width") if mapping.column else ("x", "width")
     return [
         *made,
-        *block(f"if (stage < 0 || (stage == {stage} && !combine))", *_loops(walk, stage, reduced)),
+        *block(
+            f"if (stage < 0 || (stage == {stage} && !combine))", *_loops(mapping, stage, reduced)
+        ),
         *block(
             f"else if (stage == {stage})",
             *block(
                 f"for (int i = {first}; i < splits; i += {step})",
-                *_columns(walk, loads),
-                *_columns(walk, combined),
+                *_columns(mapping, loads),
+                *_columns(mapping, combined),
             ),
         ),
-        *block(f"if (stage <= {stage})", *(line for v in reduced for line in _combine(walk, v))),
-        *block("else", *_columns(walk, restore)),
+        *block(f"if (stage <= {stage})", *(line for v in reduced for line in _combine(mapping, v))),
+        *block("else", *_columns(mapping, restore)),
         *block(
             f"if (stage == {stage})",
-            *block(f"if ({writer})", *_columns(walk, save, "if (u < n) ")),
+            *block(f"if ({writer})", *_columns(mapping, save, "if (u < n) ")),
             "if (!write) return;",
         ),
     ]
 
 
-def _total(walk: Walk, v: int) -> str:
+def _total(mapping: ThreadMapping, v: int) -> str:
     """Return the thread's total of reduction `v`: for columns in shared memory, to save registers.
 
     Neighbouring threads have neighbouring words there, without bank conflicts.
     """
-    return f"sum{v}[u * {THREADS}]" if walk.column else f"total{v}"
+    return f"sum{v}[u * {THREADS}]" if mapping.column else f"total{v}"
 
 
-def _result(walk: Walk, v: int) -> str:
+def _result(mapping: ThreadMapping, v: int) -> str:
     """Return the result of reduction `v` over the threads of a unit or column."""
-    return f"total{v}[u]" if walk.column else f"total{v}"
+    return f"total{v}[u]" if mapping.column else f"total{v}"
 
 
-def _partial(walk: Walk, v: int) -> str:
+def _partial(mapping: ThreadMapping, v: int) -> str:
     """Return the lvalue of split {i}'s partial result; those of all splits are contiguous."""
-    _, long = accumulators(walk.pattern, walk.pattern.values[v])
-    column = " + (u < n ? u : 0)" if walk.column else ""
-    at = f"({walk.pattern.reductions.index(v)} * units + result{column})"
+    _, long = accumulators(mapping.pattern, mapping.pattern.values[v])
+    column = " + (u < n ? u : 0)" if mapping.column else ""
+    at = f"({mapping.pattern.reductions.index(v)} * units + result{column})"
     return f"*({long} *)(partial + 8 * ((int64_t){at} * (splits + 1) + {{i}}))"
 
 
-def _columns(walk: Walk, body: Sequence[str], condition: str = "") -> list[str]:
+def _columns(mapping: ThreadMapping, body: Sequence[str], condition: str = "") -> list[str]:
     """Return `body` for each column of the thread; along rows just `body`."""
-    return each(walk, [condition + line for line in body]) if walk.column else list(body)
+    return each(mapping, [condition + line for line in body]) if mapping.column else list(body)
 
 
-def _loops(walk: Walk, stage: int, reduced: Sequence[int]) -> list[str]:
+def _loops(mapping: ThreadMapping, stage: int, reduced: Sequence[int]) -> list[str]:
     """Return the loops over the thread's groups and the single elements."""
-    single = replace(walk, max_group=1)
-    if walk.column:
-        whole = _loop(walk, stage, reduced, "rows")
-        if walk.group == 1:
+    single = replace(mapping, max_group=1)
+    if mapping.column:
+        whole = _loop(mapping, stage, reduced, "rows")
+        if mapping.group == 1:
             return whole
-        tail = _loop(walk, stage, reduced, "rows", tail=True)
+        tail = _loop(mapping, stage, reduced, "rows", tail=True)
         return [*block("if (full)", *whole), *block("else", *tail)]
-    groups = block("", *_loop(walk, stage, reduced, "groups")) if walk.group > 1 else []
+    groups = block("", *_loop(mapping, stage, reduced, "groups")) if mapping.group > 1 else []
     return [*groups, *block("", *_loop(single, stage, reduced, "singles"))]
 
 
 def _loop(
-    walk: Walk, stage: int, reduced: Sequence[int], count: str, tail: bool = False
+    mapping: ThreadMapping, stage: int, reduced: Sequence[int], count: str, tail: bool = False
 ) -> list[str]:
     """Return a loop over the thread's part of `count` groups, in stretches."""
-    pattern = walk.pattern
+    pattern = mapping.pattern
     accs, clear, add, flush = [], [], [], []
     for v in reduced:
         value = pattern.values[v]
         short, _ = accumulators(pattern, value)
-        acc, total = f"acc{v}[u]", _total(walk, v)
-        accs.append(f"{short} acc{v}[{walk.group}];")
+        acc, total = f"acc{v}[u]", _total(mapping, v)
+        accs.append(f"{short} acc{v}[{mapping.group}];")
         clear.append(f"{acc} = {identity(pattern, value)};")
         add.append(f"{acc} = {combine(value, widened(pattern, value), acc)};")
         flush.append(f"{total} = {combine(value, acc, total)};")
-    first, step = ("y", f"{THREADS} / width") if walk.column else ("x", "width")
-    unit = "live ? " if not walk.column else ""
+    first, step = ("y", f"{THREADS} / width") if mapping.column else ("x", "width")
+    unit = "live ? " if not mapping.column else ""
     end = f"split_length * (split + 1) < {count} ? split_length * (split + 1) : {count}"
     bounds = [
-        f"const {walk.integer} split_length = ({count} + splits - 1) / splits, step = {step};",
-        f"const {walk.integer} split_end = {unit}{end}{' : 0' if unit else ''};",
+        f"const {mapping.integer} split_length = ({count} + splits - 1) / splits, step = {step};",
+        f"const {mapping.integer} split_end = {unit}{end}{' : 0' if unit else ''};",
     ]
-    begin = f"{walk.integer} g = split_length * split + {first}"
+    begin = f"{mapping.integer} g = split_length * split + {first}"
     ahead = 1 if tail else max(1, IN_FLIGHT // max(1, len(pattern.loaded(pattern.run(stage)))))
     if ahead > 1:
-        visited = load_ahead(walk, stage, ahead, visit(walk, stage, add, ahead=True))
+        visited = load_ahead(mapping, stage, ahead, visit(mapping, stage, add, ahead=True))
     else:
-        visited = [*position(walk, "g"), *visit(walk, stage, add, tail)]
+        visited = [*position(mapping, "g"), *visit(mapping, stage, add, tail)]
     step = f"g += {ahead} * step" if ahead > 1 else "g += step"
     if not reduced:
-        stop = f"const {walk.integer} stop = split_end;"
+        stop = f"const {mapping.integer} stop = split_end;"
         return [*bounds, stop, *block(f"for ({begin}; g < stop; {step})", *visited)]
     stretch = f"g + {STRETCH} * step < split_end ? g + {STRETCH} * step : split_end"
     return [
@@ -302,19 +304,19 @@ def _loop(
         *accs,
         *block(
             f"for ({begin}; g < split_end;)",
-            f"const {walk.integer} stop = {stretch};",
-            *each(walk, clear),
+            f"const {mapping.integer} stop = {stretch};",
+            *each(mapping, clear),
             *block(f"for (; g < stop; {step})", *visited),
-            *each(walk, flush),
+            *each(mapping, flush),
         ),
     ]
 
 
-def _combine(walk: Walk, v: int) -> list[str]:
+def _combine(mapping: ThreadMapping, v: int) -> list[str]:
     """Return statements that combine reduction `v` over the threads of a unit or column."""
-    value = walk.pattern.values[v]
-    _, long = accumulators(walk.pattern, value)
-    if walk.column:
+    value = mapping.pattern.values[v]
+    _, long = accumulators(mapping.pattern, value)
+    if mapping.column:
         mine, other = f"sums[u * {THREADS}]", f"sums[u * {THREADS} + half * width]"
         return block(
             "",
@@ -322,10 +324,12 @@ def _combine(walk: Walk, v: int) -> list[str]:
             *block(
                 f"for (int half = {THREADS} / width / 2; half > 0; half /= 2)",
                 "__syncthreads();",
-                *block("if (y < half)", *each(walk, [f"{mine} = {combine(value, other, mine)};"])),
+                *block(
+                    "if (y < half)", *each(mapping, [f"{mine} = {combine(value, other, mine)};"])
+                ),
             ),
             "__syncthreads();",
-            *each(walk, [f"total{v}[u] = sums[u * {THREADS} - y * width];"]),
+            *each(mapping, [f"total{v}[u] = sums[u * {THREADS} - y * width];"]),
         )
     total = f"total{v}"
     return [
@@ -347,20 +351,20 @@ def _combine(walk: Walk, v: int) -> list[str]:
     ]
 
 
-def _results(walk: Walk) -> list[str]:
+def _results(mapping: ThreadMapping) -> list[str]:
     """Return statements that write the results of a unit."""
-    pattern = walk.pattern
+    pattern = mapping.pattern
     stores = [k for k, made in enumerate(pattern.stores, pattern.inputs) if made.per_unit]
     if not stores:
         return []
-    if walk.column:
-        inside = [line for k in stores for line in destination(walk, k, f"base{k}")]
-        sources = load_wide(walk, [], [pattern.source(k) for k in stores])
-        inside += each(walk, [*sources, *store_elements(walk, stores)])
+    if mapping.column:
+        inside = [line for k in stores for line in destination(mapping, k, f"base{k}")]
+        sources = load_wide(mapping, [], [pattern.source(k) for k in stores])
+        inside += each(mapping, [*sources, *store_elements(mapping, stores)])
         for k in stores:
-            whole, tail = (store(walk, k, f"base{k}", n) for n in (False, True))
+            whole, tail = (store(mapping, k, f"base{k}", n) for n in (False, True))
             inside += _full(*whole, *tail) if whole else []
     else:
-        inside = store_elements(walk, stores)
-    writer = "y == 0" if walk.column else "x == 0"
+        inside = store_elements(mapping, stores)
+    writer = "y == 0" if mapping.column else "x == 0"
     return block("if (write)", "__syncthreads();", *block(f"if ({writer} && live)", *inside))

@@ -39,7 +39,7 @@ from minigraph.jit.cuda.thread import (
     visit,
     whole_groups,
 )
-from minigraph.jit.cuda.walk import Walk
+from minigraph.jit.cuda.thread_mapping import ThreadMapping
 from minigraph.jit.emitter import block
 from minigraph.jit.expression import takes_index
 from minigraph.jit.small_float import compute_dtype
@@ -60,18 +60,18 @@ NAME(const __grid_constant__ NAME_args a) {
 
 
 @functools.lru_cache(4096)
-def cuda_source(walk: Walk) -> KernelSource:
+def cuda_source(mapping: ThreadMapping) -> KernelSource:
     """Return the text of a kernel and the functions that it calls."""
-    body, words_shared = _body(walk)
+    body, words_shared = _body(mapping)
     call = "  NAME_part(a.w, blockIdx.x, gridDim.x, shared);"
     whole = body.replace("BODY", "NAME_part") + _entry(
-        walk.words, words_shared, call, walk.resident
+        mapping.words, words_shared, call, mapping.resident
     )
-    return KernelSource(whole, _functions([walk]))
+    return KernelSource(whole, _functions([mapping]))
 
 
-def together(walks: Sequence[Walk], counts: Sequence[int]) -> KernelSource:
-    """Return the source of a launch of independent kernels: `counts[i]` of `walks[i]`.
+def horizontal_source(mappings: Sequence[ThreadMapping], counts: Sequence[int]) -> KernelSource:
+    """Return the source of a launch of independent kernels: `counts[i]` of `mappings[i]`.
 
     Its words are the first block of each kernel, the number of all blocks, the offset of the words
     of each kernel, and these words.
@@ -79,12 +79,12 @@ def together(walks: Sequence[Walk], counts: Sequence[int]) -> KernelSource:
     total = sum(counts)
     bodies, needed, calls = [], 0, []
     first = words = 0
-    for i, (walk, count) in enumerate(zip(walks, counts, strict=True)):
-        body, words_shared = _body(walk)
+    for i, (mapping, count) in enumerate(zip(mappings, counts, strict=True)):
+        body, words_shared = _body(mapping)
         bodies.append(body.replace("BODY", f"NAME_part{i}"))
         needed = max(needed, words_shared)
-        first, words = first + count, words + count * walk.words
-        condition = f"if (t < {first}) " if i < len(walks) - 1 else ""
+        first, words = first + count, words + count * mapping.words
+        condition = f"if (t < {first}) " if i < len(mappings) - 1 else ""
         other = "else " if i else ""
         grid = "blockIdx.x - a.w[t], a.w[t + 1] - a.w[t]"
         calls.append(f"  {other}{condition}NAME_part{i}(w, {grid}, shared);")
@@ -93,12 +93,12 @@ def together(walks: Sequence[Walk], counts: Sequence[int]) -> KernelSource:
         f"  const long long *const w = a.w + a.w[{total + 1} + t];",
     ]
     entry = _entry(2 * total + 1 + words, needed, "\n".join([*member, *calls]))
-    return KernelSource("\n".join(bodies) + entry, _functions(walks))
+    return KernelSource("\n".join(bodies) + entry, _functions(mappings))
 
 
-def _body(walk: Walk) -> tuple[str, int]:
+def _body(mapping: ThreadMapping) -> tuple[str, int]:
     """Return the function BODY, and the number of words of shared memory that it needs."""
-    return reduction.body(walk) if walk.shared else (_map(walk), 0)
+    return reduction.body(mapping) if mapping.shared else (_map(mapping), 0)
 
 
 def _entry(words: int, words_shared: int, body: str, resident: int = 0) -> str:
@@ -110,36 +110,36 @@ def _entry(words: int, words_shared: int, body: str, resident: int = 0) -> str:
     return _ENTRY % {"words": words, "bounds": bounds, "body": body}
 
 
-def _functions(walks: Iterable[Walk]) -> tuple[str, ...]:
+def _functions(mappings: Iterable[ThreadMapping]) -> tuple[str, ...]:
     """Return the functions that the kernels' ops call; conversions are in the prelude."""
-    texts = (text for walk in walks for text in walk.pattern.functions(compute_dtype))
+    texts = (text for mapping in mappings for text in mapping.pattern.functions(compute_dtype))
     return tuple(dict.fromkeys(texts))
 
 
-def _map(walk: Walk) -> str:
+def _map(mapping: ThreadMapping) -> str:
     """Return the function BODY of a kernel that reduces nothing."""
     setup = [
-        *(f"const {walk.integer} {name} = {walk.option(name)};" for name in walk.options),
-        f"const {walk.integer} inner = {walk.extent(walk.innermost)};",
-        *whole_groups(walk),
-        *bases(walk, ()),
-        *(declare(walk, v, "0") for v in walk.pattern.once),
-        *(_loop(walk, "groups") if walk.group > 1 else ()),
-        f"const {walk.integer} tail_begin = row_groups * {walk.group};",
-        *_loop(replace(walk, max_group=1), "singles"),
+        *(f"const {mapping.integer} {name} = {mapping.option(name)};" for name in mapping.options),
+        f"const {mapping.integer} inner = {mapping.extent(mapping.innermost)};",
+        *whole_groups(mapping),
+        *bases(mapping, ()),
+        *(declare(mapping, v, "0") for v in mapping.pattern.once),
+        *(_loop(mapping, "groups") if mapping.group > 1 else ()),
+        f"const {mapping.integer} tail_begin = row_groups * {mapping.group};",
+        *_loop(replace(mapping, max_group=1), "singles"),
     ]
     return body_function(setup, ("aligned", "groups", "shared"))
 
 
-def _loop(walk: Walk, count: str) -> list[str]:
+def _loop(mapping: ThreadMapping, count: str) -> list[str]:
     """Return the loop over groups, or over single elements."""
-    pattern = walk.pattern
-    inside = position(walk, "g")
+    pattern = mapping.pattern
+    inside = position(mapping, "g")
     if any(takes_index(value.op) for value in pattern.values):
         flat = "(int64_t)0"
-        for d in walk.rows:
-            flat = f"({flat} * {walk.extent(d)} + i{d})"
+        for d in mapping.rows:
+            flat = f"({flat} * {mapping.extent(d)} + i{d})"
         inside.append(f"const int64_t begin = {flat} * inner + column;")
-    start = f"{walk.integer} g = ({walk.integer})block * {THREADS} + threadIdx.x"
-    step = f"({walk.integer})blocks * {THREADS}"
-    return block(f"for ({start}; g < {count}; g += {step})", *inside, *visit(walk, 0))
+    start = f"{mapping.integer} g = ({mapping.integer})block * {THREADS} + threadIdx.x"
+    step = f"({mapping.integer})blocks * {THREADS}"
+    return block(f"for ({start}; g < {count}; g += {step})", *inside, *visit(mapping, 0))

@@ -9,7 +9,7 @@ import numpy as np
 from minigraph.graph import DType
 from minigraph.jit.c.body import declare as c_declare
 from minigraph.jit.c.body import element, pointer
-from minigraph.jit.cuda.walk import Walk
+from minigraph.jit.cuda.thread_mapping import ThreadMapping
 from minigraph.jit.emitter import block, function
 from minigraph.jit.expression import c_type, expression, literal
 from minigraph.jit.pattern import ELEMENT, ROW, KernelPattern
@@ -34,41 +34,45 @@ def body_function(statements: Iterable[str], unused: Iterable[str]) -> str:
     return f"\n{function(head, [*statements, casts])}"
 
 
-def indices(walk: Walk, axes: Sequence[int], flat: str) -> list[str]:
+def indices(mapping: ThreadMapping, axes: Sequence[int], flat: str) -> list[str]:
     """Return statements that unravel the index `flat` over `axes`."""
     if not axes:
         return []
-    count = walk.integer
+    count = mapping.integer
     first, *others = axes
-    inner = [f"const {count} i{d} = mg_unravel(&flat, {walk.extent(d)});" for d in reversed(others)]
+    inner = [
+        f"const {count} i{d} = mg_unravel(&flat, {mapping.extent(d)});" for d in reversed(others)
+    ]
     if not others:
         return [f"const {count} i{first} = {flat};"]
     return [f"{count} flat = {flat};", *inner, f"const {count} i{first} = flat;"]
 
 
-def address(walk: Walk, k: int, axes: Iterable[int], base: str) -> str:
+def address(mapping: ThreadMapping, k: int, axes: Iterable[int], base: str) -> str:
     """Return the address of operand `k` at the indices of `axes`, relative to `base`."""
-    steps = " + ".join(f"i{d} * {walk.stride(k, d)}" for d in axes)
+    steps = " + ".join(f"i{d} * {mapping.stride(k, d)}" for d in axes)
     return f"{base} + ({steps})" if steps else base
 
 
-def bases(walk: Walk, axes: Sequence[int]) -> list[str]:
+def bases(mapping: ThreadMapping, axes: Sequence[int]) -> list[str]:
     """Return statements that declare the address of each operand at the indices of `axes`."""
-    made = [f"const long long *const constants = w + {walk.first_constant};"]
-    for k, how in enumerate(walk.pattern.accesses):
-        made.append(f"char *const base{k} = {address(walk, k, axes, f'mg_global(w[{k}])')};")
+    made = [f"const long long *const constants = w + {mapping.first_constant};"]
+    for k, how in enumerate(mapping.pattern.accesses):
+        made.append(f"char *const base{k} = {address(mapping, k, axes, f'mg_global(w[{k}])')};")
         if how == "strided":
-            stride = "full_stride" if k in walk.pattern.operand_windows else "stride"
-            made.append(f"const {walk.integer} {stride}{k} = {walk.stride(k, walk.innermost)};")
+            stride = "full_stride" if k in mapping.pattern.operand_windows else "stride"
+            made.append(
+                f"const {mapping.integer} {stride}{k} = {mapping.stride(k, mapping.innermost)};"
+            )
         elif how == "fixed":
-            made.append(pointer(walk.pattern, k, f"base{k}"))
+            made.append(pointer(mapping.pattern, k, f"base{k}"))
     return [*made, "(void)constants;"]
 
 
-def whole_groups(walk: Walk) -> list[str]:
+def whole_groups(mapping: ThreadMapping) -> list[str]:
     """Return statements that declare the numbers of whole groups and of single elements."""
-    count, size = walk.integer, walk.group
-    rows = " * ".join(map(walk.extent, walk.rows)) or "1"
+    count, size = mapping.integer, mapping.group
+    rows = " * ".join(map(mapping.extent, mapping.rows)) or "1"
     row_groups = f"aligned ? inner / {size} : 0" if size > 1 else "0"
     return [
         f"const {count} rows = {rows}, row_groups = {row_groups};",
@@ -77,82 +81,84 @@ def whole_groups(walk: Walk) -> list[str]:
     ]
 
 
-def position(walk: Walk, group: str) -> list[str]:
+def position(mapping: ThreadMapping, group: str) -> list[str]:
     """Return statements that unravel the number of a group to its position in the loops.
 
     The single elements of a row follow its whole groups.
     """
-    if walk.column:
-        return [*indices(walk, walk.rows, group), *_inside(walk)]
-    count, size = walk.integer, walk.group
+    if mapping.column:
+        return [*indices(mapping, mapping.rows, group), *_inside(mapping)]
+    count, size = mapping.integer, mapping.group
     if size > 1:
         extent, first = "row_groups", f" * {size}"
     else:
         extent, first = "(inner - tail_begin)", " + tail_begin"
-    if not walk.rows:
-        return [f"const {count} column = {group}{first};", *_inside(walk)]
+    if not mapping.rows:
+        return [f"const {count} column = {group}{first};", *_inside(mapping)]
     return [
         f"{count} row = {group};",
         f"const {count} column = mg_unravel(&row, {extent}){first};",
-        *indices(walk, walk.rows, "row"),
-        *_inside(walk),
+        *indices(mapping, mapping.rows, "row"),
+        *_inside(mapping),
     ]
 
 
-def _inside(walk: Walk) -> list[str]:
+def _inside(mapping: ThreadMapping) -> list[str]:
     """Return statements that declare for each window whether the thread's group is inside."""
     made = []
-    for window, _ in enumerate(walk.pattern.windows):
+    for window, _ in enumerate(mapping.pattern.windows):
         tests = []
-        for c, bound in walk.bounds(window):
-            inner = f"column * {walk.stride(c, walk.innermost)}"
-            outer = (d for d in range(walk.units + walk.loops) if d != walk.innermost)
-            at = address(walk, c, outer, inner)
+        for c, bound in mapping.bounds(window):
+            inner = f"column * {mapping.stride(c, mapping.innermost)}"
+            outer = (d for d in range(mapping.units + mapping.loops) if d != mapping.innermost)
+            at = address(mapping, c, outer, inner)
             tests.append(f"mg_in_window({at}, constants + {bound})")
         made.append(f"const bool inside{window} = {' && '.join(tests)};")
-    return [*made, *(f"(void)inside{window};" for window, _ in enumerate(walk.pattern.windows))]
+    return [*made, *(f"(void)inside{window};" for window, _ in enumerate(mapping.pattern.windows))]
 
 
-def load(walk: Walk, k: int, base: str, tail: bool = False) -> list[str]:
+def load(mapping: ThreadMapping, k: int, base: str, tail: bool = False) -> list[str]:
     """Return statements that load the group of operand `k`, or compute its address.
 
     tail  whether the group may be shorter, with n elements
     """
-    if walk.pattern.accesses[k] == "fixed":
+    if mapping.pattern.accesses[k] == "fixed":
         return []
-    if walk.pattern.accesses[k] != "unit" or walk.group == 1:
-        return [pointer(walk.pattern, k, base, "column")]
-    window = walk.pattern.operand_windows.get(k, -1)
-    arguments = [f"{base} + {_column_offset(walk, k)}", *["n"] * tail]
+    if mapping.pattern.accesses[k] != "unit" or mapping.group == 1:
+        return [pointer(mapping.pattern, k, base, "column")]
+    window = mapping.pattern.operand_windows.get(k, -1)
+    arguments = [f"{base} + {_column_offset(mapping, k)}", *["n"] * tail]
     if window >= 0 and tail:
         arguments[1] = f"inside{window} ? n : 0"
     elif window >= 0:
         arguments.insert(0, f"inside{window}")
     return [
-        f"{c_type(walk.pattern.dtypes[k])} p{k}[{walk.group}];",
-        f"mg_load<{walk.group}>({', '.join([f'p{k}', *arguments])});",
+        f"{c_type(mapping.pattern.dtypes[k])} p{k}[{mapping.group}];",
+        f"mg_load<{mapping.group}>({', '.join([f'p{k}', *arguments])});",
     ]
 
 
-def destination(walk: Walk, k: int, base: str) -> list[str]:
+def destination(mapping: ThreadMapping, k: int, base: str) -> list[str]:
     """Return statements that declare where to store the group of operand `k`."""
-    if walk.pattern.accesses[k] == "unit" and walk.group > 1:
-        return [f"{register_type(walk.pattern.dtypes[k])} p{k}[{walk.group}];"]
-    return load(walk, k, base)
+    if mapping.pattern.accesses[k] == "unit" and mapping.group > 1:
+        return [f"{register_type(mapping.pattern.dtypes[k])} p{k}[{mapping.group}];"]
+    return load(mapping, k, base)
 
 
-def store(walk: Walk, k: int, base: str, tail: bool = False) -> list[str]:
+def store(mapping: ThreadMapping, k: int, base: str, tail: bool = False) -> list[str]:
     """Return statements that store the group of operand `k`, if it is stored as a vector."""
-    if walk.pattern.accesses[k] != "unit" or walk.group == 1:
+    if mapping.pattern.accesses[k] != "unit" or mapping.group == 1:
         return []
-    dtype = walk.pattern.dtypes[k]
+    dtype = mapping.pattern.dtypes[k]
     small = f"_{dtype.name}" if dtype in SMALL_FLOATS else ""
     count = ", n" if tail else ""
-    return [f"mg_store{small}<{walk.group}>({base} + {_column_offset(walk, k)}, p{k}{count});"]
+    return [
+        f"mg_store{small}<{mapping.group}>({base} + {_column_offset(mapping, k)}, p{k}{count});"
+    ]
 
 
-def _column_offset(walk: Walk, k: int) -> str:
-    return f"column * {walk.pattern.dtypes[k].itemsize}"
+def _column_offset(mapping: ThreadMapping, k: int) -> str:
+    return f"column * {mapping.pattern.dtypes[k].itemsize}"
 
 
 # ---------------------------------------------------------------- elements
@@ -163,9 +169,9 @@ def register_type(dtype: DType) -> str:
     return c_type(compute_dtype(dtype))
 
 
-def declare(walk: Walk, v: int, index: str) -> str:
+def declare(mapping: ThreadMapping, v: int, index: str) -> str:
     """Return the statement that computes or loads value `v` of the element `index`."""
-    pattern, value = walk.pattern, walk.pattern.values[v]
+    pattern, value = mapping.pattern, mapping.pattern.values[v]
     operands = [pattern.values[a].dtype for a in value.args]
     if SMALL_FLOATS.isdisjoint((value.dtype, *operands)):
         return c_declare(pattern, v, index)
@@ -203,21 +209,23 @@ def _rounded(pattern: KernelPattern, v: int, source: DType, number: str) -> str:
     return f"mg_round_{name}({number})" if again else number
 
 
-def each(walk: Walk, body: Iterable[str]) -> list[str]:
+def each(mapping: ThreadMapping, body: Iterable[str]) -> list[str]:
     """Return the loop over the elements of a group."""
-    if walk.group == 1:
+    if mapping.group == 1:
         return block("", "const int u = 0;", *body, "(void)u;")
-    return ["#pragma unroll", *block(f"for (int u = 0; u < {walk.group}; u++)", *body)]
+    return ["#pragma unroll", *block(f"for (int u = 0; u < {mapping.group}; u++)", *body)]
 
 
-def load_wide(walk: Walk, values: Sequence[int], results: Sequence[int] = ()) -> list[str]:
+def load_wide(
+    mapping: ThreadMapping, values: Sequence[int], results: Sequence[int] = ()
+) -> list[str]:
     """Return statements that load the wide values which `values` and `results` need."""
-    of = walk.pattern.values
-    needed = walk.pattern.wide_needs(values, results)
+    of = mapping.pattern.values
+    needed = mapping.pattern.wide_needs(values, results)
     return [f"const {register_type(of[v].dtype)} v{v} = wide{v}[u];" for v in needed]
 
 
-def load_ahead(walk: Walk, stage: int, count: int, visited: Sequence[str]) -> list[str]:
+def load_ahead(mapping: ThreadMapping, stage: int, count: int, visited: Sequence[str]) -> list[str]:
     """Return statements that load `count` groups from g on, then compute each.
 
     The compiler cannot hoist these loads, which might be beyond the end or alias a store.  Beyond
@@ -225,25 +233,25 @@ def load_ahead(walk: Walk, stage: int, count: int, visited: Sequence[str]) -> li
 
     visited  statements for one group
     """
-    pattern = walk.pattern
+    pattern = mapping.pattern
     ahead = [k for k in pattern.loaded(pattern.run(stage)) if _is_ahead(pattern, k)]
-    group = f"const {walk.integer} group = g + r * step < stop ? g + r * step : g;"
+    group = f"const {mapping.integer} group = g + r * step < stop ? g + r * step : g;"
     loop = f"for (int r = 0; r < {count}; r++)"
     loads = [
-        f"mg_load<{walk.group}>(loaded{k}[r], {address(walk, k, walk.rows, f'base{k}')} + "
-        f"{_column_offset(walk, k)});"
+        f"mg_load<{mapping.group}>(loaded{k}[r], {address(mapping, k, mapping.rows, f'base{k}')} + "
+        f"{_column_offset(mapping, k)});"
         for k in ahead
     ]
     pointers = [f"const {c_type(pattern.dtypes[k])} *const p{k} = loaded{k}[r];" for k in ahead]
     return [
-        *(f"{c_type(pattern.dtypes[k])} loaded{k}[{count}][{walk.group}];" for k in ahead),
+        *(f"{c_type(pattern.dtypes[k])} loaded{k}[{count}][{mapping.group}];" for k in ahead),
         "#pragma unroll",
-        *block(loop, group, *position(walk, "group"), *loads),
+        *block(loop, group, *position(mapping, "group"), *loads),
         "#pragma unroll",
         *block(
             loop,
             group,
-            *block("if (g + r * step < stop)", *position(walk, "group"), *pointers, *visited),
+            *block("if (g + r * step < stop)", *position(mapping, "group"), *pointers, *visited),
         ),
     ]
 
@@ -253,7 +261,11 @@ def _is_ahead(pattern: KernelPattern, k: int) -> bool:
 
 
 def visit(
-    walk: Walk, stage: int, extra: Sequence[str] = (), tail: bool = False, ahead: bool = False
+    mapping: ThreadMapping,
+    stage: int,
+    extra: Sequence[str] = (),
+    tail: bool = False,
+    ahead: bool = False,
 ) -> list[str]:
     """Return statements that load a group, compute, and store the results.
 
@@ -261,30 +273,30 @@ def visit(
     tail   whether the group may be shorter, with n elements
     ahead  whether contiguous operands are already loaded
     """
-    pattern = walk.pattern
+    pattern = mapping.pattern
     values, stores = pattern.run(stage), pattern.stored(stage)
-    base = {k: address(walk, k, walk.rows, f"base{k}") for k in range(walk.operands)}
+    base = {k: address(mapping, k, mapping.rows, f"base{k}") for k in range(mapping.operands)}
     elements = pattern.run_at(ELEMENT, stage)
-    body = load_wide(walk, elements, pattern.goals(stage))
-    body += [declare(walk, v, "u") for v in elements]
-    body += [*store_elements(walk, stores), *extra]
+    body = load_wide(mapping, elements, pattern.goals(stage))
+    body += [declare(mapping, v, "u") for v in elements]
+    body += [*store_elements(mapping, stores), *extra]
     loads = [k for k in pattern.loaded(values) if not (ahead and _is_ahead(pattern, k))]
     return [
-        *(line for k in loads for line in load(walk, k, base[k], tail)),
-        *(line for k in stores for line in destination(walk, k, base[k])),
-        *(declare(walk, v, "0") for v in pattern.run_at(ROW, stage)),
-        *each(walk, body),
-        *(line for k in stores for line in store(walk, k, base[k], tail)),
+        *(line for k in loads for line in load(mapping, k, base[k], tail)),
+        *(line for k in stores for line in destination(mapping, k, base[k])),
+        *(declare(mapping, v, "0") for v in pattern.run_at(ROW, stage)),
+        *each(mapping, body),
+        *(line for k in stores for line in store(mapping, k, base[k], tail)),
     ]
 
 
-def store_elements(walk: Walk, stores: Sequence[int]) -> list[str]:
+def store_elements(mapping: ThreadMapping, stores: Sequence[int]) -> list[str]:
     """Return statements that store an element to each of the operands `stores`."""
     made = []
     for k in stores:
-        value, dtype = f"v{walk.pattern.source(k)}", walk.pattern.dtypes[k]
-        together = walk.pattern.accesses[k] == "unit" and walk.group > 1
+        value, dtype = f"v{mapping.pattern.source(k)}", mapping.pattern.dtypes[k]
+        together = mapping.pattern.accesses[k] == "unit" and mapping.group > 1
         if dtype in SMALL_FLOATS and not together:
             value = f"mg_{dtype.name}_of_float({value})"
-        made.append(f"{element(walk.pattern, k, 'u')} = {value};")
+        made.append(f"{element(mapping.pattern, k, 'u')} = {value};")
     return made

@@ -15,7 +15,7 @@ pytest.importorskip("cuda.bindings.driver")
 from cuda_stand_in import StandIn
 
 from minigraph.devices.cuda.kernel import CudaKernel
-from minigraph.devices.cuda.kernels import WRITTEN
+from minigraph.devices.cuda.kernels import HANDWRITTEN
 from minigraph.devices.cuda.program import CudaProgram
 
 
@@ -37,7 +37,7 @@ class Kernels(Backend):
         if node.op.name in self.idle:
             return CudaKernel(node, [])
         launch = self.driver.launch_of(node, strides)
-        written = WRITTEN.get(type(node.op))
+        written = HANDWRITTEN.get(type(node.op))
         made = written(node.op, node) if written else None
         range = made.range if made else None
         inplace = [(0,)] * len(node.inputs) if isinstance(node.op, Elementwise) else ()

@@ -9,7 +9,7 @@ from long_runs import ARCHITECTURES, long
 from needs import needs_gpp
 
 pytest.importorskip("cudnn")
-from minigraph.devices.cuda import channels, written
+from minigraph.devices.cuda import channels, handwritten
 from minigraph.devices.cuda.channels import SINGLE_PIXELS, Blocks
 from minigraph.devices.cuda.cudnn_graph import Tensor, channels_last, contiguous
 
@@ -65,7 +65,7 @@ def launched(source, target, blocks):
 COPIES = [*copies("float32"), *copies("bfloat16")]
 MADE = list(itertools.starmap(launched, COPIES))
 with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(written, "MAX_32_BIT_INDEX", 1)
+    patch.setattr(handwritten, "MAX_32_BIT_INDEX", 1)
     HUGE = list(itertools.starmap(launched, COPIES))
 SOURCES = {launch.source for launch in (*MADE, *HUGE)}
 

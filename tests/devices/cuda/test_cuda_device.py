@@ -8,8 +8,8 @@ import importlib
 import itertools
 
 import cuda_generated_cases as generated
+import cuda_handwritten_cases as handwritten
 import cuda_on_cpu
-import cuda_written_cases as written
 import numpy as np
 import pytest
 from cuda_device import close, losses, on_host, require, tolerance
@@ -85,7 +85,7 @@ class OnDevice:
 def kernels():
     """Let the cases' launches run on the device; all kernels are compiled at once."""
     backend = importlib.import_module("minigraph.devices.cuda.device")
-    made = OnDevice(backend, [*generated.sources(), *written.SOURCES])
+    made = OnDevice(backend, [*generated.sources(), *handwritten.SOURCES])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda_on_cpu, "run", made.run)
         yield
@@ -129,12 +129,12 @@ def test_an_op_agrees_with_numpy_at_special_values(name, kernels):
     generated.Case(found.node.op, *xs).check(kernels, nearly)
 
 
-@pytest.mark.parametrize("name", written.MADE)
+@pytest.mark.parametrize("name", handwritten.MADE)
 def test_a_written_kernel_agrees_with_numpy(name, kernels):
-    node, xs, made = written.MADE[name]
-    ys, flag = written.run(None, node, xs, made)
+    node, xs, made = handwritten.MADE[name]
+    ys, flag = handwritten.run(None, node, xs, made)
     assert flag == 0
-    for y, wanted in zip(ys, written.meaning(node, xs), strict=True):
+    for y, wanted in zip(ys, handwritten.meaning(node, xs), strict=True):
         close(y, wanted, tolerance(wanted))
 
 

@@ -8,7 +8,17 @@ import math
 import cuda_on_cpu
 import numpy as np
 import pytest
-from cuda_written_cases import F32, F64, MADE, SOURCES, TOLERANCE, made_of, meaning, node_of, run
+from cuda_handwritten_cases import (
+    F32,
+    F64,
+    MADE,
+    SOURCES,
+    TOLERANCE,
+    made_of,
+    meaning,
+    node_of,
+    run,
+)
 from long_runs import ARCHITECTURES, long
 
 from minigraph.devices.cuda.kernels import cuda_kernel

@@ -10,7 +10,7 @@ from needs import needs_gpp
 import minigraph as mg
 from minigraph import ops
 from minigraph.graph import Graph
-from minigraph.jit.cuda.walk import walk
+from minigraph.jit.cuda.thread_mapping import map_to_threads
 from minigraph.jit.fused import Fused
 from minigraph.jit.kernel import kernel_of
 
@@ -24,7 +24,7 @@ def case(build, *xs):
 def group_of(found):
     """Return the numbers of elements of operands that a thread loads and stores at once."""
     specs = tuple(x.spec for x in found.node.inputs)
-    made, _ = walk(kernel_of(found.node.op, specs, tuple(x.strides for x in found.xs)))
+    made, _ = map_to_threads(kernel_of(found.node.op, specs, tuple(x.strides for x in found.xs)))
     assert made.pattern.windows
     return made.group
 

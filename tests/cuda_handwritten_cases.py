@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from samples import STRUCTURAL
 
-from minigraph.devices.cuda import written
-from minigraph.devices.cuda.kernels import WRITTEN
+from minigraph.devices.cuda import handwritten
+from minigraph.devices.cuda.kernels import HANDWRITTEN
 from minigraph.graph import BFLOAT16, Node, input
 from minigraph.ops.cumulative import CumulativeProduct, CumulativeSum, Recurrence
 from minigraph.ops.indexing import AddAlong, OneHot, PutAlong, Take, TakeBackward
@@ -58,7 +58,7 @@ def special_rows(rows, n):
 def cases():
     """Return name, op and inputs."""
     for name, (op, xs) in STRUCTURAL.items():
-        for dtype in TOLERANCE if type(op) in WRITTEN else ():
+        for dtype in TOLERANCE if type(op) in HANDWRITTEN else ():
             cast = [np.asarray(x).astype(dtype if x.dtype == F64 else x.dtype) for x in xs]
             yield f"{name}-{dtype}", op, cast
     for dtype in (*TOLERANCE, "int8"):
@@ -186,13 +186,13 @@ def made_of(op, xs):
     node = node_of(op, xs)
     if not all(s.size for s in (*(x.spec for x in node.inputs), *node.specs)):
         return None
-    made = WRITTEN[type(op)](op, node)
+    made = HANDWRITTEN[type(op)](op, node)
     return made and (node, xs, made)
 
 
 MADE = {name: made_of(op, xs) for name, op, xs in cases()}
 with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(written, "MAX_32_BIT_INDEX", 1)
+    patch.setattr(handwritten, "MAX_32_BIT_INDEX", 1)
     wide = {f"{name}-huge": made_of(op, xs) for name, op, xs in cases() if "-float32" in name}
 MADE = {name: made for name, made in {**MADE, **wide}.items() if made}
 SOURCES = list(dict.fromkeys(made.sources[0] for _, _, made in MADE.values()))

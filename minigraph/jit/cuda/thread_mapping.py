@@ -38,7 +38,7 @@ SHARED_OPTIONS = ("aligned", "threads", "units", "splits", "stage", "combine", "
 
 
 @dataclass(frozen=True)
-class Walk:
+class ThreadMapping:
     """The parameters of a kernel's source.
 
     units, loops  numbers of axes of either kind
@@ -140,7 +140,7 @@ class Walk:
         return self.first_constant + self.constants + len(self.options)
 
 
-def walk(kernel: SpecialisedKernel) -> tuple[Walk, LoopNest]:
+def map_to_threads(kernel: SpecialisedKernel) -> tuple[ThreadMapping, LoopNest]:
     """Return the mapping of a kernel's axes to threads, and the axes without lanes."""
     nest = _down_columns(_unlaned(kernel), kernel)
     pattern = replace(
@@ -156,13 +156,15 @@ def walk(kernel: SpecialisedKernel) -> tuple[Walk, LoopNest]:
     reach = [sum((n - 1) * abs(steps[k]) for n, steps in axes) for k in range(len(nest.sizes))]
     # Indices and offsets, also one step of the grid-stride loop beyond the end.
     in_32_bits = max(nest.count * nest.length, *reach) < IN_32_BITS
-    made = Walk(pattern, len(nest.units), len(nest.loops), len(kernel.constants), in_32_bits)
+    made = ThreadMapping(
+        pattern, len(nest.units), len(nest.loops), len(kernel.constants), in_32_bits
+    )
     if pattern.windows or set(SCALAR_ACCESSES).intersection(nest.accesses):
         made = replace(made, max_group=_longest_group(made, nest, kernel))
     return made, nest
 
 
-def _longest_group(walk: Walk, nest: LoopNest, kernel: SpecialisedKernel) -> int:
+def _longest_group(mapping: ThreadMapping, nest: LoopNest, kernel: SpecialisedKernel) -> int:
     """Return the most elements of a group with strided operands or windows.
 
     A group is inside or outside of a window.  Strided elements are loaded one by one, which pays in
@@ -170,26 +172,28 @@ def _longest_group(walk: Walk, nest: LoopNest, kernel: SpecialisedKernel) -> int
     the same sectors.
     """
     axes = [*nest.units, *nest.loops]
-    length, inner = axes.pop(walk.innermost)
+    length, inner = axes.pop(mapping.innermost)
     for k, access in enumerate(nest.accesses):
-        tile = not walk.shared and length <= MAX_TILE and axes and axes[-1][1][k] == nest.sizes[k]
+        tile = (
+            not mapping.shared and length <= MAX_TILE and axes and axes[-1][1][k] == nest.sizes[k]
+        )
         if access == "back" or (access == "strided" and not tile):
             return 1
     ends = [
         (inner[c], math.gcd(*kernel.constants[at : at + 2], *(steps[c] for _, steps in axes)))
-        for window, _ in enumerate(walk.pattern.windows)
-        for c, at in walk.bounds(window)
+        for window, _ in enumerate(mapping.pattern.windows)
+        for c, at in mapping.bounds(window)
     ]
 
     def fits(size: int) -> bool:
         whole = (unit >= length * step or unit % (size * step) == 0 for step, unit in ends)
-        return all(whole) and _aligned(replace(walk, max_group=size), nest, kernel.shifts)
+        return all(whole) and _aligned(replace(mapping, max_group=size), nest, kernel.shifts)
 
     return next(size for size in (MAX_GROUP, 4, 2, 1) if size == 1 or fits(size))
 
 
 def words(
-    walk: Walk,
+    mapping: ThreadMapping,
     nest: LoopNest,
     constants: Sequence[int],
     options: Sequence[int],
@@ -198,18 +202,18 @@ def words(
 ) -> list[int]:
     """Return the argument; `options` has all but the first, which depends on the addresses."""
     axes = (*nest.units, *nest.loops)
-    strides = [steps[k] for k in range(walk.pattern.records) for _, steps in axes]
+    strides = [steps[k] for k in range(mapping.pattern.records) for _, steps in axes]
     extents = [n for n, _ in axes]
-    aligned = _aligned(walk, nest, operands)
+    aligned = _aligned(mapping, nest, operands)
     return [*operands, scratch, *extents, *strides, *constants, int(aligned), *options]
 
 
-def _aligned(walk: Walk, nest: LoopNest, operands: Sequence[int]) -> bool:
+def _aligned(mapping: ThreadMapping, nest: LoopNest, operands: Sequence[int]) -> bool:
     """Whether each group of each operand is aligned for vector loads."""
     axes = [*nest.units, *nest.loops]
-    del axes[walk.innermost]
-    for k, (access, size) in enumerate(zip(walk.pattern.accesses, nest.sizes, strict=True)):
-        unit = min(VECTOR_BYTES, walk.group * size)
+    del axes[mapping.innermost]
+    for k, (access, size) in enumerate(zip(mapping.pattern.accesses, nest.sizes, strict=True)):
+        unit = min(VECTOR_BYTES, mapping.group * size)
         if access == "unit" and any(at % unit for at in (operands[k], *(s[k] for _, s in axes))):
             return False
     return True

@@ -50,7 +50,7 @@ def threads_for(length: int) -> int:
     return 1 if length <= SHORT_ROW else WARP if length <= LONG_ROW else THREADS
 
 
-def written_kernel(
+def handwritten_kernel(
     node: Node,
     name: str,
     macros: Mapping[str, object],
