@@ -179,13 +179,21 @@ static void NAME_write(const NAME_operand *o, char **slots, const NAME_position 
   if (bias[0] >= 0)
     memcpy(add, slots[bias[0]] + bias[1] + j * BLOCK * sizeof(float),
            (left < BLOCK ? left : BLOCK) * sizeof(float));
+  if (o->lane == 1 && units[0].lanes == LINES && units[1].lanes == LINES) {
+    for (int i = 0; i < BLOCK; i++, sums += BLOCK) {
+      const NAME_floats left = *(const NAME_floats *)sums + add[0];
+      const NAME_floats right = *(const NAME_floats *)(sums + LINES) + add[1];
+      if (!rows[i].lanes) continue;
+      memcpy(z + rows[i].at + units[0].at, &left, sizeof left);
+      memcpy(z + rows[i].at + units[1].at, &right, sizeof right);
+    }
+    return;
+  }
   for (int i = 0; i < BLOCK; i++)
     for (int u = 0; u < 2 && rows[i].lanes; u++) {
       float *to = z + rows[i].at + units[u].at;
       const NAME_floats v = *(const NAME_floats *)(sums + i * BLOCK + u * LINES) + add[u];
-      if (o->lane == 1 && units[u].lanes == LINES) memcpy(to, &v, sizeof v);
-      else
-        for (int64_t l = 0; l < units[u].lanes; l++) to[l * o->lane] = v[l];
+      for (int64_t l = 0; l < units[u].lanes; l++) to[l * o->lane] = v[l];
     }
 }
 /* Pack `count` steps of all lines of an operand; all threads share the work. */

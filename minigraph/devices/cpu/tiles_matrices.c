@@ -32,7 +32,7 @@ int NAME(const int64_t *a, char **slots) {
   {
     char *const streamed_tiles = memory + omp_get_thread_num() * thread_bytes;
     char *const streamed_special = streamed_tiles + h->height * h->panel * STEP;
-    NAME_position sums[(PANEL + AHEAD) * DEPTH], lines[BLOCK], rows[HEIGHT * BLOCK];
+    NAME_position sums[(PANEL + AHEAD) * DEPTH], lines[HEIGHT * BLOCK], rows[HEIGHT * BLOCK];
     NAME_bounds bounds[PANEL];
     int64_t at[PANEL];
     float block[BLOCK * BLOCK] __attribute__((aligned(64)));
@@ -40,6 +40,8 @@ int NAME(const int64_t *a, char **slots) {
     NAME_load_config();
     for (int64_t first_step = 0; first_step < steps || !first_step; first_step += h->panel) {
       const int64_t count = steps - first_step < h->panel ? steps - first_step : h->panel;
+      /* Steps of a block that are packed at once: vectors along lines are neighbours in other blocks. */
+      const int64_t run = streamed->vertical ? 1 : count;
       NAME_pack_lines(packed, slots, flipped, packed_lines, h->sums, first_step, count, h->panel,
                       packed_tiles, packed_special);
       NAME_locate(&streamed->sums, h->sums, !streamed->vertical, first_step * step_units,
@@ -49,12 +51,13 @@ int NAME(const int64_t *a, char **slots) {
       for (int64_t task = 0; task < streamed_groups * packed_groups; task++) {
         const int64_t first = task / packed_groups * h->height, rest = streamed_blocks - first;
         const int64_t blocks = rest < h->height ? rest : h->height;
-        for (int64_t i = 0; i < blocks; i++) {
-          NAME_locate(&streamed->lines, streamed_lines, streamed->vertical, (first + i) * line_units,
-                      line_units, lines);
-          NAME_pack_block(streamed, slots, streamed->vertical != flipped, lines, sums, bounds, count,
-                          streamed_tiles + i * h->panel * STEP, streamed_special + i * h->panel);
-        }
+        NAME_locate(&streamed->lines, streamed_lines, streamed->vertical, first * line_units,
+                    blocks * line_units, lines);
+        for (int64_t s = 0; s < count; s += run)
+          for (int64_t i = 0; i < blocks; i++)
+            NAME_pack_block(streamed, slots, streamed->vertical != flipped, lines + i * line_units,
+                            sums + s * step_units, bounds + s, run, streamed_tiles + (i * h->panel + s) * STEP,
+                            streamed_special + i * h->panel + s);
         if (!flipped) NAME_locate(&h->z.lines, h->rows, 0, first * BLOCK, blocks * BLOCK, rows);
         const int64_t begin = task % packed_groups * h->width, end = begin + h->width;
         for (int64_t j = begin; j < end && j < packed_blocks; j++) {
