@@ -78,18 +78,21 @@ def test_a_small_problem_is_measured_beside_what_needs_no_compiler():
 
 
 @pytest.mark.parametrize(
-    ("rows", "columns", "transposed", "first"),
+    ("rows", "sums", "columns", "transposed", "first"),
     [
-        (8, 512, False, "gemm"),
-        (256, 512, False, "brg"),
-        (2, 512, True, "gemm"),
-        (8, 512, True, "brg"),
-        (512, 1, False, "gemm"),
+        (8, 512, 512, False, "gemm"),
+        (256, 512, 512, False, "brg"),
+        (2, 512, 512, True, "gemm"),
+        (8, 512, 512, True, "brg"),
+        (512, 512, 1, False, "gemm"),
+        (1024, 32, 1024, False, "gemm"),
+        (1024, 96, 1024, False, "brg"),
+        (512, 32, 512, False, "brg"),
     ],
 )
-def test_a_thin_product_begins_with_what_copies_nothing(rows, columns, transposed, first):
-    x, y = mg.input("x", (rows, 512)), mg.input("y", (512, columns))
-    strides = [x.spec.strides, (4, 4 * 512) if transposed else y.spec.strides]
+def test_a_thin_product_begins_with_what_copies_nothing(rows, sums, columns, transposed, first):
+    x, y = mg.input("x", (rows, sums)), mg.input("y", (sums, columns))
+    strides = [x.spec.strides, (4, 4 * sums) if transposed else y.spec.strides]
     problem, layouts = CpuProblems(2, on_disk=False).tunable(Matmul()(x, y), strides)
     names = [c.name for c in problem.candidates(layouts)]
     if len({name.partition(":")[0] for name in names}) > 1:  # some processors have one of them
