@@ -17,6 +17,7 @@ from minigraph.devices.cpu import (
     primitives,
     product,
     tiles,
+    transposed,
     winograd,
 )
 from minigraph.devices.cpu.kernel import CpuKernel, KernelRunner, constants_of
@@ -65,6 +66,7 @@ def panel_candidates(arrangement: Arrangement, threads: int) -> Iterator[Candida
 # For products and convolutions.  The heuristic chooses the first candidate of all.
 CANDIDATES: tuple[Callable[[Arrangement, int], Iterable[Candidate]], ...] = (
     primitives.candidates,
+    transposed.candidates,
     tiles.candidates,
     winograd.candidates,
     direct.candidates,
@@ -204,6 +206,8 @@ class CpuProblems(ProblemMaker):
         generators = [*CANDIDATES]
         if winograd.is_favourite(node):
             generators.sort(key=lambda g: g is not winograd.candidates)
+        elif transposed.is_favourite(arrangement):
+            generators.sort(key=lambda g: g is not transposed.candidates)
         elif tiles.is_favourite(node, parts=3):
             generators.sort(key=lambda g: g is not tiles.candidates)
         if self.allows_bf16x3:
@@ -232,7 +236,9 @@ def _is_sure(problem: OpProblem, first: Candidate) -> bool:
         or isinstance(problem.op, Reorder)
     ):
         return False
-    if isinstance(problem.op, Matmul) or first.name in (winograd.NAME, *tiles.NAMES.values()):
+    if isinstance(problem.op, Matmul):
+        return result.shape[-2] > primitives.MAX_GEMM_ROWS
+    if first.name in (winograd.NAME, *tiles.NAMES.values()):
         return True
     shapes = [spec.shape for spec in (*problem.inputs[:2], result)]
     x, w = (shapes[ROLES[type(problem.op)].index(role)] for role in "xw")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from minigraph.jit.halide.source import HalideSource
 from minigraph.jit.source import KernelSource
 from minigraph.program import Kernel, KernelFailed
 
+T = TypeVar("T")
 MIN_THREADED_ELEMENTS = 32768  # elements for which a second thread pays
 MAX_CACHE_BYTES = 32 << 20
 
@@ -244,7 +245,7 @@ class SequenceKernel(CpuKernel):
     """A kernel, and a second one that changes its only output in place.
 
     first     computes the output
-    epilogue  reads and overwrites the output
+    epilogue  reads the output, and the last inputs, and overwrites the output
     node      of `epilogue`; NumPy computes it if the compiler failed
     """
 
@@ -252,12 +253,13 @@ class SequenceKernel(CpuKernel):
         self.first = first
         self.epilogue = epilogue
         self.node = node
+        self.own = len(node.inputs) - 1  # inputs of the epilogue that `first` does not read
         self.maker = first.maker
         self.algorithm = f"{first.algorithm} + {epilogue.name}"
         self.sources = [*first.sources, *epilogue.sources]
         self.scratch = max(first.scratch, epilogue.scratch)
         self.alignment = max(first.alignment, epilogue.alignment)
-        self.strided = first.strided
+        self.strided = (*first.strided, *(False for _ in range(self.own)))
         self.inplace = first.inplace
         self.validates_input = first.validates_input or epilogue.validates_input
         self.threads = max(first.threads, epilogue.threads)
@@ -267,17 +269,26 @@ class SequenceKernel(CpuKernel):
     def texts(self) -> Sequence[KernelSource]:
         return [*self.first.texts, *self.epilogue.texts]
 
+    def _divided(self, inputs: Sequence[T], outputs: Sequence[T]) -> tuple[list[T], list[T]]:
+        """Return the inputs of both kernels."""
+        end = len(inputs) - self.own
+        return [*inputs[:end]], [*outputs, *inputs[end:]]
+
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
         assert isinstance(self.epilogue, CpuKernel), "without a compiler Python runs both"
-        in_place = operands._replace(inputs=operands.outputs)
-        return self.first.calls(operands, linker) + self.epilogue.calls(in_place, linker)
+        first, second = (
+            operands._replace(inputs=inputs)
+            for inputs in self._divided(operands.inputs, operands.outputs)
+        )
+        return self.first.calls(first, linker) + self.epilogue.calls(second, linker)
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
-        self.first.run(inputs, outputs, scratch)
+        first, second = self._divided(inputs, outputs)
+        self.first.run(first, outputs, scratch)
         try:
-            self.epilogue.run(outputs, outputs, scratch)
+            self.epilogue.run(second, outputs, scratch)
         except KernelFailed:
-            NumpyKernel(self.node).run(outputs, outputs, scratch)
+            NumpyKernel(self.node).run(second, outputs, scratch)
 
 
 class ConvertedConstants:
