@@ -40,8 +40,8 @@ int NAME(const int64_t *a, char **slots) {
     NAME_load_config();
     for (int64_t first_step = 0; first_step < steps || !first_step; first_step += h->panel) {
       const int64_t count = steps - first_step < h->panel ? steps - first_step : h->panel;
-      /* Steps of a block that are packed at once: vectors along lines are neighbours in other blocks. */
-      const int64_t run = streamed->vertical ? 1 : count;
+      /* Steps of a block that are packed at once: one if the next vector in memory is another block's. */
+      const int64_t run = streamed->lines.step[3] < streamed->sums.step[3] ? 1 : count;
       NAME_pack_lines(packed, slots, flipped, packed_lines, h->sums, first_step, count, h->panel,
                       packed_tiles, packed_special);
       NAME_locate(&streamed->sums, h->sums, !streamed->vertical, first_step * step_units,
