@@ -93,7 +93,8 @@ def some_floats(*edges):
 
 def largest_error(found, exact):
     """Return the largest error in units in the last place; none of `exact` is denormal."""
-    return (np.abs(found - exact) / np.exp2(np.floor(np.log2(np.abs(exact))) - 23)).max()
+    digits = np.finfo(found.dtype).nmant
+    return (np.abs(found - exact) / np.exp2(np.floor(np.log2(np.abs(exact))) - digits)).max()
 
 
 def test_exp_is_within_1_2_units_in_the_last_place():
@@ -127,6 +128,29 @@ def test_tanh_is_odd_never_above_one_and_within_2_7_units_in_the_last_place():
     assert (np.abs(found[np.abs(x) >= 9.02]) == 1).all()
     usual = number & (np.abs(exact) >= tiny)
     assert largest_error(found[usual], exact[usual]) < 2.7
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant < 63, reason="no dtype is more exact")
+@pytest.mark.parametrize(("name", "most"), [("exp", 1.2), ("tanh", 2.5)])
+def test_exponentials_of_float64_are_within_units_in_the_last_place(name, most):
+    """They are 0 instead of a denormal, because programs flush denormals."""
+    rng, limits = np.random.default_rng(0), [-708.3964185322641, 709.782712893384, 19.1]
+    x = rng.integers(0, 2**64, 50_000, np.uint64, endpoint=False).view(np.float64)
+    near = [np.linspace(-n, n, 50_000) for n in (1, 20, 710)]
+    beside = [np.nextafter(limits, end) for end in (-np.inf, np.inf)]
+    x = np.concatenate([x, *near, limits, *beside, np.array(SPECIAL, np.float64)])
+    a = mg.input("a", x.shape, "float64")
+    (found,) = compiled([getattr(ops, name)(a)], [a])(x)
+    with np.errstate(all="ignore"):
+        exact = getattr(np, name)(x.astype(np.longdouble))
+        rounded = exact.astype(np.float64)
+    tiny = np.finfo(np.float64).tiny
+    np.testing.assert_array_equal(np.isnan(found), np.isnan(x))
+    np.testing.assert_array_equal(np.isinf(found), np.isinf(rounded))
+    assert (found[np.abs(rounded) < tiny] == 0).all()
+    usual = (np.abs(rounded) >= tiny) & np.isfinite(rounded)
+    assert (np.signbit(found) == np.signbit(exact))[usual].all()
+    assert largest_error(found[usual], exact[usual]) < most
 
 
 @pytest.mark.parametrize(

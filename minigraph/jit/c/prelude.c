@@ -124,7 +124,7 @@ static const int64_t mg_zeros[MG_ZEROS] __attribute__((unused));
 #define MG_VECTOR_BYTES 0
 #endif
 #if defined(__FMA__) || defined(__ARM_FEATURE_FMA)
-#define MG_FMA fmaf
+#define MG_FMA(x, y, z) _Generic((x), float: fmaf, double: fma)(x, y, z)
 #define MG_SQUARE_ERROR(x, square) fmaf(x, x, -(square))
 #else
 #define MG_FMA(x, y, z) ((x) * (y) + (z))
@@ -220,6 +220,49 @@ MG_INLINE float mg_erff(float x) {
   return copysignf(a < 0.875f ? MG_FMA(y, a, a) : large, x);
 }
 #define erff mg_erff
+/* The same in double: e**x within 0.9 ulp (1.2 without fused multiply-adds), 0 where that is denormal,
+   and tanh(x) within 2.5 ulp, 1 from 19.1 on. */
+MG_INLINE double mg_exp_range_reduce_double(double x, uint64_t *n) {
+  const double to_integer = 0x1.8p52;
+  const double shifted = MG_FMA(x, 0x1.71547652b82fep0, to_integer), rounded = shifted - to_integer;
+  memcpy(n, &shifted, sizeof *n);
+  *n <<= 52;
+  return MG_FMA(rounded, -0x1.a39ef35793c76p-33, MG_FMA(rounded, -0x1.62e42feep-1, x));
+}
+MG_INLINE double mg_exp_polynomial_double(double r) {
+  double y = 0x1.af38a9b0ec855p-26;
+  y = MG_FMA(y, r, 0x1.289185613a3d6p-22);
+  y = MG_FMA(y, r, 0x1.71de0dae63bb3p-19);
+  y = MG_FMA(y, r, 0x1.a019b90d2ae7ap-16);
+  y = MG_FMA(y, r, 0x1.a01a01a7c41d5p-13);
+  y = MG_FMA(y, r, 0x1.6c16c1788bd90p-10);
+  y = MG_FMA(y, r, 0x1.11111111109b3p-7);
+  y = MG_FMA(y, r, 0x1.5555555553d63p-5);
+  y = MG_FMA(y, r, 0x1.5555555555556p-3);
+  return MG_FMA(y, r, 0x1.0000000000001p-1);
+}
+MG_INLINE double mg_exp(double x) {
+  uint64_t bits, n;
+  const double r = mg_exp_range_reduce_double(x, &n);
+  double y = MG_FMA(MG_FMA(mg_exp_polynomial_double(r), r, 1.0), r, 1.0);
+  memcpy(&bits, &y, sizeof bits);
+  bits += n;
+  memcpy(&y, &bits, sizeof y);
+  y = x < -0x1.6232bdd7abcd2p9 ? 0 : y;
+  return x <= 0x1.62e42fefa39efp9 ? y : x * INFINITY; /* also NaN */
+}
+#define exp mg_exp
+MG_INLINE double mg_tanh(double x) {
+  const double a = fabs(x);
+  uint64_t n;
+  const double r = mg_exp_range_reduce_double(2 * (a > 19.1 ? 19.1 : a), &n);
+  double power;
+  n += 0x3ff0000000000000;
+  memcpy(&power, &n, sizeof power);
+  const double t = MG_FMA(power, MG_FMA(mg_exp_polynomial_double(r), r * r, r), power - 1);
+  return copysign(t / (t + 2), x);
+}
+#define tanh mg_tanh
 #define MG_LONG_ROW 2048 /* bytes from which on memcpy is as fast */
 /* Copy at least `size` bytes in vectors of `size` bytes; the last two vectors overlap. */
 MG_INLINE void mg_copy_vectors(char *to, const char *from, int64_t bytes, int64_t size) {

@@ -37,7 +37,7 @@ static __attribute__((noinline)) {wide} {widest}({wide} x, {wide} y) {{
   for (int k = 0; k < {lanes}; k++) any |= !(fabs{f}(x[k]) < fabs{f}(y[k]));
   return any ? mg_{name}_by_lane(x, y) : x;
 }}"""
-_IN_PRELUDE = ("expf", "tanhf", "erfcf", "erff")
+_IN_PRELUDE = ("expf", "exp", "tanhf", "tanh", "erfcf", "erff")
 _TYPES = {"float": ("f", 4), "double": ("", 8)}  # suffix of the functions, and bytes
 
 # The variants that gcc may call under a condition, widest first: letter and bytes of a vector.

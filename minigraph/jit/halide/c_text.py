@@ -114,11 +114,12 @@ class CText:
         return builtin(*(self._as_func(convert(type_, self._value(x, scope))) for x in args))
 
     def _contracted(self, args: Sequence[c_ast.Node], scope: Scope) -> hl.Expr:
-        """Return x * y + z for Halide to contract, so that it is rounded once.
+        """Return x * y + z, in the type of x, for Halide to contract, so that it is rounded once.
 
         The inner product is hidden, as Halide would reassociate sums of several products.
         """
-        x, y, z = (self._as_func(convert(FLOAT, self._value(each, scope))) for each in args)
+        values = [self._value(each, scope) for each in args]
+        x, y, z = (self._as_func(convert(values[0].type(), value)) for value in values)
         if not isinstance(args[2], c_ast.ID | c_ast.Constant):
             z = hidden(z)
         return self._as_func(x * y + z)
