@@ -20,14 +20,20 @@
 #else
 #define NAME_STEP(total, e) ((total) OPERATOR x[e])
 #endif
-enum { NAME_ROWS = 4, NAME_LANES = 32, NAME_COLUMNS = 512 };
+enum { NAME_ROWS = 4, NAME_LANES = 32, NAME_COLUMNS = 512, NAME_SHORT = 512 };
 /* Scan `count` elements of each of NAME_ROWS rows, which are row_stride elements apart. */
 MG_SCALAR void NAME_rows(const T *x, const T *f, T *y, int64_t row_stride, int64_t count,
                          const W *totals_before) {
   W total[NAME_ROWS];
   for (int k = 0; k < NAME_ROWS; k++) total[k] = totals_before[k];
+  /* Of short rows the processor sees too late that the next ones follow. */
+  const int64_t next = (REVERSE ? 2 * NAME_ROWS - 1 : NAME_ROWS) * row_stride;
   for (int64_t j = 0; j < count; j++) {
     const int64_t e = REVERSE ? -j : j;
+    if (count <= NAME_SHORT && j * NAME_ROWS * sizeof(T) % 64 == 0) {
+      __builtin_prefetch(x + next + NAME_ROWS * e);
+      __builtin_prefetch(y + next + NAME_ROWS * e, 1);
+    }
     #pragma GCC unroll 4
     for (int k = 0; k < NAME_ROWS; k++) {
       total[k] = NAME_STEP(total[k], k * row_stride + e);
