@@ -28,7 +28,7 @@ from minigraph.platform.regular_file import write_text
 from minigraph.platform.signals import held
 from minigraph.program import Done, Step, Timing
 from minigraph.runtime import cache_file
-from minigraph.runtime.inputs import as_input, in_order, needs_no_conversion
+from minigraph.runtime.inputs import as_input, in_order, need_no_conversion
 
 CALL_COUNT = at_least(1)
 PROFILED_CALLS = 5  # calls of a profile by default
@@ -194,7 +194,10 @@ class Function(CompiledFunction):
         self._specs = [x.spec for x in traced.inputs]
         self._pack = traced.pack
         reads, changes = traced.graph.parameters, traced.updates
-        self._claim = Claim((p.state for p in reads), (p.state for p in changes))
+        claim = Claim((p.state for p in reads), (p.state for p in changes))
+        # Calls a function while no other call changes the parameters, if there are any.
+        alone = self._counter.exclusively
+        self._exclusively = functools.partial(claim.run, alone) if claim.uses else alone
         self._kernel_times: list[tuple[Step, KernelTime]] = []  # of the last profile
         self._load_program()
 
@@ -216,7 +219,7 @@ class Function(CompiledFunction):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run once.  Raises GraphError for invalid input, and then changes no parameter."""
         values = self._checked(args, kwargs)
-        return self._pack(self._claim.run(self._counter.exclusively, self._call, values))
+        return self._pack(self._exclusively(self._call, values))
 
     def _call(self, values: Sequence[Array]) -> list[Array]:
         results = self._run(values, self._executor)
@@ -260,14 +263,10 @@ class Function(CompiledFunction):
 
         self._exclusively(work)
 
-    def _exclusively(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Return the result of `function`, run while no other call changes the parameters."""
-        return self._claim.run(self._counter.exclusively, function, *arguments)
-
     def _checked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Array]:
         if kwargs or len(args) != len(self._specs):
             args = in_order(self._inputs, args, kwargs)
-        if all(map(needs_no_conversion, args, self._specs)):
+        if need_no_conversion(args, self._specs):
             return args
         pairs = zip(self._inputs, args, strict=True)
         return [as_input(x, value, self._backend) for x, value in pairs]

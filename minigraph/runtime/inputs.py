@@ -57,14 +57,19 @@ def channels_last_advice(expected: Sequence[Any], actual: Sequence[int]) -> str:
     return "images have channels before height and width: images.transpose(0, 3, 1, 2)"
 
 
-def needs_no_conversion(value: Any, spec: Spec) -> bool:
-    """Return whether programs accept a value for an input of this spec without conversion."""
-    return (
-        type(value) is np.ndarray
-        and value.dtype is spec.dtype
-        and value.shape == spec.shape
-        and value.flags.carray
-    )
+def need_no_conversion(values: Sequence[Any], specs: Sequence[Spec]) -> bool:
+    """Return whether programs accept the values for inputs of these specs without conversion."""
+    for value, spec in zip(
+        values, specs, strict=True
+    ):  # a call of a function for each takes longer
+        if (
+            type(value) is not np.ndarray
+            or value.dtype is not spec.dtype
+            or value.shape != spec.shape
+            or not value.flags.carray
+        ):
+            return False
+    return True
 
 
 def as_input(node: Node, value: Any, backend: Backend) -> Array:
