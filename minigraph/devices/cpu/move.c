@@ -98,8 +98,11 @@ static void NAME_axes(const int64_t *axis, int64_t axes_left, const char *from, 
   const int64_t n = axis[0], stride_in = axis[1], stride_out = axis[2];
   to = NAME_fill(to, axis[3]);
   if (axes_left == 2 + TILED)
-    for (int64_t i = 0; i < n; i++)
+    for (int64_t i = 0; i < n; i++) {
+      /* The processor does not foresee lines of the output that are apart. */
+      if (!stream) __builtin_prefetch(to + (i + 16) * stride_out, 1);
       NAME_innermost(axis + 5, from + i * stride_in, to + i * stride_out, stream);
+    }
   else
     for (int64_t i = 0; i < n; i++)
       NAME_axes(axis + 5, axes_left - 1, from + i * stride_in, to + i * stride_out, stream);

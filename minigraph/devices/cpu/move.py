@@ -23,7 +23,7 @@ from minigraph.ops.slicing import Pad
 
 TEXT = Path(__file__).with_name("move.c").read_text()
 MAX_TILE_SIDE = 16  # elements of a side of a tile, at most
-PART_BYTES = 16 << 10  # bytes of the output that are assembled from the inputs at once
+PART_BYTES = 4 << 10  # bytes of the output that are assembled from the inputs at once
 MIN_WIDTH = 4  # elements of a tile's row, or of an innermost axis that is a loop
 MAX_VECTOR_STRIDE = 4  # elements between those that compilers load as vectors
 
