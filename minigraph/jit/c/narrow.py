@@ -64,7 +64,7 @@ def fold_rows(pattern: KernelPattern, v: int) -> str:
     """Return the C function that folds the lanes of each row of a unit for reduction `v`."""
     value = pattern.values[v]
     ctype, _ = c.accumulators(pattern, value)
-    body, source, half = [], "lane", LANES // 2
+    body, source, half = [], "lane", _folded_lanes(ctype) // 2
     while half:
         count, result = pattern.columns * half, f"folded{half}" if half > 1 else "total"
         body += [f"{ctype} {result}[{count}];"] if half > 1 else []
@@ -83,17 +83,17 @@ def _stage(rows: ColumnLoop, stage: int) -> list[str]:
     before, begin, end, after = [], [], [], []
     for v in reduced:
         ctype, _ = c.accumulators(pattern, pattern.values[v])
-        identity = c.identity(pattern, pattern.values[v])
-        before.append(f"{ctype} lane{v}[{pattern.columns * LANES}], wide{v}[{pattern.columns}];")
+        identity, few = c.identity(pattern, pattern.values[v]), _folded_lanes(ctype)
+        before.append(f"{ctype} lane{v}[{pattern.columns * few}], wide{v}[{pattern.columns}];")
         begin += [f"{ctype} acc{v}[{lanes}], identity{v} = {identity};"]
         begin.append(f"MG_OPAQUE(identity{v});")
         begin.append(f"for (int i = 0; i < {lanes}; i++) acc{v}[i] = identity{v};")
         half = lanes
-        while (half := half // 2) >= LANES:
+        while (half := half // 2) >= few:
             pair = f"const {ctype} x = acc{v}[{half} + i], y = acc{v}[i];"
             folded = f"acc{v}[i] = {c.combine(pattern.values[v], 'x', 'y')};"
             end += block(f"for (int i = 0; i < {half}; i++)", pair, folded)
-        end.append(f"for (int i = 0; i < {LANES}; i++) lane{v}[k * {LANES} + i] = acc{v}[i];")
+        end.append(f"for (int i = 0; i < {few}; i++) lane{v}[k * {few} + i] = acc{v}[i];")
         after.append(f"{_fold_name(pattern, v)}(lane{v}, wide{v});")
     buffered = buffers.buffered(pattern, stage)
     each = pattern.run_at(ELEMENT, stage)
@@ -138,6 +138,11 @@ def _lanes(pattern: KernelPattern, stage: int) -> int:
     """
     least = min((pattern.values[v].dtype.itemsize for v in pattern.run(stage)), default=8)
     return max(MAX_LANES // least, LANES)
+
+
+def _folded_lanes(ctype: str) -> int:
+    """Return the lanes of a row that are folded with those of the other rows: a vector, at most."""
+    return LANES // 2 if "64" in ctype or ctype == "double" else LANES
 
 
 def _remainder_length(pattern: KernelPattern, moving: list[int], lanes: int) -> str:
