@@ -62,6 +62,9 @@ def expression(
     'expf(x)'
     """
     assert isinstance(op, Elementwise)
+    if op.c_bits and result in SMALL_FLOATS:
+        infinity = np.array(np.inf).astype(result).view(np.uint16)
+        return filled(op, op.c_bits, *args, inf=hex(infinity))
     template = op.template(dtypes[-1])
     if not template:
         raise GraphError(
@@ -83,6 +86,8 @@ def expression(
 def support(op: Op, dtypes: Sequence[DType], result: DType) -> list[str]:
     """Return the texts of the C functions that `expression` calls."""
     assert isinstance(op, Elementwise)
+    if op.c_bits and result in SMALL_FLOATS:
+        return []
     text = op.support if kind(dtypes[-1]) == "f" else op.support_int
     functions = re.split(r"\n(?=static)", filled(op, text, **_names(dtypes, result)).strip())
     exact = is_exact(op, result)

@@ -121,6 +121,7 @@ class Negative(Elementwise):
 
     example = "[1, -2]", "array([-1,  2])"
     c = "-{0}"
+    c_bits = "{0} ^ 0x8000"
     exact = True
     grad = gradients(lambda dy, y, x: -dy)
 
@@ -130,6 +131,7 @@ class Abs(Elementwise):
 
     example = "[-1, 2]", "array([1, 2])"
     c = "fabs{f}({0})"
+    c_bits = "{0} & 0x7fff"
     exact = True
     kinks = (0.0,)
     c_int = "({0} < 0 ? -{0} : {0})"
@@ -193,6 +195,7 @@ class Copysign(Elementwise):
 
     example = "[1.0, 2.0], [-1.0, 1.0]", "array([-1.,  2.])"
     c = "copysign{f}({0}, {1} == {1} ? {1} : 1)"
+    c_bits = "({0} & 0x7fff) | (({1} & 0x7fff) > {inf} ? 0 : {1} & 0x8000)"
     exact = True
     accepts = "f"
     kinks = (0.0,)

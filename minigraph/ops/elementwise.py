@@ -81,7 +81,8 @@ class Elementwise(Op):
     `c` is the function as a C expression, for the CPU and CUDA: {0}, {1}, ... are the inputs, {T}
     is their type, {f} the suffix of C's mathematical functions for it ("f" or nothing), {op.x} the
     op's field x, and {round} a function that rounds to the element type from the wider type in
-    which C computes.  `c_int` and `c_bool` are other expressions for integers and bools.  `support`
+    which C computes.  `c_int` and `c_bool` are other expressions for integers and bools.  `c_bits`
+    is one of the bits of 16-bit floats, for the CPU, with {inf} for those of infinity.  `support`
     and `support_int` are C functions that the expression calls, with {T}, {f} and {B}, the integer
     type of the same size.
 
@@ -91,6 +92,7 @@ class Elementwise(Op):
     c: ClassVar[str] = ""
     c_int: ClassVar[str] = ""
     c_bool: ClassVar[str] = ""
+    c_bits: ClassVar[str] = ""
     support: ClassVar[str] = ""
     support_int: ClassVar[str] = ""
     accepts: ClassVar[str] = "fiu"  # kinds of dtype
