@@ -2,8 +2,6 @@
 
 import gc
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,7 +17,7 @@ pytest.importorskip("cuda.bindings.driver")
 from cuda_stand_in import DeviceArray, StandIn
 from driver_log import Kernels, X, asked, bind, call, natives
 
-from minigraph.devices.cuda import calls, candidates, staging
+from minigraph.devices.cuda import calls, staging
 from minigraph.devices.cuda.driver import ALIGNMENT
 from minigraph.devices.cuda.program import CudaProgram
 from minigraph.errors import DeviceLost
@@ -346,57 +344,3 @@ def test_a_call_on_a_device_that_is_lost_says_so_each_time():
             run([X])
     del run
     gc.collect()  # nothing that is given back raises
-
-
-# ---------------------------------------------------------------- timing
-
-
-@pytest.fixture
-def bench(monkeypatch):
-    device = StandIn()
-    monkeypatch.setattr(
-        candidates,
-        "cupy",
-        SimpleNamespace(cuda=SimpleNamespace(Device=lambda ordinal: nullcontext())),
-    )
-    monkeypatch.setattr(candidates, "on_stream", nullcontext)
-    made = candidates.CudaWorkbench(device, None)
-    with made.current():
-        yield made
-
-
-def test_a_run_is_timed_as_part_of_a_graph(bench):
-    runs = []
-    driver = bench.driver
-    assert bench.seconds(lambda: runs.append(driver.capturing), 4, None) == 0.5 / 4
-    assert runs == [None, *["captured"] * 4]
-    assert {"launch_graph measuring", "destroy [0]"} <= {*driver.log}
-
-
-def test_an_error_is_the_candidates_unless_memory_or_the_device_is_to_blame(bench):
-    driver = bench.driver
-    bench.reraise_device_error(RuntimeError("CUDNN_STATUS_NOT_SUPPORTED"), "engine 1")
-    assert "synchronize measuring" in driver.log
-    for error in (MemoryError("4 GiB"), RuntimeError("CUDNN_STATUS_ALLOC_FAILED\nin a plan")):
-        with pytest.raises(MemoryError, match=r"^(4 GiB|CUDNN_STATUS_ALLOC_FAILED in a plan)$"):
-            bench.reraise_device_error(error, "engine 1")
-        assert driver.log[-1] == "free_unused"
-
-    def lost(stream):
-        raise DeviceLost("CUDA_ERROR_ILLEGAL_ADDRESS")
-
-    driver.synchronize = lost
-    with pytest.raises(DeviceLost, match=r"^CUDA_ERROR_ILLEGAL_ADDRESS; engine 1 ran last$"):
-        bench.reraise_device_error(RuntimeError("CUDNN_STATUS_EXECUTION_FAILED"), "engine 1")
-
-
-def test_a_run_that_cannot_be_captured_is_an_error_and_leaves_no_capture(bench):
-    driver = bench.driver
-
-    def run():
-        if driver.capturing:
-            raise mg.DeviceError("not while capturing")
-
-    with pytest.raises(mg.DeviceError, match="not while capturing"):
-        bench.seconds(run, 1, None)
-    assert driver.capturing is None
