@@ -5,20 +5,18 @@ import gc
 import os
 import shutil
 import signal
-import sqlite3
 import sys
 import warnings
-from contextlib import closing
 from pathlib import Path
 
 import cuda_on_cpu
+import kept_kernels
 import pytest
 import toy_device
 from once import kept_folder, once
 from small_functions import DEVICES
 
 import minigraph as mg
-from minigraph.cache import database
 from minigraph.devices.cpu import compiler, onednn
 from minigraph.jit.source import digest
 
@@ -56,18 +54,6 @@ def run_folder(tmp_path_factory, worker_id):
     return folder if worker_id == "master" else folder.parent
 
 
-def copy_kernels(source, target):
-    """Let the database of a cache at `target` be the kernels of another one; they are whole."""
-    new = target.with_name(f"{os.getpid()}.db")
-    with closing(sqlite3.connect(source)) as old, closing(sqlite3.connect(new)) as copy:
-        old.backup(copy)
-        copy.execute("DELETE FROM entries WHERE kind <> 'jit'")
-        copy.execute(database.DELETE_UNUSED_BLOBS)
-        copy.commit()
-    new.chmod(0o600)
-    new.rename(target)
-
-
 @pytest.fixture(scope="session", autouse=True)
 def cache_folder(run_folder, pytestconfig):
     """Keep what this run makes in folders of its own; begin with the kernels of earlier runs.
@@ -82,7 +68,7 @@ def cache_folder(run_folder, pytestconfig):
     def begin(folder):
         folder.mkdir(0o700)
         if kept and kept.exists():
-            copy_kernels(kept, folder / "cache.db")
+            kept_kernels.copy(kept, folder / "cache.db")
 
     once(folder, begin)
     with pytest.MonkeyPatch.context() as patch:
@@ -98,7 +84,7 @@ def cache_folder(run_folder, pytestconfig):
             patch.setenv("PYTHONPYCACHEPREFIX", str(run_folder / "bytecode"))
         yield folder
     if kept and (folder / "cache.db").exists():
-        copy_kernels(folder / "cache.db", kept)
+        kept_kernels.merge(folder / "cache.db", kept)
 
 
 @pytest.fixture(scope="session")
