@@ -32,6 +32,15 @@ def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="write tests/golden anew")
 
 
+def pytest_configure(config):
+    """Keep bytecode for other processes and later runs, where Python writes none beside sources."""
+    if sys.dont_write_bytecode and getattr(config, "cache", None):
+        sys.dont_write_bytecode = False
+        sys.pycache_prefix = str(config.cache.mkdir("bytecode"))
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
 def pytest_xdist_auto_num_workers(config):
     """Return how many processes run the tests: two for all, this one for some, or on a GPU."""
     every = config.args_source is pytest.Config.ArgsSource.TESTPATHS
@@ -79,7 +88,7 @@ def cache_folder(run_folder, pytestconfig):
             os.environ.get("MINIGRAPH_JIT_BACKEND") != "halide"
         ):  # of which tests/jit is the test, too
             patch.delenv("MINIGRAPH_JIT_BACKEND", raising=False)
-        if sys.dont_write_bytecode:  # of the package, which each process would compile again
+        if sys.dont_write_bytecode:  # which each process would make again
             patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
             patch.setenv("PYTHONPYCACHEPREFIX", str(run_folder / "bytecode"))
         yield folder
