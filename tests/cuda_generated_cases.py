@@ -1,5 +1,6 @@
 """Generated CUDA kernels with operands, for tests on the CPU and on a GPU."""
 
+import functools
 import itertools
 
 import cuda_on_cpu
@@ -83,15 +84,32 @@ class Case:
                 same(got, want) if same else close(got, want, TOLERANCE.get(want.dtype.name, 0))
 
 
-CASES = {}
+CHANGES = {  # of a limit, with which the cases of a group are made
+    "one block": ("minigraph.devices.cuda.generated.MIN_GROUPS", 1 << 30),
+    "large": ("minigraph.jit.cuda.thread_mapping.IN_32_BITS", 0),
+}
+CASES = {}  # functions by name; each makes its cases, which takes long for all of them
 
 
 def case(group, name, *args):
-    CASES[f"{group}: {name}"] = Case(*args)
+    CASES[f"{group}: {name}"] = lambda: [Case(*args)]
+
+
+@functools.cache
+def cases(name):
+    """Return the cases that have a name: one, or each kernel of a graph."""
+    with pytest.MonkeyPatch.context() as patch:
+        if change := CHANGES.get(name.partition(":")[0]):
+            patch.setattr(*change)
+        return list(CASES[name]())
+
+
+def every_case():
+    return itertools.chain.from_iterable(map(cases, CASES))
 
 
 def of(*groups):
-    """Run a test on each case of some groups."""
+    """Run a test on each name of some groups."""
     names = [name for name in CASES if name.partition(":")[0] in groups]
     return pytest.mark.parametrize("name", names)
 
@@ -121,7 +139,7 @@ for name, (op, xs) in STRUCTURAL.items():
     small = [x.astype(F32) if x.dtype == np.float64 else x for x in xs]
     found = Case(op, *small)
     if found.made is not None:
-        CASES[f"structural: {name}"] = found
+        CASES[f"structural: {name}"] = lambda found=found: [found]
 
 
 # ---------------------------------------------------------------- how operands lie in memory
@@ -215,20 +233,14 @@ for size, shape in itertools.product((1 << 12, 1 << 20), ((-1,), (-1, 8), (64, -
 
 LARGE_FIRST = np.ones(1 << 22, F32)  # beside which floats lose the others, one by one
 LARGE_FIRST[0] = 1 << 24
-with pytest.MonkeyPatch.context() as patch:
-    patch.setattr("minigraph.devices.cuda.generated.MIN_GROUPS", 1 << 30)  # one block does all
-    case("one block", "sum", Sum((0,)), aligned(LARGE_FIRST))
-
-
-with pytest.MonkeyPatch.context() as patch:
-    patch.setattr("minigraph.jit.cuda.thread_mapping.IN_32_BITS", 0)
-    for dtype in ("float32", "bfloat16"):
-        x = aligned(array(6, 7, 136, dtype=dtype))
-        case("large", f"map {dtype}", Add(), x, array(6, 1, 136, dtype=dtype, seed=1))
-        case("large", f"down columns {dtype}", Add(), x, aligned(array(136, dtype=dtype, seed=1)))
-        case("large", f"transposed {dtype}", Copy(), x.transpose(2, 0, 1))
-        for axes in ((0, 2), (0, 1), (1,)):
-            case("large", f"sum {dtype} {axes}", Sum(axes), x)
+case("one block", "sum", Sum((0,)), aligned(LARGE_FIRST))
+for dtype in ("float32", "bfloat16"):
+    x = aligned(array(6, 7, 136, dtype=dtype))
+    case("large", f"map {dtype}", Add(), x, array(6, 1, 136, dtype=dtype, seed=1))
+    case("large", f"down columns {dtype}", Add(), x, aligned(array(136, dtype=dtype, seed=1)))
+    case("large", f"transposed {dtype}", Copy(), x.transpose(2, 0, 1))
+    for axes in ((0, 2), (0, 1), (1,)):
+        case("large", f"sum {dtype} {axes}", Sum(axes), x)
 
 
 # ---------------------------------------------------------------- several ops in one kernel
@@ -311,8 +323,7 @@ def units(ys, value=None, amp="off"):
 
 def functions(group, name, ys, value=None, amp="off"):
     ys = ys if isinstance(ys, tuple) else (ys,)
-    for i, found in enumerate(units(ys, value, amp)):
-        CASES[f"{group}: {name}, kernel {i}"] = found
+    CASES[f"{group}: {name}"] = lambda: units(ys, value, amp)
 
 
 for name, build in FUNCTIONS.items():
@@ -378,7 +389,7 @@ functions("together", "more than an argument holds", tuple(map(ops.exp, many)))
 
 def sources():
     """All texts, each once."""
-    found = (launch.source for c in CASES.values() for launch in c.made.launches)
+    found = (launch.source for c in every_case() for launch in c.made.launches)
     return sorted(set(found), key=lambda source: source.name)
 
 
@@ -387,14 +398,16 @@ def sources():
 
 def check_sum_of_a_block(kernels):
     """A thread adds floats over short stretches only."""
-    (launch,) = CASES["one block: sum"].made.launches
+    (found,) = cases("one block: sum")
+    (launch,) = found.made.launches
     assert launch.grid == (1, 1, 1)
-    (y,) = CASES["one block: sum"].run(kernels)
+    (y,) = found.run(kernels)
     np.testing.assert_allclose(y, LARGE_FIRST.sum(dtype=np.float64), 1e-5)
 
 
 def check_error_of_a_sum(name, kernels):
     """The error of a sum does not grow with its length."""
-    (y,) = CASES[name].run(kernels)
-    exact = CASES[name].xs[0].sum(CASES[name].node.op.axes, np.float64, keepdims=True)
+    (found,) = cases(name)
+    (y,) = found.run(kernels)
+    exact = found.xs[0].sum(found.node.op.axes, np.float64, keepdims=True)
     assert np.abs(y - exact).max() < 1e-6 * exact.max()
