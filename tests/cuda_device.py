@@ -64,15 +64,18 @@ def network(dropout=0.0):
     return net
 
 
+BATCH = 16  # images
+
+
 def batch():
     rng = np.random.default_rng(1)
-    return rng.normal(size=(16, 3, 16, 16)).astype(np.float32), rng.integers(0, 10, 16)
+    return rng.normal(size=(BATCH, 3, 16, 16)).astype(np.float32), rng.integers(0, 10, BATCH)
 
 
 def training(device, dropout=0.0, **options):
     """Return a step of training; options of the autotuner are named without "autotune."."""
     net = network(dropout)
-    x, labels = mg.input("x", (16, 3, 16, 16)), mg.input("labels", (16,), "int64")
+    x, labels = mg.input("x", (BATCH, 3, 16, 16)), mg.input("labels", (BATCH,), "int64")
     loss = ops.cross_entropy(net(x), labels)
     updates = {**optim.Adam(net.parameters(), lr=1e-4).minimize(loss), **net.updates()}
     tuner = ("budget", "deterministic", "workspace_limit")

@@ -104,8 +104,8 @@ def cases(name):
         return list(CASES[name]())
 
 
-def every_case():
-    return itertools.chain.from_iterable(map(cases, CASES))
+def every_case(names=CASES):
+    return itertools.chain.from_iterable(map(cases, names))
 
 
 def of(*groups):
@@ -387,9 +387,9 @@ functions("together", "more than an argument holds", tuple(map(ops.exp, many)))
 # ---------------------------------------------------------------- compiling
 
 
-def sources():
-    """All texts, each once."""
-    found = (launch.source for c in every_case() for launch in c.made.launches)
+def sources(names=CASES):
+    """The texts of the cases that have these names, each once."""
+    found = (launch.source for c in every_case(names) for launch in c.made.launches)
     return sorted(set(found), key=lambda source: source.name)
 
 

@@ -13,9 +13,10 @@ import pytest
 from cuda_stand_in import StandIn, by_meaning
 from once import kept_folder
 
-CUPY, PROCESS = "CuPy has no stand-in", "another process has no stand-in"
+CUPY, PROCESS = "CuPy and PyTorch have no stand-in", "another process has no stand-in"
 LEFT_OUT = {
     "test_arrays_of_cupy_come_in_and_go_out_without_the_host": CUPY,
+    "test_arrays_of_torch_come_in_and_go_out_without_the_host": CUPY,
     "test_large_arrays_are_read_and_written_where_they_are": CUPY,
     "test_a_hundred_steps_take_no_more_memory_than_three": CUPY,
     "test_a_step_of_training_needs_no_kernel_of_cupy": PROCESS,
@@ -65,6 +66,7 @@ def pytest_configure(config):
     config.add_cleanup(patch.undo)
     config.add_cleanup(folder.cleanup)
     patch.setattr(cuda_device, "STEPS", 3)  # NumPy computes them
+    patch.setattr(cuda_device, "BATCH", 2)
     by_meaning(patch, Device(kept_folder(config, "cuda", Path(folder.name))))
 
 
