@@ -99,8 +99,7 @@ def tree(seed, limit):
 
 for level in (0, 2, 3) if trees > 3 else (3,):
     images, words = mg.input("x", (4, 3, 12, 12)), mg.input("x", (4, 6, 16))
-    for limit in (None, 400_000):
-        training(Tangle(level), images, limit, graph_opt_level=level)
+    training(Tangle(level), images, 400_000, graph_opt_level=level)
     mixed = nn.Sequential(nn.TransformerEncoderLayer(16, 2, 32), nn.Flatten(), nn.Linear(96, 5))
     training(mixed, words, None, graph_opt_level=level)
 for seed in range(trees):
@@ -113,7 +112,7 @@ for seed in range(graphs):
 
 
 @needs_compiler
-@pytest.mark.parametrize("trees, graphs, count", [(3, 4, 13), long(6, 300, 321)])
+@pytest.mark.parametrize("trees, graphs, count", [(3, 4, 12), long(6, 300, 318)])
 def test_what_is_compiled_is_the_same_whatever_hashes_and_addresses_are(trees, graphs, count):
     one, other = (
         new_process.python("-c", PROGRAM, seed, trees, graphs, PYTHONHASHSEED=str(seed))[0]
