@@ -1,8 +1,6 @@
-"""Kernels that write a number, compiled in other processes."""
+"""Kernels whose result is a number."""
 
 import ctypes
-
-from new_process import wait
 
 from minigraph.cache.counters import KernelStats
 from minigraph.devices.cpu import compiler
@@ -28,21 +26,3 @@ def results(*kernels):
 
 def counts(compilations=0, memory_hits=0, disk_hits=0, loads=0):
     return KernelStats(compilations, memory_hits, disk_hits, loads)
-
-
-PROGRAM = """
-import sys
-import numpy as np
-import minigraph as mg
-x = mg.input("x", (5,))
-y = mg.ops.tanh(x) * x.sum() - mg.ops.exp(x).max()
-print(mg.comp_graph("cpu").compile([x], y)(np.arange(5) / 5).tobytes().hex())
-stats = mg.jit.stats()
-print(stats.compilations, stats.memory_hits, stats.disk_hits, stats.loads)
-"""
-
-
-def finish(process):
-    """Return what a program computed, and what it counted."""
-    computed, counted = wait(process)[0].splitlines()
-    return computed, KernelStats(*map(int, counted.split()))

@@ -8,13 +8,11 @@ import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 from needs import needs_c, needs_compiler
-from new_process import start
-from numbered_kernels import GCC, PROGRAM, counts, finish, kernel, results
+from numbered_kernels import GCC, counts, kernel, results
 
 import minigraph as mg
 from minigraph.cache import Store
@@ -26,26 +24,6 @@ from minigraph.jit.source import KernelSource
 pytestmark = needs_compiler
 
 # ---------------------------------------------------------------- found again
-
-
-def test_a_second_process_compiles_nothing(tmp_path):
-    computed, stats = finish(start("-c", PROGRAM, MINIGRAPH_CACHE_DIR=str(tmp_path / "cache")))
-    n = stats.compilations
-    assert n > 2
-    assert stats == counts(compilations=n, loads=n)
-    again = finish(start("-c", PROGRAM, MINIGRAPH_CACHE_DIR=str(tmp_path / "cache")))
-    assert again == (computed, counts(disk_hits=n, loads=n))
-
-
-def test_processes_that_begin_together_leave_a_cache_that_serves_the_next(tmp_path):
-    folder = str(tmp_path / "cache")
-    first = [
-        finish(p) for p in [start("-c", PROGRAM, MINIGRAPH_CACHE_DIR=folder) for _ in range(2)]
-    ]
-    assert len({computed for computed, _ in first}) == 1
-    computed, stats = finish(start("-c", PROGRAM, MINIGRAPH_CACHE_DIR=folder))
-    assert (computed, stats.compilations) == (first[0][0], 0)
-    assert not list(Path(folder).rglob("*.tmp"))
 
 
 @needs_c  # of Halide's, both ops have the function that calls their kernels in common
