@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from at_once import in_threads
-from new_process import python
 from small_functions import real, user_line
 
 import minigraph as mg
@@ -168,23 +167,3 @@ def test_a_function_takes_the_memory_that_was_made_ready_while_it_was_compiled()
     limited = {"graph_opt_level": 0, "graph_opt.memory_limit": needed}
     again = mg.comp_graph("reference", limited).compile([x], y + ops.tanh(y))
     assert again.report().memory.arena_bytes == needed
-
-
-FORK = """
-import os, sys
-import numpy as np
-import minigraph as mg
-child = os.fork()
-x = mg.input("x", (64, 256))
-w = mg.Parameter(np.ones((256, 256), np.float32))
-function = mg.comp_graph("cpu").compile([x], (x @ w).sum())
-assert function(np.ones((64, 256))) == 64 * 256 * 256
-if not child:
-    os._exit(0)
-sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
-def test_a_process_may_be_forked_after_the_import():
-    python("-c", FORK)

@@ -1,15 +1,13 @@
 """Convolutions and products with fused ops on the CPU: one step, the same numbers."""
 
-from collections import Counter
-
 import numpy as np
 import pytest
-from heavy_nodes import CONVOLUTIONS, assert_agrees, real
+from heavy_nodes import CONVOLUTIONS, real
 from needs import needs_both
 from products import CONV, PRODUCT, V4, V5, W, X, assert_same_values, drawn, function, statistics
 
 import minigraph as mg
-from minigraph import nn, ops, optim
+from minigraph import ops
 from minigraph.devices.cpu import compiler, onednn, walker
 from minigraph.ops.conv import Conv2d
 from minigraph.passes import levels
@@ -159,51 +157,3 @@ def test_a_convolution_with_a_folded_normalisation_is_one_heavy_step(case, biase
     assert step.report().ops["batch_norm_inference"] == (not folded)
     assert step.report().ops["relu"] == (not folded)
     assert_same_values(graph, step, statistics(graph), 3e-5)
-
-
-# ---------------------------------------------------------------- whole networks
-
-
-def network():
-    nn.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(3, 8, 3, padding=1, bias=False),
-        nn.BatchNorm2d(8),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(8, 8, 3),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(32, 16),
-        nn.ReLU(),
-        nn.Linear(16, 5),
-    )
-
-
-def test_a_network_infers_the_same_with_fewer_steps(compiled):
-    net = network()
-    net.eval()
-    x = mg.input("x", (4, 3, 8, 8))
-    graph = function(net(x))
-    step, plain = compiled(graph), compiled(graph, graph_opt_level=0)
-    ops_ = step.report().ops
-    assert ops_["conv2d"] == ops_["matmul"] == 2
-    assert not ops_["relu"] + ops_["batch_norm_inference"]
-    for xs in samples(graph):
-        assert_agrees(step(*xs), plain(*xs))
-
-
-def test_a_network_trains_to_the_same_numbers(compiled):
-    losses = []
-    for level in (0, 2):
-        net = network()
-        x, labels = mg.input("x", (8, 3, 8, 8)), mg.input("labels", (8,), "int64")
-        loss = ops.cross_entropy(net(x), labels)
-        updates = {**optim.SGD(net.parameters(), lr=0.05).minimize(loss), **net.updates()}
-        cg = mg.comp_graph("cpu", {"graph_opt_level": level})
-        step = cg.compile([x, labels], loss, updates)
-        losses.append([step(real(8, 3, 8, 8, seed=i), np.arange(8) % 5) for i in range(5)])
-        fired = sum((Counter(record.fired) for record in step.report().passes), Counter())
-    np.testing.assert_allclose(*losses, rtol=1e-5)
-    expected = {"matmul with bias": 2, "matmul with relu": 1, "conv2d with relu": 1}
-    assert {name: fired[name] for name in expected} == expected
