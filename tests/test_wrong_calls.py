@@ -39,7 +39,10 @@ def message(call, names):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_a_wrong_call_is_the_error_of_one_line_that_the_file_has(path, request, monkeypatch):
+def test_a_wrong_call_is_the_error_of_one_line_that_the_file_has(
+    path, request, monkeypatch, tmp_path
+):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.delitem(factory.DEVICES, "toy")  # which is of the tests alone
     text = path.read_text()
     begin, *calls = re.split(r"^>>> ", text, flags=re.M)
@@ -50,3 +53,4 @@ def test_a_wrong_call_is_the_error_of_one_line_that_the_file_has(path, request, 
     if request.config.getoption("--update-golden"):
         path.write_text(found)
     assert found.splitlines() == path.read_text().splitlines()
+    assert not [*tmp_path.iterdir()]

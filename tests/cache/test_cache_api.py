@@ -8,7 +8,7 @@ from cache_calls import compile_with, entries, loaded
 from cache_entries import change
 from needs import needs_both
 from new_process import begin, forget_measurements
-from small_network import compiled, elsewhere, graph_compiler, network, work
+from small_network import compiled, elsewhere, network, work
 
 import minigraph as mg
 from minigraph.autotune.measurement import merge
@@ -88,13 +88,6 @@ def test_a_loaded_file_counts_for_its_graph_compiler_alone(start, saved):
     compiled(autotune="cached", optimize=None)
     assert {a.origin for a in compiled(autotune="cached").report().algorithms} == {"heuristic"}
     assert {a.origin for a in compile_with(cg).report().algorithms} == {"loaded file"}
-
-
-def test_an_unknown_type_is_an_option_error_that_lists_the_types(start, saved):
-    function = compiled(autotune="off")
-    for use in (graph_compiler().load_cache, function.save_cache):
-        with pytest.raises(mg.OptionError, match="'onednn', 'mkldnn', 'cudnn', 'jit', 'all'"):
-            use(saved, "cublas")
 
 
 def test_a_missing_file_is_rejected_by_name(start, tuned, tmp_path):

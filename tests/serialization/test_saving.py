@@ -13,7 +13,7 @@ from new_process import start
 from other_user import OTHER, as_root
 
 import minigraph as mg
-from minigraph.errors import DTypeError, GraphError
+from minigraph.errors import GraphError
 from minigraph.platform import regular_file
 from minigraph.serialization import load, save
 
@@ -202,24 +202,3 @@ def test_a_place_that_cannot_be_written_is_an_error_that_names_it(tmp_path, name
         save(tmp_path / name, {"a": np.ones(1)})
     assert str(tmp_path / name) in str(caught.value)
     assert os.listdir(tmp_path) == ["file"]
-
-
-@pytest.mark.parametrize(
-    ("state", "error", "text"),
-    [
-        ({"a": "\ud800"}, GraphError, "model.safetensors cannot be written"),
-        ({"a": {"b": object()}}, DTypeError, "save: a.b: "),
-        ({"a.b": [[1], [2, 3]]}, DTypeError, "save: a.b: "),
-        ({"a.b": np.ones(2, complex)}, DTypeError, "save: a.b: .*complex128"),
-        ({"a.b": mg.input("x", (2,))}, DTypeError, "save: a.b: an expression is no array"),
-        ({3: np.ones(1)}, GraphError, "names are strings, not 3"),
-        ({"__metadata__": np.ones(1)}, GraphError, "__metadata__"),
-        ({"\ud800": np.ones(1)}, GraphError, "model.safetensors cannot be written"),
-        ([np.ones(1)], GraphError, "a mapping of names to arrays, not list"),
-    ],
-)
-def test_what_cannot_be_saved_is_an_error_of_one_line_and_no_file(path, state, error, text):
-    with pytest.raises(error, match=text) as caught:
-        save(path, state)
-    assert "\n" not in str(caught.value)
-    assert not path.exists()
