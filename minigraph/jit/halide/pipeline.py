@@ -105,37 +105,37 @@ class KernelPipeline:
         self.loops = [hl.Var(f"l{i}") for i in range(source.loops)]
         in_vectors = [v.dtype.itemsize for v in pattern.values if v.level > UNIT or source.columns]
         self.vector = vector // max([4, *in_vectors])
-        self.columns, self.lane = pattern.columns, hl.Var("lane")
+        self.columns = pattern.columns
         # Elements that one step of a run over the loops reduces side by side.
         self.side = 1 if source.columns else self.vector if pattern.narrow else LANES
         if pattern.form == "lane":
             self.columns, self.vector = pattern.lanes, min(self.vector, pattern.lanes)
         self.memory = [TYPES[c_type(dtype)] for dtype in pattern.dtypes]
         rank = source.units + source.loops
-        images = [hl.ImageParam(self.memory[k], rank, f"p{k}") for k in range(pattern.inputs)]
-        for k, image in enumerate(images):
+        self.images = [hl.ImageParam(self.memory[k], rank, f"p{k}") for k in range(pattern.inputs)]
+        for k, image in enumerate(self.images):
             self._constrain(image, k)
         dtypes = {v.constant: v.dtype for v in pattern.values if v.constant >= 0}
-        numbers = [hl.Param(TYPES[c_type(dtypes[i])], f"c{i}") for i in range(len(dtypes))]
+        self.numbers = [hl.Param(TYPES[c_type(dtypes[i])], f"c{i}") for i in range(len(dtypes))]
         self.extents = [hl.Param(INT, f"n{i}") for i in range(source.loops)]
-        self.arguments = [*images, ZERO, *numbers, *self.extents]
-        self.images, self.numbers = images, numbers
+        self.arguments = [*self.images, ZERO, *self.numbers, *self.extents]
+        kinds = [per_unit for per_unit in (True, False) if source.outputs(per_unit)]
+        computed = [hl.Func("units" if per_unit else "elements") for per_unit in kinds]
+        # Where a unit computes the values that its stores depend on.
+        self.inside = (
+            hl.LoopLevel(computed[0], self.units[-1]) if self.units else hl.LoopLevel.root()
+        )
         self.values: dict[int, hl.Func] = {}
-        # Of each reducing run what has combined all elements, a stretch of them, and the loops over
-        # stretches and over shares of their lanes.
-        self.totals: list[tuple[Any, Any, Any, Any]] = []
         for stage in range(1 + max(value.stage for value in pattern.values)):
             if stage:
                 self._reduce(stage)
             for v, value in enumerate(pattern.values):
                 if value.stage == stage and not value.reduces:
                     self.values[v] = self._defined(v)
-        kinds = [per_unit for per_unit in (True, False) if source.outputs(per_unit)]
-        outputs, computed = zip(*map(self._output, kinds), strict=True)
+        outputs = [self._output(*each) for each in zip(computed, kinds, strict=True)]
         if len(outputs) > 1:
             self._run_together(*outputs)
-        self._schedule(computed[0])
-        self.pipeline = hl.Pipeline([*outputs])
+        self.pipeline = hl.Pipeline(outputs)
 
     def _constrain(self, image: Any, k: int) -> None:
         """Declare the innermost stride of operand `k`, if it is known."""
@@ -166,7 +166,18 @@ class KernelPipeline:
                 names["i"] = self._index()
             text = c_of(self.pattern, value)
             found = CText(self.functions, at).value(text, names, type_)
-        return _define(hl.Func(f"v{v}"), at, [convert(type_, found)])
+        made = _define(hl.Func(f"v{v}"), at, [convert(type_, found)])
+        if v in self.pattern.rows:
+            for axis, extent in zip(self.loops, self.extents, strict=True):
+                made.bound(axis, 0, extent)  # vectors would have it go on behind the row
+            self._in_vectors(made, self.loops[-1])
+            made.hoist_storage_root().compute_at(self.inside)
+        elif value.level == UNIT and isinstance(value.op, Elementwise) and value.op.costly:
+            if self.source.columns:
+                made.bound_storage(self.units[-1], self.columns)
+                self._in_vectors(made, self.units[-1])
+            made.store_in(STACK).compute_at(self.inside)
+        return made
 
     def _loaded(self, value: Value) -> hl.Expr:
         loops = self.loops if value.level > UNIT else [0] * len(self.loops)
@@ -184,35 +195,48 @@ class KernelPipeline:
     # ------------------------------------------------------------ reductions
 
     def _reduce(self, stage: int) -> None:
-        """Define the reductions of a run over the loops: stretches in many lanes, totals in few."""
-        found, side = self.pattern.reduced(stage - 1), self.side
-        lanes = min(side, self.vector)
+        """Define the reductions of a run over the loops: of short stretches, then of these."""
+        found, side, columns = self.pattern.reduced(stage - 1), self.side, self.source.columns
         *extents, n = (hl.Expr(extent) for extent in self.extents)
         begin, outer = hl.Var("begin"), self.loops[:-1]
-        at = [*self.units] if self.source.columns else [self.lane, *self.units]
+        lane = self.units[-1] if columns else hl.Var("lane")
+        at = [*self.units] if columns else [lane, *self.units]
         stretch, total = hl.Func(f"stretch{stage}"), hl.Func(f"total{stage}")
         short, long = (accumulators_of(self.pattern, found, whole) for whole in (False, True))
         _begin(stretch, [*at, begin, *outer], short)
         step = hl.RDom([(0, STEPS)])
         first = (begin * STEPS + step.x) * side
         step.where(first < n)
-        if not self.source.columns:  # likely: the last vector has a loop of its own
-            step.where(hl.likely(first + self.lane < n))
-        elements = self._elements(found, outer, first)
+        if not columns:  # likely: the last vector has a loop of its own
+            first += lane
+            step.where(hl.likely(first < n))
+        elements = [self._element(v, [*outer, first]) for v in found]
         _combine(stretch, [*at, begin, *outer], short, elements)
         _begin(total, at, long)
         stretches = (n + STEPS * side - 1) // (STEPS * side)
-        loops = hl.RDom([(0, n) for n in (side // lanes, stretches, *reversed(extents))])
-        share, begin, *outer = (loops[i] for i in (0, 1, *range(len(extents) + 1, 1, -1)))
-        of = [*at] if self.source.columns else [self.lane + share * lanes, *self.units]
-        new = dict(zip(found, _entries(stretch, [*of, begin, *outer]), strict=True))
+        loops = hl.RDom([(0, n) for n in (stretches, *reversed(extents))])
+        begin, *outer = (loops[i] for i in (0, *range(len(extents), 0, -1)))
+        new = dict(zip(found, _entries(stretch, [*at, begin, *outer]), strict=True))
         nothing = constant(DOUBLE, 0)
         _combine(total, at, long, [convert(TYPES[t], new.pop(v, nothing)) for v, t, *_ in long])
-        self.totals.append((total, stretch, begin, share))
-        while lanes > 1:
-            lanes //= 2
-            half = hl.RDom([(0, lanes)])
-            new_half = _entries(total, [half.x + lanes, *self.units])
+        total.store_in(STACK).compute_at(self.inside)
+        stretch.store_in(STACK).compute_at(total, begin)
+        # Not the loop over stretches is taken apart where vectors end, but the one in each.
+        total.update(0).partition(begin, hl.Partition.Never)
+        for each in (stretch, total):
+            if columns:
+                each.bound_storage(lane, self.columns)
+            else:
+                each.bound(lane, 0, side)
+            for part in (each, each.update(0).reorder(lane, *each.rvars(0))):
+                if columns:
+                    self._in_vectors(part, lane)
+                else:
+                    part.vectorize(lane)
+        while side > 1:
+            side //= 2
+            half = hl.RDom([(0, side)])
+            new_half = _entries(total, [half.x + side, *self.units])
             _combine(total, [half.x, *self.units], long, new_half)
             total.update(total.num_update_definitions() - 1).vectorize(half.x)
             at[0] = 0
@@ -224,29 +248,24 @@ class KernelPipeline:
         for v, x in results.items():
             self.values[v] = _define(hl.Func(f"v{v}"), self.units, [convert(self._type(v), x)])
 
-    def _elements(self, found: Sequence[int], outer: Sequence[Any], first: hl.Expr) -> Exprs:
-        made: Exprs = []
-        index = [*outer, first if self.source.columns else first + self.lane]
-        for v in found:
-            # Of all axes, though the value may stay: Halide runs over those that it sees.
-            element, x = hl.Func(f"element{v}"), self._value(self.pattern.values[v].args[0])
-            _define(element, (*self.units, *self.loops), [x])
-            made.append(hl.Expr(element[(*self.units, *index)]))
-        return made
+    def _element(self, v: int, index: Exprs) -> hl.Expr:
+        """Return an element of the operand of reduction `v`."""
+        # Of all axes, though the value may stay: Halide runs over those that it sees.
+        made = hl.Func(f"element{v}")
+        _define(made, (*self.units, *self.loops), [self._value(self.pattern.values[v].args[0])])
+        return hl.Expr(made[(*self.units, *index)])
 
-    # ------------------------------------------------------------ outputs and schedules
+    # ------------------------------------------------------------ outputs
 
-    def _output(self, per_unit: bool) -> tuple[hl.Func, hl.Func]:
-        """Return the function that stores all outputs of a kind, and the one that computes them."""
-        wanted = self.source.outputs(per_unit)
-        made = hl.Func("units" if per_unit else "elements")
+    def _output(self, computed: hl.Func, per_unit: bool) -> hl.Func:
+        """Define the function that computes all outputs of a kind; return one that stores them."""
+        wanted, made = self.source.outputs(per_unit), computed
         loops = [] if per_unit else self.loops
         order = self.source.order(self.units, loops)
-        computed = hl.Func("computed") if self.source.delayed else made
         entries = [convert(self.memory[k], self._value(self.pattern.source(k))) for k in wanted]
         _define(computed, order, entries)
         if self.source.delayed:  # until a stretch of all outputs is computed
-            _define(made, order, _entries(computed, order))
+            made = _define(hl.Func("stored"), order, _entries(computed, order))
             inside = hl.Var("stretch")
             made.split(order[0], order[0], inside, AHEAD, GUARD)
             self._in_vectors(made, inside)
@@ -266,7 +285,7 @@ class KernelPipeline:
             self._in_vectors(computed, inside)
         elif loops:
             self._in_vectors(computed, order[0])
-        return made, computed
+        return made
 
     def _in_vectors(self, f: Any, x: hl.Var) -> None:
         f.split(x, x, hl.Var("in"), self.vector, GUARD).vectorize(hl.Var("in"))
@@ -280,42 +299,3 @@ class KernelPipeline:
             same = first.dim(i)
             place = self.source.order(axes, loops).index(axis)
             other.dim(place).set_bounds(same.min(), same.extent())
-
-    def _schedule(self, f: hl.Func) -> None:
-        """Schedule the values on which the stores of a unit depend in each unit of `f`."""
-        columns = self.source.columns
-        for v in self.pattern.once:
-            op, once = self.pattern.values[v].op, self.values[v]
-            if not isinstance(op, Elementwise) or not op.costly:
-                continue
-            if columns:
-                self._in_vectors(once.bound_storage(self.units[-1], self.columns), self.units[-1])
-            self._compute(once.store_in(STACK), f)
-        for v in self.pattern.rows:
-            for axis, extent in zip(self.loops, self.extents, strict=True):
-                self.values[v].bound(axis, 0, extent)  # vectors would have it go on behind the row
-            self._in_vectors(self.values[v], self.loops[-1])
-            self._compute(self.values[v].hoist_storage_root(), f)
-        for total, stretch, begin, share in self.totals:
-            self._compute(total.store_in(STACK), f)
-            stretch.compute_at(total, begin).store_in(STACK)
-            # Not the loop over stretches is taken apart where vectors end, but the one in each.
-            total.update(0).unroll(share).partition(begin, hl.Partition.Never)
-            for each, lanes in (stretch, self.side), (total, min(self.side, self.vector)):
-                x = self.units[-1] if columns else self.lane
-                for part in (each, each.update(0).reorder(x, *each.rvars(0))):
-                    if columns:
-                        self._in_vectors(part, x)
-                    else:
-                        part.vectorize(x)
-                if columns:
-                    each.bound_storage(x, self.columns)
-                else:
-                    each.bound(x, 0, lanes)
-
-    def _compute(self, value: hl.Func, f: hl.Func) -> None:
-        """Schedule a value in each unit of `f`, or once if there are no units."""
-        if self.units:
-            value.compute_at(f, self.units[-1])
-        else:
-            value.compute_root()
