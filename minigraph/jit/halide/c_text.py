@@ -116,11 +116,13 @@ class CText:
     def _contracted(self, args: Sequence[c_ast.Node], scope: Scope) -> hl.Expr:
         """Return x * y + z, in the type of x, for Halide to contract, so that it is rounded once.
 
-        The inner product is hidden, as Halide would reassociate sums of several products.
+        Halide would reassociate a sum of products, and make y * z + z a product; z is hidden there.
         """
         values = [self._value(each, scope) for each in args]
         x, y, z = (self._as_func(convert(values[0].type(), value)) for value in values)
-        if not isinstance(args[2], c_ast.ID | c_ast.Constant):
+        factors = [each.name for each in args[:2] if isinstance(each, c_ast.ID)]
+        is_variable = isinstance(args[2], c_ast.ID) and args[2].name not in factors
+        if not (is_variable or isinstance(args[2], c_ast.Constant)):
             z = hidden(z)
         return self._as_func(x * y + z)
 

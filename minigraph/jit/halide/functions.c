@@ -62,19 +62,6 @@ static inline float mg_expm1f(float x) {
 }
 /* Return the rounding error of square = x * x.  hiddenf prevents reuse of the rounded product. */
 static inline float MG_SQUARE_ERROR(float x, float square) { return MG_FMA(hiddenf(x), x, -square); }
-/* erf(x) by a polynomial of x * x for |x| < 1, else 1 - erfc(|x|). */
-static inline float mg_erff(float x) {
-  const float a = fabsf(x), z = a * a;
-  float y = MG_FMA(-0x1.445f48p-17f, z, 0x1.d88750p-14f);
-  y = MG_FMA(y, z, -0x1.bccf66p-11f);
-  y = MG_FMA(y, z, 0x1.562a60p-8f);
-  y = MG_FMA(y, z, -0x1.b829c8p-6f);
-  y = MG_FMA(y, z, 0x1.ce2f09p-4f);
-  y = MG_FMA(y, z, -0x1.812746p-2f);
-  y = MG_FMA(y, z, 0x1.20dd75p+0f);
-  const float by_erfc = 1 - mg_erfcf(a);
-  return copysignf(a < 1 ? a * y : by_erfc, x);
-}
 static inline float mg_hypotf(float x, float y) {
   const double a = x, b = y;
   const float length = sqrt(a * a + b * b);
