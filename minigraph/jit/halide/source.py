@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -118,10 +118,10 @@ def _source(pattern: KernelPattern, units: int, loops: int, delayed: bool) -> Ha
     unknown = sorted(name for name in called - SUPPORTED if not name.endswith("_t"))
     if unknown:
         raise NotFusible(f"Halide has no {unknown[0]}")
-    about = (
-        f"// NAME: {units} unit axes, {loops} loop axes, outputs delayed: {delayed}\n// {pattern}"
-    )
-    text = "\n".join((about, *values))
+    # Without ops: they are in the values, and have attributes that no kernel depends on.
+    shown = replace(pattern, values=tuple(replace(value, op=None) for value in pattern.values))
+    about = f"// NAME: {units} unit axes, {loops} loop axes, outputs delayed: {delayed}"
+    text = "\n".join((about, f"// {shown}", *values))
     return HalideSource(
         text, tuple(functions), pattern=pattern, units=units, loops=loops, delayed=delayed
     )
