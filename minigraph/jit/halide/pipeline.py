@@ -26,6 +26,7 @@ from pycparser.c_parser import ParseError
 
 from minigraph import options as settings
 from minigraph.graph import BOOL
+from minigraph.jit.c.body import is_costly
 from minigraph.jit.expression import c_type, takes_index
 from minigraph.jit.halide.c_text import CText
 from minigraph.jit.halide.source import FUNCTIONS, Accumulator, HalideSource, accumulators_of, c_of
@@ -35,6 +36,7 @@ from minigraph.ops.elementwise import Elementwise
 
 LANES = 64  # in which stretches along the innermost axis are reduced
 STEPS = 64  # that each lane, or column, takes in its elements' type before they join a total
+UNROLLED = 4  # rows of a step down columns
 AHEAD = 256  # elements that are computed before outputs are written that may overwrite inputs
 STACK = hl.MemoryType.Stack
 GUARD = hl.TailStrategy.GuardWithIf  # nothing is computed twice: an output may overwrite an input
@@ -207,10 +209,9 @@ class KernelPipeline:
         step = hl.RDom([(0, STEPS)])
         first = (begin * STEPS + step.x) * side
         step.where(first < n)
-        if not columns:  # likely: the last vector has a loop of its own
-            first += lane
-            step.where(hl.likely(first < n))
-        elements = [self._element(v, [*outer, first]) for v in found]
+        index = first if columns else first + lane
+        step.where(hl.likely(index < n))  # the last rows, or the last vector, have their own loop
+        elements = [self._element(v, [*outer, index]) for v in found]
         _combine(stretch, [*at, begin, *outer], short, elements)
         _begin(total, at, long)
         stretches = (n + STEPS * side - 1) // (STEPS * side)
@@ -233,6 +234,11 @@ class KernelPipeline:
                     self._in_vectors(part, lane)
                 else:
                     part.vectorize(lane)
+        if columns and not is_costly(self.pattern, stage - 1):
+            # Several rows are accumulated between a load and a store of the columns' results.
+            rows, row = hl.RVar("rows"), hl.RVar("row")
+            update = stretch.update(0).split(step.x, rows, row, UNROLLED)
+            update.reorder(hl.Var("in"), row, lane, rows).unroll(row)
         while side > 1:
             side //= 2
             half = hl.RDom([(0, side)])
