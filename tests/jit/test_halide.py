@@ -157,6 +157,13 @@ def test_objects_that_are_damaged_are_not_loaded():
             halide_compiler.KERNELS.load(code, ["mg_kernel"])
 
 
+def test_a_folder_that_a_package_has_left_is_no_package(monkeypatch, tmp_path):
+    (tmp_path / "mg_gone" / "__pycache__").mkdir(parents=True)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(compiler, "HALIDE_PACKAGES", ("halide", "mg_gone"))
+    assert compiler.why_no_halide.__wrapped__().startswith("mg_gone is not installed")
+
+
 @needs_compiler
 def test_without_the_package_a_warning_says_so_and_c_takes_over(backend, monkeypatch):
     backend("halide")

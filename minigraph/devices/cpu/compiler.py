@@ -187,7 +187,9 @@ def why_no_halide() -> str:
     """Return why the Halide backend is not available; "" if it is."""
     if not elf.IS_SUPPORTED:
         return "Halide's kernels are for Linux on the x86-64"
-    missing = [name for name in HALIDE_PACKAGES if importlib.util.find_spec(name) is None]
+    specs = {name: importlib.util.find_spec(name) for name in HALIDE_PACKAGES}
+    # Without a file there is only a folder of bytecode, which a package that is gone may leave.
+    missing = [name for name, spec in specs.items() if spec is None or spec.origin is None]
     if missing:
         return f"{missing[0]} is not installed: {install_command('halide')}"
     return ""
