@@ -58,6 +58,8 @@ FLAGS = (
 # With these optimisations gcc compiles nested conditional expressions, or those of calls, to
 # branches, so it does not vectorise the loop, which takes 15 to 80 times as long.
 GCC_FLAGS = ("-fno-tree-pre", "-fno-tree-sink", "-fno-thread-jumps")
+# Intel's compiler, a clang, by default takes it that there are no NaN and infinities.
+ICX_FLAGS = ("-ffp-model=precise",)
 # On many processors compilers prefer vectors of 256 bits, although 512 bits are as fast or faster.
 WIDE_VECTORS = "-mprefer-vector-width=512"
 # Parallel regions of kernels go through functions of the prelude.
@@ -177,9 +179,19 @@ def compiler_name() -> str:
     """Return the compiler's name and version, such as "gcc 12.2.0", whatever its command is."""
     (path, *_), version = _compiler() or _Compiler(("none",), "none")
     description = f"{version} {os.path.basename(os.path.realpath(path))}"
-    names = (name for name in ("clang", "gcc") if name in description)
+    signs = {"clang": "clang", "oneAPI": "icx", "gcc": "gcc"}
+    names = (name for sign, name in signs.items() if sign in description)
     numbers = re.findall(r"\d+(?:\.\d+)+", version)
     return " ".join([next(names, os.path.basename(path)), *numbers[-1:]])
+
+
+def _is_icx() -> bool:
+    return compiler_name().startswith("icx")
+
+
+def is_clang() -> bool:
+    """Whether the compiler is clang, or one that is built on it and takes its flags."""
+    return compiler_name().startswith("clang") or _is_icx()
 
 
 @functools.cache
@@ -201,7 +213,7 @@ def why_no_jit() -> str:
 
 
 def _libraries() -> list[str]:
-    if compiler_name().startswith("clang"):
+    if is_clang():
         return [*openmp.path(), "-lm"]
     return ["-lmvec", "-lm"] if vector_functions() else ["-lm"]
 
@@ -211,8 +223,8 @@ def flags() -> list[str]:
 
     Kernels use only instructions that oneDNN may use, so ONEDNN_MAX_CPU_ISA limits both.
     """
-    clang = compiler_name().startswith("clang")
-    chosen = [*FLAGS, *(() if clang else GCC_FLAGS)]
+    clang = is_clang()
+    chosen = [*(ICX_FLAGS if _is_icx() else ()), *FLAGS, *(() if clang else GCC_FLAGS)]
     if clang:
         at = chosen.index("-fopenmp")
         chosen[at : at + 1] = CLANG_OPENMP
@@ -326,15 +338,14 @@ class CKernels(KernelCache):
         with working_folder() as folder:
             commands: dict[str, list[str]] = {}
             begin = [*chosen.command, *flags()]
-            clang = compiler_name().startswith("clang")
-            if clang:
+            if is_clang():
                 (folder / "omp.h").write_text(CLANG_OMP)
             for unit in units:
                 kernels = unit.text("")
                 text = f"{PRELUDE}\n{vector_math(kernels)}{kernels}"
                 name = f"mg_unit_{digest(text)[:16]}"
                 Path(folder, f"{name}.c").write_text(
-                    text.replace(*IVDEP_PRAGMAS) if clang else text
+                    text.replace(*IVDEP_PRAGMAS) if is_clang() else text
                 )
                 # Relative names, so that messages and objects are the same in every folder.
                 files = [f"{name}.c", "-o", f"{name}.so"]

@@ -136,6 +136,23 @@ int NAME(const int64_t *a, char **slots) {{
             assert made[100:].tolist() == [count] * count + [0] * (4 - count)
 
 
+@pytest.mark.skipif(not shutil.which("clang"), reason="there is no clang")
+def test_intels_compiler_gets_the_flags_of_clang_and_keeps_nan(cache, use_compiler):
+    version = "Intel(R) oneAPI DPC++/C++ Compiler 2025.0.4 (2025.0.4.20241205)"
+    clang = f'exec {shutil.which("clang")} -ffast-math "$@"'
+    use_compiler(f'[ "$1" = --version ] && echo "{version}" && exit; {clang}')
+    assert compiler.compiler_name() == "icx 2025.0.4.20241205"
+    source = KernelSource("""
+int NAME(const int64_t *a, char **slots) {
+  const double x = *(const double *)a;
+  return x != x;
+}
+""")
+    function = SIGNATURE(compiler.KERNELS.functions([source])[source.name])
+    x = np.array([np.nan, 1.0])
+    assert [function(x[i:].ctypes.data, None) for i in range(2)] == [1, 0]
+
+
 def test_gcc_comes_before_what_is_called_cc(tmp_path, monkeypatch, new_process):
     for name in ("cc", "gcc", "mine"):
         (tmp_path / name).write_text("#!/bin/sh\n")
@@ -368,6 +385,11 @@ def test_a_malformed_variable_is_an_error_each_time(cache, monkeypatch):
         ("/usr/bin/gcc-12", "gcc-12 (Debian 12.2.0-14+deb12u1) 12.2.0", "gcc 12.2.0"),
         ("/usr/bin/clang", "Debian clang version 14.0.6", "clang 14.0.6"),
         ("/opt/bin/icx", "Intel(R) oneAPI DPC++/C++ Compiler 2024.0.2 (2024.0.2.20231213)", None),
+        (
+            "/usr/bin/ccache",
+            "Intel(R) oneAPI DPC++/C++ Compiler 2025.0.4 (2025.0.4)",
+            "icx 2025.0.4",
+        ),
         ("/opt/bin/tcc", "unknown", "tcc"),
         ("/opt/clang/bin/cc", "cc (Debian 12.2.0-14) 12.2.0", "cc 12.2.0"),
     ],
