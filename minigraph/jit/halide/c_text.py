@@ -109,8 +109,7 @@ class CText:
         function = self.functions.get(f"mg_{name}") or self.functions.get(name)
         if function:
             return self._inline(function, args, scope)
-        type_ = DOUBLE if name in BUILTINS else FLOAT
-        builtin = BUILTINS[name if type_ == DOUBLE else name.removesuffix("f")]
+        type_, builtin = BUILTINS[name]
         return builtin(*(self._as_func(convert(type_, self._value(x, scope))) for x in args))
 
     def _contracted(self, args: Sequence[c_ast.Node], scope: Scope) -> hl.Expr:

@@ -38,10 +38,11 @@ FUNCTIONS = "\n".join(
 DEFINED = frozenset(re.findall(r"mg_(\w+)\(", FUNCTIONS))
 # Further functions for C text: Halide's, or the C library's for one element at a time.
 LIBRARY = (
-    "sqrt floor ceil trunc rint fabs copysign exp log pow sin cos tan asin acos atan atan2 sinh "
-    "cosh tanh asinh acosh atanh"
+    *("sqrt", "floor", "ceil", "trunc", "rint", "fabs", "copysign", "exp", "log", "pow"),
+    *("sin", "cos", "tan", "asin", "acos", "atan", "atan2"),
+    *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
 )
-SUPPORTED = DEFINED.union(name + suffix for name in LIBRARY.split() for suffix in ("", "f"))
+SUPPORTED = DEFINED.union(name + suffix for name in LIBRARY for suffix in ("", "f"))
 INDEX_LIMIT = 1 << 31  # elements that an axis, or a stride, has at most
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 import halide as hl
 
+from minigraph.jit.halide.source import LIBRARY
+
 BOOL, INT, FLOAT, DOUBLE = hl.Bool(), hl.Int(32), hl.Float(32), hl.Float(64)
 TYPES: dict[str, hl.Type] = {
     "float": FLOAT,
@@ -25,13 +27,16 @@ OPERATORS: dict[str, Callable[[hl.Expr, hl.Expr], hl.Expr]] = {
     "*": operator.mul,
     "/": operator.truediv,  # of floats alone
     "<": operator.lt,
+    ">": operator.gt,
     "<=": operator.le,
+    ">=": operator.ge,
     "==": operator.eq,
+    "!=": operator.ne,
     "&": operator.and_,
     "|": operator.or_,
     "^": operator.xor,
 }
-SWAPPED = {">": "<", ">=": "<="}
+OF_BOOLS = ("&", "|", "^", "==", "!=")  # operators whose result for bools needs no integers
 # An argument of every kernel: compilers do not know that it is 0.
 ZERO = hl.Param(hl.UInt(32), "zero")
 
@@ -101,22 +106,18 @@ def _negated(x: hl.Expr) -> hl.Expr:
 
 def binary(op: str, x: hl.Expr, y: hl.Expr) -> hl.Expr:
     """Return the result of a C operator for two values."""
-    if op in SWAPPED:
-        return binary(SWAPPED[op], y, x)
-    if op == "!=":
-        return hl.logical_not(binary("==", x, y))
     if op in ("&&", "||"):
         return OPERATORS[op[0]](convert(BOOL, x), convert(BOOL, y))
     if op in ("<<", ">>"):
         type_ = _promoted(x.type())
         value, count = convert(type_, x), convert(hl.UInt(type_.bits()), y)
         return value >> count if op == ">>" else hl.cast(type_, _bits(value) << count)
-    both_bool = x.type().is_bool() and y.type().is_bool()
-    type_ = BOOL if both_bool and op in "&|^==" else _common(x, y)
+    are_bools = x.type().is_bool() and y.type().is_bool()
+    type_ = BOOL if are_bools and op in OF_BOOLS else _common(x, y)
     a, b = convert(type_, x), convert(type_, y)
     if type_.is_float():
-        if op == "<=":  # Halide's is true of NaN
-            return binary("<", a, b) | binary("==", a, b)
+        if op in ("<=", ">="):  # Halide's are true of NaN
+            return binary(op[0], a, b) | binary("==", a, b)
         return hl.strict_float(OPERATORS[op](a, b))
     if type_.is_int() and op in "+-*":  # Halide takes it that they do not overflow
         return hl.cast(type_, OPERATORS[op](_bits(a), _bits(b)))
@@ -148,21 +149,15 @@ def _copysign(x: hl.Expr, y: hl.Expr) -> hl.Expr:
     return hl.reinterpret(x.type(), (_bits(x) & ~sign) | (_bits(y) & sign))
 
 
-def _in_double(function: Callable[..., hl.Expr]) -> Callable[..., hl.Expr]:
-    return lambda *args: convert(args[0].type(), function(*(convert(DOUBLE, x) for x in args)))
-
-
-BUILTINS: dict[str, Callable[..., hl.Expr]] = {
+_OWN = {  # Halide has others of these, or no such functions
     "fabs": lambda x: _copysign(x, constant(x.type(), 0)),
     "copysign": _copysign,
     "rint": hl.round,
     "hidden": hidden,
-    # Halide has its own of floats, which know neither NaN nor infinity.
-    **{name: _in_double(getattr(hl, name)) for name in ("exp", "log", "pow")},
-    **{
-        name: getattr(hl, name)
-        for name in ("sqrt", "floor", "ceil", "trunc")
-        + ("sin", "cos", "tan", "asin", "acos", "atan", "atan2")
-        + ("sinh", "cosh", "tanh", "asinh", "acosh", "atanh")
-    },
+}
+# Functions of the C library, each with the type of its arguments.
+BUILTINS: dict[str, tuple[hl.Type, Callable[..., hl.Expr]]] = {
+    name + suffix: (type_, _OWN.get(name) or getattr(hl, name))
+    for name in (*LIBRARY, "hidden")
+    for suffix, type_ in (("", DOUBLE), ("f", FLOAT))
 }
