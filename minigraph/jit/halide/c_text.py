@@ -71,6 +71,10 @@ class CText:
         made[self.at] = x
         return hl.Expr(made[self.at])
 
+    def _converted(self, type_: hl.Type, node: c_ast.Node, scope: Scope) -> hl.Expr:
+        """Return the value of an expression, converted to a type and computed once."""
+        return self._as_func(convert(type_, self._value(node, scope)))
+
     # ------------------------------------------------------------ expressions
 
     def _value(self, node: c_ast.Node, scope: Scope) -> Any:
@@ -110,15 +114,15 @@ class CText:
         if function:
             return self._inline(function, args, scope)
         type_, builtin = BUILTINS[name]
-        return builtin(*(self._as_func(convert(type_, self._value(x, scope))) for x in args))
+        return builtin(*(self._converted(type_, x, scope) for x in args))
 
     def _contracted(self, args: Sequence[c_ast.Node], scope: Scope) -> hl.Expr:
         """Return x * y + z, in the type of x, for Halide to contract, so that it is rounded once.
 
         Halide would reassociate a sum of products, and make y * z + z a product; z is hidden there.
         """
-        values = [self._value(each, scope) for each in args]
-        x, y, z = (self._as_func(convert(values[0].type(), value)) for value in values)
+        type_ = self._value(args[0], scope).type()
+        x, y, z = (self._converted(type_, each, scope) for each in args)
         factors = [each.name for each in args[:2] if isinstance(each, c_ast.ID)]
         is_variable = isinstance(args[2], c_ast.ID) and args[2].name not in factors
         if not (is_variable or isinstance(args[2], c_ast.Constant)):
@@ -131,12 +135,10 @@ class CText:
             if isinstance(parameter.type, c_ast.PtrDecl):
                 local[parameter.name], _ = _lvalue(x, scope)
             else:
-                local[parameter.name] = [
-                    self._as_func(convert(_type(parameter), self._value(x, scope)))
-                ]
+                local[parameter.name] = [self._converted(_type(parameter), x, scope)]
         for each in function.body.block_items:
             if isinstance(each, c_ast.Return):
-                return self._as_func(convert(_type(function.decl), self._value(each.expr, local)))
+                return self._converted(_type(function.decl), each.expr, local)
             self._execute(each, local)
         return None
 

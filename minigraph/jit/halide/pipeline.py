@@ -299,9 +299,8 @@ class KernelPipeline:
     def _run_together(self, units: hl.Func, elements: hl.Func) -> None:
         """Store both kinds of outputs in one loop over the same units."""
         elements.compute_with(units, self.units[-1])
-        axes, loops = range(self.source.units), range(self.source.units, elements.dimensions())
         first, other = units.output_buffers()[0], elements.output_buffers()[0]
-        for i, axis in enumerate(self.source.order(axes, [])):
+        places = [axis.name() for axis in elements.args()]
+        for i, axis in enumerate(units.args()):
             same = first.dim(i)
-            place = self.source.order(axes, loops).index(axis)
-            other.dim(place).set_bounds(same.min(), same.extent())
+            other.dim(places.index(axis.name())).set_bounds(same.min(), same.extent())
