@@ -218,6 +218,13 @@ def _libraries() -> list[str]:
     return ["-lmvec", "-lm"] if vector_functions() else ["-lm"]
 
 
+def excluded(features: Mapping[int, Sequence[str]]) -> list[str]:
+    """Return those features of a compiler, by instruction set, that oneDNN must not use either."""
+    lib = onednn.library()
+    missing = ~lib.instructions if lib else 0
+    return [name for bits, names in features.items() if bits & missing for name in names]
+
+
 def flags() -> list[str]:
     """Return the compiler's flags.
 
@@ -230,9 +237,7 @@ def flags() -> list[str]:
         chosen[at : at + 1] = CLANG_OPENMP
     if platform.machine() != "x86_64":
         return chosen
-    lib = onednn.library()
-    missing = ~lib.instructions if lib else 0
-    disabled = [name for bits, names in ISA_FEATURES.items() if bits & missing for name in names]
+    disabled = excluded(ISA_FEATURES)
     if clang:  # zig's driver rejects -mno-
         disabling = (("-Xclang", "-target-feature", "-Xclang", f"-{name}") for name in disabled)
         return [*chosen, WIDE_VECTORS, *itertools.chain.from_iterable(disabling)]

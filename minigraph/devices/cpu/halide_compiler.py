@@ -59,20 +59,20 @@ class HalideKernels(KernelCache):
     def environment(self) -> Mapping[str, str]:
         return {
             "compiler": "halide 21",
-            "without": " ".join(_excluded_features()),
+            "without": " ".join(compiler.excluded(ISA_FEATURES)),
             "processor": processor(),
             "pipeline": _generator_digest(),
             "functions": digest(FUNCTIONS),
         }
 
     def compile(self, units: Sequence[CompilationUnit]) -> Iterator[CompiledUnit]:
-        debug = settings.halide_debug()
+        without, debug = compiler.excluded(ISA_FEATURES), settings.halide_debug()
         with working_folder() as folder:
             for source in (source for unit in units for source in unit.sources):
                 unit = CompilationUnit((source,))
                 try:
                     pipeline = importlib.import_module(PIPELINE)  # fails without Halide
-                    code = pipeline.compile_kernel(source, folder, _excluded_features(), debug)
+                    code = pipeline.compile_kernel(source, folder, without, debug)
                     yield CompiledUnit(unit, code, self.load(code, unit.kernels))
                 except (RuntimeError, LookupError, OSError, AttributeError, ImportError) as error:
                     yield CompiledUnit(unit, error=f"{type(error).__name__}: {error}")
@@ -86,13 +86,6 @@ class HalideKernels(KernelCache):
 
     def refuse(self, error: str) -> None:
         warn_once(f"Halide could not compile kernels ({error.splitlines()[0]}); NumPy runs them")
-
-
-def _excluded_features() -> tuple[str, ...]:
-    """Return prefixes of the instruction sets, by Halide's names, that oneDNN must not use."""
-    lib = onednn.library()
-    missing = ~lib.instructions if lib else 0
-    return tuple(name for bits, names in ISA_FEATURES.items() if bits & missing for name in names)
 
 
 @functools.cache
@@ -114,7 +107,7 @@ def functions(sources: Sequence[KernelSource], on_disk: bool) -> dict[str, int]:
 def stored(sources: Sequence[KernelSource]) -> list[Entry]:
     """Return the entries of those kernels that this process or the disk has kept."""
     halide, others = _by_compiler(sources)
-    return [*compiler.KERNELS.stored(others), *(KERNELS.stored(halide) if halide else ())]
+    return [*compiler.KERNELS.stored(others), *KERNELS.stored(halide)]
 
 
 def _by_compiler(sources: Sequence[KernelSource]) -> tuple[list[KernelSource], list[KernelSource]]:
