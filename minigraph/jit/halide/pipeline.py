@@ -239,13 +239,18 @@ class KernelPipeline:
             rows, row = hl.RVar("rows"), hl.RVar("row")
             update = stretch.update(0).split(step.x, rows, row, UNROLLED)
             update.reorder(hl.Var("in"), row, lane, rows).unroll(row)
+        self._fold(total, long)
+
+    def _fold(self, total: hl.Func, long: Sequence[Accumulator]) -> None:
+        """Fold the lanes of totals to one, and define the values of the reductions."""
+        side = self.side
         while side > 1:
             side //= 2
             half = hl.RDom([(0, side)])
             new_half = _entries(total, [half.x + side, *self.units])
             _combine(total, [half.x, *self.units], long, new_half)
             total.update(total.num_update_definitions() - 1).vectorize(half.x)
-            at[0] = 0
+        at = [*self.units] if self.source.columns else [0, *self.units]
         results: dict[int, hl.Expr] = {}
         for (v, *_), x in zip(long, _entries(total, at), strict=True):
             # Infinities make the rounding errors of additions NaN.
