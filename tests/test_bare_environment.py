@@ -44,6 +44,12 @@ def nobody():
         os.setuid(65534)
 
 
+# A command that runs another one with a disk of 256 MiB at home.
+ON_SMALL_DISK = (
+    *("unshare", "--mount", "sh", "-c"),
+    'mount -t tmpfs -o size=256m none "$HOME" && exec "$0" "$@"',
+)
+
 # The arguments of Python, the environment, and what the process does before it begins.
 ENVIRONMENTS = {
     "empty": ([], {}, None),
@@ -60,10 +66,10 @@ ENVIRONMENTS = {
 }
 
 
-def trained(arguments, environment, before=None):
+def trained(arguments, environment, before=None, command=(sys.executable,)):
     given = {name: os.environ[name] for name in KEPT if name in os.environ}
     done = subprocess.run(
-        [sys.executable, *arguments, "-c", PROGRAM],
+        [*command, *arguments, "-c", PROGRAM],
         env={**given, **environment},
         preexec_fn=before,
         capture_output=True,
@@ -85,3 +91,18 @@ def test_a_network_trains_alike(name, expected):
         assert trained(*ENVIRONMENTS[name]) == expected
     except PermissionError:
         pytest.skip("Python is not for everyone here")
+
+
+def test_a_network_trains_alike_on_a_disk_of_256_mib(expected, tmp_path):
+    environment = {
+        **USUAL,
+        **dict.fromkeys(("HOME", "TMPDIR"), str(tmp_path)),
+        "MINIGRAPH_CACHE_DIR": str(tmp_path / "cache"),
+    }
+    try:
+        command = [*ON_SMALL_DISK, "true"]
+        subprocess.run(command, env=environment, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("disks are not for everyone to mount")
+    assert trained([], environment, command=[*ON_SMALL_DISK, sys.executable]) == expected
+    assert not any(tmp_path.iterdir())  # what was written was on the disk
