@@ -36,7 +36,8 @@ from minigraph.ops.elementwise import Elementwise
 
 LANES = 64  # in which stretches along the innermost axis are reduced
 STEPS = 64  # that each lane, or column, takes in its elements' type before they join a total
-UNROLLED = 4  # rows of a step down columns
+UNROLLED = 4  # rows of a step down columns in kernels of few values
+FEW_VALUES = 8
 AHEAD = 256  # elements that are computed before outputs are written that may overwrite inputs
 STACK = hl.MemoryType.Stack
 GUARD = hl.TailStrategy.GuardWithIf  # nothing is computed twice: an output may overwrite an input
@@ -234,8 +235,10 @@ class KernelPipeline:
                     self._in_vectors(part, lane)
                 else:
                     part.vectorize(lane)
-        if columns and not is_costly(self.pattern, stage - 1):
+        few = len(self.pattern.values) <= FEW_VALUES
+        if columns and few and not is_costly(self.pattern, stage - 1):
             # Several rows are accumulated between a load and a store of the columns' results.
+            # In larger kernels these take little of the time, and compiling takes twice as long.
             rows, row = hl.RVar("rows"), hl.RVar("row")
             update = stretch.update(0).split(step.x, rows, row, UNROLLED)
             update.reorder(hl.Var("in"), row, lane, rows).unroll(row)
