@@ -26,6 +26,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.distributions import Distribution
 from torch.export import ExportedProgram
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.nn.modules import transformer
 from torch.utils import _pytree as pytree
 
 import minigraph
@@ -36,6 +37,7 @@ from minigraph.graph.location import Location
 from minigraph.platform import forks
 from minigraph.torch.functions import traced_gradients
 from minigraph.torch.operators import NESTED, ROWS
+from minigraph.torch.substitutes import is_causal
 
 # Beginnings of the paths of torch, minigraph and Python, and of code without a file.
 LIBRARY_FOLDERS = (
@@ -92,11 +94,14 @@ def capture(
 def _quiet() -> Iterator[None]:
     """Suppress warnings of tracing, which come from torch's own code or precede an error.
 
-    Distributions do not check their parameters, as that branches on values.
+    Distributions do not check their parameters, and transformers do not look whether a mask is
+    causal, as that branches on values.
     """
     before, checks = logging.root.manager.disable, Distribution._validate_args
+    detect = transformer._detect_is_causal_mask
     logging.disable(logging.ERROR)
     Distribution.set_default_validate_args(False)
+    transformer._detect_is_causal_mask = is_causal
     try:
         # Of a branch on a tensor's value, torch prints the graph too.
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
@@ -105,6 +110,7 @@ def _quiet() -> Iterator[None]:
     finally:
         logging.disable(before)
         Distribution.set_default_validate_args(checks)
+        transformer._detect_is_causal_mask = detect
 
 
 @contextlib.contextmanager

@@ -23,6 +23,7 @@ from minigraph.errors import GraphError
 from minigraph.graph import Node, placeholders
 from minigraph.ops.custom_gradient import with_gradient
 from minigraph.torch.operators import ROWS
+from minigraph.torch.substitutes import SUBSTITUTES
 
 OPERATORS = torch.library.Library("minigraph", "DEF")
 APPLY = vars(Function)["apply"]
@@ -136,23 +137,14 @@ REFUSED = {
 
 
 class _Changes(TorchFunctionMode):  # type: ignore[misc]
-    """Trace `x.data` as `x.detach()`; raise GraphError for what a graph would lose."""
+    """Trace substitutes of some functions; raise GraphError for what a graph would lose."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        if function == torch.Tensor.data.__get__:
-            return args[0].detach()
-        if (
-            function == torch.Tensor.fill_diagonal_
-            and args[0].ndim == len(args) == 2
-            and not kwargs
-        ):
-            args[0].diagonal().fill_(args[1])  # torch's own operator is one of strides
-            return args[0]
         if function in REFUSED:
             raise GraphError(f"there is no graph of {REFUSED[function]}")
-        return function(*args, **(kwargs or {}))
+        return SUBSTITUTES.get(function, function)(*args, **(kwargs or {}))
 
 
 @contextlib.contextmanager

@@ -1,0 +1,72 @@
+"""Functions of PyTorch that no graph can hold, computed by operators that one can.
+
+Most of them look at values: PyTorch refuses what is out of range, or chooses a faster way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+
+def _covariance(
+    x: torch.Tensor, *, correction: int = 1, fweights: Any = None, aweights: Any = None
+) -> torch.Tensor:
+    if fweights is not None or aweights is not None:
+        return torch.cov(x, correction=correction, fweights=fweights, aweights=aweights)
+    rows = x.reshape(-1, x.shape[-1]) if x.ndim else x.reshape(1, 1)
+    apart = rows - rows.mean(1, keepdim=True)
+    return (apart @ apart.mT / max(rows.shape[1] - correction, 0)).squeeze()
+
+
+def _correlation(x: torch.Tensor) -> torch.Tensor:
+    found = _covariance(x)
+    if not found.ndim:
+        return found / found
+    spread = found.diagonal().sqrt()
+    return (found / spread[:, None] / spread).clip(-1, 1)
+
+
+def _gaussian_nll_loss(
+    x: torch.Tensor,
+    target: torch.Tensor,
+    var: torch.Tensor | float,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> torch.Tensor:
+    var = var if isinstance(var, torch.Tensor) else torch.full_like(x, var)
+    var = var[..., None] if var.shape == x.shape[:-1] else var
+    var = var + (var.clamp(min=eps) - var).detach()
+    losses = (var.log() + (x - target).square() / var + full * math.log(2 * math.pi)) / 2
+    return {"mean": losses.mean, "sum": losses.sum, "none": lambda: losses}[reduction]()
+
+
+def _fill_diagonal(x: torch.Tensor, value: float, wrap: bool = False) -> torch.Tensor:
+    if x.ndim != 2 or wrap:
+        return x.fill_diagonal_(value, wrap)
+    x.diagonal().fill_(value)  # torch's own operator is one of strides
+    return x
+
+
+SUBSTITUTES: dict[Callable[..., Any], Callable[..., Any]] = {
+    torch.Tensor.data.__get__: torch.Tensor.detach,
+    torch.Tensor.fill_diagonal_: _fill_diagonal,
+    torch.cov: _covariance,
+    torch.Tensor.cov: _covariance,
+    torch.corrcoef: _correlation,
+    torch.Tensor.corrcoef: _correlation,
+    F.gaussian_nll_loss: _gaussian_nll_loss,
+}
+
+
+def is_causal(mask: Any, hint: bool | None = None, size: int | None = None) -> bool:
+    """Return whether the caller says that a mask of a transformer is causal.
+
+    PyTorch looks, to use a faster kernel; the mask itself gives the same result.
+    """
+    return hint is True

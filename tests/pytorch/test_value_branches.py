@@ -1,0 +1,58 @@
+"""Functions of PyTorch that look at values are captured without the look."""
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from image_programs import Net  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+from trained_pair import Pair, sgd  # noqa: E402
+
+
+def floats(*shape):
+    return torch.randn(shape, dtype=torch.float64)
+
+
+def learns(model, batch, loss):
+    """Assert that a model learns what it learns in PyTorch, in three steps."""
+    pair = Pair(sgd, model, batch, loss)
+    pair.train(3)
+    pair.same()
+
+
+@pytest.mark.parametrize("trains", [True, False])
+def test_a_transformer_takes_masks(trains):
+    def translate(m, source, target):
+        masks = (
+            torch.ones(5, 5, dtype=torch.bool).triu(1),
+            nn.Transformer.generate_square_subsequent_mask(4, dtype=torch.float64),
+        )
+        hidden = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+        return m.head(m.transformer(source, target, *masks, src_key_padding_mask=hidden))
+
+    transformer = nn.Transformer(8, 2, 1, 1, 12, 0.0, batch_first=True)
+    model = Net(translate, transformer=transformer, head=nn.Linear(8, 3)).train(trains)
+    learns(model, lambda: (floats(2, 5, 8), floats(2, 4, 8), floats(2, 4, 3)), F.mse_loss)
+
+
+def test_covariances_and_correlations_have_gradients():
+    def loss(y, target):
+        parts = torch.cov(y.T), y.cov(correction=0), torch.cov(y[0]), torch.corrcoef(y.T)
+        return F.mse_loss(y, target) + sum(part.square().sum() for part in parts) / 100
+
+    learns(nn.Linear(4, 3), lambda: (floats(5, 4), floats(5, 3)), loss)
+
+
+@pytest.mark.parametrize("options", [{"full": True}, {"reduction": "sum", "eps": 0.5}])
+def test_a_gaussian_likelihood_takes_variances_of_each_form(options):
+    def loss(y, target):
+        var = y[:, 2].square() + 0.1
+        losses = (
+            F.gaussian_nll_loss(y[:, 0], target, var, **options),
+            F.gaussian_nll_loss(y[:, :2], target[:, None], var, **options),
+            nn.GaussianNLLLoss(**options)(y[:, :2], target[:, None], var[:, None]),
+            F.gaussian_nll_loss(y[:, 1], target, 0.7, reduction="none").mean(),
+        )
+        return sum(losses)
+
+    learns(nn.Linear(4, 3), lambda: (floats(5, 4), floats(5)), loss)
