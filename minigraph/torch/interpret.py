@@ -16,9 +16,11 @@ from minigraph import ops
 from minigraph.errors import DTypeError, GraphError, ShapeError, located
 from minigraph.graph import Node, constant
 from minigraph.graph.location import Location, Within
+from minigraph.torch import selected
 from minigraph.torch.capture import location, name_of
 from minigraph.torch.memory import array_of
 from minigraph.torch.operators import DTYPES, NESTED, PROMOTING, ROWS
+from minigraph.torch.selected import Selected
 
 IGNORED_ARGUMENTS = {
     "device",
@@ -157,6 +159,8 @@ def _outputs(
             raise GraphError(
                 f"{what}: the model returns {spec.arg.name}, which is not computed here{where}"
             )
+        elif isinstance(value, Selected):
+            raise GraphError(f"{what}: {selected.UNKNOWN}{where}")
         else:
             results.append(value)
     return Interpreted(pytree.tree_unflatten(results, program.call_spec.out_spec), changes)
@@ -176,8 +180,11 @@ def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
             raise DTypeError(f"it takes tensors of one dtype, not {' and '.join(map(str, dtypes))}")
     if name in PROMOTING:
         args = _promoted(node, args, result)
-    made = ROWS[name](*args, **{key: value_of(x, values) for key, x in named.items()})
-    return _as_torch(made, result)
+    options = {key: value_of(x, values) for key, x in named.items()}
+    chosen = any(isinstance(x, Selected) for x in pytree.tree_leaves(args))
+    if chosen and name != "_operator.getitem":
+        return _as_torch(selected.compute(name, args, options), result)
+    return _as_torch(ROWS[name](*args, **options), result)
 
 
 def _as_torch(made: Any, result: Any) -> Any:
@@ -188,6 +195,8 @@ def _as_torch(made: Any, result: Any) -> Any:
     """
     if isinstance(made, tuple | list) and isinstance(result, tuple | list):
         return [_as_torch(x, y) for x, y in zip(made, result, strict=False)]
+    if isinstance(made, Selected):
+        return made.astype(DTYPES[result.dtype])
     if not isinstance(made, Node) or not isinstance(result, torch.Tensor):
         return made
     if tuple(result.shape) == (0,):
@@ -224,7 +233,7 @@ def _promoted(node: torch.fx.Node, args: list[Any], result: Any) -> list[Any]:
         for other in every[1:]:
             dtype = torch.promote_types(dtype, torch.result_type(every[0], other))
     wanted = DTYPES[dtype]
-    return [ops.astype(x, wanted) if isinstance(x, Node) and x.dtype != wanted else x for x in args]
+    return [x.astype(wanted) if isinstance(x, Node | Selected) else x for x in args]
 
 
 def value_of(x: Any, values: Mapping[torch.fx.Node, Any]) -> Any:

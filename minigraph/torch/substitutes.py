@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
 from torch.nn import functional as F
 
 
@@ -53,6 +54,20 @@ def _fill_diagonal(x: torch.Tensor, value: float, wrap: bool = False) -> torch.T
     return x
 
 
+def _cross_entropy(
+    x: torch.Tensor, target: torch.Tensor, weight: Any = None, size_average: Any = None,
+    ignore_index: int = -100, reduce: Any = None, reduction: str = "mean",
+    label_smoothing: float = 0.0,
+) -> torch.Tensor:  # fmt: skip
+    """Return the loss; in parts for rows that a mask selects, at whose number the whole looks."""
+    if label_smoothing or target.is_floating_point() or not has_free_unbacked_symbols(x):
+        return F.cross_entropy(
+            x, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing
+        )
+    x = F.log_softmax(x, 1)
+    return F.nll_loss(x, target, weight, size_average, ignore_index, reduce, reduction)
+
+
 SUBSTITUTES: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.Tensor.data.__get__: torch.Tensor.detach,
     torch.Tensor.fill_diagonal_: _fill_diagonal,
@@ -60,6 +75,7 @@ SUBSTITUTES: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.Tensor.cov: _covariance,
     torch.corrcoef: _correlation,
     torch.Tensor.corrcoef: _correlation,
+    F.cross_entropy: _cross_entropy,
     F.gaussian_nll_loss: _gaussian_nll_loss,
 }
 

@@ -124,9 +124,6 @@ rows(
         "scatter_add": ops.scatter_add,
         "index_add": ops.index_add,
         "one_hot": ops.one_hot,
-        "index.Tensor": lambda x, indices: x[
-            tuple(slice(None) if i is None else i for i in indices)
-        ],
     }
 )
 

@@ -1,0 +1,225 @@
+"""Elements that a mask selects, whose number only the call knows.
+
+`x[mask]` stands for all of x and the mask.  Operators that treat its rows one by one compute those
+of all of x; sums and means count the selected ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from torch.utils import _pytree as pytree
+
+from minigraph import ops
+from minigraph.errors import GraphError
+from minigraph.graph import FLOATS, DType, Node
+from minigraph.torch.operators.table import PROMOTING, ROWS, Row, row
+
+UNKNOWN = "a mask of bool chooses a number of elements that is not known; use where"
+
+
+class Selected:
+    """The rows of a tensor that a mask selects.
+
+    rows    all of them: those that are not selected repeat the first one that is, so that they add
+            no infinity or NaN of their own
+    mask    of the rows
+    """
+
+    def __init__(self, x: Node, mask: Node) -> None:
+        self.key, self.shape = mask, mask.shape
+        self.mask = ops.flatten(mask)
+        rows = ops.reshape(x, (-1, *x.shape[mask.ndim :]))
+        first = ops.take(rows, ops.argmax(ops.astype(self.mask, "int32")), 0)
+        self.rows = ops.where(self.along(rows), rows, ops.stop_gradient(first))
+
+    def along(self, rows: Node) -> Node:
+        """Return the mask with the number of axes of rows."""
+        return ops.reshape(self.mask, (-1, *(1,) * (rows.ndim - 1)))
+
+    def like(self, rows: Any) -> Any:
+        """Return other rows, selected by the same mask."""
+        if isinstance(rows, tuple | list):
+            return [*map(self.like, rows)]
+        return Selected(ops.reshape(rows, (*self.shape, *rows.shape[1:])), self.key)
+
+    def astype(self, dtype: DType) -> Selected:
+        return self.like(ops.astype(self.rows, dtype))
+
+    @property
+    def dtype(self) -> DType:
+        return self.rows.dtype
+
+    @property
+    def count(self) -> Node:
+        return ops.sum(ops.astype(self.mask, "int64"))
+
+
+@row("index.Tensor")
+def _index(x: Node, indices: Sequence[Any]) -> Any:
+    first = indices[0]
+    if len(indices) == 1 and isinstance(first, Node) and first.dtype == np.bool_:
+        return Selected(x, first)
+    return x[tuple(slice(None) if i is None else i for i in indices)]
+
+
+@row("masked_select")
+def _masked_select(x: Node, mask: Node) -> Selected:
+    shape = np.broadcast_shapes(x.shape, mask.shape)
+    return Selected(ops.broadcast_to(x, shape), ops.broadcast_to(mask, shape))
+
+
+# ---------------------------------------------------------------- row by row
+
+OF_ROWS = (PROMOTING - {"aten.logsumexp.default"}) | {
+    f"aten.{name}"
+    for name in (
+        *("where.self", "leaky_relu.default", "softplus.default", "gelu.default", "clamp.default"),
+        *("clamp_min.default", "clamp_max.default", "hardtanh.default", "elu.default"),
+        *("clone.default", "detach.default", "alias.default", "_to_copy.default"),
+        *("lift_fresh_copy.default", "native_dropout.default", "dropout.default"),
+        *("linear.default", "mm.default", "embedding.default", "native_layer_norm.default"),
+        *("one_hot.default", "rms_norm.default", "full_like.default", "lgamma.default"),
+    )
+}
+ALONG = {  # an axis, the argument after the tensor
+    f"aten.{name}"
+    for name in (
+        *("_softmax.default", "_log_softmax.default", "select.int", "slice.Tensor"),
+        *("gather.default", "argmax.default", "argmin.default", "max.dim", "min.dim"),
+        *("logsumexp.default", "amax.default", "amin.default", "cumsum.default"),
+        *("unsqueeze.default", "squeeze.dims", "linalg_vector_norm.default"),
+        *("sum.dim_IntList", "mean.dim"),
+    )
+}
+
+
+def _is_of_rows(name: str, args: Sequence[Any]) -> bool:
+    """Return whether an operator computes each row of its result from the rows in its place."""
+    if name == "aten.addmm.default":
+        return isinstance(args[1], Selected) and not isinstance(args[2], Selected)
+    if name not in ALONG:
+        return name in OF_ROWS
+    axes = args[2 if name == "aten.linalg_vector_norm.default" else 1]
+    rank = args[0].rows.ndim + (name == "aten.unsqueeze.default")
+    return bool(axes) and all(a % rank for a in ([axes] if isinstance(axes, int) else axes))
+
+
+# ---------------------------------------------------------------- together
+
+
+def _sum(of: Selected, axes: Any = None, *rest: Any, **named: Any) -> Node:
+    kept = ops.where(of.along(of.rows), of.rows, 0)
+    return ROWS["aten.sum.dim_IntList"](kept, axes, *rest, **named)
+
+
+def _mean(of: Selected, axes: Any = None, *rest: Any, **named: Any) -> Node:
+    others = [n for i, n in enumerate(of.rows.shape) if i and (not axes or i in _all(of, axes))]
+    return _sum(of, axes, *rest, **named) / (of.count * math.prod(others))
+
+
+def _all(of: Selected, axes: Sequence[int]) -> set[int]:
+    return {axis % of.rows.ndim for axis in axes}
+
+
+def _extremum(name: str, sign: int) -> Row:
+    def reduce(of: Selected, *args: Any) -> Node:
+        dtype = of.rows.dtype
+        lowest = sign * math.inf if dtype in FLOATS else np.iinfo(dtype).min
+        lowest = np.iinfo(dtype).max if sign > 0 and dtype not in FLOATS else lowest
+        return ROWS[name](ops.where(of.along(of.rows), of.rows, lowest), *args)
+
+    return reduce
+
+
+def _loss(name: str, place: int) -> Row:
+    """Return the row of a loss, which has the kind of reduction as its argument at a place."""
+
+    def reduce(*args: Any) -> Any:
+        losses = _by_rows(name, (*args[:place], 0, *args[place + 1 :]), {})
+        if not args[place]:
+            return losses
+        return _mean(losses) if args[place] == 1 else _sum(losses)
+
+    return reduce
+
+
+def _nll_loss(x: Selected, labels: Selected, weight: Any, reduction: int, ignored: int) -> Any:
+    _one_mask((x, labels))
+    if not reduction:
+        losses, total = ROWS["aten.nll_loss_forward.default"](
+            x.rows, labels.rows, weight, reduction, ignored
+        )
+        return [x.like(losses), total]
+    counted = ops.where(x.mask, labels.rows, ignored)
+    return ROWS["aten.nll_loss_forward.default"](x.rows, counted, weight, reduction, ignored)
+
+
+def _index_put(x: Node, indices: Sequence[Any], of: Selected, accumulate: bool = False) -> Node:
+    if accumulate or len(indices) != 1 or indices[0] is not of.key:
+        raise GraphError(UNKNOWN)
+    mask = ops.reshape(of.key, (*of.shape, *(1,) * (x.ndim - len(of.shape))))
+    return ops.where(mask, ops.reshape(of.rows, x.shape), x)
+
+
+def _expand(of: Selected, sizes: Sequence[Any], *unused: Any) -> Selected:
+    if len(sizes) != of.rows.ndim:
+        raise GraphError(UNKNOWN)
+    return of.like(ROWS["aten.expand.default"](of.rows, [-1, *sizes[1:]]))
+
+
+def _size(of: Selected, axis: int) -> Any:
+    return of.rows.shape[axis] if axis % of.rows.ndim else of.count
+
+
+TOGETHER: dict[str, Callable[..., Any]] = {
+    "aten.sum.default": _sum,
+    "aten.sum.dim_IntList": _sum,
+    "aten.mean.default": _mean,
+    "aten.mean.dim": _mean,
+    "aten.max.default": _extremum("aten.max.default", -1),
+    "aten.amax.default": _extremum("aten.amax.default", -1),
+    "aten.min.default": _extremum("aten.min.default", 1),
+    "aten.amin.default": _extremum("aten.amin.default", 1),
+    "aten.nll_loss_forward.default": _nll_loss,
+    "aten.smooth_l1_loss.default": _loss("aten.smooth_l1_loss.default", 2),
+    "aten.huber_loss.default": _loss("aten.huber_loss.default", 2),
+    "aten.binary_cross_entropy.default": _loss("aten.binary_cross_entropy.default", 3),
+    "aten.index_put.default": _index_put,
+    "aten.expand.default": _expand,
+    "aten.sym_size.int": _size,
+}
+
+
+def compute(name: str, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    """Return the result of an operator some of whose arguments are selected; GraphError if none."""
+    if _is_of_rows(name, args):
+        return _by_rows(name, args, named)
+    if name.startswith(("aten._assert", "aten.sym_constrain")):
+        return None
+    if name not in TOGETHER:
+        raise GraphError(UNKNOWN)
+    return TOGETHER[name](*args, **named)
+
+
+def _by_rows(name: str, args: Sequence[Any], named: dict[str, Any]) -> Any:
+    leaves, structure = pytree.tree_flatten((list(args), named))
+    of = _one_mask(leaves)
+    for x in leaves:
+        is_operand = isinstance(x, Node) and name in (*PROMOTING, "aten.where.self")
+        if is_operand and x.ndim >= of.rows.ndim:
+            raise GraphError(UNKNOWN)
+    rows = [x.rows if isinstance(x, Selected) else x for x in leaves]
+    given, also = pytree.tree_unflatten(rows, structure)
+    return of.like(ROWS[name](*given, **also))
+
+
+def _one_mask(leaves: Sequence[Any]) -> Selected:
+    """Return the first of the selected arguments; GraphError if others have another mask."""
+    found = [x for x in leaves if isinstance(x, Selected)]
+    if any(x.key is not found[0].key for x in found):
+        raise GraphError(UNKNOWN)
+    return found[0]

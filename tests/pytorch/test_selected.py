@@ -1,0 +1,121 @@
+"""What a mask selects may be changed row by row, added up, and put back."""
+
+import functools
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from image_programs import Net  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+from trained_pair import Pair, sgd  # noqa: E402
+
+import minigraph as mg  # noqa: E402
+
+
+def batch(classes=3):
+    x = torch.randn(5, 4, dtype=torch.float64)
+    x[0, 0] = 0
+    mask = torch.rand(5) > 0.4
+    mask[1] = True
+    target = torch.randint(0, classes, (5,))
+    target[1] = 1  # a label that counts
+    return x, target, mask, torch.randn(5, 3, dtype=torch.float64)
+
+
+def of_pixels(y, target, mask, z):
+    pixels = torch.stack([y, y * 2], 2)
+    both = torch.stack([mask, ~mask | (target > 0)], 1)
+    found = pixels.movedim(1, -1)[both]
+    return F.cross_entropy(found, target[:, None].expand(-1, 2)[both])
+
+
+def written(y, target, mask, z):
+    y = y.clone()
+    y[mask] *= 2
+    y[mask] = y[mask] + z[mask].exp() * torch.tensor([1.0, 2.0, 3.0])
+    y[:, 0][mask] = 1
+    return y.square().mean()
+
+
+def logarithms(y, target, mask, z):
+    y = y.square() * mask[:, None]
+    return y[mask].log().mean() + y[mask].sqrt().sum() / y[mask].numel()
+
+
+LOSSES = {
+    "cross entropy": lambda y, target, mask, z: F.cross_entropy(y[mask], target[mask]),
+    "weights": lambda y, target, mask, z: F.nll_loss(
+        *(F.log_softmax(y, 1)[mask], target[mask], z.new_tensor([1, 2, 3])), ignore_index=2
+    ),
+    "each": lambda y, target, mask, z: (
+        F.cross_entropy(y[mask], target[mask], reduction="none").square().mean()
+    ),
+    "mse": lambda y, target, mask, z: F.mse_loss(y[mask], z[mask]),
+    "smooth": lambda y, target, mask, z: (
+        F.smooth_l1_loss(y[mask], z[mask], beta=0.3)
+        + F.huber_loss(y[mask], z[mask], reduction="sum")
+    ),
+    "binary": lambda y, target, mask, z: (
+        F.binary_cross_entropy(y[mask].sigmoid()[:, 0], (target[mask] > 1).double())
+        + F.binary_cross_entropy_with_logits(y[mask][:, 1], target[mask].double() / 2)
+    ),
+    "norms": lambda y, target, mask, z: (
+        y[mask].norm(dim=1).sum() / mask.sum() + F.normalize(y[mask], dim=1).amax(1).mean()
+    ),
+    "extrema": lambda y, target, mask, z: y[mask].max() - y[mask].amin((0, 1)) + y[mask].amax(0)[1],
+    "means": lambda y, target, mask, z: (
+        (y[mask].mean(0, keepdim=True) - y[mask].sum(0)).std() + y[mask].mean(1).sum()
+    ),
+    "gather": lambda y, target, mask, z: y[mask].softmax(1).gather(1, target[mask][:, None]).mean(),
+    "masked_select": lambda y, target, mask, z: y.square().masked_select(y > y.mean()).mean(),
+    "pixels": of_pixels,
+    "written": written,
+    "logarithms": logarithms,
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_of_what_a_mask_selects_are_pytorch_s(name):
+    def loss(found, unused):
+        return LOSSES[name](*found)
+
+    def forward(m, x, *others):
+        return m.linear(x), *others
+
+    model = Net(forward, linear=nn.Linear(4, 3))
+    pair = Pair(sgd, model, lambda: (*batch(), torch.zeros(1)), loss)
+    pair.train(3)
+    pair.same()
+
+
+def test_layers_take_rows_that_a_mask_selects():
+    def forward(m, x, target, mask, z):
+        h = F.relu(m.norm(m.first(x[mask])) + 1)
+        y = torch.zeros_like(z)
+        y[mask] = m.head(h)
+        return y
+
+    parts = {"first": nn.Linear(4, 6), "norm": nn.LayerNorm(6), "head": nn.Linear(6, 3)}
+    pair = Pair(sgd, Net(forward, **parts), lambda: (*batch(), batch()[1]))
+    pair.train(3)
+    pair.same()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda y, mask: y[mask].cumsum(0).sum(),
+        lambda y, mask: y[mask].sort(0)[0].sum(),
+        lambda y, mask: y[mask].logsumexp(0).sum(),
+        lambda y, mask: y[mask].std(),
+        lambda y, mask: (y[mask].T @ y[mask]).sum(),
+        lambda y, mask: y[mask].flip(0).square().sum(),
+        lambda y, mask: y.index_put((mask,), y[mask], accumulate=True).sum(),
+    ],
+)
+def test_what_needs_the_selected_rows_together_is_refused(use):
+    x, y, mask, _ = batch()
+    make = functools.partial(Pair, sgd, Net(lambda m, x, k: (m.l(x), k), l=nn.Linear(4, 3)))
+    with pytest.raises(mg.GraphError, match=r"a mask of bool|values of a tensor"):
+        make(lambda: (x, mask, y), lambda found, unused: use(*found))
