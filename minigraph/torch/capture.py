@@ -37,6 +37,7 @@ from minigraph.graph.location import Location
 from minigraph.platform import forks
 from minigraph.torch.functions import traced_gradients
 from minigraph.torch.operators import NESTED, ROWS
+from minigraph.torch.packed import packed_layers
 from minigraph.torch.substitutes import is_causal
 
 # Beginnings of the paths of torch, minigraph and Python, and of code without a file.
@@ -69,7 +70,7 @@ def capture(
     try:
         with _LOCK, _quiet():
             states = _random_states()
-            with traced_gradients(), _assignments(module, prefix, assigned):
+            with traced_gradients(), packed_layers(), _assignments(module, prefix, assigned):
                 program = torch.export.export(
                     module, given, named, dynamic_shapes=dynamic_shapes, strict=False
                 )

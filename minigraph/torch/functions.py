@@ -129,7 +129,6 @@ def _parts(joined: torch.Tensor, ys: Sequence[torch.Tensor]) -> list[torch.Tenso
 REFUSED = {
     torch.Tensor.data.__set__: "an assignment to x.data; use x.copy_(value) under torch.no_grad()",
     torch.Tensor.register_hook: "a hook on a tensor's gradient, which no graph calls",
-    torch._VF._pack_padded_sequence: "a packed sequence; take the last steps with gather",
     torch.nn.functional.ctc_loss: "ctc_loss, whose sizes depend on lengths",
     torch.autograd.grad: "torch.autograd.grad in a model",
     torch.Tensor.backward: "backward() in a model",

@@ -181,8 +181,7 @@ def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
     if name in PROMOTING:
         args = _promoted(node, args, result)
     options = {key: value_of(x, values) for key, x in named.items()}
-    chosen = any(isinstance(x, Selected) for x in pytree.tree_leaves(args))
-    if chosen and name != "_operator.getitem":
+    if any(isinstance(x, Selected) for x in pytree.tree_leaves(args)):
         return _as_torch(selected.compute(name, args, options), result)
     return _as_torch(ROWS[name](*args, **options), result)
 

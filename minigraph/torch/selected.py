@@ -7,6 +7,7 @@ of all of x; sums and means count the selected ones.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -191,6 +192,7 @@ TOGETHER: dict[str, Callable[..., Any]] = {
     "aten.index_put.default": _index_put,
     "aten.expand.default": _expand,
     "aten.sym_size.int": _size,
+    "_operator.getitem": operator.getitem,
 }
 
 

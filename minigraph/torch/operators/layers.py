@@ -201,43 +201,71 @@ def _saved(mean: Node, var: Node, eps: float) -> tuple[Node, Node]:
 # ---------------------------------------------------------------- recurrent layers
 
 
-def _layers(layer: type[Any], **named: Any) -> Row:
-    """Return the row of a recurrent layer.
+class _OfLengths:
+    """The loop of a recurrent layer over sequences of several lengths.
 
-    named  arguments of the layer
+    A state stays as it is beyond the end of its sequence, so that the loop backwards begins there.
     """
 
-    def call(
-        x: Node, state: Any, weights: Sequence[Node], bias: bool, layers: int, dropout: float,
-        training: bool, bidirectional: bool, batch_first: bool,
-    ) -> list[Node]:  # fmt: skip
-        parts = PARTS if bias else PARTS[:2]
-        if len(weights) != len(parts) * layers * (2 if bidirectional else 1):
-            raise GraphError("recurrent layers have no proj_size here")
-        left = iter(weights)
+    valid: Node  # (length, n): which steps a sequence has
 
-        class Given(layer):  # type: ignore[misc]
-            """The layer on weights of the graph, which come in the order it makes its own in."""
+    def _over_time(self, x: Node, start: Any, suffix: str, first: bool) -> tuple[Node, Any]:
+        project, step = self._functions(suffix)  # type: ignore[attr-defined]
 
-            def _add_weights(self, width: Any, suffix: str) -> None:
-                for part in parts:
-                    setattr(self, part + suffix, next(left))
+        def masked(state: Any, parts: Any) -> tuple[Any, Node]:
+            projected, valid = parts
+            news = step(state, projected)
+            state = tuple(ops.where(valid, h, old) for h, old in zip(news, state, strict=True))
+            return state, state[0]
 
-        net = Given(
-            x.shape[-1], weights[1].shape[-1], layers, bias=bias, batch_first=batch_first,
-            dropout=dropout, bidirectional=bidirectional, **named,
-        ).train(training)  # fmt: skip
-        y, last = net.forward(x, state)
-        return [y, *(last if isinstance(last, tuple) else [last])]
-
-    return call
+        steps = project(x), ops.expand_dims(self.valid, -1)
+        end, y = ops.scan(masked, start, steps, reverse=suffix.endswith("_reverse"))
+        return y, end
 
 
-rows(
-    {
-        "lstm.input": _layers(nn.LSTM),
-        "gru.input": _layers(nn.GRU),
-        "rnn_tanh.input": _layers(nn.RNN),
-        "rnn_relu.input": _layers(nn.RNN, nonlinearity="relu"),
-    }
-)
+def recurrent_layer(
+    layer: type[Any], x: Node, state: Any, weights: Sequence[Node], bias: bool, layers: int,
+    dropout: float, training: bool, bidirectional: bool, batch_first: bool,
+    valid: Node | None = None, **named: Any,
+) -> list[Node]:  # fmt: skip
+    """Return what a recurrent layer gives, on weights of the graph, which come in its own order.
+
+    valid  (length, n): which steps a sequence has; None: all
+    named  more arguments of the layer
+    """
+    parts = PARTS if bias else PARTS[:2]
+    if len(weights) != len(parts) * layers * (2 if bidirectional else 1):
+        raise GraphError("recurrent layers have no proj_size here")
+    left = iter(weights)
+    bases: tuple[type[Any], ...] = (layer,) if valid is None else (_OfLengths, layer)
+
+    class Given(*bases):  # type: ignore[misc]
+        """The layer on the given weights."""
+
+        def _add_weights(self, width: Any, suffix: str) -> None:
+            for part in parts:
+                setattr(self, part + suffix, next(left))
+
+    net = Given(
+        x.shape[-1], weights[1].shape[-1], layers, bias=bias, batch_first=batch_first,
+        dropout=dropout, bidirectional=bidirectional, **named,
+    ).train(training)  # fmt: skip
+    net.valid = valid
+    y, last = net.forward(x, state)
+    return [y, *(last if isinstance(last, tuple) else [last])]
+
+
+LAYERS: dict[str, tuple[type[Any], dict[str, Any]]] = {  # by torch's `mode` of a layer
+    "LSTM": (nn.LSTM, {}),
+    "GRU": (nn.GRU, {}),
+    "RNN_TANH": (nn.RNN, {}),
+    "RNN_RELU": (nn.RNN, {"nonlinearity": "relu"}),
+}
+
+
+def _layers(mode: str) -> Row:
+    layer, named = LAYERS[mode]
+    return lambda *args: recurrent_layer(layer, *args, **named)
+
+
+rows({f"{mode.lower()}.input": _layers(mode) for mode in LAYERS})

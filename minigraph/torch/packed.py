@@ -1,0 +1,155 @@
+"""Packed sequences: the steps that sequences of several lengths have, without those of the padding.
+
+They are what a mask selects of the padded batch.  A layer runs over all of it, and keeps the state
+of a sequence beyond its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch.nn.utils.rnn import PackedSequence
+
+from minigraph import ops
+from minigraph.errors import GraphError
+from minigraph.graph import Node
+from minigraph.torch.functions import OPERATORS
+from minigraph.torch.operators.layers import LAYERS, recurrent_layer
+from minigraph.torch.operators.table import ROWS
+from minigraph.torch.selected import TOGETHER, Selected
+from minigraph.torch.substitutes import SUBSTITUTES
+
+RECURRENT = (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN)
+PADDED = (
+    "the batch is padded beyond its longest sequence, which pad_packed_sequence cuts off: give it "
+    "total_length, or cut the batch"
+)
+
+
+class _Longest(int):
+    """The number of steps of a padded batch, where the caller asks for those of its longest one."""
+
+
+def _pack(
+    x: torch.Tensor, lengths: torch.Tensor, batch_first: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the steps that count, and how many sequences have a step, as PyTorch does."""
+    x = x.transpose(0, 1) if batch_first else x
+    known = vars(lengths).setdefault("counts", {})  # so that inputs and labels share a mask
+    steps = x.shape[0]
+    if str(steps) not in known:
+        valid = torch.arange(steps, device=x.device)[:, None] < lengths.to(x.device)
+        known[str(steps)] = counts = valid.sum(1)
+        counts.valid = valid
+    counts = known[str(steps)]
+    return x[counts.valid], counts
+
+
+def _pad(
+    data: torch.Tensor, counts: torch.Tensor, batch_first: bool, value: float, length: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    valid = _valid(counts)
+    y = data.new_full((*valid.shape, *data.shape[1:]), value).index_put((valid,), data)
+    if isinstance(length, _Longest):
+        y = torch.ops.minigraph.check(y, valid.any(1), PADDED)
+    elif length > y.shape[0]:
+        y = torch.cat([y, y.new_full((length - y.shape[0], *y.shape[1:]), value)])
+    return (y.transpose(0, 1) if batch_first else y), valid.sum(0)
+
+
+def _valid(counts: torch.Tensor) -> torch.Tensor:
+    valid: torch.Tensor | None = getattr(counts, "valid", None)
+    if valid is None:
+        raise GraphError("there is no graph of a packed sequence of other batch sizes")
+    return valid
+
+
+def _size(x: torch.Tensor, *axis: Any) -> Any:
+    found = x.size(*axis)
+    return _Longest(found) if hasattr(x, "valid") and isinstance(found, int) else found
+
+
+SUBSTITUTES[torch._VF._pack_padded_sequence] = _pack
+SUBSTITUTES[torch._VF._pad_packed_sequence] = _pad
+SUBSTITUTES[torch.Tensor.size] = _size
+
+
+def _layer(layer: Any, x: PackedSequence, hx: Any = None) -> tuple[PackedSequence, Any]:
+    """Return what a recurrent layer gives for packed sequences."""
+    valid = _valid(x.batch_sizes)
+    if layer.mode == "LSTM" and layer.proj_size:
+        raise GraphError("recurrent layers have no proj_size here")
+    if hx is None:
+        count = layer.num_layers * (2 if layer.bidirectional else 1)
+        zeros = x.data.new_zeros(count, valid.shape[1], layer.hidden_size)
+        state = [zeros] * (2 if layer.mode == "LSTM" else 1)
+    else:
+        given = hx if isinstance(hx, tuple) else (hx,)
+        state = [_ordered(h, x.sorted_indices) for h in given]
+    weights = [getattr(layer, name) for name in layer._flat_weights_names]
+    y, *last = torch.ops.minigraph.packed_layer(
+        *(x.data, valid, state, weights, layer.mode, layer.bias, layer.num_layers),
+        *(layer.dropout, layer.training, layer.bidirectional),
+    )
+    ends = tuple(_ordered(h, x.unsorted_indices) for h in last)
+    made = PackedSequence(y, x.batch_sizes, x.sorted_indices, x.unsorted_indices)
+    return made, ends if layer.mode == "LSTM" else ends[0]
+
+
+def _ordered(h: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
+    return h if order is None else h.index_select(1, order)
+
+
+def _shapes(
+    x: torch.Tensor, valid: Any, state: Sequence[torch.Tensor], weights: Any, mode: str,
+    bias: bool, layers: int, dropout: float, training: bool, bidirectional: bool,
+) -> list[torch.Tensor]:  # fmt: skip
+    width = state[0].shape[-1] * (2 if bidirectional else 1)
+    return [x.new_empty(x.shape[0], width), *map(torch.empty_like, state)]
+
+
+def _row(
+    x: Selected, valid: Node, state: Sequence[Node], weights: Sequence[Node], mode: str,
+    bias: bool, layers: int, dropout: float, training: bool, bidirectional: bool,
+) -> list[Any]:  # fmt: skip
+    padded = ops.reshape(x.rows, (*valid.shape, x.rows.shape[-1]))
+    layer, named = LAYERS[mode]
+    start = tuple(state) if mode == "LSTM" else state[0]
+    how = bias, layers, dropout, training, bidirectional, False
+    y, *last = recurrent_layer(layer, padded, start, weights, *how, valid, **named)
+    return [Selected(y, x.key), *last]
+
+
+OPERATORS.define(
+    "packed_layer(Tensor x, Tensor valid, Tensor[] state, Tensor[] weights, str mode, bool bias, "
+    "int layers, float dropout, bool training, bool bidirectional) -> Tensor[]"
+)
+OPERATORS.impl("packed_layer", _shapes, "CompositeExplicitAutograd")
+OPERATORS.define("check(Tensor y, Tensor condition, str message) -> Tensor")
+OPERATORS.impl("check", lambda y, *unused: torch.empty_like(y), "CompositeExplicitAutograd")
+ROWS["minigraph.packed_layer.default"] = TOGETHER["minigraph.packed_layer.default"] = _row
+ROWS["minigraph.check.default"] = lambda y, condition, message: ops.check(condition, message, y)
+
+
+@contextlib.contextmanager
+def packed_layers() -> Iterator[None]:
+    """Let recurrent layers take packed sequences that are traced."""
+    originals = [layer.forward for layer in RECURRENT]
+
+    def taking(original: Any) -> Any:
+        def forward(self: Any, input: Any, hx: Any = None) -> Any:
+            traced = isinstance(input, PackedSequence) and hasattr(input.batch_sizes, "valid")
+            return _layer(self, input, hx) if traced else original(self, input, hx)
+
+        return forward
+
+    for layer, original in zip(RECURRENT, originals, strict=True):
+        layer.forward = taking(original)
+    try:
+        yield
+    finally:
+        for layer, original in zip(RECURRENT, originals, strict=True):
+            layer.forward = original
