@@ -22,10 +22,9 @@ from minigraph import ops
 from minigraph.errors import GraphError
 from minigraph.graph import Node, placeholders
 from minigraph.ops.custom_gradient import with_gradient
-from minigraph.torch.operators import ROWS
+from minigraph.torch.operators import OPERATORS, ROWS
 from minigraph.torch.substitutes import SUBSTITUTES
 
-OPERATORS = torch.library.Library("minigraph", "DEF")
 APPLY = vars(Function)["apply"]
 ENTER = torch.inference_mode.__enter__
 
@@ -129,7 +128,6 @@ def _parts(joined: torch.Tensor, ys: Sequence[torch.Tensor]) -> list[torch.Tenso
 REFUSED = {
     torch.Tensor.data.__set__: "an assignment to x.data; use x.copy_(value) under torch.no_grad()",
     torch.Tensor.register_hook: "a hook on a tensor's gradient, which no graph calls",
-    torch.nn.functional.ctc_loss: "ctc_loss, whose sizes depend on lengths",
     torch.autograd.grad: "torch.autograd.grad in a model",
     torch.Tensor.backward: "backward() in a model",
 }

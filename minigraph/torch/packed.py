@@ -16,11 +16,9 @@ from torch.nn.utils.rnn import PackedSequence
 from minigraph import ops
 from minigraph.errors import GraphError
 from minigraph.graph import Node
-from minigraph.torch.functions import OPERATORS
+from minigraph.torch.operators import OPERATORS, ROWS
 from minigraph.torch.operators.layers import LAYERS, recurrent_layer
-from minigraph.torch.operators.table import ROWS
 from minigraph.torch.selected import TOGETHER, Selected
-from minigraph.torch.substitutes import SUBSTITUTES
 
 RECURRENT = (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN)
 PADDED = (
@@ -33,7 +31,7 @@ class _Longest(int):
     """The number of steps of a padded batch, where the caller asks for those of its longest one."""
 
 
-def _pack(
+def pack(
     x: torch.Tensor, lengths: torch.Tensor, batch_first: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the steps that count, and how many sequences have a step, as PyTorch does."""
@@ -48,9 +46,10 @@ def _pack(
     return x[counts.valid], counts
 
 
-def _pad(
+def pad(
     data: torch.Tensor, counts: torch.Tensor, batch_first: bool, value: float, length: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the padded batch, of `length` steps, and the lengths of its sequences."""
     valid = _valid(counts)
     y = data.new_full((*valid.shape, *data.shape[1:]), value).index_put((valid,), data)
     if isinstance(length, _Longest):
@@ -67,14 +66,10 @@ def _valid(counts: torch.Tensor) -> torch.Tensor:
     return valid
 
 
-def _size(x: torch.Tensor, *axis: Any) -> Any:
+def size(x: torch.Tensor, *axis: Any) -> Any:
+    """Return a size; of the counts of a packed batch one that `pad` knows."""
     found = x.size(*axis)
     return _Longest(found) if hasattr(x, "valid") and isinstance(found, int) else found
-
-
-SUBSTITUTES[torch._VF._pack_padded_sequence] = _pack
-SUBSTITUTES[torch._VF._pad_packed_sequence] = _pad
-SUBSTITUTES[torch.Tensor.size] = _size
 
 
 def _layer(layer: Any, x: PackedSequence, hx: Any = None) -> tuple[PackedSequence, Any]:

@@ -13,6 +13,9 @@ import torch
 from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
 from torch.nn import functional as F
 
+from minigraph.torch import packed
+from minigraph.torch.ctc import ctc_loss
+
 
 def _covariance(
     x: torch.Tensor, *, correction: int = 1, fweights: Any = None, aweights: Any = None
@@ -75,6 +78,10 @@ SUBSTITUTES: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.Tensor.cov: _covariance,
     torch.corrcoef: _correlation,
     torch.Tensor.corrcoef: _correlation,
+    torch._VF._pack_padded_sequence: packed.pack,
+    torch._VF._pad_packed_sequence: packed.pad,
+    torch.Tensor.size: packed.size,
+    F.ctc_loss: ctc_loss,
     F.cross_entropy: _cross_entropy,
     F.gaussian_nll_loss: _gaussian_nll_loss,
 }

@@ -16,6 +16,7 @@ import torch
 from minigraph.errors import DTypeError
 from minigraph.graph import BFLOAT16, DType
 
+OPERATORS = torch.library.Library("minigraph", "DEF")  # those of graphs that torch does not have
 Row = Callable[..., Any]
 ROWS: dict[str, Row] = {}  # by the name of an operator's overload, such as "aten.relu.default"
 PROMOTING: set[str] = set()

@@ -1,0 +1,66 @@
+"""Connectionist temporal classification learns what it learns in PyTorch."""
+
+import functools
+
+import pytest
+
+torch = pytest.importorskip("torch")
+from image_programs import Net  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn import functional as F  # noqa: E402
+from trained_pair import Pair, sgd  # noqa: E402
+
+
+def batch():
+    """Return sequences with labels, some of which are longer than can be said in their steps."""
+    labels = torch.randint(1, 5, (4, 5))
+    labels[0, :3] = torch.tensor([2, 2, 3])
+    labels[1, 3:] = -1  # beyond the count
+    counts, steps = torch.tensor([4, 3, 5, 0]), torch.tensor([9, 7, 4, 8])
+    return torch.randn(4, 9, 6).double(), (labels, steps, counts)
+
+
+def spoken(m, x):
+    return m.head(m.rnn(x)[0]).log_softmax(-1).transpose(0, 1)
+
+
+def padded(y, target, **options):
+    labels, steps, counts = target
+    return F.ctc_loss(y, labels, steps, counts, zero_infinity=True, **options)
+
+
+def joined(y, target):
+    labels = target[0][2]
+    some = F.ctc_loss(y[:, :3], labels, (9, 7, 8), (2, 0, 3), blank=5)
+    return some + F.ctc_loss(y[:, :2], labels, torch.tensor([9, 7]), torch.tensor([2, 3]))
+
+
+def alone(y, target):
+    labels, steps, counts = target
+    return nn.CTCLoss()(y[:, 0], labels[0, :4], steps[:1], counts[:1])
+
+
+LOSSES = {
+    "mean": padded,
+    "sum": functools.partial(padded, reduction="sum"),
+    "each": lambda y, target: padded(y, target, reduction="none").square().mean(),
+    "joined": joined,
+    "alone": alone,
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_recognizer_learns_what_it_learns_in_pytorch(name):
+    model = Net(spoken, rnn=nn.GRU(6, 5, batch_first=True), head=nn.Linear(5, 6))
+    pair = Pair(sgd, model, batch, LOSSES[name])
+    pair.train(3)
+    pair.same()
+
+
+def test_labels_that_cannot_be_said_have_an_infinite_loss():
+    def loss(y, target):
+        return F.ctc_loss(y, *target, reduction="none").isinf().double().sum() + 0 * y.sum()
+
+    model = Net(spoken, rnn=nn.GRU(6, 5, batch_first=True), head=nn.Linear(5, 6))
+    pair = Pair(sgd, model, batch, loss)
+    assert pair.train() == 1
