@@ -70,7 +70,11 @@ def _losses(log_probs: Node, targets: Node, steps: Node, counts: Node, blank: in
     last, _ = ops.scan(step, first, (emitted[1:], ops.expand_dims(later, -1)))
     ends = 2 * ops.expand_dims(counts, -1)  # at the last blank, or at the label before it
     of_blank, of_label = (ops.gather(last, 1, ops.maximum(ends - k, 0))[:, 0] for k in (0, 1))
-    return -ops.logaddexp(of_blank, ops.where(counts > 0, of_label, NEVER))
+    # PyTorch's gradient is that of logits, which a softmax before it does not change.
+    counted = ops.where((ops.arange(length)[:, None] < steps)[..., None], ops.exp(log_probs), 0)
+    one = ops.sum(counted, (0, 2))
+    likely = ops.logaddexp(of_blank, ops.where(counts > 0, of_label, NEVER))
+    return one - ops.stop_gradient(one) - likely
 
 
 def _moved(x: Node, by: int, value: float) -> Node:
