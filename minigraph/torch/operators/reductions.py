@@ -174,6 +174,30 @@ def _logcumsumexp(x: Node, axis: int) -> Node:
     return ops.moveaxis(y, 0, axis)
 
 
+def _running(comes_first: Row) -> Row:
+    """Return the row of the extrema of each element and all before it, and of their last places."""
+
+    def along(x: Node, axis: int) -> tuple[Node, Node]:
+        if not x.ndim:
+            return x, ops.zeros((), "int64")
+        rows = ops.stop_gradient(ops.moveaxis(x, axis, 0))
+
+        def step(before: tuple[Node, Node], at: tuple[Node, Node]) -> Any:
+            row, i = at
+            is_new = comes_first(row, before[0]) | (row != row)  # NaN stays the extremum
+            value, place = ops.where(is_new, row, before[0]), ops.where(is_new, i, before[1])
+            return (value, place), place
+
+        first = rows[0], ops.zeros(rows.shape[1:], "int64")
+        _, places = ops.scan(step, first, (rows, ops.arange(rows.shape[0])))
+        return _taken(x, ops.moveaxis(places, 0, axis), axis, True)
+
+    return along
+
+
+rows({"cummax": _running(ops.greater_equal), "cummin": _running(ops.less_equal)})
+
+
 # ---------------------------------------------------------------- places in sorted rows
 
 
