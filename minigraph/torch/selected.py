@@ -82,9 +82,16 @@ OF_ROWS = (PROMOTING - {"aten.logsumexp.default"}) | {
         *("clamp_min.default", "clamp_max.default", "hardtanh.default", "elu.default"),
         *("clone.default", "detach.default", "alias.default", "_to_copy.default"),
         *("lift_fresh_copy.default", "native_dropout.default", "dropout.default"),
-        *("linear.default", "mm.default", "embedding.default", "native_layer_norm.default"),
-        *("one_hot.default", "rms_norm.default", "full_like.default", "lgamma.default"),
+        *("one_hot.default", "full_like.default", "lgamma.default"),
     )
+}
+PLACES = {  # of the argument whose rows those of the result are
+    "aten.linear.default": 0,
+    "aten.mm.default": 0,
+    "aten.addmm.default": 1,
+    "aten.embedding.default": 1,
+    "aten.native_layer_norm.default": 0,
+    "aten.rms_norm.default": 0,
 }
 ALONG = {  # an axis, the argument after the tensor
     f"aten.{name}"
@@ -100,8 +107,8 @@ ALONG = {  # an axis, the argument after the tensor
 
 def _is_of_rows(name: str, args: Sequence[Any]) -> bool:
     """Return whether an operator computes each row of its result from the rows in its place."""
-    if name == "aten.addmm.default":
-        return isinstance(args[1], Selected) and not isinstance(args[2], Selected)
+    if name in PLACES:
+        return [i for i, x in enumerate(args) if isinstance(x, Selected)] == [PLACES[name]]
     if name not in ALONG:
         return name in OF_ROWS
     axes = args[2 if name == "aten.linalg_vector_norm.default" else 1]
@@ -211,8 +218,7 @@ def _by_rows(name: str, args: Sequence[Any], named: dict[str, Any]) -> Any:
     leaves, structure = pytree.tree_flatten((list(args), named))
     of = _one_mask(leaves)
     for x in leaves:
-        is_operand = isinstance(x, Node) and name in (*PROMOTING, "aten.where.self")
-        if is_operand and x.ndim >= of.rows.ndim:
+        if name not in PLACES and isinstance(x, Node) and x.ndim >= of.rows.ndim:
             raise GraphError(UNKNOWN)
     rows = [x.rows if isinstance(x, Selected) else x for x in leaves]
     given, also = pytree.tree_unflatten(rows, structure)

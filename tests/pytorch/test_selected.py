@@ -111,6 +111,9 @@ def test_layers_take_rows_that_a_mask_selects():
         lambda y, mask: y[mask].std(),
         lambda y, mask: (y[mask].T @ y[mask]).sum(),
         lambda y, mask: y[mask].flip(0).square().sum(),
+        lambda y, mask: F.linear(y, y[mask]).square().sum(),
+        lambda y, mask: F.embedding(torch.arange(2), y[mask]).sum(),
+        lambda y, mask: y[mask].gather(1, torch.arange(2)[:, None]).sum(),
         lambda y, mask: y.index_put((mask,), y[mask], accumulate=True).sum(),
     ],
 )
