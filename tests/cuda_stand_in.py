@@ -362,9 +362,8 @@ def by_meaning(patch, device):
         if not all(spec.size for spec in (*(x.spec for x in node.inputs), *node.specs)):
             return None
         strided = (True,) * len(strides)
-        written = (
-            HANDWRITTEN[type(node.op)](node.op, node) if type(node.op) in HANDWRITTEN else None
-        )
+        make = HANDWRITTEN.get(type(node.op))
+        written = make and make(node.op, node)
         launches = [device.launch_of(node, strides)]
         return CudaKernel(node, launches, strided=strided, range=written and written.range)
 

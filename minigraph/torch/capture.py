@@ -37,7 +37,7 @@ from minigraph.graph.location import Location
 from minigraph.platform import forks
 from minigraph.torch.functions import traced_gradients
 from minigraph.torch.operators import NESTED, ROWS
-from minigraph.torch.packed import packed_layers
+from minigraph.torch.packed_sequences import packed_layers
 from minigraph.torch.substitutes import is_causal
 
 # Beginnings of the paths of torch, minigraph and Python, and of code without a file.

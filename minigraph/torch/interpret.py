@@ -16,11 +16,11 @@ from minigraph import ops
 from minigraph.errors import DTypeError, GraphError, ShapeError, located
 from minigraph.graph import Node, constant
 from minigraph.graph.location import Location, Within
-from minigraph.torch import selected
+from minigraph.torch import masked_selection
 from minigraph.torch.capture import location, name_of
+from minigraph.torch.masked_selection import MaskedSelection
 from minigraph.torch.memory import array_of
 from minigraph.torch.operators import DTYPES, NESTED, PROMOTING, ROWS
-from minigraph.torch.selected import Selected
 
 IGNORED_ARGUMENTS = {
     "device",
@@ -159,8 +159,8 @@ def _outputs(
             raise GraphError(
                 f"{what}: the model returns {spec.arg.name}, which is not computed here{where}"
             )
-        elif isinstance(value, Selected):
-            raise GraphError(f"{what}: {selected.UNKNOWN}{where}")
+        elif isinstance(value, MaskedSelection):
+            raise GraphError(f"{what}: {masked_selection.UNKNOWN}{where}")
         else:
             results.append(value)
     return Interpreted(pytree.tree_unflatten(results, program.call_spec.out_spec), changes)
@@ -181,8 +181,8 @@ def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
     if name in PROMOTING:
         args = _promoted(node, args, result)
     options = {key: value_of(x, values) for key, x in named.items()}
-    if any(isinstance(x, Selected) for x in pytree.tree_leaves(args)):
-        return _as_torch(selected.compute(name, args, options), result)
+    if any(isinstance(x, MaskedSelection) for x in pytree.tree_leaves(args)):
+        return _as_torch(masked_selection.compute(name, args, options), result)
     return _as_torch(ROWS[name](*args, **options), result)
 
 
@@ -194,7 +194,7 @@ def _as_torch(made: Any, result: Any) -> Any:
     """
     if isinstance(made, tuple | list) and isinstance(result, tuple | list):
         return [_as_torch(x, y) for x, y in zip(made, result, strict=False)]
-    if isinstance(made, Selected):
+    if isinstance(made, MaskedSelection):
         return made.astype(DTYPES[result.dtype])
     if not isinstance(made, Node) or not isinstance(result, torch.Tensor):
         return made
@@ -232,7 +232,7 @@ def _promoted(node: torch.fx.Node, args: list[Any], result: Any) -> list[Any]:
         for other in every[1:]:
             dtype = torch.promote_types(dtype, torch.result_type(every[0], other))
     wanted = DTYPES[dtype]
-    return [x.astype(wanted) if isinstance(x, Node | Selected) else x for x in args]
+    return [x.astype(wanted) if isinstance(x, Node | MaskedSelection) else x for x in args]
 
 
 def value_of(x: Any, values: Mapping[torch.fx.Node, Any]) -> Any:

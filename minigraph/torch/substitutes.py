@@ -13,7 +13,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
 from torch.nn import functional as F
 
-from minigraph.torch import packed
+from minigraph.torch import packed_sequences
 from minigraph.torch.ctc import ctc_loss
 
 
@@ -78,9 +78,9 @@ SUBSTITUTES: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.Tensor.cov: _covariance,
     torch.corrcoef: _correlation,
     torch.Tensor.corrcoef: _correlation,
-    torch._VF._pack_padded_sequence: packed.pack,
-    torch._VF._pad_packed_sequence: packed.pad,
-    torch.Tensor.size: packed.size,
+    torch._VF._pack_padded_sequence: packed_sequences.pack,
+    torch._VF._pad_packed_sequence: packed_sequences.pad,
+    torch.Tensor.size: packed_sequences.size,
     F.ctc_loss: ctc_loss,
     F.cross_entropy: _cross_entropy,
     F.gaussian_nll_loss: _gaussian_nll_loss,

@@ -16,9 +16,9 @@ from torch.nn.utils.rnn import PackedSequence
 from minigraph import ops
 from minigraph.errors import GraphError
 from minigraph.graph import Node
+from minigraph.torch.masked_selection import ACROSS_ROWS, MaskedSelection
 from minigraph.torch.operators import OPERATORS, ROWS
 from minigraph.torch.operators.layers import LAYERS, recurrent_layer
-from minigraph.torch.selected import TOGETHER, Selected
 
 RECURRENT = (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN)
 PADDED = (
@@ -107,7 +107,7 @@ def _shapes(
 
 
 def _row(
-    x: Selected, valid: Node, state: Sequence[Node], weights: Sequence[Node], mode: str,
+    x: MaskedSelection, valid: Node, state: Sequence[Node], weights: Sequence[Node], mode: str,
     bias: bool, layers: int, dropout: float, training: bool, bidirectional: bool,
 ) -> list[Any]:  # fmt: skip
     padded = ops.reshape(x.rows, (*valid.shape, x.rows.shape[-1]))
@@ -115,7 +115,7 @@ def _row(
     start = tuple(state) if mode == "LSTM" else state[0]
     how = bias, layers, dropout, training, bidirectional, False
     y, *last = recurrent_layer(layer, padded, start, weights, *how, valid, **named)
-    return [Selected(y, x.key), *last]
+    return [MaskedSelection(y, x.key), *last]
 
 
 OPERATORS.define(
@@ -125,7 +125,7 @@ OPERATORS.define(
 OPERATORS.impl("packed_layer", _shapes, "CompositeExplicitAutograd")
 OPERATORS.define("check(Tensor y, Tensor condition, str message) -> Tensor")
 OPERATORS.impl("check", lambda y, *unused: torch.empty_like(y), "CompositeExplicitAutograd")
-ROWS["minigraph.packed_layer.default"] = TOGETHER["minigraph.packed_layer.default"] = _row
+ROWS["minigraph.packed_layer.default"] = ACROSS_ROWS["minigraph.packed_layer.default"] = _row
 ROWS["minigraph.check.default"] = lambda y, condition, message: ops.check(condition, message, y)
 
 

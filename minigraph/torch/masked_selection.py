@@ -22,7 +22,7 @@ from minigraph.torch.operators.table import PROMOTING, ROWS, Row, row
 UNKNOWN = "a mask of bool chooses a number of elements that is not known; use where"
 
 
-class Selected:
+class MaskedSelection:
     """The rows of a tensor that a mask selects.
 
     rows    all of them: those that are not selected repeat the first one that is, so that they add
@@ -45,9 +45,9 @@ class Selected:
         """Return other rows, selected by the same mask."""
         if isinstance(rows, tuple | list):
             return [*map(self.like, rows)]
-        return Selected(ops.reshape(rows, (*self.shape, *rows.shape[1:])), self.key)
+        return MaskedSelection(ops.reshape(rows, (*self.shape, *rows.shape[1:])), self.key)
 
-    def astype(self, dtype: DType) -> Selected:
+    def astype(self, dtype: DType) -> MaskedSelection:
         return self.like(ops.astype(self.rows, dtype))
 
     @property
@@ -63,19 +63,19 @@ class Selected:
 def _index(x: Node, indices: Sequence[Any]) -> Any:
     first = indices[0]
     if len(indices) == 1 and isinstance(first, Node) and first.dtype == np.bool_:
-        return Selected(x, first)
+        return MaskedSelection(x, first)
     return x[tuple(slice(None) if i is None else i for i in indices)]
 
 
 @row("masked_select")
-def _masked_select(x: Node, mask: Node) -> Selected:
+def _masked_select(x: Node, mask: Node) -> MaskedSelection:
     shape = np.broadcast_shapes(x.shape, mask.shape)
-    return Selected(ops.broadcast_to(x, shape), ops.broadcast_to(mask, shape))
+    return MaskedSelection(ops.broadcast_to(x, shape), ops.broadcast_to(mask, shape))
 
 
 # ---------------------------------------------------------------- row by row
 
-OF_ROWS = (PROMOTING - {"aten.logsumexp.default"}) | {
+ROW_WISE = (PROMOTING - {"aten.logsumexp.default"}) | {
     f"aten.{name}"
     for name in (
         *("where.self", "leaky_relu.default", "softplus.default", "gelu.default", "clamp.default"),
@@ -85,7 +85,7 @@ OF_ROWS = (PROMOTING - {"aten.logsumexp.default"}) | {
         *("one_hot.default", "full_like.default", "lgamma.default"),
     )
 }
-PLACES = {  # of the argument whose rows those of the result are
+ROW_ARGUMENTS = {  # index of the argument from whose rows those of the result are computed
     "aten.linear.default": 0,
     "aten.mm.default": 0,
     "aten.addmm.default": 1,
@@ -93,7 +93,7 @@ PLACES = {  # of the argument whose rows those of the result are
     "aten.native_layer_norm.default": 0,
     "aten.rms_norm.default": 0,
 }
-ALONG = {  # an axis, the argument after the tensor
+ALONG_AXES = {  # computed along axes, which follow the tensor: row by row without the first one
     f"aten.{name}"
     for name in (
         *("_softmax.default", "_log_softmax.default", "select.int", "slice.Tensor"),
@@ -105,36 +105,38 @@ ALONG = {  # an axis, the argument after the tensor
 }
 
 
-def _is_of_rows(name: str, args: Sequence[Any]) -> bool:
-    """Return whether an operator computes each row of its result from the rows in its place."""
-    if name in PLACES:
-        return [i for i, x in enumerate(args) if isinstance(x, Selected)] == [PLACES[name]]
-    if name not in ALONG:
-        return name in OF_ROWS
+def _is_row_wise(name: str, args: Sequence[Any]) -> bool:
+    """Whether an operator computes each row of its result from the same row of its arguments."""
+    if name in ROW_ARGUMENTS:
+        return [i for i, x in enumerate(args) if isinstance(x, MaskedSelection)] == [
+            ROW_ARGUMENTS[name]
+        ]
+    if name not in ALONG_AXES:
+        return name in ROW_WISE
     axes = args[2 if name == "aten.linalg_vector_norm.default" else 1]
     rank = args[0].rows.ndim + (name == "aten.unsqueeze.default")
     return bool(axes) and all(a % rank for a in ([axes] if isinstance(axes, int) else axes))
 
 
-# ---------------------------------------------------------------- together
+# ---------------------------------------------------------------- across rows
 
 
-def _sum(of: Selected, axes: Any = None, *rest: Any, **named: Any) -> Node:
+def _sum(of: MaskedSelection, axes: Any = None, *rest: Any, **named: Any) -> Node:
     kept = ops.where(of.along(of.rows), of.rows, 0)
     return ROWS["aten.sum.dim_IntList"](kept, axes, *rest, **named)
 
 
-def _mean(of: Selected, axes: Any = None, *rest: Any, **named: Any) -> Node:
+def _mean(of: MaskedSelection, axes: Any = None, *rest: Any, **named: Any) -> Node:
     others = [n for i, n in enumerate(of.rows.shape) if i and (not axes or i in _all(of, axes))]
     return _sum(of, axes, *rest, **named) / (of.count * math.prod(others))
 
 
-def _all(of: Selected, axes: Sequence[int]) -> set[int]:
+def _all(of: MaskedSelection, axes: Sequence[int]) -> set[int]:
     return {axis % of.rows.ndim for axis in axes}
 
 
 def _extremum(name: str, sign: int) -> Row:
-    def reduce(of: Selected, *args: Any) -> Node:
+    def reduce(of: MaskedSelection, *args: Any) -> Node:
         dtype = of.rows.dtype
         lowest = sign * math.inf if dtype in FLOATS else np.iinfo(dtype).min
         lowest = np.iinfo(dtype).max if sign > 0 and dtype not in FLOATS else lowest
@@ -155,7 +157,9 @@ def _loss(name: str, place: int) -> Row:
     return reduce
 
 
-def _nll_loss(x: Selected, labels: Selected, weight: Any, reduction: int, ignored: int) -> Any:
+def _nll_loss(
+    x: MaskedSelection, labels: MaskedSelection, weight: Any, reduction: int, ignored: int
+) -> Any:
     _one_mask((x, labels))
     if not reduction:
         losses, total = ROWS["aten.nll_loss_forward.default"](
@@ -166,24 +170,26 @@ def _nll_loss(x: Selected, labels: Selected, weight: Any, reduction: int, ignore
     return ROWS["aten.nll_loss_forward.default"](x.rows, counted, weight, reduction, ignored)
 
 
-def _index_put(x: Node, indices: Sequence[Any], of: Selected, accumulate: bool = False) -> Node:
+def _index_put(
+    x: Node, indices: Sequence[Any], of: MaskedSelection, accumulate: bool = False
+) -> Node:
     if accumulate or len(indices) != 1 or indices[0] is not of.key:
         raise GraphError(UNKNOWN)
     mask = ops.reshape(of.key, (*of.shape, *(1,) * (x.ndim - len(of.shape))))
     return ops.where(mask, ops.reshape(of.rows, x.shape), x)
 
 
-def _expand(of: Selected, sizes: Sequence[Any], *unused: Any) -> Selected:
+def _expand(of: MaskedSelection, sizes: Sequence[Any], *unused: Any) -> MaskedSelection:
     if len(sizes) != of.rows.ndim:
         raise GraphError(UNKNOWN)
     return of.like(ROWS["aten.expand.default"](of.rows, [-1, *sizes[1:]]))
 
 
-def _size(of: Selected, axis: int) -> Any:
+def _size(of: MaskedSelection, axis: int) -> Any:
     return of.rows.shape[axis] if axis % of.rows.ndim else of.count
 
 
-TOGETHER: dict[str, Callable[..., Any]] = {
+ACROSS_ROWS: dict[str, Callable[..., Any]] = {
     "aten.sum.default": _sum,
     "aten.sum.dim_IntList": _sum,
     "aten.mean.default": _mean,
@@ -204,30 +210,30 @@ TOGETHER: dict[str, Callable[..., Any]] = {
 
 
 def compute(name: str, args: Sequence[Any], named: dict[str, Any]) -> Any:
-    """Return the result of an operator some of whose arguments are selected; GraphError if none."""
-    if _is_of_rows(name, args):
+    """Return the result of an operator of selections; GraphError if it needs their number."""
+    if _is_row_wise(name, args):
         return _by_rows(name, args, named)
     if name.startswith(("aten._assert", "aten.sym_constrain")):
         return None
-    if name not in TOGETHER:
+    if name not in ACROSS_ROWS:
         raise GraphError(UNKNOWN)
-    return TOGETHER[name](*args, **named)
+    return ACROSS_ROWS[name](*args, **named)
 
 
 def _by_rows(name: str, args: Sequence[Any], named: dict[str, Any]) -> Any:
     leaves, structure = pytree.tree_flatten((list(args), named))
     of = _one_mask(leaves)
     for x in leaves:
-        if name not in PLACES and isinstance(x, Node) and x.ndim >= of.rows.ndim:
+        if name not in ROW_ARGUMENTS and isinstance(x, Node) and x.ndim >= of.rows.ndim:
             raise GraphError(UNKNOWN)
-    rows = [x.rows if isinstance(x, Selected) else x for x in leaves]
-    given, also = pytree.tree_unflatten(rows, structure)
-    return of.like(ROWS[name](*given, **also))
+    rows = [x.rows if isinstance(x, MaskedSelection) else x for x in leaves]
+    positional, named = pytree.tree_unflatten(rows, structure)
+    return of.like(ROWS[name](*positional, **named))
 
 
-def _one_mask(leaves: Sequence[Any]) -> Selected:
+def _one_mask(leaves: Sequence[Any]) -> MaskedSelection:
     """Return the first of the selected arguments; GraphError if others have another mask."""
-    found = [x for x in leaves if isinstance(x, Selected)]
+    found = [x for x in leaves if isinstance(x, MaskedSelection)]
     if any(x.key is not found[0].key for x in found):
         raise GraphError(UNKNOWN)
     return found[0]
