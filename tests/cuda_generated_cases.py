@@ -3,18 +3,16 @@
 import functools
 import itertools
 
-import cuda_on_cpu
 import ml_dtypes
 import numpy as np
 import pytest
-from cuda_device import close
+from cuda_case import Case, aligned, array
 from elementwise_samples import ELEMENTWISE, accepts, c_operands, draw, is_random, operand_dtypes
 from samples import STRUCTURAL
 
 import minigraph as mg
 from minigraph import ops, optim
-from minigraph.devices.cuda.generated import generated_kernel
-from minigraph.graph import Copy, Graph, Input, Node, as_dtype, compute, toposort
+from minigraph.graph import Copy, Graph, Input, compute, toposort
 from minigraph.jit.fused import Fused, HorizontalFusion
 from minigraph.ops.arithmetic import Add
 from minigraph.ops.elementwise import Astype
@@ -24,66 +22,6 @@ from minigraph.passes.kernels.horizontal_fusion import HorizontalFusionLimits
 from minigraph.passes.levels import optimize, pipeline
 
 F32, BF16 = np.dtype("float32"), np.dtype(ml_dtypes.bfloat16)
-TOLERANCE = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 2e-2}
-
-
-def array(*shape, dtype="float32", seed=0):
-    return draw(as_dtype(dtype), shape, -2, 2, seed)
-
-
-def aligned(x):
-    """Return a copy of x with the alignment of device memory; its views keep their strides."""
-    copy, _ = cuda_on_cpu.room(x.shape, x.dtype)
-    copy[...] = x
-    return copy
-
-
-class Case:
-    """A node, arrays for its inputs, and the launches that compute it."""
-
-    def __init__(self, op, *xs):
-        self.xs = xs
-        inputs = [mg.input(f"x{i}", x.shape, x.dtype) for i, x in enumerate(xs)]
-        specs = op.infer(*(x.spec for x in inputs))
-        self.node = Node(op, inputs, specs if isinstance(specs, tuple) else (specs,))
-        filled = all(spec.size for spec in self.node.specs)
-        self.made = generated_kernel(self.node, [x.strides for x in xs]) if filled else None
-
-    @property
-    def wanted(self):
-        with np.errstate(all="ignore"):
-            made = compute(self.node, *self.xs)
-        made = made if self.node.is_bundle else (made,)
-        return [np.asarray(y, spec.dtype) for y, spec in zip(made, self.node.specs, strict=True)]
-
-    def run(self, kernels, inplace=()):
-        """Return what the launches give; `inplace`: pairs of an input and what overwrites it."""
-        rooms = [cuda_on_cpu.room(spec.shape, spec.dtype) for spec in self.node.specs]
-        ys, xs = [y for y, _ in rooms], list(self.xs)
-        for k, i in inplace:
-            xs[k] = ys[i].view(xs[k].dtype).reshape(xs[k].shape)
-            xs[k][...] = self.xs[k]
-        cuda_on_cpu.run(kernels, self.made.launches, xs, ys, self.made.scratch)
-        assert all(untouched() for _, untouched in rooms)
-        return ys
-
-    def overwriting(self):
-        """Return pairs of an input and an output that may overwrite it, each in one pair only."""
-        found = {}
-        for k, outputs in enumerate(self.made.inplace):
-            free = [i for i in outputs if i not in found.values()]
-            if free and self.xs[k].flags.c_contiguous:
-                found[k] = free[0]
-        return list(found.items())
-
-    def check(self, kernels, same=None):
-        """The launches give what the node means, also where they overwrite what they may."""
-        wanted = self.wanted
-        for inplace in {(), tuple(self.overwriting())}:
-            for got, want in zip(self.run(kernels, inplace), wanted, strict=True):
-                same(got, want) if same else close(got, want, TOLERANCE.get(want.dtype.name, 0))
-
-
 CHANGES = {  # of a limit, with which the cases of a group are made
     "one block": ("minigraph.devices.cuda.generated.MIN_GROUPS", 1 << 30),
     "large": ("minigraph.jit.cuda.thread_mapping.IN_32_BITS", 0),

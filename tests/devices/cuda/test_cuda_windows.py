@@ -4,7 +4,7 @@ import random
 
 import cuda_on_cpu
 import pytest
-from cuda_generated_cases import Case, aligned, array
+from cuda_case import Case, aligned, array
 from needs import needs_gpp
 
 import minigraph as mg
