@@ -44,7 +44,7 @@ from minigraph.devices.kernel_cache import CompilationUnit
 from minigraph.devices.parts import kernel_parts
 from minigraph.graph import Graph, Node, Shape
 from minigraph.jit.cuda.text import PRELUDE, cuda_source
-from minigraph.jit.cuda.walk import Walk, walk
+from minigraph.jit.cuda.thread_mapping import ThreadMapping, map_to_threads
 from minigraph.jit.loops import LoopNest
 from minigraph.jit.source import KernelSource
 from minigraph.ops.random import SEED, STEP, number_streams
@@ -116,7 +116,7 @@ def program_of(step: TrainingStep, options: Mapping[str, Any], processors: int) 
 class Part:
     """A generated kernel of the program."""
 
-    walk: Walk
+    mapping: ThreadMapping
     layout: LoopNest
 
     @property
@@ -125,7 +125,7 @@ class Part:
 
     @property
     def bytes(self) -> int:
-        pattern, axes = self.walk.pattern, (*self.layout.units, *self.layout.loops)
+        pattern, axes = self.mapping.pattern, (*self.layout.units, *self.layout.loops)
 
         def size(k: int) -> int:
             return pattern.dtypes[k].itemsize * math.prod(n for n, s in axes if s[k])
@@ -134,14 +134,14 @@ class Part:
             {*pattern.loaded(pattern.run(stage)), *pattern.stored(stage)}
             for stage in range(pattern.stages)
         ]
-        once = set(range(self.walk.operands)).difference(*runs)
+        once = set(range(self.mapping.operands)).difference(*runs)
         return sum(size(k) for run in (*runs, once) for k in run)
 
     @property
     def title(self) -> str:
-        made = [v.op.name for v in self.walk.pattern.values if v.op is not None]
+        made = [v.op.name for v in self.mapping.pattern.values if v.op is not None]
         shown = " ".join(made[:6]) + (f" and {len(made) - 6} more" if len(made) > 6 else "")
-        return f"{shown or 'copy'} ({self.walk.pattern.form})"
+        return f"{shown or 'copy'} ({self.mapping.pattern.form})"
 
 
 def parts_of(program: Program) -> Iterator[Part]:
@@ -151,7 +151,7 @@ def parts_of(program: Program) -> Iterator[Part]:
             continue
         made = kernel_parts(step.node, [view.strides for view in step.inputs])
         for part in made.parts if made else ():
-            yield Part(*walk(part.kernel))
+            yield Part(*map_to_threads(part.kernel))
 
 
 def resources(unit: str, arch: str) -> dict[str, tuple[str, str]]:
@@ -181,7 +181,7 @@ def rows_of(program: Program, arch: str) -> list[list[str]]:
     """Return the rows of the table, the kernels that move the most first, and the sum last."""
     sources: dict[KernelSource, list[Part]] = {}
     for part in parts_of(program):
-        sources.setdefault(cuda_source(part.walk), []).append(part)
+        sources.setdefault(cuda_source(part.mapping), []).append(part)
     taken = resources(CompilationUnit(tuple(sources)).text(PRELUDE), arch)
     rows = []
     for source, parts in sources.items():
