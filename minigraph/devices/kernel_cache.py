@@ -268,10 +268,12 @@ def _workdir() -> Path | None:
     if root:
         try:
             trust.check_folder(root, create=True, shared=True)
-        except trust.Untrusted as error:
+        except OSError as error:
+            others = isinstance(error, trust.Untrusted)
+            why = f"{error.strerror}, so others could exchange kernels" if others else error
             warn_once(
-                f"MINIGRAPH_JIT_WORKDIR is not used ({error.strerror}, so others could exchange "
-                "kernels); they are compiled in a temporary folder"
+                f"MINIGRAPH_JIT_WORKDIR is not used ({why}); kernels are compiled in a temporary "
+                "folder"
             )
             return None
     return root
