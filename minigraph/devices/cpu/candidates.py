@@ -211,7 +211,7 @@ class CpuProblems(ProblemMaker):
         elif tiles.is_favourite(node, parts=3):
             generators.sort(key=lambda g: g is not tiles.candidates)
         if self.allows_bf16x3:
-            first = tiles.is_favourite(node, parts=2)
+            first = tiles.is_favourite(node, parts=2) and not transposed.applies(node)
             generators.insert(0 if first else len(generators), partial(tiles.candidates, parts=2))
         candidates = itertools.chain.from_iterable(g(arrangement, threads) for g in generators)
         product = product_of(node)

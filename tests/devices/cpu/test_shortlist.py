@@ -65,6 +65,16 @@ def test_three_products_are_taken_only_for_enough_channels(monkeypatch):
         assert "tiles" not in few
 
 
+def test_three_products_are_measured_for_few_rows_and_a_large_matrix(monkeypatch):
+    monkeypatch.setattr(amx, "why_not", lambda: "")
+    product = Matmul()(mg.input("x", (32, 1024)), mg.input("y", (1024, 1024)))
+    problem, layouts = CpuProblems(2, on_disk=False, precision="bf16x3").tunable(
+        product, [x.spec.strides for x in product.inputs]
+    )
+    names = [c.name for c in problem.candidates(layouts)]
+    assert "tiles" not in names[0] and "tiles bf16x3" in names
+
+
 def test_a_large_convolution_with_strides_is_measured():
     found = shortlist(convolution(16, 64, 56, 128, 3, stride=(2, 2), padding=(1, 1)))
     assert direct.NAME in found and len(found) > 1
