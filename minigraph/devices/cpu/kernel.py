@@ -253,13 +253,13 @@ class SequenceKernel(CpuKernel):
         self.first = first
         self.epilogue = epilogue
         self.node = node
-        self.own = len(node.inputs) - 1  # inputs of the epilogue that `first` does not read
+        self.epilogue_inputs = len(node.inputs) - 1  # those that `first` does not read
         self.maker = first.maker
         self.algorithm = f"{first.algorithm} + {epilogue.name}"
         self.sources = [*first.sources, *epilogue.sources]
         self.scratch = max(first.scratch, epilogue.scratch)
         self.alignment = max(first.alignment, epilogue.alignment)
-        self.strided = (*first.strided, *(False for _ in range(self.own)))
+        self.strided = (*first.strided, *(False for _ in range(self.epilogue_inputs)))
         self.inplace = first.inplace
         self.validates_input = first.validates_input or epilogue.validates_input
         self.threads = max(first.threads, epilogue.threads)
@@ -271,7 +271,7 @@ class SequenceKernel(CpuKernel):
 
     def _divided(self, inputs: Sequence[T], outputs: Sequence[T]) -> tuple[list[T], list[T]]:
         """Return the inputs of both kernels."""
-        end = len(inputs) - self.own
+        end = len(inputs) - self.epilogue_inputs
         return [*inputs[:end]], [*outputs, *inputs[end:]]
 
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:

@@ -61,14 +61,14 @@ def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
     steps = [strides[1][::-1], strides[0][::-1]]
     for found in implementations_of(Matmul(), operands, result, steps):
         written = onednn.strided((n, m), node.dtype, (1, n))
-        turned = Implementation(
+        transposed = Implementation(
             found.descriptor,
             found.inputs[::-1],
             (onednn.DST, written),
             found.strided[::-1],
             SUFFIX,
         )
-        yield Candidate(turned.name, layouts, partial(_kernel, node, turned, threads))
+        yield Candidate(transposed.name, layouts, partial(_kernel, node, transposed, threads))
         return
 
 
