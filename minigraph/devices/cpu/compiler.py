@@ -58,8 +58,9 @@ FLAGS = (
 # With these optimisations gcc compiles nested conditional expressions, or those of calls, to
 # branches, so it does not vectorise the loop, which takes 15 to 80 times as long.
 GCC_FLAGS = ("-fno-tree-pre", "-fno-tree-sink", "-fno-thread-jumps")
-# Intel's compiler, a clang, by default takes it that there are no NaN and infinities.
-ICX_FLAGS = ("-ffp-model=precise",)
+# Intel's compiler, a clang, by default takes it that there are no NaN and infinities.  With
+# -ffast-math a library also flushes denormals in the thread that loads it.
+ICX_FLAGS = ("-fno-fast-math", "-ffp-model=precise")
 # On many processors compilers prefer vectors of 256 bits, although 512 bits are as fast or faster.
 WIDE_VECTORS = "-mprefer-vector-width=512"
 # Parallel regions of kernels go through functions of the prelude.

@@ -73,13 +73,6 @@ def test_nothing_is_compiled_where_others_could_exchange_it(cache, tmp_path, mon
     assert work.stat().st_mtime_ns == before
 
 
-def test_kernels_are_compiled_elsewhere_if_the_folder_cannot_be_made(cache, tmp_path, monkeypatch):
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("MINIGRAPH_JIT_WORKDIR", str(tmp_path / "file" / "work"))
-    with pytest.warns(mg.MinigraphWarning, match="MINIGRAPH_JIT_WORKDIR is not used .*file"):
-        assert results(kernel(1)) == [1]
-
-
 def test_kernels_that_can_be_kept_nowhere_run(cache, tmp_path, monkeypatch):
     cache.mkdir()
     cache.chmod(0o777)
