@@ -361,11 +361,10 @@ def by_meaning(patch, device):
     def kernel(node, strides, processors):
         if not all(spec.size for spec in (*(x.spec for x in node.inputs), *node.specs)):
             return None
-        strided = (True,) * len(strides)
         make = HANDWRITTEN.get(type(node.op))
-        written = make and make(node.op, node)
-        launches = [device.launch_of(node, strides)]
-        return CudaKernel(node, launches, strided=strided, range=written and written.range)
+        made = make and make(node.op, node)
+        launches, strided = [device.launch_of(node, strides)], (True,) * len(strides)
+        return CudaKernel(node, launches, strided=strided, range=made and made.range)
 
     open_instead(patch, device, device.functions)
     patch.setattr(device_module, "cuda_kernel", kernel)

@@ -59,9 +59,8 @@ def channels_last_advice(expected: Sequence[Any], actual: Sequence[int]) -> str:
 
 def need_no_conversion(values: Sequence[Any], specs: Sequence[Spec]) -> bool:
     """Return whether programs accept the values for inputs of these specs without conversion."""
-    for value, spec in zip(
-        values, specs, strict=True
-    ):  # a call of a function for each takes longer
+    # In one loop, as a call of a function for each takes longer.
+    for value, spec in zip(values, specs, strict=True):
         if (
             type(value) is not np.ndarray
             or value.dtype is not spec.dtype

@@ -237,7 +237,7 @@ def _is_sure(problem: OpProblem, first: Candidate) -> bool:
     ):
         return False
     if isinstance(problem.op, Matmul):
-        return result.shape[-2] > primitives.MAX_GEMM_ROWS
+        return not transposed.applies(problem.arrangement(problem.options[0]).node)
     if first.name in (winograd.NAME, *tiles.NAMES.values()):
         return True
     shapes = [spec.shape for spec in (*problem.inputs[:2], result)]

@@ -344,14 +344,15 @@ class CKernels(KernelCache):
         with working_folder() as folder:
             commands: dict[str, list[str]] = {}
             begin = [*chosen.command, *flags()]
-            if is_clang():
+            clang = is_clang()
+            if clang:
                 (folder / "omp.h").write_text(CLANG_OMP)
             for unit in units:
                 kernels = unit.text("")
                 text = f"{PRELUDE}\n{vector_math(kernels)}{kernels}"
                 name = f"mg_unit_{digest(text)[:16]}"
                 Path(folder, f"{name}.c").write_text(
-                    text.replace(*IVDEP_PRAGMAS) if is_clang() else text
+                    text.replace(*IVDEP_PRAGMAS) if clang else text
                 )
                 # Relative names, so that messages and objects are the same in every folder.
                 files = [f"{name}.c", "-o", f"{name}.so"]

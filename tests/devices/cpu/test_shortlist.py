@@ -42,6 +42,10 @@ def test_a_large_problem_whose_fastest_algorithm_is_known_is_not_measured():
     assert len(shortlist(convolution(16, 3, 224, 64, 7, stride=(2, 2), padding=(3, 3)))) == 1
     product = Matmul()(mg.input("x", (512, 512)), mg.input("y", (512, 512)))
     assert len(shortlist(product)) == 1
+    batch = Matmul()(mg.input("x", (128, 64, 128)), mg.input("y", (128, 128, 64)))
+    assert len(shortlist(batch)) == 1
+    thin = Matmul()(mg.input("x", (32, 2048)), mg.input("y", (2048, 2048)))
+    assert len(shortlist(thin)) > 1
 
 
 def test_tiles_are_taken_for_large_products_that_winograds_algorithm_does_not_compute(monkeypatch):
