@@ -31,9 +31,9 @@ HEIGHT = 4  # blocks of rows that a thread packs at once, at most
 TASKS_PER_THREAD = 2  # at least, if the work can be divided so far
 MIN_OPERATIONS = 20_000_000  # below, packing takes as long as multiplying
 # Minimal sums and lines of products for which tiles are chosen without measuring, by parts.  Six
-# products took 0.7 to 0.9 of oneDNN's time, and up to 1.3 with fewer; three took 0.3 to 1.05 of the
+# products took 0.7 to 1 of oneDNN's time, and up to 1.3 with fewer; three took 0.3 to 1.05 of the
 # time of the fastest other candidate, Winograd's algorithm included, and up to 4.3 with fewer.
-MIN_SUMS, MIN_LINES = {2: 64, 3: 256}, {2: 32, 3: 128}
+MIN_SUMS, MIN_LINES = {2: 64, 3: 128}, {2: 32, 3: 128}
 MIN_WEIGHT_LINES = 128  # of a weights' gradient: with 64, Winograd's algorithm took 0.7 to 1.0
 
 
