@@ -9,7 +9,9 @@ prefers.
 
 from __future__ import annotations
 
+import itertools
 import math
+import operator
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -68,17 +70,23 @@ def image_descriptor(x: Spec, blocked: bool = False) -> MemoryDescriptor:
 
 
 def _is_matrix(shape: Shape, steps: Sequence[int]) -> bool:
-    """Whether oneDNN reads matrices in place: their rows or their columns are contiguous."""
-    if any(s <= 0 for s in steps):
-        return False
+    """Whether oneDNN reads matrices in place.
+
+    Their rows or their columns are contiguous, and the matrices lie one after the other, or in any
+    order without gaps, as the heads of attention lie beside each other.
+    """
     rows = steps[-1] == 1 and steps[-2] >= shape[-1]
     columns = steps[-2] == 1 and steps[-1] >= shape[-2]
+    if any(s <= 0 for s in steps) or not (rows or columns):
+        return False
     extent = steps[-2] * shape[-2] if rows else steps[-1] * shape[-1]
+    in_order = True
     for n, s in zip(reversed(shape[:-2]), reversed(steps[:-2]), strict=True):
-        if s < extent:
-            return False
+        in_order &= s >= extent
         extent = s * n
-    return rows or columns
+    by_distance = sorted((s, n) for n, s in zip(shape, steps, strict=True) if n > 1)
+    sizes = itertools.accumulate((n for _, n in by_distance), operator.mul, initial=1)
+    return in_order or all(s == size for (s, _), size in zip(by_distance, sizes, strict=False))
 
 
 # ---------------------------------------------------------------- matrix products

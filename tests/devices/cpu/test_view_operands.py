@@ -36,12 +36,19 @@ VIEWS = {
     "batch-sliced": ((8, 3, 5), (4, 5, 7), lambda x, y: (x[::2], y)),
     "batch-flipped": ((4, 3, 5), (4, 5, 7), lambda x, y: (x[::-1], y)),
     "batch-broadcast": ((3, 5), (4, 5, 7), lambda x, y: (ops.broadcast_to(x, (4, 3, 5)), y)),
+    "heads": ((2, 3, 4, 5), (2, 7, 4, 5), lambda x, y: (x.swapaxes(1, 2), y.transpose(0, 2, 3, 1))),
+    "heads-broadcast": ((3, 4, 5), (2, 4, 5, 7), lambda x, y: (x.transpose(1, 0, 2), y)),
     "batches-swapped": ((2, 4, 3, 5), (4, 2, 5, 7), lambda x, y: (x.transpose(1, 0, 2, 3), y)),
     "one-row-of-many": ((9, 5), (5, 7), lambda x, y: (x[3:4], y)),
     "one-column-of-many": ((3, 9), (1, 7), lambda x, y: (x[:, 3:4], y)),
     "itself": ((5, 5), (1, 1), lambda x, y: (x, x.T)),
 }
-IN_PLACE = ("transposed-left", "transposed-right", "transposed-both", "rows", "columns")
+IN_PLACE = ("transposed-left", "transposed-right", "transposed-both", "rows", "columns") + (
+    "batch-between",
+    "batches-swapped",
+    "heads",
+    "heads-broadcast",
+)
 
 
 @pytest.mark.parametrize("view", VIEWS)
