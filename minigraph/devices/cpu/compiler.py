@@ -46,6 +46,11 @@ FLAGS = (
     "-ftree-vectorize",
     "-fvect-cost-model",  # "dynamic"; clang has this name only
     "-march=native",
+    # Flags of CC would change bits, and a library that they make would flush denormals.  Intel's
+    # compiler, a clang, by default assumes that there are no NaN and infinities.
+    "-fno-fast-math",
+    "-fno-unsafe-math-optimizations",
+    "-fno-finite-math-only",
     "-fno-math-errno",
     "-fno-trapping-math",
     "-fwrapv",  # integers wrap around, as NumPy's do
@@ -58,9 +63,7 @@ FLAGS = (
 # With these optimisations gcc compiles nested conditional expressions, or those of calls, to
 # branches, so it does not vectorise the loop, which takes 15 to 80 times as long.
 GCC_FLAGS = ("-fno-tree-pre", "-fno-tree-sink", "-fno-thread-jumps")
-# Intel's compiler, a clang, by default takes it that there are no NaN and infinities.  With
-# -ffast-math a library also flushes denormals in the thread that loads it.
-ICX_FLAGS = ("-fno-fast-math", "-ffp-model=precise")
+ICX_FLAGS = ("-ffp-model=precise",)
 # On many processors compilers prefer vectors of 256 bits, although 512 bits are as fast or faster.
 WIDE_VECTORS = "-mprefer-vector-width=512"
 # Parallel regions of kernels go through functions of the prelude.
