@@ -21,8 +21,8 @@ from minigraph.nn.linear import Linear
 from minigraph.nn.module import Module
 from minigraph.nn.normalization import LayerNorm
 from minigraph.nn.stateless import Dropout
+from minigraph.ops.attention import attention, attention_scores, attention_weights
 from minigraph.ops.elementwise import kind
-from minigraph.ops.softmax import attention_scores, attention_weights
 
 
 @layer_of()
@@ -96,15 +96,19 @@ class MultiheadAttention(Module):
             heads.append(y.transpose(0, 2, 1, 3))  # (n, heads, length, width of a head)
         q, k, v = heads
         mask = self._mask(q, k, key_padding_mask, attn_mask)
-        scores = attention_scores(q, k, mask, is_causal)
-        weights = attention_weights(scores, masked=not need_weights)
-        weights = ops.dropout(weights, self.dropout, self.training)
-        joined = ops.matmul(weights, v).transpose(0, 2, 1, 3)
+        weights = None
+        if need_weights:
+            weights = attention_weights(attention_scores(q, k, mask, is_causal), masked=False)
+            weights = ops.dropout(weights, self.dropout, self.training)
+            joined = ops.matmul(weights, v)
+        else:
+            joined = attention(q, k, v, mask, is_causal, None, self.dropout if self.training else 0)
+        joined = joined.transpose(0, 2, 1, 3)
         y = self.out_proj(joined.reshape(*joined.shape[:2], width))
         y = y if self.batch_first else y.transpose(1, 0, 2)
-        if not need_weights:
-            return y, None
-        return y, weights.mean(1) if average_attn_weights else weights
+        if weights is not None and average_attn_weights:
+            weights = weights.mean(1)
+        return y, weights
 
     def _mask(self, q: Node, k: Node, padding: Any, attention: Any) -> Node | None:
         """Return the sum of both masks, which is added to the products of queries and keys."""

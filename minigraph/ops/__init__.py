@@ -18,6 +18,7 @@ from minigraph.ops.activation import (
 )
 from minigraph.ops.advanced_indexing import getitem, index_add, index_put
 from minigraph.ops.arithmetic import divide, positive
+from minigraph.ops.attention import scaled_dot_product_attention
 from minigraph.ops.batch_norm import batch_norm, batch_norm_with_statistics
 from minigraph.ops.collective import all_gather, all_reduce, broadcast
 from minigraph.ops.comparison import clip, where
@@ -102,7 +103,7 @@ from minigraph.ops.shape import (
     stop_gradient,
 )
 from minigraph.ops.slicing import flip, slice
-from minigraph.ops.softmax import log_softmax, scaled_dot_product_attention, softmax
+from minigraph.ops.softmax import log_softmax, softmax
 
 hardswish = activation.Hardswish.of
 logaddexp = activation.Logaddexp.of

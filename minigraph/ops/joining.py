@@ -109,7 +109,8 @@ def concat(xs: Annotated[Sequence[Any], ARRAYS], axis: Axis | None = 0) -> Node:
         xs, axis = tuple(reshape(x, -1) for x in xs), 0
     if len({x.ndim for x in xs}) > 1:
         raise ShapeError("the arrays have different numbers of axes")
-    return Concat(normalize_axis(axis, xs[0].ndim))(*xs)
+    joined = Concat(normalize_axis(axis, xs[0].ndim))
+    return joined(*xs) if len(xs) > 1 else xs[0]
 
 
 @builder

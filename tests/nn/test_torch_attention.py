@@ -24,6 +24,10 @@ QUERY, KEY, VALUE = floats(2, 3, 5, 4), floats(2, 3, 7, 4, seed=1), floats(2, 3,
     ],
 )
 def test_attention_is_torchs(kwargs):
+    assert_attention_is_torchs((QUERY, KEY, VALUE), kwargs)
+
+
+def assert_attention_is_torchs(xs, kwargs):
     class Ours(nn.Module):
         def forward(self, q, k, v):
             return ops.scaled_dot_product_attention(q, k, v, **kwargs)
@@ -36,9 +40,23 @@ def test_attention_is_torchs(kwargs):
             }
             return torch.nn.functional.scaled_dot_product_attention(q, k, v, **tensors)
 
-    xs = QUERY, KEY, VALUE
     for got, want in zip(ours(Ours(), xs), theirs(Theirs(), xs), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("length", "keys"), [(256, 256), (515, 515), (300, 140), (300, 400)])
+def test_a_causal_mask_of_many_queries_is_torchs(length, keys):
+    xs = floats(1, 2, length, 4), floats(1, 2, keys, 4, seed=1), floats(1, 2, keys, 6, seed=2)
+    assert_attention_is_torchs(xs, {"is_causal": True})
+
+
+def test_keys_that_a_causal_mask_hides_from_a_block_of_queries_are_not_multiplied():
+    x = mg.input("x", (2, 512, 16))
+    y = ops.scaled_dot_product_attention(x, x, x, is_causal=True)
+    inside = [node.shape for node in Graph((x,), (y, *mg.grad(y.sum(), [x]))) if node.ndim == 3]
+    scores = {shape[1:] for shape in inside if shape[1] == 128 <= shape[2]}
+    assert scores == {(128, 128), (128, 256), (128, 384), (128, 512)}
+    assert (2, 512, 512) not in inside
 
 
 NOWHERE = np.tri(5, 7, 1, dtype=bool) & (np.arange(7) > np.array([[[-1]], [[3]]])[:, None])

@@ -110,6 +110,7 @@ NETWORKS = {
         (2, 3, 8),
     ),
     "encoder": (encoder, lambda: torch.randint(0, 9, (3, 7)), (3, 7)),
+    "blocks of queries": (Block, lambda: torch.randn(1, 300, 16), (1, 300)),
     "unusual": (unusual, lambda: torch.randn(6, 6), (6,)),
 }
 

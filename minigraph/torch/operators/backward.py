@@ -14,8 +14,13 @@ import torch
 from minigraph import ops
 from minigraph.autodiff import vjp
 from minigraph.graph import Graph, Item, Node, placeholders
+from minigraph.ops.attention import (
+    attention,
+    attention_blocks,
+    attention_scores,
+    attention_weights,
+)
 from minigraph.ops.elementwise import widen
-from minigraph.ops.softmax import attention_scores
 from minigraph.torch.operators import images
 from minigraph.torch.operators.elementwise import log_gamma
 from minigraph.torch.operators.layers import embedding_bag, for_heads, nll_loss
@@ -217,38 +222,25 @@ def _attention(
     if p:
         raise NotImplementedError("attention with dropout that is kept whole")
     key, value = for_heads(query, key), for_heads(query, value)
-    y = ops.scaled_dot_product_attention(query, key, value, attn_mask, 0.0, causal, scale)
-    return y, ops.logsumexp(widen(attention_scores(query, key, attn_mask, causal, scale)), -1)
+    results, sums = [], []
+    for first, queries, keys in attention_blocks(query, key, attn_mask, causal):
+        scores = attention_scores(query[queries], key[keys], attn_mask, causal, scale, first)
+        results.append(ops.matmul(attention_weights(scores), value[keys]))
+        sums.append(ops.logsumexp(widen(scores), -1))
+    return ops.concat(results, -2), ops.concat(sums, -1)
 
 
 @row("_scaled_dot_product_flash_attention_for_cpu_backward")
 def _attention_backward(
     dy: Node, query: Node, key: Node, value: Node, y: Node, sums: Node, p: float, causal: bool, *,
     attn_mask: Any = None, scale: float | None = None,
-) -> tuple[Node, ...]:  # fmt: skip
+) -> list[Node]:  # fmt: skip
     """Return the gradients; the weights are computed again, as in FlashAttention (Dao, 2022)."""
     if p:
         raise NotImplementedError("attention with dropout that is kept whole")
-    dtype, factor = query.dtype, query.shape[-1] ** -0.5 if scale is None else scale
-    heads = key.shape[-3]
-    key, value = for_heads(query, key), for_heads(query, value)
-    scores = widen(attention_scores(query, key, attn_mask, causal, scale))
-    sums = ops.expand_dims(sums, -1)
-    # A query that sees no key has a sum of -inf, and weights of 0.
-    weights = ops.where(scores == -np.inf, 0, ops.exp(scores - sums))
-    dweights = widen(ops.matmul(dy, ops.swapaxes(value, -1, -2)))
-    share = ops.sum(widen(dy) * widen(y), -1, True)
-    dscores = ops.astype(weights * (dweights - share), dtype)
-    return (
-        ops.matmul(dscores, key) * factor,
-        _of_heads(heads, ops.matmul(ops.swapaxes(dscores, -1, -2), query) * factor),
-        _of_heads(heads, ops.matmul(ops.swapaxes(ops.astype(weights, dtype), -1, -2), dy)),
-    )
 
+    def forward(query: Node, key: Node, value: Node) -> Node:
+        key, value = for_heads(query, key), for_heads(query, value)
+        return attention(query, key, value, attn_mask, causal, scale)
 
-def _of_heads(heads: int, dx: Node) -> Node:
-    """Return the gradient of keys or values, of which several heads of the queries share one."""
-    *lead, each, length, width = dx.shape
-    if each == heads:
-        return dx
-    return ops.sum(ops.reshape(dx, (*lead, heads, each // heads, length, width)), -3)
+    return gradients(forward, [query, key, value], dy)
