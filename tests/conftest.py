@@ -161,6 +161,18 @@ def small_frames(cache_folder, kept_libraries):
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def one_compiler(worker_id):
+    """Compile the kernels of a function in one run: other processes of tests use the other cores.
+
+    Each run of the compiler begins with the same headers.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if worker_id != "master":
+            patch.setattr(compiler.CKernels, "min_unit_length", sys.maxsize)
+        yield
+
+
 # The tests of these parts are not of kernels, and bear another last bit: here gcc takes a third of
 # the time.  Left out are also those that compare with what another process computes.
 QUICK = "-Og"
@@ -181,14 +193,13 @@ _quickly_compiled = {}  # functions by name, apart from those of the same kernel
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_compiler(request):
-    """Compile the kernels of WITHOUT_KERNELS in one run, with little optimisation."""
+    """Compile the kernels of WITHOUT_KERNELS with little optimisation."""
     part = request.path.relative_to(Path(__file__).parent).as_posix()
     if not part.startswith(WITHOUT_KERNELS):
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiler, "FLAGS", (*compiler.FLAGS, QUICK))
-        patch.setattr(compiler.CKernels, "min_unit_length", sys.maxsize)
         patch.setattr(compiler.KERNELS, "_functions", _quickly_compiled)
         compiler.environment.cache_clear()
         yield

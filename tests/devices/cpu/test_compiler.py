@@ -47,6 +47,7 @@ def test_a_unit_is_worth_a_run(padding, kernels, at_most, units):
 def test_as_many_compilers_run_at_once_as_there_are_cpus(cache, use_compiler, monkeypatch):
     """Each waits until there are three."""
     monkeypatch.setattr(options, "cpus", lambda: 3)
+    monkeypatch.setattr(compiler.CKernels, "min_unit_length", compiler.MIN_UNIT_LENGTH)
     folder = use_compiler(
         '[ "$1" = --version ] || { touch ${0%/*}/run$$; '
         "while [ $(ls ${0%/*} | grep -c run) -lt 3 ]; do sleep 0.02; done; }"
