@@ -26,6 +26,7 @@ print(*(f"{float(step(xs, ys)):.4f}" for _ in range(6)))
 KEPT = ("MINIGRAPH_CACHE_DIR",)
 USUAL = {"PATH": os.environ.get("PATH", os.defpath)}
 NOWHERE = {**USUAL, "HOME": "/proc", "MINIGRAPH_CACHE_DIR": "/proc/nowhere"}
+ASCII = {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0"}
 
 
 def limited():
@@ -52,15 +53,13 @@ ON_SMALL_DISK = (
 
 # The arguments of Python, the environment, and what the process does before it begins.
 ENVIRONMENTS = {
-    "empty": ([], {}, None),
+    "empty, on one core": ([], {}, one_core),
     "isolated, without docstrings and assertions": (["-I", "-B", "-OO"], USUAL, None),
-    "ASCII alone, and nowhere to write": (
+    "ASCII alone, nowhere to write, and one thread": (
         [],
-        {**NOWHERE, "LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0"},
+        {**NOWHERE, **ASCII, "OMP_NUM_THREADS": "1", "MINIGRAPH_NUM_THREADS": "1"},
         None,
     ),
-    "one thread": ([], {**USUAL, "OMP_NUM_THREADS": "1", "MINIGRAPH_NUM_THREADS": "1"}, None),
-    "one core": ([], USUAL, one_core),
     "nobody": ([], NOWHERE, nobody),
     "4 GiB of addresses, 512 KiB of stack, files of 1 MiB": ([], USUAL, limited),
 }

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from command_runs import answer, fill, process, run
 from needs import NO_BFLOAT16, needs_no_zig
-from new_process import python
 
 import minigraph as mg
 from minigraph import cli
@@ -141,13 +140,6 @@ def test_arguments_that_do_not_fit_are_an_error_of_one_line(arguments, text):
 def test_the_version_is_that_of_the_package():
     printed, said = run("--version")
     assert printed == f"minigraph {mg.__version__}\n" and not said
-
-
-def test_the_package_does_not_load_the_command_line():
-    program = (
-        "import sys, minigraph; print('minigraph.cli' in sys.modules, 'argparse' in sys.modules)"
-    )
-    assert python("-c", program)[0].split() == ["False", "False"]
 
 
 # ---------------------------------------------------------------- what documents say

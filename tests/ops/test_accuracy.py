@@ -101,9 +101,6 @@ def test_fma_rounds_once():
     assert ops.fma(mg.input("x", (2,)), 2, 1).dtype == F32
 
 
-# ---------------------------------------------------------------- random numbers
-
-
 def test_more_equals_than_float16_counts_share_the_gradient_of_their_maximum():
     x = mg.input("x", (70_000,), "float16")
     (dx,) = mg.grad(ops.max(x).astype("float32"), [x])
