@@ -1,5 +1,6 @@
 """The program of launched processes: collectives, compared with NumPy, on all devices."""
 
+import launched_training
 import numpy as np
 from cuda_device import on_host
 
@@ -21,6 +22,17 @@ def given(dtype, rank, shape=(3, 2)):
 def compiled(inputs, outputs, updates=None, device="cpu", level=3, **options):
     options = {"graph_opt_level": level, "num_threads": 1, **options}
     return mg.comp_graph(device, options).compile(inputs, outputs, updates)
+
+
+def agreement():
+    """Each process knows the others, and values travel between them."""
+    assert WORLD is mg.distributed.world() and repr(WORLD) == f"World(size={SIZE})"
+    assert WORLD.gather({"rank": RANK}) == [{"rank": rank} for rank in range(SIZE)]
+    assert WORLD.broadcast("x" * RANK, root=1) == "x"
+    assert WORLD.broadcast([], root=0) == []
+    assert WORLD.any(RANK == 1) and not WORLD.any(False)
+    assert isinstance(WORLD.handle, int)
+    WORLD.barrier()
 
 
 def results(device, level):
@@ -193,6 +205,7 @@ def message(work, wanted):
 
 
 if __name__ == "__main__":
+    agreement()
     for device, level in (("cpu", 0), ("cpu", 3), ("reference", 3)):
         results(device, level)
     for level in (0, 3):
@@ -204,3 +217,4 @@ if __name__ == "__main__":
     dropout_differs()
     wrong_in_one()
     refused()
+    launched_training.compare("small", 5)  # process 0 prints, and process 1 waits for it
