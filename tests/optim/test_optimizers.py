@@ -268,8 +268,6 @@ def test_groups_are_read_and_their_rates_set_as_in_torch(torch):
     sgd.lr = 0.86  # twice as much: other groups in proportion
     assert [group["lr"] for group in sgd.param_groups] == pytest.approx([0.86, 0.86])
     assert sgd.param_groups[1]["params"] == [head]
-    with pytest.raises(GraphError, match="momentum of a group cannot be set"):
-        sgd.param_groups[1]["momentum"] = 0.1
 
 
 def test_a_group_may_join_later():
@@ -283,13 +281,6 @@ def test_a_group_may_join_later():
     assert body.numpy() == pytest.approx(0.8, abs=1e-3) and head.numpy() == pytest.approx(0.5)
     state = adam.state_dict()
     assert state["adam.step.body"] == 2 and state["adam.step.head"] == 1
-    for group, text in (
-        ({"params": [head]}, "add_param_group: parameter head is there twice"),
-        ({"params": []}, "add_param_group: there are no parameters"),
-        ({"params": [mg.Parameter([1.0])], "gamma": 1}, "takes params, lr, betas"),
-    ):
-        with pytest.raises(GraphError, match=text):
-            adam.add_param_group(group)
 
 
 def test_an_optimizer_prints_its_groups():
