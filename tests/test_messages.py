@@ -16,7 +16,6 @@ from new_process import python
 import minigraph as mg
 from minigraph import errors
 from minigraph.autotune import session
-from minigraph.options import log_level
 from minigraph.platform import messages
 from minigraph.platform.messages import progress, status_line
 
@@ -98,12 +97,6 @@ def test_the_environment_shows_the_log():
     assert "minigraph.autotune.session: 1 problems: " in info and "fuse_kernels" not in info
     _, debug = python("-c", COMPILE, MINIGRAPH_LOG="DEBUG")
     assert "fuse_kernels: " in debug
-
-
-def test_a_level_that_does_not_exist_is_an_error(monkeypatch):
-    monkeypatch.setenv("MINIGRAPH_LOG", "loud")
-    with pytest.raises(mg.OptionError, match="does not take 'loud'; allowed: 'debug', 'info'"):
-        log_level()
 
 
 def test_programs_take_the_log_by_the_names_of_modules(caplog):

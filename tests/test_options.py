@@ -1,6 +1,6 @@
 """Every option: its default, its values, and the ways to set it.
 
-Wrong names are in `tests/wrong_calls/options.txt`.
+Wrong names, and what the environment may not say, are in `tests/wrong_calls/options.txt`.
 """
 
 import math
@@ -204,30 +204,6 @@ def test_environment_is_read(monkeypatch, text, expected):
     assert mg.comp_graph().options == {**DEFAULTS, **expected}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "graph_opt_level",
-        "graph_opt_level:3",
-        "graph_opt_level=",
-        "graph_opt_level=4",
-        "graph_opt_level=high",
-        "graph_opt_level=3,graph_opt.jit=1",
-        "=3",
-        "level=3",
-        "graph_opt.fast_math=2",
-        "autotune.budget=nan",
-        "seed=1.5",
-        "seed=1;bulk=maybe",
-    ],
-)
-def test_malformed_environment_is_an_error_that_names_the_variable(monkeypatch, text):
-    monkeypatch.setenv("MINIGRAPH_OPTIONS", text)
-    with pytest.raises(mg.OptionError, match="MINIGRAPH_OPTIONS") as error:
-        mg.comp_graph()
-    assert one_line(error)
-
-
 def test_environment_names_the_device(monkeypatch):
     assert mg.comp_graph().device == "cpu"
     monkeypatch.setenv("MINIGRAPH_DEVICE", "reference")
@@ -235,9 +211,6 @@ def test_environment_names_the_device(monkeypatch):
     assert mg.comp_graph("cpu").device == "cpu"
     monkeypatch.setenv("MINIGRAPH_DEVICE", "")
     assert mg.comp_graph().device == "cpu"
-    monkeypatch.setenv("MINIGRAPH_DEVICE", "abacus")
-    with pytest.raises(mg.DeviceError, match="abacus"):
-        mg.comp_graph()
 
 
 def test_number_of_threads_is_the_option_then_the_environment_then_the_cores(monkeypatch):
@@ -247,15 +220,6 @@ def test_number_of_threads_is_the_option_then_the_environment_then_the_cores(mon
     assert options.num_threads(2) == 2
     monkeypatch.setenv("MINIGRAPH_NUM_THREADS", "none")
     assert options.num_threads(None) >= 1
-
-
-def test_malformed_number_of_threads_is_an_error_that_names_the_variable(monkeypatch):
-    x = mg.input("x", (3,))
-    for text in ("0", "-1", "two", "1.5", "true"):
-        monkeypatch.setenv("MINIGRAPH_NUM_THREADS", text)
-        with pytest.raises(mg.OptionError, match="MINIGRAPH_NUM_THREADS") as error:
-            mg.comp_graph("cpu").compile([x], x)
-        assert one_line(error)
 
 
 # ---------------------------------------------------------------- options and functions

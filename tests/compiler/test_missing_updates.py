@@ -31,7 +31,7 @@ def trained(net, *others):
 
 @pytest.mark.parametrize("affine", [True, False])
 def test_a_step_without_the_running_statistics_is_warned_of_with_layers_lines_and_remedy(affine):
-    net = nn.Sequential(*(network(affine=affine) for _ in range(1)))
+    net = nn.Sequential(network(affine=affine))
     with pytest.warns(mg.MinigraphWarning, match="evaluation will use wrong statistics") as caught:
         loss, updates = trained(net)
         compiled(loss, updates)

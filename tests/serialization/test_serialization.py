@@ -88,12 +88,8 @@ def test_nested_mappings_with_strings_and_none_come_back(path):
     assert_same({"x": found[""]["a.b"], "y": found[".a.b"]}, {"x": np.ones(1), "y": np.arange(3)})
     holds_itself = {"a": np.ones(1)}
     holds_itself["b"] = holds_itself
-    for wrong, text in (
-        (holds_itself, "cannot be written .*recursion"),
-        ({"a": {2: 3}}, "strings, not 2"),
-    ):
-        with pytest.raises(GraphError, match=text):
-            save(path, wrong)
+    with pytest.raises(GraphError, match=r"cannot be written .*recursion"):
+        save(path, holds_itself)
 
 
 @pytest.mark.parametrize("tree", ['{"a": ["b"]}', '{"a": []}', "[]", '{"a": 3', '{"a": [[]]}'])
