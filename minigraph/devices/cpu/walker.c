@@ -1,10 +1,11 @@
 /* Run the steps of a program, each {function, argument block}, until one stops; return whether one did.
    `failed` becomes -1, the index of the step that failed, or -2 minus the index of one that paused.
 
-   `walk` has the address and number of the steps, the addresses of the table `slots` and of `failed`,
-   and `threads`; then for the NumPy arrays of the call, whose addresses are the first slots: their
-   number, the offset of the address in an array object, and the table of these objects (0 before a
-   call).
+   This is a built-in function of Python, by its stable ABI: a call of one costs a third of a call by
+   ctypes.  `arrays` are the NumPy arrays of a call, whose addresses are the first slots; without any
+   the slots stay.  `self` is a NumPy array of 64-bit integers: the address and number of the steps,
+   the addresses of the table `slots` and of `failed`, and `threads`; then those of PyEval_SaveThread,
+   PyEval_RestoreThread and PyBool_FromLong.
 
    Denormals are flushed to zero while a program runs: they would make the training of a network tens of
    times slower.  `threads` is the number of threads of library kernels, or 1: they keep the flag until
@@ -28,13 +29,13 @@ static void NAME_in_threads(void (*run)(void *), unsigned *caller, int64_t threa
   else __real_GOMP_parallel(run, caller, threads, 0);
 }
 #endif
-int NAME(const int64_t *walk) {
+void *NAME(void *self, void *const *arrays, intptr_t given) {
+  const int64_t *walk = *(int64_t **)((char *)self + OFFSET);
   const int64_t *steps = (const int64_t *)walk[0], count = walk[1], threads = walk[4];
   char **slots = (char **)walk[2];
   int64_t *failed = (int64_t *)walk[3];
-  char *const *arrays = (char *const *)walk[7];
-  for (int64_t i = 0; i < walk[5]; i++)
-    if (arrays[i]) slots[i] = *(char **)(arrays[i] + walk[6]);
+  for (intptr_t i = 0; i < given; i++) slots[i] = *(char **)((char *)arrays[i] + OFFSET);
+  void *const python_thread = ((void *(*)(void))walk[5])();
   const int max_threads = omp_get_max_threads();
 #if defined(__x86_64__)
   unsigned caller = __builtin_ia32_stmxcsr();
@@ -50,6 +51,7 @@ int NAME(const int64_t *walk) {
   NAME_in_threads(NAME_restore, &caller, threads);
 #endif
   omp_set_num_threads(max_threads);
-  return *failed != -1;
+  ((void (*)(void *))walk[6])(python_thread);
+  return ((void *(*)(long))walk[7])(*failed != -1);
 }
 #undef NAME_SAVED

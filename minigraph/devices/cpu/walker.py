@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -39,15 +39,37 @@ from minigraph.jit.source import KernelSource
 from minigraph.platform.signals import held
 from minigraph.program import Done, KernelFailed, Memory, MemorySpace, Program, Step, Timing, View
 
-WALKER = KernelSource(Path(__file__).with_suffix(".c").read_text())
-Walk = Callable[[Any], int]  # (struct by reference) to whether a row stopped the walk
-SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int)  # without types nothing is converted at a call
+WALKER = KernelSource(
+    Path(__file__).with_suffix(".c").read_text().replace("OFFSET", str(DATA_POINTER_OFFSET))
+)
+Walk = Callable[..., bool]  # (the arrays of a call, or nothing) to whether a row stopped the walk
+METH_FASTCALL = 0x80
 
 
-def load(linker: Linker) -> Walk | None:
+class MethodDef(ctypes.Structure):
+    """Python's PyMethodDef, from which built-in functions are made; it has to outlive them."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+new_builtin = ctypes.PYFUNCTYPE(
+    ctypes.py_object, ctypes.POINTER(MethodDef), ctypes.py_object, ctypes.c_void_p
+)(("PyCFunction_NewEx", ctypes.pythonapi))
+PYTHON_FUNCTIONS = [
+    ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value
+    for name in ("PyEval_SaveThread", "PyEval_RestoreThread", "PyBool_FromLong")
+]
+
+
+def load(linker: Linker) -> MethodDef | None:
     """Return the compiled routine; None if the compiler fails."""
     try:
-        return SIGNATURE(linker.address(WALKER))
+        return MethodDef(b"walk", linker.address(WALKER), METH_FASTCALL)
     except KernelFailed:
         return None
 
@@ -74,7 +96,7 @@ class NativeSegment(NamedTuple):
 
     calls: Array | None
     steps: tuple[Step, ...]
-    walk: Callable[[], int] | None = None
+    walk: Walk | None = None
 
     def changes_before(self, row: int | None) -> bool:
         """Whether a row before `row` changes a parameter; any row if it is None."""
@@ -92,17 +114,16 @@ class NativeProgram:
         self,
         program: Program,
         memory: Memory,
-        walk: Walk,
+        walker: MethodDef,
         linker: Linker,
         threads: int,
         bulk: bool,
     ) -> None:
         self.program = program
         self.memory = memory
-        self.walk = walk
+        self.walker = walker
         self.failures: dict[Step, str] = {}
-        # The arrays of a call, whose slots are the first.
-        self.arrays = (ctypes.c_uint64 * len(program.external))()
+        # The arrays of a call have the first slots.
         buffers = dict.fromkeys((*program.external, *program.buffers))
         self.slot = {buffer: i for i, buffer in enumerate(buffers)}
         kernels = (step.kernel for step in program.steps)
@@ -165,8 +186,9 @@ class NativeProgram:
             places, calls = self.prepared.convert(kernel, inputs)
             if calls:
                 assert all(step.inputs[i].buffer.space is MemorySpace.CONSTANT for i in places)
-                self._start_threads()
-                if self._walk(np.array(calls, np.int64))():
+                self._start_call()
+                rows = np.array(calls, np.int64)
+                if self._walk(rows)():
                     return None
             operands = Operands(inputs, self._places(step.outputs), (scratch, 0), places)
             return kernel.calls(operands, self.linker)
@@ -176,7 +198,7 @@ class NativeProgram:
         return [(self.slot[view.buffer], view.offset) for view in views]
 
     def __call__(self, arrays: Sequence[Array], commit: Sequence[Done] = ()) -> None:
-        self._start_call(arrays)
+        self._start_call()
         for segment in self.reading_segments:
             self._run(segment, arrays)
         if not self.changing_segments:
@@ -197,7 +219,8 @@ class NativeProgram:
         An interrupt ends the call only while a loop pauses before the first change.
         """
         assert segment.walk and segment.calls is not None
-        walk, begin = segment.walk, 0
+        walk: Walk = functools.partial(segment.walk, *arrays)
+        begin = 0
         while True:
             self.failed.value = -1
             try:
@@ -218,20 +241,21 @@ class NativeProgram:
     def _run(self, segment: NativeSegment, arrays: Sequence[Array]) -> None:
         if not segment.walk:
             self._run_in_python(segment.steps[0], arrays)
-        elif segment.walk():
+        elif segment.walk(*arrays):
             self._continue_walk(segment, arrays)
 
-    def _walk(self, rows: Array) -> Callable[[], int]:
-        """Return a function that runs rows in C and returns whether a row stopped the walk."""
-        slots, failed, arrays = map(ctypes.addressof, (self.slots, self.failed, self.arrays))
+    def _walk(self, rows: Array) -> Walk:
+        """Return a function that runs rows in C; both rows and program have to outlive it."""
+        slots, failed = map(ctypes.addressof, (self.slots, self.failed))
         words = [rows.ctypes.data, len(rows), slots, failed, self.flushing_threads]
-        words += [len(self.arrays), DATA_POINTER_OFFSET, arrays]
-        return functools.partial(self.walk, ctypes.byref((ctypes.c_int64 * len(words))(*words)))
+        words += PYTHON_FUNCTIONS
+        walk: Walk = new_builtin(self.walker, np.array(words, np.int64), None)
+        return walk
 
-    def _row_fails(self, row: Array) -> bool:
+    def _row_fails(self, row: Array, arrays: Sequence[Array]) -> bool:
         """Run one row to its end; return whether it failed."""
         walk = self._walk(row)
-        while walk():
+        while walk(*arrays):
             if self.failed.value >= 0:
                 return True
         return False
@@ -257,7 +281,7 @@ class NativeProgram:
     def profile(
         self, arrays: Sequence[Array], commit: Sequence[Done], look: Observer = no_observer
     ) -> list[Timing]:
-        self._start_call(arrays)
+        self._start_call()
         memory = self._all_memory(arrays)
         timings = []
         with held():
@@ -268,23 +292,18 @@ class NativeProgram:
                         start = time.perf_counter()
                         if segment.calls is None:
                             self._run_in_python(step, arrays)
-                        elif self._row_fails(segment.calls[i : i + 1]):
+                        elif self._row_fails(segment.calls[i : i + 1], arrays):
                             self._compute_in_numpy(step, arrays)
                         timings.append(Timing(step, start, time.perf_counter() - start))
                     check_outputs()
             call_in_order(commit)
         return timings
 
-    def _start_call(self, arrays: Sequence[Array]) -> None:
-        """Fill in the addresses of the call's arrays, and start its threads if they are missing."""
-        self._start_threads()
-        self.arrays[:] = [*map(id, arrays)]
-        for progress in self.linker.loop_progress:
-            progress[:] = 0
-
-    def _start_threads(self) -> None:
+    def _start_call(self) -> None:
         if openmp.team.threads < self.threads:
             openmp.start(self.threads)
+        for progress in self.linker.loop_progress:
+            progress[:] = 0
 
     def _run_in_python(self, step: Step, arrays: Sequence[Array]) -> None:
         try:
