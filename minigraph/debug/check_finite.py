@@ -46,7 +46,7 @@ class FiniteFunction(Function):
             return self._executor.profile(inputs, done, look)[0]
 
         try:
-            return super()._run(values, inspected if execute is self._executor else execute)
+            return super()._run(values, inspected if execute is self._execute else execute)
         except GraphError:
             with held():
                 self._restore(before)

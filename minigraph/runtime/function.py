@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeVar
@@ -45,7 +44,7 @@ class CallCounter:
     """
 
     def __init__(self, seed: int) -> None:
-        self.calls = np.zeros((), np.uint64)
+        self.calls = 0
         self.seed = np.array(seed, np.uint64)
         self._running = forks.reentrant_lock()
 
@@ -149,11 +148,11 @@ class CompiledFunction:
 
     @property
     def calls(self) -> int:
-        return int(self._counter.calls)
+        return self._counter.calls
 
     @calls.setter
     def calls(self, value: int) -> None:
-        self._counter.calls[...] = UINT64.check("calls", value)
+        self._counter.calls = UINT64.check("calls", value)
 
     @property
     def seed(self) -> Array:
@@ -204,6 +203,8 @@ class Function(CompiledFunction):
     def _load_program(self) -> None:
         self._program = self._compilation.program
         self._executor = self._compilation.executor
+        self._failures = self._executor.failures
+        self._execute = self._executor.__call__  # Python calls a method faster than an object
         feeds = [_feed(buffer.node, self._inputs) for buffer in self._program.inputs]
         # None: the program reads all inputs, in their order.
         self._feeds = None if feeds == [*range(len(self._inputs))] else feeds
@@ -218,12 +219,13 @@ class Function(CompiledFunction):
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run once.  Raises GraphError for invalid input, and then changes no parameter."""
-        values = self._checked(args, kwargs)
+        ready = not kwargs and need_no_conversion(args, self._specs)
+        values = args if ready else self._converted(args, kwargs)
         return self._pack(self._exclusively(self._call, values))
 
     def _call(self, values: Sequence[Array]) -> list[Array]:
-        results = self._run(values, self._executor)
-        if self._executor.failures and self._compilation.recompile():
+        results = self._run(values, self._execute)
+        if self._failures and self._compilation.recompile():
             self._load_program()
         return results
 
@@ -234,7 +236,7 @@ class Function(CompiledFunction):
 
         Parameters and random ops change as in one call: the changes of the others are undone.
         """
-        values = self._checked(args, kwargs)
+        values = self._converted(args, kwargs)
         repeats = CALL_COUNT.check("calls", calls) - 1
         runs: list[list[Timing]] = []
 
@@ -263,20 +265,17 @@ class Function(CompiledFunction):
 
         self._exclusively(work)
 
-    def _checked(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[Array]:
-        if kwargs or len(args) != len(self._specs):
-            args = in_order(self._inputs, args, kwargs)
-        if need_no_conversion(args, self._specs):
-            return args
-        pairs = zip(self._inputs, args, strict=True)
+    def _converted(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Array]:
+        values = in_order(self._inputs, args, kwargs)
+        pairs = zip(self._inputs, values, strict=True)
         return [as_input(x, value, self._backend) for x, value in pairs]
 
     def _run(self, values: Sequence[Array], execute: Execute) -> list[Array]:
         inputs = values
         if self._feeds is not None:
             inputs = [feed(self) if callable(feed) else values[feed] for feed in self._feeds]
-        calls = self._counter.calls
-        return execute(inputs, functools.partial(operator.setitem, calls, (), int(calls) + 1))
+        counter = self._counter
+        return execute(inputs, functools.partial(setattr, counter, "calls", counter.calls + 1))
 
     def _state(self) -> list[Array]:
         return [p.numpy() for p in self.traced.updates]
@@ -323,7 +322,7 @@ def _feed(node: Node | None, inputs: Sequence[Node]) -> Feed:
     if node is SEED:
         return Function._own_seed
     if node is STEP:
-        return lambda function: function._counter.calls.copy()
+        return lambda function: np.array(function.calls, np.uint64)
     return next(i for i, x in enumerate(inputs) if x is node)
 
 

@@ -59,8 +59,10 @@ def channels_last_advice(expected: Sequence[Any], actual: Sequence[int]) -> str:
 
 def need_no_conversion(values: Sequence[Any], specs: Sequence[Spec]) -> bool:
     """Return whether programs accept the values for inputs of these specs without conversion."""
-    # In one loop, as a call of a function for each takes longer.
-    for value, spec in zip(values, specs, strict=True):
+    if len(values) != len(specs):
+        return False
+    # In one loop, as a call of a function for each takes longer, and so does an argument of `zip`.
+    for value, spec in zip(values, specs):  # noqa: B905
         if (
             type(value) is not np.ndarray
             or value.dtype is not spec.dtype
