@@ -146,11 +146,14 @@ def cases():
     yield "take_backward-many", TakeBackward(1, (2, 5, 300)), [dy, many.astype(np.int8)]
     yield "take-tokens", Take(0, True), [dy[0, 0, :5], many % 5]
     yield "take_backward-tokens", TakeBackward(0, (5, 300), True), [dy[0], many % 5]
+    yield "take_backward-to", TakeBackward(0, (5, 300)), [dy[0], many, dy[1, :5].copy()]
     yield "take_backward-of-few", TakeBackward(0, (2, 40)), [np.full((9000, 40), 0.1, F32), many8]
     rare = np.array([3, 3, 39])
     yield "take_backward-of-many", TakeBackward(0, (40, 300), True), [dy[0, :3].copy(), rare]
     long = np.full((9000, 2), 0.1, F32)
-    yield "add_along-of-few", AddAlong(0, 2), [long, np.zeros((9000, 2), np.int64)]
+    zeros = np.zeros((9000, 2), np.int64)
+    yield "add_along-of-few", AddAlong(0, 2), [long, zeros]
+    yield "add_along-of-few-to", AddAlong(0, 2), [long, zeros, long[:2].copy()]
     overlapping = Pooling((1, 1200), (1, 1), ((0, 0), (600, 599)))
     row = np.full((1, 1, 1, 1600), 0.1, F32)
     for counted in (False, True):

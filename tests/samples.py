@@ -206,7 +206,9 @@ def other_samples():
     for axis, size in ((0, (3, 2)), (1, (2, 3, 2)), (2, (2, 2, 3))):
         result = (*size[:axis], *at.shape, *size[axis + 1 :])
         yield f"take-{axis}", indexing.Take(axis), [real(*size), at]
-        yield f"take_backward-{axis}", indexing.TakeBackward(axis, size), [real(*result), at]
+        dy = real(*result)
+        yield f"take_backward-{axis}", indexing.TakeBackward(axis, size), [dy, at]
+        yield f"take_backward-{axis}-to", indexing.TakeBackward(axis, size), [dy, at, real(*size)]
     tokens = integer(2, 5, low=0, high=3)
     yield "take-tokens", indexing.Take(0, True), [real(3, 2), tokens]
     yield "take_backward-tokens", indexing.TakeBackward(0, (3, 2), True), [real(2, 5, 2), tokens]
@@ -214,7 +216,9 @@ def other_samples():
         rows = integer(*(4 if a == axis else n for a, n in enumerate(size)), low=-3, high=3)
         name = f"{axis}-{len(size)}"
         yield f"take_along-{name}", indexing.TakeAlong(axis), [real(*size), rows]
-        yield f"add_along-{name}", indexing.AddAlong(axis, 3), [real(*rows.shape), rows]
+        v = real(*rows.shape)
+        yield f"add_along-{name}", indexing.AddAlong(axis, 3), [v, rows]
+        yield f"add_along-{name}-to", indexing.AddAlong(axis, 3), [v, rows, real(*size)]
         put = [real(*size), rows, real(*rows.shape, seed=1)]
         yield f"put_along-{name}", indexing.PutAlong(axis), put
     label = integer(2, 1, 4, high=3)

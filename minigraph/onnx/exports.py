@@ -215,10 +215,10 @@ def _pad(w: Writer, op: slicing.Pad, node: Node, x: str) -> str:
 
 
 @export(indexing.AddAlong)
-def _add_along(w: Writer, op: indexing.AddAlong, node: Node, x: str, at: str) -> str:
-    zeros = w.expand(w.constant(0, node.dtype), (), node.shape)
+def _add_along(w: Writer, op: indexing.AddAlong, node: Node, v: str, at: str, *x: str) -> str:
+    (start,) = x or (w.expand(w.constant(0, node.dtype), (), node.shape),)
     at = w.index(node.inputs[1], at)
-    return w.op("ScatterElements", zeros, at, x, axis=op.axis, reduction="add")
+    return w.op("ScatterElements", start, at, v, axis=op.axis, reduction="add")
 
 
 @export(indexing.OneHot)

@@ -40,7 +40,7 @@ from minigraph.ops.cumulative import cumprod, cumsum, cumulative_prod, cumulativ
 from minigraph.ops.elementwise import astype
 from minigraph.ops.exponential import pow
 from minigraph.ops.fma import fma
-from minigraph.ops.indexing import gather, one_hot, scatter, scatter_add, take, take_along_axis
+from minigraph.ops.indexing import one_hot, take, take_along_axis
 from minigraph.ops.interpolation import interpolate
 from minigraph.ops.joining import (
     concat,
@@ -94,6 +94,7 @@ from minigraph.ops.reduction import (
     var,
 )
 from minigraph.ops.scan import scan
+from minigraph.ops.scatter import gather, scatter, scatter_add
 from minigraph.ops.shape import (
     broadcast_to,
     expand_dims,

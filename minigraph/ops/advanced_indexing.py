@@ -152,7 +152,7 @@ def index_put(
         return x
     place, values = reshape(place, (place.size,)), reshape(values, (place.size, *rows.shape[1:]))
     if accumulate:
-        return reshape(rows + TakeBackward(0, rows.shape)(values, place), x.shape)
+        return reshape(TakeBackward(0, rows.shape)(values, place, rows), x.shape)
     # Which of the values stays in each row; -1 for none.
     none = broadcast_to(as_node(-1), rows.shape[:1])
     last = PutAlong(0)(none, place, arange(place.size))
@@ -177,5 +177,5 @@ def index_add(x: Tensor, axis: Axis, index: INDEX, source: Tensor, alpha: Scalar
     wanted = (*x.shape[:axis], index.size, *x.shape[axis + 1 :])
     if source.shape != wanted:
         raise ShapeError(f"source has shape {source.shape}, x and index take {wanted}")
-    added = TakeBackward(axis, x.shape)(values_for(source, x, wanted), index)
-    return (x + (added if alpha == 1 else added * alpha)).astype(x.dtype)
+    source, add = values_for(source, x, wanted), TakeBackward(axis, x.shape)
+    return add(source, index, x) if alpha == 1 else (x + add(source, index) * alpha).astype(x.dtype)

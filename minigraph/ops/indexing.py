@@ -8,7 +8,6 @@ axes of the array, so each row has its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from minigraph.graph import (
     IndexRange,
     Node,
     Op,
-    Operand,
     Shape,
     Spec,
     Tensor,
@@ -41,8 +39,6 @@ from minigraph.ops.shape import (
     reshape,
     stop_gradient,
 )
-from minigraph.ops.slicing import Pad, getitem
-from minigraph.symbolic import assuming_large, same_shape
 
 Sized = Spec | Node | Array
 
@@ -95,34 +91,47 @@ class Take(Op):
 
 
 class TakeBackward(Op):
-    """Zeros of `shape` with dy added at `indices` along `axis`, as `Take` takes them."""
+    """Zeros of `shape`, or x, with dy added at `indices` along `axis`, as `Take` takes them.
+
+    The operands are dy, the indices and, if the sums begin with it, x.
+    """
 
     axis: int
     shape: Shape
     tokens: bool = False
 
-    def infer(self, dy: Spec, indices: Spec) -> Spec:
+    def infer(self, dy: Spec, indices: Spec, *x: Spec) -> Spec:
         dx = Spec(self.shape, dy.dtype)
         if Take(self.axis).infer(dx, indices) != dy:
             raise ShapeError(f"dy has shape {dy.shape}, of {self.shape} at {indices.shape}")
+        _check_start(dx, *x)
         return dx
 
-    def index_range(self, dy: Sized, indices: Sized) -> IndexRange:
+    def index_range(self, dy: Sized, indices: Sized, *x: Sized) -> IndexRange:
         return _range_of(self.shape[self.axis], self.tokens)
 
-    def forward(self, dy: Array, indices: Array) -> Array:
+    def forward(self, dy: Array, indices: Array, *x: Array) -> Array:
         check_range(indices, self.index_range(dy, indices), "token" if self.tokens else "index")
         a = self.axis
         size = self.shape[a]
         rows = math.prod(self.shape[:a])
         columns = math.prod(self.shape[a + 1 :])
-        dx = np.zeros((size, rows, columns), sum_dtype(dy.dtype))
+        (start,) = x or (np.zeros(self.shape),)
+        dx = start.reshape(rows, size, columns).swapaxes(0, 1).astype(sum_dtype(dy.dtype))
         parts = dy.astype(dx.dtype).reshape(rows, indices.size, columns).swapaxes(0, 1)
         np.add.at(dx, indices.reshape(-1), parts)
         return dx.swapaxes(0, 1).reshape(self.shape).astype(dy.dtype)
 
-    def grad(self, ddx: Node, dx: Node, dy: Node, indices: Node) -> tuple[Node, None]:
-        return Take(self.axis, self.tokens)(ddx, indices), None
+    def grad(
+        self, ddx: Node, dx: Node, dy: Node, indices: Node, *x: Node
+    ) -> tuple[Node | None, ...]:
+        return Take(self.axis, self.tokens)(ddx, indices), None, *(ddx for _ in x)
+
+
+def _check_start(y: Spec, *x: Spec) -> None:
+    """Raise ShapeError unless sums in y can begin with x, which may be missing."""
+    if x and x != (y,):
+        raise ShapeError(f"the sums are {y}, and begin with {', '.join(map(str, x))}")
 
 
 class OneHot(Op):
@@ -187,29 +196,35 @@ class TakeAlong(Op):
 
 
 class AddAlong(Op):
-    """Zeros, `size` along `axis`, with x added at the integers, as `TakeAlong` takes them."""
+    """Zeros, `size` along `axis`, with v added at the integers, as `TakeAlong` takes them.
+
+    The operands are v, the indices and, if the sums begin with it instead of zeros, x.
+    """
 
     axis: int
     size: int
     labels: bool = False
 
-    def infer(self, x: Spec, indices: Spec) -> Spec:
+    def infer(self, v: Spec, indices: Spec, *x: Spec) -> Spec:
         _check_indices(indices)
-        if x.shape != indices.shape:
-            raise ShapeError(f"x has shape {x.shape}, indices {indices.shape}; they are equal")
-        return Spec(_replace_size(x.shape, self.axis, self.size), x.dtype)
+        if v.shape != indices.shape:
+            raise ShapeError(f"v has shape {v.shape}, indices {indices.shape}; they are equal")
+        y = Spec(_replace_size(v.shape, self.axis, self.size), v.dtype)
+        _check_start(y, *x)
+        return y
 
-    def index_range(self, x: Sized, indices: Sized) -> IndexRange:
+    def index_range(self, v: Sized, indices: Sized, *x: Sized) -> IndexRange:
         return _range_of(self.size, self.labels)
 
-    def forward(self, x: Array, indices: Array) -> Array:
-        y = np.zeros(_replace_size(x.shape, self.axis, self.size), sum_dtype(x.dtype))
+    def forward(self, v: Array, indices: Array, *x: Array) -> Array:
+        (start,) = x or (np.zeros(_replace_size(v.shape, self.axis, self.size)),)
+        y = start.astype(sum_dtype(v.dtype))
         places = _places(indices, self.axis, self.size, self.labels)
-        np.add.at(y, places, x.astype(y.dtype))
-        return y.astype(x.dtype)
+        np.add.at(y, places, v.astype(y.dtype))
+        return y.astype(v.dtype)
 
-    def grad(self, dy: Node, y: Node, x: Node, indices: Node) -> tuple[Node, None]:
-        return TakeAlong(self.axis, self.labels)(dy, indices), None
+    def grad(self, dy: Node, y: Node, v: Node, indices: Node, *x: Node) -> tuple[Node | None, ...]:
+        return TakeAlong(self.axis, self.labels)(dy, indices), None, *(dy for _ in x)
 
 
 class PutAlong(Op):
@@ -309,91 +324,3 @@ def take_along_axis(x: Tensor, indices: Tensor, axis: Axis = -1) -> Node:
     """
     axis = normalize_axis(axis, x.ndim)
     return TakeAlong(axis)(x, indices)
-
-
-@builder
-def gather(x: Tensor, axis: Axis, index: Tensor) -> Node:
-    """Return for each row along `axis` its elements at the integers in that row of `index`.
-
-    As `torch.gather`: index has the result's shape.  Along the other axes it may be shorter than x,
-    and then applies to the first elements.
-
-    >>> cg.compile([], ops.gather([[1, 2], [3, 4]], 1, [[0, 0], [1, 0]]))()
-    array([[1, 1],
-           [4, 3]])
-    """
-    axis = normalize_axis(axis, x.ndim)
-    _check_fits(index, x, axis, "x")
-    return TakeAlong(axis)(_leading(x, index.shape, axis), index)
-
-
-@builder
-def scatter(x: Tensor, axis: Axis, index: Tensor, src: Operand) -> Node:
-    """Return x with the elements of `src` put along `axis` at the integers `index`.
-
-    As `torch.scatter`: index may be shorter than x and src, and then applies to the first elements;
-    src may be a number.  Of several elements for one place the last one, in row-major order, is
-    put there and gets the gradient.
-
-    >>> cg.compile([], ops.scatter([[0, 0], [0, 0]], 1, [[1], [0]], [[5], [7]]))()
-    array([[0, 5],
-           [7, 0]])
-    """
-    axis, src = _scatter_operands(x, axis, index, src)
-    if index.size == 0:
-        return x
-    put = PutAlong(axis)(_leading(x, index.shape, axis), index, src)
-    if put.shape == x.shape:
-        return put
-    inside = tuple(slice(None) if a == axis else slice(n) for a, n in enumerate(index.shape))
-    is_put = np.zeros(x.shape, bool)
-    is_put[inside] = True
-    return where(is_put, _pad_to(put, x.shape), x)
-
-
-@builder
-def scatter_add(x: Tensor, axis: Axis, index: Tensor, src: Operand) -> Node:
-    """Return x with the elements of `src` added along `axis` at the integers `index`.
-
-    As `torch.scatter_add`: index may be shorter than x and src, and then applies to the first
-    elements; src may be a number.  The order of the sums is deterministic.
-
-    >>> cg.compile([], ops.scatter_add([0, 0, 0], 0, [0, 2, 2], [1, 2, 3]))()
-    array([1, 0, 5])
-    """
-    axis, src = _scatter_operands(x, axis, index, src)
-    return x + _pad_to(AddAlong(axis, x.shape[axis])(src, index), x.shape)
-
-
-def _scatter_operands(x: Node, axis: int, index: Node, src: Any) -> tuple[int, Node]:
-    axis = normalize_axis(axis, x.ndim)
-    _check_fits(index, x, axis, "x")
-    if isinstance(src, bool | int | float):
-        return axis, values_for(src, x, index.shape)
-    src = as_node(src)
-    _check_fits(index, src, None, "src")
-    return axis, values_for(_leading(src, index.shape, None), x, index.shape)
-
-
-def _check_fits(index: Node, x: Node, axis: int | None, name: str) -> None:
-    """Raise ShapeError if index is longer than x along an axis other than `axis`."""
-    sizes = zip(index.shape, x.shape, strict=False)
-    with assuming_large():  # the ops check it again
-        longer = any(a != axis and n > m for a, (n, m) in enumerate(sizes))
-    if index.ndim != x.ndim or longer:
-        besides = "" if axis is None else f" but along axis {axis}"
-        raise ShapeError(f"index of shape {index.shape} exceeds {name} of {x.shape}{besides}")
-
-
-def _leading(x: Node, shape: Sequence[int], axis: int | None) -> Node:
-    """Return x cut to `shape` along all axes except `axis`."""
-    ends = (m if a == axis else n for a, (n, m) in enumerate(zip(shape, x.shape, strict=True)))
-    return getitem(x, tuple(map(slice, ends)))
-
-
-def _pad_to(x: Node, shape: Shape) -> Node:
-    """Return x with zeros behind its elements, in this shape."""
-    if same_shape(x.shape, shape):
-        return x
-    none = (0,) * x.ndim
-    return Pad(none, tuple(m - n for n, m in zip(x.shape, shape, strict=True)), none)(x)

@@ -3,18 +3,20 @@
    is overwritten.
 
    MODE 0  y [outer, count, columns] = x [outer, n, columns] at the indices [outer, count, columns]
-   MODE 1  y [outer, n, columns]: zeros, with x [outer, count, columns] added at the indices
-   MODE 2  y [outer, n, columns]: x, with v [outer, count, columns] stored at the indices, in order
+   MODE 1  y [outer, n, columns]: zeros, with v [outer, count, columns] added at the indices
+   MODE 2  y [outer, n, columns]: x, with v [outer, count, columns] added at the indices
+   MODE 3  y [outer, n, columns]: x, with v [outer, count, columns] stored at the indices, in order
 
-   The argument block: threads, outer, n, columns, count, columns of a thread, then the operands: x, the
-   indices, v (MODE 2), the result, which may be x in MODE 2; then the scratch memory (IN_SCRATCH).
+   The argument block: threads, outer, n, columns, count, columns of a thread, then the operands: x and
+   the indices (MODE 0), v and the indices (MODE 1), v, the indices and x (MODE 2) or x, the indices and v
+   (MODE 3); the result, which may be x in the modes 2 and 3; then the scratch memory (IN_SCRATCH).
 
    One thread writes each element, in the order of the indices, so the bits are the same for any number
    of threads.
 
    T           type of an element of the result
    L           type of an index
-   W           type of the sums of MODE 1
+   W           type of the sums of the modes 1 and 2
    IN_SCRATCH  whether sums are in each thread's scratch memory [n, columns of a thread], not in place
    PAIRS       whether sums are compensated: their errors follow them in the scratch memory */
 enum { NAME_UNROLL = 4 }; /* elements, or rows, of an iteration */
@@ -29,15 +31,15 @@ int NAME(const int64_t *a, char **slots) {
   const int64_t threads = a[0], outer = a[1], n = a[2], columns = a[3], count = a[4];
   const int64_t *operand = a + 6;
   (void)threads;
-  const T *x = (const T *)(slots[operand[0]] + operand[1]);
-  operand += 2;
-  const L *index = (const L *)(slots[operand[0]] + operand[1]);
-  operand += 2;
-  const T *v = (const T *)(slots[operand[0]] + operand[1]); /* MODE 2 */
-  operand += MODE == 2 ? 2 : 0;
+  const T *const first_operand = (const T *)(slots[operand[0]] + operand[1]);
+  const L *const index = (const L *)(slots[operand[2]] + operand[3]);
+  const T *const third_operand = (const T *)(slots[operand[4]] + operand[5]); /* modes 2 and 3 */
+  const T *const x = MODE == 2 ? third_operand : first_operand;
+  const T *const v = MODE == 3 ? third_operand : first_operand;
+  operand += MODE >= 2 ? 6 : 4;
   T *y = (T *)(slots[operand[0]] + operand[1]);
   int invalid = 0;
-  (void)v;
+  (void)x, (void)v;
 #if MODE == 0
   #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static) \
     reduction(| : invalid)
@@ -64,7 +66,7 @@ int NAME(const int64_t *a, char **slots) {
   /* Interleave rows of one column: an addition waits for the one before if both have the same position,
      which is rare then. */
   const int64_t group = columns == 1 && outer >= NAME_UNROLL * threads ? NAME_UNROLL : 1;
-  for (int64_t e = 0; MODE == 2 && x == y && e < outer * count * columns; e++)
+  for (int64_t e = 0; MODE >= 2 && x == y && e < outer * count * columns; e++)
     NAME_resolve(index[e], n, &invalid);
   if (invalid) return 1;
   #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static) \
@@ -80,24 +82,23 @@ int NAME(const int64_t *a, char **slots) {
     const int64_t pitch = width;
     W *const scratch = (W *)(slots[operand[2]] + operand[3]);
     W *const to = scratch + omp_get_thread_num() * n * block * (1 + PAIRS), *const error = to + n * block;
-    memset(to, 0, rows * n * width * sizeof *to);
     if (PAIRS) memset(error, 0, rows * n * width * sizeof *error);
 #else
     const int64_t pitch = columns;
     T *const to = row;
-    for (int64_t k = 0; k < runs && (MODE == 1 || x != y); k++)
-      for (int64_t j = 0; j < run_length; j++)
-        to[k * columns + j] = MODE == 1 ? 0 : x[o * n * columns + first + k * columns + j];
 #endif
+    for (int64_t k = 0; k < runs && (IN_SCRATCH || MODE == 1 || x != y); k++)
+      for (int64_t j = 0; j < run_length; j++)
+        to[k * pitch + j] = MODE == 1 ? 0 : x[o * n * columns + first + k * columns + j];
 #if PAIRS
 #define NAME_COMBINE(at, value) mg_compensated_add(to + (at), error + (at), value)
-#elif MODE == 1
+#elif MODE != 3
 #define NAME_COMBINE(at, value) to[at] += value
 #else
 #define NAME_COMBINE(at, value) to[at] = value
 #endif
     const L *at = index + o * count * columns + first;
-    const T *from = (MODE == 2 ? v : x) + o * count * columns + first;
+    const T *from = v + o * count * columns + first;
     if (rows == NAME_UNROLL)
       for (int64_t k = 0; k < count; k++)
         #pragma GCC unroll 4

@@ -20,7 +20,8 @@ from minigraph.ops.reduction import MAX_PLAIN_SUM
 TAKE_TEXT, ALONG_TEXT, BLEND_TEXT = (
     Path(__file__).with_name(f"{name}.c").read_text() for name in ("take", "along", "blend")
 )
-GATHER, ADD, PUT = range(3)  # modes of along.c
+GATHER, ADD, ADD_TO, PUT = range(4)  # modes of along.c
+START_INPLACE = (), (), (0,)  # the result of sums may overwrite what they begin with
 ACCUMULATOR_TYPES = {"float32": "double", "float64": "long double"}
 MIN_RUN_LENGTH = 6  # consecutive indices for which it pays to copy runs
 CACHE_LINE = 64  # bytes of a cache line, which only one thread may write
@@ -40,13 +41,13 @@ def take(op: Take, node: Node, threads: int) -> NativeKernel:
 
 
 def take_backward(op: TakeBackward, node: Node, threads: int) -> NativeKernel | None:
-    dy, indices = node.inputs
+    dy, indices, *x = node.inputs
     if kind(dy.dtype) == "b":
         return None
     outer, n, columns = sizes_around(op.shape, op.axis)
     count, element, accumulator = indices.size, c_type(dy.dtype), accumulator_type(dy.dtype)
     max_direct = count if accumulator == element else MAX_PLAIN_SUM
-    text = _take_text(op, indices, element, accumulator, max_direct, backward=True)
+    text = _take_text(op, indices, element, accumulator, max_direct, backward=1 + len(x))
     values = (
         threads,
         outer,
@@ -56,7 +57,8 @@ def take_backward(op: TakeBackward, node: Node, threads: int) -> NativeKernel | 
         columns_per_thread(threads, outer, columns, dy.dtype),
     )
     scratch = 8 * (n + count) if count > max_direct else 0
-    return NativeKernel(node, [call(text, *values, scratch=True)], scratch, validates_input=True)
+    kernel_call = call(text, *values, scratch=True)
+    return NativeKernel(node, [kernel_call], scratch, inplace=START_INPLACE, validates_input=True)
 
 
 def _take_text(
@@ -65,11 +67,11 @@ def _take_text(
     element: str,
     accumulator: str,
     max_direct: int,
-    backward: bool = False,
+    backward: int = 0,
 ) -> str:
     types = {"T": element, "L": c_type(indices.dtype), **_accumulator_macros(accumulator)}
     return with_macros(
-        TAKE_TEXT, **types, MAX_DIRECT=max_direct, BACKWARD=int(backward), WRAPS=int(not op.tokens)
+        TAKE_TEXT, **types, MAX_DIRECT=max_direct, BACKWARD=backward, WRAPS=int(not op.tokens)
     )
 
 
@@ -81,20 +83,21 @@ def take_along(op: TakeAlong, node: Node, threads: int) -> NativeKernel:
 
 
 def add_along(op: AddAlong, node: Node, threads: int) -> NativeKernel | None:
-    x, indices = node.inputs
-    if kind(x.dtype) == "b":
+    v, indices, *x = node.inputs
+    if kind(v.dtype) == "b":
         return None
     outer, count, columns = sizes_around(indices.shape, op.axis)
-    element, accumulator, n = c_type(x.dtype), accumulator_type(x.dtype), node.shape[op.axis]
+    element, accumulator, n = c_type(v.dtype), accumulator_type(v.dtype), node.shape[op.axis]
     separate = count > MAX_PLAIN_SUM and accumulator != element
     block = columns_per_thread(threads, outer, columns, node.dtype)
     scratch = 0
     if separate:
         block = min(block, max(MAX_SCRATCH_SUMS // n, CACHE_LINE // node.dtype.itemsize))
         scratch = threads * n * block * 2 * node.dtype.itemsize
-    text = _along_text(ADD, element, indices, accumulator, separate, not op.labels)
+    mode = ADD_TO if x else ADD
+    text = _along_text(mode, element, indices, accumulator, separate, not op.labels)
     kernel_call = call(text, threads, outer, n, columns, count, block, scratch=separate)
-    return NativeKernel(node, [kernel_call], scratch, validates_input=True)
+    return NativeKernel(node, [kernel_call], scratch, inplace=START_INPLACE, validates_input=True)
 
 
 def put_along(op: PutAlong, node: Node, threads: int) -> NativeKernel:

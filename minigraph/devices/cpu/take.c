@@ -1,11 +1,11 @@
-/* Gather y [outer, count, columns] = x [outer, n, columns] at `count` indices; or (BACKWARD)
-   scatter-add dy to zeros of the shape of x.  Negative indices count from the end (WRAPS).  Returns 1
+/* Gather y [outer, count, columns] = x [outer, n, columns] at `count` indices; or (BACKWARD 1)
+   scatter-add dy to zeros of the shape of x, or (BACKWARD 2) to a start of this shape.  Negative indices count from the end (WRAPS).  Returns 1
    for an index out of range, before anything is written.  With one column, long runs of consecutive
    indices are copied as a block, as in a padding by reflection.
 
    The argument block: threads, outer, n, columns, count; then columns of a thread (BACKWARD), or the
    most runs to copy as blocks (columns 1), or whether to use streaming stores; then the operands: x or
-   dy, the indices, the result; then the scratch memory.
+   dy, the indices, the start (BACKWARD 2), the result, which may be the start; then the scratch memory.
 
    One thread adds up each element of a gradient, in the order of the indices, so the bits are the same
    for any number of threads.  If an index occurs more than MAX_DIRECT times, its gradient is summed in W.
@@ -47,7 +47,8 @@ int NAME(const int64_t *a, char **slots) {
   const int64_t threads = a[0], outer = a[1], n = a[2], columns = a[3], count = a[4];
   const T *x = (const T *)(slots[a[6]] + a[7]);
   const L *index = (const L *)(slots[a[8]] + a[9]);
-  T *y = (T *)(slots[a[10]] + a[11]);
+  const int64_t *operand = a + (BACKWARD == 2 ? 12 : 10);
+  T *y = (T *)(slots[operand[0]] + operand[1]);
   (void)threads;
   L smallest = 0, largest = 0;
   for (int64_t i = 0; i < count; i++) {
@@ -57,13 +58,19 @@ int NAME(const int64_t *a, char **slots) {
   if ((smallest < 0 && (!WRAPS || (int64_t)smallest < -n)) || (uint64_t)largest >= (uint64_t)n) return 1;
 #if BACKWARD
   const int64_t block = a[5], blocks = (columns + block - 1) / block;
-  int64_t *end_of = count > MAX_DIRECT ? (int64_t *)(slots[a[12]] + a[13]) : NULL, *order = end_of + n;
+  int64_t *end_of = count > MAX_DIRECT ? (int64_t *)(slots[operand[2]] + operand[3]) : NULL, *order = end_of + n;
   if (end_of && !NAME_sort(index, n, count, end_of, order)) end_of = NULL;
   #define NAME_FREQUENT(k) (end_of && end_of[k] - (k ? end_of[k - 1] : 0) > MAX_DIRECT)
   #pragma omp parallel num_threads(threads) if (threads > 1)
   {
+#if BACKWARD == 2
+    const T *start = (const T *)(slots[a[10]] + a[11]);
+    #pragma omp for schedule(static)
+    for (int64_t e = 0; e < (start == y ? 0 : outer * n * columns); e++) y[e] = start[e];
+#else
     #pragma omp for schedule(static)
     for (int64_t e = 0; e < outer * n * columns; e++) y[e] = 0;
+#endif
     #pragma omp for schedule(static)
     for (int64_t task = 0; task < outer * blocks; task++) {
       const int64_t o = task / blocks, first = task % blocks * block;
@@ -83,13 +90,14 @@ int NAME(const int64_t *a, char **slots) {
       for (int64_t k = 0; end_of && k < n; k++)
         for (int64_t offset = 0; NAME_FREQUENT(k) && offset < width; offset += NAME_COLUMNS) {
           const int64_t part = width - offset < NAME_COLUMNS ? width - offset : NAME_COLUMNS;
-          W total[NAME_COLUMNS] = {0}, error[NAME_COLUMNS] = {0};
+          W total[NAME_COLUMNS], error[NAME_COLUMNS] = {0};
+          T *q = y + (o * n + k) * columns + first + offset;
+          for (int64_t j = 0; j < part; j++) total[j] = q[j];
           for (int64_t i = k ? end_of[k - 1] : 0; i < end_of[k]; i++) {
             const T *p = x + (o * count + order[i]) * columns + first + offset;
             #pragma omp simd
             for (int64_t j = 0; j < part; j++) NAME_ADD(total[j], error[j], p[j]);
           }
-          T *q = y + (o * n + k) * columns + first + offset;
           for (int64_t j = 0; j < part; j++) q[j] = NAME_SUM(total[j], error[j]);
         }
     }
@@ -97,7 +105,7 @@ int NAME(const int64_t *a, char **slots) {
   #undef NAME_FREQUENT
 #else
   if (columns == 1 && outer >= threads) {
-    int64_t *run = (int64_t *)(slots[a[12]] + a[13]), runs = 0; /* {first index, length} */
+    int64_t *run = (int64_t *)(slots[operand[2]] + operand[3]), runs = 0; /* {first index, length} */
     for (int64_t i = 0, end; i < count && runs <= a[5]; i = end) {
       const int64_t k = NAME_resolve(index, i, n);
       for (end = i + 1; end < count && NAME_resolve(index, end, n) - end == k - i; end++) {}

@@ -58,13 +58,14 @@ def _gather(
 
 
 def take_backward(op: TakeBackward, node: Node) -> CudaKernel:
-    dy, indices = node.inputs
+    dy, indices, *x = node.inputs
     outer, n, columns = sizes_around(op.shape, op.axis)
     macros = {
         **element(dy.dtype),
         "L": c_type(indices.dtype),
         "WRAPS": int(not op.tokens),
         "SUMS": min(SUMS_PER_THREAD, -(-columns // WARP)),
+        "STARTS": len(x),
     }
     threads = THREADS if indices.size <= MAX_THREADS else MAX_THREADS
     sizes = (columns, n, indices.size)
@@ -77,6 +78,7 @@ def scatter(op: AddAlong | PutAlong, node: Node) -> CudaKernel:
     types = element(node.dtype) if adds else {"T": f"uint{8 * node.dtype.itemsize}_t"}
     _, n, columns = sizes_around(node.shape, op.axis)
     macros = {**types, "L": c_type(indices.dtype), "WRAPS": int(wraps), "ADDS": int(adds)}
+    macros["STARTS"] = len(node.inputs) - 2
     sizes = n, indices.shape[op.axis], columns
     return handwritten_kernel(node, "scatter", macros, node.size, sizes)
 

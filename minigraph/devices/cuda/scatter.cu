@@ -4,7 +4,8 @@
    T, W, S, LOAD, STORE  of an element
    L                     type of an index
    WRAPS                 whether negative indices count from the end
-   ADDS                  whether values are added to 0, rather than stored to a copy of x */
+   ADDS                  whether values are added, rather than stored
+   STARTS                whether that begins with x, rather than 0 */
 KERNEL {
   EACH_ELEMENT {
     const I n = a.w[SIZES + 1], count = a.w[SIZES + 2], columns = a.w[SIZES + 3];
@@ -12,7 +13,7 @@ KERNEL {
     const I begin = e / columns / n * count * columns + e % columns;
     const L *index = (const L *)mg_global(a.w[1]);
 #if ADDS
-    S sum = 0;
+    S sum = STARTS ? LOAD(((const T *)mg_global(a.w[2]))[e]) : 0;
 #else
     T value = ((const T *)mg_global(a.w[0]))[e];
 #endif
@@ -28,7 +29,7 @@ KERNEL {
 #endif
     }
 #if ADDS
-    ((T *)mg_global(a.w[2]))[e] = STORE((W)sum);
+    ((T *)mg_global(a.w[2 + STARTS]))[e] = STORE((W)sum);
 #else
     ((T *)mg_global(a.w[3]))[e] = value;
 #endif

@@ -7,14 +7,16 @@
    T, W, S, LOAD, STORE  of an element
    L                     type of an index
    WRAPS                 whether negative indices count from the end
-   SUMS                  columns that a thread sums at once */
+   SUMS                  columns that a thread sums at once
+   STARTS                whether the sums begin with rows [outer, n, columns], rather than 0 */
 KERNEL {
   EACH_ROW {
     const int64_t columns = a.w[SIZES + 1], n = a.w[SIZES + 2];
     const int64_t indices = a.w[SIZES + 3], outer = row / n, own_index = row - outer * n;
     const T *dy = (const T *)mg_global(a.w[0]) + outer * indices * columns;
     const L *index = (const L *)mg_global(a.w[1]);
-    T *dx = (T *)mg_global(a.w[2]) + row * columns;
+    const T *start = (const T *)mg_global(a.w[2]) + row * columns;
+    T *dx = (T *)mg_global(a.w[2 + STARTS]) + row * columns;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const int64_t warp_indices = (indices + BLOCK - 1) / BLOCK * 32;
     const int64_t begin = warp * warp_indices, end = min(begin + warp_indices, indices);
@@ -51,7 +53,7 @@ KERNEL {
       }
       found = found_now;
       if (!__syncthreads_or(found)) { /* no warp found the row */
-        for (int64_t j = first + threadIdx.x; j < columns; j += BLOCK) dx[j] = 0;
+        for (int64_t j = first + threadIdx.x; j < columns; j += BLOCK) dx[j] = STARTS ? start[j] : (T)0;
         break;
       }
       #pragma unroll
@@ -59,8 +61,8 @@ KERNEL {
         warp_sums[warp][lane] = sum[u];
         __syncthreads();
         if (warp == 0 && first + lane + 32 * u < columns) {
-          S total = warp_sums[0][lane];
-          for (int k = 1; k < WARPS; k++) total += warp_sums[k][lane];
+          S total = STARTS ? LOAD(start[first + lane + 32 * u]) : 0;
+          for (int k = 0; k < WARPS; k++) total += warp_sums[k][lane];
           dx[first + lane + 32 * u] = STORE((W)total);
         }
         __syncthreads();

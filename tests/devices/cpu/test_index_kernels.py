@@ -78,7 +78,7 @@ def moved(shape, axis, count, dtype="float32", index="int64"):
 
 def added(shape, axis, count):
     _, (_, x, at, v) = moved(shape, axis, count)
-    return lambda at, v: ops.scatter_add(0 * x, axis, at, v), at, v
+    return lambda x, at, v: ops.scatter_add(x, axis, at, v), x, at, v
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -134,6 +134,7 @@ CHANGED = {
     "gather": lambda w, at: w + ops.gather(w, 0, at)[:1],
     "scatter": lambda w, at: ops.scatter(w, 0, at, 5.0),
     "scatter_add": lambda w, at: ops.scatter_add(w, 0, at, 5.0),
+    "index_add": lambda w, at: ops.index_add(w, 0, at[:, 0], np.full((4, 3), 5.0, "float32")),
 }
 
 
