@@ -12,6 +12,8 @@ from minigraph.devices.cpu.kernel import KernelTable, NativeKernel, cache_bytes,
 from minigraph.graph import DType, Node, Shape, sizes_around
 from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
+from minigraph.jit.small_float import FLOAT32, SMALL_FLOATS, conversion
+from minigraph.jit.source import KernelSource
 from minigraph.ops.elementwise import kind
 from minigraph.ops.indexing import AddAlong, PutAlong, Take, TakeAlong, TakeBackward
 from minigraph.ops.interpolation import Blend, BlendBackward
@@ -30,7 +32,7 @@ MAX_SCRATCH_SUMS = 1 << 16  # sums of a thread in scratch memory, at most
 
 def take(op: Take, node: Node, threads: int) -> NativeKernel:
     x, indices = node.inputs
-    text = _take_text(op, indices, bits_type(x.dtype), bits_type(x.dtype), 0)
+    text = _take_text(op, indices, BACKWARD=0, T=bits_type(x.dtype))
     outer, n, columns = sizes_around(x.shape, op.axis)
     runs = indices.size // MIN_RUN_LENGTH if columns == 1 else 0
     stream = columns * x.dtype.itemsize % CACHE_LINE == 0 and node.spec.nbytes > cache_bytes() // 2
@@ -46,8 +48,16 @@ def take_backward(op: TakeBackward, node: Node, threads: int) -> NativeKernel | 
         return None
     outer, n, columns = sizes_around(op.shape, op.axis)
     count, element, accumulator = indices.size, c_type(dy.dtype), accumulator_type(dy.dtype)
+    macros: dict[str, object] = {"T": element, "LOAD(x)": "(x)", "STORE(x)": "(x)"}
+    support: tuple[str, ...] = ()
     max_direct = count if accumulator == element else MAX_PLAIN_SUM
-    text = _take_text(op, indices, element, accumulator, max_direct, backward=1 + len(x))
+    if dy.dtype in SMALL_FLOATS:  # which one addition may round
+        load, loading = conversion(dy.dtype, FLOAT32)
+        store, storing = conversion(FLOAT32, dy.dtype)
+        macros = {"T": bits_type(dy.dtype), "LOAD(x)": f"{load}(x)", "STORE(x)": f"{store}(x)"}
+        accumulator, max_direct, support = "double", 1, tuple(dict.fromkeys(loading + storing))
+    macros |= {**_accumulator_macros(accumulator), "MAX_DIRECT": max_direct}
+    text = KernelSource(_take_text(op, indices, BACKWARD=1 + len(x), **macros), support)
     values = (
         threads,
         outer,
@@ -61,18 +71,8 @@ def take_backward(op: TakeBackward, node: Node, threads: int) -> NativeKernel | 
     return NativeKernel(node, [kernel_call], scratch, inplace=START_INPLACE, validates_input=True)
 
 
-def _take_text(
-    op: Take | TakeBackward,
-    indices: Node,
-    element: str,
-    accumulator: str,
-    max_direct: int,
-    backward: int = 0,
-) -> str:
-    types = {"T": element, "L": c_type(indices.dtype), **_accumulator_macros(accumulator)}
-    return with_macros(
-        TAKE_TEXT, **types, MAX_DIRECT=max_direct, BACKWARD=backward, WRAPS=int(not op.tokens)
-    )
+def _take_text(op: Take | TakeBackward, indices: Node, **macros: object) -> str:
+    return with_macros(TAKE_TEXT, L=c_type(indices.dtype), WRAPS=int(not op.tokens), **macros)
 
 
 def take_along(op: TakeAlong, node: Node, threads: int) -> NativeKernel:

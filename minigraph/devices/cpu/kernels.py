@@ -31,7 +31,7 @@ from minigraph.jit.macros import with_macros
 from minigraph.jit.small_float import SMALL_FLOATS
 from minigraph.jit.source import KernelSource
 from minigraph.ops.elementwise import kind
-from minigraph.ops.indexing import OneHot, PutAlong, Take, TakeAlong
+from minigraph.ops.indexing import OneHot, PutAlong, Take, TakeAlong, TakeBackward
 from minigraph.ops.joining import swapaxes
 from minigraph.ops.matmul import Matmul
 from minigraph.ops.observation import Check
@@ -39,8 +39,8 @@ from minigraph.ops.reduction import Sum
 from minigraph.ops.shape import expand_dims
 
 HANDWRITTEN: KernelTable = {**handwritten.KERNELS, **indexing.KERNELS, **pooling.KERNELS}
-# Ops whose kernels read 16-bit floats directly: they only move elements, or support bfloat16.
-READ_SMALL_FLOATS = (Check, OneHot, PutAlong, Take, TakeAlong, *pooling.KERNELS)
+# Ops whose kernels read 16-bit floats directly: they only move elements, or convert them.
+READ_SMALL_FLOATS = (Check, OneHot, PutAlong, Take, TakeAlong, TakeBackward, *pooling.KERNELS)
 MAX_SHORT_ROW = 63  # distance of rows, in elements, up to which vectors across rows are faster
 FILL = Path(__file__).with_name("fill.c").read_text()
 

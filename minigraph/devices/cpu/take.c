@@ -10,7 +10,7 @@
    One thread adds up each element of a gradient, in the order of the indices, so the bits are the same
    for any number of threads.  If an index occurs more than MAX_DIRECT times, its gradient is summed in W.
 
-   T           type of an element
+   T           type of an element; LOAD and STORE convert it to the type of its sums and back
    L           type of an index
    W           type of sums of many elements
    PAIRS       whether these sums are compensated
@@ -76,7 +76,10 @@ int NAME(const int64_t *a, char **slots) {
       const int64_t o = task / blocks, first = task % blocks * block;
       const int64_t width = columns - first < block ? columns - first : block;
       if (columns == 1 && !end_of) {
-        for (int64_t i = 0; i < count; i++) y[o * n + NAME_resolve(index, i, n)] += x[o * count + i];
+        for (int64_t i = 0; i < count; i++) {
+          T *q = y + o * n + NAME_resolve(index, i, n);
+          *q = STORE(LOAD(*q) + LOAD(x[o * count + i]));
+        }
         continue;
       }
       for (int64_t i = 0; i < count; i++) {
@@ -85,20 +88,20 @@ int NAME(const int64_t *a, char **slots) {
         const T *p = x + (o * count + i) * columns + first;
         T *q = y + (o * n + k) * columns + first;
         #pragma omp simd
-        for (int64_t j = 0; j < width; j++) q[j] += p[j];
+        for (int64_t j = 0; j < width; j++) q[j] = STORE(LOAD(q[j]) + LOAD(p[j]));
       }
       for (int64_t k = 0; end_of && k < n; k++)
         for (int64_t offset = 0; NAME_FREQUENT(k) && offset < width; offset += NAME_COLUMNS) {
           const int64_t part = width - offset < NAME_COLUMNS ? width - offset : NAME_COLUMNS;
           W total[NAME_COLUMNS], error[NAME_COLUMNS] = {0};
           T *q = y + (o * n + k) * columns + first + offset;
-          for (int64_t j = 0; j < part; j++) total[j] = q[j];
+          for (int64_t j = 0; j < part; j++) total[j] = LOAD(q[j]);
           for (int64_t i = k ? end_of[k - 1] : 0; i < end_of[k]; i++) {
             const T *p = x + (o * count + order[i]) * columns + first + offset;
             #pragma omp simd
-            for (int64_t j = 0; j < part; j++) NAME_ADD(total[j], error[j], p[j]);
+            for (int64_t j = 0; j < part; j++) NAME_ADD(total[j], error[j], LOAD(p[j]));
           }
-          for (int64_t j = 0; j < part; j++) q[j] = NAME_SUM(total[j], error[j]);
+          for (int64_t j = 0; j < part; j++) q[j] = STORE(NAME_SUM(total[j], error[j]));
         }
     }
   }

@@ -88,6 +88,16 @@ def test_elements_of_any_shape_are_moved_and_added_up(threads):
     assert_bits(*cases, num_threads=threads)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float64", "int8"])
+def test_sums_of_rows_are_rounded_once(dtype):
+    def added_rows(shape, axis, count):
+        rows = *shape[:axis], *count, *shape[axis + 1 :]
+        xs = values(shape, dtype), indices(shape[axis], count), values(rows, dtype)
+        return lambda x, at, v: ops.index_add(x, axis, at, v), *xs
+
+    assert_bits(*(added_rows(*row) for row in TAKEN.values() if len(row[2]) == 1), num_threads=2)
+
+
 def test_elements_and_indices_of_any_type_are_moved():
     sizes = (9, 4), 0, (5,)
     for dtype in ("float16", "bfloat16", "float64", "int8", "bool", "int64"):
