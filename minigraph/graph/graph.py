@@ -189,7 +189,8 @@ def compute(node: Node, *args: Any) -> Any:
     try:
         result = node.op.forward(*args)
     except GraphError as error:
-        raise located(error, node.op.name, node.inputs, node.source) from None
+        operands = [*dict.fromkeys(node.inputs)]  # a check of a value may be of itself
+        raise located(error, node.op.name, operands, node.source) from None
     if node.is_bundle:
         return result
     return np.asarray(result)

@@ -36,6 +36,12 @@ def test_a_check_passes_values_on_and_raises_what_is_wrong(level, device):
     assert "\n" not in text
 
 
+def test_a_check_of_a_value_names_the_value_once():
+    x = mg.input("x", (2,))
+    with pytest.raises(mg.GraphError, match=r"\(operands greater: bool\[2\]\) at "):
+        compiled([x], ops.check(x > 0, "all are positive"), 0)([1, -1])
+
+
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_check_that_fails_leaves_parameters_as_they_were(level):
     x, w = mg.input("x", (3,)), mg.Parameter(np.ones(3, "float32"))
