@@ -381,10 +381,7 @@ def _scan(w: Writer, op: Scan, node: Node, *xs: str) -> Any:
     if not (op.scanned and op.length):
         raise NotExpressible
     body = w.body(op.graph, [*(w.unique(f"step.{i}") for i in range(own)), *xs[own:]], own)
-    reverse = int(op.reverse)
-    directions = {
-        "scan_input_directions": [reverse] * op.scanned,
-        "scan_output_directions": [reverse] * (results - op.carried),
-    }
-    names = w.ops("Scan", results, *xs[:own], body=body, num_scan_inputs=op.scanned, **directions)
+    counts = {"input": op.scanned, "output": results - op.carried}
+    reverse = {f"scan_{what}_directions": [1] * n for what, n in counts.items() if op.reverse and n}
+    names = w.ops("Scan", results, *xs[:own], body=body, num_scan_inputs=op.scanned, **reverse)
     return names if node.is_bundle else names[0]

@@ -230,6 +230,16 @@ def test_a_loop_may_be_there_twice(path):
         np.testing.assert_allclose(got, want, 1e-6)
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_loop_may_have_no_results_but_its_last_carry(path, reverse):
+    x = mg.input("x", (3, 2))
+    last, _ = ops.scan(lambda h, row: (h * 2 + row, None), ops.zeros((2,)), x, reverse=reverse)
+    mg.onnx.save(path, [x], last)
+    rows = [[1, 2], [3, 4], [5, 6]][:: -1 if reverse else 1]
+    found = run(path, [x], [np.array([[1, 2], [3, 4], [5, 6]], "f")])[0]
+    np.testing.assert_array_equal(found, np.array([4, 2, 1]) @ rows)
+
+
 def test_large_arrays_are_in_a_file_beside_the_model(path, monkeypatch):
     monkeypatch.setattr(importlib.import_module("minigraph.onnx.save"), "MAX_EMBEDDED_BYTES", 4000)
     x = mg.input("x", (2, 40))
