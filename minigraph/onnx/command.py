@@ -14,6 +14,7 @@ from onnx import ValueInfoProto, defs
 
 from minigraph.errors import GraphError, reason
 from minigraph.graph import FLOATS, Array, SymbolicSize, UndecidedSize
+from minigraph.graph.location import Location, Within
 from minigraph.onnx.interpret import NESTED, key
 from minigraph.onnx.model import function, input_of, inputs_of, load
 from minigraph.onnx.operators import ROWS
@@ -39,7 +40,8 @@ def run(path: str, files: Sequence[str], out: str | None, device: str, level: in
         names = ", ".join(info.name for info in inputs_of(graph))
         raise GraphError(f"run: there are {len(arrays)} times --input, and the inputs are {names}")
     call = function(path, device, {"graph_opt_level": level})
-    call(*arrays)
+    with Within(source=Location(path, 0)):  # of errors: there is no user's line
+        call(*arrays)
     start = time.perf_counter()
     found = call(*arrays)
     seconds = time.perf_counter() - start

@@ -43,6 +43,9 @@ def test_run_writes_what_a_model_gives(file, tmp_path):
     (tmp_path / "z.npy").write_bytes(b"none")
     said = command("run", file, *given, "--input", tmp_path / "z.npy", status=1)[1]
     assert said.startswith(f"minigraph: run: {tmp_path / 'z.npy'} cannot be read (")
+    np.save(tmp_path / "z.npy", X.T)
+    said = command("run", file, "--input", tmp_path / "z.npy", status=1)[1]
+    assert said == f"minigraph: input x takes float32[n,3], got shape (3, 2) at {file}:0\n"
     out = tmp_path / "nowhere" / "y.npz"
     said = command("run", file, "--input", tmp_path / "x.npy", "--out", out, status=1)[1]
     assert said == f"minigraph: run: {out} cannot be written (No such file or directory)\n"
