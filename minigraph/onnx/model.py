@@ -156,22 +156,31 @@ def input_of(what: str, info: ValueInfoProto, shape: Sequence[int] | None = None
     tensor = info.type.tensor_type
     if shape is None and not tensor.HasField("shape"):
         raise UndecidedSize(f"{what}: the number of axes of the input {info.name!r} is not known")
-    sizes: list[Any] = [*(shape or ())]
-    for axis, size in enumerate(tensor.shape.dim if shape is None else ()):
-        if size.HasField("dim_value"):
-            sizes.append(size.dim_value)
-        else:  # a name may be any text; without one, the size is distinct from all others
-            sizes.append(re.sub(r"\W|^(?=\d)", "_", size.dim_param or f"{info.name}_{axis}"))
     dtype = dtype_of(tensor.elem_type, f"{what}: the input {info.name!r}: ")
+    sizes = _declared_sizes(info) if shape is None else shape
     return input(one_line(info.name) or "input", sizes, dtype)
+
+
+def _declared_sizes(info: ValueInfoProto) -> list[int | str]:
+    """Return the sizes of an input in the file: numbers, and names of those that calls give.
+
+    A size without a name is distinct from all others; Paddle's exporter calls it -1, or "?".
+    """
+    sizes: list[int | str] = []
+    for axis, size in enumerate(info.type.tensor_type.shape.dim):
+        if size.HasField("dim_value") and size.dim_value >= 0:
+            sizes.append(size.dim_value)
+        else:
+            name = size.dim_param if re.search(r"\w", size.dim_param) else f"{info.name}_{axis}"
+            sizes.append(re.sub(r"\W|^(?=\d)", "_", name))
+    return sizes
 
 
 def refuse_other_shape(info: ValueInfoProto, shape: Sequence[int] | None) -> None:
     """Raise ShapeError if a call gives a shape that is not that of the file."""
-    tensor = info.type.tensor_type
-    if shape is None or not tensor.HasField("shape"):
+    if shape is None or not info.type.tensor_type.HasField("shape"):
         return
-    fixed = [n.dim_value if n.HasField("dim_value") else n.dim_param for n in tensor.shape.dim]
+    fixed = _declared_sizes(info)
     pairs = zip(fixed, shape, strict=False)
     if len(fixed) != len(shape) or any(isinstance(n, int) and n != m for n, m in pairs):
         raise ShapeError(f"{WHAT}: input {info.name} takes shape {fixed}, got {[*shape]}")

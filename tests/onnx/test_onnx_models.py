@@ -166,6 +166,12 @@ def test_a_function_is_compiled_for_shapes_where_symbolic_sizes_are_not_enough()
         assert loaded.inputs[0].shape == (2, 3)
 
 
+def test_sizes_that_are_below_0_or_have_no_letters_are_those_of_calls():
+    proto = model(["y = Relu(x)"], [info("x", [-1, 3, "?", "?"])])  # as Paddle's exporter writes
+    assert [str(n) for n in mg.onnx.load(proto).inputs[0].shape] == ["x_0", "3", "x_2", "x_3"]
+    assert run(proto, np.ones((2, 3, 4, 5), "f")).shape == (2, 3, 4, 5)
+
+
 def test_what_fits_some_sizes_only_is_compiled_for_those_of_the_call():
     """As a file has it whose exporter wrote down the size that it saw: 5 steps, say."""
     flat = np.array([5, -1], np.int64)
