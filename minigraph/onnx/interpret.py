@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections import ChainMap, Counter
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from onnx import IR_VERSION, FunctionProto, GraphProto, NodeProto, TypeProto, checker, defs, helper
@@ -179,20 +180,39 @@ def _if(inputs: Any, attributes: Mapping[str, Any], inside: Inside) -> list[Node
     return inside(attributes[branch], ())
 
 
+class _EndsItself(GraphError):
+    """Raised while a loop is traced if its body may end it."""
+
+
 def _loop(inputs: Any, attributes: Mapping[str, Any], inside: Inside) -> list[Node]:
-    """Return the results of a loop that runs as often as it says."""
+    """Return the results of a loop; one that its body may end is unrolled."""
     times, goes_on, *first = inputs
-    if times is None or (goes_on is not None and not value_of(goes_on).all()):
-        raise GraphError("it has a number of steps that is not known")
+    count, body = len(first), attributes["body"]
+    goes_on = constant(True) if goes_on is None else goes_on
+    most = None if times is None else integer(times)
+    if most == 0 or not value_of(goes_on).all():
+        _, *made = inside(body, (constant(0), goes_on, *first))
+        return [*first, *(ops.zeros((0, *y.shape), y.dtype) for y in made[count:])]
 
-    def step(carry: tuple[Node, ...], count: tuple[Node, ...]) -> Any:
-        condition, *made = inside(attributes["body"], (*count, constant(True), *carry))
-        if not value_of(condition).all():
-            raise GraphError("it has a number of steps that is not known")
-        return tuple(made[: len(first)]), tuple(made[len(first) :])
+    def step(carry: tuple[Node, ...], number: tuple[Node, ...]) -> Any:
+        condition, *made = inside(body, (*number, constant(True), *carry))
+        known = constant_value(condition)
+        if known is None or not known.all():
+            raise _EndsItself
+        return tuple(made[:count]), tuple(made[count:])
 
-    last, ys = _scan_or_unroll(step, tuple(first), (ops.arange(integer(times)),))
-    return [*last, *ys]
+    if most is not None:
+        with suppress(_EndsItself):
+            last, ys = _scan_or_unroll(step, tuple(first), (ops.arange(most),))
+            return [*last, *ys]
+    rows: list[list[Node]] = []
+    while (most is None or len(rows) < most) and value_of(goes_on).all():
+        if len(rows) == MAX_UNROLLED_STEPS:
+            raise GraphError(f"it has more than {len(rows):,} steps, each of which may be the last")
+        goes_on, *made = inside(body, (constant(len(rows)), goes_on, *first))
+        first = made[:count]
+        rows.append(made[count:])
+    return [*first, *(ops.stack(each, 0) for each in zip(*rows, strict=True))]
 
 
 def _scan(inputs: Any, attributes: Mapping[str, Any], inside: Inside) -> list[Node]:

@@ -1,5 +1,7 @@
 """Loops of models of ONNX whose steps differ in what shapes depend on."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -42,6 +44,18 @@ SCANNED = """(float[6] x) => (float[m] y) <int64[3, 1] ends = {{1, 3, 6}}, float
         z = Add (s, t)
     }}> (start, {ends})
 }}"""
+# Doubles a vector until a counter reaches `limit`, as tf2onnx writes `while`.
+WHILE = """(float[2] x, int64 limit) => (float[2] y, int64[m] counts) <int64 one = {1}, int64 zero = {0}>
+{
+    go = Less (zero, limit)
+    n, y, counts = Loop (, go, zero, x) <body = step (int64 i, bool c, int64 k, float[2] a)
+    => (bool d, int64 l, float[2] b, int64 count) {
+        l = Add (k, one)
+        b = Add (a, a)
+        d = Less (l, limit)
+        count = Identity (l)
+    }>
+}"""
 
 
 def parsed(text):
@@ -83,3 +97,23 @@ def test_a_loop_of_many_steps_that_differ_is_an_error_of_one_line():
     with pytest.raises(mg.GraphError, match="100,000 steps") as caught:
         mg.onnx.function(parsed(text), "reference")
     assert "\n" not in str(caught.value)
+
+
+def test_a_loop_runs_until_its_body_says_that_it_ends():
+    function = mg.onnx.function(parsed(WHILE), "reference")
+    for limit in (3, 1, 0):
+        y, counts = function(np.float32([1, 2]), limit)
+        np.testing.assert_array_equal(y, np.float32([1, 2]) * 2**limit)
+        np.testing.assert_array_equal(counts, np.arange(1, limit + 1))
+    with pytest.raises(mg.GraphError, match="more than 1,000 steps, each of which may be the last"):
+        function(np.float32([1, 2]), 1 << 40)
+    with pytest.raises(mg.GraphError, match=r"value of the input limit; onnx.load"):
+        mg.onnx.load(parsed(WHILE))
+
+
+@pytest.mark.parametrize("none", ["yes = {0}", "times = {0}"])
+def test_a_loop_of_which_no_step_runs_returns_what_it_was_given(none):
+    given = none.partition(" ")[0]
+    text = re.sub(rf"{given} = {{\d}}", none, GROWING)
+    found = mg.onnx.function(parsed(text), "reference")(np.float32([1, 2]))
+    np.testing.assert_array_equal(found, [1, 2])
