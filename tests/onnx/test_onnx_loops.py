@@ -45,7 +45,8 @@ SCANNED = """(float[6] x) => (float[m] y) <int64[3, 1] ends = {{1, 3, 6}}, float
     }}> (start, {ends})
 }}"""
 # Doubles a vector until a counter reaches `limit`, as tf2onnx writes `while`.
-WHILE = """(float[2] x, int64 limit) => (float[2] y, int64[m] counts) <int64 one = {1}, int64 zero = {0}>
+WHILE = """(float[2] x, int64 limit) => (float[2] y, int64[m] counts)
+    <int64 one = {1}, int64 zero = {0}>
 {
     go = Less (zero, limit)
     n, y, counts = Loop (, go, zero, x) <body = step (int64 i, bool c, int64 k, float[2] a)
