@@ -283,6 +283,18 @@ def test_a_slice_that_begins_before_the_first_element_and_runs_backwards_has_tha
         np.testing.assert_array_equal(run(proto, np.arange(3.0)), [0])
 
 
+def test_a_table_that_is_cut_to_a_text_has_the_length_of_the_text():
+    nodes = ["n = Shape(x)", "t = Slice(table, zero, n)", "y = Add(x, t)"]
+    arrays = {"table": np.arange(9, dtype="f"), "zero": np.array([0])}
+    proto = model(nodes, [info("x", ["n"])], **arrays)
+    assert str(mg.onnx.load(proto).outputs[0].spec) == "float32[n]"
+    function = mg.onnx.function(proto, "reference")
+    for n in (1, 3, 9):
+        np.testing.assert_array_equal(function(np.ones(n)), np.arange(n) + 1)
+    with pytest.raises(mg.ShapeError, match="slice 0:10 is out of range for an axis of length 9"):
+        function(np.ones(10))
+
+
 @pytest.mark.parametrize(
     ("mode", "scale", "expected"),
     [("asymmetric", 0.6, [0, 1, 3, 5, 6]), ("half_pixel", 2.3, [0, 0, 0, 1, 1, 1, 2, 2, 3, 3])],

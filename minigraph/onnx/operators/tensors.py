@@ -13,6 +13,7 @@ from minigraph.graph import Array, Node, UndecidedSize, constant, is_symbolic
 from minigraph.onnx.operators.table import along, row, rows
 from minigraph.onnx.tensors import CODES, dtype_of
 from minigraph.onnx.values import integer, integers, number, of_sizes, value_of
+from minigraph.ops.slicing import Slice
 
 FLOAT = 1  # the number of float32
 rows(
@@ -203,8 +204,20 @@ def _slice(x: Node, starts: Node, ends: Node, axes: Any = None, steps: Any = Non
             b = None if (isinstance(b, int) and b < -LIMIT) or b + n < 0 else b
         elif isinstance(b, int) and b >= LIMIT:
             b = None
+        if step > 0 and is_symbolic([b]) and isinstance(x.shape[axis], int):
+            x, b = _within(x, axis, b), None
         index[axis] = slice(a, b, step)
     return x[tuple(index)]
+
+
+def _within(x: Node, axis: int, stop: int) -> Node:
+    """Return x[:stop] along an axis of a known length; a call whose `stop` is longer is an error.
+
+    So a table of positions that is cut to a text has the text's length, not at most its own.
+    """
+    sizes = [*x.shape]
+    sizes[axis] = stop
+    return Slice((0,) * x.ndim, tuple(sizes), (1,) * x.ndim)(x)
 
 
 @row("Pad")
