@@ -41,7 +41,11 @@ TEMPLATES = [
     *["ops.split({a}, [{k}], 0)[{m} % 2]", "ops.stack([{a}, {a}], {x})[0]"],
     *["ops.pad({a}, ({k}, {m}))", "ops.pad({a}, ({k}, {m}), mode='reflect')"],
     *["ops.pad({a}, {k}, mode='edge')", "ops.pad({a}, ({m}, {k}), mode='wrap')"],
-    *["ops.repeat({a}, {m}, {x})", "ops.tile({a}, (2, 1))", "ops.broadcast_to({a}[:1], {a}.shape)"],
+    *[
+        "ops.repeat({a}, {m}, {x})",
+        "ops.tile({a}, ({m}, 1))",
+        "ops.broadcast_to({a}[:1], {a}.shape)",
+    ],
     *["ops.cumsum({a}, {x})", "ops.cumprod({a}, {x})", "ops.sort({a}, {x})"],
     *["ops.topk({a}, {k}, {x})[0]", "ops.topk({a}, {n}, 0)[0]", "ops.take({a}, [0, -{k}], {x})"],
     *["ops.take_along_axis({a}, ops.argsort({a}, 0), 0)", "ops.index_put({a}, [[{k}]], {b}[0])"],

@@ -246,7 +246,7 @@ def _argsort(w: Writer, op: Argsort, node: Node, x: str) -> str:
 
 @export(FromSizes)
 def _from_sizes(w: Writer, op: FromSizes, node: Node) -> str:
-    """Write a number, the numbers up to it, or a triangle."""
+    """Write a number, an array of them, the numbers up to one, or a triangle."""
     match op.of:
         case "a size" | "mean" | "var":
             dtype = INT64 if is_integer(op.sizes[0]) else op.dtype
@@ -259,6 +259,9 @@ def _from_sizes(w: Writer, op: FromSizes, node: Node) -> str:
             rows, columns, k = op.sizes
             down = w.op("Unsqueeze", _numbers(w, k, rows + k), w.sizes([1]))
             return w.op("LessOrEqual", _numbers(w, 0, columns), down)
+        case "Shape":  # of a model of ONNX
+            numbers = w.op("Reshape", w.sizes(op.sizes), w.sizes(op.shape))
+            return w.cast(numbers, op.dtype)
     raise NotExpressible
 
 

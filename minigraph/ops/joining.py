@@ -12,7 +12,7 @@ import numpy as np
 
 from minigraph.arguments import Axis, Integers, Kind, Sections, Size
 from minigraph.errors import DTypeError, ShapeError
-from minigraph.graph import BOOL, Array, Node, Shape, Spec, SymbolicSize, Tensor, builder
+from minigraph.graph import BOOL, Array, Node, Shape, Sizes, Spec, SymbolicSize, Tensor, builder
 from minigraph.ops.elementwise import advice_on_multiples, promote
 from minigraph.ops.shape import (
     Ints,
@@ -171,14 +171,12 @@ def diff(x: Tensor, axis: Axis = -1, n: Size = 1) -> Node:
 
 
 @builder
-def tile(x: Tensor, repetitions: Integers) -> Node:
+def tile(x: Tensor, repetitions: Sizes) -> Node:
     """Return x repeated as a whole along each axis; missing leading axes and numbers count as 1.
 
     >>> cg.compile([], ops.tile([1, 2], 2))()
     array([1, 2, 1, 2])
     """
-    if any(n < 0 for n in repetitions):
-        raise ShapeError(f"repetitions is {repetitions}; it takes integers >= 0")
     ndim = max(x.ndim, len(repetitions))
     shape = (1,) * (ndim - x.ndim) + x.shape
     counts = (1,) * (ndim - len(repetitions)) + repetitions

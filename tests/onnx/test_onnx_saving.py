@@ -15,6 +15,7 @@ from minigraph.bench.ours import LIBRARY
 
 pytest.importorskip("onnx.defs")  # without the package, "onnx" is this folder
 import onnx
+from written_models import info, model
 
 runtime = pytest.importorskip("onnxruntime")
 
@@ -215,6 +216,14 @@ def test_sizes_of_calls_are_computed_by_the_model(path):
         for got, want in zip(run(path, [rows, columns], given), step(*given), strict=True):
             assert got.dtype == want.dtype
             np.testing.assert_allclose(got, want, 1e-5, 1e-6)
+
+
+def test_a_size_that_a_model_reads_is_written_again(path):
+    proto = model(["n = Shape(x)", "y = Tile(w, n)"], [info("x", ["n"])], ("y", "n"), w=np.ones(2))
+    loaded = mg.onnx.load(proto)
+    mg.onnx.save(path, loaded.inputs, loaded.outputs)
+    y, n = run(path, loaded.inputs, [np.ones(3, "f")])
+    assert y.shape == (6,) and n == [3] and n.dtype == np.int64
 
 
 def test_a_loop_may_be_there_twice(path):
