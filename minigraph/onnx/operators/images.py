@@ -12,7 +12,7 @@ import numpy as np
 from minigraph import ops
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import FLOATS, Array, Node, constant
-from minigraph.onnx.operators.table import row, rows
+from minigraph.onnx.operators.table import MICROSOFT, ROWS, row, rows
 from minigraph.onnx.values import integers, value_of
 from minigraph.ops.nd_windows import Windows
 
@@ -87,6 +87,16 @@ def convolution(
     if kernel_shape and tuple(kernel_shape) != w.shape[2:]:
         raise GraphError(f"its kernel_shape {[*kernel_shape]} is not that of {w.spec}")
     return windows(x, w.shape[2:], **window).convolution(x, w, bias, group)
+
+
+@row(f"{MICROSOFT}.FusedConv")
+def _fused_convolution(
+    x: Node, w: Node, bias: Node | None = None, term: Node | None = None, activation: str = "",
+    activation_params: Sequence[float] = (), **how: Any,
+) -> Node:  # fmt: skip
+    y = convolution(x, w, bias, **how)
+    y = y if term is None else y + term
+    return ROWS[activation](y, *activation_params) if activation else y
 
 
 @row("ConvTranspose")

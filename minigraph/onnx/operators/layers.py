@@ -81,13 +81,14 @@ rows(
 
 State = tuple[Node, ...]
 ACTIVATIONS = ("Relu", "Sigmoid", "Softplus", "Tanh")
+LSTM_ACTIVATIONS = ("Sigmoid", "Tanh", "Tanh")
 
 
 def _elman(state: State, x: Node, *, r: Node, b: Node | None, act: Any, **unused: Any) -> State:
     return (act[0](x + ops.linear(state[0], r, b)),)
 
 
-def _long_short_term(
+def long_short_term(
     state: State, x: Node, *, r: Node, b: Node | None, act: Any, peepholes: Node | None,
     **unused: Any,
 ) -> State:  # fmt: skip
@@ -113,7 +114,7 @@ def _gated(
     return (n + z * (h - n),)
 
 
-def _layer(step: Callable[..., State], defaults: Sequence[str]) -> Row:
+def layer(step: Callable[..., State], defaults: Sequence[str]) -> Row:
     """Return the row of a recurrent layer.
 
     step      makes the next state of a state, and of the input as it is projected, with the weights
@@ -135,7 +136,7 @@ def _layer(step: Callable[..., State], defaults: Sequence[str]) -> Row:
             raise GraphError(f"its {given[0]} is not computed here")
         x = ops.swapaxes(x, 0, 1) if layout else x
         zeros = ops.zeros((w.shape[0], x.shape[1], r.shape[-1]), x.dtype)
-        states = [h, c] if step is _long_short_term else [h]
+        states = [h, c] if len(defaults) == 3 else [h]
         states = [s if s is None or not layout else ops.swapaxes(s, 0, 1) for s in states]
         results, ends = [], []
         for d in range(w.shape[0]):
@@ -181,8 +182,8 @@ def _over_time(
 
 rows(
     {
-        "RNN": _layer(_elman, ("Tanh",)),
-        "LSTM": _layer(_long_short_term, ("Sigmoid", "Tanh", "Tanh")),
-        "GRU": _layer(_gated, ("Sigmoid", "Tanh")),
+        "RNN": layer(_elman, ("Tanh",)),
+        "LSTM": layer(long_short_term, LSTM_ACTIVATIONS),
+        "GRU": layer(_gated, ("Sigmoid", "Tanh")),
     }
 )

@@ -10,7 +10,8 @@ from minigraph import ops
 from minigraph.errors import warn_once
 from minigraph.graph import DType, Node, limits
 from minigraph.onnx.operators.images import convolution
-from minigraph.onnx.operators.table import row
+from minigraph.onnx.operators.layers import LSTM_ACTIVATIONS, layer, long_short_term
+from minigraph.onnx.operators.table import MICROSOFT, Row, row, rows
 from minigraph.onnx.tensors import dtype_of
 
 UINT8 = np.dtype("uint8")
@@ -96,3 +97,64 @@ def _qlinear_conv(
     real = _dequantize(x, scale_x, zero_x), _dequantize(w, scale_w, zero_w, 0)
     b = None if bias is None else ops.astype(bias, scale_x.dtype) * (scale_x * scale_w)
     return _quantize(convolution(*real, b, **window), scale, zero)
+
+
+def _of_reals(compute: Row) -> Row:
+    """Return the row of an operator whose operands and result have scales and zero points."""
+
+    def call(*given: Node, **attributes: Any) -> Node:
+        *operands, scale, zero = given
+        reals = [_dequantize(*operands[i : i + 3]) for i in range(0, len(operands), 3)]
+        return _quantize(compute(*reals, **attributes), scale, zero)
+
+    return call
+
+
+_concat = _of_reals(lambda *xs, axis: ops.concat(xs, axis))
+rows(
+    {
+        f"{MICROSOFT}.QLinearAdd": _of_reals(ops.add),
+        f"{MICROSOFT}.QLinearMul": _of_reals(ops.multiply),
+        f"{MICROSOFT}.QLinearSigmoid": _of_reals(ops.sigmoid),
+        f"{MICROSOFT}.QLinearLeakyRelu": _of_reals(
+            lambda x, alpha=0.01: ops.leaky_relu(x, alpha),
+        ),
+        f"{MICROSOFT}.QLinearSoftmax": _of_reals(
+            lambda x, axis=-1, opset=13: ops.softmax(x, axis),
+        ),
+        f"{MICROSOFT}.QLinearGlobalAveragePool": _of_reals(
+            lambda x, channels_last=0: ops.mean(x, tuple(range(2, x.ndim)), True)
+        ),
+        f"{MICROSOFT}.QLinearConcat": lambda scale, zero, *xs, axis: _concat(
+            *xs, scale, zero, axis=axis
+        ),
+    }
+)
+
+
+def _to_bytes_and_back(x: Node) -> Node:
+    """Return x rounded as DynamicQuantizeLinear rounds it."""
+    low = ops.minimum(ops.min(x), 0)
+    scale = (ops.maximum(ops.max(x), 0) - low) / 255
+    scale = ops.where(scale == 0, 1, scale)
+    zero = ops.round(-low / scale)
+    return (ops.clip(ops.round(x / scale) + zero, 0, 255) - zero) * scale
+
+
+_lstm = layer(
+    lambda state, x, **how: long_short_term((_to_bytes_and_back(state[0]), state[1]), x, **how),
+    LSTM_ACTIVATIONS,
+)
+
+
+@row(f"{MICROSOFT}.DynamicQuantizeLSTM")
+def _dynamic_quantize_lstm(x: Node, w: Node, r: Node, *given: Node | None, **how: Any) -> Any:
+    """Return an LSTM with integers as weights, of which a row belongs to an input."""
+    *others, scale_w, zero_w, scale_r, zero_r = given
+    warn_once(WARNING)
+    reals = []
+    for weights, *numbers in ((w, scale_w, zero_w), (r, scale_r, zero_r)):
+        scale, zero = (ops.reshape(number, (w.shape[0], 1, -1)) for number in numbers)
+        real = (ops.astype(weights, x.dtype) - ops.astype(zero, x.dtype)) * scale
+        reals.append(ops.swapaxes(real, 1, 2))
+    return _lstm(_to_bytes_and_back(x), *reals, *others, **how)
