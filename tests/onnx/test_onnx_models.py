@@ -16,6 +16,7 @@ import onnx
 from onnx import TensorProto, helper
 from written_models import HIDDEN, NET, RNG, WEIGHTS, X, info, model, run
 
+from minigraph.graph import toposort
 from minigraph.onnx.tensors import MIN_STABLE_OPSET
 
 PLAIN = {"autotune": "off", "num_threads": 1}
@@ -305,6 +306,13 @@ def test_sizes_and_places_of_a_resize_are_computed_in_float32(mode, scale, expec
     found = run(model([node], [info("x", [10])], s=np.array([scale], "f")), np.arange(10.0))
     assert found.shape == (int(10 * scale + 0.01),)
     np.testing.assert_array_equal(found[: len(expected)], expected)
+
+
+def test_a_power_whose_exponent_stands_in_the_file_is_a_product():
+    proto = model(["z = Pow(x, two)", "y = Pow(z, n)"], [info("x", [3])], two=np.int64(2), n=[0.3])
+    loaded = mg.onnx.load(proto)
+    assert [type(y.op).__name__ for y in toposort(loaded.outputs)].count("ConstantPow") == 1
+    np.testing.assert_allclose(run(proto, [1, -2, 3]), np.array([1, 4, 9]) ** 0.3, 1e-6)
 
 
 def test_a_size_is_never_below_1_in_a_condition():

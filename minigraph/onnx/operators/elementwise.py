@@ -10,8 +10,9 @@ from minigraph.graph import FLOATS, INTEGERS, Node
 from minigraph.onnx.exports import FUNCTIONS
 from minigraph.onnx.operators.table import MICROSOFT, row, rows
 from minigraph.onnx.tensors import dtype_of
-from minigraph.onnx.values import as_expression, sizes_in
+from minigraph.onnx.values import as_expression, constant_value, sizes_in
 from minigraph.ops.arithmetic import quotient_toward_zero, remainder_toward_zero
+from minigraph.ops.exponential import PRODUCTS
 
 rows({name: getattr(ops, function) for name, function in FUNCTIONS.items()})
 rows(
@@ -26,7 +27,6 @@ rows(
         f"{MICROSOFT}.BiasGelu": lambda x, bias: ops.gelu(x + bias),
         f"{MICROSOFT}.FastGelu": lambda x, bias=0: ops.gelu(x + bias, "tanh"),
         f"{MICROSOFT}.QuickGelu": lambda x, alpha=1.702: x * ops.sigmoid(x * alpha),
-        "Pow": lambda x, y: ops.astype(ops.pow(x, y), x.dtype),
         "Clip": lambda x, low=None, high=None: ops.clip(x, low, high),
         "Cast": lambda x, to, **unused: _cast(x, dtype_of(to)),
         "Mod": lambda x, y, fmod=0: remainder_toward_zero(x, y) if fmod else ops.remainder(x, y),
@@ -43,6 +43,14 @@ def _cast(x: Node, dtype: Any) -> Node:
     if sizes is not None and dtype in INTEGERS:
         return as_expression(sizes, dtype)
     return x if x.dtype == dtype else ops.astype(x, dtype)
+
+
+@row("Pow")
+def _pow(x: Node, y: Node) -> Node:
+    known, exponent = constant_value(y), y
+    if known is not None and known.size == 1 and y.ndim <= x.ndim and known.item() in PRODUCTS:
+        exponent = known.item()  # as a number, a 2 is a product
+    return ops.astype(ops.pow(x, exponent), x.dtype)
 
 
 @row("PRelu")
