@@ -48,6 +48,7 @@ LIBRARY_FOLDERS = (
 _LOCK = forks.reentrant_lock()  # tracing changes what all threads see of torch
 DATA_DEPENDENT = GuardOnDataDependentSymNode, DataDependentOutputException
 TRANSFORMS = os.path.join("_functorch", "eager_transforms.py")
+ITEM = torch.ops.aten._local_scalar_dense.default
 WITH_GRADIENT = torch.ops.higher_order.wrap_with_set_grad_enabled
 
 
@@ -239,16 +240,23 @@ def decompositions(core: bool = False) -> dict[Any, Callable[..., Any]]:
 def refuse_missing(what: str, program: ExportedProgram, prefix: str) -> None:
     """Raise GraphError if operators have no row: it lists all, with counts and places."""
     calls = [node for g in _graphs(program) for node in g.graph.nodes if node.op == "call_function"]
-    lacking = [node for node in calls if name_of(node.target) not in (*ROWS, *NESTED)]
+    values = [node.meta.get("val") for node in calls]
+    tensors = [x for x in values if isinstance(x, torch.Tensor)]
+    sizes = {str(n) for x in tensors for n in x.shape}
+    lacking = [
+        node
+        for node, value in zip(calls, values, strict=True)
+        if name_of(node.target) not in (*ROWS, *NESTED)
+        or (node.target is ITEM and str(value) in sizes)
+    ]
     if lacking:
         first = {node.target: location(node, prefix) for node in reversed(lacking)}
         counts = Counter(node.target for node in lacking)
         listed = first_names([f"{op} ({n} {first[op]})" for op, n in counts.items()], 20)
-        values = [node.meta.get("val") for node in program.graph.nodes]
-        is_complex = any(isinstance(x, torch.Tensor) and x.is_complex() for x in values)
+        is_complex = any(x.is_complex() for x in tensors)
         hint = "; there are no complex numbers here" if is_complex else ""
-        if torch.ops.aten._local_scalar_dense.default in counts:
-            hint += "; a graph does not know the number that .item() gives"
+        if ITEM in counts:
+            hint += "; a graph does not know the size that .item() gives"
         raise GraphError(f"{what}: there are no rows for {listed}{hint}")
 
 

@@ -38,6 +38,7 @@ OF_ONE_DTYPE = {
         *("convolution.default", "lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"),
     )
 }
+KNOWN = {torch.SymInt: 1, torch.SymFloat: 1.0}  # numbers of the types that others stand for
 
 
 class Interpreted(NamedTuple):
@@ -225,7 +226,7 @@ def _promoted(node: torch.fx.Node, args: list[Any], result: Any) -> list[Any]:
     """Return operands in the dtype in which torch computes."""
     tensors = [x.meta["val"] for x in node.args if isinstance(x, torch.fx.Node)]
     numbers = [x for x in node.args if isinstance(x, bool | int | float)]
-    every = [x for x in (*tensors, *numbers) if not isinstance(x, torch.SymInt)]
+    every = [KNOWN.get(type(x), x) for x in (*tensors, *numbers)]
     dtype = result.dtype
     if dtype is torch.bool:  # a comparison, in the common dtype of its operands
         dtype = every[0].dtype if isinstance(every[0], torch.Tensor) else torch.float32

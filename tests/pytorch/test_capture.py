@@ -14,6 +14,7 @@ torch = pytest.importorskip("torch")
 pytree = pytest.importorskip("torch.utils._pytree")
 capture = pytest.importorskip("minigraph.torch.capture").capture
 interpret = pytest.importorskip("minigraph.torch.interpret").interpret
+ROWS = pytest.importorskip("minigraph.torch.operators").ROWS
 functional = torch.nn.functional
 
 
@@ -69,6 +70,8 @@ def agrees(function, *args, sizes=None, others=(), **kwargs):
 
 
 SHARES = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], "float32")
+ROW_OF_EACH, DY = np.float32([[1, 2], [3, 4], [5, 6], [7, 8]]), np.eye(4, 3, dtype="float32")
+MATRICES = np.arange(18, dtype="float32").reshape(3, 2, 3)
 X = torch.arange(12.0).reshape(3, 4) - 5
 
 
@@ -198,6 +201,31 @@ def test_random_integers_are_in_their_range():
     _, result, _ = interpreted(function, X)
     some, bits, near = mg.comp_graph("reference").compile([], result.outputs)()
     assert {*some} == {3, 4, 5} and {*bits} == {0, 1} and abs(near.mean() - 5) < 0.1
+
+
+def test_numbers_of_tensors_are_values():
+    def function(model, x):
+        n, a = x.argmax().item(), x.sum().item()
+        torch._check(n < x.numel())
+        places = torch.arange(5, dtype=torch.float64)
+        return x * a + n * 2, x.clamp(max=a / 2), places < n, torch.arange(5) < a
+
+    agrees(function, X, others=[(X.flip(1) * 0.3,)])
+
+
+def test_rows_are_multiplied_by_the_matrix_of_their_group():
+    """By rows of the table: PyTorch traces its operator in bfloat16 only."""
+    xs = [mg.input(name, x.shape) for name, x in (("x", ROW_OF_EACH), ("w", MATRICES), ("dy", DY))]
+    x, weights, dy = xs
+    ends = ops.astype(np.array([1, 1, 3]), "int32")
+    y = ROWS["aten._grouped_mm.default"](x, weights, ends)
+    backward = ROWS["transformers.grouped_mm_fallback_backward.default"](x, weights, ends, dy)
+    found = mg.comp_graph("reference").compile(xs, [y, *backward])(ROW_OF_EACH, MATRICES, DY)
+    own = MATRICES[[0, 2, 2]]
+    np.testing.assert_allclose(found[0][:3], np.einsum("ij,ijk->ik", ROW_OF_EACH[:3], own))
+    np.testing.assert_allclose(found[1][:3], np.einsum("ik,ijk->ij", DY[:3], own))
+    np.testing.assert_allclose(found[2][2], ROW_OF_EACH[1:3].T @ DY[1:3])
+    assert not found[0][3].any() and not found[1][3].any() and not found[2][1].any()
 
 
 def test_a_diagonal_is_filled_in_place():
@@ -332,6 +360,12 @@ def makes_a_parameter(model, x):
     return x * model.linear.scale
 
 
+def sized(model, x):
+    n = x.sum().long().item()
+    torch._check(n >= 0)
+    return x.new_ones(n).sum() + x
+
+
 def normed(model, x):
     return model.norm(x)
 
@@ -351,7 +385,7 @@ def normed(model, x):
         (lambda model, x: torch.autograd.grad(model.linear(x).sum(), x), "torch.autograd.grad in"),
         (assigns_data, "no graph of an assignment to x.data; use"),
         (lambda model, x: model.linear(x).sum().backward(), r"no graph of backward\(\) in a model"),
-        (lambda model, x: x * x.sum().item(), r"does not know the number that .item\(\) gives"),
+        (sized, r"does not know the size that .item\(\) gives"),
         (weighted, "a size or a branch there depends on values"),
         (lambda model, x: model.linear(x) @ x, "a and b must have same reduction dim"),
         (lambda model, x: model.linear(x.double()), "takes tensors of one dtype, not float64 and"),

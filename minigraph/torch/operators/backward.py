@@ -24,6 +24,7 @@ from minigraph.ops.elementwise import widen
 from minigraph.torch.operators import images
 from minigraph.torch.operators.elementwise import log_gamma
 from minigraph.torch.operators.layers import embedding_bag, for_heads, nll_loss
+from minigraph.torch.operators.reductions import grouped_products
 from minigraph.torch.operators.table import ROWS, row
 from minigraph.torch.operators.tensors import BORDERS
 
@@ -148,6 +149,13 @@ _of_input("avg_pool2d_backward", images.avg_pool)
 _of_input("nll_loss_backward nll_loss2d_backward", lambda *given: nll_loss(*given[:-1]))
 for name, forward in BORDERS.items():
     _of_input(f"{name}_backward", forward)
+
+
+def _grouped_products_backward(x: Node, weights: Node, ends: Node, dy: Node) -> list[Node]:
+    return gradients(lambda x, weights: grouped_products(x, weights, ends), [x, weights], dy)
+
+
+ROWS["transformers.grouped_mm_fallback_backward.default"] = _grouped_products_backward
 
 
 def _of_means(rank: int, pool: Callable[..., Node]) -> None:

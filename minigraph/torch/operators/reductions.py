@@ -12,7 +12,7 @@ import torch
 from minigraph import ops
 from minigraph.graph import FLOATS, Node
 from minigraph.ops.elementwise import widen
-from minigraph.torch.operators.table import DTYPES, Row, row, rows
+from minigraph.torch.operators.table import DTYPES, ROWS, Row, row, rows
 
 
 def _axes(axes: Any) -> Any:
@@ -147,6 +147,29 @@ def _addbmm(added: Node, x: Node, y: Node, beta: Any = 1, alpha: Any = 1) -> Nod
     b, n, m = x.shape  # the sum over b is one product
     x = ops.reshape(ops.permute_dims(x, (1, 0, 2)), (n, b * m))
     return _addmm(added, x, ops.reshape(y, (b * m, y.shape[2])), beta, alpha)
+
+
+@row("_grouped_mm")
+def grouped_products(
+    x: Node, weights: Node, ends: Any = None, bias: Any = None, dtype: torch.dtype | None = None
+) -> Node:
+    """Return the products of groups of rows (rows, n), each with its own matrix (groups, n, m).
+
+    ends  of the groups; rows after the last one give zeros
+
+    It is one product with all matrices below each other, of rows that are 0 beside their own one.
+    """
+    if ends is None or bias is not None or (x.ndim, weights.ndim) != (2, 3):
+        raise NotImplementedError("grouped products other than of rows and matrices")
+    groups, n, m = weights.shape
+    group = ops.searchsorted(ends, ops.arange(x.shape[0], dtype=ends.dtype), "right")
+    own = group[:, None, None] == ops.arange(groups)[:, None]
+    spread = ops.reshape(ops.where(own, x[:, None, :], 0), (-1, groups * n))
+    return ops.matmul(spread, ops.reshape(weights, (groups * n, m)))
+
+
+# Models of `transformers` call it for dtypes and versions that lack PyTorch's own.
+ROWS["transformers.grouped_mm_fallback.default"] = grouped_products
 
 
 @row("_trilinear")

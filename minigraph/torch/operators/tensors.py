@@ -19,7 +19,7 @@ from minigraph.torch.operators.table import DTYPES, ROWS, Row, row, rows
 rows(
     {
         "clone alias lift_fresh_copy lift_fresh _conj": lambda x: x,
-        "detach detach_": ops.stop_gradient,
+        "detach detach_ _local_scalar_dense": ops.stop_gradient,
         "copy": lambda x, source, *unused: ops.broadcast_to(
             ops.astype(as_node(source), x.dtype), x.shape
         ),
