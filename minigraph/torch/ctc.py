@@ -14,6 +14,7 @@ from minigraph.graph import Node
 from minigraph.torch.operators import OPERATORS, ROWS
 
 NEVER = -1e30  # the logarithm of a probability of 0, whose differences are numbers
+MISCOUNTED = "target_lengths are not the numbers of labels that the mask selects"
 
 
 def ctc_loss(
@@ -27,7 +28,12 @@ def ctc_loss(
         for x in (input_lengths, target_lengths)
     )
     log_probs = log_probs[:, None] if is_one else log_probs
-    if targets.ndim == 1 and not is_one:
+    if hasattr(targets, "padded") and targets.padded[1].ndim == 2:
+        padded, mask = targets.padded
+        first = (~mask).long().sort(dim=1, stable=True).indices
+        counted = mask.sum(1) == counts
+        targets = torch.ops.minigraph.check(padded.gather(1, first), counted, MISCOUNTED)
+    elif targets.ndim == 1 and not is_one:
         known = isinstance(target_lengths, list | tuple)
         places = torch.arange(max(target_lengths) if known else len(targets), device=device)
         places = (counts.cumsum(0) - counts)[:, None] + places

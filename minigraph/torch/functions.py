@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -23,7 +24,7 @@ from minigraph.errors import GraphError
 from minigraph.graph import Node, placeholders
 from minigraph.ops.custom_gradient import with_gradient
 from minigraph.torch.operators import OPERATORS, ROWS
-from minigraph.torch.substitutes import SUBSTITUTES
+from minigraph.torch.substitutes import SUBSTITUTES, truth_without_error
 
 APPLY = vars(Function)["apply"]
 ENTER = torch.inference_mode.__enter__
@@ -141,6 +142,13 @@ class _Changes(TorchFunctionMode):  # type: ignore[misc]
     ) -> Any:
         if function in REFUSED:
             raise GraphError(f"there is no graph of {REFUSED[function]}")
+        if function is torch.Tensor.__bool__:
+            frame = sys._getframe(1)
+            while frame.f_back and frame.f_code.co_name == "__torch_function__":  # of torch's modes
+                frame = frame.f_back
+            truth = truth_without_error(frame)
+            if truth is not None:
+                return truth
         return SUBSTITUTES.get(function, function)(*args, **(kwargs or {}))
 
 
@@ -153,8 +161,8 @@ def traced_gradients() -> Iterator[None]:
     thread = threading.get_ident()
 
     def apply(cls: type[Function], *args: Any, **named: Any) -> Any:
-        # The functions of loops and branches of graphs trace their own backward passes.
-        is_theirs = cls.__module__.startswith("torch._higher_order_ops")
+        # Those of loops and branches of graphs, and of own operators, are left to their rows.
+        is_theirs = cls.__module__.startswith(("torch._higher_order_ops", "torch._library"))
         if is_theirs or threading.get_ident() != thread:
             return APPLY.__get__(None, cls)(*args, **named)
         return _apply(cls, *args, **named)

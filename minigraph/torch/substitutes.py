@@ -5,8 +5,10 @@ Most of them look at values: PyTorch refuses what is out of range, or chooses a 
 
 from __future__ import annotations
 
+import dis
 import math
 from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import torch
@@ -71,6 +73,15 @@ def _cross_entropy(
     return F.nll_loss(x, target, weight, size_average, ignore_index, reduce, reduction)
 
 
+def _masked_select(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return what a mask selects, by the operator that knows when two have the same size."""
+    if x.shape != mask.shape:
+        x, mask = torch.broadcast_tensors(x, mask)
+    y = x[mask]
+    y.padded = x, mask  # for labels of CTC, which are joined so
+    return y
+
+
 SUBSTITUTES: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.Tensor.data.__get__: torch.Tensor.detach,
     torch.Tensor.fill_diagonal_: _fill_diagonal,
@@ -78,6 +89,8 @@ SUBSTITUTES: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.Tensor.cov: _covariance,
     torch.corrcoef: _correlation,
     torch.Tensor.corrcoef: _correlation,
+    torch.masked_select: _masked_select,
+    torch.Tensor.masked_select: _masked_select,
     torch._VF._pack_padded_sequence: packed_sequences.pack,
     torch._VF._pad_packed_sequence: packed_sequences.pad,
     torch.Tensor.size: packed_sequences.size,
@@ -93,3 +106,23 @@ def is_causal(mask: Any, hint: bool | None = None, size: int | None = None) -> b
     PyTorch looks, to use a faster kernel; the mask itself gives the same result.
     """
     return hint is True
+
+
+def truth_without_error(frame: FrameType) -> bool | None:
+    """Return the truth of the condition that a frame is at, if the other one only raises an error.
+
+    None if both go on, as then no graph knows which.
+    """
+    code = [*dis.get_instructions(frame.f_code)]
+    at = next(i for i, each in enumerate(code) if each.offset == frame.f_lasti)
+    at += code[at].opname == "TO_BOOL"  # before the jump, since Python 3.13
+    if "POP_JUMP" not in code[at].opname:
+        return None
+    jumps_if = code[at].opname.endswith("TRUE")
+    target = next(i for i, each in enumerate(code) if each.offset == code[at].argval)
+    for begin, truth in ((at + 1, not jumps_if), (target, jumps_if)):
+        ends = ("RAISE", "RETURN", "JUMP", "FOR_ITER", "SEND")
+        last = next(each for each in code[begin:] if any(end in each.opname for end in ends))
+        if last.opname == "RAISE_VARARGS":
+            return not truth
+    return None

@@ -213,6 +213,21 @@ def test_numbers_of_tensors_are_values():
     agrees(function, X, others=[(X.flip(1) * 0.3,)])
 
 
+def test_branches_that_only_raise_errors_are_left_out():
+    def function(model, x):
+        if x.max() > 100 or (x < -100).any():
+            raise ValueError(f"values such as {x.max()}")
+        if not x.isfinite().all():
+            raise ValueError
+        if x[0, 0] < 100:
+            y = x * 2
+        else:
+            raise ValueError
+        return y + 1
+
+    agrees(function, X)
+
+
 def test_rows_are_multiplied_by_the_matrix_of_their_group():
     """By rows of the table: PyTorch traces its operator in bfloat16 only."""
     xs = [mg.input(name, x.shape) for name, x in (("x", ROW_OF_EACH), ("w", MATRICES), ("dy", DY))]

@@ -40,7 +40,17 @@ def alone(y, target):
     return nn.CTCLoss()(y[:, 0], labels[0, :4], steps[:1], counts[:1])
 
 
+def selected(y, target):
+    """As in models of speech, which check labels before."""
+    labels, steps, _ = target
+    if labels.max() >= y.shape[-1]:
+        raise ValueError(f"labels are at most {y.shape[-1] - 1}")
+    mask = labels >= 0
+    return F.ctc_loss(y, labels.masked_select(mask), steps, mask.sum(-1), zero_infinity=True)
+
+
 LOSSES = {
+    "selected": selected,
     "mean": padded,
     "sum": functools.partial(padded, reduction="sum"),
     "each": lambda y, target: padded(y, target, reduction="none").square().mean(),

@@ -51,6 +51,10 @@ LOSSES = {
     "each": lambda y, target, mask, z: (
         F.cross_entropy(y[mask], target[mask], reduction="none").square().mean()
     ),
+    "masked_select": lambda y, target, mask, z: F.l1_loss(
+        y.unflatten(0, (5, 1)).masked_select(mask[:, None, None]),
+        torch.masked_select(z[:, None], mask[:, None, None]),
+    ),
     "mse": lambda y, target, mask, z: F.mse_loss(y[mask], z[mask]),
     "smooth": lambda y, target, mask, z: (
         F.smooth_l1_loss(y[mask], z[mask], beta=0.3)
