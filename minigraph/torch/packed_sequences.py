@@ -25,6 +25,9 @@ PADDED = (
     "the batch is padded beyond its longest sequence, which pad_packed_sequence cuts off: give it "
     "total_length, or cut the batch"
 )
+LENGTHS = (
+    "lengths are 1 at least, at most the steps of the batch, and decreasing with enforce_sorted"
+)
 
 
 class _Longest(int):
@@ -36,10 +39,13 @@ def pack(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the steps that count, and how many sequences have a step, as PyTorch does."""
     x = x.transpose(0, 1) if batch_first else x
+    sizes = lengths.to(x.device)
+    ordered = torch.cat([sizes[:-1] >= sizes[1:], (sizes > 0) & (sizes <= x.shape[0])])
+    x = torch.ops.minigraph.check(x, ordered, LENGTHS)
     known = vars(lengths).setdefault("counts", {})  # so that inputs and labels share a mask
     steps = x.shape[0]
     if str(steps) not in known:
-        valid = torch.arange(steps, device=x.device)[:, None] < lengths.to(x.device)
+        valid = torch.arange(steps, device=x.device)[:, None] < sizes
         known[str(steps)] = counts = valid.sum(1)
         counts.valid = valid
     counts = known[str(steps)]

@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+from torch._decomp.decompositions import lstm_impl
 from torch.fx.experimental.symbolic_shapes import has_free_unbacked_symbols
 from torch.nn import functional as F
 
@@ -73,6 +74,23 @@ def _cross_entropy(
     return F.nll_loss(x, target, weight, size_average, ignore_index, reduce, reduction)
 
 
+def _bincount(x: torch.Tensor, weights: Any = None, minlength: int = 0) -> torch.Tensor:
+    """Return how often each integer occurs; a step finds out that one is too large."""
+    if not minlength:
+        return torch.bincount(x, weights)
+    each = torch.ones_like(x, dtype=torch.int64) if weights is None else weights.detach()
+    each = each if each.dtype in (torch.int64, torch.float32) else each.double()
+    return each.new_zeros(minlength).index_add(0, x.long(), each)
+
+
+def _lstm(x: torch.Tensor, state: Any, weights: Any, *how: Any) -> Any:
+    """Return what an LSTM gives; step by step if it projects h, whose width is not that of c."""
+    is_packed = isinstance(state, torch.Tensor)  # then these are its batch sizes
+    if is_packed or state[0].shape[-1] == state[1].shape[-1]:
+        return torch._VF.lstm(x, state, weights, *how)
+    return lstm_impl(x, state, weights, *how)
+
+
 def _masked_select(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Return what a mask selects, by the operator that knows when two have the same size."""
     if x.shape != mask.shape:
@@ -89,6 +107,9 @@ SUBSTITUTES: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.Tensor.cov: _covariance,
     torch.corrcoef: _correlation,
     torch.Tensor.corrcoef: _correlation,
+    torch._VF.lstm: _lstm,
+    torch.bincount: _bincount,
+    torch.Tensor.bincount: _bincount,
     torch.masked_select: _masked_select,
     torch.Tensor.masked_select: _masked_select,
     torch._VF._pack_padded_sequence: packed_sequences.pack,

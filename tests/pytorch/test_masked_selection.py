@@ -51,7 +51,7 @@ LOSSES = {
     "each": lambda y, target, mask, z: (
         F.cross_entropy(y[mask], target[mask], reduction="none").square().mean()
     ),
-    "masked_select": lambda y, target, mask, z: F.l1_loss(
+    "masks of one size": lambda y, target, mask, z: F.l1_loss(
         y.unflatten(0, (5, 1)).masked_select(mask[:, None, None]),
         torch.masked_select(z[:, None], mask[:, None, None]),
     ),

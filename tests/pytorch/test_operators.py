@@ -20,7 +20,7 @@ FEW = {
     "remainder", "scatter_reduce", "sort", "take", "var", "where", "nn.BatchNorm2d", "nn.GRU",
     "nn.LSTM", "nn.functional.bilinear", "nn.functional.embedding_bag", "nn.functional.pdist",
     "nn.functional.conv_transpose3d", "nn.functional.adaptive_avg_pool3d", "median", "nanmedian",
-    "kthvalue", "searchsorted", "logcumsumexp", "cummax", "cummin",
+    "kthvalue", "searchsorted", "histc", "logcumsumexp", "cummax", "cummin",
     "nn.functional.ctc_loss",
 }  # fmt: skip
 

@@ -104,3 +104,19 @@ def test_a_batch_that_is_padded_too_far_needs_a_total_length():
     with pytest.raises(mg.GraphError, match="padded beyond its longest sequence"):
         pair.step(x, torch.tensor([3, 2]), x[..., :3])
     pair.same()
+
+
+@pytest.mark.parametrize("lengths", [[3, 0], [5, 2], [2, 3]])
+def test_lengths_that_pytorch_refuses_are_an_error(lengths):
+    def forward(m, x, lengths):
+        return pad_packed_sequence(m.rnn(pack_padded_sequence(x, lengths, True))[0], True, 0.0, 4)[
+            0
+        ]
+
+    model = Net(forward, rnn=nn.GRU(4, 3, batch_first=True))
+    x = torch.randn(2, 4, 4).double()
+    pair = Pair(sgd, model, lambda: (x, torch.tensor([4, 2]), x[..., :3]), F.mse_loss)
+    pair.train()
+    with pytest.raises(mg.GraphError, match="lengths are 1 at least"):
+        pair.step(x, torch.tensor(lengths), x[..., :3])
+    pair.same()

@@ -56,3 +56,18 @@ def test_a_gaussian_likelihood_takes_variances_of_each_form(options):
         return sum(losses)
 
     learns(nn.Linear(4, 3), lambda: (floats(5, 4), floats(5)), loss)
+
+
+def test_an_lstm_may_project_its_state():
+    model = Net(lambda m, x: m.rnn(x)[0][:, -1], rnn=nn.LSTM(4, 6, 2, True, True, 0.0, True, 3))
+    learns(model, lambda: (floats(2, 5, 4), floats(2, 6)), F.mse_loss)
+
+
+def test_integers_and_parts_of_a_range_are_counted():
+    def counted(m, x):
+        places = (x[0] * 2).long().clamp(0, 4)
+        counts = places.bincount(minlength=5), torch.bincount(places, x[1].exp(), minlength=6)
+        parts = x.histc(4, -1, 1), torch.histc(x, 3), (x * 0).histc(3)
+        return m.head(x).sum() * sum(each.double().square().sum() for each in (*counts, *parts))
+
+    learns(Net(counted, head=nn.Linear(4, 3)), lambda: (floats(2, 4), floats()), F.mse_loss)

@@ -221,6 +221,19 @@ def _running(comes_first: Row) -> Row:
 rows({"cummax": _running(ops.greater_equal), "cummin": _running(ops.less_equal)})
 
 
+@row("histc")
+def _histogram(x: Node, bins: int = 100, low: Any = 0, high: Any = 0) -> Node:
+    """Return how many elements are in each of the equal parts from low to high."""
+    x = ops.stop_gradient(ops.flatten(x))
+    if low == high:
+        low, high = ops.min(x), ops.max(x)
+        apart = ops.astype(low == high, x.dtype)
+        low, high = low - apart, high + apart
+    places = ops.astype(ops.clip((x - low) * bins / (high - low), 0, bins - 1), "int64")
+    inside = ops.astype((x >= low) & (x <= high), x.dtype)
+    return ops.index_add(ops.zeros(bins, x.dtype), 0, ops.where(inside != 0, places, 0), inside)
+
+
 # ---------------------------------------------------------------- places in sorted rows
 
 
