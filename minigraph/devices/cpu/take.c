@@ -1,7 +1,7 @@
-/* Gather y [outer, count, columns] = x [outer, n, columns] at `count` indices; or (BACKWARD 1)
-   scatter-add dy to zeros of the shape of x, or (BACKWARD 2) to a start of this shape.  Negative indices count from the end (WRAPS).  Returns 1
-   for an index out of range, before anything is written.  With one column, long runs of consecutive
-   indices are copied as a block, as in a padding by reflection.
+/* Gather y [outer, count, columns] = x [outer, n, columns] at `count` indices; or scatter-add dy to
+   zeros of the shape of x (BACKWARD 1), or to a start of this shape (BACKWARD 2).  Negative indices
+   count from the end (WRAPS).  Returns 1 for an index out of range, before anything is written.  With
+   one column, long runs of consecutive indices are copied as a block, as in a padding by reflection.
 
    The argument block: threads, outer, n, columns, count; then columns of a thread (BACKWARD), or the
    most runs to copy as blocks (columns 1), or whether to use streaming stores; then the operands: x or
