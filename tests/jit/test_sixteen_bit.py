@@ -2,6 +2,8 @@
 
 import functools
 import itertools
+from collections import defaultdict
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
@@ -203,12 +205,21 @@ def other_samples(names, dtype):
     return {name: (STRUCTURAL[name][0], small(STRUCTURAL[name][1], dtype)) for name in names}
 
 
+@pytest.fixture(scope="module")
+def running(request):
+    """The names of the samples that run, by the function of the test and the dtype."""
+    names = defaultdict(tuple)
+    for test in request.session.items:
+        if test.path == Path(__file__) and "name" in test.fixturenames:
+            case = test.callspec.params
+            names[test.function, case["dtype"]] += (case["name"],)
+    return names
+
+
 @functools.cache
-def computed(samples, dtype, only_long):
+def computed(samples, names, dtype):
     """Return op, operands and results of each sample by name, compiled together; kernels by op."""
-    table = CASES if samples is elementwise_samples else OTHERS
-    asked = [c.values[0] for c in table if c.values[1] == dtype and bool(c.marks) == only_long]
-    given = samples(asked, dtype)
+    given = samples(names, dtype)
     nodes = {name: nodes_for(xs, name) for name, (_, xs) in given.items()}
     ys = {name: op.results(*nodes[name]) for name, (op, _) in given.items()}
     function = compiled(
@@ -220,10 +231,9 @@ def computed(samples, dtype, only_long):
 
 
 @pytest.mark.parametrize(("name", "dtype"), CASES)
-def test_c_agrees_with_the_meaning(name, dtype, request):
+def test_c_agrees_with_the_meaning(name, dtype, running, request):
     """Bit by bit, unless an op calls a function of the C library."""
-    only_long = request.node.get_closest_marker("long") is not None
-    made, kernels = computed(elementwise_samples, dtype, only_long)
+    made, kernels = computed(elementwise_samples, running[request.function, dtype], dtype)
     op, xs, (y,) = made[name]
     assert kernels[op.name] in {"c", GENERATED}
     if y.dtype != dtype:
@@ -237,9 +247,8 @@ def test_c_agrees_with_the_meaning(name, dtype, request):
 
 
 @pytest.mark.parametrize(("name", "dtype"), OTHERS)
-def test_every_op_agrees_with_its_meaning(name, dtype, request):
-    only_long = request.node.get_closest_marker("long") is not None
-    op, xs, ys = computed(other_samples, dtype, only_long)[0][name]
+def test_every_op_agrees_with_its_meaning(name, dtype, running, request):
+    op, xs, ys = computed(other_samples, running[request.function, dtype], dtype)[0][name]
     for y, expected in zip(ys, in_float32(op, dtype, *xs), strict=True):
         assert y.dtype == expected.dtype
         if kind(y.dtype) != "f":

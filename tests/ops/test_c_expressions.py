@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -40,12 +41,11 @@ def c_name(name):
     return f"k_{name}".replace("-", "_")
 
 
-def c_source(dtype, how):
-    """All kernels whose operands are of one dtype: what they call, once each, then a loop each."""
+def c_source(names, dtype, how):
+    """Kernels of ops with operands of one dtype: what they call, once each, then a loop each."""
     called, kernels = {}, []
-    for name, op in ELEMENTWISE.items():
-        if not accepts(op, dtype):
-            continue
+    for name in names:
+        op = ELEMENTWISE[name]
         dtypes = operand_dtypes(op, dtype)
         result = op.infer(*(Spec((), d) for d in dtypes)).dtype
         called.update(dict.fromkeys(support(op, dtypes, result)))
@@ -61,13 +61,19 @@ def c_source(dtype, how):
 
 
 @pytest.fixture(scope="session")
-def c_library(tmp_path_factory, kept_libraries):
-    """A function: dtype, how -> the library of its kernels, compiled at the first call."""
+def c_library(request, tmp_path_factory, kept_libraries):
+    """A function: dtype, how -> the library of its kernels, compiled at the first call.
+
+    It has the kernels of the tests that run.
+    """
+    tests = [test for test in request.session.items if test.path == Path(__file__)]
+    cases = [test.callspec.params for test in tests]
 
     @functools.cache
     def build(dtype, how):
         source = tmp_path_factory.mktemp("c") / "k.c"
-        source.write_text(c_source(np.dtype(dtype), how))
+        names = [case["name"] for case in cases if case["dtype"] == dtype]
+        source.write_text(c_source(names, np.dtype(dtype), how))
         command = [compiler.compiler(), *C_FLAGS[how](), "-shared", "-fPIC"]
 
         def compile(path):
