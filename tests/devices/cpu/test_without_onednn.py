@@ -89,28 +89,31 @@ def test_reorders_move_every_element(shape):
     np.testing.assert_allclose(got(real(*shape)), want(real(*shape)), rtol=0, atol=2e-5)
 
 
+# The side of images, window, stride and padding.
+AVERAGES = [
+    (6, 2, 2, 0),
+    (7, 7, 7, 0),
+    (8, (2, 4), (2, 4), 0),
+    (7, 2, 2, 0),
+    (6, (3, 6), (3, 6), 0),
+    (9, 3, 1, 1),
+    (20, (4, 17), (2, 3), (1, 5)),
+    (9, (2, 3), 4, 1),
+]
+
+
 @levels
-@pytest.mark.parametrize(
-    ("size", "window", "stride", "padding"),
-    [
-        (6, 2, 2, 0),
-        (7, 7, 7, 0),
-        (8, (2, 4), (2, 4), 0),
-        (7, 2, 2, 0),
-        (6, (3, 6), (3, 6), 0),
-        (9, 3, 1, 1),
-        (20, (4, 17), (2, 3), (1, 5)),
-        (9, (2, 3), 4, 1),
-    ],
-)
-def test_averages_are_native(size, window, stride, padding, level):
-    x = mg.input("x", (2, BLOCK, size, size))
-    w = mg.Parameter(real(BLOCK, BLOCK, 3, 3, seed=1))
-    y = ops.avg_pool2d(ops.conv2d(x, w, padding=1), window, stride, padding)
-    results = [y, *mg.grad(ops.square(y).sum(), [w])]
-    given = real(*x.shape)
-    step = function("cpu", [x], results, graph_opt_level=level)
-    for got, want in zip(step(given), function("reference", [x], results)(given), strict=True):
+def test_averages_are_native(level):
+    inputs, results = [], []
+    for size, *args in AVERAGES:
+        x = mg.input(f"x{len(inputs)}", (2, BLOCK, size, size))
+        w = mg.Parameter(real(BLOCK, BLOCK, 3, 3, seed=1))
+        y = ops.avg_pool2d(ops.conv2d(x, w, padding=1), *args)
+        inputs.append(x)
+        results += [y, *mg.grad(ops.square(y).sum(), [w])]
+    given = [real(*x.shape) for x in inputs]
+    step = function("cpu", inputs, results, graph_opt_level=level)
+    for got, want in zip(step(*given), function("reference", inputs, results)(*given), strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
     assert not step.report().numpy
 
