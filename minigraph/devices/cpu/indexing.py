@@ -25,6 +25,7 @@ TAKE_TEXT, ALONG_TEXT, BLEND_TEXT = (
 GATHER, ADD, ADD_TO, PUT = range(4)  # modes of along.c
 START_INPLACE = (), (), (0,)  # the result of sums may overwrite what they begin with
 ACCUMULATOR_TYPES = {"float32": "double", "float64": "long double"}
+MIN_SMALL_COLUMNS = 16  # from which on sums of 16-bit floats are faster without copies in float32
 MIN_RUN_LENGTH = 6  # consecutive indices for which it pays to copy runs
 CACHE_LINE = 64  # bytes of a cache line, which only one thread may write
 MAX_SCRATCH_SUMS = 1 << 16  # sums of a thread in scratch memory, at most
@@ -44,14 +45,15 @@ def take(op: Take, node: Node, threads: int) -> NativeKernel:
 
 def take_backward(op: TakeBackward, node: Node, threads: int) -> NativeKernel | None:
     dy, indices, *x = node.inputs
-    if kind(dy.dtype) == "b":
-        return None
     outer, n, columns = sizes_around(op.shape, op.axis)
+    small = dy.dtype in SMALL_FLOATS
+    if kind(dy.dtype) == "b" or (small and columns < MIN_SMALL_COLUMNS):
+        return None
     count, element, accumulator = indices.size, c_type(dy.dtype), accumulator_type(dy.dtype)
     macros: dict[str, object] = {"T": element, "LOAD(x)": "(x)", "STORE(x)": "(x)"}
     support: tuple[str, ...] = ()
     max_direct = count if accumulator == element else MAX_PLAIN_SUM
-    if dy.dtype in SMALL_FLOATS:  # which one addition may round
+    if small:  # which one addition may round
         load, loading = conversion(dy.dtype, FLOAT32)
         store, storing = conversion(FLOAT32, dy.dtype)
         macros = {"T": bits_type(dy.dtype), "LOAD(x)": f"{load}(x)", "STORE(x)": f"{store}(x)"}
