@@ -8,11 +8,12 @@ import numpy as np
 
 from minigraph import ops
 from minigraph.errors import warn_once
-from minigraph.graph import DType, Node, limits
+from minigraph.graph import DType, Node, UndecidedSize, limits
 from minigraph.onnx.operators.images import convolution
 from minigraph.onnx.operators.layers import LSTM_ACTIVATIONS, layer, long_short_term
 from minigraph.onnx.operators.table import MICROSOFT, Row, row, rows
 from minigraph.onnx.tensors import dtype_of
+from minigraph.onnx.values import value_of
 
 UINT8 = np.dtype("uint8")
 WARNING = "quantised operators of ONNX are computed in floats, which is no faster than floats"
@@ -63,21 +64,34 @@ def _centred(x: Node, zero: Node | None, dtype: Any) -> Node:
     return y if zero is None else y - ops.astype(zero, dtype)
 
 
+def _is_exact_in_float32(weights: Node, axes: tuple[int, ...]) -> bool:
+    """Return whether float32 holds the sums along `axes` of integers times bytes, of any order."""
+    try:
+        largest = 255 * abs(value_of(weights)).sum(axes).max(initial=0)
+    except UndecidedSize:
+        return False
+    return bool(largest < 1 << 24)
+
+
 @row("MatMulInteger")
 def _matmul_integer(
     a: Node, b: Node, zero_a: Node | None = None, zero_b: Node | None = None
 ) -> Node:
     zero_a = zero_a if zero_a is None or zero_a.ndim != 1 else ops.expand_dims(zero_a, -1)
-    return ops.matmul(_centred(a, zero_a, "int32"), _centred(b, zero_b, "int32"))
+    weights = _centred(b, zero_b, "int32")
+    dtype = "float32" if _is_exact_in_float32(weights, (-min(b.ndim, 2),)) else "int32"
+    y = ops.matmul(_centred(a, zero_a, dtype), ops.astype(weights, dtype))
+    return ops.astype(y, "int32")
 
 
 @row("ConvInteger")
 def _conv_integer(
     x: Node, w: Node, zero_x: Node | None = None, zero_w: Node | None = None, **window: Any
 ) -> Node:
-    weights = _centred(w, _along(zero_w, w, 0), "float64")  # in which the sums are exact
-    y = convolution(_centred(x, _along(zero_x, x, 1), "float64"), weights, **window)
-    return ops.astype(y, "int32")
+    weights = _centred(w, _along(zero_w, w, 0), "int32")
+    dtype = "float32" if _is_exact_in_float32(weights, tuple(range(1, w.ndim))) else "float64"
+    images = _centred(x, _along(zero_x, x, 1), dtype)
+    return ops.astype(convolution(images, ops.astype(weights, dtype), **window), "int32")
 
 
 @row("QLinearMatMul")
