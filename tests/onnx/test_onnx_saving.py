@@ -311,3 +311,19 @@ def test_what_cannot_be_saved_is_an_error_that_says_so(path, tmp_path):
     y = mg.input("y", (None,))
     with pytest.raises(mg.GraphError, match=r"used here: from_sizes \(1\)"):
         mg.onnx.save(path, [y], ops.arange(0, y.shape[0], 0.5))
+
+
+@pytest.mark.parametrize(
+    "value", [np.float32(0), np.float32(-np.inf), np.int64(2**60), np.bool_(1)]
+)
+def test_a_border_of_a_number_in_the_file_is_one_node(path, value):
+    given = np.zeros((2, 3), value.dtype)
+    kind = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+    proto = model(["y = Pad(x, p, v)"], [info("x", [2, 3], kind)], p=[0, 1, 2, 0], v=value)
+    loaded = mg.onnx.load(proto)
+    assert loaded.outputs[0].inputs == (loaded.inputs[0],)
+    mg.onnx.save(path, loaded.inputs, loaded.outputs)
+    wanted = np.pad(given, ((0, 2), (1, 0)), constant_values=value)
+    found = mg.onnx.function(proto, "reference")(given)
+    for result in (found, run(path, loaded.inputs, [given])[0]):
+        np.testing.assert_array_equal(result, wanted)

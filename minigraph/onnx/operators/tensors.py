@@ -12,7 +12,7 @@ from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import Array, Node, UndecidedSize, constant, is_symbolic
 from minigraph.onnx.operators.table import along, row, rows
 from minigraph.onnx.tensors import CODES, dtype_of
-from minigraph.onnx.values import integer, integers, number, of_sizes, value_of
+from minigraph.onnx.values import constant_value, integer, integers, number, of_sizes, value_of
 from minigraph.ops.slicing import Slice
 
 FLOAT = 1  # the number of float32
@@ -234,8 +234,10 @@ def _pad(
     cut = tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(x.shape, every, strict=True))
     x = x[cut] if any(a < 0 or b < 0 for a, b in every) else x
     every = [(max(a, 0), max(b, 0)) for a, b in every]
-    if mode != "constant" or value is None:
-        return ops.pad(x, every, 0, mode)  # type: ignore[arg-type]
+    known = None if value is None else constant_value(value)
+    if mode != "constant" or value is None or known is not None:
+        fixed = 0 if mode != "constant" or known is None else known.item()
+        return ops.pad(x, every, fixed, mode)  # type: ignore[arg-type]
     inside = ops.pad(ops.ones(x.shape, "bool"), every)
     fill = ops.reshape(value, ())
     return ops.where(inside, ops.pad(x, every), fill)
