@@ -123,7 +123,9 @@ def _assignments(
 
     assigned  gets the paths and old values of other attributes that `forward` assigns anew
 
-    Raises GraphError if `forward` makes a part, and leaves the module without what it made.
+    Raises GraphError if `forward` makes a part.  Leaves the module without what it made:
+    attributes, items of its dicts, and hooks.  An attribute may hold a tensor of the tracer, or
+    note that hooks are there, which would be added twice without it.
     """
     parts = [(path.removeprefix(prefix).lstrip("."), x) for path, x in module.named_modules()]
     attributes = [(path, vars(part), dict(vars(part))) for path, part in parts]
@@ -131,6 +133,11 @@ def _assignments(
         (path, table, dict(table))
         for path, part in parts
         for table in (part._parameters, part._buffers, part._modules)
+    ]
+    dicts = [
+        (held, {*held})
+        for _, part in parts
+        for held in (vars(part), *(x for x in vars(part).values() if isinstance(x, dict)))
     ]
     buffers: list[tuple[dict[str, Any], str, torch.Tensor]] = []
 
@@ -159,8 +166,8 @@ def _assignments(
     finally:
         for hook in hooks:
             hook.remove()
-        for _, held, before in (*attributes, *tables):
-            for name in held.keys() - before.keys():
+        for held, names in dicts:
+            for name in held.keys() - names:
                 del held[name]
 
 

@@ -91,6 +91,28 @@ def test_forward_hooks_count_from_the_next_call():
     pair.same()
 
 
+class Recorded(nn.Module):
+    """A layer whose results hooks record, which the first call adds, as transformers does."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.found = nn.Linear(3, 3), []
+
+    def forward(self, x):
+        if not getattr(self, "has_hooks", False):
+            self.layer.register_forward_hook(lambda layer, given, y: self.found.append(y))
+            self.has_hooks = True
+        self.found.clear()
+        y = self.layer(torch.sin(self.layer(x)))
+        return y + len(self.found) * sum(self.found)
+
+
+def test_hooks_that_the_first_call_adds_are_added_once():
+    pair = Pair(adam, Recorded(), lambda: (torch.randn(2, 3).double(),) * 2, functional.mse_loss)
+    pair.train(2)
+    pair.close(*(model(torch.ones(2, 3).double()) for model in reversed(pair.both)))
+
+
 def test_dropout_begins_from_torch_s_seed():
     x = torch.ones(8, 6), torch.zeros(8, 6)
     seen = []
