@@ -100,9 +100,27 @@ def _masked_select(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return y
 
 
+def _isfinite(x: torch.Tensor) -> torch.Tensor:
+    """Return which numbers are finite; a branch on whether all are is traced as if they were."""
+    y = torch.isfinite(x)
+    y.are_finite = True
+    return y
+
+
+def _all(x: torch.Tensor, *args: Any, **named: Any) -> torch.Tensor:
+    y = torch.all(x, *args, **named)
+    if hasattr(x, "are_finite"):
+        y.are_finite = True
+    return y
+
+
 SUBSTITUTES: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.Tensor.data.__get__: torch.Tensor.detach,
     torch.Tensor.fill_diagonal_: _fill_diagonal,
+    torch.isfinite: _isfinite,
+    torch.Tensor.isfinite: _isfinite,
+    torch.all: _all,
+    torch.Tensor.all: _all,
     torch.cov: _covariance,
     torch.Tensor.cov: _covariance,
     torch.corrcoef: _correlation,

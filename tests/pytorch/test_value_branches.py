@@ -71,3 +71,15 @@ def test_integers_and_parts_of_a_range_are_counted():
         return m.head(x).sum() * sum(each.double().square().sum() for each in (*counts, *parts))
 
     learns(Net(counted, head=nn.Linear(4, 3)), lambda: (floats(2, 4), floats()), F.mse_loss)
+
+
+def test_a_branch_on_whether_all_numbers_are_finite_is_that_of_finite_ones():
+    """As encoders of detectors have it, which bound numbers that overflow."""
+
+    def bounded(m, x):
+        y = m.layer(x)
+        if not torch.isfinite(y).all():
+            y = y.clamp(-1e30, 1e30)
+        return y * 2 if torch.all(y.isfinite()) else y
+
+    learns(Net(bounded, layer=nn.Linear(4, 3)), lambda: (floats(5, 4), floats(5, 3)), F.mse_loss)
