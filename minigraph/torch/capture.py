@@ -311,6 +311,13 @@ def _brief(error: Exception, names: Mapping[int, str], prefix: str) -> str:
         )
     if any(file.endswith(TRANSFORMS) for file, _ in frames):
         return f"{place}: it has no graph of torch.func's grad, vjp and Jacobians"
+    unknown = re.search(r"<class '([^']+)'> in output, which is not a known type", str(error))
+    if unknown:
+        return (
+            f"{place}: the model returns a {unknown[1]}, which torch.export does not know: leave it"
+            " out (use_cache=False in models of transformers) or register it with "
+            "torch.utils._pytree.register_pytree_node"
+        )
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     found = [line[2:].split(". ")[0] for line in lines if line.startswith("- ")]  # of constraints
     return f"{place}: {type(error).__name__}: {(found or lines or [''])[0]}"[:500]
