@@ -44,6 +44,8 @@ MASK = torch.tensor([[True, False, True], [False] * 3, [True] * 3])
 SIGNS = torch.tensor([1.0, -1, 1, 1, -1, -1]).double()
 PAIRS = random(6, 4), random(7, 4)[1:]
 VOLUME, IMAGE, WINDOWS = equals(3, 1, 2, 5, 6, 5), equals(4, 2, 3, 7, 5), random(3, 7, 2)
+SAME = F.affine_grid(torch.eye(3, 4).double()[None], (1, 1, 5, 6, 5), align_corners=True)
+PLACES = torch.cat([SAME, random(1, 5, 6, 5, 3)], 1)
 TOKENS = torch.tensor([[0, 2, 4], [2, 2, 0]])
 
 
@@ -128,6 +130,10 @@ CASES = {
         (lambda x: F.adaptive_max_pool2d(x, (3, 2)) ** 2, IMAGE),
         (lambda x: F.adaptive_max_pool2d(x[0], 4) ** 2, IMAGE),
         (lambda x: F.adaptive_max_pool1d(x[0], 3) ** 2, IMAGE),
+    ],
+    "volumes are read at places, on their borders and outside, too": [
+        (lambda x, at, how=how: F.grid_sample(x, at, *how) ** 2, VOLUME, PLACES)
+        for how in itertools.product(("bilinear", "nearest"), ("zeros", "border"), (True, False))
     ],
 }
 

@@ -158,6 +158,16 @@ def _grouped_products_backward(x: Node, weights: Node, ends: Node, dy: Node) -> 
 ROWS["transformers.grouped_mm_fallback_backward.default"] = _grouped_products_backward
 
 
+@row("grid_sampler_3d_backward")
+def _grid_sampler_backward(
+    dy: Node, x: Node, grid: Node, mode: int, border: int, align: bool, mask: Any
+) -> tuple[Node | None, ...]:
+    def forward(x: Node, grid: Node) -> Node:
+        return images.grid_sampler_3d(x, grid, mode, border, align)
+
+    return _chosen(gradients(forward, [x, grid], dy), mask)
+
+
 def _of_means(rank: int, pool: Callable[..., Node]) -> None:
     """Enter a row (dy, x): the gradient of x of its adaptive pool."""
 

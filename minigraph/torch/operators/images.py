@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from contextlib import suppress
@@ -9,7 +10,7 @@ from typing import Any
 
 from minigraph import ops
 from minigraph.autodiff import vjp
-from minigraph.errors import ShapeError
+from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import Node
 from minigraph.ops.nd_windows import Windows
 from minigraph.torch.operators.table import row
@@ -120,3 +121,38 @@ def upsample_bilinear(x: Node, size: Any, align: bool, factors: Any, *unused: An
     """Return images of another size, of mixed pixels."""
     size, factor = (tuple(size), None) if size else (None, tuple(factors))
     return ops.interpolate(x, size, factor, "bilinear", align)
+
+
+@row("grid_sampler_3d")
+def grid_sampler_3d(x: Node, grid: Node, mode: int, border: int, align: bool) -> Node:
+    """Return the values of volumes x (n, c, depth, height, width) at the places `grid` (n, ..., 3).
+
+    The last axis of `grid` is the place along the width, the height and the depth, from -1 to 1.
+
+    mode    0: the eight values around a place, weighted by distance, 1: the nearest
+    border  what is outside, 0: zeros, 1: the outermost values
+    """
+    if border == 2:
+        raise GraphError("volumes are not reflected at their borders here")
+    n, channels, *sizes = x.shape
+    around = []  # along each axis: the two integers beside a place, and their weights
+    for axis, size in enumerate(sizes):
+        at = (ops.reshape(grid[..., 2 - axis], (n, 1, -1)) + 1) / 2
+        at = at * (size - 1) if align else at * size - 0.5
+        if border == 1:  # torch's gradient of a place on the border is 0
+            edge = ops.stop_gradient(ops.clip(at, 0, size - 1))
+            at = ops.where((at > 0) & (at < size - 1), at, edge)
+        first = ops.stop_gradient(ops.floor(at) if mode == 0 else ops.round(at))
+        pairs = [(first, 1 - (at - first)), (first + 1, at - first)]
+        around.append(pairs if mode == 0 else [(first, ops.ones_like(first))])
+    flat = ops.reshape(x, (n, channels, -1))
+    total: Any = 0
+    for corner in itertools.product(*around):
+        place: Any = 0
+        weight: Any = 1
+        for (at, share), size in zip(corner, sizes, strict=True):
+            place = place * size + ops.astype(ops.clip(at, 0, size - 1), "int64")
+            weight = weight * ops.where((at >= 0) & (at < size), share, 0)
+        place = ops.broadcast_to(place, (n, channels, place.shape[-1]))
+        total = total + ops.take_along_axis(flat, place, -1) * weight
+    return ops.reshape(total, (n, channels, *grid.shape[1:-1]))
