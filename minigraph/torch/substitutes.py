@@ -114,9 +114,15 @@ def _all(x: torch.Tensor, *args: Any, **named: Any) -> torch.Tensor:
     return y
 
 
+def _no_check(x: torch.Tensor) -> torch.Tensor:
+    """Return True: only checks that raise an error look at whether all values are true so."""
+    return torch.tensor(True)
+
+
 SUBSTITUTES: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.Tensor.data.__get__: torch.Tensor.detach,
     torch.Tensor.fill_diagonal_: _fill_diagonal,
+    torch.Tensor._is_all_true: _no_check,
     torch.isfinite: _isfinite,
     torch.Tensor.isfinite: _isfinite,
     torch.all: _all,
