@@ -40,8 +40,9 @@ def pack(
     """Return the steps that count, and how many sequences have a step, as PyTorch does."""
     x = x.transpose(0, 1) if batch_first else x
     sizes = lengths.to(x.device)
-    ordered = torch.cat([sizes[:-1] >= sizes[1:], (sizes > 0) & (sizes <= x.shape[0])])
-    x = torch.ops.minigraph.check(x, ordered, LENGTHS)
+    ordered = sizes == sizes.sort(descending=True).values
+    fitting = ordered & (sizes > 0) & (sizes <= x.shape[0])
+    x = torch.ops.minigraph.check(x, fitting, LENGTHS)
     known = vars(lengths).setdefault("counts", {})  # so that inputs and labels share a mask
     steps = x.shape[0]
     if str(steps) not in known:
