@@ -70,6 +70,11 @@ def _softmax(function: Row) -> Row:
     return along
 
 
+def _linear(x: Node, w: Node, bias: Any = None) -> Node:
+    """Return x @ w.T + bias; w may be a vector, for which PyTorch traces no bias."""
+    return ops.linear(x, w, bias) if w.ndim > 1 else ops.matmul(x, w)
+
+
 rows(
     {
         "sum sum.dim_IntList": _reduction(ops.sum),
@@ -97,7 +102,7 @@ rows(
             ops.expand_dims(x, -2) - ops.expand_dims(y, -3), p, -1
         ),
         "mm bmm matmul dot mv": ops.matmul,
-        "linear": ops.linear,
+        "linear": _linear,
         "outer": ops.outer,
         "einsum": lambda equation, operands, **unused: ops.einsum(equation, *operands),
     }
