@@ -1,4 +1,4 @@
-"""Captured models: supported programs and results, and the errors for others."""
+"""Captured models: supported programs and results."""
 
 import dataclasses
 import random
@@ -8,71 +8,17 @@ import pytest
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.graph import Node
 
 torch = pytest.importorskip("torch")
-pytree = pytest.importorskip("torch.utils._pytree")
-capture = pytest.importorskip("minigraph.torch.capture").capture
-interpret = pytest.importorskip("minigraph.torch.interpret").interpret
-ROWS = pytest.importorskip("minigraph.torch.operators").ROWS
-functional = torch.nn.functional
+from captured import Model, X, agrees, interpreted, makes_a_parameter  # noqa: E402
+from torch.nn import functional  # noqa: E402
 
-
-class Model(torch.nn.Module):
-    """A module that does what a function of itself and its inputs does."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function = function
-        self.linear = torch.nn.Linear(4, 4)
-        self.recurrent = torch.nn.LSTM(4, 4, 2, batch_first=True, bidirectional=True)
-        self.norm = torch.nn.BatchNorm1d(4, momentum=None)  # which branches on a tensor's value
-        self.register_buffer("mean", torch.zeros(4))
-        self.register_buffer("ones", torch.ones(4), persistent=False)
-        self.held = torch.tensor([1.0, 2.0, 3.0, 4.0])
-
-    def forward(self, *args, **kwargs):
-        return self.function(self, *args, **kwargs)
-
-
-def interpreted(function, *args, sizes=None, **kwargs):
-    """Return the inputs of a function of a model, what it gives and changes, and the model."""
-    torch.manual_seed(0)
-    model = Model(function)
-    program = capture("test", model, args, sizes, kwargs)
-    tensors = [x for x in pytree.tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
-    first = ("n",) if sizes else ()
-    inputs = [
-        mg.input(f"x{i}", (*first, *x.shape[len(first) :]), str(x.dtype).removeprefix("torch."))
-        for i, x in enumerate(tensors)
-    ]
-    held = [*model.named_parameters(), *model.named_buffers()]
-    state = {name: mg.Parameter(x.detach().numpy().copy(), name) for name, x in held}
-    return inputs, interpret("test", program, inputs, state), model
-
-
-def agrees(function, *args, sizes=None, others=(), **kwargs):
-    """Assert that a function gives what torch does, for its arguments and for others."""
-    inputs, result, model = interpreted(function, *args, sizes=sizes, **kwargs)
-    nodes = [x for x in pytree.tree_leaves(result.outputs) if isinstance(x, Node)]
-    nodes += result.changes.values()
-    compiled = mg.comp_graph("reference").compile(inputs, nodes)
-    for given in (args, *others):
-        tensors = [x for x in pytree.tree_leaves((given, kwargs)) if isinstance(x, torch.Tensor)]
-        found = compiled(*(x.numpy() for x in tensors))
-        with torch.no_grad():
-            wanted = model(*given, **kwargs)
-        arrays = [x.numpy() for x in pytree.tree_leaves(wanted) if isinstance(x, torch.Tensor)]
-        arrays += [model.get_buffer(name).numpy() for name in result.changes]
-        for x, y in zip(found, arrays, strict=True):
-            np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-6)
-    return result
-
+from minigraph.torch.capture import capture  # noqa: E402
+from minigraph.torch.operators import ROWS  # noqa: E402
 
 SHARES = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], "float32")
 ROW_OF_EACH, DY = np.float32([[1, 2], [3, 4], [5, 6], [7, 8]]), np.eye(4, 3, dtype="float32")
 MATRICES = np.arange(18, dtype="float32").reshape(3, 2, 3)
-X = torch.arange(12.0).reshape(3, 4) - 5
 
 
 @dataclasses.dataclass
@@ -319,100 +265,3 @@ def test_a_dimension_may_have_any_size(rows):
     sizes = (({0: torch.export.Dim("n")},),)
     for function in (shapes, recurrent):
         agrees(function, X, sizes=sizes, others=[(torch.randn(rows, 4),)])
-
-
-def packs(model, x):
-    packed = torch.nn.utils.rnn.pack_padded_sequence(x[None, :, :], torch.tensor([2]), True)
-    return model.recurrent(packed)[0].data
-
-
-def assigns_data(model, x):
-    model.mean.data = x.mean(0)
-    return x + model.mean
-
-
-class InPlace(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.mark_dirty(x.mul_(2))
-        return x
-
-
-def branches(model, x):
-    return x + 1 if x.sum() > 0 else x - 1
-
-
-def changes_input(model, x):
-    return x.add_(1) * 2
-
-
-def changes_parameter(model, x):
-    with torch.no_grad():
-        model.linear.weight[0].zero_()
-    return model.linear(x)
-
-
-def rotates(model, x):
-    z = torch.view_as_complex(x.reshape(3, 2, 2))
-    return torch.view_as_real(z * z).flatten(1) + torch.linalg.svd(x)[1].sum()
-
-
-def jacobian(model, x):
-    return torch.vmap(torch.func.jacrev(model.linear))(x)
-
-
-def weighted(model, x):
-    return torch.cov(x, fweights=torch.tensor([1, 2, 3, 1]))
-
-
-def loops(model, x):
-    below, step = lambda i, y: i < 3, lambda i, y: (i + 1, y * 0.5)
-    return torch._higher_order_ops.while_loop(below, step, (torch.tensor(0), model.linear(x)))
-
-
-def makes_a_parameter(model, x):
-    model.linear.scale = torch.nn.Parameter(torch.ones(4))
-    return x * model.linear.scale
-
-
-def sized(model, x):
-    n = x.sum().long().item()
-    torch._check(n >= 0)
-    return x.new_ones(n).sum() + x
-
-
-def normed(model, x):
-    return model.norm(x)
-
-
-@pytest.mark.parametrize(
-    ("function", "said"),
-    [
-        (branches, r"test_capture.py:\d+: a size or a branch there depends on values of a tensor"),
-        (changes_input, r"changes \w+ in place, which is no buffer, at .*test_capture.py:\d+"),
-        (changes_parameter, r"changes linear.weight in place, which is no buffer"),
-        (rotates, r"no rows for aten.*view_as_complex.* at .*svd.*there are no complex numbers"),
-        (lambda model, x: x[x > 0], r"a mask of bool .*test_capture.py"),
-        (lambda model, x: model.linear(x).register_hook(print), "a hook on a tensor's gradient"),
-        (lambda model, x: InPlace.apply(x * 2), "no graph of a .*Function that changes its"),
-        (lambda model, x: torch.vmap(InPlace.apply)(x), "no graph of .* transform of torch.func"),
-        (packs, r"a mask of bool chooses a number .*test_capture.py"),
-        (lambda model, x: torch.autograd.grad(model.linear(x).sum(), x), "torch.autograd.grad in"),
-        (assigns_data, "no graph of an assignment to x.data; use"),
-        (lambda model, x: model.linear(x).sum().backward(), r"no graph of backward\(\) in a model"),
-        (sized, r"does not know the size that .item\(\) gives"),
-        (weighted, "a size or a branch there depends on values"),
-        (lambda model, x: model.linear(x) @ x, "a and b must have same reduction dim"),
-        (lambda model, x: model.linear(x.double()), "takes tensors of one dtype, not float64 and"),
-        (jacobian, r"test_capture.py:\d+: it has no graph of torch.func's grad"),
-        (loops, "no rows for while_loop"),
-        (makes_a_parameter, "`forward` makes linear.scale, which `__init__` is to make"),
-        (lambda model, x: (x, mg), r"the model returns a module, which torch.export does not know"),
-        (normed, r"in layer norm, at .*test_capture.py:\d+: a size or a branch there"),
-    ],
-)
-def test_what_has_no_graph_is_an_error_of_one_line(function, said, capfd):
-    with pytest.raises(mg.GraphError, match=said) as caught:
-        interpreted(function, X)
-    assert "\n" not in str(caught.value)
-    assert capfd.readouterr().err == ""
