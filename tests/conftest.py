@@ -186,8 +186,7 @@ WITHOUT_KERNELS = (
         "ops/test_advanced",
         "ops/test_observation",
     ),
-    *("ops/test_interpolation", "autotune/test_tuned", "test_autodiff", "test_docs"),
-    *("passes/library", "test_torch_hints"),
+    *("ops/test_interpolation", "test_autodiff", "test_docs", "passes/library", "test_torch_hints"),
 )
 _quickly_compiled = {}  # functions by name, apart from those of the same kernels with all flags
 

@@ -188,7 +188,7 @@ def cast(node: Node) -> Node | None:
 # ---------------------------------------------------------------- ops that move elements
 
 
-@rule_on(Reshape, BroadcastTo, Slice, Pad, Concat, Extremum, StopGradient)
+@rule_on(Reshape, BroadcastTo, Slice, Pad, Extremum, StopGradient)
 def same_shape(node: Node) -> Node | None:
     """Drop an op that is the identity if it keeps the shape (`stop_gradient`: after autodiff)."""
     x, *others = node.inputs
