@@ -14,12 +14,7 @@ import torch
 from minigraph import ops
 from minigraph.autodiff import vjp
 from minigraph.graph import Graph, Item, Node, placeholders
-from minigraph.ops.attention import (
-    attention,
-    attention_blocks,
-    attention_scores,
-    attention_weights,
-)
+from minigraph.ops.attention import attention, attention_blocks, attention_scores
 from minigraph.ops.elementwise import widen
 from minigraph.torch.operators import images
 from minigraph.torch.operators.elementwise import log_gamma
@@ -240,12 +235,12 @@ def _attention(
     if p:
         raise NotImplementedError("attention with dropout that is kept whole")
     key, value = for_heads(query, key), for_heads(query, value)
-    results, sums = [], []
+    y = attention(query, key, value, attn_mask, causal, scale)
+    sums = []  # of the same scores, which the optimizer computes once
     for first, queries, keys in attention_blocks(query, key, attn_mask, causal):
         scores = attention_scores(query[queries], key[keys], attn_mask, causal, scale, first)
-        results.append(ops.matmul(attention_weights(scores), value[keys]))
         sums.append(ops.logsumexp(widen(scores), -1))
-    return ops.concat(results, -2), ops.concat(sums, -1)
+    return y, ops.concat(sums, -1)
 
 
 @row("_scaled_dot_product_flash_attention_for_cpu_backward")

@@ -235,8 +235,9 @@ def _histogram(x: Node, bins: int = 100, low: Any = 0, high: Any = 0) -> Node:
         apart = ops.astype(low == high, x.dtype)
         low, high = low - apart, high + apart
     places = ops.astype(ops.clip((x - low) * bins / (high - low), 0, bins - 1), "int64")
-    inside = ops.astype((x >= low) & (x <= high), x.dtype)
-    return ops.index_add(ops.zeros(bins, x.dtype), 0, ops.where(inside != 0, places, 0), inside)
+    inside = (x >= low) & (x <= high)
+    counted = ops.astype(inside, x.dtype)
+    return ops.index_add(ops.zeros(bins, x.dtype), 0, ops.where(inside, places, 0), counted)
 
 
 # ---------------------------------------------------------------- places in sorted rows
