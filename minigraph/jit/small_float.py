@@ -67,6 +67,13 @@ def conversion(source: DType, target: DType) -> CFunction:
     return _function(CONVERSIONS[source, target])
 
 
+def conversions(dtype: DType) -> tuple[str, str, tuple[str, ...]]:
+    """Return the C functions from a 16-bit float to float32 and back, and the text they need."""
+    load, loading = conversion(dtype, FLOAT32)
+    store, storing = conversion(FLOAT32, dtype)
+    return load, store, tuple(dict.fromkeys((*loading, *storing)))
+
+
 def rounding(dtype: DType) -> CFunction:
     """Return the C function that rounds a float32 to the precision of a float of 16 bits."""
     return _function(f"mg_round_{dtype.name}")

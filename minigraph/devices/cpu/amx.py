@@ -18,10 +18,9 @@ from pathlib import Path
 
 from minigraph.cache.machine import features
 from minigraph.devices.cpu import compiler
-from minigraph.devices.cpu.onednn import F32
 from minigraph.graph import BFLOAT16
 from minigraph.jit.macros import with_macros
-from minigraph.jit.small_float import conversion
+from minigraph.jit.small_float import conversions
 from minigraph.jit.source import KernelSource
 
 PRECISION = "bf16x3"  # the option's value that allows two parts
@@ -50,8 +49,7 @@ def why_not() -> str:
 
 def source(parts: int, text: str, **macros: object) -> KernelSource:
     """Return the source of a text that follows amx.c, for numbers in `parts` parts."""
-    to, from_ = conversion(F32, BFLOAT16), conversion(BFLOAT16, F32)
-    support = tuple(dict.fromkeys((*to[1], *from_[1])))
+    *_, support = conversions(BFLOAT16)
     sizes = {"LINES": LINES, "DEPTH": DEPTH, "BLOCK": BLOCK, "TILE_BYTES": TILE, "PANEL": PANEL}
     bits = {"SIGN": "0x80000000u", "LARGE": "0x7f7f8000u"}
     return KernelSource(with_macros(TEXT + text, PARTS=parts, **sizes, **bits, **macros), support)

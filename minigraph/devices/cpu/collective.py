@@ -22,7 +22,7 @@ from minigraph.errors import GraphError
 from minigraph.graph import Array, Node
 from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
-from minigraph.jit.small_float import FLOAT32, SMALL_FLOATS, conversion
+from minigraph.jit.small_float import SMALL_FLOATS, conversions
 from minigraph.jit.source import KernelSource
 from minigraph.ops.collective import (
     AllGather,
@@ -205,9 +205,8 @@ class CollectiveKernel(CpuKernel):
         macros = {"C": c_type(dtype), "FROM": "", "TO": "", "RESULT": COMBINATIONS[how]}
         support: tuple[str, ...] = ()
         if dtype in SMALL_FLOATS:
-            macros["FROM"], first = conversion(dtype, FLOAT32)
-            macros["TO"], second = conversion(FLOAT32, dtype)
-            macros["C"], support = "float", tuple(dict.fromkeys((*first, *second)))
+            macros["C"] = "float"
+            macros["FROM"], macros["TO"], support = conversions(dtype)
         return [KernelSource(with_macros(COMBINE_TEXT, T=c_type(dtype), **macros), support)]
 
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:

@@ -12,7 +12,7 @@ from minigraph.devices.cpu.kernel import KernelTable, NativeKernel, cache_bytes,
 from minigraph.graph import DType, Node, Shape, sizes_around
 from minigraph.jit.expression import c_type
 from minigraph.jit.macros import with_macros
-from minigraph.jit.small_float import FLOAT32, SMALL_FLOATS, conversion
+from minigraph.jit.small_float import SMALL_FLOATS, conversions
 from minigraph.jit.source import KernelSource
 from minigraph.ops.elementwise import kind
 from minigraph.ops.indexing import AddAlong, PutAlong, Take, TakeAlong, TakeBackward
@@ -54,10 +54,9 @@ def take_backward(op: TakeBackward, node: Node, threads: int) -> NativeKernel | 
     support: tuple[str, ...] = ()
     max_direct = count if accumulator == element else MAX_PLAIN_SUM
     if small:  # which one addition may round
-        load, loading = conversion(dy.dtype, FLOAT32)
-        store, storing = conversion(FLOAT32, dy.dtype)
+        load, store, support = conversions(dy.dtype)
         macros = {"T": bits_type(dy.dtype), "LOAD(x)": f"{load}(x)", "STORE(x)": f"{store}(x)"}
-        accumulator, max_direct, support = "double", 1, tuple(dict.fromkeys(loading + storing))
+        accumulator, max_direct = "double", 1
     macros |= {**_accumulator_macros(accumulator), "MAX_DIRECT": max_direct}
     text = KernelSource(_take_text(op, indices, BACKWARD=1 + len(x), **macros), support)
     values = (
