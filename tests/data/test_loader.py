@@ -203,7 +203,6 @@ def test_an_iterator_that_is_dropped_or_never_started_leaves_no_threads():
     assert threads() == []
 
 
-@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="needs POSIX signals")
 def test_ctrl_c_while_waiting_for_a_batch_prepares_few_more_examples(ctrl_c):
     prepared = []
 
