@@ -1,6 +1,6 @@
 /* A convolution, or the gradient for its images.
 
-   The argument block: `_ImageBlocking.sizes` of `winograd.py`; padding; the weights' offset, and their
+   The argument block: `_ImageBlocking.sizes` of `winograd.py`; the weights' offset, and their
    strides in floats along outputs, inputs and taps; whether there is a bias; then the words that `prepacked.py`
    adds, where "other memory" is that of strips.
 
@@ -25,43 +25,39 @@ MG_CONTRACT void NAME_transform_weights(const NAME_job *q, int64_t k, int64_t c,
     NAME_kernel(half + WINDOW * i, 1, u + i * SIDE * point_stride, point_stride);
 }
 /* Compute a tile of a block of outputs directly. */
-MG_CONTRACT void NAME_direct(const NAME_job *q, int64_t image, int64_t top, int64_t left, int64_t k,
-                             vec *y) {
+MG_CONTRACT void NAME_direct(const NAME_job *q, int64_t tile, int64_t k, vec *y) {
+  NAME_patch patch;
+  NAME_locate(&q->x, &q->z, tile, SIDE, 1, &patch);
   for (int64_t b = 0; b < q->x.blocks; b++) {
-    const vec *x = q->x.pixels + (image * q->x.blocks + b) * q->x.h * q->x.w;
+    const vec *x = q->x.pixels + b * q->x.h * q->x.w;
     for (int64_t l = 0; l < L; l++)
       for (int64_t i = 0; i < TAPS; i++) {
         const float *w = q->w + (b * L + l) * q->in + i * q->tap + k * L * q->out;
         vec tap;
         for (int64_t o = 0; o < L; o++) tap[o] = w[o * q->out];
         for (int64_t p = 0; p < TILE * TILE; p++) {
-          const int64_t row = top + p / TILE + i / WINDOW - q->x.top;
-          const int64_t column = left + p % TILE + i % WINDOW - q->x.left;
-          if (row >= 0 && row < q->x.h && column >= 0 && column < q->x.w)
-            y[p] += x[row * q->x.w + column][l] * tap;
+          const int64_t offset = patch.rows[p / TILE + i / WINDOW] + patch.columns[p % TILE + i % WINDOW];
+          if (offset >= 0) y[p] += x[offset][l] * tap;
         }
       }
   }
 }
 /* Transform the pixels of a tile; return its mark, the result of NAME_compare_magnitudes. */
 MG_CONTRACT int32_t NAME_prepare_tile(const NAME_job *q, int64_t tile, vec *v, int64_t point_stride) {
-  if (!NAME_transform_input(&q->x, &q->z, tile, v, point_stride)) return 0;
-  const int64_t image = tile / (q->z.down * q->z.across);
-  const int64_t top = tile / q->z.across % q->z.down * TILE, left = tile % q->z.across * TILE;
-  const int64_t high = q->y.h - top < TILE ? q->y.h - top : TILE;
-  const int64_t wide = q->y.w - left < TILE ? q->y.w - left : TILE;
-  return NAME_compare_magnitudes(&q->x, image, top - q->x.top, left - q->x.left, high, wide,
-                    WINDOW, WINDOW);
+  NAME_patch x, y;
+  NAME_locate(&q->x, &q->z, tile, SIDE, 0, &x);
+  if (!NAME_transform_input(&q->x, &x, q->z.capacity, v, point_stride)) return 0;
+  NAME_locate(&q->x, &q->z, tile, SIDE, 1, &x);
+  NAME_locate(&q->y, &q->z, tile, TILE, 1, &y);
+  return NAME_compare_magnitudes(&q->x, &x, &y, TILE, WINDOW, 1);
 }
 /* Transform points m to the pixels of some blocks of outputs. */
 MG_CONTRACT void NAME_finish_tile(const NAME_job *q, int64_t tile, int32_t mark, int64_t first,
                                   int64_t last, const vec *m, int64_t point_stride) {
-  const int64_t image = tile / (q->z.down * q->z.across);
-  const int64_t top = tile / q->z.across % q->z.down * TILE, left = tile % q->z.across * TILE;
-  const int64_t high = q->y.h - top < TILE ? q->y.h - top : TILE;
-  const int64_t wide = q->y.w - left < TILE ? q->y.w - left : TILE;
+  NAME_patch patch;
+  NAME_locate(&q->y, &q->z, tile, TILE, 0, &patch);
   const int64_t block = q->y.h * q->y.w;
-  vec *y = q->y.pixels + (image * q->y.blocks + first) * block + top * q->y.w + left;
+  vec *y = q->y.pixels + first * block;
   for (int64_t k = first; k < last; k++, m += q->z.capacity, y += block) {
     vec half[TILE * SIDE] MG_ALIGNED, pixels[TILE * TILE] MG_ALIGNED, zeros = {0};
     for (int64_t j = 0; j < SIDE; j++)
@@ -70,15 +66,19 @@ MG_CONTRACT void NAME_finish_tile(const NAME_job *q, int64_t tile, int32_t mark,
     for (int64_t p = 0; p < TILE * TILE; p++) zeros += pixels[p] * 0;
     if (mark == MG_MIXED || !NAME_finite(zeros)) {
       memset(pixels, 0, sizeof pixels);
-      NAME_direct(q, image, top, left, k, pixels);
+      NAME_direct(q, tile, k, pixels);
     } else if (mark) {
       for (int64_t p = 0; p < TILE * TILE; p++)
         if (mark >> p & 1) pixels[p] = (vec){0};
     }
-    NAME_prefetch(y + (k + 1 < last ? block : TILE - (k - first) * block), q->y.w, TILE, 1);
+    const int64_t next = k + 1 < last ? block : TILE - (k - first) * block;
+    NAME_prefetch(y + patch.corner + next, q->y.w, TILE, 1);
     const vec bias = q->bias ? ((const vec *)q->bias)[k] : (vec){0};
-    for (int64_t i = 0; i < high; i++)
-      for (int64_t j = 0; j < wide; j++) y[i * q->y.w + j] = pixels[i * TILE + j] + bias;
+    for (int64_t p = 0; p < TILE * TILE; p++) {
+      const int64_t offset = patch.whole ? patch.corner + p / TILE * q->y.w + p % TILE
+                                         : patch.rows[p / TILE] + patch.columns[p % TILE];
+      if (offset >= 0) y[offset] = pixels[p] + bias;
+    }
   }
 }
 /* Multiply the points of `count` tiles by those of weights, of `in` blocks of inputs and NV of outputs. */
@@ -135,20 +135,18 @@ MG_CONTRACT void NAME_panel(const NAME_job *q, int64_t begin, const int32_t *mar
     NAME_finish_tile(q, begin + t, marks[t], k, k + NV, memory + t, m_stride);
 }
 int NAME(const int64_t *a, char **slots) {
-  const int64_t threads = a[0], chunk = a[1], capacity = a[2], n = a[3], in = a[4], out = a[5];
-  const int64_t *place = a + 18;
-  const int64_t down = (a[8] + TILE - 1) / TILE, across = (a[9] + TILE - 1) / TILE;
-  const int64_t mode = a[17];
+  const int64_t threads = a[0], chunk = a[1], capacity = a[2], in = a[10], out = a[11];
+  const int64_t *place = a + 24, mode = a[23], tiles = a[9];
   vec *u = mode == 3 ? 0 : (vec *)(slots[place[10]] + place[11]);
   const NAME_job q = {
-    {(vec *)(slots[place[0]] + place[1]), in, a[6], a[7], a[10], a[11]},
-    {(vec *)(slots[place[6]] + place[7]), out, a[8], a[9], 0, 0},
-    {down, across, capacity},
-    (const float *)(slots[place[2]] + place[3]) + a[12],
-    a[16] ? (const float *)(slots[place[4]] + place[5]) : 0,
-    a[13], a[14], a[15], u, chunk,
+    {(vec *)(slots[place[0]] + place[1]), in, a[12], a[13], a[16], a[17]},
+    {(vec *)(slots[place[6]] + place[7]), out, a[14], a[15], 0, 0},
+    {a[3], a[4], a[5], a[6], a[7], a[8], capacity},
+    (const float *)(slots[place[2]] + place[3]) + a[18],
+    a[22] ? (const float *)(slots[place[4]] + place[5]) : 0,
+    a[19], a[20], a[21], u, chunk,
   };
-  const int64_t tiles = n * down * across, u_stride = in * L * out + 1;
+  const int64_t u_stride = in * L * out + 1;
   vec *memory = (vec *)(slots[place[8]] + place[9]);
   #pragma omp parallel num_threads(threads) if (threads > 1)
   {

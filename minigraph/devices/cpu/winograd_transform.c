@@ -7,38 +7,33 @@
 
    Return whether the squares of a cell are so small beside the tile's that NAME_compare_magnitudes has
    to decide. */
-MG_CONTRACT int TRANSFORM_TILE(const NAME_images *q, const NAME_tiles *z, int64_t tile, vec *v,
+MG_CONTRACT int TRANSFORM_TILE(const NAME_images *q, const NAME_patch *patch, int64_t capacity, vec *v,
                                int64_t point_stride) {
-  const int64_t image = tile / (z->down * z->across);
-  const int64_t top = tile / z->across % z->down * TILE - q->top;
-  const int64_t left = tile % z->across * TILE - q->left;
-  const int inside = top >= 0 && left >= 0 && top + PATCH <= q->h && left + PATCH <= q->w;
-  const vec *x = q->pixels + image * q->blocks * q->h * q->w;
+  const int64_t blocks = q->blocks, width = q->w, block = q->h * width;
+  const int64_t corner = patch->corner, step = patch->whole ? width : PATCH;
+  const vec *x = q->pixels;
 #if CELL
   enum { CELLS = PATCH / CELL };
   vec cells[CELLS * CELLS] MG_ALIGNED = {{0}};
 #endif
-  for (int64_t b = 0; b < q->blocks; b++, x += q->h * q->w, v += z->capacity) {
+  for (int64_t b = 0; b < blocks; b++, x += block, v += capacity) {
     /* Rows of a tile are far apart in memory: the hardware prefetcher does not follow them. */
-    const int64_t next = b + 1 < q->blocks ? q->h * q->w : TILE - b * q->h * q->w;
-    NAME_prefetch(x + top * q->w + left + next, q->w, PATCH, 0);
+    const int64_t next = b + 1 < blocks ? block : TILE - b * block;
+    NAME_prefetch(x + corner + next, width, PATCH, 0);
     vec pixels[PATCH * PATCH] MG_ALIGNED, half[SIDE * PATCH] MG_ALIGNED;
-    if (!inside)
-      for (int64_t i = 0; i < PATCH; i++)
-        for (int64_t j = 0; j < PATCH; j++) {
-          const int64_t row = top + i, column = left + j;
-          const int inside_image = row >= 0 && row < q->h && column >= 0 && column < q->w;
-          pixels[i * PATCH + j] = inside_image ? x[row * q->w + column] : (vec){0};
-        }
-    const vec *from = inside ? x + top * q->w + left : pixels;
-    const int64_t step = inside ? q->w : PATCH;
+    if (!patch->whole)
+      for (int64_t p = 0; p < PATCH * PATCH; p++) {
+        const int64_t offset = patch->rows[p / PATCH] + patch->columns[p % PATCH];
+        pixels[p] = offset < 0 ? (vec){0} : x[offset];
+      }
+    const vec *from = patch->whole ? x + corner : pixels;
 #if CELL
     for (int64_t c = 0; c < CELLS * CELLS; c++) {
-      const vec *corner = from + c / CELLS * CELL * step + c % CELLS * CELL;
+      const vec *cell = from + c / CELLS * CELL * step + c % CELLS * CELL;
       vec sums[2] = {cells[c], {0}}; /* two chains of additions, to hide their latency */
       for (int64_t i = 0; i < CELL; i++)
         for (int64_t j = 0; j < CELL; j++)
-          sums[(i + j) % 2] += corner[i * step + j] * corner[i * step + j];
+          sums[(i + j) % 2] += cell[i * step + j] * cell[i * step + j];
       cells[c] = sums[0] + sums[1];
     }
 #endif

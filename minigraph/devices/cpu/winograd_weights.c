@@ -1,6 +1,6 @@
 /* The gradient for the weights.
 
-   The argument block: `_WeightBlocking.sizes` of `winograd.py`; padding; blocks of inputs and of outputs
+   The argument block: `_WeightBlocking.sizes` of `winograd.py`; blocks of inputs and of outputs
    of a panel, or 0; places of dy, x, dw and scratch memory. */
 typedef struct {
   NAME_images x, dy;
@@ -10,35 +10,32 @@ typedef struct {
 } NAME_job;
 /* Add the gradient of a tile directly: of a block of outputs at one input. */
 MG_CONTRACT void NAME_direct(const NAME_job *q, int64_t tile, int64_t k, int64_t c, vec *taps) {
-  const int64_t image = tile / (q->z.down * q->z.across);
-  const int64_t top = tile / q->z.across % q->z.down * TILE, left = tile % q->z.across * TILE;
-  const vec *x = q->x.pixels + (image * q->x.blocks + c / L) * q->x.h * q->x.w;
-  const vec *dy = q->dy.pixels + (image * q->dy.blocks + k) * q->dy.h * q->dy.w;
+  NAME_patch from, to;
+  NAME_locate(&q->x, &q->z, tile, SIDE, 1, &from);
+  NAME_locate(&q->dy, &q->z, tile, TILE, 1, &to);
+  const vec *x = q->x.pixels + c / L * q->x.h * q->x.w, *dy = q->dy.pixels + k * q->dy.h * q->dy.w;
   for (int64_t p = 0; p < TILE * TILE; p++) {
-    const int64_t down = top + p / TILE, across = left + p % TILE;
-    if (down >= q->dy.h || across >= q->dy.w) continue;
+    const int64_t result = to.rows[p / TILE] + to.columns[p % TILE];
+    if (result < 0) continue;
     for (int64_t i = 0; i < TAPS; i++) {
-      const int64_t row = down + i / WINDOW - q->x.top;
-      const int64_t column = across + i % WINDOW - q->x.left;
-      if (row >= 0 && row < q->x.h && column >= 0 && column < q->x.w)
-        taps[i] += x[row * q->x.w + column][c % L] * dy[down * q->dy.w + across];
+      const int64_t offset = from.rows[p / TILE + i / WINDOW] + from.columns[p % TILE + i % WINDOW];
+      if (offset >= 0) taps[i] += x[offset][c % L] * dy[result];
     }
   }
 }
 /* Transform the pixels of a tile; return whether its gradient has to be added directly. */
 MG_CONTRACT int NAME_prepare_tile(const NAME_job *q, int64_t tile, vec *v, int64_t v_stride, vec *d,
                                   int64_t d_stride) {
-  const int uniform = !NAME_transform_input(&q->x, &q->z, tile, v, v_stride);
-  NAME_transform_result(&q->dy, &q->z, tile, d, d_stride);
+  NAME_patch x, dy;
+  NAME_locate(&q->x, &q->z, tile, SIDE, 0, &x);
+  NAME_locate(&q->dy, &q->z, tile, TILE, 0, &dy);
+  const int uniform = !NAME_transform_input(&q->x, &x, q->z.capacity, v, v_stride);
+  NAME_transform_result(&q->dy, &dy, q->z.capacity, d, d_stride);
   q->marks[tile] = 0;
   if (uniform) return 0;
-  const int64_t image = tile / (q->z.down * q->z.across);
-  const int64_t top = tile / q->z.across % q->z.down * TILE, left = tile % q->z.across * TILE;
-  const int64_t high = q->dy.h - top < TILE ? q->dy.h - top : TILE;
-  const int64_t wide = q->dy.w - left < TILE ? q->dy.w - left : TILE;
-  /* A window here has the pixels that one tap multiplies by dy. */
-  if (!NAME_compare_magnitudes(&q->x, image, top - q->x.top, left - q->x.left, WINDOW, WINDOW, high, wide))
-    return 0;
+  NAME_locate(&q->x, &q->z, tile, SIDE, 1, &x);
+  NAME_locate(&q->dy, &q->z, tile, TILE, 1, &dy);
+  if (!NAME_compare_magnitudes(&q->x, &x, &dy, WINDOW, TILE, 0)) return 0;
   for (int64_t p = 0; p < POINTS; p++)
     for (int64_t k = 0; k < q->dy.blocks; k++) d[p * d_stride + k * q->z.capacity] = (vec){0};
   q->marks[tile] = 1;
@@ -153,18 +150,16 @@ MG_CONTRACT void NAME_panels(const NAME_job *q, int64_t tiles, int64_t ins, int6
   }
 }
 int NAME(const int64_t *a, char **slots) {
-  const int64_t threads = a[0], shared = a[1], capacity = a[2], n = a[3], in = a[4], out = a[5];
-  const int64_t ins = a[12], outs = a[13];
-  const int64_t *place = a + 14;
-  const int64_t down = (a[8] + TILE - 1) / TILE, across = (a[9] + TILE - 1) / TILE;
+  const int64_t threads = a[0], shared = a[1], capacity = a[2], tiles = a[9], in = a[10], out = a[11];
+  const int64_t ins = a[18], outs = a[19];
+  const int64_t *place = a + 20;
   const NAME_job q = {
-    {(vec *)(slots[place[2]] + place[3]), in, a[6], a[7], a[10], a[11]},
-    {(vec *)(slots[place[0]] + place[1]), out, a[8], a[9], 0, 0},
-    {down, across, capacity},
+    {(vec *)(slots[place[2]] + place[3]), in, a[12], a[13], a[16], a[17]},
+    {(vec *)(slots[place[0]] + place[1]), out, a[14], a[15], 0, 0},
+    {a[3], a[4], a[5], a[6], a[7], a[8], capacity},
     (float *)(slots[place[4]] + place[5]),
     (int32_t *)(slots[place[6]] + place[7]),
   };
-  const int64_t tiles = n * down * across;
   vec *memory = (vec *)q.marks + (tiles + L - 1) / L;
   int mixed = 0;
   #pragma omp parallel num_threads(threads) if (threads > 1)

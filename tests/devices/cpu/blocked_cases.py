@@ -90,4 +90,6 @@ CASES = {
     "unlike-padding": Case(1, 1, 3, (6, 5), (0, 2)),
     "padding-of-two": Case(2, 1, 1, (1, 4), (2, 1)),
     "blocks": Case(1, 3, 4, (6, 10)),
+    "side-by-side": Case(6, 1, 2, (5, 5)),
+    "side-by-side-without-padding": Case(4, 1, 1, (7, 8), (0, 0)),
 }

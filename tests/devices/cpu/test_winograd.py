@@ -54,6 +54,22 @@ def test_weights_that_are_constants_are_transformed_once(division, way, threads)
     np.testing.assert_array_equal(computed(known, xs, threads), computed(node, xs, threads))
 
 
+@pytest.mark.parametrize(
+    ("n", "side", "rows", "columns", "tiles"),
+    [
+        (32, 13, 16, 2, 392),
+        (16, 14, 4, 4, 225),
+        (8, 7, 8, 1, 32),
+        (8, 28, 8, 1, 392),
+        (1, 13, 1, 1, 16),
+    ],
+)
+def test_images_lie_side_by_side_where_that_makes_fewer_tiles(n, side, rows, columns, tiles):
+    grid = winograd.tile_grid((n, 4, side, side, 16), 3, (1, 1))
+    assert (grid.rows, grid.columns, grid.tiles) == (rows, columns, tiles)
+    assert grid.spans == (tiles < n * (-(-side // 4)) ** 2)
+
+
 def test_strips_are_whole_groups_of_what_is_left_over():
     for rows, group in winograd.ROWS.values():
         assert rows % group == 0
@@ -66,7 +82,7 @@ def blocking_of(node, threads):
     images = [x.shape for x in (*node.inputs, node) if len(x.shape) == 5]
     weights = isinstance(node.op.plain, Conv2dBackwardWeights)
     kind = winograd._WeightBlocking if weights else winograd._ImageBlocking
-    return kind(3, *images, threads)
+    return kind(3, (1, 1), *images, threads)
 
 
 @any_threads

@@ -123,6 +123,10 @@ def a_corner(x, size):
     x[0, 0, 0, 0, 3] = size
 
 
+def one_image(x, size):
+    x[0] *= size
+
+
 def one_half(x, size):
     x[:, :, :, : x.shape[3] // 2] *= size
 
@@ -147,10 +151,10 @@ MOST = 64  # roundings
 @every_way
 @every_window
 @pytest.mark.parametrize(
-    "change", [one_pixel, a_corner, one_half, one_channel, zeros_but_two, all_sizes]
+    "change", [one_pixel, a_corner, one_image, one_half, one_channel, zeros_but_two, all_sizes]
 )
 def test_the_error_of_a_result_is_relative_to_what_it_is_made_of(change, window, way):
-    node = in_blocks(way, Case(1, 1, 2, (11, 9)).of_window(window))
+    node = in_blocks(way, Case(2, 1, 2, (11, 9)).of_window(window))  # tiles span both images
     for size in SIZES:
         xs = drawn(node)
         change(xs[way == "to the weights"], np.float32(size))
