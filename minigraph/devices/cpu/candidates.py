@@ -56,11 +56,12 @@ SURE_OPERATIONS = 1e8
 
 
 def panel_candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
-    """Yield the product of gathered panels for a convolution of nchw images."""
+    """Yield the product of panels: for a convolution of nchw images these are gathered."""
     node, strides, layouts = arrangement
-    if type(node.op) in ROLES and node.dtype == onednn.F32 and compiler.compiler():
-        make = partial(native_kernel, node, strides, threads)
-        yield Candidate(product.NAME, layouts, make)
+    is_convolution = type(node.op) in ROLES and node.dtype == onednn.F32 and compiler.compiler()
+    if is_convolution or product.is_favourite(node, strides):
+        make = native_kernel if is_convolution else product.matmul_kernel
+        yield Candidate(product.NAME, layouts, partial(make, node, strides, threads))
 
 
 # For products and convolutions.  The heuristic chooses the first candidate of all.
@@ -206,6 +207,8 @@ class CpuProblems(ProblemMaker):
         generators = [*CANDIDATES]
         if winograd.is_favourite(node):
             generators.sort(key=lambda g: g is not winograd.candidates)
+        elif product.is_favourite(node, strides):
+            generators.sort(key=lambda g: g is not panel_candidates)
         elif transposed.is_favourite(arrangement):
             generators.sort(key=lambda g: g is not transposed.candidates)
         elif tiles.is_favourite(node, parts=3):
@@ -214,8 +217,8 @@ class CpuProblems(ProblemMaker):
             first = tiles.is_favourite(node, parts=2) and not transposed.applies(node)
             generators.insert(0 if first else len(generators), partial(tiles.candidates, parts=2))
         candidates = itertools.chain.from_iterable(g(arrangement, threads) for g in generators)
-        product = product_of(node)
-        if product and primitives.sums_of_many_pixels(product.op, node):
+        plain = product_of(node)
+        if plain and primitives.sums_of_many_pixels(plain.op, node):
             return _accurate_candidates([*candidates], node)
         return candidates
 

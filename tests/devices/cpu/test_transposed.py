@@ -1,4 +1,4 @@
-"""Products of few rows and a large matrix, computed as transposes of transposed products."""
+"""Products of few rows and a large matrix, in rows or in columns."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,8 @@ from needs import needs_both
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.devices.cpu import transposed
+from minigraph.devices.cpu import onednn, transposed
+from minigraph.devices.cpu import product as panels
 from minigraph.devices.cpu.candidates import CpuProblems
 from minigraph.ops.matmul import Matmul
 
@@ -59,3 +60,17 @@ def test_a_linear_layer_of_a_large_matrix_uses_it_also_with_constant_weights():
 def test_one_row_begins_with_what_reads_the_matrix_in_place():
     problem, layouts = CpuProblems(2, on_disk=False).tunable(*product(1, bias=False))
     assert not next(iter(problem.candidates(layouts))).name.endswith(transposed.SUFFIX)
+
+
+@pytest.mark.parametrize(("rows", "is_first"), [(1, False), (32, True), (65, False)])
+def test_a_large_matrix_in_rows_is_read_in_panels(rows, is_first, monkeypatch):
+    monkeypatch.setattr(panels, "MIN_MATRIX", SUMS * COLUMNS)
+    monkeypatch.setattr(panels, "REGISTERS", {onednn.block(): panels.REGISTERS[onednn.block()]})
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(rows, SUMS)), rng.normal(size=(SUMS, COLUMNS))
+    inputs = mg.input("x", x.shape), mg.input("y", y.shape)
+    cg = mg.comp_graph(options={"graph_opt_level": 2, "autotune": "off"})
+    function = cg.compile(inputs, ops.relu(inputs[0] @ inputs[1]))
+    np.testing.assert_allclose(function(x, y), np.maximum(x @ y, 0), atol=1e-3)
+    (algorithm,) = function.report().algorithms
+    assert (algorithm.name == panels.NAME) is is_first
