@@ -93,8 +93,15 @@ class Graph:
         try:
             return self.map(lambda x, inputs: inputs[0] if x in new else x.replace(inputs), new)
         except KeyError as error:
-            why = f"substitute: {error} depends on the node that it replaces; use `map` for that"
-            raise GraphError(why) from None
+            text = f"substitute: {error} depends on the node that it replaces; use `map` for that"
+            raise GraphError(text) from None
+
+    def replace_nodes(self, replacements: Mapping[Node, Node]) -> Graph:
+        """Return the graph with other nodes, which are not rebuilt, in place of some nodes."""
+        return self.map(
+            lambda x, inputs: replacements[x] if x in replacements else x.replace(inputs),
+            reads=dict.fromkeys(replacements, ()),
+        )
 
     def by_order(self, deferred: AbstractSet[Node] = frozenset()) -> list[Node]:
         """Return the nodes, inputs before users, by `Node.order`; those in `deferred` come last."""
@@ -171,15 +178,15 @@ class Graph:
     def __str__(self) -> str:
         names: dict[Node, str] = {x: x.name for x in self.inputs}
         lines: list[str] = []
-        head = ", ".join(f"{x.name}: {x.spec}" for x in self.inputs)
+        inputs = ", ".join(f"{x.name}: {x.spec}" for x in self.inputs)
         for node in self:
             if node not in names:
                 names[node] = f"%{len(lines)}"
                 args = " ".join(names[x] for x in node.inputs)
                 specs = ", ".join(map(str, node.specs))
                 lines.append(f"  {names[node]}: {specs} = {node.op} {args}".rstrip())
-        returned = ", ".join(names[y] for y in self.outputs)
-        return "\n".join([f"graph({head}):", *lines, f"  return {returned}"])
+        outputs = ", ".join(names[y] for y in self.outputs)
+        return "\n".join([f"graph({inputs}):", *lines, f"  return {outputs}"])
 
 
 def compute(node: Node, *args: Any) -> Any:
@@ -189,7 +196,7 @@ def compute(node: Node, *args: Any) -> Any:
     try:
         result = node.op.forward(*args)
     except GraphError as error:
-        operands = [*dict.fromkeys(node.inputs)]  # a check of a value may be of itself
+        operands = [*dict.fromkeys(node.inputs)]  # `ops.check(x)` has x twice
         raise located(error, node.op.name, operands, node.source) from None
     if node.is_bundle:
         return result
@@ -264,22 +271,22 @@ _copying = threading.local()
 def _reduce(node: Node) -> tuple[Any, ...]:
     """Return the constructor and arguments of a copy, for `pickle` and `copy`."""
     in_progress = vars(_copying).setdefault("dependencies", weakref.WeakSet())
-    earlier = None
+    dependencies = None
     if node.inputs and not any(node in each.nodes for each in in_progress):
-        known: dict[Node, tuple[Node, ...]] = {x: () for each in in_progress for x in each.nodes}
-        found = sorted(toposort([node], known), key=lambda x: x.order[1])
-        earlier = _Dependencies(dict.fromkeys(x for x in found if x not in known))
-        in_progress.add(earlier)
-    facts = {name: getattr(node, name) for name in ("changes", "descent", "source")}
-    return _restore, (earlier, node.op, node.inputs, node.specs, facts)
+        copied: dict[Node, tuple[Node, ...]] = {x: () for each in in_progress for x in each.nodes}
+        order = sorted(toposort([node], copied), key=lambda x: x.order[1])
+        dependencies = _Dependencies(dict.fromkeys(x for x in order if x not in copied))
+        in_progress.add(dependencies)
+    attributes = {name: getattr(node, name) for name in ("changes", "descent", "source")}
+    return _restore, (dependencies, node.op, node.inputs, node.specs, attributes)
 
 
-def _restore(earlier: object, op: Op, inputs: Any, specs: Any, facts: dict[str, Any]) -> Node:
+def _restore(_: object, op: Op, inputs: Any, specs: Any, attributes: dict[str, Any]) -> Node:
     """Return a node with these attributes and a new `order`, which has to be unique."""
-    made = Node(op, inputs, specs)
-    for name, value in facts.items():
-        setattr(made, name, value)
-    return made
+    node = Node(op, inputs, specs)
+    for name, value in attributes.items():
+        setattr(node, name, value)
+    return node
 
 
 copyreg.pickle(Node, _reduce)

@@ -54,8 +54,8 @@ def builder(fn: Callable[P, R]) -> Callable[P, R]:
             operands = [x for each in lists for x in each if isinstance(x, Node)]
             if isinstance(error, GraphError):
                 raise located(error, fn.__name__, operands, here()) from None
-            text = GraphError(f"the memory does not suffice ({error})")
-            raise located(text, fn.__name__, operands, here()) from error
+            memory_error = GraphError(f"the memory does not suffice ({error})")
+            raise located(memory_error, fn.__name__, operands, here()) from error
 
     return build
 
@@ -98,10 +98,10 @@ class FromSizes(Op):
 
     def forward(self) -> Array:
         try:
-            made = np.asarray(self.function(*self.sizes))
-            if made.dtype == object:  # integers beyond 64 bits
-                made = made.astype(np.float64 if self.dtype in FLOATS else self.dtype)
-            return cast(made, self.dtype).reshape(self.shape)
+            array = np.asarray(self.function(*self.sizes))
+            if array.dtype == object:  # integers beyond 64 bits
+                array = array.astype(np.float64 if self.dtype in FLOATS else self.dtype)
+            return cast(array, self.dtype).reshape(self.shape)
         except OverflowError:
             sizes = ", ".join(map(str, self.sizes))
             raise DTypeError(f"{sizes} does not fit into {self.dtype.name}") from None
@@ -206,7 +206,7 @@ class Parameter(Node):
     def assign(self, value: Any) -> None:
         """Set the value, cast by NumPy's "same_kind" rule; ShapeError for another shape.
 
-        A call in another thread that reads the parameter runs before or after, never meanwhile.
+        A call in another thread that reads the parameter runs before or after the assignment.
         """
         try:
             array = as_array(value, self.dtype)
@@ -219,13 +219,13 @@ class Parameter(Node):
         assign_all([(self, array)])
 
 
-def namesake(node: Node, others: Iterable[Node]) -> str:
-    """Return an error text about another node named like `node`, if `others` has one; else ""."""
-    for x in others:
+def namesake(node: Node, nodes: Iterable[Node]) -> str:
+    """Return an error text about another node of the same name, if `nodes` has one; else ""."""
+    for x in nodes:
         if x.name == node.name and x is not node:
             return (
-                f"another {x.op} was made {x.source}: each call makes a new one; where a cell of a "
-                "notebook was run again, run those that use it again, too"
+                f"another {x.op} was made {x.source}: each call makes a new one; after a cell of a "
+                "notebook has run again, run the cells that use it again, too"
             )
     return ""
 
@@ -233,10 +233,10 @@ def namesake(node: Node, others: Iterable[Node]) -> str:
 def values_of(parameters: Mapping[str, Parameter]) -> dict[str, Array]:
     """Return copies of the values of parameters, all at the same moment, between calls."""
 
-    def read() -> dict[str, Array]:
+    def copies() -> dict[str, Array]:
         return {name: p.state.read().copy() for name, p in parameters.items()}
 
-    return run_exclusively([p.state for p in parameters.values()], read, changes=False)
+    return run_exclusively([p.state for p in parameters.values()], copies, changes=False)
 
 
 def assign_all(values: Sequence[tuple[Parameter, Array]]) -> None:
@@ -253,12 +253,12 @@ def _restored(
     cls: type[Parameter], value: State | Array, name: str, trainable: bool, source: Location
 ) -> Parameter:
     """Return a parameter without calling `__init__`, which may differ in a subclass."""
-    made = object.__new__(cls)
-    made.state = value if isinstance(value, State) else State.of(value)
-    made.trainable = trainable
-    Node.__init__(made, Variable(name), (), (made.state.spec,))
-    made.source = source
-    return made
+    parameter = object.__new__(cls)
+    parameter.state = value if isinstance(value, State) else State.of(value)
+    parameter.trainable = trainable
+    Node.__init__(parameter, Variable(name), (), (parameter.state.spec,))
+    parameter.source = source
+    return parameter
 
 
 def _input_sizes(shape: Any) -> Shape:
@@ -271,19 +271,19 @@ def _input_size(axis: int, n: Any) -> Any:
     if n is None:
         return symbol(f"size{axis}" if axis else "batch")
     if isinstance(n, str):
-        number, times, name = n.rpartition("*")
-        if not name.isidentifier() or (times and not (number.isdecimal() and int(number))):
+        factor, asterisk, name = n.rpartition("*")
+        if not name.isidentifier() or (asterisk and not (factor.isdecimal() and int(factor))):
             raise ShapeError(
-                f"{n!r} is no name for a size; it takes an identifier, or a multiple, as in '32*h'"
+                f"{n!r} does not name a size; use an identifier, or a multiple such as '32*h'"
             )
-        return symbol(name) * int(number or 1)
+        return symbol(name) * int(factor or 1)
     return n
 
 
 InputSizes = Annotated[
     Any,
     Kind(
-        "an integer >= 0 or a sequence of them, in which None or a name is a size that calls give",
+        "an integer >= 0 or a sequence of them, where None or a name is a size that a call chooses",
         _input_sizes,
         ShapeError,
     ),

@@ -57,8 +57,8 @@ def here() -> Location:
 
 def _cell(file: str) -> str:
     """Return IPython's name of the cell in a file, as "In [3]"; the path if the file is no cell."""
-    names = getattr(getattr(shell(), "compile", None), "format_code_name", None)
-    name = names and names(file)
+    format_code_name = getattr(getattr(shell(), "compile", None), "format_code_name", None)
+    name = format_code_name and format_code_name(file)
     return name[1].replace("[", " [") if name else _text(file)
 
 
@@ -93,9 +93,9 @@ class Within:
         vars(scope).update(self.before)
 
 
-def gradient_of(place: Location) -> Within:
-    """Mark nodes made inside as the gradient of the expression made at `place`."""
-    return Within(source=place._replace(backward=True))
+def gradient_of(location: Location) -> Within:
+    """Mark nodes made inside as the gradient of the expression made at `location`."""
+    return Within(source=location._replace(backward=True))
 
 
 def layer(name: str) -> Within:

@@ -39,8 +39,8 @@ class GraphOp(Op, eq=False):
     @functools.cached_property
     def key(self) -> tuple[Any, ...]:
         values = [n.op.value.tobytes() for n in self.graph if isinstance(n.op, Constant)]
-        inside = [n.op for n in self.graph if isinstance(n.op, GraphOp)]
-        return str(self.graph), tuple(values), tuple(inside)
+        inner = [n.op for n in self.graph if isinstance(n.op, GraphOp)]
+        return str(self.graph), tuple(values), tuple(inner)
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and self.key == other.key
@@ -53,8 +53,8 @@ class Expanded(Op):
     """An op that `expand` defines: `forward` evaluates the expanded graph."""
 
     def forward(self, *xs: Any) -> Any:
-        places = placeholders([Spec(x.shape, x.dtype) for x in xs])
-        results = Graph(places, self.expand(*places))(*xs)
+        inputs = placeholders([Spec(x.shape, x.dtype) for x in xs])
+        results = Graph(inputs, self.expand(*inputs))(*xs)
         return results if len(results) > 1 else results[0]
 
 
@@ -99,17 +99,17 @@ class Loop(GraphOp, eq=False):
         return (*super().key, self.carried, self.scanned, self.length, self.reverse)
 
     def __str__(self) -> str:
-        about = f"length={self.length}" + (", reverse" if self.reverse else "")
+        steps = f"length={self.length}" + (", reverse" if self.reverse else "")
         ops = [node.op.name for node in self.graph if node.inputs]
-        return f"{self.name}[{about}: {', '.join(ops)}]"
+        return f"{self.name}[{steps}: {', '.join(ops)}]"
 
     def infer(self, *xs: Spec) -> tuple[Spec, ...]:
         last = self.carried + self.scanned
         for i, (x, inner) in enumerate(zip(xs, self.graph.inputs, strict=True)):
-            sliced = self.carried <= i < last
-            expected = self.stacked(inner.spec) if sliced else inner.spec
+            is_sliced = self.carried <= i < last
+            expected = self.stacked(inner.spec) if is_sliced else inner.spec
             if x != expected:
-                raise ShapeError(f"operand {i} is {x}, and the body takes {expected}")
+                raise ShapeError(f"operand {i} is {x}; the body takes {expected}")
         outputs = [y.spec for y in self.graph.outputs]
         return (*outputs[: self.carried], *map(self.stacked, outputs[self.carried :]))
 

@@ -71,7 +71,7 @@ class Op:
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """forward(*inputs): the result (or tuple of results), with NumPy.  It defines the op."""
-        raise NotImplementedError(f"{self.name} has no meaning")
+        raise NotImplementedError(f"{self.name} has no forward")
 
     def grad(self, *args: Any, **kwargs: Any) -> tuple[Node | None, ...]:
         """grad(dy, y, *inputs): for each input its gradient as a node, or None if it has none.
@@ -90,14 +90,14 @@ class Op:
         raise NoGradient(f"{self.name} has no gradient")
 
     def index_range(self, *args: Any) -> IndexRange | None:
-        """index_range(*inputs): the valid integers of an input; None: all.  Others are refused."""
+        """index_range(*inputs): the valid integers of an input; None: all.  A call checks them."""
         return None
 
     def along(self, x: Shape, y: Shape) -> tuple[int | None, ...] | None:
-        """Return for each axis of the result y the axis of the input x that it is.
+        """Return for each axis of the result y the axis of the input x that it comes from.
 
-        It is None for an axis of length 1 or one along which x is repeated.  An op that does more
-        than move elements returns None.
+        An entry is None for an axis of length 1 and for one along which x is repeated.  The result
+        is None for an op that does more than move elements.
         """
         return None
 
@@ -178,7 +178,7 @@ def _method(name: str) -> Callable[..., Node]:
         return Node.functions[name](x, *args, **kwargs)
 
     method.__name__ = method.__qualname__ = name
-    method.__doc__ = f"As `ops.{name}`, of this expression."
+    method.__doc__ = f"Apply `ops.{name}` to this expression."
     _methods.append(method)
     return method
 
@@ -269,11 +269,11 @@ class Node(Unsupported):
         """Return a copy of this node with other inputs, or the node itself if they are the same."""
         if len(inputs) == len(self.inputs) and all(map(operator.is_, inputs, self.inputs)):
             return self
-        made = object.__new__(Node)
-        made.op, made.inputs, made.specs, made.source = self.op, inputs, self.specs, self.source
-        made.order = self.order[0], next(_count)
-        made.changes, made.descent = self.changes, self.descent
-        return made
+        node = object.__new__(Node)
+        node.op, node.inputs, node.specs, node.source = self.op, inputs, self.specs, self.source
+        node.order = self.order[0], next(_count)
+        node.changes, node.descent = self.changes, self.descent
+        return node
 
     def __repr__(self) -> str:
         return f"{shorten(str(self.op))}: {', '.join(map(str, self.specs))}"

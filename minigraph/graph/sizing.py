@@ -76,11 +76,11 @@ def _substitute_fields(op: Op, sizes: Mapping[str, int], negative: list[str]) ->
     negative  receives an error text for each size below 0
     """
 
-    def whole(size: SymbolicSize, sizes: Mapping[str, int]) -> int:
+    def integer(size: SymbolicSize, sizes: Mapping[str, int]) -> int:
         number = size.at(sizes)
         if type(number) is not int or abs(number) > MAX_SIZE:
-            wanted = f"a size is an integer up to {MAX_SIZE}"
-            raise ShapeError(f"{size} is {number:g} {size.where(sizes)}; {wanted}")
+            limit = f"a size is an integer up to {MAX_SIZE}"
+            raise ShapeError(f"{size} is {number:g} {size.where(sizes)}; {limit}")
         if number < 0:
             negative.append(f"{size} is {number} {size.where(sizes)}")
         return number
@@ -88,11 +88,11 @@ def _substitute_fields(op: Op, sizes: Mapping[str, int], negative: list[str]) ->
     changed: dict[str, Any] = {}
     for field in fields(op):  # type: ignore[arg-type]
         value = getattr(op, field.name)
-        number = SymbolicSize.at if field.type in VALUE_TYPES else whole
+        number = SymbolicSize.at if field.type in VALUE_TYPES else integer
         if (new := substitute(value, sizes, number)) is not value:
             changed[field.name] = new
-    if isinstance(op, GraphOp) and (inside := with_sizes(op.graph, sizes)) is not op.graph:
-        changed["graph"] = inside
+    if isinstance(op, GraphOp) and (graph := with_sizes(op.graph, sizes)) is not op.graph:
+        changed["graph"] = graph
     return replace(op, **changed) if changed else op  # type: ignore[type-var]
 
 
@@ -108,8 +108,8 @@ def substitute(
     if isinstance(value, SymbolicSize):
         return number(value, sizes)
     if type(value) is tuple:
-        made = tuple(substitute(each, sizes, number) for each in value)
-        return value if all(map(operator.is_, made, value)) else made
+        items = tuple(substitute(each, sizes, number) for each in value)
+        return value if all(map(operator.is_, items, value)) else items
     if is_dataclass(value) and not isinstance(value, type):
         old = {f.name: getattr(value, f.name) for f in fields(value) if f.init}
         new = {name: substitute(each, sizes, number) for name, each in old.items()}

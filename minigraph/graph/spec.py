@@ -101,13 +101,13 @@ def cast(array: Array, dtype: DType) -> Array:
     if dtype in FLOATS:
         try:
             with np.errstate(over="raise"):
-                made = array.astype(dtype)
+                result = array.astype(dtype)
         except FloatingPointError:
             raise _misfit(array, dtype) from None
         # NumPy reports an overflow; devices and ml_dtypes do not.
-        reported = isinstance(array, np.ndarray) and (dtype != BFLOAT16 or _are_finite(made))
-        if reported or (np.isfinite(made) == np.isfinite(array)).all():
-            return made
+        fits = isinstance(array, np.ndarray) and (dtype != BFLOAT16 or _are_finite(result))
+        if fits or (np.isfinite(result) == np.isfinite(array)).all():
+            return result
     elif bounds[0] - 1 < array.min().item() and array.max().item() < bounds[1] + 1:
         return array.astype(dtype)  # truncated
     raise _misfit(array, dtype)
@@ -121,16 +121,16 @@ def _are_finite(array: Array) -> bool:
 
 @functools.cache
 def _bounds(source: DType, target: DType) -> tuple[Any, Any] | None:
-    """Return the least and the largest number of `target`; None if all of `source` fit."""
+    """Return the lowest and the highest number of `target`; None if it holds all of `source`."""
     if target == BOOL:
         return None  # any number is true or false, as in NumPy and PyTorch
-    (least, most), (low, high) = map(limits, (source, target))
+    (lowest, highest), (low, high) = map(limits, (source, target))
     finite = source not in FLOATS or target in FLOATS
-    return None if finite and low <= least and most <= high else (low, high)
+    return None if finite and low <= lowest and highest <= high else (low, high)
 
 
 def limits(dtype: DType) -> tuple[Any, Any]:
-    """Return the least and the largest finite number of a dtype."""
+    """Return the lowest and the highest finite number of a dtype."""
     if dtype in FLOATS:
         largest = float(ml_dtypes.finfo(dtype).max)  # type: ignore[no-untyped-call]
         return -largest, largest
@@ -142,12 +142,12 @@ def _misfit(array: Array, dtype: DType) -> DTypeError:
     if not isinstance(array, np.ndarray):
         array = array.get()  # copy it from the device
     with np.errstate(all="ignore"):
-        made = array.astype(dtype)
-        lost = np.isfinite(array) > np.isfinite(made)
-        wrong = lost if dtype in FLOATS else made != np.trunc(array)
-    at = np.unravel_index(int(wrong.argmax()), array.shape)
-    place = f" at {tuple(map(int, at))}" if at else ""
-    return DTypeError(f"{array[at].item()!r}{place} does not fit into {dtype.name}")
+        result = array.astype(dtype)
+        overflows = np.isfinite(array) > np.isfinite(result)
+        misfits = overflows if dtype in FLOATS else result != np.trunc(array)
+    index = np.unravel_index(int(misfits.argmax()), array.shape)
+    position = f" at {tuple(map(int, index))}" if index else ""
+    return DTypeError(f"{array[index].item()!r}{position} does not fit into {dtype.name}")
 
 
 Shape = tuple[int, ...]
@@ -205,11 +205,11 @@ def _name(dtype: DType) -> str:
     return dtype.name
 
 
-def as_sizes(shape: Any, least: int = 0) -> Shape:
+def as_sizes(shape: Any, minimum: int = 0) -> Shape:
     """Return a size or a sequence of sizes as a tuple; raise an error for anything else."""
-    found = sizes(shape, least)
-    _check_axes(len(found))
-    return found
+    result = sizes(shape, minimum)
+    _check_axes(len(result))
+    return result
 
 
 def sizes_around(shape: Shape, axis: int) -> tuple[int, int, int]:

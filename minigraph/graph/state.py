@@ -74,8 +74,8 @@ class State:
         Programs that use the value have to be bound again (`CompiledFunction.bind`).
         """
         spec = Spec(memory.shape, memory.dtype)
-        misplaced = spec.size and memory.ctypes.data % ALIGNMENT
-        if spec != self.spec or not memory.flags.carray or misplaced:
+        is_misaligned = spec.size and memory.ctypes.data % ALIGNMENT
+        if spec != self.spec or not memory.flags.carray or is_misaligned:
             raise GraphError(
                 f"a value of {self.spec} needs memory of the same shape and dtype, contiguous, "
                 f"writable and aligned to {ALIGNMENT} bytes; this is {spec}"
@@ -134,9 +134,9 @@ class State:
     def _check_shared(self, device: str) -> None:
         if self._shared not in ("", device):
             raise DeviceError(
-                f"a parameter of {self.spec} lies in memory of another library on the "
-                f"{self._shared}, which a function for the {device} cannot share: bring the model "
-                "to the device of the function first"
+                f"a parameter of {self.spec} is in memory of another library on the "
+                f"{self._shared}, which a function for the {device} cannot share: first move the "
+                "model to the device of the function"
             )
 
     def mark_written(self, device: str) -> None:
@@ -175,7 +175,7 @@ class Claim:
                 pass
 
     def run(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Return work(*arguments), called while no other thread uses the values it changes."""
+        """Return function(*arguments), run while no other thread uses the values it changes."""
         while True:
             generation, locks = self._locks  # another thread may replace these
             if generation != _generation:
@@ -189,9 +189,9 @@ class Claim:
 
 
 def run_exclusively(states: Sequence[State], function: Callable[[], T], changes: bool) -> T:
-    """Return work(), which reads the values, called while no claim runs that changes them.
+    """Return the result of `function`, which reads the values, while no claim changes them.
 
-    changes  whether `function` changes the values: then no claim runs that reads them either
+    changes  whether `function` changes the values: then no claim reads them meanwhile either
     """
     while True:
         generation = _generation
@@ -202,8 +202,8 @@ def run_exclusively(states: Sequence[State], function: Callable[[], T], changes:
 
 def _claims_of(states: Iterable[State], readers: bool = True) -> dict[Claim, None]:
     """Return the claims that change one of the states, and with `readers` those that read one."""
-    found = ((claim, state) for state in states for c in state._claims if (claim := c()))
-    return {claim: None for claim, state in found if readers or state in claim.changes}
+    pairs = ((claim, state) for state in states for c in state._claims if (claim := c()))
+    return {claim: None for claim, state in pairs if readers or state in claim.changes}
 
 
 _claim_numbers = itertools.count()
@@ -224,7 +224,7 @@ class _Outdated(Exception):
 def _run_locked(
     locks: Locks, generation: int, function: Callable[..., T], arguments: Iterable[Any]
 ) -> T:
-    """Return work(*arguments), called while this thread holds all locks.
+    """Return function(*arguments), run while this thread holds all locks.
 
     Raises _Outdated if a claim was made since `generation`.  Each lock has a `with` statement, so
     that an interrupt cannot leave it locked.

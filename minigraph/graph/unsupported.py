@@ -46,12 +46,12 @@ class Unsupported:
         """Return the nodes that it depends on, operands first; of many only the nearest."""
         reached: dict[Any, None] = {self: None}
         for node in (queue := [self]):
-            fresh = [x for x in node.inputs if x not in reached]
-            reached.update(dict.fromkeys(fresh))
-            queue += fresh
-        shown = sorted(list(reached)[:MAX_SHOWN_NODES], key=lambda node: node.order)
-        hidden = len(reached) - len(shown)
-        names = {node: f"%{i}" for i, node in enumerate(shown)}
+            unvisited = [x for x in node.inputs if x not in reached]
+            reached.update(dict.fromkeys(unvisited))
+            queue += unvisited
+        nearest = sorted(list(reached)[:MAX_SHOWN_NODES], key=lambda node: node.order)
+        hidden = len(reached) - len(nearest)
+        names = {node: f"%{i}" for i, node in enumerate(nearest)}
         lines = [f"{hidden} ops before these"] * bool(hidden)
         for node, name in names.items():
             operands = " ".join(names.get(x, "…") for x in node.inputs)
@@ -59,7 +59,7 @@ class Unsupported:
         return f"<pre>{html.escape(chr(10).join(lines))}</pre>"
 
     def __float__(self) -> float:
-        raise GraphError(f"{self!r} is no number: {hints('expressions')['item']}")
+        raise GraphError(f"{self!r} is not a number: {hints('expressions')['item']}")
 
     __int__ = __complex__ = __float__
 
@@ -80,7 +80,7 @@ class Unsupported:
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         # Without this method NumPy would index each element of an expression.
-        raise DTypeError(f"{self!r} is no array: {hints('expressions')['item']}")
+        raise DTypeError(f"{self!r} is not an array: {hints('expressions')['item']}")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """Compute operators such as `array + expression`; reject NumPy's other functions."""
@@ -88,15 +88,15 @@ class Unsupported:
         is_operator = method == "__call__" and len(inputs) == 2 and kwargs.keys() <= {"out"}
         if name and is_operator and not isinstance(inputs[0], Unsupported):
             return self.functions[name](*inputs)
-        raise self._of_numpy(ufunc.__name__)
+        raise self._numpy_error(ufunc.__name__)
 
-    def __array_function__(self, function: Any, *others: Any) -> NoReturn:
-        raise self._of_numpy(function.__name__)
+    def __array_function__(self, function: Any, *args: Any) -> NoReturn:
+        raise self._numpy_error(function.__name__)
 
-    def _of_numpy(self, name: str) -> GraphError:
-        other = hints("ops").get(name, "minigraph.ops")
-        instead = f"ops.{name}" if name in self.functions else other
+    def _numpy_error(self, name: str) -> GraphError:
+        hint = hints("ops").get(name, "minigraph.ops")
+        replacement = f"ops.{name}" if name in self.functions else hint
         return DTypeError(
             f"np.{name} computes arrays, and {self!r} has no value before a call {here()}; "
-            f"functions of expressions: {instead}"
+            f"functions of expressions: {replacement}"
         )

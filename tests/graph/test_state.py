@@ -71,7 +71,7 @@ def test_a_value_may_lie_in_memory_of_others_and_move_to_another():
     assert here[0] == 5 and state.read() is here
     state.share_host_memory(there)
     assert state.read() is there
-    with pytest.raises(DeviceError, match="lies in memory of another library on the host"):
+    with pytest.raises(DeviceError, match="is in memory of another library on the host"):
         state.on("a", Copy)
     read_only = there.copy()
     read_only.flags.writeable = False
@@ -93,7 +93,7 @@ def test_a_value_may_lie_in_memory_of_others_on_a_device():
     state.assign([1, 2, 3])
     assert there.value.tolist() == [1, 2, 3]
     for use in (state.write, state.on_host, lambda: state.on("b", Copy)):
-        with pytest.raises(DeviceError, match="lies in memory of another library on the a, "):
+        with pytest.raises(DeviceError, match="is in memory of another library on the a, "):
             use()
 
 

@@ -152,7 +152,7 @@ def test_a_converted_model_computes_on_the_device_of_its_tensors_alone():
         assert_close(torch.from_dlpack(function(x)), model(x))
         model[5].bias.fill_(3)
         assert_close(torch.from_dlpack(function(x)), model(x))
-    with pytest.raises(mg.DeviceError, match="lies in memory of another library on the cuda:0"):
+    with pytest.raises(mg.DeviceError, match="is in memory of another library on the cuda:0"):
         mg.comp_graph("cpu", OPTIONS).compile([images], net(images))
 
 
