@@ -76,5 +76,5 @@ else:  # a program that uses none of these does not wait for their import
             return globals().setdefault(name, value)
         if importlib.util.find_spec(f"minigraph.{name}"):  # `from minigraph import` imports it then
             raise AttributeError(f"minigraph.{name} is not imported")
-        others = (importlib.import_module(f"minigraph.{other}") for other in ("nn", "optim"))
-        return errors.module_getattr(__name__, "package", ops, *others)(name)
+        nn, optim = (importlib.import_module(f"minigraph.{part}") for part in ("nn", "optim"))
+        return errors.module_getattr(__name__, "package", ops, nn, optim)(name)

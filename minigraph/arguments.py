@@ -49,7 +49,7 @@ class Kind:
     none_is_default: bool = False
 
     def check(self, name: str, value: Any) -> Any:
-        """Return `value` parsed; an error that names the argument if it is none of the kind."""
+        """Return `value` parsed; an error for a value of another kind names the argument."""
         try:
             return self.parse(value)
         except GraphError as error:
@@ -129,23 +129,23 @@ def integers(value: Any) -> tuple[int, ...]:
     return (parsed,) if isinstance(parsed, int) else parsed
 
 
-def size(value: Any, least: int = 0) -> int:
-    """Return an integer >= `least`, or a symbolic size."""
+def size(value: Any, minimum: int = 0) -> int:
+    """Return an integer >= `minimum`, or a symbolic size."""
     if isinstance(value, SymbolicSize):
         if not value.is_integer:
             raise ValueError
         return value
     number = _integer(value)
-    if number < least:
+    if number < minimum:
         raise ValueError
     return number
 
 
-def sizes(value: Any, least: int = 0) -> tuple[int, ...]:
+def sizes(value: Any, minimum: int = 0) -> tuple[int, ...]:
     """Return a size or a sequence of sizes as a tuple."""
     if not isinstance(value, tuple | list):
         value = (value,) if isinstance(value, SymbolicSize) else integers(value)
-    return tuple(size(n, least) for n in value)
+    return tuple(size(n, minimum) for n in value)
 
 
 def _scalar(value: Any) -> int | float:
@@ -191,25 +191,24 @@ def with_predicate(
 
 
 def mapping(value: Any) -> Mapping[Any, Any]:
-    """Parse a mapping; TypeError if the value is none."""
+    """Return a mapping; TypeError for another value."""
     if not isinstance(value, Mapping):
         raise TypeError
     return value
 
 
-def at_least(least: int, error: type[GraphError] = GraphError, most: int | None = None) -> Kind:
-    """Return the kind of integers that are not below `least`, nor above `most`."""
-    interval = f">= {least}" if most is None else f"from {least} to {most}"
-    highest = math.inf if most is None else most
-    return Kind(
-        f"an integer {interval}", with_predicate(lambda n: least <= n <= highest, _integer), error
-    )
+def at_least(minimum: int, error: type[GraphError] = GraphError, most: int | None = None) -> Kind:
+    """Return the kind of integers that are not below `minimum`, nor above `most`."""
+    interval = f">= {minimum}" if most is None else f"from {minimum} to {most}"
+    maximum = math.inf if most is None else most
+    parse = with_predicate(lambda n: minimum <= n <= maximum, _integer)
+    return Kind(f"an integer {interval}", parse, error)
 
 
 def number_in(low: float, high: float = math.inf) -> Kind:
     """Return the kind of numbers in [low, high)."""
-    holds = with_predicate(lambda x: low <= x < high, _number)
-    return Kind(f"a number in [{low:g}, {high:g})", holds)
+    parse = with_predicate(lambda x: low <= x < high, _number)
+    return Kind(f"a number in [{low:g}, {high:g})", parse)
 
 
 def one_of(*options: str) -> Kind:
@@ -254,7 +253,7 @@ FilePath = Annotated[str | os.PathLike[str], Kind("a path", _path)]
 Size = Annotated[int, Kind("an integer >= 0", size, ShapeError)]
 Seed = Annotated[int, at_least(0)]
 Count = Annotated[int, at_least(1, ShapeError)]
-# More would take all memory, and minutes, before an error says so.
+# More layers would take minutes and all memory before an error.
 Layers = Annotated[int, at_least(1, ShapeError, most=1000)]
 CountOrSize = Annotated[int, Kind("an integer >= 1", lambda value: size(value, 1), ShapeError)]
 
@@ -281,12 +280,8 @@ def kind_of(annotation: Any) -> Kind | None:
 # ---------------------------------------------------------------- functions
 
 
-TORCH_ARGUMENTS = {
-    "dim": "axis",
-    "keepdim": "keepdims",
-    "input": "x",
-    "device": "options",
-}  # torch's
+# torch's names of arguments, with those of this package.
+TORCH_ARGUMENTS = {"dim": "axis", "keepdim": "keepdims", "input": "x", "device": "options"}
 
 
 class Signature:
@@ -329,15 +324,15 @@ class Signature:
         return (*parsed, *args[len(parsed) :]), kwargs
 
     def _unexpected(self, name: str) -> TypeError:
-        """Return Python's error for an unknown argument, with the names of those that exist."""
-        instead = TORCH_ARGUMENTS.get(name, "")
-        if instead not in self.kinds:
+        """Return Python's error for an unknown argument, with the name of a similar one."""
+        replacement = TORCH_ARGUMENTS.get(name, "")
+        if replacement not in self.kinds:
             nearest = difflib.get_close_matches(name, self.kinds, n=1)
-            instead = nearest[0] if nearest else ""
+            replacement = nearest[0] if nearest else ""
         text = f"{self._fn.__qualname__}() got an unexpected keyword argument {name!r:.99}"
         if name == "maximize":
-            instead = "minimize(-loss)"
-        return TypeError(f"{text}; use {instead}" if instead else text)
+            replacement = "minimize(-loss)"
+        return TypeError(f"{text}; use {replacement}" if replacement else text)
 
     def _named(self, name: str, value: Any) -> Any:
         kind = self.kinds.get(name)
@@ -356,7 +351,7 @@ Parsed = tuple[tuple[Any, ...], Mapping[str, Any]]
 
 
 def checked(fn: F) -> F:
-    """Return a function that checks its arguments; of a class, let `__init__` do so.
+    """Return `fn`, a function or a class, with its arguments checked against its annotations.
 
     Errors begin with the name of the function, or of the class.
     """
@@ -366,7 +361,7 @@ def checked(fn: F) -> F:
     return _checked(fn, fn.__qualname__.removesuffix(".__init__"))
 
 
-def _checked(fn: F, what: str) -> F:
+def _checked(fn: F, name: str) -> F:
     signature = Signature(fn)
 
     @functools.wraps(fn)
@@ -374,10 +369,10 @@ def _checked(fn: F, what: str) -> F:
         try:
             positional, named = signature.parse(args, kwargs)
         except GraphError as error:
-            raise type(error)(f"{what}: {error}") from None
+            raise type(error)(f"{name}: {error}") from None
         try:
             return fn(*positional, **named)
         except MemoryError as error:
-            raise GraphError(f"{what}: the memory does not suffice ({error})") from error
+            raise GraphError(f"{name}: the memory does not suffice ({error})") from error
 
     return cast(F, call)

@@ -37,7 +37,7 @@ def _expressions(value: Any) -> list[Node]:
     for node in nodes:
         if not isinstance(node, Node):
             raise GraphError(
-                f"{type(node).__name__} is no expression; of a module, give parameters()"
+                f"{type(node).__name__} is not an expression; of a module, pass parameters()"
             )
     return nodes
 
@@ -50,7 +50,7 @@ def grad(loss: Expression, wrt: Annotated[Sequence[Node], EXPRESSIONS]) -> list[
     """Return the gradient of the scalar `loss` for each expression of `wrt`.
 
     Gradients are expressions and can be differentiated again.  An expression that the loss does not
-    depend on gets zeros.  Raises ShapeError if the loss is no scalar, DTypeError for integers.
+    depend on gets zeros.  Raises ShapeError if the loss is not a scalar, DTypeError for integers.
 
     >>> import minigraph as mg
     >>> x = mg.input("x", (3,))
@@ -64,42 +64,42 @@ def grad(loss: Expression, wrt: Annotated[Sequence[Node], EXPRESSIONS]) -> list[
         )
     for x in (loss, *wrt):
         if kind(x.dtype) != "f":
-            raise DTypeError(f"{x!r} (made {x.source}) is no float, so it has no gradient")
+            raise DTypeError(f"{x!r} (made {x.source}) is not a float, so it has no gradient")
     return vjp([loss], [constant(1, loss.dtype)], wrt)
 
 
 def vjp(outputs: Sequence[Node], dys: Sequence[Node], wrt: Sequence[Node]) -> list[Node]:
     """Return the products of `dys` with the Jacobian of `outputs` for each of `wrt`."""
-    wanted = dependents(outputs, wrt)
-    parts: dict[Node, list[Node]] = {}
+    differentiated = dependents(outputs, wrt)
+    terms: dict[Node, list[Node]] = {}  # of the gradient of a node
     for y, dy in zip(outputs, dys, strict=True):
-        parts.setdefault(y, []).append(dy)
+        terms.setdefault(y, []).append(dy)
     grads: dict[Node, Node] = {}
-    results: dict[Node, dict[int, Node]] = {}  # of a bundle, the gradients of what is read
+    item_grads: dict[Node, dict[int, Node]] = {}  # of each bundle, by the index of the item
     for node in reversed(toposort(outputs)):
-        if node not in wanted or not (node in parts or node in results):
+        if node not in differentiated or not (node in terms or node in item_grads):
             continue
-        if node in parts:
+        if node in terms:
             with gradient_of(node.source):
-                grads[node] = _sum(parts.pop(node))
+                grads[node] = _sum(terms.pop(node))
         if isinstance(node.op, Item):
-            read, i = results.setdefault(node.inputs[0], {}), node.op.index
-            read[i] = read[i] + grads[node] if i in read else grads[node]
+            items, i = item_grads.setdefault(node.inputs[0], {}), node.op.index
+            items[i] = items[i] + grads[node] if i in items else grads[node]
             continue
         with gradient_of(node.source):
-            for x, dx in zip(node.inputs, _backward(node, grads, results), strict=True):
-                if dx is not None and x in wanted:
-                    parts.setdefault(x, []).append(sum_to(dx, x.shape))
+            for x, dx in zip(node.inputs, _backward(node, grads, item_grads), strict=True):
+                if dx is not None and x in differentiated:
+                    terms.setdefault(x, []).append(sum_to(dx, x.shape))
     return [grads[x] if x in grads else broadcast_to(constant(0, x.dtype), x.shape) for x in wrt]
 
 
 def _backward(
-    node: Node, grads: dict[Node, Node], results: dict[Node, dict[int, Node]]
+    node: Node, grads: dict[Node, Node], item_grads: dict[Node, dict[int, Node]]
 ) -> Sequence[Node | None]:
     if not node.inputs:
         return ()
     count = len(node.specs)
-    dys = [results[node].get(i) for i in range(count)] if node.is_bundle else [grads[node]]
+    dys = [item_grads[node].get(i) for i in range(count)] if node.is_bundle else [grads[node]]
     try:
         if isinstance(node.op, Loop):
             return node.op.differentiate(vjp, dys, node.inputs)
@@ -118,19 +118,19 @@ def _checked(node: Node, grads: Any) -> Sequence[Node | None]:
 
     A gradient has the input's dtype, and its shape, or one that the input was broadcast to.
     """
-    promise = f"{node.op.name}: grad returns a tuple of a gradient, or None, for each input"
+    rule = f"{node.op.name}: grad returns a tuple of a gradient, or None, for each input"
     if isinstance(grads, Node) or not isinstance(grads, Sequence):
-        found = repr(grads) if isinstance(grads, Node) else type(grads).__name__
-        raise GraphError(f"{promise}, not {found} {node.source}")
+        result = repr(grads) if isinstance(grads, Node) else type(grads).__name__
+        raise GraphError(f"{rule}, not {result} {node.source}")
     if len(grads) != len(node.inputs):
-        raise GraphError(f"{promise}: {len(node.inputs)}, not {len(grads)} {node.source}")
+        raise GraphError(f"{rule}: {len(node.inputs)}, not {len(grads)} {node.source}")
     for x, dx in zip(node.inputs, grads, strict=True):
         if dx is None:
             continue
         if not isinstance(dx, Node):
-            raise GraphError(f"{promise}; {type(dx).__name__} is neither {node.source}")
+            raise GraphError(f"{rule}; {type(dx).__name__} is neither {node.source}")
         if dx.dtype != x.dtype or not _broadcasts(x.shape, dx.shape):
-            raise GraphError(f"{promise}; that for {x!r} is {dx.spec} {node.source}")
+            raise GraphError(f"{rule}; that for {x!r} is {dx.spec} {node.source}")
     return grads
 
 
@@ -146,17 +146,16 @@ def _through_expansion(node: Node, dys: Sequence[Node | None]) -> Sequence[Node]
 
     The expansion is made of placeholders, because an input may depend on another or occur twice.
     """
-    given = (*node.inputs, *(dy for dy in dys if dy is not None))
-    inputs = placeholders([x.spec for x in given])
-    xs, known = inputs[: len(node.inputs)], inputs[len(node.inputs) :]
+    operands = (*node.inputs, *(dy for dy in dys if dy is not None))
+    inputs = placeholders([x.spec for x in operands])
+    xs, ys_grads = inputs[: len(node.inputs)], inputs[len(node.inputs) :]
     ys = [y for y, dy in zip(node.op.expand(*xs), dys, strict=True) if dy is not None]
-    graph = Graph(inputs, tuple(vjp(ys, known, xs)))
-    real = dict(zip(inputs, given, strict=True))
-    return graph.map(lambda old, new: real[old] if old in real else old.replace(new)).outputs
+    graph = Graph(inputs, tuple(vjp(ys, ys_grads, xs)))
+    return graph.replace_nodes(dict(zip(inputs, operands, strict=True))).outputs
 
 
-def _sum(parts: list[Node]) -> Node:
+def _sum(terms: list[Node]) -> Node:
     """Return the sum of gradients; gradients of slices that cover an array are concatenated."""
-    pieces, others = paddings(parts)
+    pieces, others = paddings(terms)
     joined = join(pieces) if len(pieces) > 1 else None
-    return functools.reduce(operator.add, parts if joined is None else [joined, *others])
+    return functools.reduce(operator.add, terms if joined is None else [joined, *others])

@@ -38,7 +38,7 @@ CUDA_PACKAGES = (
     "nvidia-cudnn-cu13",
     "nvidia-cudnn-frontend",
 )
-COLUMNS = 80  # of what stands above entries
+COLUMNS = 80  # of the headings of entries
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Answer:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit status; one that does not exist exits with status 2."""
+    """Run a command and return its exit status; an invalid command line exits with status 2."""
     arguments, unknown = _parser().parse_known_args(argv)
     if unknown:
         arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         print(_printable(text), flush=True)
     except OSError as error:
-        # Python would write what is left again at its end.
+        # At its end Python would write the buffered text again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):  # the reader, `head` for one, has ended
             print(f"minigraph: {error}", file=sys.stderr)
@@ -104,8 +104,8 @@ def _parser() -> _Parser:
     machine.add_argument("file", metavar="MODEL", nargs="?", help="a model, such as model.onnx")
     model = add("run", _run, "run a model of ONNX on arrays from files")
     model.add_argument("file", metavar="MODEL", help="such as model.onnx")
-    each = "an array in a file .npy: one for each input, in the order of the model"
-    model.add_argument("--input", metavar="PATH", action="append", default=[], help=each)
+    about = "an array in a file .npy: one for each input, in the order of the model"
+    model.add_argument("--input", metavar="PATH", action="append", default=[], help=about)
     model.add_argument("--out", metavar="PATH", help="a file .npz for the results")
     model.add_argument("--device", default="cpu", help="cpu by default")
     model.add_argument("--level", type=int, default=3, help="graph_opt_level, 3 by default")
@@ -115,8 +115,8 @@ def _parser() -> _Parser:
     view.add_diff(
         add("diff", lambda arguments: Answer(*view.diff(arguments)), "compare two functions")
     )
-    cache = commands.add_parser("cache", help="show or change what is kept between processes")
-    onnx = commands.add_parser("onnx", help="show what of ONNX is computed")
+    cache = commands.add_parser("cache", help="show or change the caches")
+    onnx = commands.add_parser("onnx", help="show the support of ONNX")
     commands = cache.add_subparsers(required=True, metavar="COMMAND")
     add("info", _cache_info, "show the folder, its size, and whether it is used")
     add("list", _list, "list entries, each with its environment and its size", saved, kinds)
@@ -125,7 +125,7 @@ def _parser() -> _Parser:
     add("import", _import, "add a file's entries; status 1 if all are rejected", path, kinds)
     add("clear", _clear, "remove entries", kinds)
     commands = onnx.add_subparsers(required=True, metavar="COMMAND")
-    about = "list the operators of ONNX that are computed"
+    about = "list the supported operators of ONNX"
     add("operators", lambda arguments: Answer(*mg.onnx.command.operators()), about)
     return parser
 
@@ -134,15 +134,15 @@ def _info(arguments: argparse.Namespace) -> Answer:
     if arguments.file:
         return Answer(*mg.onnx.command.describe(arguments.file))
     onednn_library, folder = onednn.library(), settings.cache_folder()
-    cc, missing, unusable = None, compiler.NO_COMPILER, []
+    cc, cc_error, problems = None, compiler.NO_COMPILER, []
     try:
         cc, jit = compiler.compiler(), _jit()
     except CompileError as error:
-        missing, jit = "CC does not run", "none: CC does not run"
-        unusable.append(str(error))
-    unusable += filter(None, [_why_not(settings.default_device())])
-    for why in unusable:  # the rest of the table may show the cause
-        warn_once(why)
+        cc_error, jit = "CC does not run", "none: CC does not run"
+        problems.append(str(error))
+    problems += filter(None, [_device_error(settings.default_device())])
+    for problem in problems:  # no error, because the table may show the cause
+        warn_once(problem)
     data: dict[str, Any] = {
         "minigraph": __version__,
         "device": settings.default_device(),
@@ -155,26 +155,26 @@ def _info(arguments: argparse.Namespace) -> Answer:
         "compiler": cc,
         "compiler_version": compiler.compiler_version() if cc else None,
         "jit": jit,
-        **_jit_backends("" if cc else missing),
+        **_jit_backends("" if cc else cc_error),
         "cache_folder": str(folder) if folder else None,
         "cuda_packages": {name: _version(name) for name in CUDA_PACKAGES},
         "options": settings.from_environment(),
     }
-    packages, chosen = _words(data["cuda_packages"]), _words(data["options"], "=")
-    texts = {**data, "cuda_packages": packages, "options": chosen}
+    packages, options = _words(data["cuda_packages"]), _words(data["options"], "=")
+    texts = {**data, "cuda_packages": packages, "options": options}
     rows = [(name.replace("_", " "), str(v or "none")) for name, v in texts.items()]
-    return Answer(data, align_columns(rows), status=int(bool(unusable)))
+    return Answer(data, align_columns(rows), status=int(bool(problems)))
 
 
-def _jit_backends(why_no_c: str) -> dict[str, str]:
+def _jit_backends(cc_error: str) -> dict[str, str]:
     """Return the features of each JIT backend, or why it is not available."""
-    missing = {"jit_c": why_no_c, "jit_halide": compiler.why_no_halide()}
-    missing["jit_nvrtc"] = _why_not("cuda")
-    does = "binary cache, reuse for other shapes, non-contiguous input, reductions"
-    return {name: f"none: {why}" if why else does for name, why in missing.items()}
+    errors = {"jit_c": cc_error, "jit_halide": compiler.why_no_halide()}
+    errors["jit_nvrtc"] = _device_error("cuda")
+    features = "binary cache, reuse for other shapes, non-contiguous input, reductions"
+    return {name: f"none: {error}" if error else features for name, error in errors.items()}
 
 
-def _why_not(device: str) -> str:
+def _device_error(device: str) -> str:
     """Return why a device cannot be used; "" if it can."""
     try:
         check_device(device)
@@ -186,11 +186,11 @@ def _why_not(device: str) -> str:
 def _jit() -> str:
     if halide_compiler.is_selected():
         return f"{settings.jit_backend() or 'auto'} (halide {_version('halide')})"
-    why = compiler.why_no_jit()
-    if not (why or library.can_load_code()):
-        why = "no machine code can be loaded"
-    if why:
-        return f"none: {why}"
+    error = compiler.why_no_jit()
+    if not (error or library.can_load_code()):
+        error = "no machine code can be loaded"
+    if error:
+        return f"none: {error}"
     return f"{settings.jit_backend() or 'auto'} ({compiler.compiler_name()})"
 
 
@@ -202,8 +202,8 @@ def _version(package: str) -> str | None:
 
 
 def _run(arguments: argparse.Namespace) -> Answer:
-    how = arguments.input, arguments.out, arguments.device, arguments.level
-    return Answer(*mg.onnx.command.run(arguments.file, *how))
+    options = arguments.input, arguments.out, arguments.device, arguments.level
+    return Answer(*mg.onnx.command.run(arguments.file, *options))
 
 
 def _view(arguments: argparse.Namespace) -> Answer:
@@ -223,15 +223,15 @@ def _cache_info(arguments: argparse.Namespace) -> Answer:
     for entry in entries:
         sizes[entry.kind] += len(entry.body)
     sizes["jit"] += sum(map(len, blobs))
-    why = store.unsafe()
+    danger = store.unsafe()
     data = {
         "folder": str(store.root),
-        "trusted": not why,
-        "reason": why,
+        "trusted": not danger,
+        "reason": danger,
         "schema": database.SCHEMA,
         "kinds": {kind: {"entries": counts[kind], "bytes": sizes[kind]} for kind in KINDS},
     }
-    rows = [("folder", str(store.root)), ("trusted", f"no: {why}" if why else "yes")]
+    rows = [("folder", str(store.root)), ("trusted", f"no: {danger}" if danger else "yes")]
     rows.append(("schema", str(database.SCHEMA)))
     rows += [(kind, f"{_number(counts[kind])}, {bytes_text(sizes[kind])}") for kind in KINDS]
     return Answer(data, align_columns(rows))
@@ -257,8 +257,8 @@ def _list(arguments: argparse.Namespace) -> Answer:
         ],
         "rejected": _named(rejected),
     }
-    lines = [*_listed(entries), *(f"{name}: {why}" for name, why in rejected)]
-    return Answer(data, lines or ["there are no entries"], int(bool(rejected) and not entries))
+    lines = [*_listed(entries), *(f"{name}: {reason}" for name, reason in rejected)]
+    return Answer(data, lines or ["no entries"], int(bool(rejected) and not entries))
 
 
 def _listed(entries: Iterable[Entry]) -> list[str]:
@@ -277,7 +277,7 @@ def _listed(entries: Iterable[Entry]) -> list[str]:
 
 def _verify(arguments: argparse.Namespace) -> Answer:
     damaged = _store().verify()
-    lines = [f"{name}: {why}" for name, why in damaged]
+    lines = [f"{name}: {reason}" for name, reason in damaged]
     return Answer({"damaged": _named(damaged)}, lines or ["nothing is damaged"], int(bool(damaged)))
 
 
@@ -299,9 +299,9 @@ def _import(arguments: argparse.Namespace) -> Answer:
         (measured, "", merge),
         (kernels, unsafe, lambda old, new: old),
     ):
-        why = refusal or ("" if store.keep(entries, combine) else "could not be written")
-        rejected += [(entry.subject, why) for entry in entries if why]
-        accepted += 0 if why else len(entries)
+        reason = refusal or ("" if store.keep(entries, combine) else "could not be written")
+        rejected += [(entry.subject, reason) for entry in entries if reason]
+        accepted += 0 if reason else len(entries)
     data = {"file": arguments.file, "accepted": accepted, "rejected": _named(rejected)}
     lines = [f"{_number(accepted)} accepted, {len(rejected)} rejected"]
     lines += [f"{name}: {reason}" for name, reason in rejected]
@@ -319,7 +319,7 @@ def _clear(arguments: argparse.Namespace) -> Answer:
 def _store() -> Store:
     folder = settings.cache_folder()
     if folder is None:
-        raise CacheError("there is no home folder for the caches; set MINIGRAPH_CACHE_DIR")
+        raise CacheError("no home folder was found for the caches; set MINIGRAPH_CACHE_DIR")
     return Store(folder)
 
 

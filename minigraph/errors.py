@@ -1,7 +1,7 @@
 """The error classes.  Every error a user can cause is a `GraphError`, hence a `ValueError`.
 
-A message is one line: the request, the problem, the place, and a remedy.  Errors for names of
-PyTorch that do not exist here name the replacement.
+A message is one line: the request, the problem, the place, and a remedy.  Errors for names that
+only PyTorch has name the replacement.
 """
 
 from __future__ import annotations
@@ -65,12 +65,12 @@ class MinigraphWarning(UserWarning):
     """Something works, but less well than it could; the text names a remedy."""
 
 
-def located(error: GraphError, name: str, operands: Sequence[object], place: object) -> GraphError:
+def located(error: GraphError, name: str, operands: Sequence[object], source: object) -> GraphError:
     """Return `error` with the op's name, its operands and the user's line in the message."""
     if getattr(error, "located", False):
         return error
-    given = f" (operands {', '.join(map(str, operands))})" if operands else ""
-    new = type(error)(f"{name}: {error}{given} {place}")
+    operand_list = f" (operands {', '.join(map(str, operands))})" if operands else ""
+    new = type(error)(f"{name}: {error}{operand_list} {source}")
     vars(new).update(vars(error))
     new.located = True  # type: ignore[attr-defined]
     return new
@@ -85,18 +85,18 @@ def install_command(extra: str) -> str:
 
 
 def truncate_message(message: str) -> str:
-    """Return a message without the middle of its long words, and of itself, if it is long."""
+    """Return a message with the middle of long words removed, and then its own if it is long."""
     if len(message) > MAX_WORD:
         message = " ".join(_without_middle(word, MAX_WORD) for word in message.split(" "))
     return _without_middle(message, MAX_MESSAGE)
 
 
-def _without_middle(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most * 2 // 3 - 1]}…{text[-most // 3 :]}"
+def _without_middle(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[: limit * 2 // 3 - 1]}…{text[-limit // 3 :]}"
 
 
 def reason(error: BaseException) -> str:
-    """Return the reason of an error: for one of the system, its text without path and number."""
+    """Return the text of an error: of an OSError without its path and number."""
     return getattr(error, "strerror", None) or str(error)
 
 
@@ -104,39 +104,38 @@ _warned: set[str] = set()
 
 
 def warn_once(message: str, cause: str = "") -> None:
-    """Warn with `MinigraphWarning` at the user's line, once a process for each cause.
+    """Warn with `MinigraphWarning` at the user's line, once in a process for each cause.
 
-    cause  identifies the warning; by default the message does
+    cause  identifies the warning; by default the message
     """
     if (cause or message) not in _warned:
         _warned.add(cause or message)
         frame = users_frame()
-        module = frame.f_globals.get("__name__")
-        place = frame.f_code.co_filename, frame.f_lineno, module
-        warnings.warn_explicit(truncate_message(message), MinigraphWarning, *place)
+        location = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__")
+        warnings.warn_explicit(truncate_message(message), MinigraphWarning, *location)
 
 
 def users_frame() -> FrameType:
     """Return the frame of the user's line: the innermost frame outside of libraries.
 
     Code without a file (`exec`, a prompt) counts if Python knows its source, as for a notebook;
-    other such code only counts if no frame has a file.  If all frames are of libraries (`python
-    -m`), it is the innermost outside of the package.
+    without a source it counts only if no user's frame has a file.  If all frames are of libraries
+    (`python -m`), return the innermost outside of the package.
     """
-    nearest = typed = None
+    library_frame = sourceless_frame = None
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        made = file.startswith("<")
-        whose = _owner(frame.f_globals.get("__file__") or file if made else file)
-        if whose == USER:
-            if not made or linecache.getline(file, frame.f_lineno):
+        has_file = not file.startswith("<")
+        owner = _owner(file if has_file else frame.f_globals.get("__file__") or file)
+        if owner == USER:
+            if has_file or linecache.getline(file, frame.f_lineno):
                 return frame
-            typed = typed or frame
-        elif whose == LIBRARY:
-            nearest = nearest or frame
-        last, frame = frame, frame.f_back
-    return typed or nearest or last
+            sourceless_frame = sourceless_frame or frame
+        elif owner == LIBRARY:
+            library_frame = library_frame or frame
+        outermost, frame = frame, frame.f_back
+    return sourceless_frame or library_frame or outermost
 
 
 INTERNAL, LIBRARY, USER = range(3)
@@ -145,7 +144,7 @@ _PYTHON = os.path.join(os.path.dirname(os.__file__), "")
 
 
 def is_internal(frame: FrameType) -> bool:
-    """Return whether the code of a frame is the package's, or was made for it (a dataclass's)."""
+    """Return whether the code of a frame is the package's, or generated for it (a dataclass's)."""
     file = frame.f_code.co_filename
     home = frame.f_globals.get("__file__") if file.startswith("<") else ""
     return _owner(home or file) == INTERNAL
@@ -168,63 +167,63 @@ def hints(part: str) -> Mapping[str, str]:
     """Return the replacements for names of PyTorch, by name, from a table of `torch_hints.toml`."""
     tables = msgspec.toml.decode(Path(__file__).with_name("torch_hints.toml").read_bytes())
     rows = {**tables["ops"], **tables["package"]} if part == "package" else tables[part]
-    return {name: answer for names, answer in rows.items() for name in names.split()}
+    return {name: hint for names, hint in rows.items() for name in names.split()}
 
 
-def module_getattr(module: str, part: str, *others: ModuleType) -> Callable[[str], NoReturn]:
-    """Return the `__getattr__` of a module, which raises the error for a name that it has not.
+def module_getattr(module: str, part: str, *alternatives: ModuleType) -> Callable[[str], NoReturn]:
+    """Return the `__getattr__` of a module, which raises the error for a name that it lacks.
 
-    others  modules that may have the name
+    alternatives  modules that may have the name
     """
 
-    def raise_missing(name: str) -> NoReturn:
-        other = next((each for each in others if name in each.__all__), None)
-        answer = hints(part).get(name, "") if not name.startswith("_") else ""
-        if other is not None and not answer:
-            answer = f"it is {other.__name__.rpartition('.')[2]}.{name}"
-        raise _attribute_error(module, name, answer, sys.modules[module])
+    def raise_attribute_error(name: str) -> NoReturn:
+        hint = hints(part).get(name, "") if not name.startswith("_") else ""
+        owner = next((each for each in alternatives if name in each.__all__), None)
+        if owner is not None and not hint:
+            hint = f"it is {owner.__name__.rpartition('.')[2]}.{name}"
+        raise _attribute_error(module, name, hint, sys.modules[module])
 
-    return raise_missing
+    return raise_attribute_error
 
 
 def install_hints(module: str, part: str) -> None:
-    """Let a module show the names of its `__all__` alone, and raise the errors for others."""
-    own: Any = sys.modules[module]
-    own.__dir__ = lambda: own.__all__
-    own.__getattr__ = module_getattr(module, part)
+    """Let `dir` list the names of a module's `__all__` alone, and other names raise the errors."""
+    target: Any = sys.modules[module]
+    target.__dir__ = lambda: target.__all__
+    target.__getattr__ = module_getattr(module, part)
 
 
 def expression_attribute_error(
     name: str, expression: object, functions: Iterable[str]
 ) -> AttributeError:
-    """Return the error for an attribute that an expression has not.
+    """Return the error for an attribute that an expression lacks.
 
     functions  the names of `minigraph.ops`
     """
-    answer = ""
+    hint = ""
     if not name.startswith("_"):  # else a protocol, which libraries look for often
-        answers = {each: f"it is the function ops.{each}" for each in functions}
-        answers |= {**hints("ops"), **hints("expressions")}
+        all_hints = {each: f"it is the function ops.{each}" for each in functions}
+        all_hints |= {**hints("ops"), **hints("expressions")}
         plain = name.removesuffix("_")
-        answer = answers.get(name, "")
-        if plain != name and not answer:
-            new = answers.get(plain, "`updates` of `compile` gives parameters new values")
+        hint = all_hints.get(name, "")
+        if plain != name and not hint:
+            replacement = all_hints.get(plain, "`updates` of `compile` gives parameters new values")
             if hasattr(type(expression), plain):
-                new = f"x.{plain}(...) gives a new one"
-            answer = f"expressions never change; {new}"
-    return _attribute_error("an expression", name, answer, expression)
+                replacement = f"x.{plain}(...) gives a new one"
+            hint = f"expressions never change; {replacement}"
+    return _attribute_error("an expression", name, hint, expression)
 
 
-def attribute_error(what: str, name: str, part: str, owner: object) -> AttributeError:
-    """Return the error for an attribute that `what` lacks, with its replacement."""
-    answer = "" if name.startswith("_") else hints(part).get(name, "")
-    return _attribute_error(what, name, answer, owner)
+def attribute_error(subject: str, name: str, part: str, owner: object) -> AttributeError:
+    """Return the error, with a replacement, for an attribute that `owner`, `subject`, lacks."""
+    hint = "" if name.startswith("_") else hints(part).get(name, "")
+    return _attribute_error(subject, name, hint, owner)
 
 
-def _attribute_error(what: str, name: str, answer: str, owner: object) -> AttributeError:
-    text = f"{what} has no {name}: {answer}"
-    if not answer:
-        text = f"{what} has no attribute {name!r:.99}"
+def _attribute_error(subject: str, name: str, hint: str, owner: object) -> AttributeError:
+    text = f"{subject} has no {name}: {hint}"
+    if not hint:
+        text = f"{subject} has no attribute {name!r:.99}"
         if not name.startswith("_"):
             names = getattr(owner, "__all__", None) or object.__dir__(owner)
             public = [each for each in names if not each.startswith("_")]

@@ -33,13 +33,13 @@ class CompGraph:
         options: Annotated[Mapping[str, Any], OPTIONS] | None = None,
     ) -> None:
         self.device = check_device(settings.default_device()) if device is None else device
-        self._chosen: dict[str, Any] = {}
+        self._set_options: dict[str, Any] = {}
         self._loaded: dict[str, Entry] = {}
         for name, value in (options or {}).items():
             self.set_option(name, value)
-        settings.resolve(self._chosen)  # a bad MINIGRAPH_OPTIONS is an error here, not later
+        settings.resolve(self._set_options)  # a bad MINIGRAPH_OPTIONS is an error here, not later
 
-    if not TYPE_CHECKING:  # else no wrong name of an attribute would be found
+    if not TYPE_CHECKING:  # else mypy would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
             raise attribute_error("a comp_graph", name, "comp_graphs", self)
@@ -48,7 +48,7 @@ class CompGraph:
         """Set an option for functions compiled from now on; return its old value."""
         value = settings.find(name).check(value)
         old = self.get_option(name)
-        self._chosen[name] = value
+        self._set_options[name] = value
         return old
 
     def get_option(self, name: str) -> Any:
@@ -58,7 +58,7 @@ class CompGraph:
     @property
     def options(self) -> dict[str, Any]:
         """All options with their values."""
-        return settings.resolve(self._chosen)
+        return settings.resolve(self._set_options)
 
     @checked
     def compile(
@@ -132,9 +132,9 @@ class CompGraph:
 
 
 def _function(compilation: Compilation, counter: CallCounter | None = None) -> Function:
-    """Run a compilation and return its function, whose cache file is read before, written after.
+    """Run a compilation and return its function; read its cache file before, write it after.
 
-    counter  of the calls, if it is one of several functions whose calls are counted together
+    counter  counts the calls of several functions together; None: of this function alone
     """
     context, path = compilation.context, None
     if context.cache_dir is not None:

@@ -28,8 +28,8 @@ MEASURING = ("tune", "exhaustive")  # values of `autotune` that measure what is 
 class Option:
     """A setting: one of `choices`, or without them a value of the default's type.
 
-    default       a value, or a function of the values of the options above; None means no integer,
-                  and is allowed
+    default       a value, or a function of the values of the options above; if it is None, values
+                  are integers or None
     sentence      description for the table in docs/reference/options.md
     default_text  text of the default, if it is a function or None
     removed       values of earlier versions, each with its replacement
@@ -167,8 +167,8 @@ OPTIONS: dict[str, Option] = {
         Option(
             "sizes.kept",
             None,
-            "A function whose inputs have sizes that calls give keeps what it compiled for so many "
-            "sizes, those of the latest calls.",
+            "A function whose inputs have symbolic sizes keeps what it compiled for so many sizes, "
+            "those of the latest calls.",
             minimum=1,
             default_text="as many as take 2 GiB",
         ),
@@ -244,8 +244,8 @@ OPTIONS: dict[str, Option] = {
         Option(
             "distributed.compress",
             "off",
-            'What gradients travel in: "bfloat16" halves the bytes, and rounds each sum of two to '
-            '8 bits; "off" is their own type.',
+            'The type in which processes exchange gradients: "bfloat16" halves the bytes, and '
+            'rounds each sum of two to 8 bits; "off" is the type of the gradients.',
             choices=("off", "bfloat16"),
         ),
         Option(
@@ -266,14 +266,14 @@ def find(name: str) -> Option:
         text = short_repr(name)
         nearest = difflib.get_close_matches(text.lower(), OPTIONS, n=3, cutoff=0.4)
         names = ", ".join(nearest or OPTIONS)
-        raise OptionError(f"there is no option {text}; the nearest names: {names}")
+        raise OptionError(f"no option is called {text}; the nearest names: {names}")
     return OPTIONS[name]
 
 
-def resolve(of_program: Mapping[str, Any]) -> dict[str, Any]:
+def resolve(program_values: Mapping[str, Any]) -> dict[str, Any]:
     """Return all options: of the program, else of `MINIGRAPH_OPTIONS`, else the defaults."""
     values = from_environment()
-    for name, value in of_program.items():
+    for name, value in program_values.items():
         values[name] = find(name).check(value)
     for name, option in OPTIONS.items():  # in order: a default may depend on the options above
         values.setdefault(name, option.default_among(values))
@@ -312,8 +312,8 @@ def fingerprint_text(values: Mapping[str, Any], per_process: bool = True) -> str
 
 
 def ineffective(values: Mapping[str, Any], ignored: Mapping[str, str]) -> dict[str, str]:
-    """Return the options, of those that a device ignores for a reason, that have another value."""
-    return {name: why for name, why in ignored.items() if values[name] != OPTIONS[name].default}
+    """Return the entries of `ignored`, reasons by option, whose options have other values."""
+    return {name: text for name, text in ignored.items() if values[name] != OPTIONS[name].default}
 
 
 def default_device() -> str:
@@ -353,8 +353,8 @@ def cache_folder() -> Path | None:
         base = Path(os.path.expanduser("~/.cache"))
     if not base.is_absolute():
         warn_once(
-            "there is no home folder, so nothing that is measured or compiled is kept, "
-            "and each run does it again; set MINIGRAPH_CACHE_DIR to a folder of your own"
+            "no home folder was found, so measurements and compiled kernels are not kept, and "
+            "each run makes them again; set MINIGRAPH_CACHE_DIR to a folder of your own"
         )
         return None
     return base / "minigraph"

@@ -2,9 +2,8 @@
 
 An input of shape (None, 784) has a symbolic size.  Shape rules, gradients and layers compute with
 it as they do with an integer: a size is a polynomial of named sizes, which count as at least 1.
-When a function is called, `graph.with_sizes` substitutes integers for the names, 0 too, infers
-every shape again, and the graph is one like all others.  `jax.export` and `torch.export` do the
-same.
+When a function is called, `graph.with_sizes` substitutes integers, 0 too, for the names, infers
+every shape again, and returns an ordinary graph.  `jax.export` and `torch.export` do the same.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from weakref import WeakValueDictionary
 
 from minigraph.errors import ShapeError
 
-# Larger than most arrays have rows, less than the bounds of slices that stand for all rows, such as
-# `x[-100_000_000:]`, and not a number that programs write.
+# More than most arrays have rows, less than the bounds of slices that stand for all rows, such as
+# `x[-100_000_000:]`, and a number that no program writes.
 LARGE_SIZE = 50_000_017
-SAMPLE_SIZES = (*range(1, 9), 31, 100, LARGE_SIZE)  # for which comparisons are decided
-LARGE_SAMPLES = 12  # large values of each name, for which sizes are compared
+SAMPLE_SIZES = (*range(1, 9), 31, 100, LARGE_SIZE)  # `<` compares sizes at these values
+LARGE_SAMPLES = 12  # `==` compares sizes at this many large values of each name
 
 
 class Operation:
@@ -48,8 +47,8 @@ class Operation:
 
     def __new__(cls, name: str, x: Any, y: Any) -> Operation:
         key = name, _identity(x), _identity(y)
-        if (known := _operations.get(key)) is not None:
-            return known
+        if (existing := _operations.get(key)) is not None:
+            return existing
         new = super().__new__(cls)
         new.name, new.x, new.y = name, x, y
         new.names = frozenset(n for v in (x, y) if isinstance(v, SymbolicSize) for n in v.names)
@@ -78,7 +77,7 @@ class UndecidedSize(ShapeError):
     """A decision depends on a size that is not known yet."""
 
 
-_assume_large = ContextVar("large", default=False)  # whether comparisons take sizes for large
+_assume_large = ContextVar("large", default=False)  # whether comparisons assume large sizes
 
 
 @contextmanager
@@ -91,7 +90,7 @@ def assuming_large() -> Iterator[None]:
         _assume_large.reset(token)
 
 
-if TYPE_CHECKING:  # to the type checker a size is an integer: what takes one takes the other
+if TYPE_CHECKING:  # functions that take an int take a size
     _Integer = int
 else:
     _Integer = object
@@ -117,7 +116,7 @@ class SymbolicSize(_Integer):
         self._large_values: dict[int, Any] = {}
 
     def large_value(self, sample: int) -> Any:
-        """Return the number that this is for a sample of large sizes; None if there is none."""
+        """Return the value for a sample of large sizes; None if it is undefined."""
         if sample not in self._large_values:
             self._large_values[sample] = None
             with suppress(ShapeError):  # of a division by 0, which is an error of the call
@@ -207,7 +206,7 @@ class SymbolicSize(_Integer):
     __int__ = __trunc__ = __float__ = __array__ = __index__
 
     def __str__(self) -> str:
-        # A number comes last, what is subtracted before it.
+        # Added terms come first, then subtracted terms, then the number.
         terms = sorted(self.terms.items(), key=lambda item: (not item[0], item[1] < 0))
         text = ""
         for atoms, n in terms:
@@ -238,7 +237,7 @@ class SymbolicSize(_Integer):
         return integral and all(isinstance(atom, str) or atom.is_integer for atom in atoms)
 
     def at(self, sizes: Mapping[str, int]) -> Any:
-        """Return the number that this is for these sizes; ShapeError if there is none."""
+        """Return the value for these sizes; ShapeError if it is undefined."""
         values = sizes if isinstance(sizes, Sizes) else Sizes(sizes)
         try:
             terms = self.terms.items()
@@ -275,7 +274,7 @@ def ceil_div(x: Any, y: Any) -> Any:
 
 
 def is_symbolic(shape: Iterable[Any]) -> bool:
-    """Return whether a size of a shape is not known."""
+    """Return whether a shape has a symbolic size."""
     return any(isinstance(n, SymbolicSize) for n in shape)
 
 
@@ -291,7 +290,7 @@ def _terms(value: Any) -> Mapping[Term, float] | None:
 
 
 def operation(name: str, x: Any, y: Any) -> Any:
-    """Return the size that one of OPERATIONS makes of two sizes or numbers, as it is written."""
+    """Return one of OPERATIONS, applied to two sizes or numbers, as a size."""
     if _terms(x) is None or _terms(y) is None:
         return NotImplemented
     return SymbolicSize({(Operation(name, x, y),): 1})
@@ -315,8 +314,8 @@ def _quotient(x: Any, y: Any) -> Any:
         return NotImplemented
     if numerator == denominator or not any(numerator.values()):
         return int(numerator == denominator)
-    ((factors, number), *others) = denominator.items()
-    if others or not (number and is_integer(x) and is_integer(y)):
+    ((factors, number), *other_terms) = denominator.items()
+    if other_terms or not (number and is_integer(x) and is_integer(y)):
         return operation("//", x, y)
     quotient: dict[Term, float] = {}
     remainder: dict[Term, float] = {}
@@ -337,12 +336,12 @@ def is_integer(x: Any) -> bool:
 
 def _divided_term(term: Term, factors: Term) -> Term | None:
     """Return the product `term` without some of its factors; None if it lacks one of them."""
-    rest = list(term)
+    quotient = list(term)
     for factor in factors:
-        if factor not in rest:
+        if factor not in quotient:
             return None
-        rest.remove(factor)
-    return tuple(rest)
+        quotient.remove(factor)
+    return tuple(quotient)
 
 
 def _is_positive(difference: Any, x: Any, y: Any) -> bool:
@@ -359,15 +358,15 @@ def _is_positive(difference: Any, x: Any, y: Any) -> bool:
 
 
 def _sampled_bounds(value: Any) -> tuple[float, float]:
-    """Return the least and the largest number of `value` for the sizes in SAMPLE_SIZES.
+    """Return the lowest and the highest number of `value` for the sizes in SAMPLE_SIZES.
 
-    A call infers all shapes again, so a size that these miss raises an error there.
+    A call infers all shapes again, so a size beyond these bounds raises an error there.
     """
     if not isinstance(value, SymbolicSize):
         return value, value
-    each = SAMPLE_SIZES if len(value.names) <= 2 else (1, LARGE_SIZE)
+    samples = SAMPLE_SIZES if len(value.names) <= 2 else (1, LARGE_SIZE)
     numbers = []
-    for sizes in itertools.islice(itertools.product(each, repeat=len(value.names)), 128):
+    for sizes in itertools.islice(itertools.product(samples, repeat=len(value.names)), 128):
         with suppress(ShapeError):  # of a division by 0, which is an error of the call
             numbers.append(value.at(dict(zip(sorted(value.names), sizes, strict=True))))
     return min(numbers, default=-math.inf), max(numbers, default=math.inf)
@@ -386,11 +385,11 @@ class Sizes(dict[Any, Any]):
 
 @functools.cache
 def _large_value(name: str, sample: int) -> int:
-    """Return a random size, the same in every process: others for each name; of two one is odd."""
+    """Return a random size for a name, the same in every process; odd for odd samples."""
     return LARGE_SIZE + random.Random(f"{name} {sample // 2}").getrandbits(32) + sample % 2
 
 
-# What computes the results of operations, and their text.
+# By name, the function of an operation, and its text.
 OPERATIONS: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "//": (operator.floordiv, "({} // {})"),
     "/": (operator.truediv, "({} / {})"),

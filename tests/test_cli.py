@@ -99,7 +99,7 @@ def test_info_says_whether_the_processor_multiplies_in_bfloat16():
     ("settings", "field", "text", "status"),
     [
         ({"MINIGRAPH_DEVICE": "tpu"}, ("device", "tpu"), "there is no device 'tpu'", 1),
-        (NOWHERE, ("cache_folder", None), "there is no home folder, so nothing that is", 0),
+        (NOWHERE, ("cache_folder", None), "no home folder was found, so measurements", 0),
     ],
 )
 def test_info_shows_all_and_warns_of_what_does_not_exist(variables, settings, field, text, status):
@@ -159,8 +159,8 @@ def test_the_documents_have_every_command_and_what_its_help_says(monkeypatch):
         printed = run(*group.split(), "--help")[0]
         commands = re.findall(r"^    (\w+)\s+(.*)", printed, re.M)
         found += [(group + name, about) for name, about in commands]
-    found.remove(("cache", "show or change what is kept between processes"))
-    found.remove(("onnx", "show what of ONNX is computed"))
+    found.remove(("cache", "show or change the caches"))
+    found.remove(("onnx", "show the support of ONNX"))
     assert found == [(name, about) for name, (about, _) in documented().items()]
 
 

@@ -149,7 +149,7 @@ def nodes(record):
         (lambda r: nodes(r)[-1].update(results=[[[9], "float32"]]), r"the op infers float32\[24\]"),
         (lambda r: nodes(r)[-1]["fields"].update(shape=[True, 24]), "True is no int"),
         (lambda r: r.update(outputs=3), "its outputs are not those of its graph"),
-        (lambda r: r["options"].update(speed=3), "there is no option 'speed'"),
+        (lambda r: r["options"].update(speed=3), "no option is called 'speed'"),
         (lambda r: r.update(more=3), "unknown field `more`"),
         (lambda r: r["graph"].update(inputs=[]), "depends on input x"),
     ],

@@ -243,7 +243,7 @@ def test_without_a_home_kernels_are_kept_in_memory(monkeypatch, new_process):
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     new_process()
-    with pytest.warns(mg.MinigraphWarning, match="there is no home folder, so nothing that is"):
+    with pytest.warns(mg.MinigraphWarning, match="no home folder was found, so measurements"):
         assert options.cache_folder() is None
     assert results(kernel(1), kernel(1)) == [1, 1]
 
