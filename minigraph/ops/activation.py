@@ -89,15 +89,15 @@ static inline {T} mg_logaddexp{f}({T} x, {T} y) {{
     commutative = True
 
     def grad(self, dy: Node, z: Node, x: Node, y: Node) -> tuple[Node, Node]:
-        apart = where((x == y) & Isinf.of(x), 0, x - y)
-        return dy * Sigmoid.of(apart), dy * Sigmoid.of(-apart)
+        difference = where((x == y) & Isinf.of(x), 0, x - y)
+        return dy * Sigmoid.of(difference), dy * Sigmoid.of(-difference)
 
 
 class Activated(Expanded):
     """The unary op `activation` applied to the result of `first`, whose name reports show.
 
-    The optimizer fuses a convolution or product and its activation to this op: they become one
-    step, and the value in between needs no memory.
+    The optimizer fuses a convolution or product and its activation to this op, so that they become
+    one step and the value in between needs no memory.
     """
 
     first: Op
@@ -137,7 +137,9 @@ def prelu(x: Operand, weight: Operand) -> Node:
     """
     x, weight = promote(x, weight, floating=True)
     if weight.ndim > 1 or (weight.size != 1 and (x.ndim < 2 or weight.size != x.shape[1])):
-        raise ShapeError(f"weight has shape {weight.shape}; x of {x.shape} takes one, or one each")
+        raise ShapeError(
+            f"weight has shape {weight.shape}; x of shape {x.shape} takes (1,) or one per channel"
+        )
     axes = (1, weight.size, *(1,) * (x.ndim - 2)) if weight.size > 1 else ()
     return LeakyRelu()(x, reshape(weight, axes))
 
@@ -188,7 +190,7 @@ def mish(x: FloatTensor) -> Node:
 def gelu(x: FloatTensor, approximate: Literal["none", "tanh"] = "none") -> Node:
     """Return x times the normal distribution function of x (Hendrycks and Gimpel, 2016).
 
-    Of 16-bit floats it is computed in float32.
+    16-bit floats are computed in float32.
 
     approximate  "none": exact, by erf; "tanh": the paper's approximation
 
@@ -223,7 +225,7 @@ def softplus(x: FloatTensor, beta: float = 1.0, threshold: float = 20.0) -> Node
     array([ 0.31326169,  0.69314718, 30.        ])
     """
     scaled = x * beta
-    # Above -log(eps / 4) the two are equal to rounding, and the exponential may be infinite.
-    rounding = float(ml_dtypes.finfo(x.dtype).eps)  # type: ignore[no-untyped-call]
-    large = scaled > min(threshold, -math.log(rounding / 4))
+    # Above -log(eps / 4) both formulas round to the same number, and exp may overflow.
+    eps = float(ml_dtypes.finfo(x.dtype).eps)  # type: ignore[no-untyped-call]
+    large = scaled > min(threshold, -math.log(eps / 4))
     return where(large, x, Log1p.of(Exp.of(where(large, 0, scaled))) / beta)

@@ -45,8 +45,9 @@ def getitem(x: Tensor, index: Any) -> Node:
            and expressions of integers, which choose elements: with their axes in place of those
            that they index, or first if a slice, None or `...` stands between them
 
-    An integer out of range is an error, a GraphError at the call if only then it is known.  A mask
-    of bool is no index, because the number of its elements is not known: use `where`.
+    An integer out of range is a ShapeError, or a GraphError at the call if its value is known only
+    then.  A mask of bool is not an index, because it chooses an unknown number of elements: use
+    `where`.
 
     >>> cg.compile([], ops.getitem([[1, 2], [3, 4]], (slice(None), [1, 0])))()
     array([[2, 1],
@@ -60,12 +61,12 @@ def getitem(x: Tensor, index: Any) -> Node:
         as_node(i if isinstance(i, SymbolicSize) else np.int64(i)) if isinstance(i, NUMBERS) else i
         for i in items
     ]
-    at = [i for i, item in enumerate(items) if isinstance(item, Node)]
-    indices = [items[i] for i in at]
+    positions = [i for i, item in enumerate(items) if isinstance(item, Node)]
+    indices = [items[i] for i in positions]
     y = slicing.getitem(x, tuple(slice(None) if isinstance(i, Node) else i for i in items))
-    rest = x.ndim - sum(item is not None and item is not ... for item in items)
-    axes = [sum(rest if item is ... else 1 for item in items[:i]) for i in at]
-    if any(b - a > 1 for a, b in pairwise(at)):
+    dots = x.ndim - sum(item is not None and item is not ... for item in items)  # axes of `...`
+    axes = [sum(dots if item is ... else 1 for item in items[:i]) for i in positions]
+    if any(b - a > 1 for a, b in pairwise(positions)):
         y = moveaxis(y, axes, range(len(axes)))
         axes = [*range(len(axes))]
     return Take(axes[0])(*_merge_indexed_axes(y, axes[0], indices))
@@ -76,7 +77,7 @@ def _parse_item(item: Any) -> Any:
     if item is None or item is ... or isinstance(item, slice):
         return item
     if isinstance(item, bool | np.bool_):
-        raise GraphError("a bool is no index; use where")
+        raise GraphError("a bool is not an index; use where")
     if isinstance(item, NUMBERS):
         return item
     if not (isinstance(item, list | tuple | range) or hasattr(item, "dtype")):
@@ -91,7 +92,7 @@ def _index_expression(value: Any) -> Node:
         value = array if array.size or hasattr(value, "dtype") else array.astype(np.int64)
     indices = as_node(value)
     if kind(indices.dtype) == "b":
-        raise GraphError("a mask of bool chooses a number of elements that is not known; use where")
+        raise GraphError("a mask of bool chooses an unknown number of elements; use where")
     if kind(indices.dtype) not in "iu":
         raise DTypeError(f"{INDEX_DESCRIPTION}, not of {indices.dtype.name}")
     return indices
@@ -100,23 +101,21 @@ def _index_expression(value: Any) -> Node:
 def _merge_indexed_axes(x: Node, first: int, indices: Sequence[Node]) -> tuple[Node, Node]:
     """Return x with its indexed axes, from `first` on, as one, and the indices into that axis."""
     sizes = x.shape[first : first + len(indices)]
-    for size, given in zip(sizes, indices, strict=True):
-        if isinstance(size, SymbolicSize):  # checked at the call
-            continue
-        if isinstance(given.op, Constant):  # else at the call
-            outside = given.op.value[(given.op.value < -size) | (given.op.value >= size)]
+    for size, index in zip(sizes, indices, strict=True):  # other indices are checked at the call
+        if isinstance(index.op, Constant) and not isinstance(size, SymbolicSize):
+            values = index.op.value
+            outside = values[(values < -size) | (values >= size)]
             if outside.size:
                 raise ShapeError(f"index {outside[0]} is out of range for an axis of length {size}")
-    if len(indices) == 1 and x.size != 0:  # else nothing is taken, and no index is looked at
+    if len(indices) == 1 and x.size != 0:  # an empty x would not check its index at the call
         return x, indices[0]
-    together = broadcast_shapes(*(i.shape for i in indices))
-    place = as_node(np.int64(0))
-    for size, given in zip(sizes, indices, strict=True):
-        # Taken of 0 ... size-1, indices are counted from the front, and checked at the call.
+    flat_index = as_node(np.int64(0))
+    for size, index in zip(sizes, indices, strict=True):
+        # The op counts negative indices from the front, and checks all at the call.
         from_front = from_sizes("index", np.arange, (size,), (size,), np.dtype(np.int64))
-        place = place * size + Take(0)(from_front, given)
-    merged = (*x.shape[:first], math.prod(sizes), *x.shape[first + len(sizes) :])
-    return reshape(x, merged), broadcast_to(place, together)
+        flat_index = flat_index * size + Take(0)(from_front, index)
+    merged = reshape(x, (*x.shape[:first], math.prod(sizes), *x.shape[first + len(sizes) :]))
+    return merged, broadcast_to(flat_index, broadcast_shapes(*(i.shape for i in indices)))
 
 
 def _parse_indices(value: Any) -> tuple[Node, ...]:
@@ -137,7 +136,7 @@ def index_put(
 
     indices     integers for the first axis, for the second ...; they broadcast against each other
     values      broadcast to the shape of x[indices]
-    accumulate  add; else of several for one place the last stays, and has the gradient
+    accumulate  add; else the last of several values for one element stays, and gets the gradient
 
     The order of sums is always the same.
 
@@ -146,19 +145,19 @@ def index_put(
     """
     if len(indices) > x.ndim:
         raise ShapeError(f"{len(indices)} indices for {x.ndim} axes")
-    rows, place = _merge_indexed_axes(x, 0, indices)
-    values = values_for(values, x, (*place.shape, *rows.shape[1:]))
-    if not place.size:
+    rows, index = _merge_indexed_axes(x, 0, indices)
+    values = values_for(values, x, (*index.shape, *rows.shape[1:]))
+    if not index.size:
         return x
-    place, values = reshape(place, (place.size,)), reshape(values, (place.size, *rows.shape[1:]))
+    index, values = reshape(index, (index.size,)), reshape(values, (index.size, *rows.shape[1:]))
     if accumulate:
-        return reshape(TakeBackward(0, rows.shape)(values, place, rows), x.shape)
-    # Which of the values stays in each row; -1 for none.
+        return reshape(TakeBackward(0, rows.shape)(values, index, rows), x.shape)
+    # The number of the last value for each row; -1 for a row without a value.
     none = broadcast_to(as_node(-1), rows.shape[:1])
-    last = PutAlong(0)(none, place, arange(place.size))
-    put = Take(0)(values, Maximum.of(last, 0))
-    kept = reshape(last < 0, (last.size, *(1,) * (rows.ndim - 1)))
-    return reshape(where(kept, rows, put), x.shape)
+    last = PutAlong(0)(none, index, arange(index.size))
+    new_rows = Take(0)(values, Maximum.of(last, 0))
+    is_old = reshape(last < 0, (last.size, *(1,) * (rows.ndim - 1)))
+    return reshape(where(is_old, rows, new_rows), x.shape)
 
 
 @builder
@@ -174,8 +173,8 @@ def index_add(x: Tensor, axis: Axis, index: INDEX, source: Tensor, alpha: Scalar
     axis = normalize_axis(axis, x.ndim)
     if index.ndim != 1:
         raise ShapeError(f"index is one row of integers, not of shape {index.shape}")
-    wanted = (*x.shape[:axis], index.size, *x.shape[axis + 1 :])
-    if source.shape != wanted:
-        raise ShapeError(f"source has shape {source.shape}, x and index take {wanted}")
-    source, add = values_for(source, x, wanted), TakeBackward(axis, x.shape)
+    shape = (*x.shape[:axis], index.size, *x.shape[axis + 1 :])
+    if source.shape != shape:
+        raise ShapeError(f"source has shape {source.shape}; x and index take {shape}")
+    source, add = values_for(source, x, shape), TakeBackward(axis, x.shape)
     return add(source, index, x) if alpha == 1 else (x + add(source, index) * alpha).astype(x.dtype)

@@ -64,7 +64,7 @@ static inline {T} mg_rest{f}({T} x, {T} y) {{
 
 
 class FloorDivide(Elementwise):
-    """floor(x / y), as Python and NumPy have it; of integers, x // 0 is 0."""
+    """floor(x / y), as in Python and NumPy; of integers, x // 0 is 0."""
 
     example = "[7, -7], 2", "array([ 3, -4])"
     c = "mg_floor_divide{f}({0}, {1})"
@@ -249,7 +249,7 @@ static inline {T} mg_next_{T}({T} x, {T} y) {{
 
 
 class Rounding(Elementwise):
-    """To an integral value of the same dtype; integers stay as they are."""
+    """The base of roundings to an integral value of the same dtype, which integers are."""
 
     c_int = "{0}"
     exact = True
@@ -326,12 +326,14 @@ def quotient_toward_zero(x: Node, y: Operand) -> Node:
 def remainder_toward_zero(x: Node, y: Operand) -> Node:
     """Return x - quotient_toward_zero(x, y) * y, with the sign of x."""
     if kind(x.dtype) == "f":
-        # Not `abs` and `copysign`, which have no slope at 0: this one grows with x there, too.
+        # Not `abs` and `copysign`, whose gradient at 0 is 0, not 1.
         negative = Signbit.of(x)
-        rest = Remainder.of(where(negative, -x, x), Abs.of(y))
-        return where(negative, -rest, rest)
-    rest = Remainder.of(x, y)
-    return rest if kind(x.dtype) == "u" else where(_rounded_away(x, y), rest - y, rest)
+        remainder = Remainder.of(where(negative, -x, x), Abs.of(y))
+        return where(negative, -remainder, remainder)
+    remainder = Remainder.of(x, y)
+    if kind(x.dtype) == "u":
+        return remainder
+    return where(_rounded_away(x, y), remainder - y, remainder)
 
 
 def _rounded_away(x: Node, y: Operand) -> Node:

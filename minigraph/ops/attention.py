@@ -55,8 +55,8 @@ def scaled_dot_product_attention(
         raise ShapeError("query, key and value are (..., length, size)")
     if query.shape[-1] != key.shape[-1] or key.shape[-2] != value.shape[-2]:
         raise ShapeError(
-            f"query of shape {query.shape}, key of {key.shape} and value of {value.shape}: the "
-            "first two have vectors of one size, and there is a value for each key"
+            f"query of shape {query.shape}, key of {key.shape} and value of {value.shape}: "
+            "queries and keys have one size, and each key has a value"
         )
     if is_causal and attn_mask is not None:
         raise GraphError("is_causal and attn_mask exclude each other")
@@ -67,8 +67,8 @@ class Block(NamedTuple):
     """Consecutive queries, and the keys that any of them sees.
 
     first    index of the first query
-    queries  index of the queries, or of what there is for each, (..., l, n)
-    keys     index of the keys, or of what there is for each, (..., s, n)
+    queries  index of these queries, or of other rows for them, in an array (..., l, n)
+    keys     index of these keys, or of their values, in an array (..., s, n)
     """
 
     first: int
@@ -79,8 +79,8 @@ class Block(NamedTuple):
 def attention_blocks(query: Node, key: Node, mask: Node | None, is_causal: bool) -> list[Block]:
     """Return the blocks of queries in which to compute attention.
 
-    A causal mask hides the keys after a block, so that several take up to half of the products of
-    one (as FlashAttention skips blocks: Dao, 2023).
+    A causal mask hides the keys after a block, so several blocks take down to half of the products
+    of one (as FlashAttention skips blocks: Dao, 2023).
     """
     length, keys = query.shape[-2], key.shape[-2]
     blocks = 1
@@ -88,11 +88,11 @@ def attention_blocks(query: Node, key: Node, mask: Node | None, is_causal: bool)
         blocks = max(min(length // MIN_BLOCK, MAX_BLOCKS), 1)
     if blocks == 1:
         return [Block(0, (...,), (...,))]
-    ends = [length * i // blocks for i in range(blocks + 1)]
-    everything = slice(None)
+    bounds = [length * i // blocks for i in range(blocks + 1)]
+    whole = slice(None)
     return [
-        Block(first, (..., slice(first, end), everything), (..., slice(min(end, keys)), everything))
-        for first, end in itertools.pairwise(ends)
+        Block(first, (..., slice(first, end), whole), (..., slice(min(end, keys)), whole))
+        for first, end in itertools.pairwise(bounds)
     ]
 
 
@@ -105,7 +105,7 @@ def attention(
     scale: float | None = None,
     dropout_p: float = 0.0,
 ) -> Node:
-    """Return the result of `scaled_dot_product_attention`; a mask may be causal, too."""
+    """Return the result of `scaled_dot_product_attention`; a mask and `is_causal` may combine."""
     results = []
     for first, queries, keys in attention_blocks(query, key, mask, is_causal):
         scores = attention_scores(query[queries], key[keys], mask, is_causal, scale, first)

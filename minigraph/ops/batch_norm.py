@@ -32,7 +32,7 @@ def of_channels(v: Node, x: Node) -> Node:
 
 
 def _outer_axes(x: Node, v: Node) -> tuple[int, ...]:
-    """All axes but those of the channels."""
+    """Return all axes but those of the channels."""
     return (0, *range(2, x.ndim + 1 - v.ndim))
 
 
@@ -49,7 +49,7 @@ def _check_channels(x: Spec, *vectors: Spec) -> None:
                 f"not {v.shape}"
             )
     if len({v.dtype for v in (x, *vectors)}) > 1 or kind(x.dtype) != "f":
-        raise DTypeError("input and vectors have one float dtype")
+        raise DTypeError("the input and its parameters have one float dtype")
 
 
 class BatchNorm(Composed):
@@ -65,7 +65,7 @@ class BatchNorm(Composed):
         if x.size <= weight.size:
             raise ShapeError(
                 f"statistics of {x.shape} need more than one value per channel; drop_last=True of "
-                "a DataLoader leaves out the rest of an epoch, which may be a batch of one"
+                "a DataLoader drops a smaller last batch, which may be of one example"
             )
         return x, weight, weight
 
@@ -99,19 +99,19 @@ class BatchNorm(Composed):
 def _normalized(x: Node, weight: Node, bias: Node, eps: float) -> tuple[Node, Node, Node]:
     """Return the results of BatchNorm, with y in at least float32 instead of the dtype of x.
 
-    The mean of the differences from the mean corrects it by a few ulp, which would be all of y in a
-    channel of equal numbers (the corrected two-pass algorithm of T. Chan, G. Golub, R. LeVeque,
-    1983, Algorithms for computing the sample variance).
+    The mean of the deviations corrects the mean by a few ulp, which would be all of y in a channel
+    of equal numbers (the corrected two-pass algorithm of T. Chan, G. Golub, R. LeVeque, 1983,
+    Algorithms for computing the sample variance).
     """
     wide, weight, bias = map(widen, (x, weight, bias))
     axes, count, channels = _outer_axes(x, weight), x.size // weight.size, weight.shape
-    near = Sum(axes)(wide) / count
-    distance = wide - near
-    lack = _if_finite(Sum(axes)(distance) / count)
-    var = Sum(axes)(Square.of(distance)) / count - _if_finite(Square.of(lack))
+    estimate = Sum(axes)(wide) / count
+    deviation = wide - estimate
+    correction = _if_finite(Sum(axes)(deviation) / count)
+    var = Sum(axes)(Square.of(deviation)) / count - _if_finite(Square.of(correction))
     var = Maximum.of(var, 0)
     scale = of_channels(weight, x) * Rsqrt.of(var + eps)
-    mean = near + lack
+    mean = estimate + correction
     y = (wide - mean) * scale + of_channels(bias, x)
     return y, reshape(mean, channels).astype(x.dtype), reshape(var, channels).astype(x.dtype)
 
@@ -135,10 +135,11 @@ class BatchNormBackward(Composed):
     def expand(self, dy: Node, x: Node, weight: Node, mean: Node, var: Node) -> tuple[Node, ...]:
         dtype, axes, count = x.dtype, _outer_axes(x, weight), x.size // weight.size
         dy, x, weight, mean, var = map(widen, (dy, x, weight, mean, var))
-        inverse = Rsqrt.of(of_channels(var, x) + self.eps)
-        normal = (x - of_channels(mean, x)) * inverse
+        inverse_std = Rsqrt.of(of_channels(var, x) + self.eps)
+        normal = (x - of_channels(mean, x)) * inverse_std
         dweight, dbias = Sum(axes)(dy * normal), Sum(axes)(dy)
-        dx = (dy - dbias / count - normal * (dweight / count)) * (of_channels(weight, x) * inverse)
+        scale = of_channels(weight, x) * inverse_std
+        dx = (dy - dbias / count - normal * (dweight / count)) * scale
         vectors = (reshape(v, weight.shape).astype(dtype) for v in (dweight, dbias))
         return dx.astype(dtype), *vectors
 
@@ -146,7 +147,7 @@ class BatchNormBackward(Composed):
 class BatchNormRelu(Composed):
     """BatchNorm with a relu after y, which the optimizer makes of the two: (y, mean, variance).
 
-    residual  whether there is a fourth input, like x, that is added before the relu
+    residual  whether a fourth input, with the shape of x, is added before the relu
     """
 
     eps: float
@@ -154,7 +155,7 @@ class BatchNormRelu(Composed):
 
     def infer(self, x: Spec, weight: Spec, bias: Spec, *residual: Spec) -> tuple[Spec, ...]:
         if residual != (x,) * self.residual:
-            raise ShapeError(f"x is {x}, but what is added is {' '.join(map(str, residual))}")
+            raise ShapeError(f"x is {x}, but the residual is {' '.join(map(str, residual))}")
         return BatchNorm(self.eps).infer(x, weight, bias)
 
     def expand(self, x: Node, weight: Node, bias: Node, *residual: Node) -> tuple[Node, ...]:
@@ -185,7 +186,7 @@ class BatchNormReluBackward(Composed):
 
 
 class BatchNormInference(Composed):
-    """Normalise x [n, c, ...] by given statistics."""
+    """Normalise x [n, c, ...] by the statistics `mean` and `var`."""
 
     eps: float
 
@@ -210,7 +211,7 @@ def batch_norm_with_statistics(
 ) -> tuple[Node, Node, Node]:
     """Return x normalised by its own statistics, its mean and its biased variance per channel.
 
-    world  whose processes' x, together, the statistics are of
+    world  the processes over whose x, together, the statistics are computed
 
     >>> y, mean, variance = ops.batch_norm_with_statistics([[1.0], [3.0]])
     >>> cg.compile([], [mean, variance])()
@@ -225,19 +226,20 @@ def batch_norm_with_statistics(
 
 
 def _statistics(x: Node, world: World) -> tuple[Node, Node]:
-    """Return mean and biased variance of each channel of the x of all processes.
+    """Return mean and biased variance of each channel over the x of all processes.
 
-    Those of each process are merged as in Chan, Golub and LeVeque (1979), Updating formulae and a
-    pairwise algorithm for computing sample variances: sums of squares would lose digits.
+    The statistics of the processes are merged as in Chan, Golub and LeVeque (1979), Updating
+    formulae and a pairwise algorithm for computing sample variances: sums of squares would lose
+    digits.
     """
     axes = tuple(a for a in range(x.ndim) if a != 1)
     wide = widen(x)
-    of_all = AllGather(world)(stack([mean(wide, axes), var(wide, axes)]))
-    parts = reshape(of_all, (world.size, 2, x.shape[1]))
+    gathered = AllGather(world)(stack([mean(wide, axes), var(wide, axes)]))
+    parts = reshape(gathered, (world.size, 2, x.shape[1]))
     means, variances = parts[:, 0], parts[:, 1]
-    center = mean(means, 0)
-    spread = mean(variances + Square.of(means - center), 0)
-    return center.astype(x.dtype), spread.astype(x.dtype)
+    global_mean = mean(means, 0)
+    global_var = mean(variances + Square.of(means - global_mean), 0)
+    return global_mean.astype(x.dtype), global_var.astype(x.dtype)
 
 
 @builder
@@ -254,7 +256,7 @@ def batch_norm(
     """Return x (n, c, ...) normalised per channel.
 
     Training uses the statistics of the batch, evaluation the running ones, which may be None in
-    training.  An expression cannot change those, so `momentum` has no effect here: see
+    training.  An expression cannot change the running statistics, so `momentum` has no effect: see
     `nn.BatchNorm2d.updates()`.
 
     >>> x = mg.input("x", (8, 16, 32, 32))

@@ -1,8 +1,7 @@
-"""Ops on the arrays of all processes of a world: each process gives its own x.
+"""Ops on the arrays of all processes of a world: each process passes its own x.
 
 Each process differentiates its own loss, and gradients are those of the sum of all these losses.
-Shapes and dtypes are the same in all processes.  In a world of one process these are identities,
-for which no node is made.
+Shapes and dtypes are the same in all processes.  In a world of one process the functions return x.
 """
 
 from __future__ import annotations
@@ -76,8 +75,8 @@ class AllReduce(Collective):
         total = AllReduce(self.world, "sum")
         if self.how == "sum":
             return (total(dy),)
-        wins = (x == y).astype(x.dtype)  # those that are equal share the gradient
-        return (total(dy) * wins / total(wins),)
+        is_max = (x == y).astype(x.dtype)  # equal elements share the gradient
+        return (total(dy) * is_max / total(is_max),)
 
 
 class Broadcast(Collective):
@@ -151,8 +150,7 @@ class ReduceScatter(Collective):
 def all_reduce(x: Tensor, world: Processes, op: Literal["sum", "mean", "max"] = "sum") -> Node:
     """Return the sum, mean or maximum of the x of all processes, elementwise.
 
-    All processes get the same bits.  In a maximum NaN wins, and elements that are equal share the
-    gradient.
+    All processes get the same bits.  In a maximum NaN wins, and equal elements share the gradient.
 
     >>> x = mg.input("x", (2,))
     >>> total = cg.compile([x], ops.all_reduce(x, mg.distributed.world()))  # of one process here
@@ -161,7 +159,7 @@ def all_reduce(x: Tensor, world: Processes, op: Literal["sum", "mean", "max"] = 
     """
     if op == "mean" and kind(x.dtype) != "f":
         raise DTypeError(f"the mean is of floats, not {x.dtype.name}; see `astype`")
-    total = _unless_alone(AllReduce(world, "max" if op == "max" else "sum"), x)
+    total = _communicate(AllReduce(world, "max" if op == "max" else "sum"), x)
     return total / world.size if op == "mean" and world.size > 1 else total
 
 
@@ -174,7 +172,7 @@ def broadcast(x: Tensor, world: Processes, root: Size = 0) -> Node:
     """
     if root >= world.size:
         raise GraphError(f"root is {root}; it takes a rank from 0 to {world.size - 1}")
-    return _unless_alone(Broadcast(world, root), x)
+    return _communicate(Broadcast(world, root), x)
 
 
 @builder
@@ -186,18 +184,18 @@ def all_gather(x: Tensor, world: Processes, axis: Axis = 0) -> Node:
            [2.]])
     """
     a = normalize_axis(axis, x.ndim)
-    return swapaxes(_unless_alone(AllGather(world), swapaxes(x, 0, a)), 0, a)
+    return swapaxes(_communicate(AllGather(world), swapaxes(x, 0, a)), 0, a)
 
 
 def mean_gradient(gradient: Node, world: World, name: str) -> Node:
     """Return the mean of all processes' gradients of the parameter with this name."""
     if world.size == 1:
         return gradient
-    with in_place_of(gradient):  # it may be on its way while others are computed
+    with in_place_of(gradient):  # it is sent while others are computed
         return AllReduce(world, "sum", name)(gradient) / world.size
 
 
-def _unless_alone(op: Collective, x: Node) -> Node:
+def _communicate(op: Collective, x: Node) -> Node:
     """Return the op's result for x, which is x itself in a world of one process."""
-    made = op(x)
-    return made if op.world.size > 1 else x
+    result = op(x)  # raises the op's errors in every world
+    return result if op.world.size > 1 else x

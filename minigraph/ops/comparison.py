@@ -283,17 +283,17 @@ static inline {T} mg_clip_{T}({T} x, {T} low, {T} high) {{
 def clip(x: Tensor, min: Operand | None = None, max: Operand | None = None) -> Node:
     """Return x limited to the interval from `min` to `max`; None leaves a side open.
 
-    So does a number that is beyond all that the dtype of x holds.
+    A number beyond the range of the dtype of x leaves the side open, too.
 
     >>> cg.compile([], ops.clip([-1.0, 0.5, 2.0], 0, 1))()
     array([0. , 0.5, 1. ])
     """
     if x.dtype == BOOL:
         raise DTypeError("clip takes numbers, not bool")
-    least, most = limits(x.dtype)
-    low, high = (-np.inf, np.inf) if kind(x.dtype) == "f" else (least, most)
-    if min is None or (isinstance(min, int | float) and min < least):
+    lowest, highest = limits(x.dtype)
+    low, high = (-np.inf, np.inf) if kind(x.dtype) == "f" else (lowest, highest)
+    if min is None or (isinstance(min, int | float) and min < lowest):
         min = low
-    if max is None or (isinstance(max, int | float) and max > most):
+    if max is None or (isinstance(max, int | float) and max > highest):
         max = high
     return Clip()(*promote(x, min, max))

@@ -3,10 +3,10 @@
 The gradients are separate ops, because each is tuned separately.  Images are [n, c, h, w], weights
 [k, c / groups, r, s].
 
-In NumPy each is a sum of matrix products, one for each tap of the window, so it needs little memory
-and works on any arrays that follow NumPy's protocols.  Sums of 16-bit floats are in float32.
+In NumPy each op is a sum of matrix products, one for each tap of the window, so it needs little
+memory and works on any arrays that follow NumPy's protocols.  Sums of 16-bit floats are in float32.
 
-Padding is skipped, not multiplied, so NaN and infinity in weights do not reach results through it.
+Padding is skipped, not multiplied, so zeros of the padding and NaN in weights make no NaN.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Conv2d(Op):
         return Spec((n, k, *(steps(*each) for each in sizes)), x.dtype)
 
     def forward(self, x: Array, w: Array, bias: Array | None = None) -> Array:
-        weights, wide = self.by_place(w), widen(x)
+        weights, wide = self.by_tap(w), widen(x)
         result = self.infer(Spec(x.shape, x.dtype), Spec(w.shape, x.dtype))
         y = np.zeros_like(wide, shape=result.shape)
         for r, s, pixels, results in self.taps(wide, w.shape, y):
@@ -68,25 +68,25 @@ class Conv2d(Op):
         return y.astype(x.dtype, copy=False)
 
     def taps(self, x: Array, w: Shape, y: Array) -> Iterator[tuple[int, int, Array, Array]]:
-        """Yield each place in the window, the pixels of x that meet the weights there, and of y.
+        """Yield each tap of the window: its row, its column, and the pixels of x and y it joins.
 
-        They are views; pixels of y whose weights there meet padding are left out.
+        The pixels are views, without those of y for which the tap meets padding.
         """
-        for place in itertools.product(*map(range, w[2:])):
+        for tap in itertools.product(*map(range, w[2:])):
             axes = zip(
-                *(place, x.shape[2:], y.shape[2:], self.stride, self.padding, self.dilation),
+                *(tap, x.shape[2:], y.shape[2:], self.stride, self.padding, self.dilation),
                 strict=True,
             )
-            here, there = zip(*(_overlap(*axis) for axis in axes), strict=True)
-            yield *place, x[:, :, *here], y[:, :, *there]
+            x_slices, y_slices = zip(*(_overlap(*axis) for axis in axes), strict=True)
+            yield *tap, x[:, :, *x_slices], y[:, :, *y_slices]
 
     def by_group(self, x: Array) -> Array:
-        """Images as matrices [n, groups, channels, pixels]."""
+        """Return images as matrices [n, groups, channels, pixels]."""
         n, c, height, width = x.shape
         return x.reshape(n, self.groups, c // self.groups, height * width)
 
-    def by_place(self, w: Array) -> Array:
-        """Weights as matrices [r, s, groups, out, in], in at least float32."""
+    def by_tap(self, w: Array) -> Array:
+        """Return weights as matrices [r, s, groups, out, in], in at least float32."""
         k, c, r, s = w.shape
         matrices = np.moveaxis(w.reshape(self.groups, k // self.groups, c, r, s), (3, 4), (0, 1))
         contiguous: Array = widen(matrices).copy()
@@ -111,12 +111,12 @@ class Conv2dBackwardData(Op):
             raise ShapeError(f"the result would have {self.shape[2:]} pixels")
         dx = Spec(self.shape, dy.dtype)
         if self.conv.infer(dx, Spec(w.shape, dy.dtype)) != dy:
-            raise ShapeError(f"of images {self.shape} the convolution does not make {dy.shape}")
+            raise ShapeError(f"the convolution of images {self.shape} does not give {dy.shape}")
         return dx
 
     def forward(self, dy: Array, w: Array) -> Array:
         conv = self.conv
-        weights, wide = conv.by_place(w).swapaxes(3, 4), widen(dy)
+        weights, wide = conv.by_tap(w).swapaxes(3, 4), widen(dy)
         dx = np.zeros_like(wide, shape=self.shape)
         for r, s, pixels, gradient in conv.taps(dx, w.shape, wide):
             pixels += (weights[r, s] @ conv.by_group(gradient)).reshape(pixels.shape)
@@ -137,20 +137,20 @@ class Conv2dBackwardWeights(Op):
     def infer(self, dy: Spec, x: Spec) -> Spec:
         dw = Spec(self.shape, dy.dtype)
         if self.conv.infer(x, dw) != dy:
-            raise ShapeError(f"of images {x.shape} the convolution does not make {dy.shape}")
+            raise ShapeError(f"the convolution of images {x.shape} does not give {dy.shape}")
         return dw
 
     def forward(self, dy: Array, x: Array) -> Array:
         conv = self.conv
         wide = widen(dy)
         dw = np.zeros_like(wide, shape=self.shape)
-        places = dw.reshape(conv.groups, self.shape[0] // conv.groups, *self.shape[1:])
+        groups = dw.reshape(conv.groups, self.shape[0] // conv.groups, *self.shape[1:])
         for r, s, pixels, gradient in conv.taps(widen(x), self.shape, wide):
-            places[..., r, s] = self._rows(gradient) @ self._rows(pixels).swapaxes(1, 2)
+            groups[..., r, s] = self._rows(gradient) @ self._rows(pixels).swapaxes(1, 2)
         return dw.astype(dy.dtype, copy=False)
 
     def _rows(self, x: Array) -> Array:
-        """Images as matrices [groups, channels, pixels of all images]."""
+        """Return images as matrices [groups, channels, pixels of all images]."""
         matrices = np.moveaxis(self.conv.by_group(x), 0, 2)
         return matrices.reshape(*matrices.shape[:2], math.prod(matrices.shape[2:]))
 
@@ -159,10 +159,10 @@ class Conv2dBackwardWeights(Op):
 
 
 def _overlap(
-    place: int, pixels: int, results: int, stride: int, padding: int, dilation: int
+    tap: int, pixels: int, results: int, stride: int, padding: int, dilation: int
 ) -> tuple[slice, slice]:
-    """Return which pixels along an axis meet which results at a place in the window."""
-    before = padding - place * dilation  # the first result's pixel, counted from the image's back
+    """Return the pixels along an axis that a tap reads, and the results that it adds to."""
+    before = padding - tap * dilation  # result i reads pixel i * stride - before
     begin = min(max(-(-before // stride), 0), results)
     end = max(min((pixels - 1 + before) // stride + 1, results), begin)
     first = begin * stride - before

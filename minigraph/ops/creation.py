@@ -96,7 +96,7 @@ def ones_like(x: Tensor, dtype: DTypeLike | None = None) -> Node:
 def arange(
     start: Scalar, stop: Scalar | None = None, step: Scalar = 1, dtype: DTypeLike | None = None
 ) -> Node:
-    """Return the numbers from `start` up to, without, `stop`; of one number, from 0 up to it.
+    """Return the numbers from `start` up to, without, `stop`; one number is the stop, from 0.
 
     Without `dtype` integers give int64 and floats float32.
 
@@ -105,16 +105,16 @@ def arange(
     """
     if stop is None:
         start, stop = 0, start
-    ends = (start, stop, step)
+    bounds = (start, stop, step)
     if dtype is None:
-        dtype = np.dtype(np.int64 if all(map(is_integer, ends)) else np.float32)
-    if is_symbolic(ends):
+        dtype = np.dtype(np.int64 if all(map(is_integer, bounds)) else np.float32)
+    if is_symbolic(bounds):
         count = positive_part(ceil_div(stop - start, step))
-        return from_sizes("arange", np.arange, ends, (count,), dtype)
+        return from_sizes("arange", np.arange, bounds, (count,), dtype)
     try:
-        if step == 0 or not all(map(math.isfinite, ends)):
-            raise ValueError("there is no last number")
-        numbers = np.arange(*ends)
+        if step == 0 or not all(map(math.isfinite, bounds)):
+            raise ValueError("start, stop and step are finite, and step is not 0")
+        numbers = np.arange(*bounds)
     except (ValueError, OverflowError) as error:
         raise ShapeError(f"the numbers in steps of {short_repr(step)}: {error}") from None
     if numbers.dtype == object:  # of integers beyond 64 bits
@@ -126,18 +126,18 @@ def arange(
 def linspace(
     start: float, stop: float, num: Size, dtype: DTypeLike = "float32", endpoint: bool = True
 ) -> Node:
-    """Return `num` evenly spaced numbers from `start` to `stop`, or not quite to it.
+    """Return `num` evenly spaced numbers from `start` to `stop`, the last if `endpoint`.
 
-    Of an integer dtype they are rounded down, as in NumPy.
+    For an integer dtype they are rounded down, as in NumPy.
 
     >>> cg.compile([], ops.linspace(0, 1, 3))()
     array([0. , 0.5, 1. ], dtype=float32)
     """
     if not (math.isfinite(start) and math.isfinite(stop)):
-        raise ShapeError(f"no numbers lead from {start} to {stop}")
+        raise ShapeError(f"start is {start}, stop is {stop}; they are finite numbers")
     try:
-        given = (start, stop, num, endpoint, dtype)
-        return from_sizes("linspace", _evenly_spaced, given, (num,), dtype)
+        arguments = (start, stop, num, endpoint, dtype)
+        return from_sizes("linspace", _evenly_spaced, arguments, (num,), dtype)
     except DTypeError:
         raise
     except (ValueError, OverflowError, IndexError) as error:
@@ -148,15 +148,15 @@ def linspace(
 def eye(n_rows: Size, n_cols: Size | None = None, k: int = 0, dtype: DTypeLike = "float32") -> Node:
     """Return zeros (n_rows, n_cols) with ones on the diagonal that is `k` above the main one.
 
-    Without `n_cols` it is square.
+    n_cols  None: n_rows
 
     >>> cg.compile([], ops.eye(2))()
     array([[1., 0.],
            [0., 1.]], dtype=float32)
     """
     columns = n_rows if n_cols is None else n_cols
-    made = from_sizes("eye", _on_diagonal, (n_rows, columns, k), (n_rows, columns), BOOL)
-    return made.astype(dtype)
+    mask = from_sizes("eye", _on_diagonal, (n_rows, columns, k), (n_rows, columns), BOOL)
+    return mask.astype(dtype)
 
 
 @builder

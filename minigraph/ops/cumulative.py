@@ -24,7 +24,7 @@ from minigraph.symbolic import positive_part
 class CumulativeSum(Op):
     """The sum of each element and all before it along `axis`; floats are added up in float64.
 
-    reverse  of each element and all behind it
+    reverse  whether sums are of each element and all after it
     """
 
     axis: int
@@ -58,8 +58,8 @@ class CumulativeProduct(Op):
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
         # y holds the products before each element, so nothing is divided by x.
-        behind = Recurrence(self.axis, True)(widen(dy), widen(x))
-        return ((behind * _previous(widen(y), self.axis, 1)).astype(x.dtype),)
+        later = Recurrence(self.axis, True)(widen(dy), widen(x))
+        return ((later * _previous(widen(y), self.axis, 1)).astype(x.dtype),)
 
     def expand(self, x: Node) -> tuple[Node]:
         return (_by_scan(lambda before, rows: (before * rows[0],) * 2, 1, self.axis, False, x),)
@@ -76,7 +76,7 @@ class Recurrence(Op):
 
     def infer(self, x: Spec, factor: Spec) -> Spec:
         if x != factor or kind(x.dtype) != "f":
-            raise ShapeError(f"x is {x}, the factors are {factor}; they are floats of one shape")
+            raise ShapeError(f"x is {x}, factor is {factor}; both are floats of one shape")
         return x
 
     def forward(self, x: Array, factor: Array) -> Array:
@@ -86,8 +86,8 @@ class Recurrence(Op):
         return np.moveaxis(y, 0, self.axis).astype(x.dtype)
 
     def expand(self, x: Node, factor: Node) -> tuple[Node]:
-        def join(behind: Node, rows: Sequence[Node]) -> tuple[Node, Node]:
-            y = rows[0] + (behind if self.reverse else rows[1] * behind)
+        def join(carry: Node, rows: Sequence[Node]) -> tuple[Node, Node]:
+            y = rows[0] + (carry if self.reverse else rows[1] * carry)
             return (rows[1] * y if self.reverse else y), y
 
         return (_by_scan(join, 0, self.axis, self.reverse, x, factor),)
@@ -99,8 +99,8 @@ class Recurrence(Op):
 
 
 def _previous(x: Node, axis: int, value: float) -> Node:
-    """Return x moved by one place along an axis, with `value` in front."""
-    size = positive_part(x.shape[axis] - 1)  # of the kept elements, perhaps none
+    """Return x shifted by one element along an axis, with `value` in front."""
+    size = positive_part(x.shape[axis] - 1)  # an empty axis stays empty
     low = tuple((n - size) * (a == axis) for a, n in enumerate(x.shape))
     none = (0,) * x.ndim
     return Pad(low, none, none, value)(getitem(x, (*(slice(None),) * axis, slice(size))))
@@ -185,6 +185,6 @@ def _with_initial(
     y = _cumulate(x, axis, dtype, product)
     if not include_initial:
         return y
-    at = normalize_axis(axis or 0, y.ndim)
-    widths = tuple((int(a == at), 0) for a in range(y.ndim))
+    axis = normalize_axis(axis or 0, y.ndim)
+    widths = tuple((int(a == axis), 0) for a in range(y.ndim))
     return pad(y, widths, int(product))

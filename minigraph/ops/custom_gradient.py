@@ -1,4 +1,4 @@
-"""A value with a gradient of its own, as a custom vector-Jacobian product in JAX."""
+"""A value with a custom gradient, like a custom vector-Jacobian product in JAX."""
 
 from __future__ import annotations
 
@@ -27,20 +27,17 @@ class WithGradient(GraphOp, eq=False):
 
     def grad(self, dy: Node, result: Node, y: Node, *xs: Node) -> tuple[Node | None, ...]:
         count = len(self.graph.outputs)
-        given = dict(zip(self.graph.inputs, (dy, *xs[count:]), strict=True))
-        made = self.graph.map(lambda x, inputs: given[x] if x in given else x.replace(inputs))
-        return (None, *made.outputs, *(None for _ in xs[count:]))
+        operands = dict(zip(self.graph.inputs, (dy, *xs[count:]), strict=True))
+        dxs = self.graph.replace_nodes(operands).outputs
+        return (None, *dxs, *(None for _ in xs[count:]))
 
 
 def with_gradient(y: Node, dy: Node, xs: Sequence[Node], dxs: Sequence[Node]) -> Node:
     """Return y with the gradients `dxs` for `xs`, expressions of the placeholder `dy`."""
-    inside = dependents(dxs, [dy])
-    read = {x for node in inside for x in node.inputs} | {*dxs}
-    residuals = sorted(read - inside, key=lambda node: node.order)
-    places = placeholders([x.spec for x in (dy, *residuals)])
-    given = dict(zip((dy, *residuals), places, strict=True))
-    reads: dict[Node, tuple[Node, ...]] = dict.fromkeys(residuals, ())
-    graph = Graph((), tuple(dxs)).map(
-        lambda x, inputs: given[x] if x in given else x.replace(inputs), reads
-    )
-    return WithGradient(Graph(places, graph.outputs))(y, *xs, *residuals)
+    inner = dependents(dxs, [dy])
+    operands = {x for node in inner for x in node.inputs} | {*dxs}
+    residuals = sorted(operands - inner, key=lambda node: node.order)
+    inputs = placeholders([x.spec for x in (dy, *residuals)])
+    replacements = dict(zip((dy, *residuals), inputs, strict=True))
+    graph = Graph(inputs, Graph((), tuple(dxs)).replace_nodes(replacements).outputs)
+    return WithGradient(graph)(y, *xs, *residuals)

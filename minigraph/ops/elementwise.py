@@ -46,9 +46,9 @@ def kind(dtype: DType) -> str:
 
 
 def broadcast_shapes(*shapes: Shape) -> Shape:
-    """Return NumPy's broadcast shape; a size that calls give equals itself only, also if it is 1.
+    """Return NumPy's broadcast shape; ShapeError if shapes do not broadcast.
 
-    ShapeError if there is none.
+    A symbolic size broadcasts only with itself and 1, even if it is 1 in a call.
     """
     different = {shape for shape in shapes if shape}
     if len(different) < 2:
@@ -60,8 +60,8 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
         sizes = [{n for n in axis if n != 1} or {1} for axis in axes]
         return tuple(n for (n,) in reversed(sizes))
     except ValueError:
-        given = " and ".join(map(str, shapes))
-        text = f"shapes {given} do not broadcast: along an axis, sizes are equal or 1"
+        names = " and ".join(map(str, shapes))
+        text = f"shapes {names} do not broadcast: along an axis, sizes are equal or 1"
         raise ShapeError(text + advice_on_multiples(shapes)) from None
 
 
@@ -69,7 +69,7 @@ def advice_on_multiples(shapes: Iterable[Shape]) -> str:
     """Return advice if shapes have a symbolic size that is divided with a remainder, else ""."""
     sizes = (n for shape in shapes for n in shape if isinstance(n, SymbolicSize))
     divided = any("//" in str(n) for n in sizes)
-    return "; a size '32*h' of an input leaves no rest when it is halved" if divided else ""
+    return "; an input's size '32*h' leaves no remainder when it is halved" if divided else ""
 
 
 class Elementwise(Op):
@@ -137,8 +137,8 @@ class Elementwise(Op):
     def check_kind(self, dtype: DType) -> None:
         if kind(dtype) not in self.accepts:
             names = {"f": "floats", "i": "integers", "u": "unsigned integers", "b": "bool"}
-            wanted = ", ".join(names[k] for k in self.accepts)
-            raise DTypeError(f"the operands are {dtype.name}; it takes {wanted}")
+            accepted = ", ".join(names[k] for k in self.accepts)
+            raise DTypeError(f"the operands are {dtype.name}; it takes {accepted}")
 
 
 def common_dtype(*xs: Any) -> DType:
@@ -148,8 +148,8 @@ def common_dtype(*xs: Any) -> DType:
     """
     strong = [x.dtype for x in xs if hasattr(x, "dtype")]
     if BFLOAT16 in strong:
-        others = {d for d in strong if kind(d) == "f"} - {BFLOAT16}
-        return np.result_type(np.float32, *others) if others else BFLOAT16
+        other_floats = {d for d in strong if kind(d) == "f"} - {BFLOAT16}
+        return np.result_type(np.float32, *other_floats) if other_floats else BFLOAT16
     weak = [x for x in xs if not hasattr(x, "dtype")]
     weak = [(1 if x.is_integer else 1.0) if isinstance(x, SymbolicSize) else x for x in weak]
     return np.result_type(*strong, *weak)
@@ -166,10 +166,10 @@ def promote(*xs: Any, floating: bool = False) -> tuple[Node, ...]:
     values = [x if isinstance(x, NUMBERS) else as_array(x) for x in xs]
     dtype = common_dtype(*values)
     if floating and kind(dtype) != "f":  # the widest float that one of the integers gives
-        given = [x.dtype for x in values if hasattr(x, "dtype")]
-        if not given or np.result_type(*given) != dtype:  # a Python number and bools
-            given = [dtype]
-        dtype = np.result_type(*(np.result_type(d, np.float16) for d in given))
+        dtypes = [x.dtype for x in values if hasattr(x, "dtype")]
+        if not dtypes or np.result_type(*dtypes) != dtype:  # a Python number and bools
+            dtypes = [dtype]
+        dtype = np.result_type(*(np.result_type(d, np.float16) for d in dtypes))
     return tuple(as_operand(x, dtype) for x in values)
 
 
@@ -181,17 +181,17 @@ FloatTensor = Annotated[Any, FLOAT_TENSOR]
 
 
 def widen(x: Any) -> Any:
-    """Return an array or expression, in float32 if it is of floats of 16 bits.
+    """Return an array or expression, in float32 if it is of 16-bit floats.
 
-    Those are too small and too coarse for sums, of squares and exponentials above all.
+    Their range and precision are too small for sums, above all of squares and exponentials.
     """
     return x.astype("float32") if x.dtype in (np.float16, BFLOAT16) else x
 
 
 def sum_dtype(dtype: DType) -> DType:
-    """Return the dtype in which NumPy adds up many numbers: of floats a wider one.
+    """Return the dtype in which NumPy adds up many numbers: for floats a wider one.
 
-    Along other axes than the last it adds one number after the other.
+    Along axes other than the last, NumPy adds one number after the other.
     """
     if kind(dtype) != "f":
         return dtype
@@ -237,7 +237,7 @@ def _function(cls: type[Elementwise]) -> Callable[..., Node]:
         except DTypeError:
             if cls.result != BOOL:
                 raise
-            # A number that the others' dtype does not hold is compared in one that holds both.
+            # A number beyond the dtype of the others is compared in a dtype that holds both.
             operands = promote(*(np.asarray(x) if isinstance(x, int | float) else x for x in xs))
         return op()(*operands)
 
@@ -265,7 +265,7 @@ class Astype(Elementwise):
     dtype: DType
 
     c = "{0}"  # C converts when it stores the value
-    c_bool = "({0} ? ({R})1 : 0)"  # of a comparison, compilers make a mask of this
+    c_bool = "({0} ? ({R})1 : 0)"  # compilers make a mask of this after a comparison
     accepts = "fiub"
 
     def infer(self, x: Spec) -> Spec:

@@ -134,9 +134,9 @@ static inline {T} mg_pow_{T}({T} x, {T} y) {{
 
     def forward(self, x: Array, y: Array) -> Array:
         if kind(x.dtype) == "f":
-            # Of an exponent that is repeated NumPy makes a square root, which differs in these two.
-            root = (y == 0.5) & ((x == 0) | (x == -np.inf))
-            return np.power(np.where(root, np.abs(x), x), y)
+            # For a broadcast exponent NumPy takes a square root, which differs at -0 and -inf.
+            differs = (y == 0.5) & ((x == 0) | (x == -np.inf))
+            return np.power(np.where(differs, np.abs(x), x), y)
         if kind(x.dtype) == "u":
             return np.power(x, y)
         unit = np.where(y % 2 == 0, 1, x)
@@ -182,9 +182,9 @@ def pow(x: Operand, y: Operand) -> Node:
     >>> cg.compile([], ops.pow([2.0, 3.0], 2))()
     array([4., 9.])
     """
-    known = not isinstance(y, Node)  # of a node, the gradient may be asked for
+    is_value = not isinstance(y, Node)  # a node may need a gradient
     x, y = promote(x, y)
-    if known and isinstance(y.op, Constant) and y.size and kind(x.dtype) == "f":
+    if is_value and isinstance(y.op, Constant) and y.size and kind(x.dtype) == "f":
         exponent = float(y.op.value.flat[0])
         if exponent in PRODUCTS and (y.op.value == exponent).all():
             return broadcast_to(ConstantPow(exponent)(x), broadcast_shapes(x.shape, y.shape))

@@ -1,4 +1,4 @@
-"""Multiply-adds: one kernel for products and their sum, which the optimizer makes of them."""
+"""Multiply-adds: ops that the optimizer fuses from products and their sum."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Ops whose integer operands choose elements along an axis.
 
-Negative ones count from the end, but neither tokens nor labels.  A GraphError at the call if one is
-out of range.  Indices of `Take` are those of all rows; those of `TakeAlong` and the like have the
-axes of the array, so each row has its own.
+Negative integers count from the end; negative tokens and labels are errors.  An integer out of
+range is a GraphError at the call.  `Take` uses the same indices for all rows; `TakeAlong` and the
+like take indices with the axes of the array, so each row has its own.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ from minigraph.ops.shape import (
 Sized = Spec | Node | Array
 
 
-def check_range(indices: Array, range: IndexRange, what: str) -> None:
-    """Raise GraphError, which names the first integer out of range."""
+def check_range(indices: Array, range: IndexRange, name: str) -> None:
+    """Raise GraphError for the first integer out of range, which the message calls `name`."""
     _, low, high = range
     outside = (indices < low) | (indices >= high)
     if outside.any():
         at = np.unravel_index(int(outside.argmax()), indices.shape)
-        where = f" at {tuple(map(int, at))}" if at else ""
-        ignored = what == "label" and indices[at] == -100  # torch's default ignore_index
-        advice = "; ignore_index=-100 leaves it out" if ignored else ""
-        raise GraphError(f"{what} {indices[at]}{where} is not in {low} ... {high - 1}{advice}")
+        position = f" at {tuple(map(int, at))}" if at else ""
+        is_ignored = name == "label" and indices[at] == -100  # torch's default ignore_index
+        advice = "; ignore_index=-100 leaves it out" if is_ignored else ""
+        raise GraphError(f"{name} {indices[at]}{position} is not in {low} ... {high - 1}{advice}")
 
 
 def _range_of(size: int, from_zero: bool = False) -> IndexRange:
-    """Return the range of the second operand along an axis; else negative ones count, too."""
+    """Return the range of the second operand along an axis; with `from_zero` none is negative."""
     return IndexRange(1, 0 if from_zero else -size, size)
 
 
@@ -66,9 +66,9 @@ def _check_indices(indices: Spec) -> None:
 
 
 class Take(Op):
-    """The elements of x at `indices` along `axis`; negative ones count from the end.
+    """The elements of x at `indices` along `axis`; negative indices count from the end.
 
-    Of `tokens`, which are indices into a table of words, negative ones are out of range.
+    tokens  whether indices are tokens, of which negative ones are out of range
     """
 
     axis: int
@@ -91,9 +91,9 @@ class Take(Op):
 
 
 class TakeBackward(Op):
-    """Zeros of `shape`, or x, with dy added at `indices` along `axis`, as `Take` takes them.
+    """Zeros of `shape`, or x, with dy added at `indices` along `axis`, as `Take` reads them.
 
-    The operands are dy, the indices and, if the sums begin with it, x.
+    The operands are dy, the indices and, if the sums begin with x instead of zeros, x.
     """
 
     axis: int
@@ -103,7 +103,7 @@ class TakeBackward(Op):
     def infer(self, dy: Spec, indices: Spec, *x: Spec) -> Spec:
         dx = Spec(self.shape, dy.dtype)
         if Take(self.axis).infer(dx, indices) != dy:
-            raise ShapeError(f"dy has shape {dy.shape}, of {self.shape} at {indices.shape}")
+            raise ShapeError(f"dy has shape {dy.shape} for {indices.shape} indices of {self.shape}")
         _check_start(dx, *x)
         return dx
 
@@ -131,7 +131,7 @@ class TakeBackward(Op):
 def _check_start(y: Spec, *x: Spec) -> None:
     """Raise ShapeError unless sums in y can begin with x, which may be missing."""
     if x and x != (y,):
-        raise ShapeError(f"the sums are {y}, and begin with {', '.join(map(str, x))}")
+        raise ShapeError(f"the sums are {y}, but begin with {', '.join(map(str, x))}")
 
 
 class OneHot(Op):
@@ -158,19 +158,19 @@ class OneHot(Op):
 # ---------------------------------------------------------------- indices of each row
 
 
-def _places(indices: Array, axis: int, size: int, labels: bool = False) -> tuple[Array, ...]:
-    """Return NumPy's index for the elements of an array along `axis`."""
-    checked, what = (indices.squeeze(axis), "label") if labels else (indices, "index")
-    check_range(checked, _range_of(size, labels), what)
-    places = list(np.indices(indices.shape, sparse=True))
-    places[axis] = indices.astype(np.int64)
-    return tuple(places)
+def _grid(indices: Array, axis: int, size: int, labels: bool = False) -> tuple[Array, ...]:
+    """Return NumPy's index of the elements at `indices` along `axis`."""
+    checked, name = (indices.squeeze(axis), "label") if labels else (indices, "index")
+    check_range(checked, _range_of(size, labels), name)
+    grid = list(np.indices(indices.shape, sparse=True))
+    grid[axis] = indices.astype(np.int64)
+    return tuple(grid)
 
 
 class TakeAlong(Op):
     """For each row of x along `axis` its elements at the integers in that row of `indices`.
 
-    Of `labels`, one for each row, negative ones are out of range.
+    labels  whether indices are labels, one for each row, of which negative ones are out of range
     """
 
     axis: int
@@ -181,7 +181,7 @@ class TakeAlong(Op):
         a = self.axis
         if _replace_size(x.shape, a, 0) != _replace_size(indices.shape, a, 0):
             raise ShapeError(
-                f"x has shape {x.shape}, indices {indices.shape}; only axis {a} differs"
+                f"x has shape {x.shape}, indices {indices.shape}; only axis {a} may differ"
             )
         return Spec(indices.shape, x.dtype)
 
@@ -189,16 +189,16 @@ class TakeAlong(Op):
         return _range_of(x.shape[self.axis], self.labels)
 
     def forward(self, x: Array, indices: Array) -> Array:
-        return x[_places(indices, self.axis, x.shape[self.axis], self.labels)]
+        return x[_grid(indices, self.axis, x.shape[self.axis], self.labels)]
 
     def grad(self, dy: Node, y: Node, x: Node, indices: Node) -> tuple[Node, None]:
         return AddAlong(self.axis, x.shape[self.axis], self.labels)(dy, indices), None
 
 
 class AddAlong(Op):
-    """Zeros, `size` along `axis`, with v added at the integers, as `TakeAlong` takes them.
+    """Zeros, `size` along `axis`, with v added at the integers, as `TakeAlong` reads them.
 
-    The operands are v, the indices and, if the sums begin with it instead of zeros, x.
+    The operands are v, the indices and, if the sums begin with x instead of zeros, x.
     """
 
     axis: int
@@ -208,7 +208,7 @@ class AddAlong(Op):
     def infer(self, v: Spec, indices: Spec, *x: Spec) -> Spec:
         _check_indices(indices)
         if v.shape != indices.shape:
-            raise ShapeError(f"v has shape {v.shape}, indices {indices.shape}; they are equal")
+            raise ShapeError(f"v has shape {v.shape}, indices {indices.shape}; they must be equal")
         y = Spec(_replace_size(v.shape, self.axis, self.size), v.dtype)
         _check_start(y, *x)
         return y
@@ -219,8 +219,7 @@ class AddAlong(Op):
     def forward(self, v: Array, indices: Array, *x: Array) -> Array:
         (start,) = x or (np.zeros(_replace_size(v.shape, self.axis, self.size)),)
         y = start.astype(sum_dtype(v.dtype))
-        places = _places(indices, self.axis, self.size, self.labels)
-        np.add.at(y, places, v.astype(y.dtype))
+        np.add.at(y, _grid(indices, self.axis, self.size, self.labels), v.astype(y.dtype))
         return y.astype(v.dtype)
 
     def grad(self, dy: Node, y: Node, v: Node, indices: Node, *x: Node) -> tuple[Node | None, ...]:
@@ -228,7 +227,7 @@ class AddAlong(Op):
 
 
 class PutAlong(Op):
-    """x with the elements of v put at the integers along `axis`, one after the other."""
+    """x with elements replaced by those of v at the integers along `axis`; the last one stays."""
 
     axis: int
 
@@ -243,11 +242,10 @@ class PutAlong(Op):
     def forward(self, x: Array, indices: Array, v: Array) -> Array:
         if not v.shape[self.axis]:
             return x.copy()
-        last = np.full(x.shape, -1, np.int64)  # the row of v that stays at each place
+        last = np.full(x.shape, -1, np.int64)  # for each element the row of v that stays
         rows = np.indices(indices.shape, sparse=True)[self.axis]
-        np.maximum.at(last, _places(indices, self.axis, x.shape[self.axis]), rows)
-        put = v[_places(np.maximum(last, 0), self.axis, v.shape[self.axis])]
-        return np.where(last < 0, x, put)
+        np.maximum.at(last, _grid(indices, self.axis, x.shape[self.axis]), rows)
+        return np.where(last < 0, x, v[_grid(np.maximum(last, 0), self.axis, v.shape[self.axis])])
 
     def grad(self, dy: Node, y: Node, x: Node, indices: Node, v: Node) -> tuple[Node, None, Node]:
         take = TakeAlong(self.axis)
@@ -271,7 +269,7 @@ def values_for(values: Any, x: Node, shape: Shape) -> Node:
         return broadcast_to(as_operand(values, x.dtype), shape)
     node = as_node(values)
     if node.dtype != x.dtype and not can_cast(node.dtype, x.dtype):
-        raise DTypeError(f"values of {node.dtype.name} do not go into {x.dtype.name}")
+        raise DTypeError(f"values of {node.dtype.name} do not cast to {x.dtype.name}")
     if broadcast_shapes(node.shape, shape) != shape:
         raise ShapeError(f"values of shape {node.shape} do not broadcast to {shape}")
     return broadcast_to(as_operand(node, x.dtype), shape)
@@ -290,16 +288,16 @@ def take(x: Tensor, indices: Tensor, axis: Axis | None = None) -> Node:
 
 
 def take_tokens(table: Node, tokens: Node, padding: int | None = None) -> Node:
-    """Return the rows of a table at the integers `tokens`, of which none may be negative.
+    """Return the rows of a table at the integers `tokens`; a negative token is an error.
 
     padding  a token whose row gets no gradient
     """
     y = Take(0, tokens=True)(table, tokens)
     if padding is None:
         return y
-    # An int64, because a token's own type may be too small for `padding`.
-    unused = expand_dims(astype(tokens, "int64") == padding, -1)
-    return where(unused, stop_gradient(y), y)
+    # In int64, because the tokens' type may be too small for `padding`.
+    is_padding = expand_dims(astype(tokens, "int64") == padding, -1)
+    return where(is_padding, stop_gradient(y), y)
 
 
 @builder
@@ -317,7 +315,7 @@ def one_hot(labels: Tensor, num_classes: CountOrSize, dtype: DTypeLike = "int64"
 def take_along_axis(x: Tensor, indices: Tensor, axis: Axis = -1) -> Node:
     """Return for each row of x along `axis` its elements at the integers in that row of `indices`.
 
-    Both have the same number of axes; the others are equally long.
+    Both have the same number of axes, and along the other axes the same sizes.
 
     >>> cg.compile([], ops.take_along_axis([[10, 30, 20]], [[0, 2, 1]]))()
     array([[10, 20, 30]])

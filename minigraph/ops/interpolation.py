@@ -36,7 +36,7 @@ INT32 = np.dtype(np.int32)
 class Blend(Op):
     """Along `axis`, x at `low` times 1 - share plus x at `high` times share.
 
-    low, high  int32 vectors of places, from 0 on
+    low, high  int32 vectors of indices >= 0
     share      as long, in x's dtype or in float32 if that is wider
     """
 
@@ -44,20 +44,20 @@ class Blend(Op):
 
     def infer(self, x: Spec, low: Spec, high: Spec, share: Spec) -> Spec:
         if not low.shape == high.shape == share.shape or len(share.shape) != 1:
-            raise ShapeError("places and shares are vectors of one length")
-        places = {low.dtype, high.dtype} == {INT32}
-        shares = share.dtype in (x.dtype, _wide(x.dtype))
-        if kind(x.dtype) != "f" or not places or not shares:
-            raise DTypeError("floats are blended, at places in int32 by shares in the same floats")
+            raise ShapeError("indices and shares are vectors of one length")
+        has_indices = {low.dtype, high.dtype} == {INT32}
+        has_shares = share.dtype in (x.dtype, _wide(x.dtype))
+        if kind(x.dtype) != "f" or not has_indices or not has_shares:
+            raise DTypeError("x and the shares are of one float dtype, and the indices are int32")
         a = self.axis
         return Spec((*x.shape[:a], *share.shape, *x.shape[a + 1 :]), x.dtype)
 
     def forward(self, x: Array, low: Array, high: Array, share: Array) -> Array:
-        for operand, places in enumerate((low, high), 1):
-            check_range(places, IndexRange(operand, 0, x.shape[self.axis]), "place")
-        wide, part = widen(x), _along_axis(widen(share), x.ndim - self.axis)
+        for operand, indices in enumerate((low, high), 1):
+            check_range(indices, IndexRange(operand, 0, x.shape[self.axis]), "index")
+        wide, share = widen(x), _along_axis(widen(share), x.ndim - self.axis)
         below, above = np.take(wide, low, self.axis), np.take(wide, high, self.axis)
-        return (below * (1 - part) + above * part).astype(x.dtype)
+        return (below * (1 - share) + above * share).astype(x.dtype)
 
     def grad(
         self, dy: Node, y: Node, x: Node, low: Node, high: Node, share: Node
@@ -76,13 +76,13 @@ class BlendBackward(Op):
         a = self.axis
         dx = Spec((*dy.shape[:a], self.size, *dy.shape[a + 1 :]), dy.dtype)
         if Blend(a).infer(dx, low, high, share) != dy:
-            raise ShapeError(f"dy has shape {dy.shape} for {share.shape} places")
+            raise ShapeError(f"dy has shape {dy.shape} for {share.shape} shares")
         return dx
 
     def forward(self, dy: Array, low: Array, high: Array, share: Array) -> Array:
-        wide, part = widen(dy), _along_axis(widen(share), dy.ndim - self.axis)
+        wide, share = widen(dy), _along_axis(widen(share), dy.ndim - self.axis)
         outer, count, columns = sizes_around(dy.shape, self.axis)
-        parts = np.stack([wide * (1 - part), wide * part], self.axis + 1)
+        parts = np.stack([wide * (1 - share), wide * share], self.axis + 1)
         parts = parts.reshape(outer, 2 * count, columns).swapaxes(0, 1)
         dx = np.zeros((self.size, outer, columns), sum_dtype(dy.dtype))
         np.add.at(dx, np.stack([low, high], 1).reshape(-1), parts)
@@ -116,7 +116,7 @@ def _factors(value: Any) -> tuple[float, ...]:
 
 
 def _fit(sizes: Sequence[int]) -> bool:
-    """Return whether sizes are symbolic, to be checked at the call, or 1 to MAX_LISTED_ELEMENTS."""
+    """Return whether each size is symbolic (checked at the call) or 1 to MAX_LISTED_ELEMENTS."""
     return all(isinstance(n, SymbolicSize) or 0 < n <= MAX_LISTED_ELEMENTS for n in sizes)
 
 
@@ -140,9 +140,9 @@ def interpolate(
     """Return x (n, c, ...) with its last axes resized, as `torch.nn.functional.interpolate` does.
 
     size, scale_factor      one of them: the new sizes, or their ratios to the old, rounded down
-    mode                    "nearest": the value of the element that covers the place; "linear" for
-                            sequences, "bilinear" for images, "trilinear" for volumes: the nearest
-                            elements on both sides, weighted by distance
+    mode                    "nearest": the element that covers the position; "linear" for sequences,
+                            "bilinear" for images, "trilinear" for volumes: the nearest elements on
+                            both sides, weighted by distance
     align_corners           whether the centres of the outermost elements coincide, not their edges;
                             None means False.  Not for "nearest"
     recompute_scale_factor  whether the ratio of the sizes replaces scale_factor for distances
@@ -155,20 +155,20 @@ def interpolate(
     new, factors = _targets(old, size, scale_factor, bool(recompute_scale_factor))
     with assuming_large():
         shrinks = math.prod(new) < math.prod(old)
-    # The innermost axis is the slowest to change, so it changes while there are fewer rows.
+    # Resizing the innermost axis takes longest, so it comes when there are fewer rows.
     for axis in range(2, x.ndim) if shrinks else range(x.ndim - 1, 1, -1):
         n, m, factor = old[axis - 2], new[axis - 2], factors[axis - 2]
         if n == m and factor in (None, 1):
             continue
         if mode == "nearest":
             real = _wide(dtype) if kind(dtype) == "f" else np.dtype(np.float32)
-            given = (n, m, factor, real)
-            x = Take(axis)(x, from_sizes("interpolate", _nearest_places, given, (m,), INT64))
+            arguments: tuple[Any, ...] = (n, m, factor, real)
+            x = Take(axis)(x, from_sizes("interpolate", _nearest, arguments, (m,), INT64))
         else:
-            known = (n, m, factor, bool(align_corners))
+            arguments = (n, m, factor, bool(align_corners))
             operands = ((_below, INT32), (_above, INT32), (_share, _wide(dtype)))
             x = Blend(axis)(
-                x, *(from_sizes("interpolate", fn, known, (m,), d) for fn, d in operands)
+                x, *(from_sizes("interpolate", fn, arguments, (m,), d) for fn, d in operands)
             )
     return x
 
@@ -176,13 +176,13 @@ def interpolate(
 def _targets(
     old: Shape, size: Any, scale_factor: Any, by_sizes: bool
 ) -> tuple[list[int], Sequence[float | None]]:
-    """Return the new size and the scale factor of each axis; None for one that sizes decide."""
+    """Return the new size and the scale factor of each axis; None: the ratio of the sizes."""
     if (size is None) == (scale_factor is None):
         raise ShapeError("give either size or scale_factor")
-    given = size if scale_factor is None else scale_factor
-    if len(given) not in (1, len(old)):
-        raise ShapeError(f"{given} is neither one number nor {len(old)}, as x has such axes")
-    factors = given * len(old) if len(given) == 1 else given
+    factors = size if scale_factor is None else scale_factor
+    if len(factors) not in (1, len(old)):
+        raise ShapeError(f"{factors} is neither one number nor {len(old)}, one for each axis")
+    factors = factors * len(old) if len(factors) == 1 else factors
     new = list(factors)
     if scale_factor is not None:
         new = [_scale_size(n, factor) for n, factor in zip(old, factors, strict=True)]
@@ -205,13 +205,13 @@ def _scale_size(n: int, factor: float) -> int:
     if above > 1:
         raise UndecidedSize(
             f"{factor:g} times the size {n} is known only when the function is called; "
-            "a scale_factor of a whole number, or of 0.5, 0.25 and so on, makes a size"
+            "a scale_factor that is an integer, or 0.5, 0.25 and so on, gives a size"
         )
     return n // below
 
 
 def _check(x: Node, mode: str, align_corners: bool | None) -> None:
-    """Raise an error if x has not the axes of the mode, or not its type."""
+    """Raise an error if x does not have the axes or the type that the mode takes."""
     if not 3 <= x.ndim <= 5:
         raise ShapeError(f"the input is (n, c, ...) with one to three axes more, not {x.shape}")
     if mode == "nearest":
@@ -231,26 +231,27 @@ def _step(n: int, size: int, factor: float | None) -> float:
     return n / size if factor is None else 1 / factor
 
 
-def _nearest_places(n: int, size: int, factor: float | None, real: DType) -> Array:
+def _nearest(n: int, size: int, factor: float | None, real: DType) -> Array:
     """Return the indices, computed in torch's precision: rounding decides between neighbours."""
     step = real.type(_step(n, size, factor))
     return np.minimum(np.floor(np.arange(size).astype(real) * step).astype(np.int64), n - 1)
 
 
-def _places(n: int, size: int, factor: float | None, align_corners: bool) -> Array:
+def _positions(n: int, size: int, factor: float | None, align_corners: bool) -> Array:
+    """Return where in x, in elements, each element of the result lies."""
     step = _step(n, size, factor)
     if align_corners:
         return np.arange(size) * ((n - 1) / max(size - 1, 1))
     return np.maximum((np.arange(size) + 0.5) * step - 0.5, 0)
 
 
-def _below(n: int, *others: Any) -> Array:
-    return np.minimum(np.floor(_places(n, *others)), n - 1)
+def _below(n: int, *args: Any) -> Array:
+    return np.minimum(np.floor(_positions(n, *args)), n - 1)
 
 
-def _above(n: int, *others: Any) -> Array:
-    return np.minimum(_below(n, *others) + 1, n - 1)
+def _above(n: int, *args: Any) -> Array:
+    return np.minimum(_below(n, *args) + 1, n - 1)
 
 
-def _share(n: int, *others: Any) -> Array:
-    return np.minimum(_places(n, *others) - _below(n, *others), 1)
+def _share(n: int, *args: Any) -> Array:
+    return np.minimum(_positions(n, *args) - _below(n, *args), 1)

@@ -35,11 +35,10 @@ class Concat(Windowed):
     def infer(self, *xs: Spec) -> Spec:
         a = self.axis
         for x in xs:
-            rest = x.shape[:a] + x.shape[a + 1 :]
-            if rest != xs[0].shape[:a] + xs[0].shape[a + 1 :]:
+            if x.shape[:a] + x.shape[a + 1 :] != xs[0].shape[:a] + xs[0].shape[a + 1 :]:
                 shapes = f"{xs[0].shape} and {x.shape}"
                 advice = advice_on_multiples([xs[0].shape, x.shape])
-                raise ShapeError(f"the shapes differ in another axis than {a}: {shapes}{advice}")
+                raise ShapeError(f"the shapes differ in an axis other than {a}: {shapes}{advice}")
             if x.dtype != xs[0].dtype:
                 raise DTypeError("the dtypes differ")
         size = sum(x.shape[a] for x in xs)
@@ -47,8 +46,8 @@ class Concat(Windowed):
 
     def offsets(self, xs: Sequence[Shape], y: Shape) -> Sequence[Ints]:
         before, after = (0,) * self.axis, (0,) * (len(y) - self.axis - 1)
-        ends = itertools.accumulate((x[self.axis] for x in xs[:-1]), initial=0)
-        return [(*before, begin, *after) for begin in ends]
+        starts = itertools.accumulate((x[self.axis] for x in xs[:-1]), initial=0)
+        return [(*before, start, *after) for start in starts]
 
     def forward(self, *xs: Array) -> Array:
         return np.concatenate(xs, self.axis)
@@ -73,10 +72,10 @@ def join(padded: Sequence[Node]) -> Node | None:
     pads = [x.op for x in padded if isinstance(x.op, Pad)]
     shape, parts = padded[0].shape, [x.inputs[0] for x in padded]
     try:
-        short = [a for a, n in enumerate(shape) if any(x.shape[a] != n for x in parts)]
-        if len(short) != 1 or any(any(op.interior) for op in pads):
+        axes = [a for a, n in enumerate(shape) if any(x.shape[a] != n for x in parts)]
+        if len(axes) != 1 or any(any(op.interior) for op in pads):
             return None
-        (axis,) = short
+        (axis,) = axes
         pieces = [(op.low[axis], x.shape[axis], x) for op, x in zip(pads, parts, strict=True)]
         starts, sizes, ordered = zip(*sorted(pieces, key=operator.itemgetter(0, 1)), strict=True)
         *begins, end = itertools.accumulate(sizes, initial=0)
@@ -87,7 +86,7 @@ def join(padded: Sequence[Node]) -> Node | None:
 
 def _parse_arrays(xs: Any) -> tuple[Node, ...]:
     if isinstance(xs, Node) and isinstance(xs.shape[0] if xs.shape else 0, SymbolicSize):
-        raise TypeError  # how many rows it has is not known
+        raise TypeError  # its number of rows is unknown
     nodes = promote(*xs)
     if not nodes:
         raise ValueError
@@ -109,8 +108,8 @@ def concat(xs: Annotated[Sequence[Any], ARRAYS], axis: Axis | None = 0) -> Node:
         xs, axis = tuple(reshape(x, -1) for x in xs), 0
     if len({x.ndim for x in xs}) > 1:
         raise ShapeError("the arrays have different numbers of axes")
-    joined = Concat(normalize_axis(axis, xs[0].ndim))
-    return joined(*xs) if len(xs) > 1 else xs[0]
+    op = Concat(normalize_axis(axis, xs[0].ndim))
+    return op(*xs) if len(xs) > 1 else xs[0]
 
 
 @builder
@@ -136,34 +135,33 @@ def split(x: Tensor, sections_or_indices: Sections, axis: Axis = 0) -> list[Node
     """
     axis = normalize_axis(axis, x.ndim)
     size = x.shape[axis]
-    cuts = sections_or_indices
-    if isinstance(cuts, int):
-        if cuts < 1 or size % cuts:
-            instead = "a list says where sections begin, as in numpy.split"
-            if isinstance(size, SymbolicSize) and cuts > 0:
-                instead = f"an input of '{cuts}*n' rows is a multiple; {instead}"
+    indices = sections_or_indices
+    if isinstance(indices, int):
+        count = indices
+        if count < 1 or size % count:
+            advice = "a list says where sections begin, as in numpy.split"
+            if isinstance(size, SymbolicSize) and count > 0:
+                advice = f"an input of '{count}*n' rows is a multiple; {advice}"
             raise ShapeError(
-                f"axis {axis} of length {size} has no {cuts} equal sections; {instead}"
+                f"axis {axis} of length {size} has no {count} equal sections; {advice}"
             )
-        cuts = [size // cuts * i for i in range(1, cuts)]
+        indices = [size // count * i for i in range(1, count)]
     before = (slice(None),) * axis
-    pairs = zip([None, *cuts], [*cuts, None], strict=True)
+    pairs = zip([None, *indices], [*indices, None], strict=True)
     return [getitem(x, (*before, slice(a, b))) for a, b in pairs]
 
 
 @builder
 def diff(x: Tensor, axis: Axis = -1, n: Size = 1) -> Node:
-    """Return each element along `axis` less the one before it, `n` times.
-
-    Of bool, whether the two differ.
+    """Return the differences of neighbours along `axis`, `n` times; of bools, whether they differ.
 
     >>> cg.compile([], ops.diff([1, 4, 9]))()
     array([3, 5])
     """
     axis = normalize_axis(axis, x.ndim)
     with assuming_large():
-        times = min(n, x.shape[axis])  # then no element is left
-    for _ in range(times):
+        n = min(n, x.shape[axis])  # more differences leave no element either
+    for _ in range(n):
         before = (slice(None),) * axis
         last, first = x[(*before, slice(1, None))], x[(*before, slice(-1))]
         x = last != first if x.dtype == BOOL else last - first
@@ -172,7 +170,7 @@ def diff(x: Tensor, axis: Axis = -1, n: Size = 1) -> Node:
 
 @builder
 def tile(x: Tensor, repetitions: Sizes) -> Node:
-    """Return x repeated as a whole along each axis; missing leading axes and numbers count as 1.
+    """Return x repeated as a whole along each axis; missing leading sizes and numbers count as 1.
 
     >>> cg.compile([], ops.tile([1, 2], 2))()
     array([1, 2, 1, 2])
@@ -180,10 +178,10 @@ def tile(x: Tensor, repetitions: Sizes) -> Node:
     ndim = max(x.ndim, len(repetitions))
     shape = (1,) * (ndim - x.ndim) + x.shape
     counts = (1,) * (ndim - len(repetitions)) + repetitions
-    apart = reshape(x, [size for n in shape for size in (1, n)])
-    pairs = zip(counts, shape, strict=True)
-    repeated = broadcast_to(apart, [size for pair in pairs for size in pair])
-    return reshape(repeated, [r * n for r, n in zip(counts, shape, strict=True)])
+    pairs = [*zip(counts, shape, strict=True)]
+    expanded = reshape(x, [size for n in shape for size in (1, n)])
+    repeated = broadcast_to(expanded, [size for pair in pairs for size in pair])
+    return reshape(repeated, [r * n for r, n in pairs])
 
 
 @builder
@@ -205,7 +203,7 @@ def repeat(x: Tensor, repeats: Size, axis: Axis | None = None) -> Node:
 def roll(x: Tensor, shift: Integers, axis: Integers | None = None) -> Node:
     """Return x with its elements moved by `shift` along `axis`; those at the end come first.
 
-    With None x is flattened meanwhile.
+    axis  None: x is rolled as if it was flattened
 
     >>> cg.compile([], ops.roll([1, 2, 3], 1))()
     array([3, 1, 2])
@@ -240,14 +238,14 @@ def moveaxis(x: Tensor, source: Integers, destination: Integers) -> Node:
     new = [normalize_axis(a, x.ndim) for a in destination]
     if len(set(old)) < len(old) or len(set(new)) < len(new) or len(old) != len(new):
         raise ShapeError(f"source {source} and destination {destination} do not pair axes")
-    rest = (a for a in range(x.ndim) if a not in old)
-    come_from = dict(zip(new, old, strict=True))
-    return permute_dims(x, [come_from[i] if i in come_from else next(rest) for i in range(x.ndim)])
+    moved = dict(zip(new, old, strict=True))
+    others = (a for a in range(x.ndim) if a not in old)
+    return permute_dims(x, [moved[i] if i in moved else next(others) for i in range(x.ndim)])
 
 
 @builder
 def swapaxes(x: Tensor, axis1: Axis, axis2: Axis) -> Node:
-    """Return x with two axes in each other's place.
+    """Return x with two axes exchanged.
 
     >>> ops.swapaxes(mg.input("x", (2, 3, 4)), 0, 2).shape
     (4, 3, 2)
@@ -292,5 +290,5 @@ def flatten(x: Tensor, start_axis: Axis = 0, end_axis: Axis = -1) -> Node:
     start, end = normalize_axis(start_axis, len(shape)), normalize_axis(end_axis, len(shape))
     if start > end:
         raise ShapeError(f"axis {start_axis} comes after axis {end_axis}")
-    size = math.prod(shape[start : end + 1])  # not -1, which an empty batch leaves open
+    size = math.prod(shape[start : end + 1])  # not -1, which is ambiguous for an empty batch
     return reshape(x, (*shape[:start], size, *shape[end + 1 :]))

@@ -28,7 +28,7 @@ def packed(shape: Shape, lanes: int) -> Shape:
         return shape
     n, c, h, w = shape
     if c % lanes:
-        raise ShapeError(f"{c} channels are no multiple of {lanes}")
+        raise ShapeError(f"{c} channels are not a multiple of {lanes}")
     return (n, c // lanes, h, w, lanes)
 
 
@@ -47,7 +47,7 @@ def pack(x: Array, lanes: int) -> Array:
 
 
 def unpack(x: Array) -> Array:
-    """Return images as [n, c, h, w]: contiguous."""
+    """Return images as a contiguous array [n, c, h, w]."""
     if x.ndim == 4:
         return np.ascontiguousarray(x)
     return np.ascontiguousarray(np.moveaxis(x, 4, 2).reshape(unpacked(x.shape)))
@@ -58,7 +58,7 @@ class Layout:
     """The memory layout of an operand.
 
     name   in reports and caches
-    lanes  contiguous channels of a pixel; 0 for an operand that is no image
+    lanes  contiguous channels of a pixel; 0 for an operand that is not an image
     """
 
     name: str
@@ -91,7 +91,7 @@ class Reorder(Op):
 class LaidOut(Expanded):
     """The op `plain` on images in layouts other than nchw; reports show the name of `plain`.
 
-    lanes_in   the lanes of each input; 1 for one that is no image
+    lanes_in   the lanes of each input; 1 for one that is not an image
     lanes_out  the lanes of each result
     """
 

@@ -1,4 +1,4 @@
-"""Losses, with the arguments of `torch.nn.functional` but those that torch has deprecated.
+"""Losses, with the arguments of `torch.nn.functional` except those that torch has deprecated.
 
 `reduction` is "mean" or "sum" of the losses of the elements, or "none", which returns them.  Losses
 of 16-bit floats are computed in float32.
@@ -77,9 +77,9 @@ class CrossEntropyBackward(Expanded):
         return super().forward(dy, logits, labels)
 
     def expand(self, dy: Node, logits: Node, labels: Node) -> tuple[Node]:
-        chosen = OneHot(logits.shape[-1], BOOL)(labels)
-        # Two terms, because (probability - 1) * inf is no NaN.
-        return (where(chosen, -dy, 0) + softmax(logits) * dy,)
+        is_label = OneHot(logits.shape[-1], BOOL)(labels)
+        # Two terms, which give NaN for an infinite dy where (probability - 1) * dy would not.
+        return (where(is_label, -dy, 0) + softmax(logits) * dy,)
 
 
 def _check_labels(logits: Spec, labels: Spec) -> None:
@@ -107,7 +107,7 @@ def cross_entropy(
     probability of each class.
 
     weight           of each class, (classes,), constant; the mean is weighted by that of the labels
-    ignore_index     a label whose places do not count (in torch -100 by default); None: no label
+    ignore_index     a label that does not count (in torch -100 by default); None: all count
     label_smoothing  share of each label that is spread evenly over all classes
 
     >>> cg.compile([], ops.cross_entropy([[2.0, 0.0], [0.0, 1.0]], [0, 1]))()
@@ -124,12 +124,12 @@ def cross_entropy(
         weighted = shares * widen(log_softmax(last))
         losses = -(weighted if factors is None else weighted * factors).sum(-1)
         return _reduce(losses, reduction, logits.dtype)
-    logs = log_softmax(last) if label_smoothing else None  # which reads all of them
+    logs = log_softmax(last) if label_smoothing else None  # smoothing reads those of all classes
 
-    def at(place: Node) -> Node:
+    def at(indices: Node) -> Node:
         if logs is None:
-            return CrossEntropy()(last, squeeze(place, -1))
-        return -TakeAlong(last.ndim - 1, labels=True)(logs, place)
+            return CrossEntropy()(last, squeeze(indices, -1))
+        return -TakeAlong(last.ndim - 1, labels=True)(logs, indices)
 
     losses = _at_labels(labels, ignore_index, at, -1)
     if factors is None and ignore_index is None and logs is None:
@@ -163,8 +163,8 @@ def nll_loss(
     """
     classes, _ = _classes_last(x, labels)
     take = TakeAlong(1, labels=True)
-    picked = _at_labels(labels, ignore_index, lambda place: -take(x, place), 1)
-    losses = squeeze(widen(picked), 1)
+    losses = _at_labels(labels, ignore_index, lambda indices: -take(x, indices), 1)
+    losses = squeeze(widen(losses), 1)
     weights = _label_weights(labels, _class_weights(weight, classes), ignore_index)
     if weights is not None:
         losses = losses * weights
@@ -176,12 +176,12 @@ def check_labels(logits: Node, labels: Node) -> None:
     if kind(labels.dtype) not in "iu":
         raise DTypeError(f"labels are integers, not {labels.dtype.name}")
     if logits.ndim < 2 or labels.shape != (logits.shape[0], *logits.shape[2:]):
-        wanted = (*logits.shape[:1], *logits.shape[2:])
-        raise ShapeError(f"logits {logits.shape} take labels {wanted}, not {labels.shape}")
+        shape = (*logits.shape[:1], *logits.shape[2:])
+        raise ShapeError(f"logits {logits.shape} take labels {shape}, not {labels.shape}")
 
 
 def _classes_last(logits: Node, labels: Node | None) -> tuple[int, Node]:
-    """Return how many classes there are, and the logits with their axis last."""
+    """Return the number of classes, and the logits with the axis of the classes last."""
     if kind(logits.dtype) != "f":
         raise DTypeError(f"logits are floats, not {logits.dtype.name}")
     if labels is not None:
@@ -194,12 +194,12 @@ def _classes_last(logits: Node, labels: Node | None) -> tuple[int, Node]:
 def _at_labels(
     labels: Node, ignored: int | None, losses: Callable[[Node], Node], axis: int
 ) -> Node:
-    """Return the losses of labels, which have one more `axis`; 0 at labels that are ignored."""
-    place = expand_dims(labels, axis)
+    """Return the losses of labels, with one more `axis`; 0 for labels that are ignored."""
+    indices = expand_dims(labels, axis)
     if ignored is None:
-        return losses(place)
-    absent = place == ignored
-    return where(absent, 0, losses(where(absent, 0, place)))
+        return losses(indices)
+    is_ignored = indices == ignored
+    return where(is_ignored, 0, losses(where(is_ignored, 0, indices)))
 
 
 def _class_weights(weight: Node | None, classes: int) -> Node | None:
@@ -215,14 +215,14 @@ def _label_weights(labels: Node, factors: Node | None, ignored: int | None) -> N
     """Return the weight of each label; None if all are 1."""
     if ignored is None:
         return None if factors is None else take(factors, labels, 0)
-    absent = labels == ignored
+    is_ignored = labels == ignored
     if factors is None:
-        return where(absent, 0.0, 1.0).astype("float32")
-    return where(absent, 0, take(factors, where(absent, 0, labels), 0))
+        return where(is_ignored, 0.0, 1.0).astype("float32")
+    return where(is_ignored, 0, take(factors, where(is_ignored, 0, labels), 0))
 
 
 def _reduce(losses: Node, reduction: str, dtype: DType, weights: Node | None = None) -> Node:
-    """Return losses, their sum, or their mean: the sum over that of weights, if there are any."""
+    """Return losses, their sum, or their mean: with weights, the sum over the sum of weights."""
     if reduction == "sum":
         losses = losses.sum()
     elif reduction == "mean":
@@ -284,8 +284,8 @@ def huber_loss(
 def _huber(distance: Node, limit: float) -> Node:
     """Return distance**2 / 2 up to `limit`, and its tangent beyond."""
     size = Abs.of(distance)
-    near = where(size < limit, distance, 0)  # its derivative at infinity would be 0 times that
-    return where(size < limit, near * near * 0.5, (size - 0.5 * limit) * limit)
+    bounded = where(size < limit, distance, 0)  # the gradient of the square has no 0 * infinity
+    return where(size < limit, bounded * bounded * 0.5, (size - 0.5 * limit) * limit)
 
 
 @builder
@@ -300,7 +300,7 @@ def kl_div(
 
     reduction   also "batchmean": the sum divided by the length of the first axis, which is the
                 Kullback-Leibler divergence
-    log_target  whether the target is logarithms, too
+    log_target  whether the target holds logarithms, too
 
     >>> x = ops.log([[0.9, 0.1]])
     >>> cg.compile([], ops.kl_div(x, [[0.5, 0.5]], reduction="batchmean"))()
@@ -310,9 +310,8 @@ def kl_div(
     if log_target:
         losses = Exp.of(target) * (target - x)
     else:
-        # 0 * log(0) is 0, and so is its gradient's part.
-        none = target == 0
-        losses = where(none, 0, target * Log.of(where(none, 1, target))) - target * x
+        is_zero = target == 0  # 0 * log(0) and its gradient are 0
+        losses = where(is_zero, 0, target * Log.of(where(is_zero, 1, target))) - target * x
     if reduction == "batchmean":
         if not x.ndim:
             raise ShapeError("a scalar has no first axis")
@@ -326,7 +325,7 @@ def binary_cross_entropy(
 ) -> Node:
     """Return the mean of -(target * log(x) + (1 - target) * log(1 - x)) of probabilities x.
 
-    As in torch, no logarithm is below -100.  At 0 and 1 its gradient is 0; before that, use
+    As in torch, no logarithm is below -100.  At x = 0 and x = 1 the gradient is 0; rather use
     `binary_cross_entropy_with_logits`.  ShapeError if the shapes of x and target differ.
 
     weight  factors of the losses, which broadcast
@@ -385,7 +384,7 @@ def _alike(x: Any, target: Any) -> tuple[tuple[Node, Node], DType]:
 
 
 def _of_distance(function: Callable[[Node], Node], x: Any, target: Any, reduction: str) -> Node:
-    """Return the losses that a function makes of the distances, reduced."""
+    """Return a function of the distances, reduced."""
     (x, target), dtype = _alike(x, target)
     return _reduce(function(x - target), reduction, dtype)
 

@@ -1,4 +1,4 @@
-"""Products of matrices, and other sums of products, which are made of them."""
+"""Products of matrices, and other sums of products, which are computed by them."""
 
 from __future__ import annotations
 
@@ -40,10 +40,8 @@ class Matmul(Op):
         if size <= MAX_BLAS_SUM or kind(x.dtype) != "f":
             z = np.matmul(x, y)  # of bfloat16 it is float32
         else:  # BLAS may add up one product after the other
-            wide, parts = (
-                sum_dtype(x.dtype),
-                [slice(i, i + MAX_BLAS_SUM) for i in range(0, size, MAX_BLAS_SUM)],
-            )
+            wide = sum_dtype(x.dtype)
+            parts = [slice(i, i + MAX_BLAS_SUM) for i in range(0, size, MAX_BLAS_SUM)]
             z = sum(np.matmul(x[..., part], y[..., part, :]).astype(wide) for part in parts)
         return (z if bias is None else z + bias).astype(x.dtype, copy=False)
 
@@ -71,7 +69,7 @@ def matmul(x: Operand, y: Operand) -> Node:
     """
     x, y = promote(x, y)
     if not x.ndim or not y.ndim:
-        raise ShapeError("a scalar is no matrix; use *")
+        raise ShapeError("a scalar is not a matrix; use *")
     rows, columns = x.shape[-2:-1], y.shape[-1:] if y.ndim > 1 else ()
     left = x if x.ndim > 1 else reshape(x, (1, -1) if x.size else (1, 0))
     right = y if y.ndim > 1 else reshape(y, (y.size, 1))
@@ -108,13 +106,13 @@ def linear(x: Tensor, w: Tensor, bias: Tensor | None = None) -> Node:
 
 # ---------------------------------------------------------------- sums over other axes
 
-# An axis of an operand: a letter, or its place, from the back, among those of the ellipsis.
+# An axis of an operand: a letter, or a negative index among the axes of the ellipsis.
 Label = str | int
 
 
 @builder
 def vecdot(x1: Operand, x2: Operand, axis: Axis = -1) -> Node:
-    """Return the sums of products along `axis`, which both have; other axes broadcast.
+    """Return the sums of products along `axis` of both; other axes broadcast.
 
     >>> cg.compile([], ops.vecdot([[1.0, 2.0], [3.0, 4.0]], [1.0, 10.0]))()
     array([21., 43.])
@@ -140,7 +138,7 @@ def outer(x1: Operand, x2: Operand) -> Node:
     """
     x1, x2 = promote(x1, x2)
     if x1.ndim != 1 or x2.ndim != 1:
-        raise ShapeError(f"shapes {x1.shape} and {x2.shape}; vectors are wanted")
+        raise ShapeError(f"shapes {x1.shape} and {x2.shape}; outer takes vectors")
     return reshape(x1, (x1.size, 1)) * x2
 
 
@@ -170,20 +168,20 @@ def tensordot(x1: Operand, x2: Operand, axes: Annotated[Any, AXES] = 2) -> Node:
     x1, x2 = promote(x1, x2)
     if isinstance(axes, int):
         if axes > min(x1.ndim, x2.ndim):
-            raise ShapeError(f"axes is {axes}; there are {x1.ndim} and {x2.ndim}")
+            raise ShapeError(f"axes is {axes}; x1 has {x1.ndim}, x2 has {x2.ndim}")
         axes = tuple(range(x1.ndim - axes, x1.ndim)), tuple(range(axes))
     left = [normalize_axis(a, x1.ndim) for a in axes[0]]
     right = [normalize_axis(a, x2.ndim) for a in axes[1]]
     unique = len(set(left)) == len(left) and len(set(right)) == len(right)
     if not unique or [x1.shape[a] for a in left] != [x2.shape[a] for a in right]:
         raise ShapeError(f"axes {axes} of shapes {x1.shape} and {x2.shape} do not pair")
-    kept = [a for a in range(x1.ndim) if a not in left]
-    other = [b for b in range(x2.ndim) if b not in right]
+    row_axes = [a for a in range(x1.ndim) if a not in left]
+    column_axes = [b for b in range(x2.ndim) if b not in right]
     count = math.prod(x1.shape[a] for a in left)
-    rows, columns = [x1.shape[a] for a in kept], [x2.shape[b] for b in other]
+    rows, columns = [x1.shape[a] for a in row_axes], [x2.shape[b] for b in column_axes]
     product = matmul(
-        reshape(permute_dims(x1, kept + left), (math.prod(rows), count)),
-        reshape(permute_dims(x2, right + other), (count, math.prod(columns))),
+        reshape(permute_dims(x1, row_axes + left), (math.prod(rows), count)),
+        reshape(permute_dims(x2, right + column_axes), (count, math.prod(columns))),
     )
     return reshape(product, (*rows, *columns))
 
@@ -200,19 +198,18 @@ def einsum(subscripts: str, *operands: Operand) -> Node:
     """
     terms, result = _parsed(subscripts)
     if len(terms) != len(operands):
-        raise GraphError(f"{subscripts} is of {len(terms)} operands; there are {len(operands)}")
+        raise GraphError(f"{subscripts} takes {len(terms)} operands, not {len(operands)}")
     xs = promote(*operands)
     labels = [_labels(term, x) for term, x in zip(terms, xs, strict=True)]
     dots: list[Label] = sorted({c for term in labels for c in term if isinstance(c, int)})
     if result is None:
         letters = [c for term in labels for c in term if isinstance(c, str)]
-        wanted = [*dots, *sorted(c for c in letters if letters.count(c) == 1)]
+        output = [*dots, *sorted(c for c in letters if letters.count(c) == 1)]
     else:
-        before, there_are_dots, after = result.partition("...")
-        wanted = [*before, *(dots if there_are_dots else ()), *after]
-    there = {c for term in labels for c in term}
-    if len(set(wanted)) < len(wanted) or not set(wanted) <= there:
-        raise GraphError(f"the result of {subscripts} has a letter twice, or one of no operand")
+        before, ellipsis, after = result.partition("...")
+        output = [*before, *(dots if ellipsis else ()), *after]
+    if len(set(output)) < len(output) or not set(output) <= {c for term in labels for c in term}:
+        raise GraphError(f"the result of {subscripts} has a letter twice, or an unknown letter")
     sizes: dict[Label, int] = {}
     for term, x in zip(labels, xs, strict=True):
         for c, n in zip(term, x.shape, strict=True):
@@ -221,16 +218,16 @@ def einsum(subscripts: str, *operands: Operand) -> Node:
             (sizes[c],) = broadcast_shapes((sizes[c],), (n,))
     x, term = xs[0], labels[0]
     for i in range(1, len(xs)):
-        later = {c for other in labels[i + 1 :] for c in other}
-        x, term = _product(x, term, xs[i], labels[i], later.union(wanted), sizes)
-    x, term = _without(x, term, wanted)
-    return permute_dims(x, [term.index(c) for c in wanted])
+        later = {c for later_term in labels[i + 1 :] for c in later_term}
+        x, term = _product(x, term, xs[i], labels[i], later.union(output), sizes)
+    x, term = _sum_over_others(x, term, output)
+    return permute_dims(x, [term.index(c) for c in output])
 
 
 def _parsed(subscripts: str) -> tuple[list[str], str | None]:
     """Return the terms of the operands, and of the result if it is given."""
-    left, arrow, result = subscripts.replace(" ", "").partition("->")
-    terms = left.split(",")
+    operands, arrow, result = subscripts.replace(" ", "").partition("->")
+    terms = operands.split(",")
     for term in (*terms, result):
         if set(term.replace("...", "", 1)) - set(string.ascii_letters):
             raise GraphError(
@@ -246,16 +243,16 @@ def _labels(term: str, x: Node) -> list[Label]:
     if named > x.ndim or (not dots and named < x.ndim):
         raise ShapeError(f'"{term}" does not fit shape {x.shape}')
     if len(set(before + after)) < named:
-        raise GraphError(f'"{term}" has a letter twice; a diagonal is no sum of products')
+        raise GraphError(f'"{term}" has a letter twice; a diagonal is not a sum of products')
     return [*before, *range(named - x.ndim, 0), *after]
 
 
-def _without(x: Node, term: list[Label], kept: Iterable[Label]) -> tuple[Node, list[Label]]:
-    """Return x summed over the axes that are not kept, and its remaining term."""
-    axes = tuple(i for i, c in enumerate(term) if c not in kept)
+def _sum_over_others(x: Node, term: list[Label], used: Iterable[Label]) -> tuple[Node, list[Label]]:
+    """Return x summed over the labels that are not used later, and its remaining term."""
+    axes = tuple(i for i, c in enumerate(term) if c not in used)
     if not axes:
         return x, term
-    return Sum.of(widen(x), axes).astype(x.dtype), [c for c in term if c in kept]
+    return Sum.of(widen(x), axes).astype(x.dtype), [c for c in term if c in used]
 
 
 def _product(
@@ -263,17 +260,18 @@ def _product(
     x_term: list[Label],
     y: Node,
     y_term: list[Label],
-    kept: set[Label],
+    used: set[Label],
     sizes: dict[Label, int],
 ) -> tuple[Node, list[Label]]:
-    """Return the product of two operands, summed over labels that only they have, and its term."""
-    x, x_term = _without(x, x_term, kept.union(y_term))
-    y, y_term = _without(y, y_term, kept.union(x_term))
+    """Return the product of two operands, summed over labels not used later, and its term."""
+    x, x_term = _sum_over_others(x, x_term, used.union(y_term))
+    y, y_term = _sum_over_others(y, y_term, used.union(x_term))
     both = [c for c in x_term if c in y_term]
-    batch, summed = [c for c in both if c in kept], [c for c in both if c not in kept]
+    batch, summed = [c for c in both if c in used], [c for c in both if c not in used]
     rows = [c for c in x_term if c not in both]
     columns = [c for c in y_term if c not in both]
-    x, y = _sized(x, x_term, sizes), _sized(y, y_term, sizes)
+    x = broadcast_to(x, [sizes[c] for c in x_term])
+    y = broadcast_to(y, [sizes[c] for c in y_term])
     x = permute_dims(x, [x_term.index(c) for c in batch + rows + summed])
     y = permute_dims(y, [y_term.index(c) for c in batch + summed + columns])
     shared, n, m, k = ([sizes[c] for c in labels] for labels in (batch, rows, columns, summed))
@@ -284,7 +282,3 @@ def _product(
     else:
         z = reshape(x, (*shared, math.prod(n), 1)) * reshape(y, (*shared, 1, math.prod(m)))
     return reshape(z, (*shared, *n, *m)), batch + rows + columns
-
-
-def _sized(x: Node, term: list[Label], sizes: dict[Label, int]) -> Node:
-    return broadcast_to(x, [sizes[c] for c in term])

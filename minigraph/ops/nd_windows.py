@@ -1,4 +1,4 @@
-"""Pools and convolutions along any number of axes, made of other ops, as ONNX and PyTorch do."""
+"""Pools and convolutions of ONNX and PyTorch along any number of axes, made of other ops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from minigraph import ops
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import FLOATS, Node
 
-MAX_WINDOW_ELEMENTS = 4096  # places in a window: each is a slice
+MAX_WINDOW_ELEMENTS = 4096  # each element of a window is a slice
 
 
 class Windows(NamedTuple):
@@ -41,7 +41,7 @@ class Windows(NamedTuple):
         rank = len(self.size)
         if math.prod(self.size) > MAX_WINDOW_ELEMENTS:
             raise ShapeError(
-                f"a window of {[*self.size]} has more than {MAX_WINDOW_ELEMENTS} places"
+                f"a window of {[*self.size]} has more than {MAX_WINDOW_ELEMENTS} elements"
             )
         starts, widths = [], [(0, 0)] * (x.ndim - rank)
         axes = zip(*self[:4], x.shape[x.ndim - rank :], strict=True)
@@ -49,24 +49,21 @@ class Windows(NamedTuple):
             span = d * (k - 1) + 1
             room = n + before + after - span
             count = (-(-room // s) if self.ceil else room // s) + 1
-            if (
-                self.ceil and (count - 1) * s >= n + before
-            ):  # the last window would begin in the padding
-                count -= 1
+            if self.ceil and (count - 1) * s >= n + before:
+                count -= 1  # the last window would begin in the padding
             reach = (count - 1) * s + span
             widths.append((before, max(reach - n - before, 0)))
             starts.append([slice(i * d, i * d + (count - 1) * s + 1, s) for i in range(k)])
         x = ops.pad(x, widths, fill) if any(a or b for a, b in widths) else x
-        return ops.stack([x[(..., *places)] for places in itertools.product(*starts)])
+        return ops.stack([x[(..., *tap)] for tap in itertools.product(*starts)])
 
     def reduced(self, x: Node, reduce: Callable[[Node, int], Node], fill: float) -> Node:
         """Return `reduce` of the elements of each window, axis by axis from the last."""
         rank = len(self.size)
         for i, (k, s, border, d) in reversed([*enumerate(zip(*self[:4], strict=True))]):
-            ones, none = [1] * rank, [(0, 0)] * rank
-            only = Windows([*ones], [*ones], none, [*ones], self.ceil)
-            only.size[i], only.stride[i], only.padding[i], only.dilation[i] = k, s, border, d
-            x = reduce(only.taps(x, fill), 0)
+            size, stride, padding, dilation = [1] * rank, [1] * rank, [(0, 0)] * rank, [1] * rank
+            size[i], stride[i], padding[i], dilation[i] = k, s, border, d
+            x = reduce(Windows(size, stride, padding, dilation, self.ceil).taps(x, fill), 0)
         return x
 
     def flat(self) -> Windows:
@@ -74,36 +71,37 @@ class Windows(NamedTuple):
         parts = [1, *self.size], [1, *self.stride], [(0, 0), *self.padding], [1, *self.dilation]
         return Windows(*parts, self.ceil)
 
-    def _of_images(self, x: Node, pool: Callable[..., Node], *how: bool) -> Node | None:
+    def _pool_images(self, x: Node, pool: Callable[..., Node], *options: bool) -> Node | None:
         """Return the result of a 2-d op, or None if the op does not support these windows."""
         even = all(a == b and 2 * a <= k for (a, b), k in zip(self.padding, self.size, strict=True))
         if len(self.size) != 2 or not even or {*self.dilation} != {1} or x.dtype not in FLOATS:
             return None
+        images = x if x.ndim == 4 else ops.expand_dims(x, 0)
         parts = self.size, self.stride, [a for a, _ in self.padding]
-        y = pool(x if x.ndim == 4 else ops.expand_dims(x, 0), *map(tuple, parts), self.ceil, *how)
+        y = pool(images, *map(tuple, parts), self.ceil, *options)
         return y if x.ndim == 4 else ops.squeeze(y, 0)
 
     def maximum(self, x: Node) -> Node:
         """Return the largest element of each window; the first of equals gets the gradient."""
-        y = self._of_images(x, ops.max_pool2d)
+        y = self._pool_images(x, ops.max_pool2d)
         return self.reduced(x, _first_largest, _lowest(x)) if y is None else y
 
     def place_of_maximum(self, x: Node) -> Node:
         """Return the row-major index in the image of the largest element of each window."""
         rank = len(self.size)
         shape = x.shape[x.ndim - rank :]
-        places = self.taps(ops.reshape(ops.arange(math.prod(shape), dtype="int64"), shape))
+        indices = self.taps(ops.reshape(ops.arange(math.prod(shape), dtype="int64"), shape))
         values = self.taps(x, _lowest(x))
-        shape = (places.shape[0], *(1,) * (x.ndim - rank), *places.shape[1:])
-        places = ops.broadcast_to(ops.reshape(places, shape), values.shape)
-        return ops.take_along_axis(places, ops.argmax(values, 0, True), 0)[0]
+        shape = (indices.shape[0], *(1,) * (x.ndim - rank), *indices.shape[1:])
+        indices = ops.broadcast_to(ops.reshape(indices, shape), values.shape)
+        return ops.take_along_axis(indices, ops.argmax(values, 0, True), 0)[0]
 
     def mean(self, x: Node, counts_padding: bool) -> Node:
         """Return the mean of each window, with the padding's zeros if they count.
 
         Elements beyond the padding, which `ceil` adds, never count.
         """
-        if (y := self._of_images(x, ops.avg_pool2d, counts_padding)) is not None:
+        if (y := self._pool_images(x, ops.avg_pool2d, counts_padding)) is not None:
             return y
         total = self.reduced(x, ops.sum, 0)
         rank = len(self.size)
@@ -129,11 +127,11 @@ class Windows(NamedTuple):
             return ops.conv2d(x, w, bias, tuple(self.stride), padding, tuple(self.dilation), groups)
         if rank != 3:
             raise GraphError(f"a convolution of images with {rank} axes")
-        # Taps along the first axis become channels, and that axis one of examples.
+        # Taps along the first axis become channels, and that axis becomes examples.
         taps = self.along(slice(0, 1)).taps(ops.moveaxis(x, 2, -1))  # k n c h w d
         taps = ops.permute_dims(taps, (1, 5, 2, 0, 3, 4))
-        n, d, c, k, height, wide = taps.shape
-        images = ops.reshape(taps, (n * d, c * k, height, wide))
+        n, d, c, k, height, width = taps.shape
+        images = ops.reshape(taps, (n * d, c * k, height, width))
         weights = ops.reshape(w, (w.shape[0], -1, *w.shape[3:]))
         y = self.along(slice(1, 3)).convolution(images, weights, bias, groups)
         return ops.moveaxis(ops.reshape(y, (n, d, *y.shape[1:])), 1, 2)
@@ -143,7 +141,7 @@ class Windows(NamedTuple):
     ) -> Node:
         """Return the transposed convolution of images with one axis or two.
 
-        extra  how many elements longer the result is along each axis
+        extra  number of elements by which the result is longer along each axis
         """
         rank = len(self.size)
         if rank == 1:
@@ -160,21 +158,21 @@ class Windows(NamedTuple):
         # Cut the borders off; elements that no window reads are 0.
         y = ops.conv_transpose2d(x, w, None, stride, 0, 0, groups, dilation)
         sizes = [e + n - a - b for e, n, (a, b) in zip(extra, y.shape[2:], borders, strict=True)]
-        around = [(max(-a, 0), max(e - b, 0)) for e, (a, b) in zip(extra, borders, strict=True)]
-        first = [max(a, 0) for a in before]
-        y = ops.pad(y, [(0, 0), (0, 0), *around])
-        y = y[(..., *(slice(a, a + n) for a, n in zip(first, sizes, strict=True)))]
+        widths = [(max(-a, 0), max(e - b, 0)) for e, (a, b) in zip(extra, borders, strict=True)]
+        starts = [max(a, 0) for a in before]
+        y = ops.pad(y, [(0, 0), (0, 0), *widths])
+        y = y[(..., *(slice(a, a + n) for a, n in zip(starts, sizes, strict=True)))]
         return y if bias is None else y + ops.reshape(bias, (-1, 1, 1))
 
 
 def _first_largest(taps: Node, axis: int) -> Node:
-    """Return the largest elements along an axis, or NaN; the first one gets the gradient."""
+    """Return the largest elements along an axis, or NaN; the first of equals gets the gradient."""
     if taps.dtype not in FLOATS:
         return ops.max(taps, axis)
-    first, *others = ops.unstack(taps, axis)
+    largest, *others = ops.unstack(taps, axis)
     for y in others:
-        first = ops.where((y > first) | ops.isnan(y), y, first)
-    return first
+        largest = ops.where((y > largest) | ops.isnan(y), y, largest)
+    return largest
 
 
 def _lowest(x: Node) -> float:

@@ -28,7 +28,7 @@ from minigraph.ops.shape import broadcast_to, reshape
 class LocalResponseNorm(Expanded):
     """x / (k + alpha * mean of x * x over `size` neighbouring channels) ** beta.
 
-    As in `torch.nn.functional`; "AlexNet" (Krizhevsky et al., 2012) has the sum for the mean.
+    As in `torch.nn.functional`; Krizhevsky et al. (2012, "AlexNet") take the sum, not the mean.
     """
 
     size: int
@@ -45,14 +45,14 @@ class LocalResponseNorm(Expanded):
 
     def expand(self, x: Node) -> tuple[Node]:
         wide = widen(x)
-        before = self.size // 2  # channels of zeros; as many or one less come behind
+        before = self.size // 2  # channels of zeros; as many or one less come after x
         widths = (0, 0), (before, self.size - 1 - before), *((0, 0),) * (x.ndim - 2)
         squares = pad(wide * wide, widths)
-        near = [squares[:, i : i + x.shape[1]] for i in range(self.size)]
-        while len(near) > 1:
-            odd = near[len(near) - len(near) % 2 :]
-            near = [*map(operator.add, near[::2], near[1::2]), *odd]
-        y = wide / (near[0] * (self.alpha / self.size) + self.k) ** self.beta
+        terms = [squares[:, i : i + x.shape[1]] for i in range(self.size)]
+        while len(terms) > 1:
+            odd = terms[len(terms) - len(terms) % 2 :]
+            terms = [*map(operator.add, terms[::2], terms[1::2]), *odd]
+        y = wide / (terms[0] * (self.alpha / self.size) + self.k) ** self.beta
         return (y.astype(x.dtype),)
 
 
@@ -78,7 +78,7 @@ def layer_norm(
 
 
 def _scaled(x: Node, axes: tuple[int, ...], eps: float) -> Node:
-    """Return x over the root of its mean square over `axes`."""
+    """Return x divided by the root of its mean square over `axes`."""
     return x * Rsqrt.of(mean(x * x, axes, keepdims=True) + eps)
 
 
@@ -86,10 +86,10 @@ def _scaled(x: Node, axes: tuple[int, ...], eps: float) -> Node:
 def rms_norm(
     x: FloatTensor, normalized_shape: Sizes, weight: Tensor | None = None, eps: float | None = None
 ) -> Node:
-    """Return x over the root of its mean square over its last axes (Zhang and Sennrich, 2019).
+    """Return x divided by its root mean square over its last axes (Zhang and Sennrich, 2019).
 
-    These are `normalized_shape`, and `weight` has that shape, else ShapeError.  eps is added to
-    the mean square; None: the spacing of x's dtype at 1.
+    The last axes are `normalized_shape`, and `weight` has that shape, else ShapeError.  eps is
+    added to the mean square; None: the spacing of x's dtype at 1.
 
     >>> cg.compile([], ops.rms_norm([[3.0, 4.0]], 2))()
     array([[0.84852814, 1.13137085]])
@@ -116,37 +116,37 @@ def group_norm(
     (8, 16, 32, 32)
     """
     if x.ndim < 2 or x.shape[1] % num_groups or not x.size:
-        raise ShapeError(f"x has shape {x.shape}; its channels make no {num_groups} groups")
-    channels, rest = x.shape[1], x.shape[2:]
+        raise ShapeError(f"x of shape {x.shape} cannot be divided into {num_groups} groups")
+    channels, sizes = x.shape[1], x.shape[2:]
     split = (num_groups, channels // num_groups)
-    groups = reshape(widen(x), (x.shape[0], *split, *rest))
+    groups = reshape(widen(x), (x.shape[0], *split, *sizes))
     axes = tuple(range(2, groups.ndim))
     normal = _scaled(groups - mean(groups, axes, keepdims=True), axes, eps)
     # In the shape of groups, because no kernel computes two shapes together.
-    placed = (*split, *(1 for _ in rest))
-    return reshape(_affine(x, normal, weight, bias, (channels,), placed), x.shape)
+    view = (*split, *(1 for _ in sizes))
+    return reshape(_affine(x, normal, weight, bias, (channels,), view), x.shape)
 
 
 def _affine(
-    x: Node, y: Node, weight: Any, bias: Any, shape: Shape, placed: Shape | None = None
+    x: Node, y: Node, weight: Any, bias: Any, shape: Shape, view: Shape | None = None
 ) -> Node:
     """Return y * weight + bias, each optional, in the common dtype of weight, bias and x.
 
-    y       computed from x in a wider dtype
-    shape   of weight and bias; another one is a ShapeError
-    placed  the shape in which they broadcast against y; None: their own
+    y      computed from x in a wider dtype
+    shape  of weight and bias; another one is a ShapeError
+    view   the shape in which they broadcast against y; None: their own
     """
-    given = [(name, v) for name, v in (("weight", weight), ("bias", bias)) if v is not None]
-    for name, v in given:
+    vectors = {name: v for name, v in (("weight", weight), ("bias", bias)) if v is not None}
+    for name, v in vectors.items():
         if v.shape != shape:
             raise ShapeError(f"the {name} has shape {v.shape}, not {shape}")
-        vector = reshape(widen(v), placed or shape)
-        y = y * vector if name == "weight" else y + vector
-    return y.astype(common_dtype(x, *(v for _, v in given)))
+        wide = reshape(widen(v), view or shape)
+        y = y * wide if name == "weight" else y + wide
+    return y.astype(common_dtype(x, *vectors.values()))
 
 
 def _last_axes(x: Node, shape: Shape) -> tuple[int, ...]:
-    """Return which axes of x have `shape`: the last; ShapeError if they do not, or are empty."""
+    """Return the last axes of x, whose sizes are `shape`; ShapeError if not, or if one is 0."""
     if not shape or x.shape[-len(shape) :] != shape or 0 in shape:
         raise ShapeError(f"the last axes of {x.shape} are not {shape}")
     return tuple(range(x.ndim - len(shape), x.ndim))
@@ -174,10 +174,10 @@ def cosine_similarity(x1: Operand, x2: Operand, axis: Axis = 1, eps: float = 1e-
     >>> cg.compile([], ops.cosine_similarity([[3.0, 4.0]], [[4.0, 3.0]]))()
     array([0.96])
     """
-    given = promote(x1, x2, floating=True)
-    shape = broadcast_shapes(*(x.shape for x in given))
-    first, second = (normalize(widen(broadcast_to(x, shape)), 2, axis, eps) for x in given)
-    return Sum.of(first * second, axis).astype(given[0].dtype)
+    xs = promote(x1, x2, floating=True)
+    shape = broadcast_shapes(*(x.shape for x in xs))
+    first, second = (normalize(widen(broadcast_to(x, shape)), 2, axis, eps) for x in xs)
+    return Sum.of(first * second, axis).astype(xs[0].dtype)
 
 
 @builder

@@ -1,7 +1,7 @@
-"""Ops that observe a value in each call and pass it on: checks, and printing.
+"""Ops that observe a value in each call and return it: checks, and printing.
 
-They run in each call of a function whose results or updates depend on what they return, and passes
-do not remove them from it.  Their gradient is that of the identity.
+They run in each call of a function whose results or updates depend on what they return; passes do
+not remove them.  Their gradient is that of the identity.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from minigraph.errors import DTypeError, GraphError
 from minigraph.graph import BOOL, Array, Node, Op, Spec, Tensor, builder, gradients
 from minigraph.ops.random import STEP
 
-MAX_SHOWN_ELEMENTS = 100  # elements that are printed; of more, the first and last along each axis
+MAX_SHOWN_ELEMENTS = 100  # of larger arrays, the first and last along each axis are printed
 
 
 class Check(Op):
-    """x, once every element of `condition` is found to be true; GraphError at the call if not."""
+    """x; a GraphError at the call if an element of `condition` is false."""
 
     message: str
     grad = gradients(lambda dy, y, x, condition: (dy, None))
@@ -32,15 +32,15 @@ class Check(Op):
         if not condition.all():
             at = tuple(map(int, np.unravel_index(int(condition.argmin()), condition.shape)))
             first = f", the first at {at}" if at else ""
-            wrong = condition.size - int(condition.sum())
+            count = condition.size - int(condition.sum())
             raise GraphError(
-                f"{self.message} ({wrong} of {condition.size} elements are false{first})"
+                f"{self.message} ({count} of {condition.size} elements are false{first})"
             )
         return x.copy()
 
 
 class Print(Op):
-    """x, which is printed.  The number of the call keeps it from being computed beforehand."""
+    """x, which is printed.  The input `call` keeps constant folding from computing it."""
 
     label: str
     grad = gradients(lambda dy, y, x, call: (dy, None))

@@ -1,4 +1,4 @@
-"""Ops that compare the elements of a row: sorting, the largest few, and places in sorted rows.
+"""Ops that compare the elements of a row: sorting, the k largest, and positions in sorted rows.
 
 NaN is larger than any number, and -0 equals 0.
 """
@@ -31,7 +31,7 @@ INDEX = np.dtype(np.int64)
 
 
 class Argsort(Op):
-    """The places along `axis` of the first `count` elements in ascending order, or descending.
+    """The indices along `axis` of the first `count` elements in ascending order, or descending.
 
     Equal elements keep their order.
     """
@@ -42,7 +42,7 @@ class Argsort(Op):
 
     def infer(self, x: Spec) -> Spec:
         a = self.axis
-        with suppress(UndecidedSize):  # which is no large one here, but is checked at the call
+        with suppress(UndecidedSize):  # the call checks it
             if self.count > x.shape[a]:
                 raise ShapeError(f"axis {a} of shape {x.shape} has no {self.count} elements")
         return Spec((*x.shape[:a], self.count, *x.shape[a + 1 :]), INDEX)
@@ -119,8 +119,8 @@ def topk(
 ) -> tuple[Node, Node]:
     """Return the k largest (or smallest) elements along `axis`, and their int64 indices.
 
-    They are in order, whether `sorted` or not; of equal ones the first are taken.  NaN counts as
-    largest.  ShapeError if there are fewer than k.
+    They are in order, whether `sorted` or not; equal elements keep their order.  NaN counts as
+    largest.  ShapeError for fewer than k elements.
 
     >>> cg.compile([], ops.topk([30, 10, 20], 2))()
     [array([30, 20]), array([0, 2])]

@@ -16,13 +16,13 @@ from minigraph.ops.indexing import Take
 from minigraph.ops.shape import reshape
 from minigraph.ops.slicing import Pad
 
-NUMPY_MODES = {"replicate": "edge", "circular": "wrap"}  # torch's names of modes
+NUMPY_MODES = {"replicate": "edge", "circular": "wrap"}  # by torch's names
 Mode = Literal["constant", "reflect", "edge", "replicate", "wrap", "circular"]
 
 
 INT64 = np.dtype(np.int64)
 LEADING_AXES = 2  # of images and channels, along which the indices of padded axes repeat
-MAX_LISTED_ELEMENTS = 2**20  # elements along an axis whose places are written down
+MAX_LISTED_ELEMENTS = 2**20  # elements along an axis whose indices are a constant
 
 
 NOT_NEGATIVE = with_predicate(lambda n: n.dtype.kind in "iu" and (n >= 0).all(), np.asarray)
@@ -48,7 +48,7 @@ def pad(
     try:
         pairs = np.broadcast_to(widths, (x.ndim, 2)).tolist()
     except ValueError:
-        text = f"widths of shape {widths.shape} are no (before, after) for {x.ndim} axes"
+        text = f"widths of shape {widths.shape} are not (before, after) of {x.ndim} axes"
         raise ShapeError(text) from None
     as_operand(constant_values, x.dtype)  # DTypeError if it does not fit
     if not np.any(pairs):
@@ -62,25 +62,26 @@ def pad(
         start = stop - 1
         while axes and axes[-1] == start - 1 >= LEADING_AXES:
             start = axes.pop()
-        inside, around = x.shape[start:stop], tuple(map(tuple, pairs[start:stop]))
-        sizes = tuple(n + sum(ends) for n, ends in zip(inside, around, strict=True))
+        inner, borders = x.shape[start:stop], tuple(map(tuple, pairs[start:stop]))
+        sizes = tuple(n + sum(border) for n, border in zip(inner, borders, strict=True))
         count = (math.prod(sizes),)
-        places = from_sizes("pad", _places, (mode, around, *inside), count, INT64)
-        before, behind = x.shape[:start], x.shape[stop:]
-        flat = reshape(x, (*before, math.prod(inside), *behind))
-        x = reshape(Take(start)(flat, places), (*before, *sizes, *behind))
+        indices = from_sizes("pad", _indices, (mode, borders, *inner), count, INT64)
+        before, after = x.shape[:start], x.shape[stop:]
+        flat = reshape(x, (*before, math.prod(inner), *after))
+        x = reshape(Take(start)(flat, indices), (*before, *sizes, *after))
     return x
 
 
-def _places(mode: str, widths: Sequence[tuple[int, int]], *sizes: int) -> Array:
-    """Return the element for each place of padded axes of these sizes, merged to one axis."""
+def _indices(mode: str, borders: Sequence[tuple[int, int]], *sizes: int) -> Array:
+    """Return for each element of padded axes the index in axes of `sizes`, merged to one axis."""
     mode = NUMPY_MODES.get(mode, mode)
-    for size, ends in zip(sizes, widths, strict=True):
-        most = {"reflect": size - 1, "wrap": size, "edge": MAX_LISTED_ELEMENTS if size else 0}[mode]
-        if max(ends) > most:
+    for size, border in zip(sizes, borders, strict=True):
+        edge_limit = MAX_LISTED_ELEMENTS if size else 0
+        limit = {"reflect": max(size - 1, 0), "wrap": size, "edge": edge_limit}[mode]
+        if max(border) > limit:
             raise ShapeError(
-                f"an axis of {size} elements takes a border of mode {mode!r} up to {max(most, 0)}, "
-                f"not {max(ends)}"
+                f"an axis of {size} elements takes a border of mode {mode!r} up to {limit}, "
+                f"not {max(border)}"
             )
-    places = np.arange(math.prod(sizes), dtype=INT64).reshape(sizes)
-    return np.pad(places, widths, mode).reshape(-1)  # type: ignore[call-overload]
+    indices = np.arange(math.prod(sizes), dtype=INT64).reshape(sizes)
+    return np.pad(indices, borders, mode).reshape(-1)  # type: ignore[call-overload]

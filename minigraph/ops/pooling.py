@@ -58,10 +58,10 @@ class Pooling:
     def scatter(self, patches: Array, shape: Shape) -> Array:
         """Undo `windows`: add patches up to an image of `shape`, in a wider type."""
         out = np.pad(np.zeros(shape, sum_dtype(patches.dtype)), ((0, 0), (0, 0), *self.padding))
-        for place in np.ndindex(self.window):
-            each = zip(place, patches.shape[2:4], self.stride, strict=True)
-            rows, columns = (slice(at, at + (n - 1) * t + 1, t) for at, n, t in each)
-            out[:, :, rows, columns] += patches[:, :, :, :, *place]
+        for tap in np.ndindex(self.window):
+            axes = zip(tap, patches.shape[2:4], self.stride, strict=True)
+            rows, columns = (slice(start, start + (n - 1) * t + 1, t) for start, n, t in axes)
+            out[:, :, rows, columns] += patches[:, :, :, :, *tap]
         (top, _), (left, _) = self.padding
         return out[:, :, top : top + shape[2], left : left + shape[3]]
 
@@ -78,23 +78,24 @@ class MaxPool2d(Op):
     def infer(self, x: Spec) -> tuple[Spec, Spec]:
         shape = self.pooling.shape(x.shape)
         if kind(x.dtype) == "b":
-            raise DTypeError("the largest of numbers is taken, not of bool")
-        return Spec(shape, x.dtype), Spec(shape, self.place)
+            raise DTypeError("max pooling takes numbers, not bool")
+        return Spec(shape, x.dtype), Spec(shape, self.position_dtype)
 
     @property
-    def place(self) -> DType:
+    def position_dtype(self) -> DType:
         r, s = self.pooling.window
         return np.dtype(np.uint8 if r * s <= 256 else np.int32)
 
     def forward(self, x: Array) -> tuple[Array, Array]:
         lowest = -np.inf if kind(x.dtype) == "f" else np.iinfo(x.dtype).min
         flat = self.pooling.flat_windows(x, lowest)
-        where = flat.argmax(-1, keepdims=True)
-        # A window that holds nothing but -inf must not point into the padding.
-        inside = self.pooling.flat_windows(np.ones((1, 1, *x.shape[2:]), bool))
-        padded = ~np.take_along_axis(np.broadcast_to(inside, flat.shape), where, -1)
-        where = np.where(padded, inside.argmax(-1, keepdims=True), where)
-        return np.take_along_axis(flat, where, -1)[..., 0], where[..., 0].astype(self.place)
+        position = flat.argmax(-1, keepdims=True)
+        # The position in a window of nothing but -inf must not be in the padding.
+        is_inside = self.pooling.flat_windows(np.ones((1, 1, *x.shape[2:]), bool))
+        is_padding = ~np.take_along_axis(np.broadcast_to(is_inside, flat.shape), position, -1)
+        position = np.where(is_padding, is_inside.argmax(-1, keepdims=True), position)
+        largest = np.take_along_axis(flat, position, -1)[..., 0]
+        return largest, position[..., 0].astype(self.position_dtype)
 
     def grad(self, dys: tuple[Node, None], ys: tuple[Node, Node], x: Node) -> tuple[Node]:
         return (MaxPool2dBackward(self.pooling, x.shape)(dys[0], ys[1]),)
@@ -106,27 +107,28 @@ class MaxPool2dBackward(Op):
     pooling: Pooling
     shape: Shape
 
-    def infer(self, dy: Spec, where: Spec) -> Spec:
-        for each in (dy, where):
-            if each.shape != self.pooling.shape(self.shape):
-                raise ShapeError(f"{each} is not of the windows of {self.shape}")
+    def infer(self, dy: Spec, position: Spec) -> Spec:
+        for operand in (dy, position):
+            if operand.shape != self.pooling.shape(self.shape):
+                raise ShapeError(f"{operand} does not fit the windows of {self.shape}")
         return Spec(self.shape, dy.dtype)
 
-    def forward(self, dy: Array, where: Array) -> Array:
+    def forward(self, dy: Array, position: Array) -> Array:
         r, s = self.pooling.window
-        patches = np.where(np.arange(r * s) == where[..., None], dy[..., None], dy.dtype.type(0))
-        return self.pooling.scatter(patches.reshape(*dy.shape, r, s), self.shape).astype(dy.dtype)
+        is_largest = np.arange(r * s) == position[..., None]
+        patches = np.where(is_largest, dy[..., None], dy.dtype.type(0)).reshape(*dy.shape, r, s)
+        return self.pooling.scatter(patches, self.shape).astype(dy.dtype)
 
-    def grad(self, ddx: Node, dx: Node, dy: Node, where: Node) -> tuple[Node, None]:
+    def grad(self, ddx: Node, dx: Node, dy: Node, position: Node) -> tuple[Node, None]:
         """Return the elements of ddx at the positions to which dy was added."""
         n, c, h, w = ddx.shape
-        rows, columns = where.shape[2:]
+        rows, columns = position.shape[2:]
         (down, across), ((top, _), (left, _)) = self.pooling.stride, self.pooling.padding
-        place, width = where.astype("int64"), self.pooling.window[1]
-        row = place // width + reshape(arange(rows) * down - top, (rows, 1))
-        column = place % width + (arange(columns) * across - left)
+        tap, width = position.astype("int64"), self.pooling.window[1]
+        row = tap // width + reshape(arange(rows) * down - top, (rows, 1))
+        column = tap % width + (arange(columns) * across - left)
         flat = reshape(row * w + column, (n, c, rows * columns))
-        return reshape(TakeAlong(2)(reshape(ddx, (n, c, h * w)), flat), where.shape), None
+        return reshape(TakeAlong(2)(reshape(ddx, (n, c, h * w)), flat), position.shape), None
 
 
 class AvgPool2d(Op):
@@ -148,11 +150,11 @@ class AvgPool2d(Op):
         counts = []
         p = self.pooling
         axes = zip(shape[2:], p.window, p.stride, p.padding, self.pad, strict=True)
-        for size, window, stride, (before, behind), pad in axes:
+        for size, window, stride, (before, after), pad in axes:
             counted = pad * self.count_padding
-            first = np.arange(steps(size, window, stride, (before, behind))) * stride - before
-            last = np.minimum(first + window, size + min(counted, behind))
-            counts.append(last - np.maximum(first, -counted))
+            start = np.arange(steps(size, window, stride, (before, after))) * stride - before
+            stop = np.minimum(start + window, size + min(counted, after))
+            counts.append(stop - np.maximum(start, -counted))
         return np.multiply.outer(*counts)
 
     def forward(self, x: Array) -> Array:
@@ -189,8 +191,8 @@ class AvgPool2dBackward(Op):
 def _pooling(x: Node, window: Pair, stride: Pair | None, pad: Pair, ceil_mode: bool) -> Pooling:
     """Return the windows of a pooling.
 
-    With ceil_mode the padding behind grows so that a last, partial window fits; a window that would
-    begin in the padding behind is dropped, as in PyTorch.
+    With ceil_mode the padding after x grows so that a last, partial window fits; a window that
+    would begin in that padding is dropped, as in PyTorch.
     """
     if x.ndim != 4:
         raise ShapeError(f"the input is (n, c, h, w), not {x.shape}")
@@ -199,14 +201,14 @@ def _pooling(x: Node, window: Pair, stride: Pair | None, pad: Pair, ceil_mode: b
         raise ShapeError(f"padding {pad} is more than half of the window {window}")
     sides = []
     for n, k, t, p in zip(x.shape[2:], window, stride, pad, strict=True):
-        behind = p
+        after = p
         if ceil_mode:
-            behind += t - 1
-            if k < p + t:  # else no window begins in the padding behind
-                count = (n + p + behind - k) // t + 1
+            after += t - 1
+            if k < p + t:  # else no window begins in the padding after x
+                count = (n + p + after - k) // t + 1
                 count -= (count - 1) * t >= n + p
-                behind = max((count - 1) * t + k - n - p, 0)
-        sides.append((p, behind))
+                after = max((count - 1) * t + k - n - p, 0)
+        sides.append((p, after))
     return Pooling(window, stride, (sides[0], sides[1]))
 
 
@@ -247,13 +249,13 @@ def avg_pool2d(
     x = _check_float(x)
     pooling = _pooling(x, kernel_size, stride, padding, ceil_mode)
     counted = count_include_pad and any(padding)
-    window, (down, across), (above, beside) = pooling.window, pooling.stride, pooling.padding
-    apart = pooling.stride == window and not any(map(any, pooling.padding))
-    if math.prod(window) <= MAX_PLAIN_SUM or 1 in window or apart:
+    window, (down, across), (vertical, horizontal) = pooling.window, pooling.stride, pooling.padding
+    are_tiles = pooling.stride == window and not any(map(any, pooling.padding))
+    if math.prod(window) <= MAX_PLAIN_SUM or 1 in window or are_tiles:
         return AvgPool2d(pooling, padding, counted)(x)
-    # Means of rows, then of those: few numbers in each, and each is added up few times.
-    rows = Pooling((window[0], 1), (down, 1), (above, (0, 0)))
-    columns = Pooling((1, window[1]), (1, across), ((0, 0), beside))
+    # Means over rows, then over columns: a mean is of few numbers, and a number is in few means.
+    rows = Pooling((window[0], 1), (down, 1), (vertical, (0, 0)))
+    columns = Pooling((1, window[1]), (1, across), ((0, 0), horizontal))
     means = AvgPool2d(rows, (padding[0], 0), counted)(widen(x))
     return AvgPool2d(columns, (0, padding[1]), counted)(means).astype(x.dtype)
 
@@ -292,12 +294,12 @@ def adaptive_max_pool2d(x: Tensor, output_size: OutputSize) -> Node:
     output_size, pooling = _adaptive(x, output_size)
     if output_size == x.shape[2:]:
         return x
-    if not pooling:  # the parts one after the other; the shorter ones end with their last row again
+    if not pooling:  # take the parts one after the other, in one length
         window = []
         for axis, out in ((2, output_size[0]), (3, output_size[1])):
-            places = _parts(x.shape[axis], out)
-            window.append(places.shape[1])
-            x = Take(axis)(x, constant(places.reshape(-1)))
+            indices = _parts(x.shape[axis], out)
+            window.append(indices.shape[1])
+            x = Take(axis)(x, constant(indices.reshape(-1)))
         size = (window[0], window[1])
         pooling = Pooling(size, size, NO_BORDER)
     return MaxPool2d(pooling).results(x)[0]
@@ -307,7 +309,7 @@ NO_BORDER: Pairs = ((0, 0), (0, 0))
 
 
 def _adaptive(x: Node, output_size: Any) -> tuple[Pair, Pooling | None]:
-    """Return the size of the result, and the pooling by equal parts, None if there are none."""
+    """Return the size of the result, and the pooling by equal parts; None if parts differ."""
     if x.ndim != 4:
         raise ShapeError(f"the input is (n, c, h, w), not {x.shape}")
     h, w = x.shape[2:]
@@ -321,7 +323,7 @@ def _adaptive(x: Node, output_size: Any) -> tuple[Pair, Pooling | None]:
 
 
 def _parts(size: int, out: int) -> Array:
-    """Return which of `size` rows each part covers, [out, most]: the last of fewer is repeated."""
+    """Return the indices of the rows of each part, [out, length]; shorter parts repeat the last."""
     if out > MAX_LISTED_ELEMENTS:
         raise ShapeError(f"output_size is {out}; it takes up to {MAX_LISTED_ELEMENTS}")
     if isinstance(size, SymbolicSize):
@@ -339,13 +341,13 @@ def _means_of_parts(x: Node, axis: int, out: int) -> Node:
 
     A product with a matrix of shares would make NaN of 0 times an infinity.
     """
-    places = _parts(x.shape[axis], out)
-    inside = np.diff(places, prepend=-1) > 0  # the last of a shorter part is repeated
+    indices = _parts(x.shape[axis], out)
+    is_new = np.diff(indices, prepend=-1) > 0  # not a repeated row
     before, after = x.shape[:axis], x.shape[axis + 1 :]
     ones = (1,) * len(after)
-    parts = reshape(Take(axis)(x, constant(places.reshape(-1))), (*before, *places.shape, *after))
-    total = Sum((axis + 1,))(where(inside.reshape(*places.shape, *ones), parts, 0))
-    counts = constant(inside.sum(1).reshape(out, *ones), x.dtype)
+    parts = reshape(Take(axis)(x, constant(indices.reshape(-1))), (*before, *indices.shape, *after))
+    total = Sum((axis + 1,))(where(is_new.reshape(*indices.shape, *ones), parts, 0))
+    counts = constant(is_new.sum(1).reshape(out, *ones), x.dtype)
     return reshape(total, (*before, out, *after)) / counts
 
 

@@ -2,8 +2,8 @@
 as 1, 2, 3", 2011).
 
 An element is a function of the seed, the step (the number of calls of the compiled function), the
-stream (the number of the random op in the function) and its index.  There is no hidden state, so
-every level and device draws the same numbers, and a resumed run continues the interrupted one's.
+stream (the number of the random op in the function) and its index.  Nothing else is state, so every
+level and device draws the same numbers, and a resumed run draws those of an uninterrupted one.
 
 Seed and step are inputs of the graph that the compiled function feeds; the stream is set by
 `number_streams` when a function is compiled.
@@ -172,15 +172,15 @@ def number_streams(graph: Graph) -> Graph:
     return graph.map(number)
 
 
-_SIGNIFICAND_BITS = {BFLOAT16: 8, np.dtype(np.float16): 11}  # of the significand, in bits
+_SIGNIFICAND_BITS = {BFLOAT16: 8, np.dtype(np.float16): 11}
 
 
 def _draw(op: type[RandomUniform] | type[RandomNormal], shape: Shape, dtype: DType) -> Node:
     if kind(dtype) != "f":
         raise DTypeError(f"random numbers are floats, not {dtype.name}")
     working = np.dtype(np.float64 if dtype == np.float64 else np.float32)
-    with_stream = constant(0, "uint64")
-    return op(shape, working)(SEED, STEP, with_stream)
+    stream = constant(0, "uint64")  # until `number_streams`
+    return op(shape, working)(SEED, STEP, stream)
 
 
 @builder
@@ -201,7 +201,7 @@ def random_uniform(
         raise GraphError(
             f"low is {low}, high is {high}; these and high - low have to be finite in {dtype.name}"
         )
-    if dtype in _SIGNIFICAND_BITS:  # which must not round up to 1
+    if dtype in _SIGNIFICAND_BITS:  # else numbers could round up to 1
         steps = 2.0 ** _SIGNIFICAND_BITS[dtype]
         u = Floor.of(u * steps) / steps
     u = astype(u, dtype)
@@ -235,5 +235,5 @@ def dropout(x: Tensor, p: Probability = 0.5, training: bool = True) -> Node:
         return x
     if p == 1:
         return x * 0
-    kept = random_uniform(x.shape) >= p
-    return where(kept, x * (1 / (1 - p)), 0)
+    mask = random_uniform(x.shape) >= p
+    return where(mask, x * (1 / (1 - p)), 0)

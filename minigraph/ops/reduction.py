@@ -116,10 +116,10 @@ class Prod(SumOrProduct):
         return total.astype(self.result(x.dtype))
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        kept = tuple(a for a in range(x.ndim) if a not in self.axes)
-        order = (*kept, *self.axes)
+        outer_axes = tuple(a for a in range(x.ndim) if a not in self.axes)
+        order = (*outer_axes, *self.axes)
         moved = permute_dims(widen(x), order)
-        outer = tuple(x.shape[a] for a in kept)
+        outer = tuple(x.shape[a] for a in outer_axes)
         count = math.prod(x.shape[a] for a in self.axes)
         dx = _product_of_others(reshape(widen(dy), (*outer, 1)), reshape(moved, (*outer, count)))
         back = permute_dims(reshape(dx, moved.shape), np.argsort(order).tolist())
@@ -127,10 +127,10 @@ class Prod(SumOrProduct):
 
 
 def _product_of_others(dy: Node, x: Node) -> Node:
-    """Return dy [..., 1] times the product of all others, for each element of x [..., n].
+    """Return for each element of x [..., n] dy [..., 1] times the product of all other elements.
 
-    Products are of two halves, whose factors are each other's gradient: nothing is divided, so
-    zeros and infinities are no exception, and derivatives of every order are right.
+    Halves are multiplied repeatedly, and each is the other's gradient.  Nothing is divided, so
+    zeros and infinities need no special case, and derivatives of every order are right.
     """
     if not x.shape[-1]:
         return dy[..., :0]
@@ -146,7 +146,7 @@ def _product_of_others(dy: Node, x: Node) -> Node:
 
 
 class Extremum(Reduction):
-    """The largest or smallest element; NaN if there is one.  Equals share the gradient."""
+    """The largest or smallest element; NaN if there is one.  Equal elements share the gradient."""
 
     def infer(self, x: Spec) -> Spec:
         if not builtins.all(x.shape[a] for a in self.axes):
@@ -154,8 +154,8 @@ class Extremum(Reduction):
         return super().infer(x)
 
     def grad(self, dy: Node, y: Node, x: Node) -> tuple[Node]:
-        chosen = widen((x == y).astype(x.dtype))  # there may be more than 16 bits count
-        return (dy * (chosen / Sum(self.axes)(chosen)).astype(dy.dtype),)
+        is_extremum = widen((x == y).astype(x.dtype))  # 16-bit floats cannot count many
+        return (dy * (is_extremum / Sum(self.axes)(is_extremum)).astype(dy.dtype),)
 
 
 class Max(Extremum):
@@ -256,10 +256,10 @@ def var(
     x = _as_float(x)
     axes = normalize_axes(axis, x.ndim)
     wide = widen(x)
-    given = (_count(x, axes) - correction, axes, x.shape, correction)
-    freedom = from_sizes("var", _degrees_of_freedom, given, (), wide.dtype)
-    distance = wide - mean(wide, axes, keepdims=True)
-    y = Sum(axes)(distance * distance) / freedom
+    arguments = (_count(x, axes) - correction, axes, x.shape, correction)
+    freedom = from_sizes("var", _degrees_of_freedom, arguments, (), wide.dtype)
+    deviation = wide - mean(wide, axes, keepdims=True)
+    y = Sum(axes)(deviation * deviation) / freedom
     return drop_axes(y.astype(x.dtype), axes, keepdims)
 
 
@@ -272,7 +272,7 @@ def _count(x: Node, axes: tuple[int, ...]) -> int:
 
 
 def _check_count(count: int, axes: tuple[int, ...], shape: Shape) -> Array:
-    """Return over how many elements a mean is; ShapeError over none."""
+    """Return the number of elements of a mean; ShapeError for 0."""
     if not count:
         raise ShapeError(f"mean over axes {axes} of shape {shape}: no elements")
     return np.array(count)
@@ -283,12 +283,14 @@ def _degrees_of_freedom(
 ) -> Array:
     """Return the divisor of a variance's sum of squares; raise ShapeError if it is not above 0."""
     if count <= 0:
-        raise ShapeError(f"var over axes {axes} of shape {shape} with correction {correction:g}")
+        raise ShapeError(
+            f"var over axes {axes} of shape {shape}: too few elements for correction {correction:g}"
+        )
     return np.array(count)
 
 
 def _sqrt(x: Node) -> Node:
-    """Return the square root of numbers >= 0, whose gradient is 0 at 0, as PyTorch has it."""
+    """Return the square root of numbers >= 0; as in PyTorch, its gradient at 0 is 0."""
     is_zero = x == 0
     return where(is_zero, 0, Sqrt.of(where(is_zero, 1, x)))
 
@@ -310,8 +312,8 @@ def std(
 def norm(x: Tensor, ord: Scalar = 2, axis: Integers | None = None, keepdims: bool = False) -> Node:
     """Return the norm of vectors along `axis`; None: of x flattened.
 
-    `ord` is 1, 2, infinity (the largest magnitude), -infinity (the smallest) or 0 (how many are not
-    0).  The gradient of 2 is 0 where the norm is 0.
+    `ord` is 1, 2, infinity (the largest magnitude), -infinity (the smallest) or 0 (the number of
+    elements that are not 0).  With 2 the gradient is 0 where the norm is 0.
 
     >>> cg.compile([], ops.norm([3.0, 4.0]))()
     array(5.)

@@ -1,4 +1,4 @@
-"""Recurrence over time: a loop as one op, as `jax.lax.scan`.
+"""Recurrence over time: a loop as one op, as in `jax.lax.scan`.
 
 The body of the loop is traced once.  Loop-invariant values, such as a transposed weight, are
 computed once, outside of the loop.
@@ -45,8 +45,8 @@ class Scan(Loop, eq=False):
     def expand(self, *xs: Node) -> tuple[Node, ...]:
         """Unroll the loop."""
 
-        def body(*given: Node) -> tuple[Node, ...]:
-            return _substitute(self.graph, dict(zip(self.graph.inputs, given, strict=True)))
+        def body(*args: Node) -> tuple[Node, ...]:
+            return self.graph.replace_nodes(dict(zip(self.graph.inputs, args, strict=True))).outputs
 
         carry, results = self.run(body, xs)
         return (*carry, *(stack(y) if y else _zeros(self.stacked(s)) for s, y in results))
@@ -56,9 +56,9 @@ class Scan(Loop, eq=False):
     def differentiate(
         self, vjp: VectorJacobian, dys: Sequence[Node | None], xs: Sequence[Node]
     ) -> list[Node | None]:
-        """Return the gradients for the inputs `xs`, given those of the results (None: not read).
+        """Return the gradients for the inputs `xs` from those of the results (None: not read).
 
-        A loop in the opposite direction computes them.  The body's values that it reads become
+        A loop in the opposite direction computes them.  The values of the body that it reads become
         further results of this loop, which `minigraph.passes.rewrite.loops` merges with the
         original.  If the gradient of a constant is a sum over steps of matrix products or sums, one
         product or sum after the loop computes it.
@@ -74,14 +74,6 @@ def _is_float(node: Node) -> bool:
     return kind(node.dtype) == "f"
 
 
-def _substitute(graph: Graph, given: Mapping[Node, Node]) -> tuple[Node, ...]:
-    """Return the outputs of a graph, some of whose nodes are replaced."""
-    reads: dict[Node, tuple[Node, ...]] = dict.fromkeys(given, ())
-    return graph.map(
-        lambda node, inputs: given[node] if node in given else node.replace(inputs), reads
-    ).outputs
-
-
 def close(
     outputs: Sequence[Node],
     carries: Sequence[Node],
@@ -89,9 +81,9 @@ def close(
     length: int,
     reverse: bool,
 ) -> tuple[Scan, tuple[Node, ...]]:
-    """Return the loop whose body computes `outputs` from placeholders, and its outer inputs."""
+    """Return the loop whose body computes `outputs` from placeholders, and what it captures."""
     inner = dependents(outputs, (*carries, *slices))
-    numbers: set[Node] = set()  # computed from numbers alone: cheap, so they stay inside
+    numbers: set[Node] = set()  # computed from numbers alone, so cheap enough for the body
     captured: dict[Node, None] = {}
 
     def capture(nodes: Sequence[Node]) -> None:
@@ -99,19 +91,19 @@ def close(
 
     for node in toposort(outputs):
         if isinstance(node.op, Constant):
-            number = node.size == 1
+            is_number = node.size == 1
         else:
-            number = bool(node.inputs) and numbers.issuperset(node.inputs)
-        if number:
+            is_number = bool(node.inputs) and numbers.issuperset(node.inputs)
+        if is_number:
             numbers.add(node)
         if node in inner:
             capture(node.inputs)
     capture(outputs)
-    outside = tuple(captured)
-    inside = placeholders([x.spec for x in (*carries, *slices, *outside)])
-    given = dict(zip((*carries, *slices, *outside), inside, strict=True))
-    graph = Graph(inside, _substitute(Graph((), tuple(outputs)), given))
-    return Scan(graph, len(carries), len(slices), length, reverse), outside
+    operands = (*carries, *slices, *captured)
+    inputs = placeholders([x.spec for x in operands])
+    replacements = dict(zip(operands, inputs, strict=True))
+    graph = Graph(inputs, Graph((), tuple(outputs)).replace_nodes(replacements).outputs)
+    return Scan(graph, len(carries), len(slices), length, reverse), tuple(captured)
 
 
 class _Gradient:
@@ -127,135 +119,129 @@ class _Gradient:
         self.graph = graph
         self.outer = dict(zip(graph.inputs, xs, strict=True))
         self.slices, self.constants = graph.inputs[carried:last], graph.inputs[last:]
-        # Of which carries and results the body gets gradients, and stand-ins for those.
+        # The carries and results for which the body gets gradients, and placeholders of these.
         self.carries = [i for i in range(carried) if _is_float(graph.inputs[i])]
-        self.read = [
+        self.stacked = [
             i
             for i in range(carried, len(dys))
             if dys[i] is not None and _is_float(graph.outputs[i])
         ]
-        seeded = [graph.outputs[i] for i in (*self.carries, *self.read)]
+        seeded = [graph.outputs[i] for i in (*self.carries, *self.stacked)]
         self.seeds = placeholders([y.spec for y in seeded])
         wrt = [x for x in graph.inputs if _is_float(x)]
         self.grads = dict(zip(wrt, vjp(seeded, self.seeds, wrt), strict=True))
         self.reached = set(toposort(seeded))
-        # Gradients of constants that are computed after the loop, and those added up in it.
-        summed = [k for k in self.constants if k in self.grads and k in self.reached]
-        self.late = [k for k in summed if summands(self.grads[k]) is not None]
-        self.early = [k for k in summed if summands(self.grads[k]) is None]
+        # Constants whose gradients are summed after the loop, and those whose are summed in it.
+        constants = [k for k in self.constants if k in self.grads and k in self.reached]
+        self.summed_after = [k for k in constants if summands(self.grads[k]) is not None]
+        self.summed_inside = [k for k in constants if summands(self.grads[k]) is None]
 
     def results(self) -> list[Node | None]:
-        sums = placeholders([k.spec for k in self.early])
+        sums = placeholders([k.spec for k in self.summed_inside])
         carries = (*self.seeds[: len(self.carries)], *sums)
-        ends = [self.grads[self.graph.inputs[i]] for i in self.carries]
-        ends += [total + self.grads[k] for total, k in zip(sums, self.early, strict=True)]
-        stacked = {x: self.grads[x] for x in self.slices if x in self.grads and x in self.reached}
-        made = dict.fromkeys(stacked.values())
-        made.update(dict.fromkeys(x for k in self.late for x in factors(self.grads[k])))
-        saved = self._saved([*ends, *made])
-        for x in [x for x in made if x in saved]:  # it is there already
-            del made[x]
-        known = self._values(saved)
-        given = {x: known[x] for x in saved}
-        results = self._loop(carries, ends, list(made), given)
-        values = {**given, **dict(zip(made, results[len(carries) :], strict=True))}
-        last = results[: len(carries)]
-        found: dict[Node, Node] = {x: values[dx] for x, dx in stacked.items()}
+        new_carries = [self.grads[self.graph.inputs[i]] for i in self.carries]
+        new_carries += [x + self.grads[k] for x, k in zip(sums, self.summed_inside, strict=True)]
+        slices = {x: self.grads[x] for x in self.slices if x in self.grads and x in self.reached}
+        operands = [x for k in self.summed_after for x in factors(self.grads[k])]
+        values = dict.fromkeys([*slices.values(), *operands])
+        saved = self._saved([*new_carries, *values])
+        stacked = [x for x in values if x not in saved]
+        saved_stacks = self._stacks(saved)
+        results = self._loop(carries, new_carries, stacked, saved_stacks)
+        stacks = {**saved_stacks, **dict(zip(stacked, results[len(carries) :], strict=True))}
+        dxs = {x: stacks[dx] for x, dx in slices.items()}
         inputs = [self.graph.inputs[i] for i in self.carries]
-        found.update(zip((*inputs, *self.early), last, strict=True))
-        for k in self.late:
+        dxs.update(zip((*inputs, *self.summed_inside), results[: len(carries)], strict=True))
+        for k in self.summed_after:
             is_transposed = isinstance(self.outer[k].op, PermuteDims)
-            found[k] = sum_over_steps(self.grads[k], values, is_transposed)
-        return [found.get(x) for x in self.graph.inputs]
+            dxs[k] = sum_over_steps(self.grads[k], stacks, is_transposed)
+        return [dxs.get(x) for x in self.graph.inputs]
 
     def _saved(self, outputs: Sequence[Node]) -> dict[Node, None]:
-        """Return the values of the body that the gradient reads, but for constants.
-
-        A view of a value is made again.
-        """
+        """Return the values of the body that the gradient reads, except constants and views."""
         last = self.op.carried + self.op.scanned
         varies = dependents(self.graph.outputs, self.graph.inputs[:last])
         saved: dict[Node, None] = {}
-        seen: set[Node] = set()
-        waiting = [*reversed(outputs)]
-        while waiting:
-            node = waiting.pop()
-            if node in seen:
+        visited: set[Node] = set()
+        pending = [*reversed(outputs)]
+        while pending:
+            node = pending.pop()
+            if node in visited:
                 continue
-            seen.add(node)
-            item = isinstance(node.op, Item) and node.inputs[0] in varies
-            if item or (node in varies and not (node.op.is_view or node.is_bundle)):
+            visited.add(node)
+            is_item = isinstance(node.op, Item) and node.inputs[0] in varies
+            if is_item or (node in varies and not (node.op.is_view or node.is_bundle)):
                 saved[node] = None
             else:
-                waiting.extend(reversed(node.inputs))
+                pending.extend(reversed(node.inputs))
         return saved
 
-    def _values(self, saved: Iterable[Node]) -> dict[Node, Node]:
-        """Return the stacks of values of the body, further results of the loop."""
+    def _stacks(self, saved: Iterable[Node]) -> dict[Node, Node]:
+        """Return the stacks of values of the body, which become results of the loop."""
         op, graph = self.op, self.graph
-        known = {x: self.outer[x] for x in self.slices}
+        slices = {x: self.outer[x] for x in self.slices}
         results = dict.fromkeys(graph.outputs[op.carried :])
-        results.update(dict.fromkeys(x for x in saved if x not in known))
+        results.update(dict.fromkeys(x for x in saved if x not in slices))
         outputs = (*graph.outputs[: op.carried], *results)
         extended = dataclasses.replace(op, graph=Graph(graph.inputs, outputs))
-        stacks = extended.results(*self.xs)[op.carried :]
-        return {**dict(zip(results, stacks, strict=True)), **known}
+        stacks = dict(zip(results, extended.results(*self.xs)[op.carried :], strict=True))
+        return {x: slices[x] if x in slices else stacks[x] for x in saved}
 
     def _loop(
         self,
         carries: Sequence[Node],
-        ends: Sequence[Node],
-        made: Sequence[Node],
+        new_carries: Sequence[Node],
+        stacked: Sequence[Node],
         saved: Mapping[Node, Node],
     ) -> tuple[Node, ...]:
-        """Return the results of the loop that goes the other way."""
+        """Return the results of the loop in the opposite direction, which reads stacks `saved`."""
         op = self.op
         slices = placeholders([x.spec for x in saved])
         constants = {k: self.outer[k] for k in self.constants}
-        given = {**constants, **dict(zip(saved, slices, strict=True))}
-        outputs = _substitute(Graph((), (*ends, *made)), given)
-        read = self.seeds[len(self.carries) :]
-        loop, outside = close(outputs, carries, (*read, *slices), op.length, not op.reverse)
-        last = [(self.dys[i], self.graph.outputs[i].spec) for i in self.carries]
-        starts = [_zeros(spec) if dy is None else dy for dy, spec in last]
-        starts += [_zeros(k.spec) for k in self.early]
-        stacks = [dy for i in self.read if (dy := self.dys[i]) is not None]
-        return loop.results(*starts, *stacks, *saved.values(), *outside)
+        replacements = {**constants, **dict(zip(saved, slices, strict=True))}
+        outputs = Graph((), (*new_carries, *stacked)).replace_nodes(replacements).outputs
+        seeds = self.seeds[len(self.carries) :]
+        loop, captured = close(outputs, carries, (*seeds, *slices), op.length, not op.reverse)
+        carry_dys = [(self.dys[i], self.graph.outputs[i].spec) for i in self.carries]
+        first = [_zeros(spec) if dy is None else dy for dy, spec in carry_dys]
+        first += [_zeros(k.spec) for k in self.summed_inside]
+        dys = [dy for i in self.stacked if (dy := self.dys[i]) is not None]
+        return loop.results(*first, *dys, *saved.values(), *captured)
 
 
 # ---------------------------------------------------------------- sums over steps, after the loop
 
 
 def summands(dk: Node) -> dict[Node, None] | None:
-    """Return the matrix products and sums that `dk` is the sum of; None if it is another node.
+    """Return the matrix products and sums that `dk` is the sum of; None if it has other summands.
 
     Stacks of their operands then give the sum of `dk` over all steps.
     """
-    found: dict[Node, None] = {}
-    seen: set[Node] = set()
-    waiting = [dk]
-    while waiting:
-        node = waiting.pop()
-        if node in seen:
+    terms: dict[Node, None] = {}
+    visited: set[Node] = set()
+    pending = [dk]
+    while pending:
+        node = pending.pop()
+        if node in visited:
             continue
-        seen.add(node)
+        visited.add(node)
         broadcasts = isinstance(node.op, Add) and any(x.shape != node.shape for x in node.inputs)
         if isinstance(node.op, Add | Reshape | PermuteDims) and not broadcasts:
-            waiting.extend(reversed(node.inputs))
+            pending.extend(reversed(node.inputs))
         elif isinstance(node.op, Sum) or (
             isinstance(node.op, Matmul) and [x.ndim for x in node.inputs] == [2, 2]
         ):
-            found[node] = None
+            terms[node] = None
         else:
             return None
-    return found
+    return terms
 
 
 def factors(dk: Node) -> list[Node]:
     """Return the nodes of the body whose stacks the sum over all steps needs."""
     operands: list[Node] = []
-    for part in summands(dk) or ():
-        operands += part.inputs if isinstance(part.op, Sum) else map(_untransposed, part.inputs)
+    for term in summands(dk) or ():
+        operands += term.inputs if isinstance(term.op, Sum) else map(_untransposed, term.inputs)
     return operands
 
 
@@ -266,35 +252,35 @@ def _untransposed(x: Node) -> Node:
 
 
 def sum_over_steps(dk: Node, stacks: Mapping[Node, Node], is_transposed: bool) -> Node:
-    """Return the sum of `dk` over all steps: of matrix products one product, of sums one sum.
+    """Return the sum of `dk` over all steps: one product for matrix products, one sum for sums.
 
     is_transposed  whether `dk` is the gradient of a transposed constant; then products are
                    transposed, too, as in `Matmul`
     """
     totals: dict[Node, Node] = {}
-    for part in summands(dk) or ():
-        if isinstance(part.op, Sum):
-            whole = stacks[part.inputs[0]]
-            total = reshape(Sum((0, *(a + 1 for a in part.op.axes)))(whole), part.shape)
+    for term in summands(dk) or ():
+        if isinstance(term.op, Sum):
+            stacked = stacks[term.inputs[0]]
+            total = reshape(Sum((0, *(a + 1 for a in term.op.axes)))(stacked), term.shape)
         else:
-            left, right = (_join_steps(x, 1 - i, stacks) for i, x in enumerate(part.inputs))
+            left, right = (_join_steps(x, 1 - i, stacks) for i, x in enumerate(term.inputs))
             total = Matmul()(right.T, left.T).T if is_transposed else Matmul()(left, right)
-        totals[part] = total
-    return _substitute(Graph((), (dk,)), totals)[0]
+        totals[term] = total
+    return Graph((), (dk,)).replace_nodes(totals).outputs[0]
 
 
 def _join_steps(x: Node, axis: int, stacks: Mapping[Node, Node]) -> Node:
     """Return the matrices x of all steps as one, side by side along `axis`."""
     if isinstance(x.op, PermuteDims):
         return permute_dims(_join_steps(x.inputs[0], 1 - axis, stacks), (1, 0))
-    whole = stacks[x]
-    steps, rows, columns = whole.shape
+    stacked = stacks[x]
+    steps, rows, columns = stacked.shape
     if axis == 0:
-        return reshape(whole, (steps * rows, columns))
-    return reshape(permute_dims(whole, (1, 0, 2)), (rows, steps * columns))
+        return reshape(stacked, (steps * rows, columns))
+    return reshape(permute_dims(stacked, (1, 0, 2)), (rows, steps * columns))
 
 
-# ---------------------------------------------------------------- building one
+# ---------------------------------------------------------------- the builder
 
 
 def _flatten(tree: Any) -> tuple[Any, ...]:
@@ -356,16 +342,16 @@ def scan(
     carries = placeholders([x.spec for x in first])
     slices = placeholders([Spec(x.shape[1:], x.dtype) for x in arrays])
     (start,) = placeholders([Spec(())])
-    made = body(_unflatten(carry, carries), _unflatten(xs, slices))
-    if not isinstance(made, tuple) or len(made) != 2:
-        raise GraphError(f"the body returns {short_repr(made)}; it returns (carry, y)")
-    ends, ys = _parse_tree(made[0]), _parse_tree(made[1])
-    outputs = (*_flatten(ends), *_flatten(ys))
-    _check_body(first, _flatten(ends), outputs, start)
+    returned = body(_unflatten(carry, carries), _unflatten(xs, slices))
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        raise GraphError(f"the body returns {short_repr(returned)}, not (carry, y)")
+    new_carry, ys = map(_parse_tree, returned)
+    outputs = (*_flatten(new_carry), *_flatten(ys))
+    _check_body(first, _flatten(new_carry), outputs, start)
     if not outputs:
         raise GraphError("the body returns neither a carry nor a result")
-    op, outside = close(outputs, carries, slices, steps, reverse)
-    results = op.results(*first, *arrays, *outside)
+    op, captured = close(outputs, carries, slices, steps, reverse)
+    results = op.results(*first, *arrays, *captured)
     return _unflatten(carry, results[: len(first)]), _unflatten(ys, results[len(first) :])
 
 
@@ -376,7 +362,7 @@ def _steps(arrays: Sequence[Node], length: int | None) -> int:
             raise ShapeError("xs has no axis to scan along")
     lengths = {x.shape[0] for x in arrays} | ({length} if length is not None else set())
     if not lengths:
-        raise GraphError("length is None; it takes a number where there is nothing to scan")
+        raise GraphError("length is None; without xs it takes a number")
     if len(lengths) > 1:
         raise ShapeError(f"the lengths differ: {', '.join(map(str, sorted(lengths)))}")
     return lengths.pop()
@@ -385,13 +371,13 @@ def _steps(arrays: Sequence[Node], length: int | None) -> int:
 def _check_body(
     before: Sequence[Node], after: Sequence[Node], outputs: Sequence[Node], start: Node
 ) -> None:
-    """Raise an error for carries that change, and for a random op that was made since `start`."""
+    """Raise an error for carries that change, and for a random op that was made after `start`."""
     if len(before) != len(after):
-        raise GraphError(f"the body makes {len(after)} carries of {len(before)}")
+        raise GraphError(f"the body takes {len(before)} carries and returns {len(after)}")
     for x, y in zip(before, after, strict=True):
         error = ShapeError if x.shape != y.shape else DTypeError
         if x.spec != y.spec:
-            raise error(f"the body makes the carry {y.spec} (made {y.source}) of {x.spec}")
+            raise error(f"the body takes a carry {x.spec} and returns {y.spec} (made {y.source})")
     for node in toposort(outputs):
         if isinstance(node.op, Random) and node.order > start.order:
             raise GraphError(

@@ -1,4 +1,4 @@
-"""Gathers and scatters along an axis as PyTorch has them: indices may be shorter than the array."""
+"""Gathers and scatters along an axis, as in PyTorch: indices may be shorter than the array."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def scatter(x: Tensor, axis: Axis, index: Tensor, src: Operand) -> Node:
     """Return x with the elements of `src` put along `axis` at the integers `index`.
 
     As `torch.scatter`: index may be shorter than x and src, and then applies to the first elements;
-    src may be a number.  Of several elements for one place the last one, in row-major order, is
-    put there and gets the gradient.
+    src may be a number.  Of several elements for one index the last one, in row-major order, stays
+    and gets the gradient.
 
     >>> cg.compile([], ops.scatter([[0, 0], [0, 0]], 1, [[1], [0]], [[5], [7]]))()
     array([[0, 5],
@@ -48,13 +48,13 @@ def scatter(x: Tensor, axis: Axis, index: Tensor, src: Operand) -> Node:
     axis, src = _scatter_operands(x, axis, index, src)
     if index.size == 0:
         return x
-    put = PutAlong(axis)(_leading(x, index.shape, axis), index, src)
-    if put.shape == x.shape:
-        return put
-    inside = tuple(slice(None) if a == axis else slice(n) for a, n in enumerate(index.shape))
-    is_put = np.zeros(x.shape, bool)
-    is_put[inside] = True
-    return where(is_put, _pad_to(put, x.shape), x)
+    leading = PutAlong(axis)(_leading(x, index.shape, axis), index, src)
+    if leading.shape == x.shape:
+        return leading
+    region = tuple(slice(None) if a == axis else slice(n) for a, n in enumerate(index.shape))
+    is_leading = np.zeros(x.shape, bool)
+    is_leading[region] = True
+    return where(is_leading, _pad_to(leading, x.shape), x)
 
 
 @builder
@@ -96,12 +96,12 @@ def _check_fits(index: Node, x: Node, axis: int | None, name: str) -> None:
 
 def _leading(x: Node, shape: Sequence[int], axis: int | None) -> Node:
     """Return x cut to `shape` along all axes except `axis`."""
-    ends = (m if a == axis else n for a, (n, m) in enumerate(zip(shape, x.shape, strict=True)))
-    return getitem(x, tuple(map(slice, ends)))
+    sizes = (m if a == axis else n for a, (n, m) in enumerate(zip(shape, x.shape, strict=True)))
+    return getitem(x, tuple(map(slice, sizes)))
 
 
 def _pad_to(x: Node, shape: Shape) -> Node:
-    """Return x with zeros behind its elements, in this shape."""
+    """Return x, padded with zeros at the end of each axis to `shape`."""
     if same_shape(x.shape, shape):
         return x
     none = (0,) * x.ndim

@@ -1,4 +1,4 @@
-"""Ops that keep all elements of an array and give it another shape, and axes by their numbers."""
+"""Ops that keep all elements of an array and change its shape, and the parsing of axes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class PermuteDims(Op):
 
     def infer(self, x: Spec) -> Spec:
         if sorted(self.axes) != list(range(len(x.shape))):
-            raise ShapeError(f"axes {self.axes} are no order of the {len(x.shape)} axes")
+            raise ShapeError(f"axes {self.axes} are not an order of the {len(x.shape)} axes")
         return Spec(tuple(x.shape[a] for a in self.axes), x.dtype)
 
     def forward(self, x: Array) -> Array:
@@ -126,7 +126,7 @@ def matrices(x: Node) -> Node:
 
 
 def normalize_axis(axis: int, ndim: int) -> int:
-    """Return `axis` counted from the front; ShapeError if there is no such axis."""
+    """Return `axis` counted from the front; ShapeError if it is out of range."""
     if not -ndim <= axis < ndim:
         raise ShapeError(
             f"axis {short_repr(axis)} does not exist; there are {ndim} axes"
@@ -136,7 +136,7 @@ def normalize_axis(axis: int, ndim: int) -> int:
 
 
 def normalize_axes(axes: Ints | None, ndim: int) -> Ints:
-    """Return `axes` (None: all) counted from the front and sorted; each must be there once."""
+    """Return `axes` (None: all) counted from the front and sorted; ShapeError if one is twice."""
     if axes is None:
         return tuple(range(ndim))
     counted = sorted(normalize_axis(axis, ndim) for axis in axes)
@@ -159,12 +159,12 @@ def reshape(x: Tensor, shape: Annotated[Any, PARTIAL]) -> Node:
            [3, 4]])
     """
     if -1 in shape:
-        known = math.prod(n for n in shape if n != -1)
-        if shape.count(-1) > 1 or known == 0 or x.size % known:
+        product = math.prod(n for n in shape if n != -1)
+        if shape.count(-1) > 1 or product == 0 or x.size % product:
             raise ShapeError(
                 f"no size for -1 makes {x.size} elements fit shape {shape}; only one size may be -1"
             )
-        shape = tuple(x.size // known if n == -1 else n for n in shape)
+        shape = tuple(x.size // product if n == -1 else n for n in shape)
     return x if same_shape(shape, x.shape) else Reshape(shape)(x)
 
 
@@ -214,7 +214,7 @@ def squeeze(x: Tensor, axis: Integers | None = None) -> Node:
         return reshape(x, [n for n in x.shape if n != 1])
     axes = normalize_axes(axis, x.ndim)
     if any(x.shape[a] != 1 for a in axes):
-        raise ShapeError(f"axis {axis} of shape {x.shape} is longer than 1, so it stays")
+        raise ShapeError(f"axis {axis} of shape {x.shape} does not have length 1")
     return reshape(x, [n for i, n in enumerate(x.shape) if i not in axes])
 
 

@@ -1,4 +1,4 @@
-"""Slices of arrays, arrays in reverse order, and borders, which put slices back in their places."""
+"""Slices of arrays, arrays in reverse order, and borders, the gradients of slices."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Windowed(Op):
         """Return the offset of each input in the result along each axis; None if it is dilated."""
         raise NotImplementedError
 
-    def around(self) -> float:
-        """Return the widths of the border around the only input."""
+    def border_value(self) -> float:
+        """Return the value of the elements around the only input."""
         return 0.0
 
 
@@ -51,12 +51,13 @@ class Slice(Windowed):
     def infer(self, x: Spec) -> Spec:
         windows = [*zip(self.start, self.stop, self.step, x.shape, strict=True)]
         for start, stop, _, size in windows:
-            with suppress(UndecidedSize):  # which is no large one here, but is checked at the call
+            with suppress(UndecidedSize):  # the call checks it
                 if not 0 <= start <= stop <= size:
-                    index = start - size if start < 0 else start  # as it was written
-                    ends = f"{short_repr(start)}:{short_repr(stop)}"
-                    what = f"slice {ends}" if stop - start != 1 else f"index {short_repr(index)}"
-                    raise ShapeError(f"{what} is out of range for an axis of length {size}")
+                    index = start - size if start < 0 else start  # as the user wrote it
+                    text = f"index {short_repr(index)}"
+                    if stop - start != 1:
+                        text = f"slice {short_repr(start)}:{short_repr(stop)}"
+                    raise ShapeError(f"{text} is out of range for an axis of length {size}")
         return Spec(tuple((b - a + t - 1) // t for a, b, t, _ in windows), x.dtype)
 
     def offsets(self, xs: Sequence[Shape], y: Shape) -> Sequence[Ints] | None:
@@ -102,14 +103,14 @@ class Pad(Windowed):
 
     def infer(self, x: Spec) -> Spec:
         if any(n < 0 for n in (*self.low, *self.high, *self.interior)):
-            raise ShapeError(f"a border of {self.low} and {self.high} elements is none")
+            raise ShapeError(f"a border of {self.low} and {self.high} elements has a width below 0")
         sizes = zip(x.shape, self.low, self.high, self.interior, strict=True)
         return Spec(tuple(a + b + _span(n, i) for n, a, b, i in sizes), x.dtype)
 
     def offsets(self, xs: Sequence[Shape], y: Shape) -> Sequence[Ints] | None:
         return None if any(self.interior) else [self.low]
 
-    def around(self) -> float:
+    def border_value(self) -> float:
         return self.value
 
     def forward(self, x: Array) -> Array:
@@ -136,7 +137,7 @@ def _span(count: int, interior: int) -> int:
 
 @builder
 def slice(x: Tensor, start: Integers, stop: Integers, step: Integers = 1) -> Node:
-    """Return x[start:stop:step] along the leading axes; each an int or one int an axis.
+    """Return x[start:stop:step] along the leading axes; each is an int, or one int for each axis.
 
     >>> cg.compile([], ops.slice([1, 2, 3, 4], 1, 4, 2))()
     array([2, 4])
@@ -166,8 +167,8 @@ def getitem(x: Tensor, index: Any) -> Node:
     named = sum(1 for item in items if item is not None and item is not ...)
     dots = sum(1 for item in items if item is ...)
     if named > x.ndim or dots > 1:
-        several = f", and {dots} ..." if dots else ""
-        raise ShapeError(f"{named} indices{several} for the {x.ndim} axes of shape {x.shape}")
+        ellipses = f", and {dots} ..." if dots else ""
+        raise ShapeError(f"{named} indices{ellipses} for the {x.ndim} axes of shape {x.shape}")
     at = items.index(...) if dots else len(items)
     whole = (builtins.slice(None),) * (x.ndim - named)
     windows: list[tuple[int, int, int]] = []
@@ -177,11 +178,11 @@ def getitem(x: Tensor, index: Any) -> Node:
         if item is None:
             shape.append(1)
             continue
-        window, reverse, kept = _window(item, x.shape[len(windows)])
+        window, reverse, sizes = _window(item, x.shape[len(windows)])
         if reverse:
             flipped.append(len(windows))
         windows.append(window)
-        shape.extend(kept)
+        shape.extend(sizes)
     y = x
     if not all(same_shape(w, (0, n, 1)) for w, n in zip(windows, x.shape, strict=True)):
         start, stop, step = zip(*windows, strict=True)
@@ -192,39 +193,39 @@ def getitem(x: Tensor, index: Any) -> Node:
 
 
 def _window(item: Any, size: int) -> tuple[tuple[int, int, int], bool, list[int]]:
-    """Return (start, stop, step > 0), whether to reverse, and the sizes that stay, of one axis.
+    """Return for one axis (start, stop, step > 0), whether to reverse it, and its remaining sizes.
 
-    Its length, or the index, may be known only at the calls.
+    The size and the index may be symbolic.
     """
 
-    def from_front(given: Any) -> int:
-        if not isinstance(given, SymbolicSize):
-            given = operator.index(given)
-        elif not given.is_integer:
-            raise TypeError(f"{given} is no integer")
-        below = positive_part(-given) - positive_part(-given - 1)  # 1 where it is below 0, else 0
-        return given + size * below
+    def from_front(index: Any) -> int:
+        if not isinstance(index, SymbolicSize):
+            index = operator.index(index)
+        elif not index.is_integer:
+            raise TypeError(f"{index} is not an integer")
+        is_negative = positive_part(-index) - positive_part(-index - 1)  # 1 or 0
+        return index + size * is_negative
 
-    def end(given: Any, default: int, least: int) -> int:
-        """Return an end of a slice, cut to least ... least + size."""
-        if given is None:
+    def bound(index: Any, default: int, minimum: int) -> int:
+        """Return a bound of a slice, limited to minimum ... minimum + size."""
+        if index is None:
             return default
-        cut = least + positive_part(from_front(given) - least)
-        return cut - positive_part(cut - least - size)
+        bounded = minimum + positive_part(from_front(index) - minimum)
+        return bounded - positive_part(bounded - minimum - size)
 
     try:
         if not isinstance(item, builtins.slice):
-            at = from_front(item)
-            return (at, at + 1, 1), False, []
+            index = from_front(item)
+            return (index, index + 1, 1), False, []
         step = 1 if item.step is None else operator.index(item.step)
         if not step:
             raise ValueError("slice step cannot be zero")
         if step > 0:
-            low, high = end(item.start, 0, 0), end(item.stop, size, 0)
+            low, high = bound(item.start, 0, 0), bound(item.stop, size, 0)
             high = low + positive_part(high - low)
         else:
-            first, behind = end(item.start, size - 1, -1), end(item.stop, -1, -1)
-            count = (positive_part(first - behind) - step - 1) // -step
+            first, stop = bound(item.start, size - 1, -1), bound(item.stop, -1, -1)
+            count = (positive_part(first - stop) - step - 1) // -step
             low, high = first + 1 - _span(count, -step - 1), first + 1
     except (TypeError, ValueError) as error:
         raise ShapeError(f"index {short_repr(item)}: {error}") from None

@@ -41,7 +41,7 @@ class Softmax(AlongAxis):
     def expand(self, x: Node) -> tuple[Node]:
         wide = widen(x)
         peak = Max((self.axis,))(wide)
-        if self.masked:  # neither changes another vector: its largest element adds 1 to the sum
+        if self.masked:  # other vectors keep their results: their sums are at least 1
             peak = Maximum.of(peak, float(np.finfo(wide.dtype).min))
         e = Exp.of(wide - stop_gradient(peak))
         total = Sum((self.axis,))(e)
@@ -75,10 +75,10 @@ def softmax(x: FloatTensor, axis: Axis = -1, where: Tensor | None = None) -> Nod
     axis = normalize_axis(axis, x.ndim)
     if where is None:
         return Softmax(axis)(x)
-    taken = comparison.where(where, x, -np.inf)
-    if taken.shape != x.shape:
-        raise ShapeError(f"where of {where.shape} does not broadcast to {x.shape}")
-    return Softmax(axis, masked=True)(taken)
+    masked = comparison.where(where, x, -np.inf)
+    if masked.shape != x.shape:
+        raise ShapeError(f"where of shape {where.shape} does not broadcast to {x.shape}")
+    return Softmax(axis, masked=True)(masked)
 
 
 @builder

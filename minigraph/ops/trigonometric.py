@@ -106,5 +106,5 @@ class Atan2(MathFunction):
 
     def grad(self, dy: Node, angle: Node, y: Node, x: Node) -> tuple[Node, Node]:
         square = Square.of(x) + Square.of(y)
-        part = dy / where(square == 0, 1, square)  # 0 at the origin, as PyTorch has it
-        return part * x, -part * y
+        scaled = dy / where(square == 0, 1, square)  # 0 at the origin, as in PyTorch
+        return scaled * x, -scaled * y

@@ -16,24 +16,24 @@ Pairs = tuple[Pair, ...]  # (before, after) of each axis
 MAX_INT32 = 2**31 - 1  # oneDNN and cuDNN compute with 32-bit integers
 
 
-def sides(least: int, as_pair: bool = False) -> Kind:
-    """Return the kind of integers >= `least` and pairs of them; `as_pair`: parsed to a pair."""
+def sides(minimum: int, as_pair: bool = False) -> Kind:
+    """Return the kind of integers >= `minimum` and pairs of them; `as_pair`: parsed to a pair."""
 
     def parse(value: Any) -> int | Pair:
-        given = one_or_several(value)
-        height, width = (given, given) if isinstance(given, int) else given
-        if min(height, width) < least or max(height, width) > MAX_INT32:
+        parsed = one_or_several(value)
+        height, width = (parsed, parsed) if isinstance(parsed, int) else parsed
+        if min(height, width) < minimum or max(height, width) > MAX_INT32:
             raise ValueError
-        return given if isinstance(given, int) and not as_pair else (height, width)
+        return parsed if isinstance(parsed, int) and not as_pair else (height, width)
 
-    return Kind(f"an integer from {least} to {MAX_INT32}, or a pair of them", parse, ShapeError)
+    return Kind(f"an integer from {minimum} to {MAX_INT32}, or a pair of them", parse, ShapeError)
 
 
 def _output_size(value: Any) -> int | tuple[int | None, ...] | None:
     if not isinstance(value, tuple | list):
         return None if value is None else POSITIVE.parse(value)
-    known = POSITIVE.parse([1 if n is None else n for n in value])
-    return tuple(None if own is None else n for own, n in zip(value, known, strict=True))
+    parsed = POSITIVE.parse([1 if n is None else n for n in value])
+    return tuple(None if size is None else n for size, n in zip(value, parsed, strict=True))
 
 
 POSITIVE = sides(1)
@@ -59,7 +59,7 @@ ConvBorder = Annotated[Any, or_named(sides(0, as_pair=True))]
 def around_conv(padding: Any, window: Shape, stride: Shape, dilation: Shape) -> Pairs:
     """Return the padding of a convolution as (before, after) of each axis.
 
-    "same" keeps the size, with an odd pixel behind as in torch; ShapeError unless the stride is 1.
+    "same" keeps the size, with an odd pixel after x as in torch; ShapeError unless the stride is 1.
     """
     if padding == "valid":
         padding = (0,) * len(window)
@@ -72,7 +72,7 @@ def around_conv(padding: Any, window: Shape, stride: Shape, dilation: Shape) -> 
 
 
 def steps(size: int, window: int, stride: int, padding: Pair, dilation: int = 1) -> int:
-    """Return how many windows fit along an axis; ShapeError if none does."""
+    """Return the number of windows that fit along an axis; ShapeError if none does."""
     reach = dilation * (window - 1) + 1
     if size + sum(padding) < max(reach, 1):
         raise ShapeError(f"a window of {reach} does not fit {size} pixels with padding {padding}")

@@ -254,11 +254,11 @@ def test_floats_of_16_bits_are_blended_in_float32():
 @pytest.mark.parametrize(
     "places", [(np.int32([0, 3]), np.int32([1, 1])), (np.int32([0]), -np.ones(1, "i4"))]
 )
-def test_a_place_out_of_range_is_left_to_numpy_which_refuses_it(places):
+def test_an_index_out_of_range_of_a_blend_is_left_to_numpy_which_refuses_it(places):
     share = np.zeros(len(places[0]), "float32")
     x = mg.input("x", (3,))
     step = mg.comp_graph().compile([x], Blend(0)(x, *map(constant, (*places, share))))
-    with pytest.raises(mg.GraphError, match="place"):
+    with pytest.raises(mg.GraphError, match="index"):
         step(np.ones(3))
 
 
