@@ -51,7 +51,7 @@ class MultiheadAttention(Module):
         width, dtype = self.embed_dim, self.dtype
         if width % self.num_heads:
             raise ShapeError(
-                f"MultiheadAttention: embed_dim {width} is no multiple of "
+                f"MultiheadAttention: embed_dim {width} is not a multiple of "
                 f"num_heads {self.num_heads}"
             )
         self.in_proj_weight = Parameter(init.full((3 * width, width), 0, dtype))
@@ -121,9 +121,9 @@ class MultiheadAttention(Module):
             mask = _additive_mask(padding.reshape(n, 1, 1, keys), q)
         if attention is not None:
             attention = as_node(attention)
-            each = (n * self.num_heads, length, keys)
-            if attention.shape not in (each, each[1:]):
-                raise ShapeError(f"attn_mask is {each[1:]} or {each}, not {attention.shape}")
+            shape = (n * self.num_heads, length, keys)
+            if attention.shape not in (shape, shape[1:]):
+                raise ShapeError(f"attn_mask is {shape[1:]} or {shape}, not {attention.shape}")
             if attention.ndim == 3:
                 attention = attention.reshape(n, self.num_heads, length, keys)
             attention = _additive_mask(attention, q)
@@ -229,8 +229,8 @@ class TransformerEncoder(Module):
         """Return an expression like src; masks are those of `MultiheadAttention`."""
         masks = {"src_mask": mask, "src_key_padding_mask": src_key_padding_mask}
         masks["is_causal"] = is_causal or None
-        given = {name: value for name, value in masks.items() if value is not None}
+        masks = {name: value for name, value in masks.items() if value is not None}
         x = as_node(src)
         for layer in self.layers:
-            x = layer(x, **given)
+            x = layer(x, **masks)
         return x if self.norm is None else self.norm(x)

@@ -16,10 +16,10 @@ class Container(Module):
 
     def _set_child(self, name: str, module: Any) -> None:
         if not isinstance(module, Module):
-            what = f"{type(self).__name__} takes modules"
+            text = f"{type(self).__name__} takes modules"
             if isinstance(module, type) and issubclass(module, Module):
-                raise GraphError(f"{what}; {module.__name__} ({name}) is a class: call it")
-            raise GraphError(f"{what}, not {type(module).__name__} ({name})")
+                raise GraphError(f"{text}; {module.__name__} ({name}) is a class: call it")
+            raise GraphError(f"{text}, not {type(module).__name__} ({name})")
         setattr(self, name, module)
 
     def __len__(self) -> int:
@@ -69,13 +69,13 @@ class ListContainer(Container):
         self._renumber(modules)
 
     def append(self, module: Module) -> Self:
-        """Put a module behind the others; return the container."""
+        """Add a module at the end; return the container."""
         names = dict(self._children())  # a slice of a Sequential keeps its numbers
         self._set_child(next(n for n in map(str, count(len(self))) if n not in names), module)
         return self
 
     def extend(self, modules: Iterable[Module]) -> Self:
-        """Put modules behind the others; return the container."""
+        """Add modules at the end; return the container."""
         for module in _as_list(self, modules):
             self.append(module)
         return self
@@ -83,14 +83,14 @@ class ListContainer(Container):
     __iadd__ = extend
 
     def insert(self, index: int, module: Module) -> Self:
-        """Put a module before the one at `index`; return the container."""
+        """Insert a module before the one at `index`; return the container."""
         modules = list(self)
         modules.insert(index, module)
         self._renumber(modules)
         return self
 
     def pop(self, index: int) -> Module:
-        """Take out the module at `index` and return it."""
+        """Remove the module at `index` and return it."""
         _, module = self._children()[index]
         del self[index]
         return module
@@ -98,8 +98,8 @@ class ListContainer(Container):
     def _renumber(self, modules: list[Module]) -> None:
         for name, child in self._children():
             for path, parameter in child._state():
-                if parameter.name == f"{self._child_path(name)}.{path}":  # it gets its new path
-                    parameter.rename(path)
+                if parameter.name == f"{self._child_path(name)}.{path}":
+                    parameter.rename(path)  # `_set_child` prefixes the new path
             delattr(self, name)
         for i, module in enumerate(modules):
             self._set_child(str(i), module)
@@ -151,16 +151,16 @@ class ModuleList(ListContainer, NamespaceContainer):
     def _part(self, children: Iterable[tuple[str, Module]]) -> Any:
         return super()._part((str(i), module) for i, (_, module) in enumerate(children))
 
-    def __add__(self, others: Iterable[Module]) -> ModuleList:
-        """Return a ModuleList of these modules and of others behind them."""
-        return self._part([*self._children(), *(("", x) for x in _as_list(self, others))])
+    def __add__(self, modules: Iterable[Module]) -> ModuleList:
+        """Return a ModuleList of these modules, followed by others."""
+        return self._part([*self._children(), *(("", x) for x in _as_list(self, modules))])
 
     def _child_reprs(self) -> list[tuple[str, str]]:
         grouped = []
         for text, run in groupby(super()._child_reprs(), key=lambda child: child[1]):
             names = [name for name, _ in run]
-            several = (f"{names[0]}-{names[-1]}", f"{len(names)} x {text}")
-            grouped.append(several if names[1:] else (names[0], text))
+            group = (f"{names[0]}-{names[-1]}", f"{len(names)} x {text}")
+            grouped.append(group if names[1:] else (names[0], text))
         return grouped
 
 
@@ -181,7 +181,7 @@ class ModuleDict(NamespaceContainer, MutableMapping[str, Module]):
         if modules is not None:
             self.update(modules)
 
-    __eq__, __hash__ = object.__eq__, object.__hash__  # as of all modules
+    __eq__, __hash__ = object.__eq__, object.__hash__  # modules compare by identity
 
     def __getitem__(self, name: str) -> Module:
         return dict(self._children())[name]
@@ -202,7 +202,7 @@ class ModuleDict(NamespaceContainer, MutableMapping[str, Module]):
         return iter([name for name, _ in self._children()])
 
     def update(self, modules: Mapping[str, Module] | Iterable[Any]) -> None:  # type: ignore[override]
-        """Put in the modules of a mapping, or of an iterable of pairs, in place of equal names."""
+        """Set the modules of a mapping, or of an iterable of pairs of name and module."""
         named = modules.items() if isinstance(modules, Mapping) else modules
         for pair in _as_list(self, named):
             if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -216,5 +216,5 @@ def _as_list(container: Module, values: Any) -> list[Any]:
     try:
         return list(values)
     except TypeError:
-        what = f"{type(container).__name__} takes an iterable"
-        raise GraphError(f"{what}, not {type(values).__name__}") from None
+        text = f"{type(container).__name__} takes an iterable, not {type(values).__name__}"
+        raise GraphError(text) from None

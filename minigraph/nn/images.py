@@ -30,20 +30,22 @@ class PoolingLayer(FunctionLayer):
 
     def __post_init__(self) -> None:
         if self.dilation not in (1, (1, 1)) or self.return_indices:
-            what = f"{type(self).__name__}: dilation other than 1 and return_indices"
-            raise GraphError(f"{what} are not supported")
+            raise GraphError(
+                f"{type(self).__name__} supports only dilation=1 and return_indices=False"
+            )
         if self.stride is None and hasattr(self, "kernel_size"):
             self.stride = self.kernel_size
 
     def forward(self, x: Any) -> Node:
-        given = self._arguments()
+        arguments = self._arguments()
         if self.axes == 2:
-            return self.function(x, **given)
+            return self.function(x, **arguments)
         x = as_node(x)
         if x.ndim != 3:
             raise ShapeError(f"the input is (n, c, length), not {x.shape}")
-        given |= {name: (SINGLE_ROW[name], given[name]) for name in SINGLE_ROW if name in given}
-        return ops.squeeze(self.function(ops.expand_dims(x, 2), **given), 2)
+        for name in arguments.keys() & SINGLE_ROW.keys():
+            arguments[name] = (SINGLE_ROW[name], arguments[name])
+        return ops.squeeze(self.function(ops.expand_dims(x, 2), **arguments), 2)
 
 
 @layer_of(ops.max_pool2d)
@@ -136,7 +138,7 @@ class AdaptiveAvgPool1d(PoolingLayer):
 class AdaptiveMaxPool1d(PoolingLayer):
     """A sequence of `output_size` elements, each the largest of its part of (n, c, length).
 
-    return_indices  is there for torch's order of arguments; only False works
+    return_indices  exists for torch's order of arguments; only False is supported
 
     >>> nn.AdaptiveMaxPool1d(4)(mg.input("x", (8, 16, 100))).shape
     (8, 16, 4)
@@ -148,7 +150,7 @@ class AdaptiveMaxPool1d(PoolingLayer):
 
 
 def _border(axes: int) -> Kind:
-    """Return the kind of widths of a border: one for all sides, or as torch orders them."""
+    """Return the kind of widths of a border: one, or one for each side in torch's order."""
 
     def parse(value: Any) -> tuple[int, ...]:
         widths = integers(value)
@@ -180,7 +182,7 @@ class Border(Module):
             layout = "(n, c, length)" if self.axes == 1 else "(n, c, h, w)"
             raise ShapeError(f"the input is {layout}, not {x.shape}")
         sides = list(zip(self.padding[::2], self.padding[1::2], strict=True))[::-1]
-        value = getattr(self, "value", 0.0)  # no class attribute, which would be its default
+        value = getattr(self, "value", 0.0)  # a class attribute would make the field optional
         return ops.pad(x, ((0, 0), (0, 0), *sides), value, mode=self.mode)
 
 
@@ -246,7 +248,7 @@ class ReplicationPad2d(Border2d):
 
 @layer_of()
 class CircularPad2d(Border2d):
-    """Images (n, c, h, w) with a border that goes on at their other side.
+    """Images (n, c, h, w) with a border of the pixels of the opposite side.
 
     >>> nn.CircularPad2d(1)(mg.input("x", (8, 3, 32, 32))).shape
     (8, 3, 34, 34)
@@ -300,7 +302,7 @@ class Upsample(FunctionLayer):
 
 
 class UpsamplingNearest2d(Upsample):
-    """Images (n, c, h, w) of another size, each pixel that of x which covers it.
+    """Images (n, c, h, w) of another size; each pixel copies the pixel of x that covers it.
 
     >>> nn.UpsamplingNearest2d(scale_factor=2)(mg.input("x", (8, 3, 16, 16))).shape
     (8, 3, 32, 32)

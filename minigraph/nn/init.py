@@ -128,31 +128,31 @@ def trunc_normal_(
 ) -> Parameter:
     """Fill with normally distributed numbers, of those within [a, b], and return the parameter.
 
-    Uniform numbers are taken through the inverse of the distribution function, as in torch: here it
-    is interpolated in a table.
+    As in torch, the inverse of the distribution function maps uniform numbers; it is interpolated
+    in a table.
 
     >>> nn.init.trunc_normal_(nn.Linear(8, 2).weight, std=0.02).shape
     (2, 8)
     """
     if not (std > 0 and a < b and math.isfinite(mean)):
-        numbers = f"mean is {mean}, std {std}, a {a}, b {b}"
-        raise GraphError(f"trunc_normal_: {numbers}; it takes a finite mean, std > 0 and a < b")
+        arguments = f"mean is {mean}, std {std}, a {a}, b {b}"
+        raise GraphError(f"trunc_normal_: {arguments}; it takes a finite mean, std > 0 and a < b")
     low, high = (a - mean) / std, (b - mean) / std
     likeliest = min(max(0.0, low), high)
-    # Beyond, a number is less likely by a factor of 1e-17.
+    # Beyond this distance, numbers are less likely by a factor of 1e-17.
     reach = math.sqrt(likeliest * likeliest + 80)
     z = np.linspace(max(low, -reach), min(high, reach), 2**16 + 1)
     with np.errstate(over="ignore", invalid="ignore"):
         density = np.exp((likeliest * likeliest - z * z) / 2)
-    below = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
+    cumulative = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
 
     def draw(shape: Shape, dtype: DType) -> Array:
-        return np.interp(_generator.random(shape) * below[-1], below, z).astype(dtype)
+        return np.interp(_generator.random(shape) * cumulative[-1], cumulative, z).astype(dtype)
 
     _fill(parameter, draw, std, mean)
     with np.errstate(over="ignore"):
-        ends = np.array([a, b]).astype(parameter.dtype)
-    parameter.assign(np.clip(parameter.numpy(), *ends))  # rounding may exceed them
+        bounds = np.array([a, b]).astype(parameter.dtype)
+    parameter.assign(np.clip(parameter.numpy(), *bounds))  # rounding may exceed them
     return parameter
 
 
@@ -251,7 +251,7 @@ def kaiming_normal_(
 
     a             slope of the leaky ReLU that follows
     mode          "fan_in": of values, forwards; "fan_out": of gradients, backwards
-    nonlinearity  the name of the one that follows, as for `calculate_gain`
+    nonlinearity  the name of the nonlinearity that follows, as for `calculate_gain`
 
     >>> nn.init.kaiming_normal_(nn.Linear(8, 2).weight, mode="fan_out").shape
     (2, 8)

@@ -1,4 +1,4 @@
-"""Layers that hold arguments of a function of `minigraph.ops` and call it."""
+"""Layers that hold arguments for a function of `minigraph.ops` and call it."""
 
 from __future__ import annotations
 
@@ -16,34 +16,34 @@ from minigraph.nn.module import Module
 ModuleT = TypeVar("ModuleT", bound=type[Module])
 # Fields for compatibility with torch, which are not passed to functions, with their documentation.
 IGNORED_ARGUMENTS = {
-    "inplace": "changes nothing: where results lie in memory is the compiler's work",
-    "dilation": "is there for torch's order of arguments; only 1 works",
-    "return_indices": "is there for torch's order of arguments; only False works",
+    "inplace": "has no effect: the compiler decides where results are in memory",
+    "dilation": "exists for torch's order of arguments; only 1 is supported",
+    "return_indices": "exists for torch's order of arguments; only False is supported",
 }
-Flag = Annotated[Any, KIND_OF_TYPE[bool]]  # whether to have a bias: `set_bias` puts it in its place
+Flag = Annotated[Any, KIND_OF_TYPE[bool]]  # whether to have a bias, by which `set_bias` replaces it
 
 
 @dataclass_transform(eq_default=False)
 def layer_of(function: Callable[..., Node] | None = None) -> Callable[[ModuleT], ModuleT]:
     """Return a decorator that makes a class's fields the checked arguments of its `__init__`.
 
-    function  that a `FunctionLayer` calls; a class without a docstring gets that of the function
+    function  what a `FunctionLayer` calls; a class without a docstring gets that of the function
     """
 
     def decorate(cls: ModuleT) -> ModuleT:
         has_docstring = cls.__doc__
-        made = dataclass(eq=False, repr=False)(cls)  # which writes one, of the fields
+        layer = dataclass(eq=False, repr=False)(cls)  # adds a docstring of the fields
         if function is not None:
-            made.function = staticmethod(function)  # type: ignore[attr-defined]
-            if function.__doc__ and not has_docstring:  # Python's option -OO leaves out all
-                made.__doc__ = _docstring(made, function)
-        return cast(ModuleT, checked(made))
+            layer.function = staticmethod(function)  # type: ignore[attr-defined]
+            if function.__doc__ and not has_docstring:  # Python's option -OO removes docstrings
+                layer.__doc__ = _docstring(layer, function)
+        return cast(ModuleT, checked(layer))
 
     return decorate
 
 
 def _docstring(layer: Any, function: Any) -> str:
-    """Return the docstring of a function as that of a layer, whose example calls the layer."""
+    """Return the docstring of a function for a layer, with an example that calls the layer."""
     text = inspect.cleandoc(function.__doc__).removeprefix("Return ")
     text = re.sub(r"^(an?|the)\b", lambda word: word[0].capitalize(), text)
     name = f"ops.{function.__name__}"
@@ -63,15 +63,15 @@ def _docstring(layer: Any, function: Any) -> str:
 
 
 def set_bias(layer: Any, bias: Parameter | None) -> None:
-    """Set the bias of a layer in place of the flag that asked for one, behind its weight."""
+    """Replace a layer's flag `bias` by its bias, which follows the weight in the layer's state."""
     vars(layer).pop("bias", None)
     layer.bias = bias
 
 
 class FunctionLayer(Module):
-    """A layer that passes its input and its fields to a function, but those of `IGNORED_ARGUMENTS`.
+    """A layer that passes its input and its fields, except IGNORED_ARGUMENTS, to a function.
 
-    operands  how many of the function's arguments are expressions
+    operands  number of the function's arguments that are expressions
     """
 
     function: ClassVar[Callable[..., Node]]
@@ -87,5 +87,5 @@ class FunctionLayer(Module):
     def extra_repr(self) -> str:
         if self._repr_format:
             return super().extra_repr()
-        shown = [f"{name}={value!r}" for name, value in self._arguments().items()]
-        return ", ".join(shown + ["inplace=True"] * getattr(self, "inplace", False))
+        arguments = [f"{name}={value!r}" for name, value in self._arguments().items()]
+        return ", ".join(arguments + ["inplace=True"] * getattr(self, "inplace", False))

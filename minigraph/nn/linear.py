@@ -24,13 +24,13 @@ PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
 
 
 class Weighted(Module):
-    """A layer with `weight` (out, in, ...) and, if wanted, `bias`."""
+    """A layer with `weight` (out, in, ...) and an optional `bias`."""
 
     bias: Any
     dtype: Any
 
     def _add_weights(self, shape: Shape, outputs: int) -> None:
-        """Make `weight` of a shape, and `bias` of so many outputs.
+        """Make `weight` of a shape, and `bias` (outputs,).
 
         Both are initialised uniformly within 1 / sqrt(fan_in) of 0, like torch's kaiming_uniform_
         with a = sqrt(5).
@@ -77,7 +77,7 @@ class Convolution(Weighted):
         return around_conv(*map(_as_tuple, sizes))
 
     def _padded(self, x: Node) -> tuple[Node, Any]:
-        """Return x (n, in_channels, ...), padded unless by zeros, and the padding by zeros."""
+        """Return x (n, in_channels, ...), padded if not by zeros, and the padding by zeros."""
         axes = len(_as_tuple(self.kernel_size))
         if x.ndim != 2 + axes:
             layout = ("length", "h, w")[axes - 1]
@@ -92,8 +92,8 @@ class Convolution(Weighted):
             value = getattr(self, name, default)
             sizes = value if isinstance(value, tuple) else (value,)
             if any(size != default for size in sizes):
-                whole = name == "groups" or isinstance(value, str)
-                text += f", {name}={value if whole else sizes}"
+                is_single = name == "groups" or isinstance(value, str)
+                text += f", {name}={value if is_single else sizes}"
         text += "" if self.bias is not None else ", bias=False"
         return text if self.padding_mode == "zeros" else f"{text}, padding_mode={self.padding_mode}"
 
@@ -136,7 +136,7 @@ class Conv1d(Convolution):
 class Conv2d(Convolution):
     """Convolution of images (n, in_channels, h, w); sizes are ints or pairs.
 
-    padding       or "same", which keeps the size with a stride of 1, or "valid", which is none
+    padding       also "same", which keeps the size with a stride of 1, or "valid", which is 0
     padding_mode  "zeros", or a mode of `ops.pad`
 
     >>> conv = nn.Conv2d(3, 8, kernel_size=3, stride=2, padding=1)
@@ -168,7 +168,7 @@ class ConvTranspose2d(Convolution):
     """The gradient of a convolution, as a layer: images (n, in_channels, h, w) grow by `stride`.
 
     `weight` is (in_channels, out_channels / groups, h, w).  output_padding, less than the stride,
-    chooses among the sizes that the convolution would make one.
+    chooses among the sizes of images for which the convolution has the size of x.
 
     >>> nn.ConvTranspose2d(8, 3, kernel_size=2, stride=2)(mg.input("x", (4, 8, 16, 16))).shape
     (4, 3, 32, 32)
@@ -220,9 +220,9 @@ class Linear(Weighted):
 class Embedding(Module):
     """The vectors (..., embedding_dim) of tokens (...), integers from 0 to num_embeddings - 1.
 
-    A token that is out of range, a negative one too, is a GraphError at the call.
+    A token that is out of range, or negative, is a GraphError at the call.
 
-    padding_idx  a token whose vector starts as zeros and is not learnt; -1 is the last one
+    padding_idx  a token whose vector starts as zeros and is not trained; -1 is the last token
 
     >>> nn.Embedding(1000, 32)(mg.input("tokens", (4, 20), "int64")).shape
     (4, 20, 32)

@@ -1,6 +1,6 @@
-"""Losses as modules, as in `torch.nn` but for the arguments that torch has deprecated.
+"""Losses as modules, as in `torch.nn` except for the arguments that torch has deprecated.
 
-Weights are state that is not learnt.
+Weights are state that is not trained.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Loss(FunctionLayer):
 
 @layer_of()
 class ClassLoss(Loss):
-    """A function of x and labels, the numbers of classes."""
+    """A function of x and labels, the indices of classes."""
 
     weight: Any = None
     _: KW_ONLY

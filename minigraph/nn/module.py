@@ -18,13 +18,13 @@ from minigraph.serialization import Incompatible, restore
 
 T = TypeVar("T")
 
-MAX_DEPTH = 100  # modules in one another; calls of them and copies recurse
+MAX_DEPTH = 100  # levels of nested modules; calls and copies recurse
 
 _clock = itertools.count(1)
 
 
 class ModuleState(Parameter):
-    """State of a module that is not learnt: in `state_dict()`, not among `parameters()`.
+    """State of a module that is not trained: in `state_dict()`, not among `parameters()`.
 
     >>> seen = nn.ModuleState(np.zeros(3), name="seen")
     >>> seen.trainable
@@ -48,8 +48,8 @@ class Module:
     """A part of a network.  Subclasses assign their parts in `__init__` and define `forward`.
 
     Attributes that are parameters, buffers or modules belong to the module, under the attribute's
-    name; `Parameter`s that were given no name get it, with the path of the modules that they are
-    in ("layer1.0.conv1.weight").  Errors and reports show the path of a layer that was called.
+    name.  A `Parameter` without a name is named after the path of its modules and its attribute
+    ("layer1.0.conv1.weight").  Errors and reports show the path of a layer that was called.
 
     >>> from minigraph import nn, ops
     >>> class Net(nn.Module):
@@ -91,7 +91,7 @@ class Module:
                 self._mark_changes(result, start)
                 return result
             except Exception as error:
-                for module, calls in before:  # a call that fails changes nothing
+                for module, calls in before:  # a failing call changes no state
                     module._calls = calls
                 if not isinstance(error, GraphError):
                     raise
@@ -102,8 +102,8 @@ class Module:
         old = vars(self).get(name)
         if isinstance(old, Parameter) and not (value is None or isinstance(value, Parameter)):
             raise GraphError(
-                f"{type(self).__name__}.{name} is a parameter ({old.spec}), which stays one; "
-                f"{name}.assign(value) sets its value, and nn.Parameter(value) takes its place"
+                f"{type(self).__name__}.{name} is a parameter ({old.spec}); "
+                f"{name}.assign(value) sets its value, and nn.Parameter(value) can replace it"
             )
         if isinstance(value, Parameter) and value.name == "parameter":
             value.rename(name)
@@ -139,13 +139,13 @@ class Module:
             return
         super().__setattr__("_warned", self._warned | {name})
         container = type(value).__name__
-        kind, instead = "parameters", "assign each to an attribute of its own"
+        kind, advice = "parameters", "assign each to an attribute"
         if isinstance(part, Module):
             kind = "modules"
-            instead = f"use nn.{'ModuleDict' if isinstance(value, dict) else 'ModuleList'}"
+            advice = f"use nn.{'ModuleDict' if isinstance(value, dict) else 'ModuleList'}"
         warn_once(
             f"{type(self).__name__}.{name} is a {container} of {kind}, which are not registered: "
-            f"they are not trained, saved, or switched to evaluation; {instead} {here()}"
+            f"they are not trained, saved, or switched to evaluation; {advice} {here()}"
         )
 
     def _warn_arrays(self, args: list[Any]) -> None:
@@ -156,15 +156,15 @@ class Module:
                 f"{type(self).__name__} was called with arrays only, so its result is an "
                 'expression without inputs, not an array: x = mg.input("x", shape), and '
                 f"mg.comp_graph().compile([x], module(x)) gives a function of arrays {here()}",
-                cause=f"arrays {here()._replace(layer='')}",  # the same call in a layer's layers
+                cause=f"arrays {here()._replace(layer='')}",  # not again for the call's layers
             )
 
     def __getstate__(self) -> dict[str, Any]:
         self._check_depth()
-        # A copy has no graph, and copying a graph would recurse as deep as it is.
+        # A copy has no graph, because copying one could reach the recursion limit.
         return {name: value for name, value in vars(self).items() if name != "_calls"}
 
-    # Children, parameters and buffers: each once, but in `state_dict` under all its names.
+    # Children, parameters and buffers: each once, except in `state_dict`, under all its names.
 
     def children(self) -> Iterator[Module]:
         """Iterate over the modules that are attributes of this one."""
@@ -188,7 +188,7 @@ class Module:
         return _distinct((n, p) for n, p in self._state() if not isinstance(p, ModuleState))
 
     def buffers(self) -> Iterator[ModuleState]:
-        """Iterate over state that is not learnt, here and below."""
+        """Iterate over state that is not trained, of the module and its submodules."""
         return _values(self.named_buffers())
 
     def named_buffers(self) -> Iterator[tuple[str, ModuleState]]:
@@ -214,14 +214,14 @@ class Module:
     def _state(self) -> Iterator[tuple[str, Parameter]]:
         """Iterate over parameters and buffers in torch's order."""
         for path, module in self._tree():
-            own = [(name, p) for name, p in vars(module).items() if isinstance(p, Parameter)]
-            for name, p in sorted(own, key=lambda item: isinstance(item[1], ModuleState)):
+            named = [(name, p) for name, p in vars(module).items() if isinstance(p, Parameter)]
+            for name, p in sorted(named, key=lambda item: isinstance(item[1], ModuleState)):
                 yield f"{path}.{name}" if path else name, p
 
     def state_dict(self) -> dict[str, Array]:
         """Return copies of the values of parameters and buffers, by torch's names.
 
-        They are of one time: steps in other threads come before or after.
+        All are from the same moment: steps in other threads come before or after.
         """
         return values_of(dict(self._state()))
 
@@ -233,12 +233,12 @@ class Module:
         `strict`; a BatchNorm's `num_batches_tracked` may be missing.  Raises GraphError
         (ShapeError, DTypeError) with up to ten misfits, and then sets nothing.
         """
-        what = f"{type(self).__name__}.load_state_dict"
-        return restore(what, dict(self._state()), state, strict)
+        name = f"{type(self).__name__}.load_state_dict"
+        return restore(name, dict(self._state()), state, strict)
 
     @checked
     def get_submodule(self, target: str) -> Module:
-        """Return the module at a path, such as "layer1.0"; "" is this module.  Or GraphError."""
+        """Return the module at a path such as "layer1.0" ("": this module); GraphError if none."""
         for path, module in self._tree():
             if path == target:
                 return module
@@ -247,7 +247,7 @@ class Module:
 
     @checked
     def register_buffer(self, name: Name, value: Any) -> None:
-        """Set the attribute `name` to state that is not learnt, with this value; None: to None."""
+        """Set the attribute `name` to state that is not trained, with this value, or to None."""
         state = value if value is None or isinstance(value, ModuleState) else ModuleState(value)
         setattr(self, name, state)
 
@@ -262,7 +262,7 @@ class Module:
 
     @checked
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Let optimizers train the parameters here and below, or leave them as they are."""
+        """Set whether optimizers train the parameters of the module and its submodules."""
         for parameter in self.parameters():
             parameter.trainable = requires_grad
         return self
@@ -289,12 +289,12 @@ class Module:
           compiled several times.
         * The first call after `updates()` begins a new graph and forgets the old one.  So compile
           each graph before you build the next.  After a call in evaluation the result is empty.
-        * A call that raises does not count.
+        * A call that raises an error does not count.
         """
         modules = list(self.modules())
         if any(module._calls.last > self._last_query for module in modules):
             for module in modules:
-                if module._calls.last < self._last_query:  # its updates are of the graph before
+                if module._calls.last < self._last_query:  # its updates are of the last graph
                     module._calls = _Calls(module._calls.last, {})
         now = next(_clock)
         for module in modules:
@@ -340,10 +340,10 @@ class Module:
 
 
 def _distinct(named: Iterable[tuple[str, T]]) -> Iterator[tuple[str, T]]:
-    seen: set[int] = set()
+    ids: set[int] = set()
     for name, value in named:
-        if id(value) not in seen:
-            seen.add(id(value))
+        if id(value) not in ids:
+            ids.add(id(value))
             yield name, value
 
 

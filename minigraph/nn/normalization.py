@@ -36,13 +36,13 @@ class Affine(FunctionLayer):
 class BatchNormLayer(Affine):
     """Normalise x (n, num_features, ...) per channel.
 
-    In training by the statistics of the batch, which `updates()` mixes into the running ones; in
-    evaluation by the running ones, as they are when the compiled function is called.
+    Training uses the statistics of the batch, which `updates()` mixes into the running ones;
+    evaluation uses the running ones at the time of the call.
 
     momentum             share of the batch in the running statistics; None: equal shares of all
                          batches
     affine, bias         whether to scale by `weight`, and then to shift by `bias`
-    track_running_stats  whether to have running statistics; without, evaluation uses the batch's
+    track_running_stats  whether to have running statistics; else evaluation uses the batch's
     synchronize          `mg.distributed.world()`: statistics are of the batches of all processes
                          together, as in `torch.nn.SyncBatchNorm`; None: of each process's own
     """

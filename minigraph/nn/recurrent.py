@@ -22,10 +22,10 @@ from minigraph.nn.module import Module
 
 State = tuple[Node, ...]  # h, and for an LSTM c
 Projection = Callable[[Node], Node]  # of (..., width) to (..., gates * hidden_size)
-Step = Callable[[State, Node], State]  # of the state before and the projection
+Step = Callable[[State, Node], State]  # of the last state and the projection
 WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
-Width = Annotated[int, at_least(1, ShapeError, most=1 << 40)]  # its root is taken
+Width = Annotated[int, at_least(1, ShapeError, most=1 << 40)]  # has a square root
 
 
 # Arguments that `repr` shows unless they have their defaults.
@@ -59,7 +59,7 @@ class _Recurrence(Module):
             setattr(self, name + suffix, init.uniform_(weights, -bound, bound))
 
     def _functions(self, suffix: str) -> tuple[Projection, Step]:
-        """Return the function of the inputs of all steps, and the function of each step."""
+        """Return the projection of the inputs of all steps, and the function of one step."""
         w, u, b, c = (getattr(self, name + suffix, None) for name in WEIGHTS)
         if b is not None and c is not None and self.folds_biases:
             b, c = b + c, None
@@ -75,13 +75,13 @@ class _Recurrence(Module):
     def _gate_arithmetic(self, state: State, projected: Node, product: Node) -> State:
         """Return the state after a step.
 
-        projected  products of the inputs, (..., gates * hidden_size)
-        product    the product of h before the step, likewise
+        projected  the projection of the input, (..., gates * hidden_size)
+        product    the product of the last h and its weights, likewise
         """
         raise NotImplementedError
 
     def _states(self, hx: Any, shape: tuple[int, ...], x: Node) -> State:
-        """Return h, and c for an LSTM, of the argument `hx`: zeros for None."""
+        """Return h, and for an LSTM c, from the argument `hx`; zeros for None."""
         if hx is None:
             return tuple(ops.zeros(shape, x.dtype) for _ in range(self.states))
         parts = tuple(hx) if self.states > 1 and isinstance(hx, tuple | list) else (hx,)
@@ -127,7 +127,7 @@ class _LongShortTerm(_Recurrence):
 
 
 class _Gated(_Recurrence):
-    """Cho et al., 2014, with the reset gate behind the product, as in cuDNN."""
+    """Cho et al., 2014, with the reset gate after the product, as in cuDNN."""
 
     gates = 3
     folds_biases = False
@@ -164,7 +164,8 @@ class _Layers(_Recurrence):
         hx  the first state, (directions * num_layers, n, hidden_size); an LSTM takes (h, c);
             None: zeros
 
-        The first result is like x with directions * hidden_size numbers, the second one like hx.
+        The first result has the shape of x with directions * hidden_size numbers, the second the
+        shape of hx.
         """
         x = as_node(x)
         if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
@@ -176,36 +177,36 @@ class _Layers(_Recurrence):
         state = self._states(hx, (count, *n, self.hidden_size), x)
         if x.ndim == 2:
             x, state = ops.expand_dims(x, axis), tuple(ops.expand_dims(h, 1) for h in state)
-        ends: list[State] = []
+        final_states: list[State] = []
         for layer in range(self.num_layers):
             if layer:
                 x = ops.dropout(x, self.dropout, self.training)
             results = []
             for direction in self._directions:
-                start = tuple(h[len(ends)] for h in state)
-                y, end = self._over_time(x, start, f"_l{layer}{direction}", layer == 0)
+                first = tuple(h[len(final_states)] for h in state)
+                y, final = self._over_time(x, first, layer, direction)
                 results.append(y)
-                ends.append(end)
+                final_states.append(final)
             x = ops.concat(results, -1) if len(results) > 1 else results[0]
-        last = [ops.stack(h) for h in zip(*ends, strict=True)]
+        last = [ops.stack(h) for h in zip(*final_states, strict=True)]
         x = ops.swapaxes(x, 0, 1) if self.batch_first else x
         if not n:
             x, last = ops.squeeze(x, axis), [ops.squeeze(h, 1) for h in last]
         return x, self._as_result(last)
 
-    def _over_time(self, x: Node, start: State, suffix: str, first: bool) -> tuple[Node, State]:
+    def _over_time(self, x: Node, first: State, layer: int, direction: str) -> tuple[Node, State]:
         """Return h of all steps (length, n, hidden_size) and the last state of one direction."""
-        project, step = self._functions(suffix)
+        project, step = self._functions(f"_l{layer}{direction}")
         projected = project(x)
-        if first and self.batch_first:
+        if layer == 0 and self.batch_first:
             projected = ops.swapaxes(projected, 0, 1)
 
         def step_and_output(state: State, part: Node) -> tuple[State, Node]:
             state = step(state, part)
             return state, state[0]
 
-        end, y = ops.scan(step_and_output, start, projected, reverse=suffix.endswith("_reverse"))
-        return y, end
+        last, y = ops.scan(step_and_output, first, projected, reverse=direction == "_reverse")
+        return y, last
 
 
 @layer_of()
@@ -215,7 +216,7 @@ class RNN(_Layers, _Elman):
     num_layers     layers, each of which takes the states of the one below
     batch_first    whether x and the result are (n, length, ...), not (length, n, ...)
     dropout        share of the states between the layers that is dropped in training
-    bidirectional  whether a second loop runs backwards; states are then joined
+    bidirectional  whether a second loop runs backwards; the states of both are joined
 
     >>> y, h = nn.RNN(8, 16)(mg.input("x", (20, 4, 8)))  # tokens first, as in torch
     >>> y.shape, h.shape
@@ -280,7 +281,7 @@ class _Cell(_Recurrence):
         """Return the new state (n, hidden_size), of an LSTM (h, c).
 
         x   (n, input_size), or without n
-        hx  the state before, like the new one; None: zeros
+        hx  the last state, like the new one; None: zeros
         """
         x = as_node(x)
         if x.ndim not in (1, 2) or x.shape[-1] != self.input_size:

@@ -89,7 +89,7 @@ class Unflatten(Module):
 
 
 class Identity(Module):
-    """Its input; the arguments of `__init__` are ignored, so that it can take any layer's place.
+    """Its input; `__init__` ignores its arguments, so that it can replace any layer.
 
     >>> x = mg.input("x", (8, 16))
     >>> nn.Identity()(x) is x

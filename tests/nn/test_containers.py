@@ -158,7 +158,7 @@ def test_parameters_are_renamed_where_a_list_numbers_its_modules_anew():
         (lambda: (1, nn.ReLU()), r"Holder\.parts is a tuple of modules, .* use nn\.ModuleList at "),
         (lambda: [[nn.ReLU()]], r"Holder\.parts is a list of modules, .* use nn\.ModuleList at "),
         (lambda: {"a": nn.ReLU()}, r"Holder\.parts is a dict of modules, .* use nn\.ModuleDict at"),
-        (lambda: [mg.Parameter([1.0])], r"a list of parameters, .* an attribute of its own at "),
+        (lambda: [mg.Parameter([1.0])], r"a list of parameters, .* an attribute at "),
     ],
 )
 def test_a_plain_list_or_dict_of_modules_or_parameters_is_warned_of_with_the_line(value, text):
