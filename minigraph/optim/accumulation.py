@@ -38,7 +38,7 @@ class Accumulation:
                 zeros = np.zeros(p.shape, accumulator(p.dtype))
                 self._sums[p] = Parameter(zeros, f"sum.{p.name}", trainable=False)
         self._with_gradient: dict[Parameter, None] = {}  # an ordered set
-        self._in_mean: frozenset[Parameter] | None = None  # of which `mean` returned gradients
+        self._in_mean: frozenset[Parameter] | None = None  # parameters in the result of `mean`
         self._weight = Parameter(np.float64(0), "sum.weight", trainable=False)
 
     @checked
@@ -50,7 +50,7 @@ class Accumulation:
                 padding).sum()`.  A call of weight 0 adds nothing, even if its loss is NaN
 
         GraphError if the loss depends on no parameter, or on one that an earlier `mean` left out;
-        ShapeError for a weight that is no scalar.
+        ShapeError for a weight that is not a scalar.
         """
         scale = None if weight is None else as_node(weight)
         if scale is not None and scale.ndim:
@@ -59,8 +59,8 @@ class Accumulation:
         new = next((p for p in grads if p not in (self._in_mean or grads)), None)
         if new is not None:
             raise GraphError(
-                f"Accumulation.add: the loss (made {loss.source}) depends on {new.name}, of "
-                "which `mean` gave no gradient; call `add` with all losses before `mean`"
+                f"Accumulation.add: the loss (made {loss.source}) depends on {new.name}, which an "
+                "earlier `mean` does not have; call `add` with all losses before `mean`"
             )
         self._with_gradient.update(dict.fromkeys(grads))
         updates: Updates = {self._weight: self._weight + (1 if scale is None else scale)}
@@ -89,7 +89,7 @@ class Accumulation:
         GraphError before the first `add`.
         """
         if not self._with_gradient:
-            raise GraphError("Accumulation.mean: there are no sums; call add(loss) first")
+            raise GraphError("Accumulation.mean: no gradients were added; call add(loss) first")
         self._in_mean = frozenset(self._with_gradient)
         weight = where(self._weight == 0, 1, self._weight)
         return {

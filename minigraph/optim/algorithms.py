@@ -46,16 +46,16 @@ class SGDRule(UpdateRule):
 
     def coefficients(self, lr: Node, steps: Node | None) -> Coefficients:
         # As in torch, the first gradient of a parameter is not dampened.
-        new = 1.0 if steps is None else where(steps > 0, 1 - self.dampening, 1.0)
-        return -lr, self.weight_decay, self.momentum, new
+        share = 1.0 if steps is None else where(steps > 0, 1 - self.dampening, 1.0)
+        return -lr, self.weight_decay, self.momentum, share
 
     def update(self, p: Node, g: Node, state: State, coefficients: Sequence[Node]) -> Update:
-        descent, decay, momentum, new = coefficients
+        descent, decay, momentum, share = coefficients
         if self.weight_decay:
             g = p * decay + g
         if not self.momentum:
             return g * descent + p, {}
-        buffer = state["momentum"] * momentum + (g * new if self.dampening else g)
+        buffer = state["momentum"] * momentum + (g * share if self.dampening else g)
         direction = buffer * momentum + g if self.nesterov else buffer
         return direction * descent + p, {"momentum": buffer}
 
@@ -112,13 +112,13 @@ class AdaptiveMoments(UpdateRule):
         return descent, scale, beta1, 1 - beta1, beta2, 1 - beta2, self.eps, decay
 
     def update(self, p: Node, g: Node, state: State, coefficients: Sequence[Node]) -> Update:
-        descent, scale, keep1, new1, keep2, new2, eps, decay = coefficients
+        descent, scale, beta1, share1, beta2, share2, eps, decay = coefficients
         if self.weight_decay and self.decoupled:
             p = p * decay
         elif self.weight_decay:
             g = p * decay + g
-        mean = state["exp_avg"] * keep1 + g * new1
-        square = state["exp_avg_sq"] * keep2 + g * g * new2
+        mean = state["exp_avg"] * beta1 + g * share1
+        square = state["exp_avg_sq"] * beta2 + g * g * share2
         new = {"exp_avg": mean, "exp_avg_sq": square}
         if self.amsgrad:
             square = new["max_exp_avg_sq"] = maximum(state["max_exp_avg_sq"], square)
@@ -138,8 +138,8 @@ class AdamWRule(AdaptiveMoments):
 class Adam(Optimizer):
     """Adam (Kingma and Ba, 2015), as in `torch.optim`: `weight_decay` is added to the gradient.
 
-    amsgrad  divide by the root of the largest second moment so far, so that rates only fall
-             (AMSGrad; Reddi et al., 2018).  Groups choose for themselves
+    amsgrad  whether to divide by the root of the largest second moment so far, so that rates only
+             fall (AMSGrad; Reddi et al., 2018); groups may differ
 
     >>> w = mg.Parameter([1.0, -2.0])
     >>> adam = optim.Adam([w], lr=0.1)
@@ -200,25 +200,25 @@ class RMSpropRule(UpdateRule):
     centered: bool
 
     def init(self, p: Spec) -> dict[str, Array]:
-        names = {"square_avg": True, "grad_avg": self.centered, "momentum": self.momentum}
-        return {name: filled(p) for name, needed in names.items() if needed}
+        is_used = {"square_avg": True, "grad_avg": self.centered, "momentum": self.momentum}
+        return {name: filled(p) for name, used in is_used.items() if used}
 
     def coefficients(self, lr: Node, steps: Node | None) -> Coefficients:
         return -lr, self.alpha, 1 - self.alpha, self.eps, self.weight_decay, self.momentum
 
     def update(self, p: Node, g: Node, state: State, coefficients: Sequence[Node]) -> Update:
-        descent, keep, new, eps, decay, momentum = coefficients
+        descent, alpha, share, eps, decay, momentum = coefficients
         if self.weight_decay:
             g = p * decay + g
-        square = state["square_avg"] * keep + g * g * new
-        updated = {"square_avg": square}
+        square = state["square_avg"] * alpha + g * g * share
+        new = {"square_avg": square}
         if self.centered:
-            mean = updated["grad_avg"] = state["grad_avg"] * keep + g * new
+            mean = new["grad_avg"] = state["grad_avg"] * alpha + g * share
             square = square - mean * mean
         g = g / (sqrt(square) + eps)
         if self.momentum:
-            g = updated["momentum"] = state["momentum"] * momentum + g
-        return g * descent + p, updated
+            g = new["momentum"] = state["momentum"] * momentum + g
+        return g * descent + p, new
 
 
 class RMSprop(Optimizer):
@@ -309,11 +309,11 @@ class LionRule(UpdateRule):
         return -lr, 1 - lr * self.weight_decay, beta1, 1 - beta1, beta2, 1 - beta2
 
     def update(self, p: Node, g: Node, state: State, coefficients: Sequence[Node]) -> Update:
-        descent, decay, keep1, new1, keep2, new2 = coefficients
+        descent, decay, beta1, share1, beta2, share2 = coefficients
         mean = state["exp_avg"]
-        start = p * decay if self.weight_decay else p
-        direction = sign(mean * keep1 + g * new1)
-        return direction * descent + start, {"exp_avg": mean * keep2 + g * new2}
+        decayed = p * decay if self.weight_decay else p
+        direction = sign(mean * beta1 + g * share1)
+        return direction * descent + decayed, {"exp_avg": mean * beta2 + g * share2}
 
 
 class Lion(Optimizer):

@@ -18,7 +18,7 @@ from minigraph.serialization import restore
 class EMA:
     """Exponential moving averages of parameters (B. Polyak and A. Juditsky, 1992).
 
-    Those of 16-bit parameters are float32, in which small changes are not lost.
+    Averages of 16-bit parameters are float32, in which small changes are not lost.
 
     decay  the share of the old average in the new one
 
@@ -55,13 +55,13 @@ class EMA:
         new: Updates = {}
         for p, average in self._averages.items():
             value = astype((updates or {}).get(p, p), average.dtype)
-            keep, share = (as_operand(x, value.dtype) for x in (self.decay, 1 - self.decay))
-            new[average] = average * keep + value * share
+            decay, share = (as_operand(x, value.dtype) for x in (self.decay, 1 - self.decay))
+            new[average] = average * decay + value * share
         return new
 
     @contextmanager
     def applied(self) -> Iterator[None]:
-        """Give the parameters their averages for a block, in which nothing may train them."""
+        """Set the parameters to their averages within a block, in which nothing may train them."""
         before = {p: p.numpy() for p in self._averages}
         try:
             for p, average in self._averages.items():
@@ -72,10 +72,10 @@ class EMA:
                 p.assign(value)
 
     def state_dict(self) -> dict[str, Array]:
-        """Return copies of the averages, by name; GraphError if two have one name."""
+        """Return copies of the averages, by name; GraphError if two have the same name."""
         check_unambiguous("EMA.state_dict", self._ambiguous_name)
         return values_of(self._state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Load a `state_dict()`; raise GraphError for a misfit, and then set nothing."""
+        """Load a `state_dict()`; a misfit is a GraphError, which sets nothing."""
         restore("EMA.load_state_dict", self._state, state)

@@ -54,11 +54,11 @@ class Optimizer:
                 of them as in torch: `[{"params": net.body.parameters(), "lr": 1e-4}, …]`; the other
                 arguments are the defaults of groups
     lr          the learning rate.  `optimizer.lr = 3e-4` takes effect at the next call of the
-                compiled functions, and compiles nothing.  It sets the rates of all groups, in the
-                proportion in which they were given; schedules set each, and so does
+                compiled functions, without compilation.  It sets the rates of all groups, in their
+                initial proportions; schedules set each rate, and so does
                 `optimizer.param_groups[1]["lr"] = 3e-4`
 
-    All graphs share the optimizer's state: the function of one loss goes on from the steps of the
+    All graphs share the optimizer's state: the function of one loss continues the steps of the
     function of another.  Each parameter counts its own steps: calls of functions that change it.
 
     The arithmetic and the state of 16-bit parameters are float32: in 16 bits the square of a
@@ -75,7 +75,7 @@ class Optimizer:
         self._state: dict[str, Parameter] = {}
         self._states: dict[Parameter, dict[str, Parameter]] = {}
         self._ambiguous_name: str | None = None  # that two parameters with a state have
-        self._rule = rule  # of groups without numbers of their own
+        self._rule = rule  # of groups without their own hyperparameters
         groups = parsed_groups(type(self).__name__, list(parameters), lr, rule)
         self._lr = self._new_state("lr", np.float64(lr))
         self._rates, self._ratios = [self._lr], [1.0]  # ratios: to the first rate
@@ -100,20 +100,20 @@ class Optimizer:
             raise attribute_error(type(self).__name__, name, "optimizers", self)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        is_made = "parameters" in vars(self)
-        if is_made and not hasattr(type(self), name):
+        is_initialised = "parameters" in vars(self)
+        if is_initialised and not hasattr(type(self), name):
             self._check_settable(name)
         super().__setattr__(name, value)
 
     def _check_settable(self, name: str) -> None:
-        """Raise AttributeError for an attribute that would change nothing if it was set."""
+        """Raise AttributeError for an attribute that has no effect when it is set."""
         if name in hints("optimizers"):
             raise attribute_error(type(self).__name__, name, "optimizers", self)
         if any(name in group.rule.hyperparameters for group in self._groups):
             raise AttributeError(
                 f"{type(self).__name__}: {name} is part of the updates that minimize has returned; "
-                "make an optimizer with another one, and compile its minimize(loss). lr alone "
-                "changes between calls"
+                f"make an optimizer with another {name}, and compile its minimize(loss). Only lr "
+                "can change between calls"
             )
 
     def __repr__(self) -> str:
@@ -145,18 +145,18 @@ class Optimizer:
 
     @property
     def param_groups(self) -> list[ParameterGroup]:
-        """The groups as in torch: each has `params`, an `lr` that can be set, and the rest."""
+        """The groups as in torch: each has `params`, an `lr` that can be set, and other numbers."""
         return [*self._groups]
 
     @checked
     def add_param_group(self, group: Annotated[Mapping[str, Any], GROUP]) -> None:
         """Train further parameters, those of a dict such as `{"params": net.head.parameters()}`.
 
-        The dict may have its own lr and other numbers.  Functions that were compiled before do not
-        train them: compile the new result of `minimize`.
+        The dict may have its own lr and hyperparameters.  Functions that were compiled before do
+        not train them: compile the new result of `minimize`.
         """
-        what, known = f"{type(self).__name__}.add_param_group", self.parameters
-        (added,) = parsed_groups(what, [group], self.lr, self._rule, known)
+        caller = f"{type(self).__name__}.add_param_group"
+        (added,) = parsed_groups(caller, [group], self.lr, self._rule, self.parameters)
         self._add_group(*added)
         self.parameters += added[0]
 
@@ -171,20 +171,19 @@ class Optimizer:
     ) -> Updates:
         """Return the updates, of parameters and of the optimizer's state, that lower a scalar loss.
 
-        grads       gradients of some parameters or of all, instead of the loss's own; then the loss
-                    is not needed
+        grads       gradients of some parameters or of all, in place of a loss
         clip_norm   scales all gradients so that their norm together is at most this, as
                     `torch.nn.utils.clip_grad_norm_` does
         clip_value  clips each element of a gradient, before that, to [-clip_value, clip_value]
         reduce      `mg.distributed.world()`: average the gradients of all its processes, before
                     clipping.  All parameters start with the values of process 0
 
-        As in torch, a parameter stays as it is if the loss does not depend on it, or only through
-        `stop_gradient` and the like.  GraphError if that is so of all, ShapeError for a gradient of
-        another shape than its parameter's.
+        As in torch, a parameter does not change if the loss does not depend on it, or only through
+        `stop_gradient` and the like.  GraphError if this holds for all parameters, ShapeError for a
+        gradient whose shape is not its parameter's.
 
-        In a dict of several updates the last of a parameter counts, as in every dict.  To lower two
-        losses at once, minimize their sum.
+        To lower two losses at once, minimize their sum: a dict of the updates of both would keep
+        the last update of each parameter.
         """
         grads = self._gradients(loss) if grads is None else self._checked_gradients(grads)
         if reduce is not None:
@@ -207,15 +206,15 @@ class Optimizer:
         states = [self._states[p] for p in grads]
         counts = [state["step"] for state in states if "step" in state]
         updates: Updates = {count: count + 1 for count in counts}
-        # Updates run as early as those of the parameters: at the end of the step they would keep
-        # all gradients alive until then.
+        # Coefficients are computed early, like gradients: at the end of the step, all gradients
+        # would be alive until then.
         with in_place_of(next(iter(grads)), like=updates[counts[0]] if counts else group.lr):
             numbers = group.rule.coefficients(group.lr, stack(counts) if counts else None)
             dtypes = dict.fromkeys(g.dtype for g in grads.values())
             typed = {d: [_each(as_operand(x, d), len(grads)) for x in numbers] for d in dtypes}
         for i, ((p, g), state) in enumerate(zip(grads.items(), states, strict=True)):
-            own = [each[i] if p.ndim else each[i].reshape(()) for each in typed[g.dtype]]
-            value, new_state = group.rule.update(astype(p, g.dtype), g, state, own)
+            coefficients = [each[i] if p.ndim else each[i].reshape(()) for each in typed[g.dtype]]
+            value, new_state = group.rule.update(astype(p, g.dtype), g, state, coefficients)
             updates |= {state[name]: new for name, new in new_state.items()}
             updates[p] = astype(value, p.dtype)
         return updates
@@ -227,26 +226,26 @@ class Optimizer:
         return gradients(f"{type(self).__name__}.minimize", loss, trained)
 
     def _checked_gradients(self, grads: Mapping[Parameter, Any]) -> Updates:
-        """Return gradients that the user gave, in dtypes that go with those of their parameters."""
+        """Return the user's gradients, in the dtypes of their parameters, or of accumulation."""
         checked_grads: Updates = {}
         trained = {p for p in self.parameters if p.trainable}
         for p, g in grads.items():
-            what = f"{type(self).__name__}.minimize: the gradient of {getattr(p, 'name', p)!s:.40}"
+            name = f"{type(self).__name__}.minimize: the gradient of {getattr(p, 'name', p)!s:.40}"
             if p not in trained:
-                other = f"; {n}" if isinstance(p, Node) and (n := namesake(p, trained)) else ""
-                raise GraphError(f"{what} is of no parameter that this optimizer trains{other}")
+                hint = f"; {n}" if isinstance(p, Node) and (n := namesake(p, trained)) else ""
+                raise GraphError(f"{name} is for no parameter that this optimizer trains{hint}")
             node = as_node(g)
             if node.shape != p.shape:
-                raise ShapeError(f"{what} has shape {node.shape}, not {p.shape}")
+                raise ShapeError(f"{name} has shape {node.shape}, not {p.shape}")
             checked_grads[p] = node if node.dtype == p.dtype else astype(node, accumulator(p.dtype))
         return checked_grads
 
     def state_dict(self) -> dict[str, Array]:
         """Return copies of the state, by name: learning rates, counts of steps, averages, ....
 
-        Numbers and sums are of a parameter's dtype, of 16-bit parameters float32; counts are int64.
-        All are of one time: steps in other threads come before or after.
-        GraphError if two parameters have one name; those without names go by their place.
+        Averages and sums have the dtype of their parameter, or float32 for 16-bit parameters;
+        counts are int64.  All are from the same moment: steps in other threads come before or
+        after.  GraphError if two parameters have the same name; those without a name are numbered.
         """
         check_unambiguous(f"{type(self).__name__}.state_dict", self._ambiguous_name)
         return values_of(self._state)
@@ -254,7 +253,7 @@ class Optimizer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Load a `state_dict()`, exactly, for the same parameter names.
 
-        Raises GraphError (ShapeError, DTypeError) with all misfits, and then sets nothing.
+        A misfit is a GraphError (ShapeError, DTypeError), which lists all and sets nothing.
         """
         restore(f"{type(self).__name__}.load_state_dict", self._state, state)
 
@@ -264,38 +263,38 @@ class Optimizer:
         return self._state[name]
 
     def _init_state(self, p: Parameter, rule: UpdateRule) -> None:
-        """Make the state of a parameter, named after it (and its place, if that is taken)."""
+        """Make the state of a parameter, with its name (and a number, if another has that name)."""
         values = rule.init(p.spec)
-        taken = any(f"{self._prefix}.{name}.{p.name}" in self._state for name in values)
-        if taken:
+        unique_name = p.name
+        if any(f"{self._prefix}.{name}.{p.name}" in self._state for name in values):
             self._ambiguous_name = user_name(p) or self._ambiguous_name
-        name_of_p = f"{p.name}#{len(self._states)}" if taken else p.name
+            unique_name = f"{p.name}#{len(self._states)}"
         self._states[p] = {
-            name: self._new_state(f"{name}.{name_of_p}", value) for name, value in values.items()
+            name: self._new_state(f"{name}.{unique_name}", value) for name, value in values.items()
         }
 
 
 def _each(numbers: Node, n: int) -> list[Node]:
-    """Return the numbers of a vector, each (1,), or n times the number that there is."""
+    """Return the n numbers of a vector, each (1,), or a scalar n times."""
     return split(numbers, n) if numbers.ndim else [numbers] * n
 
 
-def gradients(what: str, loss: Node, parameters: list[Parameter]) -> Updates:
+def gradients(caller: str, loss: Node, parameters: list[Parameter]) -> Updates:
     """Return the gradients of a loss for the parameters on which it depends.
 
-    Raises a GraphError that begins with `what` if the loss depends on none.
+    Raises a GraphError that begins with `caller` if the loss depends on none.
     """
     grads = dict(zip(parameters, grad(loss, parameters), strict=True))
-    if reached := {p: g for p, g in grads.items() if not _is_constant_zero(g)}:
-        return reached
-    what = f"{what}: the loss (made {loss.source})"
-    read = Graph((), (loss,)).parameters
-    if set(read).isdisjoint(parameters):
-        other = next(filter(None, (namesake(p, read) for p in parameters)), "")
-        what = f"{what} depends on none of the parameters that are trained here"
-        raise GraphError(f"{what}; {other}" if other else what)
+    if nonzero := {p: g for p, g in grads.items() if not _is_constant_zero(g)}:
+        return nonzero
+    subject = f"{caller}: the loss (made {loss.source})"
+    dependencies = Graph((), (loss,)).parameters
+    if set(dependencies).isdisjoint(parameters):
+        hint = next(filter(None, (namesake(p, dependencies) for p in parameters)), "")
+        text = f"{subject} depends on none of the parameters to train"
+        raise GraphError(f"{text}; {hint}" if hint else text)
     raise GraphError(
-        f"{what} has no gradient: it depends on the parameters only through ops that change in "
+        f"{subject} has no gradient: it depends on the parameters only through ops that change in "
         "steps, such as argmax and comparisons, or through stop_gradient"
     )
 
@@ -312,33 +311,33 @@ def user_name(p: Parameter) -> str | None:
     return None if p.name == "parameter" else p.name
 
 
-def check_unambiguous(what: str, name: str | None) -> None:
-    """Raise a GraphError that begins with `what` if two parameters have the same `name`.
+def check_unambiguous(caller: str, name: str | None) -> None:
+    """Raise a GraphError that begins with `caller` if two parameters have the same `name`.
 
-    If they were made in another order, each would get the other's state.
+    A program that makes them in another order would give each the other's state.
     """
     if name is not None:
         raise GraphError(
-            f"{what}: two parameters are named {name}, so their states could not be told apart; "
+            f"{caller}: two parameters are named {name}, so their states have the same names; "
             "before the optimizer, make one module of both networks, such as "
-            'nn.ModuleDict({"a": a, "b": b}), or give names by Parameter.rename'
+            'nn.ModuleDict({"a": a, "b": b}), or rename them by Parameter.rename'
         )
 
 
 def clipped(
-    what: str, grads: Mapping[Parameter, Node], norm: float | None, value: float | None
+    caller: str, grads: Mapping[Parameter, Node], norm: float | None, value: float | None
 ) -> Updates:
     """Return gradients in their accumulation dtypes, clipped as by `minimize`.
 
-    what  first words of errors
+    caller  the beginning of errors
     """
     clipped_grads = {p: astype(g, accumulator(p.dtype)) for p, g in grads.items()}
     if value is not None:
-        bound = NOT_NEGATIVE.check(f"{what}: clip_value", value)
+        bound = NOT_NEGATIVE.check(f"{caller}: clip_value", value)
         clipped_grads = {p: clip(g, -bound, bound) for p, g in clipped_grads.items()}
     if norm is not None:
-        most = NOT_NEGATIVE.check(f"{what}: clip_norm", norm)
+        limit = NOT_NEGATIVE.check(f"{caller}: clip_norm", norm)
         total = functools.reduce(operator.add, (square(g).sum() for g in clipped_grads.values()))
-        factor = minimum(most / (sqrt(total) + 1e-6), 1.0)
+        factor = minimum(limit / (sqrt(total) + 1e-6), 1.0)
         clipped_grads = {p: g * astype(factor, g.dtype) for p, g in clipped_grads.items()}
     return clipped_grads

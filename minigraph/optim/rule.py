@@ -1,4 +1,4 @@
-"""The arithmetic of an optimizer, pure functions of expressions as in optax, and whom it is for."""
+"""Update rules, pure functions of expressions as in optax, and the groups that they train."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class UpdateRule(ABC):
 
         They are float64, like torch's Python floats, and are computed once for all parameters.
 
-        steps  how many steps each of n parameters has done, (n,); None if the state has no `step`.
+        steps  the numbers of steps of n parameters so far, (n,); None if the state has no `step`.
                A coefficient that depends on them is (n,), too
         """
 
@@ -54,7 +54,7 @@ class UpdateRule(ABC):
     def update(self, p: Node, g: Node, state: State, coefficients: Sequence[Node]) -> Update:
         """Return the new value and the new state, without `step`, of a parameter p of gradient g.
 
-        coefficients  scalars of g's dtype, which p has, too
+        coefficients  scalars of the dtype of p and g
         """
 
 
@@ -73,7 +73,7 @@ def accumulator(dtype: DType) -> DType:
 
 def _parameters_or_groups(value: Any) -> list[Any]:
     if hasattr(value, "parameters"):
-        raise GraphError(f"{type(value).__name__} is a module; give what its parameters() returns")
+        raise GraphError(f"{type(value).__name__} is a module; pass its parameters()")
     if isinstance(value, Node | Mapping):
         raise TypeError
     return list(value)
@@ -114,7 +114,7 @@ class ParameterGroup(Mapping[str, Any]):
         if name != "lr":
             raise GraphError(
                 f"{name} of a group cannot be set: it is part of the updates that minimize has "
-                "returned; lr alone changes between calls"
+                "returned; only lr can change between calls"
             )
         self.lr.assign(NOT_NEGATIVE.check("lr", value))
 
@@ -126,57 +126,60 @@ class ParameterGroup(Mapping[str, Any]):
 
 
 def parsed_groups(
-    what: str, parameters: list[Any], lr: float, rule: UpdateRule, known: Iterable[Parameter] = ()
+    caller: str, parameters: list[Any], lr: float, rule: UpdateRule, used: Iterable[Parameter] = ()
 ) -> list[tuple[list[Parameter], float, UpdateRule]]:
-    """Return the groups that a user gave: the parameters that are trainable, rate and rule.
+    """Return the user's groups: trainable parameters, rate and rule of each.
 
-    known  parameters that other groups have
+    caller  the beginning of errors
+    used    parameters of other groups
     """
     dicts = parameters
     if not (parameters and isinstance(parameters[0], Mapping)):
         dicts = [{"params": parameters}]
     groups: list[tuple[list[Parameter], float, UpdateRule]] = []
-    seen = dict.fromkeys(known)
-    others_have = len(seen)
-    for i, one in enumerate(dicts):
-        if not isinstance(one, Mapping) or "params" not in one:
-            raise GraphError(f"{what}: group {i} is no dict with a list of parameters as `params`")
-        others = {name: value for name, value in one.items() if name not in ("params", "lr")}
+    members = dict.fromkeys(used)  # of all groups
+    used_count = len(members)
+    for i, group in enumerate(dicts):
+        if not isinstance(group, Mapping) or "params" not in group:
+            raise GraphError(f"{caller}: group {i} is not a dict with parameters as `params`")
+        values = {name: value for name, value in group.items() if name not in ("params", "lr")}
         try:
-            own_rule = replace(rule, **others)
+            group_rule = replace(rule, **values)
         except TypeError:
             names = ", ".join(["lr", *rule.hyperparameters])
-            raise GraphError(f"{what}: group {i} takes params, {names}, not {[*others]}") from None
-        rate = NOT_NEGATIVE.check("lr", one.get("lr", lr))
-        if rate != lr and not lr:
-            raise GraphError(f"{what}: groups with rates of their own take an lr above 0")
-        trained = _trainable(what, _parameters_or_groups(one["params"]), seen)
-        groups.append((trained, rate, own_rule))
-    if not any(parameters for parameters, _, _ in groups):
-        if len(seen) == others_have:
             raise GraphError(
-                f"{what}: there are no parameters; an iterator such as net.parameters() gives "
+                f"{caller}: group {i} takes params, {names}, not {[*values]}"
+            ) from None
+        rate = NOT_NEGATIVE.check("lr", group.get("lr", lr))
+        if rate != lr and not lr:
+            raise GraphError(f"{caller}: groups with their own rates take an lr above 0")
+        trained = _trainable(caller, _parameters_or_groups(group["params"]), members)
+        groups.append((trained, rate, group_rule))
+    if not any(parameters for parameters, _, _ in groups):
+        if len(members) == used_count:
+            raise GraphError(
+                f"{caller}: no parameters were given; an iterator such as net.parameters() gives "
                 "them only once"
             )
-        raise GraphError(f"{what}: none of {len(seen) - others_have} parameters is trainable")
+        raise GraphError(f"{caller}: none of {len(members) - used_count} parameters is trainable")
     return groups
 
 
-def _trainable(what: str, parameters: list[Any], seen: dict[Parameter, None]) -> list[Parameter]:
-    """Return the parameters that are trainable; none may be among those `seen` before."""
-    for p in parameter_list(what, parameters):
-        if p in seen:
-            raise GraphError(f"{what}: parameter {p.name} is there twice")
+def _trainable(caller: str, values: list[Any], members: dict[Parameter, None]) -> list[Parameter]:
+    """Add parameters to the members of groups, once each, and return those that are trainable."""
+    for p in parameter_list(caller, values):
+        if p in members:
+            raise GraphError(f"{caller}: parameter {p.name} is listed twice")
         if p.trainable and kind(p.dtype) != "f":
-            raise DTypeError(f"{what}: parameter {p.name} is {p.dtype.name}, which has no gradient")
-        seen[p] = None
-    return [p for p in parameters if p.trainable]
+            raise DTypeError(f"{caller}: parameter {p.name} is {p.dtype.name}, not a float")
+        members[p] = None
+    return [p for p in values if p.trainable]
 
 
-def parameter_list(what: str, values: Iterable[Any]) -> list[Parameter]:
-    """Return parameters as a list; a GraphError that begins with `what` for anything else."""
+def parameter_list(caller: str, values: Iterable[Any]) -> list[Parameter]:
+    """Return parameters as a list; a GraphError that begins with `caller` for anything else."""
     parameters = list(values)
     for p in parameters:
         if not isinstance(p, Parameter):
-            raise GraphError(f"{what}: parameters are mg.Parameters, not {type(p).__name__}")
+            raise GraphError(f"{caller}: parameters are mg.Parameters, not {type(p).__name__}")
     return parameters

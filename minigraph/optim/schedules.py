@@ -1,8 +1,8 @@
 """Schedules of the learning rate, as in `torch.optim.lr_scheduler`.
 
-`schedule.step()`, after each epoch or each call, sets `optimizer.lr`, which compiles nothing, and
-the rates of groups that have their own.  As in torch, it goes on from the rates that it finds, so
-several schedules of one optimizer multiply, and a rate that was set by hand counts.
+`schedule.step()`, after each epoch or each call, sets `optimizer.lr`, without compilation, and the
+rates of groups that have their own.  As in torch, it starts from the present rates, so several
+schedules of one optimizer multiply, and a rate that the program sets counts.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from minigraph.optim.rule import Fraction
 __all__ = ["cosine", "exponential", "multi_step", "one_cycle", "plateau", "step", "warmup"]
 errors.install_hints(__name__, "schedules")
 
-Rate = Callable[[float, int], float]  # of the rate to begin with, and of the steps done
+Rate = Callable[[float, int], float]  # of the base rate and the number of steps so far
 
 
 class Resumable:
     """The base of schedules, whose state a checkpoint can hold.
 
-    saved  the attributes of the state, each with the function that makes it of an array
+    saved  the attributes of the state, each with the function that converts an array to it
     """
 
     saved: ClassVar[Mapping[str, Callable[[Any], Any]]]
@@ -47,7 +47,7 @@ class Resumable:
     step: Callable[..., None]
 
     def state_dict(self) -> dict[str, Array]:
-        """Return the state for a resumed training, as arrays; `lr` has the present rates."""
+        """Return the state as arrays, to resume a training; `lr` holds the present rates."""
         state = {name: np.array(getattr(self, name)) for name in self.saved}
         return {**state, "lr": np.array(self.optimizer.rates)}
 
@@ -60,13 +60,13 @@ class Resumable:
             attributes = {name: make(state[name]) for name, make in self.saved.items()}
             lr = _rates(state["lr"])
         except (KeyError, TypeError, ValueError) as error:
-            raise GraphError(f"load_state_dict: no state of a schedule ({error!r})") from None
+            raise GraphError(f"load_state_dict: not a state of a schedule ({error!r})") from None
         count = len(self.optimizer.rates)
         for rates in (lr, attributes.get("base", lr)):
             if len(rates) != count:
                 raise GraphError(
                     f"load_state_dict: the state has {len(rates)} learning rates, the optimizer "
-                    f"{count}; make it with the groups that it had"
+                    f"{count}; make the optimizer with the groups that it had"
                 )
         vars(self).update(attributes)
         self.optimizer.rates = lr
@@ -87,8 +87,8 @@ class StepSchedule(Resumable):
     base   rates before the first step: the optimizer's, then those of groups with their own
     steps  number of calls of `step`
     rate   pure function of a base rate and a number of steps
-    floor  lowest rate of the schedule, which multiplies the part of the present rate above it.
-           None: the schedule overwrites the rates of other schedules
+    floor  lowest rate of the schedule, which scales the present rate less the floor.  None: the
+           schedule overwrites the rates of other schedules
     """
 
     saved: ClassVar = {"steps": int, "base": _rates}
@@ -99,7 +99,7 @@ class StepSchedule(Resumable):
         self.base = optimizer.rates
         self.rate = rate
         self.floor = floor
-        self._set()
+        optimizer.rates = self.rates(0)
 
     def step(self) -> None:
         """Count a step, and set the optimizer's learning rates."""
@@ -120,9 +120,6 @@ class StepSchedule(Resumable):
         if before == low:
             return rate + after - low
         return max(low + (rate - low) * (after - low) / (before - low), 0.0)
-
-    def _set(self) -> None:
-        self.optimizer.rates = self.rates(self.steps)
 
 
 @checked
@@ -147,7 +144,7 @@ def multi_step(
 ) -> StepSchedule:
     """Return a schedule that multiplies the rate by `gamma` after each milestone (MultiStepLR).
 
-    milestones  numbers of steps; one that is there twice counts twice
+    milestones  numbers of steps; a repeated one counts as often
 
     >>> sgd = optim.SGD([mg.Parameter([1.0])], lr=1.0)
     >>> schedule = optim.schedules.multi_step(sgd, milestones=[1, 3], gamma=0.5)
@@ -203,12 +200,12 @@ class WarmUp(StepSchedule):
     def step(self, *metric: float) -> None:
         """Count a step, and set the optimizer's learning rates.
 
-        metric  for a plateau that comes after
+        metric  for a plateau as the other schedule
         """
         if self.steps < self.total or self.after is None:
             super().step()
             if self.steps == self.total and isinstance(self.after, StepSchedule):
-                self.after._set()
+                self.optimizer.rates = self.after.rates(self.after.steps)
         else:
             self.steps += 1
             self.after.step(*metric)
@@ -236,8 +233,8 @@ def warmup(
     """Return a schedule that rises from `start_factor` of the rate to all of it (LinearLR).
 
     total_iters  the number of steps of the rise
-    after        a schedule of the same optimizer, which begins after them; one of `plateau` gets
-                 its metric from `step(metric)` of the whole
+    after        a schedule of the same optimizer, which begins after the rise; a `plateau` gets its
+                 metric from `step(metric)` of the returned schedule
 
     >>> sgd = optim.SGD([mg.Parameter([1.0])], lr=1.0)
     >>> cosine = optim.schedules.cosine(sgd, T_max=100)
@@ -246,7 +243,7 @@ def warmup(
     0.2
     """
     if after is not None and after.optimizer is not optimizer:
-        raise GraphError("warmup: after is a schedule of another optimizer; give both the same")
+        raise GraphError("warmup: after is a schedule of another optimizer; pass the same to both")
     return WarmUp(optimizer, total_iters, start_factor, after)
 
 
@@ -284,7 +281,7 @@ def one_cycle(
         t = min(t, total_steps - 1)
         if t < peak:
             return between(low, max_lr, t / peak)
-        if t == peak:  # which may be the first step, or the last
+        if t == peak:  # may be the first step, or the last
             return max_lr
         return between(max_lr, last, (t - peak) / (total_steps - 1 - peak))
 
@@ -297,8 +294,8 @@ def one_cycle(
 class Plateau(Resumable):
     """A learning rate that falls when a metric stops getting better (ReduceLROnPlateau).
 
-    bad      steps in a row that were not better
-    resting  steps of the cooldown that are left
+    bad      number of steps in a row that were not better
+    resting  remaining steps of the cooldown
     """
 
     optimizer: Optimizer
