@@ -85,6 +85,7 @@ class ListContainer(Container):
     def insert(self, index: int, module: Module) -> Self:
         """Insert a module before the one at `index`; return the container."""
         modules = list(self)
+        self.append(module)  # raises its errors before the list changes
         modules.insert(index, module)
         self._renumber(modules)
         return self

@@ -78,6 +78,16 @@ def test_any_list_of_modules_takes_others_and_inserts_from_its_end():
         assert list(x.state_dict()) == [f"{i}.{p}" for i in range(3) for p in ("weight", "bias")]
 
 
+@pytest.mark.parametrize("wrong", [5, nn.ReLU, None], ids=["number", "class", "itself"])
+def test_a_module_that_cannot_be_inserted_leaves_the_list_as_it_was(wrong):
+    for x in (nn.Sequential(*layers(nn)), nn.ModuleList(layers(nn))):
+        modules, names = list(x), [p.name for p in x.parameters()]
+        with pytest.raises(GraphError):
+            x.insert(0, x if wrong is None else wrong)
+        assert list(x) == modules
+        assert [p.name for p in x.parameters()] == names
+
+
 def test_equal_modules_in_a_list_are_shown_once_as_in_torch(torch):
     texts = [
         repr(
