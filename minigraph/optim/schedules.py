@@ -215,12 +215,11 @@ class WarmUp(StepSchedule):
         return {**super().state_dict(), **{f"after.{name}": x for name, x in inner.items()}}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        super().load_state_dict(state)
-        if self.after is not None:
-            inner = {
-                n.removeprefix("after."): x for n, x in state.items() if n.startswith("after.")
-            }
+        if self.after is not None:  # first, so that an error sets nothing
+            prefix = "after."
+            inner = {n.removeprefix(prefix): x for n, x in state.items() if n.startswith(prefix)}
             self.after.load_state_dict(inner)
+        super().load_state_dict(state)
 
 
 @checked

@@ -187,6 +187,18 @@ def test_after_the_warm_up_a_plateau_takes_its_metric():
     assert [rate for (rate,) in found] == [0.5, 0.75, 1.0, 1.0, 0.5, 0.25]
 
 
+def test_a_state_that_lacks_the_schedule_after_the_warm_up_sets_nothing():
+    sgd = optimizer()
+    schedule = schedules.warmup(sgd, 4, 0.5, after=schedules.exponential(sgd, 0.9))
+    rates_before = sgd.rates
+    short = schedules.warmup(optimizer(), 4, 0.25)
+    short.step()
+    with pytest.raises(mg.GraphError, match="not a state of a schedule"):
+        schedule.load_state_dict(short.state_dict())
+    assert sgd.rates == rates_before
+    assert schedule.steps == 0
+
+
 def test_a_schedule_compiles_nothing():
     w = mg.Parameter(np.zeros(2), "w")
     sgd = optim.SGD([w], lr=1.0)
