@@ -21,7 +21,7 @@ from minigraph.arguments import short_repr
 from minigraph.errors import OptionError, warn_once
 from minigraph.platform import launcher
 
-MEASURING = ("tune", "exhaustive")  # values of `autotune` that measure what is missing
+MEASURING = ("tune", "exhaustive")  # values of `autotune` that make missing measurements
 
 
 @dataclass(frozen=True)
@@ -261,7 +261,7 @@ OPTIONS: dict[str, Option] = {
 
 
 def find(name: str) -> Option:
-    """Return the option called `name`; OptionError with the nearest names if there is none."""
+    """Return the option called `name`; an OptionError gives the nearest names."""
     if not isinstance(name, str) or name not in OPTIONS:
         text = short_repr(name)
         nearest = difflib.get_close_matches(text.lower(), OPTIONS, n=3, cutoff=0.4)

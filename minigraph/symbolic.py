@@ -29,9 +29,9 @@ LARGE_SAMPLES = 12  # `==` compares sizes at this many large values of each name
 
 
 class Operation:
-    """An operation on two sizes or numbers whose result is no polynomial, such as a quotient.
+    """An operation on two sizes or numbers whose result is not a polynomial, such as a quotient.
 
-    Equal operations are the same object, as repeatedly sliced sizes share most of theirs.
+    Equal operations are the same object, because sizes of repeated slices share most of them.
 
     text  in messages, shortened if it is long
     """
@@ -68,13 +68,13 @@ class Operation:
         return Operation, (self.name, self.x, self.y)
 
 
-Atom = str | Operation  # the name of a size, or an operation that is no polynomial
+Atom = str | Operation  # a name of a size, or an operation
 Term = tuple[Atom, ...]  # the factors of a product
 _operations: WeakValueDictionary[Any, Operation] = WeakValueDictionary()
 
 
 class UndecidedSize(ShapeError):
-    """A decision depends on a size that is not known yet."""
+    """A decision depends on a size that only calls know."""
 
 
 _assume_large = ContextVar("large", default=False)  # whether comparisons assume large sizes
@@ -245,7 +245,7 @@ class SymbolicSize(_Integer):
         except ArithmeticError as error:
             raise ShapeError(f"{self} has no value {self.where(sizes)}: {error}") from None
         if not (isinstance(number, int | float) and abs(number) < math.inf):
-            raise ShapeError(f"{self} is no finite number {self.where(sizes)}")
+            raise ShapeError(f"{self} is not a finite number {self.where(sizes)}")
         return number
 
     def where(self, sizes: Mapping[str, int]) -> str:
@@ -385,7 +385,7 @@ class Sizes(dict[Any, Any]):
 
 @functools.cache
 def _large_value(name: str, sample: int) -> int:
-    """Return a random size for a name, the same in every process; odd for odd samples."""
+    """Return a random size for a name, the same in every process; of two samples one is odd."""
     return LARGE_SIZE + random.Random(f"{name} {sample // 2}").getrandbits(32) + sample % 2
 
 

@@ -25,7 +25,7 @@ from minigraph.graph.leaves import (
     namesake,
     values_of,
 )
-from minigraph.graph.location import Location, here, scope
+from minigraph.graph.location import Location, here
 from minigraph.graph.loop import (
     Composed,
     Expanded,

@@ -56,7 +56,7 @@ def here() -> Location:
 
 
 def _cell(file: str) -> str:
-    """Return IPython's name of the cell in a file, as "In [3]"; the path if the file is no cell."""
+    """Return IPython's name of the cell in a file, such as "In [3]"; the path of any other file."""
     format_code_name = getattr(getattr(shell(), "compile", None), "format_code_name", None)
     name = format_code_name and format_code_name(file)
     return name[1].replace("[", " [") if name else _text(file)

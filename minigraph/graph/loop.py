@@ -31,7 +31,7 @@ def dependents(outputs: Sequence[Node], on: Iterable[Node]) -> set[Node]:
 class GraphOp(Op, eq=False):
     """An op that computes a graph.  Two ops are equal if their graphs and other fields are.
 
-    key  compares graphs: the printed graph, its constants, and its ops that hold graphs
+    key  by which graphs are compared: the printed graph, its constants, and its ops with graphs
     """
 
     graph: Graph

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from minigraph.errors import DTypeError, GraphError, expression_attribute_error, hints
 from minigraph.graph.location import here
 
-MAX_SHOWN_NODES = 24  # nodes that a notebook shows, at most
+MAX_SHOWN_NODES = 24  # at most so many nodes are shown in a notebook
 SAME_NAMES = (
     *("add", "subtract", "multiply", "divide", "floor_divide", "remainder", "matmul"),
     *("bitwise_and", "bitwise_or", "bitwise_xor", "equal", "not_equal"),

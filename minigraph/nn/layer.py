@@ -20,7 +20,7 @@ IGNORED_ARGUMENTS = {
     "dilation": "exists for torch's order of arguments; only 1 is supported",
     "return_indices": "exists for torch's order of arguments; only False is supported",
 }
-Flag = Annotated[Any, KIND_OF_TYPE[bool]]  # whether to have a bias, by which `set_bias` replaces it
+Flag = Annotated[Any, KIND_OF_TYPE[bool]]  # whether to have a bias; `set_bias` replaces the flag
 
 
 @dataclass_transform(eq_default=False)

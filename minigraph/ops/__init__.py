@@ -1,4 +1,4 @@
-"""All ops, each whole in one place: shapes, meaning, gradient, C.
+"""All ops: a class for each, with its shape rule, meaning in NumPy, gradient and C expression.
 
 Importing this package gives nodes their operators and methods.
 """

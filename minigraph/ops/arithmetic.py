@@ -52,8 +52,8 @@ class Divide(Elementwise):
 
 
 # The library's fmod computes few bits of the quotient at a time.  If the quotient is not large, n
-# is its floor, or the next integer because of rounding, and fma gives the remainder exactly: if it
-# has not y's sign, n is beyond the floor.  Without a branch it is computed in vectors.
+# is its floor, or by rounding the next integer, and fma gives x - n * y exactly: if its sign is not
+# that of y, n is above the floor.  The code has no branch, so that compilers vectorise it.
 _REST = """
 static inline {T} mg_rest{f}({T} x, {T} y) {{
   const {T} n = floor{f}(x / y);
@@ -191,7 +191,7 @@ class Reciprocal(Elementwise):
 
 
 class Copysign(Elementwise):
-    """|x| with the sign of y; a NaN counts as positive, because arithmetic leaves its sign open."""
+    """|x| with the sign of y; a NaN counts as positive, because its sign is undefined."""
 
     example = "[1.0, 2.0], [-1.0, 1.0]", "array([-1.,  2.])"
     c = "copysign{f}({0}, {1} == {1} ? {1} : 1)"
@@ -219,8 +219,8 @@ class Nextafter(Elementwise):
     """The number next to x in the direction of y, of float32 or float64."""
 
     example = "1.0, 2.0", "array(1.)"
-    # Bits are in the order of the numbers once those of negative numbers are turned round; those of
-    # NaN are passed on.  Comparing numbers would take denormal ones for 0.
+    # The bits, as integers, have the order of the numbers if those of negative numbers are
+    # reversed.  Comparing the numbers themselves would take denormals for 0.
     c = "mg_next_{T}({0}, {1})"
     support = """
 static inline {T} mg_next_{T}({T} x, {T} y) {{

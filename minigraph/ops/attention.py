@@ -79,8 +79,8 @@ class Block(NamedTuple):
 def attention_blocks(query: Node, key: Node, mask: Node | None, is_causal: bool) -> list[Block]:
     """Return the blocks of queries in which to compute attention.
 
-    A causal mask hides the keys after a block, so several blocks take down to half of the products
-    of one (as FlashAttention skips blocks: Dao, 2023).
+    A causal mask hides the keys after a block, so several blocks take as few as half of the
+    products of one (as FlashAttention skips blocks: Dao, 2023).
     """
     length, keys = query.shape[-2], key.shape[-2]
     blocks = 1

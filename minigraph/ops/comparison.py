@@ -145,7 +145,7 @@ class Isfinite(Comparison):
 
 
 class Signbit(Comparison):
-    """Whether x is negative or -0.0; not of NaN, because arithmetic leaves its sign open."""
+    """Whether x is negative or -0.0; False for NaN, because its sign is undefined."""
 
     example = "[-0.0, 1.0]", "array([ True, False])"
     c = "({0} == {0}) & (copysign{f}(1, {0}) < 0)"
@@ -255,7 +255,7 @@ class Minimum(Elementwise):
 
 
 def _where_larger(dy: Node, x: Node, y: Node) -> Node:
-    """Return the gradient of max(x, y) for x; equals share it, as in PyTorch."""
+    """Return the gradient of max(x, y) for x; equal elements share it, as in PyTorch."""
     return where(x > y, dy, where(x < y, 0, dy * 0.5))
 
 

@@ -45,7 +45,7 @@ class CumulativeSum(Op):
 
 
 class CumulativeProduct(Op):
-    """The product of each element and all before it along `axis`, computed in float64 of floats."""
+    """The product of each element and all before it along `axis`; of floats, in float64."""
 
     axis: int
 

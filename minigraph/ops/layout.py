@@ -4,8 +4,8 @@ Users see images as [n, c, h, w].  Convolutions are faster if channels of a pixe
 the optimizer may store images as [n, c / l, h, w, l].  The number of `lanes` l is 8 or 16 in the
 blocked layouts (oneDNN's nChw8c and nChw16c), c in nhwc, and 1 in nchw.
 
-A layout is the shape of a node, so elementwise ops and reductions work in every layout without
-changes, and only `Reorder` moves elements.
+A layout is the shape of a node, so elementwise ops and reductions work in every layout unchanged,
+and only `Reorder` moves elements.
 """
 
 from __future__ import annotations

@@ -325,8 +325,8 @@ def binary_cross_entropy(
 ) -> Node:
     """Return the mean of -(target * log(x) + (1 - target) * log(1 - x)) of probabilities x.
 
-    As in torch, no logarithm is below -100.  At x = 0 and x = 1 the gradient is 0; rather use
-    `binary_cross_entropy_with_logits`.  ShapeError if the shapes of x and target differ.
+    As in torch, no logarithm is below -100.  At x = 0 and x = 1 the gradient is 0, which
+    `binary_cross_entropy_with_logits` avoids.  ShapeError if the shapes of x and target differ.
 
     weight  factors of the losses, which broadcast
 

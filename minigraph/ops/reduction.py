@@ -43,11 +43,11 @@ from minigraph.ops.shape import (
 )
 from minigraph.symbolic import same_shape
 
-MAX_PLAIN_SUM = 64  # numbers that are added up one after the other in their own type
+MAX_PLAIN_SUM = 64  # at most so many numbers are added up in their own type
 
 
 class Reduction(Op):
-    """An op that makes one element of all elements along `axes`.
+    """An op that reduces all elements along `axes` to one.
 
     `combine` is a C expression of two elements or partial results, for the CPU and for CUDA alike;
     `identity` is its neutral element ({lowest} and {highest}: of the type).

@@ -60,7 +60,7 @@ class Accumulation:
         if new is not None:
             raise GraphError(
                 f"Accumulation.add: the loss (made {loss.source}) depends on {new.name}, which an "
-                "earlier `mean` does not have; call `add` with all losses before `mean`"
+                "earlier `mean` left out; call `add` with all losses before `mean`"
             )
         self._with_gradient.update(dict.fromkeys(grads))
         updates: Updates = {self._weight: self._weight + (1 if scale is None else scale)}

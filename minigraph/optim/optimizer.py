@@ -206,8 +206,8 @@ class Optimizer:
         states = [self._states[p] for p in grads]
         counts = [state["step"] for state in states if "step" in state]
         updates: Updates = {count: count + 1 for count in counts}
-        # Coefficients are computed early, like gradients: at the end of the step, all gradients
-        # would be alive until then.
+        # In this order the updates run early; at the end of the step they would keep all gradients
+        # alive until then.
         with in_place_of(next(iter(grads)), like=updates[counts[0]] if counts else group.lr):
             numbers = group.rule.coefficients(group.lr, stack(counts) if counts else None)
             dtypes = dict.fromkeys(g.dtype for g in grads.values())

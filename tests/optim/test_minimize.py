@@ -159,7 +159,7 @@ def test_sums_leave_parameters_alone_that_no_loss_depends_on():
     apply()
     assert (w.numpy() != STARTS[0]).all()
     np.testing.assert_array_equal(b.numpy(), STARTS[1])
-    with pytest.raises(GraphError, match="depends on b, which an earlier `mean` does not have"):
+    with pytest.raises(GraphError, match="depends on b, which an earlier `mean` left out"):
         sums.add(loss)
 
 

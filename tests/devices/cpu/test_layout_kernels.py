@@ -42,9 +42,9 @@ def test_layouts_have_the_names_that_onednn_gives_them(lanes, channels, name):
 
 def test_channels_that_are_no_multiple_of_the_lanes_are_refused():
     x = mg.input("x", (2, 12, 3, 4))
-    with pytest.raises(ShapeError, match="12 channels are no multiple of 8"):
+    with pytest.raises(ShapeError, match="12 channels are not a multiple of 8"):
         Reorder(8)(x)
-    with pytest.raises(ShapeError, match="6 channels are no multiple of 4"):
+    with pytest.raises(ShapeError, match="6 channels are not a multiple of 4"):
         LaidOut(Conv2d(), (1, 1), (4,))(x, mg.input("w", (6, 12, 1, 1)))
 
 
