@@ -116,7 +116,7 @@ def _parser() -> _Parser:
         add("diff", lambda arguments: Answer(*view.diff(arguments)), "compare two functions")
     )
     cache = commands.add_parser("cache", help="show or change the caches")
-    onnx = commands.add_parser("onnx", help="show the support of ONNX")
+    onnx = commands.add_parser("onnx", help="show the support for ONNX")
     commands = cache.add_subparsers(required=True, metavar="COMMAND")
     add("info", _cache_info, "show the folder, its size, and whether it is used")
     add("list", _list, "list entries, each with its environment and its size", saved, kinds)
@@ -223,15 +223,15 @@ def _cache_info(arguments: argparse.Namespace) -> Answer:
     for entry in entries:
         sizes[entry.kind] += len(entry.body)
     sizes["jit"] += sum(map(len, blobs))
-    danger = store.unsafe()
+    reason = store.unsafe()
     data = {
         "folder": str(store.root),
-        "trusted": not danger,
-        "reason": danger,
+        "trusted": not reason,
+        "reason": reason,
         "schema": database.SCHEMA,
         "kinds": {kind: {"entries": counts[kind], "bytes": sizes[kind]} for kind in KINDS},
     }
-    rows = [("folder", str(store.root)), ("trusted", f"no: {danger}" if danger else "yes")]
+    rows = [("folder", str(store.root)), ("trusted", f"no: {reason}" if reason else "yes")]
     rows.append(("schema", str(database.SCHEMA)))
     rows += [(kind, f"{_number(counts[kind])}, {bytes_text(sizes[kind])}") for kind in KINDS]
     return Answer(data, align_columns(rows))

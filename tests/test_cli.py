@@ -160,7 +160,7 @@ def test_the_documents_have_every_command_and_what_its_help_says(monkeypatch):
         commands = re.findall(r"^    (\w+)\s+(.*)", printed, re.M)
         found += [(group + name, about) for name, about in commands]
     found.remove(("cache", "show or change the caches"))
-    found.remove(("onnx", "show the support of ONNX"))
+    found.remove(("onnx", "show the support for ONNX"))
     assert found == [(name, about) for name, (about, _) in documented().items()]
 
 

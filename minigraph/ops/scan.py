@@ -131,7 +131,7 @@ class _Gradient:
         wrt = [x for x in graph.inputs if _is_float(x)]
         self.grads = dict(zip(wrt, vjp(seeded, self.seeds, wrt), strict=True))
         self.reached = set(toposort(seeded))
-        # Constants whose gradients are summed after the loop, and those whose are summed in it.
+        # The constants whose gradients are summed after the loop, or inside it.
         constants = [k for k in self.constants if k in self.grads and k in self.reached]
         self.summed_after = [k for k in constants if summands(self.grads[k]) is not None]
         self.summed_inside = [k for k in constants if summands(self.grads[k]) is None]
