@@ -169,13 +169,6 @@ def _text(value: Any) -> str:
     return value
 
 
-def _path(value: Any) -> str:
-    path = os.fspath(value)
-    if not isinstance(path, str):
-        raise TypeError
-    return path
-
-
 def with_predicate(
     predicate: Callable[[Any], bool], parse: Callable[[Any], Any]
 ) -> Callable[[Any], Any]:
@@ -249,7 +242,8 @@ Probability = Annotated[
     float, Kind("a probability", with_predicate(lambda p: 0 <= p <= 1, _number))
 ]
 Name = Annotated[str, Kind("a non-empty string", lambda value: _text(value or None))]
-FilePath = Annotated[str | os.PathLike[str], Kind("a path", _path)]
+PATH = Kind("a path", with_predicate(lambda path: isinstance(path, str), os.fspath))
+FilePath = Annotated[str | os.PathLike[str], PATH]
 Size = Annotated[int, Kind("an integer >= 0", size, ShapeError)]
 Seed = Annotated[int, at_least(0)]
 Count = Annotated[int, at_least(1, ShapeError)]
