@@ -39,7 +39,7 @@ class PassRow(NamedTuple):
 
     rewrite    function of a graph, notes and parameters, which `pipeline` passes by name
     level      the lowest level that runs the pass
-    among      classes of ops; the pass leaves a graph without any of them unchanged
+    among      classes of ops; the pass does not change a graph without these ops
     jit        values of graph_opt.jit that run the pass
     fast_math  whether only fast_math runs the pass
     off        the value of a parameter that turns the pass off
@@ -65,9 +65,10 @@ class PassRow(NamedTuple):
         return run
 
 
-# In the order of execution.  Library fusion precedes FMA fusion, which replaces sums that it needs.
-# Composed ops are decomposed before FMA fusion, but after the choice of layouts, which determines
-# the result.  An activation is fused into a library kernel only if it is in no generated kernel.
+# In the order of execution.  Library fusion precedes FMA fusion, which would replace the sums that
+# library fusion needs.  Composed ops are decomposed before FMA fusion, but after the choice of
+# layouts, on which the result depends.  An activation is fused into a library kernel only if it is
+# in no generated kernel.
 TABLE = (
     PassRow(autocast, off="off"),
     PassRow(compress_gradients, among=(AllReduce,), off="off"),
@@ -102,8 +103,8 @@ def pipeline(level: int, fast_math: bool = False, jit: int = 0, **parameters: An
     for row in TABLE:
         names = [*inspect.signature(row.rewrite).parameters][2:]
         arguments = {name: parameters.get(name, row.off) for name in names}
-        allowed = level >= row.level and jit in row.jit and (fast_math or not row.fast_math)
-        if allowed and row.off not in arguments.values():
+        is_enabled = level >= row.level and jit in row.jit and (fast_math or not row.fast_math)
+        if is_enabled and row.off not in arguments.values():
             passes.append(row.bind(arguments))
     return passes
 

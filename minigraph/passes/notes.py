@@ -1,4 +1,4 @@
-"""Reports of passes: the rewrites that fired, and the fusions that did not happen."""
+"""Records of passes: the rewrites that fired, and the neighbours that were not fused."""
 
 from __future__ import annotations
 

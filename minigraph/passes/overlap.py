@@ -22,7 +22,7 @@ from minigraph.ops.shape import reshape
 from minigraph.ops.slicing import slice
 from minigraph.passes.notes import Notes
 
-MAX_NAMES = 3  # gradients of a bucket that `str` names, at most
+MAX_NAMES = 3  # gradients of a bucket that `str` lists
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,10 +38,10 @@ class PendingCollective:
     nbytes: int
 
     def __str__(self) -> str:
-        more = len(self.names) - MAX_NAMES
-        rest = f" and {more} more" if more > 0 else ""
-        of = f" of {', '.join(self.names[:MAX_NAMES])}{rest}" if self.names else ""
-        return f"{self.op.name}{of} ({self.nbytes} bytes)"
+        hidden = len(self.names) - MAX_NAMES
+        suffix = f" and {hidden} more" if hidden > 0 else ""
+        names = f" of {', '.join(self.names[:MAX_NAMES])}{suffix}" if self.names else ""
+        return f"{self.op.name}{names} ({self.nbytes} bytes)"
 
 
 class StartCollective(Op):
@@ -72,7 +72,7 @@ class AwaitCollective(Op):
 
 
 def communicates(node: Node) -> bool:
-    """Whether a node is a collective or a half of one, which all processes run exactly once."""
+    """Whether a node is a collective, its start or its wait: all processes run it exactly once."""
     return isinstance(node.op, Collective | StartCollective | AwaitCollective)
 
 
@@ -82,7 +82,7 @@ def pending_collective(node: Node) -> PendingCollective:
     if isinstance(op, StartCollective | AwaitCollective):
         return op.pending
     assert isinstance(op, Collective)
-    name = (isinstance(op, AllReduce) and op.gradient) or f"what is made {node.source}"
+    name = (isinstance(op, AllReduce) and op.gradient) or f"the value made {node.source}"
     return PendingCollective(op, (name,), node.inputs[0].spec.nbytes)
 
 
@@ -100,9 +100,9 @@ def compress_gradients(graph: Graph, notes: Notes, compress: str) -> Graph:
 
 
 def overlap_collectives(graph: Graph, notes: Notes, bucket_bytes: int) -> Graph:
-    """Start collectives early, wait for them late, and gather reductions in buckets.
+    """Start collectives early, wait for them late, and group reductions in buckets.
 
-    bucket_bytes  size of a bucket; a larger gradient is reduced alone
+    bucket_bytes  size of a bucket; a larger gradient is reduced separately
     """
     results: dict[Node, Sequence[Node]] = {}
     for bucket in _buckets(graph, bucket_bytes):
@@ -115,9 +115,9 @@ def overlap_collectives(graph: Graph, notes: Notes, bucket_bytes: int) -> Graph:
 
 def _reduced(bucket: Sequence[Node]) -> Iterator[Node]:
     """Yield the results of the collectives of a bucket, computed by one collective."""
-    each = [pending_collective(node) for node in bucket]
-    names = tuple(name for one in each for name in one.names)
-    pending = PendingCollective(each[0].op, names, sum(one.nbytes for one in each))
+    parts = [pending_collective(node) for node in bucket]
+    names = tuple(name for part in parts for name in part.names)
+    pending = PendingCollective(parts[0].op, names, sum(part.nbytes for part in parts))
     if len(bucket) == 1:
         (node,) = bucket
         yield AwaitCollective(pending, node.shape)(StartCollective(pending)(node.inputs[0]))
@@ -132,21 +132,21 @@ def _reduced(bucket: Sequence[Node]) -> Iterator[Node]:
 
 def _buckets(graph: Graph, bucket_bytes: int) -> Iterator[list[Node]]:
     """Yield buckets of collectives, in the order in which their inputs are computed."""
-    place = {node: i for i, node in enumerate(graph.by_order())}
+    position = {node: i for i, node in enumerate(graph.by_order())}
     collectives = [node for node in graph if isinstance(node.op, Collective)]
     needed: set[Node] = set()  # the nodes that collectives depend on
     for node in reversed(graph.order):
         if isinstance(node.op, Collective) or node in needed:
             needed.update(node.inputs)
-    open_: dict[tuple[object, ...], list[Node]] = {}
-    for node in sorted(collectives, key=lambda node: place[node.inputs[0]]):
-        large = node.spec.nbytes >= bucket_bytes  # copying it into a bucket would not pay
-        if not isinstance(node.op, AllReduce) or node in needed or large or not node.size:
+    open_buckets: dict[tuple[object, ...], list[Node]] = {}
+    for node in sorted(collectives, key=lambda node: position[node.inputs[0]]):
+        is_large = node.spec.nbytes >= bucket_bytes  # copying it into a bucket costs too much
+        if not isinstance(node.op, AllReduce) or node in needed or is_large or not node.size:
             yield [node]
             continue
         key = node.op.world, node.op.how, node.dtype
-        bucket = open_.setdefault(key, [])
+        bucket = open_buckets.setdefault(key, [])
         bucket.append(node)
         if sum(x.spec.nbytes for x in bucket) >= bucket_bytes:
-            yield open_.pop(key)
-    yield from open_.values()
+            yield open_buckets.pop(key)
+    yield from open_buckets.values()

@@ -69,7 +69,7 @@ def test_gradients_travel_in_buckets_in_the_order_in_which_they_are_made(
 ):
     graph, _ = step(world)
     named = [
-        tuple("loss" if name.startswith("what is made") else name for name in names)
+        tuple("loss" if name.startswith("the value made") else name for name in names)
         for names in pending_collectives(overlapped(graph, bucket_bytes))
     ]
     assert sorted(named) == sorted(wanted)

@@ -10,7 +10,7 @@ If several kernels read a node, the first of them computes and stores it.  Anoth
 the node if that costs less than reading it.  A node does not join a kernel that runs so much later
 that keeping the node's inputs would raise the peak of memory.
 
-`notes.stops` has the reasons for neighbours that were not fused.
+`notes.stops` lists neighbours that were not fused, with reasons.
 
 `decompose` runs before fusion and replaces composed ops by the simpler ops that they consist of.
 """
@@ -34,14 +34,14 @@ from minigraph.passes.kernels.group import FusionGroup, is_cheap, is_kernel_op, 
 from minigraph.passes.notes import Notes
 
 ReadersByGroup = dict[FusionGroup, list[Node]]  # for a node, its readers in each kernel
-MAX_SIBLINGS = 4  # kernels with the same reduced value that a reduction tries to join, at most
+MAX_SIBLINGS = 4  # kernels that reduce the same value, of which a reduction may join one
 PAGE = 4096  # bytes that fusion may keep in memory for longer
 
 
 def decompose(graph: Graph, notes: Notes) -> Graph:
     """Replace composed ops, such as a batch norm, by simpler ones.
 
-    An op stays if one generated kernel cannot compute all of it, as for a normalisation with the
+    An op is kept if one generated kernel cannot compute all of it, as for a normalisation with the
     channels last: its handwritten kernel reads memory less often than several kernels would.
     """
     parts: dict[Node, Sequence[Node]] = {}
@@ -53,15 +53,15 @@ def decompose(graph: Graph, notes: Notes) -> Graph:
             return node.replace(inputs)
         notes.fired[node.op.name] += 1
         parts[node] = node.op.expand(*inputs)
-        return parts[node][0]  # for a bundle any node will do: only its items read it
+        return parts[node][0]  # for a bundle, any node is valid: only its items read it
 
     return graph.map(rewrite)
 
 
 def _is_one_kernel(op: Op, inputs: tuple[Spec, ...]) -> bool:
     shapes = [x.shape for x in inputs]
-    last = {shape[1] for shape in shapes if len(shape) == 2}  # of vectors of blocked channels
-    if len(shapes[0]) == 5 and last and last.isdisjoint(LANE_COUNTS):
+    lanes = {shape[1] for shape in shapes if len(shape) == 2}  # of vectors of blocked channels
+    if len(shapes[0]) == 5 and lanes and lanes.isdisjoint(LANE_COUNTS):
         return True
     try:
         check_speed(kernel_of(op, inputs, tuple([x.strides for x in inputs])))
@@ -108,8 +108,8 @@ class _Fusion:
         """Return the order of execution, and the time of each node.
 
         The time is the number of ops outside of kernels that run before the node, except for ops
-        that read only single numbers.  Nodes of `_tail` are last in the order, but their time is
-        that of their inputs, when the memory of these could be freed.
+        that read only single numbers.  Nodes of `_tail` are last in the order, but have the time of
+        their inputs, when the memory of the inputs could be freed.
         """
         tail = self._tail()
         order = self.graph.by_order(deferred=tail)
@@ -125,7 +125,7 @@ class _Fusion:
         return order, time
 
     def _tail(self) -> set[Node]:
-        """Return the nodes from which nodes of kernels lead to outputs only.
+        """Return the nodes whose results reach only outputs, and only through nodes of kernels.
 
         These are mainly the updates of parameters.
         """
@@ -141,43 +141,43 @@ class _Fusion:
     def _visit(self, node: Node) -> None:
         readers: ReadersByGroup = {}
         outside = node in self.outputs
-        first = 0  # number of the first reader outside of kernels, in the order of execution
+        limit = 0  # number of the first reader outside of kernels; larger numbers run earlier
         for user in dict.fromkeys(self.users[node]):
             for group in self.kernels[user]:
                 readers.setdefault(group, []).append(user)
             if user in self.unfused:
                 outside = True
-                first = max(first, self.unfused[user])
+                limit = max(limit, self.unfused[user])
                 if node in self.fusable and not user.op.is_view and user not in self.fusable:
                     self.notes.miss(node, user, f"{user.op.name} has a separate kernel")
         if is_placement(node):
-            self._add_view(node, readers, outside, first)
+            self._add_view(node, readers, outside, limit)
         elif node not in self.fusable:
-            self._leave_unfused(node, max([first, *(group.number for group in readers)]))
+            self._leave_unfused(node, max([limit, *(group.number for group in readers)]))
             producer = node.inputs[0] if isinstance(node.op, Item) else node
-            why = f"{producer.op.name} has a separate kernel"
+            reason = f"{producer.op.name} has a separate kernel"
             if node.op.is_view:
-                why = f"a kernel cannot read through {producer.op.name}"
+                reason = f"a kernel cannot read through {producer.op.name}"
             for users in readers.values():
-                self.notes.miss(producer, users[0], why)
+                self.notes.miss(producer, users[0], reason)
         else:
-            self._add_node(node, readers, outside, first)
+            self._add_node(node, readers, outside, limit)
 
-    def _add_view(self, node: Node, readers: ReadersByGroup, outside: bool, first: int) -> None:
+    def _add_view(self, node: Node, readers: ReadersByGroup, outside: bool, limit: int) -> None:
         """Add a view to each kernel that reads it."""
         for group, users in readers.items():
             if self._try_add(group, node, users, stored=False):
                 self.kernels[node].append(group)
             else:
                 outside = True
-                first = max(first, group.number)
+                limit = max(limit, group.number)
         if outside:
-            self._leave_unfused(node, first)
+            self._leave_unfused(node, limit)
 
-    def _add_node(self, node: Node, readers: ReadersByGroup, outside: bool, first: int) -> None:
+    def _add_node(self, node: Node, readers: ReadersByGroup, outside: bool, limit: int) -> None:
         """Add a node to the first kernel that reads it, or start a kernel with it."""
         target = max(readers, key=lambda group: group.number, default=None)
-        if target is not None and target.number <= first:
+        if target is not None and target.number <= limit:
             users = readers[target]
             self.notes.miss(node, users[0], "the result is needed before the kernel can run")
             target = None
@@ -191,7 +191,7 @@ class _Fusion:
                 node, readers[target][0], "the inputs would have to stay in memory for longer"
             )
             target = None
-        sibling = self._join_sibling(node, target, readers, first, stored)
+        sibling = self._join_sibling(node, target, readers, limit, stored)
         if sibling is not None:
             target = sibling
         elif target is None or not self._try_add(target, node, readers[target], stored):
@@ -213,12 +213,12 @@ class _Fusion:
         node: Node,
         target: FusionGroup | None,
         readers: ReadersByGroup,
-        first: int,
+        limit: int,
         stored: bool,
     ) -> FusionGroup | None:
         """Let a reduction join a kernel that reduces the same values, and return the kernel.
 
-        The members of `target`, a kernel that reads the reduction's result, join as well.
+        The members of `target`, a kernel that reads the reduction's result, also join.
         """
         target = target or FusionGroup(0, 0)
         if not isinstance(node.op, Reduction) or target.reduced is not None:
@@ -227,8 +227,9 @@ class _Fusion:
         for group in dict.fromkeys(candidates):
             merged = target, group
             others = (g.number for g in readers if g not in merged)
-            last = max([first, *others, *(self._first_reader(x, merged) for x in target.members)])
-            if group.number <= last or group.time != self.time[node]:
+            member_readers = (self._first_reader(x, merged) for x in target.members)
+            first = max([limit, *others, *member_readers])
+            if group.number <= first or group.time != self.time[node]:
                 continue
             with contextlib.suppress(NotFusible), group.trial():
                 for x in target.members:
@@ -263,13 +264,13 @@ class _Fusion:
     def _try_add(self, group: FusionGroup, node: Node, users: Sequence[Node], stored: bool) -> bool:
         try:
             group.add(node, users, stored)
-        except NotFusible as why:
-            self.notes.miss(node, users[0], str(why))
+        except NotFusible as reason:
+            self.notes.miss(node, users[0], str(reason))
             return False
         return True
 
-    def _leave_unfused(self, node: Node, first: int) -> None:
-        self.unfused[node] = first if node.op.is_view else next(self.numbers)
+    def _leave_unfused(self, node: Node, limit: int) -> None:
+        self.unfused[node] = limit if node.op.is_view else next(self.numbers)
 
     def _recomputing(
         self,
@@ -281,10 +282,10 @@ class _Fusion:
     ) -> list[FusionGroup]:
         """Return the kernels for which recomputing a node costs less than reading it.
 
-        readers     the kernels that read it, except for the one that computes it anyway
+        readers     kernels that read it, except for the kernel that computes it
         outside     whether nodes outside of kernels read it, too
         adjacent    whether no op outside of kernels runs between its readers
-        read_later  the inputs of the node that have later readers
+        read_later  inputs of the node that have later readers
         """
         if not is_cheap(node):
             return []
@@ -292,8 +293,8 @@ class _Fusion:
         costs = [sum(x.spec.nbytes for x in sources if x not in g.reads) for g in readers]
         in_memory = self.fusable.isdisjoint(sources - self.outputs)
         # If keeping the sources does not raise the peak of memory, the store that is saved counts.
-        saved = len(readers) + adjacent
-        if in_memory and not outside and sum(costs) <= saved * node.spec.nbytes:
+        saved_accesses = len(readers) + adjacent
+        if in_memory and not outside and sum(costs) <= saved_accesses * node.spec.nbytes:
             return readers
         large = {x for x in node.inputs if _is_large(x, node)}
         if not outside and large and large <= read_later:
@@ -311,7 +312,7 @@ class _Fusion:
         return sources.union(chain)
 
     def _cheap_chain(self, node: Node) -> tuple[list[Node], set[Node]]:
-        """Return a node and a few cheap ops before it, and the large values that these read."""
+        """Return a node with a few cheap ops before it, and the large values that they read."""
         sources: set[Node] = set()
         chain = [node]
         for y in chain:
@@ -330,7 +331,7 @@ class _Fusion:
         return self.graph.substitute(self.fused)
 
     def _fuse(self, group: FusionGroup) -> None:
-        """Make the kernel for a group; if one cannot compute it, halve the group."""
+        """Make the kernel for a group; halve the group if one kernel cannot compute it."""
         inside = set(group.members)
         parts = [group.members]
         while parts:
@@ -338,33 +339,33 @@ class _Fusion:
             if sum(node in self.fusable for node in members) < 2:
                 continue
             others = inside.difference(members)
-            read = group.stored.union(x for x in members if not others.isdisjoint(self.users[x]))
-            stored = [node for node in reversed(members) if node in read]
+            results = group.stored.union(x for x in members if not others.isdisjoint(self.users[x]))
+            stored = [node for node in reversed(members) if node in results]
             try:
                 self._make_kernel(group, members, stored)
-            except NotFusible as why:
+            except NotFusible as reason:
                 half = len(members) // 2
                 later, sooner = members[:half], members[half:]
                 parts += later, sooner
                 border = set(later)
                 pairs = ((x, user) for x in sooner for user in self.users[x] if user in border)
                 for x, user in itertools.islice(pairs, 1):
-                    self.notes.miss(x, user, str(why))
+                    self.notes.miss(x, user, str(reason))
 
     def _make_kernel(self, group: FusionGroup, members: list[Node], stored: list[Node]) -> None:
-        """Make one kernel that computes `stored` from some members; NotFusible if there is none."""
+        """Make one kernel that computes `stored` from some members; NotFusible if none can."""
         inside = set(members)
         external = {x: () for node in members for x in node.inputs if x not in inside}
         # The order of operands depends on the structure only, so equal kernels have the same text.
         order = [node for node in toposort(stored, external) if node in inside]
-        loops = {
-            (x, node): group.place_of(x, node)
+        accesses = {
+            (x, node): group.access_of(x, node)
             for node in order
             for x in node.inputs
             if x not in inside and not is_number(x)
         }
         # An input that is read along different loops, such as x in x + x.T, is two operands.
-        reads = dict.fromkeys((x, place) for (x, _), place in loops.items())
+        reads = dict.fromkeys((x, access) for (x, _), access in accesses.items())
         specs = tuple([x.spec for x, _ in reads])
         with in_place_of(members[0]):
             operands = dict(zip(reads, placeholders(specs), strict=True))
@@ -372,7 +373,7 @@ class _Fusion:
             for node in order:
                 new[node] = node.replace(
                     tuple(
-                        operands[x, loops[x, node]] if (x, node) in loops else new.get(x, x)
+                        operands[x, accesses[x, node]] if (x, node) in accesses else new.get(x, x)
                         for x in node.inputs
                     )
                 )

@@ -18,11 +18,11 @@ from minigraph.ops.reduction import Reduction
 from minigraph.ops.slicing import Pad, Slice
 from minigraph.passes.kernels.borders import MIN_LONG_ROW, has_borders
 
-MAX_NODES = 100  # of a kernel, so that it compiles in a fraction of a second
-MAX_REDUCTIONS = 24  # of a kernel: their results are on the stack, or in shared memory
+MAX_NODES = 100  # nodes of a kernel, so that it compiles in a fraction of a second
+MAX_REDUCTIONS = 24  # reductions of a kernel: their results are on the stack or in shared memory
 MAX_READS = 24  # arrays that a loop may read
-MAX_SEARCHED_NODES = 12  # nodes that are searched for a reduction that will join
-MAX_WASTE = 4  # computed elements for each one that is used, at most
+MAX_SEARCHED_NODES = 12  # nodes in which `_will_reduce` searches for a reduction
+MAX_WASTE = 4  # ratio of computed to used elements
 AGAINST_MEMORY_ORDER = "rows would be read, or written, across the order in memory"
 OUT_OF_ORDER = "the kernel does not run in the order in which random numbers are drawn"
 NO_BORDERS = "a kernel of columns, or of short rows, has no borders"
@@ -103,8 +103,8 @@ class FusionGroup:
 
     @contextlib.contextmanager
     def trial(self) -> Iterator[None]:
-        """Restore the group if the body of `with`, which adds nodes, raises NotFusible."""
-        before = {each.name: copy.copy(getattr(self, each.name)) for each in fields(self)}
+        """Restore the group if the block, which adds nodes, raises NotFusible."""
+        before = {f.name: copy.copy(getattr(self, f.name)) for f in fields(self)}
         try:
             yield
         except NotFusible:
@@ -125,12 +125,12 @@ class FusionGroup:
         reads = {x for x in (*self.reads, *node.inputs) if x.size > 1 and x is not node}
         if len(reads) > MAX_READS:
             raise NotFusible(f"a kernel reads at most {MAX_READS} arrays at once")
-        readings = {self.place_of(node, user) for user in users}
+        accesses = {self.access_of(node, user) for user in users}
         loops, starts = (
-            readings.pop() if readings else (self._loops_of_unread(node), (0,) * node.ndim)
+            accesses.pop() if accesses else (self._loops_of_unread(node), (0,) * node.ndim)
         )
         axes = {loop for loop in loops if loop is not None}
-        if readings or len(axes) < sum(n != 1 for n in node.shape):
+        if accesses or len(axes) < sum(n != 1 for n in node.shape):
             raise NotFusible("the kernel would need two elements of the result at once")
         in_reduced_loops = any(user in self.in_reduced_loops for user in users)
         if isinstance(node.op, Reduction):
@@ -160,7 +160,7 @@ class FusionGroup:
         if in_reduced_loops:
             self.in_reduced_loops.add(node)
 
-    def place_of(self, x: Node, user: Node) -> tuple[Loops, Starts]:
+    def access_of(self, x: Node, user: Node) -> tuple[Loops, Starts]:
         """Return the loops of the axes of `x`, as `user` reads it, and its starts in them."""
         starts = [0] * x.ndim
         if user in self.input_loops:
@@ -168,8 +168,8 @@ class FusionGroup:
         loops: list[int | None] = [None] * x.ndim
         for y, pairs in connections(user):
             if y is x:
-                for i, j, at in pairs:
-                    loops[i], starts[i] = self.loops[user][j], self.starts[user][j] + at
+                for i, j, start in pairs:
+                    loops[i], starts[i] = self.loops[user][j], self.starts[user][j] + start
         return tuple(loops), tuple(starts)
 
     def _loops_of_unread(self, node: Node) -> Loops:
@@ -199,20 +199,20 @@ class FusionGroup:
         """Raise NotFusible for a node that covers a part of the loops but must cover all."""
         if isinstance(node.op, Pad | Concat) and not all(map(has_long_rows, self.input_loops)):
             raise NotFusible(NO_BORDERS)
-        place = zip(starts, node.shape, loops, strict=True)
-        axes = [(at, n, self.extents[d]) for at, n, d in place if d is not None]
-        if all(at == 0 and n == extent for at, n, extent in axes):
+        ranges = zip(starts, node.shape, loops, strict=True)
+        axes = [(start, n, self.extents[d]) for start, n, d in ranges if d is not None]
+        if all(start == 0 and n == extent for start, n, extent in axes):
             return
         if stored or isinstance(node.op, Reduction) or takes_index(node.op):
             raise NotFusible("the kernel would need other elements of the result as well")
         waste = math.prod(extent / min(n, extent) for _, n, extent in axes)
         if isinstance(node.op, Elementwise) and waste > (MAX_WASTE if is_cheap(node) else 1.25):
-            raise NotFusible("most of what the kernel would compute is cut off")
+            raise NotFusible("the kernel would compute elements most of which are cut off")
 
     def _crosses(self, view: Node, loops: Loops, reduced: set[int]) -> bool:
         """Whether the reduced loops are innermost in memory on only one side of a view.
 
-        On the other side the kernel would access one element of each cache line at a time.
+        On the other side the kernel would access one element of a cache line at a time.
         """
         (x,) = view.inputs
         along = view.op.along(x.shape, view.shape)
@@ -224,7 +224,7 @@ class FusionGroup:
     def _will_reduce(self, node: Node) -> bool:
         """Whether a node depends on a reduction of as many elements as the kernel has.
 
-        If so, the reduction will most likely join the kernel, and the node will have the axes that
+        Then the reduction will most likely join the kernel, and the node will have the axes that
         the kernel does not reduce.
         """
         searched = [node]
@@ -252,7 +252,7 @@ class FusionGroup:
             free = list(self.reduced)
         if free and [self.extents[i] for i in free] != extents:
             raise NotFusible("the kernel runs over other axes")
-        if self.reduced is None:  # else `_check` tested each view
+        if self.reduced is None:  # otherwise `_check` has tested each view
             views = (x for x in self.members if is_placement(x))
             if any(self._crosses(view, self.loops[view], {*free}) for view in views):
                 raise NotFusible(AGAINST_MEMORY_ORDER)
@@ -261,7 +261,7 @@ class FusionGroup:
             raise NotFusible("the kernel would have to read whole columns twice")
 
     def _reduce(self, node: Node, loops: Loops) -> None:
-        """Record the loops of a reduction's input; add loops for the reduced axes if need be."""
+        """Record the loops of a reduction's input; add missing loops for the reduced axes."""
         assert isinstance(node.op, Reduction)
         (x,) = node.inputs
         axes = {loop for loop in loops if loop is not None}

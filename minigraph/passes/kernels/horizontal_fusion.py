@@ -1,8 +1,8 @@
 """Horizontal fusion: many small kernels become one launch.
 
-An optimizer updates the 64 weights of a batch norm in less time than a launch on several threads
-takes, and a network has hundreds of such vectors; mixed precision casts as many weights.  Apex and
-MXNet have "multi-tensor" kernels for this.  The limits depend on the device.
+Updating the 64 weights of a batch norm takes less time than a launch on several threads, and a
+network has hundreds of these vectors.  Mixed precision casts as many weights.  Apex and MXNet have
+"multi-tensor" kernels for this.  The limits depend on the device.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from minigraph.passes.notes import Notes
 class HorizontalFusionLimits:
     """Limits for kernels that share a launch; the defaults are for a CPU.
 
-    operand  bytes of an operand: a larger one takes longer than a launch, and is better read while
-             it is in the cache
-    waiting  total bytes that wait: gradients for the last gradient, casts of weights for readers
+    operand  bytes of an operand: a larger operand takes longer than a launch, and is better read
+             while it is in the cache
+    waiting  total bytes that stay in memory until the launch (gradients) or after it (casts)
     """
 
     operand: int = 64 << 10
@@ -34,7 +34,8 @@ def fuse_horizontally(
 ) -> Graph:
     """Fuse small kernels at the end of the graph, and small kernels at its beginning.
 
-    The former compute outputs and new values of parameters, the latter mainly casts of weights.
+    At the end, they compute outputs and new values of parameters; at the beginning, mainly casts of
+    weights.
     """
     for candidates, name in ((_updates, "updates in one kernel"), (_casts, "casts in one kernel")):
         kernels: list[Node] = []
@@ -54,7 +55,7 @@ def fuse_horizontally(
 
 
 def _updates(graph: Graph, limit: int) -> Iterator[tuple[Node, int]]:
-    """Yield small kernels of which no node reads a result, with the bytes of computed operands.
+    """Yield small kernels whose results no node reads, with the bytes of their computed operands.
 
     The results have at least as many bytes.
     """
@@ -68,12 +69,12 @@ def _updates(graph: Graph, limit: int) -> Iterator[tuple[Node, int]]:
 
 
 def _casts(graph: Graph, limit: int) -> Iterator[tuple[Node, int]]:
-    """Yield small kernels of leaves with the bytes of their results, which are fewer than read."""
+    """Yield small kernels of leaves, with the bytes of their results, which are smaller."""
     for node in graph:
         if _is_small_kernel(node, limit) and not any(x.inputs for x in node.inputs):
-            written = sum(spec.nbytes for spec in node.specs)
-            if written < sum(x.spec.nbytes for x in node.inputs):
-                yield node, written
+            result_bytes = sum(spec.nbytes for spec in node.specs)
+            if result_bytes < sum(x.spec.nbytes for x in node.inputs):
+                yield node, result_bytes
 
 
 def _is_small_kernel(node: Node, limit: int) -> bool:

@@ -1,13 +1,12 @@
 """Mixed precision between kernels: intermediate arrays in bfloat16.
 
-Arithmetic inside of a kernel stays in float32.  An array between generated kernels is stored in
-bfloat16 if all arrays of its size that it is computed from elementwise are in bfloat16, as results
-of convolutions and products are; smaller operands, such as statistics and weights of a
-normalisation, do not count.  The same holds for poolings of arrays in bfloat16.  The result of a
-function in `FLOAT32_OPS` is stored in float32.  An array that is stored in bfloat16 for a product
-is not stored in float32 for sums as well: the gradient of a bias is the sum of the product's
-operand.
-Inputs, results and parameters of the function, sums, and operands of other kernels keep their type.
+Arithmetic inside of a kernel is float32.  An array between generated kernels is stored in bfloat16
+if it is computed elementwise and all operands of its size are in bfloat16, as results of
+convolutions and products are.  Smaller operands, such as statistics and weights of a normalisation,
+do not count.  Poolings of arrays in bfloat16 are stored in bfloat16, too.  The result of an op in
+`FLOAT32_OPS` is stored in float32.  An array that is stored in bfloat16 for a product is not also
+stored in float32 for sums: the gradient of a bias is the sum of the product's operand.  Inputs,
+results and parameters of the function, sums, and operands of other kernels keep their type.
 
 `torch.autocast` and torch.compile round in the same places:
 https://docs.pytorch.org/docs/stable/amp.html.
@@ -68,12 +67,13 @@ class _Storage:
             return [node] if node.inputs[0] in self.stored else []
         if _is_pooling(node):
             fits = all(x in self.stored for x in node.inputs if x.dtype == F32)
-            wide = [x for x in items if x is not None and x.dtype == F32]
-            return [x for x in wide if fits and self._readable(x)]
+            float32_results = [x for x in items if x is not None and x.dtype == F32]
+            return [x for x in float32_results if fits and self._readable(x)]
         if not _is_generated(node):
             return []
         inner = meaning(node.op, [x.spec for x in node.inputs])
-        narrow = {y for x, y in zip(node.inputs, inner.inputs, strict=True) if x in self.stored}
+        pairs = zip(node.inputs, inner.inputs, strict=True)
+        narrow_inputs = {y for x, y in pairs if x in self.stored}
         casts = [y for y in inner.outputs if isinstance(y.op, Astype) and y.dtype == BFLOAT16]
         rounded = {y.inputs[0] for y in casts if not isinstance(y.inputs[0].op, FLOAT32_OPS)}
         return [
@@ -81,7 +81,7 @@ class _Storage:
             for x, y in zip(items, inner.outputs, strict=True)
             if x is not None
             and y.dtype == F32
-            and (self._is_narrow(y, narrow) or (y in rounded and self._is_summed(x)))
+            and (self._is_narrow(y, narrow_inputs) or (y in rounded and self._is_summed(x)))
             and self._readable(x)
         ]
 
@@ -104,7 +104,7 @@ class _Storage:
 
         narrow  the inputs that are stored in bfloat16
         """
-        reads_bfloat16, queue, seen = False, [y], {y}
+        reads_bfloat16, queue, visited = False, [y], {y}
         for x in queue:
             if x.size < y.size or x.dtype == np.bool_ or isinstance(x.op, Constant):
                 continue
@@ -113,8 +113,8 @@ class _Storage:
             elif not x.inputs or isinstance(x.op, (*FLOAT32_OPS, Reduction)):
                 return False
             else:
-                queue += [z for z in dict.fromkeys(x.inputs) if z not in seen]
-                seen.update(x.inputs)
+                queue += [z for z in dict.fromkeys(x.inputs) if z not in visited]
+                visited.update(x.inputs)
         return reads_bfloat16
 
     def _rewrite(self, node: Node, inputs: tuple[Node, ...]) -> Node:
@@ -126,12 +126,9 @@ class _Storage:
         with in_place_of(node):
             if _is_generated(node):
                 inner = meaning(node.op, [x.spec for x in node.inputs])
-                small = [x in self.stored for x in items]
-                self.notes.fired["values in 16 bits"] += sum(small)
-                dtypes = [
-                    BFLOAT16 if s else y.dtype for y, s in zip(inner.outputs, small, strict=True)
-                ]
-                results_dtypes = [*zip(inner.outputs, dtypes, strict=True)]
+                pairs = zip(inner.outputs, items, strict=True)
+                results_dtypes = [(y, BFLOAT16 if x in self.stored else y.dtype) for y, x in pairs]
+                self.notes.fired["values in 16 bits"] += sum(x in self.stored for x in items)
                 self.results[node] = _with_dtypes(inner, inputs, results_dtypes)
             else:  # a view or a pooling whose operands are now in bfloat16
                 self.results[node] = [
@@ -172,7 +169,7 @@ def _with_dtypes(
 ) -> list[Node]:
     """Return the results of one kernel for the graph `inner`, with other dtypes.
 
-    inputs          operands of the kernel, which casts those with another dtype than in `inner`
+    inputs          operands of the kernel, which casts them to their dtypes in `inner`
     results_dtypes  nodes of `inner`, possibly inputs, each with the dtype of its stored result
     """
     operands = placeholders([x.spec for x in inputs])

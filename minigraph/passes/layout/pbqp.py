@@ -35,8 +35,8 @@ def minimise(
 
     Variables are eliminated one after the other, the one with the fewest neighbours first: a table
     stores its best option for all options of its neighbours (Bertelè and Brioschi, 1972), which is
-    exact.  A variable with too many neighbours gets the option that is cheapest if its neighbours
-    choose their best options for it, a heuristic.  The first of equally cheap options wins.
+    exact.  As a heuristic, a variable with too many neighbours gets the option that is cheapest if
+    each neighbour takes its best option for it.  The first of equally cheap options wins.
     """
     tables = [CostTable((v,), np.asarray(costs, float)) for v, costs in enumerate(single)]
     tables += [CostTable(pair, np.asarray(costs, float)) for pair, costs in pairs.items()]
@@ -44,7 +44,7 @@ def minimise(
     for table in tables:
         for v in table.variables:
             by_variable[v].append(table)
-    best: list[CostTable] = []  # tables of the best option of an eliminated variable, their last
+    best: list[CostTable] = []  # each has the best options of its last variable
     queue = [(len(_neighbours(v, by_variable)), v) for v in by_variable]
     heapq.heapify(queue)
     while queue:
@@ -61,14 +61,14 @@ def minimise(
             neighbours = []
         total = _sum((*neighbours, v), involved)
         best.append(CostTable((*neighbours, v), total.argmin(-1)))
-        rest = CostTable(tuple(neighbours), total.min(-1))
+        reduced = CostTable(tuple(neighbours), total.min(-1))
         for u in neighbours:
-            by_variable[u] = [t for t in by_variable[u] if v not in t.variables] + [rest]
+            by_variable[u] = [t for t in by_variable[u] if v not in t.variables] + [reduced]
         for u in others:
             heapq.heappush(queue, (len(_neighbours(u, by_variable)), u))
     options = [0] * len(single)
-    for (*neighbours, v), chosen in reversed(best):
-        options[v] = int(chosen[tuple(options[u] for u in neighbours)])
+    for (*neighbours, v), best_options in reversed(best):
+        options[v] = int(best_options[tuple(options[u] for u in neighbours)])
     return options, total_cost(options, single, pairs)
 
 
@@ -88,18 +88,18 @@ def _fix_option(
     v: int, tables: Sequence[CostTable], by_variable: dict[int, list[CostTable]]
 ) -> list[CostTable]:
     """Fix the option of `v`, reduce its neighbours' tables, and return a table that enforces it."""
-    least = np.zeros(())
+    minimum = np.zeros(())
     for table in tables:
         axis = table.variables.index(v)
         others = tuple(a for a in range(table.costs.ndim) if a != axis)
-        least = least + table.costs.min(others)
-    option = int(least.argmin())
+        minimum = minimum + table.costs.min(others)
+    option = int(minimum.argmin())
     for table in tables:
-        rest = tuple(u for u in table.variables if u != v)
-        reduced = CostTable(rest, table.costs.take(option, table.variables.index(v)))
-        for u in rest:
+        other_variables = tuple(u for u in table.variables if u != v)
+        reduced = CostTable(other_variables, table.costs.take(option, table.variables.index(v)))
+        for u in other_variables:
             by_variable[u] = [t for t in by_variable[u] if t is not table] + [reduced]
-    costs = np.full(least.shape, np.inf)
+    costs = np.full(minimum.shape, np.inf)
     costs[option] = 0
     return [CostTable((v,), costs)]
 

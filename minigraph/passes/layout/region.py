@@ -48,14 +48,14 @@ SAME_LAYOUT_OPS = {**NORMALISATIONS, **POOLINGS}
 
 
 def places_channels(node: Node, block: int) -> bool:
-    """Whether a node concatenates channels, or slices some, at multiples of a block."""
+    """Whether a node concatenates or slices only channels, at multiples of a block."""
     match node.op:
         case Concat(axis=1):
             return not any(x.shape[1] % block for x in node.inputs)
         case Slice(start=(_, first, _, _), step=(1, 1, 1, 1)):
             (x,) = node.inputs
-            rest = x.shape[:1] + x.shape[2:] == node.shape[:1] + node.shape[2:]
-            return rest and not any(c % block for c in (first, x.shape[1], node.shape[1]))
+            whole = x.shape[:1] + x.shape[2:] == node.shape[:1] + node.shape[2:]
+            return whole and not any(c % block for c in (first, x.shape[1], node.shape[1]))
     return False
 
 
@@ -64,8 +64,8 @@ class Region:
     """A set of images with the same layout.
 
     channels  numbers of channels of its images
-    incoming  images outside of the region that its ops read
-    outgoing  images of the region that ops outside read
+    incoming  images outside of the region that ops of the region read
+    outgoing  images of the region that ops outside of it read
     """
 
     channels: set[int] = field(default_factory=set)
@@ -74,13 +74,12 @@ class Region:
 
     def lanes(self, block: int) -> list[int]:
         """Return the lanes that its images may have: first 1, which is nchw."""
-        lanes = [1]
+        lanes = {1: None}
         if block > 1 and not any(c % block for c in self.channels):
-            lanes.append(block)
-        most = max(self.channels)
-        if len(self.channels) == 1 and most not in lanes:
-            lanes.append(most)
-        return lanes
+            lanes[block] = None
+        if len(self.channels) == 1:
+            lanes |= dict.fromkeys(self.channels)
+        return [*lanes]
 
 
 class Regions:
@@ -116,7 +115,7 @@ class Regions:
         return self._number[self._root(image)]
 
     def same_layout_inputs(self, node: Node) -> list[Node]:
-        """Return the inputs whose layout the results must have; [] if there is no such image."""
+        """Return the inputs whose layout the results must have; [] if none is in a region."""
         if type(node.op) in SAME_LAYOUT_OPS:
             xs = [x for i, x in enumerate(node.inputs) if i in SAME_LAYOUT_OPS[type(node.op)]]
         elif node.is_bundle or node.ndim != 4:

@@ -24,14 +24,14 @@ from minigraph.passes.layout.pbqp import minimise, total_cost
 from minigraph.passes.layout.region import CONVOLUTIONS, NORMALISATIONS, POOLINGS, Regions
 from minigraph.passes.notes import Notes
 
-MIN_GAIN_RATIO = 0.98  # a layout has to be at least 2 % faster, reorders included
+MIN_GAIN_RATIO = 0.98  # another layout must be at least 2 % faster, reorders included
 NUMPY_REORDER = 10.0  # time of a reorder in NumPy, relative to a library's
 
 F32 = np.dtype(np.float32)
 
 
 # Measured or estimated seconds of convolutions and reorders, each by the lanes of its two images;
-# empty if there is neither.  The images of a convolution are those of `images_of`; the images of a
+# empty if neither is known.  The images of a convolution are those of `images_of`; the images of a
 # reorder are its input and result, for all lanes, not only those of the node.
 Costs = Callable[[Sequence[Node]], list[Mapping[tuple[int, int], float]]]
 
@@ -39,7 +39,7 @@ Costs = Callable[[Sequence[Node]], list[Mapping[tuple[int, int], float]]]
 def assign_layouts(graph: Graph, notes: Notes, costs: Costs, block: int) -> Graph:
     """Return the graph with its images in the layouts with the shortest total time.
 
-    block  lanes of the blocked layout; 1 if there is none
+    block  lanes of the blocked layout; 1 without such a layout
     """
     convolutions = [node for node in graph if type(node.op) in CONVOLUTIONS]
     if not convolutions:
@@ -102,15 +102,15 @@ class _Selection:
             else:
                 pairs[low, high] = pairs.get((low, high), 0) + (table if low == first else table.T)
         options, total = minimise(single, pairs)
-        plain = [0] * len(options)
-        if total > MIN_GAIN_RATIO * total_cost(plain, single, pairs):
-            options = plain
+        no_reorders = [0] * len(options)
+        if total > MIN_GAIN_RATIO * total_cost(no_reorders, single, pairs):
+            options = no_reorders
         lanes = [n[option] for n, option in zip(self.lanes, [*options, 0], strict=True)]
-        chosen = {
+        lanes_by_node = {
             node: self._fastest_lanes(node, *(lanes[self._region(x)] for x in images_of(node)))[1]
             for node in self.convolutions
         }
-        return lanes[:-1], chosen
+        return lanes[:-1], lanes_by_node
 
     def _region(self, image: Node) -> int:
         return self.regions.of(image) if image in self.regions else len(self.regions.all)
@@ -140,15 +140,15 @@ class _Selection:
     def _fastest_lanes(self, node: Node, a: int, b: int) -> tuple[float, tuple[int, int]]:
         """Return the shortest time of a convolution between images with lanes a and b.
 
-        Also return the lanes that the convolution itself uses then.
+        Also return the lanes with which the convolution itself takes this time.
         """
         first, second = images_of(node)
-        written = second is node
+        is_result = second is node
         times = {}
         for (p, q), seconds in (self.times[node] or {(1, 1): 0.0}).items():
             reorders = self._reorder_cost(first, a, p)
             reorders += (
-                self._reorder_cost(second, q, b) if written else self._reorder_cost(second, b, q)
+                self._reorder_cost(second, q, b) if is_result else self._reorder_cost(second, b, q)
             )
             times[p, q] = seconds + reorders
         best = min(times, key=times.__getitem__)
@@ -174,8 +174,8 @@ class _LayoutRewrite:
             return new
         if (new, lanes) not in self.reordered:
             if isinstance(new.op, BroadcastTo) and new.shape == x.shape:
-                small = _small(new.inputs[0], lanes)
-                self.reordered[new, lanes] = BroadcastTo(shape)(small)
+                operand = _broadcast_operand(new.inputs[0], lanes)
+                self.reordered[new, lanes] = BroadcastTo(shape)(operand)
             else:
                 self.reordered[new, lanes] = Reorder(lanes)(new)
                 self.notes.fired["reorder"] += 1
@@ -194,7 +194,7 @@ class _LayoutRewrite:
             lanes = self._lanes_of(node.inputs[0])
             if lanes > 1:
                 return self._reduction(node.op, self.image(node.inputs[0], inputs[0], lanes))
-        return self._other(node, inputs)
+        return self._rewrite_other(node, inputs)
 
     def _lanes_of(self, x: Node) -> int:
         return self.lanes[self.regions.of(x)] if x in self.regions else 1
@@ -207,23 +207,23 @@ class _LayoutRewrite:
 
     def _convolution(self, node: Node, inputs: tuple[Node, ...]) -> Node:
         first, second = self.pairs[node]
-        backward = isinstance(node.op, Conv2dBackwardWeights)
-        lanes_in = (first, second) if backward else (first, *(1 for _ in inputs[1:]))
-        written = 1 if backward else second
+        is_weights_gradient = isinstance(node.op, Conv2dBackwardWeights)
+        lanes_in = (first, second) if is_weights_gradient else (first, *(1 for _ in inputs[1:]))
+        result_lanes = 1 if is_weights_gradient else second
         xs = self._images(node, inputs, lanes_in)
         if (first, second) == (1, 1):
             new = node.replace(xs)
         else:
-            new = LaidOut(node.op, lanes_in, (written,))(*xs)
+            new = LaidOut(node.op, lanes_in, (result_lanes,))(*xs)
             images = zip(self.pairs[node], images_of(node), strict=True)
             names = sorted({image_layout(lanes, x.shape[1]).name for lanes, x in images})
             self.notes.fired[f"{node.name} in {' and '.join(names)}"] += 1
         lanes = self._lanes_of(node)
-        if lanes == written:
+        if lanes == result_lanes:
             return new
         self.notes.fired["reorder"] += 1
         reordered = Reorder(lanes)(new)
-        self.reordered[reordered, written] = new
+        self.reordered[reordered, result_lanes] = new
         return reordered
 
     def _reduction(self, op: Reduction, x: Node) -> Node:
@@ -233,12 +233,12 @@ class _LayoutRewrite:
         n, c, h, w, lanes = y.shape
         return reshape(y, (n, c * lanes, h, w)) if lanes == 1 or h == w == 1 else Reorder(1)(y)
 
-    def _other(self, node: Node, inputs: tuple[Node, ...]) -> Node:
-        tied = self.regions.same_layout_inputs(node)
-        lanes = next((self._lanes_of(x) for x in tied if x in self.regions), 1)
+    def _rewrite_other(self, node: Node, inputs: tuple[Node, ...]) -> Node:
+        same_layout = self.regions.same_layout_inputs(node)
+        lanes = next((self._lanes_of(x) for x in same_layout if x in self.regions), 1)
         if lanes == 1:
             return node.replace(self._images(node, inputs))
-        images = set(tied)
+        images = set(same_layout)
         xs = self._images(node, inputs, [lanes if x in images else 1 for x in node.inputs])
         op = node.op
         if type(op) in POOLINGS:
@@ -247,21 +247,21 @@ class _LayoutRewrite:
             blocks = (node.inputs[0].shape[1] // lanes, lanes)
             xs = tuple(x if x.ndim == 5 else reshape(x, blocks) for x in xs)
         elif isinstance(op, Slice):
-            op = _channels(op, lanes, xs[0].shape)
+            op = _channel_slice(op, lanes, xs[0].shape)
         else:
-            xs = tuple(x if x.ndim == 5 else _small(x, lanes) for x in xs)
+            xs = tuple(x if x.ndim == 5 else _broadcast_operand(x, lanes) for x in xs)
         y, *_ = op.results(*xs)
         return y.inputs[0] if node.is_bundle else y
 
 
-def _channels(op: Slice, lanes: int, x: Shape) -> Slice:
+def _channel_slice(op: Slice, lanes: int, x: Shape) -> Slice:
     """Return the slice of channels `op` for images of shape x with these lanes."""
     start, stop = [0] * 5, [*x]
     start[1], stop[1] = op.start[1] // lanes, op.stop[1] // lanes
     return Slice(tuple(start), tuple(stop), (1,) * 5)
 
 
-def _small(x: Node, lanes: int) -> Node:
+def _broadcast_operand(x: Node, lanes: int) -> Node:
     """Return `x`, which broadcasts to nchw images, in a shape that broadcasts to these lanes."""
     if x.ndim == 0:
         return x

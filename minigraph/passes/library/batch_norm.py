@@ -1,7 +1,7 @@
 """Library fusion of batch normalisation, an optional residual sum, and the relu after it.
 
 The pass recognises the gradient by the ops of the backward pass alone.  It does not fuse if an
-intermediate value is an output or has another reader, because the value has to be stored then.
+intermediate value is an output or has another reader, because then the value must be stored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _fuse_forward(graph: Graph, notes: Notes) -> Graph:
     private = read_once(graph)
     # The fused op reads the residual and returns mean and variance, so a residual that depends on
     # these would close a cycle.
-    late = dependents(graph.outputs, [x for x in graph if _result_index(x) in (1, 2)])
+    dependent_nodes = dependents(graph.outputs, [x for x in graph if _result_index(x) in (1, 2)])
     fused: dict[Node, Sequence[Node]] = {}
     for relu in graph:
         if not isinstance(relu.op, Relu):
@@ -42,7 +42,7 @@ def _fuse_forward(graph: Graph, notes: Notes) -> Graph:
             norm = y.inputs[0]
             assert isinstance(norm.op, BatchNorm)
             read_again = any(_result_index(x) == 0 for x in users[norm] if x is not y)
-            if read_again or late.intersection(residual):
+            if read_again or dependent_nodes.intersection(residual):
                 continue
             op = BatchNormRelu(norm.op.eps, bool(residual))
             with in_place_of(relu, like=norm):
@@ -54,7 +54,7 @@ def _fuse_forward(graph: Graph, notes: Notes) -> Graph:
 
 
 def _normalised(z: Node, private: set[Node]) -> Iterator[tuple[Node, tuple[Node, ...]]]:
-    """Yield each way to write z as y or y + residual with y of a batch norm: y, (residual,)."""
+    """Yield (y, ()) if z is the result y of a batch norm, and (y, (r,)) if z is y + r."""
     if z not in private:
         return
     if _result_index(z) == 0:
@@ -78,11 +78,11 @@ def _fuse_backward(graph: Graph, notes: Notes) -> Graph:
             norms.setdefault(node.inputs[0], node)
     # If dz has other readers, the fused op returns it too.  The op reads x and the statistics, so
     # it would close a cycle if these depended on dz.
-    late = dependents(graph.outputs, norms.keys() - private)
+    dependent_nodes = dependents(graph.outputs, norms.keys() - private)
     fused: dict[Node, Sequence[Node]] = {}
     for dz, norm in norms.items():
         shared = dz not in private
-        if shared and not late.isdisjoint(norm.inputs[1:]):
+        if shared and not dependent_nodes.isdisjoint(norm.inputs[1:]):
             continue
         assert isinstance(norm.op, BatchNormBackward)
         op = BatchNormReluBackward(norm.op.eps, shared)

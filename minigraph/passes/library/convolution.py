@@ -1,7 +1,7 @@
 """Library fusion of bias, activation and batch norm into the convolution or product before them.
 
-The passes do not fuse if an intermediate value is an output or has another reader, because the
-value has to be stored then.
+The passes do not fuse if an intermediate value is an output or has another reader, because then the
+value must be stored.
 """
 
 from __future__ import annotations
@@ -71,10 +71,13 @@ def fold_batch_norm(graph: Graph, notes: Notes) -> Graph:
     overflows, as with an infinite `weight` or var = -eps: then the convolution may add infinities
     of both signs and return NaN instead of infinity.
 
-    A batch norm is not folded in three cases.  The weights are no constants and as large as the
-    convolution's result: scaling them at each call costs more than normalising.  Or eps is too
-    small to prevent var + eps = 0.  Or the dtype is float16 or bfloat16: rounding the scaled
-    weights would lose accuracy, while the normalisation computes in float32.
+    A batch norm is not folded in three cases:
+
+    * The weights are not constant and as large as the convolution's result.  Scaling them in each
+      call costs more than normalising.
+    * eps is too small to prevent var + eps = 0.
+    * The dtype is float16 or bfloat16.  Rounding the scaled weights would lose accuracy, while the
+      normalisation computes in float32.
     """
     private = read_once(graph)
 
@@ -85,22 +88,22 @@ def fold_batch_norm(graph: Graph, notes: Notes) -> Graph:
         if not isinstance(conv.op, Conv2d) or node.inputs[0] not in private:
             return node.replace(inputs)
         x, w, *b = conv.inputs
-        wide = node.dtype in (np.float32, np.float64)
-        folds = all(isinstance(each.op, Constant) for each in (w, *b, *inputs[1:]))
-        pays = folds or w.size < conv.size
-        if not wide or not pays or node.op.eps < np.finfo(node.dtype).tiny:
+        is_wide = node.dtype in (np.float32, np.float64)
+        is_constant = all(isinstance(each.op, Constant) for each in (w, *b, *inputs[1:]))
+        is_cheap = is_constant or w.size < conv.size
+        if not is_wide or not is_cheap or node.op.eps < np.finfo(node.dtype).tiny:
             return node.replace(inputs)
         notes.fired[f"{node.name} into {conv.name}"] += 1
         scale = weight * rsqrt(var + node.op.eps)
         centre = b[0] - mean if b else -mean
         scaled = w * reshape(scale, (-1, 1, 1, 1)), centre * scale + bias
-        return conv.op(x, *(map(constant, Graph((), scaled)()) if folds else scaled))
+        return conv.op(x, *(map(constant, Graph((), scaled)()) if is_constant else scaled))
 
     return graph.map(rewrite)
 
 
 def _product(x: Node, private: set[Node]) -> Node | None:
-    """Return the convolution or product that x is, possibly reshaped; None if it is another op."""
+    """Return the convolution or product of which x is the result, or a reshape of it, else None."""
     while x in private and isinstance(x.op, Reshape):
         x = x.inputs[0]
     op = x.op.plain if isinstance(x.op, LaidOut) else x.op

@@ -1,4 +1,4 @@
-"""Mixed precision: convolutions and products in a 16-bit float type, all else in float32.
+"""Mixed precision: convolutions and products in a 16-bit float type, other ops in float32.
 
 Parameters, statistics, the optimizer and the sums within a convolution stay float32.  Casts are
 elementwise ops, so a fused kernel before a convolution writes the 16-bit type.
@@ -31,21 +31,21 @@ TYPES: dict[str, DType] = {"bfloat16": BFLOAT16, "float16": np.dtype(np.float16)
 
 def autocast(graph: Graph, notes: Notes, amp: str) -> Graph:
     """Cast the operands of float32 convolutions and products to the type that `amp` names."""
-    small = TYPES[amp]
+    narrow = TYPES[amp]
     casts: dict[tuple[Node, bool], tuple[Node, Node | None]] = {}
 
     def cast(x: Node, scaled: bool) -> tuple[Node, Node | None]:
-        """Return x in the 16-bit type, and the scale that it was multiplied by."""
+        """Return x in the 16-bit type, and the scale by which it was multiplied."""
         if (x, scaled) not in casts:
             view = isinstance(x.op, PermuteDims)
             if view and not isinstance(x.inputs[0].op, PermuteDims):
                 y, scale = cast(x.inputs[0], scaled)  # a matrix and its transpose share a cast
                 casts[x, scaled] = x.op(y), scale
-            elif isinstance(x.op, Astype) and x.inputs[0].dtype == small and not scaled:
+            elif isinstance(x.op, Astype) and x.inputs[0].dtype == narrow and not scaled:
                 casts[x, scaled] = x.inputs[0], None
             else:
                 scale = _scale(x) if scaled else None
-                casts[x, scaled] = astype(x if scale is None else x * scale, small), scale
+                casts[x, scaled] = astype(x if scale is None else x * scale, narrow), scale
         return casts[x, scaled]
 
     def rewrite(node: Node, inputs: tuple[Node, ...]) -> Node:
@@ -53,7 +53,7 @@ def autocast(graph: Graph, notes: Notes, amp: str) -> Graph:
             return node.replace(inputs)
         notes.fired[f"{node.name} in {amp}"] += 1
         # bfloat16 has the range of float32 and needs no scale.
-        scaled = SCALED[type(node.op)] if small == np.float16 else 0
+        scaled = SCALED[type(node.op)] if narrow == np.float16 else 0
         operands = [cast(x, i < scaled) for i, x in enumerate(inputs)]
         y = astype(node.op(*(x for x, _ in operands)), "float32")
         for _, scale in operands:
@@ -67,7 +67,7 @@ def _scale(x: Node) -> Node:
     """Return the power of two that scales the largest element of x to about 1.
 
     Gradients may be smaller than 6e-8, the smallest number of float16.  Scaling by a power of two
-    is exact.  It is 1 if x is all zeros or has infinity or NaN.
+    is exact.  The scale is 1 if x has only zeros, or has infinity or NaN.
     """
     largest = Max(tuple(range(x.ndim)))(abs(x))
     usable = logical_and(largest > 0, isfinite(largest))

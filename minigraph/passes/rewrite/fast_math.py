@@ -1,7 +1,7 @@
 """Rewrites that are not exact for NaN, infinities and signed zeros.
 
-Sums and products with several constants are regrouped, so rounding changes as well.  Constants are
-not combined if the result overflows or underflows, because that would change ordinary results.
+Sums and products with several constants are regrouped, so rounding changes, too.  Constants are not
+combined if the result overflows or underflows, because that would change ordinary results.
 """
 
 from __future__ import annotations

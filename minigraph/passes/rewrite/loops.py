@@ -1,4 +1,4 @@
-"""Rewrites of loops: of their bodies, merging, dead results, unrolling."""
+"""Rewrites of loops: rewriting bodies, merging, dropping unused results, and unrolling."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ def merge_loops(graph: Graph) -> Graph:
     with the loop of the forward pass.
     """
     loops = [node for node in graph if isinstance(node.op, Scan)]
-    read: dict[Node, set[int]] = {node: set() if node.is_bundle else {0} for node in loops}
+    used: dict[Node, set[int]] = {node: set() if node.is_bundle else {0} for node in loops}
     for node in graph:
-        if isinstance(node.op, Item) and node.inputs[0] in read:
-            read[node.inputs[0]].add(node.op.index)
+        if isinstance(node.op, Item) and node.inputs[0] in used:
+            used[node.inputs[0]].add(node.op.index)
     groups: dict[Hashable, list[Node]] = {}
-    for node in read:
+    for node in used:
         groups.setdefault(_key(node), []).append(node)
     results: dict[Node, Sequence[Node]] = {}
     for group in groups.values():
-        requested = dict.fromkeys(_values(node)[i] for node in group for i in sorted(read[node]))
+        requested = dict.fromkeys(_values(node)[i] for node in group for i in sorted(used[node]))
         merged = _merged(group, requested)
         if merged:
             results.update((node, [merged.get(y, node) for y in _values(node)]) for node in group)
@@ -74,29 +74,30 @@ def _key(node: Node) -> Hashable:
 
 
 def _merged(group: Sequence[Node], requested: dict[_Value, None]) -> dict[_Value, Node]:
-    """Return the results of one loop that computes the wanted ones; {} for an unchanged loop."""
+    """Return the requested results, computed by one loop; {} if the loop would be unchanged."""
     first = min(group, key=lambda node: node.order)
     op = first.op
     assert isinstance(op, Scan)
-    inputs, ends = op.graph.inputs, op.graph.outputs[: op.carried]
+    inputs, finals = op.graph.inputs, op.graph.outputs[: op.carried]
     stacks = [y.node for y in requested if y.stacked]
-    carries = {i for i, y in enumerate(ends) if _Value(y, False) in requested}
+    carries = {i for i, y in enumerate(finals) if _Value(y, False) in requested}
     reached: set[Node] = set()
-    while True:  # a result may depend on a carry, and that on another carry
-        reached = set(toposort([*stacks, *(ends[i] for i in carries)]))
-        more = {i for i, x in enumerate(inputs[: op.carried]) if x in reached}
-        if more <= carries:
+    while True:  # a result may depend on a carry, which may depend on another carry
+        reached = set(toposort([*stacks, *(finals[i] for i in carries)]))
+        reached_carries = {i for i, x in enumerate(inputs[: op.carried]) if x in reached}
+        if reached_carries <= carries:
             break
-        carries |= more
-    kept = [i for i, x in enumerate(inputs) if i in carries or (i >= op.carried and x in reached)]
-    outputs = (*(ends[i] for i in sorted(carries)), *stacks)
-    if len(group) == 1 and len(kept) == len(inputs) and len(outputs) == len(op.graph.outputs):
+        carries |= reached_carries
+    others = {i for i, x in enumerate(inputs) if i >= op.carried and x in reached}
+    indices = sorted(carries | others)
+    outputs = (*(finals[i] for i in sorted(carries)), *stacks)
+    if len(group) == 1 and len(indices) == len(inputs) and len(outputs) == len(op.graph.outputs):
         return {}
-    sliced = sum(op.carried <= i < op.carried + op.scanned for i in kept)
-    body = Graph(tuple(inputs[i] for i in kept), outputs)
+    sliced = sum(op.carried <= i < op.carried + op.scanned for i in indices)
+    body = Graph(tuple(inputs[i] for i in indices), outputs)
     with in_place_of(first):
         loop = Scan(body, len(carries), sliced, op.length, op.reverse)
-        results = loop.results(*(first.inputs[i] for i in kept))
+        results = loop.results(*(first.inputs[i] for i in indices))
     values = [_Value(y, i >= len(carries)) for i, y in enumerate(outputs)]
     return dict(zip(values, results, strict=True))
 

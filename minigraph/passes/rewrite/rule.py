@@ -48,8 +48,8 @@ from minigraph.passes.notes import Notes
 
 Sides = tuple[Node, Node | float]
 
-MAX_VIEW_DEPTH = 4  # views that `filled_with` looks through, at most
-MAX_REWRITES = 16  # rules applied in a row at one node: stops two rules that undo each other
+MAX_VIEW_DEPTH = 4  # views through which `filled_with` looks
+MAX_REWRITES = 16  # rules applied in a row at one node, in case two rules undo each other
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +59,8 @@ class Rule:
     name      name in reports
     roots     classes of the ops that the rule may replace
     apply     returns the replacement of a node, or None if the rule does not match
-    operands  classes of ops that must be among those of the inputs: a quick test
-    sides     the function that returns both sides, for a rule of a table
+    operands  classes of ops that must occur among the inputs: a quick test
+    sides     function that returns both sides, for a rule of a table
     """
 
     name: str
@@ -75,7 +75,7 @@ def rules(
 ) -> tuple[Rule, ...]:
     """Return rules from functions that return (before, after); `after` may be a number.
 
-    when  condition on the nodes that the variables stand for, called like the functions
+    when  condition on the nodes that match the variables; its parameters are those of the functions
 
     The result is broadcast to the shape of the node that it replaces.  A rule does not match if the
     result has another dtype.  `before` is built from float32; variables match nodes of any dtype.
@@ -95,14 +95,14 @@ def _rule(name: str, build: Callable[..., Sides], when: Callable[..., bool]) -> 
     bound = set(toposort([before]))
     if unbound := [x.name for x in variables if x not in bound]:
         raise GraphError(
-            f"rule {name}: the left side, {before!r}, says nothing of {', '.join(unbound)}"
+            f"rule {name}: the left side, {before!r}, does not contain {', '.join(unbound)}"
         )
     patterns = tuple(operand_orders(before))
 
     def apply(node: Node) -> Node | None:
         for pattern in patterns:
-            found = match(pattern, node)
-            if found is not None and when(*(nodes := [found[x] for x in variables])):
+            bindings = match(pattern, node)
+            if bindings is not None and when(*(nodes := [bindings[x] for x in variables])):
                 _, after = build(*nodes)
                 new = after if isinstance(after, Node) else constant(after, node.dtype)
                 return broadcast_to(new, node.shape) if new.dtype == node.dtype else None
@@ -121,9 +121,9 @@ def operand_orders(expression: Node) -> Iterator[Node]:
 
 
 def match(pattern: Node, node: Node) -> dict[Node, Node] | None:
-    """Return the node that each input of `pattern` stands for if `node` matches; else None.
+    """Return the node for each input of `pattern` if `node` matches the pattern; else None.
 
-    An input matches any node, but the same one wherever it occurs.  A constant matches any constant
+    An input matches any node, but the same node at all its uses.  A constant matches any constant
     that is filled with its value, of any shape and dtype: 1 is 1.0 and True, but 0.0 is not -0.0.
     """
     bindings: dict[Node, Node] = {}
@@ -162,7 +162,7 @@ def rules_in(namespace: Mapping[str, object]) -> tuple[Rule, ...]:
 def rewrite(graph: Graph, rules: Sequence[Rule], notes: Notes) -> Graph:
     """Return the graph with the rules applied, inputs before users, until no rule matches.
 
-    The first rule that matches a node is applied, and its result is rewritten in turn.  The time is
+    The first rule that matches a node is applied, and its result is rewritten, too.  The time is
     linear in the number of nodes.
     """
     table: dict[type[Op], list[Rule]] = {}
@@ -236,10 +236,10 @@ def is_normal(number: float, dtype: DType) -> bool:
 
 def has_op_of(graph: Graph, *kinds: type[Op]) -> bool:
     """Whether the graph has an op of one of these classes."""
-    return any(issubclass(found, kinds) for found in graph.kinds)
+    return any(issubclass(op_class, kinds) for op_class in graph.kinds)
 
 
 def read_once(graph: Graph) -> set[Node]:
-    """Return the nodes with exactly one use, which is not as an output."""
+    """Return the nodes that have exactly one use and are no outputs."""
     used_once = {node for node, users in graph.users().items() if len(users) == 1}
     return used_once.difference(graph.outputs)

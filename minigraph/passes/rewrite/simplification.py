@@ -1,8 +1,8 @@
 """Level 1: algebraic simplification, constant folding and common subexpressions, all bit-exact.
 
-Every rule holds for NaN, infinities, both zeros, and integers that wrap around.  So x + 0 stays,
-because it is 0.0 where x is -0.0, while x + -0.0 becomes x.  Rules that do not hold for NaN,
-infinities or zeros are in `fast_math`.
+Every rule holds for NaN, infinities, both zeros, and integers that wrap around.  So x + 0 is not
+replaced, because it is 0.0 where x is -0.0, while x + -0.0 becomes x.  Rules that do not hold for
+NaN, infinities or zeros are in `fast_math`.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from minigraph.passes.rewrite.rule import (
     rules_in,
 )
 
-LIMIT = 1 << 16  # bytes; larger constants are not compared
-MAX_FOLDED_ELEMENTS = 1 << 16  # elements; a folded constant may always have as many
+MAX_COMPARED_BYTES = 1 << 16  # larger constants are not compared
+MAX_FOLDED_ELEMENTS = 1 << 16  # elements that a folded constant may have, whatever its operands
 
 
 # Both sides of rules that are exact for integers; `fast_math` applies them to floats too.
@@ -94,8 +94,9 @@ def constant_folded(node: Node) -> Node | None:
     """Compute an op of constants.
 
     NumPy computes the result, so functions that round differently in C are not folded.  A result
-    much larger than its operands is cheaper to compute than to store, and so is a view; the
-    transpose of a large matrix is not stored either.  If the op raises an error, the call will.
+    much larger than its operands is cheaper to compute than to store, and so is a view.  The
+    transpose of a large matrix is not stored either.  If the op raises an error, it is not folded,
+    and the call raises the error.
     """
     source = node.inputs[0] if isinstance(node.op, Item) else node
     operands = [value for value in map(_known_value, source.inputs) if value is not None]
@@ -190,14 +191,14 @@ def cast(node: Node) -> Node | None:
 
 @rule_on(Reshape, BroadcastTo, Slice, Pad, Extremum, StopGradient)
 def same_shape(node: Node) -> Node | None:
-    """Drop an op that is the identity if it keeps the shape (`stop_gradient`: after autodiff)."""
+    """Drop an op that is the identity if it keeps the shape (`stop_gradient` after autodiff)."""
     x, *others = node.inputs
     return x if x.shape == node.shape and not others else None
 
 
 @rule_on(WithGradient)
 def after_autodiff(node: Node) -> Node:
-    """Drop an op that only `mg.grad` reads."""
+    """Drop an op that only affects `mg.grad`."""
     return node.inputs[0]
 
 
@@ -296,30 +297,30 @@ def simplify(graph: Graph, notes: Notes) -> Graph:
 def share_common(graph: Graph, notes: Notes) -> Graph:
     """Replace equal nodes, which apply the same op to the same inputs, by the one made first."""
     classes: dict[Hashable, Node] = {}
-    of: dict[Node, Node] = {}  # for each node, the first node of the graph that is equal to it
+    canonical: dict[Node, Node] = {}  # for each node, the first node that is equal to it
     earliest: dict[Node, Node] = {}
     for node in graph:
-        first = of[node] = classes.setdefault(_key(node, of), node)
+        first = canonical[node] = classes.setdefault(_key(node, canonical), node)
         if first is node or node.order < earliest[first].order:
             earliest[first] = node
-    same = {node: (earliest[first],) for node, first in of.items() if earliest[first] is not node}
+    same = {x: (earliest[y],) for x, y in canonical.items() if earliest[y] is not x}
     if not same:
         return graph
     notes.fired["shared"] += len(same)
     return graph.map(lambda x, inputs: inputs[0] if x in same else x.replace(inputs), reads=same)
 
 
-def _key(node: Node, of: dict[Node, Node]) -> Hashable:
+def _key(node: Node, canonical: dict[Node, Node]) -> Hashable:
     """Return a key that is equal for equal nodes.
 
-    It has the ids of nodes, because `==` between nodes makes an expression, and the signs of float
-    attributes, because 0.0 == -0.0 in Python.
+    The key has the ids of nodes, because `==` between nodes makes an expression, and the signs of
+    float attributes, because 0.0 == -0.0 in Python.
     """
-    if isinstance(node.op, Constant) and node.spec.nbytes <= LIMIT:
+    if isinstance(node.op, Constant) and node.spec.nbytes <= MAX_COMPARED_BYTES:
         return Constant, node.spec, node.op.value.tobytes()
     if not node.inputs:
         return id(node)  # two inputs or parameters may have the same name
-    inputs = [id(of[x]) for x in node.inputs]
+    inputs = [id(canonical[x]) for x in node.inputs]
     if node.op.commutative:
         inputs.sort()
     floats = (v for v in vars(node.op).values() if isinstance(v, float | np.floating))

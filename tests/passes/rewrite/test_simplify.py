@@ -18,7 +18,7 @@ from minigraph.passes.notes import Notes
 from minigraph.passes.rewrite.rule import rewrite
 from minigraph.passes.rewrite.simplification import (
     EXACT,
-    LIMIT,
+    MAX_COMPARED_BYTES,
     MAX_FOLDED_ELEMENTS,
     share_common,
     simplify,
@@ -159,7 +159,7 @@ def shared(*outputs):
 
 
 def test_a_large_constant_is_equal_only_to_itself():
-    large = np.zeros(LIMIT + 1, "int8")
+    large = np.zeros(MAX_COMPARED_BYTES + 1, "int8")
     x, y = constant(large), constant(large)
     a, b, c, d = shared(x, y, -x, -x)
     assert a is not b and c is d
