@@ -4,8 +4,8 @@
     blobs    machine code by its digest; kernels that were compiled together share a row
     fields   the environment of a file, by name; empty in the cache folder
 
-Databases are not trusted: one with any other table, view or trigger is refused, and a row with a
-wrong checksum is ignored.
+Databases are not trusted: a database with another table, view or trigger is rejected, and a row
+with a wrong checksum is ignored.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from minigraph.platform.records import decode, encode, one_line
 MEASUREMENTS = ("onednn", "cudnn")  # of the libraries' algorithms
 KINDS = (*MEASUREMENTS, "jit")  # and kernels
 
-SCHEMA = 2  # a change makes all databases unknown
+SCHEMA = 2  # databases with another number are not read
 MAX_VALUE = 64 << 20  # bytes of a text or blob, so that a damaged length costs little memory
-MAX_SECONDS = 8.0  # of one operation; longer ones only occur in damaged databases
-TIMEOUT_INTERVAL = 100_000  # instructions of SQLite between two looks at the clock
+MAX_SECONDS = 8.0  # seconds of one operation; only damaged databases take longer
+TIMEOUT_INTERVAL = 100_000  # SQLite's instructions between two checks of the time
 MAGIC = b"SQLite format 3\0"
-# Of a header: the versions of the format for writing and for reading, 2 with a write-ahead log.
+# In the header, the versions of the format for writing and reading: 2 means a write-ahead log.
 FORMAT_VERSION_BYTES = slice(18, 20)
 
 TABLES = {
@@ -61,13 +61,13 @@ DAMAGE_CODES = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 @dataclass(frozen=True)
 class Entry:
-    """One result.
+    """A stored result.
 
     kind         one of KINDS
-    subject      the problem that was measured, in words, or the kernel's name
-    environment  the fields in which the result holds: versions, processor, …, with their names
+    subject      text of the problem that was measured, or the kernel's name
+    environment  names and values for which the result is valid: versions, processor, …
     body         the result, as JSON text
-    blob         the machine code that has the kernel; kernels that were compiled together share it
+    blob         machine code with the kernel; kernels that were compiled together share it
     """
 
     kind: str
@@ -91,12 +91,12 @@ def environment_of(fields: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted(fields.items()))
 
 
-def differences(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
+def differences(current: Mapping[str, str], stored: Mapping[str, str]) -> list[str]:
     """Return a sentence for each field in which two environments differ."""
     return [
-        f"{name} is {there.get(name)!r} there, {here.get(name)!r} here"
-        for name in dict.fromkeys((*here, *there))
-        if here.get(name) != there.get(name)
+        f"{name} is {stored.get(name)!r} there, {current.get(name)!r} here"
+        for name in dict.fromkeys((*current, *stored))
+        if current.get(name) != stored.get(name)
     ]
 
 
@@ -112,8 +112,8 @@ def _digest(*texts: str) -> str:
 class DamagedDatabase(Exception):
     """The database is damaged, or `foreign`: another version has written it."""
 
-    def __init__(self, why: str, foreign: bool = False) -> None:
-        super().__init__(why)
+    def __init__(self, fault: str, foreign: bool = False) -> None:
+        super().__init__(fault)
         self.foreign = foreign
 
 
@@ -128,7 +128,7 @@ def set_limits(db: sqlite3.Connection) -> None:
 
 
 def has_tables(db: sqlite3.Connection) -> bool:
-    """Return whether the tables exist; raise DamagedDatabase if there is anything else."""
+    """Return whether the tables exist; raise DamagedDatabase if anything else exists."""
     try:
         (version,) = db.execute("PRAGMA user_version").fetchone()
         schema = db.execute("SELECT name, sql FROM sqlite_master ORDER BY name LIMIT 4").fetchall()
@@ -141,7 +141,7 @@ def has_tables(db: sqlite3.Connection) -> bool:
             f"has schema {version}; this version of minigraph reads {SCHEMA}", True
         )
     if schema != (list(TABLES.items()) if version else []):
-        raise DamagedDatabase("has not the tables of a cache, or not those alone")
+        raise DamagedDatabase("does not have exactly the tables of a cache")
     return bool(version)
 
 
@@ -152,7 +152,7 @@ def create(db: sqlite3.Connection) -> None:
 
 
 def insert(db: sqlite3.Connection, entries: Iterable[Entry], used: float) -> None:
-    """Write entries in the place of those with the same keys, and each of their blobs once."""
+    """Write entries, replacing those with the same keys, and each of their blobs once."""
     digests: dict[bytes, str] = {}
     for entry in entries:
         if entry.blob not in digests:
@@ -168,16 +168,16 @@ def insert(db: sqlite3.Connection, entries: Iterable[Entry], used: float) -> Non
 class Reader:
     """Reads entries of a database, and each of their blobs once.
 
-    used  when the good entries that were read had last been used, by key
+    use_times  the time of the last use of each good entry that was read, by key
     """
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._blobs: dict[str, bytes | None] = {"": b""}
-        self.used: dict[str, float] = {}
+        self.use_times: dict[str, float] = {}
 
     def find(self, key_entry: Entry) -> tuple[bool, Entry | None]:
-        """Return whether there is a row with the key of an entry, and the entry if it is good."""
+        """Return whether a row has the key of an entry, and the row's entry if it is good."""
         try:
             row = self._db.execute(SELECT_ENTRIES + WHERE_KEY, key_of(key_entry)).fetchone()
             entry = row and self._entry(row)
@@ -189,7 +189,7 @@ class Reader:
         return bool(row), entry if entry and entry.key == key_entry.key else None
 
     def select(self, where: str, values: Sequence[str] = ()) -> Iterator[tuple[str, Entry | None]]:
-        """Yield the subject of each row, and its entry if it is as it was written."""
+        """Yield the subject of each row, and its entry if it is undamaged."""
         for row in self._db.execute(SELECT_ENTRIES + where, values):
             yield str(row[1]), self._entry(row)
 
@@ -207,7 +207,7 @@ class Reader:
         entry = Entry(kind, subject, environment_of(fields), body, blob)
         if entry.checksum(digest) != checksum:
             return None
-        self.used[entry.key] = used
+        self.use_times[entry.key] = used
         return entry
 
     def _blob(self, digest: str) -> bytes | None:

@@ -31,10 +31,10 @@ class Contents:
     """The contents of a file.
 
     fields    the environment for which it was saved
-    entries   the intact ones
-    rejected  (name, reason) for each of the others; the name is the entry's subject, or the file
+    entries   the undamaged entries
+    rejected  (name, reason) of each other entry; the name is its subject, or the file
     unsafe    why another user could have changed the file, so that its machine code must not run;
-              "" if none could
+              "" if no other user could
     """
 
     fields: dict[str, str] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Contents:
 
 
 def read(path: PathLike) -> Contents:
-    """Return the contents of a file; faults are listed in `rejected`, and raise no error."""
+    """Return the contents of a file; list faults in `rejected`, without raising an error."""
     contents = Contents()
     try:
         try:
@@ -70,13 +70,13 @@ def _parse(data: bytes, contents: Contents) -> None:
         raise ValueError("is empty")
     if not data.startswith(MAGIC):
         raise ValueError("is no cache file of minigraph, or its beginning is damaged")
-    # SQLite's header has the size of a page, of which 1 means 65536, and their number.
-    page, pages = (int.from_bytes(data[at]) for at in (slice(16, 18), slice(28, 32)))
+    # SQLite's header has the size of a page, where 1 means 65536, and the number of pages.
+    page, pages = int.from_bytes(data[16:18]), int.from_bytes(data[28:32])
     size = (65536 if page == 1 else page) * pages
     if len(data) != size:
         raise ValueError(f"is cut off or damaged: it has {len(data)} bytes, and was {size} long")
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
-        # In memory there is no write-ahead log, which the database of a cache folder asks for.
+        # A database in memory cannot have a write-ahead log, as that of a cache folder has.
         db.deserialize(
             data[: FORMAT_VERSION_BYTES.start] + b"\1\1" + data[FORMAT_VERSION_BYTES.stop :]
         )
@@ -89,8 +89,7 @@ def _parse(data: bytes, contents: Contents) -> None:
             if entry is None:
                 contents.rejected.append((subject, database.WRONG_CHECKSUM))
             elif entry.kind not in KINDS:
-                why = f"is of a kind that is not known: {entry.kind:.40}"
-                contents.rejected.append((subject, why))
+                contents.rejected.append((subject, f"has an unknown kind: {entry.kind:.40}"))
             else:
                 contents.entries.append(entry)
 
@@ -101,11 +100,12 @@ def write(
     entries: Sequence[Entry],
     merge: Callable[[Entry, Entry], Entry],
 ) -> None:
-    """Add entries to a file, and keep its intact ones.
+    """Add entries to a file, and keep its undamaged entries.
 
     `merge(old, new)` replaces an entry with the same key.  The write is atomic, even if the process
-    is killed, and keeps the entries of concurrent writers.  A link stays a link; another user's is
-    refused.  Raises CacheError if the file cannot be written.
+    is killed, and keeps the entries of concurrent writers.  If the path is a link, its target is
+    written, unless the link belongs to another user.  Raises CacheError if the file cannot be
+    written.
     """
 
     def merged() -> bytes:

@@ -1,7 +1,7 @@
 """The cache folder: a database of measurements and kernels that many processes use at once.
 
-A row that is not as it was written is a miss, until it is written again.  A file that is damaged,
-or no database of this schema, is replaced.
+A damaged row is a miss, until it is written again.  A file that is damaged, or that is no database
+of this schema, is replaced.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ LOCK_TIMEOUT = 5.0  # seconds to wait for other processes
 HOUR = 3600.0  # seconds
 FILE_NAME = "cache.db"
 
-# The least recently used rows.  Rows that were used in the future come first: a clock was set back.
+# Delete the least recently used rows; first those used in the future, as a clock was set back.
 DELETE_OLDEST = """DELETE FROM entries WHERE (kind, subject, environment) IN (
     SELECT kind, subject, environment FROM entries WHERE used <> :now
     ORDER BY used > :now DESC, used, kind, subject, environment LIMIT :rows)"""
 TOUCH = f"UPDATE entries SET used = ?{WHERE_KEY}"
 
-# SQLite's codes if other processes use the file; PROTOCOL is for the process that lost the race for
-# a lock too often.  After other codes the file stays, unless they are `database.DAMAGE_CODES`: the
-# system refused (PERM, NOMEM, READONLY, IOERR, FULL, CANTOPEN, NOLFS), something stopped the
-# statement (ABORT, INTERRUPT, SCHEMA, AUTH), an entry is larger than MAX_VALUE (TOOBIG), or the
-# code is unspecific (ERROR and the rest).
+# SQLite's codes if other processes use the file; PROTOCOL means that this process lost the race for
+# a lock too often.  Only `database.DAMAGE_CODES` mean that the file is damaged.  After other codes
+# it is kept: the system refused (PERM, NOMEM, READONLY, IOERR, FULL, CANTOPEN, NOLFS), something
+# stopped the statement (ABORT, INTERRUPT, SCHEMA, AUTH), an entry is larger than MAX_VALUE
+# (TOOBIG), or the code is unspecific (ERROR and others).
 BUSY_CODES = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 
-# A child that is forked while SQLite holds locks of its own would wait for them for ever.
+# A child that is forked while SQLite holds its locks would wait for them forever.
 _fork_lock = forks.awaited_lock()
 
 T = TypeVar("T")
@@ -61,12 +61,12 @@ class Store:
     """The entries in a folder; the least recently used are removed above a limit of bytes.
 
     The folder is neither read nor written while another user could change it.  The first failure
-    gives a warning; no failure is an error.
+    gives a warning; failures raise no error.
 
     Each operation opens the database again, so a forked child shares nothing with its parent, and
     no file is mapped when another process replaces it.
 
-    rejected  the number of damaged rows that were asked for so far
+    rejected  number of damaged rows that `find` has met so far
     """
 
     def __init__(self, folder: Path, limit: int = SIZE_LIMIT) -> None:
@@ -86,7 +86,7 @@ class Store:
         """
         with contextlib.ExitStack() as stack:
             acquired = False
-            with contextlib.suppress(OSError):  # a timeout, or nothing can be locked here
+            with contextlib.suppress(OSError):  # a timeout, or the disk does not support locks
                 folder = self.root / "measuring"
                 stack.enter_context(trust.locked_folder(folder, True, timeout, create=True))
                 acquired = True
@@ -101,25 +101,25 @@ class Store:
         def read(db: sqlite3.Connection) -> list[tuple[bool, Entry | None]]:
             reader, now = Reader(db), time.time()
             rows = [reader.find(entry) for entry in keys]
-            used = [e for _, e in rows if e and abs(now - reader.used[e.key]) > HOUR]
-            if used and self._writable:
+            stale = [e for _, e in rows if e and abs(now - reader.use_times[e.key]) > HOUR]
+            if stale and self._writable:
                 with contextlib.suppress(sqlite3.Error):  # `keep` reports an error that persists
                     db.execute("PRAGMA busy_timeout = 0")
                     db.execute("BEGIN IMMEDIATE")
-                    db.executemany(TOUCH, [(now, *key_of(entry)) for entry in used])
+                    db.executemany(TOUCH, [(now, *key_of(entry)) for entry in stale])
                     db.execute("COMMIT")
             return rows
 
-        found: list[tuple[bool, Entry | None]] = [(False, None)] * len(keys)
-        found = self._run(read, found) if keys else found
-        rows = zip(keys, found, strict=True)
-        damaged = {key.key for key, (exists, entry) in rows if exists and not entry}
+        rows: list[tuple[bool, Entry | None]] = [(False, None)] * len(keys)
+        rows = self._run(read, rows) if keys else rows
+        pairs = zip(keys, rows, strict=True)
+        damaged = {key.key for key, (exists, entry) in pairs if exists and not entry}
         self.rejected += len(damaged - self._damaged)
         self._damaged |= damaged
-        return [entry for _, entry in found]
+        return [entry for _, entry in rows]
 
     def keep(self, entries: Sequence[Entry], merge: Merge) -> bool:
-        """Write all entries or none, and return whether that was possible.
+        """Write all entries or none; return whether they were written.
 
         `merge(old, new)` replaces an entry with the same key.
         """
@@ -135,9 +135,9 @@ class Store:
             db.execute("COMMIT")
             return True
 
-        kept = not entries or self._run(write, False, create=True)
-        self._lock_timeout = LOCK_TIMEOUT if kept else self._lock_timeout
-        return kept
+        is_stored = not entries or self._run(write, False, create=True)
+        self._lock_timeout = LOCK_TIMEOUT if is_stored else self._lock_timeout
+        return is_stored
 
     def entries(self, *kinds: str) -> list[Entry]:
         """Return all good entries of these kinds, by default the measurements."""
@@ -180,7 +180,7 @@ class Store:
         self._run(remove, None)
 
     def unsafe(self) -> str:
-        """Return why the folder is not used, or an empty string; a missing one is safe."""
+        """Return why the folder is not used; "" if it is used.  A missing folder is safe."""
         try:
             trust.check_folder(self.root)
         except FileNotFoundError:
@@ -197,10 +197,10 @@ class Store:
         return self._run(read, [])
 
     def _evict(self, db: sqlite3.Connection, now: float) -> None:
-        """Remove the least recently used entries if there are too many, but none used `now`."""
+        """Remove the least recently used entries above the limit, but none that was used `now`."""
         limit = self.limit
         while _size(db) > limit:
-            limit = self.limit * 3 // 4  # so that this happens rarely
+            limit = self.limit * 3 // 4  # remove more, so that it is seldom necessary
             (rows,) = db.execute("SELECT count(*) FROM entries").fetchone()
             if not db.execute(DELETE_OLDEST, {"now": now, "rows": rows // 8 + 1}).rowcount:
                 break
@@ -215,7 +215,7 @@ class Store:
 
         A damaged database is removed.
 
-        create  creates a missing one
+        create  whether to create a missing database
         """
         timeout = self._lock_timeout
         try:
@@ -227,12 +227,12 @@ class Store:
             # With an exclusive lock no other process has the files open that are removed here.
             with trust.locked_folder(self.root, True, timeout):
                 try:
-                    # Another process may have been first.
+                    # Another process may have replaced the database.
                     return self._attempt(transaction, timeout, create)
                 except DamagedDatabase as damage:
                     self._remove()
                     if not damage.foreign:
-                        warn_once(f"{self.path} was damaged; it is made anew")
+                        warn_once(f"{self.path} was damaged; a new database replaces it")
                 return self._attempt(transaction, timeout, create)
         except (OSError, sqlite3.Error, DamagedDatabase) as error:  # damaged for the second time
             if isinstance(error, FileNotFoundError) and not create:
@@ -240,18 +240,18 @@ class Store:
             busy = isinstance(error, TimeoutError) or primary_code(error) in BUSY_CODES
             # After a timeout, do not wait again for each of a hundred entries.
             self._lock_timeout = 0.0 if busy else self._lock_timeout
-            why = in_one_line(error)
+            message = in_one_line(error)
             if not self._warned:
                 warn_once(
-                    f"{self.root} cannot keep results ({why}), so each run makes them again; "
+                    f"{self.root} cannot keep results ({message}), so each run makes them again; "
                     "set MINIGRAPH_CACHE_DIR to a folder of your own",
-                    cause=f"{self.root} cannot keep results: {why}",
+                    cause=f"{self.root} cannot keep results: {message}",
                 )
             self._warned = True
             return default
 
     def _attempt(self, transaction: Transaction[T], timeout: float, create: bool = False) -> T:
-        """Return the result of `transaction`; raises DamagedDatabase if the file is."""
+        """Return the result of `transaction`; raise DamagedDatabase if the file is damaged."""
         try:
             with _fork_lock, contextlib.closing(self._open(timeout, create)) as db:
                 return transaction(db)
@@ -265,7 +265,7 @@ class Store:
     def _open(self, timeout: float, create: bool) -> sqlite3.Connection:
         """Return a connection; FileNotFoundError if the database is missing or empty.
 
-        The folder is trusted and stays so: no other user can put another one in its place.
+        The folder is trusted, and no other user can replace it.
         """
         if not (create or os.path.lexists(self.path)):
             raise FileNotFoundError(self.path)
@@ -275,14 +275,14 @@ class Store:
                 regular = stat.S_ISREG(status.st_mode)
                 if why := trust.why_untrusted(path, status) if regular else "is no file":
                     raise DamagedDatabase(f"{path.name} {why}")
-        # If the header asks for another version of the format, SQLite refuses each write as if the
-        # file could not be written.
+        # If the header has another version of the format, SQLite refuses each write as if the file
+        # were read-only.
         with contextlib.suppress(OSError), open(self.path, "rb") as file:
             header = file.read(20)
             if header.startswith(database.MAGIC) and not {
                 *header[database.FORMAT_VERSION_BYTES]
             } <= {1, 2}:
-                raise DamagedDatabase("its header asks for another SQLite")
+                raise DamagedDatabase("its header needs another version of SQLite")
         mode = "rwc" if create else "rw" if self._writable else "ro&immutable=1"
         options: Any = {"uri": True, "isolation_level": None, "check_same_thread": False}
         db = sqlite3.connect(f"{self.path.as_uri()}?mode={mode}", timeout=timeout, **options)
@@ -312,8 +312,8 @@ class Store:
             path.unlink(missing_ok=True)
 
     def _files(self) -> list[Path]:
-        others = (self.path.with_name(f"{FILE_NAME}-{end}") for end in ("wal", "shm", "journal"))
-        return [self.path, *others]
+        suffixes = ("", "-wal", "-shm", "-journal")
+        return [self.path.with_name(FILE_NAME + suffix) for suffix in suffixes]
 
 
 def _size(db: sqlite3.Connection) -> int:
@@ -322,4 +322,4 @@ def _size(db: sqlite3.Connection) -> int:
     return int((pages - free) * size)
 
 
-open_store = functools.cache(Store)  # one for each folder
+open_store = functools.cache(Store)  # one store for each folder

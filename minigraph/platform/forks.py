@@ -1,7 +1,7 @@
 """Locks that are free in a forked child, and locked files that are closed in a child.
 
-A child has only the thread that forked, so a lock that another thread held would stay locked in the
-child for ever.
+A child has only the thread that forked, so a lock that another thread held would be locked in the
+child forever.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def lock() -> threading.Lock:
 def reentrant_lock() -> threading.RLock:
     """Return a reentrant lock that is free in a forked child unless the forking thread held it.
 
-    The lock may be held for long: a child finds the protected data as the other thread left them.
+    The lock may be held for long: a child gets the protected data in the state that the other
+    thread left.
     """
     new = threading.RLock()
     _locks.add(new)
@@ -37,9 +38,9 @@ def reentrant_lock() -> threading.RLock:
 
 
 def awaited_lock() -> threading.RLock:
-    """Return a lock that forks wait for, so a child never finds the protected data in use.
+    """Return a lock for which forks wait, so that a child never gets data that are being changed.
 
-    It must be held only briefly, and never while waiting for another such lock.
+    Hold it only briefly, and never while waiting for another lock of this kind.
     """
     new = threading.RLock()
     os.register_at_fork(before=new.acquire, after_in_parent=new.release, after_in_child=new.release)
@@ -66,18 +67,18 @@ def _in_child() -> None:
         with contextlib.suppress(OSError):
             os.close(handle)
     _handles.clear()
-    if sys.version_info < (3, 12):  # from then on they have none
+    if sys.version_info < (3, 12):  # later versions have no lock
         for property_ in _cached_properties():
             property_.lock = threading.RLock()  # type: ignore[attr-defined]
 
 
 def _cached_properties() -> Iterator[functools.cached_property[Any]]:
-    """Yield those of the package: each has a lock for all its instances while it computes."""
+    """Yield the cached properties of the package: each has one lock for all instances."""
     modules = [m for name, m in sys.modules.items() if name.partition(".")[0] == "minigraph"]
     for module in modules:
-        for each in vars(module).values():
-            if isinstance(each, type) and each.__module__ == module.__name__:
-                attributes = vars(each).values()
+        for cls in vars(module).values():
+            if isinstance(cls, type) and cls.__module__ == module.__name__:
+                attributes = vars(cls).values()
                 yield from (x for x in attributes if isinstance(x, functools.cached_property))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-# Launcher variable -> variable with the number of processes, "" without one.
+# The variable that a launcher sets, and the one with the number of processes, or "".
 LAUNCHERS = {
     "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_SIZE",  # Open MPI's mpiexec
     "PMI_RANK": "PMI_SIZE",  # the mpiexec of MPICH and of Intel's MPI, srun --mpi=pmi2
@@ -17,7 +17,7 @@ LOCAL_SIZES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS")
 
 
 def launched() -> tuple[str, int | None]:
-    """Return the launcher variable of this process and the number of processes; ("", 1) without.
+    """Return the launcher's variable and the number of processes; ("", 1) without a launcher.
 
     The number is None if the launcher does not set it.
     """

@@ -1,7 +1,7 @@
 """Messages to the user during long work: the log, if enabled, and progress.
 
-Each module has a logger of its name, below "minigraph".  If that logger passes only errors, no
-progress is shown either.
+Each module has a logger with its name, below "minigraph".  If the logger "minigraph" passes only
+errors, no progress is shown either.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def start_log(level: str) -> None:
 
 @contextlib.contextmanager
 def progress(**arguments: Any) -> Iterator[Any]:
-    """Give a progress bar of tqdm, which is shown after a second; a notebook has a notebook's."""
+    """Yield a progress bar of tqdm, which appears after a second, in a notebook as a widget."""
     global _bars
     _bars += 1
     try:
@@ -48,18 +48,18 @@ def status_line(what: str) -> Iterator[None]:
     if not _is_interactive():
         yield
         return
-    done = threading.Event()
-    thread = threading.Thread(target=_show, args=(what, done), daemon=True)
+    stopped = threading.Event()
+    thread = threading.Thread(target=_show, args=(what, stopped), daemon=True)
     thread.start()
     try:
         yield
     finally:
-        done.set()
+        stopped.set()
         thread.join()
 
 
 def shell() -> Any:
-    """Return the shell of IPython that this process is, None if it is none."""
+    """Return the IPython shell of this process; None without one."""
     return getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
 
 
@@ -69,9 +69,9 @@ def _is_interactive() -> bool:
     return terminal or "IPKernelApp" in getattr(shell(), "config", ())
 
 
-def _show(what: str, done: threading.Event) -> None:
+def _show(what: str, stopped: threading.Event) -> None:
     start, line = time.monotonic(), None
-    while not done.wait(DELAY):
+    while not stopped.wait(DELAY):
         if _bars:
             continue
         if line is None:

@@ -13,7 +13,7 @@ from msgspec.json import Decoder
 
 T = TypeVar("T")
 
-MAX_REASON_LENGTH = 200  # characters of a reason
+MAX_REASON_LENGTH = 200  # characters
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -24,7 +24,7 @@ def decode(decoder: Decoder[T], text: str | bytes) -> T:
     """Return the value in a JSON text.
 
     Raises ValueError for a value of another type, with a line that begins with "is" and names the
-    wrong part.  Of two values with the same name in an object the last is taken; to exclude that,
+    wrong part.  If an object has two values with the same name, the last is used; to exclude that,
     compare the text with that of `encode`.
     """
     try:
@@ -49,11 +49,10 @@ def encode(value: Any, indent: int = 0) -> str:
 
 def _reason(error: msgspec.ValidationError) -> str:
     """Return the fault in one printable line: names in it may come from an untrusted file."""
-    what, _, place = str(error).partition(" - at `$")
-    place = place.removesuffix("`").removeprefix(".")
-    return one_line(f"is wrong at {place}: {what}" if place else f"is wrong: {what}")[
-        :MAX_REASON_LENGTH
-    ]
+    fault, _, path = str(error).partition(" - at `$")
+    path = path.removesuffix("`").removeprefix(".")
+    text = one_line(f"is wrong at {path}: {fault}" if path else f"is wrong: {fault}")
+    return text[:MAX_REASON_LENGTH]
 
 
 def one_line(text: str) -> str:

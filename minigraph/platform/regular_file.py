@@ -16,7 +16,7 @@ from minigraph.platform.signals import held
 
 PathLike = str | os.PathLike[str]
 
-LOCK_TIMEOUT = 30.0  # seconds for which a writer waits for another one
+LOCK_TIMEOUT = 30.0  # seconds for which a writer waits for another writer
 MAX_LINKS = 40  # on the way to a file, on Linux
 LEFTOVER_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW  # flags to open a writer's leftover
 
@@ -24,7 +24,7 @@ LEFTOVER_FLAGS = os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW  # flags to open a 
 def open_to_read(path: PathLike) -> tuple[BinaryIO, int]:
     """Open a file for reading; return it and its size.  OSError for a pipe, a device, a folder.
 
-    The open file itself is checked, so no other file can take its place in between.
+    The open file itself is checked, so no other process can replace it before the check.
     """
     # O_NONBLOCK: do not wait for the writer of a pipe.
     file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
@@ -73,13 +73,13 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 def update(path: PathLike, contents: Callable[[], bytes], mode: int | None = None) -> None:
     """Replace a file by `contents()` atomically, so readers see the old or the new file.
 
-    A link stays a link: its target is replaced.  The data are first written to `.<name>.tmp` in the
-    same folder, which is locked before `contents` is called.  Another writer of the file waits for
-    the lock, and removes the leftover of a killed writer.  Signal handlers wait until the file is
-    written, and may then write it, too.
+    If the path is a link, its target is replaced.  The data are first written to `.<name>.tmp` in
+    the same folder, which is locked before `contents` is called.  Another writer of the file waits
+    for the lock, and removes the leftover of a killed writer.  Signal handlers wait until the file
+    is written, and may then write it, too.
 
-    Raises OSError, also for a pipe, a device or another user's link, and if the other writer does
-    not end, or ValueError.
+    Raises ValueError for an invalid path, and OSError, also for a pipe, a device or another user's
+    link, and if another writer does not end.
 
     mode  permissions of the file; by default the old file's, or those of the umask
     """
@@ -143,7 +143,7 @@ def _locked_temporary(path: Path) -> BinaryIO:
                 continue
         try:
             _lock(file)
-            if _is_at(file, path):  # else another writer removed it as a leftover
+            if _is_at(file, path):  # otherwise another writer removed it as a leftover
                 if file.writable():
                     return file
                 path.unlink()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-# Those whose handlers may raise: Ctrl-C, the end that a scheduler or a terminal asks for, alarms.
+# Signals whose handlers may raise: Ctrl-C, termination by a scheduler or a terminal, alarms.
 RAISING = (
     signal.SIGINT,
     signal.SIGTERM,
@@ -19,7 +19,7 @@ RAISING = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
-STACK_BYTES = 1 << 16  # bytes for a handler; the registers that it interrupts take up to 12 KiB
+STACK_BYTES = 1 << 16  # bytes for a handler; the saved registers take up to 12 KiB
 DISABLED = 2  # SS_DISABLE
 
 
@@ -48,17 +48,17 @@ class _SignalStack:
 
     def __init__(self, libc: ctypes.CDLL) -> None:
         self._memory = ctypes.create_string_buffer(STACK_BYTES)
-        own = _StackDescription(ctypes.addressof(self._memory), 0, STACK_BYTES)
-        none = _StackDescription(None, DISABLED, 0)
-        libc.sigaltstack(ctypes.byref(own), None)
+        stack = _StackDescription(ctypes.addressof(self._memory), 0, STACK_BYTES)
+        disabled = _StackDescription(None, DISABLED, 0)
+        libc.sigaltstack(ctypes.byref(stack), None)
         # At the end of the program this module's names may be gone before this object is.
-        self._leave = functools.partial(libc.sigaltstack, ctypes.byref(none), None)
+        self._disable = functools.partial(libc.sigaltstack, ctypes.byref(disabled), None)
 
     def __del__(self) -> None:
-        self._leave()
+        self._disable()
 
 
-_here = threading.local()
+_thread_state = threading.local()
 
 
 def set_signal_stack() -> None:
@@ -70,17 +70,17 @@ def set_signal_stack() -> None:
     """
     libc, stack = ctypes.CDLL(None), _StackDescription()
     libc.sigaltstack(None, ctypes.byref(stack))
-    if stack.flags & DISABLED:  # faulthandler, for one, has set up its own
-        _here.stack = _SignalStack(libc)
+    if stack.flags & DISABLED:  # otherwise another module, such as faulthandler, has set one up
+        _thread_state.stack = _SignalStack(libc)
 
 
 @contextmanager
 def signals_blocked() -> Iterator[None]:
     """Block signals in the threads that the current thread starts in the block.
 
-    These threads have no alternate stack, and they inherit the mask of blocked signals.  Without
-    it, the system may send them any signal, such as a profiler's SIGPROF, which goes to the thread
-    whose processor time ran out.
+    These threads have no alternate stack, and they inherit the mask of blocked signals.  Otherwise
+    the system could deliver any signal to them, such as a profiler's SIGPROF, which goes to the
+    thread whose processor time has expired.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
@@ -94,7 +94,7 @@ def signals_blocked() -> Iterator[None]:
 def held() -> Iterator[None]:
     """Defer signal handlers, such as that of Ctrl-C, until the end of the block.
 
-    In other threads than the main one nothing has to be deferred, as Python runs no handlers there.
+    Only the main thread needs that, as Python runs no handlers in other threads.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -122,7 +122,7 @@ def _handle(number: int) -> None:
 
 
 def _call_all(calls: Sequence[Callable[[], Any]]) -> None:
-    """Call each function, even if one before it raises."""
+    """Call each function, even if an earlier one raises."""
     if calls:
         try:
             calls[0]()

@@ -9,8 +9,8 @@ import shutil
 
 # Search paths of gcc for its programs, headers and libraries.
 SEARCH_PATHS = ("GCC_EXEC_PREFIX", "COMPILER_PATH", "LIBRARY_PATH", "CPATH", "C_INCLUDE_PATH")
-# Variables that a compiler does not inherit: CC, which zig calls to find headers, libraries to load
-# into the compiler, a run path to link into its results, additional files to write.
+# Variables that a compiler does not inherit: CC, which zig calls to find headers; libraries to load
+# into the compiler; a run path for its results; additional files to write.
 EXCLUDED_VARIABLES = (
     "CC",
     "LD_PRELOAD",
@@ -22,7 +22,7 @@ EXCLUDED_VARIABLES = (
 
 
 def c_compiler() -> str:
-    """Return `CC`: the C compiler that the user wants, perhaps with arguments, or ""."""
+    """Return `CC`: the user's C compiler, possibly with arguments, or ""."""
     return os.environ.get("CC", "")
 
 

@@ -1,12 +1,12 @@
-"""Trusted files and folders, which no other user can change.  Only they may hold machine code.
+"""Trusted files and folders, which no other user can change.  Machine code is read from them only.
 
 A folder is trusted if it and all folders above it belong to root or to this user, and no other user
-may write to them.  A folder with the sticky bit, such as /tmp, may be above a trusted one, as only
+may write to them.  A trusted folder may be in a folder with the sticky bit, such as /tmp, as only
 the owner of a file there may rename or remove it.  Links are followed if they belong to root or to
 this user.
 
-A path is checked from the root down.  A trusted folder stays trusted, as no other user can change
-it, so its contents may then be checked and opened by path.
+A path is checked from the root down.  As no other user can change a trusted folder, its contents
+may then be checked and opened by path.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from minigraph.platform import forks
 from minigraph.platform.regular_file import MAX_LINKS, is_trusted_owner, lock_file
 
 ACCESS_LIST = "system.posix_acl_access"
-LEFTOVER_AGE = (
-    600.0  # seconds; makers of temporary folders need a moment to lock, and some disks cannot
-)
+# Seconds after which an unlocked temporary folder is a leftover: a process locks its new folder
+# after a moment, and some disks do not support locks.
+LEFTOVER_AGE = 600.0
 _searched: set[Path] = set()  # folders that this process has searched for leftovers
 
 
 class Untrusted(PermissionError):
     """Another user may change a file or a folder; `strerror` says which and why."""
 
-    def __init__(self, path: Path, why: str) -> None:
-        super().__init__(errno.EPERM, f"{path} {why}")
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(errno.EPERM, f"{path} {reason}")
 
 
 def check_folder(
@@ -47,19 +47,19 @@ def check_folder(
 ) -> None:
     """Raise Untrusted if another user can change the folder that a path leads to.
 
-    create  make missing folders of the path, for their owner alone
-    shared  whether it may be a folder with the sticky bit, to make a folder of our own in it
-    file    whether it is a file
+    create  whether to make missing folders of the path, with access for their owner only
+    shared  whether the folder may have the sticky bit, so that we can make a folder in it
+    file    whether the path leads to a file instead
     """
     names = _components(str(path.absolute()))
     current, links = Path("/"), 0
     while True:
         status = current.lstat()
-        why = why_untrusted(current, status)
-        # With the sticky bit, only a file's owner, the folder's and root rename or remove it.
+        reason = why_untrusted(current, status)
+        # With the sticky bit, only root and the owners of file and folder can rename or remove it.
         sticky = is_trusted_owner(status) and status.st_mode & stat.S_ISVTX
-        if why and not (sticky and (names or shared)):
-            raise Untrusted(current, why)
+        if reason and not (sticky and (names or shared)):
+            raise Untrusted(current, reason)
         if (names or not file) and not stat.S_ISDIR(status.st_mode):
             raise NotADirectoryError(errno.ENOTDIR, f"{current} is no folder")
         if not names:
@@ -83,7 +83,7 @@ def check_folder(
 
 
 def why_untrusted(path: Path, status: os.stat_result) -> str:
-    """Return why users other than this one and root may change a file, or an empty string."""
+    """Return why users other than this one and root may change a file; "" if they may not."""
     if not is_trusted_owner(status):
         return "belongs to another user"
     if status.st_mode & stat.S_IWOTH:
@@ -120,7 +120,7 @@ def locked_folder(
 
 @contextlib.contextmanager
 def temporary_folder(root: Path, prefix: str) -> Iterator[Path]:
-    """Give a new folder below `root`, for its owner only, and remove it with its contents.
+    """Yield a new folder in `root`, with access for its owner only, and remove it afterwards.
 
     Leftovers of killed processes of this user are removed, too.  Raises OSError if no folder can be
     made, or if another user could replace it.
@@ -175,10 +175,10 @@ def _is_private(path: Path, group: int) -> bool:
 
 @functools.cache
 def _is_private_group(group: int, user: int) -> bool:
-    """Return whether a group is the private one of a user, without any other member.
+    """Return whether a group is the private group of a user, without any other member.
 
-    Many systems give each user a group of the same name that may write to the user's files.  Root's
-    group does not count as private, as programs that drop their rights may keep it.
+    On many systems each user has a group of the same name, which may write to the user's files.
+    Root's group does not count as private, as programs that drop their rights may keep it.
     """
     if not user:
         return False

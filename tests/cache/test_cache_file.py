@@ -264,10 +264,13 @@ GARBAGE = {
     "garbage behind it": (data(lambda whole: whole[:100] + bytes(len(whole) - 100)), "is damaged"),
     "huge": (lambda path: os.truncate(path, file.SIZE_LIMIT + 1), "is larger than"),
     "another schema": (statement("PRAGMA user_version = 9"), "has schema 9; this version of"),
-    "no schema": (statement("PRAGMA user_version = 0"), "has not the tables of a cache"),
+    "no schema": (
+        statement("PRAGMA user_version = 0"),
+        "does not have exactly the tables of a cache",
+    ),
     "another database": (
         lambda path: (path.unlink(), statement("CREATE TABLE a (b)")(path)),
-        "has not the tables of a cache",
+        "does not have exactly the tables of a cache",
     ),
     "an empty database": (
         lambda path: (path.unlink(), statement("CREATE TABLE a (b); DROP TABLE a")(path)),
@@ -275,7 +278,7 @@ GARBAGE = {
     ),
     "a trigger": (
         statement("CREATE TRIGGER t AFTER INSERT ON entries BEGIN SELECT 1; END"),
-        "has not the tables of a cache, or not those alone",
+        "does not have exactly the tables of a cache",
     ),
     "fields that are no texts": (statement("UPDATE fields SET value = x'00'"), "Expected `str`"),
 }
@@ -321,7 +324,7 @@ def test_an_entry_that_is_not_as_it_was_written_is_rejected_by_name(saved, chang
 
 def test_an_entry_of_a_kind_that_is_not_known_is_rejected(tmp_path):
     file.write(tmp_path / "some", {}, [entry("a", kind="other")], newer)
-    assert file.read(tmp_path / "some").rejected == [("a", "is of a kind that is not known: other")]
+    assert file.read(tmp_path / "some").rejected == [("a", "has an unknown kind: other")]
 
 
 @pytest.mark.parametrize("count", [200, long(2000)])

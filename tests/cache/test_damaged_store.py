@@ -104,7 +104,7 @@ def test_another_schema_is_as_if_there_were_nothing(store, monkeypatch):
     assert store.entries() == [entry("b")]
     store.path.unlink()
     change(store.path, "CREATE TABLE entries (x)")
-    with pytest.warns(mg.MinigraphWarning, match="it is made anew"):
+    with pytest.warns(mg.MinigraphWarning, match="a new database replaces it"):
         assert store.keep([entry("b")], newer)
     assert store.entries() == [entry("b")]
 
@@ -115,11 +115,11 @@ def test_a_schema_that_is_no_text_is_damage(store):
     store.path.write_bytes(whole.replace(b"blob BLOB", b"`\xf2ob BLOB"))
     ((_, why),) = store.verify()
     assert why
-    with pytest.warns(mg.MinigraphWarning, match="it is made anew"):
+    with pytest.warns(mg.MinigraphWarning, match="a new database replaces it"):
         assert found(store, entry("a")) is None
 
 
-@pytest.mark.filterwarnings("ignore:.*was damaged.*it is made anew")
+@pytest.mark.filterwarnings("ignore:.*was damaged.*a new database replaces it")
 @pytest.mark.parametrize("ending", ["", "-wal"])
 @pytest.mark.parametrize("count", [100, long(1000)])
 def test_no_mutation_of_a_file_makes_a_wrong_entry(store, ending, count):
@@ -157,7 +157,7 @@ def test_damage_is_reported_once_and_verify_repairs_nothing(store):
     store.path.write_bytes(b"garbage" * 1000)
     assert store.verify() == [("cache.db", "file is not a database")]
     assert store.path.stat().st_size == 7000
-    with pytest.warns(mg.MinigraphWarning, match="it is made anew") as warned:
+    with pytest.warns(mg.MinigraphWarning, match="a new database replaces it") as warned:
         assert store.entries() == []
         assert found(store, entry("a")) is None
     assert len(warned) == 1
@@ -191,7 +191,7 @@ def test_only_damage_codes_remove_a_database(store, code, extended):
         raise error
 
     store.keep([entry("a")], newer)
-    with pytest.warns(mg.MinigraphWarning, match="made anew" if code in DAMAGE else "as if"):
+    with pytest.warns(mg.MinigraphWarning, match="a new database" if code in DAMAGE else "as if"):
         assert store._run(refused, "failed") == "failed"
     assert store._lock_timeout == (0.0 if code in BUSY else module.LOCK_TIMEOUT)
     assert again(store).entries() == ([] if code in DAMAGE else [entry("a")])
@@ -235,7 +235,7 @@ ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELEC
 def test_a_database_with_other_tables_is_created_again(store, statement):
     store.keep([entry("a")], newer)
     change(store.path, statement)
-    with pytest.warns(mg.MinigraphWarning, match="it is made anew"):
+    with pytest.warns(mg.MinigraphWarning, match="a new database replaces it"):
         assert found(store, entry("a")) is None
     assert store.keep([entry("b")], newer)
     assert store.entries() == [entry("b")]
@@ -248,7 +248,7 @@ def test_a_pipe_in_place_of_a_file_is_removed(store, ending):
     path = Path(f"{store.path}{ending}")
     path.unlink(missing_ok=True)
     os.mkfifo(path)
-    with pytest.warns(mg.MinigraphWarning, match="it is made anew"):
+    with pytest.warns(mg.MinigraphWarning, match="a new database replaces it"):
         assert found(store, entry("a")) is None
     assert store.keep([entry("b")], newer)
     assert store.entries() == [entry("b")]
@@ -293,7 +293,7 @@ def test_a_file_that_others_may_have_placed_is_removed(store, name):
         pytest.skip("only root gives files away")
     store.keep([entry("a")], newer)
     PLACED[name](store.path)
-    with pytest.warns(mg.MinigraphWarning, match="it is made anew"):
+    with pytest.warns(mg.MinigraphWarning, match="a new database replaces it"):
         assert found(store, entry("a")) is None
     assert store.keep([entry("a")], newer)
     assert found(store, entry("a")) == entry("a")
