@@ -41,8 +41,7 @@ class Choices:
     def seconds(self, nodes: Sequence[Node]) -> list[Mapping[tuple[int, int], float]]:
         """Return the seconds of each node by layouts, for `assign_layouts`.
 
-        A problem without measurements has estimated times: the layout pass takes a missing time
-        as 0.
+        Without measurements the times are estimated, as the layout pass treats a missing time as 0.
         """
         tunables = [*map(self._tunable, nodes)]
         problems = dict.fromkeys(tunable.problem for tunable in tunables if tunable)
@@ -67,7 +66,7 @@ class Choices:
     def prepare(self, nodes: Iterable[Node]) -> None:
         """Measure the problems of nodes in one batch, so that all their kernels compile together.
 
-        A node that reads a view is left to `choose`, as lowering determines its strides.
+        For a node that reads a view, `choose` measures later, as lowering determines its strides.
         """
         plain = [n for n in nodes if not any(x.is_bundle or x.op.is_view for x in n.inputs)]
         tunables = [tunable for tunable in map(self._tunable, plain) if tunable]
@@ -91,42 +90,42 @@ class Choices:
         names = layout_names(layouts)
         table = self.session.tables([tunable]).get(problem.subject)
         measurements = table.measurements if table else ()
-        rivals = [m for m in measurements if not m.predicted]
+        alternatives = [m for m in measurements if not m.predicted]
         fitting = [m for m in measurements if m.layouts == names]
         best = self._best(fitting, node)
         kernel: Kernel | None = None
-        with contextlib.suppress(GraphError):  # the library may lack the candidate now
+        with contextlib.suppress(GraphError):  # this version of the library may lack the candidate
             kernel = problem.kernel(best) if best else None
         if table and kernel:
             origin = PREDICTED if best and best.predicted else table.origin
-            return Choice(problem, names, kernel, best, origin, rivals)
+            return Choice(problem, names, kernel, best, origin, alternatives)
         failed = {m.key: m.error for m in fitting if m.error}
-        rest = (c for c in problem.candidates(layouts) if c.key not in failed)
-        kernel = first_allowed(rest, self.session.policy)
+        untried = (c for c in problem.candidates(layouts) if c.key not in failed)
+        kernel = first_allowed(untried, self.session.policy)
         if kernel is None and failed:
             warn_once(
                 f"each algorithm of {problem.kind} has failed for {problem.subject} "
                 f"({next(iter(failed.values()))}), so NumPy or a generated kernel computes it",
                 cause=f"each algorithm for {problem.subject}",
             )
-        return Choice(problem, names, kernel, None, self.origin, rivals)
+        return Choice(problem, names, kernel, None, self.origin, alternatives)
 
     def _best(self, measurements: Sequence[Measurement], node: Node) -> Measurement | None:
         policy = self.session.policy
         best = choose(measurements, policy)
-        allowed = [m for m in measurements if not policy.unlimited.allows(m)]
-        if best or not allowed:
+        over_limit = [m for m in measurements if not policy.unlimited.allows(m)]
+        if best or not over_limit:
             return best
-        least = min(allowed, key=lambda m: m.workspace)
+        smallest = min(over_limit, key=lambda m: m.workspace)
         warn_once(
-            f"no algorithm for {node.op.name} keeps the limit on its workspace; {least.name} is "
-            f"used, which needs the least, {least.workspace} bytes",
+            f"every algorithm for {node.op.name} exceeds the limit on workspaces; {smallest.name} "
+            f"is used, which needs the smallest, {smallest.workspace} bytes",
             cause="limit on workspaces",
         )
-        return least
+        return smallest
 
-    def quarantine(self, choice: Choice, why: str) -> None:
+    def quarantine(self, choice: Choice, reason: str) -> None:
         """Exclude a candidate that failed at run time from all later choices."""
         assert choice.measurement is not None, "a heuristic is not measured"
-        self.session.quarantine(choice.problem.subject, choice.measurement, why)
+        self.session.quarantine(choice.problem.subject, choice.measurement, reason)
         self._choices.clear()

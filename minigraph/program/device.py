@@ -36,7 +36,7 @@ from minigraph.program.steps import (
 class Tunable(NamedTuple):
     """The problem of a node, and the layouts of its inputs and results.
 
-    Without layouts, only the layout pass uses the problem: the node itself has one algorithm.
+    Without layouts, only the layout pass uses the problem: the node has a single algorithm.
     """
 
     problem: Problem
@@ -97,7 +97,7 @@ class Executor(ABC):
 
 
 class ReservedMemory:
-    """Memory for an arena that is allocated while the program is still compiled; here none."""
+    """Memory for an arena that is allocated during compilation; this base class has none."""
 
     def arenas(self, nbytes: int) -> Sequence[Any]:
         """Return an arena of `nbytes` bytes, or nothing."""
@@ -114,7 +114,7 @@ class Backend(ABC):
     """A device, opened with the values of the options.
 
     A subclass must set `device` and define `kernel` and `bind`.  The other defaults describe a
-    device with memory of its own, but without a library, a compiler or caches.
+    device with separate memory, but without a library, a compiler or caches.
 
     device             name, as in `comp_graph(device=...)`
     versions           of libraries and hardware on which results or caches depend, by name
@@ -181,7 +181,7 @@ class Backend(ABC):
         strides  of the inputs of `node`, in bytes
         """
         raise DeviceError(
-            f"{node!r} {node.source}: device {self.device} runs no loops, which are unrolled"
+            f"{node!r} {node.source}: device {self.device} cannot run loops; they must be unrolled"
         )
 
     def tunable(self, node: Node, strides: Sequence[Shape]) -> Tunable | None:
@@ -190,7 +190,7 @@ class Backend(ABC):
 
     def refusal(self, option: str, value: str) -> str:
         """Return why the device does not support a value of `amp` or `precision`; "" if it does."""
-        return "only processors compute so, with AMX" if value == "bf16x3" else ""
+        return "only CPUs with AMX support it" if value == "bf16x3" else ""
 
     # ------------------------------------------------------------ memory
 
@@ -207,15 +207,15 @@ class Backend(ABC):
         outputs = {b: Buffer(MemorySpace.OUTPUT, b.nbytes) for b in step.writes}
         scratch = Buffer(MemorySpace.ARENA, step.scratch.nbytes)
 
-        def on(buffers: Mapping[Buffer, Buffer], views: Sequence[View]) -> tuple[View, ...]:
+        def moved(buffers: Mapping[Buffer, Buffer], views: Sequence[View]) -> tuple[View, ...]:
             return tuple(replace(view, buffer=buffers[view.buffer]) for view in views)
 
-        reads, writes = on(inputs, step.inputs), on(outputs, step.outputs)
-        alone = replace(step, inputs=reads, outputs=writes, scratch=scratch)
+        reads, writes = moved(inputs, step.inputs), moved(outputs, step.outputs)
+        copy = replace(step, inputs=reads, outputs=writes, scratch=scratch)
         program = Program(
             Graph((), ()),
-            [alone],
-            outputs=[*alone.outputs],
+            [copy],
+            outputs=[*copy.outputs],
             buffers=[*inputs.values(), *outputs.values(), scratch],
             arena_bytes=scratch.nbytes,
         )

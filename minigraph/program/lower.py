@@ -67,7 +67,7 @@ def lower_body(op: Loop, strides: Sequence[Shape], backend: Backend, choose: Cho
 
     strides  of the loop's inputs, which the step's slices of scanned inputs inherit
 
-    Each result has a buffer of its own; a carry has one, or shares that of a result.
+    Each result and each carry has a separate buffer, but a carry may share that of a result.
     """
     last = op.carried + op.scanned
     slices = zip(op.graph.inputs[op.carried : last], strides[op.carried : last], strict=True)
@@ -131,13 +131,13 @@ class _Lowering:
             self.step(node)
 
     def alias(self, node: Node) -> bool:
-        """Register the result as a view of the first input if it is one; return whether it is."""
+        """Return whether the result is a view of the first input, and then register the view."""
         if not node.op.is_view:
             return False
         (view,) = self.views[node.inputs[0]]
         offset = 0
         if view.spec.size:
-            # Apply the op to an array that is never read: NumPy computes the strides.
+            # Apply the op to an uninitialised array: NumPy computes the strides.
             try:
                 memory = np.empty(view.extent, np.uint8)
             except MemoryError:  # `bind` will raise a better error for the whole program
@@ -145,8 +145,8 @@ class _Lowering:
             before = np.ndarray(view.spec.shape, view.spec.dtype, memory, view.lead, view.strides)
             after = node.op.forward(before)
             if after.shape != node.shape:
-                what = f"{node.op.name} {node.source}"
-                raise CompileError(f"{what} is a view of {after.shape}, not {node.shape}")
+                name = f"{node.op.name} {node.source}"
+                raise CompileError(f"{name} is a view of {after.shape}, not {node.shape}")
             if not np.may_share_memory(after, memory):
                 return False
             offset = after.__array_interface__["data"][0] - memory.ctypes.data - view.lead
@@ -158,12 +158,12 @@ class _Lowering:
 
     def step(self, node: Node) -> None:
         views = [self.views[x][0] for x in node.inputs]
-        choice, kernel = self.chosen(node, views)
+        choice, kernel = self.choose_kernel(node, views)
         misaligned = [i for i, view in enumerate(views) if view.offset % kernel.alignment]
         if misaligned:
             for i in misaligned:
                 views[i] = self.contiguous(node.inputs[i], views[i])
-            choice, kernel = self.chosen(node, views)  # the copies may have other strides
+            choice, kernel = self.choose_kernel(node, views)  # the copies may have other strides
         for i, view in enumerate(views):
             if not (kernel.reads_strided(i) or view.contiguous):
                 views[i] = self.contiguous(node.inputs[i], view)
@@ -176,7 +176,7 @@ class _Lowering:
         self.emit(node, kernel, tuple(views), outputs, choice)
         self.views[node] = outputs
 
-    def chosen(self, node: Node, views: Sequence[View]) -> tuple[Choice | None, Kernel]:
+    def choose_kernel(self, node: Node, views: Sequence[View]) -> tuple[Choice | None, Kernel]:
         """Return the choice and the kernel for a node with these inputs."""
         strides = [view.strides for view in views]
         if isinstance(node.op, Loop):
@@ -213,9 +213,9 @@ class _Lowering:
         """Append a step that copies `view`, and return the copy."""
         with in_place_of(node):
             copy = Copy()(node)
-        copied = self.new_view(space, view.spec)
-        self.emit(copy, self.backend.kernel(copy, [view.strides]), (view,), (copied,), None)
-        return copied
+        result = self.new_view(space, view.spec)
+        self.emit(copy, self.backend.kernel(copy, [view.strides]), (view,), (result,), None)
+        return result
 
     def emit(
         self, node: Node, kernel: Kernel, inputs: Views, outputs: Views, choice: Choice | None
@@ -249,32 +249,32 @@ def execution_order(
             tail.add(node)
     tail -= set(graph.outputs[:results])
     start = (-1, -1)
-    needed = _needed(nodes, users)
+    first_uses = _first_uses(nodes, users)
     times: dict[Node, Order] = {}
     for node in nodes:
         ready = max((times[x] for x in node.inputs), default=start)
         if isinstance(node.op, AwaitCollective):
-            times[node] = max(ready, needed.get(node, (sys.maxsize, node.order[1])))
+            times[node] = max(ready, first_uses.get(node, (sys.maxsize, node.order[1])))
         else:
             times[node] = ready if not node.inputs or node in tail else max(node.order, ready)
     for node in reversed(nodes):
         if node in tail and times[node] == start:  # it reads only parameters
-            # A step counter runs last: nothing reads its old value then, so it is updated in place.
+            # A step counter runs last, after all reads of its old value, so it is updated in place.
             last = (sys.maxsize, node.order[1]) if all(s.size == 1 for s in node.specs) else start
             times[node] = min((times[user] for user in users[node]), default=last)
     return {node: times[node] for node in sorted(times, key=times.__getitem__)}  # a stable sort
 
 
-def _needed(nodes: list[Node], users: dict[Node, list[Node]]) -> dict[Node, Order]:
-    """Return the time at which a node that does not move first needs each node, if one does."""
-    needed: dict[Node, Order] = {}
+def _first_uses(nodes: list[Node], users: dict[Node, list[Node]]) -> dict[Node, Order]:
+    """Return for each node the first time at which a node that cannot move needs it, if any."""
+    first_uses: dict[Node, Order] = {}
     for node in reversed(nodes):
-        uses = [needed[user] for user in users[node] if user in needed]
+        uses = [first_uses[user] for user in users[node] if user in first_uses]
         if not (_moves(node) or node.op.is_view or isinstance(node.op, AwaitCollective)):
             uses.append(node.order)
         if uses:
-            needed[node] = min(uses)
-    return needed
+            first_uses[node] = min(uses)
+    return first_uses
 
 
 def _moves(node: Node) -> bool:
@@ -282,7 +282,7 @@ def _moves(node: Node) -> bool:
 
 
 def origin(node: Node) -> tuple[Node, int]:
-    """Return the node and the index of its result whose memory a chain of reshapes shows."""
+    """Return the node, and the index of its result, of which a chain of reshapes is a view."""
     while node.op.keeps_order:
         node = node.inputs[0]
     return (node.inputs[0], node.op.index) if isinstance(node.op, Item) else (node, 0)

@@ -16,7 +16,7 @@ from minigraph.errors import CompileError
 from minigraph.graph import Graph, Item, Node
 from minigraph.program import Buffer, MemorySpace, Program, View, round_up
 
-MAX_SHORT_LIFETIME = 100  # steps: the few results that live longer are compared with all others
+MAX_SHORT_LIFETIME = 100  # steps; the few results that live longer are compared with all others
 MAX_NAMED_RESULTS = 3  # results that a message about missing memory names
 
 
@@ -35,8 +35,8 @@ def plan(program: Program, sliced: Container[Node | None] = ()) -> Program:
 def update_in_place(program: Program) -> None:
     """Let steps write new values of parameters into the parameters.
 
-    Two conditions hold: no later step reads the old value, and no later step can refuse its input,
-    as a call that fails must leave all parameters unchanged.
+    That requires that no later step reads the old value, and that no later step can raise an error
+    for its input, as a call that fails must leave all parameters unchanged.
     """
     last_check = program.steps.index(program.checks[-1]) if program.checks else -1
     returned = {view.buffer for view in program.outputs}
@@ -47,8 +47,8 @@ def update_in_place(program: Program) -> None:
         fills_buffer = view.contiguous and new.nbytes == view.spec.nbytes
         in_place = new.space is MemorySpace.ARENA and fills_buffer and new.first > last_check
         if in_place and old:
-            ends = old.last == new.first and _can_overwrite(program, old, new)
-            in_place = old not in returned and (old.last < new.first or ends)
+            is_last_use = old.last == new.first and _can_overwrite(program, old, new)
+            in_place = old not in returned and (old.last < new.first or is_last_use)
         if in_place:
             new.space, new.node = MemorySpace.PARAMETER, parameter
         else:
@@ -59,11 +59,11 @@ def update_in_place(program: Program) -> None:
 def _can_overwrite(program: Program, old: Buffer, new: Buffer) -> bool:
     """Whether the step that makes `new` may write it over `old`, which it reads."""
     step = program.steps[new.first]
-    reads, written = step.reads.get(old, ()), step.writes[new]
+    reads, outputs = step.reads.get(old, ()), step.writes[new]
     return (
-        len(written) == 1
+        len(outputs) == 1
         and all(
-            written[0] in step.kernel.may_overwrite(i) and step.inputs[i].offset == 0 for i in reads
+            outputs[0] in step.kernel.may_overwrite(i) and step.inputs[i].offset == 0 for i in reads
         )
         and old.nbytes == new.nbytes
     )
@@ -73,9 +73,9 @@ def share_in_place(program: Program) -> None:
     """Let an output of a step take over the memory of an input whose last use is that step."""
     for now, step in enumerate(program.steps):
         # A horizontally fused update has thousands of inputs and outputs, of which few qualify.
-        read = dict.fromkeys(view.buffer for view in step.inputs)
-        last = (b for b in read if b.last == now and not b.successor)
-        last_used = [b for b in last if b.space is MemorySpace.ARENA]
+        inputs = dict.fromkeys(view.buffer for view in step.inputs)
+        unshared = (b for b in inputs if b.last == now and not b.successor)
+        last_used = [b for b in unshared if b.space is MemorySpace.ARENA]
         for new in (output.buffer for output in step.outputs) if last_used else ():
             if new.space is not MemorySpace.ARENA or not new.nbytes:
                 continue
@@ -94,20 +94,20 @@ def assign_offsets(program: Program) -> None:
     first = np.array([life.first for life in lifetimes], np.int64)
     last = np.array([life.last for life in lifetimes], np.int64)
     long = np.flatnonzero(last - first > MAX_SHORT_LIFETIME)
-    begins, ends = np.zeros((2, len(lifetimes)), np.int64)  # an end of 0: not placed yet
+    begin, end = np.zeros((2, len(lifetimes)), np.int64)  # an end of 0: not placed yet
     for i in sorted(range(len(lifetimes)), key=lambda i: -lifetimes[i].size):
         nearby = np.arange(*first.searchsorted((first[i] - MAX_SHORT_LIFETIME, last[i] + 1)))
         others = np.concatenate([long, nearby[last[nearby] - first[nearby] <= MAX_SHORT_LIFETIME]])
-        alive = (first[others] <= last[i]) & (first[i] <= last[others]) & (ends[others] > 0)
+        alive = (first[others] <= last[i]) & (first[i] <= last[others]) & (end[others] > 0)
         overlapping = others[alive]
-        overlapping = overlapping[begins[overlapping].argsort()]
-        free = np.maximum.accumulate([0, *ends[overlapping]])
-        fits = begins[overlapping] - free[:-1] >= lifetimes[i].size
-        begins[i] = free[fits.argmax() if fits.any() else -1]
-        ends[i] = begins[i] + lifetimes[i].size
+        overlapping = overlapping[begin[overlapping].argsort()]
+        free = np.maximum.accumulate([0, *end[overlapping]])
+        fits = begin[overlapping] - free[:-1] >= lifetimes[i].size
+        begin[i] = free[fits.argmax() if fits.any() else -1]
+        end[i] = begin[i] + lifetimes[i].size
         for buffer in lifetimes[i].buffers:
-            buffer.offset = int(begins[i])
-    program.arena_bytes = int(ends.max(initial=0))
+            buffer.offset = int(begin[i])
+    program.arena_bytes = int(end.max(initial=0))
 
 
 def check_offsets(program: Program, sliced: Container[Node | None] = ()) -> None:
@@ -125,13 +125,13 @@ def check_offsets(program: Program, sliced: Container[Node | None] = ()) -> None
 
 def _check_view(view: View, sliced: Container[Node | None], what: str) -> None:
     buffer, nbytes = view.buffer, view.spec.nbytes
-    whole = not view.offset and nbytes <= buffer.nbytes and view.strides == view.spec.strides
-    if whole or not nbytes or buffer.node in sliced:
+    is_whole = not view.offset and nbytes <= buffer.nbytes and view.strides == view.spec.strides
+    if is_whole or not nbytes or buffer.node in sliced:
         return
-    first = view.offset - view.lead
-    if first < 0 or first + view.extent > buffer.nbytes:
+    first_byte = view.offset - view.lead
+    if first_byte < 0 or first_byte + view.extent > buffer.nbytes:
         raise CompileError(
-            f"{what}: {view.spec} at byte {first} lies outside of its {buffer.nbytes} bytes"
+            f"{what}: {view.spec} at byte {first_byte} exceeds its buffer of {buffer.nbytes} bytes"
         )
 
 
@@ -139,32 +139,32 @@ def predicted_arena_bytes(graph: Graph) -> int:
     """Return a lower estimate of the arena's size before the graph is optimised.
 
     The estimate is a third of the unoptimised graph's peak, as fusion and small types save up to
-    two thirds.  Results with the shape of a parameter do not count: updates run as soon as they
-    can.
+    two thirds.  Results with the shape of a parameter do not count, as updates run as soon as
+    possible.
     """
     order, outputs = graph.order, set(graph.outputs)
     parameters = {p.shape for p in graph.parameters}
-    ends: dict[Node, int] = {}
+    last_uses: dict[Node, int] = {}
     changes = [0] * (len(order) + 1)
     for now, node in reversed([*enumerate(order)]):
-        end = ends.get(node, now)
+        last_use = last_uses.get(node, now)
         is_view = node.op.is_view or isinstance(node.op, Item)
         for x in node.inputs:
-            ends[x] = max(ends.get(x, 0), end if is_view else now)
+            last_uses[x] = max(last_uses.get(x, 0), last_use if is_view else now)
         if node.inputs and not is_view and node not in outputs:
             nbytes = sum(spec.nbytes for spec in node.specs if spec.shape not in parameters)
             changes[now] += nbytes
-            changes[end + 1] -= nbytes
+            changes[last_use + 1] -= nbytes
     return max(itertools.accumulate(changes)) // 3
 
 
 def demand(program: Program) -> str:
-    """Return a message with the memory that a program takes, and its largest results."""
+    """Return a message with the memory that a program needs, and its largest results."""
     others = sum({b.node: b.nbytes for b in program.buffers if b.node is not None}.values())
     named = [f"{text} ({nbytes >> 20} MiB)" for text, nbytes in largest_results(program)]
     return (
         f"the step has {program.arena_bytes >> 20} MiB of intermediate results besides "
-        f"{others >> 20} MiB of parameters, inputs and constants; a smaller batch takes less. "
+        f"{others >> 20} MiB of parameters, inputs and constants; a smaller batch needs less. "
         f"The largest: {'; '.join(named)}"
     )
 
@@ -172,7 +172,7 @@ def demand(program: Program) -> str:
 def largest_results(program: Program, now: int | None = None) -> list[tuple[str, int]]:
     """Return descriptions of the largest intermediate results, with their bytes.
 
-    now  a step at which they have to be alive, if not None
+    now  if not None, only results that are alive at this step
     """
     results = {
         view.buffer: (f"{step.node.op.name} {view.spec} {step.node.source}", view.spec.nbytes)
@@ -190,10 +190,10 @@ def fullest_step(program: Program) -> str:
     now = usage.index(max(usage))
     node, scratch = program.steps[now].node, program.steps[now].scratch.nbytes
     descriptions = [f"{text} ({nbytes} bytes)" for text, nbytes in largest_results(program, now)]
-    room = [f"{scratch} bytes of scratch memory"] if scratch else []
+    scratch_text = [f"{scratch} bytes of scratch memory"] if scratch else []
     return (
         f"the fullest step, {node.op.name} {node.source}, uses {usage[now]} of them, the largest "
-        f"for {'; '.join(descriptions + room)}"
+        f"for {'; '.join(descriptions + scratch_text)}"
     )
 
 

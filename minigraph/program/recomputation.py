@@ -1,7 +1,7 @@
 """Recomputation: trade time for memory until a program keeps its memory limit.
 
 The backward pass reads results of the forward pass, which occupy memory until then.  A result can
-be freed after its last use of the forward pass, and computed again right before its next use (Chen
+be freed after its last use in the forward pass, and computed again right before its next use (Chen
 et al., "Training Deep Nets with Sublinear Memory Cost", 2016).  While the peak of memory exceeds
 the limit, the result with the lowest cost, in seconds per byte, is recomputed.
 
@@ -30,9 +30,9 @@ from minigraph.program.lower import execution_order
 from minigraph.program.memory import fullest_step
 from minigraph.program.steps import Buffer, MemorySpace, Program, Step, round_up
 
-BYTES_PER_SECOND, FLOPS_PER_SECOND = 1e10, 5e10  # per second, of steps without a measurement
-MAX_ATTEMPTS = 8  # targets that are tried if the program still exceeds the limit
-MAX_TARGET_RATIO = 0.95  # the largest ratio of one target to the one before
+BYTES_PER_SECOND, FLOPS_PER_SECOND = 1e10, 5e10  # of steps without a measurement
+MAX_ATTEMPTS = 8  # targets that are tried while the program exceeds the limit
+MAX_TARGET_RATIO = 0.95  # largest ratio of a target to the previous target
 MAX_REPEATED_STEPS = 64  # steps that may be repeated for one result
 
 
@@ -78,7 +78,7 @@ def within_limit(
     raise GraphError(
         f"graph_opt.memory_limit allows {limit} bytes of intermediate results; without it they "
         f"take {program.arena_bytes}, and recomputation brings them down to "
-        f"{smallest.arena_bytes}: {fullest_step(smallest)}. Raise the limit or take a smaller batch"
+        f"{smallest.arena_bytes}: {fullest_step(smallest)}. Raise the limit or use a smaller batch"
     )
 
 
@@ -87,7 +87,7 @@ Runs = Sequence[tuple[Step, bool]]  # each with whether it repeats the step
 
 @dataclass(eq=False)
 class _Lifetime:
-    """A result in the arena: made by run `first`, read by the runs `uses`, in order.
+    """A result in the arena, computed by run `first` and read by the runs `uses`, in order.
 
     inherits  whether the result takes over the memory of its step's input
     """
@@ -133,12 +133,12 @@ class _Schedule:
     def _simulate(self, runs: Runs) -> tuple[dict[Buffer, list[_Lifetime]], Array]:
         lives: dict[Buffer, list[_Lifetime]] = {b: [] for b in self.maker}
         changes = np.zeros(len(runs) + 2, np.int64)
-        for now, (step, again) in enumerate(runs):
+        for now, (step, is_repetition) in enumerate(runs):
             for buffer in lives.keys() & step.reads.keys():
                 lives[buffer][-1].uses.append(now)
             for buffer in lives.keys() & step.writes.keys():
                 lives[buffer].append(
-                    _Lifetime(buffer, now, buffer in self._successors and not again)
+                    _Lifetime(buffer, now, buffer in self._successors and not is_repetition)
                 )
             changes[now] += round_up(step.scratch.nbytes)
             changes[now + 1] -= round_up(step.scratch.nbytes)
@@ -153,29 +153,28 @@ class _Schedule:
     def reduce(self, target: float) -> bool:
         """Repeat steps until the peak is at most `target` bytes; return whether it is."""
         while self.peak > target:
-            candidates = sorted(
-                self._candidates(int(self.usage.argmax())), key=lambda offer: offer[0]
-            )
-            if not any(self._try_repetition(at, steps) for _, at, steps in candidates):
+            candidates = self._candidates(int(self.usage.argmax()))
+            by_cost = sorted(candidates, key=operator.itemgetter(0))
+            if not any(self._try_repetition(run, steps) for _, run, steps in by_cost):
                 return False
         return True
 
-    def _candidates(self, full: int) -> Iterator[tuple[float, int, list[Step]]]:
-        """Yield recomputations that free memory at run `full`.
+    def _candidates(self, peak_run: int) -> Iterator[tuple[float, int, list[Step]]]:
+        """Yield recomputations that free memory at run `peak_run`.
 
         Each is its cost in seconds per byte, the run before which it repeats steps, and the steps.
         """
         for life in itertools.chain.from_iterable(self.lives.values()):
-            if not life.first < full <= life.last or full in life.uses:
+            if not life.first < peak_run <= life.last or peak_run in life.uses:
                 continue
-            at = next(use for use in life.uses if use > full)
-            if at < len(self.runs) and life.size:
-                steps = self._steps_to_repeat(self.maker[life.buffer], full, at)
+            run = next(use for use in life.uses if use > peak_run)
+            if run < len(self.runs) and life.size:
+                steps = self._steps_to_repeat(self.maker[life.buffer], peak_run, run)
                 if steps:
-                    yield sum(self.seconds[step] for step in steps) / life.size, at, steps
+                    yield sum(self.seconds[step] for step in steps) / life.size, run, steps
 
-    def _steps_to_repeat(self, step: Step, full: int, at: int) -> list[Step]:
-        """Return the steps that compute a result before run `at` and keep nothing alive at `full`.
+    def _steps_to_repeat(self, step: Step, peak_run: int, run: int) -> list[Step]:
+        """Return the steps that compute a result before `run`, from values alive at `peak_run`.
 
         Empty if they are too many, or one of them cannot run again.
         """
@@ -183,7 +182,7 @@ class _Schedule:
         stack = [step]
         while stack:
             step = stack[-1]
-            missing = [b for b in step.reads if not self._available(b, full, at)]
+            missing = [b for b in step.reads if not self._available(b, peak_run, run)]
             if not all(b in self.maker for b in missing) or not self._repeatable(step):
                 return []
             makers = [self.maker[b] for b in missing if self.maker[b] not in steps]
@@ -196,23 +195,23 @@ class _Schedule:
         return [*steps]
 
     def _repeatable(self, step: Step) -> bool:
-        inside = all(view.buffer.space is MemorySpace.ARENA for view in step.outputs)
-        once = step.kernel.validates_input or communicates(step.node)
-        return inside and not once and step.node in self.graph
+        in_arena = all(view.buffer.space is MemorySpace.ARENA for view in step.outputs)
+        runs_once = step.kernel.validates_input or communicates(step.node)
+        return in_arena and not runs_once and step.node in self.graph
 
-    def _available(self, buffer: Buffer, full: int, at: int) -> bool:
-        """Whether run `at` can read a buffer: alive at `full`, or unchanged outside the arena."""
+    def _available(self, buffer: Buffer, peak_run: int, run: int) -> bool:
+        """Whether `run` can read a buffer: alive at `peak_run`, or unchanged outside the arena."""
         if buffer in self.lives:
-            return next(v for v in reversed(self.lives[buffer]) if v.first < at).last >= full
+            return next(v for v in reversed(self.lives[buffer]) if v.first < run).last >= peak_run
         writer = self._writers.get(buffer.node)
-        unwritten = all(step is not writer for step, _ in self.runs[:at])
-        return buffer.space is not MemorySpace.ARENA and unwritten
+        is_unchanged = all(step is not writer for step, _ in self.runs[:run])
+        return buffer.space is not MemorySpace.ARENA and is_unchanged
 
-    def _try_repetition(self, at: int, steps: Sequence[Step]) -> bool:
-        """Repeat steps before run `at` if that lowers the peak, or the number of runs at it."""
-        runs = [*self.runs[:at], *((step, True) for step in steps), *self.runs[at:]]
+    def _try_repetition(self, run: int, steps: Sequence[Step]) -> bool:
+        """Repeat steps before `run` if that lowers the peak, or the number of runs at the peak."""
+        runs = [*self.runs[:run], *((step, True) for step in steps), *self.runs[run:]]
         lives, usage = self._simulate(runs)
-        before, after = ((each.max(), (each >= self.peak).sum()) for each in (self.usage, usage))
+        before, after = ((u.max(), (u >= self.peak).sum()) for u in (self.usage, usage))
         if after >= before:
             return False
         self.runs, self.lives, self.usage = runs, lives, usage
@@ -239,15 +238,15 @@ def _rewritten(program: Program, schedule: _Schedule, results: int) -> tuple[Gra
             replaced_views[key] = x.replace(inputs)
         return replaced_views[key]
 
-    for now, (step, repeated) in enumerate(schedule.runs):
+    for now, (step, is_repetition) in enumerate(schedule.runs):
         node = step.node
         if node not in maker:  # a copy, which lowering will insert again
             continue
         inputs = tuple(map(current, node.inputs))
-        if repeated:  # its order is that of the next step that is not repeated
-            firsts = (s.node for s, once_more in schedule.runs[now:] if not once_more)
-            user = next(first for first in firsts if first in maker)
-            with Within(source=node.source, order=orders[user][0]):
+        if is_repetition:  # it takes the order of the next step that is no repetition
+            following = (s.node for s, repeats in schedule.runs[now:] if not repeats)
+            next_node = next(other for other in following if other in maker)
+            with Within(source=node.source, order=orders[next_node][0]):
                 latest[step] = Node(node.op, inputs, node.specs)
             repetitions.add(latest[step])
         else:

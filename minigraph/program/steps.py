@@ -174,7 +174,7 @@ class Choice:
     kernel            the chosen one; None if no candidate can be used
     measurement       of the chosen candidate; None if a heuristic chose
     origin            of the measurement, such as "measured" or "stored"; "heuristic" without one
-    all_measurements  of the problem, in every layout
+    all_measurements  measurements of the problem in every layout
     """
 
     problem: Problem
@@ -221,10 +221,10 @@ class Step:
 
 
 def _by_buffer(views: Sequence[View]) -> dict[Buffer, list[int]]:
-    places: dict[Buffer, list[int]] = {}
+    indices: dict[Buffer, list[int]] = {}
     for i, view in enumerate(views):
-        places.setdefault(view.buffer, []).append(i)
-    return places
+        indices.setdefault(view.buffer, []).append(i)
+    return indices
 
 
 @dataclass(eq=False)
@@ -249,8 +249,8 @@ class Program:
         """The steps, a line each: outputs, op, inputs and kernel."""
         lines = []
         for step in self.steps:
-            both = step.outputs, step.inputs
-            outputs, inputs = (", ".join(str(view.buffer) for view in views) for views in both)
+            operands = step.outputs, step.inputs
+            outputs, inputs = (", ".join(str(view.buffer) for view in views) for views in operands)
             lines.append(f"{outputs} = {step.node.op.name}({inputs}) by {step.kernel.name}")
         lines += [f"parameter {p.name} = {view.buffer} at the end" for p, view in self.updates]
         return "\n".join([*lines, f"arena of {self.arena_bytes} bytes"])
@@ -263,14 +263,14 @@ class Program:
     @functools.cached_property
     def parameters(self) -> list[Parameter]:
         """The parameters that are read or changed."""
-        held = [b.node for b in self.buffers if b.space is MemorySpace.PARAMETER]
-        return [*dict.fromkeys(p for p in held if isinstance(p, Parameter))]
+        nodes = [b.node for b in self.buffers if b.space is MemorySpace.PARAMETER]
+        return [*dict.fromkeys(p for p in nodes if isinstance(p, Parameter))]
 
     @functools.cached_property
     def changed(self) -> set[Parameter]:
         """The parameters that are changed, in place or after the last step."""
-        written = {v.buffer.node for s in self.steps for v in s.outputs}
-        return {p for p in self.parameters if p in written} | {p for p, _ in self.updates}
+        output_nodes = {v.buffer.node for s in self.steps for v in s.outputs}
+        return {p for p in self.parameters if p in output_nodes} | {p for p, _ in self.updates}
 
     @functools.cached_property
     def returned(self) -> list[Buffer]:
@@ -279,21 +279,21 @@ class Program:
 
     @property
     def checks(self) -> list[Step]:
-        """The steps that may refuse a value of an input, unless a step before has checked it.
+        """The steps that may raise an error for a value that no earlier step has checked.
 
         A gradient's step has the same indices as the step of the forward pass.  A step in NumPy
-        counts in any case: a signal may end it, too.
+        counts in any case, as a signal may end it, too.
         """
-        found: dict[object, Step] = {}
+        checks: dict[object, Step] = {}
         for step in self.steps:
             if step.kernel.validates_input:
-                valid = step.node.op.index_range(*step.node.inputs)
+                range = step.node.op.index_range(*step.node.inputs)
                 view = (
-                    step.inputs[valid.operand] if valid and step.kernel.maker != "numpy" else None
+                    step.inputs[range.operand] if range and step.kernel.maker != "numpy" else None
                 )
-                checked = view and (view.buffer, view.offset, view.spec, view.strides, valid)
-                found.setdefault(checked or step, step)
-        return [*found.values()]
+                checked = view and (view.buffer, view.offset, view.spec, view.strides, range)
+                checks.setdefault(checked or step, step)
+        return [*checks.values()]
 
     @functools.cached_property
     def external(self) -> list[Buffer]:
