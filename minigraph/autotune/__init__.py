@@ -1,8 +1,8 @@
 """The autotuner: measure the candidates of problems, store the measurements, choose by policy.
 
-The package knows no library, no op and no layout: a problem has its candidates, their expected
-results, and its layouts.  All measurements are stored, failures included, so that they answer other
-policies, too.
+The package depends on no library, op or layout: a problem has its candidates, their expected
+results, and its layouts.  All measurements are stored, failures included, so that other policies
+can use them, too.
 """
 
 from minigraph.cache.counters import tuning_counters

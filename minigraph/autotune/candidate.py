@@ -104,7 +104,7 @@ class Candidate:
     make           returns the kernel; raises if the library does not support it
     deterministic  whether every run gives the same bits
     precision      of the arithmetic: the name of a dtype, "tf32" or "bf16x3"
-    recipe         from which another process makes the same kernel
+    recipe         data from which another process makes the same kernel
     """
 
     name: str
@@ -181,7 +181,7 @@ class Problem(ABC):
 
     def __init__(self) -> None:
         self._by_layouts: dict[Layouts, Iterable[Candidate]] = {}  # results of `make_candidates`
-        self._chosen: dict[Key, Candidate] = {}  # that `release` kept
+        self._retained: dict[Key, Candidate] = {}  # candidates that `release` has not freed
 
     @abstractmethod
     def meaning(self, *xs: Array) -> tuple[Array, ...]:
@@ -200,20 +200,20 @@ class Problem(ABC):
 
     def candidates(self, layouts: Layouts | None = None) -> Iterator[Candidate]:
         """Yield the candidates for these layouts, or for all, each made once."""
-        for each in (layouts,) if layouts else self.layouts.values():
-            known = self._by_layouts.get(each) or self.make_candidates(each)
-            self._by_layouts[each], candidates = itertools.tee(known)
+        for combination in (layouts,) if layouts else self.layouts.values():
+            source = self._by_layouts.get(combination) or self.make_candidates(combination)
+            self._by_layouts[combination], candidates = itertools.tee(source)
             yield from candidates
 
     def release(self, keep: Collection[Key] = ()) -> None:
         """Free the candidates, except those with these keys."""
-        self._chosen = {c.key: c for c in self.candidates() if c.key in keep} if keep else {}
+        self._retained = {c.key: c for c in self.candidates() if c.key in keep} if keep else {}
         self._by_layouts.clear()
 
     def shortlist(self, layouts: Layouts) -> Sequence[Candidate]:
-        """Return the candidates that may be the fastest in these layouts, the likeliest first.
+        """Return the candidates that may be the fastest in these layouts, the most likely first.
 
-        The only candidate of a list is used without measuring.
+        If the list has only one candidate, it is used without measuring.
         """
         return [*self.candidates(layouts)]
 
@@ -222,11 +222,11 @@ class Problem(ABC):
         return None
 
     def kernel(self, measurement: Measurement) -> Any:
-        """Return a new kernel of a measured candidate; None if the library lacks it now.
+        """Return a new kernel of a measured candidate; None if this library lacks it.
 
         Functions that run at the same time must not share a kernel.
         """
-        candidate = self._chosen.pop(measurement.key, None)
+        candidate = self._retained.pop(measurement.key, None)
         if candidate is None:
             candidates = self.candidates(self.layouts[measurement.layouts])
             candidate = next((c for c in candidates if c.name == measurement.name), None)
@@ -234,12 +234,12 @@ class Problem(ABC):
 
     def read(self, entry: Entry) -> ProblemTable | str:
         """Return the table in an entry about the problem, or why the entry is invalid."""
-        contents = table(entry)
-        if isinstance(contents, ProblemTable):
-            for measurement in contents.measurements:
+        result = table(entry)
+        if isinstance(result, ProblemTable):
+            for measurement in result.measurements:
                 if measurement.layouts not in self.layouts:
                     return f"layouts are {', '.join(measurement.layouts)}"[:80]
-        return contents
+        return result
 
 
 def first_allowed(candidates: Iterable[Candidate], policy: Policy) -> Any:

@@ -1,14 +1,14 @@
-"""A problem's random inputs, its expected results, and guarded memory that shows stray writes.
+"""A problem's random inputs, its expected results, and guarded memory that detects stray writes.
 
-NumPy computes the expected results, but takes long for a convolution.  Checksums are faster: the
-results of the heuristic's candidate are the expected ones if their checksums agree with those
-predicted from the inputs.  If they disagree, NumPy computes the results after all.
+NumPy computes the expected results, but takes long for a convolution.  Checksums are faster: if the
+checksums of the heuristic candidate's results agree with those predicted from the inputs, these
+results are the expected results.  If they disagree, NumPy computes the results.
 
 A checksum is a weighted sum of elements.  A convolution is linear in its images and in its weights,
 so checksums of its operands predict those of its result with less work.  R. Freivalds,
 "Probabilistic machines can use less running time" (1977), checks products of matrices this way.
-Each weight is at least 1 in size, so an error of one element changes its checksum by at least as
-much.  All weights differ, so exchanged elements change it, too.
+The absolute value of each weight is at least 1, so an error of one element changes its checksum by
+at least as much.  All weights differ, so exchanged elements change it, too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from minigraph.autotune.candidate import Candidate, ChecksumAxes, Problem, Workb
 from minigraph.graph import Array, DType
 
 GUARD_BYTES = 4096  # bytes before and after each array that no kernel may write to
-FILL_BYTE = 0xFF  # of guards and, before a check, of outputs and scratch: NaN in every float type
+FILL_BYTE = 0xFF  # fills guards and, before a check, outputs and scratch: NaN in every float type
 POOL_SIZE = 1_048_573  # random numbers; a prime, so that no stride of a kernel divides it
 
 UINT8 = np.dtype(np.uint8)
@@ -86,8 +86,9 @@ class GuardedArray:
 class TrialData:
     """The inputs, expected results, outputs and scratch that the candidates of a problem share.
 
-    One block holds an input in all layouts but the plain one: each check arranges it anew, and a
-    timed candidate reads the same numbers in any order.  One block holds a result in all layouts.
+    Each input has a block for its plain layout, and one for all other layouts.  A check brings the
+    input to the candidate's layout; for timing, the order of the numbers does not matter.  Each
+    result has one block for all layouts.
     """
 
     def __init__(self, problem: Problem, bench: Workbench) -> None:
@@ -102,7 +103,7 @@ class TrialData:
         self.reference = reference_results(problem, bench, self.plain)
         self.scale = [root_mean_square(x, self.bench.chunk) for x in self.reference]
         self.inputs: dict[int, GuardedArray] = {}
-        self._layouts: dict[int, Any] = {}  # in which the blocks of `inputs` hold them now
+        self._layouts: dict[int, Any] = {}  # the current layouts of the blocks of `inputs`
         self.outputs: dict[int, GuardedArray] = {}
         self.scratch = GuardedArray(self.bench, (0,), UINT8)
 
@@ -110,11 +111,11 @@ class TrialData:
         """Fill the inputs with numbers of the pool, from an offset that the subject determines."""
         for i, block in enumerate(self._plain_blocks):
             seed = zlib.crc32(f"{i} {self.problem.subject}".encode())
-            flat, done = block.array.reshape(-1), 0
-            while done < flat.size:
-                numbers = self._pool[(seed + done) % POOL_SIZE :][: flat.size - done]
-                flat[done : done + numbers.size] = numbers.astype(flat.dtype)
-                done += numbers.size
+            flat, filled = block.array.reshape(-1), 0
+            while filled < flat.size:
+                numbers = self._pool[(seed + filled) % POOL_SIZE :][: flat.size - filled]
+                flat[filled : filled + numbers.size] = numbers.astype(flat.dtype)
+                filled += numbers.size
             block.seal()
 
     def operands(self, candidate: Candidate) -> tuple[list[GuardedArray], list[Array]]:
@@ -125,7 +126,7 @@ class TrialData:
 
     def _input_block(self, i: int, layout: Any) -> GuardedArray:
         plain = self.plain[i]
-        first = _first(plain)
+        first = _first_slice(plain)
         if self.problem.to_layout(first, layout) is first:
             return self._plain_blocks[i]
         if i not in self._layouts or self._layouts[i] != layout:
@@ -152,7 +153,7 @@ class TrialData:
         return arrays
 
     def _shape(self, array: Array, layout: Any) -> tuple[int, ...]:
-        first = self.problem.to_layout(_first(array), layout)
+        first = self.problem.to_layout(_first_slice(array), layout)
         return (len(array), *first.shape[1:]) if array.ndim > 2 else tuple(first.shape)
 
     def _pieces(self, array: Array, layout: Any) -> Iterator[tuple[Any, Array]]:
@@ -191,12 +192,12 @@ class TrialData:
             if math.isnan(error):
                 return "wrong result: NaN, or not written"
             if error > tolerance * self.scale[i]:
-                allowed = f"{tolerance:g} times {self.scale[i]:.3g} is allowed"
-                return f"wrong result: off by {error:.3g}, {allowed}"
+                limit = f"{tolerance:g} times {self.scale[i]:.3g} is allowed"
+                return f"wrong result: off by {error:.3g}, {limit}"
         return ""
 
 
-def _first(array: Array) -> Array:
+def _first_slice(array: Array) -> Array:
     """Return the first slice along the leading axis; a layout may transpose a whole matrix."""
     return array[:1] if array.ndim > 2 else array
 
@@ -258,8 +259,8 @@ def _heuristic_results(
 ) -> tuple[Array, ...] | None:
     """Return the results of the first candidate; None if it fails or their layout is not plain."""
     candidate = next(iter(problem.candidates()), None)
-    least = min(TOLERANCE[y.dtype.name] for y in problem.results)
-    if candidate is None or TOLERANCE[candidate.precision] > max(TOLERANCE["float32"], least):
+    tolerance = min(TOLERANCE[y.dtype.name] for y in problem.results)
+    if candidate is None or TOLERANCE[candidate.precision] > max(TOLERANCE["float32"], tolerance):
         return None
     blocks = [GuardedArray(bench, spec.shape, spec.dtype) for spec in problem.results]
     results = tuple(block.array for block in blocks)
@@ -284,12 +285,12 @@ def _checksums_agree(bench: Workbench, axes: ChecksumAxes, y: Array, xs: Sequenc
     """Return whether the checksums of `y` agree with those predicted from the inputs."""
     with np.errstate(all="ignore"):  # a wrong result may overflow
         actual, predicted = checksums(axes, bench.upload, y, xs)
-        allowed = TOLERANCE[y.dtype.name] * root_mean_square(y, bench.chunk)
-        return largest_difference(actual, predicted, bench.chunk) <= allowed < math.inf
+        limit = TOLERANCE[y.dtype.name] * root_mean_square(y, bench.chunk)
+        return largest_difference(actual, predicted, bench.chunk) <= limit < math.inf
 
 
 def widened(x: Array) -> Array:
-    """Return an array in the dtype of comparisons: float32, or float64 if it has that."""
+    """Return an array in the dtype of comparisons: float32, or float64 for float64."""
     return x.astype(np.promote_types(x.dtype, np.float32), copy=False)
 
 
@@ -306,7 +307,7 @@ def root_mean_square(array: Array, chunk: int) -> float:
 
 
 def largest_difference(actual: Array, expected: Array, chunk: int) -> float:
-    """Return the largest absolute difference of two arrays; NaN if there is one."""
+    """Return the largest absolute difference of two arrays; NaN if a difference is NaN."""
     if not actual.size:
         return 0.0
     return float(np.max([float(np.abs(x - y).max()) for x, y in _chunks(chunk, actual, expected)]))
@@ -323,15 +324,15 @@ def checksums(
     for axis in axes.axes:
         limit = min(MAX_AXIS_TERMS, max_terms)
         terms = next(n for n in range(limit, 0, -1) if axis.length % n == 0)
-        # Each checksum would need another weight of the inputs without the axis.
+        # With several sums along the axis, each would need another weight for the reduced inputs.
         if axis.reduced_inputs and terms < axis.length:
             continue
         max_terms //= terms
-        # From 1 to 2 in size, of either sign; other weights for each axis show exchanged axes.
+        # Absolute values from 1 to 2.  Each axis has other weights, which detects exchanged axes.
         random = np.random.default_rng((axis.length, axis.result))
         signs = random.choice(np.array([-1, 1], np.float32), axis.length)
-        drawn = signs * (1 + random.random(axis.length, np.float32))
-        weights = upload(drawn.reshape(-1, terms))
+        values = signs * (1 + random.random(axis.length, np.float32))
+        weights = upload(values.reshape(-1, terms))
         y = weighted_sums(y, axis.result, weights)
         for i, input_axis in axis.inputs.items():
             xs[i] = weighted_sums(xs[i], input_axis, weights)

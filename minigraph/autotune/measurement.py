@@ -13,10 +13,9 @@ from msgspec.json import Decoder
 from minigraph.cache import Entry, environment_of
 from minigraph.platform.records import Record, decode, encode
 
-QUARANTINE_PREFIX = (
-    "failed at run time: "  # begins the error of a candidate that no process tries again
-)
-MAX_SECONDS = 1e6  # seconds of a run, at most
+# The beginning of the error of a candidate that no process tries again.
+QUARANTINE_PREFIX = "failed at run time: "
+MAX_SECONDS = 1e6  # seconds of a run
 
 # The origin of measurements: this process, its store, a file, another process.
 MEASURED, STORED, LOADED = "measured", "stored", "loaded file"
@@ -35,7 +34,7 @@ Count = Annotated[int, Meta(ge=0, le=1 << 31)]
 class KernelRecipe(Record, frozen=True):
     """An engine of a library with its knobs, from which another process makes the same kernel.
 
-    way  the device's name for the description of the problem to the library
+    way  the device's name for the form in which the library gets the problem
     """
 
     way: str
@@ -50,8 +49,8 @@ class Measurement(Record, frozen=True):
     seconds  of the shortest run; None if the candidate was not timed
     spread   lower quartile of the runs / shortest run - 1
     rounds   number of timed runs, or of groups of short runs
-    error    why the candidate must not be used; "" if it may
-    recipe   the candidate's
+    error    why the candidate must not be used; "" if it may be used
+    recipe   recipe of the candidate
     """
 
     name: Text
@@ -176,7 +175,7 @@ class Policy:
 
     @property
     def unlimited(self) -> Policy:
-        """The same without a limit on the workspace."""
+        """The policy without a limit on the workspace."""
         return dataclasses.replace(self, workspace_limit=None)
 
     def allows(self, measurement: Measurement) -> str:
@@ -194,11 +193,11 @@ class Policy:
 
 
 def choose(measurements: Sequence[Measurement], policy: Policy) -> Measurement | None:
-    """Return the measurement of the candidate to use; None if the policy allows none.
+    """Return the measurement of the candidate to use; None if the policy forbids all.
 
     A later candidate replaces an earlier one only if it is faster by more than a margin: 3 % or the
     larger spread of the two, but at most half.  A smaller difference may be noise, and the choice
-    would change with the next measurement.  A candidate without a time is used if none has one.
+    would change with the next measurement.  A candidate without a time is used if none has a time.
     """
     best: Measurement | None = None
     for new in measurements:
@@ -218,7 +217,7 @@ def choose(measurements: Sequence[Measurement], policy: Policy) -> Measurement |
 def choose_by_layouts(
     measurements: Iterable[Measurement], policy: Policy
 ) -> dict[tuple[str, ...], Measurement]:
-    """Return the measurement of the candidate to use in each layout for which one is allowed."""
+    """Return the measurement of the candidate to use in each layout with an allowed candidate."""
     groups: dict[tuple[str, ...], list[Measurement]] = {}
     for measurement in measurements:
         groups.setdefault(measurement.layouts, []).append(measurement)

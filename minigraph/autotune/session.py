@@ -46,10 +46,10 @@ _unstored: dict[str, Entry] = {}
 class Session:
     """The measurements of one compile.
 
-    mode              "off": use none; "cached": use the stored ones; "tune": also measure missing
-                      problems where that may pay, in the layouts of their nodes; "exhaustive": also
-                      measure all candidates in all layouts; "frozen": raise CacheError for a
-                      missing problem
+    mode              "off": use no measurements; "cached": use stored measurements; "tune": also
+                      measure missing problems if that may pay, in the layouts of their nodes;
+                      "exhaustive": also measure all candidates in all layouts; "frozen": raise
+                      CacheError for a missing problem
     policy            by which candidates are chosen
     budget            seconds of measuring
     environment       versions, processor and so on, by name, for which measurements hold
@@ -57,8 +57,8 @@ class Session:
     loaded            entries of a loaded file, by key; they take precedence over the store's
     peer              tables of another process that measures for this one, or None
     before_measuring  called before the first measurement
-    spent             seconds of measuring so far
-    used              entries that the compile has read or made, by key
+    spent_seconds     seconds of measuring so far
+    used_entries      entries that the compile has read or made, by key
     """
 
     mode: str
@@ -72,8 +72,8 @@ class Session:
     clock: Callable[[], float] = time.perf_counter
 
     def __post_init__(self) -> None:
-        self.used: dict[str, Entry] = {}
-        self.spent = 0.0
+        self.used_entries: dict[str, Entry] = {}
+        self.spent_seconds = 0.0
         self._lock_timeout = self.budget
         received = (self.peer or {}).items()
         self._tables = {name: dataclasses.replace(each, origin=RECEIVED) for name, each in received}
@@ -99,12 +99,12 @@ class Session:
             [problem for problem, _ in requests if problem.subject not in self._looked_up]
         )
         # Only the exhaustive mode measures all layouts; the others choose layouts by estimates.
-        counted = [each for each in dict.fromkeys(requests) if each[1] or self.mode == "exhaustive"]
+        counted = [pair for pair in dict.fromkeys(requests) if pair[1] or self.mode == "exhaustive"]
         missing = self._unmeasured(counted)
-        for each in counted:  # a problem counts once
-            if each[0].subject not in self._counted:
-                self._counted.add(each[0].subject)
-                tuning_counters.count("misses" if each in missing else "hits")
+        for problem, layouts in counted:  # a problem counts once
+            if problem.subject not in self._counted:
+                self._counted.add(problem.subject)
+                tuning_counters.count("misses" if (problem, layouts) in missing else "hits")
         if missing and self.mode == "frozen":
             raise CacheError(self._why_missing(missing[0][0]))
         if missing and self.mode in MEASURING:
@@ -130,7 +130,7 @@ class Session:
 
     @property
     def _remaining_seconds(self) -> float:
-        return self.budget - self.spent
+        return self.budget - self.spent_seconds
 
     def quarantine(self, subject: str, measurement: Measurement, why: str) -> None:
         """Note in a measured candidate's table that it failed at run time."""
@@ -167,15 +167,15 @@ class Session:
             damaged = store.rejected
             stored = store.find(keys)
             tuning_counters.count("rejected", store.rejected - damaged)
-        for problem, entry, on_disk in zip(problems, keys, stored, strict=True):
-            own = self._read(problem, _unstored.get(entry.key), MEASURED)
-            own = own or self._read(problem, on_disk, STORED)
+        for problem, entry, stored_entry in zip(problems, keys, stored, strict=True):
+            recorded = self._read(problem, _unstored.get(entry.key), MEASURED)
+            recorded = recorded or self._read(problem, stored_entry, STORED)
             loaded = self._read(problem, self.loaded.get(entry.key), LOADED)
             # The store may have quarantined a candidate since the file was saved.
-            yield loaded.merged(own) if loaded and own else loaded or own
+            yield loaded.merged(recorded) if loaded and recorded else loaded or recorded
 
     def _read(self, problem: Problem, entry: Entry | None, origin: str) -> ProblemTable | None:
-        """Return the table in an entry; None without one; count an invalid one as rejected."""
+        """Return the table in an entry; None without an entry; count an invalid one as rejected."""
         contents = problem.read(entry) if entry else None
         if isinstance(contents, str):
             tuning_counters.count("rejected", int(entry not in self._invalid))
@@ -184,7 +184,7 @@ class Session:
         return contents and dataclasses.replace(contents, origin=origin)
 
     def _shortlists(self, requests: Sequence[LayoutRequest]) -> dict[Problem, Iterable[Candidate]]:
-        """Return the candidates to measure, by problem; keep a single candidate as predicted."""
+        """Return the candidates to measure, by problem; record a single candidate as predicted."""
         if self.mode == "exhaustive":
             return {problem: problem.candidates() for problem, _ in requests}
         shortlists: dict[Problem, list[Candidate]] = defaultdict(list)
@@ -217,13 +217,13 @@ class Session:
             for problem in order:
                 with self._measuring_lock() as start:
                     self._look_up([problem])  # another process may have measured it meanwhile
-                    if self._unmeasured(each for each in requests if each[0] is problem):
+                    if self._unmeasured(pair for pair in requests if pair[0] is problem):
                         self._measure_one(
                             problem, shortlists[problem], start + self._remaining_seconds
                         )
                 current = self._tables.get(problem.subject)
-                chosen = choose_by_layouts(current.measurements if current else (), self.policy)
-                problem.release({m.key for m in chosen.values()})
+                best = choose_by_layouts(current.measurements if current else (), self.policy)
+                problem.release({m.key for m in best.values()})
                 bar.update(problem.work)
                 if self._remaining_seconds <= 0:
                     break
@@ -250,8 +250,8 @@ class Session:
     def _measuring_lock(self) -> Iterator[float]:
         """Hold the lock of the processes that measure, yield the time, count the seconds as spent.
 
-        Times of processes that measure at once would be wrong.  All waits of a session together
-        take at most its budget, as the process with the lock may be stopped.
+        Processes that measure at the same time would get wrong times.  All waits of a session
+        together take at most its budget, as the process with the lock may be suspended.
         """
         with contextlib.ExitStack() as stack:
             start = self.clock()
@@ -260,10 +260,10 @@ class Session:
                 self._lock_timeout -= self.clock() - start if acquired else self._lock_timeout
                 start = self.clock()
             yield start
-            self.spent += self.clock() - start
+            self.spent_seconds += self.clock() - start
 
     def _record(self, tables: Sequence[tuple[Problem, ProblemTable]]) -> None:
-        """Use tables, merged with those in use, and store them, if need be in this process."""
+        """Use tables, merged with those in use, and store them on disk, or else in this process."""
         entries = []
         for problem, new in tables:
             log.debug("%s: %s %s", new.origin, problem.kind, problem.subject)
@@ -281,7 +281,7 @@ class Session:
         entry = new.entry(problem.kind, self.environment)
         self._tables[new.subject] = new
         self._problems[new.subject] = problem
-        self.used[entry.key] = entry
+        self.used_entries[entry.key] = entry
         return entry
 
     def _why_missing(self, problem: Problem) -> str:

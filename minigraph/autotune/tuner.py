@@ -19,12 +19,12 @@ from minigraph.cache.counters import tuning_counters
 # tick (4 ms).
 MAX_SLOWDOWN, SCHEDULER_DELAY = 3.0, 6e-3
 GROUP_SECONDS = 0.5e-3  # shorter runs are timed in groups of this length
-LONG_RUN = 0.3  # seconds; of a longer run the checked run is the only sample
-TIMING_SECONDS = 0.03  # that suffice for a candidate, within ROUNDS
-ROUNDS = (3, 7)  # timed runs or groups, fewest and most
+LONG_RUN = 0.3  # seconds; if the checked run takes longer, it is the only sample
+TIMING_SECONDS = 0.03  # seconds of timed runs of a candidate, within ROUNDS
+ROUNDS = (3, 7)  # minimum and maximum of timed runs or groups
 MIN_RUN_SECONDS = 1e-7  # the shortest run that is assumed
-# After n timed runs a candidate drops out that is slower than the fastest in its layouts by
-# DROP_MARGIN/n or slower than the fastest in any layouts by a factor of DROP_FACTOR.
+# After n timed runs a candidate drops out if it is slower than the fastest in its layouts by
+# DROP_MARGIN/n, or slower than the fastest in any layouts by a factor of DROP_FACTOR.
 DROP_MARGIN = 0.5
 DROP_FACTOR = 1.5
 
@@ -32,9 +32,9 @@ DROP_FACTOR = 1.5
 class Trial:
     """The measuring of one candidate.
 
-    first   seconds of the checked run
-    rounds  number of timed runs, or groups of them, after that
-    calls   runs of a group
+    first_seconds  seconds of the checked run
+    rounds         number of timed runs, or groups of them, after the checked run
+    calls          runs of a group
     """
 
     def __init__(self, candidate: Candidate, bench: Workbench) -> None:
@@ -42,7 +42,7 @@ class Trial:
         self.bench = bench
         self.error = ""
         self.workspace = 0
-        self.first = 0.0
+        self.first_seconds = 0.0
         self.rounds = 0
         self.calls = 1
         self.samples: list[float] = []
@@ -68,7 +68,7 @@ class Trial:
         # not refer to `self`: the cycle would keep the data until the garbage collector runs.
         self._run = lambda: run(*arrays, data.scratch.array[:workspace])
         try:
-            self.first = self.bench.seconds(self._run, 1, clock)
+            self.first_seconds = self.bench.seconds(self._run, 1, clock)
         except Exception as error:
             self._record_error(error)
         if any(block.is_changed() for block in inputs):
@@ -83,14 +83,15 @@ class Trial:
         """Set the number of timed runs, given the shortest checked run of all candidates."""
         if self.error:
             return
-        too_slow = self.first > max(MAX_SLOWDOWN * best, SCHEDULER_DELAY)
-        if too_slow or self.first > LONG_RUN:
-            self.samples.append(self.first)
+        too_slow = self.first_seconds > max(MAX_SLOWDOWN * best, SCHEDULER_DELAY)
+        if too_slow or self.first_seconds > LONG_RUN:
+            self.samples.append(self.first_seconds)
             self.rounds = 0 if too_slow else 1
             return
-        fewest, most = ROUNDS
-        self.rounds = min(max(int(TIMING_SECONDS / max(self.first, GROUP_SECONDS)), fewest), most)
-        self.calls = math.ceil(GROUP_SECONDS / max(self.first, MIN_RUN_SECONDS))
+        minimum, maximum = ROUNDS
+        rounds = int(TIMING_SECONDS / max(self.first_seconds, GROUP_SECONDS))
+        self.rounds = min(max(rounds, minimum), maximum)
+        self.calls = math.ceil(GROUP_SECONDS / max(self.first_seconds, MIN_RUN_SECONDS))
 
     def drops_out(self, best: float, best_of_all: float) -> bool:
         """Return whether the candidate drops out, given the best run in its layouts and in all."""
@@ -101,7 +102,7 @@ class Trial:
     @property
     def shortest(self) -> float:
         """Seconds of the shortest run, including the checked one."""
-        return min(self.first, *self.samples) if self.samples else self.first
+        return min(self.first_seconds, *self.samples) if self.samples else self.first_seconds
 
     def time(self, clock: Callable[[], float]) -> None:
         """Time one more run or group of runs."""
@@ -119,17 +120,17 @@ class Trial:
     def measurement(self) -> Measurement:
         """Return the candidate's measurement: its shortest timed run, or its error.
 
-        Other programs only make runs longer, so the shortest run is the best estimate.
+        Other programs can only slow a run down, so the shortest run is the best estimate.
         """
         untimed = self.candidate.measurement(self.workspace, self.error)
         if self.error:
             return untimed
-        least, rounds = min(self.samples), len(self.samples)
-        lower = least  # the quartile; np.quantile would import numpy.ma, which takes 13 ms
+        shortest, rounds = min(self.samples), len(self.samples)
+        lower = shortest  # the quartile; np.quantile would import numpy.ma, which takes 13 ms
         if rounds > 1:
             lower = statistics.quantiles(self.samples, n=4, method="inclusive")[0]
-        spread = lower / least - 1 if least else 0.0
-        return structs.replace(untimed, seconds=least, spread=spread, rounds=rounds)
+        spread = lower / shortest - 1 if shortest else 0.0
+        return structs.replace(untimed, seconds=shortest, spread=spread, rounds=rounds)
 
 
 def measure(
@@ -140,12 +141,12 @@ def measure(
 ) -> ProblemTable | None:
     """Return the measurements of candidates; None if the deadline came first.
 
-    candidates  to measure, all by default
+    candidates  candidates to measure, all by default
 
     Each candidate runs once on random data, and its results are checked.  Then the candidates run
     in turns, so that a busy period of the machine slows all of them.  A candidate that runs out of
-    memory is left out of the table, and may be measured another time.  Raises MemoryError if every
-    candidate fails and one of them for memory, DeviceLost if one makes the device unusable.
+    memory is omitted from the table, and may be measured another time.  Raises MemoryError if every
+    candidate fails and one of them lacks memory, DeviceLost if one makes the device unusable.
     """
     end = math.inf if deadline is None else deadline
     bench = problem.workbench
@@ -165,7 +166,7 @@ def measure(
                 memory_error = error
         if memory_error and all(trial.error for trial in trials):
             raise memory_error
-        fastest = min((trial.first for trial in trials if not trial.error), default=0.0)
+        fastest = min((trial.first_seconds for trial in trials if not trial.error), default=0.0)
         for trial in trials:
             trial.plan_rounds(fastest)
         for round_ in range(ROUNDS[1]):
@@ -174,10 +175,10 @@ def measure(
                 if not trial.error:
                     layouts = trial.candidate.layouts
                     best[layouts] = min(trial.shortest, best.get(layouts, math.inf))
-            least = min(best.values(), default=0.0)
+            best_of_all = min(best.values(), default=0.0)
             for trial in trials:
                 same_layouts = best.get(trial.candidate.layouts, math.inf)
-                if round_ < trial.rounds and not trial.drops_out(same_layouts, least):
+                if round_ < trial.rounds and not trial.drops_out(same_layouts, best_of_all):
                     if clock() >= end:
                         return None
                     trial.time(clock)

@@ -300,7 +300,7 @@ class Compilation:
 
     def cache_entries(self) -> list[Entry]:
         """Return the cache entries of the function's measurements and kernels."""
-        measured = self.session.used.values()
+        measured = self.session.used_entries.values()
         return [*measured, *self.context.backend.kernels(self.program)]
 
 

@@ -256,7 +256,7 @@ class OpProblem(Problem):
 
     def kernel(self, measurement: Measurement) -> Any:
         # Asking the library for all of its candidates takes longer.
-        if measurement.recipe and measurement.key not in self._chosen:
+        if measurement.recipe and measurement.key not in self._retained:
             arrangement = self.arrangement(self.layouts[measurement.layouts])
             return self.maker.remake(arrangement, measurement.recipe)
         return super().kernel(measurement)

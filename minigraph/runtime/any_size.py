@@ -169,7 +169,7 @@ class AnySizeFunction(CompiledFunction):
         compilation = Compilation(traced, context, seconds, self._arenas)
         function = self._make(compilation, self._counter)
         self._compiled_sizes.add(sizes)
-        self._tuning_delay = max(self._tuning_delay, compilation.session.spent)
+        self._tuning_delay = max(self._tuning_delay, compilation.session.spent_seconds)
         return SizedFunction(function, compilation, predicts)
 
     def _arenas(self) -> list[Any]:

@@ -53,12 +53,12 @@ def test_a_second_session_measures_nothing(store, new_process):
         "what it has it does not look up again"
     )
     assert mg.autotune.stats() == TuningStats(measurements=4, misses=2)
-    assert sorted(entry.subject for entry in first.used.values()) == ["large", "small"]
+    assert sorted(entry.subject for entry in first.used_entries.values()) == ["large", "small"]
     new_process()
     second = start(store)
     old = second.tables(nodes(two()))
     assert origins(old) == {"small": "stored", "large": "stored"}
-    assert old == new and second.used == first.used
+    assert old == new and second.used_entries == first.used_entries
     assert mg.autotune.stats() == TuningStats(hits=2)
 
 
@@ -117,7 +117,7 @@ def test_what_is_compiled_when_a_check_first_needs_it_takes_nothing_of_the_budge
     problem = FakeProblem(candidate("a", Twice(clock)), workbench=Compiling())
     one = start(budget=0.02, clock=clock)
     assert origins(one.tables(nodes([problem]))) == {"twice": "measured"}
-    assert clock.now > 100 and one.spent < 0.02
+    assert clock.now > 100 and one.spent_seconds < 0.02
 
 
 def test_an_interrupt_loses_no_more_than_one_problem(store):
