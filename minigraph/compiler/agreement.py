@@ -1,8 +1,8 @@
 """Agreement of the processes of a world before they run a function together.
 
 The processes compile the same graph with the same options, start from the same parameters, choose
-from the same measurements, and call with the same sizes.  A difference would make them wait for
-different collectives, so it raises an error in all of them that names the difference.
+from the same measurements, and call with the same sizes.  With a difference, they would wait for
+different collectives.  So a difference raises an error, which names it, in all processes.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from minigraph.options import fingerprint_text, num_threads
 from minigraph.program import Backend
 from minigraph.version import __version__
 
-COMPILE_TIMEOUT = 120.0  # seconds that the processes wait, at most, while one of them compiles
+COMPILE_TIMEOUT = 120.0  # seconds that the processes wait while one of them compiles
 
 
 def agree_on_graph(traced: TracedGraph, device: str, options: Mapping[str, Any]) -> World | None:
     """Return the world of a function's collectives; None without other processes.
 
     Process 0 sends its parameters to the others.  Raises GraphError if the graphs or options of two
-    processes differ, and for a collective in the body of a loop.
+    processes differ, or if the body of a loop has a collective.
     """
     for body in [*nested(traced.graph)][1:]:
         for node in body:
@@ -45,20 +45,20 @@ def agree_on_graph(traced: TracedGraph, device: str, options: Mapping[str, Any])
         return None
     timeout = options["distributed.timeout"]
     lines = _lines(traced)
-    mine = {
+    facts = {
         "version": __version__,
         "device": device.partition(":")[0],  # they may have different GPUs
         "options": fingerprint_text(options, per_process=False),
         "graph": hashlib.sha256("\n".join(text for text, _ in lines).encode()).hexdigest(),
     }
-    everyone = world.gather(mine, timeout)
-    for rank, theirs in enumerate(everyone):
-        for name in mine:
-            if theirs[name] != everyone[0][name]:
-                what = f"{name} {theirs[name]}, and process 0 with {everyone[0][name]}"
+    everyone = world.gather(facts, timeout)
+    for rank, other in enumerate(everyone):
+        for name in facts:
+            if other[name] != everyone[0][name]:
+                difference = f"{name} {other[name]}, and process 0 with {everyone[0][name]}"
                 if name == "graph":
-                    what = _difference(world.gather(lines, timeout), rank)
-                raise GraphError(f"process {rank} compiles with {what}")
+                    difference = _difference(world.gather(lines, timeout), rank)
+                raise GraphError(f"process {rank} compiles with {difference}")
     for parameter in dict.fromkeys((*traced.graph.parameters, *traced.updates)):
         value = parameter.numpy() if world.rank == 0 else None
         parameter.assign(world.broadcast(value, timeout=timeout))
@@ -71,18 +71,16 @@ def tuning_exchange(
     """Return whether another process measures for this one, and a function to exchange tables.
 
     The first process on each kind of machine measures for the others.  The function sends this
-    process's tables and returns those of the process that measures for it.
+    process's tables, and returns the tables of the process that measures for it.
     """
     if world is None:
-        return False, lambda measurements: measurements
+        return False, lambda tables: tables
     kind = dict(backend.environment(backend.tuning)), num_threads(options["num_threads"])
     timeout = options["distributed.timeout"]
     tuner = world.gather(kind, timeout).index(kind)
     # The tuner may wait a budget for other processes on its machine, and then compiles kernels.
     table_timeout = timeout + 2 * options["autotune.budget"] + COMPILE_TIMEOUT
-    return tuner != world.rank, lambda measurements: world.gather(measurements, table_timeout)[
-        tuner
-    ]
+    return tuner != world.rank, lambda tables: world.gather(tables, table_timeout)[tuner]
 
 
 def agree_on_sizes(
@@ -95,18 +93,18 @@ def agree_on_sizes(
 ) -> tuple[bool, int]:
     """Raise ShapeError in all processes unless they call with the same sizes.
 
-    Return whether process 0 is due to measure, and the number of functions that all can keep.
+    Return whether process 0 is to measure, and the number of functions that every process can keep.
     """
-    mine = np.array([*sizes, measures, capacity])
-    everyone = world.gather_arrays(mine, "the sizes of a call", timeout).tolist()
+    values = np.array([*sizes, measures, capacity])
+    everyone = world.gather_arrays(values, "the sizes of a call", timeout).tolist()
     first = everyone[0][:-2]
-    for rank, (*theirs, _, _) in enumerate(everyone):
-        if theirs != first:
-            pairs = (zip(names, row, strict=True) for row in (theirs, first))
-            here, there = (", ".join(f"{name} {n}" for name, n in each) for each in pairs)
+    for rank, (*other, _, _) in enumerate(everyone):
+        if other != first:
+            rows = (zip(names, row, strict=True) for row in (other, first))
+            actual, expected = (", ".join(f"{name} {n}" for name, n in row) for row in rows)
             raise ShapeError(
-                f"process {rank} calls with the sizes {here}, process 0 with {there}; a step "
-                "takes the same sizes in all processes"
+                f"process {rank} calls with the sizes {actual}, process 0 with {expected}; give a "
+                "step the same sizes in all processes"
             )
     return bool(everyone[0][-2]), min(row[-1] for row in everyone)
 
@@ -132,5 +130,5 @@ def _lines(traced: TracedGraph) -> list[tuple[str, str]]:
 
 def _difference(everyone: Sequence[Sequence[tuple[str, str]]], rank: int) -> str:
     pairs = itertools.zip_longest(everyone[0], everyone[rank], fillvalue=("nothing more", ""))
-    (first, there), (second, here) = next(pair for pair in pairs if pair[0][0] != pair[1][0])
-    return f"another graph: it has {second} {here}, and process 0 {first} {there}"
+    expected, actual = next(pair for pair in pairs if pair[0][0] != pair[1][0])
+    return f"another graph: it has {' '.join(actual)}, and process 0 has {' '.join(expected)}"

@@ -62,7 +62,7 @@ class CompileContext:
     loaded     measurements of cache files, by key; they take precedence over the user's cache
     predicts   whether to use the cost model for problems without measurements
     peer       tables of another process that measures for this one, or None
-    memory     for the arena, made ready while passes run
+    memory     memory for the arena, which the device prepares while passes run
     """
 
     device: str
@@ -77,7 +77,7 @@ class CompileContext:
 
     @functools.cached_property
     def choices(self) -> Choices:
-        """The choices of kernels and layouts, with the tuning budget of one compile."""
+        """The choices of kernels and layouts; they share the tuning budget of the compile."""
         folder = settings.cache_folder()
         mode = "cached" if self.predicts else self.options["autotune"]
         mode = self.backend.tunes if mode == "tune" else mode
@@ -95,13 +95,13 @@ class CompileContext:
 
     @functools.cached_property
     def pass_parameters(self) -> dict[str, Any]:
-        """The arguments of `passes.levels.pipeline`: options by their last names, and others."""
+        """The arguments of `passes.levels.pipeline`: options by their last names, and more."""
         parameters = {name.rpartition(".")[2]: value for name, value in self.options.items()}
         level, jit = abs(parameters["graph_opt_level"]), parameters["jit"]
         if jit == "auto":
             jit = 2 if level == 3 else 0
-        if jit and (why := self.backend.why_no_jit):
-            warn_once(f"no kernels are fused: {why}", cause=why)
+        if jit and (reason := self.backend.why_no_jit):
+            warn_once(f"no kernels are fused: {reason}", cause=reason)
             jit = 0
         return parameters | {
             "level": level,
@@ -112,7 +112,7 @@ class CompileContext:
         }
 
     def environment(self, graph: Graph) -> dict[str, str]:
-        """Return the fields of a function's fingerprint, and last the fingerprint.
+        """Return the fields of a function's fingerprint, and then the fingerprint.
 
         Functions with the same fingerprint may share measurements and generated kernels.
         """
@@ -139,11 +139,11 @@ class CompileContext:
 class OptimizedGraph:
     """A graph and its rewrites.
 
-    written  the graph before all passes
-    stages   the graph after each pass, and the record of the pass
+    original  the graph before all passes
+    stages    the graph after each pass, and the record of the pass
     """
 
-    written: Graph
+    original: Graph
     stages: Sequence[tuple[Graph, PassRecord]]
 
     def __str__(self) -> str:
@@ -151,7 +151,7 @@ class OptimizedGraph:
 
     @property
     def graph(self) -> Graph:
-        return self.stages[-1][0] if self.stages else self.written
+        return self.stages[-1][0] if self.stages else self.original
 
     @property
     def records(self) -> list[PassRecord]:
@@ -261,13 +261,13 @@ class Compilation:
         """
         failures = dict(self.executor.failures)
         self.executor.failures.clear()
-        for step, why in failures.items():
-            warn_once(f"{step.node.op.name} {step.node.source}: {why}; NumPy computed it instead")
+        for step, error in failures.items():
+            warn_once(f"{step.node.op.name} {step.node.source}: {error}; NumPy computed it instead")
         # A choice of the heuristic has no measurement that could be quarantined.
-        choices = {step.choice: why for step, why in failures.items() if step.choice}
-        measured = {choice: why for choice, why in choices.items() if choice.measurement}
-        for choice, why in measured.items():
-            self.context.choices.quarantine(choice, why)
+        choices = {step.choice: error for step, error in failures.items() if step.choice}
+        measured = {choice: error for choice, error in choices.items() if choice.measurement}
+        for choice, error in measured.items():
+            self.context.choices.quarantine(choice, error)
         if measured:
             with collector_paused():
                 self._run([self.executor.arena])
@@ -284,7 +284,7 @@ class Compilation:
 
     @property
     def bytes_by_owner(self) -> Mapping[int, int]:
-        """How many bytes it holds besides parameters, by the id of what holds them.
+        """Bytes in memory besides parameters, by the ids of the objects that own them.
 
         Compilations may share an arena and constants.
         """
@@ -306,9 +306,9 @@ class Compilation:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause the garbage collector while many objects are made of which none is garbage yet.
+    """Pause the garbage collector while the block makes many objects that are all in use.
 
-    End the pause after the temporary objects are freed, or the collector visits them.
+    The block should end after its temporary objects are freed; otherwise the collector visits them.
     """
     enabled = gc.isenabled()
     gc.disable()

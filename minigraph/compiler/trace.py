@@ -28,19 +28,21 @@ from minigraph.ops.elementwise import as_operand
 from minigraph.ops.random import SEED, STEP, number_streams
 from minigraph.passes.rewrite.loops import merge_loops
 
-LISTED = 3  # layers that a warning names
+MAX_LISTED = 3  # layers that a warning names
 
 
 def _updates(value: Any) -> Mapping[Any, Any]:
     if isinstance(value, list | tuple) and all(isinstance(each, Mapping) for each in value):
-        raise GraphError(f"a {type(value).__name__} of mappings; {{**first, **second}} is one")
+        raise GraphError(
+            f"a {type(value).__name__} of mappings; merge them into one: {{**first, **second}}"
+        )
     return mapping(value)
 
 
 DEVICE = Kind("the name of a device", check_device, DeviceError)
 OPTIONS = Kind("a mapping of names to values", mapping)
 INPUTS = Kind(
-    "a sequence of what mg.input made",
+    "a sequence of inputs made by mg.input",
     lambda value: [value] if isinstance(value, Node) else list(value),
 )
 OUTPUTS = Kind(
@@ -110,8 +112,8 @@ def _flat(outputs: Any) -> tuple[Iterable[Any], Callable[[list[Array]], Any]]:
         names = list(outputs)
         if any(isinstance(name, Parameter) for name in names):
             raise GraphError(
-                "compile: outputs has parameters as names, and would change none; new values of "
-                f"parameters are `updates`: compile(inputs, loss, updates) {here()}"
+                "compile: outputs has parameters as names, but outputs change no parameter; give "
+                f"their new values as `updates`: compile(inputs, loss, updates) {here()}"
             )
         return outputs.values(), lambda values: dict(zip(names, values, strict=True))
     return outputs, unpacked
@@ -130,8 +132,8 @@ def _snapshot(parameter: Parameter) -> Array:
 def _frozen(graph: Graph, updates: Mapping[Parameter, Node]) -> Graph:
     if updates:
         raise GraphError(
-            f"compile: freeze=True makes parameters constants, so it takes no updates; there are "
-            f"updates of {', '.join(p.name for p in [*updates][:3])} {here()}"
+            f"compile: freeze=True makes parameters constants, so they cannot be updated; updates "
+            f"has {', '.join(p.name for p in [*updates][:3])} {here()}"
         )
     constants: dict[Node, Node] = {p: constant(_snapshot(p), copy=False) for p in graph.parameters}
     return graph.map(lambda n, inputs: constants[n] if n in constants else n.replace(inputs))
@@ -152,9 +154,9 @@ def _new_value(parameter: Parameter, value: Any) -> Node:
     node = _expression(value)
     what = f"compile: the update of parameter {parameter.name} ({parameter.spec}) is {node.spec}"
     if node.shape != parameter.shape:
-        raise ShapeError(f"{what}, made {node.source}; the shapes have to be equal")
+        raise ShapeError(f"{what}, made {node.source}; the shapes must be equal")
     if not can_cast(node.dtype, parameter.dtype):
-        raise DTypeError(f"{what}, made {node.source}; that does not cast by the same_kind rule")
+        raise DTypeError(f"{what}, made {node.source}; the same_kind rule forbids this cast")
     try:
         return as_operand(node, parameter.dtype)
     except DTypeError as error:
@@ -173,7 +175,8 @@ def _check_inputs(inputs: Sequence[Node]) -> None:
                 raise GraphError(f"compile: input {x.name!r} is listed twice {here()}")
             raise GraphError(
                 f"compile: two inputs are called {x.name!r}, made {names[x.name].source} and "
-                f"{x.source}, {here()}; names differ, and of a cell that was run twice one is meant"
+                f"{x.source}, {here()}; give them different names, or, if a notebook's cell ran "
+                "twice, use the inputs of one run"
             )
         names[x.name] = x
 
@@ -187,8 +190,8 @@ def _check_descents(updates: Mapping[Parameter, Any]) -> None:
             if last and last is not first and p in last.parameters:
                 raise GraphError(
                     f"compile: {first.name} ({first.source}) and {last.name} ({last.source}) both "
-                    f"give {p.name} a new value, and the dict keeps that of the latter; minimize "
-                    f"the sum of their losses, or compile a function for each {here()}"
+                    f"give {p.name} a new value, and the dict keeps only the second; minimize the "
+                    f"sum of their losses, or compile a function for each {here()}"
                 )
 
 
@@ -207,12 +210,13 @@ def _warn_of_missing_updates(graph: Graph, updated: Collection[Parameter]) -> No
             if trains and not set(updated).issuperset(changes.state):
                 calls.setdefault(changes.state[0], str(node.source))
     if calls:
-        listed = "; ".join(list(calls.values())[:LISTED])
-        more = f"; and {len(calls) - LISTED} more" if len(calls) > LISTED else ""
+        listed = "; ".join(list(calls.values())[:MAX_LISTED])
+        if len(calls) > MAX_LISTED:
+            listed += f"; and {len(calls) - MAX_LISTED} more"
         warn_once(
             "compile: evaluation will use wrong statistics, because the step trains layers without "
-            f"updating their running ones ({listed}{more}): give updates="
+            f"updating their running statistics ({listed}): give updates="
             "{**optimizer.minimize(loss), **net.updates()}, made before net is called again "
             f"or made anew, {here()}",
-            cause=f"updates left out: {listed}{more}",
+            cause=f"missing updates: {listed}",
         )

@@ -19,10 +19,10 @@ from minigraph.runtime.function import CallCounter, Execute, Function
 class FiniteFunction(Function):
     """A function whose calls raise GraphError if an op makes a NaN or an infinity.
 
-    An op makes a NaN if it has one in its result but in none of its inputs, and likewise an
-    infinity from inputs without infinity and NaN.  So constant infinities, as in an attention mask,
-    pass.  A NaN of an input or a parameter may reach results, but no new value of a parameter.  A
-    call that raises leaves the parameters unchanged.
+    An op makes a NaN if its result has NaN and its inputs have none.  It makes an infinity if its
+    result has infinity and its inputs have neither infinity nor NaN.  So constant infinities, as in
+    an attention mask, are no error.  A NaN of an input or a parameter may reach results, but no new
+    value of a parameter.  A call that raises leaves the parameters unchanged.
     """
 
     _executor: HostExecutor
@@ -30,7 +30,7 @@ class FiniteFunction(Function):
     def __init__(self, compilation: Compilation, counter: CallCounter | None = None) -> None:
         if not isinstance(compilation.executor, HostExecutor):
             raise DeviceError(
-                'debug.check_finite looks at memory of the host; compile for the device "cpu"'
+                'debug.check_finite reads memory of the host; compile for the device "cpu"'
             )
         super().__init__(compilation, counter)
 
@@ -53,7 +53,7 @@ class FiniteFunction(Function):
             raise
 
     def _nan_source(self, values: Sequence[Array]) -> str:
-        """Say which input, or else which parameter, holds NaN; "" if none does."""
+        """Describe an input, or else a parameter, that has NaN; "" if none has."""
         named = [(f"input {x.name}", x) for x in self._inputs]
         parameters = self._compilation.traced.graph.parameters
         named += [(f"parameter {p.name}", p) for p in parameters]
@@ -68,8 +68,8 @@ class FiniteFunction(Function):
 def _checker(step: Step, memory: Memory, source: str, updated: Mapping[Buffer, str]) -> Done:
     """Copy the inputs that a step overwrites; return a function that checks its outputs.
 
-    source   the input or parameter of the call with NaN, if there is one
-    updated  the parameters that a buffer updates after the call
+    source   description of an input or parameter that has NaN; "" if none has
+    updated  names of the parameters that buffers update after the call
     """
     outputs = [view.array(memory[view.buffer]) for view in step.outputs]
 
@@ -85,8 +85,8 @@ def _checker(step: Step, memory: Memory, source: str, updated: Mapping[Buffer, s
         if nonfinite:
             pairs = zip(step.node.inputs, inputs, strict=True)
             ranges = ", ".join(f"{x.spec} {_range(value)}" for x, value in pairs)
-            made = f"{step.node.op.name} made {nonfinite} of {ranges}"
-            raise GraphError(f"{made} {step.node.source}")
+            message = f"{step.node.op.name} made {nonfinite} of {ranges}"
+            raise GraphError(f"{message} {step.node.source}")
         for view, output in zip(step.outputs, outputs, strict=True):
             node = view.buffer.node if view.buffer.space is MemorySpace.PARAMETER else None
             name = node.name if node is not None else updated.get(view.buffer)
@@ -100,15 +100,15 @@ def _checker(step: Step, memory: Memory, source: str, updated: Mapping[Buffer, s
 
 
 def _new_nonfinite(inputs: Sequence[Array], outputs: Sequence[Array]) -> str:
-    """Count the NaN or infinities in outputs that no input accounts for; "" if there are none."""
-    for what, is_new, excuse in (
+    """Describe the NaN or infinities in outputs that no input explains; "" without any."""
+    for name, is_new, explains in (
         ("NaN", np.isnan, np.isnan),
         ("infinity", np.isinf, lambda x: ~np.isfinite(x)),
     ):
         counts = [int(is_new(widened(y)).sum()) for y in outputs if y.dtype in FLOATS]
-        if any(counts) and not any(excuse(widened(x)).any() for x in inputs if x.dtype in FLOATS):
+        if any(counts) and not any(explains(widened(x)).any() for x in inputs if x.dtype in FLOATS):
             size = sum(y.size for y in outputs if y.dtype in FLOATS)
-            return f"{what} in {sum(counts)} of {size} elements"
+            return f"{name} in {sum(counts)} of {size} elements"
     return ""
 
 

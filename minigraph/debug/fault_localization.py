@@ -38,7 +38,7 @@ from minigraph.graph import (
 )
 from minigraph.program import Backend, Buffer, Program, Step
 
-MIN_EXPLAINED_SHARE = 0.1  # of a difference that a pass must account for in float64
+MIN_EXPLAINED_SHARE = 0.1  # share of a difference that a pass must explain in float64
 # Relative to the largest element; nodes that differ by more in float64 differ in meaning.
 MEANING_TOLERANCE = 1e-9
 
@@ -60,11 +60,11 @@ class Difference(NamedTuple):
         with np.errstate(all="ignore"):
             gap = np.abs(x - y)
             distances = {"furthest apart": gap, "relative to the size": gap / np.abs(x)}
-        for what, each in distances.items():
-            far = np.where(self.wrong, np.where(np.isnan(each), np.inf, each), -1)
-            at = np.unravel_index(int(far.argmax()), far.shape)
-            pair = f"{self.expected[at]!s} and {self.actual[at]!s}"
-            lines.append(f"  {what}: by {far[at]:.3g} at {[*map(int, at)]}: {pair}")
+        for label, amounts in distances.items():
+            masked = np.where(self.wrong, np.where(np.isnan(amounts), np.inf, amounts), -1)
+            index = np.unravel_index(int(masked.argmax()), masked.shape)
+            pair = f"{self.expected[index]!s} and {self.actual[index]!s}"
+            lines.append(f"  {label}: by {masked[index]:.3g} at {[*map(int, index)]}: {pair}")
         return "\n".join(lines)
 
 
@@ -73,8 +73,8 @@ def _summary(x: Array) -> str:
     finite = wide[np.isfinite(wide)]
     numbers = "no finite numbers"
     if finite.size:
-        least, most, mean = finite.min(), finite.max(), finite.mean()
-        numbers = f"min {least:.6g}, max {most:.6g}, mean {mean:.6g}"
+        low, high, mean = finite.min(), finite.max(), finite.mean()
+        numbers = f"min {low:.6g}, max {high:.6g}, mean {mean:.6g}"
     spec, nans, infinite = Spec(x.shape, x.dtype), np.isnan(wide).sum(), np.isinf(wide).sum()
     return f"{spec}: {numbers}, {nans} NaN, {infinite} infinite"
 
@@ -89,66 +89,65 @@ def differs_in_bits(x: Array, y: Array) -> Array:
 
 
 Stages = Sequence[tuple[str, Graph]]
-Differences = Mapping[int, Difference]  # of outputs, by their position
+Differences = Mapping[int, Difference]  # of outputs, by their index
 
 
 def find_pass_changing_bits(stages: Stages, wrong: Differences, args: Sequence[Array]) -> str:
-    """Describe the first pass that changed a bit of these outputs; "" if none did."""
+    """Describe the first pass that changed a bit of these outputs; "" if no pass did."""
     for (_, before), (name, after) in itertools.pairwise(stages):
         graphs = _with_outputs(before, wrong), _with_outputs(after, wrong)
-        if found := _first_changed_node(*graphs, args, None, differs_in_bits):
-            return _pass_fault(name, *found, ", in other bits")
+        if change := _first_changed_node(*graphs, args, None, differs_in_bits):
+            return _pass_fault(name, *change, ", in other bits")
     return ""
 
 
 def find_pass_changing_meaning(
     stages: Stages, wrong: Differences, args: Sequence[Array], strict: bool
 ) -> str:
-    """Describe the first pass that accounts for one of the differences in float64; or ""."""
+    """Describe the first pass that explains one of the differences in float64; "" if none does."""
     if not wrong:
         return ""
 
     def computed(graph: Graph, dtype: DType) -> dict[int, Array]:
         return dict(zip(wrong, evaluate(_with_outputs(graph, wrong), args, dtype), strict=True))
 
-    written = computed(stages[0][1], FLOAT64)
+    original = computed(stages[0][1], FLOAT64)
     single = computed(stages[0][1], np.dtype(np.float32))
-    dtypes = {at: stages[0][1].outputs[at].dtype for at in wrong}
-    noise = {at: ROUNDING_FACTOR * rounding_of(dtypes[at], written[at], single[at]) for at in wrong}
+    dtypes = {i: stages[0][1].outputs[i].dtype for i in wrong}
+    noise = {i: ROUNDING_FACTOR * rounding_of(dtypes[i], original[i], single[i]) for i in wrong}
 
     def explained_outputs(graph: Graph) -> Iterator[tuple[int, Array, Array]]:
-        """Yield the outputs of which the graph means something else, and at which elements."""
-        for at, y in computed(graph, FLOAT64).items():
-            change, (expected, actual, mask) = distance(written[at], y), wrong[at]
+        """Yield the outputs whose meaning the graph changes: index, value, and changed elements."""
+        for i, y in computed(graph, FLOAT64).items():
+            shift, (expected, actual, mask) = distance(original[i], y), wrong[i]
             gap = distance(expected, actual)
-            explained = mask & (change >= MIN_EXPLAINED_SHARE * gap) & (change > noise[at])
-            explained &= np.isfinite(change) | np.isinf(gap)  # float64 may overflow later
+            explained = mask & (shift >= MIN_EXPLAINED_SHARE * gap) & (shift > noise[i])
+            explained &= np.isfinite(shift) | np.isinf(gap)  # float64 may overflow later
             if not strict:
-                explained &= np.isfinite(written[at])
+                explained &= np.isfinite(original[i])
             if explained.any():
-                yield at, y, explained
+                yield i, y, explained
 
     def other_meaning(x: Array, y: Array) -> Array:
-        """Return for each element whether a pass cannot have rounded it so."""
-        far = distance(x, y) > MEANING_TOLERANCE * largest(x)
-        return far if strict else far & np.isfinite(widened(x))
+        """Return for each element whether it differs by more than a pass could round it."""
+        exceeds = distance(x, y) > MEANING_TOLERANCE * largest(x)
+        return exceeds if strict else exceeds & np.isfinite(widened(x))
 
     if next(explained_outputs(stages[-1][1]), None) is None:
         return ""
     for (_, before), (name, after) in itertools.pairwise(stages):
-        for at, y, share in explained_outputs(after):
-            old, new = before.outputs[at], after.outputs[at]
-            graphs = _with_outputs(before, [at]), _with_outputs(after, [at])
-            found = _first_changed_node(*graphs, args, FLOAT64, other_meaning)
-            return _pass_fault(
-                name, *(found or (old, new, _difference(old, written[at], y, share)))
-            )
+        for i, y, elements in explained_outputs(after):
+            old, new = before.outputs[i], after.outputs[i]
+            graphs = _with_outputs(before, [i]), _with_outputs(after, [i])
+            change = _first_changed_node(*graphs, args, FLOAT64, other_meaning)
+            change = change or (old, new, _difference(old, original[i], y, elements))
+            return _pass_fault(name, *change)
     return ""
 
 
-def _pass_fault(name: str, old: Node, new: Node, difference: Difference, how: str = "") -> str:
-    what = f"pass {name} made {new.op} of {old.op}, {old.spec} {old.source}{how}"
-    return f"{what}\n{difference.statistics('before', 'after')}"
+def _pass_fault(name: str, old: Node, new: Node, difference: Difference, suffix: str = "") -> str:
+    text = f"pass {name} made {new.op} of {old.op}, {old.spec} {old.source}{suffix}"
+    return f"{text}\n{difference.statistics('before', 'after')}"
 
 
 def _difference(node: Node, expected: Array, actual: Array, wrong: Array) -> Difference:
@@ -163,7 +162,7 @@ def _first_changed_node(
     dtype: DType | None,
     differ: Callable[[Array, Array], Array],
 ) -> tuple[Node, Node, Difference] | None:
-    """Return the first node that a pass replaced by one of another value, and its replacement."""
+    """Return the first node whose replacement has another value, and the replacement."""
     pairs = [*_replaced_nodes(before, after)]
     if not pairs:
         return None
@@ -177,15 +176,15 @@ def _first_changed_node(
 
 
 def _with_outputs(graph: Graph, outputs: Collection[int]) -> Graph:
-    return Graph(graph.inputs, tuple(graph.outputs[at] for at in outputs))
+    return Graph(graph.inputs, tuple(graph.outputs[i] for i in outputs))
 
 
 def _replaced_nodes(before: Graph, after: Graph) -> Iterator[tuple[Node, Node]]:
     """Yield the nodes that a pass replaced, each with its replacement, in order of computation.
 
     A new node has the order of the node that it replaces.  Of several new nodes with one order, the
-    last replaces it, and the others are its operands.  Operands at the same position are a pair
-    too: a pass may have replaced one by a node that was there before.
+    last is the replacement, and the others are its operands.  Operands at the same index are a
+    pair, too: a pass may have replaced one by a node of the old graph.
     """
     old = {node.order[0]: node for node in before}
     new = {node.order[0]: node for node in after}
@@ -209,13 +208,13 @@ def check_steps(
 ) -> tuple[Step, Difference] | list[Array]:
     """Run the steps one by one, and compare each with NumPy on the same operands.
 
-    Returns the first step with a wrong result, or the results of all steps.
+    Return the first step with a wrong result and its difference, or the outputs of the program.
 
     inputs          values of the inputs
-    relative_slack  of an array's largest element that always counts as rounding
+    relative_slack  difference that counts as rounding, relative to an array's largest element
     strict          whether to compare NumPy's NaN and infinities, too
 
-    No two buffers share memory, so no step overwrites the operands of another one.
+    No two buffers share memory, so no step overwrites the operands of another step.
     """
     memory = {buffer: _memory(buffer, inputs, allocate) for buffer in program.buffers}
     values: dict[Node, Any] = {p: p.numpy() for p in program.graph.parameters}

@@ -1,8 +1,8 @@
-"""Graphs evaluated in float64, and how far rounding may take results from that.
+"""Graphs evaluated in float64, and bounds for the rounding errors of results.
 
 In float64, passes that keep the meaning of a graph change its results by about 1e-16, even where
 float32 amplifies rounding.  That amplification is estimated from NumPy's results in the graph's own
-dtypes, with the given operands and with operands perturbed by some ulps.
+dtypes, for the given operands and for operands perturbed by some ulps.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TOLERANCES = {
     "float32": 1e-4,
     "float64": 1e-10,
 }
-ROUNDING_FACTOR = 8  # times the rounding that is seen in NumPy's results
+ROUNDING_FACTOR = 8  # times the rounding error of NumPy's results
 # Times the change of an element in perturbed runs, as a few runs may miss the largest change.
 PERTURBATION_FACTOR = 30
 PERTURBATION_ULPS = 4  # the largest change of a perturbed number
@@ -104,7 +104,7 @@ def kernel_bounds(
     NumPy's results in the node's own dtypes, and at each element PERTURBATION_FACTOR times the
     change that perturbed operands make.
 
-    relative_slack  the least error, relative to the largest element
+    relative_slack  smallest error bound, relative to the largest element
     """
     exact = _results(node, operands, FLOAT64)
     plain = _results(node, operands, None)
@@ -124,8 +124,8 @@ def kernel_bounds(
 
 
 def _results(node: Node, operands: Sequence[Array], dtype: DType | None) -> list[Array]:
-    places = placeholders([x.spec for x in node.inputs])
-    graph = Graph(places, (Node(node.op, places, node.specs),))
+    inputs = placeholders([x.spec for x in node.inputs])
+    graph = Graph(inputs, (Node(node.op, inputs, node.specs),))
     (result,) = evaluate(graph, operands, dtype)
     return list(result) if node.is_bundle else [result]
 
@@ -133,8 +133,8 @@ def _results(node: Node, operands: Sequence[Array], dtype: DType | None) -> list
 def evaluate(graph: Graph, args: Sequence[Array], dtype: DType | None = None) -> list[Any]:
     """Return the outputs, computed by NumPy.
 
-    dtype  in which floats are computed, limited to the range of their own dtype; conversions
-           between floats do not round then.  None: their own dtypes
+    dtype  dtype in which floats are computed, limited to the range of their own dtype; then
+           conversions between floats do not round.  None: their own dtypes
     """
     if dtype is None:
         return [*graph(*args)]
@@ -149,8 +149,8 @@ def evaluate(graph: Graph, args: Sequence[Array], dtype: DType | None = None) ->
         pairs = zip(result, node.specs, strict=True)
         return tuple(_in_dtype(part, spec.dtype, dtype) for part, spec in pairs)
 
-    given = [_in_dtype(x, n.dtype, dtype) for x, n in zip(args, graph.inputs, strict=True)]
-    return [*graph.evaluate(given, wide)]
+    values = [_in_dtype(x, n.dtype, dtype) for x, n in zip(args, graph.inputs, strict=True)]
+    return [*graph.evaluate(values, wide)]
 
 
 def _is_conversion(node: Node) -> bool:

@@ -5,8 +5,8 @@ Results of elementwise ops alone are compared bit for bit.  If other results dif
 its results change as much, the graph amplifies rounding.
 
 For other differences `minigraph.debug.fault_localization` searches for the cause, which takes
-hundreds of times as long.  Then the call raises an error that names the pass or the kernel and the
-user's line, unless the difference is rounding after all.
+hundreds of times as long.  The call then raises an error that names the pass or the kernel and the
+user's line, unless the search finds that the difference is rounding.
 """
 
 from __future__ import annotations
@@ -37,15 +37,14 @@ from minigraph.platform.signals import held
 from minigraph.program import on_host
 from minigraph.runtime.function import CallCounter, Execute, Function
 
-# A difference up to this factor above one that was explained by rounding is not examined again.
-EXPLAINED_FACTOR = 4
-PERTURBED_RUNS = 4  # of level 0, at most
+EXPLAINED_FACTOR = 4  # times a difference that rounding explained: smaller ones are not examined
+PERTURBED_RUNS = 4  # runs of level 0 with perturbed inputs
 
 # Options whose values name dtypes to which arrays may be rounded.
 DTYPE_OPTIONS = ("amp", "precision", "distributed.compress")
 NARROW_DTYPES = ("bfloat16", "float16", "tf32")
 
-Values = Mapping[int, Array]  # of some outputs, by their position
+Values = Mapping[int, Array]  # of some outputs, by their index
 
 
 class VerifiedFunction(Function):
@@ -71,7 +70,7 @@ class VerifiedFunction(Function):
         self._updates = compilation.traced.updates
         self._world = compilation.context.world
         # The graph as written, then the graph after each pass, with the pass's name.
-        self._stages = [("", optimized.written)]
+        self._stages = [("", optimized.original)]
         self._stages += [(record.name, graph) for graph, record in optimized.stages]
         if self.options["amp"] != "off":  # the first pass, which rounds more than the others
             self._stages = [("", self._stages[1][1]), *self._stages[2:]]
@@ -115,15 +114,13 @@ class VerifiedFunction(Function):
         after = self._state()
         actual = dict(enumerate([*map(on_host, results), *after]))
         wrong = self._differences(expected, actual)
-        sizes = {at: float(distance(*each[:2]).max()) for at, each in wrong.items()}
+        sizes = {i: float(distance(*each[:2]).max()) for i, each in wrong.items()}
         wrong = {
-            at: wrong[at]
-            for at in wrong
-            if sizes[at] > EXPLAINED_FACTOR * self._explained.get(at, 0.0)
+            i: wrong[i] for i in wrong if sizes[i] > EXPLAINED_FACTOR * self._explained.get(i, 0.0)
         }
-        # If one process examines its results, all do, as that makes further calls of collectives.
+        # If one process examines its results, all do, as further runs call collectives.
         if self._world.any(bool(wrong)) if self._world else wrong:
-            # `ops.print` has printed.
+            # `ops.print` must not print again.
             with self._state_restored(), contextlib.redirect_stdout(io.StringIO()):
                 self._restore(before)
                 self.calls -= 1
@@ -137,12 +134,12 @@ class VerifiedFunction(Function):
                         else ""
                     )
             if fault:
-                note = "one process alone is told which pass or kernel it is" * bool(self._world)
+                note = "; run a single process to find the pass or kernel" if self._world else ""
                 raise CompileError(
                     f"{self._title}{' ' if self._world else ': '}{fault}\n"
-                    f"  the parameters are unchanged{'; ' * bool(note)}{note}"
+                    f"  the parameters are unchanged{note}"
                 )
-            self._explained.update((at, sizes[at]) for at in wrong if np.isfinite(sizes[at]))
+            self._explained.update((i, sizes[i]) for i in wrong if np.isfinite(sizes[i]))
         return results
 
     @contextlib.contextmanager
@@ -164,11 +161,11 @@ class VerifiedFunction(Function):
 
     def _differences(self, expected: Values, actual: Values) -> dict[int, Difference]:
         differences = {}
-        for at, x in expected.items():
-            y = actual[at]
-            wrong = differs_in_bits(x, y) if at in self._bitwise else self._exceeds_tolerance(x, y)
+        for i, x in expected.items():
+            y = actual[i]
+            wrong = differs_in_bits(x, y) if i in self._bitwise else self._exceeds_tolerance(x, y)
             if wrong.any():
-                differences[at] = Difference(x, y, wrong)
+                differences[i] = Difference(x, y, wrong)
         return differences
 
     def _exceeds_tolerance(self, expected: Array, actual: Array) -> Array:
@@ -188,19 +185,19 @@ class VerifiedFunction(Function):
 
         Processes, which run level 0 together, do all the runs.
         """
-        masks = {at: np.array(wrong[at].wrong) for at in wrong if at not in self._bitwise}
+        masks = {i: np.array(wrong[i].wrong) for i in wrong if i not in self._bitwise}
         for seed in range(PERTURBED_RUNS if masks or self._world else 0):
             self._restore([perturbed(x, seed) for x in before])
-            with contextlib.suppress(GraphError):  # of an index that is computed from floats
+            with contextlib.suppress(GraphError):  # an index that is computed from floats may fail
                 results = self._run_reference([perturbed(on_host(x), seed) for x in values])
-                for at, mask in masks.items():
-                    x, y, z = (v[mask] for v in (*wrong[at][:2], results[at]))
+                for i, mask in masks.items():
+                    x, y, z = (array[mask] for array in (*wrong[i][:2], results[i]))
                     mask[mask] = distance(x, y) > PERTURBATION_FACTOR * distance(x, z)
-                masks = {at: mask for at, mask in masks.items() if mask.any()}
+                masks = {i: mask for i, mask in masks.items() if mask.any()}
             if not (masks or self._world):
                 break
         self._restore(before)
-        return {at: wrong[at] for at in wrong if at in masks or at in self._bitwise}
+        return {i: wrong[i] for i in wrong if i in masks or i in self._bitwise}
 
     def _fault(
         self,
@@ -214,10 +211,10 @@ class VerifiedFunction(Function):
         inputs = dict(zip(self._inputs, map(on_host, values), strict=True))
         inputs |= {SEED: self._own_seed(), STEP: np.array(self.calls, np.uint64)}
         args = [*inputs.values()]
-        bits = {at: each for at, each in wrong.items() if at in self._bitwise}
-        others = {at: each for at, each in wrong.items() if at not in bits}
+        bits = {i: each for i, each in wrong.items() if i in self._bitwise}
+        others = {i: each for i, each in wrong.items() if i not in bits}
         fault = find_pass_changing_bits(self._stages, bits, args)
-        with contextlib.suppress(GraphError):  # of an index or a check, which float64 may decide
+        with contextlib.suppress(GraphError):  # in float64 an index or a check may fail
             fault = fault or find_pass_changing_meaning(self._stages, others, args, self._strict)
         return (
             fault
@@ -239,9 +236,9 @@ class VerifiedFunction(Function):
         results: Values,
         run_again: Callable[[], Values],
     ) -> str:
-        """Describe the first kernel of a function that is wrong, or that one alone is not; or "".
+        """Describe the first wrong kernel of a function, or a fault of all kernels together; or "".
 
-        results    of the call, which kernels that run one by one have to give again
+        results    of the call, which the kernels should also give one by one
         run_again  calls the function once more
         """
         program, backend = function._program, function._backend
@@ -260,25 +257,26 @@ class VerifiedFunction(Function):
         with self._state_restored():
             repeated = run_again()
         # With atomic additions each run gives other bits.
-        if any(differs_in_bits(results[at], repeated[at]).any() for at in differences):
+        if any(differs_in_bits(results[i], repeated[i]).any() for i in differences):
             return ""
         return self._output(differences, FAULT_OF_COMBINATION, ("one by one", "together"))
 
     def _output(
-        self, wrong: Differences, why: str = "", names: tuple[str, str] = ("level 0", "here")
+        self, wrong: Differences, suffix: str = "", names: tuple[str, str] = ("level 0", "here")
     ) -> str:
-        at, difference = next(iter(wrong.items()))
+        i, difference = next(iter(wrong.items()))
         graph = self._stages[0][1]
         results = len(graph.outputs) - len(self._updates)
-        what = f"output {at}" if at < results else f"parameter {self._updates[at - results].name}"
-        node = graph.outputs[at]
-        about = f"{what}, {node.op.name} {node.spec} {node.source}{why}\n"
+        what = f"output {i}" if i < results else f"parameter {self._updates[i - results].name}"
+        node = graph.outputs[i]
+        about = f"{what}, {node.op.name} {node.spec} {node.source}{suffix}\n"
         return about + difference.statistics(*names)
 
     def _wrong_process(self, world: World, wrong: Differences) -> str:
-        """Describe an output that is wrong in one of several processes; "" if none is.
+        """Describe an output that is wrong in one of several processes; "" if none is wrong.
 
-        To look for the pass and the kernel, each process would need other collectives.
+        The search for the pass and the kernel would need collectives that other processes do not
+        call.
         """
         for rank, fault in enumerate(world.gather(self._output(wrong) if wrong else "")):
             if fault:
@@ -288,19 +286,19 @@ class VerifiedFunction(Function):
 
 FAULT_OF_COMBINATION = (
     "; every pass and every single kernel agrees with NumPy, so the fault is in how the device "
-    "runs them together"
+    "runs the kernels together"
 )
 
 FAULT_OF_ROUNDING = (
-    "; no pass changed a bit, and every kernel agrees with NumPy to rounding, so the fault is "
+    "; no pass changed a bit, and every kernel agrees with NumPy up to rounding, so the fault is "
     "in how kernels round or in how the device runs them together"
 )
 
 
 def _elementwise_outputs(graph: Graph) -> frozenset[int]:
-    """Return the positions of outputs that elementwise ops, and moves of elements, alone make."""
+    """Return the indices of outputs that only elementwise ops and moves of elements compute."""
     elementwise: dict[Node, bool] = {}
     for node in graph:
         is_elementwise = not node.inputs or isinstance(node.op, Elementwise) or node.op.is_view
         elementwise[node] = is_elementwise and all(elementwise[x] for x in node.inputs)
-    return frozenset(at for at, y in enumerate(graph.outputs) if elementwise[y])
+    return frozenset(i for i, y in enumerate(graph.outputs) if elementwise[y])

@@ -52,7 +52,7 @@ def describe(
     if history:
         optimized = compilation.optimize()
         past = History(traced.results, traced.updates)
-        past.add(optimized.written)
+        past.add(optimized.original)
         for graph, record in optimized.stages:
             past.add(graph, record)
         ids = past.ids_of(program.graph, program.recomputed)

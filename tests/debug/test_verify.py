@@ -389,4 +389,4 @@ def test_a_device_that_runs_right_kernels_wrong_is_told_from_them(run_pass, monk
     y = ops.exp(x / 2)
     text = message(compiled("reference", -2, x, [y]), real(4))
     assert "output 0, exp float32[4]" in text
-    assert "how the device runs them" in text
+    assert "how the device runs the kernels" in text
