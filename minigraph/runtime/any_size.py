@@ -28,8 +28,8 @@ from minigraph.runtime.function import (
 )
 from minigraph.runtime.inputs import CallSizes
 
-MEMORY_LIMIT = 2 << 30  # bytes of kept functions together, unless the option sizes.kept limits them
-MIN_TUNING_DELAY = 5.0  # seconds of calls, at least, before the algorithms of a size are measured
+MEMORY_LIMIT = 2 << 30  # bytes of all kept functions, unless the option sizes.kept limits them
+MIN_TUNING_DELAY = 5.0  # seconds of calls before the algorithms of a size are measured
 
 
 @dataclass
@@ -37,7 +37,7 @@ class SizedFunction:
     """The function for one size.
 
     predicted  whether the cost model chose its algorithms
-    seconds    of its calls so far
+    seconds    seconds of its calls so far
     """
 
     function: Function
@@ -49,10 +49,10 @@ class SizedFunction:
 class AnySizeFunction(CompiledFunction):
     """The result of `comp_graph().compile` for inputs with sizes such as None; see `Function`.
 
-    The first call with a size compiles a function for it.  The first size is tuned; each other
-    size begins with the cost model's algorithms, and is tuned once its calls have taken as long as
-    tuning the first size.  The option `sizes.kept` limits the number of kept functions; the
-    earliest used one is dropped first.  `calls` counts the calls of all sizes.
+    The first call with a size compiles a function for it.  The first size is tuned.  Each other
+    size uses the cost model's algorithms until its calls have taken as long as tuning the first
+    size; then it is tuned.  The option `sizes.kept` limits the number of kept functions; the least
+    recently used function is dropped first.  `calls` counts the calls of all sizes.
     """
 
     def __init__(
@@ -81,14 +81,14 @@ class AnySizeFunction(CompiledFunction):
         Raises ShapeError for sizes that disagree or that the graph does not support.
         """
         values = self._sizes.values(args, kwargs)
-        chosen = self._choose(values)
+        sized = self._choose(values)
         start = time.perf_counter()
         try:
-            results = chosen.function(*values)
+            results = sized.function(*values)
         except ShapeError:
             self._sizes.check_shapes(values)
             raise
-        chosen.seconds += time.perf_counter() - start
+        sized.seconds += time.perf_counter() - start
         return results
 
     def profile(self, /, *args: Any, calls: Any = PROFILED_CALLS, **kwargs: Any) -> Profile:
@@ -98,7 +98,7 @@ class AnySizeFunction(CompiledFunction):
 
     def bind(self) -> None:
         with self._choice_lock:
-            for function in self._kept:
+            for function in self._kept_functions:
                 function.bind()
 
     def __repr__(self) -> str:
@@ -112,10 +112,10 @@ class AnySizeFunction(CompiledFunction):
         """Return the function for the sizes of `values`, compiled if it is not kept."""
         sizes = self._sizes.of(values)
         with self._choice_lock:
-            chosen = self._by_size.get(sizes)
-            if chosen is None:
+            sized = self._by_size.get(sizes)
+            if sized is None:
                 self._sizes.check_shapes(values)
-            tune_now = bool(chosen and chosen.predicted and chosen.seconds > self._tuning_delay)
+            tune_now = bool(sized and sized.predicted and sized.seconds > self._tuning_delay)
             capacity = None
             if self._context.world:
                 timeout = self.options["distributed.timeout"]
@@ -127,25 +127,25 @@ class AnySizeFunction(CompiledFunction):
                     self._capacity_now,
                     timeout,
                 )
-            previous = chosen
-            if chosen is None or tune_now:
-                chosen = self._compile(sizes, is_new=chosen is None)
+            previous = sized
+            if sized is None or tune_now:
+                sized = self._compile(sizes, is_new=sized is None)
             self._by_size.pop(sizes, None)
-            self._by_size[sizes] = chosen
-            if chosen is not previous:
+            self._by_size[sizes] = sized
+            if sized is not previous:
                 self._capacity_now = self._capacity or self._fitting_count()
             while len(self._by_size) > (capacity or self._capacity_now):
                 del self._by_size[next(iter(self._by_size))]
-            return chosen
+            return sized
 
     def _fitting_count(self) -> int:
         """Return the number of latest functions that fit into MEMORY_LIMIT together."""
-        largest: dict[int, int] = {}  # by owner
+        bytes_by_owner: dict[int, int] = {}
         total = 0
-        for count, each in enumerate(reversed(self._by_size.values())):
-            for owner, nbytes in each.compilation.bytes_by_owner.items():
-                total += max(nbytes - largest.get(owner, 0), 0)
-                largest[owner] = max(nbytes, largest.get(owner, 0))
+        for count, sized in enumerate(reversed(self._by_size.values())):
+            for owner, nbytes in sized.compilation.bytes_by_owner.items():
+                total += max(nbytes - bytes_by_owner.get(owner, 0), 0)
+                bytes_by_owner[owner] = max(nbytes, bytes_by_owner.get(owner, 0))
             if total > MEMORY_LIMIT and count:
                 return count
         return sys.maxsize
@@ -156,10 +156,10 @@ class AnySizeFunction(CompiledFunction):
             self._warned = True
             listed = ", ".join(f"{name} {n}" for name, n in by_name.items())
             warn_once(
-                f"a function is compiled for the second time for the size {listed}: it keeps those "
-                f"of {len(self._by_size)} sizes, and the option sizes.kept lets it keep more"
+                f"a function is compiled for the second time for the size {listed}: it has kept "
+                f"only those of {len(self._by_size)} sizes; set the option sizes.kept to keep more"
             )
-        measured = any(not each.predicted for each in self._by_size.values())
+        measured = any(not sized.predicted for sized in self._by_size.values())
         tunes = self.options["autotune"] in MEASURING
         predicts = is_new and measured and tunes
         seconds: dict[str, float] = {}
@@ -173,22 +173,22 @@ class AnySizeFunction(CompiledFunction):
         return SizedFunction(function, compilation, predicts)
 
     def _arenas(self) -> list[Any]:
-        return [each.compilation.executor.arena for each in self._by_size.values()]
+        return [sized.compilation.executor.arena for sized in self._by_size.values()]
 
     @property
-    def _kept(self) -> list[Function]:
-        return [each.function for each in self._by_size.values()]
+    def _kept_functions(self) -> list[Function]:
+        return [sized.function for sized in self._by_size.values()]
 
     def _described(self) -> Described:
-        return self._kept_functions()[-1]._described()
+        return self._existing_functions()[-1]._described()
 
-    def _kept_functions(self) -> list[Function]:
+    def _existing_functions(self) -> list[Function]:
         """Return the kept functions; raise GraphError before the first call."""
         if not self._by_size:
             raise GraphError(
-                f"the function has no sizes yet, so there is nothing to tell; call it {here()}"
+                f"the function is not yet compiled for any size; call it once before this {here()}"
             )
-        return self._kept
+        return self._kept_functions
 
     @checked
     def save_cache(self, path: FilePath, type: str = "all") -> None:
@@ -196,9 +196,9 @@ class AnySizeFunction(CompiledFunction):
 
         Raises GraphError before the first call.
         """
-        for function in self._kept_functions():
+        for function in self._existing_functions():
             function.save_cache(path, type)
 
     def cache_entries(self) -> list[Entry]:
         """Return the cache entries of all kept sizes."""
-        return [entry for function in self._kept for entry in function.cache_entries()]
+        return [entry for function in self._kept_functions for entry in function.cache_entries()]

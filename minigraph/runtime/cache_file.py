@@ -1,6 +1,6 @@
 """Cache files of functions: save a function's measurements and kernels, and load them.
 
-Each entry of a file is checked: it is valid if its environment is the same here.
+Each entry of a file is checked: it is valid if its environment is that of this process.
 """
 
 from __future__ import annotations
@@ -52,34 +52,34 @@ class Loaded:
 def kinds(type: str) -> tuple[str, ...]:
     """Return the kinds of entries of a cache type; raise OptionError for an unknown type."""
     if type not in TYPES:
-        allowed = ", ".join(map(repr, TYPES)) + TENSORRT * (type == "tensorrt")
-        raise OptionError(f"there is no cache of type {type!r}; allowed: {allowed}")
+        names = ", ".join(map(repr, TYPES)) + TENSORRT * (type == "tensorrt")
+        raise OptionError(f"unknown type of cache {type!r}; allowed: {names}")
     return TYPES[type]
 
 
 def load_entries(path: file.PathLike, type: str, backend: Backend) -> Loaded:
     """Load a file's entries for a device; its kernels go to the device's cache.
 
-    Raises CacheError if kernels are wanted and another user could have written the file, as its
-    machine code would run.
+    Raises CacheError if kernels would be loaded and another user could have written the file, as
+    its machine code would run.
     """
-    wanted = kinds(type)
+    selected = kinds(type)
     contents = file.read(path)
     rejected = list(contents.rejected)
     measurements: dict[str, Entry] = {}
     kernels: list[Entry] = []
     for entry in contents.entries:
-        if entry.kind not in wanted:
+        if entry.kind not in selected:
             continue
-        why = _why_refused(entry, backend)
-        if why:
-            rejected.append((f"{entry.kind} {entry.subject}", why))
+        reason = _refusal(entry, backend)
+        if reason:
+            rejected.append((f"{entry.kind} {entry.subject}", reason))
         elif entry.kind == "jit":
             kernels.append(entry)
         else:
             measurements[entry.key] = entry
     if kernels and contents.unsafe:
-        raise CacheError(f"{contents.unsafe}, and machine code is loaded from {path}")
+        raise CacheError(f"{contents.unsafe}, so no machine code is loaded from {path}")
     if kernels:
         backend.keep_kernels(kernels)
     tuning_counters.count("rejected", len(rejected))
@@ -87,13 +87,13 @@ def load_entries(path: file.PathLike, type: str, backend: Backend) -> Loaded:
     return Loaded(accepted, rejected, measurements, contents.fields)
 
 
-def _why_refused(entry: Entry, backend: Backend) -> str:
-    """Return why an entry is invalid here; "" if it is valid."""
-    here, there = backend.environment(entry.kind), dict(entry.environment)
-    if not here:
-        return f"device {backend.device} has no use for {entry.kind}"
-    if why := "; ".join(differences(here, there)):
-        return why
+def _refusal(entry: Entry, backend: Backend) -> str:
+    """Return why an entry is invalid for this process; "" if it is valid."""
+    current, stored = backend.environment(entry.kind), dict(entry.environment)
+    if not current:
+        return f"device {backend.device} does not use {entry.kind}"
+    if reason := "; ".join(differences(current, stored)):
+        return reason
     if entry.kind == "jit":
         return "" if entry.blob else "has no machine code"
     measured = table(entry)
@@ -107,8 +107,8 @@ def save_entries(
 
     merge  merges two entries with the same key
     """
-    wanted = kinds(type)
-    file.write(path, environment, [entry for entry in entries if entry.kind in wanted], merge)
+    selected = kinds(type)
+    file.write(path, environment, [entry for entry in entries if entry.kind in selected], merge)
 
 
 def load_from_folder(path: Path, environment: Fields, backend: Backend) -> Loaded:
@@ -120,12 +120,12 @@ def load_from_folder(path: Path, environment: Fields, backend: Backend) -> Loade
     except CacheError as error:
         warn_once(f"{error}; it is not used")
         return Loaded(0, [])
-    # The first difference explains the others: a change of any field changes the fingerprint.
+    # The first difference explains the others: each field is part of the fingerprint.
     reasons = differences(environment, loaded.fields)[:1] if loaded.fields else []
-    reasons += [f"{name}: {why}" for name, why in loaded.rejected]
+    reasons += [f"{name}: {reason}" for name, reason in loaded.rejected]
     if reasons:
-        more = f" and {len(reasons) - 1} more" if len(reasons) > 1 else ""
-        warn_once(f"{path} was made elsewhere or is damaged: {reasons[0]}{more}")
+        suffix = f" and {len(reasons) - 1} more" if len(reasons) > 1 else ""
+        warn_once(f"{path} was made elsewhere or is damaged: {reasons[0]}{suffix}")
     return loaded
 
 
@@ -136,11 +136,11 @@ def save_to_folder(path: Path, environment: Fields, entries: Sequence[Entry], me
     """
     contents = file.read(path)
     present = {entry.key: entry for entry in contents.entries}
-    whole = not contents.rejected and contents.fields == environment
-    if whole and all(present.get(entry.key) == entry for entry in entries):
+    is_complete = not contents.rejected and contents.fields == environment
+    if is_complete and all(present.get(entry.key) == entry for entry in entries):
         return
     try:
         save_entries(path, "all", environment, entries, merge)
     except CacheError as error:
-        text = f"{error}; what was found is not kept there"
+        text = f"{error}; measurements and kernels are not stored there"
         warn_once(text, cause=f"{path.parent} is not written to")

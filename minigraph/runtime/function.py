@@ -49,11 +49,9 @@ class CallCounter:
         self._running = forks.reentrant_lock()
 
     def exclusively(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Return the result of `function`, a call, after the calls of other threads."""
+        """Return the result of `function`, which runs a call, after the calls of other threads."""
         if self._running._is_owned():  # type: ignore[attr-defined]
-            raise GraphError(
-                f"a function was called, by the handler of a signal, while it ran {here()}"
-            )
+            raise GraphError(f"the handler of a signal called a function that is running {here()}")
         with self._running:
             return function(*arguments)
 
@@ -82,20 +80,20 @@ class CompiledFunction:
     options: Mapping[str, Any]
     _counter: CallCounter
 
-    if not TYPE_CHECKING:  # else no wrong name of an attribute would be found
+    if not TYPE_CHECKING:  # otherwise mypy would accept any name of an attribute
 
         def __getattr__(self, name: str) -> Any:
             raise attribute_error("a compiled function", name, "functions", self)
 
     @property
-    def _kept(self) -> Sequence[Function]:
+    def _kept_functions(self) -> Sequence[Function]:
         """The functions of all kept sizes, the latest call's last."""
         raise NotImplementedError
 
     @property
     def ready(self) -> bool:
-        """Whether `describe` works: an any-size function has to be called first."""
-        return bool(self._kept)
+        """Whether `describe` works: an any-size function must be called first."""
+        return bool(self._kept_functions)
 
     def bind(self) -> None:
         """Bind the program to the current memory of the parameters.
@@ -114,7 +112,7 @@ class CompiledFunction:
 
     def reports(self) -> list[Report]:
         """Return the reports of all kept sizes, the latest call's last."""
-        return [function.report() for function in self._kept]
+        return [function.report() for function in self._kept_functions]
 
     @checked
     def to_dot(self, path: FilePath) -> None:
@@ -234,20 +232,20 @@ class Function(CompiledFunction):
 
         calls  number of calls.  An input of this name must be passed in order.
 
-        Parameters and random ops change as in one call: the changes of the others are undone.
+        Parameters and random ops change as in one call: the changes of the other calls are undone.
         """
         values = self._converted(args, kwargs)
         repeats = CALL_COUNT.check("calls", calls) - 1
         runs: list[list[Timing]] = []
 
         def execute(inputs: Sequence[Array], done: Done) -> list[Array]:
-            before = self._state()
+            state = self._state()
             try:
                 for _ in range(repeats):
                     runs.append(self._executor.profile(inputs)[1])
             finally:
                 with held():
-                    self._restore(before)
+                    self._restore(state)
             results, timings = self._executor.profile(inputs, done)
             runs.append(timings)
             return results
@@ -295,7 +293,7 @@ class Function(CompiledFunction):
         return self._compilation, self._kernel_times
 
     @property
-    def _kept(self) -> Sequence[Function]:
+    def _kept_functions(self) -> Sequence[Function]:
         return [self]
 
     @checked

@@ -21,28 +21,28 @@ def in_order(
         raise GraphError(
             f"the function takes {len(names)} inputs ({', '.join(names)}), got {len(args)} {here()}"
         )
-    given = dict(zip(names, args, strict=False))
+    values = dict(zip(names, args, strict=False))
     for name, value in kwargs.items():
         if name not in names:
-            known = ", ".join(names) or "none"
-            raise GraphError(f"there is no input {name!r}; the inputs: {known} {here()}")
-        if name in given:
+            listed = ", ".join(names) or "none"
+            raise GraphError(f"unknown input {name!r}; the inputs: {listed} {here()}")
+        if name in values:
             raise GraphError(f"input {name!r} is given twice {here()}")
-        given[name] = value
-    missing = [name for name in names if name not in given]
+        values[name] = value
+    missing = [name for name in names if name not in values]
     if missing:
         text = f"no value is given for input {', '.join(missing)} {here()}"
         raise GraphError(text + _packed_inputs_advice(args))
-    return [given[name] for name in names]
+    return [values[name] for name in names]
 
 
 def _packed_inputs_advice(args: Sequence[Any]) -> str:
     """Return advice if a single argument holds the values of several inputs, else ""."""
     match args:
         case [Mapping()]:
-            return "; of a dict of values, function(**values)"
+            return "; to pass a dict of values, write function(**values)"
         case [list() | tuple()]:
-            return "; of a list of values, function(*values)"
+            return "; to pass a list of values, write function(*values)"
     return ""
 
 
@@ -81,7 +81,7 @@ def as_input(node: Node, value: Any, backend: Backend) -> Array:
     array = _cast(node, value, backend)
     if array.shape != node.shape:
         advice = channels_last_advice(node.shape, array.shape) or (
-            f"a size that differs between calls is None, as in mg.input({node.name!r}, (None, ...))"
+            f"use None for a size that differs between calls: mg.input({node.name!r}, (None, ...))"
         )
         raise ShapeError(
             f"input {node.name} takes shape {node.shape}, got {array.shape} {here()}; {advice}"
@@ -95,8 +95,8 @@ def _cast(node: Node, value: Any, backend: Backend) -> Array:
     """Return `value` as an array of the input's dtype, on the device if the value is there."""
     on_device = backend.array(value)
     try:
-        given = as_array(value) if on_device is None else on_device
-        return same_kind(given, node.dtype, backend.cast)
+        array = as_array(value) if on_device is None else on_device
+        return same_kind(array, node.dtype, backend.cast)
     except DTypeError as error:
         text = (
             f"input {node.name} takes {node.spec}: {error} {here()}{_packed_inputs_advice([value])}"
@@ -116,9 +116,9 @@ class CallSizes:
         axes = ((i, axis, n) for i, x in enumerate(inputs) for axis, n in enumerate(x.shape))
         symbolic = [(i, axis, n) for i, axis, n in axes if isinstance(n, SymbolicSize)]
         # Axes that determine a size: input, axis, name, and the multiple of the size.
-        self._giving = [(i, axis, *n.multiple) for i, axis, n in symbolic if n.multiple]
-        self._depending = [(i, axis, n) for i, axis, n in symbolic if not n.multiple]
-        self.names = [*dict.fromkeys(name for _, _, name, _ in self._giving)]
+        self._defining_axes = [(i, axis, *n.multiple) for i, axis, n in symbolic if n.multiple]
+        self._derived_axes = [(i, axis, n) for i, axis, n in symbolic if not n.multiple]
+        self.names = [*dict.fromkeys(name for _, _, name, _ in self._defining_axes)]
 
     def values(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
         """Return a value with a shape for each input."""
@@ -130,20 +130,20 @@ class CallSizes:
     def of(self, values: Sequence[Any]) -> tuple[int, ...]:
         """Return the sizes that `values` determine; raise ShapeError if two disagree."""
         sizes: dict[str, int] = {}
-        first: dict[str, Node] = {}
-        for i, axis, name, times in self._giving:
+        owners: dict[str, Node] = {}
+        for i, axis, name, multiple in self._defining_axes:
             x, shape = self._inputs[i], tuple(values[i].shape)
-            if len(shape) != x.ndim or shape[axis] % times:
+            if len(shape) != x.ndim or shape[axis] % multiple:
                 raise ShapeError(f"input {x.name} takes {x.spec}, got shape {shape} {here()}")
-            n = shape[axis] // times
+            n = shape[axis] // multiple
             if sizes.setdefault(name, n) != n:
                 raise ShapeError(
-                    f"input {x.name} has {n} as its size {name}, input {first[name].name} has "
-                    f"{sizes[name]} {here()}; give sizes that differ names of their own, as in "
+                    f"input {x.name} has {n} as its size {name}, input {owners[name].name} has "
+                    f"{sizes[name]} {here()}; give different sizes different names, as in "
                     f'mg.input("{x.name}", ("{name}2", ...))'
                 )
-            first.setdefault(name, x)
-        for i, axis, size in self._depending:
+            owners.setdefault(name, x)
+        for i, axis, size in self._derived_axes:
             x, shape = self._inputs[i], tuple(values[i].shape)
             missing = size.names - sizes.keys()
             if missing:

@@ -33,9 +33,11 @@ def add_view(parser: argparse.ArgumentParser) -> None:
         "is run: the page shows the functions that it compiled",
     )
     parser.add_argument("--out", metavar="PATH", help="write there: a page, or JSON to PATH.json")
-    rest = "those of the program; options of minigraph view stand before FILE"
-    more = parser.add_argument("arguments", nargs=argparse.REMAINDER, help=rest)
-    more.required = False  # else Python 3.11 says that it is
+    parser.add_argument(
+        "arguments",
+        nargs=argparse.REMAINDER,
+        help="arguments of the program; options of minigraph view must precede FILE",
+    ).required = False  # otherwise the help of Python 3.11 calls them required
 
 
 def add_diff(parser: argparse.ArgumentParser) -> None:
@@ -48,12 +50,12 @@ def add_diff(parser: argparse.ArgumentParser) -> None:
 def view(arguments: argparse.Namespace, functions: tuple[Description, ...] | None = None) -> Output:
     """Open the page of a file or program in the browser; without a browser, print its path.
 
-    functions  of the file, if it is neither a page nor a program
+    functions  functions of the file, if it is neither a page nor a program
     """
     path = Path(arguments.file)
     if arguments.arguments and path.suffix != ".py":
-        rest = " ".join(arguments.arguments)
-        raise GraphError(f"{path} is no program that takes {rest}; options stand before the file")
+        unused = " ".join(arguments.arguments)
+        raise GraphError(f"{path} is no program, so it takes no {unused}; put options before it")
     if path.suffix == ".py":
         functions = _functions_of(path, arguments.arguments)
     elif functions is None:
@@ -67,7 +69,7 @@ def view(arguments: argparse.Namespace, functions: tuple[Description, ...] | Non
     data = {"file": str(path), "functions": titles, "opened": opened}
     lines = [f"{path}: {'; '.join(titles)}"]
     if "--out" in arguments.arguments and not arguments.out:
-        lines.append("--out went to the program; options of minigraph view stand before it")
+        lines.append("the program got --out; put options of minigraph view before the program")
     return data, lines
 
 
@@ -95,7 +97,7 @@ def diff(arguments: argparse.Namespace) -> Output:
 def _functions_of(path: Path, arguments: Sequence[str]) -> tuple[Description, ...]:
     """Run a program until it ends or is interrupted; return the functions that it compiled."""
     if not path.is_file():
-        raise GraphError(f"there is no program {path}")
+        raise GraphError(f"program {path} does not exist")
     before = sys.argv, list(sys.path)
     sys.argv = [str(path), *arguments]
     sys.path.insert(0, str(path.parent.resolve()))

@@ -156,7 +156,7 @@ def test_machine_code_from_a_file_that_others_can_write_is_refused(start, saved,
     saved.chmod(mode)
     for type in ("jit", "all"):
         with pytest.raises(
-            mg.CacheError, match=r"can be written by other users.*, and machine code"
+            mg.CacheError, match=r"can be written by other users.*, so no machine code"
         ):
             loaded(saved, type)
     _, result = loaded(saved, "onednn")

@@ -57,7 +57,9 @@ def test_a_cache_folder_that_cannot_be_made_raises_a_warning(start, monkeypatch)
 def test_an_unwritable_folder_is_warned_of_once(beside, start, tmp_path):
     start()
     (tmp_path / "file").touch()
-    with pytest.warns(mg.MinigraphWarning, match="Not a directory; what was found is not") as all_:
+    with pytest.warns(
+        mg.MinigraphWarning, match="Not a directory; measurements and kernels are not"
+    ) as all_:
         for n in (64, 65):
             x = mg.input("x", (n, 64))
             mg.comp_graph().compile([x], x @ x.T, optimize=True, cache_dir=tmp_path / "file")

@@ -41,7 +41,7 @@ def test_a_program_is_run_and_what_it_compiled_is_shown_and_compared(folder, cap
         assert from_file(page)[0].options["graph_opt_level"] == level
     assert str(folder / "1.html") in look(capsys, "view", folder / "1.html")
     behind = look(capsys, "view", folder / "program.py", 1, "--out", folder / "2.html")
-    assert "--out went to the program" in behind and not (folder / "2.html").exists()
+    assert "the program got --out" in behind and not (folder / "2.html").exists()
     text = look(capsys, "diff", folder / "1.html", folder / "3.html")
     assert "\noptions\n  graph_opt_level: 1 -> 3\n" in text
     assert "\n  fuse_kernels: none -> " in text
@@ -59,11 +59,11 @@ def test_what_cannot_be_looked_at_is_an_error_of_one_line(folder, capsys):
     (folder / "empty.py").write_text("")
     look(capsys, "view", "--out", folder / "kept.json", folder / "program.py", "1")
     for arguments, why in (
-        (("view", folder / "none.py"), f"there is no program {folder / 'none.py'}"),
+        (("view", folder / "none.py"), f"program {folder / 'none.py'} does not exist"),
         (("view", folder / "empty.py"), f"{folder / 'empty.py'} compiled no function"),
         (
             ("view", folder / "kept.json", "--out", folder / "page.html"),
-            f"kept.json is no program that takes --out {folder / 'page.html'}; options stand",
+            f"kept.json is no program, so it takes no --out {folder / 'page.html'}; put",
         ),
         (("view", folder / "none.html"), "none.html cannot be read: No such file or directory"),
         (("diff", folder / "kept.json"), "kept.json holds 1 function; give another file"),
