@@ -2,9 +2,9 @@
 
 A step without a kernel of the device runs in NumPy, on copies of the device's memory.
 
-A CUDA graph needs fixed addresses, so inputs are copied to them and outputs from them.  For a
-function of a few launches on large arrays those copies take longer than a graph saves.  It is
-*direct*: its inputs and outputs move, that is, they are the arrays of each call.
+A CUDA graph needs fixed addresses, so inputs and outputs are copied.  If a function has few
+launches and large arrays, the copies take longer than a graph saves.  Then the function is
+*direct*: its kernels read and write the arrays of each call, whose addresses change.
 """
 
 from __future__ import annotations
@@ -24,18 +24,16 @@ from minigraph.devices.reference import run_step
 from minigraph.errors import DeviceError
 from minigraph.program import Buffer, Kernel, Program, Step
 
-# Bytes that a large GPU copies in a second: its memory moves some 4 TB/s, and a byte that is copied
-# is read and written.
+# Bytes per second that a large GPU copies: its memory moves about 4 TB/s, and each byte is read and
+# written.
 COPY_BANDWIDTH = 2e12
-# Delay of a kernel that is launched from Python compared with one of a graph, about the time of the
-# launch.
-LAUNCH_SECONDS = 3e-6
-# Calls that are cached, by their addresses.  The pool gives a loop the same addresses each time,
-# and the calls of a step take some 15 us to make.
+LAUNCH_SECONDS = 3e-6  # by which a launch from Python is slower than one in a graph
+# Cached calls, by their addresses.  In a loop the pool returns the same addresses each time, and
+# making the calls of a step takes about 15 us.
 CACHED_CALLS = 8
 
 Call = Callable[[int], None]  # enqueues a part of a step on a stream
-Places = Mapping[Buffer, int]  # addresses in device memory
+AddressMap = Mapping[Buffer, int]  # addresses in device memory
 
 
 def launches_of(kernel: Kernel) -> int | None:
@@ -46,22 +44,22 @@ def launches_of(kernel: Kernel) -> int | None:
 
 
 def calls_of(
-    step: Step, places: Places, flag: int, functions: Mapping[str, int], driver: Driver
+    step: Step, addresses: AddressMap, flag: int, functions: Mapping[str, int], driver: Driver
 ) -> list[Call]:
     """Return the calls that enqueue a step, in order, or run it in NumPy.
 
-    flag       address of the int that the kernel sets if it finds an integer out of range
+    flag       address of the int that the kernel sets if an integer is out of range
     functions  the loaded kernels, by the names of their sources
     """
     kernel = step.kernel
     if not isinstance(kernel, DeviceKernel):
-        return [lambda stream: _interpret(step, places, driver, stream)]
+        return [lambda stream: _interpret(step, addresses, driver, stream)]
     inputs, outputs = (
-        [places[v.buffer] + v.offset for v in views] for views in (step.inputs, step.outputs)
+        [addresses[v.buffer] + v.offset for v in views] for views in (step.inputs, step.outputs)
     )
     if isinstance(kernel, CudaKernel) and kernel.range is not None:
         outputs.append(flag)
-    return kernel_calls(kernel, inputs, outputs, places[step.scratch], functions, driver)
+    return kernel_calls(kernel, inputs, outputs, addresses[step.scratch], functions, driver)
 
 
 def kernel_calls(
@@ -88,16 +86,16 @@ def kernel_calls(
     return calls
 
 
-def _interpret(step: Step, places: Places, driver: Driver, stream: int) -> None:
-    """Let NumPy do a step on the device's memory, and wait until that is done."""
+def _interpret(step: Step, addresses: AddressMap, driver: Driver, stream: int) -> None:
+    """Run a step in NumPy on a copy of the device's memory, and wait for the copies."""
     buffers = [*(view.buffer for view in (*step.inputs, *step.outputs)), step.scratch]
     memory = {buffer: np.empty(buffer.nbytes, np.uint8) for buffer in buffers}
     for view in step.inputs:
-        driver.download(memory[view.buffer], places[view.buffer], stream)
+        driver.download(memory[view.buffer], addresses[view.buffer], stream)
     driver.synchronize(stream)
     run_step(step, step.kernel, memory)
     for view in step.outputs:
-        driver.upload(places[view.buffer], memory[view.buffer], stream)
+        driver.upload(addresses[view.buffer], memory[view.buffer], stream)
     driver.synchronize(stream)
 
 
@@ -105,8 +103,8 @@ def capture(parts: Sequence[Sequence[Call]], driver: Driver) -> list[int]:
     """Return a function for each part that launches it as a graph; raise if a capture fails."""
     graphs: list[int] = []
     with driver.capture_lock:
-        # A destructor that frees memory of the device would invalidate the capture.  Garbage is not
-        # collected before, as that takes longer than most runs that tuning captures.
+        # A destructor that frees memory of the device would invalidate the capture.  Collecting
+        # garbage before it would take longer than most runs that tuning captures.
         collecting = gc.isenabled()
         gc.disable()
         try:
@@ -138,53 +136,53 @@ def _captured(calls: Sequence[Call], driver: Driver) -> int:
 
 
 def rebound_buffers(program: Program) -> list[Buffer]:
-    """Return the inputs and outputs that move; none if copying them costs less than launching.
+    """Return the inputs and outputs whose addresses change; none if a graph with copies is faster.
 
-    A buffer that is returned once is returned whole; more than one array is copied from it.
+    A buffer that several results share keeps its address: each result is copied from it.
     """
-    shown = Counter(view.buffer for view in program.outputs)
-    outputs = [buffer for buffer in program.returned if shown[buffer] == 1]
-    found = [*program.inputs, *outputs]
-    copying = sum(buffer.nbytes for buffer in found) / COPY_BANDWIDTH
-    launching = sum(launches_of(step.kernel) or 0 for step in program.steps) * LAUNCH_SECONDS
-    return found if copying > launching else []
+    output_counts = Counter(view.buffer for view in program.outputs)
+    outputs = [buffer for buffer in program.returned if output_counts[buffer] == 1]
+    buffers = [*program.inputs, *outputs]
+    copy_seconds = sum(buffer.nbytes for buffer in buffers) / COPY_BANDWIDTH
+    launch_seconds = sum(launches_of(step.kernel) or 0 for step in program.steps) * LAUNCH_SECONDS
+    return buffers if copy_seconds > launch_seconds else []
 
 
 class BoundCalls(NamedTuple):
-    """The addresses of a program's buffers, and the calls of its steps there."""
+    """The addresses of a program's buffers, and the calls of its steps at these addresses."""
 
-    places: Places
+    addresses: AddressMap
     calls: Mapping[Step, list[Call]]
 
 
 def bind(
     program: Program,
-    fixed: Places,
+    fixed: AddressMap,
     moving: Sequence[Buffer],
     flags: Mapping[Step, int],
     functions: Mapping[str, int],
     driver: Driver,
 ) -> Callable[[tuple[int, ...]], BoundCalls]:
-    """Return a function that binds a program to the addresses of its external buffers.
+    """Return a function that binds a program to the addresses of the `moving` buffers.
 
     fixed  addresses of the other buffers
-    flags  addresses of the flags of the steps that set one
+    flags  for each step that checks integers, the address of its flag
     """
 
-    def calls(steps: Sequence[Step], places: Places) -> dict[Step, list[Call]]:
-        return {s: calls_of(s, places, flags.get(s, 0), functions, driver) for s in steps}
+    def calls(steps: Sequence[Step], addresses: AddressMap) -> dict[Step, list[Call]]:
+        return {s: calls_of(s, addresses, flags.get(s, 0), functions, driver) for s in steps}
 
-    moves = {*moving}
+    moving_set = {*moving}
     fixed_steps: list[Step] = []
     moving_steps: list[Step] = []
     for step in program.steps:
-        touches = any(view.buffer in moves for view in (*step.inputs, *step.outputs))
-        (moving_steps if touches else fixed_steps).append(step)
+        is_moving = any(view.buffer in moving_set for view in (*step.inputs, *step.outputs))
+        (moving_steps if is_moving else fixed_steps).append(step)
     fixed_calls = calls(fixed_steps, fixed)
 
     @functools.lru_cache(CACHED_CALLS)
-    def at(addresses: tuple[int, ...]) -> BoundCalls:
-        places = {**fixed, **dict(zip(moving, addresses, strict=True))}
-        return BoundCalls(places, {**fixed_calls, **calls(moving_steps, places)})
+    def bind_external(external: tuple[int, ...]) -> BoundCalls:
+        addresses = {**fixed, **dict(zip(moving, external, strict=True))}
+        return BoundCalls(addresses, {**fixed_calls, **calls(moving_steps, addresses)})
 
-    return at
+    return bind_external

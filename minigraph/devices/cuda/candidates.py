@@ -42,7 +42,7 @@ from minigraph.program import Kernel
 BYTES_PER_SECOND = 2.5e12
 FLOPS_PER_SECOND = {"small": 4e14, "tf32": 2e14, "plain": 4e13}
 
-# Parts of the messages of cuDNN, NVRTC and the driver if memory does not suffice.
+# Parts of the messages of cuDNN, NVRTC and the driver for missing memory.
 MEMORY_ERRORS = ("ALLOC_FAILED", "OUT_OF_MEMORY", "out of memory")
 CHUNK = 1 << 28  # elements that are compared at once
 
@@ -74,20 +74,21 @@ class CudaProblems(ProblemMaker):
         product = self.product(node)
         if product is None:
             return ""
-        rounded = self.exactness.tf32 and node.dtype == np.float32
-        ordinary = self.exactness.fast_math and isinstance(product.activation, Relu)
-        return ", tf32" * rounded + ", no NaN" * ordinary
+        uses_tf32 = self.exactness.tf32 and node.dtype == np.float32
+        ignores_nan = self.exactness.fast_math and isinstance(product.activation, Relu)
+        return ", tf32" * uses_tf32 + ", no NaN" * ignores_nan
 
     def image_lanes(self, roles: str, channels: Sequence[int]) -> list[Lanes]:
         """Return nchw and the channels last.
 
-        So few channels as come into a network are padded anyhow, so they need not be last before.
+        An image with few channels is copied and padded in any case, so it may also be nchw while
+        the other image has the channels last.
         """
-        last = [1 if role == "w" else c for role, c in zip(roles, channels, strict=True)]
-        incoming = roles.index("x")
-        options = [[1, 1, 1], last]
-        if channels[incoming] <= FEW_CHANNELS:
-            options.append([1 if i == incoming else n for i, n in enumerate(last)])
+        channels_last = [1 if role == "w" else c for role, c in zip(roles, channels, strict=True)]
+        image_index = roles.index("x")
+        options = [[1, 1, 1], channels_last]
+        if channels[image_index] <= FEW_CHANNELS:
+            options.append([1 if i == image_index else n for i, n in enumerate(channels_last)])
         return [(first, second, result) for first, second, result in options]
 
     def reorder_lanes(self, spec: Spec) -> list[int]:
@@ -104,30 +105,30 @@ class CudaProblems(ProblemMaker):
         specs = (*problem.inputs, *problem.results)
         if isinstance(problem.op, Reorder):
             return 2 * specs[0].nbytes / BYTES_PER_SECOND
-        small = specs[0].dtype.itemsize < 4
-        cores = small or (self.exactness.tf32 and specs[0].dtype == np.float32)
-        flops = FLOPS_PER_SECOND["small" if small else "tf32" if cores else "plain"]
+        is_16_bit = specs[0].dtype.itemsize < 4
+        tensor_cores = is_16_bit or (self.exactness.tf32 and specs[0].dtype == np.float32)
+        flops = FLOPS_PER_SECOND["small" if is_16_bit else "tf32" if tensor_cores else "plain"]
         transposed = (
             spec.nbytes
             for spec, layout in zip(specs, layouts, strict=True)
-            if layout.lanes and (layout.lanes == 1) == cores
+            if layout.lanes and (layout.lanes == 1) == tensor_cores
         )
-        moved = sum(spec.nbytes for spec in specs) + 2 * sum(transposed)
-        return problem.work / flops + moved / BYTES_PER_SECOND
+        traffic = sum(spec.nbytes for spec in specs) + 2 * sum(transposed)
+        return problem.work / flops + traffic / BYTES_PER_SECOND
 
     def candidates(self, arrangement: Arrangement) -> Iterator[Candidate]:
         if isinstance(arrangement.node.op, Reorder):
             node, strides, layouts = arrangement
-            make = partial(cuda_kernel, node, strides)  # every reorder to or from nchw has one
+            make = partial(cuda_kernel, node, strides)  # exists for each reorder from or to nchw
             yield Candidate("generated", layouts, make, precision=node.dtype.name)
             return
         if cublas_kernel.product(arrangement.node):
-            offered = cublas_kernel.candidates(arrangement, self.ordinal, self.exactness)
+            candidates = cublas_kernel.candidates(arrangement, self.ordinal, self.exactness)
         else:
-            offered = cudnn_kernel.candidates(arrangement, self.catalogue, self.exactness)
+            candidates = cudnn_kernel.candidates(arrangement, self.catalogue, self.exactness)
         while True:
-            with self.workbench.current():  # but not while the caller uses the candidate
-                candidate = next(offered, None)
+            with self.workbench.current():  # not while the caller uses the candidate
+                candidate = next(candidates, None)
             if candidate is None:
                 return
             yield replace(candidate, make=partial(self._make, candidate))
@@ -137,7 +138,7 @@ class CudaProblems(ProblemMaker):
             try:
                 return candidate.make()
             except GraphError as error:
-                # Of the library's own memory: now CuPy's pool holds nothing unused.
+                # If the library lacked memory, try again: CuPy's pool has freed its unused memory.
                 with contextlib.suppress(MemoryError):
                     self.workbench.reraise_device_error(error, candidate.name)
                     raise
@@ -155,8 +156,8 @@ class CudaWorkbench(Workbench):
 
     runner  returns a function that runs a kernel on arrays of the device
 
-    A run is timed as part of a CUDA graph, as compiled functions use it, so Python's overhead is
-    not measured.  A candidate that cannot be captured fails here, as no function could use it.
+    A run is timed in a CUDA graph, as compiled functions run it, so Python's overhead is not
+    measured.  A candidate that cannot be captured fails, as no function could use it.
     """
 
     chunk = CHUNK
@@ -188,7 +189,7 @@ class CudaWorkbench(Workbench):
                 run()
 
         with contextlib.ExitStack() as stack:
-            driver.synchronize(driver.current_stream())  # which may still write the arrays
+            driver.synchronize(driver.current_stream())  # it may still write the arrays
             enqueue(stream)  # kernels are loaded when they first run
             driver.synchronize(stream)
             graphs = capture([[enqueue] * calls], driver)
@@ -205,7 +206,7 @@ class CudaWorkbench(Workbench):
     def reraise_device_error(self, error: Exception, name: str) -> None:
         """Raise MemoryError or DeviceLost unless the candidate itself has failed.
 
-        cuDNN raises the same error for a plan that it cannot run and for a device that is lost.
+        cuDNN raises the same error for a lost device as for a plan that it cannot run.
         """
         if isinstance(error, MemoryError) or any(text in str(error) for text in MEMORY_ERRORS):
             self.driver.free_unused()

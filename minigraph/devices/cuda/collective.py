@@ -46,40 +46,40 @@ REDUCTIONS = {"sum": Sum, "max": Max}
 
 
 class NcclExchange:
-    """A collective under way: of its two halves, each has a kernel.
+    """A collective that a start and a wait share; each of the two has a kernel.
 
-    arrived  an event: the result is there
-    pending  whether that is still to be waited for
-    timing   the event at the end of the exchange that a profile measures
+    end_event     event when the result is complete
+    pending       whether no stream has waited for the result yet
+    timing_event  event at the end of the exchange, while a profile measures it
     """
 
     def __init__(self, pending: PendingCollective, communicator: Communicator) -> None:
-        self.what = str(pending)
+        self.description = str(pending)
         self.nbytes = pending.nbytes
         self.communicator = communicator
         driver = communicator.driver
-        self._begun, self.arrived = events = [driver.event() for _ in range(2)]
+        self._start_event, self.end_event = events = [driver.event() for _ in range(2)]
         weakref.finalize(self, driver.destroy, [], events).atexit = False
         self.pending = False
-        self.timing: int | None = None
+        self.timing_event: int | None = None
         self.times, self.pending_time, self.waited = 0, 0.0, 0.0
 
     def begin(self, stream: int, exchange: Callable[[], None]) -> None:
         """Enqueue the work of `exchange` on NCCL's stream after the present work of `stream`."""
-        driver, other = self.communicator.driver, self.communicator.stream
-        driver.record(self._begun, stream)
-        driver.wait(other, self._begun)
+        driver, nccl_stream = self.communicator.driver, self.communicator.stream
+        driver.record(self._start_event, stream)
+        driver.wait(nccl_stream, self._start_event)
         exchange()
-        if self.timing is not None:
+        if self.timing_event is not None:
             captured = stream == driver.captured
-            (driver.record_in_graph if captured else driver.record)(self.timing, other)
-        driver.record(self.arrived, other)
+            (driver.record_in_graph if captured else driver.record)(self.timing_event, nccl_stream)
+        driver.record(self.end_event, nccl_stream)
         self.pending = True
 
     def join(self, stream: int) -> None:
         """Let a stream wait for the result, unless one has waited already."""
         if self.pending:
-            self.communicator.driver.wait(stream, self.arrived)
+            self.communicator.driver.wait(stream, self.end_event)
             self.pending = False
 
 
@@ -109,9 +109,9 @@ class NcclKernel(LibraryKernel):
         x = node.inputs[0].spec
         self.separate = self.begins and self.ends and self.op.pending_spec(x) != node.spec
         self.scratch = self.op.pending_spec(x).nbytes if self.separate else 0
-        # NCCL's maximum loses NaN, and it has no integers of 16 bits.
-        floats = self.op.combines == "max" and kind(x.dtype) == "f"
-        self.gathers = bool(self.op.combines) and (floats or x.dtype.name not in NCCL_TYPES)
+        # NCCL's maximum drops NaN, and NCCL has no integers of 16 bits.
+        keeps_nan = self.op.combines == "max" and kind(x.dtype) == "f"
+        self.gathers = bool(self.op.combines) and (keeps_nan or x.dtype.name not in NCCL_TYPES)
         combining: Sequence[Launch] = []
         if self.gathers and self.begins:
             processors = communicator.driver.processors
@@ -123,7 +123,7 @@ class NcclKernel(LibraryKernel):
         if not self.ends:
             return None
         e = self.exchange
-        return Traffic(e.what, e.nbytes, e.times, e.pending_time, e.waited)
+        return Traffic(e.description, e.nbytes, e.times, e.pending_time, e.waited)
 
     def enqueue(self, inputs: Addresses, outputs: Addresses, scratch: int, stream: int) -> None:
         (x,), (y,), driver = inputs, outputs, self.communicator.driver
@@ -147,9 +147,9 @@ class NcclKernel(LibraryKernel):
                 driver.copy(y, shared, self.node.spec.nbytes, stream)
 
     def _begin(self, x: int, shared: int, stream: int) -> None:
-        """Copy x to memory that no kernel writes before the end, and exchange it there.
+        """Copy x to memory that no kernel writes before the exchange ends, and exchange it.
 
-        NCCL works in place if a process's part is at its position in the whole.
+        NCCL works in place if each process has its part at the part's position in the result.
         """
         op, spec = self.op, self.node.inputs[0].spec
         dtype, driver = spec.dtype.name, self.communicator.driver
@@ -179,7 +179,7 @@ class NcclKernel(LibraryKernel):
 
 
 def collective_kernel(node: Node, driver: Driver, timeout: float) -> NcclKernel | None:
-    """Return the kernel for a collective or a half of it; None for others and for no elements."""
+    """Return the kernel for a collective, its start or its wait; None for other or empty nodes."""
     if not communicates(node) or not node.size:
         return None
     return NcclKernel(
@@ -188,35 +188,35 @@ def collective_kernel(node: Node, driver: Driver, timeout: float) -> NcclKernel 
 
 
 def _combining_launches(node: Node, op: Collective, processors: int) -> tuple[list[Launch], int]:
-    """Return launches that reduce the x of all processes, and the bytes of scratch memory.
+    """Return launches that reduce the inputs of all processes, and the bytes of scratch memory.
 
-    The scratch memory holds the x, process by process, then the scratch of the launches.
+    The scratch memory holds the inputs, process by process, then the scratch of the launches.
     """
     (x,) = node.inputs
     parts = input("x", (op.world.size, x.size), x.dtype)
     combined = REDUCTIONS[op.combines]((0,))(parts)
     nodes = [combined] if combined.dtype == x.dtype else [combined, astype(combined, x.dtype)]
-    made: list[Launch] = []
-    place, end = 0, aligned(parts.spec.nbytes)
-    for each in nodes:
-        found = generated_kernel(each, [each.inputs[0].spec.strides], processors)
-        assert found is not None, "reductions and casts are generated"
-        last = each is nodes[-1]
-        own = end if last else end + aligned(each.spec.nbytes)
-        find = partial(_in_scratch, place, None if last else end, own)
-        made += [launch.within(find) for launch in found.launches]
-        place, end = end, own + aligned(found.scratch)
-    return made, end
+    launches: list[Launch] = []
+    x_offset, end = 0, aligned(parts.spec.nbytes)
+    for stage in nodes:
+        kernel = generated_kernel(stage, [stage.inputs[0].spec.strides], processors)
+        assert kernel is not None, "reductions and casts are generated"
+        is_last = stage is nodes[-1]
+        scratch_offset = end if is_last else end + aligned(stage.spec.nbytes)
+        select = partial(_in_scratch, x_offset, None if is_last else end, scratch_offset)
+        launches += [launch.within(select) for launch in kernel.launches]
+        x_offset, end = end, scratch_offset + aligned(kernel.scratch)
+    return launches, end
 
 
 def _in_scratch(
-    x: int, y: int | None, own: int, inputs: Addresses, outputs: Addresses, scratch: int
+    x: int, y: int | None, offset: int, inputs: Addresses, outputs: Addresses, scratch: int
 ) -> Operands:
-    """Return operands at these bytes of scratch memory; y None: the output."""
-    return [scratch + x], outputs if y is None else [scratch + y], scratch + own
+    """Return operands at these offsets in the scratch memory; None for y stands for the output."""
+    return [scratch + x], outputs if y is None else [scratch + y], scratch + offset
 
 
-EventPairs = Mapping[Step, tuple[int, int]]  # which happen before and after each step
+EventPairs = Mapping[Step, tuple[int, int]]  # the events before and after each step
 
 
 @contextlib.contextmanager
@@ -227,23 +227,24 @@ def measured_exchanges(
     kernels = {step: step.kernel for step in steps if isinstance(step.kernel, NcclKernel)}
     for kernel in kernels.values():
         if kernel.begins:
-            kernel.exchange.timing = driver.event(timing=True)
+            kernel.exchange.timing_event = driver.event(timing=True)
 
     def add_up(pairs: EventPairs) -> None:
-        begun: dict[NcclExchange, int] = {}
+        start_events: dict[NcclExchange, int] = {}
         for step, kernel in kernels.items():
             (before, after), exchange = pairs[step], kernel.exchange
             if kernel.begins:
-                begun[exchange] = before
-            if kernel.ends and exchange.timing is not None:
+                start_events[exchange] = before
+            end = exchange.timing_event
+            if kernel.ends and end is not None:
                 exchange.times += 1
-                exchange.pending_time += driver.seconds(begun[exchange], exchange.timing)
+                exchange.pending_time += driver.seconds(start_events[exchange], end)
                 exchange.waited += driver.seconds(before, after)
 
     try:
         yield add_up
     finally:
         for exchange in {kernel.exchange for kernel in kernels.values()}:
-            if exchange.timing is not None:
-                driver.destroy([], [exchange.timing])
-                exchange.timing = None
+            if exchange.timing_event is not None:
+                driver.destroy([], [exchange.timing_event])
+                exchange.timing_event = None

@@ -3,10 +3,10 @@
 NCCL is called through CuPy, on which the backend depends anyway.  (nccl4py also has non-blocking
 communicators, but then each call, even a captured one, has to be polled.)  Only the start of a
 communicator waits for other processes on the host, in a thread.  All other waits are on the device,
-and the host notices them only when it waits for a result, possibly in the user's code.  So a thread
-polls whether the oldest call with exchanges has ended.  A call that takes too long, or needs a
-process that has ended, cannot be cancelled on the device.  Then the thread ends all processes, with
-a line that names the call that each of them waits for.
+and the host is blocked only when it waits for a result, possibly in the user's code.  So a thread
+polls whether the oldest call with exchanges has ended.  The device cannot cancel a call that takes
+too long, or that needs a process that has ended.  Then the thread ends all processes, and each
+prints the call that it was waiting for.
 
 The code relies on these facts of NCCL's user guide (2.32) and `nccl.h`:
 
@@ -64,10 +64,10 @@ POLL_SECONDS = 1.0  # seconds between two polls of the oldest call
 
 
 class Communicator:
-    """The devices of all processes of a world, as this one sees them.
+    """The connection of this process's device to those of all processes of a world.
 
-    stream  on which all their exchanges are
-    watch   sees that calls with exchanges end
+    stream  stream of all exchanges
+    watch   watches the calls with exchanges
     """
 
     def __init__(self, world: World, driver: Driver, timeout: float) -> None:
@@ -77,15 +77,15 @@ class Communicator:
         _check_threads(world)
         _check_distinct_devices(world, driver, timeout)
         self._handle = self._start(timeout)
-        # It must never be deallocated, which would destroy it.
+        # Deallocating the handle would destroy the communicator.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._handle))
-        self.stream = driver.high_priority_stream()  # the other processes wait for its work
+        self.stream = driver.high_priority_stream()  # other processes wait for its work
         self.watch = CallWatch(self)
 
     def _start(self, timeout: float) -> Any:
-        """Return CuPy's communicator.  NCCL's start waits for all processes, so a thread does it.
+        """Return CuPy's communicator, started in a thread, as NCCL waits for all processes.
 
-        The thread of a start that takes too long ends with the process.
+        If the start takes too long, the thread ends with the process.
         """
         nccl, world, driver = self._nccl, self.world, self.driver
         try:
@@ -93,28 +93,28 @@ class Communicator:
         except nccl.NcclError as error:
             raise _failed(error) from None
         name = world.broadcast(name, timeout=timeout)
-        made: list[Any] = []
+        results: list[Any] = []
 
         def start() -> None:
             try:
                 with driver.current():
-                    made.append(nccl.NcclCommunicator(world.size, name, world.rank))
+                    results.append(nccl.NcclCommunicator(world.size, name, world.rank))
             except Exception as error:
-                made.append(error)
+                results.append(error)
 
         threading.Thread(target=start, daemon=True).start()
-        world.wait(lambda: bool(made), f"NCCL to connect {driver.device}", timeout)
-        if isinstance(made[0], Exception):
-            raise _failed(made[0])
-        return made[0]
+        world.wait(lambda: bool(results), f"NCCL to connect {driver.device}", timeout)
+        if isinstance(results[0], Exception):
+            raise _failed(results[0])
+        return results[0]
 
     def check(self) -> None:
-        """Raise DeviceError if an exchange that was begun has failed."""
+        """Raise DeviceError if an exchange has failed."""
         self._call("check_async_error")
 
-    def enqueue(self, name: str, x: int, y: int, count: int, dtype: str, *how: int) -> None:
-        """Enqueue an exchange of `count` elements from x to y, by NCCL's name for it."""
-        self._call(name, x, y, count, NCCL_TYPES[dtype], *how, self.stream)
+    def enqueue(self, name: str, x: int, y: int, count: int, dtype: str, *parameters: int) -> None:
+        """Enqueue the exchange that NCCL calls `name`, of `count` elements from x to y."""
+        self._call(name, x, y, count, NCCL_TYPES[dtype], *parameters, self.stream)
 
     def _call(self, name: str, *arguments: int) -> None:
         try:
@@ -147,34 +147,34 @@ def _library() -> Any:
     if not nccl.available:
         raise DeviceError(
             "collectives on CUDA devices need NCCL, which was not found: "
-            f"{install_command('cuda')} brings it, as nvidia-nccl-cu13"
+            f"{install_command('cuda')} installs it, as nvidia-nccl-cu13"
         )
     return nccl
 
 
 def _failed(error: Exception) -> DeviceError:
-    return DeviceError(f"NCCL: {error} (NCCL_DEBUG=WARN makes it say more)")
+    return DeviceError(f"NCCL: {error} (set NCCL_DEBUG=WARN for details)")
 
 
 def _check_threads(world: World) -> None:
-    """Raise DeviceError if MPI supports only one thread, as a second one watches the processes."""
+    """Raise DeviceError if MPI supports one thread only: a second thread watches the processes."""
     mpi = world.mpi
     if mpi and mpi.Query_thread() < mpi.THREAD_MULTIPLE:
         raise DeviceError(
-            f"collectives on CUDA devices need an MPI that several threads may call; "
-            f"{mpi.get_vendor()[0]} was started for fewer: see mpi4py.rc.thread_level"
+            f"collectives on CUDA devices need an MPI that several threads may call, but "
+            f"{mpi.get_vendor()[0]} was started for one thread: see mpi4py.rc.thread_level"
         )
 
 
 def _check_distinct_devices(world: World, driver: Driver, timeout: float) -> None:
     """Raise DeviceError, in all processes, if two of them have the same device."""
-    given = world.gather(driver.uuid, timeout)
-    for rank, uuid in enumerate(given):
-        if given.index(uuid) != rank:
+    uuids = world.gather(driver.uuid, timeout)
+    for rank, uuid in enumerate(uuids):
+        if uuids.index(uuid) != rank:
             raise DeviceError(
-                f"processes {given.index(uuid)} and {rank} have the same device, {driver.name}; "
-                "NCCL takes one process for each, so start as many on a machine as it has: "
-                "`nvidia-smi -L` lists them"
+                f"processes {uuids.index(uuid)} and {rank} have the same device, {driver.name}; "
+                "NCCL allows one process for each device, so start as many processes on a machine "
+                "as it has devices: `nvidia-smi -L` lists them"
             )
 
 
@@ -208,7 +208,7 @@ class CallWatch:
 
     @contextlib.contextmanager
     def watching(self, what: str, timeout: float) -> Iterator[None]:
-        """Watch the work that the block enqueues on the stream `compute` until it has ended."""
+        """Watch the work that the block enqueues on the stream `compute` until the work ends."""
         self._forget_ended()
         call = WatchedCall(what, timeout)
         self._calls.append(call)
@@ -233,7 +233,7 @@ class CallWatch:
         return call.end is not None and self._driver.is_complete(call.end)
 
     def _poll(self) -> None:
-        """Poll the oldest call for ever, and wait for one that was the oldest at two polls."""
+        """Poll the oldest call forever, and wait for a call that is the oldest in two polls."""
         last: list[WatchedCall] = []
         with self._driver.current():
             while True:
@@ -257,7 +257,7 @@ class CallWatch:
             end_all(1, str(error))
 
     def _finish(self) -> None:
-        """Wait for all calls, as the other processes need the rest of this device's work."""
+        """Wait for all calls, as the other processes need the remaining work of this device."""
         if os.getpid() == self._process:
             with self._driver.current():
                 for call in [*self._calls]:

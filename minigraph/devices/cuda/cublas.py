@@ -1,7 +1,7 @@
 """cublasLt: its algorithms for products of matrices, and their calls.
 
-It counts matrices column by column.  A call takes its stream and its workspace, and the library
-keeps nothing in between, so a stream may be captured meanwhile.
+Its matrices are column-major.  A call takes its stream and its workspace, and the library keeps no
+state between calls, so a stream may be captured.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from minigraph.program import KernelFailed
 
 TYPES = {"float32": 0, "float64": 1, "float16": 2, "bfloat16": 14}  # cudaDataType
 COMPUTE = {"float32": 68, "tf32": 77, "float64": 70}  # cublasComputeType: the first is never tf32
-MAX_WORKSPACE = 32 << 20  # bytes, at most; cuBLAS's recommendation for an H100
-MAX_ALGORITHMS = 5  # of a problem that are worth measuring: the heuristic names them best first
-# Parts of a sum may be added up by themselves, but in float32, and each in its turn.
+MAX_WORKSPACE = 32 << 20  # bytes; cuBLAS's recommendation for an H100
+MAX_ALGORITHMS = 5  # algorithms of a problem to measure: the heuristic lists the best first
+# Partial sums are float32, and are added in a fixed order.
 REDUCTION = 2  # CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
 OPERATION_TRANSPOSED, OPERATION_EPILOGUE, OPERATION_BIAS = (3, 4), 7, 8
 LAYOUT_BATCH, LAYOUT_STEP = 5, 6
 PREFERRED_WORKSPACE, PREFERRED_REDUCTION, PREFERRED_ALIGNMENT = 1, 3, (5, 6, 7, 8)
-RELU, BIAS = 2, 4  # bits of an epilogue; with neither it is 1
+RELU, BIAS = 2, 4  # bits of an epilogue; 1 means neither
 DEVICE_ERRORS = (1, 3, 11, 13, 14)  # results after which the next call will fail, too
-# The attributes of an algorithm that tell it from others: their numbers and types.
+# The attributes that distinguish algorithms: their numbers and types.
 CONFIGURATION = {
     "tile": (1, ctypes.c_uint32),
     "stages": (6, ctypes.c_uint32),
@@ -75,17 +75,17 @@ def version() -> str:
 
 @functools.cache
 def handle(ordinal: int) -> c_void_p:
-    """Return cublasLt's handle for a device, which has to be the current one."""
-    made = c_void_p()
-    _call("Create", byref(made))
-    return made
+    """Return cublasLt's handle for a device, which must be current."""
+    new_handle = c_void_p()
+    _call("Create", byref(new_handle))
+    return new_handle
 
 
 def _call(name: str, *arguments: Any) -> None:
     result = library()[name](*arguments)
     if result:
-        failed = DeviceError if result in DEVICE_ERRORS else KernelFailed
-        raise failed(f"cublasLt{name}: {library()['GetStatusName'](result).decode()}")
+        error_type = DeviceError if result in DEVICE_ERRORS else KernelFailed
+        raise error_type(f"cublasLt{name}: {library()['GetStatusName'](result).decode()}")
 
 
 class Algorithm(ctypes.Structure):
@@ -102,7 +102,7 @@ class Algorithm(ctypes.Structure):
     @property
     def name(self) -> str:
         """Its name, the same in every process."""
-        values = {name: self._get(*which) for name, which in CONFIGURATION.items()}
+        values = {name: self._get(*attribute) for name, attribute in CONFIGURATION.items()}
         knobs = ", ".join(f"{name}: {value}" for name, value in values.items() if value)
         return f"algorithm {self._get(0, c_int32)} {{{knobs}}}"
 
@@ -114,10 +114,10 @@ class Algorithm(ctypes.Structure):
 
 
 class Matrices(NamedTuple):
-    """A batch of matrices, column by column; lead and step count elements.
+    """A batch of column-major matrices.
 
-    leading_dimension  from a column to the next
-    batch_stride       from a matrix to the next
+    leading_dimension  elements from a column to the next
+    batch_stride       elements from a matrix to the next
     """
 
     rows: int
@@ -137,7 +137,7 @@ class Gemm:
     tf32        whether products of float32 may be rounded to tf32
     alignment   of each operand, in bytes
 
-    Sums are float32, of float64 float64.
+    Sums are float64 for float64, else float32.
     """
 
     dtype: str
@@ -151,20 +151,21 @@ class Gemm:
 
 
 class Descriptors:
-    """A product as cublasLt reads it."""
+    """The descriptors of a product for cublasLt."""
 
     def __init__(self, gemm: Gemm) -> None:
-        wide = gemm.dtype == "float64"
-        scalar: Any = c_double if wide else c_float
-        compute = "float64" if wide else "tf32" if gemm.tf32 else "float32"
+        is_double = gemm.dtype == "float64"
+        scalar: Any = c_double if is_double else c_float
+        compute = "float64" if is_double else "tf32" if gemm.tf32 else "float32"
         self._one, self._zero = scalar(1), scalar(0)
-        self._operation = _Descriptor("MatmulDesc", COMPUTE[compute], TYPES["float64"] * wide)
+        self._operation = _Descriptor("MatmulDesc", COMPUTE[compute], TYPES["float64"] * is_double)
         for attribute, transposed in zip(OPERATION_TRANSPOSED, gemm.transposed, strict=True):
             self._operation.set(attribute, c_int32(transposed))
         epilogue = (BIAS if gemm.bias else 0) | (RELU if gemm.relu else 0)
         self._operation.set(OPERATION_EPILOGUE, c_int32(epilogue or 1))
         if gemm.bias:
-            self._operation.set(OPERATION_BIAS, c_void_p(LOAD_ALIGNMENT))  # its alignment, for now
+            # Until `enqueue` sets the address, a number with the alignment of the bias.
+            self._operation.set(OPERATION_BIAS, c_void_p(LOAD_ALIGNMENT))
         self._layouts = []
         for matrices in gemm.operands:
             layout = _Descriptor("MatrixLayout", TYPES[gemm.dtype], *matrices[:3])
@@ -172,24 +173,24 @@ class Descriptors:
             layout.set(LAYOUT_STEP, c_int64(matrices.batch_stride))
             self._layouts.append(layout)
         self._bias = gemm.bias
-        self._in_use = forks.lock()  # functions that share a kernel set its bias in turn
+        self._in_use = forks.lock()  # functions that share a kernel set its bias one at a time
         self._alignment = gemm.alignment
 
     def algorithms(self, handle: c_void_p) -> list[Algorithm]:
-        """Return at most MAX_ALGORITHMS algorithms, the best first."""
+        """Return up to MAX_ALGORITHMS algorithms, the best first."""
         preference = _Descriptor("MatmulPreference")
         preference.set(PREFERRED_WORKSPACE, c_uint64(MAX_WORKSPACE))
         preference.set(PREFERRED_REDUCTION, c_int32(REDUCTION))
         for attribute in PREFERRED_ALIGNMENT:
             preference.set(attribute, c_int32(self._alignment))
-        found = (Algorithm * MAX_ALGORITHMS)()
+        algorithms = (Algorithm * MAX_ALGORITHMS)()
         count = c_int()
         a, b, d = self._layouts
-        described = (x.at for x in (self._operation, a, b, d, d, preference))
-        ask = library()["MatmulAlgoGetHeuristic"]
-        if ask(handle, *described, MAX_ALGORITHMS, found, byref(count)):
+        descriptors = (x.bytes for x in (self._operation, a, b, d, d, preference))
+        heuristic = library()["MatmulAlgoGetHeuristic"]
+        if heuristic(handle, *descriptors, MAX_ALGORITHMS, algorithms, byref(count)):
             return []
-        return [found[i] for i in range(count.value) if not found[i].result]
+        return [each for each in algorithms[: count.value] if not each.result]
 
     def enqueue(
         self,
@@ -201,24 +202,25 @@ class Descriptors:
     ) -> None:
         """Enqueue the product with operands a, b, d, then the bias, at these addresses."""
         a, b, d, *bias = addresses
-        a_lies, b_lies, d_lies = (layout.at for layout in self._layouts)
-        one, zero, which = byref(self._one), byref(self._zero), byref(algorithm)
-        product = (self._operation.at, one, a, a_lies, b, b_lies, zero, d, d_lies, d, d_lies)
+        a_layout, b_layout, d_layout = (layout.bytes for layout in self._layouts)
+        one, zero = byref(self._one), byref(self._zero)
+        operands = one, a, a_layout, b, b_layout, zero, d, d_layout, d, d_layout
+        choice = byref(algorithm), workspace, algorithm.workspace
         with self._in_use:
             if self._bias:
                 self._operation.set(OPERATION_BIAS, c_void_p(*bias))
-            _call("Matmul", handle, *product, which, workspace, algorithm.workspace, stream)
+            _call("Matmul", handle, self._operation.bytes, *operands, *choice, stream)
 
 
 class _Descriptor:
     """A descriptor of cublasLt in the caller's memory."""
 
-    SIZE = 512  # bytes: none takes more
+    SIZE = 512  # bytes; every descriptor fits
 
     def __init__(self, kind: str, *arguments: int) -> None:
         self.kind = kind
-        self.at = (c_uint64 * (self.SIZE // 8))()
-        _call(f"{kind}Init_internal", self.at, self.SIZE, *arguments)
+        self.bytes = (c_uint64 * (self.SIZE // 8))()
+        _call(f"{kind}Init_internal", self.bytes, self.SIZE, *arguments)
 
     def set(self, attribute: int, value: Any) -> None:
-        _call(f"{self.kind}SetAttribute", self.at, attribute, byref(value), ctypes.sizeof(value))
+        _call(f"{self.kind}SetAttribute", self.bytes, attribute, byref(value), ctypes.sizeof(value))

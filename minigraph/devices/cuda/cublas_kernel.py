@@ -30,11 +30,11 @@ MAX_BATCH = 65_535  # of a call of cublasLt
 
 @dataclass(frozen=True, eq=False)
 class CublasWay:
-    """Calls of cuBLAS that compute a node, and the launches around them.
+    """Calls of cuBLAS that compute a node, and the launches that follow them.
 
     label     prefix of its candidates' names
     strided   for each of the first two inputs, whether it may be a view with the given strides
-    offsets   of y, x and z in each call, from the node's operands, in bytes
+    offsets   for each call, the bytes from the node's operands y, x and z to those of the call
     epilogue  node that a generated kernel computes afterwards, in place
     """
 
@@ -52,78 +52,81 @@ def product(node: Node) -> Product | None:
 
 def ways(node: Node, strides: Sequence[Shape], exactness: Exactness) -> list[CublasWay]:
     """Return the ways to compute a node whose inputs have these strides in bytes, best first."""
-    found = product(node)
-    if found is None:
+    parts = product(node)
+    if parts is None:
         return []
-    bare = _plain_way(node, strides, exactness.tf32)
-    epilogue = epilogue_of(node, found)
+    plain = _plain_way(node, strides, exactness.tf32)
+    epilogue = epilogue_of(node, parts)
     if epilogue is None:
-        return [bare]
-    unfused = dataclasses.replace(bare, label="unfused ", epilogue=epilogue)
-    relu = isinstance(found.activation, Relu)
-    if found.activation is not None and not (relu and exactness.fast_math):
+        return [plain]
+    unfused = dataclasses.replace(plain, label="unfused ", epilogue=epilogue)
+    relu = isinstance(parts.activation, Relu)
+    if parts.activation is not None and not (relu and exactness.fast_math):
         return [unfused]
-    gemm = dataclasses.replace(bare.gemm, bias=len(node.inputs) > 2, relu=relu)
-    return [dataclasses.replace(bare, gemm=gemm), unfused]
+    gemm = dataclasses.replace(plain.gemm, bias=len(node.inputs) > 2, relu=relu)
+    return [dataclasses.replace(plain, gemm=gemm), unfused]
 
 
 def _plain_way(node: Node, strides: Sequence[Shape], tf32: bool) -> CublasWay:
     """Return the calls for the product alone, with as few copies of operands as possible.
 
-    A call has one batch axis.  Further axes are merged with it if their strides allow, else each of
-    their elements is a call.
+    A call has one batch axis.  Other batch axes are merged with it if their strides allow that;
+    otherwise each of their elements takes a call.
     """
     x, y = (operand.spec for operand in node.inputs[:2])
     (m, k), n, itemsize = x.shape[-2:], y.shape[-1], node.dtype.itemsize
-    for kept in itertools.product((True, False), repeat=2):
-        views = zip((x, y), strides, kept, strict=False)
-        steps = [_steps(s if keep else spec.strides, spec) for spec, s, keep in views]
+    for strided in itertools.product((True, False), repeat=2):
+        views = zip((x, y), strides, strided, strict=False)
+        steps = [_steps(s if is_view else spec.strides, spec) for spec, s, is_view in views]
         steps.append(_steps(node.spec.strides, node.spec))
-        lying = [
-            _leading_dimension(*s.shape[-2:], *own[-2:])
-            for s, own in zip((x, y), steps, strict=False)
+        leading = [
+            _leading_dimension(*spec.shape[-2:], *step[-2:])
+            for spec, step in zip((x, y), steps, strict=False)
         ]
-        if None in lying or min(map(min, steps)) < 0:
+        if None in leading or min(map(min, steps)) < 0:
             continue
-        # As many steps along the axes of batches as the result has.
-        outer = ((0,) * (node.ndim - len(own)) + own[:-2] for own in steps)
+        # An operand with fewer batch axes than the result is broadcast along the others.
+        outer = ((0,) * (node.ndim - len(step)) + step[:-2] for step in steps)
         axes = collapse(zip(node.shape[:-2], zip(*outer, strict=True), strict=True))
-        if len(axes) < 2 or not any(kept):
+        if len(axes) < 2 or not any(strided):
             break
-    (x_lead, x_turned), (y_lead, y_turned) = filter(None, lying)
-    count, batch, starts = _calls(axes)
+    (x_lead, x_transposed), (y_lead, y_transposed) = filter(None, leading)
+    count, batch_steps, starts = _calls(axes)
     operands = (
-        Matrices(*((k, n) if y_turned else (n, k)), y_lead, batch[1]),
-        Matrices(*((m, k) if x_turned else (k, m)), x_lead, batch[0]),
-        Matrices(n, m, n, batch[2]),
+        Matrices(*((k, n) if y_transposed else (n, k)), y_lead, batch_steps[1]),
+        Matrices(*((m, k) if x_transposed else (k, m)), x_lead, batch_steps[0]),
+        Matrices(n, m, n, batch_steps[2]),
     )
     offsets = [(y * itemsize, x * itemsize, z * itemsize) for x, y, z in starts]
     gemm = Gemm(
         node.dtype.name,
         operands,
-        (y_turned, x_turned),
+        (y_transposed, x_transposed),
         count,
         tf32=tf32 and node.dtype.name == "float32",
         alignment=math.gcd(LOAD_ALIGNMENT, *itertools.chain.from_iterable(offsets)),
     )
-    return CublasWay("", gemm, kept, offsets)
+    return CublasWay("", gemm, strided, offsets)
 
 
 def _calls(axes: Axes) -> tuple[int, Ints, list[list[int]]]:
-    """Return extent and steps of the longest axis, and the offsets of calls along the others."""
-    longest = count, batch = max(axes, default=(1, (0, 0, 0)))
+    """Return the batch axis, its extent and steps, and the offsets of the calls.
+
+    The batch axis is the longest axis.  An extent above MAX_BATCH is split over several calls.
+    """
+    longest = count, batch_steps = max(axes, default=(1, (0, 0, 0)))
     others = [axis for axis in axes if axis != longest]
-    part = next(i for i in range(min(count, MAX_BATCH), 0, -1) if count % i == 0)
-    if part < count:
-        others.append((count // part, tuple(part * step for step in batch)))
-    starts = [[0, 0, 0]]
+    batch = next(i for i in range(min(count, MAX_BATCH), 0, -1) if count % i == 0)
+    if batch < count:
+        others.append((count // batch, tuple(batch * step for step in batch_steps)))
+    offsets = [[0, 0, 0]]
     for extent, steps in others:
-        starts = [
-            [at + i * step for at, step in zip(start, steps, strict=True)]
-            for start in starts
+        offsets = [
+            [offset + i * step for offset, step in zip(operands, steps, strict=True)]
+            for operands in offsets
             for i in range(extent)
         ]
-    return part, batch, starts
+    return batch, batch_steps, offsets
 
 
 def _steps(strides: Shape, spec: Spec) -> Shape:
@@ -158,9 +161,7 @@ def candidates(arrangement: Arrangement, ordinal: int, exactness: Exactness) -> 
 
 
 class CublasKernel(LibraryKernel):
-    """Calls of an algorithm of cuBLAS, and the launches around them.
-
-    launches  of generated kernels that follow
+    """Calls of an algorithm of cuBLAS, and the launches of the epilogue that follow them.
 
     The kernel neither allocates nor waits, so its stream may be captured.
     """
@@ -174,13 +175,14 @@ class CublasKernel(LibraryKernel):
         self.way = way
         self.strided = (*way.strided, *(False for _ in node.inputs[2:]))
         self.scratch = algorithm.workspace and algorithm.workspace + ALIGNMENT
-        self._chosen = algorithm
+        self._algorithm = algorithm
         self._descriptors = Descriptors(way.gemm)
         self._handle = cublas.handle(ordinal)
 
     def enqueue(self, inputs: Addresses, outputs: Addresses, scratch: int, stream: int) -> None:
         operands, workspace = (inputs[1], inputs[0], outputs[0]), aligned(scratch)
         for offsets in self.way.offsets:
-            addresses = [at + offset for at, offset in zip(operands, offsets, strict=True)]
+            pairs = zip(operands, offsets, strict=True)
+            addresses = [address + offset for address, offset in pairs]
             addresses += inputs[2:]
-            self._descriptors.enqueue(self._chosen, addresses, workspace, self._handle, stream)
+            self._descriptors.enqueue(self._algorithm, addresses, workspace, self._handle, stream)

@@ -1,10 +1,10 @@
 """Convolutions, and the graphs that describe them to cuDNN.
 
-A problem has shapes, strides and an epilogue.  Its graph is built without a device; `cudnn_plan`
-has the plans that compute it.
+A problem has shapes, strides and an epilogue.  Its graph can be built without a device;
+`cudnn_plan` has the plans that compute it.
 
-Images are [n, c, h, w] and weights [k, c / groups, r, s] in every memory layout: only strides
-distinguish channels-last images, and weights [k, r, s, c].
+Images are [n, c, h, w] and weights [k, c / groups, r, s] in every memory layout: only the strides
+tell images with the channels last, and weights [k, r, s, c], from contiguous ones.
 """
 
 from __future__ import annotations
@@ -39,27 +39,26 @@ class Tensor:
 
     @property
     def nbytes(self) -> int:
-        """The bytes that it takes, which have no gaps."""
+        """Bytes of the array, which has no gaps."""
         return math.prod(self.shape) * ITEMSIZE[self.dtype]
 
     def has_layout_of(self, other: Tensor) -> bool:
         """Return whether the two describe the same layout."""
         axes = zip(self.shape, self.strides, other.strides, strict=True)
-        same = all(mine == its for n, mine, its in axes if n > 1)
-        return self.shape == other.shape and same
+        return self.shape == other.shape and all(a == b for n, a, b in axes if n > 1)
 
 
 def contiguous(shape: Shape, dtype: str = "float32") -> Tensor:
     """Return a tensor whose last axis is the innermost: images nchw, weights kcrs."""
-    return Tensor(shape, _steps(shape, range(len(shape))), dtype)
+    return Tensor(shape, _strides(shape, range(len(shape))), dtype)
 
 
 def channels_last(shape: Shape, dtype: str = "float32") -> Tensor:
     """Return a tensor whose second axis is the innermost: images nhwc, weights krsc."""
-    return Tensor(shape, _steps(shape, (0, 2, 3, 1)), dtype)
+    return Tensor(shape, _strides(shape, (0, 2, 3, 1)), dtype)
 
 
-def _steps(shape: Shape, order: Sequence[int]) -> Shape:
+def _strides(shape: Shape, order: Sequence[int]) -> Shape:
     steps, step = [0] * len(shape), 1
     for axis in reversed(order):
         steps[axis] = step
@@ -71,8 +70,7 @@ def _steps(shape: Shape, order: Sequence[int]) -> Shape:
 class CudnnProblem:
     """A convolution with its epilogue, or one of its gradients.
 
-    kind      "fprop" of x and w, "dgrad" of dy and w, "wgrad" of dy and x.  The number of groups is
-              that of channels over channels of the weights
+    kind      "fprop" of x and w, "dgrad" of dy and w, "wgrad" of dy and x
     inputs    the two operands in that order; for fprop then the bias, a vector along the channels
     relu      whether results that are not above 0, NaN included, become 0; fprop only
     tf32      whether products of float32 may be rounded to tf32
@@ -101,18 +99,11 @@ class CudnnProblem:
     @property
     def family(self) -> tuple[Any, ...]:
         """The key of the problems that differ only in sizes."""
-        images = (*self.inputs[:2], self.output)
-        last = tuple(t.has_layout_of(channels_last(t.shape, t.dtype)) for t in images)
-        whole = (
-            self.kind,
-            self.dtype,
-            len(self.inputs),
-            self.relu,
-            self.tf32,
-            self.stride,
-            self.dilation,
-        )
-        return (*whole, self.groups > 1, last)
+        tensors = (*self.inputs[:2], self.output)
+        are_last = tuple(t.has_layout_of(channels_last(t.shape, t.dtype)) for t in tensors)
+        epilogue = len(self.inputs), self.relu
+        window = self.stride, self.dilation, self.groups > 1
+        return (self.kind, self.dtype, self.tf32, *epilogue, *window, are_last)
 
     @property
     def window(self) -> Shape:
@@ -121,6 +112,7 @@ class CudnnProblem:
 
     @property
     def groups(self) -> int:
+        """Number of groups: the channels of x over those of the weights."""
         x, w = (tensor.shape for tensor in self.inputs[:2])
         images = {"fprop": (x, w), "dgrad": (self.output.shape, w), "wgrad": (w, self.output.shape)}
         pixels, weights = images[self.kind]
@@ -128,9 +120,9 @@ class CudnnProblem:
 
 
 def build(problem: CudnnProblem, handle: Any = None) -> Any:
-    """Return cuDNN's graph of a problem.  Without a handle it can be looked at, but has no plans.
+    """Return cuDNN's graph of a problem; without a handle it can be printed, but has no plans.
 
-    The uids of its operands, the inputs and then the output, are 1, 2, 3, ...
+    The uids of the inputs and then of the output are 1, 2, 3, ...
     """
     graph = cudnn.pygraph(
         handle=handle,
@@ -164,7 +156,8 @@ def build(problem: CudnnProblem, handle: Any = None) -> Any:
         y = graph.bias(input=y, bias=bias[0])
     if problem.relu:
         y = graph.relu(input=y)
-    out = problem.output
+    output = problem.output
     y.set_name("result").set_uid(len(problem.inputs) + 1).set_output(True)
-    y.set_data_type(TYPES[out.dtype]).set_dim(list(out.shape)).set_stride(list(out.strides))
+    y.set_data_type(TYPES[output.dtype])
+    y.set_dim(list(output.shape)).set_stride(list(output.strides))
     return graph

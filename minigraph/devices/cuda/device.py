@@ -6,7 +6,6 @@ import contextlib
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
-from typing import cast as typed
 
 import cudnn
 import cupy
@@ -59,21 +58,23 @@ from minigraph.version import __version__
 
 
 def ordinal(number: int | None) -> int:
-    """Return this number, or the number of the device that a name without one means.
+    """Return the number of a device; None stands for the default device.
 
-    By default that is the first device.  Processes of a launcher on a machine have one device after
-    the other, unless a scheduler shows each process only its own.
+    The default is the first device.  The processes that a launcher starts on a machine take the
+    devices in turn, by their ranks.
     """
+    if number is not None:
+        return number
     rank = local_rank()
-    return number or (rank % max(1, device_count()) if number is None and rank else 0)
+    return rank % max(1, device_count()) if rank else 0
 
 
 _opening = forks.lock()
 
 
 def open_device(ordinal: int) -> tuple[Driver, Any]:
-    """Return a device, which is opened once a process, and cuDNN's handle for it."""
-    with _opening:  # a cache alone would let two threads open it at once
+    """Return a device and cuDNN's handle for it; a process opens each device once."""
+    with _opening:  # the cache alone would let two threads open the device at once
         return _open_device(ordinal)
 
 
@@ -85,22 +86,22 @@ def _open_device(ordinal: int) -> tuple[Driver, Any]:
             nvrtc.nvrtc_version()  # loads NVRTC, which cuDNN asks the loader for by name only
             cublas.handle(ordinal)
             return driver, cudnn.create_handle()
-    except Exception as error:  # its own classes, one for each way to fail
-        said = one_line(str(error))
+    except Exception as error:  # each library has its own error classes
+        message = one_line(str(error))
         raise DeviceError(
-            f"cuBLAS or cuDNN cannot be used ({said}): {install_command('cuda')} brings it"
+            f"cuBLAS or cuDNN cannot be used ({message}): {install_command('cuda')} installs it"
         ) from error
 
 
 class CudaBackend(Backend):
     """Device "cuda:N", opened with the values of all options.
 
-    on_disk  whether kernels may be looked for, and kept, on disk
+    on_disk  whether kernels may be read from disk and stored there
     """
 
-    # A launch takes some 2 us, in which 4 TB/s read 8 MB: reading a larger gradient that has left
-    # the cache meanwhile takes longer.  512 MiB hold the gradients of a ResNet-152 twice, little
-    # compared with the activations of its batches.
+    # A launch takes about 2 us, in which memory at 4 TB/s delivers 8 MB: reading a larger gradient
+    # again, after it has left the cache, takes longer.  512 MiB is twice the size of the gradients
+    # of a ResNet-152, and little compared with the activations of a batch.
     horizontal_fusion = HorizontalFusionLimits(operand=8 << 20, waiting=512 << 20)
     saturation = 1 << 26, 1 << 13
     tuning, tunes = "cudnn", "exhaustive"
@@ -149,35 +150,35 @@ class CudaBackend(Backend):
         return self._problems.tunable(node, strides)
 
     def kernel(self, node: Node, strides: Sequence[Shape], choice: Choice | None = None) -> Kernel:
-        made: Kernel | None = None
+        kernel: Kernel | None = None
         if choice:
-            made = choice.kernel
+            kernel = choice.kernel
         elif self._problems.product(node) is not None:
-            # It has no layouts that could be measured, so the library's first choice is taken.
-            offered = self._problems.candidates(Arrangement(node, strides, ()))
-            made = typed(Kernel | None, first_allowed(offered, self.policy))
+            # Without layouts that could be measured, take the library's first choice.
+            candidates = self._problems.candidates(Arrangement(node, strides, ()))
+            kernel = first_allowed(candidates, self.policy)
         with self.driver.current():
-            made = made or collective_kernel(node, self.driver, self.timeout)
-        made = made or cuda_kernel(node, strides, self.driver.processors)
-        if made is not None:
-            return made
-        why = f"no CUDA kernel of {node.op.name} fits its shapes and types"
+            kernel = kernel or collective_kernel(node, self.driver, self.timeout)
+        kernel = kernel or cuda_kernel(node, strides, self.driver.processors)
+        if kernel is not None:
+            return kernel
+        reason = f"no CUDA kernel of {node.op.name} fits its shapes and types"
         if operations(node) >= MIN_WARNED_OPERATIONS:
             warn_once(
-                f"{why}: NumPy computes it; report().numpy names every such step",
+                f"{reason}: NumPy computes it; report().numpy names all steps in NumPy",
                 cause=f"NumPy computes {node.source.file}:{node.source.line}",
             )
-        return NumpyKernel(node, why)
+        return NumpyKernel(node, reason)
 
     def bind(self, program: Program, arenas: Sequence[Array] = ()) -> Executor:
         functions = self._functions([step.kernel for step in program.steps])
         return CudaProgram(program, self.driver, functions, self.bulk, arenas)
 
     def array(self, value: Any) -> Array | None:
-        """Return an array that is in the memory of the device; None for one that is not.
+        """Return a value in the device's memory as an array; None for any other value.
 
-        It is made contiguous, by kernels of ours: CuPy would compile its own for that, which takes
-        headers of CUDA.  One of a dtype that no input casts stays as it is.
+        The array is contiguous, unless no input can have its dtype.  Our kernels copy it: CuPy
+        would compile a kernel for the copy, which needs CUDA's headers.
         """
         if not isinstance(value, cupy.ndarray):
             if getattr(value, "__dlpack_device__", lambda: (0, 0))()[0] != 2:  # kDLCUDA
@@ -195,25 +196,29 @@ class CudaBackend(Backend):
         driver, safe = self.driver, np.can_cast(array.dtype, dtype)
         floats = array.dtype in FLOATS and dtype in FLOATS
         if not array.size or array.data.device_id != driver.ordinal or not (safe or floats):
-            return cast(array.get(), dtype)  # of integers few come in another dtype
-        made, *lost = self._converted(array, dtype, not safe)
-        found = np.zeros(len(lost), np.bool_)
+            return cast(array.get(), dtype)  # integers of another dtype are rare
+        converted, *flags = self._converted(array, dtype, not safe)
+        lossy = np.zeros(len(flags), np.bool_)
         with driver.current():
-            for flag in lost:
+            for flag in flags:
                 stream = driver.current_stream()
-                driver.download(found, flag.data.ptr, stream)
+                driver.download(lossy, flag.data.ptr, stream)
                 driver.synchronize(stream)
-        return cast(array.get(), dtype) if found.any() else made  # raises an error with the value
+        # NumPy's cast raises an error that names the value.
+        return cast(array.get(), dtype) if lossy.any() else converted
 
     def _converted(self, array: Array, dtype: DType, checked: bool) -> list[Array]:
-        """Return an array in a dtype, contiguous, and if `checked` whether it has lost a number."""
+        """Return an array, contiguous and in a dtype.
+
+        If `checked`, also return an array of one bool: whether a finite number became infinite.
+        """
         spec, driver = Spec(array.shape, array.dtype), self.driver
         kernel = _conversion(spec, array.strides, dtype, checked, driver.processors)
         with driver.current():
-            made = [driver.array(each) for each in kernel.node.specs]
+            outputs = [driver.array(output) for output in kernel.node.specs]
             scratch = driver.array(Spec((kernel.scratch,), np.dtype(np.uint8)))
-            self._runner(kernel)([array], made, scratch)
-        return made
+            self._runner(kernel)([array], outputs, scratch)
+        return outputs
 
     def replica(self, array: Array) -> DeviceCopy:
         return DeviceCopy(Spec(array.shape, array.dtype), self.driver, array)
@@ -258,8 +263,8 @@ def _conversion(
     x = input("x", spec.shape, spec.dtype)
     y = Copy()(x) if dtype == spec.dtype else astype(x, dtype)
     if checked:
-        lost = Max(tuple(range(x.ndim)))(NotEqual.of(Isfinite.of(x), Isfinite.of(y)))
-        y = Fused(Graph((x,), (y, lost))).results(x)[0].inputs[0]
+        overflows = Max(tuple(range(x.ndim)))(NotEqual.of(Isfinite.of(x), Isfinite.of(y)))
+        y = Fused(Graph((x,), (y, overflows))).results(x)[0].inputs[0]
     kernel = cuda_kernel(y, [strides], processors)
     assert kernel is not None, "casts are generated"
     return kernel

@@ -1,8 +1,8 @@
 """The CUDA driver: memory, kernels, streams, events and graphs of one device.
 
 All calls of the backend to the device go through a `Driver`.  Addresses, streams, events, functions
-and graphs are integers, as other libraries take them.  Device memory comes from CuPy's pool, which
-the user's arrays share.
+and graphs are integers, as in other libraries.  Device memory comes from CuPy's pool, which the
+user's arrays share.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DEVICE_ATTRIBUTES = (
     cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
     cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
 )
-# Errors after which the driver gives nothing but the same error, by CUDA's names for them.
+# CUDA's names of errors after which every call returns the same error.
 STICKY_ERRORS = {
     f"CUDA_ERROR_{name}"
     for name in (
@@ -58,12 +58,12 @@ class OutOfMemory(DeviceError, MemoryError):
 
 
 def aligned(nbytes: int) -> int:
-    """Return the least multiple of ALIGNMENT that is not below a size, or an address."""
+    """Return a size or an address, rounded up to a multiple of ALIGNMENT."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 class _Stream:
-    """A stream in the terms of the protocol that libraries share."""
+    """A stream with the protocol by which libraries exchange streams."""
 
     def __init__(self, address: int) -> None:
         self.address = address
@@ -78,7 +78,7 @@ def on_stream(address: int) -> Any:
 
 
 def device_count() -> int:
-    """Return how many devices this process sees: CUDA_VISIBLE_DEVICES may hide others."""
+    """Return the number of devices that this process sees: CUDA_VISIBLE_DEVICES may hide others."""
     try:
         _checked(cuda.cuInit, *cuda.cuInit(0))
     except RuntimeError:  # or a subclass, in some versions of the bindings
@@ -91,13 +91,13 @@ def device_count() -> int:
 class Driver:
     """An open device.
 
-    Calls with a stream only enqueue.  An error of the driver is a DeviceError, in one line.
+    Calls with a stream only enqueue.  Errors of the driver are raised as DeviceError, in one line.
 
     device      name in minigraph, such as "cuda:0"
     name        of the hardware, such as "NVIDIA H200"
-    capability  such as (9, 0)
+    capability  compute capability, such as (9, 0)
     processors  number of multiprocessors
-    version     of CUDA that the driver supports, such as (13, 0)
+    version     latest version of CUDA that the driver supports, such as (13, 0)
     total       bytes of memory
     uuid        unique among all devices of all machines
     """
@@ -107,7 +107,7 @@ class Driver:
     def __init__(self, ordinal: int = 0) -> None:
         count = device_count()
         if not 0 <= ordinal < count:
-            raise DeviceError(f"there is no device cuda:{ordinal}; {count} were found")
+            raise DeviceError(f"device cuda:{ordinal} does not exist; number of devices: {count}")
         self.ordinal = ordinal
         self.device = f"cuda:{ordinal}"
         device = self._call(cuda.cuDeviceGet, ordinal)
@@ -118,18 +118,21 @@ class Driver:
         )
         self.capability = major, minor
         if self.capability < MIN_COMPUTE_CAPABILITY:
-            have, need = (".".join(map(str, c)) for c in (self.capability, MIN_COMPUTE_CAPABILITY))
-            raise DeviceError(f"{self.name} has compute capability {have}; {need} is the oldest")
+            pair = self.capability, MIN_COMPUTE_CAPABILITY
+            actual, minimum = (".".join(map(str, capability)) for capability in pair)
+            raise DeviceError(
+                f"{self.name} has compute capability {actual}; at least {minimum} is needed"
+            )
         self.version = divmod(self._call(cuda.cuDriverGetVersion) // 10, 100)
         self.total: int = self._call(cuda.cuDeviceTotalMem, device)
         self.uuid: str = self._call(cuda.cuDeviceGetUuid, device).bytes.hex()
         self._context = self._call(cuda.cuDevicePrimaryCtxRetain, device)
-        # Modules and the context stay until the process ends, as CuPy's do.  All functions of a
-        # device share their streams, so one sees the parameters that another has updated.
+        # Modules and the context exist until the process ends, as CuPy's do.  All functions of a
+        # device share its streams, so each function sees the parameters that another has updated.
         with self.current():
             self.compute, self.copies, self.measuring = (self.stream() for _ in range(3))
-            # For captures, one at a time: another thread may use `compute` meanwhile.  It stays,
-            # because a library's handle remembers the last stream that it was given.
+            # For captures, one at a time, while another thread may use `compute`.  The stream is
+            # never destroyed, because a library's handle refers to the last stream that was set.
             self.captured = self.stream()
         self.capture_lock = forks.lock()
 
@@ -140,7 +143,7 @@ class Driver:
 
     @contextlib.contextmanager
     def current(self) -> Iterator[None]:
-        """Make the device current in this thread, and then again the one that was."""
+        """Make the device current in this thread during the block."""
         self._call(cuda.cuCtxPushCurrent, self._context)
         try:
             yield
@@ -148,23 +151,23 @@ class Driver:
             self._call(cuda.cuCtxPopCurrent)
 
     def _call(self, function: Any, *args: Any, nbytes: int = 0) -> Any:
-        """Return the results of a driver's function; raise its error.
+        """Return the results of a function of the driver; raise its error.
 
-        nbytes  that the function allocates, for the message
+        nbytes  bytes that the function allocates, for the message
         """
-        missing = cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY
+        out_of_memory = cuda.CUresult.CUDA_ERROR_OUT_OF_MEMORY
         error, *results = function(*args)
-        if error == missing:
+        if error == out_of_memory:
             self.free_unused()
             error, *results = function(*args)
-        if error == missing:
+        if error == out_of_memory:
             raise self._out_of_memory(nbytes)
         return _checked(function, error, *results)
 
     def _destroy(self, function: Any, handles: Sequence[int]) -> None:
         """Free objects of the driver, also from a finalizer in any thread.
 
-        It never raises, as an earlier error was reported elsewhere.
+        It never raises: a lost device has raised an error elsewhere.
         """
         (error,) = cuda.cuCtxPushCurrent(self._context)
         if error == cuda.CUresult.CUDA_SUCCESS:
@@ -182,19 +185,19 @@ class Driver:
     def free_unused(self) -> None:
         """Return the unused memory of CuPy's pool to the device, for other libraries.
 
-        The pool itself does so before it raises an error.
+        The pool itself does that before it raises an error.
         """
-        if self._capturing == threading.get_ident():  # which a free would spoil
+        if self._capturing == threading.get_ident():  # freeing would invalidate the capture
             return
-        with contextlib.suppress(RuntimeError), cupy.cuda.Device(self.ordinal):  # of a lost device
+        with contextlib.suppress(RuntimeError), cupy.cuda.Device(self.ordinal):  # a lost device
             cupy.get_default_memory_pool().free_all_blocks()
 
     def _out_of_memory(self, nbytes: int) -> OutOfMemory:
-        asked = f"asked for {_mebibytes(nbytes)}, " if nbytes else ""
+        request = f"asked for {_mebibytes(nbytes)}, " if nbytes else ""
         return OutOfMemory(
-            f"out of memory on {self.device} ({self.name}): {asked}"
+            f"out of memory on {self.device} ({self.name}): {request}"
             f"{_mebibytes(self.free_bytes())} of {_mebibytes(self.total)} are free; "
-            f"a smaller batch takes less"
+            f"a smaller batch needs less"
         )
 
     def allocate(self, nbytes: int) -> Array:
@@ -206,7 +209,7 @@ class Driver:
             return self.array(Spec((max(nbytes, 1),), np.dtype(np.uint8)))
 
     def pinned_memory(self, nbytes: int) -> Array:
-        """Return bytes of the host that stay in memory, so that copies run by themselves."""
+        """Return page-locked bytes of the host, from and to which copies are asynchronous."""
         if not nbytes:
             return np.empty(0, np.uint8)
         flags = cuda.CU_MEMHOSTALLOC_PORTABLE
@@ -216,7 +219,7 @@ class Driver:
         return np.ctypeslib.as_array(memory)
 
     def upload(self, to: int, source: Array, stream: int) -> None:
-        """Copy a contiguous array of the host, which must not change before that is done."""
+        """Copy a contiguous array of the host, which must not change before the copy ends."""
         if source.nbytes:
             self._call(cuda.cuMemcpyHtoDAsync, to, source.ctypes.data, source.nbytes, stream)
 
@@ -231,7 +234,7 @@ class Driver:
             self._call(cuda.cuMemcpyAsync, to, source, nbytes, stream)
 
     def array(self, spec: Spec) -> Array:
-        """Return a new CuPy array for the caller; its content is arbitrary."""
+        """Return a new, uninitialised CuPy array for the caller."""
         try:
             with cupy.cuda.Device(self.ordinal):
                 return cupy.empty(spec.shape, spec.dtype)
@@ -251,46 +254,46 @@ class Driver:
     def launch(
         self, function: int, grid: Dim3, block: Dim3, stream: int, arguments: Arguments
     ) -> None:
-        """Launch a kernel whose only parameter is the words, and which declares its memory."""
+        """Launch a kernel that takes only the words and has no dynamic shared memory."""
         self._call(cuda.cuLaunchKernel, function, *grid, *block, 0, stream, arguments.address, 0)
 
     # ------------------------------------------------------------ order and time
 
     def stream(self) -> int:
-        """Return a new stream that does not wait for the default one."""
+        """Return a new stream that does not wait for the default stream."""
         return int(self._call(cuda.cuStreamCreate, cuda.CUstream_flags.CU_STREAM_NON_BLOCKING))
 
     def high_priority_stream(self) -> int:
-        """Return a new stream whose kernels get free processors before those of others."""
+        """Return a new stream whose kernels get free processors before those of other streams."""
         _, greatest = self._call(cuda.cuCtxGetStreamPriorityRange)
         flags = cuda.CUstream_flags.CU_STREAM_NON_BLOCKING
         return int(self._call(cuda.cuStreamCreateWithPriority, flags, greatest))
 
     def current_stream(self) -> int:
-        """Return the stream on which CuPy works for the caller in this thread."""
+        """Return CuPy's current stream in this thread, which is the caller's."""
         return int(cupy.cuda.get_current_stream(self.ordinal).ptr)
 
     def event(self, timing: bool = False) -> int:
         """Return a new event, which is cheaper without timing."""
         flags = cuda.CUevent_flags
-        chosen = flags.CU_EVENT_DEFAULT if timing else flags.CU_EVENT_DISABLE_TIMING
-        return int(self._call(cuda.cuEventCreate, chosen))
+        flag = flags.CU_EVENT_DEFAULT if timing else flags.CU_EVENT_DISABLE_TIMING
+        return int(self._call(cuda.cuEventCreate, flag))
 
     def record(self, event: int, stream: int) -> None:
-        """Record an event after the present work of a stream."""
+        """Record an event after all work that a stream has so far."""
         self._call(cuda.cuEventRecord, event, stream)
 
     def record_in_graph(self, event: int, stream: int) -> None:
-        """Let an event happen at this place of a graph that is being captured."""
+        """Record an event in the graph that a stream is capturing."""
         external = cuda.CUevent_record_flags.CU_EVENT_RECORD_EXTERNAL
         self._call(cuda.cuEventRecordWithFlags, event, stream, external)
 
     def wait(self, stream: int, event: int) -> None:
-        """Let later work of a stream wait for an event's last recording."""
+        """Let later work of a stream wait for the last recording of an event."""
         self._call(cuda.cuStreamWaitEvent, stream, event, 0)
 
     def is_complete(self, event: int) -> bool:
-        """Return whether an event has happened, as it was last recorded."""
+        """Return whether the last recording of an event is complete."""
         error, *_ = cuda.cuEventQuery(event)
         if error == cuda.CUresult.CUDA_ERROR_NOT_READY:
             return False
@@ -298,15 +301,15 @@ class Driver:
         return True
 
     def finish(self, event: int) -> None:
-        """Return when an event has happened."""
+        """Wait until an event is complete."""
         self._call(cuda.cuEventSynchronize, event)
 
     def synchronize(self, stream: int) -> None:
-        """Return when a stream has done all that it has been given."""
+        """Wait until all work of a stream is complete."""
         self._call(cuda.cuStreamSynchronize, stream)
 
     def seconds(self, begin: int, end: int) -> float:
-        """Return the time between two events that take it, and that have happened."""
+        """Return the time between two complete events, both made with `timing`."""
         return float(self._call(cuda.cuEventElapsedTime, begin, end)) / 1000
 
     # ------------------------------------------------------------ graphs
@@ -333,19 +336,19 @@ class Driver:
         self._call(cuda.cuGraphLaunch, executable, stream)
 
     def destroy(self, executables: Sequence[int], events: Sequence[int]) -> None:
-        """Give graphs and events back."""
+        """Destroy graphs and events."""
         self._destroy(cuda.cuGraphExecDestroy, executables)
         self._destroy(cuda.cuEventDestroy, events)
 
 
 def _checked(function: Any, error: Any, *results: Any) -> Any:
-    """Return the results of a driver's function without the error; raise the error."""
+    """Return the results of a function of the driver without the error; raise the error."""
     if error != cuda.CUresult.CUDA_SUCCESS:
         _, text = cuda.cuGetErrorString(error)
-        said = f"{function.__name__}: {error.name}" + (f" ({text.decode()})" if text else "")
+        message = f"{function.__name__}: {error.name}" + (f" ({text.decode()})" if text else "")
         if error.name in STICKY_ERRORS:
-            raise DeviceLost(f"{said}; only another process can use the device again")
-        raise DeviceError(said)
+            raise DeviceLost(f"{message}; only another process can use the device again")
+        raise DeviceError(message)
     return results[0] if len(results) == 1 else tuple(results)
 
 

@@ -20,13 +20,13 @@ from minigraph.jit.expression import c_type
 from minigraph.jit.loops import LoopNest
 
 DEFAULT_PROCESSORS = 132  # of an H100 or H200
-MAX_BLOCKS = 1 << 16  # of a map: enough for any device, and each thread has more to do
+MAX_BLOCKS = 1 << 16  # blocks of a map: they fill any device, and threads loop over the rest
 BLOCKS_PER_PROCESSOR = 8  # blocks that fill a multiprocessor: 2048 threads
-MAP_ROUNDS = 3  # in which a multiprocessor runs its blocks that stay in columns
-SUM_ROUNDS = 1  # the same where they sum: each block more has sums to be joined
+MAP_ROUNDS = 3  # rounds in which a multiprocessor runs its blocks of columns without sums
+SUM_ROUNDS = 1  # rounds with sums: each further block has partial sums that must be combined
 WIDTHS = (32, 16, 8)  # threads along x of a block of columns
-MIN_GROUPS = 8  # groups that a thread has at least where a unit is split
-COMBINED = 2  # partial results that a thread combines, if there are enough threads
+MIN_GROUPS = 8  # groups of a thread, at least, if a unit is split
+COMBINED = 2  # partial results that a thread combines, if enough threads exist
 
 
 class LaunchRun(NamedTuple):
@@ -69,54 +69,54 @@ def generated_kernel(
 
     processors  multiprocessors of the device
     """
-    made = kernel_parts(node, strides)
-    if made is None:
+    plan = kernel_parts(node, strides)
+    if plan is None:
         return None
-    parts = [_MappedPart(part, processors) for part in made.parts]
-    # A kernel whose sums are split over many blocks has launches of its own.
-    alone = [launch for part in parts if len(part.runs) > 1 for launch in part.launches()]
-    whole = _shared_launches([part for part in parts if len(part.runs) == 1])
-    filled: Sequence[Launch] = []
-    if made.fill:
-        macros = {"T": c_type(node.dtype), "Y": len(node.inputs), "VALUE": made.fill}
-        filled = handwritten_kernel(node, "fill", macros, node.size, ()).launches
+    parts = [_MappedPart(part, processors) for part in plan.parts]
+    # A kernel whose sums are split over many blocks has separate launches.
+    split = [launch for part in parts if len(part.runs) > 1 for launch in part.launches()]
+    shared = _shared_launches([part for part in parts if len(part.runs) == 1])
+    fill: Sequence[Launch] = []
+    if plan.fill:
+        macros = {"T": c_type(node.dtype), "Y": len(node.inputs), "VALUE": plan.fill}
+        fill = handwritten_kernel(node, "fill", macros, node.size, ()).launches
     scratch = max((part.scratch for part in parts), default=0)
     readable = (True,) * len(strides)
-    return CudaKernel(node, [*filled, *alone, *whole], scratch, readable, made.inplace)
+    return CudaKernel(node, [*fill, *split, *shared], scratch, readable, plan.inplace)
 
 
 _map_to_threads = functools.lru_cache(4096)(map_to_threads)
 
 
 def _shared_launches(parts: Sequence[_MappedPart]) -> list[Launch]:
-    """Return as few launches as hold independent kernels, each of which takes one."""
-    made: list[Launch] = []
-    waiting: list[_MappedPart] = []
+    """Return the fewest launches for independent kernels, each of which fits into one launch."""
+    launches: list[Launch] = []
+    pending: list[_MappedPart] = []
     size = 1
     for part in sorted(parts, key=lambda part: (part.source.support, part.source.text)):
         if size + part.mapping.words + 2 > MAX_ARGUMENT_WORDS:
-            made.append(_launch(waiting))
-            waiting, size = [], 1
-        waiting.append(part)
+            launches.append(_launch(pending))
+            pending, size = [], 1
+        pending.append(part)
         size += part.mapping.words + 2
-    return [*made, *([_launch(waiting)] if waiting else [])]
+    return [*launches, *([_launch(pending)] if pending else [])]
 
 
 def _launch(parts: Sequence[_MappedPart]) -> Launch:
     """Return one launch of independent kernels, grouped by their text."""
     if len(parts) == 1:
         return parts[0].launches()[0]
-    groups = [list(same) for _, same in itertools.groupby(parts, lambda part: part.source)]
-    source = horizontal_source([same[0].mapping for same in groups], [*map(len, groups)])
+    groups = [list(group) for _, group in itertools.groupby(parts, lambda part: part.source)]
+    source = horizontal_source([group[0].mapping for group in groups], [*map(len, groups)])
     runs = [part.runs[0] for part in parts]
     blocks = list(itertools.accumulate((run.blocks for run in runs), initial=0))
 
     def arguments(inputs: Addresses, outputs: Addresses, scratch: int) -> list[int]:
-        each = [
+        part_words = [
             part.words(run, inputs, outputs, scratch) for part, run in zip(parts, runs, strict=True)
         ]
-        begins = itertools.accumulate(map(len, each[:-1]), initial=2 * len(parts) + 1)
-        return [*blocks, *begins, *itertools.chain.from_iterable(each)]
+        offsets = itertools.accumulate(map(len, part_words[:-1]), initial=2 * len(parts) + 1)
+        return [*blocks, *offsets, *itertools.chain.from_iterable(part_words)]
 
     return Launch(source, (blocks[-1], 1, 1), (THREADS, 1, 1), arguments)
 
@@ -180,15 +180,14 @@ def _width(mapping: ThreadMapping, nest: LoopNest, wanted_blocks: int) -> tuple[
         groups = nest.length
         # Threads beyond the last column are idle: 18 groups take three blocks of 8, not one of 32.
         fewest = min(WIDTHS, key=lambda width: -(-across // width) * width)
-        width = max(
-            min(fewest, _next_power_of_2(across)), THREADS // min(_next_power_of_2(groups), THREADS)
-        )
-        return min(width, _next_power_of_2(across), THREADS), groups
+        most = _next_power_of_2(across)
+        width = max(min(fewest, most), THREADS // min(_next_power_of_2(groups), THREADS))
+        return min(width, most, THREADS), groups
     groups = math.prod(n for n, _ in nest.loops[:-1]) * across
-    many = nest.count * groups >= 4 * wanted_blocks * THREADS
+    is_large = nest.count * groups >= 4 * wanted_blocks * THREADS
     width = max(
-        _next_power_of_2(-(-groups // 4)) if many else 1,
-        min(_next_power_of_2(groups), 32 if many else THREADS),
+        _next_power_of_2(-(-groups // 4)) if is_large else 1,
+        min(_next_power_of_2(groups), 32 if is_large else THREADS),
     )
     return min(width, THREADS), groups
 
@@ -206,5 +205,5 @@ def _groups_across(mapping: ThreadMapping, nest: LoopNest) -> int:
 
 
 def _next_power_of_2(n: int) -> int:
-    """Return the least power of 2 that is not below n."""
+    """Return the smallest power of 2 that is at least n."""
     return 1 << (n - 1).bit_length()

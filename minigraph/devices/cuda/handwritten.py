@@ -27,14 +27,14 @@ from minigraph.jit.source import KernelSource
 from minigraph.ops.elementwise import kind
 
 WARP, THREADS, MAX_THREADS = 32, 256, 1024
-MAX_BLOCKS = 1 << 16  # each block continues at a distance of the grid
+MAX_BLOCKS = 1 << 16  # blocks of a launch; each loops with the stride of the grid
 MAX_32_BIT_INDEX = 1 << 31  # elements below which indices have 32 bits
-SHORT_ROW, LONG_ROW = 16, 1024  # elements up to which a thread, or a warp, does a row
+SHORT_ROW, LONG_ROW = 16, 1024  # elements of a row, at most, that one thread, or warp, computes
 
 Kernels = dict[type[Op], Callable[..., CudaKernel | None]]
 
-# Macros for the head of a kernel, and for its loop: a thread computes one element after the other,
-# or threads along x share one row after the other: one thread, a warp, or the whole block.
+# Macros for the head of a kernel, and for its loop: over the elements of a thread, or over the rows
+# that the threads along x share: one thread, a warp, or the whole block.
 LAUNCH_MACROS = {
     "KERNEL": 'extern "C" __global__ void __launch_bounds__(BOUNDS) '
     "NAME(const __grid_constant__ NAME_args a)",
@@ -58,7 +58,7 @@ def handwritten_kernel(
     sizes: Sequence[int],
     threads: int = 0,
     resident: int = 0,
-    **facts: Any,
+    **fields: Any,
 ) -> CudaKernel:
     """Return the kernel in the file of this name for `count` elements or rows.
 
@@ -66,17 +66,17 @@ def handwritten_kernel(
     sizes     words after the count
     threads   of a row; 0: each thread computes one element after the other
     resident  blocks of a multiprocessor, which limit a thread's registers
-    facts     other fields of `CudaKernel`
+    fields    other fields of `CudaKernel`
     """
-    together = max(1, THREADS // threads) if threads else THREADS  # rows, or elements, of a block
-    block = (threads or THREADS, together if threads else 1, 1)
+    per_block = max(1, THREADS // threads) if threads else THREADS  # rows, or elements, of a block
+    block = (threads or THREADS, per_block if threads else 1, 1)
     largest = max(s.size for s in (*(x.spec for x in node.inputs), *node.specs))
     range = node.op.index_range(*node.inputs)
     flag = len(node.inputs) + len(node.specs)
-    first = flag + (range is not None)
+    sizes_word = flag + (range is not None)
     words = (count, *sizes)
     text = with_macros(
-        f"struct NAME_args {{ int64_t w[{first + len(words)}]; }};\n{text_of(name)}",
+        f"struct NAME_args {{ int64_t w[{sizes_word + len(words)}]; }};\n{text_of(name)}",
         **macros,
         **LAUNCH_MACROS,
         I=index_type(largest),
@@ -84,12 +84,12 @@ def handwritten_kernel(
         BOUNDS=f"{math.prod(block)}, {resident}" if resident else math.prod(block),
         LANES=min(threads, WARP),
         WARPS=-(-threads // WARP),
-        SIZES=first,
+        SIZES=sizes_word,
         FLAG=flag,
     )
-    grid = (max(1, min(-(-count // together), MAX_BLOCKS)), 1, 1)
+    grid = (max(1, min(-(-count // per_block), MAX_BLOCKS)), 1, 1)
     launch = Launch(KernelSource(text), grid, block, lambda x, y, scratch: [*x, *y, *words])
-    return CudaKernel(node, [launch], range=range, **facts)
+    return CudaKernel(node, [launch], range=range, **fields)
 
 
 def index_type(elements: int) -> str:
@@ -104,22 +104,22 @@ def text_of(name: str) -> str:
 
 
 def element(dtype: DType) -> dict[str, str]:
-    """Return the macros by which texts call the type of an element, and load and store one.
+    """Return the macros for the type of an element, and for loading and storing one.
 
     T is the type in memory, W the type for computing, S the type of long sums.
     """
-    wide = compute_dtype(dtype)
-    small = dtype in SMALL_FLOATS
+    compute = compute_dtype(dtype)
+    is_small = dtype in SMALL_FLOATS
     load = "(bool)" if dtype == BOOL else ""  # any byte but 0 is true
     return {
         "T": c_type(dtype),
-        "W": c_type(wide),
-        "S": "double" if kind(dtype) == "f" else c_type(wide),
-        "LOAD": conversion(dtype, wide)[0] if small else load,
-        "STORE": conversion(wide, dtype)[0] if small else "",
+        "W": c_type(compute),
+        "S": "double" if kind(dtype) == "f" else c_type(compute),
+        "LOAD": conversion(dtype, compute)[0] if is_small else load,
+        "STORE": conversion(compute, dtype)[0] if is_small else "",
     }
 
 
 def c_function(name: str, dtype: DType) -> str:
-    """Return C's function of this name for floats that are computed as those of `dtype` are."""
+    """Return the C function of this name for the type in which `dtype` is computed."""
     return f"{name}f" if compute_dtype(dtype).itemsize == 4 else name

@@ -27,9 +27,9 @@ from minigraph.ops.pooling import (
 )
 from minigraph.ops.reduction import MAX_PLAIN_SUM
 
-PLANES_PER_THREAD = 4  # that a thread does at once
-MAX_CELL_PIXELS = 4  # and windows that reach a cell: sums and elements are in registers
-RESIDENT_BLOCKS = 3  # blocks of a multiprocessor: with two, too few loads are on their way
+PLANES_PER_THREAD = 4  # planes that a thread computes at once
+MAX_CELL_PIXELS = 4  # pixels of a cell, and windows that cover it: all are in registers
+RESIDENT_BLOCKS = 3  # blocks of a multiprocessor: two would have too few loads in flight
 MAX_UNROLLED = 16  # elements of a window up to which its rows are unrolled
 VECTOR_BYTES, VECTORS_PER_ROW = 16, 8  # of an access of a reorder, and of a row of a tile
 
@@ -37,28 +37,28 @@ VECTOR_BYTES, VECTORS_PER_ROW = 16, 8  # of an access of a reorder, and of a row
 def _pooled(
     node: Node,
     pooling: Pooling,
-    place: DType | None = None,
+    position_type: DType | None = None,
     backward: bool = False,
-    counted: tuple[int, ...] = (),
+    counted_range: tuple[int, ...] = (),
 ) -> CudaKernel:
     """Return the kernel of a pooling, or of its gradient.
 
-    place    type of the maxima's positions in windows; None for averages
-    counted  result of `_counted` for averages
+    position_type  type of the maxima's positions in windows; None for averages
+    counted_range  result of `_counted_range` for averages
     """
-    result, given = node.specs[0], node.inputs[0].spec
-    (x, y), dtype = (result.shape, given.shape)[:: 1 if backward else -1], result.dtype
-    (h, w), lanes, planes, last = x[2:4], math.prod(x[4:]), x[0] * x[1], len(x) == 5
+    result, operand = node.specs[0], node.inputs[0].spec
+    (x, y), dtype = (result.shape, operand.shape)[:: 1 if backward else -1], result.dtype
+    (h, w), lanes, planes, channels_last = x[2:4], math.prod(x[4:]), x[0] * x[1], len(x) == 5
     (top, _), (left, _) = pooling.padding
-    neighbours = min(8, 16 // dtype.itemsize) if last else PLANES_PER_THREAD
-    (high, wide), cell = y[2:4], (1, 1)
+    neighbours = min(8, 16 // dtype.itemsize) if channels_last else PLANES_PER_THREAD
+    (grid_h, grid_w), cell = y[2:4], (1, 1)
     reach: tuple[int, ...] = pooling.window
     if backward:
         reach = tuple(-(-k // t) for k, t in zip(reach, pooling.stride, strict=True))
-        apart = pooling.stride if last else (pooling.stride[0], 1)
-        if math.prod(apart) <= MAX_CELL_PIXELS and math.prod(reach) <= MAX_CELL_PIXELS:
-            cell = apart
-        high, wide = -(-(h + top) // cell[0]), -(-(w + left) // cell[1])
+        step = pooling.stride if channels_last else (pooling.stride[0], 1)
+        if math.prod(step) <= MAX_CELL_PIXELS and math.prod(reach) <= MAX_CELL_PIXELS:
+            cell = step
+        grid_h, grid_w = -(-(h + top) // cell[0]), -(-(w + left) // cell[1])
     macros: dict[str, object] = {**element(dtype)}
     if math.prod(reach) <= MAX_PLAIN_SUM:
         macros["S"] = macros["W"]
@@ -67,41 +67,41 @@ def _pooled(
     macros |= zip(("CELL_H", "CELL_W", "REACH_H", "REACH_W"), (*cell, *reach), strict=True)
     operands = range(len(node.inputs) + len(node.specs))
     macros |= {
-        "P": c_type(place) if place is not None else "",
+        "P": c_type(position_type) if position_type is not None else "",
         "LOWEST": limits(dtype)["lowest"],
-        "IS_MAX": int(place is not None),
+        "IS_MAX": int(position_type is not None),
         "BACKWARD": int(backward),
         "V": neighbours,
-        "LAST": int(last),
+        "LAST": int(channels_last),
         "ADDRESSES": f"({' | '.join(f'a.w[{i}]' for i in operands)})",
         "UNROLLED": reach[0] if math.prod(reach) <= MAX_UNROLLED else 1,
         "OUT": len(node.inputs),
     }
-    sizes = (*x[2:4], *y[2:4], lanes, planes, top, left, *counted)
-    groups = -(-lanes // neighbours) * planes if last else -(-planes // neighbours)
-    resident = RESIDENT_BLOCKS * last
+    sizes = (*x[2:4], *y[2:4], lanes, planes, top, left, *counted_range)
+    groups = -(-lanes // neighbours) * planes if channels_last else -(-planes // neighbours)
+    resident = RESIDENT_BLOCKS * channels_last
     return handwritten_kernel(
-        node, "pool2d", macros, groups * high * wide, sizes, resident=resident
+        node, "pool2d", macros, groups * grid_h * grid_w, sizes, resident=resident
     )
 
 
 def avg_pool2d(op: AvgPool2d, node: Node) -> CudaKernel | None:
     (x,) = node.inputs
-    large = math.prod(op.pooling.window) > MAX_PLAIN_SUM
-    if kind(x.dtype) != "f" or (large and not any(map(any, op.pooling.padding))):
-        return None  # many threads share a large window in a generated kernel
-    return _pooled(node, op.pooling, counted=_counted(op, x.shape))
+    is_large = math.prod(op.pooling.window) > MAX_PLAIN_SUM
+    if kind(x.dtype) != "f" or (is_large and not any(map(any, op.pooling.padding))):
+        return None  # in the generated kernel, many threads share a large window
+    return _pooled(node, op.pooling, counted_range=_counted_range(op, x.shape))
 
 
 def avg_pool2d_backward(op: AvgPool2dBackward, node: Node) -> CudaKernel | None:
     if kind(node.dtype) != "f":
         return None
-    counted = _counted(op.pool, node.shape)
-    return _pooled(node, op.pool.pooling, backward=True, counted=counted)
+    counted_range = _counted_range(op.pool, node.shape)
+    return _pooled(node, op.pool.pooling, backward=True, counted_range=counted_range)
 
 
-def _counted(op: AvgPool2d, x: Shape) -> tuple[int, ...]:
-    """Return which rows, then which columns, count as elements of windows: first and behind."""
+def _counted_range(op: AvgPool2d, x: Shape) -> tuple[int, ...]:
+    """Return the ranges of rows and of columns that averages count: begin and end of each."""
     if not op.count_padding:
         return 0, x[2], 0, x[3]
     (top, bottom), (left, right) = op.pooling.padding
@@ -141,8 +141,8 @@ def reorder(op: Reorder, node: Node) -> CudaKernel | None:
     if min(rows, columns) < side // 4:
         return None
     tiles = x.size // (rows * columns) * -(-rows // side) * -(-columns // side)
-    held = f"uint{8 * x.dtype.itemsize}_t"
-    macros = {"T": held, "SIDE": side, "VECTOR": vector, "ROW_VECTORS": VECTORS_PER_ROW}
+    element_type = f"uint{8 * x.dtype.itemsize}_t"
+    macros = {"T": element_type, "SIDE": side, "VECTOR": vector, "ROW_VECTORS": VECTORS_PER_ROW}
     return handwritten_kernel(node, "reorder", macros, tiles, (rows, columns), THREADS)
 
 

@@ -1,7 +1,7 @@
 """Gathers and scatters along an axis, and one-hot vectors, in CUDA.
 
-If several indices may name one element of the result, each thread or block searches the indices
-for those of its elements, so every run gives the same bits.
+If several indices may select one element of the result, each thread or block searches the indices
+for those of its elements.  So every run gives the same bits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from minigraph.jit.expression import c_type
 from minigraph.ops.indexing import AddAlong, OneHot, PutAlong, Take, TakeAlong, TakeBackward
 
 VECTOR_BYTES = 16  # bytes
-SUMS_PER_THREAD = 4  # of a thread: more take registers that a block of all threads does not have
+SUMS_PER_THREAD = 4  # more would need too many registers in a block of MAX_THREADS
 
 
 def take(op: Take, node: Node) -> CudaKernel:
@@ -40,17 +40,18 @@ def take_along(op: TakeAlong, node: Node) -> CudaKernel:
 
 
 def _gather(
-    node: Node, sizes: tuple[int, int, int], unit: int, wraps: bool, place: str
+    node: Node, sizes: tuple[int, int, int], unit: int, wraps: bool, index_position: str
 ) -> CudaKernel:
-    """Return a gather of `unit` bytes a thread; the index of an element is at `place`.
+    """Return a gather in which a thread moves `unit` bytes.
 
-    sizes  n, count, and columns in such units
+    sizes           n, count, and columns in units
+    index_position  C expression for the position of the index for element e
     """
     macros = {
         "T": "mg_vector<uint32_t, 4>" if unit == VECTOR_BYTES else f"uint{8 * unit}_t",
         "L": c_type(node.inputs[1].dtype),
         "WRAPS": int(wraps),
-        "INDEX_POSITION": place,
+        "INDEX_POSITION": index_position,
     }
     alignment = unit if unit == VECTOR_BYTES else 1
     count = node.spec.nbytes // unit
@@ -73,11 +74,11 @@ def take_backward(op: TakeBackward, node: Node) -> CudaKernel:
 
 
 def scatter(op: AddAlong | PutAlong, node: Node) -> CudaKernel:
-    indices, adds = node.inputs[1], isinstance(op, AddAlong)
+    indices, is_add = node.inputs[1], isinstance(op, AddAlong)
     wraps = not (isinstance(op, AddAlong) and op.labels)
-    types = element(node.dtype) if adds else {"T": f"uint{8 * node.dtype.itemsize}_t"}
+    types = element(node.dtype) if is_add else {"T": f"uint{8 * node.dtype.itemsize}_t"}
     _, n, columns = sizes_around(node.shape, op.axis)
-    macros = {**types, "L": c_type(indices.dtype), "WRAPS": int(wraps), "ADDS": int(adds)}
+    macros = {**types, "L": c_type(indices.dtype), "WRAPS": int(wraps), "ADDS": int(is_add)}
     macros["STARTS"] = len(node.inputs) - 2
     sizes = n, indices.shape[op.axis], columns
     return handwritten_kernel(node, "scatter", macros, node.size, sizes)

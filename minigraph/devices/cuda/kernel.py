@@ -5,8 +5,8 @@ A kernel that is launched is
     struct NAME_args { long long w[W]; };
     extern "C" __global__ void NAME(const __grid_constant__ NAME_args a)
 
-Its argument is one block of W words of 8 bytes: addresses, extents, strides, constants.  So a text
-serves every use of it, and a launch needs no more than the bytes of its words.
+Its argument is one block of W words of 8 bytes: addresses, extents, strides, constants.  So one
+source serves all shapes, and a launch passes only the bytes of the words.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from minigraph.graph import Array, IndexRange, Node
 from minigraph.jit.source import KernelSource
 from minigraph.program import Kernel
 
-MAX_ARGUMENT_WORDS = 4000  # of an argument: 32,764 bytes are allowed
+MAX_ARGUMENT_WORDS = 4000  # words of an argument: CUDA allows 32,764 bytes
 
 Dim3 = tuple[int, int, int]
 Addresses = Sequence[int]
 Operands = tuple[Addresses, Addresses, int]  # inputs, outputs and the scratch memory
-Words = Callable[[Addresses, Addresses, int], list[int]]  # of a launch, of its operands
+Words = Callable[[Addresses, Addresses, int], list[int]]  # from operands to the words of a launch
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Launch:
     block: Dim3
     words: Words
 
-    def within(self, find: Callable[[Addresses, Addresses, int], Operands]) -> Launch:
+    def within(self, select: Callable[[Addresses, Addresses, int], Operands]) -> Launch:
         """Return the launch as a part of another kernel.
 
-        find  returns its operands, of those of that kernel
+        select  returns the launch's operands, given those of the other kernel
         """
-        return replace(self, words=lambda *operands: self.words(*find(*operands)))
+        return replace(self, words=lambda *operands: self.words(*select(*operands)))
 
 
 class DeviceKernel(Kernel):
@@ -65,8 +65,9 @@ class DeviceKernel(Kernel):
 class CudaKernel(DeviceKernel):
     """A kernel of one or a few launches.
 
-    range  of the integers that the kernel checks: it gets, after its outputs, the address of an int
-           that it sets to 1 where one is out of range, and then accesses nothing out of bounds
+    range  valid range of the integers that the kernel checks.  After its outputs the kernel gets
+           the address of an int, which it sets to 1 if an integer is out of range.  Such an integer
+           never makes it access memory out of bounds
     """
 
     node: Node
@@ -86,7 +87,7 @@ class CudaKernel(DeviceKernel):
 class LibraryKernel(DeviceKernel):
     """A kernel that calls a library, which enqueues its work and allocates nothing.
 
-    library_position  how many of its launches come before the library; the others follow
+    library_position  number of launches before the call of the library; the others follow it
     """
 
     library_position = 0

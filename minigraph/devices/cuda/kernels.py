@@ -1,6 +1,6 @@
-"""The kernel for each node on a CUDA device, handwritten or generated.
+"""The handwritten or generated kernel for each node on a CUDA device.
 
-And the generated epilogues of a library's convolutions and products.
+The module also has the generated epilogues of a library's convolutions and products.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ def cuda_kernel(
     strides     of its inputs, in bytes
     processors  multiprocessors of the device
 
-    None if there is neither, as for empty arrays.
+    None if neither exists, as for empty arrays.
     """
     if not all(s.size for s in (*(x.spec for x in node.inputs), *node.specs)):
         return None
-    # A generated kernel reorders views as they are: that of channels last is a plain copy.
-    view = isinstance(node.op, Reorder) and strides[0] != node.inputs[0].spec.strides
-    written = None if view else HANDWRITTEN.get(type(node.op))
-    return (written and written(node.op, node)) or generated_kernel(node, strides, processors)
+    # A generated kernel reads views directly: reordering a view with channels last is a plain copy.
+    is_view = isinstance(node.op, Reorder) and strides[0] != node.inputs[0].spec.strides
+    make = None if is_view else HANDWRITTEN.get(type(node.op))
+    return (make and make(node.op, node)) or generated_kernel(node, strides, processors)
 
 
-# ---------------------------------------------------------------- behind a library
+# ---------------------------------------------------------------- libraries and epilogues
 
 
 class Exactness(NamedTuple):
@@ -54,37 +54,40 @@ class Exactness(NamedTuple):
 
 
 def library_product(node: Node, ops: Container[type[Op]], dtypes: Container[str]) -> Product | None:
-    """Return the product that a node is, if it is of these ops and dtypes alone, and not empty."""
-    made = product_of(node)
-    if made is None or type(made.op) not in ops or node.dtype.name not in dtypes:
+    """Return the product of a node; None for an empty product or one of other ops or dtypes."""
+    product = product_of(node)
+    if product is None or type(product.op) not in ops or node.dtype.name not in dtypes:
         return None
-    return made if all(x.size and x.dtype == node.dtype for x in (*node.inputs, node)) else None
+    return product if all(x.size and x.dtype == node.dtype for x in (*node.inputs, node)) else None
 
 
-def epilogue_of(node: Node, found: Product) -> Node | None:
-    """Return the epilogue of a node's product, a node of its result and bias in their layouts."""
+def epilogue_of(node: Node, product: Product) -> Node | None:
+    """Return the bias and activation after a product, as a node of its result and the bias.
+
+    None if the product has neither.
+    """
     y = input("y", node.shape, node.dtype)
     operands, result = [y], y
     if len(node.inputs) > 2:
         shape = node.shape[-1:]
-        if not isinstance(found.op, Matmul):
+        if not isinstance(product.op, Matmul):
             (k,) = node.inputs[2].shape
             shape = (k // node.shape[4], 1, 1, node.shape[4]) if node.ndim == 5 else (k, 1, 1)
         operands.append(input("bias", shape, node.dtype))
         result = y + operands[1]
-    if found.activation is not None:
-        result = found.activation(result)
+    if product.activation is not None:
+        result = product.activation(result)
     return None if result is y else Fused(Graph(tuple(operands), (result,)))(*operands)
 
 
 def in_place(epilogue: Node | None) -> list[Launch]:
-    """Return the launches of a node of a kernel's result, which they change, and of its bias."""
+    """Return the launches that apply an epilogue to a kernel's result, which they overwrite."""
     if epilogue is None:
         return []
-    made = cuda_kernel(epilogue, [x.spec.strides for x in epilogue.inputs])
-    assert made is not None and made.may_overwrite(0) and not made.scratch
+    kernel = cuda_kernel(epilogue, [x.spec.strides for x in epilogue.inputs])
+    assert kernel is not None and kernel.may_overwrite(0) and not kernel.scratch
 
-    def find(inputs: Addresses, outputs: Addresses, scratch: int) -> Operands:
+    def select(inputs: Addresses, outputs: Addresses, scratch: int) -> Operands:
         return [outputs[0], *inputs[2:]], outputs, scratch
 
-    return [launch.within(find) for launch in made.launches]
+    return [launch.within(select) for launch in kernel.launches]

@@ -30,9 +30,9 @@ OPTIONS = (
     "--ftz=true",  # denormals are 0, as on the CPU
     "--prec-div=true",
     "--prec-sqrt=true",
-    "--disable-warnings",  # an op's C serves all types: it may ask whether an unsigned one is < 0
+    "--disable-warnings",  # an op's C serves all types, so it may test whether an unsigned is < 0
 )
-MIN_UNIT_LENGTH = 20_000  # characters of kernels, which take longer than the start of a compilation
+MIN_UNIT_LENGTH = 20_000  # characters: compiling them takes longer than starting a compilation
 log = logging.getLogger(__name__)
 
 
@@ -46,32 +46,32 @@ def compile_program(text: str, arch: str) -> bytes:
 
     Raises CompileError with the compiler's first error; the log gets its whole output.
     """
-    (made,) = _checked(nvrtc.nvrtcCreateProgram(text.encode(), b"minigraph.cu", 0, [], []))
+    (program,) = _checked(nvrtc.nvrtcCreateProgram(text.encode(), b"minigraph.cu", 0, [], []))
     try:
         options = [option.encode() for option in (*OPTIONS, f"--gpu-architecture={arch}")]
-        (result,) = nvrtc.nvrtcCompileProgram(made, len(options), options)
-        output = _text(made, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
+        (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        output = _text(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
         message = output.rstrip(b"\0").decode(errors="replace").strip()
         if message:
             log.info("NVRTC, for %s:\n%s", arch, message)
         if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             errors = (line for line in message.splitlines() if "error" in line)
             raise CompileError(f"NVRTC for {arch}: {next(errors, _name(result))}")
-        return _text(made, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
+        return _text(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
     finally:
-        nvrtc.nvrtcDestroyProgram(made)
+        nvrtc.nvrtcDestroyProgram(program)
 
 
-def _text(made: Any, size_of: Any, get: Any) -> bytes:
-    (size,) = _checked(size_of(made))
-    room = b"\0" * size  # is written to in place
-    _checked(get(made, room))
-    return room
+def _text(program: Any, size_of: Any, get: Any) -> bytes:
+    (size,) = _checked(size_of(program))
+    buffer = b"\0" * size  # NVRTC writes to it in place
+    _checked(get(program, buffer))
+    return buffer
 
 
-def _checked(answer: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return the results of a call of NVRTC without its status; raise unless that is success."""
-    result, *values = answer
+def _checked(results: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the results of a call of NVRTC without the status; raise unless it succeeded."""
+    result, *values = results
     if result != nvrtc.nvrtcResult.NVRTC_SUCCESS:
         raise CompileError(f"NVRTC: {_name(result)}")
     return tuple(values)
@@ -82,7 +82,7 @@ def _name(result: Any) -> str:
 
 
 class NvrtcKernels(KernelCache):
-    """The kernels of a device.  A text that NVRTC refuses is a CompileError."""
+    """The kernels of a device.  If NVRTC rejects a text, CompileError is raised."""
 
     min_unit_length = MIN_UNIT_LENGTH
 

@@ -5,9 +5,9 @@ addresses, so inputs are copied to fixed buffers (`staging`), and outputs from f
 arrays.  If large arrays make these copies cost more than a graph saves (`calls`), kernels read and
 write the call's arrays directly, and every call launches them one by one.
 
-All work is on the stream `compute`, which waits for the caller's stream before and is waited for
-after.  The host waits only for the checks of integers on the device: no parameter changes before
-the host knows that they are in range.
+All work is on the stream `compute`.  It waits for the caller's stream before a call, and the
+caller's stream waits for it after the call.  The host waits only for the checks of integers on the
+device: no parameter changes before the host knows that all integers are in range.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from typing import NamedTuple
 import numpy as np
 
 from minigraph.devices.cuda.calls import (
+    AddressMap,
     BoundCalls,
     Call,
-    Places,
     bind,
     capture,
     launches_of,
@@ -51,13 +51,13 @@ from minigraph.program import (
 )
 from minigraph.program.memory import demand
 
-MAX_CHECKED_BY_HOST = 1 << 16  # integers of an input: some 0.1 ms
+MAX_CHECKED_BY_HOST = 1 << 16  # integers of an input, which the host checks in about 0.1 ms
 
 CallsOfStep = Callable[[Step], Sequence[Call]]
 
 
 class GraphSegment(NamedTuple):
-    """Steps that are enqueued without waiting, or one that NumPy does."""
+    """Steps that are enqueued without waiting, or a single step that NumPy runs."""
 
     steps: list[Step]
     enqueued: bool
@@ -68,7 +68,7 @@ class CudaProgram(Executor):
 
     functions  loaded kernels, by the names of their sources
     bulk       whether to launch a call as one CUDA graph, unless kernels use its arrays directly
-    arenas     of programs that never run at the same time
+    arenas     arenas of programs that never run at the same time
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class CudaProgram(Executor):
         self._checks = [step for step in program.checks if step in self._ranges]
         self._flagged = [s for s in self._checks if not self._is_input(s)]
         self._moving = rebound_buffers(program)
-        self._written = {b for b in self._moving if b.space is MemorySpace.OUTPUT}
+        self._direct_outputs = {b for b in self._moving if b.space is MemorySpace.OUTPUT}
         with driver.current():
             large = [arena for arena in arenas if arena.nbytes >= program.arena_bytes]
             try:
@@ -101,10 +101,10 @@ class CudaProgram(Executor):
             except DeviceError as error:
                 raise DeviceError(f"{error}; {demand(program)}") from None
             arena = (b for b in program.buffers if b.space is MemorySpace.ARENA)
-            self._places = {b: self.arena.data.ptr + b.offset for b in arena}
+            self._addresses = {b: self.arena.data.ptr + b.offset for b in arena}
             self._staging = Staging([b for b in program.inputs if b not in self._moving], driver)
-            self._places |= self._staging.places
-            outputs = [b for b in program.returned if b not in self._written]
+            self._addresses |= self._staging.addresses
+            outputs = [b for b in program.returned if b not in self._direct_outputs]
             flags = 4 * len(self._ranges)
             self._memory = self._place_buffers(outputs, flags)
             self._flags = self._memory.data.ptr + self._memory.nbytes - flags
@@ -114,17 +114,17 @@ class CudaProgram(Executor):
             for buffer in constants:
                 assert buffer.node is not None and isinstance(buffer.node.op, Constant)
                 value = np.ascontiguousarray(buffer.node.op.value)
-                driver.upload(self._places[buffer], value, driver.compute)
+                driver.upload(self._addresses[buffer], value, driver.compute)
             for buffer in program.buffers:
                 if buffer.space is MemorySpace.PARAMETER:
                     assert isinstance(buffer.node, Parameter)
-                    self._places[buffer] = copy_of(buffer.node.state, driver).address
-            self._bound = bind(program, self._places, self._moving, flag, functions, driver)
-            self._begun, self._done = events = [driver.event() for _ in range(2)]
+                    self._addresses[buffer] = copy_of(buffer.node.state, driver).address
+            self._bound = bind(program, self._addresses, self._moving, flag, functions, driver)
+            self._start_event, self._end_event = events = [driver.event() for _ in range(2)]
         self._collectives = [s.kernel for s in program.steps if isinstance(s.kernel, NcclKernel)]
         self._segments = self._split()
-        graphs = any(segment.enqueued for segment in self._segments)
-        self.bulk = bulk and not self._moving and graphs
+        has_graphs = any(segment.enqueued for segment in self._segments)
+        self.bulk = bulk and not self._moving and has_graphs
         self._warm = False
         self._graphs: list[int] = []  # of the segments that are enqueued, once captured
         weakref.finalize(self, driver.destroy, self._graphs, events).atexit = False
@@ -146,24 +146,24 @@ class CudaProgram(Executor):
 
     # ------------------------------------------------------------ binding
 
-    def _place_buffers(self, buffers: Sequence[Buffer], more: int = 0) -> Array:
+    def _place_buffers(self, buffers: Sequence[Buffer], extra_bytes: int = 0) -> Array:
         """Allocate memory, assign each buffer its address, and append `more` bytes."""
         *offsets, end = itertools.accumulate((aligned(b.nbytes) for b in buffers), initial=0)
-        memory = self.driver.allocate(end + more)
-        self._places |= {b: memory.data.ptr + o for b, o in zip(buffers, offsets, strict=True)}
+        memory = self.driver.allocate(end + extra_bytes)
+        self._addresses |= {b: memory.data.ptr + o for b, o in zip(buffers, offsets, strict=True)}
         return memory
 
     def _split(self) -> list[GraphSegment]:
-        """Return the steps in segments, each of which ends with work of the host or a check."""
+        """Return the steps in segments.  A segment ends before a step in NumPy or after a check."""
         segments: list[GraphSegment] = []
-        ended = True
+        starts_segment = True
         for step in self.program.steps:
             enqueued = launches_of(step.kernel) is not None
-            if ended or not (enqueued and segments[-1].enqueued):
+            if starts_segment or not (enqueued and segments[-1].enqueued):
                 segments.append(GraphSegment([step], enqueued))
             else:
                 segments[-1].steps.append(step)
-            ended = step in self._flagged[-1:]  # no step so far has changed a parameter
+            starts_segment = step in self._flagged[-1:]  # no step so far has changed a parameter
         return segments
 
     # ------------------------------------------------------------ a call
@@ -173,19 +173,21 @@ class CudaProgram(Executor):
             if self.bulk and self._warm and not self._graphs:
                 self._graphs += self._capture(bound.calls.__getitem__)
                 self.bulk = bool(self._graphs)
-            self._launch_segments(self._graphs, bound.calls.__getitem__, bound.places)
+            self._launch_segments(self._graphs, bound.calls.__getitem__, bound.addresses)
         return outputs
 
-    def _launch_segments(self, graphs: Sequence[int], calls: CallsOfStep, places: Places) -> None:
-        """Launch the graph of each segment, or make the calls of its steps if there are none."""
-        left = iter(graphs)
+    def _launch_segments(
+        self, graphs: Sequence[int], calls: CallsOfStep, addresses: AddressMap
+    ) -> None:
+        """Launch the graph of each segment; without graphs make the calls of its steps."""
+        remaining = iter(graphs)
         for steps, enqueued in self._segments:
             if graphs and enqueued:
-                self.driver.launch_graph(next(left), self.driver.compute)
+                self.driver.launch_graph(next(remaining), self.driver.compute)
             else:
                 for call in itertools.chain.from_iterable(map(calls, steps)):
                     call(self.driver.compute)
-            self._check_flags(steps, places)
+            self._check_flags(steps, addresses)
         self._warm = True
 
     def profile(
@@ -193,19 +195,18 @@ class CudaProgram(Executor):
     ) -> tuple[list[Array], list[Timing]]:
         """Run once, and return the outputs and the time of each step, by the device's clock.
 
-        Steps are parts of CUDA graphs with events between them, so a time includes a microsecond or
-        two until the next kernel starts.  The first call, which loads kernels, launches them one by
-        one, so a time is at least that of a launch from Python, as it is for steps in NumPy.
+        Steps run in CUDA graphs with events between them, so a time includes a microsecond or two
+        before the next kernel starts.  The first call loads kernels and launches them one by one.
+        Then a time is at least that of a launch from Python, as for steps in NumPy.
         """
         driver, compute = self.driver, self.driver.compute
         with driver.current(), contextlib.ExitStack() as stack:
             events = [driver.event(timing=True) for _ in range(2 * len(self.program.steps) + 1)]
             stack.callback(driver.destroy, [], events)
             add_up = stack.enter_context(measured_exchanges(self.program.steps, driver))
-            begin, *rest = events
-            pairs = dict(
-                zip(self.program.steps, zip(rest[::2], rest[1::2], strict=True), strict=True)
-            )
+            begin, *step_events = events
+            step_pairs = zip(step_events[::2], step_events[1::2], strict=True)
+            pairs = dict(zip(self.program.steps, step_pairs, strict=True))
             with self._run(inputs, done) as (outputs, bound):
 
                 def timed(record: Callable[[int, int], None], step: Step) -> list[Call]:
@@ -218,7 +219,7 @@ class CudaProgram(Executor):
                 driver.synchronize(compute)
                 start = time.perf_counter()
                 driver.record(begin, compute)
-                self._launch_segments(graphs, partial(timed, driver.record), bound.places)
+                self._launch_segments(graphs, partial(timed, driver.record), bound.addresses)
             driver.synchronize(compute)
             add_up(pairs)
             timings = [
@@ -231,76 +232,78 @@ class CudaProgram(Executor):
     def _run(self, inputs: Sequence[Array], done: Done) -> Iterator[tuple[list[Array], BoundCalls]]:
         """Copy the inputs, run the block, which runs the steps, and finish the call.
 
-        The block gets the output arrays, which hold the results after it, and the program's calls.
-        No signal's handler interrupts a call that changes parameters.
+        The block gets the output arrays and the program's calls; the results are in the arrays
+        after the block.  No signal handler interrupts a call that changes parameters.
 
         The caller's stream waits for the call, even if it fails.  So kernels may use the caller's
         arrays directly: memory that the caller frees returns to the pool of the caller's stream,
-        and its next use there comes after the steps.  Likewise, outputs are allocated before
-        `begun`, so they are written after all earlier uses of their memory.  As with CuPy's own
+        which uses it again only after the steps.  Likewise, outputs are allocated before the start
+        event, so they are written after all earlier uses of their memory.  As with CuPy's own
         kernels, the caller keeps arrays of other streams alive.
         """
         driver, compute = self.driver, self.driver.compute
-        whole = held() if self.program.changed else contextlib.nullcontext()
-        with driver.current(), whole, self._watching():
+        signals = held() if self.program.changed else contextlib.nullcontext()
+        with driver.current(), signals, self._watching():
             caller = driver.current_stream()
             outputs = [driver.array(view.spec) for view in self.program.outputs]
-            driver.record(self._begun, caller)
-            driver.wait(compute, self._begun)
+            driver.record(self._start_event, caller)
+            driver.wait(compute, self._start_event)
             try:
                 self._check_inputs(inputs)
                 for state in outdated_on(self._states, driver.device):
                     copy_of(state, driver)
-                # Before any of them is written: the call may end in the middle.
+                # Before any state is written, as the call may fail halfway.
                 for state in self._changed:
                     state.mark_written(driver.device)
                 if self._flagged:
                     driver.clear(self._flags, 4 * len(self._ranges), compute)
                 bound = self._stage(inputs, outputs)
                 yield outputs, bound
-                self._finish(outputs, bound.places)
+                self._finish(outputs, bound.addresses)
                 done()
             finally:
-                driver.record(self._done, compute)
-                driver.wait(caller, self._done)
+                driver.record(self._end_event, compute)
+                driver.wait(caller, self._end_event)
 
     def _watching(self) -> contextlib.AbstractContextManager[None]:
-        """Let a thread see that the call ends, if it waits for other processes on the device."""
+        """Return a context in which a thread watches the call, if it has collectives."""
         if not self._collectives:
             return contextlib.nullcontext()
         first, *others = (kernel for kernel in self._collectives if kernel.begins)
-        more = f" and {len(others)} more of its step" if others else ""
+        suffix = f" and {len(others)} more of the step" if others else ""
         watch = first.communicator.watch
-        return watch.watching(f"{first.exchange.what}{more}", first.timeout)
+        return watch.watching(f"{first.exchange.description}{suffix}", first.timeout)
 
     def _stage(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> BoundCalls:
-        """Bring the inputs to their places, and return the program at the addresses of the call."""
+        """Copy the inputs to the device, and return the program bound to the call's addresses."""
         arrays = dict(zip(self.program.inputs, inputs, strict=True))
-        read = {  # by kernels, directly from the caller's memory
+        direct = {  # inputs that kernels read from the caller's memory
             buffer: x
             for buffer, x in arrays.items()
             if (self._moving and not isinstance(x, np.ndarray))
             and (x.data.device_id == self.driver.ordinal and x.data.ptr % LOAD_ALIGNMENT == 0)
         }
-        self._staging.enqueue({b: x for b, x in arrays.items() if b not in read})
-        places = {v.buffer: y.data.ptr for v, y in zip(self.program.outputs, outputs, strict=True)}
-        places |= self._staging.places
-        places |= {b: x.data.ptr for b, x in read.items()}
-        return self._bound(tuple(places[buffer] for buffer in self._moving))
+        self._staging.enqueue({b: x for b, x in arrays.items() if b not in direct})
+        returned = zip(self.program.outputs, outputs, strict=True)
+        addresses = {view.buffer: y.data.ptr for view, y in returned}
+        addresses |= self._staging.addresses
+        addresses |= {b: x.data.ptr for b, x in direct.items()}
+        return self._bound(tuple(addresses[buffer] for buffer in self._moving))
 
-    def _finish(self, outputs: Sequence[Array], places: Places) -> None:
+    def _finish(self, outputs: Sequence[Array], addresses: AddressMap) -> None:
         """Copy results for the caller, and apply the updates that are not in place."""
         driver = self.driver
         returned = zip(self.program.outputs, outputs, strict=True)
-        copies = [(v, y.data.ptr) for v, y in returned if v.buffer not in self._written]
+        copies = [(v, y.data.ptr) for v, y in returned if v.buffer not in self._direct_outputs]
         copies += [(view, copy_of(p.state, driver).address) for p, view in self.program.updates]
-        for view, to in copies:  # these views are contiguous
-            driver.copy(to, places[view.buffer] + view.offset, view.spec.nbytes, driver.compute)
+        for view, target in copies:  # these views are contiguous
+            source = addresses[view.buffer] + view.offset
+            driver.copy(target, source, view.spec.nbytes, driver.compute)
 
     def _capture(self, calls: CallsOfStep) -> list[int]:
-        """Return a graph for each segment, captured from the calls of its steps; none on failure.
+        """Return a graph for each segment, captured from the calls of its steps; [] on failure.
 
-        A failure is an error if there are collectives: all processes must capture theirs.
+        With collectives a failure is an error, as all processes must capture theirs.
         """
         enqueued = [segment.steps for segment in self._segments if segment.enqueued]
         parts = [[*itertools.chain.from_iterable(map(calls, steps))] for steps in enqueued]
@@ -313,13 +316,13 @@ class CudaProgram(Executor):
         except (DeviceError, RuntimeError) as error:
             if self._collectives:
                 raise DeviceError(f"the step cannot become a CUDA graph: {error}") from None
-            warn_once(f"the step is no CUDA graph but launched kernel by kernel: {error}")
+            warn_once(f"no CUDA graph could be made, so kernels are launched one by one: {error}")
             return []
 
     # ------------------------------------------------------------ integers out of range
 
     def _integers(self, step: Step) -> View:
-        """Return the integers of a step that have to be in range."""
+        """Return the integers that a step checks."""
         return step.inputs[self._ranges[step].operand]
 
     def _is_input(self, step: Step) -> bool:
@@ -327,10 +330,10 @@ class CudaProgram(Executor):
         return self._integers(step).buffer.space is MemorySpace.INPUT
 
     def _check_inputs(self, inputs: Sequence[Array]) -> None:
-        """Raise GraphError, before anything runs, if an input holds an integer out of range.
+        """Raise GraphError, before any step runs, if an input has an integer out of range.
 
-        From now on steps check the inputs that are large, or on the device: there the host would
-        wait until the device has done all that comes before.
+        Steps check inputs that are large or on the device, also in later calls: the host could read
+        an input on the device only after all earlier work there.
         """
         arrays = dict(zip(self.program.inputs, inputs, strict=True))
         new = []
@@ -356,8 +359,8 @@ class CudaProgram(Executor):
         if wrong.size:
             raise _refusal(step, f"{wrong[0]} is not in {range.low} ... {range.high - 1}")
 
-    def _check_flags(self, steps: Sequence[Step], places: Places) -> None:
-        """Raise GraphError if a flag is set, once the last step that has one is among `steps`."""
+    def _check_flags(self, steps: Sequence[Step], addresses: AddressMap) -> None:
+        """Raise GraphError if a flag is set, after the segment that ends with the last check."""
         if not self._flagged or self._flagged[-1] not in steps[-1:]:
             return
         compute = self.driver.compute
@@ -366,11 +369,11 @@ class CudaProgram(Executor):
         self.driver.synchronize(compute)
         for step in itertools.compress(self._ranges, flags):
             buffer = self._integers(step).buffer
-            found = np.empty(buffer.nbytes, np.uint8)
-            self.driver.download(found, places[buffer], compute)
+            memory = np.empty(buffer.nbytes, np.uint8)
+            self.driver.download(memory, addresses[buffer], compute)
             self.driver.synchronize(compute)
-            self._check(step, found)
-            raise _refusal(step, "an integer is out of range")  # overwritten since
+            self._check(step, memory)
+            raise _refusal(step, "an integer is out of range")  # a later step has overwritten it
 
 
 def _refusal(step: Step, text: str) -> GraphError:

@@ -1,4 +1,4 @@
-"""Sorting, places in sorted rows, the largest, cumulative sums and cross entropies, in CUDA."""
+"""Sorting, binary search, argmax, cumulative sums and cross entropies of rows, in CUDA."""
 
 from __future__ import annotations
 
@@ -50,41 +50,44 @@ def argmax(op: Argmax, node: Node) -> CudaKernel:
 
 def cumulative_sum(op: CumulativeSum, node: Node) -> CudaKernel | None:
     # In float64 a partial sum may overflow although the running sum does not.
-    parted = node.dtype != np.float64
-    none = "-0.0" if kind(node.dtype) == "f" else "0"
-    return _cumulative(op.axis, node, "+", none, parted, "n - 1 - j" if op.reverse else "j")
+    splittable = node.dtype != np.float64
+    identity = "-0.0" if kind(node.dtype) == "f" else "0"
+    return _cumulative(op.axis, node, "+", identity, splittable, "n - 1 - j" if op.reverse else "j")
 
 
 def recurrence(op: Recurrence, node: Node) -> CudaKernel | None:
-    at = "n - 1 - j" if op.reverse else "j"
-    return _cumulative(op.axis, node, "+", "0", False, at, " + inner" if op.reverse else "")
+    position = "n - 1 - j" if op.reverse else "j"
+    return _cumulative(op.axis, node, "+", "0", False, position, " + inner" if op.reverse else "")
 
 
 def _cumulative(
     axis: int,
     node: Node,
     operator: str,
-    none: str,
-    parted: bool,
-    at: str,
+    identity: str,
+    splittable: bool = False,
+    position: str = "j",
     factor: str | None = None,
 ) -> CudaKernel | None:
     """Return the kernel of a running sum, product or recurrence along rows.
 
-    factor  of a recurrence: distance from an element to its factor
+    identity    result for no elements
+    splittable  whether several threads may compute parts of a row
+    position    C expression for the position of element j in the order of the scan
+    factor      C expression for the distance from an element of a recurrence to its factor
     """
     if kind(node.dtype) == "b":
         return None
     outer, n, inner = sizes_around(node.shape, axis)
-    macros: dict[str, object] = {**element(node.dtype), "IDENTITY": none, "AT": at}
-    if inner == 1 and n > SHORT_ROW and parted:
+    macros: dict[str, object] = {**element(node.dtype), "IDENTITY": identity, "AT": position}
+    if inner == 1 and n > SHORT_ROW and splittable:
         return handwritten_kernel(
             node, "cumulative_parts", macros, outer, (n,), threads_for(n), inplace=((0,),)
         )
-    join = f"total {operator} LOAD(p[at])"
+    combine = f"total {operator} LOAD(p[at])"
     if factor is not None:
-        join = f"j ? LOAD(p[at]) + LOAD(f[at{factor}]) * total : LOAD(p[at])"
-    macros |= {"OUT": len(node.inputs), "COMBINE": join}
+        combine = f"j ? LOAD(p[at]) + LOAD(f[at{factor}]) * total : LOAD(p[at])"
+    macros |= {"OUT": len(node.inputs), "COMBINE": combine}
     inplace = ((0,), ())[: len(node.inputs)]
     return handwritten_kernel(
         node, "cumulative", macros, outer * inner, (n, inner), inplace=inplace
@@ -119,7 +122,7 @@ KERNELS: Kernels = {
     Searchsorted: searchsorted,
     Argmax: argmax,
     CumulativeSum: cumulative_sum,
-    CumulativeProduct: lambda op, node: _cumulative(op.axis, node, "*", "1", False, "j"),
+    CumulativeProduct: lambda op, node: _cumulative(op.axis, node, "*", "1"),
     Recurrence: recurrence,
     CrossEntropy: lambda op, node: _cross_entropy(node, 1, ()),
     CrossEntropyBackward: lambda op, node: _cross_entropy(node, 2, ((), (0,), ())),

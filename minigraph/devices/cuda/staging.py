@@ -17,79 +17,79 @@ from minigraph.graph import Array, Spec, State
 from minigraph.platform.signals import held
 from minigraph.program import Buffer
 
-Range = tuple[int, int]  # bytes: the first, and behind the last
-PIECE_BYTES = 4 << 20  # bytes that a thread copies at a time: some 0.5 ms
-MAX_COPY_THREADS = 8  # which copy some 30 GB/s, half of the bus's bandwidth
+Range = tuple[int, int]  # begin and end in bytes
+PIECE_BYTES = 4 << 20  # bytes that a thread copies at a time, in about 0.5 ms
+MAX_COPY_THREADS = 8  # they copy about 30 GB/s, half of the bus's bandwidth
 
 
 class Staging:
-    """Fixed places for inputs.
+    """Device memory with fixed addresses for inputs.
 
-    Arrays of the host go from pinned memory to a landing place on the stream `copies`, and from
-    there to their fixed places on `compute`: they travel while the call before is computing.
-    Threads copy a large batch to pinned memory in pieces, of which the first travel meanwhile, and
-    the next batch may come to a second memory before this one has left.
+    Arrays of the host are copied to pinned memory, from there to a staging area on the stream
+    `copies`, and to their fixed addresses on `compute`: the transfer overlaps with the call before.
+    Threads copy a large batch to pinned memory in pieces, and each piece is transferred while they
+    copy the next.  Of two pinned memories, one takes a batch while the other is still transferred.
 
-    places  the addresses; inputs that turn up later get theirs then
+    addresses  by buffer; an input that first occurs in a later call gets its address there
     """
 
     def __init__(self, buffers: Sequence[Buffer], driver: Driver) -> None:
         self._driver = driver
-        *self._arrived, self._staged = events = [driver.event() for _ in range(3)]
+        *self._copy_events, self._staged_event = events = [driver.event() for _ in range(3)]
         weakref.finalize(self, driver.destroy, [], events).atexit = False
         self._allocate(buffers)
-        # The pool orders the reuse of its memory for `compute` only: earlier work there may still
-        # use this memory.
-        driver.record(self._staged, driver.compute)
+        # The pool orders uses of its memory on `compute` only, where earlier work may still use
+        # this memory.
+        driver.record(self._staged_event, driver.compute)
 
     def _allocate(self, buffers: Sequence[Buffer]) -> None:
         offsets = [*itertools.accumulate((aligned(b.nbytes) for b in buffers), initial=0)]
-        # Inputs have the same offsets in pinned memory, in the staging copy and in their places.
+        # Inputs have the same offsets in pinned memory, in the staging area and in fixed memory.
         self._memory = self._driver.allocate(2 * offsets[-1])
         # Copies from pinned memory are asynchronous; the event is recorded after the copy.
-        pinned = [(self._driver.pinned_memory(offsets[-1]), event) for event in self._arrived]
+        pinned = [(self._driver.pinned_memory(offsets[-1]), event) for event in self._copy_events]
         self._pinned = itertools.cycle(pinned)
         self._base: int = self._memory.data.ptr
         self._staging_address = self._base + offsets[-1]
         self._offsets = dict(zip(buffers, offsets, strict=False))
-        self.places = {b: self._base + offset for b, offset in self._offsets.items()}
+        self.addresses = {b: self._base + offset for b, offset in self._offsets.items()}
 
     def enqueue(self, inputs: Mapping[Buffer, Array]) -> None:
-        """Enqueue on `compute` the copies of inputs to their places."""
+        """Enqueue on `compute` the copies of inputs to their fixed addresses."""
         driver, compute, copies = self._driver, self._driver.compute, self._driver.copies
-        new = [buffer for buffer in inputs if buffer not in self.places]
+        new = [buffer for buffer in inputs if buffer not in self.addresses]
         if new:
-            driver.synchronize(compute)  # the room there is may be in use
-            self._allocate([*self.places, *new])
+            driver.synchronize(compute)  # earlier calls may use the old memory
+            self._allocate([*self.addresses, *new])
         arrays: list[tuple[int, Array]] = []
         for buffer, array in inputs.items():
             if isinstance(array, np.ndarray):
                 arrays.append((self._offsets[buffer], array.reshape(-1).view(np.uint8)))
             else:
-                driver.copy(self.places[buffer], array.data.ptr, buffer.nbytes, compute)
+                driver.copy(self.addresses[buffer], array.data.ptr, buffer.nbytes, compute)
         if not arrays:
             return
-        pinned, copied = next(self._pinned)
-        driver.finish(copied)  # the batch before the last has left the pinned memory
-        all_from_host = len(arrays) == len(self.places)
+        pinned, copy_event = next(self._pinned)
+        driver.finish(copy_event)  # the last batch in this pinned memory has been transferred
+        all_from_host = len(arrays) == len(self.addresses)
         parts = [(0, pinned.nbytes)] if all_from_host else [(o, o + x.nbytes) for o, x in arrays]
-        driver.wait(copies, self._staged)
+        driver.wait(copies, self._staged_event)
         pieces = [
             (i, min(i + PIECE_BYTES, end))
             for begin, end in parts
             for i in range(begin, end, PIECE_BYTES)
         ]
         fill = functools.partial(_fill, pinned, arrays)
-        large = sum(end - begin for begin, end in parts) > PIECE_BYTES
-        # Threads could go on after a call that a signal has ended.
-        with held() if large else contextlib.nullcontext():
-            for begin, end in (_threads().map if large else map)(fill, pieces):
+        is_large = sum(end - begin for begin, end in parts) > PIECE_BYTES
+        # Without `held`, a signal could end the call while threads still copy.
+        with held() if is_large else contextlib.nullcontext():
+            for begin, end in (_threads().map if is_large else map)(fill, pieces):
                 driver.upload(self._staging_address + begin, pinned[begin:end], copies)
-        driver.record(copied, copies)
-        driver.wait(compute, copied)
+        driver.record(copy_event, copies)
+        driver.wait(compute, copy_event)
         for begin, end in parts:
             driver.copy(self._base + begin, self._staging_address + begin, end - begin, compute)
-        driver.record(self._staged, compute)
+        driver.record(self._staged_event, compute)
 
 
 def _fill(pinned: Array, arrays: Sequence[tuple[int, Array]], piece: Range) -> Range:
@@ -111,7 +111,7 @@ def _threads() -> ThreadPoolExecutor:
 class DeviceCopy:
     """The copy of a parameter's value that all functions of the device share.
 
-    memory  of a caller's array that holds the copy; None: newly allocated
+    memory  a caller's array for the copy; None allocates one
     """
 
     def __init__(self, spec: Spec, driver: Driver, memory: Array | None = None) -> None:
@@ -121,7 +121,7 @@ class DeviceCopy:
         self._is_shared = memory is not None
 
     def upload(self, value: Array) -> None:
-        # After the enqueued work of functions; memory that is not pinned is read at once.
+        # The copy follows the enqueued work of functions; memory that is not pinned is read now.
         with self._driver.current(), self._ordered_with_caller():
             self._driver.upload(self.address, value, self._driver.compute)
 
@@ -132,7 +132,7 @@ class DeviceCopy:
 
     @contextlib.contextmanager
     def _ordered_with_caller(self) -> Iterator[None]:
-        """Run the block after the present work of the caller's stream and before its later work."""
+        """Run the block after the earlier work of the caller's stream and before its later work."""
         if self._is_shared:
             self._driver.synchronize(self._driver.current_stream())
         yield

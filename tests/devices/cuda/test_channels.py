@@ -73,7 +73,7 @@ SOURCES = {launch.source for launch in (*MADE, *HUGE)}
 def places(outer, inner, blocks):
     """Return which element of an operand, counted from 1, each one that cuDNN has is; 0: none."""
     numbers = 1 + np.arange(np.prod(outer)).reshape(outer)
-    (above, before), (h, w), (down, across) = blocks.padding, blocks.size, blocks.apart
+    (above, before), (h, w), (down, across) = blocks.padding, blocks.size, blocks.stride
     found = np.zeros(inner, int)
     for n, k, i, j in np.ndindex(inner):
         channel, pixel = divmod(k, h * w)

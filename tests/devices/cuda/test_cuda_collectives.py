@@ -154,7 +154,7 @@ def test_what_nccl_cannot_combine_is_gathered_and_combined_by_kernels(build_cuda
 
 def test_missing_nccl_is_an_error_that_names_the_package(monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy.cuda.nccl", SimpleNamespace(available=False))
-    with pytest.raises(mg.DeviceError, match=r"pip install .*\[cuda\]' brings it, as nvi"):
+    with pytest.raises(mg.DeviceError, match=r"pip install .*\[cuda\]' installs it, as nvi"):
         communicator._library()
 
 
@@ -168,7 +168,9 @@ def test_processes_that_have_the_same_device_are_named(monkeypatch):
 
 def test_an_mpi_for_one_thread_will_not_do():
     level = {"Query_thread": lambda: 2, "THREAD_MULTIPLE": 3, "get_vendor": lambda: ("MPICH",)}
-    with pytest.raises(mg.DeviceError, match="several threads may call; MPICH was started for few"):
+    with pytest.raises(
+        mg.DeviceError, match="several threads may call, but MPICH was started for one"
+    ):
         communicator._check_threads(SimpleNamespace(mpi=SimpleNamespace(**level)))
 
 

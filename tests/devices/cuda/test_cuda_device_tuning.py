@@ -122,7 +122,7 @@ def test_heuristics_stand_in_for_what_is_not_measured(monkeypatch, tmp_path):
     assert {a.origin for a in algorithms(autotune="tune", budget=0.0)} == {"heuristic"}
 
 
-@pytest.mark.filterwarnings("ignore:no algorithm for .* keeps the limit")
+@pytest.mark.filterwarnings("ignore:every algorithm for .* exceeds the limit")
 def test_a_limit_on_the_workspace_is_kept_and_measures_nothing(folder):
     for limit in (0, 1 << 20):
         for algorithm in algorithms(workspace_limit=limit):

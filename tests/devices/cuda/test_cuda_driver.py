@@ -123,8 +123,8 @@ def failing(name):
     return (getattr(REAL.CUresult, name),)
 
 
-NONE = r"there is no device cuda:2; 1 were found"
-OLD = r"NVIDIA H200 has compute capability 7\.7; 8\.0 is"
+NONE = r"device cuda:2 does not exist; number of devices: 1"
+OLD = r"NVIDIA H200 has compute capability 7\.7; at least 8\.0 is"
 FULL = r"out of memory on cuda:0 \(NVIDIA H200\): 3\.0 MiB of 1,024\.0 MiB are free"
 
 
