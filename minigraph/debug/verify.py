@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 
@@ -111,8 +112,7 @@ class VerifiedFunction(Function):
             results = super()._run(values, execute)
         except GraphError as error:
             raise CompileError(f"{self._title}, which raises no error: {error}") from None
-        after = self._state()
-        actual = dict(enumerate([*map(on_host, results), *after]))
+        actual = self._outputs(results)
         wrong = self._differences(expected, actual)
         sizes = {i: float(distance(*each[:2]).max()) for i, each in wrong.items()}
         wrong = {
@@ -125,14 +125,11 @@ class VerifiedFunction(Function):
                 self._restore(before)
                 self.calls -= 1
                 unexplained = self._unexplained(values, before, wrong)
+                fault = ""
                 if self._world:
                     fault = self._wrong_process(self._world, unexplained)
-                else:
-                    fault = (
-                        self._fault(values, execute, expected, actual, unexplained)
-                        if unexplained
-                        else ""
-                    )
+                elif unexplained:
+                    fault = self._fault(values, execute, expected, actual, unexplained)
             if fault:
                 note = "; run a single process to find the pass or kernel" if self._world else ""
                 raise CompileError(
@@ -156,8 +153,11 @@ class VerifiedFunction(Function):
     def _run_reference(self, values: Sequence[Array]) -> dict[int, Array]:
         """Run level 0, which updates the parameters; return its results and their new values."""
         self._reference.calls, self._reference.seed = self.calls, self.seed
-        results = map(on_host, self._reference(*values))
-        return dict(enumerate([*results, *self._state()]))
+        return self._outputs(self._reference(*values))
+
+    def _outputs(self, results: Sequence[Array]) -> dict[int, Array]:
+        """Return the results, and then the current values of the updated parameters, by index."""
+        return dict(enumerate([*map(on_host, results), *self._state()]))
 
     def _differences(self, expected: Values, actual: Values) -> dict[int, Difference]:
         differences = {}
@@ -216,18 +216,13 @@ class VerifiedFunction(Function):
         fault = find_pass_changing_bits(self._stages, bits, args)
         with contextlib.suppress(GraphError):  # in float64 an index or a check may fail
             fault = fault or find_pass_changing_meaning(self._stages, others, args, self._strict)
+        run, run_reference = super()._run, partial(self._run_reference, values)
         return (
             fault
-            or self._wrong_kernel(self, inputs, actual, lambda: self._run_again(values, execute))
-            or self._wrong_kernel(
-                self._reference, inputs, expected, lambda: self._run_reference(values)
-            )
+            or self._wrong_kernel(self, inputs, actual, lambda: self._outputs(run(values, execute)))
+            or self._wrong_kernel(self._reference, inputs, expected, run_reference)
             or (self._output(bits, FAULT_OF_ROUNDING) if bits else "")
         )
-
-    def _run_again(self, values: Sequence[Array], execute: Execute) -> dict[int, Array]:
-        results = super()._run(values, execute)
-        return dict(enumerate([*map(on_host, results), *self._state()]))
 
     def _wrong_kernel(
         self,
