@@ -10,7 +10,7 @@ import numpy as np
 
 from minigraph.devices import factory
 from minigraph.devices.reference import NumpyKernel, run_step
-from minigraph.platform.signals import held
+from minigraph.platform.signals import signals_deferred
 from minigraph.program import Backend, Executor, MemorySpace, Timing, nothing
 
 BYTE = np.dtype(np.uint8)
@@ -75,7 +75,7 @@ class ToyExecutor(Executor):
             self.upload(buffer, value)
         for parameter in self.program.parameters:
             replica(parameter)  # which uploads the value that the host has changed
-        with held():  # an interrupt must not leave a part of the parameters changed
+        with signals_deferred():  # an interrupt must not leave a part of the parameters changed
             timings = [self.launch(step) for step in self.program.steps]
             results = [self.download(view) for view in self.program.outputs]
             new = [(p, self.view(view).copy()) for p, view in self.program.updates]

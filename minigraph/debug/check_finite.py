@@ -11,7 +11,7 @@ from minigraph.debug.rounding import widened
 from minigraph.devices.host import HostExecutor
 from minigraph.errors import DeviceError, GraphError
 from minigraph.graph import FLOATS, Array
-from minigraph.platform.signals import held
+from minigraph.platform.signals import signals_deferred
 from minigraph.program import Buffer, Done, Memory, MemorySpace, Step, View
 from minigraph.runtime.function import CallCounter, Execute, Function
 
@@ -48,7 +48,7 @@ class FiniteFunction(Function):
         try:
             return super()._run(values, inspected if execute is self._execute else execute)
         except GraphError:
-            with held():
+            with signals_deferred():
                 self._restore(before)
             raise
 

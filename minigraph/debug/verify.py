@@ -34,7 +34,7 @@ from minigraph.errors import CompileError, GraphError
 from minigraph.graph import FLOATS, Array, Graph, Node
 from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.random import SEED, STEP
-from minigraph.platform.signals import held
+from minigraph.platform.signals import signals_deferred
 from minigraph.program import on_host
 from minigraph.runtime.function import CallCounter, Execute, Function
 
@@ -97,7 +97,7 @@ class VerifiedFunction(Function):
         try:
             return self._run_both(values, execute, before)
         except BaseException:
-            with held():
+            with signals_deferred():
                 self._restore(before)
                 self.calls = calls
             raise
@@ -146,7 +146,7 @@ class VerifiedFunction(Function):
         try:
             yield
         finally:
-            with held():
+            with signals_deferred():
                 self._restore(state)
                 self.calls = calls
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from minigraph.errors import GraphError, reason
-from minigraph.platform.signals import held
+from minigraph.platform.signals import signals_deferred
 
 PathLike = str | os.PathLike[str]
 
@@ -86,7 +86,7 @@ def update(path: PathLike, contents: Callable[[], bytes], mode: int | None = Non
     target, old_mode = _target(path)
     mode = old_mode if mode is None else mode
     temporary = target.parent / os.fsdecode(b".%.250b.tmp" % os.fsencode(target.name))
-    with held(), _locked_temporary(temporary) as file:
+    with signals_deferred(), _locked_temporary(temporary) as file:
         try:
             if mode is not None:
                 os.fchmod(file.fileno(), mode)

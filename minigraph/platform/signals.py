@@ -91,7 +91,7 @@ def signals_blocked() -> Iterator[None]:
 
 
 @contextmanager
-def held() -> Iterator[None]:
+def signals_deferred() -> Iterator[None]:
     """Defer signal handlers, such as that of Ctrl-C, until the end of the block.
 
     Only the main thread needs that, as Python runs no handlers in other threads.

@@ -24,7 +24,7 @@ from minigraph.inspect.report import Report, counted, preformatted
 from minigraph.ops.random import SEED, STEP
 from minigraph.platform import forks
 from minigraph.platform.regular_file import write_text
-from minigraph.platform.signals import held
+from minigraph.platform.signals import signals_deferred
 from minigraph.program import Done, Step, Timing
 from minigraph.runtime import cache_file
 from minigraph.runtime.inputs import as_input, in_order, need_no_conversion
@@ -244,7 +244,7 @@ class Function(CompiledFunction):
                 for _ in range(repeats):
                     runs.append(self._executor.profile(inputs)[1])
             finally:
-                with held():
+                with signals_deferred():
                     self._restore(state)
             results, timings = self._executor.profile(inputs, done)
             runs.append(timings)

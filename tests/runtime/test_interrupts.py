@@ -13,7 +13,7 @@ from new_process import python
 
 import minigraph as mg
 from minigraph import ops
-from minigraph.platform.signals import held
+from minigraph.platform.signals import signals_deferred
 
 SIZE = 4096
 LONG = 1025  # elements of a window of which NumPy computes the average
@@ -176,7 +176,7 @@ def test_held_signals_come_at_the_end_of_the_block():
     with alarms():
         handler = signal.getsignal(signal.SIGALRM)
         reached = False
-        with pytest.raises(Interrupt), held():
+        with pytest.raises(Interrupt), signals_deferred():
             os.kill(os.getpid(), signal.SIGALRM)
             reached = True
         assert reached
@@ -186,7 +186,7 @@ def test_held_signals_come_at_the_end_of_the_block():
 
 
 def test_a_held_signal_comes_also_where_the_block_raises():
-    with alarms(), pytest.raises(Interrupt) as error, held():
+    with alarms(), pytest.raises(Interrupt) as error, signals_deferred():
         os.kill(os.getpid(), signal.SIGALRM)
         raise ValueError("of the block")
     assert isinstance(error.value.__context__, ValueError)
@@ -202,7 +202,7 @@ def test_each_held_signal_is_handled_though_the_handler_of_the_first_raises():
     numbers = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
     before = [signal.signal(number, note) for number in numbers]
     try:
-        with pytest.raises(Interrupt), held():
+        with pytest.raises(Interrupt), signals_deferred():
             for number in numbers:
                 os.kill(os.getpid(), number)
         assert [signal.getsignal(number) for number in numbers] == [note] * 3

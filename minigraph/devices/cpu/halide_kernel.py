@@ -28,7 +28,7 @@ from minigraph.graph import Node
 from minigraph.jit.halide.source import HalideSource, halide_source
 from minigraph.jit.kernel import SPLIT_MULTIPLE
 from minigraph.jit.source import KernelSource
-from minigraph.platform.signals import held
+from minigraph.platform.signals import signals_deferred
 
 HEADER_WORDS = 3  # words of an argument block before the buffers
 HOST_OFFSET = 16  # bytes of a buffer before the address of its elements
@@ -65,7 +65,7 @@ def call_in_parallel(block: int, slots: int) -> int:
     """Make independent calls from Python, as PARALLEL_CALLS does in C."""
     count = c_int64.from_address(block + 8).value
     first, *others = (c_int64 * (2 + 2 * count)).from_address(block)[3::2]
-    with held():  # else a part might still be written when the call has ended
+    with signals_deferred():  # else a part might still be written when the call has ended
         pool = _pool(len(others))
         futures = [pool.submit(call, each, slots) for each in others]
         return any([call(first, slots), *(future.result() for future in futures)])

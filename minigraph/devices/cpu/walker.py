@@ -36,7 +36,7 @@ from minigraph.devices.reference import NumpyKernel, run_step
 from minigraph.errors import GraphError
 from minigraph.graph import Array
 from minigraph.jit.source import KernelSource
-from minigraph.platform.signals import held
+from minigraph.platform.signals import signals_deferred
 from minigraph.program import Done, KernelFailed, Memory, MemorySpace, Program, Step, Timing, View
 
 WALKER = KernelSource(
@@ -206,7 +206,7 @@ class NativeProgram:
         elif len(self.changing_segments) == 1 and self.changing_segments[0].walk:
             self._run_and_commit(self.changing_segments[0], arrays, commit)
         else:
-            with held():
+            with signals_deferred():
                 for segment in self.changing_segments:
                     self._run(segment, arrays)
                 call_in_order(commit)
@@ -230,7 +230,7 @@ class NativeProgram:
                 at = begin - 2 - stopped
                 paused = stopped < -1 and not segment.changes_before(at)
                 if stopped != -1 and not paused:
-                    with held():
+                    with signals_deferred():
                         self._continue_walk(segment, arrays, begin)
                         call_in_order(commit)
             if not paused:
@@ -284,7 +284,7 @@ class NativeProgram:
         self._start_call()
         memory = self._all_memory(arrays)
         timings = []
-        with held():
+        with signals_deferred():
             for segment in self.segments:
                 for step, rows in itertools.groupby(enumerate(segment.steps), lambda row: row[1]):
                     check_outputs = look(step, memory)

@@ -37,7 +37,7 @@ from minigraph.devices.cuda.kernel import CudaKernel
 from minigraph.devices.cuda.staging import Staging, copy_of
 from minigraph.errors import DeviceError, GraphError, located, warn_once
 from minigraph.graph import Array, Constant, Parameter, outdated_on
-from minigraph.platform.signals import held
+from minigraph.platform.signals import signals_deferred
 from minigraph.program import (
     Buffer,
     Done,
@@ -242,7 +242,7 @@ class CudaProgram(Executor):
         kernels, the caller keeps arrays of other streams alive.
         """
         driver, compute = self.driver, self.driver.compute
-        signals = held() if self.program.changed else contextlib.nullcontext()
+        signals = signals_deferred() if self.program.changed else contextlib.nullcontext()
         with driver.current(), signals, self._watching():
             caller = driver.current_stream()
             outputs = [driver.array(view.spec) for view in self.program.outputs]

@@ -14,7 +14,7 @@ import numpy as np
 from minigraph import options as settings
 from minigraph.devices.cuda.driver import Driver, aligned
 from minigraph.graph import Array, Spec, State
-from minigraph.platform.signals import held
+from minigraph.platform.signals import signals_deferred
 from minigraph.program import Buffer
 
 Range = tuple[int, int]  # begin and end in bytes
@@ -81,8 +81,8 @@ class Staging:
         ]
         fill = functools.partial(_fill, pinned, arrays)
         is_large = sum(end - begin for begin, end in parts) > PIECE_BYTES
-        # Without `held`, a signal could end the call while threads still copy.
-        with held() if is_large else contextlib.nullcontext():
+        # Without `signals_deferred`, a signal could end the call while threads still copy.
+        with signals_deferred() if is_large else contextlib.nullcontext():
             for begin, end in (_threads().map if is_large else map)(fill, pieces):
                 driver.upload(self._staging_address + begin, pinned[begin:end], copies)
         driver.record(copy_event, copies)
