@@ -58,9 +58,9 @@ class PassRow(NamedTuple):
         @functools.wraps(self.rewrite)
         def run(graph: Graph, notes: Notes) -> Graph:
             graph = map_bodies(graph, lambda body: run(body, notes))
-            return (
-                self.rewrite(graph, notes, **arguments) if has_op_of(graph, *self.among) else graph
-            )
+            if not has_op_of(graph, *self.among):
+                return graph
+            return self.rewrite(graph, notes, **arguments)
 
         return run
 

@@ -246,7 +246,7 @@ class _Fusion:
         return None
 
     def _first_reader(self, x: Node, inside: Sequence[FusionGroup]) -> int:
-        """Return the number of the first reader outside of `inside`; 0 if there is none."""
+        """Return the number of the first reader outside of the kernels `inside`; 0 without one."""
         users = self.users[x]
         groups = [g.number for user in users for g in self.kernels[user] if g not in inside]
         return max([0, *groups, *(self.unfused.get(user, 0) for user in users)])

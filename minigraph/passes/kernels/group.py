@@ -126,9 +126,9 @@ class FusionGroup:
         if len(reads) > MAX_READS:
             raise NotFusible(f"a kernel reads at most {MAX_READS} arrays at once")
         accesses = {self.access_of(node, user) for user in users}
-        loops, starts = (
-            accesses.pop() if accesses else (self._loops_of_unread(node), (0,) * node.ndim)
-        )
+        if not users:
+            accesses = {(self._loops_of_unread(node), (0,) * node.ndim)}
+        loops, starts = accesses.pop()
         axes = {loop for loop in loops if loop is not None}
         if accesses or len(axes) < sum(n != 1 for n in node.shape):
             raise NotFusible("the kernel would need two elements of the result at once")

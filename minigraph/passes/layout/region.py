@@ -85,7 +85,7 @@ class Region:
 class Regions:
     """The regions of a graph.
 
-    block  lanes of the blocked layout; 1 if there is none
+    block  lanes of the blocked layout; 1 without such a layout
     """
 
     def __init__(self, graph: Graph, block: int) -> None:

@@ -146,10 +146,8 @@ class _Selection:
         is_result = second is node
         times = {}
         for (p, q), seconds in (self.times[node] or {(1, 1): 0.0}).items():
-            reorders = self._reorder_cost(first, a, p)
-            reorders += (
-                self._reorder_cost(second, q, b) if is_result else self._reorder_cost(second, b, q)
-            )
+            source, target = (q, b) if is_result else (b, q)
+            reorders = self._reorder_cost(first, a, p) + self._reorder_cost(second, source, target)
             times[p, q] = seconds + reorders
         best = min(times, key=times.__getitem__)
         if (a, b) in times and times[best] > MIN_GAIN_RATIO * times[a, b]:

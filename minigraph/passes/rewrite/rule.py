@@ -135,12 +135,11 @@ def match(pattern: Node, node: Node) -> dict[Node, Node] | None:
             if bindings.setdefault(expected, x) is not x:
                 return None
         elif isinstance(op, Constant):
-            number, pattern_number = filled_with(x), op.value.item()
-            if number is None or number != pattern_number:
+            number, expected_number = filled_with(x), op.value.item()
+            if number is None or number != expected_number:
                 return None
-            if isinstance(number, float) and math.copysign(1, number) != math.copysign(
-                1, pattern_number
-            ):
+            signs = math.copysign(1, number), math.copysign(1, expected_number)
+            if isinstance(number, float) and signs[0] != signs[1]:
                 return None
         elif x.op != op or len(x.inputs) != len(expected.inputs):
             return None
