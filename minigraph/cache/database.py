@@ -195,9 +195,8 @@ class Reader:
 
     def _entry(self, row: tuple[Any, ...]) -> Entry | None:
         try:
-            kind, subject, environment, body, digest, checksum, used = msgspec.convert(
-                row, EntryRow
-            )
+            values = msgspec.convert(row, EntryRow)
+            kind, subject, environment, body, digest, checksum, used = values
             fields = decode(FIELDS_DECODER, environment)
         except ValueError:
             return None

@@ -53,7 +53,7 @@ def read(path: PathLike) -> Contents:
             contents.unsafe = str(error.strerror)
         _parse(regular_file.read(path, SIZE_LIMIT), contents)
     except FileNotFoundError:
-        contents.rejected.append((str(path), "there is no such file"))
+        contents.rejected.append((str(path), "does not exist"))
     except sqlite3.Error as error:
         contents.rejected.append((str(path), f"is damaged: {database.in_one_line(error)}"))
     except (OSError, ValueError, DamagedDatabase) as error:
@@ -77,9 +77,8 @@ def _parse(data: bytes, contents: Contents) -> None:
         raise ValueError(f"is cut off or damaged: it has {len(data)} bytes, and was {size} long")
     with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as db:
         # A database in memory cannot have a write-ahead log, as that of a cache folder has.
-        db.deserialize(
-            data[: FORMAT_VERSION_BYTES.start] + b"\1\1" + data[FORMAT_VERSION_BYTES.stop :]
-        )
+        begin, end = FORMAT_VERSION_BYTES.start, FORMAT_VERSION_BYTES.stop
+        db.deserialize(data[:begin] + b"\1\1" + data[end:])
         database.set_limits(db)
         if not database.has_tables(db):
             raise ValueError("is no cache file of minigraph: it has no tables")

@@ -279,9 +279,8 @@ class Store:
         # were read-only.
         with contextlib.suppress(OSError), open(self.path, "rb") as file:
             header = file.read(20)
-            if header.startswith(database.MAGIC) and not {
-                *header[database.FORMAT_VERSION_BYTES]
-            } <= {1, 2}:
+            versions = {*header[database.FORMAT_VERSION_BYTES]}
+            if header.startswith(database.MAGIC) and not versions <= {1, 2}:
                 raise DamagedDatabase("its header needs another version of SQLite")
         mode = "rwc" if create else "rw" if self._writable else "ro&immutable=1"
         options: Any = {"uri": True, "isolation_level": None, "check_same_thread": False}

@@ -47,9 +47,8 @@ def environment(compiler: str, folder: str) -> dict[str, str]:
     compiler  its absolute path
     folder    for its temporary files
     """
-    inherited = {
-        name: value for name, value in os.environ.items() if name not in EXCLUDED_VARIABLES
-    }
+    variables = os.environ.items()
+    inherited = {name: value for name, value in variables if name not in EXCLUDED_VARIABLES}
     folders = os.environ.get("PATH"), os.path.dirname(compiler), os.defpath
     path = os.pathsep.join(filter(None, folders))
     return {**inherited, "PATH": path, "LC_ALL": "C", "TMPDIR": folder}

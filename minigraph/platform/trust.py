@@ -100,7 +100,7 @@ def locked_folder(
     """Hold an exclusive or a shared lock on a trusted folder.
 
     create  make a missing folder
-    Raises TimeoutError after `timeout` seconds, FileNotFoundError if there is no folder, and
+    Raises TimeoutError after `timeout` seconds, FileNotFoundError if the folder is missing, and
     another OSError if it is not trusted.
     """
     check_folder(path, create)

@@ -120,8 +120,8 @@ class Backend(ABC):
     versions           of libraries and hardware on which results or caches depend, by name
     why_no_jit         why kernels cannot be generated; "" if they can
     tuning             kind of the cache entries for measurements; "" if nothing is measured
-    tunes              mode that `autotune="tune"` stands for: "exhaustive" without a cost model
-                       that shortlists candidates
+    tunes              mode for `autotune="tune"`: "exhaustive" without a cost model that shortlists
+                       candidates
     horizontal_fusion  limits on the parameter updates that share a kernel
     saturation         elements of an array whose copy, and rows of a square matrix whose product,
                        occupy the whole device
@@ -145,7 +145,7 @@ class Backend(ABC):
     def check(cls, number: int | None) -> None:
         """Raise DeviceError if the machine lacks the device; by default it has the device.
 
-        number  1 of "cuda:1"; None without a number
+        number  the 1 in "cuda:1"; None without a number
         """
         return
 

@@ -66,11 +66,9 @@ def within_limit(
         smallest = min(smallest, candidate, key=arena_bytes)
         if candidate.arena_bytes <= limit:
             fired = Counter(step.node.op.name for step, repeats in schedule.runs if repeats)
-            before, after = len(program.graph.order), len(graph.order)
-            seconds_taken = time.perf_counter() - start
-            candidate.recomputed = PassRecord(
-                "recompute", before, after, seconds_taken, dict(fired)
-            )
+            sizes = len(program.graph.order), len(graph.order)
+            elapsed = time.perf_counter() - start
+            candidate.recomputed = PassRecord("recompute", *sizes, elapsed, dict(fired))
             return candidate
         if not reached:
             break
@@ -137,9 +135,8 @@ class _Schedule:
             for buffer in lives.keys() & step.reads.keys():
                 lives[buffer][-1].uses.append(now)
             for buffer in lives.keys() & step.writes.keys():
-                lives[buffer].append(
-                    _Lifetime(buffer, now, buffer in self._successors and not is_repetition)
-                )
+                inherits = buffer in self._successors and not is_repetition
+                lives[buffer].append(_Lifetime(buffer, now, inherits))
             changes[now] += round_up(step.scratch.nbytes)
             changes[now + 1] -= round_up(step.scratch.nbytes)
         for buffer in self._outputs:

@@ -86,10 +86,10 @@ class Traffic(NamedTuple):
     """The communication of a collective in all calls but the first, which waits for late processes.
 
     what     name of the op and the gradients
-    bytes    that a process sends in a call
+    bytes    bytes that a process sends in a call
     times    number of calls
     pending  seconds from the start of the collective to its end
-    waited   seconds of these in which the process was idle
+    waited   seconds of these during which the process was idle
     """
 
     what: str
@@ -112,7 +112,7 @@ class Kernel:
     alignment        bytes to which the offsets of its inputs must be aligned
     sources          generated sources
     body             program of one step of a loop
-    threads          that share the work
+    threads          number of threads that share the work
     fallback         kernel that continues after a failed native call; None: NumPy repeats the step
     """
 
@@ -287,12 +287,12 @@ class Program:
         checks: dict[object, Step] = {}
         for step in self.steps:
             if step.kernel.validates_input:
+                key: object = step
                 range = step.node.op.index_range(*step.node.inputs)
-                view = (
-                    step.inputs[range.operand] if range and step.kernel.maker != "numpy" else None
-                )
-                checked = view and (view.buffer, view.offset, view.spec, view.strides, range)
-                checks.setdefault(checked or step, step)
+                if range and step.kernel.maker != "numpy":
+                    view = step.inputs[range.operand]
+                    key = view.buffer, view.offset, view.spec, view.strides, range
+                checks.setdefault(key, step)
         return [*checks.values()]
 
     @functools.cached_property

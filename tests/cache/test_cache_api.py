@@ -95,7 +95,7 @@ def test_a_missing_file_is_rejected_by_name(start, tuned, tmp_path):
     for type in ("all", "onednn", "cudnn"):
         cg, result = loaded(tmp_path / "missing", type)
         assert result.accepted == 0
-        assert result.rejected == [(str(tmp_path / "missing"), "there is no such file")]
+        assert result.rejected == [(str(tmp_path / "missing"), "does not exist")]
     assert mg.autotune.stats().rejected == 3
     compile_with(cg)
 

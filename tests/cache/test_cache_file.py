@@ -229,8 +229,8 @@ def test_what_is_no_file_is_rejected(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "nowhere").symlink_to("missing")
-    assert refused(tmp_path / "missing") == "there is no such file"
-    assert refused(tmp_path / "nowhere") == "there is no such file"
+    assert refused(tmp_path / "missing") == "does not exist"
+    assert refused(tmp_path / "nowhere") == "does not exist"
     assert refused(tmp_path) == "Is a directory"
     assert refused(tmp_path / "pipe") == "is no regular file"
     assert "symbolic links" in refused(tmp_path / "loop")
