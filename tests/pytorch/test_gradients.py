@@ -171,7 +171,7 @@ def test_a_function_and_its_gradients_are_those_of_torch(name):
 def test_a_gradient_that_depends_on_how_often_a_token_occurs_is_refused():
     layer = torch.nn.Embedding(5, 3, scale_grad_by_freq=True)
     tokens = torch.tensor([0, 2])
-    with pytest.raises(mg.GraphError, match=r"aten.embedding.*no scale_grad_by_freq"):
+    with pytest.raises(mg.GraphError, match=r"aten.embedding.*scale_grad_by_freq is not"):
         mgt.convert(layer, (tokens,))(mg.input("tokens", (2,), "int64"))
 
 
@@ -188,10 +188,10 @@ def test_a_result_that_is_not_computed_is_an_error_and_not_none():
 
     x = torch.randn(2, 3, 7, 5)
     net = mgt.convert(Model(places), ((x,),))
-    with pytest.raises(mg.GraphError, match=r"returns getitem_1, which is not computed here, .*py"):
+    with pytest.raises(mg.GraphError, match=r"returns getitem_1, which minigraph cannot .*py"):
         net((mg.input("x", (2, 3, 7, 5)),))
     compiled = torch.compile(places, backend="minigraph")
-    with pytest.warns(mg.MinigraphWarning, match="does not make all of its results"):
+    with pytest.warns(mg.MinigraphWarning, match="does not compute all of its results"):
         made = compiled(x)
     for ours, theirs in zip(made, places(x), strict=True):
         assert torch.equal(ours, theirs)
@@ -203,6 +203,6 @@ def test_what_is_made_of_a_result_that_is_not_computed_is_neither():
         return made if returned else made[0]
 
     x, node = (torch.randn(2, 3, 7),), (mg.input("x", (2, 3, 7)),)
-    with pytest.raises(mg.GraphError, match="which is not computed here"):
+    with pytest.raises(mg.GraphError, match="which minigraph cannot compute"):
         mgt.convert(Model(lambda x: sequence(x, True)), (x,))(node)
     mgt.convert(Model(lambda x: sequence(x, False)), (x,))(node)

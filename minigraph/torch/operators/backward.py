@@ -25,23 +25,23 @@ from minigraph.torch.operators.tensors import BORDERS
 
 
 def gradients(
-    forward: Callable[..., Any], xs: Sequence[Node], dy: Node, kept: Sequence[Node] = ()
+    forward: Callable[..., Any], xs: Sequence[Node], dy: Node, saved: Sequence[Node] = ()
 ) -> list[Node]:
-    """Return the gradients for `xs` of `forward(*xs)`, given the gradient `dy` of its first result.
+    """Return the gradients for `xs` of `forward(*xs)`, from the gradient `dy` of its first result.
 
-    kept  saved values of the other results of `forward`, which are not recomputed
+    saved  values of the other results of `forward`, which are not recomputed
     """
     # Placeholders, because one of `xs` may depend on another or occur twice.
     inputs = placeholders([x.spec for x in (*xs, dy)])
-    made = forward(*inputs[:-1])
-    y, *others = made if isinstance(made, tuple) else (made,)
+    results = forward(*inputs[:-1])
+    y, *others = results if isinstance(results, tuple) else (results,)
     grads = vjp([y], [inputs[-1]], inputs[:-1])
-    given = (*xs, dy, *kept)
-    real = dict(zip(map(_identity, (*inputs, *others)), given, strict=True))
+    values = (*xs, dy, *saved)
+    replacements = dict(zip(map(_identity, (*inputs, *others)), values, strict=True))
 
     def replace(old: Node, new: tuple[Node, ...]) -> Node:
-        known = real.get(_identity(old))
-        return old.replace(new) if known is None else known
+        replacement = replacements.get(_identity(old))
+        return old.replace(new) if replacement is None else replacement
 
     return list(Graph(inputs, tuple(grads)).map(replace).outputs)
 
@@ -51,15 +51,15 @@ def _identity(node: Node) -> tuple[int, int | None]:
     return (id(node.inputs[0]), node.op.index) if isinstance(node.op, Item) else (id(node), None)
 
 
-def _chosen(values: Sequence[Any], mask: Sequence[bool]) -> tuple[Any, ...]:
-    return tuple(value if wanted else None for value, wanted in zip(values, mask, strict=True))
+def _needed(values: Sequence[Any], mask: Sequence[bool]) -> tuple[Any, ...]:
+    return tuple(value if needed else None for value, needed in zip(values, mask, strict=True))
 
 
 def _polygamma(n: int, x: Node) -> Node:
     """Return the derivative of order n + 1 of the logarithm of the gamma function."""
     x = ops.astype(x, "float64")
-    before = (lambda x: _polygamma(n - 1, x)) if n else log_gamma
-    return gradients(before, [x], ops.ones_like(x))[0]
+    function = (lambda x: _polygamma(n - 1, x)) if n else log_gamma
+    return gradients(function, [x], ops.ones_like(x))[0]
 
 
 @row("digamma")
@@ -86,7 +86,7 @@ def _convolution_backward(
     def forward(x: Node, w: Node, bias: Node | None = None) -> Any:
         return images.convolution(x, w, bias, *window)
 
-    return _chosen([*gradients(forward, xs, dy), None][:3], mask)
+    return _needed([*gradients(forward, xs, dy), None][:3], mask)
 
 
 @row("native_batch_norm_backward")
@@ -100,27 +100,27 @@ def _batch_norm_backward(
     xs.append(ops.zeros(channels, x.dtype))
     if training:
         batch_var = ops.reciprocal(ops.square(batch_inverse)) - eps
-        # Those that were rounded to 16 bits are not precise enough, and computed again.
-        kept = [batch_mean, batch_var] if batch_mean.dtype == x.dtype else []
+        # Statistics that were rounded to 16 bits are too imprecise, and recomputed.
+        saved = [batch_mean, batch_var] if batch_mean.dtype == x.dtype else []
 
         def forward(x: Node, w: Node, b: Node) -> Any:
-            made = ops.batch_norm_with_statistics(x, w, b, eps)
-            return made if kept else made[0]
+            results = ops.batch_norm_with_statistics(x, w, b, eps)
+            return results if saved else results[0]
 
-        dx, *others = gradients(forward, xs, dy, kept)
+        dx, *others = gradients(forward, xs, dy, saved)
     else:
         dx, *others = gradients(
             lambda x, w, b, mean, var: ops.batch_norm(x, mean, var, w, b, eps=eps),
             [*xs, widen(mean), widen(var)], dy,
         )[:3]  # fmt: skip
-    return _chosen([ops.astype(dx, dtype), *others], mask)
+    return _needed([ops.astype(dx, dtype), *others], mask)
 
 
 # ---------------------------------------------------------------- pooling and padding
 
 
 def max_pool_gradient(dy: Any, x: Any, *window: Any) -> Any:
-    """Return the gradient of a max pool's x, of which the maxima are found again."""
+    """Return the gradient of a max pool for x, which recomputes the positions of the maxima."""
     if isinstance(x, torch.Tensor):
         name = f"max_pool{len(window[0])}d_with_indices"
         indices = getattr(torch.ops.aten, name)(x, *window)[1]
@@ -131,26 +131,24 @@ def max_pool_gradient(dy: Any, x: Any, *window: Any) -> Any:
 ROWS[f"{__name__}.{max_pool_gradient.__name__}"] = max_pool_gradient
 
 
-def _of_input(names: str, forward: Callable[..., Node]) -> None:
-    """Enter a row (dy, x, *rest): the gradient of x of `forward(x, *rest)`."""
+def _enter_gradient(names: str, forward: Callable[..., Node]) -> None:
+    """Enter a row (dy, x, *arguments): the gradient for x of `forward(x, *arguments)`."""
 
     @row(*names.split())
-    def backward(dy: Node, x: Node, *rest: Any) -> Node:
-        return gradients(lambda x: forward(x, *rest), [x], dy)[0]
+    def backward(dy: Node, x: Node, *arguments: Any) -> Node:
+        return gradients(lambda x: forward(x, *arguments), [x], dy)[0]
 
 
-_of_input("avg_pool2d_backward", images.avg_pool)
+_enter_gradient("avg_pool2d_backward", images.avg_pool)
 # The last argument is the weight of all labels together.
-_of_input("nll_loss_backward nll_loss2d_backward", lambda *given: nll_loss(*given[:-1]))
+_enter_gradient("nll_loss_backward nll_loss2d_backward", lambda *args: nll_loss(*args[:-1]))
 for name, forward in BORDERS.items():
-    _of_input(f"{name}_backward", forward)
+    _enter_gradient(f"{name}_backward", forward)
 
 
-def _grouped_products_backward(x: Node, weights: Node, ends: Node, dy: Node) -> list[Node]:
-    return gradients(lambda x, weights: grouped_products(x, weights, ends), [x, weights], dy)
-
-
-ROWS["transformers.grouped_mm_fallback_backward.default"] = _grouped_products_backward
+ROWS["transformers.grouped_mm_fallback_backward.default"] = lambda x, w, offsets, dy: gradients(
+    lambda x, w: grouped_products(x, w, offsets), [x, w], dy
+)
 
 
 @row("grid_sampler_3d_backward")
@@ -160,32 +158,32 @@ def _grid_sampler_backward(
     def forward(x: Node, grid: Node) -> Node:
         return images.grid_sampler_3d(x, grid, mode, border, align)
 
-    return _chosen(gradients(forward, [x, grid], dy), mask)
+    return _needed(gradients(forward, [x, grid], dy), mask)
 
 
-def _of_means(rank: int, pool: Callable[..., Node]) -> None:
-    """Enter a row (dy, x): the gradient of x of its adaptive pool."""
+def _enter_adaptive_pool(rank: int, pool: Callable[..., Node]) -> None:
+    """Enter a row (dy, x): the gradient for x of an adaptive pool."""
 
     @row(f"_adaptive_avg_pool{rank}d_backward")
     def backward(dy: Node, x: Node) -> Node:
         return gradients(lambda x: pool(x, dy.shape[-rank:]), [x], dy)[0]
 
 
-_of_means(2, ops.adaptive_avg_pool2d)
-_of_means(3, images.adaptive_avg_pool_3d)
+_enter_adaptive_pool(2, ops.adaptive_avg_pool2d)
+_enter_adaptive_pool(3, images.adaptive_avg_pool_3d)
 
 
-def _of_size(name: str, forward: Callable[..., Node]) -> None:
-    """Enter a row (dy, size, size of x, *rest): the gradient of x of `forward(x, size, *rest)`."""
+def _enter_resizing(name: str, forward: Callable[..., Node]) -> None:
+    """Enter a row (dy, size, x_size, *arguments): the gradient for x of a resizing `forward`."""
 
     @row(name)
-    def backward(dy: Node, size: Any, given: Any, *rest: Any) -> Node:
-        x = ops.zeros(tuple(given), dy.dtype)
-        return gradients(lambda x: forward(x, size, *rest), [x], dy)[0]
+    def backward(dy: Node, size: Any, x_size: Any, *arguments: Any) -> Node:
+        x = ops.zeros(tuple(x_size), dy.dtype)
+        return gradients(lambda x: forward(x, size, *arguments), [x], dy)[0]
 
 
-_of_size("upsample_nearest2d_backward", images.upsample_nearest)
-_of_size("upsample_bilinear2d_backward", images.upsample_bilinear)
+_enter_resizing("upsample_nearest2d_backward", images.upsample_nearest)
+_enter_resizing("upsample_bilinear2d_backward", images.upsample_bilinear)
 
 
 # ---------------------------------------------------------------- embeddings, weight norm
@@ -193,15 +191,15 @@ _of_size("upsample_bilinear2d_backward", images.upsample_bilinear)
 
 @row("_embedding_bag_backward")
 def _embedding_bag_backward(
-    dy: Node, tokens: Node, offsets: Node, bags: Any, sizes: Any, places: Any, rows: int,
+    dy: Node, tokens: Node, offsets: Node, bags: Any, sizes: Any, maxima: Any, rows: int,
     by_frequency: bool, mode: int, sparse: bool, factors: Any, padding: int,
 ) -> Node:  # fmt: skip
     if mode == 2:
-        raise NotImplementedError("the gradient of maxima of bags")
+        raise NotImplementedError("the gradient of an embedding bag with mode='max'")
     include_last = offsets.shape[0] != dy.shape[0]
-    how = by_frequency, mode, sparse, factors, include_last, padding
+    settings = by_frequency, mode, sparse, factors, include_last, padding
     weight = ops.zeros((rows, dy.shape[1]), dy.dtype)
-    return gradients(lambda w: embedding_bag(w, tokens, offsets, *how)[0], [weight], dy)[0]
+    return gradients(lambda w: embedding_bag(w, tokens, offsets, *settings)[0], [weight], dy)[0]
 
 
 @row("_embedding_bag_per_sample_weights_backward")
@@ -211,8 +209,8 @@ def _embedding_bag_factors_backward(
     include_last = offsets.shape[0] != dy.shape[0]
 
     def forward(factors: Node) -> Any:
-        how = False, mode, False, factors, include_last, padding
-        return embedding_bag(weight, tokens, offsets, *how)[0]
+        settings = False, mode, False, factors, include_last, padding
+        return embedding_bag(weight, tokens, offsets, *settings)[0]
 
     return gradients(forward, [ops.ones(tokens.shape, weight.dtype)], dy)[0]
 
@@ -233,7 +231,7 @@ def _attention(
 ) -> tuple[Node, Node]:  # fmt: skip
     """Return the result and, for each query, the logarithm of the sum of exponentials."""
     if p:
-        raise NotImplementedError("attention with dropout that is kept whole")
+        raise NotImplementedError("flash attention with dropout")
     key, value = for_heads(query, key), for_heads(query, value)
     y = attention(query, key, value, attn_mask, causal, scale)
     sums = []  # of the same scores, which the optimizer computes once
@@ -248,9 +246,9 @@ def _attention_backward(
     dy: Node, query: Node, key: Node, value: Node, y: Node, sums: Node, p: float, causal: bool, *,
     attn_mask: Any = None, scale: float | None = None,
 ) -> list[Node]:  # fmt: skip
-    """Return the gradients; the weights are computed again, as in FlashAttention (Dao, 2022)."""
+    """Return the gradients; the weights are recomputed, as in FlashAttention (Dao, 2022)."""
     if p:
-        raise NotImplementedError("attention with dropout that is kept whole")
+        raise NotImplementedError("flash attention with dropout")
 
     def forward(query: Node, key: Node, value: Node) -> Node:
         key, value = for_heads(query, key), for_heads(query, value)

@@ -1,4 +1,4 @@
-"""Rows of operators that compute each element from those in its place."""
+"""Rows of elementwise operators."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from minigraph.graph import FLOATS, Node, as_node
 from minigraph.ops.arithmetic import quotient_toward_zero, remainder_toward_zero
 from minigraph.torch.operators.table import Row, row, rows
 
-# Operators, and functions of ops that do the same.
+# Operators that have the name of the op which computes them.
 NAMESAKES = """abs acos acosh asin asinh atan atan2 atanh ceil cos cosh erf erfc exp expm1 floor
 hypot isfinite isinf isnan log log10 log1p log2 logaddexp logical_and logical_not logical_or
 logical_xor maximum minimum nextafter positive reciprocal relu relu6 round rsqrt sigmoid sign
 signbit silu sin sinh sqrt square tan tanh trunc mish hardswish hardsigmoid"""
 rows({name: getattr(ops, name) for name in NAMESAKES.split()}, promotes=True)
 # Of two tensors, or of a tensor and a number.
-OF_TWO: dict[str, Row] = {
+BINARY: dict[str, Row] = {
     "add": lambda x, y, alpha=1: x + (y if alpha == 1 else y * alpha),
     "sub": lambda x, y, alpha=1: x - (y if alpha == 1 else y * alpha),
     "mul": ops.multiply,
@@ -34,7 +34,7 @@ OF_TWO: dict[str, Row] = {
     "bitwise_or": ops.bitwise_or,
     "bitwise_xor": ops.bitwise_xor,
 }
-rows({f"{name}.Tensor {name}.Scalar": each for name, each in OF_TWO.items()}, promotes=True)
+rows({f"{name}.Tensor {name}.Scalar": each for name, each in BINARY.items()}, promotes=True)
 rows(
     {
         "neg": ops.negative,
@@ -69,26 +69,25 @@ def _div(x: Any, y: Any, rounding_mode: str | None = None) -> Any:
     return quotient_toward_zero(x, y)
 
 
-@row("fmax", promotes=True)
-def _fmax(x: Node, y: Node) -> Node:
-    if x.dtype not in FLOATS:
-        return ops.maximum(x, y)
-    return ops.where(ops.isnan(y) | (x >= y), x, y)
+def _skipping_nan(extremum: Row, precedes: Row) -> Row:
+    def compute(x: Node, y: Node) -> Node:
+        if x.dtype not in FLOATS:
+            return extremum(x, y)
+        return ops.where(ops.isnan(y) | precedes(x, y), x, y)
+
+    return compute
 
 
-@row("fmin", promotes=True)
-def _fmin(x: Node, y: Node) -> Node:
-    if x.dtype not in FLOATS:
-        return ops.minimum(x, y)
-    return ops.where(ops.isnan(y) | (x <= y), x, y)
+rows({"fmax": _skipping_nan(ops.maximum, ops.greater_equal)}, promotes=True)
+rows({"fmin": _skipping_nan(ops.minimum, ops.less_equal)}, promotes=True)
 
 
 @row("xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other", promotes=True)
 def _xlogy(x: Any, y: Any) -> Node:
     x, y = as_node(x), as_node(y)
-    # Where x is 0, so is the result, and its gradient for x too unless y has a finite logarithm.
-    without = (x == 0) & ((y <= 0) | ops.isinf(y))
-    return x * ops.log(ops.where(without, 1, y))
+    # Where x is 0 the result is 0, and so is its gradient for x unless y has a finite logarithm.
+    is_zero = (x == 0) & ((y <= 0) | ops.isinf(y))
+    return x * ops.log(ops.where(is_zero, 1, y))
 
 
 @row("sinc", promotes=True)
@@ -120,7 +119,7 @@ def log_gamma(x: Node) -> Node:
 
 @row("clamp_min", "clamp_min.Tensor")
 def _clamp_min(x: Node, low: Any) -> Node:
-    # A float at the bound has the whole gradient; of `maximum` both would have a half.
+    # A float at the bound gets the whole gradient; with `maximum` each operand would get a half.
     return ops.clip(x, low) if x.dtype in FLOATS else ops.maximum(x, low)
 
 
@@ -144,10 +143,10 @@ def _hardtanh(x: Node, low: float = -1.0, high: float = 1.0) -> Node:
 
 
 @row("elu")
-def _elu(x: Node, alpha: float = 1.0, scale: float = 1.0, inside: float = 1.0) -> Node:
-    if scale == inside == 1:
+def _elu(x: Node, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> Node:
+    if scale == input_scale == 1:
         return ops.elu(x, alpha)
-    return ops.where(x > 0, x, alpha * ops.expm1(ops.clip(x, None, 0) * inside)) * scale
+    return ops.where(x > 0, x, alpha * ops.expm1(ops.clip(x, None, 0) * input_scale)) * scale
 
 
 @row("celu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -10,7 +11,7 @@ from minigraph import nn, ops
 from minigraph.errors import GraphError
 from minigraph.graph import Node
 from minigraph.ops.indexing import take_tokens
-from minigraph.torch.operators.table import Row, row, rows
+from minigraph.torch.operators.table import row, rows
 from minigraph.torch.operators.tensors import scatter_reduce
 
 REDUCTIONS: tuple[Literal["none", "mean", "sum"], ...] = ("none", "mean", "sum")
@@ -27,7 +28,7 @@ def _attention(
 
 
 def for_heads(query: Node, x: Node) -> Node:
-    """Return keys or values, of which several heads of the queries may share one, for each head."""
+    """Return keys or values with one head for each head of the queries, which may share them."""
     if x.ndim < 3 or x.shape[-3] in (1, query.shape[-3]):
         return x
     return ops.repeat(x, query.shape[-3] // x.shape[-3], -3)
@@ -44,23 +45,24 @@ def embedding_bag(
     """Return the sum, mean or maximum of the rows in each bag, the bags of tokens, and their sizes.
 
     mode     0: sum, 1: mean, 2: maximum
-    factors  of the rows that are summed
+    factors  weights of the rows in their sum
     """
     if by_frequency:
-        raise GraphError("there is no scale_grad_by_freq here")
+        raise GraphError("scale_grad_by_freq is not supported")
     count = offsets.shape[0] - include_last
-    places = ops.arange(tokens.size, dtype=offsets.dtype)
-    bags = ops.searchsorted(offsets[:count], places, "right") - 1
+    positions = ops.arange(tokens.size, dtype=offsets.dtype)
+    bags = ops.searchsorted(offsets[:count], positions, "right") - 1
     counts = ops.astype(tokens != padding, "int64")
     sizes = ops.index_add(ops.zeros(count, "int64"), 0, bags, counts)
-    found, used = take_tokens(weight, tokens), ops.expand_dims(counts != 0, -1)
-    found = found if factors is None else found * ops.expand_dims(factors, -1)
+    vectors, is_counted = take_tokens(weight, tokens), ops.expand_dims(counts != 0, -1)
+    vectors = vectors if factors is None else vectors * ops.expand_dims(factors, -1)
     y = ops.zeros((count, weight.shape[1]), weight.dtype)
     if mode < 2:
-        y = ops.index_add(y, 0, bags, ops.where(used, found, 0))
+        y = ops.index_add(y, 0, bags, ops.where(is_counted, vectors, 0))
         return (y / ops.maximum(sizes, 1)[:, None] if mode else y), bags, sizes, sizes
-    index = ops.broadcast_to(ops.expand_dims(bags, -1), found.shape)
-    y = scatter_reduce(y, 0, index, ops.where(used, found, -math.inf), "amax", include_self=False)
+    index = ops.broadcast_to(ops.expand_dims(bags, -1), vectors.shape)
+    vectors = ops.where(is_counted, vectors, -math.inf)
+    y = scatter_reduce(y, 0, index, vectors, "amax", include_self=False)
     return ops.where(sizes[:, None] == 0, 0, y), bags, sizes, None
 
 
@@ -88,11 +90,11 @@ rows(
 
 def nll_loss(x: Node, labels: Node, weight: Any, reduction: int, ignored: int) -> Node:
     """Return the losses of rows x (n, classes, ...), or of one row."""
-    how = REDUCTIONS[reduction]
+    reduction_name = REDUCTIONS[reduction]
     if x.ndim > 1:
-        return ops.nll_loss(x, labels, weight, ignore_index=ignored, reduction=how)
-    one = ops.expand_dims(x, 0), ops.expand_dims(labels, 0)
-    loss = ops.nll_loss(*one, weight, ignore_index=ignored, reduction=how)
+        return ops.nll_loss(x, labels, weight, ignore_index=ignored, reduction=reduction_name)
+    batch = ops.expand_dims(x, 0), ops.expand_dims(labels, 0)
+    loss = ops.nll_loss(*batch, weight, ignore_index=ignored, reduction=reduction_name)
     return loss if reduction else ops.squeeze(loss, 0)
 
 
@@ -100,14 +102,14 @@ def nll_loss(x: Node, labels: Node, weight: Any, reduction: int, ignored: int) -
 def _cross_entropy(
     x: Node, labels: Node, weight: Any, reduction: int, ignored: int, smoothing: float
 ) -> Node:
-    how: Any = REDUCTIONS[reduction]
+    reduction_name: Any = REDUCTIONS[reduction]
     ignore = ignored if labels.dtype.kind in "iu" else None
-    one = x.ndim == 1
-    given = (ops.expand_dims(x, 0), ops.expand_dims(labels, 0)) if one else (x, labels)
+    is_unbatched = x.ndim == 1
+    operands = (ops.expand_dims(x, 0), ops.expand_dims(labels, 0)) if is_unbatched else (x, labels)
     loss = ops.cross_entropy(
-        *given, weight, ignore_index=ignore, reduction=how, label_smoothing=smoothing
+        *operands, weight, ignore_index=ignore, reduction=reduction_name, label_smoothing=smoothing
     )
-    return ops.squeeze(loss, 0) if one and how == "none" else loss
+    return ops.squeeze(loss, 0) if is_unbatched and reduction_name == "none" else loss
 
 
 @row("nll_loss_forward", "nll_loss2d_forward")
@@ -125,22 +127,22 @@ def _nll_loss_forward(
 
 @row("multilabel_margin_loss_forward")
 def _multilabel_margin_loss(x: Node, labels: Node, reduction: int) -> tuple[Node, Node]:
-    """Return the losses, and 1 for the classes among the labels, which end before the first -1.
+    """Return the losses, and 1 for each class among the labels before the first -1.
 
-    PyTorch's decomposition adds up margins of labels after it, too.
+    PyTorch's decomposition wrongly counts the labels after the first -1, too.
     """
     classes = x.shape[-1]
-    rows, places = ops.reshape(x, (-1, classes)), ops.reshape(labels, (-1, classes))
-    counted = ops.cumprod(ops.astype(places >= 0, x.dtype), 1)
-    places = ops.maximum(places, 0)
-    chosen = ops.scatter_add(ops.zeros_like(rows), 1, places, counted)
-    others = ops.astype(chosen == 0, x.dtype)
-    own = ops.take_along_axis(rows, places, 1)
-    margins = ops.relu(1 - own[:, :, None] + rows[:, None, :])
-    loss = ops.sum(margins * counted[:, :, None] * others[:, None, :], (1, 2)) / classes
+    rows, indices = ops.reshape(x, (-1, classes)), ops.reshape(labels, (-1, classes))
+    counted = ops.cumprod(ops.astype(indices >= 0, x.dtype), 1)
+    indices = ops.maximum(indices, 0)
+    label_counts = ops.scatter_add(ops.zeros_like(rows), 1, indices, counted)
+    is_other = ops.astype(label_counts == 0, x.dtype)
+    label_scores = ops.take_along_axis(rows, indices, 1)
+    margins = ops.relu(1 - label_scores[:, :, None] + rows[:, None, :])
+    loss = ops.sum(margins * counted[:, :, None] * is_other[:, None, :], (1, 2)) / classes
     if reduction:
         loss = ops.mean(loss) if reduction == 1 else ops.sum(loss)
-    return loss, ops.reshape(1 - others, x.shape)
+    return loss, ops.reshape(1 - is_other, x.shape)
 
 
 # ---------------------------------------------------------------- normalisations
@@ -159,13 +161,13 @@ def _batch_norm_functional(
     y, batch_mean, batch_var = ops.batch_norm_with_statistics(x, weight, bias, eps)
     count = x.size // batch_mean.size
     unbiased = batch_var * (count / (count - 1) if count != 1 else 1.0)  # a size may be symbolic
-    kept = 1 - momentum
+    decay = 1 - momentum
     return (
         y,
         batch_mean,
         ops.rsqrt(batch_var + eps),
-        mean * kept + ops.astype(batch_mean, mean.dtype) * momentum,
-        var * kept + ops.astype(unbiased, var.dtype) * momentum,
+        mean * decay + ops.astype(batch_mean, mean.dtype) * momentum,
+        var * decay + ops.astype(unbiased, var.dtype) * momentum,
     )
 
 
@@ -194,17 +196,17 @@ def _group_norm(
 
 
 def _saved(mean: Node, var: Node, eps: float) -> tuple[Node, Node]:
-    """Return a value for the backward operators, without a gradient, as in torch."""
+    """Return the mean and 1 / sqrt(var + eps) for the backward operators, without a gradient."""
     return ops.stop_gradient(mean), ops.stop_gradient(ops.rsqrt(var + eps))
 
 
 # ---------------------------------------------------------------- recurrent layers
 
 
-class _OfLengths:
+class _MaskedLoop:
     """The loop of a recurrent layer over sequences of several lengths.
 
-    A state stays as it is beyond the end of its sequence, so that the loop backwards begins there.
+    A state is constant beyond the end of its sequence, so the reverse loop starts at that end.
     """
 
     valid: Node  # (length, n): which steps a sequence has
@@ -214,8 +216,8 @@ class _OfLengths:
 
         def masked(state: Any, parts: Any) -> tuple[Any, Node]:
             projected, valid = parts
-            news = step(state, projected)
-            state = tuple(ops.where(valid, h, old) for h, old in zip(news, state, strict=True))
+            new_state = step(state, projected)
+            state = tuple(ops.where(valid, h, old) for h, old in zip(new_state, state, strict=True))
             return state, state[0]
 
         steps = project(x), ops.expand_dims(self.valid, -1)
@@ -226,29 +228,29 @@ class _OfLengths:
 def recurrent_layer(
     layer: type[Any], x: Node, state: Any, weights: Sequence[Node], bias: bool, layers: int,
     dropout: float, training: bool, bidirectional: bool, batch_first: bool,
-    valid: Node | None = None, **named: Any,
+    valid: Node | None = None, **keywords: Any,
 ) -> list[Node]:  # fmt: skip
-    """Return what a recurrent layer gives, on weights of the graph, which come in its own order.
+    """Return the results of a recurrent layer on weights of the graph, which are in torch's order.
 
     valid  (length, n): which steps a sequence has; None: all
     named  more arguments of the layer
     """
     parts = PARTS if bias else PARTS[:2]
     if len(weights) != len(parts) * layers * (2 if bidirectional else 1):
-        raise GraphError("recurrent layers have no proj_size here")
-    left = iter(weights)
-    bases: tuple[type[Any], ...] = (layer,) if valid is None else (_OfLengths, layer)
+        raise GraphError("proj_size of recurrent layers is not supported")
+    remaining = iter(weights)
+    bases: tuple[type[Any], ...] = (layer,) if valid is None else (_MaskedLoop, layer)
 
-    class Given(*bases):  # type: ignore[misc]
-        """The layer on the given weights."""
+    class GraphLayer(*bases):  # type: ignore[misc]
+        """The layer on weights of the graph."""
 
         def _add_weights(self, width: Any, suffix: str) -> None:
             for part in parts:
-                setattr(self, part + suffix, next(left))
+                setattr(self, part + suffix, next(remaining))
 
-    net = Given(
+    net = GraphLayer(
         x.shape[-1], weights[1].shape[-1], layers, bias=bias, batch_first=batch_first,
-        dropout=dropout, bidirectional=bidirectional, **named,
+        dropout=dropout, bidirectional=bidirectional, **keywords,
     ).train(training)  # fmt: skip
     net.valid = valid
     y, last = net.forward(x, state)
@@ -263,9 +265,9 @@ LAYERS: dict[str, tuple[type[Any], dict[str, Any]]] = {  # by torch's `mode` of 
 }
 
 
-def _layers(mode: str) -> Row:
-    layer, named = LAYERS[mode]
-    return lambda *args: recurrent_layer(layer, *args, **named)
-
-
-rows({f"{mode.lower()}.input": _layers(mode) for mode in LAYERS})
+rows(
+    {
+        f"{mode.lower()}.input": functools.partial(recurrent_layer, layer, **named)
+        for mode, (layer, named) in LAYERS.items()
+    }
+)

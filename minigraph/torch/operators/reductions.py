@@ -1,4 +1,4 @@
-"""Rows of products of matrices, and of operators that reduce, scan or sort axes."""
+"""Rows of matrix products, and of operators that reduce, scan or sort axes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from minigraph.torch.operators.table import DTYPES, ROWS, Row, row, rows
 
 
 def _axes(axes: Any) -> Any:
-    """Return axes as `minigraph.ops` takes them: torch's empty list is all of them."""
+    """Return axes as `minigraph.ops` takes them; torch's empty list means all axes."""
     if axes is None or isinstance(axes, int):
         return axes
     return tuple(axes) or None
@@ -32,21 +32,24 @@ def _reduction(function: Row) -> Row:
     return reduce
 
 
-def _extremum(place: Row) -> Row:
-    """Return the row of an extremum along an axis, whose gradient is that of the element there."""
+def _extremum(position_of: Row) -> Row:
+    """Return the row of an extremum along an axis; its gradient goes to one element.
+
+    position_of  argmax or argmin
+    """
 
     def reduce(x: Node, axis: int, keepdim: bool = False) -> tuple[Node, Node]:
         if not x.ndim:
             return x, ops.zeros((), "int64")
-        return _taken(x, place(x, axis, True), axis, keepdim)
+        return _gathered(x, position_of(x, axis, True), axis, keepdim)
 
     return reduce
 
 
-def _taken(x: Node, places: Node, axis: int, keepdim: bool) -> tuple[Node, Node]:
-    """Return the elements at places, of which each row along an axis has one, and the places."""
-    both = ops.take_along_axis(x, places, axis), places
-    return both if keepdim else (ops.squeeze(both[0], axis), ops.squeeze(places, axis))
+def _gathered(x: Node, positions: Node, axis: int, keepdim: bool) -> tuple[Node, Node]:
+    """Return the elements at positions along an axis, and the positions."""
+    elements = ops.take_along_axis(x, positions, axis), positions
+    return elements if keepdim else (ops.squeeze(elements[0], axis), ops.squeeze(positions, axis))
 
 
 def _moment(function: Row) -> Row:
@@ -64,15 +67,10 @@ def _scan(function: Row) -> Row:
 
 
 def _softmax(function: Row) -> Row:
-    def along(x: Node, axis: int, widens: bool) -> Node:  # which the result shows
+    def apply(x: Node, axis: int, widens: bool) -> Node:  # the result's dtype tells
         return function(x, axis) if x.ndim else function(ops.expand_dims(x, 0), 0)[0]
 
-    return along
-
-
-def _linear(x: Node, w: Node, bias: Any = None) -> Node:
-    """Return x @ w.T + bias; w may be a vector, for which PyTorch traces no bias."""
-    return ops.linear(x, w, bias) if w.ndim > 1 else ops.matmul(x, w)
+    return apply
 
 
 rows(
@@ -102,7 +100,9 @@ rows(
             ops.expand_dims(x, -2) - ops.expand_dims(y, -3), p, -1
         ),
         "mm bmm matmul dot mv": ops.matmul,
-        "linear": _linear,
+        "linear": lambda x, w, bias=None: (  # PyTorch traces no bias for a vector of weights
+            ops.linear(x, w, bias) if w.ndim > 1 else ops.matmul(x, w)
+        ),
         "outer": ops.outer,
         "einsum": lambda equation, operands, **unused: ops.einsum(equation, *operands),
     }
@@ -156,33 +156,34 @@ def _addbmm(added: Node, x: Node, y: Node, beta: Any = 1, alpha: Any = 1) -> Nod
 
 @row("_grouped_mm")
 def grouped_products(
-    x: Node, weights: Node, ends: Any = None, bias: Any = None, dtype: torch.dtype | None = None
+    x: Node, weights: Node, offsets: Any = None, bias: Any = None, dtype: torch.dtype | None = None
 ) -> Node:
-    """Return the products of groups of rows (rows, n), each with its own matrix (groups, n, m).
+    """Return the products of groups of rows (rows, n), each with its matrix (groups, n, m).
 
-    ends  of the groups; rows after the last one give zeros
+    offsets  end of each group; rows after the last one give zeros
 
-    It is one product with all matrices below each other, of rows that are 0 beside their own one.
+    They are one product with the stacked matrices: a row is zero outside its group's block.
     """
-    if ends is None or bias is not None or (x.ndim, weights.ndim) != (2, 3):
+    if offsets is None or bias is not None or (x.ndim, weights.ndim) != (2, 3):
         raise NotImplementedError("grouped products other than of rows and matrices")
     groups, n, m = weights.shape
-    group = ops.searchsorted(ends, ops.arange(x.shape[0], dtype=ends.dtype), "right")
-    own = group[:, None, None] == ops.arange(groups)[:, None]
-    spread = ops.reshape(ops.where(own, x[:, None, :], 0), (-1, groups * n))
-    return ops.matmul(spread, ops.reshape(weights, (groups * n, m)))
+    group = ops.searchsorted(offsets, ops.arange(x.shape[0], dtype=offsets.dtype), "right")
+    in_group = group[:, None, None] == ops.arange(groups)[:, None]
+    blocks = ops.reshape(ops.where(in_group, x[:, None, :], 0), (-1, groups * n))
+    return ops.matmul(blocks, ops.reshape(weights, (groups * n, m)))
 
 
-# Models of `transformers` call it for dtypes and versions that lack PyTorch's own.
+# `transformers` calls its fallback for dtypes and versions without PyTorch's operator.
 ROWS["transformers.grouped_mm_fallback.default"] = grouped_products
 
 
 @row("_trilinear")
 def _trilinear(x: Node, y: Node, z: Node, *axes: Any) -> Node:
-    """Return the sums over some axes of products; `axes` are those that each lacks, and those."""
-    *lacked, summed, _ = axes
-    letters = "abcdefgh"[: x.ndim + len(lacked[0])]
-    terms = ["".join(c for i, c in enumerate(letters) if i not in out) for out in (*lacked, summed)]
+    """Return sums of x * y * z; `axes` are those that each operand lacks, and the summed ones."""
+    *missing, summed, _ = axes
+    letters = "abcdefgh"[: x.ndim + len(missing[0])]
+    removed = (*missing, summed)
+    terms = ["".join(c for i, c in enumerate(letters) if i not in axes) for axes in removed]
     return ops.einsum(f"{','.join(terms[:3])}->{terms[3]}", x, y, z)
 
 
@@ -203,24 +204,24 @@ def _logcumsumexp(x: Node, axis: int) -> Node:
 
 
 def _running(comes_first: Row) -> Row:
-    """Return the row of the extrema of each element and all before it, and of their last places."""
+    """Return the row of running extrema along an axis, and of their last positions."""
 
-    def along(x: Node, axis: int) -> tuple[Node, Node]:
+    def scan(x: Node, axis: int) -> tuple[Node, Node]:
         if not x.ndim:
             return x, ops.zeros((), "int64")
         rows = ops.stop_gradient(ops.moveaxis(x, axis, 0))
 
-        def step(before: tuple[Node, Node], at: tuple[Node, Node]) -> Any:
-            row, i = at
+        def step(before: tuple[Node, Node], inputs: tuple[Node, Node]) -> Any:
+            row, i = inputs
             is_new = comes_first(row, before[0]) | (row != row)  # NaN stays the extremum
-            value, place = ops.where(is_new, row, before[0]), ops.where(is_new, i, before[1])
-            return (value, place), place
+            value, position = ops.where(is_new, row, before[0]), ops.where(is_new, i, before[1])
+            return (value, position), position
 
         first = rows[0], ops.zeros(rows.shape[1:], "int64")
-        _, places = ops.scan(step, first, (rows, ops.arange(rows.shape[0])))
-        return _taken(x, ops.moveaxis(places, 0, axis), axis, True)
+        _, positions = ops.scan(step, first, (rows, ops.arange(rows.shape[0])))
+        return _gathered(x, ops.moveaxis(positions, 0, axis), axis, True)
 
-    return along
+    return scan
 
 
 rows({"cummax": _running(ops.greater_equal), "cummin": _running(ops.less_equal)})
@@ -228,19 +229,19 @@ rows({"cummax": _running(ops.greater_equal), "cummin": _running(ops.less_equal)}
 
 @row("histc")
 def _histogram(x: Node, bins: int = 100, low: Any = 0, high: Any = 0) -> Node:
-    """Return how many elements are in each of the equal parts from low to high."""
+    """Return how many elements are in each of the equal bins from low to high."""
     x = ops.stop_gradient(ops.flatten(x))
     if low == high:
         low, high = ops.min(x), ops.max(x)
-        apart = ops.astype(low == high, x.dtype)
-        low, high = low - apart, high + apart
-    places = ops.astype(ops.clip((x - low) * bins / (high - low), 0, bins - 1), "int64")
-    inside = (x >= low) & (x <= high)
-    counted = ops.astype(inside, x.dtype)
-    return ops.index_add(ops.zeros(bins, x.dtype), 0, ops.where(inside, places, 0), counted)
+        margin = ops.astype(low == high, x.dtype)
+        low, high = low - margin, high + margin
+    indices = ops.astype(ops.clip((x - low) * bins / (high - low), 0, bins - 1), "int64")
+    is_inside = (x >= low) & (x <= high)
+    counts = ops.astype(is_inside, x.dtype)
+    return ops.index_add(ops.zeros(bins, x.dtype), 0, ops.where(is_inside, indices, 0), counts)
 
 
-# ---------------------------------------------------------------- places in sorted rows
+# ---------------------------------------------------------------- positions in sorted rows
 
 
 @row("kthvalue")
@@ -267,14 +268,14 @@ rows({"median median.dim": _median(False), "nanmedian nanmedian.dim": _median(Tr
 def _ranked(x: Node, axis: int, keepdim: bool, rank: Callable[..., Any]) -> tuple[Node, Node]:
     """Return the elements of a rank along an axis, and their positions.
 
-    rank  a function of the number of elements in each row that are not NaN, and of their number
+    rank  a function of the count of elements that are not NaN in each row, and of the row's size
     """
     if not x.ndim:
         return x, ops.zeros((), "int64")
     count = ops.sum(ops.astype(x == x, "int64"), axis, True)
     ranks = ops.broadcast_to(rank(count, x.shape[axis]), count.shape)
-    places = ops.take_along_axis(ops.argsort(x, axis), ranks, axis)
-    return _taken(x, places, axis, keepdim)
+    positions = ops.take_along_axis(ops.argsort(x, axis), ranks, axis)
+    return _gathered(x, positions, axis, keepdim)
 
 
 def _searchsorted(rows: Node, x: Any, right: bool, side: str | None, order: Any) -> Node:

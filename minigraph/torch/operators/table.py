@@ -1,8 +1,8 @@
-"""The table of supported ATen operators: a row is a small function for each.
+"""The table of supported ATen operators: each row is a small function.
 
-A row takes the arguments of its operator in the captured graph: expressions for tensors, else
-Python values; sizes may be symbolic.  Its results are cast to torch's dtypes, so rows mention only
-the dtypes in which they compute.
+A row takes the arguments of its operator in the captured graph: expressions for tensors, Python
+values for the others; sizes may be symbolic.  The caller casts results to torch's dtypes, so a row
+names only the dtypes in which it computes.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import torch
 from minigraph.errors import DTypeError
 from minigraph.graph import BFLOAT16, DType
 
-OPERATORS = torch.library.Library("minigraph", "DEF")  # those of graphs that torch does not have
+OPERATORS = torch.library.Library("minigraph", "DEF")  # custom operators of captured graphs
 Row = Callable[..., Any]
 ROWS: dict[str, Row] = {}  # by the name of an operator's overload, such as "aten.relu.default"
 PROMOTING: set[str] = set()
-NESTED = {  # higher-order operators that only run a graph, which is the argument at this place
+NESTED = {  # higher-order operators that only run a graph, and the index of that argument
     "higher_order.wrap_with_set_grad_enabled": 1,
     "higher_order.wrap_with_autocast": 4,
 }
@@ -28,7 +28,7 @@ NESTED = {  # higher-order operators that only run a graph, which is the argumen
 
 class _DTypes(dict[torch.dtype, DType]):
     def __missing__(self, dtype: torch.dtype) -> DType:
-        raise DTypeError(f"there is no {str(dtype).removeprefix('torch.')} here")
+        raise DTypeError(f"{str(dtype).removeprefix('torch.')} is not supported")
 
 
 NAMES = "float16 float32 float64 bool uint8 uint16 uint32 uint64 int8 int16 int32 int64"

@@ -27,7 +27,7 @@ rows(
             x.shape, value, DTYPES[dtype] if dtype else x.dtype
         ),
         "empty.memory_format": lambda size, dtype=None: _full(size, 0.0, dtype),
-        "empty_permuted empty_strided": lambda size, lying, dtype=None: _full(size, 0.0, dtype),
+        "empty_permuted empty_strided": lambda size, order, dtype=None: _full(size, 0.0, dtype),
         "scalar_tensor": lambda value, dtype=None: ops.full(
             (), value, DTYPES[dtype or torch.float32]
         ),
@@ -61,8 +61,8 @@ ROWS["prims.convert_element_type.default"] = _to
 
 
 def _integers(low: int, high: int, size: Any, dtype: torch.dtype | None = None) -> Node:
-    below = ops.random_uniform(tuple(size), 0, high - low, "float64")
-    return ops.astype(ops.floor(below), DTYPES[dtype or torch.int64]) + low
+    offsets = ops.random_uniform(tuple(size), 0, high - low, "float64")
+    return ops.astype(ops.floor(offsets), DTYPES[dtype or torch.int64]) + low
 
 
 ROWS["prims.normal.default"] = lambda size, *, mean, std, dtype, **unused: ops.random_normal(
@@ -89,18 +89,18 @@ def _range(start: Any, end: Any, step: Any = 1, dtype: torch.dtype | None = None
 
 @row("native_dropout")
 def _native_dropout(x: Node, p: float, training: bool | None) -> tuple[Node, Node]:
-    kept = ops.dropout(ops.ones_like(x), p, training is not False)
-    return x * kept, kept != 0
+    scaled_mask = ops.dropout(ops.ones_like(x), p, training is not False)
+    return x * scaled_mask, scaled_mask != 0
 
 
-OPERATORS = "getitem add sub mul truediv floordiv mod neg pow eq ne lt le gt ge and_ or_ not_"
-ROWS |= {f"_operator.{name}": getattr(operator, name) for name in OPERATORS.split()}
+ARITHMETIC = "getitem add sub mul truediv floordiv mod neg pow eq ne lt le gt ge and_ or_ not_"
+ROWS |= {f"_operator.{name}": getattr(operator, name) for name in ARITHMETIC.split()}
 ROWS |= {"torch.sym_max": max, "torch.sym_min": min, "torch.sym_not": operator.not_}
 rows(
     {
         "sym_size.int": lambda x, axis: x.shape[axis],
         "sym_numel": lambda x: x.size,
-        # The assumptions of tracing hold if the shapes are the same.
+        # The assertions of tracing hold as long as the shapes stay the same.
         "_assert_scalar _assert_tensor_metadata sym_constrain_range_for_size": (
             lambda *unused, **others: None
         ),
@@ -133,34 +133,37 @@ def _embedding(
     weight: Node, tokens: Node, padding: int = -1, by_frequency: bool = False, sparse: bool = False
 ) -> Node:
     if by_frequency:
-        raise GraphError("there is no scale_grad_by_freq here")
+        raise GraphError("scale_grad_by_freq is not supported")
     return take_tokens(weight, tokens, None if padding < 0 else padding)
 
 
 @row("expand", "expand_copy")
 def _expand(x: Node, shape: Any, implicit: bool = False) -> Node:
-    own = (*(1,) * (len(shape) - x.ndim), *x.shape)
-    sizes = zip(shape, own, strict=True)
+    padded_shape = (*(1,) * (len(shape) - x.ndim), *x.shape)
+    sizes = zip(shape, padded_shape, strict=True)
     return ops.broadcast_to(x, tuple(m if isinstance(n, int) and n == -1 else n for n, m in sizes))
 
 
 @row("squeeze", "squeeze.dim", "squeeze.dims")
 def _squeeze(x: Node, axes: Any = None) -> Node:
-    chosen = range(x.ndim) if axes is None else [axes] if isinstance(axes, int) else axes
-    ones = tuple({a % x.ndim for a in chosen if x.ndim and x.shape[a % x.ndim] == 1})
+    candidates = range(x.ndim) if axes is None else [axes] if isinstance(axes, int) else axes
+    ones = tuple({a % x.ndim for a in candidates if x.ndim and x.shape[a % x.ndim] == 1})
     return ops.squeeze(x, tuple(sorted(ones))) if ones else x
 
 
 @row("cat")
 def _cat(xs: Sequence[Node], axis: int) -> Node:
-    # torch leaves out vectors of no element, whatever the rank of the others is.
+    # torch skips empty vectors, whatever the rank of the other operands.
     return ops.concat([x for x in xs if x.shape != (0,)] or xs, axis)
 
 
 @row("split_with_sizes")
 def _split_with_sizes(x: Node, sizes: Any, axis: int) -> list[Node]:
-    ends = [sum(sizes[:i]) for i in range(1, len(sizes))]
-    return ops.split(x, ends, axis)
+    offsets = [sum(sizes[:i]) for i in range(1, len(sizes))]
+    return ops.split(x, offsets, axis)
+
+
+END = (1 << 63) - 1  # torch's end of a slice without one
 
 
 @row("slice.Tensor", "slice_copy.Tensor")
@@ -169,14 +172,11 @@ def _slice(x: Node, axis: int, start: Any, end: Any, step: int) -> Node:
     return x[(*(slice(None),) * (axis % x.ndim), slice(start, stop, step))]
 
 
-END = (1 << 63) - 1  # of a slice that has none
-
-
 @row("slice_scatter")
 def _slice_scatter(x: Node, source: Node, axis: int, start: Any, end: Any, step: int) -> Node:
-    places = ops.reshape(ops.arange(x.shape[axis]), (-1, *(1,) * (x.ndim - 1 - axis % x.ndim)))
-    places = _slice(ops.broadcast_to(places, x.shape), axis, start, end, step)
-    return ops.scatter(x, axis, places, source)
+    positions = ops.reshape(ops.arange(x.shape[axis]), (-1, *(1,) * (x.ndim - 1 - axis % x.ndim)))
+    positions = _slice(ops.broadcast_to(positions, x.shape), axis, start, end, step)
+    return ops.scatter(x, axis, positions, source)
 
 
 @row("constant_pad_nd")
@@ -215,8 +215,8 @@ def _widths(x: Node, padding: Any) -> list[tuple[int, int]]:
 
 
 @row("diagonal", "diagonal_copy")
-def _diagonal(x: Node, offset: int, one: int, other: int) -> Node:
-    x = ops.moveaxis(x, (one, other), (-2, -1))
+def _diagonal(x: Node, offset: int, axis: int, other_axis: int) -> Node:
+    x = ops.moveaxis(x, (axis, other_axis), (-2, -1))
     *lead, h, w = x.shape
     first = offset if offset >= 0 else -offset * w
     count = max(min(h, w - offset) if offset >= 0 else min(h + offset, w), 0)
@@ -225,18 +225,18 @@ def _diagonal(x: Node, offset: int, one: int, other: int) -> Node:
 
 
 @row("diagonal_scatter")
-def _diagonal_scatter(x: Node, source: Node, offset: int, one: int, other: int) -> Node:
-    places = ops.reshape(ops.arange(x.size), x.shape)
-    places = ops.flatten(_diagonal(places, offset, one, other))
-    return ops.reshape(ops.scatter(ops.flatten(x), 0, places, ops.flatten(source)), x.shape)
+def _diagonal_scatter(x: Node, source: Node, offset: int, axis: int, other_axis: int) -> Node:
+    positions = ops.reshape(ops.arange(x.size), x.shape)
+    positions = ops.flatten(_diagonal(positions, offset, axis, other_axis))
+    return ops.reshape(ops.scatter(ops.flatten(x), 0, positions, ops.flatten(source)), x.shape)
 
 
 @row("masked_scatter")
 def _masked_scatter(x: Node, mask: Node, source: Node) -> Node:
     mask = ops.broadcast_to(mask, x.shape)
-    nth = ops.cumsum(ops.astype(ops.flatten(mask), "int64"), 0) - 1
-    taken = ops.take(ops.flatten(source), ops.maximum(nth, 0), 0)
-    return ops.where(mask, ops.reshape(taken, x.shape), x)
+    ranks = ops.cumsum(ops.astype(ops.flatten(mask), "int64"), 0) - 1
+    values = ops.take(ops.flatten(source), ops.maximum(ranks, 0), 0)
+    return ops.where(mask, ops.reshape(values, x.shape), x)
 
 
 @row("index_put")
@@ -248,19 +248,20 @@ def _index_put(x: Node, indices: Sequence[Any], values: Node, accumulate: bool) 
         for _ in range(x.ndim - indexed[0] - mask.ndim):
             mask = ops.expand_dims(mask, -1)
         return ops.where(mask, x + value if accumulate else value, x)
-    chosen = tuple(index for index in indices if index is not None)
+    arrays = tuple(index for index in indices if index is not None)
     if indexed == [*range(len(indexed))]:
-        return ops.index_put(x, chosen, values, accumulate)
-    # The axes with an index come first, in x and in what is put there.
+        return ops.index_put(x, arrays, values, accumulate)
+    # Move the indexed axes to the front, in x and in the values.
     others = [axis for axis in range(x.ndim) if axis not in indexed]
-    picked = np.broadcast_shapes(*(index.shape for index in chosen))
-    at = indexed[0] if indexed[-1] - indexed[0] < len(indexed) else 0
+    index_shape = np.broadcast_shapes(*(index.shape for index in arrays))
+    first = indexed[0] if indexed[-1] - indexed[0] < len(indexed) else 0
     shape = [x.shape[axis] for axis in others]
-    values = ops.broadcast_to(values, (*shape[:at], *picked, *shape[at:]))
-    values = ops.moveaxis(values, tuple(range(at, at + len(picked))), tuple(range(len(picked))))
+    values = ops.broadcast_to(values, (*shape[:first], *index_shape, *shape[first:]))
+    targets = range(len(index_shape))
+    values = ops.moveaxis(values, tuple(first + axis for axis in targets), tuple(targets))
     order = (*indexed, *others)
-    made = ops.index_put(ops.permute_dims(x, order), chosen, values, accumulate)
-    return ops.permute_dims(made, tuple(sorted(range(x.ndim), key=order.__getitem__)))
+    result = ops.index_put(ops.permute_dims(x, order), arrays, values, accumulate)
+    return ops.permute_dims(result, tuple(sorted(range(x.ndim), key=order.__getitem__)))
 
 
 @row("scatter_reduce.two")
@@ -271,7 +272,7 @@ def scatter_reduce(
     if reduce in ("amax", "amin"):
         return _scatter_extremum(x, axis, index, source, reduce, include_self)
     if reduce not in ("sum", "mean"):
-        raise GraphError(f"it has no reduce={reduce!r}")
+        raise GraphError(f"reduce={reduce!r} is not supported")
     start = x if include_self else ops.scatter(x, axis, index, 0)
     total = ops.scatter_add(start, axis, index, source)
     if reduce == "sum":
@@ -291,25 +292,25 @@ def _scatter_extremum(
         x, index, source = x[None], index[None], source[None]
         return _scatter_extremum(x, 0, index, source, reduce, include_self)[0]
     source = source[tuple(map(slice, index.shape))]
-    order = ops.argsort(source, axis, reduce == "amin")  # the last that is put at a place stays
-    along = ops.take_along_axis(index, order, axis), ops.take_along_axis(source, order, axis)
-    best = ops.scatter(x, axis, *along)
+    order = ops.argsort(source, axis, reduce == "amin")  # the last write to an index wins
+    ordered = (ops.take_along_axis(each, order, axis) for each in (index, source))
+    best = ops.scatter(x, axis, *ordered)
     if include_self:
         best = (ops.maximum if reduce == "amax" else ops.minimum)(x, best)
     if x.dtype not in FLOATS:
         return best
-    # Elements that are equal share the gradient: as in torch, with those of x that do not count.
+    # Equal elements share the gradient; as in torch, also with those of x that are not included.
     best = ops.stop_gradient(best)
-    own, equal = x == best, source == ops.gather(best, axis, index)
-    count = ops.scatter_add(ops.astype(own, x.dtype), axis, index, ops.astype(equal, x.dtype))
+    is_own, is_best = x == best, source == ops.gather(best, axis, index)
+    count = ops.scatter_add(ops.astype(is_own, x.dtype), axis, index, ops.astype(is_best, x.dtype))
     share = 1 / ops.maximum(count, 1)
     if not include_self:
-        own = own & (ops.scatter(ops.zeros_like(x), axis, index, 1) == 0)
-    moved = _slope(source, equal) * ops.gather(share, axis, index)
-    return best + ops.scatter_add(_slope(x, own) * share, axis, index, moved)
+        is_own = is_own & (ops.scatter(ops.zeros_like(x), axis, index, 1) == 0)
+    gradient = _slope(source, is_best) * ops.gather(share, axis, index)
+    return best + ops.scatter_add(_slope(x, is_own) * share, axis, index, gradient)
 
 
-def _slope(x: Node, chosen: Node) -> Node:
-    """Return zeros whose gradient for x is 1 where x is chosen and finite."""
-    x = ops.where(chosen & ops.isfinite(x), x, 0)
+def _slope(x: Node, mask: Node) -> Node:
+    """Return zeros whose gradient for x is 1 where the mask is true and x is finite."""
+    x = ops.where(mask & ops.isfinite(x), x, 0)
     return x - ops.stop_gradient(x)
