@@ -3,18 +3,18 @@
 from minigraph.devices.cpu import openmp
 from minigraph.errors import warn_once
 
-# PyTorch's wheels bring GNU's OpenMP library, and kernels of both run in its threads, which soon
-# sleep if they are idle.  If PyTorch is imported before, they wait in a loop for long, which on a
-# processor that others use makes a step several times as long: OMP_WAIT_POLICY=passive helps there.
+# PyTorch's wheels load GNU's OpenMP library, whose threads run the kernels of both.  With this
+# setting idle threads soon sleep.  If PyTorch is imported before minigraph they spin, which
+# slows a step several times on a shared processor; OMP_WAIT_POLICY=passive prevents that.
 with openmp.short_spins():
     import torch
 
-MIN_TORCH = (2, 6)  # that has torch.export's `default_decompositions` and `Dim.DYNAMIC`
+MIN_TORCH = (2, 6)  # the first with torch.export's `default_decompositions` and `Dim.DYNAMIC`
 MAX_TESTED_TORCH = (2, 13)  # the newest
 
-_found = tuple(map(int, torch.__version__.split(".")[:2]))
+_installed = tuple(map(int, torch.__version__.split(".")[:2]))
 _oldest, _tested = (".".join(map(str, version)) for version in (MIN_TORCH, MAX_TESTED_TORCH))
-if _found < MIN_TORCH:
+if _installed < MIN_TORCH:
     raise ImportError(
         f"minigraph.torch needs PyTorch {_oldest} or newer, and {torch.__version__} is installed"
     )
@@ -22,13 +22,13 @@ try:
     from minigraph.torch.conversion import ConvertedModule, convert
     from minigraph.torch.training import TrainingStep, training_step
 except (ImportError, AttributeError) as error:
-    if _found <= MAX_TESTED_TORCH:
+    if _installed <= MAX_TESTED_TORCH:
         raise
     raise ImportError(
         f"minigraph.torch does not work with PyTorch {torch.__version__} ({error}); {_tested} is "
         "the newest that it was tested with"
     ) from error
-if _found > MAX_TESTED_TORCH:
+if _installed > MAX_TESTED_TORCH:
     warn_once(
         f"PyTorch {torch.__version__} is newer than {_tested}, the newest that minigraph.torch was "
         "tested with"

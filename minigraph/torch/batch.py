@@ -1,4 +1,4 @@
-"""Batches of a step: how their tensors become inputs of a graph, and arrays."""
+"""Batches of a step: their tensors as inputs of a graph, and as arrays."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class TensorSpec(NamedTuple):
         return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
 
 
-def shown(leaves: Sequence[Any], structure: pytree.TreeSpec) -> str:
+def call_text(leaves: Sequence[Any], structure: pytree.TreeSpec) -> str:
     """Return a call's arguments in one line: tensors and expressions by dtype and shape."""
-    args, kwargs = pytree.tree_unflatten([*map(described, leaves)], structure)
+    args, kwargs = pytree.tree_unflatten([*map(description, leaves)], structure)
     return f"({', '.join([*map(repr, args), *(f'{k}={x!r}' for k, x in kwargs.items())])})"
 
 
-def described(x: Any) -> Any:
+def description(x: Any) -> Any:
     """Return an argument's description for errors."""
     if isinstance(x, Node):
         return TensorSpec(x.dtype, x.shape)
@@ -83,9 +83,9 @@ class Batches:
             raise GraphError(f"{what}: a batch is a tuple of the inputs and a target, got {count}")
         self._device = device
         names = _input_names(model, len(batch))
-        found, self._structure = pytree.tree_flatten_with_path((tuple(batch), dict(named)))
-        self._items = [_item(path, names, x) for path, x in found]
-        self._is_flat = not named and len(found) == len(batch)
+        leaves, self._structure = pytree.tree_flatten_with_path((tuple(batch), dict(named)))
+        self._items = [_item(path, names, x) for path, x in leaves]
+        self._is_flat = not named and len(leaves) == len(batch)
         self._sizes: list[Mapping[int, Size]] | None = None
         self.arrays(batch, named)
         self._sizes = _sizes(what, dynamic, self._tensors)
@@ -110,13 +110,13 @@ class Batches:
 
     def inputs(self) -> list[Node]:
         """Return inputs of a graph."""
-        made = []
+        nodes = []
         for i, item in enumerate(self._tensors):
             shape: list[Any] = list(item.like.shape)
             for axis, size in (self._sizes[i] if self._sizes is not None else {}).items():
                 shape[axis] = size.__name__
-            made.append(mg.input(item.name, tuple(shape), DTYPES[item.like.dtype].name))
-        return made
+            nodes.append(mg.input(item.name, tuple(shape), DTYPES[item.like.dtype].name))
+        return nodes
 
     def arrays(self, batch: Sequence[Any], named: Mapping[str, Any]) -> list[Array]:
         """Return a batch as arrays in the memory of its tensors."""
@@ -127,8 +127,8 @@ class Batches:
             if isinstance(like, CONSTANT_TYPES):
                 if type(x) is not type(like) or x != like:
                     raise GraphError(
-                        f"{item.what} was {like!r} when the step was made, which is part of it, "
-                        f"and is {described(x)!r} now; what differs between calls is a tensor"
+                        f"{item.what} was {like!r} when the step was made, a constant of it, and "
+                        f"is {description(x)!r} now; pass a tensor for a value that changes"
                     )
                 continue
             plain = isinstance(x, torch.Tensor) and x.layout is torch.strided
@@ -149,18 +149,18 @@ class Batches:
             names = [item.name for item in self._tensors]
             raise GraphError(
                 f"the step takes a batch of {len(names)} tensors ({', '.join(names)}), got "
-                f"{shown(*pytree.tree_flatten((tuple(batch), named)))}"
+                f"{call_text(*pytree.tree_flatten((tuple(batch), named)))}"
             ) from None
         return leaves
 
     def _refuse(self, item: _Item, x: Any) -> None:
         what, like = item.what, item.like
         if not isinstance(x, torch.Tensor):
-            hint = "; torch.export.register_dataclass tells what it holds" * is_dataclass(x)
+            hint = "; torch.export.register_dataclass tells its fields" * is_dataclass(x)
             raise GraphError(f"{what} is a tensor, not {type(x).__name__}{hint}")
         check_supported(x, what, CPU if x.is_cpu else self._device)
         if x.requires_grad:
-            raise GraphError(f"{what} requires a gradient, and gets none; give its .detach()")
+            raise GraphError(f"{what} requires a gradient, but gets none; pass its .detach()")
         if x.dtype is not like.dtype:
             raise DTypeError(f"{what} was of {like.dtype} when the step was made, got {x.dtype}")
         if self._sizes is None and x.shape != like.shape:
@@ -175,7 +175,7 @@ def _input_names(model: torch.nn.Module, count: int) -> list[str]:
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     try:
         parameters = inspect.signature(model.forward).parameters.values()
-    except (TypeError, ValueError):  # of code that is not Python's
+    except (TypeError, ValueError):  # of functions that are not written in Python
         parameters = {}.values()
     names = [p.name for p in parameters if p.kind in positional][: count - 1]
     names += [f"x{i}" for i in range(len(names), count - 1)]
@@ -196,8 +196,8 @@ def _sizes(what: str, dynamic: Any, tensors: Sequence[_Item]) -> list[Mapping[in
     if dynamic is False:
         return None
     axes = [{0: "batch"} if x.like.ndim else {} for x in tensors] if dynamic is True else dynamic
-    several = isinstance(axes, list | tuple) and len(axes) == len(tensors)
-    if not several or not all(map(_names_sizes, axes)):
+    has_all = isinstance(axes, list | tuple) and len(axes) == len(tensors)
+    if not has_all or not all(map(_names_sizes, axes)):
         raise GraphError(
             f"{what}: dynamic is a bool, or for each of the {len(tensors)} tensors of a batch a "
             'dict of axes and names or torch.export.Dims, such as {0: "batch"}'
@@ -207,7 +207,7 @@ def _sizes(what: str, dynamic: Any, tensors: Sequence[_Item]) -> list[Mapping[in
             if axis not in range(x.like.ndim) or x.like.shape[axis] < 2:
                 raise GraphError(
                     f"{what}: {x.what} of shape {tuple(x.like.shape)} has no size of 2 or more "
-                    f"along axis {axis}, which dynamic takes of an example"
+                    f"along axis {axis}, as dynamic needs in the example"
                 )
     named: dict[str, Size] = {}
 

@@ -1,7 +1,7 @@
-"""A module of PyTorch as a graph of ATen's operators that have rows here.
+"""A module of PyTorch as a graph of ATen operators that have rows.
 
-`torch.export` traces the module.  Operators that have a row stay whole; of the others PyTorch's own
-decompositions are taken.
+`torch.export` traces the module.  Operators that have a row are kept; PyTorch decomposes the
+others.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def capture(
     what    first words of errors
     prefix  of the paths of modules, which errors omit
     """
-    given, named = _distinct((tuple(args), dict(kwargs or {})))
+    positional, keywords = _distinct((tuple(args), dict(kwargs or {})))
     names = {id(x): path for path, x in module.named_modules()}
     assigned: list[tuple[str, Any]] = []
     try:
@@ -73,10 +73,10 @@ def capture(
             states = _random_states()
             with traced_gradients(), packed_layers(), _assignments(module, prefix, assigned):
                 program = torch.export.export(
-                    module, given, named, dynamic_shapes=dynamic_shapes, strict=False
+                    module, positional, keywords, dynamic_shapes=dynamic_shapes, strict=False
                 )
             _detach_without_gradient(program)
-            program.example_inputs = None  # else torch looks for the bases of those that are views
+            program.example_inputs = None  # else torch searches for the bases of views among them
             program = program.run_decompositions(decompositions(core=True))
     except Exception as error:  # of many classes, which torch does not document
         text = _brief(error, names, prefix)
@@ -96,8 +96,8 @@ def capture(
 def _quiet() -> Iterator[None]:
     """Suppress warnings of tracing, which come from torch's own code or precede an error.
 
-    Distributions do not check their parameters, and transformers do not look whether a mask is
-    causal, as that branches on values.
+    Meanwhile distributions do not check their parameters, and transformers do not check whether a
+    mask is causal, because these checks branch on values.
     """
     before, checks = logging.root.manager.disable, Distribution._validate_args
     detect = transformer._detect_is_causal_mask
@@ -105,7 +105,7 @@ def _quiet() -> Iterator[None]:
     Distribution.set_default_validate_args(False)
     transformer._detect_is_causal_mask = is_causal
     try:
-        # Of a branch on a tensor's value, torch prints the graph too.
+        # For a branch on a tensor's value, torch prints the graph as well.
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
@@ -119,13 +119,13 @@ def _quiet() -> Iterator[None]:
 def _assignments(
     module: torch.nn.Module, prefix: str, assigned: list[tuple[str, Any]]
 ) -> Iterator[None]:
-    """Let a buffer that `forward` assigns anew be changed in place, because tracing loses it.
+    """Change a buffer in place where `forward` assigns a new tensor, which tracing would lose.
 
-    assigned  gets the paths and old values of other attributes that `forward` assigns anew
+    assigned  gets the paths and old values of other attributes that `forward` reassigns
 
-    Raises GraphError if `forward` makes a part.  Leaves the module without what it made:
-    attributes, items of its dicts, and hooks.  An attribute may hold a tensor of the tracer, or
-    note that hooks are there, which would be added twice without it.
+    Raises GraphError if `forward` adds a parameter, buffer or submodule.  Afterwards removes the
+    attributes, items of dicts and hooks that `forward` added: an attribute may hold a tensor of
+    the tracer.
     """
     parts = [(path.removeprefix(prefix).lstrip("."), x) for path, x in module.named_modules()]
     attributes = [(path, vars(part), dict(vars(part))) for path, part in parts]
@@ -135,15 +135,15 @@ def _assignments(
         for table in (part._parameters, part._buffers, part._modules)
     ]
     dicts = [
-        (held, {*held})
+        (each, {*each})
         for _, part in parts
-        for held in (vars(part), *(x for x in vars(part).values() if isinstance(x, dict)))
+        for each in (vars(part), *(x for x in vars(part).values() if isinstance(x, dict)))
     ]
     buffers: list[tuple[dict[str, Any], str, torch.Tensor]] = []
 
     def remember(*unused: Any) -> None:
-        held = [part._buffers for _, part in parts]
-        buffers[:] = [(table, *each) for table in held for each in table.items()]
+        tables = [part._buffers for _, part in parts]
+        buffers[:] = [(table, *each) for table in tables for each in table.items()]
 
     def change(*unused: Any) -> None:
         for table, name, buffer in buffers:
@@ -153,11 +153,11 @@ def _assignments(
                 table[name] = buffer
         for path, table, before in tables:
             for name in table.keys() - before.keys():
-                made = f"{path}.{name}".lstrip(".")
-                raise GraphError(f"`forward` makes {made}, which `__init__` is to make")
-        for path, held, before in attributes:
+                new_path = f"{path}.{name}".lstrip(".")
+                raise GraphError(f"`forward` adds {new_path}, which `__init__` must add")
+        for path, after, before in attributes:
             for name, old in before.items():
-                if name != "training" and held.get(name) is not old:
+                if name != "training" and after.get(name) is not old:
                     assigned.append((f"{path}.{name}".lstrip("."), old))
 
     hooks = module.register_forward_pre_hook(remember), module.register_forward_hook(change)
@@ -166,20 +166,20 @@ def _assignments(
     finally:
         for hook in hooks:
             hook.remove()
-        for held, names in dicts:
-            for name in held.keys() - names:
-                del held[name]
+        for changed, names in dicts:
+            for name in changed.keys() - names:
+                del changed[name]
 
 
 def _warn_of_assignments(
     what: str, assigned: Sequence[tuple[str, Any]], program: ExportedProgram
 ) -> None:
-    """Warn of attributes that may carry values between calls, which a graph does not do."""
-    read = {id(x) for x in program.constants.values()}
+    """Warn of reassigned attributes that may carry values between calls: a graph loses them."""
+    constants = {id(x) for x in program.constants.values()}
     paths = [
         path
         for path, old in assigned
-        if old is None or isinstance(old, bool | int | float) or id(old) in read
+        if old is None or isinstance(old, bool | int | float) or id(old) in constants
     ]
     if paths:
         warn_once(
@@ -189,20 +189,20 @@ def _warn_of_assignments(
 
 
 def _random_states() -> tuple[Any, ...]:
-    """Return the states of the generators of Python and NumPy, which no graph draws from."""
+    """Return the states of Python's and NumPy's generators, which graphs do not use."""
     return random.getstate(), repr(np.random.get_state(legacy=False)["state"])
 
 
 def _distinct(arguments: Any) -> Any:
-    """Return arguments in which no tensor is there twice: tracing would take both for one input."""
-    seen: set[int] = set()
+    """Return arguments with repeated tensors cloned: tracing would merge them into one input."""
+    ids: set[int] = set()
 
-    def one(x: torch.Tensor) -> torch.Tensor:
-        known = id(x) in seen
-        seen.add(id(x))
-        return x.detach().clone().requires_grad_(x.requires_grad) if known else x
+    def distinct(x: torch.Tensor) -> torch.Tensor:
+        is_repeated = id(x) in ids
+        ids.add(id(x))
+        return x.detach().clone().requires_grad_(x.requires_grad) if is_repeated else x
 
-    return pytree.tree_map_only(torch.Tensor, one, arguments)
+    return pytree.tree_map_only(torch.Tensor, distinct, arguments)
 
 
 def _detach_without_gradient(program: ExportedProgram) -> None:
@@ -216,7 +216,7 @@ def _detach_without_gradient(program: ExportedProgram) -> None:
         for node in graph.graph.find_nodes(op="call_function", target=WITH_GRADIENT):
             items = [] if node.args[0] else list(node.users)
             for item in items:
-                if isinstance(item.meta.get("val"), torch.Tensor):
+                if is_tensor(item):
                     with graph.graph.inserting_after(item):
                         new = graph.graph.call_function(aten.detach.default, (item,))
                     new.meta = dict(item.meta)
@@ -228,9 +228,9 @@ def _detach_without_gradient(program: ExportedProgram) -> None:
 
 
 def _graphs(program: ExportedProgram) -> list[torch.fx.GraphModule]:
-    """Return the graph of a program, and those in it."""
-    every = program.graph_module.modules()
-    return [graph for graph in every if isinstance(graph, torch.fx.GraphModule)]
+    """Return the graph of a program, and the nested ones."""
+    modules = program.graph_module.modules()
+    return [graph for graph in modules if isinstance(graph, torch.fx.GraphModule)]
 
 
 @functools.cache
@@ -239,32 +239,32 @@ def decompositions(core: bool = False) -> dict[Any, Callable[..., Any]]:
 
     core  whether to include decompositions of core operators
     """
-    every = {**(decomposition_table if core else {}), **torch.export.default_decompositions()}
-    overloads = [op for op in every if isinstance(op, torch._ops.OpOverload)]
-    return {op: every[op] for op in overloads if name_of(op) not in ROWS}
+    table = {**(decomposition_table if core else {}), **torch.export.default_decompositions()}
+    overloads = [op for op in table if isinstance(op, torch._ops.OpOverload)]
+    return {op: table[op] for op in overloads if name_of(op) not in ROWS}
 
 
 def refuse_missing(what: str, program: ExportedProgram, prefix: str) -> None:
-    """Raise GraphError if operators have no row: it lists all, with counts and places."""
+    """Raise GraphError if operators have no row: it lists all, with counts and source lines."""
     calls = [node for g in _graphs(program) for node in g.graph.nodes if node.op == "call_function"]
     values = [node.meta.get("val") for node in calls]
     tensors = [x for x in values if isinstance(x, torch.Tensor)]
     sizes = {str(n) for x in tensors for n in x.shape}
-    lacking = [
+    missing = [
         node
         for node, value in zip(calls, values, strict=True)
         if name_of(node.target) not in (*ROWS, *NESTED)
         or (node.target is ITEM and str(value) in sizes)
     ]
-    if lacking:
-        first = {node.target: location(node, prefix) for node in reversed(lacking)}
-        counts = Counter(node.target for node in lacking)
+    if missing:
+        first = {node.target: location(node, prefix) for node in reversed(missing)}
+        counts = Counter(node.target for node in missing)
         listed = first_names([f"{op} ({n} {first[op]})" for op, n in counts.items()], 20)
         is_complex = any(x.is_complex() for x in tensors)
-        hint = "; there are no complex numbers here" if is_complex else ""
+        hint = "; complex numbers are not supported" if is_complex else ""
         if ITEM in counts:
-            hint += "; a graph does not know the size that .item() gives"
-        raise GraphError(f"{what}: there are no rows for {listed}{hint}")
+            hint += "; .item() gives a size that is unknown when the graph is compiled"
+        raise GraphError(f"{what}: unsupported operators: {listed}{hint}")
 
 
 def name_of(target: Any) -> str:
@@ -276,10 +276,15 @@ def name_of(target: Any) -> str:
     return f"{target.__module__}.{target.__name__}"
 
 
-def location(node: torch.fx.Node, prefix: str = "") -> Location:
-    """Return the user's line and the layer of a node, or of that whose gradient it is part of.
+def is_tensor(node: torch.fx.Node) -> bool:
+    """Return whether the value of a node is a tensor."""
+    return isinstance(node.meta.get("val"), torch.Tensor)
 
-    prefix  of the paths of modules, which is left out
+
+def location(node: torch.fx.Node, prefix: str = "") -> Location:
+    """Return the user's line and the layer of a node; for a gradient's node, of the forward node.
+
+    prefix  of the paths of modules, which is omitted
     """
     frames = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
     users = [frame for frame in frames if not frame[0].startswith(LIBRARY_FOLDERS)]
@@ -287,7 +292,7 @@ def location(node: torch.fx.Node, prefix: str = "") -> Location:
     backward = node.meta.get("partitioner_tag") == "is_backward"
     stack = node.meta.get("fwd_nn_module_stack" if backward else "nn_module_stack") or {}
     path = next((path for path, _ in reversed(stack.values())), "")
-    path = re.sub(r"^L\[[^]]*\]", "", path)  # how Dynamo begins: L['self']
+    path = re.sub(r"^L\[[^]]*\]", "", path)  # Dynamo's paths begin with L['self']
     path = path.removeprefix(prefix).removeprefix(".")
     return Location(file, int(line), path, backward)
 
@@ -296,28 +301,28 @@ def _brief(error: Exception, names: Mapping[int, str], prefix: str) -> str:
     """Return the layer and the user's line at which an error of torch arose, and its text.
 
     names   paths of the modules, by their ids
-    prefix  of paths, which is left out
+    prefix  of paths, which is omitted
     """
     frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
     users = [frame for frame in frames if not frame[0].startswith(LIBRARY_FOLDERS)]
     called = [id(frame.f_locals.get("self")) for frame, _ in walk_tb(error.__traceback__)]
     paths = [names[each] for each in called if each in names]
     layer = paths[-1].removeprefix(prefix).removeprefix(".") if paths else ""
-    place = Location(*(users[-1] if users else here()[:2]), layer)
+    source = Location(*(users[-1] if users else here()[:2]), layer)
     if isinstance(error, DATA_DEPENDENT):
         return (
-            f"{place}: a size or a branch there depends on values of a tensor, which a graph does "
-            "not know; torch.where chooses between values"
+            f"{source}: a size or a branch depends on values of a tensor, which are unknown when "
+            "the graph is compiled; torch.where chooses between values"
         )
     if any(file.endswith(TRANSFORMS) for file, _ in frames):
-        return f"{place}: it has no graph of torch.func's grad, vjp and Jacobians"
+        return f"{source}: torch.func's grad, vjp and Jacobians are not supported"
     unknown = re.search(r"<class '([^']+)'> in output, which is not a known type", str(error))
     if unknown:
         return (
-            f"{place}: the model returns a {unknown[1]}, which torch.export does not know: leave it"
-            " out (use_cache=False in models of transformers) or register it with "
+            f"{source}: the model returns a {unknown[1]}, which torch.export does not know: leave "
+            "it out (use_cache=False in models of transformers) or register it with "
             "torch.utils._pytree.register_pytree_node"
         )
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    found = [line[2:].split(". ")[0] for line in lines if line.startswith("- ")]  # of constraints
-    return f"{place}: {type(error).__name__}: {(found or lines or [''])[0]}"[:500]
+    constraints = [line[2:].split(". ")[0] for line in lines if line.startswith("- ")]
+    return f"{source}: {type(error).__name__}: {(constraints or lines or [''])[0]}"[:500]

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 from minigraph.errors import DTypeError, GraphError, ShapeError
 from minigraph.graph import Node, Parameter, as_node
 from minigraph.nn.module import Module
-from minigraph.torch.batch import TensorSpec, described, shown
+from minigraph.torch.batch import TensorSpec, call_text, description
 from minigraph.torch.capture import capture
 from minigraph.torch.interpret import interpret
 from minigraph.torch.memory import SharedParameters, device_of
@@ -27,7 +27,7 @@ class ConvertedModule(Module):
     `updates()` returns the changes of a call in training, such as the statistics of batch norms.
 
     Parameters share the memory of the model's tensors: a change of one is a change of the other.
-    After a tensor got new memory (`model.double()`, or `load_state_dict` with assign=True),
+    When a tensor gets new memory (`model.double()`, or `load_state_dict` with assign=True),
     compiled functions keep the old memory: convert the model again.
     """
 
@@ -56,11 +56,11 @@ class ConvertedModule(Module):
             TensorSpec.like(traced[name]) if isinstance(x, torch.Tensor) else x
             for x, name in zip(leaves, names, strict=True)
         ]
-        kept = model.state_dict(keep_vars=True)
+        state_dict = model.state_dict(keep_vars=True)
         state = SharedParameters(device_of(model)).share_module(model, self._program.constants)
         self._captured_state: UserDict[str, Parameter] = UserDict(state)
         for name, parameter in self._captured_state.items():
-            if name in kept:  # else it is in no state dict of the model
+            if name in state_dict:  # else it is in no state dict of the model
                 self._add(name, parameter)
         self.training = model.training
 
@@ -80,33 +80,33 @@ class ConvertedModule(Module):
             leaves = self._structure.flatten_up_to((args, kwargs))
         except ValueError:
             raise GraphError(
-                f"the call is {shown(*pytree.tree_flatten((args, kwargs)))}, and the example was "
-                f"{shown(self._inputs, self._structure)}"
+                f"the call is {call_text(*pytree.tree_flatten((args, kwargs)))}, and the example "
+                f"was {call_text(self._inputs, self._structure)}"
             ) from None
         nodes = []
         for i, (leaf, expected) in enumerate(zip(leaves, self._inputs, strict=True)):
             if isinstance(expected, TensorSpec):
-                nodes.append(self._fitting(i, as_node(leaf), expected))
+                nodes.append(as_node(leaf))
+                self._check_input(i, nodes[-1], expected)
             elif isinstance(leaf, Node) or leaf != expected:
                 raise GraphError(
-                    f"input {i} was {expected!r} in the example, which is part of the graph, and "
-                    f"is {described(leaf)!r} now: convert the model with it"
+                    f"input {i} was {expected!r} in the example, a constant of the graph, and is "
+                    f"{description(leaf)!r} now: convert the model with the new value"
                 )
         result = interpret(self._what, self._program, nodes, self._captured_state)
         for name, value in result.changes.items():
             Module.update(self, self._captured_state[name], value)  # the model may have an `update`
         return result.outputs
 
-    def _fitting(self, i: int, node: Node, expected: TensorSpec) -> Node:
-        found = f"input {i} was {expected} in the example, not {node.spec}"
+    def _check_input(self, i: int, node: Node, expected: TensorSpec) -> None:
+        mismatch = f"input {i} was {expected} in the example, not {node.spec}"
         if node.dtype != expected.dtype:
-            raise DTypeError(found)
+            raise DTypeError(mismatch)
         if len(node.shape) != len(expected.shape):
-            raise ShapeError(found)
+            raise ShapeError(mismatch)
         for n, fixed in zip(node.shape, expected.shape, strict=True):
             if fixed is not None and (not isinstance(n, int) or n != fixed):
-                raise ShapeError(f"{found}; dynamic=True converts for any number of examples")
-        return node
+                raise ShapeError(f"{mismatch}; dynamic=True converts for any number of examples")
 
     def train(self, mode: bool = True) -> Self:
         """Return the module; GraphError if the model was converted in the other mode."""
@@ -135,7 +135,7 @@ def convert(
     """Return a minigraph module of a PyTorch model, on the same memory.
 
     args, kwargs  example arguments of the model, which fix dtypes, shapes, and the values of
-                  arguments that are no tensors
+                  arguments that are not tensors
     dynamic       True: the first size of each input may differ between calls; it is two or more in
                   the example.  Or the dynamic_shapes of `torch.export.export`
 
@@ -163,8 +163,8 @@ def _any_first_size(model: torch.nn.Module, call: Any, leaves: Sequence[Any]) ->
         if isinstance(x, torch.Tensor) and x.ndim:
             if len(x) < 2:
                 raise ShapeError(
-                    f"convert({type(model).__name__}): with dynamic=True the example has two "
-                    f"examples or more, because torch.export takes a size of {len(x)} as fixed"
+                    f"convert({type(model).__name__}): dynamic=True needs an example batch of two "
+                    f"or more, because torch.export takes a size of {len(x)} as fixed"
                 )
             sizes[x] = {0: Dim.DYNAMIC}
     return sizes.dynamic_shapes(model, *call)

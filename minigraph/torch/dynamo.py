@@ -1,4 +1,4 @@
-"""`torch.compile(model, backend="minigraph")`: the graphs of PyTorch's compiler, compiled here.
+"""`torch.compile(model, backend="minigraph")`: compile the graphs of PyTorch's compiler.
 
 AOTAutograd makes the graphs of the forward and, with gradients, the backward pass, and handles
 mutations and aliases itself.  Weights are inputs of the graphs, in PyTorch's memory, so changes
@@ -46,7 +46,7 @@ def minigraph(
         raise OptionError(f"torch.compile: mode={mode!r} is Inductor's; minigraph takes options")
     for node in module.graph.nodes:
         if node.target is F.adaptive_avg_pool2d and node.args[1:] in ((1,), ((1, 1),)):
-            # PyTorch makes the same of it, except with channels last, for which it uses as_strided.
+            # As PyTorch decomposes it, except for channels last, where it uses as_strided.
             node.target, node.args = torch.mean, (node.args[0], (-2, -1), True)
     module.recompile()
     tensors = [x for x in example if isinstance(x, torch.Tensor)]
@@ -64,15 +64,15 @@ def minigraph(
         decompositions=decompositions(),
     )
     # PyTorch's attention kernels differ between GPUs; the operators of its decomposition have rows.
-    whole = device.type == "cpu"
-    with contextlib.nullcontext() if whole else sdpa_kernel(SDPBackend.MATH):
+    is_cpu = device.type == "cpu"
+    with contextlib.nullcontext() if is_cpu else sdpa_kernel(SDPBackend.MATH):
         return backend(module, example)
 
 
 def _partition(joint: torch.fx.GraphModule, inputs: Any, **named: Any) -> Any:
     for pools in (aten.max_pool2d_with_indices_backward, aten.max_pool3d_with_indices_backward):
         for node in joint.graph.find_nodes(op="call_function", target=pools.default):
-            # Without the indices of the maxima, which take longer to make than the maxima again.
+            # Without the indices of the maxima: recomputing the maxima is faster than saving them.
             node.target, node.args = max_pool_gradient, node.args[:-1]
     joint.graph.eliminate_dead_code()
     joint.recompile()

@@ -1,8 +1,8 @@
-"""The gradients of a `torch.autograd.Function`, which `torch.export` leaves out of its graphs.
+"""The gradients of a `torch.autograd.Function`, which `torch.export` does not trace.
 
-While a model is traced, `Function.apply` is replaced.  `backward` is traced right after `forward`,
-from the operator `gradient`, which stands for the gradient of the result; `with_gradient` joins
-both graphs.
+While a model is traced, `Function.apply` is replaced.  The replacement traces `backward` right
+after `forward`: the operator `gradient` stands for the gradient of the result, and `with_gradient`
+joins both graphs.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Context(FunctionCtx):  # type: ignore[misc]
         return self.to_save
 
     def mark_dirty(self, *args: Any) -> None:
-        raise GraphError("there is no graph of a torch.autograd.Function that changes its input")
+        raise GraphError("a torch.autograd.Function that changes its input is not supported")
 
 
 def _is_float(x: Any) -> bool:
@@ -71,16 +71,12 @@ def _is_float(x: Any) -> bool:
 
 def _apply(cls: type[Function], *args: Any) -> Any:
     """Return the results of a function; if gradients are enabled, they carry its `backward`."""
-    if (
-        cls is CheckpointFunction
-    ):  # its backward recomputes the forward pass, which a graph does not need
+    if cls is CheckpointFunction:  # a graph needs no recomputation in the backward pass
         run, _, *inputs = args
         with torch.set_grad_enabled(any(_is_float(x) and x.requires_grad for x in inputs)):
             return run(*inputs)
     if torch._C._are_functorch_transforms_active():
-        raise GraphError(
-            "there is no graph of a torch.autograd.Function in a transform of torch.func"
-        )
+        raise GraphError("a torch.autograd.Function in a transform of torch.func is not supported")
     has_setup = cls.setup_context is not Function.setup_context
     if has_setup:
         bound = inspect.signature(cls.forward).bind(*args)
@@ -93,33 +89,29 @@ def _apply(cls: type[Function], *args: Any) -> Any:
     if not torch.is_grad_enabled():
         return result
     results = [*result] if isinstance(result, tuple) else [result]
-    fixed = {*map(id, context.non_differentiable)}
-    places = [i for i, y in enumerate(results) if _is_float(y) and id(y) not in fixed]
-    if not places:
+    non_differentiable = {*map(id, context.non_differentiable)}
+    indices = [i for i, y in enumerate(results) if _is_float(y) and id(y) not in non_differentiable]
+    if not indices:
         return result
-    ys = [results[i] for i in places]
-    y = _joined(ys)
+    ys = [results[i] for i in indices]
+    # One vector, because each gradient may depend on the gradients of all results.
+    y = ys[0] if len(ys) == 1 else torch.cat([y.flatten() for y in ys])
     dy = torch.ops.minigraph.gradient(y.detach())
     dys = [torch.zeros_like(x) if isinstance(x, torch.Tensor) else None for x in results]
-    for i, part in zip(places, _parts(dy, ys), strict=True):
+    for i, part in zip(indices, _split(dy, ys), strict=True):
         dys[i] = part
     backward = cls.vjp if cls.backward is Function.backward else cls.backward
     dxs = backward(context, *dys)
     pairs = zip(args, dxs if isinstance(dxs, tuple) else (dxs,), strict=False)
-    known = [(x, dx) for x, dx in pairs if _is_float(x) and dx is not None]
-    xs, dxs = [x for x, _ in known], [dx for _, dx in known]
+    differentiable = [(x, dx) for x, dx in pairs if _is_float(x) and dx is not None]
+    xs, dxs = [x for x, _ in differentiable], [dx for _, dx in differentiable]
     y = torch.ops.minigraph.with_gradient(y, dy, xs, dxs)
-    for i, part in zip(places, _parts(y, ys), strict=True):
+    for i, part in zip(indices, _split(y, ys), strict=True):
         results[i] = part
     return tuple(results) if isinstance(result, tuple) else results[0]
 
 
-def _joined(ys: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Join results in one vector, as each gradient may depend on those of all results."""
-    return ys[0] if len(ys) == 1 else torch.cat([y.flatten() for y in ys])
-
-
-def _parts(joined: torch.Tensor, ys: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+def _split(joined: torch.Tensor, ys: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     if len(ys) == 1:
         return [joined]
     pieces = joined.split([y.numel() for y in ys])
@@ -127,21 +119,23 @@ def _parts(joined: torch.Tensor, ys: Sequence[torch.Tensor]) -> list[torch.Tenso
 
 
 REFUSED = {
-    torch.Tensor.data.__set__: "an assignment to x.data; use x.copy_(value) under torch.no_grad()",
-    torch.Tensor.register_hook: "a hook on a tensor's gradient, which no graph calls",
-    torch.autograd.grad: "torch.autograd.grad in a model",
-    torch.Tensor.backward: "backward() in a model",
+    torch.Tensor.data.__set__: (
+        "an assignment to x.data is not supported; use x.copy_(value) under torch.no_grad()"
+    ),
+    torch.Tensor.register_hook: "a hook on a tensor's gradient is not supported",
+    torch.autograd.grad: "torch.autograd.grad in a model is not supported",
+    torch.Tensor.backward: "backward() in a model is not supported",
 }
 
 
 class _Changes(TorchFunctionMode):  # type: ignore[misc]
-    """Trace substitutes of some functions; raise GraphError for what a graph would lose."""
+    """Trace substitutes of some functions; raise GraphError for calls that a graph would lose."""
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         if function in REFUSED:
-            raise GraphError(f"there is no graph of {REFUSED[function]}")
+            raise GraphError(REFUSED[function])
         if function is torch.Tensor.__bool__:
             if hasattr(args[0], "are_finite"):
                 return True
@@ -158,14 +152,14 @@ class _Changes(TorchFunctionMode):  # type: ignore[misc]
 def traced_gradients() -> Iterator[None]:
     """Trace the gradients of `torch.autograd.Function`s in this thread, one thread at a time.
 
-    `torch.inference_mode`, which no graph notes, is `torch.no_grad` meanwhile.
+    Meanwhile `torch.inference_mode`, which graphs do not record, acts as `torch.no_grad`.
     """
     thread = threading.get_ident()
 
     def apply(cls: type[Function], *args: Any, **named: Any) -> Any:
-        # Those of loops and branches of graphs, and of own operators, are left to their rows.
-        is_theirs = cls.__module__.startswith(("torch._higher_order_ops", "torch._library"))
-        if is_theirs or threading.get_ident() != thread:
+        # Functions of torch's control flow and of custom operators are traced as operators.
+        is_operator = cls.__module__.startswith(("torch._higher_order_ops", "torch._library"))
+        if is_operator or threading.get_ident() != thread:
             return APPLY.__get__(None, cls)(*args, **named)
         return _apply(cls, *args, **named)
 

@@ -48,10 +48,10 @@ class GraphFunction:
     ) -> None:
         self._boxed_call = True  # tells PyTorch that the arguments come as a list
         self._module = module
-        self._compiler, self._device = compiler, device  # which are of one device
+        self._compiler, self._device = compiler, device  # of the same device
         self._by_size: OrderedDict[Any, Compiled] = OrderedDict()
-        given = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
-        sizes = [n for x in given for n in (x.shape if isinstance(x, torch.Tensor) else [None])]
+        inputs = [node.meta.get("val") for node in module.graph.nodes if node.op == "placeholder"]
+        sizes = [n for x in inputs for n in (x.shape if isinstance(x, torch.Tensor) else [None])]
         self._any_size = not all(isinstance(n, int) for n in sizes)
 
     def __call__(self, args: list[Any]) -> Sequence[Any]:
@@ -65,10 +65,10 @@ class GraphFunction:
                 self._by_size.popitem(last=False)
         elif size is not None:
             self._by_size.move_to_end(size)
-        given = args[:]
+        tensors = args[:]
         args.clear()
         with in_order(self._device):
-            return run(given)
+            return run(tensors)
 
     def _compiled(self, args: Sequence[Any]) -> Compiled:
         """Return the compiled graph for arguments of these sizes."""
@@ -76,44 +76,44 @@ class GraphFunction:
         refused: Refused = {node: "" for node in calls if not _has_row(node, self._device)}
         try:
             if not refused and calls:
-                made = _interpret(self._module, args, refused)
+                interpreted = _interpret(self._module, args, refused)
                 if not refused:
-                    return CompiledGraph(self._compiler, *made)
+                    return CompiledGraph(self._compiler, *interpreted)
             if refused:
                 _warn_of(refused)
             if len(refused) < len(calls):
-                return self._cut(refused)
-        except Exception as error:  # whatever it is, training goes on
+                return self._partitioned(refused)
+        except Exception as error:  # any error: PyTorch can run the graph
             warn_once(f"torch.compile: a graph runs in PyTorch: {reason(error)}")
         return _unpacked(self._module)
 
-    def _cut(self, refused: Refused) -> Compiled:
-        """Return the module with its parts compiled that have no refused operator."""
+    def _partitioned(self, refused: Refused) -> Compiled:
+        """Return the module, with those parts compiled that have no refused operator."""
         copies: dict[torch.fx.Node, torch.fx.Node] = {}
         graph = torch.fx.Graph()
         graph.output(graph.graph_copy(self._module.graph, copies))
-        avoided = {copies[node] for node in refused}
+        excluded = {copies[node] for node in refused}
 
         def is_ours(modules: Mapping[str, torch.nn.Module], node: torch.fx.Node) -> bool:
-            if node.op != "call_function" or node in avoided or not _tensors(node.meta.get("val")):
+            if node.op != "call_function" or node in excluded or not _tensors(node.meta.get("val")):
                 return False
-            return node.target is not operator.getitem or node.args[0] not in avoided
+            return node.target is not operator.getitem or node.args[0] not in excluded
 
         module = torch.fx.GraphModule(self._module, graph)
         support = create_op_support(is_ours)
-        cut = CapabilityBasedPartitioner(module, support, allows_single_node_partition=True)
-        module = cut.partition_and_fuse()
+        partitioner = CapabilityBasedPartitioner(module, support, allows_single_node_partition=True)
+        module = partitioner.partition_and_fuse()
         for node in module.graph.nodes:
             if node.op == "call_module":
                 part = getattr(module, node.target)
-                delattr(module, node.target)  # a module gives place to no function
+                delattr(module, node.target)  # torch does not replace a submodule by a function
                 function = GraphFunction(part, self._compiler, self._device)
-                setattr(module, node.target, _spread(function, part))
+                setattr(module, node.target, _separate_arguments(function, part))
         return _unpacked(module)
 
 
-class Placed(NamedTuple):
-    """An expression, and the order of its axes in the tensor's memory if they are permuted."""
+class Permuted(NamedTuple):
+    """An expression, and the order of its axes in the tensor's memory; None if not permuted."""
 
     node: Node
     axes: Axes | None
@@ -137,8 +137,8 @@ class CompiledGraph:
     def __init__(
         self,
         compiler: CompGraph,
-        inputs: Mapping[int, Placed],
-        outputs: Sequence[Placed],
+        inputs: Mapping[int, Permuted],
+        outputs: Sequence[Permuted],
         results: Sequence[Result],
     ) -> None:
         self._inputs = [(i, each.axes) for i, each in inputs.items()]
@@ -154,68 +154,68 @@ class CompiledGraph:
             tensor = args[i] if axes is None else args[i].permute(axes)
             arrays.append(array_of(tensor.detach()))
         if self._random:
-            # A number of PyTorch's generator, so that its seed and state decide, nothing else.
+            # From PyTorch's generator, so that its state alone determines the random numbers.
             self.function.calls = 0
             self.function.seed = int(torch.empty((), dtype=torch.int64).random_())
-        made = [
+        outputs = [
             tensor_of(array) if axes is None else tensor_of(array).permute(axes)
             for array, axes in zip(self.function(*arrays), self._back, strict=True)
         ]
-        known = {"output": made, "argument": args}
-        return [known[kind][x] if kind in known else x for kind, x in self._results]
+        tensors = {"output": outputs, "argument": args}
+        return [tensors[kind][x] if kind in tensors else x for kind, x in self._results]
 
 
 def _interpret(
     module: torch.fx.GraphModule, args: Sequence[Any], refused: Refused
-) -> tuple[dict[int, Placed], list[Placed], list[Result]]:
+) -> tuple[dict[int, Permuted], list[Permuted], list[Result]]:
     """Return the arguments of `CompiledGraph`; add operators whose rows fail to `refused`."""
     values: dict[torch.fx.Node, Any] = {}
-    given: dict[torch.fx.Node, int] = {}
-    inputs: dict[int, Placed] = {}
+    argument_indices: dict[torch.fx.Node, int] = {}
+    inputs: dict[int, Permuted] = {}
     for i, node in enumerate(module.graph.find_nodes(op="placeholder")):
-        given[node], values[node] = i, args[i]
+        argument_indices[node], values[node] = i, args[i]
         if isinstance(args[i], torch.Tensor) and any(x.op != "output" for x in node.users):
             inputs[i], values[node] = _input(f"x{i}", args[i])
     try:
         run(module, values)
     except RowError as error:
         refused[error.node] = reason(error.__cause__ or error)
-    for node, made in values.items():
-        if node.op == "call_function" and not _is_complete(node, made):
-            refused[node] = "its row does not make all of its results"
+    for node, value in values.items():
+        if node.op == "call_function" and not _is_complete(node, value):
+            refused[node] = "its row does not compute all of its results"
     returned = module.graph.output_node().args[0]
-    outputs: dict[torch.fx.Node, Placed] = {}
+    outputs: dict[torch.fx.Node, Permuted] = {}
     results: list[Result] = []
     for x in returned if isinstance(returned, list | tuple) else (returned,):
         if refused or not isinstance(x, torch.fx.Node):
             results.append(Result("value", x))
-        elif x in given:
-            results.append(Result("argument", given[x]))
+        elif x in argument_indices:
+            results.append(Result("argument", argument_indices[x]))
         elif isinstance(values[x], Node):
-            outputs[x] = outputs.get(x) or _placed(values[x], x.meta["val"])
+            outputs[x] = outputs.get(x) or _permuted(values[x], x.meta["val"])
             results.append(Result("output", list(outputs).index(x)))
         else:
             results.append(Result("value", values[x]))
     return inputs, list(outputs.values()), results
 
 
-def _input(name: str, tensor: torch.Tensor) -> tuple[Placed, Node]:
+def _input(name: str, tensor: torch.Tensor) -> tuple[Permuted, Node]:
     """Return an input with axes in the order of a tensor's memory, and a view with its axes."""
     axes = axes_in_memory(tensor.shape, tensor.stride())
     shape = tuple(tensor.shape[axis] for axis in axes or range(tensor.ndim))
     node = mg.input(name, shape, DTYPES[tensor.dtype])
-    return Placed(node, axes), node if axes is None else ops.permute_dims(node, inverse(axes))
+    return Permuted(node, axes), node if axes is None else ops.permute_dims(node, inverse(axes))
 
 
-def _placed(node: Node, like: torch.Tensor) -> Placed:
+def _permuted(node: Node, like: torch.Tensor) -> Permuted:
     """Return a result with axes in the order of a tensor's memory, for torch's views of it."""
-    # The sizes when the graph was traced; None for unknown ones.
+    # The sizes at the time of tracing; None for unknown ones.
     shape, strides = (
         [n if isinstance(n, int) else n.node.hint for n in sizes]
         for sizes in (like.shape, like.stride())
     )
     axes = None if None in (*shape, *strides) else axes_in_memory(shape, strides)
-    return Placed(node if axes is None else ops.permute_dims(node, axes), axes)
+    return Permuted(node if axes is None else ops.permute_dims(node, axes), axes)
 
 
 def axes_in_memory(shape: Sequence[int], strides: Sequence[int]) -> Axes | None:
@@ -238,16 +238,16 @@ def inverse(axes: Axes) -> Axes:
     return tuple(sorted(range(len(axes)), key=axes.__getitem__))
 
 
-# ---------------------------------------------------------------- what has a row
+# ---------------------------------------------------------------- supported nodes
 
 
 def _has_row(node: torch.fx.Node, device: torch.device) -> bool:
-    """Return whether a node's operator has a row that supports its tensors, or is of numbers."""
+    """Return whether a node has a row that supports its tensors, or computes a number."""
     results = _tensors(node.meta.get("val"))
     operands = [x for y in node.all_input_nodes for x in _tensors(y.meta.get("val"))]
-    known = name_of(node.target) in ROWS or isinstance(node.meta.get("val"), NUMBER_TYPES)
+    is_computed = name_of(node.target) in ROWS or isinstance(node.meta.get("val"), NUMBER_TYPES)
     return (
-        known
+        is_computed
         and all(x.device == device for x in results)
         and all(x.device == device or (x.is_cpu and not x.ndim) for x in operands)
         and all(x.layout is torch.strided and x.dtype in DTYPES for x in (*results, *operands))
@@ -255,15 +255,15 @@ def _has_row(node: torch.fx.Node, device: torch.device) -> bool:
 
 
 def _tensors(value: Any) -> list[torch.Tensor]:
-    several = value if isinstance(value, list | tuple) else [value]
-    return [x for x in several if isinstance(x, torch.Tensor)]
+    values = value if isinstance(value, list | tuple) else [value]
+    return [x for x in values if isinstance(x, torch.Tensor)]
 
 
-def _is_complete(node: torch.fx.Node, made: Any) -> bool:
-    """Return whether a row has made all tensors that the graph uses."""
+def _is_complete(node: torch.fx.Node, value: Any) -> bool:
+    """Return whether a row has computed all tensors that the graph uses."""
     users = [x.args[1] for x in node.users if x.target is operator.getitem]
-    value = node.meta.get("val")
-    pairs = [(made[i], value[i]) for i in users] if isinstance(made, list) else [(made, value)]
+    traced = node.meta.get("val")
+    pairs = [(value[i], traced[i]) for i in users] if isinstance(value, list) else [(value, traced)]
     return all(isinstance(x, Node) or not isinstance(y, torch.Tensor) for x, y in pairs)
 
 
@@ -277,7 +277,7 @@ def _warn_of(refused: Refused) -> None:
 
 
 def _returns_one(module: torch.fx.GraphModule) -> bool:
-    """Return whether a module returns a tensor, as a part of one may, not a sequence of them."""
+    """Return whether a module returns one tensor, as parts of a graph may, not a sequence."""
     return isinstance(module.graph.output_node().args[0], torch.fx.Node)
 
 
@@ -285,7 +285,7 @@ def _unpacked(module: torch.fx.GraphModule) -> Compiled:
     return lambda args: [module(*args)] if _returns_one(module) else module(*args)
 
 
-def _spread(function: GraphFunction, part: torch.fx.GraphModule) -> Callable[..., Any]:
+def _separate_arguments(function: GraphFunction, part: torch.fx.GraphModule) -> Callable[..., Any]:
     if _returns_one(part):
         return lambda *args: function([*args])[0]
     return lambda *args: function([*args])

@@ -17,7 +17,7 @@ from minigraph.errors import DTypeError, GraphError, ShapeError, located
 from minigraph.graph import Node, constant
 from minigraph.graph.location import Location, Within
 from minigraph.torch import masked_selection
-from minigraph.torch.capture import location, name_of
+from minigraph.torch.capture import is_tensor, location, name_of
 from minigraph.torch.masked_selection import MaskedSelection
 from minigraph.torch.memory import array_of
 from minigraph.torch.operators import DTYPES, NESTED, PROMOTING, ROWS
@@ -38,7 +38,7 @@ OF_ONE_DTYPE = {
         *("convolution.default", "lstm.input", "gru.input", "rnn_tanh.input", "rnn_relu.input"),
     )
 }
-KNOWN = {torch.SymInt: 1, torch.SymFloat: 1.0}  # numbers of the types that others stand for
+EXAMPLE_NUMBERS = {torch.SymInt: 1, torch.SymFloat: 1.0}  # for torch's rules of type promotion
 
 
 class Interpreted(NamedTuple):
@@ -67,73 +67,69 @@ def interpret(
     """
     values: dict[torch.fx.Node, Any] = {}
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
-    given = iter(inputs)
+    tensor_inputs = iter(inputs)
     for node in program.graph.find_nodes(op="placeholder"):
         spec = specs[node.name]
-        if spec.target in state:  # a parameter, a buffer or a constant that somebody may change
+        if spec.target in state:  # a parameter, a buffer or a constant that may change
             values[node] = state[spec.target]
         elif spec.kind is not InputKind.USER_INPUT:
             values[node] = _constant(what, program, spec.target)
-        elif isinstance(node.meta.get("val"), torch.Tensor):
-            values[node] = next(given)
+        elif is_tensor(node):
+            values[node] = next(tensor_inputs)
         else:
             values[node] = getattr(spec.arg, "value", None)
     try:
         results = run(program.graph_module, values, prefix)
-    except RowError as failed:
-        error = failed.__cause__
+    except RowError as failure:
+        error = failure.__cause__
         if not isinstance(error, GraphError):
             text = f"{type(error).__name__}: {error}"
             error = GraphError(f"{what}: cannot compute this call, {text}")
-        raise located(error, name_of(failed.node.target), [], failed.place) from failed.__cause__
+        name = name_of(failure.node.target)
+        raise located(error, name, [], failure.source) from failure.__cause__
     return _outputs(what, program, results, prefix)
 
 
 class RowError(Exception):
-    """The row of a node's operator does not take its arguments; the cause says why."""
+    """The row of a node's operator has failed; `__cause__` says why."""
 
-    def __init__(self, node: torch.fx.Node, place: Location) -> None:
-        self.node, self.place = node, place
+    def __init__(self, node: torch.fx.Node, source: Location) -> None:
+        self.node, self.source = node, source
 
 
 def run(graph: torch.fx.GraphModule, values: dict[torch.fx.Node, Any], prefix: str = "") -> Any:
-    """Return a graph's results, and add the values of its nodes; raise RowError without a row.
+    """Return a graph's results; raise RowError if a row fails.
 
-    values  of its placeholders
+    values  of the placeholders; gets the values of all other nodes
     """
     for node in graph.graph.nodes:
         if node.op == "get_attr":
-            held = operator.attrgetter(node.target)(graph)
-            values[node] = held if isinstance(held, torch.fx.GraphModule) else as_constant(held)
+            value = operator.attrgetter(node.target)(graph)
+            values[node] = value if isinstance(value, torch.fx.GraphModule) else as_constant(value)
         elif node.op == "output":
             return value_of(node.args[0], values)
-        elif any(_is_missing(x, values) for x in node.all_input_nodes):
-            values[node] = None
+        elif any(values[x] is None and is_tensor(x) for x in node.all_input_nodes):
+            values[node] = None  # it reads a result that a row omits, such as positions of maxima
         elif node.op == "call_function":
-            place = location(node, prefix)
+            line = location(node, prefix)
             try:
-                with Within(source=place):
+                with Within(source=line):
                     values[node] = _nested(node, values, prefix) or call(node, values)
-            except RowError:  # of a node of a graph in this one
+            except RowError:  # of a node in a nested graph
                 raise
-            except Exception as error:  # a row need not foresee all arguments
-                raise RowError(node, place) from error
+            except Exception as error:  # a row need not check its arguments
+                raise RowError(node, line) from error
     raise AssertionError("a graph ends with its output")
 
 
-def _is_missing(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> bool:
-    """Whether a row returned None for a tensor, such as the positions of maxima."""
-    return values[node] is None and isinstance(node.meta.get("val"), torch.Tensor)
-
-
 def _nested(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], prefix: str) -> Any:
-    """Return the results of a graph in a graph, as `torch.no_grad()` makes it; None for others."""
+    """Return the results of a nested graph, such as `torch.no_grad()`'s; None for other nodes."""
     name = name_of(node.target)
     if name not in NESTED:
         return None
     args = [value_of(x, values) for x in node.args]
-    at = NESTED[name]
-    graph, operands = args[at], args[at + 1 :]
+    index = NESTED[name]
+    graph, operands = args[index], args[index + 1 :]
     inner = dict(zip(graph.graph.find_nodes(op="placeholder"), operands, strict=True))
     results = run(graph, inner, prefix)
     if name == "higher_order.wrap_with_set_grad_enabled" and not args[0]:
@@ -146,19 +142,20 @@ def _outputs(
 ) -> Interpreted:
     results, changes = [], {}
     for spec, value in zip(program.graph_signature.output_specs, values, strict=True):
-        made = [node for node in program.graph.nodes if node.name == getattr(spec.arg, "name", "")]
-        where = f", {location(made[0], prefix)}" if made else ""
+        name = getattr(spec.arg, "name", "")
+        producers = [node for node in program.graph.nodes if node.name == name]
+        where = f", {location(producers[0], prefix)}" if producers else ""
         if spec.kind is OutputKind.BUFFER_MUTATION:
             changes[str(spec.target)] = value
         elif spec.kind is not OutputKind.USER_OUTPUT:
             name = str(spec.target).removeprefix(prefix).removeprefix(".")
             raise GraphError(
-                f"{what}: the model changes {name} in place, which is no buffer{where}; "
+                f"{what}: the model changes {name} in place, which is not a buffer{where}; "
                 "change a clone() of it, or register it as a buffer"
             )
         elif value is None and isinstance(spec.arg, TensorArgument):
             raise GraphError(
-                f"{what}: the model returns {spec.arg.name}, which is not computed here{where}"
+                f"{what}: the model returns {spec.arg.name}, which minigraph cannot compute{where}"
             )
         elif isinstance(value, MaskedSelection):
             raise GraphError(f"{what}: {masked_selection.UNKNOWN}{where}")
@@ -168,72 +165,72 @@ def _outputs(
 
 
 def call(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Any:
-    """Return the result of a node's row, in the dtype that torch gives it."""
+    """Return the result of a node's row in torch's dtype."""
     name = name_of(node.target)
-    given, named = _arguments(node)
+    positional, keywords = _arguments(node)
     result = node.meta.get("val")
-    args = [value_of(x, values) for x in given]
+    args = [value_of(x, values) for x in positional]
     if name not in ROWS:  # a function of sizes
         return node.target(*args)
     if name in OF_ONE_DTYPE:
         dtypes = dict.fromkeys(x.dtype for x in pytree.tree_leaves(args) if isinstance(x, Node))
         if len(dtypes) > 1:
-            raise DTypeError(f"it takes tensors of one dtype, not {' and '.join(map(str, dtypes))}")
+            raise DTypeError(f"the tensors have dtypes {' and '.join(map(str, dtypes))}; cast them")
     if name in PROMOTING:
         args = _promoted(node, args, result)
-    options = {key: value_of(x, values) for key, x in named.items()}
+    options = {key: value_of(x, values) for key, x in keywords.items()}
     if any(isinstance(x, MaskedSelection) for x in pytree.tree_leaves(args)):
         return _as_torch(masked_selection.compute(name, args, options), result)
     return _as_torch(ROWS[name](*args, **options), result)
 
 
-def _as_torch(made: Any, result: Any) -> Any:
-    """Return results in torch's dtypes; raise an error if their shapes are not torch's.
+def _as_torch(value: Any, like: Any) -> Any:
+    """Return results in torch's dtypes; raise ShapeError if their shapes differ from torch's.
 
-    Results that are empty in torch are empty here: batch norms in evaluation save nothing on the
+    A result that is empty in torch becomes empty: batch norms in evaluation save nothing on the
     CPU.
     """
-    if isinstance(made, tuple | list) and isinstance(result, tuple | list):
-        return [_as_torch(x, y) for x, y in zip(made, result, strict=False)]
-    if isinstance(made, MaskedSelection):
-        return made.astype(DTYPES[result.dtype])
-    if not isinstance(made, Node) or not isinstance(result, torch.Tensor):
-        return made
-    if tuple(result.shape) == (0,):
-        return ops.zeros((0,), DTYPES[result.dtype])
-    pairs = zip(made.shape, result.shape, strict=False)
+    if isinstance(value, tuple | list) and isinstance(like, tuple | list):
+        return [_as_torch(x, y) for x, y in zip(value, like, strict=False)]
+    if isinstance(value, MaskedSelection):
+        return value.astype(DTYPES[like.dtype])
+    if not isinstance(value, Node) or not isinstance(like, torch.Tensor):
+        return value
+    if tuple(like.shape) == (0,):
+        return ops.zeros((0,), DTYPES[like.dtype])
+    pairs = zip(value.shape, like.shape, strict=False)
     sizes = [(m, n) for m, n in pairs if isinstance(m, int) and isinstance(n, int)]
-    if made.ndim != result.ndim or any(m != n for m, n in sizes):
-        raise ShapeError(f"the result has shape {made.shape}, in torch {tuple(result.shape)}")
-    wanted = DTYPES[result.dtype]
-    return made if made.dtype == wanted else ops.astype(made, wanted)
+    if value.ndim != like.ndim or any(m != n for m, n in sizes):
+        raise ShapeError(f"the result has shape {value.shape}, in torch {tuple(like.shape)}")
+    dtype = DTYPES[like.dtype]
+    return value if value.dtype == dtype else ops.astype(value, dtype)
 
 
 def _arguments(node: torch.fx.Node) -> tuple[list[Any], dict[str, Any]]:
-    """Return the positional and keyword arguments of a node's row, as in the operator's schema.
+    """Return the positional and keyword arguments of a node's row, in the order of the schema.
 
-    Arguments of device, layout and memory format are omitted.
+    IGNORED_ARGUMENTS are left out.
     """
-    args, named = list(node.args), dict(node.kwargs)
+    positional, keywords = list(node.args), dict(node.kwargs)
     if isinstance(node.target, torch._ops.OpOverload):
-        for argument in node.target._schema.arguments[len(args) :]:
+        for argument in node.target._schema.arguments[len(positional) :]:
             if not argument.kwarg_only:
-                args.append(named.pop(argument.name, argument.default_value))
-    return args, {key: x for key, x in named.items() if key not in IGNORED_ARGUMENTS}
+                positional.append(keywords.pop(argument.name, argument.default_value))
+    return positional, {key: x for key, x in keywords.items() if key not in IGNORED_ARGUMENTS}
 
 
 def _promoted(node: torch.fx.Node, args: list[Any], result: Any) -> list[Any]:
     """Return operands in the dtype in which torch computes."""
     tensors = [x.meta["val"] for x in node.args if isinstance(x, torch.fx.Node)]
     numbers = [x for x in node.args if isinstance(x, bool | int | float)]
-    every = [KNOWN.get(type(x), x) for x in (*tensors, *numbers)]
+    operands = [EXAMPLE_NUMBERS.get(type(x), x) for x in (*tensors, *numbers)]
     dtype = result.dtype
     if dtype is torch.bool:  # a comparison, in the common dtype of its operands
-        dtype = every[0].dtype if isinstance(every[0], torch.Tensor) else torch.float32
-        for other in every[1:]:
-            dtype = torch.promote_types(dtype, torch.result_type(every[0], other))
-    wanted = DTYPES[dtype]
-    return [x.astype(wanted) if isinstance(x, Node | MaskedSelection) else x for x in args]
+        dtype = operands[0].dtype if isinstance(operands[0], torch.Tensor) else torch.float32
+        for other in operands[1:]:
+            dtype = torch.promote_types(dtype, torch.result_type(operands[0], other))
+    common = DTYPES[dtype]
+    return [x.astype(common) if isinstance(x, Node | MaskedSelection) else x for x in args]
 
 
 def value_of(x: Any, values: Mapping[torch.fx.Node, Any]) -> Any:
@@ -246,10 +243,10 @@ def value_of(x: Any, values: Mapping[torch.fx.Node, Any]) -> Any:
 
 
 def _constant(what: str, program: ExportedProgram, name: str) -> Node:
-    held = program.state_dict.get(name, program.constants.get(name))
-    if not isinstance(held, torch.Tensor):
-        raise GraphError(f"{what}: {name} is a {type(held).__name__}, which is no tensor")
-    return as_constant(held)
+    value = program.state_dict.get(name, program.constants.get(name))
+    if not isinstance(value, torch.Tensor):
+        raise GraphError(f"{what}: {name} is a {type(value).__name__}, not a tensor")
+    return as_constant(value)
 
 
 def as_constant(tensor: torch.Tensor) -> Node:

@@ -1,7 +1,7 @@
-"""Elements that a mask selects, whose number only the call knows.
+"""Elements that a mask selects; their number is unknown until the call.
 
-`x[mask]` stands for all of x and the mask.  Operators that treat its rows one by one compute those
-of all of x; sums and means count the selected ones.
+`x[mask]` stands for all rows of x together with the mask.  Row-wise operators compute all rows;
+sums and means count the selected ones.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from minigraph.errors import GraphError
 from minigraph.graph import FLOATS, DType, Node
 from minigraph.torch.operators.table import PROMOTING, ROWS, Row, row
 
-UNKNOWN = "a mask of bool chooses a number of elements that is not known; use where"
+UNKNOWN = "a mask of bool selects an unknown number of elements; use where"
 
 
 class MaskedSelection:
     """The rows of a tensor that a mask selects.
 
-    rows    all of them: those that are not selected repeat the first one that is, so that they add
-            no infinity or NaN of their own
-    mask    of the rows
+    rows    all rows: unselected ones repeat the first selected one, so that they add no infinity
+            or NaN
+    mask    which rows are selected
     """
 
     def __init__(self, x: Node, mask: Node) -> None:
@@ -35,9 +35,9 @@ class MaskedSelection:
         self.mask = ops.flatten(mask)
         rows = ops.reshape(x, (-1, *x.shape[mask.ndim :]))
         first = ops.take(rows, ops.argmax(ops.astype(self.mask, "int32")), 0)
-        self.rows = ops.where(self.along(rows), rows, ops.stop_gradient(first))
+        self.rows = ops.where(self.mask_like(rows), rows, ops.stop_gradient(first))
 
-    def along(self, rows: Node) -> Node:
+    def mask_like(self, rows: Node) -> Node:
         """Return the mask with the number of axes of rows."""
         return ops.reshape(self.mask, (-1, *(1,) * (rows.ndim - 1)))
 
@@ -93,7 +93,7 @@ ROW_ARGUMENTS = {  # index of the argument from whose rows those of the result a
     "aten.native_layer_norm.default": 0,
     "aten.rms_norm.default": 0,
 }
-ALONG_AXES = {  # computed along axes, which follow the tensor: row by row without the first one
+ALONG_AXES = {  # along the axes in the second argument: row-wise unless they include the first
     f"aten.{name}"
     for name in (
         *("_softmax.default", "_log_softmax.default", "select.int", "slice.Tensor"),
@@ -121,38 +121,38 @@ def _is_row_wise(name: str, args: Sequence[Any]) -> bool:
 # ---------------------------------------------------------------- across rows
 
 
-def _sum(of: MaskedSelection, axes: Any = None, *rest: Any, **named: Any) -> Node:
-    kept = ops.where(of.along(of.rows), of.rows, 0)
-    return ROWS["aten.sum.dim_IntList"](kept, axes, *rest, **named)
+def _sum(x: MaskedSelection, axes: Any = None, *arguments: Any, **keywords: Any) -> Node:
+    selected = ops.where(x.mask_like(x.rows), x.rows, 0)
+    return ROWS["aten.sum.dim_IntList"](selected, axes, *arguments, **keywords)
 
 
-def _mean(of: MaskedSelection, axes: Any = None, *rest: Any, **named: Any) -> Node:
-    others = [n for i, n in enumerate(of.rows.shape) if i and (not axes or i in _all(of, axes))]
-    return _sum(of, axes, *rest, **named) / (of.count * math.prod(others))
-
-
-def _all(of: MaskedSelection, axes: Sequence[int]) -> set[int]:
-    return {axis % of.rows.ndim for axis in axes}
+def _mean(x: MaskedSelection, axes: Any = None, *arguments: Any, **keywords: Any) -> Node:
+    rank = x.rows.ndim
+    reduced = {axis % rank for axis in axes or range(rank)}
+    sizes = [n for axis, n in enumerate(x.rows.shape) if axis and axis in reduced]
+    return _sum(x, axes, *arguments, **keywords) / (x.count * math.prod(sizes))
 
 
 def _extremum(name: str, sign: int) -> Row:
-    def reduce(of: MaskedSelection, *args: Any) -> Node:
-        dtype = of.rows.dtype
-        lowest = sign * math.inf if dtype in FLOATS else np.iinfo(dtype).min
-        lowest = np.iinfo(dtype).max if sign > 0 and dtype not in FLOATS else lowest
-        return ROWS[name](ops.where(of.along(of.rows), of.rows, lowest), *args)
+    def reduce(x: MaskedSelection, *args: Any) -> Node:
+        dtype = x.rows.dtype
+        if dtype in FLOATS:
+            neutral = sign * math.inf
+        else:
+            neutral = np.iinfo(dtype).max if sign > 0 else np.iinfo(dtype).min
+        return ROWS[name](ops.where(x.mask_like(x.rows), x.rows, neutral), *args)
 
     return reduce
 
 
-def _loss(name: str, place: int) -> Row:
-    """Return the row of a loss, which has the kind of reduction as its argument at a place."""
+def _loss(name: str, index: int) -> Row:
+    """Return the row of a loss whose argument at `index` is the kind of reduction."""
 
     def reduce(*args: Any) -> Any:
-        losses = _by_rows(name, (*args[:place], 0, *args[place + 1 :]), {})
-        if not args[place]:
+        losses = _by_rows(name, (*args[:index], 0, *args[index + 1 :]), {})
+        if not args[index]:
             return losses
-        return _mean(losses) if args[place] == 1 else _sum(losses)
+        return _mean(losses) if args[index] == 1 else _sum(losses)
 
     return reduce
 
@@ -171,22 +171,18 @@ def _nll_loss(
 
 
 def _index_put(
-    x: Node, indices: Sequence[Any], of: MaskedSelection, accumulate: bool = False
+    x: Node, indices: Sequence[Any], values: MaskedSelection, accumulate: bool = False
 ) -> Node:
-    if accumulate or len(indices) != 1 or indices[0] is not of.key:
+    if accumulate or len(indices) != 1 or indices[0] is not values.key:
         raise GraphError(UNKNOWN)
-    mask = ops.reshape(of.key, (*of.shape, *(1,) * (x.ndim - len(of.shape))))
-    return ops.where(mask, ops.reshape(of.rows, x.shape), x)
+    mask = ops.reshape(values.key, (*values.shape, *(1,) * (x.ndim - len(values.shape))))
+    return ops.where(mask, ops.reshape(values.rows, x.shape), x)
 
 
-def _expand(of: MaskedSelection, sizes: Sequence[Any], *unused: Any) -> MaskedSelection:
-    if len(sizes) != of.rows.ndim:
+def _expand(x: MaskedSelection, sizes: Sequence[Any], *unused: Any) -> MaskedSelection:
+    if len(sizes) != x.rows.ndim:
         raise GraphError(UNKNOWN)
-    return of.like(ROWS["aten.expand.default"](of.rows, [-1, *sizes[1:]]))
-
-
-def _size(of: MaskedSelection, axis: int) -> Any:
-    return of.rows.shape[axis] if axis % of.rows.ndim else of.count
+    return x.like(ROWS["aten.expand.default"](x.rows, [-1, *sizes[1:]]))
 
 
 ACROSS_ROWS: dict[str, Callable[..., Any]] = {
@@ -204,36 +200,36 @@ ACROSS_ROWS: dict[str, Callable[..., Any]] = {
     "aten.binary_cross_entropy.default": _loss("aten.binary_cross_entropy.default", 3),
     "aten.index_put.default": _index_put,
     "aten.expand.default": _expand,
-    "aten.sym_size.int": _size,
+    "aten.sym_size.int": lambda x, axis: x.rows.shape[axis] if axis % x.rows.ndim else x.count,
     "_operator.getitem": operator.getitem,
 }
 
 
-def compute(name: str, args: Sequence[Any], named: dict[str, Any]) -> Any:
-    """Return the result of an operator of selections; GraphError if it needs their number."""
+def compute(name: str, args: Sequence[Any], keywords: dict[str, Any]) -> Any:
+    """Return the result of an operator of selections; GraphError if it needs their size."""
     if _is_row_wise(name, args):
-        return _by_rows(name, args, named)
+        return _by_rows(name, args, keywords)
     if name.startswith(("aten._assert", "aten.sym_constrain")):
         return None
     if name not in ACROSS_ROWS:
         raise GraphError(UNKNOWN)
-    return ACROSS_ROWS[name](*args, **named)
+    return ACROSS_ROWS[name](*args, **keywords)
 
 
-def _by_rows(name: str, args: Sequence[Any], named: dict[str, Any]) -> Any:
-    leaves, structure = pytree.tree_flatten((list(args), named))
-    of = _one_mask(leaves)
+def _by_rows(name: str, args: Sequence[Any], keywords: dict[str, Any]) -> Any:
+    leaves, structure = pytree.tree_flatten((list(args), keywords))
+    selection = _one_mask(leaves)
     for x in leaves:
-        if name not in ROW_ARGUMENTS and isinstance(x, Node) and x.ndim >= of.rows.ndim:
+        if name not in ROW_ARGUMENTS and isinstance(x, Node) and x.ndim >= selection.rows.ndim:
             raise GraphError(UNKNOWN)
     rows = [x.rows if isinstance(x, MaskedSelection) else x for x in leaves]
-    positional, named = pytree.tree_unflatten(rows, structure)
-    return of.like(ROWS[name](*positional, **named))
+    positional, keywords = pytree.tree_unflatten(rows, structure)
+    return selection.like(ROWS[name](*positional, **keywords))
 
 
 def _one_mask(leaves: Sequence[Any]) -> MaskedSelection:
-    """Return the first of the selected arguments; GraphError if others have another mask."""
-    found = [x for x in leaves if isinstance(x, MaskedSelection)]
-    if any(x.key is not found[0].key for x in found):
+    """Return the first selection among arguments; GraphError if another one has another mask."""
+    selections = [x for x in leaves if isinstance(x, MaskedSelection)]
+    if any(x.key is not selections[0].key for x in selections):
         raise GraphError(UNKNOWN)
-    return found[0]
+    return selections[0]

@@ -30,21 +30,21 @@ _values: dict[int, tuple[Reference, State]] = {}
 
 
 class SharedParameters:
-    """For each tensor one parameter, which has its memory.
+    """One parameter for each tensor, in the tensor's memory.
 
-    A tensor that is not contiguous, or not aligned, is moved to memory that is; it stays the same
+    A tensor that is not contiguous, or not aligned, is moved to other memory; it stays the same
     object with the same value.
 
-    device  on which all tensors are
-    moves   how often memory has been replaced: functions that were compiled before are to be bound
+    device  of all tensors
+    moves   how often memory has been replaced: functions compiled before must be bound again
     """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.moves = 0
         self._by_id: dict[int, Parameter] = {}
-        self._tensors: list[torch.Tensor] = []  # of modules: those that `refresh` looks at
-        self._addresses: list[int] = []  # of these
+        self._tensors: list[torch.Tensor] = []  # of modules: those that `refresh` checks
+        self._addresses: list[int] = []
         self._sizes: list[int] = []
 
     def __contains__(self, tensor: object) -> bool:
@@ -56,21 +56,21 @@ class SharedParameters:
     def share_module(
         self, module: torch.nn.Module, constants: Mapping[str, Any], prefix: str = ""
     ) -> dict[str, Parameter]:
-        """Return by their names in a module the parameters of all that its graph reads.
+        """Return parameters for all tensors that a module's graph reads, by their names in it.
 
-        constants  of the graph: floats among them, which somebody may change, are shared as well
-        prefix     of names, which parameters are not given
+        constants  of the graph: floats among them, which may change, are shared as well
+        prefix     of names, which the names of parameters omit
         """
-        found = {}
+        parameters = {}
         for name, tensor in module.named_parameters(remove_duplicate=False):
-            found[name] = self._watched(tensor, name.removeprefix(prefix), Parameter)
-            found[name].trainable = tensor.requires_grad
+            parameters[name] = self._watched(tensor, name.removeprefix(prefix), Parameter)
+            parameters[name].trainable = tensor.requires_grad
         for name, tensor in module.named_buffers(remove_duplicate=False):
-            found[name] = self._watched(tensor, name.removeprefix(prefix))
-        for name, constant in constants.items():  # of no module, or of no state dict
-            if name not in found and is_float(constant):
-                found[name] = self._watched(constant, name)
-        return found
+            parameters[name] = self._watched(tensor, name.removeprefix(prefix))
+        for name, constant in constants.items():  # tensors that are in no state dict
+            if name not in parameters and is_float(constant):
+                parameters[name] = self._watched(constant, name)
+        return parameters
 
     def _watched(
         self, tensor: torch.Tensor, name: str, kind: type[Parameter] = ModuleState
@@ -87,12 +87,12 @@ class SharedParameters:
     ) -> Parameter:
         """Return the parameter of a tensor, which is made the first time."""
         if tensor not in self:
-            made = kind.sharing(self._value(tensor, name), name, trainable=False)
-            self._by_id[id(tensor)] = made
+            parameter = kind.sharing(self._value(tensor, name), name, trainable=False)
+            self._by_id[id(tensor)] = parameter
         return self[tensor]
 
     def replace(self, old: torch.Tensor, new: torch.Tensor) -> None:
-        """Let the parameter of one tensor have the memory of another from now on."""
+        """Move the parameter of one tensor to the memory of another."""
         parameter = self[old]
         self._move(parameter, new)
         _values[id(new)] = _reference(new), parameter.state
@@ -102,9 +102,9 @@ class SharedParameters:
                 self._tensors[i], self._addresses[i] = new, new.data_ptr()
 
     def refresh(self) -> None:
-        """Use the memory that tensors of modules have now; GraphError if it is of another kind.
+        """Use the present memory of the modules' tensors; raise an error if a spec has changed.
 
-        A parameter may show the same memory in another way, as `p.data = p.data.t()` does.
+        A tensor may also view the same memory with other strides, as after `p.data = p.data.t()`.
         """
         if (
             [*map(address, self._tensors)] == self._addresses
@@ -121,25 +121,25 @@ class SharedParameters:
 
     def _move(self, parameter: Parameter, tensor: torch.Tensor) -> None:
         check_supported(tensor, parameter.name, self.device)
-        found = Spec(tuple(tensor.shape), DTYPES[tensor.dtype])
-        if found != parameter.spec:
-            kind = ShapeError if found.shape != parameter.shape else DTypeError
-            raise kind(
-                f"{parameter.name} was {parameter.spec} when the step was made and is {found} now: "
+        spec = Spec(tuple(tensor.shape), DTYPES[tensor.dtype])
+        if spec != parameter.spec:
+            error = ShapeError if spec.shape != parameter.shape else DTypeError
+            raise error(
+                f"{parameter.name} was {parameter.spec} when the step was made and is {spec} now: "
                 "make the step again"
             )
-        _place(parameter.state, tensor)
+        _share(parameter.state, tensor)
         self.moves += 1
 
     def _value(self, tensor: torch.Tensor, name: str) -> State:
-        """Return the value of a tensor, which all parameters have that share it."""
+        """Return the state of a tensor, which all its parameters share."""
         check_supported(tensor, name, self.device)
-        known = _values.get(id(tensor))
-        if known is None or id(known[0]()) != id(tensor):
-            known = _reference(tensor), State(Spec(tuple(tensor.shape), DTYPES[tensor.dtype]))
-            _values[id(tensor)] = known
-        _place(known[1], tensor)
-        return known[1]
+        entry = _values.get(id(tensor))
+        if entry is None or id(entry[0]()) != id(tensor):
+            entry = _reference(tensor), State(Spec(tuple(tensor.shape), DTYPES[tensor.dtype]))
+            _values[id(tensor)] = entry
+        _share(entry[1], tensor)
+        return entry[1]
 
 
 address = torch.Tensor.data_ptr
@@ -160,7 +160,7 @@ def device_of(module: torch.nn.Module) -> torch.device:
 def device_name(device: torch.device) -> str:
     """Return minigraph's name of a PyTorch device; raise DeviceError for an unsupported one."""
     if device.type not in ("cpu", "cuda"):
-        raise DeviceError(f"models are on the CPU or on CUDA here, not on {device}")
+        raise DeviceError(f"models must be on the CPU or on CUDA, not on {device}")
     return "cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"
 
 
@@ -188,7 +188,7 @@ def check_supported(tensor: torch.Tensor, name: str, device: torch.device) -> No
 
 
 def check_apart(named: Iterable[tuple[str, torch.Tensor]]) -> None:
-    """Raise GraphError if two tensors, which are not one object, have memory in common."""
+    """Raise GraphError if two different tensors have memory in common."""
     extents = []
     for name, tensor in {id(tensor): (name, tensor) for name, tensor in named}.values():
         if tensor.numel():
@@ -207,12 +207,12 @@ def check_apart(named: Iterable[tuple[str, torch.Tensor]]) -> None:
 def array_of(tensor: torch.Tensor) -> Array:
     """Return an array in the memory of a tensor without a gradient: NumPy's, on a GPU CuPy's.
 
-    There it is a copy if the tensor is not contiguous.
+    On a GPU it is a copy if the tensor is not contiguous.
     """
     if tensor.dtype is torch.bfloat16:
         return array_of(tensor.view(torch.int16)).view(DTYPES[torch.bfloat16])
     if tensor.is_cpu:
-        return tensor.numpy(force=True)  # also of one that stands for its negative, or for zeros
+        return tensor.numpy(force=True)  # also of negated views and of zero tensors
     array = backend_of(tensor.device).array(tensor)
     assert array is not None, "the tensor is on the device"
     return array
@@ -229,23 +229,23 @@ def _reference(tensor: torch.Tensor) -> Reference:
     key = id(tensor)
 
     def forget(reference: Reference) -> None:
-        if (known := _values.get(key)) and known[0] is reference:
+        if (entry := _values.get(key)) and entry[0] is reference:
             del _values[key]
 
     return weakref.ref(tensor, forget)
 
 
-def _place(state: State, tensor: torch.Tensor) -> None:
-    """Let a value be the one in a tensor's memory from now on."""
+def _share(state: State, tensor: torch.Tensor) -> None:
+    """Let a state use a tensor's memory."""
     memory, device = _memory(tensor), tensor.device
 
-    def place() -> None:
+    def share() -> None:
         if device.type == "cpu":
             state.share_host_memory(memory)
         else:
             state.share_device_memory(device_name(device), backend_of(device).replica(memory))
 
-    run_exclusively([state], place, changes=True)
+    run_exclusively([state], share, changes=True)
 
 
 def _memory(tensor: torch.Tensor) -> Array:

@@ -47,7 +47,7 @@ class Equivalent(NamedTuple):
     def hyperparameters(self) -> list[str]:
         return [each.name for each in fields(self.rule)]
 
-    def of(self, group: Group) -> UpdateRule:
+    def rule_of(self, group: Group) -> UpdateRule:
         """Return the rule of a group with its present numbers."""
         rule = AdamWRule if group.get("decoupled_weight_decay") else self.rule
         return rule(**{name: _plain(group[name]) for name in self.hyperparameters})
@@ -61,7 +61,7 @@ EQUIVALENTS: dict[type[torch.optim.Optimizer], Equivalent] = {
     torch.optim.RMSprop: Equivalent(RMSpropRule, names=MOMENTUM_BUFFER),
     torch.optim.Adagrad: Equivalent(AdagradRule),
 }
-# What schedulers change between steps, besides the learning rate.  Whether one is 0 is part of the
+# Schedulers change these between steps, and the learning rate.  Whether one is 0 is part of the
 # graph, as are all other hyperparameters.
 SCHEDULED = ("momentum", "betas", "weight_decay")
 
@@ -70,55 +70,55 @@ SCHEDULED = ("momentum", "betas", "weight_decay")
 class TorchRule(UpdateRule):
     """A rule with expressions for some hyperparameters.
 
-    of        the rule with the numbers of the compilation
+    rule      the rule with the numbers of the compilation
     live      the rule with expressions for the numbers that schedulers change
-    maximize  whether to maximise the loss
+    maximize  whether the loss is maximised
     counts    whether torch counts steps although the rule does not
     """
 
-    of: UpdateRule
+    rule: UpdateRule
     live: UpdateRule = field(compare=False)
     maximize: bool
     counts: bool
 
     @property
     def hyperparameters(self) -> dict[str, Any]:
-        return self.of.hyperparameters
+        return self.rule.hyperparameters
 
     def init(self, p: Spec) -> dict[str, Array]:
-        return {**({"step": INITIAL_STEP} if self.counts else {}), **self.of.init(p)}
+        return {**({"step": INITIAL_STEP} if self.counts else {}), **self.rule.init(p)}
 
     def coefficients(self, lr: Node, steps: Node | None) -> Coefficients:
         return self.live.coefficients(lr, steps)
 
     def update(self, p: Node, g: Node, state: State, coefficients: Sequence[Node]) -> Update:
-        # torch's state has the dtype of the parameter, with which ours of 16 bits is computed.
+        # torch's state has the dtype of the parameter, which may be narrower than the gradient's.
         wide = {name: astype(x, g.dtype) for name, x in state.items() if name != "step"}
-        return self.of.update(p, -g if self.maximize else g, wide, coefficients)
+        return self.rule.update(p, -g if self.maximize else g, wide, coefficients)
 
 
 class SharedState:
     """The state and the hyperparameters of an optimizer of torch, as parameters.
 
     optimizer  any; its state is shared if it is one of EQUIVALENTS and has no hooks
-    shared     has the parameters of the model, and gets the state
+    shared     contains the model's parameters; the state is added
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer, shared: SharedParameters) -> None:
         self.optimizer, self.shared = optimizer, shared
         self.equivalent = EQUIVALENTS.get(type(optimizer))
         self._slots: dict[tuple[int, str], _Slot] = {}
-        # Whether SGD has a buffer of momentum: its first gradient is not dampened.
-        self._begun: dict[int, Parameter] = {}
+        # Whether SGD has a momentum buffer: without one, the gradient is not dampened.
+        self._has_momentum: dict[int, Parameter] = {}
         self._numbers: dict[tuple[int, str, int], Parameter] = {}
-        self._seen: list[Any] = []  # all that the groups hold
+        self._contents: list[Any] = []  # all values in the groups
         self._has_tensors = True
         self._key: tuple[Any, ...] = (None,)
-        # The state's tensors; None if there are slots that no look at the state has filled.
+        # The state's tensors; None if slots have been added that `refresh` has not seen.
         self._tensors: list[Any] | None = None
         self._addresses: list[int] = []
         if shared.device.type != "cpu" and self.is_shared:
-            optimizer.register_state_dict_post_hook(_steps_where_torch_has_them)
+            optimizer.register_state_dict_post_hook(_move_steps_to_cpu)
 
     @property
     def is_shared(self) -> bool:
@@ -130,18 +130,19 @@ class SharedState:
     # ------------------------------------------------------------ before each call
 
     def key(self) -> tuple[Any, ...]:
-        """Return the part of the groups that the graph depends on, and set the live numbers."""
+        """Return those values of the groups that the graph depends on; set the live numbers."""
         groups = self.optimizer.param_groups
-        held = [*chain.from_iterable(map(dict.values, groups))]
-        found = [*held, *chain.from_iterable(group["params"] for group in groups)]
+        values = [*chain.from_iterable(map(dict.values, groups))]
+        contents = [*values, *chain.from_iterable(group["params"] for group in groups)]
         is_shared = self.is_shared
-        unsure = self._has_tensors or is_shared != self._key[0]
-        if unsure or len(found) != len(self._seen) or not all(map(is_, found, self._seen)):
-            each = chain.from_iterable(x if isinstance(x, tuple) else (x,) for x in held)
-            self._has_tensors = any(isinstance(x, torch.Tensor) for x in each)
+        unknown = self._has_tensors or is_shared != self._key[0]
+        before = self._contents
+        if unknown or len(contents) != len(before) or not all(map(is_, contents, before)):
+            numbers = chain.from_iterable(x if isinstance(x, tuple) else (x,) for x in values)
+            self._has_tensors = any(isinstance(x, torch.Tensor) for x in numbers)
             self._key = (is_shared, *map(self._structure, groups))
             self._set_numbers()
-            self._seen = found
+            self._contents = contents
         return self._key
 
     def _structure(self, group: Group) -> tuple[Any, ...]:
@@ -150,13 +151,13 @@ class SharedState:
             return parameters
         if group.get("differentiable"):
             raise GraphError(
-                f"{type(self.optimizer).__name__} with differentiable=True: the step "
-                "has no gradient of its own"
+                f"{type(self.optimizer).__name__} with differentiable=True is not supported: "
+                "a compiled step cannot be differentiated"
             )
-        rest = ("lr_decay", "maximize", "decoupled_weight_decay")
+        others = ("lr_decay", "maximize", "decoupled_weight_decay")
         fixed = (
             None if name == "betas" else bool(group[name]) if name in SCHEDULED else group.get(name)
-            for name in (*self.equivalent.hyperparameters, *rest)
+            for name in (*self.equivalent.hyperparameters, *others)
         )
         return (*parameters, *map(_plain, fixed))
 
@@ -167,105 +168,105 @@ class SharedState:
                 parameter.assign(float(value[j] if isinstance(value, list | tuple) else value))
 
     def refresh(self) -> None:
-        """Take states that were loaded, and make those that torch would make in its first step."""
+        """Adopt loaded states, and make those that torch would make in its first step."""
         if not self._slots:
             return
         if self._tensors is not None and self._is_unchanged():
             return
         for slot in self._slots.values():
             state = self.optimizer.state[slot.owner]
-            begun = self._begun.get(id(slot.owner))
-            if begun is not None and state.get(slot.key) is not slot.tensor:
-                begun.assign(float(state.get(slot.key) is not None))
+            has_momentum = self._has_momentum.get(id(slot.owner))
+            if has_momentum is not None and state.get(slot.key) is not slot.tensor:
+                has_momentum.assign(float(state.get(slot.key) is not None))
             slot.adopt(state)
-        self._tensors = self._found()
+        self._tensors = self._state_values()
         self._addresses = [*map(address, filter(torch.is_tensor, self._tensors))]
 
-    def _found(self) -> list[Any]:
+    def _state_values(self) -> list[Any]:
         states = self.optimizer.state.values()
         return [*chain.from_iterable(map(dict.values, states))]
 
     def _is_unchanged(self) -> bool:
         """Return whether the state still has the adopted tensors, at the same addresses."""
-        found = self._found()
+        values = self._state_values()
         try:
-            # Lists compare objects by identity first.  The elements of other tensors in the same
-            # memory are compared, which is an error unless there is one.
-            return [*map(address, found)] == self._addresses and found == self._tensors
-        except (RuntimeError, TypeError):  # TypeError: something in the state is no tensor
+            # Lists compare objects by identity first.  For another tensor in the same memory they
+            # compare elements, which raises RuntimeError unless there is exactly one.
+            return [*map(address, values)] == self._addresses and values == self._tensors
+        except (RuntimeError, TypeError):  # TypeError: the state contains more than tensors
             return False
 
     # ------------------------------------------------------------ for the graph
 
     def number(self, i: int, name: str, j: int = 0) -> Parameter:
-        """Return a number of a group, that of a pair at place j, as a parameter."""
+        """Return a hyperparameter of group i as a parameter; of a pair, element j."""
         if (i, name, j) not in self._numbers:
-            made = Parameter(np.float64(0), f"{name}#{i}" if i else name, trainable=False)
-            self._numbers[i, name, j] = made
+            parameter = Parameter(np.float64(0), f"{name}#{i}" if i else name, trainable=False)
+            self._numbers[i, name, j] = parameter
             self._set_numbers()
         return self._numbers[i, name, j]
 
     def state(self, tensor: torch.Tensor, rule: UpdateRule) -> dict[str, Parameter]:
-        """Return the state of a tensor by the rule's names, in the memory of torch's."""
+        """Return the state of a tensor by the rule's names, in torch's memory."""
         assert self.equivalent is not None
         self._tensors = None
         p = self.shared[tensor]
-        made = {}
-        for name, first in rule.init(p.spec).items():
+        parameters = {}
+        for name, initial in rule.init(p.spec).items():
             if name == "step" and not self.equivalent.counts:
-                has = self.optimizer.state.get(tensor, {}).get("momentum_buffer") is not None
-                begun = Parameter(np.float32(has), f"begun.{p.name}", trainable=False)
-                made[name] = self._begun.setdefault(id(tensor), begun)
+                has_buffer = self.optimizer.state.get(tensor, {}).get("momentum_buffer") is not None
+                has_momentum = Parameter(np.float32(has_buffer), f"begun.{p.name}", trainable=False)
+                parameters[name] = self._has_momentum.setdefault(id(tensor), has_momentum)
                 continue
             key = self.equivalent.names.get(name, name)
             if (id(tensor), key) not in self._slots:
-                found = self.optimizer.state.get(tensor, {}).get(key)
-                self._slots[id(tensor), key] = _Slot(tensor, key, first, found, self.shared)
-            made[name] = self._slots[id(tensor), key].parameter
-        return made
+                value = self.optimizer.state.get(tensor, {}).get(key)
+                self._slots[id(tensor), key] = _Slot(tensor, key, initial, value, self.shared)
+            parameters[name] = self._slots[id(tensor), key].parameter
+        return parameters
 
 
 class _Slot:
     """A tensor in an optimizer's state.
 
-    owner  parameter of the state
-    key    torch's name of the tensor
-    first  its initial value
-    found  the tensor in torch's state, None before torch's first step
+    owner    parameter of the state
+    key      torch's name of the tensor
+    initial  value before the first step
+    value    the tensor in torch's state; None before torch's first step
     """
 
     def __init__(
-        self, owner: torch.Tensor, key: str, first: Array, found: Any, shared: SharedParameters
+        self, owner: torch.Tensor, key: str, initial: Array, value: Any, shared: SharedParameters
     ) -> None:
-        self.owner, self.key, self._first, self._shared = owner, key, first, shared
+        self.owner, self.key, self._initial_value, self._shared = owner, key, initial, shared
         self._dtype = owner.dtype
         if key == "step":
-            double = torch.get_default_dtype() is torch.float64
-            self._dtype = torch.float64 if double else torch.float32
-        self._unused = found is None  # torch makes it in the first step, so it is not there yet
-        self.tensor = self._made() if found is None else self._converted(found)
+            is_double = torch.get_default_dtype() is torch.float64
+            self._dtype = torch.float64 if is_double else torch.float32
+        self._is_unset = value is None  # torch makes it in its first step
+        self.tensor = self._initial() if value is None else self._on_owner(value)
         self.parameter = shared.share(self.tensor, f"{key}.{shared[owner].name}")
         self._address = self.tensor.data_ptr()
 
-    def _made(self) -> torch.Tensor:
-        made = torch.empty(self._first.shape, dtype=self._dtype, device=self.owner.device)
-        return made.copy_(torch.from_numpy(np.array(self._first)))
+    def _initial(self) -> torch.Tensor:
+        tensor = torch.empty(self._initial_value.shape, dtype=self._dtype, device=self.owner.device)
+        return tensor.copy_(torch.from_numpy(np.array(self._initial_value)))
 
-    def _converted(self, found: Any) -> torch.Tensor:
-        """Return a loaded value, which may be a number or of another dtype."""
-        return torch.as_tensor(found).to(self.owner.device, self._dtype)
+    def _on_owner(self, value: Any) -> torch.Tensor:
+        """Return a loaded value, which may be a number or of another dtype, as a tensor."""
+        return torch.as_tensor(value).to(self.owner.device, self._dtype)
 
     def adopt(self, state: dict[str, Any]) -> None:
-        """Use the tensor that is in the state of the owner, or put one there."""
-        found = state.get(self.key)
-        if found is None:
-            new = self.tensor if self._unused else self._made()
+        """Use the tensor in the owner's state, or add one to it."""
+        value = state.get(self.key)
+        if value is None:
+            new = self.tensor if self._is_unset else self._initial()
         else:
-            new = self._converted(found)
+            new = self._on_owner(value)
         if new is not self.tensor or new.data_ptr() != self._address:
             self._shared.replace(self.tensor, new)
             self.tensor, self._address = new, new.data_ptr()
-        self._unused = False
+        self._is_unset = False
         state[self.key] = new
 
 
@@ -285,7 +286,7 @@ class TorchOptimizer(Optimizer):
         self, state: SharedState, i: int, group: Group, trained: Collection[Parameter]
     ) -> ParameterGroup:
         assert state.equivalent is not None
-        rule = state.equivalent.of(group)
+        rule = state.equivalent.rule_of(group)
         live = copy.copy(rule)
         for name, value in rule.hyperparameters.items():
             if name in SCHEDULED and isinstance(value, tuple):
@@ -293,13 +294,13 @@ class TorchOptimizer(Optimizer):
                 object.__setattr__(live, name, numbers)
             elif name in SCHEDULED and value:
                 object.__setattr__(live, name, state.number(i, name))
-        whole = TorchRule(rule, live, bool(group.get("maximize")), state.equivalent.counts)
+        torch_rule = TorchRule(rule, live, bool(group.get("maximize")), state.equivalent.counts)
         parameters = []
         for tensor in group["params"]:
             if tensor in state.shared and (parameter := state.shared[tensor]) in trained:
-                self._states[parameter] = state.state(tensor, whole)
+                self._states[parameter] = state.state(tensor, torch_rule)
                 parameters.append(parameter)
-        return ParameterGroup(parameters, state.number(i, "lr"), whole)
+        return ParameterGroup(parameters, state.number(i, "lr"), torch_rule)
 
 
 def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
@@ -308,19 +309,19 @@ def needs_closure(optimizer: torch.optim.Optimizer) -> bool:
     return closure is not None and closure.default is inspect.Parameter.empty
 
 
-def _steps_where_torch_has_them(optimizer: torch.optim.Optimizer, saved: Group) -> Group:
-    """Return a state dict whose counts of steps are on the CPU, if PyTorch would have them there.
+def _move_steps_to_cpu(optimizer: torch.optim.Optimizer, saved: Group) -> Group:
+    """Return a state dict whose step counts are on the CPU if PyTorch keeps them there.
 
-    A step on a GPU counts there; PyTorch's own would wait for the GPU at each of them.
+    A compiled step counts on the GPU; PyTorch's own step would wait for the GPU at each count.
     """
-    there = {
+    on_cpu = {
         i
         for group in saved["param_groups"]
         for i in group["params"]
         if not (group.get("capturable") or group.get("fused"))
     }
     state = {
-        i: {**each, "step": each["step"].cpu()} if i in there and "step" in each else each
+        i: {**each, "step": each["step"].cpu()} if i in on_cpu and "step" in each else each
         for i, each in saved["state"].items()
     }
     return {**saved, "state": state}

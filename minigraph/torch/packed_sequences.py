@@ -1,7 +1,7 @@
-"""Packed sequences: the steps that sequences of several lengths have, without those of the padding.
+"""Packed sequences: the steps of sequences of several lengths, without the padding.
 
-They are what a mask selects of the padded batch.  A layer runs over all of it, and keeps the state
-of a sequence beyond its end.
+A packed batch is a masked selection of the padded batch.  A recurrent layer runs over the padded
+batch, and keeps the state of a sequence beyond its end.
 """
 
 from __future__ import annotations
@@ -26,30 +26,31 @@ PADDED = (
     "total_length, or cut the batch"
 )
 LENGTHS = (
-    "lengths are 1 at least, at most the steps of the batch, and decreasing with enforce_sorted"
+    "lengths must be at least 1, at most the steps of the batch, and sorted with enforce_sorted"
 )
 
 
 class _Longest(int):
-    """The number of steps of a padded batch, where the caller asks for those of its longest one."""
+    """The padded number of steps, in place of the unknown length of the longest sequence."""
 
 
 def pack(
     x: torch.Tensor, lengths: torch.Tensor, batch_first: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the steps that count, and how many sequences have a step, as PyTorch does."""
+    """Return the valid steps, and how many sequences have each step, as PyTorch does."""
     x = x.transpose(0, 1) if batch_first else x
     sizes = lengths.to(x.device)
     ordered = sizes == sizes.sort(descending=True).values
     fitting = ordered & (sizes > 0) & (sizes <= x.shape[0])
     x = torch.ops.minigraph.check(x, fitting, LENGTHS)
-    known = vars(lengths).setdefault("counts", {})  # so that inputs and labels share a mask
+    # Kept with the lengths, so that inputs and labels share a mask.
+    counts_by_steps = vars(lengths).setdefault("counts", {})
     steps = x.shape[0]
-    if str(steps) not in known:
+    if str(steps) not in counts_by_steps:
         valid = torch.arange(steps, device=x.device)[:, None] < sizes
-        known[str(steps)] = counts = valid.sum(1)
+        counts_by_steps[str(steps)] = counts = valid.sum(1)
         counts.valid = valid
-    counts = known[str(steps)]
+    counts = counts_by_steps[str(steps)]
     return x[counts.valid], counts
 
 
@@ -69,39 +70,39 @@ def pad(
 def _valid(counts: torch.Tensor) -> torch.Tensor:
     valid: torch.Tensor | None = getattr(counts, "valid", None)
     if valid is None:
-        raise GraphError("there is no graph of a packed sequence of other batch sizes")
+        raise GraphError("only packed sequences that the model itself packs are supported")
     return valid
 
 
 def size(x: torch.Tensor, *axis: Any) -> Any:
-    """Return a size; of the counts of a packed batch one that `pad` knows."""
-    found = x.size(*axis)
-    return _Longest(found) if hasattr(x, "valid") and isinstance(found, int) else found
+    """Return a size; for the counts of a packed batch a `_Longest`, which `pad` recognises."""
+    n = x.size(*axis)
+    return _Longest(n) if hasattr(x, "valid") and isinstance(n, int) else n
 
 
 def _layer(layer: Any, x: PackedSequence, hx: Any = None) -> tuple[PackedSequence, Any]:
-    """Return what a recurrent layer gives for packed sequences."""
+    """Return the results of a recurrent layer for packed sequences."""
     valid = _valid(x.batch_sizes)
     if layer.mode == "LSTM" and layer.proj_size:
-        raise GraphError("recurrent layers have no proj_size here")
+        raise GraphError("proj_size of recurrent layers is not supported")
     if hx is None:
         count = layer.num_layers * (2 if layer.bidirectional else 1)
         zeros = x.data.new_zeros(count, valid.shape[1], layer.hidden_size)
         state = [zeros] * (2 if layer.mode == "LSTM" else 1)
     else:
-        given = hx if isinstance(hx, tuple) else (hx,)
-        state = [_ordered(h, x.sorted_indices) for h in given]
+        states = hx if isinstance(hx, tuple) else (hx,)
+        state = [_reordered(h, x.sorted_indices) for h in states]
     weights = [getattr(layer, name) for name in layer._flat_weights_names]
     y, *last = torch.ops.minigraph.packed_layer(
         *(x.data, valid, state, weights, layer.mode, layer.bias, layer.num_layers),
         *(layer.dropout, layer.training, layer.bidirectional),
     )
-    ends = tuple(_ordered(h, x.unsorted_indices) for h in last)
-    made = PackedSequence(y, x.batch_sizes, x.sorted_indices, x.unsorted_indices)
-    return made, ends if layer.mode == "LSTM" else ends[0]
+    final_states = tuple(_reordered(h, x.unsorted_indices) for h in last)
+    packed = PackedSequence(y, x.batch_sizes, x.sorted_indices, x.unsorted_indices)
+    return packed, final_states if layer.mode == "LSTM" else final_states[0]
 
 
-def _ordered(h: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
+def _reordered(h: torch.Tensor, order: torch.Tensor | None) -> torch.Tensor:
     return h if order is None else h.index_select(1, order)
 
 
@@ -118,10 +119,10 @@ def _row(
     bias: bool, layers: int, dropout: float, training: bool, bidirectional: bool,
 ) -> list[Any]:  # fmt: skip
     padded = ops.reshape(x.rows, (*valid.shape, x.rows.shape[-1]))
-    layer, named = LAYERS[mode]
+    layer, keywords = LAYERS[mode]
     start = tuple(state) if mode == "LSTM" else state[0]
-    how = bias, layers, dropout, training, bidirectional, False
-    y, *last = recurrent_layer(layer, padded, start, weights, *how, valid, **named)
+    settings = bias, layers, dropout, training, bidirectional, False
+    y, *last = recurrent_layer(layer, padded, start, weights, *settings, valid, **keywords)
     return [MaskedSelection(y, x.key), *last]
 
 
@@ -138,10 +139,10 @@ ROWS["minigraph.check.default"] = lambda y, condition, message: ops.check(condit
 
 @contextlib.contextmanager
 def packed_layers() -> Iterator[None]:
-    """Let recurrent layers take packed sequences that are traced."""
+    """Let recurrent layers take packed sequences while they are traced."""
     originals = [layer.forward for layer in RECURRENT]
 
-    def taking(original: Any) -> Any:
+    def with_packed(original: Any) -> Any:
         def forward(self: Any, input: Any, hx: Any = None) -> Any:
             traced = isinstance(input, PackedSequence) and hasattr(input.batch_sizes, "valid")
             return _layer(self, input, hx) if traced else original(self, input, hx)
@@ -149,7 +150,7 @@ def packed_layers() -> Iterator[None]:
         return forward
 
     for layer, original in zip(RECURRENT, originals, strict=True):
-        layer.forward = taking(original)
+        layer.forward = with_packed(original)
     try:
         yield
     finally:

@@ -1,6 +1,6 @@
-"""Functions of PyTorch that no graph can hold, computed by operators that one can.
+"""Substitutes for functions of PyTorch that cannot be traced.
 
-Most of them look at values: PyTorch refuses what is out of range, or chooses a faster way.
+Most of those functions read values of tensors, to check a range or to choose a faster algorithm.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ def _covariance(
     if fweights is not None or aweights is not None:
         return torch.cov(x, correction=correction, fweights=fweights, aweights=aweights)
     rows = x.reshape(-1, x.shape[-1]) if x.ndim else x.reshape(1, 1)
-    apart = rows - rows.mean(1, keepdim=True)
-    return (apart @ apart.mT / max(rows.shape[1] - correction, 0)).squeeze()
+    centred = rows - rows.mean(1, keepdim=True)
+    return (centred @ centred.mT / max(rows.shape[1] - correction, 0)).squeeze()
 
 
 def _correlation(x: torch.Tensor) -> torch.Tensor:
-    found = _covariance(x)
-    if not found.ndim:
-        return found / found
-    spread = found.diagonal().sqrt()
-    return (found / spread[:, None] / spread).clip(-1, 1)
+    covariance = _covariance(x)
+    if not covariance.ndim:
+        return covariance / covariance
+    deviation = covariance.diagonal().sqrt()
+    return (covariance / deviation[:, None] / deviation).clip(-1, 1)
 
 
 def _gaussian_nll_loss(
@@ -65,7 +65,7 @@ def _cross_entropy(
     ignore_index: int = -100, reduce: Any = None, reduction: str = "mean",
     label_smoothing: float = 0.0,
 ) -> torch.Tensor:  # fmt: skip
-    """Return the loss; in parts for rows that a mask selects, at whose number the whole looks."""
+    """Return the loss; in parts for rows that a mask selects, as torch's reads their number."""
     if label_smoothing or target.is_floating_point() or not has_free_unbacked_symbols(x):
         return F.cross_entropy(
             x, target, weight, size_average, ignore_index, reduce, reduction, label_smoothing
@@ -75,7 +75,7 @@ def _cross_entropy(
 
 
 def _bincount(x: torch.Tensor, weights: Any = None, minlength: int = 0) -> torch.Tensor:
-    """Return how often each integer occurs; a step finds out that one is too large."""
+    """Return how often each integer occurs; the compiled step checks their range."""
     if not minlength:
         return torch.bincount(x, weights)
     each = torch.ones_like(x, dtype=torch.int64) if weights is None else weights.detach()
@@ -83,25 +83,25 @@ def _bincount(x: torch.Tensor, weights: Any = None, minlength: int = 0) -> torch
     return each.new_zeros(minlength).index_add(0, x.long(), each)
 
 
-def _lstm(x: torch.Tensor, state: Any, weights: Any, *how: Any) -> Any:
-    """Return what an LSTM gives; step by step if it projects h, whose width is not that of c."""
-    is_packed = isinstance(state, torch.Tensor)  # then these are its batch sizes
+def _lstm(x: torch.Tensor, state: Any, weights: Any, *settings: Any) -> Any:
+    """Return an LSTM's results; step by step if a projection gives h another width than c."""
+    is_packed = isinstance(state, torch.Tensor)  # the second argument is then the batch sizes
     if is_packed or state[0].shape[-1] == state[1].shape[-1]:
-        return torch._VF.lstm(x, state, weights, *how)
-    return lstm_impl(x, state, weights, *how)
+        return torch._VF.lstm(x, state, weights, *settings)
+    return lstm_impl(x, state, weights, *settings)
 
 
 def _masked_select(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Return what a mask selects, by the operator that knows when two have the same size."""
+    """Return the selected elements by indexing, so that selections by one mask are compatible."""
     if x.shape != mask.shape:
         x, mask = torch.broadcast_tensors(x, mask)
     y = x[mask]
-    y.padded = x, mask  # for labels of CTC, which are joined so
+    y.padded = x, mask  # for `ctc_loss`, whose labels may be concatenated this way
     return y
 
 
 def _isfinite(x: torch.Tensor) -> torch.Tensor:
-    """Return which numbers are finite; a branch on whether all are is traced as if they were."""
+    """Return which numbers are finite; branches on whether all are finite take the true side."""
     y = torch.isfinite(x)
     y.are_finite = True
     return y
@@ -114,15 +114,10 @@ def _all(x: torch.Tensor, *args: Any, **named: Any) -> torch.Tensor:
     return y
 
 
-def _no_check(x: torch.Tensor) -> torch.Tensor:
-    """Return True: only checks that raise an error look at whether all values are true so."""
-    return torch.tensor(True)
-
-
 SUBSTITUTES: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.Tensor.data.__get__: torch.Tensor.detach,
     torch.Tensor.fill_diagonal_: _fill_diagonal,
-    torch.Tensor._is_all_true: _no_check,
+    torch.Tensor._is_all_true: lambda x: torch.tensor(True),  # only checks that raise call it
     torch.isfinite: _isfinite,
     torch.Tensor.isfinite: _isfinite,
     torch.all: _all,
@@ -148,26 +143,26 @@ SUBSTITUTES: dict[Callable[..., Any], Callable[..., Any]] = {
 def is_causal(mask: Any, hint: bool | None = None, size: int | None = None) -> bool:
     """Return whether the caller says that a mask of a transformer is causal.
 
-    PyTorch looks, to use a faster kernel; the mask itself gives the same result.
+    PyTorch reads the mask to use a faster kernel; the mask itself gives the same result.
     """
     return hint is True
 
 
 def truth_without_error(frame: FrameType) -> bool | None:
-    """Return the truth of the condition that a frame is at, if the other one only raises an error.
+    """Return the value of a frame's current condition for which no error is raised.
 
-    None if both go on, as then no graph knows which.
+    None if neither branch raises an error: a graph cannot represent the choice.
     """
     code = [*dis.get_instructions(frame.f_code)]
-    at = next(i for i, each in enumerate(code) if each.offset == frame.f_lasti)
-    at += code[at].opname == "TO_BOOL"  # before the jump, since Python 3.13
-    if "POP_JUMP" not in code[at].opname:
+    index = next(i for i, each in enumerate(code) if each.offset == frame.f_lasti)
+    index += code[index].opname == "TO_BOOL"  # before the jump, since Python 3.13
+    if "POP_JUMP" not in code[index].opname:
         return None
-    jumps_if = code[at].opname.endswith("TRUE")
-    target = next(i for i, each in enumerate(code) if each.offset == code[at].argval)
-    for begin, truth in ((at + 1, not jumps_if), (target, jumps_if)):
-        ends = ("RAISE", "RETURN", "JUMP", "FOR_ITER", "SEND")
-        last = next(each for each in code[begin:] if any(end in each.opname for end in ends))
+    jumps_if = code[index].opname.endswith("TRUE")
+    target = next(i for i, each in enumerate(code) if each.offset == code[index].argval)
+    for begin, truth in ((index + 1, not jumps_if), (target, jumps_if)):
+        terminators = ("RAISE", "RETURN", "JUMP", "FOR_ITER", "SEND")
+        last = next(each for each in code[begin:] if any(end in each.opname for end in terminators))
         if last.opname == "RAISE_VARARGS":
             return not truth
     return None

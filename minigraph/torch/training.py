@@ -41,12 +41,12 @@ KEYWORDS = instance_of(Mapping, "a dict of the model's arguments")
 
 
 class _Loss(torch.nn.Module):  # type: ignore[misc]
-    """The loss of a model as a module of inputs and targets, in the modes of its parts."""
+    """The loss of a model as a module of (inputs, target)."""
 
     def __init__(self, model: torch.nn.Module, loss: Loss) -> None:
         super().__init__()
         self.model = model
-        if isinstance(loss, FunctionType):  # torch notes the lines of functions of this name alone
+        if isinstance(loss, FunctionType):  # torch records the lines of functions of this name only
             code = loss.__code__.replace(co_name="forward")
             parts = loss.__globals__, loss.__name__, loss.__defaults__, loss.__closure__
             copied = FunctionType(code, *parts)
@@ -126,7 +126,7 @@ class TrainingStep:
                 return
             grads = current.apply()
         if current.trained is not None:
-            self.optimizer.zero_grad()  # gradients of parameters frozen meanwhile would stay
+            self.optimizer.zero_grad()  # else parameters frozen meanwhile would keep gradients
             for tensor, grad in zip(current.trained, grads, strict=True):
                 tensor.grad = memory.tensor_of(grad)
             self.optimizer.step()
@@ -177,7 +177,7 @@ class TrainingStep:
     # ------------------------------------------------------------ before a call
 
     def _ready(self) -> _Compiled:
-        """Return the functions for the present modes, bound to the memory that there is now."""
+        """Return the functions for the present modes, bound to the present memory."""
         if buffers := self._watch.replaced():
             for old, new in buffers:
                 if old in self._shared:
@@ -192,20 +192,20 @@ class TrainingStep:
                 current.apply.bind()
             current.moves = self._shared.moves
         if current.sums is not None and current.sums.weight >= self._accumulate:
-            self._finish(current, ())  # an interrupt came before it
+            self._finish(current, ())  # which an interrupt has prevented
         return current
 
     def _choose(self) -> _Compiled:
-        """Return the functions for the present modes, which are compiled if they are not kept."""
+        """Return the functions for the present modes, compiled if they are not in the cache."""
         kind = self._device.type
         autocast = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind)
         key = self._watch.modes(), self._state.key(), autocast
         if key != self._key:
-            waiting = self._key and self._current.sums
-            if waiting and waiting.weight:
+            sums = self._key and self._current.sums
+            if sums and sums.weight:
                 raise GraphError(
                     f"a mode, requires_grad or a group of the optimizer was changed after "
-                    f"{waiting.weight:g} of {self._accumulate} calls that make one step"
+                    f"{sums.weight:g} of {self._accumulate} calls that make one step"
                 )
             compiled = self._compiled.pop(key, None) or self._compile()
             self._compiled[key] = compiled
@@ -236,11 +236,11 @@ class TrainingStep:
         if needs_closure(self.optimizer):
             raise GraphError(
                 f"{WHAT}: {type(self.optimizer).__name__} computes the loss several times a step, "
-                "by a closure, which a step cannot call"
+                "by a closure, which a compiled step cannot call"
             )
 
     def _compile(self) -> _Compiled:
-        """Return functions for the modes that modules and parameters have now."""
+        """Return functions for the present modes of modules and parameters."""
         self._module.training = self.model.training
         batches = self._batches
         with torch.enable_grad():
@@ -252,8 +252,8 @@ class TrainingStep:
         result = interpret(WHAT, program, inputs, state, "model")
         loss = result.outputs
         if not isinstance(loss, Node) or loss.shape or loss.dtype not in FLOATS:
-            found = f"is {loss.spec}" if isinstance(loss, Node) else f"is a {type(loss).__name__}"
-            raise GraphError(f"{WHAT}: the loss {found}; it is one number, such as a mean")
+            kind = loss.spec if isinstance(loss, Node) else f"a {type(loss).__name__}"
+            raise GraphError(f"{WHAT}: the loss is {kind}; it must be one number, such as a mean")
         changes = {state[name]: value for name, value in result.changes.items()}
         return self._functions(inputs, loss, changes)
 
@@ -275,9 +275,9 @@ class TrainingStep:
             results, changed = self._step(grads)
             updates |= changed
         function = self._make(inputs, [loss, *results], updates)
-        reached = [p for p in tensors if p in self._shared and self._shared[p] in grads]
-        given = None if self._state.is_shared else reached
-        return _Compiled(function, apply, sums, given, self._shared.moves)
+        with_gradient = [p for p in tensors if p in self._shared and self._shared[p] in grads]
+        returned = None if self._state.is_shared else with_gradient
+        return _Compiled(function, apply, sums, returned, self._shared.moves)
 
     def _step(self, grads: Mapping[Parameter, Node]) -> tuple[list[Node], Mapping[Parameter, Node]]:
         """Return the gradients for torch's own optimizer, and the updates of ours."""
@@ -296,7 +296,7 @@ class TrainingStep:
         return function
 
     def _check_constants(self, constants: Mapping[str, Any]) -> None:
-        """Raise GraphError if a tensor that belongs to no module is one that is trained."""
+        """Raise GraphError if a trained tensor belongs to no module."""
         trained = {p.data_ptr() for group in self.optimizer.param_groups for p in group["params"]}
         for tensor in filter(memory.is_float, constants.values()):
             if tensor.numel() and tensor.data_ptr() in trained:

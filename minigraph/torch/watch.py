@@ -18,9 +18,9 @@ Buffers = list[tuple[torch.Tensor, torch.Tensor]]  # replaced ones, each with it
 
 
 class Watch:
-    """The parts of a module and its submodules, as they were, and their modes, as they are.
+    """The recorded parts of a module and its submodules, and their present modes.
 
-    prefix  of the paths of modules, which errors leave out
+    prefix  of the paths of modules, which errors omit
     """
 
     def __init__(self, root: torch.nn.Module, prefix: str) -> None:
@@ -40,23 +40,23 @@ class Watch:
                 yield path, table
 
     def _count_hooks(self) -> int:
-        """Return how many hooks were ever made; GraphError for those that nothing here calls."""
+        """Return how many hooks were ever made; GraphError for hooks that a step cannot call."""
         count: int = RemovableHandle.next_id
         hooks = ("_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks")
         for path, part in (*self._root.named_modules(), *self._root.named_parameters()):
             if any(getattr(part, name, None) for name in hooks):
                 path = path.removeprefix(self._prefix).removeprefix(".") or type(part).__name__
-                module = isinstance(part, torch.nn.Module)
-                of = "backward hooks" if module else "a hook on its gradient"
-                raise GraphError(f"{path} has {of}, which the step cannot call")
+                is_module = isinstance(part, torch.nn.Module)
+                kind = "backward hooks" if is_module else "a hook on its gradient"
+                raise GraphError(f"{path} has {kind}, which the step cannot call")
         return count
 
     def accept(self) -> None:
-        """Take the parts as they are now."""
+        """Record the present parts."""
         self._parts = [*chain.from_iterable(map(dict.values, self._tables))]
 
     def modes(self) -> tuple[int, ...]:
-        """Return which modules are in training, which parameters require a gradient, and hooks."""
+        """Return the training modes, which parameters require a gradient, and the forward hooks."""
         modes = map(_training, self._modes)
         hooks = chain.from_iterable(self._forward_hooks)
         return (*modes, *map(_requires_grad, self._parameters), *hooks)
@@ -73,23 +73,23 @@ class Watch:
         ):
             return []
         buffers: Buffers = []
-        known, before = {id(table) for table in self._tables}, iter(self._parts)
+        watched, old_parts = {id(table) for table in self._tables}, iter(self._parts)
         for path, table in self._named_tables():
-            if id(table) not in known:
+            if id(table) not in watched:
                 continue
             for name, part in table.items():
-                was = next(before, None)
-                if part is was:
+                old = next(old_parts, None)
+                if part is old:
                     continue
-                is_buffer = isinstance(part, torch.Tensor) and isinstance(was, torch.Tensor)
+                is_buffer = isinstance(part, torch.Tensor) and isinstance(old, torch.Tensor)
                 if not is_buffer or isinstance(part, torch.nn.Parameter):
                     name = f"{path}.{name}" if path else name
                     raise GraphError(
-                        f"{name} was replaced, added or removed after the step was made, which has "
-                        "the old one, as the optimizer has: make both again (`load_state_dict` "
-                        "without assign=True keeps parameters)"
+                        f"{name} was replaced, added or removed after the step was made: make the "
+                        "optimizer and the step again (`load_state_dict` without assign=True keeps "
+                        "parameters)"
                     )
-                buffers.append((was, part))
-        if next(before, self) is not self:
+                buffers.append((old, part))
+        if next(old_parts, self) is not self:
             raise GraphError("a part of the model was removed: make the step again")
         return buffers

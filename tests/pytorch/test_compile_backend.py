@@ -222,7 +222,7 @@ def test_a_row_that_takes_less_than_the_operator_runs_in_pytorch():
         return F.max_pool2d(x.relu(), 65, return_indices=True)
 
     x = torch.randn(1, 2, 66, 66)
-    with pytest.warns(match=r"max_pool2d_with_indices.default \(1: its row does not make all"):
+    with pytest.warns(match=r"max_pool2d_with_indices.default \(1: its row does not compute all"):
         torch.testing.assert_close(compiled(function)(x), function(x))
 
 

@@ -178,7 +178,7 @@ def test_a_model_that_cannot_be_converted_is_an_error(make, example, words):
 
 
 def test_one_row_says_nothing_of_others():
-    with pytest.raises(mg.ShapeError, match="the example has two examples or more"):
+    with pytest.raises(mg.ShapeError, match="needs an example batch of two"):
         mgt.convert(nn.Linear(3, 2), (torch.zeros(1, 3),), dynamic=True)
 
 

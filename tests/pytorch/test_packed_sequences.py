@@ -117,6 +117,6 @@ def test_lengths_that_pytorch_refuses_are_an_error(lengths):
     x = torch.randn(2, 4, 4).double()
     pair = Pair(sgd, model, lambda: (x, torch.tensor([4, 2]), x[..., :3]), F.mse_loss)
     pair.train()
-    with pytest.raises(mg.GraphError, match="lengths are 1 at least"):
+    with pytest.raises(mg.GraphError, match="lengths must be at least 1"):
         pair.step(x, torch.tensor(lengths), x[..., :3])
     pair.same()
