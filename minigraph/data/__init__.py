@@ -1,4 +1,4 @@
-"""Data sets and the loader that makes batches of them: NumPy in, NumPy out, no graph.
+"""Data sets, and the loader that makes batches of them: NumPy arrays in and out, no graph.
 
 scikit-learn (`Digits`) and Pillow (`ImageFolder`) are optional: the extra `data`.
 """

@@ -1,4 +1,4 @@
-"""Collating examples to batches: values at the same place become one array."""
+"""Collate examples to batches: values at the same path of the examples become one array."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from minigraph.arguments import Kind, checked, short_repr
 from minigraph.errors import DTypeError, GraphError, ShapeError
 
 TEXT_KINDS = "SU"  # kinds of dtypes
-ADVICE = "a transform or a collate function can change that"
+ADVICE = "use a transform or a collate function"
 
 
 def _examples(value: Any) -> Sequence[Any]:
@@ -30,8 +30,8 @@ def default_collate(examples: Annotated[Sequence[Any], EXAMPLES]) -> Any:
 
     Tuples and dicts become a tuple or a dict of batches of their parts.  Anything else becomes an
     array: a number, a string, a list of numbers.  Arrays of one shape are stacked along a new first
-    axis; they keep their dtype, Python's numbers are int64, float64 and bool.  ShapeError,
-    DTypeError or GraphError names the examples that do not fit together.
+    axis; they keep their dtype, Python's numbers are int64, float64 and bool.  Raises ShapeError,
+    DTypeError or GraphError, which names the examples that do not match.
 
     >>> default_collate([([1, 2], 0.5), ([3, 4], 1.0)])
     (array([[1, 2],
@@ -40,31 +40,31 @@ def default_collate(examples: Annotated[Sequence[Any], EXAMPLES]) -> Any:
     return collate_examples(examples, range(len(examples)))
 
 
-def collate_examples(examples: Sequence[Any], indexes: Sequence[int], place: str = "") -> Any:
+def collate_examples(examples: Sequence[Any], indexes: Sequence[int], path: str = "") -> Any:
     """Return `default_collate(examples)`; errors name the examples by `indexes`.
 
-    place  where the examples are in larger ones, such as "['mask']"
+    path  of the examples in larger ones, such as "['mask']"
     """
     first = examples[0]
     keys = _keys(first)
     if keys is None:
-        return _stacked(examples, indexes, place)
+        return _stacked(examples, indexes, path)
     for index, example in zip(indexes, examples, strict=True):
-        own_keys = _keys(example)
-        if own_keys is None or set(own_keys) != set(keys):
+        example_keys = _keys(example)
+        if example_keys is None or set(example_keys) != set(keys):
             raise GraphError(
-                f"DataLoader cannot make a batch: example {indexes[0]}{place} is "
-                f"{_described(first)}, example {index}{place} is {_described(example)}; {ADVICE}"
+                f"DataLoader cannot make a batch: example {indexes[0]}{path} is "
+                f"{_described(first)}, example {index}{path} is {_described(example)}; {ADVICE}"
             )
     parts = {
-        key: collate_examples([example[key] for example in examples], indexes, f"{place}[{key!r}]")
+        key: collate_examples([example[key] for example in examples], indexes, f"{path}[{key!r}]")
         for key in keys
     }
     return rebuild(first, parts)
 
 
 def rebuild(like: Any, parts: dict[Any, Any]) -> Any:
-    """Return parts in the container that `like` is: a dict, a tuple (a named one, too), or none."""
+    """Return parts in a container of the type of `like`: dict, tuple, named tuple, or none."""
     if isinstance(like, Mapping):
         return parts
     if not isinstance(like, tuple):
@@ -86,17 +86,17 @@ def _described(example: Any) -> str:
     return f"of type {type(example).__name__}"
 
 
-def _stacked(values: Sequence[Any], indexes: Sequence[int], place: str) -> npt.NDArray[Any]:
-    arrays = [_array(v, f"{i}{place}") for v, i in zip(values, indexes, strict=True)]
+def _stacked(values: Sequence[Any], indexes: Sequence[int], path: str) -> npt.NDArray[Any]:
+    arrays = [_array(v, f"{i}{path}") for v, i in zip(values, indexes, strict=True)]
     for index, array in zip(indexes, arrays, strict=True):
         if array.shape != arrays[0].shape:
             raise ShapeError(
-                f"DataLoader cannot stack a batch: example {indexes[0]}{place} has shape "
-                f"{arrays[0].shape}, example {index}{place} has {array.shape}; {ADVICE}, "
+                f"DataLoader cannot stack a batch: example {indexes[0]}{path} has shape "
+                f"{arrays[0].shape}, example {index}{path} has {array.shape}; {ADVICE}, "
                 "such as one that pads, or use batch_size=1"
             )
     # Not np.stack, which keeps the order of the axes in memory.
-    batch = np.empty((len(arrays), *arrays[0].shape), _common(arrays, indexes, place))
+    batch = np.empty((len(arrays), *arrays[0].shape), _common_dtype(arrays, indexes, path))
     for position, array in enumerate(arrays):
         batch[position] = array
     return batch
@@ -108,26 +108,26 @@ def _array(value: Any, index: str) -> npt.NDArray[Any]:
         if not array.dtype.hasobject:
             return array
         why = "NumPy makes no array of numbers or strings of it"
-    except Exception as error:  # of NumPy, or of the library that the value is from
+    except Exception as error:  # of NumPy, or of the value's library
         why = str(error)
     raise DTypeError(
         f"DataLoader cannot stack a batch: example {index} is {short_repr(value)} ({why}); {ADVICE}"
     )
 
 
-def _common(
-    arrays: Sequence[npt.NDArray[Any]], indexes: Sequence[int], place: str
+def _common_dtype(
+    arrays: Sequence[npt.NDArray[Any]], indexes: Sequence[int], path: str
 ) -> np.dtype[Any]:
-    """Return the dtype that NumPy promotes the arrays' dtypes to, but no number to a string."""
-    common = arrays[0].dtype
+    """Return the dtype that NumPy promotes the arrays' dtypes to; numbers and strings differ."""
+    dtype = arrays[0].dtype
     for index, array in zip(indexes, arrays, strict=True):
         try:
-            if (array.dtype.kind in TEXT_KINDS) != (common.kind in TEXT_KINDS):
+            if (array.dtype.kind in TEXT_KINDS) != (dtype.kind in TEXT_KINDS):
                 raise TypeError
-            common = np.promote_types(common, array.dtype)
+            dtype = np.promote_types(dtype, array.dtype)
         except TypeError:
             raise DTypeError(
-                f"DataLoader cannot stack a batch: example {indexes[0]}{place} is of "
-                f"{arrays[0].dtype}, example {index}{place} of {array.dtype}; {ADVICE}"
+                f"DataLoader cannot stack a batch: example {indexes[0]}{path} is of "
+                f"{arrays[0].dtype}, example {index}{path} of {array.dtype}; {ADVICE}"
             ) from None
-    return common
+    return dtype

@@ -2,7 +2,7 @@
 
 Augmentation draws from a generator that the caller passes.  The loader makes one for each example
 from (its seed, the epoch, the index), so augmented examples depend neither on the number and order
-of threads, nor on the start of a resumed training.
+of threads, nor on the epoch at which a training is resumed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Example = tuple[Images, int]
 class Dataset(ABC):
     """Examples: float32 images (c, h, w), each with the number of its class.
 
-    A subclass gives `shape`, `classes` (their names), `__len__` and `__getitem__`; one that
-    augments overrides `example` too.
+    A subclass defines `shape`, `classes` (their names), `__len__` and `__getitem__`; a subclass
+    that augments overrides `example`, too.
 
     >>> class Bright(Dataset):
     ...     shape, classes = (1, 2, 2), ("dark", "bright")
@@ -51,7 +51,7 @@ class Dataset(ABC):
         """Return the example at `index`, never augmented; IndexError outside of the set."""
 
     def example(self, index: int, rng: np.random.Generator) -> Example:
-        """Return the example at `index` for training, which may be augmented, by `rng` alone."""
+        """Return the example at `index` for training; augmentation draws only from `rng`."""
         return self[index]
 
     def position(self, index: int) -> int:
@@ -73,7 +73,7 @@ class InMemory(Dataset):
     ) -> tuple[Images, Labels]:
         """Return images [n, c, h, w] and labels [n], contiguous and new, of examples `indexes`.
 
-        rngs  a generator for each example, None if nothing is to be augmented
+        rngs  a generator for each example; None for no augmentation
         """
 
     def __len__(self) -> int:
@@ -91,7 +91,7 @@ class InMemory(Dataset):
 def normalise(pixels: npt.NDArray[np.uint8], mean: Sequence[float], std: Sequence[float]) -> Images:
     """Return `(pixels / 255 - mean) / std`, contiguous, of pixels [..., c, h, w].
 
-    `mean` and `std` hold a number for each channel.
+    `mean` and `std` have a number for each channel.
     """
     std_column = np.array(std, np.float32)[:, None, None]
     mean_column = np.array(mean, np.float32)[:, None, None]
@@ -102,9 +102,9 @@ def normalise(pixels: npt.NDArray[np.uint8], mean: Sequence[float], std: Sequenc
 
 
 def library(module: str, user: str) -> ModuleType:
-    """Import an optional library, one of the extra `data`, for the data set `user`.
+    """Import an optional library of the extra `data` for the data set `user`.
 
-    GraphError if it is absent.  `minigraph.data` works, and is imported fast, without them.
+    Raises GraphError if it is absent.  `minigraph.data` works without it, and imports fast.
     """
     try:
         return importlib.import_module(module)

@@ -1,4 +1,4 @@
-"""Photographs on disk, one folder for each class, prepared as is usual for ImageNet."""
+"""Photographs on disk, one folder for each class, with the usual preparation for ImageNet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF")
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 
-CROP_FRACTION = 7 / 8  # the part of the short side that a central crop leaves: 224 of 256
+CROP_FRACTION = 7 / 8  # of the short side, which a central crop keeps: 224 of 256
 CROP_AREA = (0.08, 1.0)
 CROP_RATIO = (3 / 4, 4 / 3)
 
@@ -44,7 +44,7 @@ def read_image(
 
 
 class ImageReader:
-    """Reads pictures of one size for `user`, which errors name; `ImageFolder` says how."""
+    """A reader of pictures of one size, as `ImageFolder` documents; errors name `user`."""
 
     def __init__(self, user: str, size: int, mean: Sequence[float], std: Sequence[float]) -> None:
         if min(std) <= 0:
@@ -65,7 +65,7 @@ class ImageReader:
                 "replace the file or remove it"
             ) from error
         (width, height), side = image.size, CROP_FRACTION * min(image.size)
-        box = _random(width, height, rng) if rng else _middle(width, height, side, side)
+        box = _random_box(width, height, rng) if rng else _central_box(width, height, side, side)
         resized = image.resize((self._size, self._size), self._pillow.Resampling.BILINEAR, box)
         pixels = np.asarray(resized).transpose(2, 0, 1)
         if rng and rng.random() < 0.5:
@@ -80,9 +80,9 @@ class ImageReader:
                 raise ValueError(
                     f"{width} x {height} pixels are more than PIL.Image.MAX_IMAGE_PIXELS, {limit}"
                 )
-            if file.format == "TIFF":  # Pillow turns it as it loads it; odd XMP is an error there
+            if file.format == "TIFF":  # Pillow rotates it while loading, which malformed XMP breaks
                 file.info.pop("xmp", None)
-            file.load()  # a PNG file may have its EXIF data at its end
+            file.load()  # because the EXIF data of a PNG file may be at its end
             with contextlib.suppress(Exception):  # errors of malformed EXIF data
                 self._turns.exif_transpose(file, in_place=True)
             image = file
@@ -90,20 +90,20 @@ class ImageReader:
             if image.mode.startswith("I;16") or (image.mode == "I" and file.format == "PNG"):
                 image = self._pillow.fromarray((np.asarray(image) >> 8).astype(np.uint8))
             elif image.mode in ("I", "F"):
-                raise ValueError("it has 32 bits a pixel, of which nothing says what white is")
+                raise ValueError("it has 32 bits a pixel, and does not define which value is white")
             elif "transparency" in image.info:
-                # From a palette with transparent entries straight to RGB, Pillow warns.
+                # Pillow warns if a palette with transparent entries is converted to RGB directly.
                 image = image.convert("RGBA")
             return image.convert("RGB")
 
 
-def _middle(width: int, height: int, w: float, h: float) -> Box:
+def _central_box(width: int, height: int, w: float, h: float) -> Box:
     left, top = (width - w) / 2, (height - h) / 2
     return left, top, left + w, top + h
 
 
-def _random(width: int, height: int, rng: np.random.Generator) -> Box:
-    """Return a part of random area and ratio; after ten that do not fit, the largest central."""
+def _random_box(width: int, height: int, rng: np.random.Generator) -> Box:
+    """Return a box of random area and ratio; after ten that do not fit, the largest central box."""
     for _ in range(10):
         area = width * height * rng.uniform(*CROP_AREA)
         ratio = math.exp(rng.uniform(math.log(CROP_RATIO[0]), math.log(CROP_RATIO[1])))
@@ -111,7 +111,7 @@ def _random(width: int, height: int, rng: np.random.Generator) -> Box:
         if 0 < w <= width and 0 < h <= height:
             left, top = int(rng.integers(width - w + 1)), int(rng.integers(height - h + 1))
             return left, top, left + w, top + h
-    return _middle(
+    return _central_box(
         width, height, min(width, height * CROP_RATIO[1]), min(height, width / CROP_RATIO[0])
     )
 
@@ -199,7 +199,7 @@ def _named_as_images(folder: Path) -> list[str]:
 
 
 def _images(folder: Path) -> list[str]:
-    """Return the names of the images in a class's folder, of which there must be some."""
+    """Return the names of the images in a class's folder; raise GraphError without any."""
     names = _named_as_images(folder)
     if names:
         return names

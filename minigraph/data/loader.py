@@ -1,7 +1,7 @@
-"""Batches of a data set, in an order that only the seed and the epoch decide.
+"""Batches of a data set, in an order that depends only on the seed and the epoch.
 
-Threads prepare them, not processes: a fork after OpenMP has started is unsafe, and decoding and
-NumPy's copies release the lock of the interpreter.
+Threads prepare them, not processes: a fork after OpenMP has started is unsafe, and decoders and
+NumPy's copies release the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ class DataLoader:
 
     The order, and the random numbers of a transform, depend only on the seed and `epoch`.  A
     transform draws them from its second parameter, a `np.random.Generator`, and a function that
-    returns an iterable from its only one.  Each `iter(loader)` begins a new epoch, even if the one
-    before was left early, as by `next(iter(loader))` or `zip(small, large)`.  `epoch` is the number
-    of the running epoch, else of the next one, and can be set.  So a training that is resumed with
-    `loader.epoch = k` sees the batches of an uninterrupted one from epoch k on::
+    returns an iterable from its only one.  Each `iter(loader)` begins a new epoch, even if the
+    previous one was left early, as by `next(iter(loader))` or `zip(small, large)`.  `epoch` is the
+    number of the running epoch, else of the next one, and can be set.  A training that is resumed
+    with `loader.epoch = k` gets the batches of an uninterrupted one from epoch k on::
 
         for epoch in range(k, epochs):
             loader.epoch = epoch
@@ -76,7 +76,7 @@ class DataLoader:
                 ...
 
     With `shard`, `batch_size` counts the examples of all processes, and is a multiple of their
-    number: process r of n gets the r-th n-th of each batch.  So the batches and their order do not
+    number: each batch is divided into equal parts, by rank.  So the batches and their order do not
     depend on the number of processes, and a training can be resumed with another number.  The
     shares of an incomplete last batch differ by at most one example; if it has fewer examples than
     there are processes, some get no batch, so a step that waits for all processes needs
@@ -111,27 +111,27 @@ class DataLoader:
         processes = self._world.size
         if self.batch_size % processes:
             raise GraphError(
-                f"DataLoader: batch_size is {self.batch_size}, of which {processes} processes "
-                f"cannot have equal shares; use a multiple of {processes}"
+                f"DataLoader: batch_size is {self.batch_size}, which {processes} processes cannot "
+                f"share equally; use a multiple of {processes}"
             )
         if isinstance(self.dataset, Stream):
             if self.shuffle:
                 raise GraphError(
                     "DataLoader: shuffle=True takes a data set with a length, not an iterable, "
-                    "whose order is its own"
+                    "whose order is fixed"
                 )
         elif len(self.dataset) < (self.batch_size if self.drop_last else 1):
             raise GraphError(
-                f"DataLoader has no batch to give: the data set's length is {len(self.dataset)}, "
+                f"DataLoader has no batches: the data set's length is {len(self.dataset)}, "
                 f"batch_size={self.batch_size}, drop_last={self.drop_last}"
             )
 
     def __len__(self) -> int:
         """Return the number of batches in an epoch; `NoLength` if the data set is an iterable."""
         if isinstance(self.dataset, Stream):
-            raise NoLength("DataLoader: an iterable has no length, so nor have its batches")
-        whole, rest = divmod(len(self.dataset), self.batch_size)
-        return whole + (len(self._share(range(rest))) > 0 and not self.drop_last)
+            raise NoLength("DataLoader: an iterable has no length, so the loader has none")
+        full, remainder = divmod(len(self.dataset), self.batch_size)
+        return full + (len(self._share(range(remainder))) > 0 and not self.drop_last)
 
     def __iter__(self) -> Iterator[Any]:
         if self._started:
@@ -151,15 +151,15 @@ class DataLoader:
 
     def _run(self, epoch: int) -> Iterator[Any]:
         start = time.perf_counter()
-        waited = 0.0
+        waiting = 0.0
         batches = self._threaded(epoch) if self.workers else self._inline(epoch)
         with contextlib.closing(batches):
             while True:
-                before = time.perf_counter()
+                begin = time.perf_counter()
                 batch = next(batches, None)
-                after = time.perf_counter()
-                waited += after - before
-                self.waiting = waited / (after - start)
+                end = time.perf_counter()
+                waiting += end - begin
+                self.waiting = waiting / (end - start)
                 if batch is None:
                     break
                 yield batch.value
@@ -182,18 +182,18 @@ class DataLoader:
         reader = ThreadPoolExecutor(1, thread_name_prefix="minigraph-data")
         pending: deque[tuple[Future[_Batch | None], list[Future[None]]]] = deque()
 
-        def fill(read: Future[_Batch | None], part: int) -> None:
-            batch = read.result()
+        def fill(future: Future[_Batch | None], part: int) -> None:
+            batch = future.result()
             if batch is not None:
                 batch.fill(part, stop)
 
         try:
             while True:
-                read = reader.submit(next, batches, None)
-                pending.append((read, [fillers.submit(fill, read, i) for i in range(count)]))
+                future = reader.submit(next, batches, None)
+                pending.append((future, [fillers.submit(fill, future, i) for i in range(count)]))
                 if len(pending) > self.prefetch:
-                    read, parts = pending.popleft()
-                    batch = read.result()
+                    future, parts = pending.popleft()
+                    batch = future.result()
                     for part in parts:
                         part.result()  # raises the thread's error
                     if batch is None:
@@ -201,8 +201,8 @@ class DataLoader:
                     yield batch
                     if os.getpid() != process:  # a fork lacks the threads that prepare batches
                         raise GraphError(
-                            "DataLoader: a forked child cannot go on with an epoch that its "
-                            "parent has begun; iterate over the loader anew"
+                            "DataLoader: a forked child cannot continue an epoch of its parent; "
+                            "iterate over the loader again"
                         )
         finally:
             if os.getpid() == process:
@@ -211,29 +211,29 @@ class DataLoader:
                     threads.shutdown(cancel_futures=True)
 
     def _batches(self, epoch: int, parts: int, stop: threading.Event) -> Iterator[_Batch]:
-        """Iterate over the epoch's batches, which are not filled yet."""
-        for number, (source, of_all) in enumerate(self._sources(epoch, stop)):
-            if own := self._share(of_all):
-                yield _Batch(self, source, epoch, number, own, parts)
+        """Iterate over the epoch's batches before they are filled."""
+        for number, (source, indexes) in enumerate(self._sources(epoch, stop)):
+            if share := self._share(indexes):
+                yield _Batch(self, source, epoch, number, share, parts)
 
     def _sources(self, epoch: int, stop: threading.Event) -> Iterator[tuple[Any, list[int]]]:
         """Iterate over the source of each batch's examples, and their indexes in it."""
         if isinstance(self.dataset, Stream):
             examples = self.dataset.iterate(_generator(self.seed, epoch))
             numbered = enumerate(itertools.takewhile(lambda _: not stop.is_set(), examples))
-            least = self.batch_size if self.drop_last else 1
-            while len(drawn := dict(itertools.islice(numbered, self.batch_size))) >= least:
-                yield drawn, [*drawn]
+            minimum = self.batch_size if self.drop_last else 1
+            while len(chunk := dict(itertools.islice(numbered, self.batch_size))) >= minimum:
+                yield chunk, [*chunk]
             return
         order = np.arange(len(self.dataset))
         if self.shuffle:
             order = _generator(self.seed, epoch).permutation(order)
-        whole = len(order) - len(order) % self.batch_size if self.drop_last else len(order)
-        for start in range(0, whole, self.batch_size):
+        stop_index = len(order) - len(order) % self.batch_size if self.drop_last else len(order)
+        for start in range(0, stop_index, self.batch_size):
             yield self.dataset, order[start : start + self.batch_size].tolist()
 
     def _share(self, batch: S) -> S:
-        """Return the part of the whole batch's examples that this process gets."""
+        """Return this process's part of a batch."""
         rank, size, count = self._world.rank, self._world.size, len(batch)
         return batch[count * rank // size : count * (rank + 1) // size]
 
@@ -275,8 +275,8 @@ class _Batch:
                     raise
         with self.lock:
             self.unfilled -= 1
-            done = not self.unfilled
-        if done:
+            is_filled = not self.unfilled
+        if is_filled:
             self.value = self._assemble()
 
     def _example(self, index: int) -> Any:
@@ -309,7 +309,7 @@ def _generator(seed: int, *key: int) -> np.random.Generator:
     (epoch, index)         for an example
     (epoch, number, rank)  for a process's share of a batch
 
-    It is a spawn key, because plain entropy ignores zeros at its end: [seed, 0] and [seed, 0, 0]
-    give the same numbers.
+    The key is a spawn key, because entropy ignores trailing zeros: [seed, 0] and [seed, 0, 0] give
+    the same numbers.
     """
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))

@@ -1,4 +1,4 @@
-"""Data sets of a name: digits, CIFAR-10, and one that is drawn at random."""
+"""Named data sets: digits, CIFAR-10, and synthetic images."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_SIZE = 1024
 class Digits(InMemory):
     """The 1,797 8x8 digits of scikit-learn's `load_digits`: 1,437 to train, 360 to test.
 
-    The split is fixed, and stratified: each class is divided alike, to within one image.  `size`
+    The split is fixed, and stratified: each class has the same share, to within one image.  `size`
     enlarges by bilinear interpolation, `channels` repeats the grey one.  The training part has
     mean 0 and standard deviation 1; the test part is scaled by the same two numbers.
 
@@ -69,18 +69,18 @@ class Digits(InMemory):
         self.classes = tuple(map(str, source.target_names))
 
     def batch(self, indexes: Sequence[int], rngs: object) -> tuple[Images, Labels]:
-        at = [*indexes]
-        return self._images[at].repeat(self.shape[0], axis=1), self._labels[at]
+        rows = [*indexes]
+        return self._images[rows].repeat(self.shape[0], axis=1), self._labels[rows]
 
 
 def enlarge(images: Images, size: int) -> Images:
     """Return square images [n, s, s] as [n, size, size], bilinear between pixel centres.
 
-    The border repeats outwards (`align_corners=False` elsewhere).
+    The border repeats outwards, as with `align_corners=False` in PyTorch.
     """
     side = images.shape[-1]
     centre = (np.arange(size) + 0.5) * side / size - 0.5
-    # Row i holds the weights of the old pixels in the new pixel i.
+    # Row i has the weights of the old pixels in the new pixel i.
     distance = np.abs(centre.clip(0, side - 1)[:, None] - np.arange(side))
     weights = (1 - distance).clip(min=0).astype(np.float32)
     enlarged: Images = weights @ images @ weights.T
@@ -94,11 +94,11 @@ SHAPE = (3, 32, 32)
 RECORD_BYTES = 1 + 3 * 32 * 32
 PADDING = 4
 
-# As in batches.meta.txt, which is not read.
+# From batches.meta.txt, which is not read.
 NAMES = "airplane automobile bird cat deer dog frog horse ship truck"
 CLASSES = tuple(NAMES.split())
 
-# Of the training images' channels, of pixels in 0..1.
+# Of the channels of the training images, with pixels in 0..1.
 MEAN = (0.4914, 0.4822, 0.4465)
 STD = (0.2470, 0.2435, 0.2616)
 
@@ -128,11 +128,11 @@ class CIFAR10(InMemory):
     def batch(
         self, indexes: Sequence[int], rngs: Iterable[np.random.Generator] | None
     ) -> tuple[Images, Labels]:
-        at = [*indexes]
-        pixels = self._pixels[at]
+        rows = [*indexes]
+        pixels = self._pixels[rows]
         if self.augment and rngs is not None:
             pixels = _cropped(pixels, rngs)
-        return normalise(pixels, MEAN, STD), self._labels[at]
+        return normalise(pixels, MEAN, STD), self._labels[rows]
 
 
 def _records(path: Path) -> npt.NDArray[np.uint8]:
@@ -150,10 +150,10 @@ def _records(path: Path) -> npt.NDArray[np.uint8]:
             f"{RECORD_BYTES}; it is cut off or another version: extract the binary one again"
         )
     records = data.reshape(-1, RECORD_BYTES)
-    bad = np.flatnonzero(records[:, 0] >= len(CLASSES))
-    if bad.size:
+    invalid = np.flatnonzero(records[:, 0] >= len(CLASSES))
+    if invalid.size:
         raise GraphError(
-            f"CIFAR10 found label {records[bad[0], 0]} in record {bad[0]} of {path}; "
+            f"CIFAR10 found label {records[invalid[0], 0]} in record {invalid[0]} of {path}; "
             f"labels are 0 to {len(CLASSES) - 1}: the file is damaged, extract it again"
         )
     return records
@@ -162,7 +162,7 @@ def _records(path: Path) -> npt.NDArray[np.uint8]:
 def _cropped(
     pixels: npt.NDArray[np.uint8], rngs: Iterable[np.random.Generator]
 ) -> npt.NDArray[np.uint8]:
-    """Return each image moved by up to PADDING pixels each way and, one time in two, flipped."""
+    """Return images shifted by up to PADDING pixels in each direction, half of them flipped."""
     moves = 2 * PADDING + 1
     draws = np.array([rng.random(3) for rng in rngs]) * (moves, moves, 2)
     down, right, flip = draws.astype(np.int64).T
@@ -185,8 +185,8 @@ IMAGE = Kind("(c, h, w), of integers >= 1", SIZES, ShapeError)
 class Synthetic(Dataset):
     """`length` images of normal noise, each with its class's pattern of 4 x 4 patches added.
 
-    Example i is drawn from (seed, i) when asked for, and is of class i modulo `classes`.  Patterns
-    depend on `shape` and `classes` alone, so another seed gives a test set of the same task.
+    Example i is drawn from (seed, i) at each access, and is of class i modulo `classes`.  Patterns
+    depend only on `shape` and `classes`, so another seed gives a test set of the same task.
 
     >>> from minigraph.data import Synthetic
     >>> image, label = Synthetic((3, 32, 32), classes=10)[0]

@@ -17,7 +17,7 @@ Generator = np.random.Generator
 
 
 class Columns:
-    """Arrays with a common first axis: example i has the element i of each.
+    """Arrays with a common first axis: example i has element i of each array.
 
     arrays  an array, a tuple of arrays or a mapping of names to arrays; batches have the same
             structure.  Lists become arrays; memory maps are read batch by batch.
@@ -32,8 +32,8 @@ class Columns:
         lengths = [len(array) for array in self._columns.values()]
         if len(set(lengths)) != 1:
             raise ShapeError(
-                f"arrays of one length, for as many examples; these have {lengths}; "
-                "a sequence of examples is a list, not a tuple"
+                f"the arrays must have one length, the number of examples, not {lengths}; "
+                "pass a sequence of examples as a list, not as a tuple"
             )
         self._length = lengths[0]
 
@@ -65,7 +65,7 @@ class Stream:
         self._started = False
 
     def iterate(self, rng: Generator) -> Iterator[Any]:
-        """Return an iterator over an epoch; GraphError for an iterator that is used already."""
+        """Return an iterator over an epoch; raise GraphError for an iterator in use."""
         iterable = self._iterable if self._function is None else self._function(rng)
         if not isinstance(iterable, Iterable):
             raise GraphError(
@@ -75,7 +75,7 @@ class Stream:
         iterator = iter(iterable)
         if iterator is self._iterable and self._started:
             raise GraphError(
-                f"DataLoader cannot begin {type(iterator).__name__} a second time; give it the "
+                f"DataLoader cannot begin {type(iterator).__name__} a second time; pass the "
                 "function that makes one, or an object whose __iter__ does"
             )
         self._started = True
@@ -135,9 +135,9 @@ def _column(name: Any, value: Any) -> npt.NDArray[Any]:
         array = np.asarray(value)
     except ValueError:
         raise ShapeError(
-            f"{name!r} has elements of different shapes, which are no array; the examples can be a "
-            "list of their own, list(zip(images, labels))"
+            f"{name!r} has elements of different shapes, which make no array; pass the examples as "
+            "a list, such as list(zip(images, labels))"
         ) from None
     if array.ndim == 0 or array.dtype.hasobject:
-        raise DTypeError(f"{name!r} is {type(value).__name__}, no array with an axis of examples")
+        raise DTypeError(f"{name!r} is {type(value).__name__}, not an array of examples")
     return array

@@ -126,7 +126,7 @@ def test_examples_of_different_shapes_name_place_index_shapes_and_remedy(workers
         list(DataLoader(examples, 3, workers=workers))
     assert str(raised.value) == (
         "DataLoader cannot stack a batch: example 3['mask'][1] has shape (4,), example "
-        "4['mask'][1] has (5,); a transform or a collate function can change that, such as one "
+        "4['mask'][1] has (5,); use a transform or a collate function, such as one "
         "that pads, or use batch_size=1"
     )
 

@@ -10,7 +10,7 @@ import pytest
 from data_sets import same
 
 from minigraph.data import DataLoader, ImageFolder, read_image
-from minigraph.data.folder import _random
+from minigraph.data.folder import _random_box
 from minigraph.errors import GraphError
 
 
@@ -199,7 +199,7 @@ def test_augmentation_of_a_folder_is_the_generators_alone(folder):
 
 def test_a_random_part_has_the_published_areas_and_ratios():
     rng = np.random.default_rng(0)
-    boxes = np.array([_random(400, 300, rng) for _ in range(2000)])
+    boxes = np.array([_random_box(400, 300, rng) for _ in range(2000)])
     w, h = (boxes[:, 2:] - boxes[:, :2]).T
     assert boxes.min() >= 0 and boxes[:, 2].max() <= 400 and boxes[:, 3].max() <= 300
     area, ratio = w * h / (400 * 300), w / h

@@ -95,5 +95,5 @@ def test_an_error_in_an_iterable_arrives_in_place_of_its_batch(workers):
 def test_a_generator_that_was_begun_is_an_error_that_says_what_to_give(workers):
     loader = DataLoader((number for number in range(3)), workers=workers)
     assert values(loader) == [[0, 1, 2]]
-    with pytest.raises(GraphError, match="generator a second time; give it the function that"):
+    with pytest.raises(GraphError, match="generator a second time; pass the function that"):
         list(loader)
