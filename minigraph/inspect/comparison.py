@@ -1,4 +1,4 @@
-"""The differences of two functions, such as two levels, or before and after a change."""
+"""The differences between two functions, such as two levels, or before and after a change."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from minigraph.inspect.record import Description
 
-MAX_LAYERS = 12  # whose times are compared, those that changed most
-MAX_OPS = 6  # of a kernel that are named
+MAX_LAYERS = 12  # layers in the comparison of times: those that changed most
+MAX_OPS = 6  # ops in the name of a kernel
 MIB = 1 << 20
 
 
@@ -46,14 +46,14 @@ def _options(d: Description) -> dict[str, str]:
 
 
 def _passes(d: Description) -> dict[str, str]:
-    """Return the changes of each pass; repeated passes are numbered from the second run on."""
+    """Return the changes by each pass; repeated passes are numbered from the second run on."""
     runs: Counter[str] = Counter()
     effects = {}
     for record in d.passes:
         runs[record.name] += 1
-        again = f" ({runs[record.name]})" if runs[record.name] > 1 else ""
+        number = f" ({runs[record.name]})" if runs[record.name] > 1 else ""
         fired = ", ".join(f"{name} {n}" for name, n in record.fired.items())
-        effects[record.name + again] = f"{record.after} nodes" + (f" ({fired})" if fired else "")
+        effects[record.name + number] = f"{record.after} nodes" + (f" ({fired})" if fired else "")
     return effects
 
 
@@ -68,7 +68,7 @@ def _steps(d: Description) -> dict[str, str]:
 
 
 def _kernels(d: Description) -> dict[str, str]:
-    """Return how often there is a generated kernel of some ops."""
+    """Return the number of generated kernels by their ops."""
     names = (k.ops for k in d.kernels)
     return _counts(Counter(f"{', '.join(ops[:MAX_OPS])} ({len(ops)})" for ops in names))
 
@@ -77,8 +77,8 @@ def _algorithms(d: Description) -> dict[str, str]:
     """Return the algorithm of each problem, by the problem and the layouts of its images."""
     by_subject: dict[str, set[str]] = {}
     for a in d.algorithms:
-        took = "" if a.seconds is None else f", {1e3 * a.seconds:.3g} ms"
-        by_subject.setdefault(a.subject, set()).add(f"{a.name} in {a.layout}{took}")
+        seconds = "" if a.seconds is None else f", {1e3 * a.seconds:.3g} ms"
+        by_subject.setdefault(a.subject, set()).add(f"{a.name} in {a.layout}{seconds}")
     return {subject: "; ".join(sorted(texts)) for subject, texts in by_subject.items()}
 
 
@@ -86,9 +86,9 @@ def _memory(d: Description) -> dict[str, str]:
     spaces: Counter[str] = Counter()
     for buffer in d.buffers:
         spaces[buffer.space] += buffer.bytes
-    moved = sum(step.bytes for step in d.steps)
+    traffic = sum(step.bytes for step in d.steps)
     sizes = {"arena": d.memory.arena_bytes, "arena without reuse": d.memory.unplanned_bytes}
-    sizes["moved by a call"] = moved
+    sizes["moved by a call"] = traffic
     sizes |= {home: spaces[home] for home in ("parameter", "constant", "output")}
     return {name: f"{size / MIB:.2f} MiB" for name, size in sizes.items()}
 

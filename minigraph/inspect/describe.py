@@ -1,4 +1,4 @@
-"""The record of a function, made from its program; the passes run again if stages are described."""
+"""Make the record of a function from its program; for stages, the passes run again."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from minigraph.program.memory import largest_results
 from minigraph.version import __version__
 
 LEAVES = (Input, Constant, Item, Variable)
-ASSIGNMENT = re.compile(r"\s*(\w+)\s*=(?!=)")  # of an expression to a name
+ASSIGNMENT = re.compile(r"\s*(\w+)\s*=(?!=)")  # of an expression to a variable
 
 
 def describe(
@@ -81,9 +81,9 @@ def describe(
         kernels=tuple(parts.kernels),
         traffic=tuple(step.kernel.traffic for step in numbers if step.kernel.traffic),
         runs=tuple(
-            Run(numbers[step], took.start, took.seconds)
-            for step, took in kernel_times
-            if step in numbers  # else another algorithm has taken its place since
+            Run(numbers[step], time.start, time.seconds)
+            for step, time in kernel_times
+            if step in numbers  # else another algorithm has replaced it
         ),
         stages=tuple(past.stages if past else ()),
         speeds=speeds(context, program) if history else None,
@@ -101,18 +101,18 @@ def _name(node: Node) -> str:
     """Return the name of a result in the user's program: its layer, variable or line."""
     if isinstance(node, Parameter) or isinstance(node.op, Input):
         return node.name
-    place = node.source
-    assigned = ASSIGNMENT.match(linecache.getline(place.file, place.line))
-    return assigned[1] if assigned and not place.layer else place.brief
+    source = node.source
+    assignment = ASSIGNMENT.match(linecache.getline(source.file, source.line))
+    return assignment[1] if assignment and not source.layer else source.brief
 
 
 def _memory_use(program: Program) -> MemoryUse:
     sizes: Counter[MemorySpace] = Counter()
-    held: set[Node | None] = set()
+    nodes: set[Node | None] = set()
     for buffer in program.buffers:
-        if buffer.node is None or buffer.node not in held:
+        if buffer.node is None or buffer.node not in nodes:
             sizes[buffer.space] += buffer.nbytes
-        held.add(buffer.node)
+        nodes.add(buffer.node)
     others = sizes[MemorySpace.PARAMETER] + sizes[MemorySpace.CONSTANT] + sizes[MemorySpace.OUTPUT]
     others += sum(step.kernel.prepared_bytes for step in program.steps)
     return MemoryUse(
@@ -132,7 +132,7 @@ class _Parts:
         self.algorithms: list[Algorithm] = []
         self.kernels: list[GeneratedKernel] = []
         self.number = {buffer: i for i, buffer in enumerate(program.buffers, 1)}
-        self.contents: dict[Buffer, int] = {}  # the id of the node that a buffer holds first
+        self.contents: dict[Buffer, int] = {}  # id of the first node in a buffer
         self.steps: list[StepRecord] = []
         self._add(program, None)
         self.buffers = [self._buffer(buffer) for buffer in program.buffers]
@@ -149,7 +149,7 @@ class _Parts:
         for view in step.outputs:
             self.contents.setdefault(view.buffer, node)
         scratch = [step.scratch] if step.scratch.nbytes else []
-        # A report shows the texts of fused kernels alone, and it takes time to write them.
+        # Generating source takes time, and a report shows only that of fused kernels.
         fused = isinstance(step.node.op, Fused | HorizontalFusion)
         is_generated = fused or bool(self.ids and step.kernel.sources)
         record = StepRecord(
@@ -230,7 +230,7 @@ def _generated(step: Step, record: StepRecord) -> GeneratedKernel:
     graphs = [part.graph for part in parts if isinstance(part, Fused)]
     inner = [node for graph in graphs for node in graph if node.inputs]
     names = [source.name for source in step.kernel.sources]
-    places = [node.source for node in (*inner, step.node)]
+    sources = [node.source for node in (*inner, step.node)]
     return GeneratedKernel(
         name=names[0] + (f" and {len(names) - 1} more" if names[1:] else "") if names else "",
         ops=[n.op.name for n in inner] + [p.name for p in parts if not isinstance(p, Fused)],
@@ -238,6 +238,6 @@ def _generated(step: Step, record: StepRecord) -> GeneratedKernel:
         outputs=len(step.outputs),
         bytes=record.bytes,
         source="\n".join(source.kernel for source in step.kernel.sources),
-        lines=list(dict.fromkeys(map(str, places))),
-        layers=list(dict.fromkeys(place.brief for place in places)),
+        lines=list(dict.fromkeys(map(str, sources))),
+        layers=list(dict.fromkeys(location.brief for location in sources)),
     )

@@ -1,4 +1,4 @@
-"""The steps of a function as a graph in Graphviz's language: a box for each step, by layer."""
+"""The steps of a function in Graphviz's language: a box for each step, grouped by layer."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from html import escape
 
 from minigraph.inspect.record import Description, StepRecord
 
-MAKER_COLOURS = {  # colours by the maker of a kernel; others are grey
+MAKER_COLOURS = {  # by the maker of a kernel
     "onednn": "#f4b183",
     "cublas": "#f4b183",
     "cudnn": "#f4b183",
@@ -25,19 +25,19 @@ def to_dot(d: Description) -> str:
     layers: dict[str, list[str]] = {}
     leaves: list[str] = []
     edges: dict[str, None] = {}
-    made: dict[int, str] = {}  # the node that computes the present contents of a buffer
+    writers: dict[int, str] = {}  # the box that wrote a buffer last
     names = {b.id: b.name for b in d.buffers if b.space in ("input", "parameter")}
     for i, step in enumerate(d.steps):
         if step.loop is not None:
             continue
         for buffer in step.reads:
-            if buffer in names and buffer not in made:
-                made[buffer] = f"b{buffer}"
+            if buffer in names and buffer not in writers:
+                writers[buffer] = f"b{buffer}"
                 leaves.append(f'  b{buffer} [label="{_text(names[buffer])}", fillcolor=white];')
-            if buffer in made:
-                edges[f"  {made[buffer]} -> s{i};"] = None
+            if buffer in writers:
+                edges[f"  {writers[buffer]} -> s{i};"] = None
         layers.setdefault(step.layer, []).append(_step(i, step))
-        made |= dict.fromkeys(step.writes, f"s{i}")
+        writers |= dict.fromkeys(step.writes, f"s{i}")
     lines = [HEADER, *leaves]
     for i, (layer, steps) in enumerate(layers.items()):
         lines += [f'  subgraph cluster{i} {{ label="{_text(layer)}";', *steps, "  }"]
@@ -51,5 +51,5 @@ def _step(i: int, step: StepRecord) -> str:
 
 
 def _text(text: str) -> str:
-    """Return text as it stands between quotes."""
+    """Return text escaped for quotes."""
     return escape(text.replace("\\", "\\\\"), quote=True).replace("\n", "\\n")

@@ -1,7 +1,7 @@
-"""The graph of a function after each pass: a node that passes leave alone keeps one id.
+"""The graph of a function after each pass; a node that a pass does not change keeps its id.
 
-A pass rebuilds each node with a new operand, so a node's identity in Python tells little.  Two
-nodes are the same if their order, op and results are.  Graphs inside of ops are flattened and items
+A pass rebuilds each node with a new operand, so object identity does not identify nodes.  Two nodes
+are the same if their order, op and results are equal.  Graphs inside of ops are flattened and items
 are skipped: an entry reads the entries that compute its operands, also within a fused kernel.
 """
 
@@ -18,8 +18,8 @@ from minigraph.inspect.record import NodeRecord, Removed, Rewired, Stage
 from minigraph.jit.fused import HorizontalFusion, meaning
 from minigraph.passes.notes import PassRecord
 
-Key = tuple[Any, ...]  # of nodes that may be the same in two graphs
-MAX_READERS = 3  # of a removed node, at most, whose replacements count as its own
+Key = tuple[Any, ...]  # equal for nodes that may be the same in two graphs
+MAX_READERS = 3  # readers of a removed node whose replacements count as its replacements
 
 
 @dataclass(eq=False)
@@ -50,13 +50,13 @@ def _kind(node: Node) -> str:
 class FlatGraph:
     """A graph as a list of entries, operands first.
 
-    of       the entry of each node
-    outputs  entries that compute the graph's outputs
+    entry_of  the entry of each node
+    outputs   entries that compute the graph's outputs
     """
 
     def __init__(self, graph: Graph, texts: dict[int, str]) -> None:
         self.entries: list[GraphEntry] = []
-        self.of: dict[Node, GraphEntry] = {}
+        self.entry_of: dict[Node, GraphEntry] = {}
         self._texts = texts
         self._results: dict[Node, list[GraphEntry]] = {}  # of nodes with graphs inside
         self.outputs = self._add(graph, {}, None)
@@ -105,7 +105,7 @@ class FlatGraph:
             text = self._texts.get(id(node.op)) or self._texts.setdefault(id(node.op), str(node.op))
         entry = GraphEntry(node, reads, box, kind, (node.order[0], text, node.specs))
         self.entries.append(entry)
-        self.of[node] = entry
+        self.entry_of[node] = entry
         return entry
 
 
@@ -125,9 +125,9 @@ class History:
 
     def __post_init__(self) -> None:
         self._last_id = 0
-        self._layers: dict[int, str] = {}  # by id, of nodes that the user made outside of layers
+        self._layers: dict[int, str] = {}  # by id, for nodes made outside of layers
         self._texts: dict[int, str] = {}
-        self._ops: list[Graph] = []  # keep alive the ops whose `id` is a key of `_texts`
+        self._ops: list[Graph] = []  # keeps the ops alive whose `id` is a key of `_texts`
         self._folder = os.getcwd() + os.sep
 
     def add(self, graph: Graph, record: PassRecord | None = None) -> None:
@@ -162,25 +162,25 @@ class History:
         self.last = flat
 
     def ids_of(self, graph: Graph, recomputed: PassRecord | None = None) -> dict[Node, int]:
-        """Return the ids of the nodes of a graph that the same passes made in another run.
+        """Return the ids of the nodes of a graph that another run of the same passes has made.
 
-        recomputed  record of a pass that ran after these, if one did
+        recomputed  record of a pass that ran after these, if any
 
         Each run of a pass gives its new nodes other orders.  A graph that differs from the last
         one, because an algorithm was measured meanwhile, becomes another stage.
         """
-        assert self.last is not None, "there is the graph as written"
+        assert self.last is not None, "the graph as written was added"
         flat = FlatGraph(graph, self._texts)
         same = [e.key[1:] for e in flat.entries] == [e.key[1:] for e in self.last.entries]
         if recomputed or not same:
             before, after = len(self._ops[-1].order), len(graph.order)
             self.add(graph, recomputed or PassRecord("as it runs", before, after, 0.0))
-            return {node: entry.id for node, entry in self.last.of.items()}
+            return {node: entry.id for node, entry in self.last.entry_of.items()}
         id_of = {x: y.id for x, y in zip(flat.entries, self.last.entries, strict=True)}
-        return {node: id_of[entry] for node, entry in flat.of.items()}
+        return {node: id_of[entry] for node, entry in flat.entry_of.items()}
 
     def _assign_ids(self, before: FlatGraph | None, flat: FlatGraph) -> None:
-        """Give each entry the id of the same entry in the graph before, or a new id."""
+        """Give each entry the id of the same entry in the previous graph, or a new id."""
         pool: defaultdict[Key, list[GraphEntry]] = defaultdict(list)
         same: dict[Node, GraphEntry] = {}
         for entry in before.entries if before else ():
@@ -200,7 +200,7 @@ class History:
             entry.id = match.id if match else self._last_id
 
     def _assign_roles(self, flat: FlatGraph) -> None:
-        """Set the role of entries that compute gradients, and of those for updates alone."""
+        """Set the role of entries that compute gradients, and of those that serve only updates."""
         needed = set(flat.outputs[: self.results])
         for entry in reversed(flat.entries):
             if entry.node.source.backward and entry.kind != "box":
@@ -224,7 +224,7 @@ class History:
             box.role = max(("update", "backward", "forward"), key=roles.count)
 
     def _assign_layers(self, flat: FlatGraph) -> None:
-        """Give nodes made outside of modules the layer of the one parameter that they update."""
+        """Give nodes made outside of modules the layer of the only parameter that they update."""
         names = {e.node.name for e in flat.entries if e.kind == "parameter"}
         layers = {e.node.source.layer for e in flat.entries}
         updated: defaultdict[GraphEntry, set[str]] = defaultdict(set)
@@ -241,7 +241,7 @@ class History:
                     updated[x] |= owners
 
     def _record(self, entry: GraphEntry) -> NodeRecord:
-        node, place, has_line = entry.node, entry.node.source, entry.kind in ("op", "box")
+        node, source, has_line = entry.node, entry.node.source, entry.kind in ("op", "box")
         name = node.name if entry.kind in ("op", "box", "parameter", "input") else str(node.op)
         text = entry.key[1]
         return NodeRecord(
@@ -251,7 +251,7 @@ class History:
             results=tuple(map(str, node.specs)),
             reads=_ids(entry.reads),
             text=text if text != name and entry.kind == "op" else "",
-            line=f"{place.file.removeprefix(self._folder)}:{place.line}" if has_line else "",
+            line=f"{source.file.removeprefix(self._folder)}:{source.line}" if has_line else "",
             layer=self._layers.get(entry.id, node.source.layer),
             role=entry.role,
             order=node.order[0],
@@ -260,10 +260,10 @@ class History:
 
 
 def layer_of(name: str, names: set[str], layers: set[str]) -> str:
-    """Return the layer of a parameter, or of the state that an optimizer keeps for one.
+    """Return the layer of a parameter, or of an optimizer's state for a parameter.
 
     names   of all parameters: the state of "conv1.weight" is "adam.exp_avg.conv1.weight"
-    layers  those that nodes were made in
+    layers  of all nodes
     """
     if name.rpartition(".")[0] in layers:
         return name.rpartition(".")[0]

@@ -39,7 +39,7 @@ class Profile:
 
     @property
     def seconds(self) -> float:
-        """All kernels together."""
+        """The time of all kernels together."""
         return sum(k.seconds for k in self.kernels)
 
     @property
@@ -84,8 +84,8 @@ class Profile:
     def to_chrome_trace(self, path: str | Path) -> None:
         """Write a trace in the Trace Event Format, which chrome://tracing and Perfetto show.
 
-        A track for each thread has the kernels that it may run, the tracks of layers have those
-        that the kernels belong to, and a counter has the memory in use.
+        Each thread has a track with the kernels that it may run.  Further tracks show the layers
+        of the kernels, and a counter shows the memory in use.
         """
         kernels = self.kernels
         events = [*_track_names(kernels), *_kernel_events(kernels), *_layer_events(kernels)]
@@ -95,15 +95,15 @@ class Profile:
 def profile_of(compilation: Compilation, runs: Sequence[Sequence[Timing]]) -> Profile:
     program = compilation.program
     memory = dict(zip(program.steps, in_use(program), strict=True))
-    # Parts of a step may have been timed one by one.
+    # A step may have several timings, of its parts.
     seconds: list[dict[Step, float]] = [{} for _ in runs]
-    for run, own in zip(runs, seconds, strict=True):
+    for run, step_seconds in zip(runs, seconds, strict=True):
         for timing in run:
-            own[timing.step] = own.get(timing.step, 0.0) + timing.seconds
+            step_seconds[timing.step] = step_seconds.get(timing.step, 0.0) + timing.seconds
     kernels: list[KernelTime] = []
     start = 0.0
     for step in seconds[0]:
-        took = statistics.median(each[step] for each in seconds)
+        median = statistics.median(each[step] for each in seconds)
         cost = cost_of(step)
         kernels.append(
             KernelTime(
@@ -112,7 +112,7 @@ def profile_of(compilation: Compilation, runs: Sequence[Sequence[Timing]]) -> Pr
                 result=", ".join(map(str, step.node.specs)),
                 line=str(step.node.source),
                 start=start,
-                seconds=took,
+                seconds=median,
                 layer=step.node.source.brief,
                 bytes=cost.bytes,
                 flops=cost.flops,
@@ -120,15 +120,15 @@ def profile_of(compilation: Compilation, runs: Sequence[Sequence[Timing]]) -> Pr
                 memory=memory[step],
             )
         )
-        start += took
+        start += median
     return Profile(kernels, len(runs), speeds(compilation.context, program))
 
 
 def _table(title: str, all_costs: Sequence[Cost]) -> list[str]:
-    lines, rest = cost_table(title, all_costs[:MAX_ROWS]), all_costs[MAX_ROWS:]
-    if rest:
-        seconds = sum(cost.seconds or 0.0 for cost in rest)
-        lines.append(f"{len(rest)} more take {1e3 * seconds:.3f} ms")
+    lines, others = cost_table(title, all_costs[:MAX_ROWS]), all_costs[MAX_ROWS:]
+    if others:
+        seconds = sum(cost.seconds or 0.0 for cost in others)
+        lines.append(f"{len(others)} more take {1e3 * seconds:.3f} ms")
     return lines
 
 
@@ -152,7 +152,7 @@ def _kernel_events(kernels: Sequence[KernelTime]) -> Iterator[Event]:
 
 
 def _layer_events(kernels: Sequence[KernelTime]) -> Iterator[Event]:
-    """Yield neighbours of one layer as one event, and so for the layers that it is in."""
+    """Yield one event for consecutive kernels of a layer, and for those of the layers around it."""
     open_layers: list[tuple[str, float]] = []  # path and start, by depth
     end = 0.0
     for k in (*kernels, None):
@@ -166,6 +166,6 @@ def _layer_events(kernels: Sequence[KernelTime]) -> Iterator[Event]:
             end = k.start + k.seconds
 
 
-def _event(name: str, group: int, track: int, start: float, took: float, details: Event) -> Event:
-    place = {"name": name, "ph": "X", "pid": group, "tid": track}
-    return {**place, "ts": 1e6 * start, "dur": 1e6 * took, "args": details}
+def _event(name: str, group: int, track: int, start: float, time: float, details: Event) -> Event:
+    event = {"name": name, "ph": "X", "pid": group, "tid": track}
+    return {**event, "ts": 1e6 * start, "dur": 1e6 * time, "args": details}

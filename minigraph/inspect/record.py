@@ -1,7 +1,7 @@
 """The record of a compiled function, and its text in files.
 
-Reports, pages, pictures and comparisons are made from it alone.  Ids name nodes through all stages:
-a pass keeps the id of a node that computes the same after it.
+Reports, pages, pictures and comparisons use only this record.  Ids name nodes through all stages:
+a node that a pass does not change keeps its id.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Id = Annotated[int, Meta(ge=1, le=MAX_INTEGER)]
 Seconds = Annotated[float, Meta(ge=0)]
 FORMAT = 3
 
-# ---------------------------------------------------------------- what runs
+# ---------------------------------------------------------------- execution
 
 
 class MemoryUse(Record, frozen=True):
-    """Bytes.  `unplanned_bytes` is the arena if no memory were used twice.
+    """Memory in bytes.  `unplanned_bytes` would be the arena's size without reuse of memory.
 
-    largest  the largest intermediate results, each in words, with its bytes
+    largest  the largest intermediate results: description and bytes
     """
 
     peak_bytes: Count
@@ -41,7 +41,7 @@ class MemoryUse(Record, frozen=True):
 
 
 class Algorithm(Record, frozen=True):
-    """The algorithm of a convolution or product, and its rivals.
+    """The algorithm of a convolution or product, and the other candidates.
 
     result      spec of the result
     line        the user's
@@ -69,8 +69,8 @@ class Algorithm(Record, frozen=True):
 
     def __str__(self) -> str:
         seconds = "" if self.seconds is None else f", {self.seconds * 1e3:.2f} ms"
-        of = f" of {len(self.candidates)}" if self.candidates else ""
-        return f"{self.op} {self.result}: {self.name} in {self.layout} ({self.origin}{of}{seconds})"
+        origin = self.origin + (f" of {len(self.candidates)}" if self.candidates else "")
+        return f"{self.op} {self.result}: {self.name} in {self.layout} ({origin}{seconds})"
 
     __repr__ = __str__
 
@@ -78,14 +78,14 @@ class Algorithm(Record, frozen=True):
 class GeneratedKernel(Record, frozen=True):
     """A kernel that was generated for an op, or for a group of ops.
 
-    name     of the function in the text; equal kernels have equal names
-    ops      the names of the ops that it computes
-    inputs   how many arrays it reads
-    outputs  how many it writes
-    bytes    that it reads and writes at least
+    name     of the function in the source; equal kernels have equal names
+    ops      names of the ops
+    inputs   number of arrays that it reads
+    outputs  number of arrays that it writes
+    bytes    minimum that it reads and writes
     source   its text
-    lines    of the user's code that the ops were made at
-    layers   that the ops were made in; of ops outside of layers, their lines
+    lines    of the user's code that made the ops
+    layers   of the ops; of ops outside of layers, their lines
     """
 
     name: str
@@ -119,7 +119,7 @@ class StepRecord(Record, frozen=True, omit_defaults=True):
     backward   whether the step belongs to a gradient
     reads      ids of the buffers that it reads
     writes     ids of the buffers that it writes
-    bytes      that it reads and writes at least
+    bytes      minimum that it reads and writes
     flops      arithmetic operations
     node       id of its node; 0 if stages are not described
     algorithm  number of its algorithm
@@ -179,7 +179,10 @@ class BufferRecord(Record, frozen=True, omit_defaults=True):
 
 
 class Run(Record, frozen=True):
-    """When a step, or a part of it, ran in a profiled call: seconds since the first began."""
+    """The time of a step, or of a part of it, in a profiled call.
+
+    start  seconds since the first step began
+    """
 
     step: Count
     start: float
@@ -196,9 +199,9 @@ class KernelTime(Record, frozen=True):
     start    seconds, if all kernels took their median times without gaps
     seconds  median over the calls
     layer    of the op; outside of layers, its line
-    bytes    that it reads and writes at least
+    bytes    minimum that it reads and writes
     flops    of a convolution or product; else one for each element of an op's result
-    threads  that may share the work
+    threads  maximum number that share the work
     memory   bytes of the arena in use while it runs
     """
 
@@ -216,11 +219,11 @@ class KernelTime(Record, frozen=True):
 
 
 def layer_path(layer: str) -> list[str]:
-    """Return a layer and the layers around it; outside of layers, the line of the program."""
+    """Return the names from the outermost layer to a layer; outside of layers, the line."""
     return [layer] if ":" in layer else layer.split(".")
 
 
-# ---------------------------------------------------------------- how it came to be
+# ---------------------------------------------------------------- passes
 
 
 class NodeRecord(Record, frozen=True, omit_defaults=True):
@@ -259,7 +262,7 @@ class Removed(Record, frozen=True, omit_defaults=True):
 
 
 class Rewired(Record, frozen=True):
-    """A node that is the same after a pass, but reads other nodes, or is in another box."""
+    """A node that a pass keeps, with other inputs or in another box."""
 
     id: Id
     reads: tuple[Id, ...]
@@ -285,9 +288,9 @@ class Description(Record, frozen=True):
     algorithms  of convolutions and products, in the order of their steps
     kernels     generated ones, in the order of their steps; in a report's record, of fused ops
     runs        of the last call of `profile`; empty without one
-    stages      the graph as written, then after each pass; empty in a report's record, as they take
-                another run of the passes
-    speeds      of the device; None in a report's record, as they have to be measured
+    stages      the graph as written, then after each pass; empty in a report's record, because they
+                need another run of the passes
+    speeds      of the device; None in a report's record, because they must be measured
     """
 
     title: str
@@ -340,11 +343,11 @@ def to_text(functions: tuple[Description, ...]) -> str:
 
 
 def from_text(text: str | bytes) -> tuple[Description, ...]:
-    """Return the descriptions in a JSON text; ValueError, which says why, if it holds none."""
-    found = decode(FILE_DECODER, text)
-    if found.format != FORMAT:
-        raise ValueError(f"is of format {short_repr(found.format)}; this version reads {FORMAT}")
-    for function in found.functions:
+    """Return the descriptions in a JSON text; raise ValueError, which says why, without them."""
+    file = decode(FILE_DECODER, text)
+    if file.format != FORMAT:
+        raise ValueError(f"is of format {short_repr(file.format)}; this version reads {FORMAT}")
+    for function in file.functions:
         if any(run.step >= len(function.steps) for run in function.runs):
-            raise ValueError("is damaged: it has times of steps that there are not")
-    return found.functions
+            raise ValueError("is damaged: it has times of steps that do not exist")
+    return file.functions

@@ -18,12 +18,12 @@ from minigraph.passes.notes import MissedFusion, PassRecord
 from minigraph.program import Traffic
 
 WIDTH = 80  # of a line of the summary
-# The least saving for which the report advises fusion: share of the bytes moved, and bytes.
+# The minimum saving for which the report advises fusion: share of the bytes moved, and bytes.
 MIN_SAVED_SHARE, MIN_SAVED_BYTES = 0.1, 1 << 16
 
 
 class Text(str):
-    """A string that consoles and notebooks show without quotes and escapes."""
+    """A string that consoles and notebooks print without quotes and escapes."""
 
     __slots__ = ()
 
@@ -35,7 +35,7 @@ class Report:
     """How a function was compiled and what it executes; `print` shows a summary of five lines.
 
     `section(name)` returns the details of one subject as text, `to_dict()` everything as JSON's
-    types.  Steps of a loop's body follow the loop, in this and the other lists.
+    types.  In all lists, the steps of a loop's body follow the loop.
 
     title        names of the results, and the number of updated parameters
     ops          number of executions of each op
@@ -128,7 +128,7 @@ class Report:
         return Text("\n".join(SECTIONS[name](self)) or "none")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything that the report holds, and its advice, as JSON's types."""
+        """Return all fields of the report, and its advice, as JSON's types."""
         everything: dict[str, Any] = msgspec.to_builtins({**vars(self), "advice": self.advice})
         return everything
 
@@ -155,13 +155,13 @@ class Report:
         return preformatted(str(self))
 
     def _traffic_line(self) -> str:
-        sent = bytes_text(sum(t.bytes for t in self.traffic))
+        volume = bytes_text(sum(t.bytes for t in self.traffic))
         hidden = "" if self.hidden is None else f"; computation overlaps {self.hidden:.0%}"
         collectives = counted(len(self.traffic), "collective")
-        return f"  processes exchange {sent} a call, {collectives}{hidden}"
+        return f"  processes exchange {volume} a call, {collectives}{hidden}"
 
     def _layers_line(self) -> str:
-        """Return the line of the slowest layers; without a profile, of those that compute most."""
+        """Return the line of the slowest layers; without a profile, of those with most FLOPs."""
         timed = any(cost.seconds for cost in self.layers)
         amounts = {c.name: c.seconds or 0.0 if timed else c.flops for c in self.layers}
         total = sum(amounts.values()) or 1
@@ -193,7 +193,7 @@ def align_columns(
 ) -> list[str]:
     """Return a line for each row, with aligned columns.
 
-    others  how all columns but the first are: str.ljust, or str.rjust
+    others  alignment of all columns but the first: str.ljust, or str.rjust
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ([row[0].ljust(widths[0]), *map(others, row[1:], widths[1:])] for row in rows)
@@ -206,7 +206,7 @@ def preformatted(text: str) -> str:
 
 
 def _scaled(number: float, step: int, units: Sequence[str]) -> tuple[float, str]:
-    """Return a number and its unit, of units that are each `step` times the one before."""
+    """Return a number in the unit that fits it; each unit is `step` times the one before."""
     powers = [step**i for i in range(1, len(units) + 1)]
     fits = (i for i, power in enumerate(powers[1:]) if number < power)
     i = next(fits, len(units) - 1)
@@ -233,14 +233,14 @@ def _operations(count: float) -> str:
 
 
 def _fusible(d: Description) -> int:
-    """Return how many bytes fusible kernels read that other fusible kernels have written.
+    """Return how many bytes fusible kernels read from buffers that fusible kernels write.
 
     Fusion keeps these in registers; it has further conditions, so this is an estimate.
     """
     size = {buffer.id: buffer.bytes for buffer in d.buffers if buffer.space == "arena"}
     steps = [step for step in d.steps if step.fusible]
-    written = {buffer for step in steps for buffer in step.writes}
-    return sum(size.get(buffer, 0) for step in steps for buffer in written.intersection(step.reads))
+    buffers = {buffer for step in steps for buffer in step.writes}
+    return sum(size.get(buffer, 0) for step in steps for buffer in buffers.intersection(step.reads))
 
 
 def _memory(memory: MemoryUse) -> str:
@@ -276,7 +276,7 @@ COLUMNS: dict[str, Callable[[Cost], str]] = {
 
 
 def cost_table(title: str, costs: Sequence[Cost]) -> list[str]:
-    """Return the lines of a table; a column without a figure is left out."""
+    """Return the lines of a table without its empty columns."""
     head, cells = [title, *COLUMNS], [[c.name, *(f(c) for f in COLUMNS.values())] for c in costs]
     columns = [column for column in zip(head, *cells, strict=True) if any(column[1:])]
     return align_columns([*zip(*columns, strict=True)] or [head], str.rjust)

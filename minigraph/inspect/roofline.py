@@ -1,4 +1,4 @@
-"""The roofline, an estimate of a step's time from its bytes, its operations and the device's speed.
+"""The roofline: an estimate of a step's time from its bytes, operations and the device's speed.
 
 S. Williams, A. Waterman, D. Patterson (2009), Roofline: an insightful visual performance model,
 https://doi.org/10.1145/1498765.1498785.
@@ -41,7 +41,7 @@ class Cost(Record, frozen=True):
     name      of the group: a layer, an op, or an op and its kernel
     kernels   number of kernels
     seconds   in the last profile; None without one
-    bytes     that they read and write at least
+    bytes     minimum that they read and write
     flops     of convolutions and products, and one for each element of other results
     share     of the time of the whole profile
     roofline  predicted time at the device's full speed / time; above 1 if data stay in caches or
@@ -68,28 +68,28 @@ def costs(
     for name, kernel, seconds in kernels:
         groups.setdefault(name, []).append((kernel, seconds))
     total = sum(t or 0.0 for group in groups.values() for _, t in group) or 1.0
-    found = []
+    results = []
     for name, group in groups.items():
-        each = [kernel for kernel, _ in group]
+        members = [kernel for kernel, _ in group]
         times = [t for _, t in group if t is not None]
         seconds = sum(times) if times else None
         roofline = None
         if speeds and seconds:
-            roofline = sum(speeds.estimate(k.bytes, k.flops) for k in each) / seconds
+            roofline = sum(speeds.estimate(k.bytes, k.flops) for k in members) / seconds
         share = None if seconds is None else seconds / total
-        work = sum(k.bytes for k in each), sum(k.flops for k in each)
-        found.append(Cost(name, len(each), seconds, *work, share, roofline))
-    return sorted(found, key=lambda cost: (-(cost.seconds or 0.0), -cost.flops))
+        work = sum(k.bytes for k in members), sum(k.flops for k in members)
+        results.append(Cost(name, len(members), seconds, *work, share, roofline))
+    return sorted(results, key=lambda cost: (-(cost.seconds or 0.0), -cost.flops))
 
 
-_speeds: dict[tuple[Any, ...], Speeds] = {}  # by all that they depend on
+_speeds: dict[tuple[Any, ...], Speeds] = {}  # by device, threads, dtype and precision
 
 
 def speeds(context: CompileContext, program: Program) -> Speeds:
-    """Measure how fast a device is, with its own kernels, once a process: it takes about 0.3 s.
+    """Return the speed of a device, measured with its kernels once per process in about 0.3 s.
 
-    The matrix product is of the narrowest dtype in which the program multiplies: no other product
-    of its has a higher peak.
+    The matrix product is of the narrowest dtype in which the program multiplies, which has the
+    highest peak.
     """
     backend, options = context.backend, context.options
     dtypes = {s.node.dtype for s in program.all_steps() if product_of(s.node) is not None}

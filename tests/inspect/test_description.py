@@ -163,8 +163,8 @@ def test_a_page_and_json_give_the_description_back(description, tmp_path):
         ("{}", "is wrong: .*format"),
         ('{"format": 9, "functions": []}', "is of format 9; this version reads 3"),
         ('<script type="text/plain" id="data">AAAA</script>', "is a damaged page"),
-        ('<script type="text/plain" id="data">eJwr</script>', "is a page that is cut off"),
-        ("no page", "is no page of minigraph, nor the JSON of one"),
+        ('<script type="text/plain" id="data">eJwr</script>', "is a truncated page"),
+        ("no page", "is neither a page of minigraph nor the JSON of one"),
         ("{no JSON", "is cut off, or no JSON"),
     ],
 )

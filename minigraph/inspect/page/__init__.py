@@ -1,7 +1,4 @@
-"""The page of a function: writing one self-contained HTML file, and reading it.
-
-Files of JSON with the same descriptions can be read, too.
-"""
+"""The page of a function: write one self-contained HTML file, and read it or the same JSON."""
 
 from __future__ import annotations
 
@@ -20,11 +17,11 @@ from minigraph.platform.regular_file import read
 FOLDER = Path(__file__).parent
 SCRIPTS = ("model", "layout", "graph", "changes", "details", "charts", "search", "main")
 DATA = re.compile(r'<script type="text/plain" id="data">([A-Za-z0-9+/=]*)</script>')
-LARGEST = 1 << 28  # bytes of a page's unpacked JSON, at most
+MAX_BYTES = 1 << 28  # of a page's unpacked JSON
 
 
 def to_html(functions: Sequence[Description]) -> str:
-    """Return the page of some functions, the first of which it shows first."""
+    """Return the page of some functions; it shows the first one first."""
     packed = zlib.compress(to_text(tuple(functions)).encode(), 9)
     parts = {
         "TITLE": html.escape(f"minigraph: {', '.join(d.title for d in functions)}"),
@@ -36,7 +33,7 @@ def to_html(functions: Sequence[Description]) -> str:
 
 
 def from_file(path: str | os.PathLike[str]) -> tuple[Description, ...]:
-    """Return the descriptions in a page or in a file of JSON; GraphError if it holds none."""
+    """Return the descriptions in a page or a JSON file; raise GraphError without them."""
     try:
         text = read(path)
     except (OSError, ValueError) as error:
@@ -45,8 +42,7 @@ def from_file(path: str | os.PathLike[str]) -> tuple[Description, ...]:
         return from_text(_unpacked(text))
     except ValueError as error:
         raise GraphError(
-            f"{os.fspath(path)} {error}; `step.to_html(path)` and `minigraph view` write what can "
-            "be read"
+            f"{os.fspath(path)} {error}; `step.to_html(path)` and `minigraph view` write pages"
         ) from None
 
 
@@ -56,16 +52,16 @@ def _text(name: str) -> str:
 
 def _unpacked(content: bytes) -> bytes:
     """Return the JSON in a page, or other text unchanged; raise ValueError for a damaged page."""
-    found = DATA.search(content.decode(errors="replace"))
-    if not found and content.lstrip()[:1] != b"{":
-        raise ValueError("is no page of minigraph, nor the JSON of one")
-    if not found:
+    match = DATA.search(content.decode(errors="replace"))
+    if not match and content.lstrip()[:1] != b"{":
+        raise ValueError("is neither a page of minigraph nor the JSON of one")
+    if not match:
         return content
     unpacking = zlib.decompressobj()
     try:
-        text = unpacking.decompress(base64.b64decode(found[1]), LARGEST)
+        text = unpacking.decompress(base64.b64decode(match[1]), MAX_BYTES)
     except zlib.error:
         raise ValueError("is a damaged page") from None
     if not unpacking.eof:
-        raise ValueError("is a page that is cut off, or larger than any page is")
+        raise ValueError("is a truncated page, or too large")
     return text
