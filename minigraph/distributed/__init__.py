@@ -1,7 +1,7 @@
-"""The processes of a launcher: their ranks, agreement, collectives in Python, and their end.
+"""The processes of a launcher: their ranks, and collectives of Python data.
 
-They communicate by MPI through mpi4py (the extra `mpi`).  Without a launcher there is one process,
-and MPI is neither needed nor loaded.
+They communicate by MPI through mpi4py (the extra `mpi`).  Without a launcher, MPI is neither needed
+nor loaded.
 """
 
 from minigraph.distributed.world import World, world

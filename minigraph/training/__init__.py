@@ -1,3 +1,3 @@
-"""Evaluating a network on data: see `evaluation`.  The examples have loops that train one."""
+"""Evaluate a network on data: see `evaluation`.  The examples have training loops."""
 
 from minigraph.training.evaluation import Evaluation, accuracy, evaluate

@@ -28,8 +28,9 @@ Metric = Callable[..., Node | tuple[Node, Node]]
 def accuracy(scores: Operand, labels: Operand) -> Node:
     """Return the share of labels (n, ...) whose class has the highest score (n, classes, ...).
 
-    Labels are integers, and there are two classes or more: of one score for two classes it is
-    `((scores[:, 0] > 0) == labels).mean()`.  Labels of another shape are a ShapeError.
+    Labels are integers, and scores have two classes or more; for one score that separates two
+    classes, use `((scores[:, 0] > 0) == labels).mean()`.  Raises ShapeError for labels of another
+    shape.
 
     >>> cg.compile([], accuracy(ops.full((1, 2), [0.1, 0.9]), [1]))()
     array(1.)
@@ -38,8 +39,8 @@ def accuracy(scores: Operand, labels: Operand) -> Node:
     check_labels(scores, labels)
     if scores.shape[1] == 1:
         raise ShapeError(
-            f"scores {scores.shape} are of one class; where one score tells two classes apart, the "
-            "accuracy is ((scores[:, 0] > 0) == labels).mean()"
+            f"scores {scores.shape} have one class; if one score separates two classes, use "
+            "((scores[:, 0] > 0) == labels).mean()"
         )
     return (ops.argmax(scores, axis=1) == labels).mean()
 
@@ -61,13 +62,13 @@ Metrics = Annotated[
 class Evaluation:
     """Evaluate `net` on loaders, as `evaluate` does, with functions that are compiled once.
 
-    Make it before the first epoch, and call it with a loader after each: it uses the parameters'
-    current values.
+    Make it before the first epoch, and call it with a loader after each epoch: it uses the
+    parameters' current values.
 
     net      a module, called with all parts of a batch but the last
     metrics  functions of the module's result and the last part of the batch, as for `evaluate`
     cg       compiles the functions; by default `mg.comp_graph()` at level 3
-    world    the processes that share the examples, each with its own loader
+    world    the processes that share the examples, each with a loader
 
     >>> from minigraph.training.evaluation import Evaluation
     >>> measure = Evaluation(nn.Identity(), {"loss": ops.mse_loss}, cg)
@@ -94,17 +95,17 @@ class Evaluation:
     @checked
     def __call__(self, loader: Loader) -> dict[str, float]:
         """Return the mean of each metric over all examples of a loader."""
-        sums = np.zeros((1 + len(self._metrics), 2))  # of the examples first, then sum and weight
+        sums = np.zeros((1 + len(self._metrics), 2))  # examples, then metrics
         for number, batch in enumerate(loader):
             arrays = self._arrays(number, batch)
             means_and_weights = self._function(arrays)(*arrays)
             pairs = np.array([1, len(arrays[0]), *map(float, means_and_weights)]).reshape(-1, 2)
-            pairs[pairs[:, 1] == 0, 0] = 0  # a mean over nothing is NaN
+            pairs[pairs[:, 1] == 0, 0] = 0  # the mean of no elements is NaN
             pairs[:, 0] *= pairs[:, 1]
             sums += pairs
         (examples, _), *totals = np.sum(self._world.gather(sums), axis=0).tolist()
         if not examples:
-            raise GraphError("evaluate: the loader gave no batch")
+            raise GraphError("evaluate: the loader has no batches")
         means = {}
         for name, (total, weight) in zip(self._metrics, totals, strict=True):
             if not weight:
@@ -132,7 +133,7 @@ class Evaluation:
         return arrays
 
     def _function(self, arrays: Sequence[Array]) -> Any:
-        """Return a function that computes the metrics of such examples, in batches of any size."""
+        """Return a function that computes the metrics of batches like these, of any size."""
         key = tuple((array.shape[1:], array.dtype) for array in arrays)
         if key not in self._functions:
             inputs = [
@@ -182,21 +183,21 @@ def evaluate(
              part, the target, arrays whose first axis counts examples
     metrics  functions by name, by default `{"loss": ops.cross_entropy, "accuracy": accuracy}`; each
              takes the network's result and the target, as expressions, and returns a mean over the
-             batch as an expression; or that and its weight, if it is no mean over examples
+             batch as an expression; or the mean and its weight, if it is not a mean over examples
     cg       compiles the functions; by default `mg.comp_graph()` at level 3
     world    `mg.distributed.world()` if each process has a share of the examples, from a
              `DataLoader` with `shard=world`: all processes get the means over all examples
 
-    A mean over tokens gives their number as its weight, else it would depend on how the sentences
-    are batched::
+    A mean over tokens returns their number as its weight; otherwise it would depend on how the
+    sentences are batched::
 
         def loss(logits, tokens):
             return ops.cross_entropy(logits, tokens, ignore_index=0), tokens != 0
 
-    If the first of the pair is no scalar, each of its elements has its own weight.
+    If the first of the pair is not a scalar, each of its elements has its own weight.
 
-    To evaluate after each epoch, make an `Evaluation` and call it: that compiles once.  GraphError
-    for batches of another kind, and for a loader without batches.
+    To evaluate after each epoch, make an `Evaluation` and call it, which compiles once.  Raises
+    GraphError for batches of another kind, and for a loader without batches.
 
     >>> from minigraph import nn, ops
     >>> from minigraph.data import DataLoader

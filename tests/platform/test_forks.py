@@ -151,7 +151,7 @@ def test_a_child_cannot_go_on_with_the_epoch_of_its_parent():
         try:
             next(batches)
         except mg.GraphError as error:
-            return "iterate over the loader anew" in str(error) and len(list(loader)) == 6
+            return "iterate over the loader again" in str(error) and len(list(loader)) == 6
 
     assert in_child(work)
     assert len(list(batches)) == 5

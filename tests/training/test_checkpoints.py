@@ -34,7 +34,7 @@ def rejected(folder, *args):
         ("--data cifar10:absent --image-size 64", "CIFAR-10 have 32 pixels a side, not 64"),
         ("--image-size 4", "Digits: size is 4; it takes an integer from 8"),
         ("--batch-size 0", "batch_size is 0; it takes an integer >= 1"),
-        ("--batch-size 2000", "no batch to give: .* length is 1437, batch_size=2000"),
+        ("--batch-size 2000", "has no batches: .* length is 1437, batch_size=2000"),
         ("--epochs 0", "--epochs is 0; it takes an integer >= 1"),
         ("--epochs many", "argument --epochs: invalid int value: 'many'; --help lists"),
         ("--lr -1", r"lr is -1.0; it takes a number in \[0, inf\)"),
@@ -48,7 +48,7 @@ def rejected(folder, *args):
         ("--checkpoint data", "--checkpoint data: "),
         ("--best absent/file", "--best absent/file: .*/absent must exist"),
         ("--resume absent", r"load: absent cannot be read \(No such file or directory\)"),
-        ("--resume program", "load: program is no safetensors file, or damaged"),
+        ("--resume program", "load: program is not a safetensors file, or is damaged"),
     ],
 )
 def test_bad_arguments_get_one_line_and_exit_code_2(tmp_path, args, text):
