@@ -1,4 +1,4 @@
-"""Reading a graph from a file, with typed records and without running code of the file."""
+"""Read a graph from a file, with typed records and without running code of the file."""
 
 from __future__ import annotations
 
@@ -50,24 +50,24 @@ FILE, VERSION = Decoder(FileRecord), Decoder(VersionRecord)
 
 
 class StoredGraph:
-    """A graph of a file.  Called with arrays, it is compiled for the default device.
+    """A graph from a file.  A call with arrays compiles it for the default device.
 
-    inputs      expressions, as `mg.input` makes them
-    outputs     an expression, a list or a dict, as they were saved
+    inputs      expressions of `mg.input`
+    outputs     an expression, a list or a dict, as saved
     parameters  by name
     updates     parameters with their new values
-    options     those that the saved function was compiled with
+    options     of the saved function's compilation
     """
 
     def __init__(self, inputs: Any, outputs: Any, updates: Any, options: Mapping[str, Any]) -> None:
         self.inputs, self.outputs, self.updates, self.options = inputs, outputs, updates, options
         listed = list(outputs.values()) if isinstance(outputs, Mapping) else outputs
-        ends = [listed] if isinstance(listed, Node) else listed
-        graph = Graph(tuple(inputs), (*ends, *updates.values()))
+        results = [listed] if isinstance(listed, Node) else listed
+        graph = Graph(tuple(inputs), (*results, *updates.values()))
         self.parameters = {p.name: p for p in dict.fromkeys((*graph.parameters, *updates))}
 
     def compile(self, device: str | None = None, options: Mapping[str, Any] | None = None) -> Any:
-        """Return the function for a device, with the options of the file but for those given."""
+        """Return the function for a device, with the file's options, which `options` override."""
         cg = comp_graph(device, {**self.options, **(options or {})})
         return cg.compile(self.inputs, self.outputs, self.updates)
 
@@ -83,18 +83,18 @@ class StoredGraph:
 def load_graph(path: FilePath) -> StoredGraph:
     """Return the graph that `save_graph` has written.
 
-    Called with arrays it computes, and `compile(device, options)` returns its function.
-    GraphError for a file that is damaged, of a newer version, or holds an op that is not there.
+    Called with arrays it computes, and `compile(device, options)` returns its function.  Raises
+    GraphError for a file that is damaged, of a newer version, or has an unknown op.
     """
     data = tensor_file.contents("load_graph", path, mapped=False)
     arrays, metadata = tensor_file.parse("load_graph", path, data)
     try:
         if KEY not in metadata:
-            raise ValueError("holds arrays and no graph; mg.load reads it")
-        made = decode(VERSION, metadata[KEY])
-        if not 1 <= made.format <= FORMAT:
+            raise ValueError("has arrays and no graph; mg.load reads it")
+        version = decode(VERSION, metadata[KEY])
+        if not 1 <= version.format <= FORMAT:
             raise ValueError(
-                f"is of format {made.format}, of minigraph {made.minigraph}; this one, "
+                f"is of format {version.format}, of minigraph {version.minigraph}; this one, "
                 f"{__version__}, reads up to format {FORMAT}"
             )
         return _Reader(decode(FILE, metadata[KEY]), arrays).stored()
@@ -111,18 +111,18 @@ class _Reader:
     def stored(self) -> StoredGraph:
         file = self._file
         nodes, graph = self._graph(file.graph)
-        updated = [_at(nodes, i) for i in file.updates]
+        updated = [_node_at(nodes, i) for i in file.updates]
         results = list(graph.outputs[: len(graph.outputs) - len(updated)])
         names = file.outputs
         count = len(names) if isinstance(names, list) else 1 if names is None else names
         if count != len(results) or not all(isinstance(p, Parameter) for p in updated):
-            raise ValueError("is wrong: its outputs are not those of its graph")
+            raise ValueError("is wrong: its outputs do not match its graph")
         graph.check()
         outputs: Any = results if names is not None else results[0]
         if isinstance(names, list):
             outputs = dict(zip(names, results, strict=True))
         return StoredGraph(
-            [x for x in graph.inputs if not any(x is given for given in CALL_INPUTS.values())],
+            [x for x in graph.inputs if not any(x is each for each in CALL_INPUTS.values())],
             outputs,
             dict(zip(updated, graph.outputs[len(results) :], strict=True)),
             {n: settings.find(n).check(self.value(v, Any)) for n, v in file.options.items()},
@@ -132,16 +132,17 @@ class _Reader:
         nodes: list[Node] = []
         for i, each in enumerate(record.nodes):
             try:
-                nodes.append(self._node(each, [_at(nodes, number) for number in each.inputs]))
-            except Exception as error:  # an op may raise anything for fields that it cannot have
+                nodes.append(self._node(each, [_node_at(nodes, number) for number in each.inputs]))
+            except Exception as error:  # an op may raise any error for wrong fields
                 raise ValueError(f"is wrong at node {i}, {each.op}: {error}") from None
-        ends = [tuple(_at(nodes, i) for i in side) for side in (record.inputs, record.outputs)]
-        if not all(isinstance(x.op, Input) for x in ends[0]):
-            raise ValueError("is wrong: an input of a graph is none")
-        return nodes, Graph(*ends)
+        inputs = tuple(_node_at(nodes, i) for i in record.inputs)
+        outputs = tuple(_node_at(nodes, i) for i in record.outputs)
+        if not all(isinstance(x.op, Input) for x in inputs):
+            raise ValueError("is wrong: an input of a graph is another node")
+        return nodes, Graph(inputs, outputs)
 
     def _node(self, record: NodeRecord, inputs: list[Node]) -> Node:
-        """Return a node, whose op infers the shapes that the file says."""
+        """Return a node; raise ValueError if its op infers other shapes than the file's."""
         if record.op in CALL_INPUTS:
             return CALL_INPUTS[record.op]
         results = ((self.value(shape, tuple[int, ...]), dtype) for shape, dtype in record.results)
@@ -163,21 +164,21 @@ class _Reader:
         name, trainable = (self.value(record.fields[n], t) for n, t in PARAMETER.items())
         return Parameter.sharing(state, name, trainable=trainable)
 
-    def _op(self, name: Any, given: Mapping[str, Any]) -> Op:
+    def _op(self, name: Any, values: Mapping[str, Any]) -> Op:
         cls = Op.registry.get(name)
         if cls is None or (cls.forward is Op.forward and cls is not Input):
             raise ValueError(f"minigraph {__version__} has no such op")
-        return self._dataclass(cls, given)
+        return self._dataclass(cls, values)
 
-    def _dataclass(self, cls: Any, given: Mapping[str, Any]) -> Any:
-        """Return a dataclass with fields of a file, of the types that it says."""
+    def _dataclass(self, cls: Any, values: Mapping[str, Any]) -> Any:
+        """Return a dataclass with the fields of a file, checked against their annotations."""
         hints = _hints(cls)
-        if unknown := given.keys() - hints.keys():
+        if unknown := values.keys() - hints.keys():
             raise ValueError(f"{cls.__name__} has no field {min(unknown)}")
-        return cls(**{name: self.value(value, hints[name]) for name, value in given.items()})
+        return cls(**{name: self.value(value, hints[name]) for name, value in values.items()})
 
     def value(self, value: Any, hint: Any) -> Any:
-        """Return a field of a file, which has to be of a type."""
+        """Return a field of a file; raise ValueError if it is not of the type `hint`."""
         kind, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
         if isinstance(value, dict):
             value = self._tagged(value)
@@ -194,7 +195,7 @@ class _Reader:
             return value
         if type(value) is not bool and isinstance(kind, type) and isinstance(value, kind):
             return value
-        raise ValueError(f"{value!r} is no {getattr(kind, '__name__', kind)}")
+        raise ValueError(f"{value!r} is not of type {getattr(kind, '__name__', kind)}")
 
     def _tagged(self, value: Mapping[str, Any]) -> Any:
         """Return the value that a dict of a file encodes: see `writing.plain`."""
@@ -205,18 +206,18 @@ class _Reader:
                 return as_dtype(name)
             case {"graph": record}:
                 return self._graph(msgspec.convert(record, GraphRecord))[1]
-            case {"op": name, "fields": dict(given)}:
-                return self._op(name, given)
-            case {"record": str(name), "fields": dict(given)}:
-                return self._dataclass(DATACLASSES[name], given)
+            case {"op": name, "fields": dict(values)}:
+                return self._op(name, values)
+            case {"record": str(name), "fields": dict(values)}:
+                return self._dataclass(DATACLASSES[name], values)
             case {"size": list(terms)}:
                 return sum(number * math.prod(map(self._atom, term)) for number, *term in terms)
             case {"function": str(name)}:
                 return FUNCTIONS[name]
-        raise ValueError(f"{value} is no field")
+        raise ValueError(f"{value} is not a field")
 
     def _atom(self, value: Any) -> Any:
-        """Return a factor of a size: one that has a name, or the result of an operation."""
+        """Return a factor of a size: a symbol, or the result of an operation."""
         if isinstance(value, str) and value.isidentifier():
             return symbolic.symbol(value)
         x, y = (self.value(value[name], float) for name in "xy")
@@ -232,8 +233,8 @@ def _hints(cls: Any) -> dict[str, Any]:
     return {f.name: hints[f.name] for f in fields(cls)}
 
 
-def _at(nodes: Sequence[Node], number: int) -> Node:
-    """Return a node by its number; ValueError if there is none so far."""
+def _node_at(nodes: Sequence[Node], number: int) -> Node:
+    """Return a node by its number; raise ValueError if no earlier node has it."""
     if not 0 <= number < len(nodes):
-        raise ValueError(f"is wrong: there is no node {number} so far")
+        raise ValueError(f"is wrong: no earlier node has the number {number}")
     return nodes[number]

@@ -1,4 +1,4 @@
-"""Writing a graph to a file: its records, and tables of the names in them."""
+"""Write a graph to a file: its records, and tables of the names in them."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from minigraph.version import __version__
 
 FORMAT = 1
 KEY = "minigraph.graph"  # of the metadata
-CALL_INPUTS = {"SEED": SEED, "STEP": STEP}  # inputs that compiled functions give themselves
-# The functions that make arrays of sizes (`FromSizes`), and the records that are fields of ops.
+CALL_INPUTS = {"SEED": SEED, "STEP": STEP}  # inputs that compiled functions supply themselves
+# The functions of `FromSizes` ops, and the dataclasses that are fields of ops.
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "arange": np.arange,
     "diagonal": creation._on_diagonal,
@@ -58,7 +58,7 @@ DATACLASSES = {"Pooling": pooling.Pooling}
 class NodeRecord(Record, frozen=True):
     """A node: its op, the numbers of its inputs, its results, and its source location.
 
-    array  the name of the value of a parameter or a constant
+    array  name of the array of a parameter or a constant
     """
 
     op: str
@@ -76,9 +76,9 @@ class GraphRecord(Record, frozen=True):
 
 
 class FileRecord(Record, frozen=True):
-    """A function: a graph, whose first `results` outputs are those of the caller.
+    """A function: a graph, whose first outputs are the results of a call.
 
-    outputs  their names; a number: a list of them; None: there is one, which is no list
+    outputs  names of the results; or the length of a list of results; or None for a single result
     updates  the parameters whose new values are the other outputs
     """
 
@@ -92,32 +92,32 @@ class FileRecord(Record, frozen=True):
 
 
 class VersionRecord(msgspec.Struct):
-    """The fields of files of every version."""
+    """The fields that files of all versions have."""
 
     format: int
     minigraph: str = ""
 
 
-CONSTANT = "constant "  # how the names of constants begin
+CONSTANT = "constant "  # prefix of the names of constants
 
 
-def written(what: str, inputs: Any, outputs: Any) -> tuple[TracedGraph, Mapping[str, Any]]:
-    """Return the graph, as written, of a compiled function or of inputs and outputs; its options.
+def traced_graph(what: str, inputs: Any, outputs: Any) -> tuple[TracedGraph, Mapping[str, Any]]:
+    """Return the graph of a compiled function before the passes, or of expressions; its options.
 
-    what  begins the errors
+    what  first words of errors
     """
     if not isinstance(inputs, CompiledFunction):
         if outputs is None:
             raise GraphError(f"{what}: outputs are needed, or a compiled function")
-        given = INPUTS.check("inputs", inputs), OUTPUTS.check("outputs", outputs)
-        return trace(*given, {}, freeze=False), {}
+        interface = INPUTS.check("inputs", inputs), OUTPUTS.check("outputs", outputs)
+        return trace(*interface, {}, freeze=False), {}
     if outputs is not None:
-        raise GraphError(f"{what}: a compiled function has its own outputs; give it alone")
+        raise GraphError(f"{what}: a compiled function has its own outputs; pass it alone")
     return inputs.traced, inputs.options
 
 
 def output_names(what: str, traced: TracedGraph) -> list[str] | int | None:
-    """Return the names of results; their number if they are a list; None if there is one alone."""
+    """Return the names of results, the length of a list of results, or None for a single one."""
     packed = traced.pack([*range(traced.results)])
     if not isinstance(packed, Mapping):
         return None if isinstance(packed, int) else len(packed)
@@ -128,9 +128,9 @@ def output_names(what: str, traced: TracedGraph) -> list[str] | int | None:
 
 @checked
 def save_graph(path: FilePath, inputs: Any, outputs: Any = None) -> None:
-    """Write a graph, with its parameters as they are now, to one file.
+    """Write a graph, with the present values of its parameters, to one file.
 
-    inputs   of the graph; or a function of `compile`, whose updates and options are kept, too
+    inputs   of the graph; or a function of `compile`, whose updates and options are saved, too
     outputs  an expression, a list or a dict
 
     `load_graph` reads the graph, without the program that made it, and `load` reads its arrays.
@@ -142,7 +142,7 @@ def save_graph(path: FilePath, inputs: Any, outputs: Any = None) -> None:
     >>> mg.load_graph("net.graph")(np.ones((3, 2), "float32")).shape
     (3, 1)
     """
-    traced, options = written("save_graph", inputs, outputs)
+    traced, options = traced_graph("save_graph", inputs, outputs)
     writer = _Writer()
     graph, numbers = writer.graph(traced.graph, traced.updates)
     file = FileRecord(
@@ -171,24 +171,24 @@ class _Writer:
         self.sources: dict[Location, int] = {}
         self.constants: dict[str, Array] = {}
         self.parameters: dict[str, Parameter] = {}
-        self._names: dict[Any, str] = {}  # of the values of parameters
+        self._names: dict[Any, str] = {}  # by the state of parameters
 
     def graph(
         self, graph: Graph, others: Sequence[Node] = ()
     ) -> tuple[GraphRecord, Mapping[Node, int]]:
-        """Return the record of a graph and of other nodes, and the numbers of the nodes."""
+        """Return the record of a graph and other nodes, and the numbers of all nodes."""
         numbers: dict[Node, int] = {}
         nodes: list[NodeRecord] = []
         for node in Graph((), (*graph.inputs, *graph.outputs, *others)).by_order():
             nodes.append(self._node(node, [numbers[x] for x in node.inputs]))
             numbers[node] = len(numbers)
-        ends = [[numbers[x] for x in side] for side in (graph.inputs, graph.outputs)]
-        return GraphRecord(nodes, *ends), numbers
+        interface = [[numbers[x] for x in side] for side in (graph.inputs, graph.outputs)]
+        return GraphRecord(nodes, *interface), numbers
 
     def _node(self, node: Node, inputs: list[int]) -> NodeRecord:
         op, values, array = type(node.op).__name__, {}, None
-        if of_call := [name for name, x in CALL_INPUTS.items() if x is node]:
-            op = of_call[0]
+        if call_inputs := [name for name, x in CALL_INPUTS.items() if x is node]:
+            op = call_inputs[0]
         elif isinstance(node, Parameter):
             op, values = "Parameter", {"name": node.name, "trainable": node.trainable}
             array = self._name(node)
@@ -202,12 +202,12 @@ class _Writer:
                 what = f"save_graph: {node.op.name} {node.source} cannot be written"
                 raise GraphError(f"{what}: {error}") from None
         results = [(plain(spec.shape, self), spec.dtype.name) for spec in node.specs]
-        place = Location("", 0) if of_call else node.source
-        source = self.sources.setdefault(place, len(self.sources))
+        location = Location("", 0) if call_inputs else node.source
+        source = self.sources.setdefault(location, len(self.sources))
         return NodeRecord(op, values, inputs, results, source, array)
 
     def _name(self, parameter: Parameter) -> str:
-        """Return the name of a parameter's value, which several parameters may share."""
+        """Return the name of a parameter's array, which parameters with the same state share."""
         name = parameter.name
         while name in self.parameters or name.startswith((CONSTANT, tensor_file.METADATA_KEY)):
             name = f"other {name}"
@@ -221,7 +221,7 @@ def _fields(value: Any, writer: _Writer) -> dict[str, Any]:
 
 
 def plain(value: Any, writer: _Writer) -> Any:
-    """Return a field as JSON; a value of another type becomes a dict with its type."""
+    """Return a field as JSON; types that JSON lacks become dicts, such as {"dtype": name}."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -246,4 +246,4 @@ def plain(value: Any, writer: _Writer) -> Any:
     for name, function in FUNCTIONS.items():
         if function is value:
             return {"function": name}
-    raise TypeError(f"a {type(value).__name__} has no place in a file")
+    raise TypeError(f"a {type(value).__name__} cannot be saved")

@@ -1,4 +1,4 @@
-"""Writing graphs as ONNX models, and checking them for TensorRT's parser (onnx-tensorrt 10.15)."""
+"""Write graphs as ONNX models, and check them for TensorRT's parser (onnx-tensorrt 10.15)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from minigraph.arguments import FilePath, at_least, checked
 from minigraph.compiler.trace import TracedGraph
 from minigraph.errors import GraphError, reason
 from minigraph.graph import Array, Node, Spec, SymbolicSize, is_symbolic
-from minigraph.graph_file import output_names, written
+from minigraph.graph_file import output_names, traced_graph
 from minigraph.onnx.exports import EXPORTS
 from minigraph.onnx.tensors import every
 from minigraph.onnx.writer import Writer, info, pruned
@@ -42,9 +42,9 @@ def save(
     opset: Annotated[int, at_least(FIRST_OPSET, most=NEWEST_OPSET)] = FIRST_OPSET,
     check: Literal["tensorrt"] | None = None,
 ) -> None:
-    """Write a graph, or a compiled function, to `path` as a model of ONNX.
+    """Write a graph, or a compiled function, to `path` as an ONNX model.
 
-    inputs   of the graph; or a function of `compile`, whose graph is written as before the passes,
+    inputs   of the graph; or a function of `compile`, whose graph before the passes is written,
              with the casts of its option `amp`.  The new values of updated parameters are further
              results, "<name>.new"
     outputs  an expression, a list, or a dict with the names of the results; the default names are
@@ -54,14 +54,14 @@ def save(
              that builds an engine
 
     Parameters keep their names, and nodes are named after their layers.  Symbolic sizes, as of
-    (None, 784), have their names.  The model has passed ONNX's checker; arrays of more than 1.9 GB
-    together are in a second file, `<path>.data`.  Raises GraphError if the file cannot be written,
+    (None, 784), have their names.  ONNX's checker checks the model; arrays of more than 1.9 GB in
+    total are in a second file, `<path>.data`.  Raises GraphError if the file cannot be written,
     and for all ops that ONNX lacks, with counts.
 
     >>> x = mg.input("x", (None, 4))
     >>> mg.onnx.save("net.onnx", [x], nn.Linear(4, 2)(x))
     """
-    traced, options = written("onnx.save", inputs, outputs)
+    traced, options = traced_graph("onnx.save", inputs, outputs)
     if options.get("amp", "off") != "off":
         traced = replace(traced, graph=autocast(traced.graph, Notes(), options["amp"]))
     writer = Writer(EXPORTS)
@@ -69,7 +69,7 @@ def save(
     writer.write(traced.graph)
     if writer.missing:
         listed = ", ".join(f"{name} ({n})" for name, n in sorted(writer.missing.items()))
-        raise GraphError(f"onnx.save: ONNX does not have these ops as they are used here: {listed}")
+        raise GraphError(f"onnx.save: ONNX cannot express these ops of the graph: {listed}")
     model, arrays = _model(traced, writer, opset)
     try:
         onnx.checker.check_model(model, full_check=True)
@@ -92,10 +92,10 @@ def save(
 def _model(
     traced: TracedGraph, writer: Writer, opset: int
 ) -> tuple[ModelProto, Mapping[str, Array]]:
-    """Return the model, in which large arrays are inputs so far, and these arrays by name."""
+    """Return the model, with large arrays as inputs for now, and these arrays by name."""
     outputs = _name_outputs(traced, writer)
-    nodes, read = pruned(writer.nodes, outputs)
-    arrays = {name: array for name, array in writer.initializers.items() if name in read}
+    nodes, used = pruned(writer.nodes, outputs)
+    arrays = {name: array for name, array in writer.initializers.items() if name in used}
     large = {name: array for name, array in arrays.items() if array.nbytes >= MIN_EXTERNAL_BYTES}
     graph = helper.make_graph(
         nodes,
@@ -117,37 +117,37 @@ def _model(
 
 
 def _fill(model: ModelProto, arrays: Mapping[str, Array], location: str) -> bytes:
-    """Add the arrays of a model's last inputs to it; return those for an external file, if any.
+    """Turn a model's last inputs into these arrays; return the data of an external file, if any.
 
     location  name of the external file
     """
     graph, data = model.graph, bytearray()
-    outside = sum(array.nbytes for array in arrays.values()) > MAX_EMBEDDED_BYTES
+    is_external = sum(array.nbytes for array in arrays.values()) > MAX_EMBEDDED_BYTES
     del graph.input[len(graph.input) - len(arrays) :]
     for name, array in arrays.items():
-        made = numpy_helper.from_array(array, name)
-        if outside:
+        tensor = numpy_helper.from_array(array, name)
+        if is_external:
             data += bytes(-len(data) % 64)
-            external_data_helper.set_external_data(made, location, len(data), array.nbytes)
-            data += made.raw_data
-            made.ClearField("raw_data")
-        graph.initializer.append(made)
+            external_data_helper.set_external_data(tensor, location, len(data), array.nbytes)
+            data += tensor.raw_data
+            tensor.ClearField("raw_data")
+        graph.initializer.append(tensor)
     return bytes(data)
 
 
 def _name_outputs(traced: TracedGraph, writer: Writer) -> list[str]:
-    """Return the names of the outputs, which the nodes that make them have from now on."""
+    """Return the names of the outputs, and rename the results of nodes to them."""
     names = output_names("onnx.save", traced)
     if not isinstance(names, list):
         names = [f"output_{i}" if i else "output" for i in range(traced.results)]
     names += [f"{parameter.name}.new" for parameter in traced.updates]
-    made = {name for node in writer.nodes for name in node.output}
+    results = {name for node in writer.nodes for name in node.output}
     outputs: list[str] = []
     renamed: dict[str, str] = {}
-    for wanted, y in zip(names, traced.graph.outputs, strict=True):
-        value, name = writer.values[y], writer.unique(wanted)
+    for output_name, y in zip(names, traced.graph.outputs, strict=True):
+        value, name = writer.values[y], writer.unique(output_name)
         outputs.append(name)
-        if value in made and value not in renamed:
+        if value in results and value not in renamed:
             renamed[value] = name
         else:  # an input, a constant, or the same as another output
             writer.nodes.append(helper.make_node("Identity", [value], [name], name=f"{name}/y"))
@@ -160,7 +160,7 @@ def _name_outputs(traced: TracedGraph, writer: Writer) -> list[str]:
 VERSION = "10.15"
 OPSETS = range(9, 25)
 NUMERIC_TYPES = ("FLOAT", "FLOAT16", "BFLOAT16", "INT32", "INT64")
-# The operators of the table that graphs of ours are made of, by the types of their first operand.
+# The operators that exports write, by the types that TensorRT takes of their first operand.
 TABLE = {
     NUMERIC_TYPES[:3]: (
         "Acos Acosh Asin Asinh Atan Atanh AveragePool BatchNormalization Ceil Clip Conv "
@@ -183,30 +183,30 @@ TYPES = {name: types for types, names in TABLE.items() for name in names.split()
 
 
 def check_for_tensorrt(model: ModelProto) -> None:
-    """Raise GraphError with all that TensorRT does not take of a model, with counts."""
+    """Raise GraphError for operators and types that TensorRT does not take, with counts."""
     inferred = onnx.shape_inference.infer_shapes(model).graph
     types = {
         value.name: TensorProto.DataType.Name(value.type.tensor_type.elem_type)
         for value in (*inferred.input, *inferred.value_info, *inferred.output)
     }
-    lacking: Counter[str] = Counter()
+    unsupported: Counter[str] = Counter()
     if model.opset_import[0].version not in OPSETS:
-        lacking[f"opset {model.opset_import[0].version}"] += 1
+        unsupported[f"opset {model.opset_import[0].version}"] += 1
     for node in every(inferred.node):
-        first = [*node.input, ""][1 if node.op_type == "Where" else 0]
+        operand = [*node.input, ""][1 if node.op_type == "Where" else 0]
         if node.op_type not in TYPES:
-            lacking[node.op_type] += 1
-        elif first in types and types[first] not in TYPES[node.op_type]:
-            lacking[f"{node.op_type} of {types[first].lower()}"] += 1
-    if lacking:
-        listed = ", ".join(f"{what} ({n})" for what, n in sorted(lacking.items()))
+            unsupported[node.op_type] += 1
+        elif operand in types and types[operand] not in TYPES[node.op_type]:
+            unsupported[f"{node.op_type} of {types[operand].lower()}"] += 1
+    if unsupported:
+        listed = ", ".join(f"{what} ({n})" for what, n in sorted(unsupported.items()))
         raise GraphError(f"onnx.save: onnx-tensorrt {VERSION} does not take {listed}")
 
 
 def trtexec(path: str, inputs: Sequence[Node]) -> str:
-    """Return the line that builds an engine from a model, for the least sizes that calls give."""
+    """Return the command that builds an engine from a model, with 1 for symbolic sizes."""
     shapes = ",".join(
-        f"{x.name}:" + "x".join(map(_least, x.shape)) for x in inputs if is_symbolic(x.shape)
+        f"{x.name}:" + "x".join(map(_smallest, x.shape)) for x in inputs if is_symbolic(x.shape)
     )
     stem = path.removesuffix(".onnx")
     words = [f"--onnx={path}", f"--saveEngine={stem}.engine", f"--timingCacheFile={stem}.timing"]
@@ -214,5 +214,5 @@ def trtexec(path: str, inputs: Sequence[Node]) -> str:
     return shlex.join(["trtexec", *words])
 
 
-def _least(size: int) -> str:
+def _smallest(size: int) -> str:
     return str(size.at(dict.fromkeys(size.names, 1)) if isinstance(size, SymbolicSize) else size)

@@ -1,4 +1,4 @@
-"""Named arrays: to files and back, and into parameters."""
+"""Save named arrays to files, load them, and assign them to parameters."""
 
 from minigraph.serialization.arrays import (
     Incompatible,

@@ -1,7 +1,7 @@
-"""Files of named arrays: safetensors, of which several may have an index.
+"""Files of named arrays: safetensors, and indices of several such files.
 
-Such a file has the length of a header, the header in JSON, and the bytes of the arrays.  The format
-has no checksum; files written here have one in the metadata, which other readers ignore.
+A file has the length of its header, the header in JSON, and the bytes of the arrays.  The format
+has no checksum; minigraph writes one to the metadata, which other readers ignore.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ NAMES = {"BF16": BFLOAT16, "BOOL": BOOL} | {
 }
 CHECKSUM_KEY = "minigraph.crc32"
 METADATA_KEY = "__metadata__"
-MAX_HEADER_BYTES = 100_000_000  # bytes, which is the limit of the safetensors library
-INDEX_SUFFIX = ".json"  # how the names of indices end
+MAX_HEADER_BYTES = 100_000_000  # the limit of the safetensors library
+INDEX_SUFFIX = ".json"
 
 Size = Annotated[int, msgspec.Meta(ge=0)]
 Metadata = dict[str, str]
@@ -51,11 +51,9 @@ class _Index(Struct):
 
 
 HEADER_DECODER = Decoder(dict[str, msgspec.Raw])
-ENTRY_DECODER, METADATA_DECODER, INDEX_DECODER = (
-    Decoder(_Entry),
-    Decoder(Metadata | None),
-    Decoder(_Index),
-)
+ENTRY_DECODER = Decoder(_Entry)
+METADATA_DECODER = Decoder(Metadata | None)
+INDEX_DECODER = Decoder(_Index)
 
 
 def write(what: str, path: Any, arrays: Mapping[str, Array], metadata: Metadata) -> None:
@@ -64,9 +62,7 @@ def write(what: str, path: Any, arrays: Mapping[str, Array], metadata: Metadata)
     what  begins the errors
     """
     if METADATA_KEY in arrays:
-        raise GraphError(
-            f"{what}: safetensors keeps the name {METADATA_KEY} for itself; use another"
-        )
+        raise GraphError(f"{what}: safetensors reserves the name {METADATA_KEY}; use another one")
     try:
         checksum = {CHECKSUM_KEY: str(_checksum(arrays, metadata))}
         regular_file.replace(path, _packed(arrays, metadata | checksum))
@@ -75,7 +71,7 @@ def write(what: str, path: Any, arrays: Mapping[str, Array], metadata: Metadata)
 
 
 def _packed(arrays: Mapping[str, Array], metadata: Metadata) -> bytes:
-    """Return the bytes of a file; arrays of larger elements come first, so that all are aligned."""
+    """Return the bytes of a file; arrays with larger elements come first to align all arrays."""
     header: dict[str, Any] = {METADATA_KEY: metadata}
     formats = {dtype: name for name, dtype in NAMES.items()}
     parts, end = [b"", b""], 0
@@ -91,7 +87,10 @@ def _packed(arrays: Mapping[str, Array], metadata: Metadata) -> bytes:
 
 
 def contents(what: str, path: Any, mapped: bool) -> Any:
-    """Return the bytes of a file; `mapped`: in memory that the system fills when they are used."""
+    """Return the bytes of a file.
+
+    mapped  whether to map the file into memory, so that only used pages are read
+    """
     try:
         if not mapped:
             return regular_file.read(path)
@@ -110,14 +109,14 @@ def parse(what: str, path: Any, data: Any) -> tuple[dict[str, Array], Metadata]:
     try:
         entries, start, metadata = _header(data)
     except ValueError as error:
-        text = f"{what}: {path} is no safetensors file, or damaged: it {error}"
+        text = f"{what}: {path} is not a safetensors file, or is damaged: it {error}"
         raise GraphError(text) from None
     arrays: dict[str, Array] = {}
     for name, entry in entries.items():
         try:
             arrays[name] = _array(entry, data, start)
         except ValueError as error:
-            raise GraphError(f"{what}: {path} holds {name!r} as {error}") from error
+            raise GraphError(f"{what}: {path} has {name!r} as {error}") from error
     expected = metadata.pop(CHECKSUM_KEY, None)
     if expected not in (None, str(_checksum(arrays, metadata))):
         raise GraphError(f"{what}: {path} is damaged: its checksum is not that of its contents")
@@ -152,7 +151,7 @@ def _array(entry: _Entry, data: Any, start: int) -> Array:
     start  offset of the bytes of arrays
     """
     if entry.dtype not in NAMES:
-        raise ValueError(f"{entry.dtype}, no dtype of ours")
+        raise ValueError(f"{entry.dtype}, an unsupported dtype")
     dtype, count = NAMES[entry.dtype], math.prod(entry.shape)
     begin, end = entry.data_offsets
     if end - begin != count * dtype.itemsize:
@@ -162,7 +161,7 @@ def _array(entry: _Entry, data: Any, start: int) -> Array:
         raise ValueError("BOOL with a byte that is neither 0 nor 1")
     try:
         array = flat.reshape(entry.shape)
-    except (ValueError, OverflowError) as error:  # too many axes, or too long beside an empty one
+    except (ValueError, OverflowError) as error:  # too many axes, or too long ones
         raise ValueError(f"{entry.dtype} of shape {tuple(entry.shape)} ({error})") from None
     return array if isinstance(data, mmap.mmap) else array.copy()
 
@@ -178,7 +177,7 @@ def _checksum(arrays: Mapping[str, Array], metadata: Metadata) -> int:
 
 
 def shards(what: str, path: Any) -> dict[str, set[str]]:
-    """Return the names of the arrays of each file that an index lists, by path."""
+    """Return the names of the arrays in each file of an index, by path."""
     try:
         index = decode(INDEX_DECODER, contents(what, path, mapped=False))
     except ValueError as error:

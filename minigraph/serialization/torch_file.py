@@ -1,8 +1,8 @@
-"""Reading files of `torch.save` without PyTorch, and without running their code.
+"""Read files of `torch.save` without PyTorch, and without running their code.
 
-Such a file is a zip archive of a pickle and the bytes of tensors.  Python's unpickler runs, but
-only with the opcodes that build data, and with the names of this module: its functions rebuild
-tensors, and all other classes become `Unread`.
+A file is a zip archive of a pickle and the bytes of tensors.  Python's unpickler reads it, but only
+with the opcodes that build data, and with the names of this module: its functions rebuild tensors,
+and all other classes become `Unread`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ OPCODES = (
 
 
 class Unread:
-    """An object of a class that means nothing here."""
+    """An object of a class that is not read."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -55,7 +55,7 @@ def _tensor(
     storage: Any, offset: int, size: Any, stride: Any, grad: Any = False, hooks: Any = None,
     metadata: Any = None,
 ) -> Array:  # fmt: skip
-    """Return a tensor as a view of its storage; ValueError if it reaches beyond it."""
+    """Return a tensor as a view of its storage; raise ValueError if it exceeds the storage."""
     if metadata and metadata.get("neg"):
         return -_tensor(storage, offset, size, stride)
     if not isinstance(storage, np.ndarray) or len(size) != len(stride):
@@ -82,13 +82,12 @@ def _typed_tensor(
     return _tensor(storage.view(dtype), offset, size, stride, grad, hooks, metadata)
 
 
-FLOAT_STORAGES = {
+STORAGES = {
     "Half": np.float16,
     "Float": np.float32,
     "Double": np.float64,
     "BFloat16": BFLOAT16,
-}
-INTEGER_STORAGES = {
+    "Bool": BOOL,
     "Char": np.int8,
     "Short": np.int16,
     "Int": np.int32,
@@ -99,22 +98,18 @@ INTEGER_STORAGES = {
 NAMES: dict[str, Any] = {
     "collections.OrderedDict": dict,  # `dict` would take items, and hash their keys
     "torch.Size": lambda sizes: sizes,
-    "torch.Tensor": None,  # a class that `_rebuild_from_type_v2` is given
+    "torch.Tensor": None,  # an argument of `_rebuild_from_type_v2`
     "torch._tensor._rebuild_from_type_v2": lambda rebuild, kind, arguments, state: rebuild(
         *arguments
     ),
-    "torch._utils._rebuild_parameter": lambda data, *rest: data,
-    "torch._utils._rebuild_parameter_with_state": lambda data, *rest: data,
+    "torch._utils._rebuild_parameter": lambda data, *unused: data,
+    "torch._utils._rebuild_parameter_with_state": lambda data, *unused: data,
     "torch._utils._rebuild_tensor_v2": _tensor,
     "torch._utils._rebuild_tensor_v3": _typed_tensor,
     "torch.device": lambda *words: ":".join(map(str, words)),
     "torch.storage.UntypedStorage": np.dtype(np.uint8),
-    "torch.BoolStorage": BOOL,
     **{f"torch.{dtype.name}": dtype for dtype in DTYPES},
-    **{
-        f"torch.{kind}Storage": np.dtype(each)
-        for kind, each in (FLOAT_STORAGES | INTEGER_STORAGES).items()
-    },
+    **{f"torch.{kind}Storage": np.dtype(dtype) for kind, dtype in STORAGES.items()},
 }
 
 
@@ -125,30 +120,30 @@ def read(path: Any, data: Any, mapped: bool) -> dict[str, Any]:
     mapped  whether `data` is a mapping, whose memory the arrays share
 
     Tensors that shared memory share it again.  Raises GraphError for a damaged file, and for a file
-    of another object than a dict with strings as keys.
+    of any object but a dict with strings as keys.
     """
     try:
         unpickler = _Unpickler(_Archive(data, mapped))
-        made = unpickler.load()
-    except Exception as error:  # what a damaged pickle raises is anything
+        state = unpickler.load()
+    except Exception as error:  # a damaged pickle may raise any error
         text = one_line(f"{type(error).__name__}: {error}")
-        raise GraphError(f"load: {path} is damaged, or not as torch.save writes: {text}") from None
+        raise GraphError(f"load: {path} is damaged, or not of torch.save: {text}") from None
     unread = sorted(map(one_line, unpickler.unread))
-    if not isinstance(made, dict) or not all(isinstance(key, str) for key in made):
-        what = one_line(made.name) if isinstance(made, Unread) else type(made).__name__
+    if not isinstance(state, dict) or not all(isinstance(key, str) for key in state):
+        what = one_line(state.name) if isinstance(state, Unread) else type(state).__name__
         raise GraphError(
-            f"load: {path} holds an object of {what}; what can be read is a dict of tensors, as "
-            "torch.save(model.state_dict(), path) writes it"
+            f"load: {path} has an object of {what}; load reads a dict of tensors, such as "
+            "torch.save(model.state_dict(), path) writes"
         )
     if unread:
         warn_once(
             f"load: {path} has objects of other classes, which are Unread: {first_names(unread, 8)}"
         )
-    return made
+    return state
 
 
 class _Archive:
-    """The zip archive around a pickle: its members are stored as they are, in one folder."""
+    """The zip archive of a pickle: its members are uncompressed, and in one folder."""
 
     def __init__(self, data: Any, mapped: bool) -> None:
         self._data, self._mapped = data, mapped
@@ -162,27 +157,27 @@ class _Archive:
     def bytes_of(self, name: str) -> memoryview:
         """Return a view of the bytes of a member; raise ValueError if they are damaged."""
         info, view = self._members[name], memoryview(self._data)
-        lengths = view[info.header_offset + 26 : info.header_offset + 30]  # of a name, and of more
+        lengths = view[info.header_offset + 26 : info.header_offset + 30]  # name, extra
         begin = info.header_offset + 30 + sum(memoryview(lengths.tobytes()).cast("H"))
-        found = view[begin : begin + info.file_size]
-        if info.compress_type or len(found) < info.file_size or zlib.crc32(found) != info.CRC:
-            raise ValueError(f"{name} is not what was written")
-        return found
+        content = view[begin : begin + info.file_size]
+        if info.compress_type or len(content) < info.file_size or zlib.crc32(content) != info.CRC:
+            raise ValueError(f"{name} does not match its checksum")
+        return content
 
     def storage(self, key: str, dtype: DType, count: int) -> Array:
-        found = self.bytes_of(f"data/{key}")
-        if len(found) != count * dtype.itemsize:
-            raise ValueError(f"storage {key} has {len(found)} bytes for {count} numbers")
-        if dtype == BOOL and (np.frombuffer(found, np.uint8) > 1).any():
-            raise ValueError(f"storage {key} holds bools that are neither 0 nor 1")
-        flat = np.frombuffer(found, dtype)
+        content = self.bytes_of(f"data/{key}")
+        if len(content) != count * dtype.itemsize:
+            raise ValueError(f"storage {key} has {len(content)} bytes for {count} numbers")
+        if dtype == BOOL and (np.frombuffer(content, np.uint8) > 1).any():
+            raise ValueError(f"storage {key} has bools that are neither 0 nor 1")
+        flat = np.frombuffer(content, dtype)
         return flat if self._mapped else flat.copy()
 
 
 class _Unpickler(pickle._Unpickler):
-    """Python's interpreter of pickles, of which little is left.
+    """Python's unpickler, restricted to OPCODES and NAMES.
 
-    unread  the names of the classes that are not read
+    unread  names of the classes that are not read
     """
 
     stack: list[Any]
@@ -215,7 +210,7 @@ class _Unpickler(pickle._Unpickler):
     def load_build(self) -> None:
         self.stack.pop()
         if not isinstance(self.stack[-1], dict | Unread):  # an OrderedDict has attributes
-            raise ValueError("its pickle gives attributes to something that has none")
+            raise ValueError("its pickle gives attributes to an object without attributes")
 
     def load_newobj(self) -> None:
         self.stack.pop()
@@ -228,14 +223,14 @@ class _Unpickler(pickle._Unpickler):
         self._set(self.pop_mark())
 
     def _set(self, items: list[Any]) -> None:
-        into = self.stack[-1]
-        if not isinstance(into, dict | Unread):
-            raise ValueError("its pickle sets items of something that is no dict")
+        container = self.stack[-1]
+        if not isinstance(container, dict | Unread):
+            raise ValueError("its pickle sets items of an object that is not a dict")
         for key, value in zip(items[::2], items[1::2], strict=True):
-            if not isinstance(key, str | int | float | None):  # to hash a deep tuple ends a process
+            if not isinstance(key, str | int | float | None):  # hashing a deep tuple crashes Python
                 raise ValueError("its pickle has keys that are neither strings nor numbers")
-            if isinstance(into, dict):
-                into[key] = value
+            if isinstance(container, dict):
+                container[key] = value
 
     dispatch: ClassVar[dict[int, Callable[[Any], None]]] = {
         **{opcode[0]: pickle._Unpickler.dispatch[opcode[0]] for opcode in OPCODES},

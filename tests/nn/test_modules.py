@@ -127,7 +127,7 @@ def test_the_count_of_batches_may_be_missing_and_stays(strict):
 def test_names_that_all_begin_alike_are_one_line_that_says_how_to_load_them(prefix):
     net = nn.Sequential(*[nn.Linear(2, 2) for _ in range(100)])
     state = {prefix + name: x + 1 for name, x in net.state_dict().items()}
-    text = f"all names begin with {prefix!r}, without which they would be right: "
+    text = f"all names begin with {prefix!r}; without it they would match: "
     with pytest.raises(GraphError, match=re.escape(text)) as caught:
         net.load_state_dict(state)
     assert len(str(caught.value)) < 250

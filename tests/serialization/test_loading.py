@@ -36,7 +36,7 @@ def test_a_byte_that_changed_anywhere_is_noticed_or_harmless(path):
 def test_dtypes_that_are_not_ours_are_named(path, torch):
     safetensors_torch = pytest.importorskip("safetensors.torch")
     safetensors_torch.save_file({"small": torch.zeros(2).to(torch.float8_e4m3fn)}, path)
-    with pytest.raises(GraphError, match="holds 'small' as F8_E4M3"):
+    with pytest.raises(GraphError, match="has 'small' as F8_E4M3"):
         load(path)
 
 

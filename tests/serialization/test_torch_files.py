@@ -105,7 +105,7 @@ def test_objects_of_other_classes_are_placeholders_and_named(path, torch, monkey
 def test_a_whole_model_and_what_is_no_dict_are_errors_that_say_what_to_save(path, torch):
     for thing, name in ((torch.nn.Linear(2, 1), "torch.nn.modules.linear.Linear"), ([1], "list")):
         torch.save(thing, path)
-        with pytest.raises(mg.GraphError, match=rf"holds an object of {name}; .*state_dict\(\)"):
+        with pytest.raises(mg.GraphError, match=rf"has an object of {name}; .*state_dict\(\)"):
             mg.load(path)
 
 
