@@ -208,7 +208,7 @@ def _run(arguments: argparse.Namespace) -> Answer:
 
 def _view(arguments: argparse.Namespace) -> Answer:
     is_model = arguments.file.endswith(".onnx")
-    functions = (mg.onnx.command.called(arguments.file).describe(),) if is_model else None
+    functions = (mg.onnx.command.called_function(arguments.file).describe(),) if is_model else None
     return Answer(*view.view(arguments, functions))
 
 

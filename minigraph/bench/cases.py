@@ -13,14 +13,14 @@ import numpy.typing as npt
 
 import minigraph as mg
 from minigraph.bench import networks
-from minigraph.bench.networks import MODEL, NetworkSpec, Shape, is_file, name_of, read
+from minigraph.bench.networks import MODEL, NetworkSpec, Shape, is_file, name_of, read_network
 from minigraph.data import Synthetic
 
 Array = npt.NDArray[Any]
-BATCHES = 2  # of different images, used in turn
+BATCHES = 2  # of different images, which steps use in turn
 LEARNING_RATE = 1e-4
 LOSSES = 20  # steps whose losses are compared
-# Work that fills a CPU leaves a GPU almost idle.
+# A GPU needs larger arrays than a CPU to be busy.
 FLOATS = {"cpu": 1 << 24, "cuda": 1 << 28}  # in each array of an expression
 SQUARE = {"cpu": 1 << 12, "cuda": 1 << 14}  # rows, and columns, of softmax's matrix
 
@@ -30,7 +30,7 @@ class Precision:
     """The precision of convolutions and matrix products.
 
     options    of minigraph
-    width      bytes of a result's element
+    width      bytes of an element of a result
     jax        JAX's name; "" if JAX lacks the precision
     tolerance  largest difference of two libraries' predictions, relative to the largest score
     """
@@ -149,14 +149,14 @@ class NetworkCase:
         return self.spec.network(nn)
 
     def data(self) -> list[tuple[Array, Array]]:
-        """Return batches of images, each with the pattern of its class, or texts, and of labels."""
+        """Return batches of images, which show the pattern of their class, or texts, and labels."""
         n = self.images
         if self.spec.labels == "tokens":
             return self._texts()
         examples = Synthetic(self.shape, self.spec.classes, n * BATCHES)
-        # Labels count up and begin again, so neighbours have different labels.
+        # Labels repeat 0, 1, ..., so neighbours have different labels.
         images, labels = zip(*(examples[i] for i in range(len(examples))), strict=True)
-        if self.spec.labels == "pixels":  # how bright they are
+        if self.spec.labels == "pixels":
             labels = tuple(self._brightness(image) for image in images)
         return [
             (np.stack(images[i : i + n]), np.array(labels[i : i + n], np.int64))
@@ -164,13 +164,13 @@ class NetworkCase:
         ]
 
     def _brightness(self, image: Array) -> Array:
-        """Return which of `classes` equally large parts of an image each pixel belongs to."""
+        """Return the class of each pixel: brightness in `classes` steps of equally many pixels."""
         mean = image.mean(0)
         steps = np.quantile(mean, np.arange(1, self.spec.classes) / self.spec.classes)
         return np.searchsorted(steps, mean)
 
     def _texts(self) -> list[tuple[Array, Array]]:
-        """Return rows in which each token follows from the one before, and their next tokens."""
+        """Return rows in which each token determines the next, and the next tokens as labels."""
         (length,) = self.shape
         start = np.random.default_rng(0).integers(1, self.spec.classes, (BATCHES, self.images, 1))
         rows = 1 + (start - 1 + np.arange(length + 1) * start) % (self.spec.classes - 1)
@@ -189,7 +189,7 @@ class ModelFile:
 
     @functools.cached_property
     def _arrays(self) -> dict[str, Array]:
-        arrays: dict[str, Array] = mg.onnx.command.drawn(self.path, self.batch)
+        arrays: dict[str, Array] = mg.onnx.command.random_inputs(self.path, self.batch)
         return arrays  # the file is read once
 
     @property
@@ -218,10 +218,10 @@ class Prediction(NetworkCase):
 
 
 def first_value(name: str, shape: Shape) -> Array:
-    """Return a parameter's first value, the same in every library: only name and shape decide it.
+    """Return a parameter's first value, which depends only on name and shape, not on the library.
 
     Weights of convolutions and products are normal, those of BatchNorm ones, biases zeros.  The
-    running statistics of BatchNorm, which only predictions use, are about those of its inputs.
+    running statistics of BatchNorm, which only predictions use, are close to its inputs' own.
     """
     if name.endswith("running_var"):
         return np.random.default_rng([*name.encode()]).uniform(0.1, 0.3, shape).astype(np.float32)
@@ -243,7 +243,7 @@ def case(
 ) -> Case:
     """Return the case called `name`; a quick one has fewer and smaller images.
 
-    name        or the file of a network of one's own
+    name        of the case, or the file of a user's network
     batch_size  of a training step; a prediction's is part of its name
     """
     if name in EXPRESSIONS:
@@ -251,7 +251,7 @@ def case(
     if name.endswith(MODEL):
         return ModelFile(name, batch_size or 1)
     network, images = PREDICTIONS.get(name, (name, 0))
-    spec = read(name) if is_file(name) else NETWORKS[network]
+    spec = read_network(name) if is_file(name) else NETWORKS[network]
     shape = spec.quick if quick else spec.shape
     if name in PREDICTIONS:
         title = f"{spec.title} predicts {images}{_size(shape)}"

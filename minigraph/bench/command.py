@@ -32,7 +32,7 @@ from minigraph.platform.messages import progress
 from minigraph.platform.regular_file import write_text
 
 PAGE = "README.md"  # web sites of repositories show it with its folder
-CPU_PRECISIONS = (DEFAULT_PRECISION, "bfloat16", "bf16x3")  # precisions
+CPU_PRECISIONS = (DEFAULT_PRECISION, "bfloat16", "bf16x3")
 OMITTED_FIELDS = ("models", "named")  # fields of the plan that results do not repeat
 INTERRUPTED_STATUS = 130  # the exit status of a program that Ctrl-C ended
 # By option: its default, and that of a quick run.
@@ -42,7 +42,7 @@ DEFAULTS: dict[str, tuple[Any, Any]] = {
     "budget": (120.0, 3.0),
     "twice": (True, False),
     "levels": (LEVELS, (LEVELS[0], LEVELS[-1])),
-    # The first cases say most: on a slow machine two minutes end before the last.
+    # The most important cases first: on a slow machine two minutes do not suffice for all.
     "models": ((*EXPRESSIONS, *NETWORKS), ("resnet18", "alexnet", "mlp", "abc", "abplusc")),
     "peers": (OTHER_LIBRARIES, ("torch", "jax", "onnxruntime")),
 }
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--quick", action="store_true", help="small images, few turns: two minutes")
     add("--device", choices=("cpu", "cuda"), help="default: $MINIGRAPH_DEVICE, else cpu")
-    models = f"of {', '.join([*GROUPS, *NAMES])}, or files: networks of your own, such as net.py, "
+    models = f"of {', '.join([*GROUPS, *NAMES])}, or files: your own networks, such as net.py, "
     models += "and model.onnx; default: all but inference; with --quick: "
     add("--models", type=_models, metavar="A,B", help=models + ",".join(DEFAULTS["models"][1]))
     add(
@@ -68,27 +68,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=DEFAULT_PRECISION,
         help=f"default: {DEFAULT_PRECISION}",
     )
-    budget = f"seconds of tuning per compile, at most {_default_text('budget')}"
+    budget = f"maximum seconds of tuning per compile {_default_text('budget')}"
     add("--budget", type=_count, metavar="S", help=budget)
-    once = "start each side in one process only, so that there are no warm starts"
+    once = "start each side in one process only, without a warm start"
     add("--once", dest="twice", action="store_const", const=False, help=once)
     add("--untuned", action="store_true", help="also run networks with heuristics only")
-    images = "images per training step, or per call of a model of ONNX that leaves it open"
+    images = "images per training step, or per call of an ONNX model with a symbolic batch size"
     add("--batch-size", type=_count, metavar="N", help=images)
     peers = f"of {', '.join(PEERS)}, or none {_default_text('peers')}; jax has expressions and "
-    peers += f"the mlp, onnxruntime models of ONNX; {FRONTEND_PREFIX}torch is "
+    peers += f"the mlp, onnxruntime ONNX models; {FRONTEND_PREFIX}torch is "
     peers += f"minigraph.torch.training_step, {FRONTEND_PREFIX}compile "
     peers += "torch.compile(backend='minigraph')"
     add("--peers", type=_names(PEERS), metavar="A,B", help=peers)
     add("--threads", type=_count, metavar="N", help="default: one per core")
-    repeats = f"turns of each side, at most {_default_text('repeats')}"
+    repeats = f"maximum turns of each side {_default_text('repeats')}"
     add("--repeats", type=_count, metavar="N", help=repeats)
-    minutes = "end after so many minutes, with less measured on a slow machine "
+    minutes = "time limit in minutes; a slow machine measures less "
     minutes += _default_text("minutes")
     add("--minutes", type=_count, metavar="N", help=minutes)
     add("--out", type=Path, metavar="DIR", help="write the results and a page to DIR")
-    again = "measure nothing; write the page of the results in DIR again"
-    add("--render", type=Path, metavar="DIR", help=again)
+    render = "measure nothing; write the page of the results in DIR again"
+    add("--render", type=Path, metavar="DIR", help=render)
 
 
 def _default_text(name: str) -> str:
@@ -102,7 +102,7 @@ def _default_text(name: str) -> str:
 
 def _count(text: str) -> int:
     if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no integer >= 1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not an integer >= 1")
     return int(text)
 
 
@@ -110,26 +110,26 @@ def _names(choices: Collection[str]) -> Callable[[str], tuple[str, ...]]:
     def names(text: str) -> tuple[str, ...]:
         if text == "none":
             return ()
-        chosen = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
-        for name in chosen:
+        parsed = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+        for name in parsed:
             if name not in choices:
                 raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(choices)}")
-        return chosen
+        return parsed
 
     return names
 
 
 def _models(text: str) -> tuple[str, ...]:
-    """Return names of cases, those of a group for the group's name, and files."""
+    """Return names of cases and files; the name of a group means all its cases."""
     files = [name for name in map(str.strip, text.split(",")) if is_file(name)]
     for name in files:
         if not Path(name).is_file():
-            raise argparse.ArgumentTypeError(f"{name!r} is no file")
+            raise argparse.ArgumentTypeError(f"{name!r} is not a file")
     names = _names((*GROUPS, *NAMES, *files))(text)
     models = dict.fromkeys(case for name in names for case in GROUPS.get(name, [name]))
-    for shown, count in Counter(map(name_of, models)).items():
+    for title, count in Counter(map(name_of, models)).items():
         if count > 1:
-            raise argparse.ArgumentTypeError(f"{count} models are called {shown!r}")
+            raise argparse.ArgumentTypeError(f"{count} models are called {title!r}")
     return tuple(models)
 
 
@@ -144,7 +144,7 @@ def bench(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str], int
         results = Results.read(arguments.render)
         write_text(arguments.render / PAGE, markdown_page(results))
         return results.data(), [f"{arguments.render / PAGE} is written"], 0
-    if arguments.out:  # a failure here costs no minutes
+    if arguments.out:  # fails before the measurement rather than after it
         try:
             arguments.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -157,14 +157,14 @@ def bench(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[str], int
             write_text(arguments.out / PAGE, markdown_page(results))
             lines += ["", f"{FILE}, {PAGE} in {arguments.out}"]
         except (GraphError, OSError) as error:  # the results are printed nevertheless
-            # At once: the warnings of a command are printed when it has ended.
+            # Printed immediately, as the warnings of a command come after its output.
             print(f"minigraph: {error}", file=sys.stderr, flush=True)
             status = status or 1
     return results.data(), lines, status
 
 
 def plan_of(arguments: argparse.Namespace) -> Plan:
-    """Return the plan that the arguments ask for; OptionError if the device cannot do it."""
+    """Return the plan of the arguments; raise OptionError if the device does not support it."""
     device = mg.comp_graph(arguments.device).device
     if device == "cpu" and arguments.precision not in CPU_PRECISIONS:
         raise OptionError(
@@ -172,7 +172,7 @@ def plan_of(arguments: argparse.Namespace) -> Plan:
             f"a CPU has {', '.join(CPU_PRECISIONS)}"
         )
     if device == "cpu":
-        # An error, before anything is measured, if the processor does not compute in it.
+        # Raises an error before the measurement if the processor lacks the precision.
         mg.comp_graph(device, PRECISIONS[arguments.precision].options).compile([], [])
     plan: dict[str, Any] = {name: each[arguments.quick] for name, each in DEFAULTS.items()}
     plan["batch_size"] = None

@@ -1,4 +1,4 @@
-"""JAX's side of an expression or the MLP: one jitted step that reuses the memory it updates."""
+"""JAX's side of an expression or the MLP: one jitted step, which updates its state in place."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ def jax_side(task: Task) -> Side:
     jax.config.update("jax_default_matmul_precision", PRECISIONS[task.precision].jax)
     subject = task.subject
     step = _expression(subject) if isinstance(subject, Expression) else _training(subject.data())
-    return Side(step, device_memory=lambda: _peak(task.device))
 
+    def peak() -> int | None:
+        (device, *_) = jax.devices()
+        return None if task.device == "cpu" else device.memory_stats()["peak_bytes_in_use"]
 
-def _peak(device: str) -> int | None:
-    return None if device == "cpu" else jax.devices()[0].memory_stats()["peak_bytes_in_use"]
+    return Side(step, device_memory=peak)
 
 
 def _expression(subject: Expression) -> Any:

@@ -1,12 +1,12 @@
 """Measure sides in turns, in concurrent processes.
 
-The machine's speed drifts, so only times of the same run are compared, and each round gives each
-side one turn.  Separate processes isolate the threads, allocators and libraries of the sides.
-Threads of some libraries poll for work after a turn, which slows the next side down, so every
-other round is in reverse order.
+The machine's speed drifts, so only times of the same run are compared, and each side gets one turn
+per round.  Separate processes isolate the threads, allocators and libraries of the sides.  Threads
+of some libraries poll for work after a turn, which slows the next side down, so every other round
+is in reverse order.
 
-A run has a time limit.  On a slow machine it has fewer turns, then fewer sides, then fewer cases;
-the results list those that were left out.
+A run has a time limit.  A slow machine runs fewer turns, then fewer sides, then fewer cases; the
+results list those that were left out.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from minigraph.bench.results import (
 from minigraph.bench.worker import Failure, Worker
 
 SETTLED_TOLERANCE = 0.05  # warm-up ends when a turn is not faster than the last by more than this
-WARMUP_FRACTION = 1 / 3  # of the time for turns, at most
-START_FRACTION = 3 / 4  # of a case's time: no side is started later
-MIN_TURNS = 3  # of a side, within the time of the run; else one
-MIN_SIDES = 2  # that are started whatever their time, as one side alone compares nothing
+WARMUP_FRACTION = 1 / 3  # maximum share of the time for turns
+START_FRACTION = 3 / 4  # of a case's time; no side is started later
+MIN_TURNS = 3  # of a side, if the time of the run suffices; else one
+MIN_SIDES = 2  # sides that are always started, because one side alone compares nothing
 MIN_TIMEOUT = 10.0  # seconds to wait for an answer
 
 Progress = Callable[[str], None]
@@ -53,10 +53,10 @@ Clock = Callable[[], float]
 class TimeLimit:
     """The time of a run, divided among its cases.
 
-    The first cases matter most: a case gets twice the share of each later one, and leaves unused
-    time to these.
+    The first cases matter most: a case gets twice the share of each later one; its unused time
+    goes to the later ones.
 
-    end       time at which the run has to end
+    end       time at which the run must end
     case_end  time at which the present case should end
     """
 
@@ -85,9 +85,9 @@ def measure_cases(
     save: Callable[[Results], None],
     clock: Clock = time.monotonic,
 ) -> Results:
-    """Measure the cases within the plan's minutes; Ctrl-C ends that and loses nothing.
+    """Measure the cases within the plan's minutes; after Ctrl-C, return the results so far.
 
-    save  is called with the results after each case, so that a later failure loses none of them
+    save  is called with the results after each case, so that a later failure does not lose them
     """
     limit = TimeLimit(60.0 * plan.minutes, len(plan.models), clock)
     results = Results.begin(options)
@@ -133,11 +133,11 @@ class CaseRun:
         self._predicts = isinstance(subject, Prediction | ModelFile)
 
     def _progress(self, what: str) -> None:
-        name, _, _ = self.result.title.partition(", ")  # a terminal has room for no more
+        name, _, _ = self.result.title.partition(", ")  # the start, which fits a terminal
         self._report(f"{name}{self._position}: {what}")
 
     def measure(self, commands: Mapping[str, Sequence[str]], folder: Path) -> None:
-        """Fill in the results; a side that fails keeps its error and leaves the others."""
+        """Fill in the results; the error of a side does not stop the others."""
         limit = self._limit
         try:
             self._start_sides(commands, folder)
@@ -209,9 +209,10 @@ class CaseRun:
             self.result.sides[name].warmup = len(times)
 
     def _compared_sides(self) -> list[str]:
-        """Return the sides whose outputs are compared, the first with the others.
+        """Return the sides whose outputs are compared with those of the first.
 
-        All predict; PyTorch and the highest level train for some steps, which takes time.
+        These are all sides of a prediction; of a training, which takes time, only PyTorch, the
+        highest level and the frontends.
         """
         names = sorted(self.workers, key=lambda name: name != EAGER)
         if self._predicts:
@@ -224,18 +225,18 @@ class CaseRun:
         return [name for name in names if name in compared] if EAGER in names else []
 
     def _losses_seconds(self, name: str) -> float:
-        """Return an estimate of the seconds that a side takes for its losses."""
+        """Return an estimate of the seconds that a side needs for its losses."""
         side = self.result.sides[name]
         return 0.0 if self._predicts else 2 * (side.warm or side.cold or 0.0)
 
     def _compare_outputs(self, names: Sequence[str]) -> None:
-        """Fill in losses and differences; a side with different scores has failed."""
+        """Fill in the differences of outputs; a side with wrong scores has failed."""
         for name in self.workers.keys() - names:
-            self.workers.pop(name).kill()  # the others may need its memory
+            self.workers.pop(name).kill()  # frees its memory for the others
         expected: list[float] = []
         for name in names:
             if not (self._predicts or expected or name == names[0]):
-                return  # there is nothing to compare with
+                return  # nothing to compare with
             worker, side = self.workers.pop(name), self.result.sides[name]
             self._progress(f"outputs of {name}")
             try:
@@ -268,7 +269,7 @@ class CaseRun:
 def relative_difference(
     a: Sequence[float], b: Sequence[float], scale: float | None = None
 ) -> float:
-    """Return the largest difference between two series, divided by `scale`, else by those of b."""
+    """Return the largest difference between two series, relative to `scale` or to b."""
     scales = np.abs(b) if scale is None else scale
     difference = np.abs(np.subtract(a, b)) / np.maximum(scales, np.finfo(np.float32).tiny)
     return float(difference.max())
@@ -289,5 +290,5 @@ def side_variables(plan: Plan, caches: Path) -> dict[str, str]:
         "OPENBLAS_THREAD_TIMEOUT": "4",  # threads spin for 2 ** 4 cycles, not 2 ** 28
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PLATFORMS": plan.device.partition(":")[0],
-        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # else JAX takes most of the shared GPU
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # else JAX reserves most of the shared GPU
     }

@@ -1,7 +1,7 @@
-"""The networks, written once for minigraph and PyTorch; a user's come from a file.
+"""The networks, written once for minigraph and PyTorch; a user's network comes from a file.
 
-A network is a function of a library: of anything that has layers under torch.nn's names, and those
-of `with_blocks`.  AlexNet, the ResNets and the GPT are those of the examples, layer by layer.
+A network is a function of a library, which has layers under torch.nn's names and those of
+`with_blocks`.  AlexNet, the ResNets and the GPT are those of the examples, layer by layer.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class NetworkSpec(NamedTuple):
     quick    shape of an example in a quick run
     classes  number of classes
     labels   whether an example, each pixel or each token has a label
-    batches  examples in a step: on a CPU, in a quick run there, and both on a GPU, which needs
-             larger ones
+    batches  examples in a step: on a CPU, in a quick run on a CPU, and both on a GPU, which needs
+             more
     """
 
     title: str
@@ -113,7 +113,7 @@ INVERTED = (
 
 
 def mobilenetv2(nn: Any) -> Any:
-    """MobileNetV2, as torchvision has it."""
+    """MobileNetV2 as in torchvision."""
     layers = [*_normed(nn, 3, 32, 3, 2), nn.ReLU6()]
     channels = 32
     for expansion, width, count, stride in INVERTED:
@@ -126,11 +126,11 @@ def mobilenetv2(nn: Any) -> Any:
 
 
 def _inverted(nn: Any, inputs: int, outputs: int, stride: int, expansion: int) -> Any:
-    wide = inputs * expansion
-    body = [] if expansion == 1 else [*_normed(nn, inputs, wide, 1, 1), nn.ReLU6()]
-    body += [*_normed(nn, wide, wide, 3, stride, groups=wide), nn.ReLU6()]
-    made = nn.Sequential(*body, *_normed(nn, wide, outputs, 1, 1))
-    return nn.Added(made) if stride == 1 and inputs == outputs else made
+    expanded = inputs * expansion
+    body = [] if expansion == 1 else [*_normed(nn, inputs, expanded, 1, 1), nn.ReLU6()]
+    body += [*_normed(nn, expanded, expanded, 3, stride, groups=expanded), nn.ReLU6()]
+    block = nn.Sequential(*body, *_normed(nn, expanded, outputs, 1, 1))
+    return nn.Added(block) if stride == 1 and inputs == outputs else block
 
 
 def _normed(nn: Any, inputs: int, outputs: int, k: int, s: int, groups: int = 1) -> list[Any]:
@@ -139,39 +139,39 @@ def _normed(nn: Any, inputs: int, outputs: int, k: int, s: int, groups: int = 1)
 
 
 def unet(nn: Any, width: int = 32, depth: int = 3, classes: int = 4) -> Any:
-    """A U-Net (Ronneberger et al., 2015) with padding and batch norms, `depth` times halved."""
+    """A U-Net (Ronneberger et al., 2015) with padding and batch norms, halved `depth` times."""
 
-    def twice(inputs: int, outputs: int) -> list[Any]:
+    def convolutions(inputs: int, outputs: int) -> list[Any]:
         pairs = ((inputs, outputs), (outputs, outputs))
         return [layer for a, b in pairs for layer in (*_normed(nn, a, b, 3, 1), nn.ReLU())]
 
-    inner = nn.Sequential(*twice(width << depth - 1, width << depth))
+    inner = nn.Sequential(*convolutions(width << depth - 1, width << depth))
     for i in reversed(range(depth)):
         outputs = width << i
-        grown = nn.ConvTranspose2d(2 * outputs, outputs, 2, 2)
-        below = nn.Sequential(nn.MaxPool2d(2, 2), inner, grown)
-        before = twice(3 if i == 0 else outputs // 2, outputs)
-        inner = nn.Sequential(*before, nn.Beside(below), *twice(2 * outputs, outputs))
+        upsampling = nn.ConvTranspose2d(2 * outputs, outputs, 2, 2)
+        lower = nn.Sequential(nn.MaxPool2d(2, 2), inner, upsampling)
+        encoder = convolutions(3 if i == 0 else outputs // 2, outputs)
+        inner = nn.Sequential(*encoder, nn.Beside(lower), *convolutions(2 * outputs, outputs))
     return nn.Sequential(inner, nn.Conv2d(width, classes, 1))
 
 
-CONTEXT, VOCABULARY = 64, 96  # tokens in a row, and how many there are: of printable ASCII
+CONTEXT, VOCABULARY = 64, 96  # tokens in a row, and different tokens: printable ASCII
 
 
 def gpt(nn: Any, layers: int = 4, width: int = 128, heads: int = 4) -> Any:
-    """A GPT of characters: blocks as in GPT-2 (Radford et al., 2019); a row of scores a token."""
+    """A GPT of characters with the blocks of GPT-2 (Radford et al., 2019): scores per token."""
     blocks = []
     for _ in range(layers):
         attention = nn.Sequential(nn.LayerNorm(width), nn.CausalAttention(width, heads))
-        wide = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
-        blocks += [nn.Added(attention), nn.Added(nn.Sequential(nn.LayerNorm(width), wide))]
-    first = nn.Tokens(VOCABULARY, CONTEXT, width)
+        dense = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
+        blocks += [nn.Added(attention), nn.Added(nn.Sequential(nn.LayerNorm(width), dense))]
+    tokens = nn.Tokens(VOCABULARY, CONTEXT, width)
     scores = nn.Linear(width, VOCABULARY, bias=False)
-    return nn.Sequential(first, *blocks, nn.LayerNorm(width), scores, nn.Flatten(0, 1))
+    return nn.Sequential(tokens, *blocks, nn.LayerNorm(width), scores, nn.Flatten(0, 1))
 
 
 def lstm(nn: Any, width: int = 256, layers: int = 2) -> Any:
-    """LSTMs that predict characters; a row of scores a token."""
+    """LSTMs that predict characters: scores per token."""
     states = nn.States(nn.LSTM(width, width, layers, batch_first=True))
     scores = nn.Linear(width, VOCABULARY)
     return nn.Sequential(nn.Embedding(VOCABULARY, width), states, scores, nn.Flatten(0, 1))
@@ -183,8 +183,8 @@ def with_blocks(nn: Any, functions: Any) -> Any:
     functions  has `concat` and `scaled_dot_product_attention`, of torch or of minigraph
     """
 
-    def combining(combine: Callable[..., Any]) -> type:
-        """Return a layer of bodies, which computes combine(x, body(x) of each)."""
+    def combiner(combine: Callable[..., Any]) -> type:
+        """Return a layer that computes combine(x, *(body(x) for body in bodies))."""
 
         class Combined(nn.Module):  # type: ignore[misc]
             def __init__(self, *bodies: Any) -> None:
@@ -197,15 +197,15 @@ def with_blocks(nn: Any, functions: Any) -> Any:
         return Combined
 
     class Tokens(nn.Module):  # type: ignore[misc]
-        """A vector for each token, plus one for its place."""
+        """A vector for each token, plus one for its position."""
 
         def __init__(self, count: int, length: int, width: int) -> None:
             super().__init__()
             self.tokens = nn.Embedding(count, width)
-            self.places = nn.Embedding(length, width)
+            self.positions = nn.Embedding(length, width)
 
         def forward(self, x: Any) -> Any:
-            return self.tokens(x) + self.places.weight
+            return self.tokens(x) + self.positions.weight
 
     class CausalAttention(nn.Module):  # type: ignore[misc]
         """Causal self-attention of rows (n, t, width)."""
@@ -213,21 +213,21 @@ def with_blocks(nn: Any, functions: Any) -> Any:
         def __init__(self, width: int, heads: int) -> None:
             super().__init__()
             self.heads = heads
-            self.into, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.to_heads, self.from_heads = nn.Linear(width, 3 * width), nn.Linear(width, width)
 
         def forward(self, x: Any) -> Any:
             n, t, width = x.shape
-            every = self.into(x).reshape(n, t, 3, self.heads, width // self.heads)
-            q, k, v = (every[:, :, i].swapaxes(1, 2) for i in range(3))
+            qkv = self.to_heads(x).reshape(n, t, 3, self.heads, width // self.heads)
+            q, k, v = (qkv[:, :, i].swapaxes(1, 2) for i in range(3))
             y = functions.scaled_dot_product_attention(q, k, v, is_causal=True)
-            return self.out(y.swapaxes(1, 2).reshape(n, t, width))
+            return self.from_heads(y.swapaxes(1, 2).reshape(n, t, width))
 
     relu = nn.ReLU()
     blocks = {
-        "Residual": combining(lambda x, body, shortcut: relu(body + shortcut)),
-        "Added": combining(lambda x, body: x + body),
-        "Beside": combining(lambda x, body: functions.concat([x, body], 1)),  # along the channels
-        "States": combining(lambda x, states: states[0]),  # of all steps of a recurrent layer
+        "Residual": combiner(lambda x, body, shortcut: relu(body + shortcut)),
+        "Added": combiner(lambda x, body: x + body),
+        "Beside": combiner(lambda x, body: functions.concat([x, body], 1)),  # along the channels
+        "States": combiner(lambda x, states: states[0]),  # of all steps of a recurrent layer
         "Tokens": Tokens,
         "CausalAttention": CausalAttention,
     }
@@ -240,7 +240,7 @@ def without_dropout(nn: Any) -> Any:
     return SimpleNamespace(**{**vars(nn), **none})
 
 
-# ---------------------------------------------------------------- of users
+# ---------------------------------------------------------------- users' networks
 
 SUFFIX, MODEL = ".py", ".onnx"
 
@@ -250,25 +250,25 @@ def is_file(model: str) -> bool:
 
 
 def name_of(model: str) -> str:
-    """Return the name of a model in results: of a file, that without folder and suffix."""
+    """Return the name of a model in results; for a file, its name without folder and suffix."""
     return Path(model).stem if is_file(model) else model
 
 
 @functools.lru_cache
-def read(path: str) -> NetworkSpec:
-    """Return the network of a file, which is run once; GraphError if the file lacks something.
+def read_network(path: str) -> NetworkSpec:
+    """Return the network of a file, which is run once; raise GraphError for missing definitions.
 
     The file defines `network(nn)`, `shape` and `classes`, and may define `batch` and `labels`, as
-    in `NetworkSpec`.  `nn` is minigraph's, then torch's, each with the blocks of `with_blocks`.
+    in `NetworkSpec`.  `nn` is minigraph's or torch's, with the blocks of `with_blocks`.
     """
     folder = str(Path(path).resolve().parent)
     if folder not in sys.path:  # as if Python ran the file
         sys.path.insert(0, folder)
     try:
-        own = runpy.run_path(path, run_name=Path(path).stem)
+        definitions = runpy.run_path(path, run_name=Path(path).stem)
     except OSError as error:
         raise GraphError(f"{path} cannot be read: {error.strerror}") from None
-    values: dict[str, Any] = {"batch": 32, "labels": "examples", **own}
+    values: dict[str, Any] = {"batch": 32, "labels": "examples", **definitions}
     axes = ("tokens",) if values["labels"] == "tokens" else ("channels", "height", "width")
     checks: dict[str, tuple[Callable[[Any], bool], str]] = {
         "labels": (lambda x: x in get_args(Labels), f"one of {', '.join(get_args(Labels))}"),
@@ -280,11 +280,11 @@ def read(path: str) -> NetworkSpec:
         "batch": (_is_count, "the number of examples in a step, an integer"),
         "network": (callable, "a function of a library, such as minigraph.nn"),
     }
-    for name, (fits, wanted) in checks.items():
+    for name, (fits, expected) in checks.items():
         if name not in values:
-            raise GraphError(f"{path} defines no `{name}`: {wanted}")
+            raise GraphError(f"{path} defines no `{name}`: {expected}")
         if not fits(values[name]):
-            raise GraphError(f"{path}: `{name}` is {wanted}, not {values[name]!r}")
+            raise GraphError(f"{path}: `{name}` must be {expected}, not {values[name]!r}")
     labels, shape, classes, batch, network = map(values.__getitem__, checks)
     return NetworkSpec(name_of(path), network, shape, shape, classes, labels, (batch,) * 4)
 

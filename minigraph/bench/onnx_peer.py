@@ -1,4 +1,4 @@
-"""onnxruntime's side of a model of ONNX."""
+"""onnxruntime's side of an ONNX model."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from minigraph.bench.worker import Side, Task, serve
 
 def onnx_side(task: Task) -> Side:
     subject = task.subject
-    assert isinstance(subject, ModelFile)  # `Peer.runs` leaves the others out
+    assert isinstance(subject, ModelFile)  # `Peer.runs` excludes the others
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = task.threads
     providers = ["CPUExecutionProvider"]
-    arrays = subject.data()  # before the network takes memory: it reads the file
+    arrays = subject.data()  # reads the file, so before the network takes memory
     session = onnxruntime.InferenceSession(subject.path, options, providers=providers)
 
     def step() -> list[Any]:

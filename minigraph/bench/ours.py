@@ -37,7 +37,7 @@ def minigraph_side(task: Task) -> Side:
     if isinstance(subject, Expression):
         call, batches = _expression(cg, subject)
     elif isinstance(subject, ModelFile):
-        arrays = (*subject.data().values(),)  # it reads the file, so before the network is there
+        arrays = (*subject.data().values(),)  # reads the file, so before the network takes memory
         call, batches = mg.onnx.function(subject.path, task.device, cg.options), repeat(arrays)
     elif isinstance(subject, Prediction):
         net = with_first_values(subject.network(LIBRARY)).eval()
@@ -80,14 +80,14 @@ def wait(result: Any) -> None:
 
 
 def with_first_values(net: Any) -> Any:
-    """Return a network whose parameters and running statistics are those of every library."""
+    """Return a network with the parameters and running statistics of `first_value`."""
     for name, state in (*net.named_parameters(), *net.named_buffers()):
         state.assign(first_value(name, state.shape).astype(state.dtype))
     return net
 
 
 def _expression(cg: Any, subject: Expression) -> Step:
-    # Parameters, since they stay on the device: each call copies its inputs there.
+    # Parameters stay on the device, whereas each call would copy inputs to it.
     arrays = [mg.Parameter(array) for array in subject.data()]
     return cg.compile([], subject.formula(ops, *arrays)), repeat(())
 
@@ -101,9 +101,9 @@ def prediction(cg: Any, subject: Prediction, net: Any, freeze: bool = True) -> S
 
 
 def training(cg: Any, subject: TrainingStep, net: Any, reduce: bool = True) -> Step:
-    """Return a step and its batches, of which each process has a share.
+    """Return a step and this process's shares of its batches.
 
-    reduce  whether processes take the mean of their gradients
+    reduce  whether processes average their gradients
     """
     team = world()
     batches = [tuple(np.array_split(x, team.size)[team.rank] for x in b) for b in subject.data()]

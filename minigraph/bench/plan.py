@@ -1,4 +1,4 @@
-"""The plan of a run: its cases, and the sides of each with the command of their process."""
+"""The plan of a run: its cases, and the sides of each case with their commands."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ MIN_TUNED_LEVEL = 2  # the lowest level that measures algorithms
 
 @dataclass(frozen=True)
 class Peer:
-    """A library in one way of using it.
+    """A way of using a library.
 
-    library     that has to be installed
+    library     which must be installed
     program     the module of this package that runs it
     settings    one for each of its sides
-    precisions  those that it has
+    precisions  that it supports
     runs        whether it runs a case, on a kind of device
     """
 
@@ -44,7 +44,7 @@ class Peer:
     runs: Callable[[str, str], bool] = lambda model, device: not model.endswith(MODEL)
 
     def settings_of(self, model: str, device: str) -> Sequence[str]:
-        """Return the settings in which it runs a case; none if it does not."""
+        """Return the settings in which it runs a case, if any."""
         if not self.runs(model, device):
             return ()
         if model in EXPRESSIONS:  # which have no channels
@@ -52,7 +52,7 @@ class Peer:
         return self.settings
 
     def unusable(self, precision: str) -> str:
-        """Return why it can run nothing here; "" if it can."""
+        """Return why it cannot run on this machine or in this precision; "" if it can."""
         if find_spec(self.library) is None:
             return f"is not installed (pip install {self.library})"
         return "" if precision in self.precisions else f"is not measured in {precision}"
@@ -118,7 +118,7 @@ class Plan:
         return Task(model, setting, **{name: getattr(self, name) for name in shared})
 
     def missing(self) -> dict[str, str]:
-        """Return the libraries that were asked for and cannot be measured, each with the reason."""
+        """Return the requested libraries that cannot be measured, each with the reason."""
         reasons = {}
         for peer in map(PEERS.__getitem__, self.peers):
             unsupported = [m for m in self.models if not peer.settings_of(m, self.device)]
@@ -152,9 +152,9 @@ class Plan:
 
 
 def by_priority(names: Collection[str]) -> list[str]:
-    """Return sides in the order in which they are started: if time runs out, the last are missing.
+    """Return sides in the order of their start: when time runs out, the last ones are left out.
 
-    First the highest level and the peer that is usually the fastest, which make a comparison.
+    The highest level and the usually fastest peer, which can be compared, come first.
     """
     levels = [name for level in LEVELS if (name := f"{LEVEL_PREFIX}{level}") in names]
     first = [*levels[-1:], EAGER_LAST, EAGER, *levels[:1]]

@@ -1,4 +1,4 @@
-"""Results: every sample with the machine, the versions and the options, as JSON and back."""
+"""Results: all samples with the machine, the versions and the options, to JSON and back."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ PACKAGES = ("torch", "jax", "onnxruntime")
 MAX_USUAL_SPREAD = 0.15  # a spread above this is unusual
 MIN_RELATIVE_DIFFERENCE = 0.02  # times that differ by less are the same
 LEVELS = (0, 1, 2, 3)
-LEVEL_PREFIX = "level "  # the names of minigraph's sides begin with this
-FRONTEND_PREFIX = "minigraph."  # and with this those in which it runs a model of PyTorch
-UNTUNED_SUFFIX = ", untuned"  # the end of the name of an untuned level's side
-UNFROZEN_SUFFIX = ", unfrozen"  # the same of a prediction's side whose parameters may change
+LEVEL_PREFIX = "level "  # of the names of minigraph's sides
+FRONTEND_PREFIX = "minigraph."  # of the names of sides in which minigraph runs a PyTorch model
+UNTUNED_SUFFIX = ", untuned"  # of the name of an untuned level's side
+UNFROZEN_SUFFIX = ", unfrozen"  # of the name of a prediction's side whose parameters may change
 CHANNELS_LAST = "channels last"
 BY_MINIGRAPH = "compiled by minigraph"
-EAGER = "torch"  # the side with whose losses and scores others are compared
+EAGER = "torch"  # the side whose losses and scores are the reference for others
 EAGER_LAST = f"{EAGER}, {CHANNELS_LAST}"  # the same library, to show how far equal losses differ
 
 Positive = Annotated[float, Meta(gt=0)]
@@ -47,7 +47,7 @@ class SideResult(Struct, forbid_unknown_fields=True):
     """The measurements of one side of a case.
 
     seconds        of a step, one for each turn
-    warmup         turns before those, until the times settled
+    warmup         number of earlier turns, until the times settled
     cold           seconds of the first call with empty caches, without the library's import
     warm           the same in a second process; None without one
     peak           bytes of memory
@@ -55,7 +55,7 @@ class SideResult(Struct, forbid_unknown_fields=True):
     p99            99th percentile of the seconds of a call, for predictions of single examples
     difference     largest relative difference from PyTorch's losses or scores
     losses_error   why its losses could not be compared, else ""
-    error          that ended it early, else ""
+    error          why it ended early, else ""
     """
 
     seconds: list[Positive] = field(default_factory=list)
@@ -80,7 +80,7 @@ class SideResult(Struct, forbid_unknown_fields=True):
         return (high - low) / self.median
 
     def differs(self, other: SideResult) -> bool:
-        """Return whether one of two sides was faster by NEAR in three quarters of the rounds.
+        """Return whether one side was faster by MIN_RELATIVE_DIFFERENCE in 3/4 of the rounds.
 
         Sides take turns, so a slow period of the machine slows both.  One round is not enough.
         """
@@ -92,7 +92,7 @@ class SideResult(Struct, forbid_unknown_fields=True):
 
 
 def _quartiles(values: Sequence[float]) -> tuple[float, float]:
-    """Return the first and the third quartile; of few values, the extremes."""
+    """Return the first and the third quartile; of fewer than four values, the extremes."""
     if len(values) < 4:
         return min(values), max(values)
     low, _, high = statistics.quantiles(values, n=4)
@@ -135,7 +135,7 @@ class CaseResult(Struct, forbid_unknown_fields=True):
 
     @property
     def best_peer(self) -> tuple[str, SideResult] | None:
-        """The fastest side of another library; None if there is none."""
+        """The fastest side of another library; None without one."""
         peers = [
             (name, side)
             for name, side in self.measured.items()
@@ -148,8 +148,8 @@ class Results(Struct, forbid_unknown_fields=True):
     """One run of the benchmark.
 
     options   of the command line
-    missing   libraries that were asked for and not measured, each with the reason
-    left_out  the sides for which there was no time, by the title of their case; of none: all
+    missing   requested libraries that were not measured, each with the reason
+    left_out  sides that were left out for lack of time, by the title of their case; [] means all
     """
 
     date: str
@@ -163,7 +163,7 @@ class Results(Struct, forbid_unknown_fields=True):
 
     @staticmethod
     def begin(options: dict[str, Any]) -> Results:
-        """Return results without cases, of this machine and of today."""
+        """Return results without cases, for this machine and date."""
         library = onednn.library()
         versions = {
             "minigraph": __version__,
@@ -183,16 +183,16 @@ class Results(Struct, forbid_unknown_fields=True):
 
     @staticmethod
     def read(folder: Path) -> Results:
-        """Return the results in a folder; GraphError if it has none that can be read."""
+        """Return the results in a folder; raise GraphError if they cannot be read."""
         path = folder / FILE
         try:
             return decode(RESULTS, path.read_bytes())
         except FileNotFoundError:
             raise GraphError(
-                f"{path} is missing; minigraph bench --out {folder} makes it"
+                f"{path} is missing; minigraph bench --out {folder} writes it"
             ) from None
         except (OSError, ValueError) as error:
-            raise GraphError(f"{path} holds no results of minigraph bench: it {error}") from None
+            raise GraphError(f"{path} is not a result of minigraph bench: it {error}") from None
 
     @property
     def spread(self) -> float:
@@ -209,7 +209,7 @@ class Results(Struct, forbid_unknown_fields=True):
         return to_builtins(self)
 
     def write(self, folder: Path) -> None:
-        """Write the results to a folder, which is made; GraphError or OSError if they cannot be."""
+        """Write the results to a new or existing folder; raise GraphError or OSError on failure."""
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / FILE, encode(self, indent=1) + "\n")
 

@@ -1,6 +1,6 @@
 """The tables of one run and the sentences around them, as text and as Markdown.
 
-A table names no winner if neither side is faster in most rounds.
+A table gives no ratio if neither side is faster in most rounds.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ INDENT = "  "
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text below a header; columns without a figure are not shown.
+    """Rows of text below a header; empty columns are omitted.
 
     about  explanations of columns by their names; "" is the first column
-    notes  lines of texts that are too long for a row
+    notes  texts that are too long for a row
     """
 
     title: str
@@ -55,9 +55,9 @@ class Table:
 
     @property
     def explanation(self) -> str:
-        """The explanations of the shown columns."""
-        shown = {column[0] for column in self._columns}
-        return " ".join(text for name, text in self.about.items() if text and name in shown)
+        """The explanations of the columns that are not omitted."""
+        names = {column[0] for column in self._columns}
+        return " ".join(text for name, text in self.about.items() if text and name in names)
 
     def text(self, columns: int) -> list[str]:
         """Return lines for a terminal's width; the first cell of a long row has its own line."""
@@ -91,7 +91,7 @@ def _wrapped(sentences: Sequence[str], columns: int) -> list[str]:
 
 
 def escaped(cell: str) -> str:
-    """Return a cell that Markdown shows as it is: `a * b * c` would be in italics."""
+    """Return a cell escaped for Markdown, which would print `a * b * c` in italics."""
     return cell if set(cell) == {"-"} else cell.replace("*", r"\*").replace("|", r"\|")
 
 
@@ -193,7 +193,7 @@ def _sides(results: Results) -> Table:
         for name, side in case.sides.items():
             if side.seconds or side.error:
                 rows.append([title, name, *_side(case, side)])
-                title = ""  # stands in the first row only
+                title = ""  # only the first row has it
             failures = (side.error, side.losses_error and f"losses: {side.losses_error}")
             notes += [f"{case.title}, {name}: {failure}" for failure in failures if failure]
     fused = any(CHANNELS_LAST in name for case in results.cases.values() for name in case.sides)
@@ -240,7 +240,7 @@ def remarks(results: Results) -> list[str]:
     if results.options.get("quick"):
         lines.append(
             "A quick run: images of 64 x 64, small batches, few turns, little time to tune; "
-            "leave out --quick for figures that count."
+            "leave out --quick for reliable figures."
         )
     if results.spread > MAX_USUAL_SPREAD:
         lines.append(
@@ -255,15 +255,15 @@ def remarks(results: Results) -> list[str]:
 
 
 def _out_of_time(results: Results) -> list[str]:
-    """Return a sentence that lists what the time limit left out, if anything."""
-    asked = results.options.get("repeats", 0)
+    """Return a sentence that lists what was left out for lack of time, if anything."""
+    planned = results.options.get("repeats", 0)
     measured = [side for case in results.cases.values() for side in case.measured.values()]
-    fewest = min((len(side.seconds) for side in measured if not side.error), default=asked)
+    fewest = min((len(side.seconds) for side in measured if not side.error), default=planned)
     parts = [
         f"{listed(sides) if sides else 'all'} of {title.partition(', ')[0]}"
         for title, sides in results.left_out.items()
     ]
-    facts = [f"some sides have {fewest} of {asked} turns"] * (fewest < asked)
+    facts = [f"some sides have {fewest} of {planned} turns"] * (fewest < planned)
     facts += [f"not measured are {'; '.join(parts)}"] * bool(parts)
     if results.interrupted or not facts:
         return []
@@ -275,7 +275,7 @@ def about(results: Results) -> list[str]:
     machine = results.machine
     memory = f", {machine['memory'] / (1 << 30):.0f} GiB" if machine.get("memory") else ""
     options = [
-        name.replace("_", " ") + f" {_shown(value)}" * (value is not True)
+        name.replace("_", " ") + f" {_option_text(value)}" * (value is not True)
         for name, value in results.options.items()
         if value is not None and value is not False
     ]
@@ -286,14 +286,14 @@ def about(results: Results) -> list[str]:
     ]
 
 
-def _shown(value: Any) -> str:
+def _option_text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return " ".join(map(str, value)) or "none"
     return str(value)
 
 
 def terminal_lines(results: Results) -> list[str]:
-    # A pipe has no columns, and takes lines of any length.
+    # A pipe has no width.
     columns = shutil.get_terminal_size((sys.maxsize, 0)).columns
     lines = _wrapped([*about(results), *remarks(results)], columns)
     for table in tables(results).values():

@@ -1,4 +1,4 @@
-"""A model of PyTorch that minigraph runs: with its own training step, or converted to predict."""
+"""A PyTorch model that minigraph runs: by `minigraph.torch.training_step` or `convert`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def frontend_side(task: Task) -> Side:
     subject = task.subject
     if isinstance(subject, Prediction):
         return _prediction(subject, task)
-    assert isinstance(subject, TrainingStep)  # `Peer.runs` leaves the others out
+    assert isinstance(subject, TrainingStep)  # `Peer.runs` excludes the others
     steps: list[mgt.TrainingStep] = []
 
     def training(subject: TrainingStep, net: torch.nn.Module, task: Task) -> Callable[[], float]:

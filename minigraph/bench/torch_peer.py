@@ -1,4 +1,4 @@
-"""PyTorch's side of a case: eager or compiled, as a user first writes it or in its best setting."""
+"""PyTorch's side of a case: eager or compiled, with default settings or the fastest ones."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LIBRARY = with_blocks(
 
 
 def torch_side(task: Task) -> Side:
-    """Build the case; the setting may hold "compiled" and "channels last" (with a fused Adam)."""
+    """Build the case; the setting may contain "compiled" and "channels last" (and a fused Adam)."""
     torch.set_num_threads(task.threads)
     torch.set_flush_denormal(True)
     if task.device != "cpu":
@@ -44,7 +44,7 @@ def torch_side(task: Task) -> Side:
     subject = task.subject
     if isinstance(subject, Prediction):
         return _prediction(subject, task)
-    assert not isinstance(subject, ModelFile)  # `Peer.runs` leaves them out
+    assert not isinstance(subject, ModelFile)  # `Peer.runs` excludes them
     if isinstance(subject, Expression):
         return Side(_expression(subject, task), device_memory=lambda: _peak(task))
     return training_side(subject, task, _training, lambda: _peak(task))
@@ -53,9 +53,10 @@ def torch_side(task: Task) -> Side:
 def training_side(
     subject: TrainingStep, task: Task, training: Training, peak: Callable[[], int | None]
 ) -> Side:
-    """Return the side of a step, which `training` makes of the case and a network.
+    """Return the side of a training step.
 
-    peak  returns the most memory of a GPU that it has had
+    training  makes the step from the case and a network
+    peak      returns the peak of a GPU's memory, in bytes; None for a CPU
     """
 
     def losses() -> list[float]:
@@ -81,15 +82,15 @@ def _layout(task: Task) -> dict[str, Any]:
 
 
 def _small_dtype(task: Task) -> Any:
-    """Return the dtype of 16 bits for autocast; None if there is none."""
+    """Return the 16-bit dtype for autocast; None without one."""
     return getattr(torch, task.precision) if PRECISIONS[task.precision].width < 4 else None
 
 
 def _compiled(fn: Any, task: Task) -> Any:
     """Return a function, compiled if the setting asks for it.
 
-    On a GPU as CUDA graphs; only in the best setting Inductor also measures its kernels, which
-    takes minutes.
+    On a GPU it runs as CUDA graphs; only in the fastest setting Inductor also measures its kernels,
+    which takes minutes.
     """
     if task.setting == BY_MINIGRAPH:
         return torch.compile(fn, backend="minigraph", options=task.options)
@@ -103,7 +104,7 @@ def _compiled(fn: Any, task: Task) -> Any:
 
 
 def with_first_values(net: Any) -> Any:
-    """Return a network whose parameters and running statistics are those of every library."""
+    """Return a network with the parameters and running statistics of `first_value`."""
     state = {name: first_value(name, tuple(x.shape)) for name, x in net.state_dict().items()}
     net.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()})
     return net
@@ -121,9 +122,9 @@ def _expression(subject: Expression, task: Task) -> Callable[[], None]:
 
 
 def _prediction(subject: Prediction, task: Task) -> Side:
-    """Return the side of a prediction, as PyTorch's documents make it fast.
+    """Return the side of a prediction, as PyTorch's documentation recommends.
 
-    Without gradients; compiled, with parameters as constants, which folds batch norms.
+    It runs without gradients; if compiled, parameters are constants, which folds batch norms.
     """
     net = with_first_values(subject.network(LIBRARY)).eval().to(task.device, **_layout(task))
     torch._inductor.config.freezing = True
@@ -145,7 +146,7 @@ def _prediction(subject: Prediction, task: Task) -> Side:
 def _training(subject: TrainingStep, net: Any, task: Task) -> Callable[[], float]:
     """Return a step that trains a network and returns the loss.
 
-    The best setting is channels last with a fused Adam; without images, only the fused Adam.
+    The fastest setting is channels last with a fused Adam; without images, only the fused Adam.
     """
     net = net.to(task.device, **_layout(task))
 

@@ -1,9 +1,8 @@
 """A worker: a process that runs one side of one case, a turn at each request.
 
-The process gets a `Task` as JSON and answers in lines of JSON: first how long its first call took,
+The process gets a `Task` as JSON and answers in lines of JSON: first the seconds of its first call,
 then to each line `turn` the seconds of a step, to `outputs` numbers that agree in all libraries,
-and to `summary` the peak of its memory.  An error is an answer too.
-`Worker` is the parent's end.
+and to `summary` its peak memory.  An error is an answer, too.  `Worker` is the parent's end.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from minigraph.platform.records import decode, encode, one_line
 
 TURN_PAUSE = 0.02  # seconds before a turn
 MIN_TURN_SECONDS = 0.1  # shorter steps are run several times in a turn
-MIN_LATENCY_SECONDS = 0.5  # the same for single examples, whose 99th percentile needs many calls
+MIN_LATENCY_SECONDS = 0.5  # for single examples, whose 99th percentile needs many calls
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Task:
 
     @property
     def options(self) -> dict[str, Any]:
-        """Those of minigraph, without the level."""
+        """The options of minigraph, without the level."""
         shared = {"num_threads": self.threads, "autotune.budget": self.budget}
         return {**shared, **PRECISIONS[self.precision].options}
 
@@ -68,9 +67,9 @@ TASK_DECODER, ANSWER_DECODER = Decoder(Task), Decoder(dict[str, Any])
 class Side:
     """A side, ready to run.
 
-    step           runs a step to its end
-    outputs        returns the losses of the first steps of a training that starts from
-                   `first_value`, or the scores of such a network for the first batch
+    step           runs a step and waits for its end
+    outputs        returns the losses of the first training steps from `first_value`, or the scores
+                   of such a network for the first batch
     device_memory  returns the peak of a GPU's memory, in bytes; None for a CPU
     roofline       returns the seconds of a step at the device's full speed; None if unknown
     """
@@ -89,7 +88,7 @@ def step_function(
 ) -> Callable[[], None]:
     """Return a step that calls a function with the next batch, and waits for the result.
 
-    A caller keeps a result until it has the next one, and so does the step.
+    As most callers do, the step keeps a result until it has the next one.
     """
     last: list[Any] = [None]
 
@@ -103,7 +102,7 @@ def step_function(
 def serve(make: Callable[[Task], Side]) -> None:
     """Answer requests until the input ends."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # text that a library prints must not mix with answers
+    os.dup2(2, 1)  # the output of libraries must not mix with answers
 
     def say(answer: Any) -> None:
         print(encode(answer), file=answers, flush=True)
@@ -138,15 +137,15 @@ def serve(make: Callable[[Task], Side]) -> None:
 
 
 def limit_cores(threads: int) -> None:
-    """Limit this process to so many cores, as not every library has a setting for threads."""
+    """Limit this process to `threads` cores, as some libraries have no setting for threads."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:threads])
 
 
 def run_times(step: Callable[[], object], min_seconds: float = MIN_TURN_SECONDS) -> list[float]:
-    """Return the seconds of the runs of a step, which together take `min_seconds` seconds or more.
+    """Return the seconds of each run of a step; all runs together take at least `min_seconds`.
 
-    OpenMP's threads spin for a few milliseconds after their work; in the pause before a turn those
-    of the other sides fall asleep.  The first run of a short step is not counted.
+    OpenMP's threads spin for a few milliseconds after their work; during the pause before a turn
+    the threads of other sides fall asleep.  The first run of a short step is not counted.
     """
     times: list[float] = []
     while sum(times) < min_seconds:
@@ -169,13 +168,13 @@ def peak_memory() -> int | None:
 
 
 class Failure(Exception):
-    """A worker cannot go on; the text is one line."""
+    """The error of a worker that cannot continue; its text is one line."""
 
 
 class Worker:
     """A process that runs one side of one case; `first` is the seconds of its first call.
 
-    timeout  seconds to wait for an answer; later ones are failures
+    timeout  seconds to wait for the first answer
     """
 
     def __init__(
@@ -198,7 +197,7 @@ class Worker:
             raise
 
     def ask(self, request: str, timeout: float) -> dict[str, Any]:
-        """Return the answer to a request; raises Failure if the worker cannot go on."""
+        """Return the answer to a request; raise Failure if the worker cannot continue."""
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # _answer says why
             print(request, file=self._process.stdin, flush=True)
@@ -206,7 +205,7 @@ class Worker:
 
     def _answer(self, timeout: float) -> dict[str, Any]:
         assert self._process.stdout is not None
-        # An answer is a line, and there is one to each request, so nothing waits in the buffer.
+        # Each request has one line as its answer, so the buffer is empty and `select` is exact.
         if not select.select([self._process.stdout], [], [], timeout)[0]:
             raise Failure(f"gave no answer within {timeout:.0f} s, the time that was left for it")
         line = self._process.stdout.readline()
@@ -231,7 +230,7 @@ class Worker:
     def kill(self) -> None:
         """End the process; a second call does nothing."""
         if self._process.poll() is None:
-            os.killpg(self._process.pid, signal.SIGKILL)  # with the compilers that it started
+            os.killpg(self._process.pid, signal.SIGKILL)  # and the compilers that it started
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout, self._stderr):
             assert pipe is not None

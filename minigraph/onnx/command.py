@@ -38,28 +38,28 @@ def run(path: str, files: Sequence[str], out: str | None, device: str, level: in
     graph = read("run", path).model.graph
     if len(arrays) != len(inputs_of(graph)):
         names = ", ".join(info.name for info in inputs_of(graph))
-        raise GraphError(f"run: there are {len(arrays)} times --input, and the inputs are {names}")
+        raise GraphError(f"run: got {len(arrays)} times --input for the inputs {names}")
     call = function(path, device, {"graph_opt_level": level})
-    with Within(source=Location(path, 0)):  # of errors: there is no user's line
+    with Within(source=Location(path, 0)):  # for errors, as no line of Python made the nodes
         call(*arrays)
     start = time.perf_counter()
-    found = call(*arrays)
+    result = call(*arrays)
     seconds = time.perf_counter() - start
-    every = found if isinstance(found, list) else [found]
-    results = dict(zip([y.name for y in graph.output], map(on_host, every), strict=True))
+    outputs = result if isinstance(result, list) else [result]
+    results = dict(zip([y.name for y in graph.output], map(on_host, outputs), strict=True))
     if out:
         try:
             np.savez(out, **results)
         except OSError as error:
             raise GraphError(f"run: {out} cannot be written ({reason(error)})") from None
-    shown = {name: f"{x.dtype.name}{[*x.shape]}" for name, x in results.items()}
-    lines = [f"{name}: {shown[name]} {_brief(x)}" for name, x in results.items()]
-    return {"outputs": shown, "seconds": seconds}, [*lines, f"{seconds * 1e3:.2f} ms"]
+    specs = {name: f"{x.dtype.name}{[*x.shape]}" for name, x in results.items()}
+    lines = [f"{name}: {specs[name]} {_brief(x)}" for name, x in results.items()]
+    return {"outputs": specs, "seconds": seconds}, [*lines, f"{seconds * 1e3:.2f} ms"]
 
 
 def _brief(x: Any) -> str:
     if not x.size:
-        return "without elements"
+        return "no elements"
     x = x.astype(np.float64)
     return f"from {x.min():g} to {x.max():g}, mean {x.mean():g}"
 
@@ -70,14 +70,14 @@ def describe(path: str) -> Output:
     names = [y.name for y in proto.graph.output]
     try:
         model = load(path)
-        shown = [str(y.spec) for y in model.outputs]
+        specs = [str(y.spec) for y in model.outputs]
         parameters = [p.shape for p in model.parameters]
     except UndecidedSize:
-        shown = [UNDECIDED_TEXT] * len(names)
+        specs = [UNDECIDED_TEXT] * len(names)
         parameters = [tuple(x.dims) for x in proto.graph.initializer]
     tables: dict[str, dict[str, Any]] = {
         "inputs": {x.name: _declared(x) for x in inputs_of(proto.graph)},
-        "outputs": dict(zip(names, shown, strict=True)),
+        "outputs": dict(zip(names, specs, strict=True)),
         "operators": dict(Counter(key(node) for node in proto.graph.node).most_common()),
     }
     data: dict[str, Any] = {
@@ -101,14 +101,14 @@ def _declared(info: ValueInfoProto) -> str:
         return UNDECIDED_TEXT
 
 
-def called(path: str) -> Any:
+def called_function(path: str) -> Any:
     """Return the function of a model after a call."""
     call = function(path)
-    call(*drawn(path, 1).values())
+    call(*random_inputs(path, 1).values())
     return call
 
 
-def drawn(path: str, batch: int) -> dict[str, Array]:
+def random_inputs(path: str, batch: int) -> dict[str, Array]:
     """Return a random array for each input of a model: floats in [0, 1); integers and bools 0 or 1.
 
     batch  size of the first axis if it is symbolic in the file; other symbolic sizes are
@@ -127,9 +127,9 @@ def drawn(path: str, batch: int) -> dict[str, Array]:
 
 
 def operators() -> Output:
-    """Return the operators that are computed: by rows of the table, and by ONNX's definitions."""
-    own = [s for s in defs.get_all_schemas() if not s.domain and not s.deprecated]
-    defined = {s.name for s in own if s.has_function or s.has_context_dependent_function}
+    """Return the supported operators: those with rows, and those that ONNX defines as functions."""
+    schemas = [s for s in defs.get_all_schemas() if not s.domain and not s.deprecated]
+    defined = {s.name for s in schemas if s.has_function or s.has_context_dependent_function}
     rows = sorted((*ROWS, *NESTED))
     others = sorted(name for name in defined - {*rows} if not name.startswith("Sequence"))
     opsets = [MIN_OPSET, defs.onnx_opset_version()]

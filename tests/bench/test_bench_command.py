@@ -91,7 +91,7 @@ def test_a_folder_without_results_is_one_line(tmp_path, capsys):
     assert "minigraph bench --out" in capsys.readouterr().err
     (tmp_path / "results.json").write_text('{"cases": {"abc": 3}}')
     assert cli.main(["bench", "--render", str(tmp_path)]) == 1
-    assert "holds no results" in capsys.readouterr().err
+    assert "is not a result" in capsys.readouterr().err
 
 
 def test_a_precision_that_this_processor_lacks_is_one_line(monkeypatch, capsys):

@@ -173,7 +173,7 @@ def test_results_with_an_odd_part_are_an_error_of_one_line(tmp_path, where, valu
     *parts, last = where.split(".")
     functools.reduce(dict.__getitem__, parts, whole)[last] = value
     path.write_text(json.dumps(whole))
-    with pytest.raises(GraphError, match="holds no results of minigraph bench: it is ") as raised:
+    with pytest.raises(GraphError, match="is not a result of minigraph bench: it is ") as raised:
         Results.read(tmp_path)
     assert "\n" not in str(raised.value)
 
@@ -181,5 +181,5 @@ def test_results_with_an_odd_part_are_an_error_of_one_line(tmp_path, where, valu
 @pytest.mark.parametrize("text", [b"", b"\xff", b"[" * 100_000, b'{"cases": ' * 100_000])
 def test_a_file_of_anything_else_is_an_error_of_one_line(tmp_path, text):
     (tmp_path / "results.json").write_bytes(text)
-    with pytest.raises(GraphError, match="holds no results of minigraph bench: it is "):
+    with pytest.raises(GraphError, match="is not a result of minigraph bench: it is "):
         Results.read(tmp_path)

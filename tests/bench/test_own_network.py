@@ -93,7 +93,7 @@ def test_every_side_has_the_losses_of_pytorch(file, torch):
 
 @pytest.mark.parametrize(
     ("models", "words"),
-    [("nowhere.py", "'nowhere.py' is no file"), ("{0},sub/{0}", "2 models are called 'thin'")],
+    [("nowhere.py", "'nowhere.py' is not a file"), ("{0},sub/{0}", "2 models are called 'thin'")],
 )
 def test_files_that_are_missing_or_have_one_name_are_one_line(
     file, monkeypatch, models, words, capsys

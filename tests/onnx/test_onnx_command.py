@@ -38,7 +38,7 @@ def test_run_writes_what_a_model_gives(file, tmp_path):
         np.load(tmp_path / "y.npz")["y"], np.maximum(X @ HIDDEN + 1, 0), 1e-5
     )
     assert command("run", file, status=1)[1] == (
-        "minigraph: run: there are 0 times --input, and the inputs are x\n"
+        "minigraph: run: got 0 times --input for the inputs x\n"
     )
     (tmp_path / "z.npy").write_bytes(b"none")
     said = command("run", file, *given, "--input", tmp_path / "z.npy", status=1)[1]
