@@ -1,4 +1,4 @@
-"""Models of ONNX: read as expressions and compiled functions, and written for other programs."""
+"""ONNX models: read as expressions and compiled functions, and written for other programs."""
 
 from minigraph.errors import install_command
 

@@ -1,4 +1,4 @@
-"""Ops that ONNX lacks, made of ops that it has."""
+"""Ops that ONNX lacks, composed of ops that it has."""
 
 import math
 from collections.abc import Callable
@@ -18,12 +18,12 @@ def _atan2(y: Node, x: Node) -> Node:
     slope = ops.where(ops.isinf(y) & ops.isinf(x), ops.sign(y) * ops.sign(x), y / x)
     upright = ops.where(y == 0, y, ops.sign(y) * (math.pi / 2))
     angle = ops.where(x == 0, upright, ops.atan(slope))
-    left = (x < 0) | ((y == 0) & ops.signbit(x))
-    return ops.where(left, angle + ops.copysign(ops.full_like(y, math.pi), y), angle)
+    is_left = (x < 0) | ((y == 0) & ops.signbit(x))
+    return ops.where(is_left, angle + ops.copysign(ops.full_like(y, math.pi), y), angle)
 
 
 def _hypot(x: Node, y: Node) -> Node:
-    """Return sqrt(x**2 + y**2), whose squares neither overflow nor vanish."""
+    """Return sqrt(x**2 + y**2) without overflow or underflow of the squares."""
     x, y = abs(x), abs(y)
     larger = ops.maximum(x, y)
     length = larger * ops.sqrt(1 + ops.square(ops.minimum(x, y) / larger))
@@ -31,7 +31,6 @@ def _hypot(x: Node, y: Node) -> Node:
     return ops.where(ops.isinf(x) | ops.isinf(y), math.inf, length)
 
 
-# Ops that ONNX lacks, made of ops that it has.
 COMPOSED: dict[type[Op], Callable[..., Node]] = {
     activation.Logaddexp: lambda x, y: (
         ops.maximum(x, y) + ops.log1p(ops.exp(-ops.where(x == y, 0, abs(x - y))))
@@ -44,7 +43,7 @@ COMPOSED: dict[type[Op], Callable[..., Node]] = {
     comparison.NotEqual: lambda x, y: ops.logical_not(x == y),
     comparison.Signbit: lambda x: (x < 0) | ((x == 0) & (1 / x < 0)),
     exponential.Erfc: lambda x: 1 - ops.erf(x),
-    exponential.Expm1: lambda x: ops.tanh(x * 0.5) * (ops.exp(x) + 1),  # no digits are lost near 0
+    exponential.Expm1: lambda x: ops.tanh(x * 0.5) * (ops.exp(x) + 1),  # exact near 0
     exponential.Log10: lambda x: ops.log(x) / math.log(10),
     exponential.Log1p: _log1p,
     exponential.Log2: lambda x: ops.log(x) / math.log(2),

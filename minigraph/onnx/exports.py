@@ -1,4 +1,4 @@
-"""Exporting ops to ONNX: tables of the ops that ONNX has, and functions for the others."""
+"""Export ops to ONNX: tables of the ops that ONNX has, and functions for the others."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from minigraph.ops.scan import Scan
 from minigraph.ops.softmax import LogSoftmax, Softmax
 from minigraph.symbolic import is_integer, is_symbolic, same_shape
 
-# Operators with the meaning of an op on the same inputs, and the functions of those ops; the rows
-# for reading models are made of them, too.
+# Operators that mean the same as an op, and the functions of these ops; the rows for reading models
+# use them, too.
 SAME_NAMES = """Abs Acos Acosh Add Asin Asinh Atan Atanh Ceil Cos Cosh Equal Erf Exp Floor Greater
 HardSwish IsNaN Less Log Mish Reciprocal Relu Round Sigmoid Sign Sin Sinh Softplus Sqrt Tan Tanh
 Where"""
@@ -47,12 +47,11 @@ FUNCTIONS |= {name: f"logical_{name.lower()}" for name in ("And", "Not", "Or", "
 FUNCTIONS |= {f"Bitwise{name}": f"bitwise_{name.lower()}" for name in ("And", "Or", "Xor")}
 FUNCTIONS |= {"BitwiseNot": "bitwise_invert", "Mul": "multiply", "Neg": "negative"}
 FUNCTIONS |= {"GreaterOrEqual": "greater_equal", "LessOrEqual": "less_equal", "Sub": "subtract"}
-# Of the last four the ops do the same, but their functions do more, or less.
+# The last four mean the same as an op, but differ from the function of that name.
 OPS = FUNCTIONS | {"Div": "divide", "Max": "maximum", "Min": "minimum", "Pow": "pow"}
 CLASSES = {name: function.title().replace("_", "") for name, function in OPS.items()}
 OPERATOR_OF_CLASS = {Op.registry[cls]: name for name, cls in CLASSES.items() if cls in Op.registry}
-# Of bools.
-OF_BOOLS: dict[type[Op], str] = {
+BOOL_OPERATORS: dict[type[Op], str] = {
     arithmetic.Add: "Or",
     arithmetic.Multiply: "And",
     comparison.BitwiseAnd: "And",
@@ -79,17 +78,17 @@ EXPORTS: Exports = {
     Concat: lambda w, op, node, *xs: w.op("Concat", *xs, axis=op.axis),
     Copy: lambda w, op, node, x: x,
     LogSoftmax: lambda w, op, node, x: w.op("LogSoftmax", x, axis=op.axis),
-    indexing.PutAlong: lambda w, op, node, x, at, v: w.op(
-        "ScatterElements", x, w.index(node.inputs[1], at), v, axis=op.axis
+    indexing.PutAlong: lambda w, op, node, x, index, v: w.op(
+        "ScatterElements", x, w.index(node.inputs[1], index), v, axis=op.axis
     ),
-    indexing.TakeAlong: lambda w, op, node, x, at: w.op(
-        "GatherElements", x, w.index(node.inputs[1], at), axis=op.axis
+    indexing.TakeAlong: lambda w, op, node, x, index: w.op(
+        "GatherElements", x, w.index(node.inputs[1], index), axis=op.axis
     ),
     conv.Conv2d: lambda w, op, node, *xs: w.op("Conv", *xs, **_window(op, node.inputs[1])),
-    indexing.Take: lambda w, op, node, x, at: w.op(
-        "Gather", x, w.index(node.inputs[1], at), axis=op.axis
+    indexing.Take: lambda w, op, node, x, index: w.op(
+        "Gather", x, w.index(node.inputs[1], index), axis=op.axis
     ),
-    # The places of maxima have another meaning.
+    # ONNX numbers the positions of maxima differently.
     pooling.MaxPool2d: lambda w, op, node, x: [w.op("MaxPool", x, **_pool(op.pooling))],
     shape.BroadcastTo: lambda w, op, node, x: w.expand(x, node.inputs[0].shape, node.shape),
     shape.PermuteDims: lambda w, op, node, x: w.op("Transpose", x, perm=op.axes),
@@ -100,43 +99,43 @@ EXPORTS: Exports = {
 
 
 def export(*ops: type[Op]) -> Callable[[Export], Export]:
-    """Return a decorator that enters a function into the table, for these ops."""
+    """Return a decorator that enters a function into EXPORTS for these ops."""
     return lambda function: EXPORTS.update(dict.fromkeys(ops, function)) or function
 
 
-@export(*OF_BOOLS)
+@export(*BOOL_OPERATORS)
 def _numbers_or_bools(w: Writer, op: Op, node: Node, *xs: str) -> str:
     if isinstance(op, arithmetic.Add) and (product := product_with_bias(w, *node.inputs)):
         return product
-    return w.op((OF_BOOLS if node.dtype == BOOL else OPERATOR_OF_CLASS)[type(op)], *xs)
+    return w.op((BOOL_OPERATORS if node.dtype == BOOL else OPERATOR_OF_CLASS)[type(op)], *xs)
 
 
 @export(*ORDER_COMPARISONS, *LOGIC)
 def _one_dtype_kind(w: Writer, op: Op, node: Node, *xs: str) -> str:
-    of_bools = isinstance(op, LOGIC)
-    if of_bools != (node.inputs[0].dtype == BOOL):
-        xs = tuple(w.cast(x, BOOL if of_bools else np.int32) for x in xs)
+    is_logical = isinstance(op, LOGIC)
+    if is_logical != (node.inputs[0].dtype == BOOL):
+        xs = tuple(w.cast(x, BOOL if is_logical else np.int32) for x in xs)
     return w.op(OPERATOR_OF_CLASS[type(op)], *xs)
 
 
 @export(comparison.Isinf, comparison.Isnan)
 def _special(w: Writer, op: Op, node: Node, x: str) -> str:
-    if node.inputs[0].dtype not in (np.float32, np.float64):  # IsInf takes others from opset 20 on
+    if node.inputs[0].dtype not in (np.float32, np.float64):  # IsInf takes others from opset 20
         x = w.cast(x, np.float32)
     return w.op("IsInf" if isinstance(op, comparison.Isinf) else "IsNaN", x)
 
 
 @export(comparison.Where)
 def _where(w: Writer, op: Op, node: Node, condition: str, x: str, y: str) -> str:
-    """Write where(y >= c, c, y) with y = relu(x), which `relu6` makes, as a clip of x."""
+    """Write where(condition, x, y); relu6, which is where(y >= c, c, y) of y = relu(x), as Clip."""
     above, limit, positive = node.inputs
     compared = isinstance(above.op, comparison.GreaterEqual) and not limit.shape
     same = compared and [w.values[v] for v in above.inputs] == [y, x]
     if same and isinstance(positive.op, activation.Relu):
         return w.op("Clip", w.values[positive.inputs[0]], w.constant(0, node.dtype), x)
-    if node.dtype == BOOL:  # onnxruntime has no Where of these
-        chosen = w.op("And", condition, x)
-        return w.op("Or", chosen, w.op("And", w.op("Not", condition), y))
+    if node.dtype == BOOL:  # onnxruntime has no Where of bools
+        selected = w.op("And", condition, x)
+        return w.op("Or", selected, w.op("And", w.op("Not", condition), y))
     return w.op("Where", condition, x, y)
 
 
@@ -160,16 +159,16 @@ def _constant_pow(w: Writer, op: exponential.ConstantPow, node: Node, x: str) ->
 def _floor_divide(w: Writer, op: Op, node: Node, x: str, y: str) -> str:
     divides = isinstance(op, arithmetic.FloorDivide)
     if kind(node.dtype) != "f":
-        rest = w.op("Mod", x, y)
-        return w.op("Div", w.op("Sub", x, rest), y) if divides else rest
-    rest, zero = w.op("Mod", x, y, fmod=1), w.constant(0, node.dtype)  # with the sign of x
-    opposite = w.op("Xor", w.op("Less", rest, zero), w.op("Less", y, zero))
-    opposite = w.op("And", opposite, w.op("Not", w.op("Equal", rest, zero)))
+        remainder = w.op("Mod", x, y)
+        return w.op("Div", w.op("Sub", x, remainder), y) if divides else remainder
+    remainder, zero = w.op("Mod", x, y, fmod=1), w.constant(0, node.dtype)  # with the sign of x
+    opposite = w.op("Xor", w.op("Less", remainder, zero), w.op("Less", y, zero))
+    opposite = w.op("And", opposite, w.op("Not", w.op("Equal", remainder, zero)))
     if not divides:
-        return w.op("Where", opposite, w.op("Add", rest, y), rest)
-    quotient = w.op("Round", w.op("Div", w.op("Sub", x, rest), y))
-    below = w.op("Sub", quotient, w.cast(opposite, node.dtype))
-    return w.op("Where", w.op("Equal", y, zero), w.op("Div", x, y), below)
+        return w.op("Where", opposite, w.op("Add", remainder, y), remainder)
+    quotient = w.op("Round", w.op("Div", w.op("Sub", x, remainder), y))
+    floor = w.op("Sub", quotient, w.cast(opposite, node.dtype))
+    return w.op("Where", w.op("Equal", y, zero), w.op("Div", x, y), floor)
 
 
 @export(activation.LeakyRelu)
@@ -192,19 +191,19 @@ def _clip(w: Writer, op: Op, node: Node, x: str, low: str, high: str) -> str:
 @export(slicing.Slice)
 def _slice(w: Writer, op: slicing.Slice, node: Node, x: str) -> str:
     windows = zip(range(node.ndim), op.start, op.stop, op.step, node.inputs[0].shape, strict=True)
-    cut = [
+    sliced = [
         (axis, start, SLICE_END if same_shape((stop,), (size,)) else stop, step)
         for axis, start, stop, step, size in windows
         if not same_shape((start, stop, step), (0, size, 1))
     ]
-    axes, start, stop, step = map(w.sizes, zip(*cut, strict=True) if cut else ((),) * 4)
+    axes, start, stop, step = map(w.sizes, zip(*sliced, strict=True) if sliced else ((),) * 4)
     return w.op("Slice", x, start, stop, axes, step)
 
 
 @export(slicing.Flip)
 def _flip(w: Writer, op: slicing.Flip, node: Node, x: str) -> str:
-    behind, step = ([n] * len(op.axes) for n in (-SLICE_END, -1))
-    return w.op("Slice", x, *map(w.sizes, (step, behind, op.axes, step)))
+    stop, step = ([n] * len(op.axes) for n in (-SLICE_END, -1))
+    return w.op("Slice", x, *map(w.sizes, (step, stop, op.axes, step)))
 
 
 @export(slicing.Pad)
@@ -215,10 +214,10 @@ def _pad(w: Writer, op: slicing.Pad, node: Node, x: str) -> str:
 
 
 @export(indexing.AddAlong)
-def _add_along(w: Writer, op: indexing.AddAlong, node: Node, v: str, at: str, *x: str) -> str:
+def _add_along(w: Writer, op: indexing.AddAlong, node: Node, v: str, indices: str, *x: str) -> str:
     (start,) = x or (w.expand(w.constant(0, node.dtype), (), node.shape),)
-    at = w.index(node.inputs[1], at)
-    return w.op("ScatterElements", start, at, v, axis=op.axis, reduction="add")
+    indices = w.index(node.inputs[1], indices)
+    return w.op("ScatterElements", start, indices, v, axis=op.axis, reduction="add")
 
 
 @export(indexing.OneHot)
@@ -232,7 +231,7 @@ def _blend(w: Writer, op: interpolation.Blend, node: Node, x: str, *xs: str) -> 
     dtype = node.inputs[3].dtype
     wide = x if node.dtype == dtype else w.cast(x, dtype)
     share = w.reshape(xs[2], (-1, *(1,) * (node.ndim - op.axis - 1)))
-    below, above = (w.op("Gather", wide, places, axis=op.axis) for places in xs[:2])
+    below, above = (w.op("Gather", wide, indices, axis=op.axis) for indices in xs[:2])
     y = w.op("Mul", below, w.op("Sub", w.constant(1, dtype), share))
     y = w.op("Add", y, w.op("Mul", above, share))
     return y if node.dtype == dtype else w.cast(y, node.dtype)
@@ -246,29 +245,29 @@ def _argsort(w: Writer, op: Argsort, node: Node, x: str) -> str:
 
 @export(FromSizes)
 def _from_sizes(w: Writer, op: FromSizes, node: Node) -> str:
-    """Write a number, an array of them, the numbers up to one, or a triangle."""
+    """Write a size, an array of sizes, a range, or a triangle."""
     match op.of:
         case "a size" | "mean" | "var":
             dtype = INT64 if is_integer(op.sizes[0]) else op.dtype
             number = w.op("Squeeze", w.size(op.sizes[0], dtype), w.sizes([0]))
             return number if dtype == op.dtype else w.cast(number, op.dtype)
         case "arange" | "index":
-            ends = op.sizes if len(op.sizes) == 3 else (0, *op.sizes)
-            return w.cast(_numbers(w, *ends), op.dtype)
+            bounds = op.sizes if len(op.sizes) == 3 else (0, *op.sizes)
+            return w.cast(_numbers(w, *bounds), op.dtype)
         case "triangle":
             rows, columns, k = op.sizes
             down = w.op("Unsqueeze", _numbers(w, k, rows + k), w.sizes([1]))
             return w.op("LessOrEqual", _numbers(w, 0, columns), down)
-        case "Shape":  # of a model of ONNX
+        case "Shape":  # of an ONNX model
             numbers = w.op("Reshape", w.sizes(op.sizes), w.sizes(op.shape))
             return w.cast(numbers, op.dtype)
     raise NotExpressible
 
 
-def _numbers(w: Writer, *ends: int) -> str:
-    if not is_symbolic(ends):
-        return w.constant(np.arange(*ends), INT64)
-    return w.op("Range", *(w.op("Squeeze", w.size(n), w.sizes([0])) for n in (*ends, 1)[:3]))
+def _numbers(w: Writer, *bounds: int) -> str:
+    if not is_symbolic(bounds):
+        return w.constant(np.arange(*bounds), INT64)
+    return w.op("Range", *(w.op("Squeeze", w.size(n), w.sizes([0])) for n in (*bounds, 1)[:3]))
 
 
 # ---------------------------------------------------------------- reductions and layers
@@ -276,7 +275,7 @@ def _numbers(w: Writer, *ends: int) -> str:
 
 @export(*REDUCTIONS, CumulativeSum)
 def _reduce(w: Writer, op: Any, node: Node, x: str) -> str:
-    """Write a reduction, which is computed in 32 bits at least."""
+    """Write a reduction, which is computed in at least 32 bits."""
     wide = np.dtype(np.float32 if node.dtype in (BFLOAT16, np.float16) else np.int32)
     wide = node.dtype if node.dtype.itemsize > 2 else wide
     x = x if node.inputs[0].dtype == wide else w.cast(x, wide)
@@ -302,9 +301,9 @@ def _softmax(w: Writer, op: Softmax, node: Node, x: str) -> str:
 
 @export(Matmul)
 def _matmul(w: Writer, op: Matmul, node: Node, x: str, y: str, *bias: str) -> str:
-    turned = node.inputs[1].op
+    weights = node.inputs[1].op
     if kind(node.dtype) == "f" and node.inputs[0].ndim == node.inputs[1].ndim == 2:
-        if isinstance(turned, shape.PermuteDims):  # the weights of `linear`
+        if isinstance(weights, shape.PermuteDims):  # the weights of `linear`
             return w.op("Gemm", x, w.values[node.inputs[1].inputs[0]], *bias, transB=1)
         if bias:
             return w.op("Gemm", x, y, *bias)
@@ -328,13 +327,13 @@ def _conv_transpose2d(w: Writer, op: conv.Conv2dBackwardData, node: Node, *xs: s
     y, weights = node.inputs
     sizes = (node.shape[2:], y.shape[2:], weights.shape[2:])
     numbers = (op.conv.stride, op.conv.padding, op.conv.dilation)
-    more = [
+    extras = [
         m - ((n - 1) * stride - 2 * padding + dilation * (k - 1) + 1)
         for m, n, k, stride, padding, dilation in zip(*sizes, *numbers, strict=True)
     ]
-    if not all(isinstance(n, int) for n in more):
+    if not all(isinstance(n, int) for n in extras):
         raise NotExpressible
-    return w.op("ConvTranspose", *xs, output_padding=more, **_window(op.conv, weights))
+    return w.op("ConvTranspose", *xs, output_padding=extras, **_window(op.conv, weights))
 
 
 def _window(op: conv.Conv2d, weights: Node) -> dict[str, Any]:
@@ -354,7 +353,7 @@ def _avg_pool2d(w: Writer, op: pooling.AvgPool2d, node: Node, x: str) -> str:
         return y
     if is_symbolic(node.inputs[0].shape[2:]):
         raise NotExpressible
-    # With ceil_mode, what a window covers beyond the padding does not count.
+    # With ceil_mode, elements of a window beyond the padding are not counted.
     share = math.prod(op.pooling.window) / op.counts(node.inputs[0].shape)
     return w.op("Mul", y, w.constant(share, node.dtype))
 
@@ -366,25 +365,25 @@ def _pool(p: pooling.Pooling) -> dict[str, Any]:
 
 @export(BatchNormInference)
 def _batch_norm(w: Writer, op: BatchNormInference, node: Node, *xs: str) -> str:
-    if node.inputs[1].ndim > 1:  # in a layout that the optimizer has chosen
+    if node.inputs[1].ndim > 1:  # in a layout chosen by a pass
         raise NotExpressible
     return w.op("BatchNormalization", *xs, epsilon=op.eps)
 
 
 @export(LocalResponseNorm)
 def _local_response_norm(w: Writer, op: LocalResponseNorm, node: Node, x: str) -> str:
-    if node.ndim != 4 or not op.size % 2:  # of an even number, other neighbours are taken
+    if node.ndim != 4 or not op.size % 2:  # for even sizes ONNX takes other neighbours
         raise NotExpressible
     return w.op("LRN", x, size=op.size, alpha=op.alpha, beta=op.beta, bias=op.k)
 
 
 @export(Scan)
 def _scan(w: Writer, op: Scan, node: Node, *xs: str) -> Any:
-    own, results = op.carried + op.scanned, len(op.graph.outputs)
+    count, results = op.carried + op.scanned, len(op.graph.outputs)
     if not (op.scanned and op.length):
         raise NotExpressible
-    body = w.body(op.graph, [*(w.unique(f"step.{i}") for i in range(own)), *xs[own:]], own)
+    body = w.body(op.graph, [*(w.unique(f"step.{i}") for i in range(count)), *xs[count:]], count)
     counts = {"input": op.scanned, "output": results - op.carried}
     reverse = {f"scan_{what}_directions": [1] * n for what, n in counts.items() if op.reverse and n}
-    names = w.ops("Scan", results, *xs[:own], body=body, num_scan_inputs=op.scanned, **reverse)
+    names = w.ops("Scan", results, *xs[:count], body=body, num_scan_inputs=op.scanned, **reverse)
     return names if node.is_bundle else names[0]

@@ -29,8 +29,8 @@ from minigraph.onnx.tensors import (
 from minigraph.onnx.values import NeedsValue, constant_value, folded, integer, sizes_in, value_of
 from minigraph.platform.records import one_line
 
-MAX_FUNCTION_DEPTH = 50  # of functions in functions
-MAX_NODES = 100_000  # that are computed, those of functions and loops included
+MAX_FUNCTION_DEPTH = 50  # of nested functions
+MAX_NODES = 100_000  # including those of functions and unrolled loops
 MAX_UNROLLED_STEPS = 1000  # of a loop whose steps differ
 Values = MutableMapping[str, Any]
 
@@ -57,37 +57,37 @@ class Interpreter:
         """Add the results of nodes, in their order, to `values`.
 
         values      of inputs and earlier nodes, by name
-        attributes  of the function that has the nodes
+        attributes  of the function that contains the nodes
         source      source location of the function's call; None: each node is a location
         """
-        own = values.maps[0] if isinstance(values, ChainMap) else values
+        innermost = values.maps[0] if isinstance(values, ChainMap) else values
         for i, node in enumerate(nodes):
-            place = source or Location(self.file.name, i, one_line(node.name) or node.op_type)
+            location = source or Location(self.file.name, i, one_line(node.name) or node.op_type)
             inputs = [values.get(x) for x in node.input]
             self.count += 1
             try:
                 if self.count > MAX_NODES:
-                    raise GraphError(f"it is one of more than {MAX_NODES:,} to compute")
+                    raise GraphError(f"the model has more than {MAX_NODES:,} operators")
                 if missing := [x for x in node.input if x and x not in values]:
-                    raise GraphError(f"it reads {missing[0]!r}, which no node before it makes")
-                if again := [y for y in node.output if y and y in own]:
-                    raise GraphError(f"it makes {again[0]!r}, which is there before it")
-                with Within(source=place, layers=()):
+                    raise GraphError(f"it reads {missing[0]!r}, which no earlier node computes")
+                if repeated := [y for y in node.output if y and y in innermost]:
+                    raise GraphError(f"it computes {repeated[0]!r}, which exists already")
+                with Within(source=location, layers=()):
                     results = self._results(node, inputs, values, opsets, attributes)
             except NeedsValue:
                 raise
             except GraphError as error:
                 if type(error) is ShapeError and any(_is_open(x) for x in inputs if x is not None):
-                    undecided = UndecidedSize(str(error))  # it may fit the sizes of a call
+                    undecided = UndecidedSize(str(error))  # the sizes of a call may fit
                     vars(undecided).update(vars(error))
                     error = undecided
                 raise located(
-                    error, node.op_type, _present_inputs(inputs), place
+                    error, node.op_type, _present_inputs(inputs), location
                 ) from error.__cause__
-            except Exception as error:  # of a row that does not foresee these arguments
-                text = _misfit(node, opsets) or f"{type(error).__name__}: {error}"
+            except Exception as error:  # of a row that does not check its arguments
+                text = _checker_error(node, opsets) or f"{type(error).__name__}: {error}"
                 new = GraphError(f"{self.what}: cannot compute this operator, {one_line(text)}")
-                raise located(new, node.op_type, _present_inputs(inputs), place) from error
+                raise located(new, node.op_type, _present_inputs(inputs), location) from error
             values.update((name, y) for name, y in zip(node.output, results, strict=False) if name)
 
     def _results(
@@ -109,14 +109,14 @@ class Interpreter:
             function = self.functions[node.domain, node.op_type]
             return self._call(function, inputs, attributes)
         if name in NESTED:
-            inside = functools.partial(self._inside, values=values, opsets=opsets)
-            return NESTED[name](inputs, attributes, inside)
+            run_inner = functools.partial(self._run_inner, values=values, opsets=opsets)
+            return NESTED[name](inputs, attributes, run_inner)
         if name not in ROWS:
-            made = NodeProto()
-            made.CopyFrom(node)
-            del made.attribute[:]
-            made.attribute.extend(helper.make_attribute(k, v) for k, v in attributes.items())
-            return self._call(expansion(made, opsets, inputs), inputs, attributes)
+            copy = NodeProto()
+            copy.CopyFrom(node)
+            del copy.attribute[:]
+            copy.attribute.extend(helper.make_attribute(k, v) for k, v in attributes.items())
+            return self._call(expansion(copy, opsets, inputs), inputs, attributes)
         for attribute, value in attributes.items():
             if words := WORDS.get(f"{name}.{attribute}", WORDS.get(attribute)):
                 words.check(attribute, value)
@@ -132,9 +132,9 @@ class Interpreter:
         self, function: FunctionProto, inputs: Sequence[Any], attributes: Mapping[str, Any]
     ) -> list[Node | None]:
         if self.depth > MAX_FUNCTION_DEPTH:
-            raise GraphError(f"{function.name} is a function of itself")
-        given = dict(zip(function.input, inputs, strict=False))
-        values: Values = {name: given.get(name) for name in function.input}
+            raise GraphError(f"the function {function.name} is recursive")
+        arguments = dict(zip(function.input, inputs, strict=False))
+        values: Values = {name: arguments.get(name) for name in function.input}
         opsets = opsets_of(function.opset_import)
         defaults = {a.name: attribute_value(a) for a in function.attribute_proto}
         self.depth += 1
@@ -144,96 +144,96 @@ class Interpreter:
             self.depth -= 1
         return [values.get(name) for name in function.output]
 
-    def _inside(
-        self, graph: GraphProto, given: Sequence[Node], values: Values, opsets: Opsets
+    def _run_inner(
+        self, graph: GraphProto, arguments: Sequence[Node], values: Values, opsets: Opsets
     ) -> list[Node]:
-        """Return the results of a node's inner graph, which may read values outside of it."""
-        inputs = dict(zip([x.name for x in graph.input], given, strict=True))
+        """Return the results of a node's inner graph, which may read outer values."""
+        inputs = dict(zip([x.name for x in graph.input], arguments, strict=True))
         inner: Values = ChainMap({**self.initializers(graph), **inputs}, values)
         self.run(graph.node, inner, opsets, {}, scope.source)
         return [inner[y.name] for y in graph.output]
 
     def initializers(
-        self, graph: GraphProto, held: Callable[[str, Array], Node] = lambda _, x: constant(x)
+        self, graph: GraphProto, convert: Callable[[str, Array], Node] = lambda _, x: constant(x)
     ) -> dict[str, Node]:
-        """Return the values that stand in a graph, by their names.
+        """Return a graph's initializers by name.
 
-        held  makes an expression of a name and an array
+        convert  returns the expression of a name and an array
         """
         if graph.sparse_initializer:
-            raise GraphError(f"{self.what}: there are no sparse tensors here")
+            raise GraphError(f"{self.what}: sparse tensors are not supported")
         counts = Counter(x.name for x in graph.initializer)
-        if again := [name for name, count in counts.items() if count > 1]:
-            raise GraphError(f"{self.what}: there are two tensors {again[0]!r}")
+        if repeated := [name for name, count in counts.items() if count > 1]:
+            raise GraphError(f"{self.what}: the name {repeated[0]!r} has two tensors")
         arrays = ((x.name, array_of(x, self.file.folder)) for x in graph.initializer)
-        return {name: held(name, array) for name, array in arrays}
+        return {name: convert(name, array) for name, array in arrays}
 
 
-# ---------------------------------------------------------------- operators with graphs in them
+# ---------------------------------------------------------------- operators with inner graphs
 
-Inside = Callable[[GraphProto, Sequence[Node]], list[Node]]  # the results of a graph in a node
+RunInner = Callable[[GraphProto, Sequence[Node]], list[Node]]  # returns a graph's results
 
 
-def _if(inputs: Any, attributes: Mapping[str, Any], inside: Inside) -> list[Node]:
-    """Return the results of the branch that a condition, a known one, chooses."""
+def _if(inputs: Any, attributes: Mapping[str, Any], run_inner: RunInner) -> list[Node]:
+    """Return the results of the branch that a constant condition chooses."""
     branch = "then_branch" if value_of(inputs[0]).all() else "else_branch"
-    return inside(attributes[branch], ())
+    return run_inner(attributes[branch], ())
 
 
-class _EndsItself(GraphError):
-    """Raised while a loop is traced if its body may end it."""
+class _EarlyExit(GraphError):
+    """Raised while a loop is traced if its body may end the loop."""
 
 
-def _loop(inputs: Any, attributes: Mapping[str, Any], inside: Inside) -> list[Node]:
-    """Return the results of a loop; one that its body may end is unrolled."""
-    times, goes_on, *first = inputs
-    count, body = len(first), attributes["body"]
-    goes_on = constant(True) if goes_on is None else goes_on
-    most = None if times is None else integer(times)
-    if most == 0 or not value_of(goes_on).all():
-        _, *made = inside(body, (constant(0), goes_on, *first))
-        return [*first, *(ops.zeros((0, *y.shape), y.dtype) for y in made[count:])]
+def _loop(inputs: Any, attributes: Mapping[str, Any], run_inner: RunInner) -> list[Node]:
+    """Return the results of a loop, which is unrolled if its body may end it."""
+    trip_count, condition, *carried = inputs
+    count, body = len(carried), attributes["body"]
+    condition = constant(True) if condition is None else condition
+    limit = None if trip_count is None else integer(trip_count)
+    if limit == 0 or not value_of(condition).all():
+        _, *outputs = run_inner(body, (constant(0), condition, *carried))
+        return [*carried, *(ops.zeros((0, *y.shape), y.dtype) for y in outputs[count:])]
 
     def step(carry: tuple[Node, ...], number: tuple[Node, ...]) -> Any:
-        condition, *made = inside(body, (*number, constant(True), *carry))
-        known = constant_value(condition)
-        if known is None or not known.all():
-            raise _EndsItself
-        return tuple(made[:count]), tuple(made[count:])
+        next_condition, *results = run_inner(body, (*number, constant(True), *carry))
+        value = constant_value(next_condition)
+        if value is None or not value.all():
+            raise _EarlyExit
+        return tuple(results[:count]), tuple(results[count:])
 
-    if most is not None:
-        with suppress(_EndsItself):
-            last, ys = _scan_or_unroll(step, tuple(first), (ops.arange(most),))
+    if limit is not None:
+        with suppress(_EarlyExit):
+            last, ys = _scan_or_unroll(step, tuple(carried), (ops.arange(limit),))
             return [*last, *ys]
     rows: list[list[Node]] = []
-    while (most is None or len(rows) < most) and value_of(goes_on).all():
+    while (limit is None or len(rows) < limit) and value_of(condition).all():
         if len(rows) == MAX_UNROLLED_STEPS:
-            raise GraphError(f"it has more than {len(rows):,} steps, each of which may be the last")
-        goes_on, *made = inside(body, (constant(len(rows)), goes_on, *first))
-        first = made[:count]
-        rows.append(made[count:])
-    return [*first, *(ops.stack(each, 0) for each in zip(*rows, strict=True))]
+            raise GraphError(f"it has more than {len(rows):,} steps, and any may end the loop")
+        condition, *outputs = run_inner(body, (constant(len(rows)), condition, *carried))
+        carried = outputs[:count]
+        rows.append(outputs[count:])
+    return [*carried, *(ops.stack(each, 0) for each in zip(*rows, strict=True))]
 
 
-def _scan(inputs: Any, attributes: Mapping[str, Any], inside: Inside) -> list[Node]:
+def _scan(inputs: Any, attributes: Mapping[str, Any], run_inner: RunInner) -> list[Node]:
     count = attributes["num_scan_inputs"]
-    first, scanned = inputs[:-count], inputs[-count:]
+    initial, scanned = inputs[:-count], inputs[-count:]
 
     def step(carry: tuple[Node, ...], slices: tuple[Node, ...]) -> Any:
-        made = inside(attributes["body"], (*carry, *slices))
-        return tuple(made[: len(first)]), tuple(made[len(first) :])
+        results = run_inner(attributes["body"], (*carry, *slices))
+        return tuple(results[: len(initial)]), tuple(results[len(initial) :])
 
-    def told(what: str, n: int) -> list[tuple[int, int]]:
+    def axes_and_directions(what: str, n: int) -> list[tuple[int, int]]:
         axes, backwards = (attributes.get(f"scan_{what}_{x}") for x in ("axes", "directions"))
         return [*zip(axes or [0] * n, backwards or [0] * n, strict=True)]
 
     xs = []
-    for x, (axis, backwards) in zip(scanned, told("input", count), strict=True):
+    for x, (axis, backwards) in zip(scanned, axes_and_directions("input", count), strict=True):
         x = ops.moveaxis(x, axis, 0)
         xs.append(ops.flip(x, 0) if backwards else x)
-    last, ys = _scan_or_unroll(step, tuple(first), tuple(xs))
+    last, ys = _scan_or_unroll(step, tuple(initial), tuple(xs))
     results = [*last]
-    for y, (axis, backwards) in zip(ys, told("output", len(ys)), strict=True):
+    for y, (axis, backwards) in zip(ys, axes_and_directions("output", len(ys)), strict=True):
         results.append(ops.moveaxis(ops.flip(y, 0) if backwards else y, 0, axis))
     return results
 
@@ -253,22 +253,22 @@ def _scan_or_unroll(
             ) from None
         if not count:
             raise
-        steps = error
+        difference = error
     carry, rows = first, []
     for i in range(count):
-        carry, made = step(carry, tuple(folded(x[i]) for x in xs))
-        rows.append(made)
+        carry, row = step(carry, tuple(folded(x[i]) for x in xs))
+        rows.append(row)
         # Checked after the first step, which may raise NeedsValue.
         if count > MAX_UNROLLED_STEPS:
-            raise GraphError(f"it has {count:,} steps that differ: {steps}") from steps
+            raise GraphError(f"it has {count:,} steps that differ: {difference}") from difference
     return carry, [ops.stack(each, 0) for each in zip(*rows, strict=True)]
 
 
 NESTED = {"If": _if, "Loop": _loop, "Scan": _scan}
 
 
-def _misfit(node: NodeProto, opsets: Opsets) -> str:
-    """Return what ONNX's checker says against a node, if anything."""
+def _checker_error(node: NodeProto, opsets: Opsets) -> str:
+    """Return the error of ONNX's checker for a node; "" without one."""
     context = checker.C.CheckerContext()
     context.ir_version, context.opset_imports = IR_VERSION, dict(opsets)
     try:
@@ -294,7 +294,7 @@ def key(node: NodeProto) -> str:
 
 
 def expansion(node: NodeProto, opsets: Opsets, inputs: Sequence[Node | None]) -> FunctionProto:
-    """Return the function of ONNX that an operator is, for a node whose inputs these are."""
+    """Return ONNX's definition of an operator as a function, for a node with these inputs."""
     opset = opsets.get("", 1)
     schema = defs.get_schema(node.op_type, opset, "")
     if schema.has_function:
@@ -307,11 +307,11 @@ def expansion(node: NodeProto, opsets: Opsets, inputs: Sequence[Node | None]) ->
             version, node.SerializeToString(), types
         )
     else:
-        raise GraphError(f"{node.op_type} is not computed here")
+        raise GraphError(f"the operator {node.op_type} is not supported")
     function = FunctionProto()
     function.ParseFromString(body)
-    given = {a.name for a in function.attribute_proto}
-    defaults = (a.default_value for a in schema.attributes.values() if a.name not in given)
+    names = {a.name for a in function.attribute_proto}
+    defaults = (a.default_value for a in schema.attributes.values() if a.name not in names)
     function.attribute_proto.extend(a for a in defaults if a.type)
     return function
 
@@ -321,7 +321,7 @@ def _newest_version(opset: int, versions: Sequence[int]) -> int:
 
 
 def _type_of(x: Node | None) -> TypeProto:
-    """Return the type of an expression as ONNX has it; of an input that is left out, none."""
+    """Return the ONNX type of an expression; an empty one for an omitted input."""
     if x is None:
         return TypeProto()
     sizes = [str(n) if isinstance(n, SymbolicSize) else n for n in x.shape]
@@ -329,28 +329,26 @@ def _type_of(x: Node | None) -> TypeProto:
 
 
 def refuse_missing(what: str, file: File, opsets: Opsets) -> None:
-    """Raise GraphError if there are operators that nothing computes: all of them, with counts."""
-    lacking = Counter[str]()
-    own = {(f.domain, f.name) for f in file.model.functions}
-    graphs = [(file.model.graph.node, opsets)]
-    for f in file.model.functions:
-        graphs.append((f.node, opsets_of(f.opset_import)))
-    for nodes, versions in graphs:
+    """Raise GraphError for unsupported operators: it lists all, with counts."""
+    missing = Counter[str]()
+    local = {(f.domain, f.name) for f in file.model.functions}
+    functions = ((f.node, opsets_of(f.opset_import)) for f in file.model.functions)
+    for nodes, versions in ((file.model.graph.node, opsets), *functions):
         for node in every(nodes):
-            if (node.domain, node.op_type) not in own and (why := _lacks(node, versions)):
-                lacking[why] += 1
-    if lacking:
-        listed = first_names([f"{name} ({n})" for name, n in sorted(lacking.items())], 30)
+            if (node.domain, node.op_type) not in local and (why := _unsupported(node, versions)):
+                missing[why] += 1
+    if missing:
+        listed = first_names([f"{name} ({n})" for name, n in sorted(missing.items())], 30)
         raise GraphError(
-            f"{what}: {file.name} has operators that are not computed here, with how often each "
-            f"occurs: {listed}; `minigraph onnx operators` lists those that are"
+            f"{what}: {file.name} has unsupported operators (with their counts): {listed}; "
+            "`minigraph onnx operators` lists the supported ones"
         )
 
 
-def _lacks(node: NodeProto, opsets: Opsets) -> str:
-    """Return the operator of a node in words if nothing computes it, else an empty text."""
+def _unsupported(node: NodeProto, opsets: Opsets) -> str:
+    """Return the name of a node's operator if it is unsupported, else ""."""
     name, domain = key(node), "" if node.domain in STANDARD_DOMAINS else node.domain
-    if domain or not defs.has(node.op_type):  # some of com.microsoft's stand in ONNX's own
+    if domain or not defs.has(node.op_type):  # some of com.microsoft have no domain
         return "" if name in ROWS else name
     opset = opsets.get(domain, 0)
     if not defs.has(node.op_type, opset, domain):

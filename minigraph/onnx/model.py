@@ -1,4 +1,4 @@
-"""A model of ONNX as expressions and parameters, and as a compiled function."""
+"""An ONNX model as expressions and parameters, and as a compiled function."""
 
 from __future__ import annotations
 
@@ -56,16 +56,19 @@ def load(
     """Return a model's inputs, outputs and parameters: expressions, to compile and to train.
 
     model   a path, or an onnx.ModelProto
-    values  arrays for some inputs, by name, which become constants; for sizes, axes and the like,
-            on which the shapes of results depend
+    values  arrays for some inputs, by name, which become constants: sizes, axes and the like, on
+            which the shapes of results depend
     shapes  of some inputs, by name, instead of those in the file
 
     A named size, such as "batch", becomes a symbolic size.  External tensors are mapped into
-    memory.  Raises GraphError for a file that is damaged or no model, and for unsupported
+    memory.  Raises GraphError for a damaged file or one that is not a model, and for unsupported
     operators, with the number of occurrences of each.
     """
     file = read("onnx.load", model)
-    refuse_unknown("onnx.load", file, [*(values or {}), *(shapes or {})])
+    inputs = [info.name for info in inputs_of(file.model.graph)]
+    if unknown := [name for name in (*(values or {}), *(shapes or {})) if name not in inputs]:
+        listed = first_names(inputs, 10)
+        raise GraphError(f"onnx.load: {file.name} has no input {unknown[0]!r}; it has {listed}")
     constants = given_values("onnx.load", file, values or {})
     return model_of("onnx.load", file, constants, shapes or {})
 
@@ -87,8 +90,8 @@ def model_of(
         graph, opsets = file.model.graph, opsets_of(file.model.opset_import)
         refuse_missing(what, file, opsets)
         interpreter = Interpreter(what, file)
-        held = functools.partial(_stored_tensor, frozen=frozen)
-        nodes: dict[str, Node] = interpreter.initializers(graph, held)
+        convert = functools.partial(_stored_tensor, frozen=frozen)
+        nodes: dict[str, Node] = interpreter.initializers(graph, convert)
         parameters = [x for x in nodes.values() if isinstance(x, Parameter)]
         inputs = []
         for info in inputs_of(graph):
@@ -98,32 +101,23 @@ def model_of(
                 nodes[info.name] = input_of(what, info, shapes.get(info.name))
                 inputs.append(nodes[info.name])
         interpreter.run(graph.node, nodes, opsets, {})
-        lacking = [y.name for y in graph.output if not isinstance(nodes.get(y.name), Node)]
-        if lacking:
-            raise GraphError(f"{what}: no node of {file.name} makes the output {lacking[0]!r}")
+        missing = [y.name for y in graph.output if not isinstance(nodes.get(y.name), Node)]
+        if missing:
+            raise GraphError(f"{what}: no node of {file.name} computes the output {missing[0]!r}")
         outputs = [nodes[y.name] for y in graph.output]
         used = set(toposort(outputs))
         return Model(inputs, outputs, [x for x in parameters if x in used])
     except GraphError:
         raise
-    except Exception as error:  # protobuf gives bytes for texts that are none, and the like
+    except Exception as error:  # such as bytes of protobuf that are not text
         text = one_line(f"{type(error).__name__}: {error}")
         raise GraphError(f"{what}: {file.name} is damaged ({text})") from error
 
 
 def inputs_of(graph: GraphProto) -> list[ValueInfoProto]:
-    """Return the inputs that a caller gives: those that have no value in the file."""
-    held = {x.name for x in graph.initializer}
-    return [info for info in graph.input if info.name not in held]
-
-
-def refuse_unknown(what: str, file: File, names: Sequence[str]) -> None:
-    """Raise GraphError if one of these names is that of no input."""
-    known = [info.name for info in inputs_of(file.model.graph)]
-    if unknown := [name for name in names if name not in known]:
-        raise GraphError(
-            f"{what}: {file.name} has no input {unknown[0]!r}; it has {first_names(known, 10)}"
-        )
+    """Return the inputs that a caller must give: those without a value in the file."""
+    initializers = {x.name for x in graph.initializer}
+    return [info for info in graph.input if info.name not in initializers]
 
 
 def given_values(what: str, file: File, values: Mapping[str, Any]) -> dict[str, Array]:
@@ -143,26 +137,26 @@ def _stored_tensor(name: str, array: Array, frozen: bool) -> Node:
     """Return a tensor of the file as a parameter, in the tensor's memory if possible."""
     if not array.ndim or array.dtype not in FLOATS:
         return constant(array)
-    stays = array.flags.carray and array.ctypes.data % ALIGNMENT == 0
-    stays |= frozen and not array.flags.writeable
-    return Parameter.sharing(State.of(array, copy=not stays), name)
+    is_shareable = array.flags.carray and array.ctypes.data % ALIGNMENT == 0
+    is_shareable |= frozen and not array.flags.writeable
+    return Parameter.sharing(State.of(array, copy=not is_shareable), name)
 
 
 def input_of(what: str, info: ValueInfoProto, shape: Sequence[int] | None = None) -> Node:
-    """Return the expression of an input, of the shape that the file says if none is given."""
+    """Return the expression of an input, with `shape` or else the shape in the file."""
     kind = info.type.WhichOneof("value")
     if kind != "tensor_type":
-        raise GraphError(f"{what}: the input {info.name!r} is no tensor, but of {kind}")
+        raise GraphError(f"{what}: the input {info.name!r} is a {kind}, not a tensor")
     tensor = info.type.tensor_type
     if shape is None and not tensor.HasField("shape"):
-        raise UndecidedSize(f"{what}: the number of axes of the input {info.name!r} is not known")
+        raise UndecidedSize(f"{what}: the number of axes of the input {info.name!r} is unknown")
     dtype = dtype_of(tensor.elem_type, f"{what}: the input {info.name!r}: ")
     sizes = _declared_sizes(info) if shape is None else shape
     return input(one_line(info.name) or "input", sizes, dtype)
 
 
 def _declared_sizes(info: ValueInfoProto) -> list[int | str]:
-    """Return the sizes of an input in the file: numbers, and names of those that calls give.
+    """Return the sizes of an input in the file: numbers, or names of symbolic sizes.
 
     A size without a name is distinct from all others; Paddle's exporter calls it -1, or "?".
     """
@@ -177,7 +171,7 @@ def _declared_sizes(info: ValueInfoProto) -> list[int | str]:
 
 
 def refuse_other_shape(info: ValueInfoProto, shape: Sequence[int] | None) -> None:
-    """Raise ShapeError if a call gives a shape that is not that of the file."""
+    """Raise ShapeError if the shape of a call does not match the file's."""
     if shape is None or not info.type.tensor_type.HasField("shape"):
         return
     fixed = _declared_sizes(info)
@@ -217,13 +211,13 @@ def function(
     """
     file, graph = read(WHAT, model), comp_graph(device, {"graph_opt_level": 3, **(options or {})})
     try:
-        read_once = model_of(WHAT, file, {}, {}, frozen=True)
+        expressions = model_of(WHAT, file, {}, {}, frozen=True)
     except UndecidedSize as error:
         call = CallFunction(file, graph)
         call.note(error)
         return call
-    del file  # whose bytes need not be there while the function is compiled
-    return compiled(read_once, graph)
+    del file  # frees its memory during compilation
+    return compiled(expressions, graph)
 
 
 def compiled(model: Model, graph: CompGraph) -> Any:
@@ -232,61 +226,61 @@ def compiled(model: Model, graph: CompGraph) -> Any:
 
 
 class CallFunction:
-    """The function of a model that is read again for new values or shapes of a call's inputs.
+    """The function of a model that is compiled for each new value or shape of some inputs.
 
-    It keeps the functions of the latest ones, and has the methods of that of the latest call.
+    It keeps the latest functions, and has the methods of the function of the latest call.
     """
 
     def __init__(self, file: File, graph: CompGraph) -> None:
         self._file, self._graph = file, graph
         self._inputs = [info.name for info in inputs_of(file.model.graph)]
-        self._valued: list[str] = []  # the inputs whose values are constants
-        self._sized = False  # whether the shapes of inputs are those of the call
+        self._constants: list[str] = []  # inputs that are compiled as constants
+        self._fixes_shapes = False  # whether the shapes of a call are compiled as constants
         self._functions: dict[Any, Any] = {}
 
     def note(self, error: UndecidedSize) -> None:
-        """Note the values or shapes that each call must provide; raise any other error."""
+        """Record the values or shapes that each call must provide; raise any other error."""
         if isinstance(error, NeedsValue):
             new = [name for name in error.names if name in self._inputs]
-            new = [name for name in new if name not in self._valued]
-            if not new:  # it is a value that steps of a loop compute
+            new = [name for name in new if name not in self._constants]
+            if not new:  # the steps of a loop compute the value
                 raise error
-            self._valued += new
-        elif self._sized:
+            self._constants += new
+        elif self._fixes_shapes:
             raise error
         else:
-            self._sized = True
+            self._fixes_shapes = True
         self._functions.clear()
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run once, compiled for these values and shapes if they are new."""
-        chosen, arrays = self._bound(args, kwargs)
-        return chosen(*arrays)
+        function, arrays = self._bound_call(args, kwargs)
+        return function(*arrays)
 
     def profile(self, *args: Any, **kwargs: Any) -> Any:
         """Return the times of the kernels of a call."""
-        chosen, arrays = self._bound(args, kwargs)
-        return chosen.profile(*arrays)
+        function, arrays = self._bound_call(args, kwargs)
+        return function.profile(*arrays)
 
-    def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, list[Any]]:
-        """Return the function for the arrays of a call, and those that it takes."""
-        given = {**dict(zip(self._inputs, args, strict=False)), **kwargs}
+    def _bound_call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+        """Return the function for the arrays of a call, and the arrays that it takes."""
+        arrays = {**dict(zip(self._inputs, args, strict=False)), **kwargs}
         names = [*self._inputs[: len(args)], *kwargs]
         if len(args) > len(self._inputs) or sorted(names) != sorted(self._inputs):
-            count, wanted = len(args) + len(kwargs), ", ".join(self._inputs)
-            raise GraphError(f"{WHAT}: got {count} arrays for the inputs {wanted}, each once")
+            count, inputs = len(args) + len(kwargs), ", ".join(self._inputs)
+            raise GraphError(f"{WHAT}: got {count} arrays for the inputs {inputs}; pass each once")
         while True:
             try:
-                chosen = self._choose(given)
+                function = self._choose(arrays)
             except UndecidedSize as error:
                 self.note(error)
                 continue
-            return chosen, [given[name] for name in self._inputs if name not in self._valued]
+            return function, [arrays[name] for name in self._inputs if name not in self._constants]
 
-    def _choose(self, given: Mapping[str, Any]) -> Any:
-        chosen = {name: given[name] for name in self._valued}
-        values = given_values(WHAT, self._file, chosen)
-        shapes = {name: np.shape(x) for name, x in given.items() if self._sized}
+    def _choose(self, arrays: Mapping[str, Any]) -> Any:
+        constants = {name: arrays[name] for name in self._constants}
+        values = given_values(WHAT, self._file, constants)
+        shapes = {name: np.shape(x) for name, x in arrays.items() if self._fixes_shapes}
         for info in inputs_of(self._file.model.graph):
             refuse_other_shape(info, shapes.get(info.name))
         key = tuple((x.shape, x.tobytes()) for x in values.values()), tuple(shapes.values())

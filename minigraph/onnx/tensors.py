@@ -1,4 +1,4 @@
-"""Reading and checking the contents of an ONNX file: the model, its tensors, their types."""
+"""Read and check the contents of an ONNX file: the model, its tensors and their types."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ from minigraph.graph import BFLOAT16, Array, DType
 from minigraph.platform import regular_file
 from minigraph.platform.records import one_line
 
-NAMES = "float32 uint8 int8 uint16 int16 int32 int64 - bool float16 float64 uint32 uint64"  # from 1
+# ONNX numbers its types from 1.
+NAMES = "float32 uint8 int8 uint16 int16 int32 int64 - bool float16 float64 uint32 uint64"
 DTYPES = {code: np.dtype(name) for code, name in enumerate(NAMES.split(), 1) if name != "-"}
 DTYPES[TensorProto.BFLOAT16] = BFLOAT16
 CODES = {dtype: code for code, dtype in DTYPES.items()}
-STANDARD_DOMAINS = ("", "ai.onnx")  # the names of the domain of ONNX's own operators
-MIN_OPSET, MIN_STABLE_OPSET = 1, 13  # older models than the second are converted to it
+STANDARD_DOMAINS = ("", "ai.onnx")  # names of the domain of ONNX's own operators
+MIN_OPSET, MIN_STABLE_OPSET = 1, 13  # models of older opsets are converted to the second
 Opsets = Mapping[str, int]
 
 
@@ -64,41 +65,39 @@ def read(what: str, model: Any) -> File:
         raise GraphError(f"{what}: {path} cannot be read ({reason(error)})") from None
     except Exception as error:  # protobuf's, whose class depends on how it was built
         text = one_line(str(error))
-        raise GraphError(f"{what}: {path} is no model of ONNX, or damaged ({text})") from None
+        raise GraphError(f"{what}: {path} is not an ONNX model, or is damaged ({text})") from None
     return _checked(what, File(proto, path.name, path.parent))
 
 
 def _checked(what: str, file: File) -> File:
     if not file.model.graph.node and not file.model.graph.output:
-        raise GraphError(f"{what}: {file.name} is no model of ONNX, or has no graph")
-    opset, newest = (
-        opsets_of(file.model.opset_import).get("", MIN_STABLE_OPSET),
-        defs.onnx_opset_version(),
-    )
+        raise GraphError(f"{what}: {file.name} is not an ONNX model, or has no graph")
+    opset = opsets_of(file.model.opset_import).get("", MIN_STABLE_OPSET)
+    newest = defs.onnx_opset_version()
     if not MIN_OPSET <= opset <= newest:
         raise GraphError(
-            f"{what}: {file.name} has opset {opset}; those from {MIN_OPSET} to {newest} can be "
-            f"read, the newest that onnx {onnx.__version__} knows"
+            f"{what}: {file.name} has opset {opset}; opsets {MIN_OPSET} to {newest} are supported, "
+            f"the newest of onnx {onnx.__version__}"
         )
     if opset >= MIN_STABLE_OPSET:
         return file
     try:
         return file._replace(model=version_converter.convert_version(file.model, MIN_STABLE_OPSET))
     except Exception as error:  # of the converter's C++
-        text = one_line(str(error)).rpartition(" failed: ")[2]  # behind the line of its source
+        text = one_line(str(error)).rpartition(" failed: ")[2]  # without the source line
         raise GraphError(
-            f"{what}: {file.name} has opset {opset}, and onnx cannot make {MIN_STABLE_OPSET} of "
-            f"it: {text}"
+            f"{what}: {file.name} has opset {opset}, which onnx cannot convert to "
+            f"{MIN_STABLE_OPSET}: {text}"
         ) from None
 
 
 def opsets_of(imports: Iterable[OperatorSetIdProto]) -> Opsets:
-    """Return the versions of operators by domain; that of ONNX's own is called ""."""
+    """Return the versions of operators by domain; "" is the domain of ONNX's own operators."""
     return {"" if o.domain in STANDARD_DOMAINS else o.domain: o.version for o in imports}
 
 
 def every(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """Yield nodes, and those of the graphs in them."""
+    """Yield nodes, and those of their inner graphs."""
     for node in nodes:
         yield node
         for attribute in node.attribute:
@@ -106,15 +105,15 @@ def every(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
                 yield from every(graph.node)
 
 
-def dtype_of(code: int, of: str = "") -> DType:
-    """Return the dtype that a number of ONNX stands for; DTypeError if there is none here.
+def dtype_of(code: int, prefix: str = "") -> DType:
+    """Return the dtype of an ONNX type code; raise DTypeError if it is unsupported.
 
-    of  first words of the error
+    prefix  first words of the error
     """
     if code not in DTYPES:
-        known = code in TensorProto.DataType.values()
-        name = TensorProto.DataType.Name(code).lower() if known else f"type {code}"
-        raise DTypeError(f"{of}there is no {name} here")
+        is_code = code in TensorProto.DataType.values()
+        name = TensorProto.DataType.Name(code).lower() if is_code else f"type {code}"
+        raise DTypeError(f"{prefix}{name} is not supported")
     return DTYPES[code]
 
 
@@ -143,21 +142,21 @@ def array_of(tensor: TensorProto, folder: Path | None = None) -> Array:
 
 def _mapped(tensor: TensorProto, dtype: DType, shape: Any, folder: Path | None) -> Array:
     if folder is None:
-        raise ValueError("its data lies in another file: give the path of the model")
-    where = {entry.key: entry.value for entry in tensor.external_data}
-    path = (folder / where.get("location", "")).resolve()
-    if not path.is_relative_to(folder.resolve()):  # nor do ONNX's own tools read there
-        raise ValueError(f"{path} does not lie in the folder of the model")
-    offset, nbytes = int(where.get("offset", 0)), math.prod(shape) * dtype.itemsize
+        raise ValueError("its data is in another file: pass the path of the model")
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    path = (folder / entries.get("location", "")).resolve()
+    if not path.is_relative_to(folder.resolve()):  # ONNX's own tools refuse it, too
+        raise ValueError(f"{path} is not in the folder of the model")
+    offset, nbytes = int(entries.get("offset", 0)), math.prod(shape) * dtype.itemsize
     if offset < 0:
         raise ValueError(f"its data begins at byte {offset} of {path.name}")
-    if int(where.get("length", nbytes)) != nbytes:
-        raise ValueError(f"{path.name} holds {where['length']} bytes of it, not {nbytes}")
+    if int(entries.get("length", nbytes)) != nbytes:
+        raise ValueError(f"{path.name} has {entries['length']} bytes of it, not {nbytes}")
     if not nbytes:
         return np.empty(shape, dtype)
     if not path.is_file() or path.stat().st_size < offset + nbytes:
         raise ValueError(f"{path.name} is missing or too short")
-    return np.asarray(np.memmap(path, dtype, "c", offset, shape))  # of which changes stay in memory
+    return np.asarray(np.memmap(path, dtype, "c", offset, shape))  # changes stay in memory
 
 
 def attribute_value(attribute: AttributeProto) -> Any:

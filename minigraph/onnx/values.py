@@ -1,7 +1,7 @@
 """Constant folding while a model is read: constants, and arithmetic with sizes.
 
-ONNX computes shapes with its usual operators.  Expressions of constants and sizes are computed at
-once by the ops' NumPy meanings; arrays of objects hold symbolic sizes.
+ONNX computes shapes with its usual operators.  The ops' NumPy meanings compute expressions of
+constants and sizes immediately; arrays of objects hold symbolic sizes.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from minigraph.graph import (
     toposort,
 )
 
-MAX_FOLDED_ELEMENTS = 1 << 16  # elements of values that are computed while a model is read
-MAX_VALUE_ELEMENTS = 1 << 24  # elements of values that a row needs
+MAX_FOLDED_ELEMENTS = 1 << 16  # of values that are folded
+MAX_VALUE_ELEMENTS = 1 << 24  # of values that a row needs
 
 
 class NeedsValue(UndecidedSize):
@@ -41,7 +41,7 @@ class NeedsValue(UndecidedSize):
 
 
 def constant_value(node: Node) -> Array | None:
-    """Return the value of a constant, as objects for symbolic sizes; None for other nodes."""
+    """Return the value of a constant, an array of objects for sizes; None for other nodes."""
     if isinstance(node.op, Constant):
         return node.op.value
     if isinstance(node.op, FromSizes) and node.op.function is _elements:
@@ -50,7 +50,7 @@ def constant_value(node: Node) -> Array | None:
 
 
 def sizes_in(node: Node) -> Array | None:
-    """Return the value of an expression if a size in it is symbolic, else None."""
+    """Return the value of an expression if it contains a symbolic size, else None."""
     value = constant_value(node)
     return value if value is not None and value.dtype == object else None
 
@@ -89,12 +89,12 @@ def value_of(node: Node) -> Array:
 
 def integers(node: Node | None) -> list[Any] | None:
     """Return the elements of a vector or a number as a list; sizes may be symbolic."""
-    return None if node is None else [*_integers(value_of(node)).flat]
+    return None if node is None else [*value_of(node).astype(object).flat]
 
 
 def integer(node: Node) -> Any:
     """Return the only element of an expression; it may be a symbolic size."""
-    (number,) = _integers(value_of(node)).flat
+    (number,) = value_of(node).astype(object).flat
     return number
 
 
@@ -104,18 +104,18 @@ def number(node: Node | None, default: float) -> float:
 
 
 def folded(node: Node) -> Node:
-    """Return a small expression of known values as one of its value, else the expression itself."""
+    """Return a small expression of constants as a constant; others unchanged."""
     if constant_value(node) is not None or not _fits(node, MAX_FOLDED_ELEMENTS):
         return node
     try:
         return as_expression(_computed(node), node.dtype)
-    except Exception:  # of NumPy with a symbolic size; or an error of the call
+    except Exception:  # NumPy's with a symbolic size, or an error that a call will raise
         return node
 
 
-def _fits(node: Node, most: int) -> bool:
+def _fits(node: Node, limit: int) -> bool:
     sizes = [n.size for x in toposort([node]) for n in x.specs]
-    return not is_symbolic(sizes) and max(sizes) <= most
+    return not is_symbolic(sizes) and max(sizes) <= limit
 
 
 def _computed(node: Node) -> Array:
@@ -124,27 +124,27 @@ def _computed(node: Node) -> Array:
         for x in toposort([node]):
             value = x.state.read() if isinstance(x, Parameter) else constant_value(x)
             if value is None:
-                given = [values[y] for y in x.inputs]
+                operands = [values[y] for y in x.inputs]
                 if x.dtype == BOOL:
-                    _refuse_undecided(given)
-                value = x.op.forward(*given)
+                    _refuse_undecided(operands)
+                value = x.op.forward(*operands)
             if isinstance(value, np.generic) or (
                 x.dtype in FLOATS and not isinstance(value, tuple)
             ):
                 value = np.asarray(value)
-            elif not isinstance(value, tuple | np.ndarray):  # NumPy would ask a size for its value
+            elif not isinstance(value, tuple | np.ndarray):  # NumPy would convert a size
                 value = _objects([value], ())
             values[x] = value
     return values[node]
 
 
-def _refuse_undecided(given: Sequence[Array]) -> None:
-    """Raise UndecidedSize if a comparison of sizes differs between calls; `==` assumes large ones.
+def _refuse_undecided(operands: Sequence[Array]) -> None:
+    """Raise UndecidedSize if a comparison depends on the sizes of calls; `==` would not raise it.
 
-    given  one operand, which is compared with 0, or two
+    operands  one, which is compared with 0, or two
     """
-    if any(x.dtype == object for x in given):
-        for x, y in np.broadcast(*(a.astype(object) for a in (*given, np.zeros((), int))[:2])):
+    if any(x.dtype == object for x in operands):
+        for x, y in np.broadcast(*(a.astype(object) for a in (*operands, np.zeros((), int))[:2])):
             x < y  # noqa: B015
 
 
@@ -157,7 +157,3 @@ def _objects(numbers: Iterable[Any], shape: tuple[int, ...]) -> Array:
 
 def _elements(*numbers: Any) -> Array:
     return np.array(numbers)
-
-
-def _integers(array: Array) -> Array:
-    return array if array.dtype == object else array.astype(object)

@@ -33,25 +33,25 @@ from minigraph.onnx.tensors import CODES, every
 from minigraph.symbolic import is_integer
 
 INT64 = np.dtype(np.int64)
-SLICE_END = np.iinfo(np.int64).max  # of a slice: whatever the length of the axis is
+SLICE_END = np.iinfo(np.int64).max  # of a slice up to the end of an axis of any length
 
 
 class NotExpressible(Exception):
-    """Raised by an export for an instance of its op that ONNX cannot say; `expand` may."""
+    """Raised by an export that cannot write its op with these fields; `expand` may."""
 
 
-# export(writer, op, node, *names of inputs): the name of the result, or those of a bundle's.
+# export(writer, op, node, *names of inputs) returns the name of the result, or a bundle's names.
 Export = Callable[..., Any]
 Exports = dict[type[Op], Export]
 
 
 class Writer:
-    """Nodes of ONNX, written one after the other for the nodes of a graph.
+    """A writer of ONNX nodes for the nodes of a graph.
 
     nodes         of the graph, or of the body that is being written
-    initializers  by name: parameters, by their own names, and constants
-    missing       how often which op is there that cannot be written
-    values        the name of the result of each node that is written; for a bundle, the names
+    initializers  parameters and constants, by name
+    missing       counts of ops that cannot be written
+    values        the name of each written node's result; for a bundle, the names
     """
 
     def __init__(self, exports: Exports) -> None:
@@ -60,40 +60,40 @@ class Writer:
         self.missing: Counter[str] = Counter()
         self.values: dict[Node, Any] = {}
         self.users: Counter[Node] = Counter()
-        self._exports = exports  # by op; ops without an export are written by their `expand`
-        self._taken: set[str] = set()
+        self._exports = exports  # by op; `expand` writes the others
+        self._names: set[str] = set()
         self._counts: Counter[str] = Counter()
         self._constants: dict[tuple[Any, ...], str] = {}
-        self._sizes: dict[str, tuple[str, int, int]] = {}  # the input, axis and factor of each
+        self._sizes: dict[str, tuple[str, int, int]] = {}  # input, axis and factor, by name
 
     # ------------------------------------------------------------ names
 
     def unique(self, name: str) -> str:
-        """Return `name`, or with a number behind it if it is taken."""
-        chosen = name
-        while chosen in self._taken:
+        """Return `name`, with a number appended if it is in use."""
+        candidate = name
+        while candidate in self._names:
             self._counts[name] += 1
-            chosen = f"{name}_{self._counts[name]}"
-        self._taken.add(chosen)
-        return chosen
+            candidate = f"{name}_{self._counts[name]}"
+        self._names.add(candidate)
+        return candidate
 
     def declare(self, inputs: Iterable[Node]) -> None:
-        """Name the inputs, whose axes tell the sizes that calls give."""
+        """Name the inputs, and record which of their axes define symbolic sizes."""
         for x in inputs:
             name = self.values[x] = self.unique(x.name)
             for axis, size in enumerate(x.shape):
-                if isinstance(size, SymbolicSize) and (found := size.multiple):
-                    self._sizes.setdefault(found[0], (name, axis, found[1]))
+                if isinstance(size, SymbolicSize) and (multiple := size.multiple):
+                    self._sizes.setdefault(multiple[0], (name, axis, multiple[1]))
 
-    # ------------------------------------------------------------ what exports call
+    # ------------------------------------------------------------ for exports
 
     def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        """Append a node of ONNX with one result and return the name of that."""
+        """Append an ONNX node with one result and return the result's name."""
         (result,) = self.ops(kind, 1, *inputs, **attributes)
         return result
 
     def ops(self, kind: str, results: int, *inputs: str, **attributes: Any) -> list[str]:
-        """Append a node of ONNX and return the names of its results."""
+        """Append an ONNX node and return the names of its results."""
         layer = here().layer
         name = self.unique(f"{layer}/{kind}" if layer else kind)
         names = [self.unique(f"{name}.{i}" if i else f"{name}.y") for i in range(results)]
@@ -104,10 +104,10 @@ class Writer:
         """Remove the node that makes a result, which nothing reads."""
         node = next(node for node in reversed(self.nodes) if result in node.output)
         self.nodes.remove(node)
-        self._taken -= {node.name, *node.output}
+        self._names -= {node.name, *node.output}
 
     def constant(self, value: Any, dtype: Any = None) -> str:
-        """Return the name of a constant; equal ones are one."""
+        """Return the name of a constant; equal constants share one."""
         array = np.asarray(value, dtype, order="C")
         key = (array.dtype.name, array.shape, array.tobytes())
         if key not in self._constants:
@@ -119,14 +119,14 @@ class Writer:
         return self.op("Cast", x, to=CODES[np.dtype(dtype)])
 
     def sizes(self, sizes: Sequence[int]) -> str:
-        """Return a vector of int64 of sizes, of which some may be given by calls."""
+        """Return an int64 vector of sizes, which may be symbolic."""
         if not is_symbolic(sizes):
             return self.constant(sizes, INT64)
         parts = [self.size(n) if isinstance(n, SymbolicSize) else self.sizes([n]) for n in sizes]
         return self.op("Concat", *parts, axis=0) if len(parts) > 1 else parts[0]
 
     def size(self, size: Any, dtype: DType = INT64) -> str:
-        """Return a vector of one element that holds a size, computed in `dtype`."""
+        """Return a vector of one element: a size, computed in `dtype`."""
         if dtype == INT64 and not is_integer(size):
             raise NotExpressible
         if not isinstance(size, SymbolicSize):
@@ -140,7 +140,7 @@ class Writer:
         return functools.reduce(functools.partial(self.op, "Add"), terms)
 
     def _atom(self, atom: Any, dtype: DType) -> str:
-        """Return the vector of a named size, or of the result of an operation on sizes."""
+        """Return the vector of a named size, or of an operation on sizes."""
         if not isinstance(atom, str):
             if atom.name not in ("//", "max", "ceil") or dtype != INT64:
                 raise NotExpressible
@@ -149,7 +149,7 @@ class Writer:
                 return self.op("Max", x, y)
             if atom.name == "ceil":  # (x + y - 1) // y
                 x = self.op("Sub", self.op("Add", x, y), self.constant([1], INT64))
-            # Div rounds towards zero, and onnxruntime makes z / n of the integers 1 / n * z.
+            # Div rounds towards zero, and onnxruntime rewrites the integers 1 / n * z to z / n.
             if not isinstance(atom.x, SymbolicSize) or not _is_never_negative(atom.x):
                 x = self.op("Sub", x, self.op("Mod", x, y))
             return self.op("Div", x, y)
@@ -161,22 +161,22 @@ class Writer:
         return size if dtype == INT64 else self.cast(size, dtype)
 
     def index(self, node: Node, name: str) -> str:
-        """Return the name of indices, of int32 or int64."""
+        """Return the name of indices, cast to int64 unless they are of int32 or int64."""
         return name if node.dtype in (np.int32, np.int64) else self.cast(name, np.int64)
 
     def expanded(self, build: Callable[..., Any], node: Node, names: Sequence[str]) -> Any:
-        """Write build(*inputs), the result or results of `node` made of other ops."""
+        """Write build(*inputs), which computes the result or results of `node` by other ops."""
         inputs = placeholders([x.spec for x in node.inputs])
-        made = build(*inputs)
-        results = [made] if isinstance(made, Node) else made
+        built = build(*inputs)
+        results = [built] if isinstance(built, Node) else built
         self.values.update(zip(inputs, names, strict=True))
         for inner in toposort(results):
             self._write(inner)
-        written = [self.values[y] for y in results]
-        return written if node.is_bundle else written[0]
+        names_of_results = [self.values[y] for y in results]
+        return names_of_results if node.is_bundle else names_of_results[0]
 
     def reshape(self, x: str, shape: Sequence[int]) -> str:
-        """Return the elements of x in another shape, of which calls may give one size or more."""
+        """Return the elements of x in another shape, whose sizes may be symbolic."""
         unknown = [isinstance(n, SymbolicSize) for n in shape]
         if sum(unknown) == 1 and 0 not in shape:
             shape = [-1 if is_unknown else n for n, is_unknown in zip(shape, unknown, strict=True)]
@@ -184,29 +184,29 @@ class Writer:
         return self.op("Reshape", x, self.sizes(shape), **zeros)
 
     def expand(self, x: str, old: Sequence[int], new: Sequence[int]) -> str:
-        """Return x, which has the shape `old`, repeated to `new`; ones leave an axis as it is."""
+        """Return x, of shape `old`, broadcast to shape `new`."""
         lead = len(new) - len(old)
-        kept = [1 if i >= lead and n == old[i - lead] else n for i, n in enumerate(new)]
-        return self.op("Expand", x, self.sizes(kept)) if set(kept) != {1} or lead else x
+        sizes = [1 if i >= lead and n == old[i - lead] else n for i, n in enumerate(new)]
+        return self.op("Expand", x, self.sizes(sizes)) if set(sizes) != {1} or lead else x
 
     def body(self, graph: Graph, names: Sequence[str], inputs: int) -> GraphProto:
         """Return a graph as the body of a loop.
 
-        names   of its inputs; the first ones are its own, the others are read from outside
-        inputs  how many are its own
+        names   of the graph's inputs: first those of the body, then outer values
+        inputs  number of inputs of the body
         """
-        outside = self.nodes, self.values
+        outer = self.nodes, self.values
         self.nodes, self.values = [], dict(zip(graph.inputs, names, strict=True))
         self.write(graph)
         outputs = [self.op("Identity", self.values[y]) for y in graph.outputs]
-        made = helper.make_graph(
+        loop_body = helper.make_graph(
             self.nodes,
             self.unique("body"),
             [info(n, x.spec) for n, x in zip(names[:inputs], graph.inputs, strict=False)],
             [info(n, y.spec) for n, y in zip(outputs, graph.outputs, strict=True)],
         )
-        self.nodes, self.values = outside
-        return made
+        self.nodes, self.values = outer
+        return loop_body
 
     # ------------------------------------------------------------ the nodes of a graph
 
@@ -227,7 +227,7 @@ class Writer:
             self.values[node] = self.constant(node.op.value)
         elif isinstance(node.op, Item):
             results = self.values[node.inputs[0]]
-            if node.op.index >= len(results):  # as the places of maxima
+            if node.op.index >= len(results):  # such as the positions of maxima
                 self.missing[f"result {node.op.index} of {node.inputs[0].op.name}"] += 1
                 results = ["missing"] * (node.op.index + 1)
             self.values[node] = results[node.op.index]
@@ -258,18 +258,18 @@ def _is_never_negative(size: SymbolicSize) -> bool:
 
 
 def info(name: str, spec: Spec) -> Any:
-    """Return the record of a tensor's type; sizes that calls give have their names."""
+    """Return the record of a tensor's type, with the names of symbolic sizes."""
     shape = [str(n) if isinstance(n, SymbolicSize) else n for n in spec.shape]
     return helper.make_tensor_value_info(name, CODES[spec.dtype], shape)
 
 
 def pruned(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> tuple[list[NodeProto], set[str]]:
-    """Return the nodes that outputs depend on, and the names of all that is read."""
-    read = set(outputs)
-    kept = []
+    """Return the nodes that outputs depend on, and the names of all values that these read."""
+    used = set(outputs)
+    live = []
     for node in reversed(nodes):
-        if not read.isdisjoint(node.output):
-            kept.append(node)
+        if not used.isdisjoint(node.output):
+            live.append(node)
             for inner in every([node]):
-                read.update(inner.input, *((y.name for y in a.g.output) for a in inner.attribute))
-    return kept[::-1], read
+                used.update(inner.input, *((y.name for y in a.g.output) for a in inner.attribute))
+    return live[::-1], used

@@ -300,7 +300,7 @@ def test_what_cannot_be_saved_is_an_error_that_says_so(path, tmp_path):
         with pytest.raises(mg.GraphError, match=message):
             mg.onnx.save(path, *arguments)
     step = mg.comp_graph("reference").compile([x], x)
-    with pytest.raises(mg.GraphError, match="give it alone"):
+    with pytest.raises(mg.GraphError, match="pass it alone"):
         mg.onnx.save(path, step, x)
     with pytest.raises(mg.GraphError, match=r"opset is 17; it takes an integer from 18 to"):
         mg.onnx.save(path, [x], x, opset=17)

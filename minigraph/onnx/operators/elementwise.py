@@ -1,4 +1,4 @@
-"""Rows of operators that compute each element from those in its place."""
+"""Rows of elementwise operators."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ def _cast(x: Node, dtype: Any) -> Node:
 
 @row("Pow")
 def _pow(x: Node, y: Node) -> Node:
-    known, exponent = constant_value(y), y
-    if known is not None and known.size == 1 and y.ndim <= x.ndim and known.item() in PRODUCTS:
-        exponent = known.item()  # as a number, a 2 is a product
+    value, exponent = constant_value(y), y
+    if value is not None and value.size == 1 and y.ndim <= x.ndim and value.item() in PRODUCTS:
+        exponent = value.item()  # ops.pow turns the number 2 into a product
     return ops.astype(ops.pow(x, exponent), x.dtype)
 
 
 @row("PRelu")
 def _prelu(x: Node, slope: Node) -> Node:
-    # Before opset 9, numbers were of channels.
+    # Before opset 9, a vector had one slope per channel.
     if slope.ndim == 1 and x.ndim > 1 and slope.shape != x.shape[-1:]:
         slope = ops.reshape(slope, (-1, *(1,) * (x.ndim - 2)))
     return ops.where(x < 0, x * slope, x)
@@ -65,12 +65,12 @@ def _prelu(x: Node, slope: Node) -> Node:
 def _div(x: Node, y: Node) -> Node:
     if x.dtype in FLOATS:
         return x / y
-    # Of sizes, which are never negative, all roundings are one.
+    # Sizes are never negative, so both divisions agree.
     return ops.floor_divide(x, y) if sizes_in(x) is not None else quotient_toward_zero(x, y)
 
 
 @row("IsInf")
 def _is_inf(x: Node, detect_negative: int = 1, detect_positive: int = 1) -> Node:
-    found = ops.isinf(x)
-    found = found if detect_negative else ops.logical_and(found, x > 0)
-    return found if detect_positive else ops.logical_and(found, x < 0)
+    y = ops.isinf(x)
+    y = y if detect_negative else ops.logical_and(y, x > 0)
+    return y if detect_positive else ops.logical_and(y, x < 0)

@@ -28,13 +28,13 @@ def windows(
     if {len(stride), len(dilation), len(flat) / 2, x.ndim - 2} != {rank}:
         raise GraphError(f"a window of {[*kernel_shape]} does not fit {x.spec}, or its strides")
     if min([*kernel_shape, *stride, *dilation], default=1) < 1:
-        raise GraphError("sizes, strides and dilations of windows are 1 or more")
+        raise GraphError("sizes, strides and dilations of windows must be 1 or more")
     if auto_pad.startswith("SAME"):
         borders = []
         for n, k, s, d in zip(x.shape[2:], kernel_shape, stride, dilation, strict=True):
             total = max((-(-n // s) - 1) * s + d * (k - 1) + 1 - n, 0)
-            less = total // 2
-            borders.append((less, total - less) if "UPPER" in auto_pad else (total - less, less))
+            half = total // 2
+            borders.append((half, total - half) if "UPPER" in auto_pad else (total - half, half))
     else:
         borders = [*zip(flat[:rank], flat[rank:], strict=True)]
     return Windows([*kernel_shape], stride, borders, dilation, bool(ceil_mode))
@@ -46,13 +46,13 @@ def _max_pool(x: Node, storage_order: int = 0, outputs: int = 1, **window: Any) 
     y = w.maximum(x)
     if outputs == 1:
         return y
-    place, size = w.place_of_maximum(x), math.prod(x.shape[2:])
+    indices, size = w.place_of_maximum(x), math.prod(x.shape[2:])
     if storage_order:  # counted by columns
         height, width = x.shape[-2:]
-        inner = place % (height * width)
-        place = place - inner + inner % width * height + inner // width
+        inner = indices % (height * width)
+        indices = indices - inner + inner % width * height + inner // width
     images = (*x.shape[:2], *(1,) * len(w.size))
-    return [y, place + ops.reshape(ops.arange(math.prod(images)) * size, images)]
+    return [y, indices + ops.reshape(ops.arange(math.prod(images)) * size, images)]
 
 
 def _lp(x: Node, p: int, axes: Any, keepdims: bool) -> Node:
@@ -85,16 +85,16 @@ def convolution(
 ) -> Node:  # fmt: skip
     """Return the convolution of images with one to three axes."""
     if kernel_shape and tuple(kernel_shape) != w.shape[2:]:
-        raise GraphError(f"its kernel_shape {[*kernel_shape]} is not that of {w.spec}")
+        raise GraphError(f"its kernel_shape {[*kernel_shape]} does not match the weights {w.spec}")
     return windows(x, w.shape[2:], **window).convolution(x, w, bias, group)
 
 
 @row(f"{MICROSOFT}.FusedConv")
 def _fused_convolution(
     x: Node, w: Node, bias: Node | None = None, term: Node | None = None, activation: str = "",
-    activation_params: Sequence[float] = (), **how: Any,
+    activation_params: Sequence[float] = (), **window: Any,
 ) -> Node:  # fmt: skip
-    y = convolution(x, w, bias, **how)
+    y = convolution(x, w, bias, **window)
     y = y if term is None else y + term
     return ROWS[activation](y, *activation_params) if activation else y
 
@@ -105,20 +105,20 @@ def _conv_transpose(
     pads: Any = None, dilations: Any = None, auto_pad: str = "NOTSET", output_padding: Any = None,
     output_shape: Any = None, kernel_shape: Any = None,
 ) -> Node:  # fmt: skip
-    how = windows(x, w.shape[2:], strides, pads, dilations)
-    rank, extra = len(how.size), [*(output_padding or [0] * len(how.size))]
+    window = windows(x, w.shape[2:], strides, pads, dilations)
+    rank, extra = len(window.size), [*(output_padding or [0] * len(window.size))]
     if output_shape or auto_pad.startswith("SAME"):
-        wanted = output_shape or [n * s for n, s in zip(x.shape[2:], how.stride, strict=True)]
-        axes = zip(x.shape[2:], how.size, how.stride, how.dilation, strict=True)
+        target = output_shape or [n * s for n, s in zip(x.shape[2:], window.stride, strict=True)]
+        axes = zip(x.shape[2:], window.size, window.stride, window.dilation, strict=True)
         sizes = [(n - 1) * s + d * (k - 1) + 1 for n, k, s, d in axes]  # without borders
-        totals = [n + e - m for n, e, m in zip(sizes, extra, wanted[-rank:], strict=True)]
+        totals = [n + e - m for n, e, m in zip(sizes, extra, target[-rank:], strict=True)]
         halves = [(t // 2, t - t // 2) for t in totals]
         same_upper = auto_pad == "SAME_UPPER"
-        how = how._replace(padding=halves if same_upper else [(b, a) for a, b in halves])
-    return how.transposed_convolution(x, w, bias, extra, group)
+        window = window._replace(padding=halves if same_upper else [(b, a) for a, b in halves])
+    return window.transposed_convolution(x, w, bias, extra, group)
 
 
-REACH = {"nearest": 0, "linear": 1, "cubic": 2}  # how far a pixel reaches
+REACH = {"nearest": 0, "linear": 1, "cubic": 2}  # radius of a kernel in pixels
 CUBIC = -0.75  # the coefficient of operators without such an attribute
 ROUNDING: dict[str, Callable[[Any], Any]] = {
     "floor": np.floor,
@@ -136,9 +136,9 @@ def _resize(
     nearest_mode: str = "round_prefer_floor", antialias: int = 0, cubic_coeff_a: float = CUBIC,
     exclude_outside: int = 0, extrapolation_value: float = 0.0,
 ) -> Node:  # fmt: skip
-    chosen = [axis % x.ndim for axis in axes or range(x.ndim)]
-    old = [x.shape[axis] for axis in chosen]
-    if any(given is not None and given.size not in (0, len(old)) for given in (scales, sizes)):
+    resized_axes = [axis % x.ndim for axis in axes or range(x.ndim)]
+    old = [x.shape[axis] for axis in resized_axes]
+    if any(each is not None and each.size not in (0, len(old)) for each in (scales, sizes)):
         raise ShapeError(f"its scales or sizes are not one for each of {len(old)} axes")
     if sizes is not None and sizes.size:
         new = integers(sizes) or []
@@ -150,58 +150,59 @@ def _resize(
         if scales is None:
             raise GraphError("it has neither scales nor sizes")
         if not 0 < value_of(scales).min(initial=1) <= value_of(scales).max(initial=1) < math.inf:
-            raise GraphError(f"its scales are {value_of(scales)}; they are above 0")
-        factors = [*value_of(scales)]  # of float32: with 2.3, 10 pixels become 23, not 22.9999995
+            raise GraphError(f"its scales are {value_of(scales)}; they must be above 0")
+        factors = [*value_of(scales)]  # in float32, where 10 * 2.3 is 23, not 22.9999995
         new = [
             n * int(f) if f == int(f) else math.floor(n * f)
             for n, f in zip(old, factors, strict=True)
         ]
     crop = coordinate_transformation_mode == "tf_crop_and_resize"
     corners = value_of(roi).tolist() if crop and roi is not None else [0.0, 1.0] * len(old)
-    how = (mode, coordinate_transformation_mode, nearest_mode)
-    repeats, dtype = how == ("nearest", "asymmetric", "floor"), x.dtype
-    for i, axis in enumerate(chosen):
+    settings = (mode, coordinate_transformation_mode, nearest_mode)
+    repeats, dtype = settings == ("nearest", "asymmetric", "floor"), x.dtype
+    for i, axis in enumerate(resized_axes):
         n, m = old[i], new[i]
         if m == n and factors[i] == 1 and not crop:
             continue
         if repeats and factors[i] == int(factors[i]):
             x = ops.repeat(x, int(factors[i]), axis)  # of any size
             continue
-        ends = (corners[i], corners[i + len(old)]) if crop else (0.0, 1.0)
-        places = _places(coordinate_transformation_mode, n, m, factors[i], ends)
+        interval = (corners[i], corners[i + len(old)]) if crop else (0.0, 1.0)
+        positions = _positions(coordinate_transformation_mode, n, m, factors[i], interval)
         if mode == "nearest":
-            at = np.clip(ROUNDING[nearest_mode](places), 0, n - 1).astype(np.int64)
-            x = ops.take(x, constant(at), axis)
+            indices = np.clip(ROUNDING[nearest_mode](positions), 0, n - 1).astype(np.int64)
+            x = ops.take(x, constant(indices), axis)
         else:
             stretch = min(factors[i], 1.0) if antialias else 1.0
-            weights = _weights(mode, places, n, stretch, cubic_coeff_a, bool(exclude_outside))
+            weights = _weights(mode, positions, n, stretch, cubic_coeff_a, bool(exclude_outside))
             wide = x if dtype in FLOATS else ops.astype(x, "float32")
-            last = ops.matmul(ops.moveaxis(wide, axis, -1), constant(weights.T, wide.dtype))
-            x = ops.moveaxis(last, -1, axis)
+            y = ops.matmul(ops.moveaxis(wide, axis, -1), constant(weights.T, wide.dtype))
+            x = ops.moveaxis(y, -1, axis)
         if crop:
-            inside = ((places >= 0) & (places <= n - 1)).reshape(-1, *(1,) * (x.ndim - 1 - axis))
+            inside = (positions >= 0) & (positions <= n - 1)
+            inside = inside.reshape(-1, *(1,) * (x.ndim - 1 - axis))
             x = ops.where(inside, x, extrapolation_value)
     return x if x.dtype == dtype else ops.astype(ops.round(x), dtype)
 
 
-def _places(mode: str, n: int, m: int, scale: float, ends: tuple[float, float]) -> Array:
+def _positions(mode: str, n: int, m: int, scale: float, interval: tuple[float, float]) -> Array:
     """Return the position of each of m new pixels among the n pixels along an axis."""
-    at = np.arange(m, dtype=np.float32)  # as elsewhere: 3 / 0.6 is 5 there
+    pixels = np.arange(m, dtype=np.float32)  # in float32, as elsewhere, 3 / 0.6 is 5
     match mode:
         case "asymmetric":
-            return at / scale
+            return pixels / scale
         case "align_corners":
-            return at * ((n - 1) / (scale * n - 1) if m > 1 else 0)
+            return pixels * ((n - 1) / (scale * n - 1) if m > 1 else 0)
         case "tf_crop_and_resize":
-            a, b = ends
+            a, b = interval
             if m == 1:
                 return np.full(1, 0.5 * (a + b) * (n - 1))
-            return a * (n - 1) + at * ((b - a) * (n - 1) / (scale * n - 1))
+            return a * (n - 1) + pixels * ((b - a) * (n - 1) / (scale * n - 1))
         case "pytorch_half_pixel" if m == 1:
             return np.zeros(1)
         case "half_pixel_symmetric":
-            return n / 2 * (1 - m / (scale * n)) + (at + 0.5) / scale - 0.5
-    return (at + 0.5) / scale - 0.5
+            return n / 2 * (1 - m / (scale * n)) + (pixels + 0.5) / scale - 0.5
+    return (pixels + 0.5) / scale - 0.5
 
 
 def _kernel(xp: Any, mode: str, t: Any, a: float) -> Any:
@@ -215,19 +216,19 @@ def _kernel(xp: Any, mode: str, t: Any, a: float) -> Any:
 
 
 def _weights(
-    mode: str, places: Array, n: int, stretch: float, a: float, exclude_outside: bool
+    mode: str, positions: Array, n: int, stretch: float, a: float, exclude_outside: bool
 ) -> Array:
-    """Return the matrix that makes new pixels along an axis of n old ones."""
+    """Return the matrix (new pixels, n) of an interpolation along an axis."""
     first = math.floor(-REACH[mode] / stretch) + 1
     offsets = np.arange(first, 2 - first)
-    below = np.floor(places).astype(np.int64)[:, None]
-    each = _kernel(np, mode, (offsets - (places[:, None] - below)) * stretch, a)
-    at = below + offsets
+    below = np.floor(positions).astype(np.int64)[:, None]
+    weights = _kernel(np, mode, (offsets - (positions[:, None] - below)) * stretch, a)
+    indices = below + offsets
     if exclude_outside:
-        each = np.where((at >= 0) & (at < n), each, 0)
-    each = each / each.sum(1, keepdims=True)
-    matrix = np.zeros((len(places), n))
-    np.add.at(matrix, (np.arange(len(places))[:, None], np.clip(at, 0, n - 1)), each)
+        weights = np.where((indices >= 0) & (indices < n), weights, 0)
+    weights = weights / weights.sum(1, keepdims=True)
+    matrix = np.zeros((len(positions), n))
+    np.add.at(matrix, (np.arange(len(positions))[:, None], np.clip(indices, 0, n - 1)), weights)
     return matrix
 
 
@@ -237,29 +238,29 @@ def _grid_sample(
 ) -> Node:
     """Return the pixels of images at the positions of a grid, from -1 to 1 along an axis."""
     (n, channels, *sizes), new = x.shape, grid.shape[1:-1]
-    places = zip(sizes, reversed(ops.unstack(grid, -1)), strict=True)
-    how = bool(align_corners), mode.removeprefix("bi"), padding_mode
+    positions = zip(sizes, reversed(ops.unstack(grid, -1)), strict=True)
+    settings = bool(align_corners), mode.removeprefix("bi"), padding_mode
     flat, y = ops.reshape(x, (n, channels, math.prod(sizes))), constant(0, x.dtype)
-    for taps in itertools.product(*(_taps(size, at, *how) for size, at in places)):
-        place, weight = constant(0), constant(1, grid.dtype)
-        for size, (at, factor) in zip(sizes, taps, strict=True):
-            place, weight = place * size + at, weight * factor
-        place, weight = (ops.reshape(each, (n, 1, math.prod(new))) for each in (place, weight))
-        place = ops.broadcast_to(place, (n, channels, math.prod(new)))
-        y = y + ops.take_along_axis(flat, place, 2) * weight
+    for taps in itertools.product(*(_taps(size, pixel, *settings) for size, pixel in positions)):
+        index, weight = constant(0), constant(1, grid.dtype)
+        for size, (pixel, factor) in zip(sizes, taps, strict=True):
+            index, weight = index * size + pixel, weight * factor
+        index, weight = (ops.reshape(each, (n, 1, math.prod(new))) for each in (index, weight))
+        index = ops.broadcast_to(index, (n, channels, math.prod(new)))
+        y = y + ops.take_along_axis(flat, index, 2) * weight
     return ops.reshape(ops.astype(y, x.dtype), (n, channels, *new))
 
 
 def _taps(
-    size: int, at: Node, corners: bool, mode: str, padding: str
+    size: int, position: Node, corners: bool, mode: str, padding: str
 ) -> Iterator[tuple[Node, Node]]:
-    """Yield the pixels along an axis that are read for places from -1 to 1, and their weights."""
-    at = ((at + 1) * (size - corners) - (not corners)) / 2
+    """Yield the indices of pixels for positions from -1 to 1 along an axis, and their weights."""
+    position = ((position + 1) * (size - corners) - (not corners)) / 2
     reach = REACH[mode]
-    first = ops.floor(at) if reach else ops.round(at)
+    first = ops.floor(position) if reach else ops.round(position)
     for offset in range(min(1 - reach, 0), reach + 1):
         pixel = first + offset
-        weight = _kernel(ops, mode, at - pixel, CUBIC) if reach else ops.ones_like(at)
+        weight = _kernel(ops, mode, position - pixel, CUBIC) if reach else ops.ones_like(position)
         if padding == "zeros":
             weight = ops.where((pixel >= 0) & (pixel < size), weight, 0)
         elif padding == "reflection":

@@ -1,4 +1,4 @@
-"""Rows of operators that normalise, and of recurrent layers, which run over time in one loop."""
+"""Rows of normalisations, and of recurrent layers, which scan over time."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _rms_norm(
 
 
 def _skip(norm: Row, x: Node, skip: Node, bias: Node | None, *weights: Any) -> Any:
-    """Return the normalization of a sum, and that."""
+    """Return the normalisation of a sum, and the sum."""
     total = x + skip if bias is None else x + skip + bias
     return [norm(total, total.shape[-1:], *weights), None, None, total]
 
@@ -117,9 +117,9 @@ def _gated(
 def layer(step: Callable[..., State], defaults: Sequence[str]) -> Row:
     """Return the row of a recurrent layer.
 
-    step      makes the next state of a state, and of the input as it is projected, with the weights
-              and biases of the state, `r` and `b`, the activations, the `peepholes` of an LSTM, and
-              whether a GRU resets `after` the product
+    step      returns the next state, from a state and the projected input; its keywords are the
+              state's weights `r` and biases `b`, the activations `act`, the `peepholes` of an
+              LSTM, and whether a GRU resets `after` the product
     defaults  the activations of one direction
     """
 
@@ -127,31 +127,31 @@ def layer(step: Callable[..., State], defaults: Sequence[str]) -> Row:
         x: Node, w: Node, r: Node, b: Node | None = None, lengths: Node | None = None,
         h: Node | None = None, c: Node | None = None, peepholes: Node | None = None, *,
         hidden_size: int = 0, direction: str = "forward", layout: int = 0,
-        activations: Sequence[str] | None = None, linear_before_reset: int = 0, **others: Any,
+        activations: Sequence[str] | None = None, linear_before_reset: int = 0, **unused: Any,
     ) -> list[Node]:  # fmt: skip
         names, n = activations or [*defaults] * w.shape[0], len(defaults)
         if {*names} - {*ACTIVATIONS}:
-            raise GraphError(f"its activations are {names}; here are {', '.join(ACTIVATIONS)}")
-        if given := [name for name, value in others.items() if value]:
-            raise GraphError(f"its {given[0]} is not computed here")
+            raise GraphError(f"its activations are {names}; use {', '.join(ACTIVATIONS)}")
+        if unsupported := [name for name, value in unused.items() if value]:
+            raise GraphError(f"its {unsupported[0]} is not supported")
         x = ops.swapaxes(x, 0, 1) if layout else x
         zeros = ops.zeros((w.shape[0], x.shape[1], r.shape[-1]), x.dtype)
         states = [h, c] if len(defaults) == 3 else [h]
         states = [s if s is None or not layout else ops.swapaxes(s, 0, 1) for s in states]
-        results, ends = [], []
+        results, final_states = [], []
         for d in range(w.shape[0]):
             backwards = direction == "reverse" or d == 1
             of_x, of_h = (None, None) if b is None else ops.split(b[d], 2)
             functions = [getattr(ops, name.lower()) for name in names[n * d : n * d + n]]
             peeps = None if peepholes is None else peepholes[d]
-            how = {"act": functions, "peepholes": peeps, "after": linear_before_reset}
-            own = functools.partial(step, r=r[d], b=of_h, **how)
+            settings = {"act": functions, "peepholes": peeps, "after": linear_before_reset}
+            direction_step = functools.partial(step, r=r[d], b=of_h, **settings)
             start = tuple((zeros if s is None else s)[d] for s in states)
             projected = ops.linear(_reversed(x, lengths) if backwards else x, w[d], of_x)
-            y, end = _over_time(own, projected, lengths, start)
+            y, end = _over_time(direction_step, projected, lengths, start)
             results.append(_reversed(y, lengths) if backwards else y)
-            ends.append(end)
-        y, last = ops.stack(results, 1), [ops.stack(s) for s in zip(*ends, strict=True)]
+            final_states.append(end)
+        y, last = ops.stack(results, 1), [ops.stack(s) for s in zip(*final_states, strict=True)]
         if layout:
             y, last = ops.permute_dims(y, (2, 0, 1, 3)), [ops.swapaxes(s, 0, 1) for s in last]
         return [y, *last]
@@ -166,15 +166,15 @@ def _reversed(x: Node, lengths: Node | None) -> Node:
 def _over_time(
     step: Callable[[State, Node], State], x: Node, lengths: Node | None, start: State
 ) -> tuple[Node, State]:
-    """Return h of all steps (length, n, hidden) and the last state; beyond its length h is 0."""
+    """Return h of all steps (length, n, hidden), 0 after a sequence's end, and the last state."""
 
-    def advance(state: State, given: tuple[Node, Node]) -> tuple[State, Node]:
-        new = step(state, given[0])
+    def advance(state: State, inputs: tuple[Node, Node]) -> tuple[State, Node]:
+        new = step(state, inputs[0])
         if lengths is None:
             return new, new[0]
-        runs = ops.expand_dims(given[1] < lengths, -1)
-        kept = tuple(ops.where(runs, a, b) for a, b in zip(new, state, strict=True))
-        return kept, ops.where(runs, new[0], 0)
+        is_running = ops.expand_dims(inputs[1] < lengths, -1)
+        masked = tuple(ops.where(is_running, a, b) for a, b in zip(new, state, strict=True))
+        return masked, ops.where(is_running, new[0], 0)
 
     last, y = ops.scan(advance, start, (x, ops.arange(x.shape[0], dtype="int32")))
     return y, last

@@ -1,4 +1,4 @@
-"""Rows of operators of quantised models, which round like the operators and compute in floats."""
+"""Rows of quantised operators, which round as ONNX defines and compute in floats."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from minigraph.onnx.tensors import dtype_of
 from minigraph.onnx.values import value_of
 
 UINT8 = np.dtype("uint8")
-WARNING = "quantised operators of ONNX are computed in floats, which is no faster than floats"
+WARNING = "quantised operators of ONNX are computed in floats, so they are no faster than floats"
 
 
-def _along(x: Node | None, like: Node, axis: int, block_size: int = 0) -> Node | None:
+def _broadcastable(x: Node | None, like: Node, axis: int, block_size: int = 0) -> Node | None:
     """Return a scale or a zero point in a shape that broadcasts against its tensor."""
     if x is None or x.size == 1:
         return None if x is None else ops.reshape(x, ())
@@ -36,12 +36,12 @@ def _quantize(
     output_dtype: int = 0, saturate: int = 1, precision: int = 0,
 ) -> Node:  # fmt: skip
     dtype = dtype_of(output_dtype) if output_dtype else UINT8 if zero is None else zero.dtype
-    scaled = ops.astype(x, scale.dtype) / _along(scale, x, axis, block_size)
-    return _rounded(scaled, _along(zero, x, axis, block_size), dtype)
+    scaled = ops.astype(x, scale.dtype) / _broadcastable(scale, x, axis, block_size)
+    return _rounded(scaled, _broadcastable(zero, x, axis, block_size), dtype)
 
 
 def _rounded(x: Node, zero: Node | None, dtype: DType) -> Node:
-    """Return floats as the nearest integers of a dtype, in which `zero` stands for 0."""
+    """Return floats as the nearest integers of a dtype; `zero` is the integer that means 0."""
     warn_once(WARNING)
     low, high = limits(dtype)
     x = ops.round(x) if zero is None else ops.round(x) + ops.astype(zero, x.dtype)
@@ -53,8 +53,8 @@ def _dequantize(
     x: Node, scale: Node, zero: Node | None = None, axis: int = 1, block_size: int = 0,
     output_dtype: int = 0,
 ) -> Node:  # fmt: skip
-    y = _centred(x, _along(zero, x, axis, block_size), scale.dtype)
-    y = y * _along(scale, x, axis, block_size)
+    y = _centred(x, _broadcastable(zero, x, axis, block_size), scale.dtype)
+    y = y * _broadcastable(scale, x, axis, block_size)
     return ops.astype(y, dtype_of(output_dtype)) if output_dtype else y
 
 
@@ -65,7 +65,7 @@ def _centred(x: Node, zero: Node | None, dtype: Any) -> Node:
 
 
 def _is_exact_in_float32(weights: Node, axes: tuple[int, ...]) -> bool:
-    """Return whether float32 holds the sums along `axes` of integers times bytes, of any order."""
+    """Return whether sums along `axes` of these weights times bytes are exact in float32."""
     try:
         largest = 255 * abs(value_of(weights)).sum(axes).max(initial=0)
     except UndecidedSize:
@@ -88,9 +88,9 @@ def _matmul_integer(
 def _conv_integer(
     x: Node, w: Node, zero_x: Node | None = None, zero_w: Node | None = None, **window: Any
 ) -> Node:
-    weights = _centred(w, _along(zero_w, w, 0), "int32")
+    weights = _centred(w, _broadcastable(zero_w, w, 0), "int32")
     dtype = "float32" if _is_exact_in_float32(weights, tuple(range(1, w.ndim))) else "float64"
-    images = _centred(x, _along(zero_x, x, 1), dtype)
+    images = _centred(x, _broadcastable(zero_x, x, 1), dtype)
     return ops.astype(convolution(images, ops.astype(weights, dtype), **window), "int32")
 
 
@@ -113,30 +113,30 @@ def _qlinear_conv(
     return _quantize(convolution(*real, b, **window), scale, zero)
 
 
-def _of_reals(compute: Row) -> Row:
+def _dequantized(compute: Row) -> Row:
     """Return the row of an operator whose operands and result have scales and zero points."""
 
-    def call(*given: Node, **attributes: Any) -> Node:
-        *operands, scale, zero = given
+    def call(*arguments: Node, **attributes: Any) -> Node:
+        *operands, scale, zero = arguments
         reals = [_dequantize(*operands[i : i + 3]) for i in range(0, len(operands), 3)]
         return _quantize(compute(*reals, **attributes), scale, zero)
 
     return call
 
 
-_concat = _of_reals(lambda *xs, axis: ops.concat(xs, axis))
+_concat = _dequantized(lambda *xs, axis: ops.concat(xs, axis))
 rows(
     {
-        f"{MICROSOFT}.QLinearAdd": _of_reals(ops.add),
-        f"{MICROSOFT}.QLinearMul": _of_reals(ops.multiply),
-        f"{MICROSOFT}.QLinearSigmoid": _of_reals(ops.sigmoid),
-        f"{MICROSOFT}.QLinearLeakyRelu": _of_reals(
+        f"{MICROSOFT}.QLinearAdd": _dequantized(ops.add),
+        f"{MICROSOFT}.QLinearMul": _dequantized(ops.multiply),
+        f"{MICROSOFT}.QLinearSigmoid": _dequantized(ops.sigmoid),
+        f"{MICROSOFT}.QLinearLeakyRelu": _dequantized(
             lambda x, alpha=0.01: ops.leaky_relu(x, alpha),
         ),
-        f"{MICROSOFT}.QLinearSoftmax": _of_reals(
+        f"{MICROSOFT}.QLinearSoftmax": _dequantized(
             lambda x, axis=-1, opset=13: ops.softmax(x, axis),
         ),
-        f"{MICROSOFT}.QLinearGlobalAveragePool": _of_reals(
+        f"{MICROSOFT}.QLinearGlobalAveragePool": _dequantized(
             lambda x, channels_last=0: ops.mean(x, tuple(range(2, x.ndim)), True)
         ),
         f"{MICROSOFT}.QLinearConcat": lambda scale, zero, *xs, axis: _concat(
@@ -162,13 +162,13 @@ _lstm = layer(
 
 
 @row(f"{MICROSOFT}.DynamicQuantizeLSTM")
-def _dynamic_quantize_lstm(x: Node, w: Node, r: Node, *given: Node | None, **how: Any) -> Any:
-    """Return an LSTM with integers as weights, of which a row belongs to an input."""
-    *others, scale_w, zero_w, scale_r, zero_r = given
+def _dynamic_quantize_lstm(x: Node, w: Node, r: Node, *inputs: Node | None, **named: Any) -> Any:
+    """Return an LSTM with integer weights, which have one row per input."""
+    *operands, scale_w, zero_w, scale_r, zero_r = inputs
     warn_once(WARNING)
     reals = []
     for weights, *numbers in ((w, scale_w, zero_w), (r, scale_r, zero_r)):
         scale, zero = (ops.reshape(number, (w.shape[0], 1, -1)) for number in numbers)
         real = (ops.astype(weights, x.dtype) - ops.astype(zero, x.dtype)) * scale
         reals.append(ops.swapaxes(real, 1, 2))
-    return _lstm(_to_bytes_and_back(x), *reals, *others, **how)
+    return _lstm(_to_bytes_and_back(x), *reals, *operands, **named)

@@ -1,4 +1,4 @@
-"""Rows of products of matrices, and of operators that reduce, scan or sort axes."""
+"""Rows of matrix products, and of operators that reduce, scan or sort axes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _fused_matmul(
     transBatchA: int = 0, transBatchB: int = 0,
 ) -> Node:  # fmt: skip
     if transBatchA or transBatchB:
-        raise GraphError("it has no transBatchA and transBatchB")
+        raise GraphError("transBatchA and transBatchB are not supported")
     a, b = (ops.matrix_transpose(x) if t else x for x, t in ((a, transA), (b, transB)))
     y = ops.matmul(a, b)
     return y if alpha == 1 else y * alpha
@@ -48,28 +48,28 @@ def _fused_matmul(
 
 @row("DFT")
 def _dft(
-    x: Node, length: Node | None = None, along: Node | None = None, axis: int | None = None,
+    x: Node, length: Node | None = None, axes: Node | None = None, axis: int | None = None,
     inverse: int = 0, onesided: int = 0,
 ) -> Node:  # fmt: skip
-    if axis is None and along is None and x.ndim > 3:  # 1 or -2, depending on the opset
-        raise GraphError("it says no axis")
-    at = (integer(along) if along is not None else -2 if axis is None else axis) % x.ndim
-    given = x.shape[at]
-    halved = bool(inverse and onesided)  # of a real signal, given is one half
-    n = 2 * (given - 1) if halved else given
+    if axis is None and axes is None and x.ndim > 3:  # 1 or -2, depending on the opset
+        raise GraphError("it has no axis")
+    axis = (integer(axes) if axes is not None else -2 if axis is None else axis) % x.ndim
+    size = x.shape[axis]
+    halved = bool(inverse and onesided)  # x is one half of a real signal's spectrum
+    n = 2 * (size - 1) if halved else size
     n = n if length is None else integer(length)
-    used = min(given, n // 2 + 1 if halved else n)
-    x = x[(*(slice(None),) * at, slice(0, used))]
-    rows, columns = np.arange(used)[:, None], np.arange(n // 2 + 1 if onesided > inverse else n)
+    count = min(size, n // 2 + 1 if halved else n)
+    x = x[(*(slice(None),) * axis, slice(0, count))]
+    rows, columns = np.arange(count)[:, None], np.arange(n // 2 + 1 if onesided > inverse else n)
     angle = (2 if inverse else -2) * np.pi / n * (rows * columns % n)
     weight = np.where(halved & (rows > 0) & (2 * rows < n), 2, 1) / (n if inverse else 1)
     cos, sin = (constant(f(angle) * weight, x.dtype) for f in (np.cos, np.sin))
-    real, *more = (ops.moveaxis(part, at, -1) for part in ops.unstack(x, -1))
+    real, *more = (ops.moveaxis(part, axis, -1) for part in ops.unstack(x, -1))
     re, im = real @ cos, real @ sin
     for imaginary in more:
         re, im = re - imaginary @ sin, im + imaginary @ cos
     parts = [re] if halved else [re, im]
-    return ops.stack([ops.moveaxis(part, -1, at) for part in parts], -1)
+    return ops.stack([ops.moveaxis(part, -1, axis) for part in parts], -1)
 
 
 @row("STFT")
@@ -85,31 +85,34 @@ def _stft(
 
 def _reduction(function: Callable[..., Node]) -> Row:
     def reduce(x: Node, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Node:
-        chosen = integers(axes) if isinstance(axes, Node) else axes
-        if not chosen:
-            chosen = [] if noop_with_empty_axes else [*range(x.ndim)]
-        y = function(x, tuple(chosen), bool(keepdims))
+        reduced_axes = integers(axes) if isinstance(axes, Node) else axes
+        if not reduced_axes:
+            reduced_axes = [] if noop_with_empty_axes else [*range(x.ndim)]
+        y = function(x, tuple(reduced_axes), bool(keepdims))
         return y if y.dtype == x.dtype else ops.astype(y, x.dtype)
 
     return reduce
 
 
 def _extreme(function: Callable[..., Node], of_none: int) -> Callable[..., Node]:
-    """Return a maximum or a minimum; of nothing it is the number that changes no other's."""
+    """Return a maximum or a minimum that is defined for empty arrays.
+
+    of_none  index of its value for no elements in (lowest, highest)
+    """
 
     def reduce(x: Node, axes: tuple[int, ...], keepdims: bool) -> Node:
         small = ops.astype(x, "uint8") if x.dtype == bool else x
         if x.size != 0:
             return function(small, axes, keepdims)
-        ends = (-math.inf, math.inf) if x.dtype in FLOATS else limits(x.dtype)
+        neutral = (-math.inf, math.inf) if x.dtype in FLOATS else limits(x.dtype)
         shape = ops.sum(x, axes, keepdims).shape
-        return ops.full(shape, ends[of_none], x.dtype)
+        return ops.full(shape, neutral[of_none], x.dtype)
 
     return reduce
 
 
-def _log_sum_exp(x: Node, *how: Any) -> Node:
-    return ops.logsumexp(_real(x), *how) if x.size != 0 else ops.log(ops.sum(_real(x), *how))
+def _log_sum_exp(x: Node, *axes: Any) -> Node:
+    return ops.logsumexp(_real(x), *axes) if x.size != 0 else ops.log(ops.sum(_real(x), *axes))
 
 
 rows(
@@ -119,10 +122,10 @@ rows(
         "ReduceProd": _reduction(ops.prod),
         "ReduceMax": _reduction(_extreme(ops.max, 0)),
         "ReduceMin": _reduction(_extreme(ops.min, 1)),
-        "ReduceL1": _reduction(lambda x, *how: ops.sum(ops.abs(x), *how)),
-        "ReduceL2": _reduction(lambda x, *how: ops.sqrt(ops.sum(_real(x * x), *how))),
-        "ReduceSumSquare": _reduction(lambda x, *how: ops.sum(x * x, *how)),
-        "ReduceLogSum": _reduction(lambda x, *how: ops.log(_real(ops.sum(x, *how)))),
+        "ReduceL1": _reduction(lambda x, *axes: ops.sum(ops.abs(x), *axes)),
+        "ReduceL2": _reduction(lambda x, *axes: ops.sqrt(ops.sum(_real(x * x), *axes))),
+        "ReduceSumSquare": _reduction(lambda x, *axes: ops.sum(x * x, *axes)),
+        "ReduceLogSum": _reduction(lambda x, *axes: ops.log(_real(ops.sum(x, *axes)))),
         "ReduceLogSumExp": _reduction(_log_sum_exp),
     }
 )
@@ -132,7 +135,7 @@ def _real(x: Node) -> Node:
     return x if x.dtype in FLOATS else ops.astype(x, "float64")
 
 
-def _place_of(function: Callable[..., Node]) -> Row:
+def _position_of(function: Callable[..., Node]) -> Row:
     def find(x: Node, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Node:
         if not select_last_index:
             return function(x, axis, bool(keepdims))
@@ -141,18 +144,18 @@ def _place_of(function: Callable[..., Node]) -> Row:
     return find
 
 
-rows({"ArgMax": _place_of(ops.argmax), "ArgMin": _place_of(ops.argmin)})
+rows({"ArgMax": _position_of(ops.argmax), "ArgMin": _position_of(ops.argmin)})
 
 
 def _cumulative(function: Callable[..., Node]) -> Row:
-    def along(x: Node, axis: Node, exclusive: int = 0, reverse: int = 0) -> Node:
-        at = integer(axis) % x.ndim
-        x = ops.flip(x, at) if reverse else x
-        y = function(x, at, x.dtype, bool(exclusive))
-        y = y[(*(slice(None),) * at, slice(0, x.shape[at]))] if exclusive else y
-        return ops.flip(y, at) if reverse else y
+    def scan(x: Node, axis: Node, exclusive: int = 0, reverse: int = 0) -> Node:
+        scan_axis = integer(axis) % x.ndim
+        x = ops.flip(x, scan_axis) if reverse else x
+        y = function(x, scan_axis, x.dtype, bool(exclusive))
+        y = y[(*(slice(None),) * scan_axis, slice(0, x.shape[scan_axis]))] if exclusive else y
+        return ops.flip(y, scan_axis) if reverse else y
 
-    return along
+    return scan
 
 
 rows({"CumSum": _cumulative(ops.cumulative_sum), "CumProd": _cumulative(ops.cumulative_prod)})

@@ -1,8 +1,8 @@
-"""The table of supported ONNX operators: a row is a small function for each.
+"""The table of supported ONNX operators: each row is a small function.
 
 A row takes an operator's inputs by position (expressions, or None for an omitted one) and its
-attributes by name.  It returns a result, or a list of them.  An operator without a row is computed
-by ONNX's definition as a function, if it has one.
+attributes by name.  It returns a result, or a list of them.  If ONNX defines an operator as a
+function of others, it needs no row.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ COUNTING: set[str] = set()  # operators whose rows take the number of `outputs` 
 MICROSOFT = "com.microsoft"
 COORDINATES = """align_corners asymmetric half_pixel half_pixel_symmetric pytorch_half_pixel
 tf_crop_and_resize"""
-# The words that an attribute may be, of all operators or of one.
+# The words that an attribute may have, of all operators or of one.
 WORDS: dict[str, Kind] = {
     name: one_of(*words.split())
     for name, words in {
@@ -57,6 +57,6 @@ def rows(table: Mapping[str, Row]) -> None:
         row(*names.split())(function)
 
 
-def along(x: Node, ndim: int, axis: int) -> Node:
-    """Return a vector as an array with `ndim` axes, along one of them."""
+def vector_along(x: Node, ndim: int, axis: int) -> Node:
+    """Return a vector along one of `ndim` axes; the other axes have size 1."""
     return ops.reshape(x, (*(1,) * (axis % ndim), -1, *(1,) * (ndim - 1 - axis % ndim)))

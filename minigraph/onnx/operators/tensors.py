@@ -1,4 +1,4 @@
-"""Rows of operators that make tensors, tell shapes, or place elements anew."""
+"""Rows of operators that create tensors, return shapes, or move elements."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from minigraph import ops
 from minigraph.errors import GraphError, ShapeError
 from minigraph.graph import Array, Node, UndecidedSize, constant, is_symbolic
-from minigraph.onnx.operators.table import along, row, rows
+from minigraph.onnx.operators.table import row, rows, vector_along
 from minigraph.onnx.tensors import CODES, dtype_of
 from minigraph.onnx.values import constant_value, integer, integers, number, of_sizes, value_of
 from minigraph.ops.slicing import Slice
 
-FLOAT = 1  # the number of float32
+FLOAT = 1  # ONNX's code of float32
 rows(
     {
         "EyeLike": lambda x, dtype=None, k=0: ops.eye(
@@ -38,15 +38,15 @@ rows(
 
 
 @row("Constant")
-def _constant(**given: Any) -> Node:
-    ((name, value),) = given.items()
-    kind = {"value_int": "int64", "value_ints": "int64", "value_float": "float32"}
-    kind |= {"value_floats": "float32"}
+def _constant(**attributes: Any) -> Node:
+    ((name, value),) = attributes.items()
     if name == "value":
         return constant(value)
-    if name not in kind:
-        raise GraphError(f"there is no constant of {name} here")
-    return constant(np.array(value, kind[name]))
+    if name in ("value_int", "value_ints"):
+        return constant(np.array(value, "int64"))
+    if name in ("value_float", "value_floats"):
+        return constant(np.array(value, "float32"))
+    raise GraphError(f"a constant with the attribute {name} is not supported")
 
 
 @row("ConstantOfShape")
@@ -72,14 +72,14 @@ def _one_hot(indices: Node, depth: Node, values: Node, axis: int = -1) -> Node:
     count = int(number(depth, 0))
     labels = ops.astype(indices, "int64")
     labels = ops.expand_dims(ops.where(labels < 0, labels + count, labels), axis)
-    is_label = labels == along(ops.arange(count), labels.ndim, axis)
+    is_label = labels == vector_along(ops.arange(count), labels.ndim, axis)
     return ops.where(is_label, values[1], values[0])
 
 
-def _like(x: Node | None, shape: Any, dtype: int | None, *how: float) -> tuple[Any, ...]:
+def _like(x: Node | None, shape: Any, dtype: int | None, *numbers: float) -> tuple[Any, ...]:
     sizes = tuple(shape) if x is None else x.shape
-    own = CODES[np.dtype("float32") if x is None else x.dtype]
-    return sizes, *how, dtype_of(own if dtype is None else dtype)
+    code = CODES[np.dtype("float32") if x is None else x.dtype]
+    return sizes, *numbers, dtype_of(code if dtype is None else dtype)
 
 
 @row("Dropout", counting=True)
@@ -90,11 +90,11 @@ def _dropout(
     p = number(ratio, 0.5) if training is not None and number(training, 0) else 0.0
     if not p:
         return [x, ops.ones(x.shape, "bool")][:outputs]
-    kept = ops.dropout(ops.ones_like(x), p)
-    return [x * kept, kept != 0]
+    scaled_mask = ops.dropout(ops.ones_like(x), p)
+    return [x * scaled_mask, scaled_mask != 0]
 
 
-LIMIT = (1 << 31) - 1  # from which on an end is none
+LIMIT = (1 << 31) - 1  # ends of slices beyond it mean the end of the axis
 rows(
     {
         "Identity OptionalGetElement": lambda x: x,
@@ -114,12 +114,12 @@ rows(
 
 @row("Reshape")
 def _reshape(x: Node, shape: Node, allowzero: int = 0) -> Node:
-    wanted = integers(shape) or []
+    sizes = integers(shape) or []
     if not allowzero:
-        if 0 in wanted[x.ndim :]:
-            raise ShapeError(f"a 0 keeps a size, but {wanted} is longer than {[*x.shape]}")
-        wanted = [x.shape[i] if n == 0 else n for i, n in enumerate(wanted)]
-    return ops.reshape(x, tuple(wanted))
+        if 0 in sizes[x.ndim :]:
+            raise ShapeError(f"a 0 keeps a size, but {sizes} is longer than {[*x.shape]}")
+        sizes = [x.shape[i] if n == 0 else n for i, n in enumerate(sizes)]
+    return ops.reshape(x, tuple(sizes))
 
 
 @row("Flatten")
@@ -149,26 +149,26 @@ def _space_to_depth(x: Node, blocksize: int, mode: str = "DCR") -> Node:
 
 @row("Squeeze")
 def _squeeze(x: Node, axes: Node | None = None) -> Node:
-    chosen = integers(axes)
-    if chosen is None:
+    squeezed = integers(axes)
+    if squeezed is None:
         if is_symbolic(x.shape):
             raise UndecidedSize("which axes have length 1 depends on sizes")
-        chosen = [i for i, n in enumerate(x.shape) if n == 1]
-    return ops.squeeze(x, tuple(chosen)) if chosen else x
+        squeezed = [i for i, n in enumerate(x.shape) if n == 1]
+    return ops.squeeze(x, tuple(squeezed)) if squeezed else x
 
 
 @row("Unsqueeze")
 def _unsqueeze(x: Node, axes: Node) -> Node:
-    chosen = integers(axes)
-    return ops.expand_dims(x, tuple(chosen)) if chosen else x
+    new_axes = integers(axes)
+    return ops.expand_dims(x, tuple(new_axes)) if new_axes else x
 
 
 @row("Expand")
 def _expand(x: Node, shape: Node) -> Node:
-    wanted = integers(shape) or []
-    lead = max(x.ndim - len(wanted), 0)
-    own = (*(1,) * (len(wanted) + lead - x.ndim), *x.shape)
-    pairs = zip(own, [1] * lead + wanted, strict=True)
+    sizes = integers(shape) or []
+    lead = max(x.ndim - len(sizes), 0)
+    padded_shape = (*(1,) * (len(sizes) + lead - x.ndim), *x.shape)
+    pairs = zip(padded_shape, [1] * lead + sizes, strict=True)
     return ops.broadcast_to(x, tuple(m if isinstance(n, int) and n == 1 else n for m, n in pairs))
 
 
@@ -179,26 +179,26 @@ def _split(
     sizes = integers(split)
     if sizes is None:
         size = -(-x.shape[axis] // (num_outputs or outputs))
-        ends = [i * size for i in range(1, num_outputs or outputs)]
+        offsets = [i * size for i in range(1, num_outputs or outputs)]
     else:
         if sum(sizes) != x.shape[axis] or len(sizes) != outputs:
             raise ShapeError(f"{outputs} parts of {sizes} do not make {x.shape[axis]}")
-        ends = [sum(sizes[:i]) for i in range(1, len(sizes))]
-    return ops.split(x, ends, axis)
+        offsets = [sum(sizes[:i]) for i in range(1, len(sizes))]
+    return ops.split(x, offsets, axis)
 
 
 @row("Slice")
 def _slice(x: Node, starts: Node, ends: Node, axes: Any = None, steps: Any = None) -> Node:
     first, last = integers(starts) or [], integers(ends) or []
-    chosen = integers(axes) or range(len(first))
+    sliced_axes = integers(axes) or range(len(first))
     strides = integers(steps) or [1] * len(first)
     index: list[Any] = [slice(None)] * x.ndim
-    if {len(first), len(last), len(strides)} != {len(chosen)}:
+    if {len(first), len(last), len(strides)} != {len(sliced_axes)}:
         raise GraphError("its starts, ends, axes and steps differ in length")
-    for axis, a, b, step in zip(chosen, first, last, strides, strict=True):
+    for axis, a, b, step in zip(sliced_axes, first, last, strides, strict=True):
         if not -x.ndim <= axis < x.ndim:
             raise ShapeError(f"axis {axis} does not exist; there are {x.ndim} axes")
-        if step < 0:  # past the front there is nothing: Python counts from the back there
+        if step < 0:  # ONNX clips at the front, where Python counts from the back
             n = x.shape[axis]
             a = 0 if a + n < 0 else a
             b = None if (isinstance(b, int) and b < -LIMIT) or b + n < 0 else b
@@ -211,9 +211,10 @@ def _slice(x: Node, starts: Node, ends: Node, axes: Any = None, steps: Any = Non
 
 
 def _within(x: Node, axis: int, stop: int) -> Node:
-    """Return x[:stop] along an axis of a known length; a call whose `stop` is longer is an error.
+    """Return x[:stop] along an axis of constant length; a longer `stop` of a call is an error.
 
-    So a table of positions that is cut to a text has the text's length, not at most its own.
+    So the size of the result is `stop`, not the minimum of `stop` and the length: a table of
+    position embeddings that is cut to a text has the text's length.
     """
     sizes = [*x.shape]
     sizes[axis] = stop
@@ -225,26 +226,27 @@ def _pad(
     x: Node, pads: Node, value: Node | None = None, axes: Node | None = None, mode: str = "constant"
 ) -> Node:
     widths = integers(pads) or []
-    chosen = [axis % x.ndim for axis in integers(axes) or range(x.ndim)]
+    padded_axes = [axis % x.ndim for axis in integers(axes) or range(x.ndim)]
     half = len(widths) // 2
-    if len(widths) != 2 * len(chosen):
-        raise ShapeError(f"{len(widths)} pads are not two for each of {len(chosen)} axes")
-    pairs = dict(zip(chosen, zip(widths[:half], widths[half:], strict=True), strict=True))
-    every = [pairs.get(axis, (0, 0)) for axis in range(x.ndim)]
-    cut = tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in zip(x.shape, every, strict=True))
-    x = x[cut] if any(a < 0 or b < 0 for a, b in every) else x
-    every = [(max(a, 0), max(b, 0)) for a, b in every]
-    known = None if value is None else constant_value(value)
-    if mode != "constant" or value is None or known is not None:
-        fixed = 0 if mode != "constant" or known is None else known.item()
-        return ops.pad(x, every, fixed, mode)  # type: ignore[arg-type]
-    inside = ops.pad(ops.ones(x.shape, "bool"), every)
+    if len(widths) != 2 * len(padded_axes):
+        raise ShapeError(f"{len(widths)} pads are not two for each of {len(padded_axes)} axes")
+    pairs = dict(zip(padded_axes, zip(widths[:half], widths[half:], strict=True), strict=True))
+    borders = [pairs.get(axis, (0, 0)) for axis in range(x.ndim)]
+    if any(a < 0 or b < 0 for a, b in borders):
+        sizes = zip(x.shape, borders, strict=True)
+        x = x[tuple(slice(max(-a, 0), n - max(-b, 0)) for n, (a, b) in sizes)]
+    borders = [(max(a, 0), max(b, 0)) for a, b in borders]
+    fill_value = None if value is None else constant_value(value)
+    if mode != "constant" or value is None or fill_value is not None:
+        fill_number = 0 if mode != "constant" or fill_value is None else fill_value.item()
+        return ops.pad(x, borders, fill_number, mode)  # type: ignore[arg-type]
+    inside = ops.pad(ops.ones(x.shape, "bool"), borders)
     fill = ops.reshape(value, ())
-    return ops.where(inside, ops.pad(x, every), fill)
+    return ops.where(inside, ops.pad(x, borders), fill)
 
 
 def _from_front(indices: Node, size: Any) -> Node:
-    """Return indices of which none counts from the back."""
+    """Return indices without negative ones."""
     return ops.where(indices < 0, indices + size, indices)
 
 
@@ -254,7 +256,7 @@ def _gather_nd(x: Node, indices: Node, batch_dims: int = 0) -> Node:
     parts = ops.unstack(indices, -1)
     index: list[Any] = []
     for axis in range(batch_dims):
-        index.append(along(ops.arange(x.shape[axis]), len(lead), axis))
+        index.append(vector_along(ops.arange(x.shape[axis]), len(lead), axis))
     return x[(*index, *parts)]
 
 
@@ -262,23 +264,23 @@ def _gather_nd(x: Node, indices: Node, batch_dims: int = 0) -> Node:
 def _scatter_elements(
     x: Node, indices: Node, updates: Node, axis: int = 0, reduction: str = "none"
 ) -> Node:
-    at = _from_front(indices, x.shape[axis])
+    positions = _from_front(indices, x.shape[axis])
     if reduction == "none":
-        return ops.scatter(x, axis, at, updates)
+        return ops.scatter(x, axis, positions, updates)
     if reduction == "add":
-        return ops.scatter_add(x, axis, at, updates)
-    # One slice of the updates after the other: each writes a place once.
+        return ops.scatter_add(x, axis, positions, updates)
+    # One slice of the updates after the other, because each writes an index only once.
     for i in range(indices.shape[axis]):
         part = (*(slice(None),) * (axis % x.ndim), slice(i, i + 1))
-        here = ops.gather(x, axis, at[part])
-        x = ops.scatter(x, axis, at[part], _combined(reduction, here, updates[part]))
+        current = ops.gather(x, axis, positions[part])
+        x = ops.scatter(x, axis, positions[part], _combined(reduction, current, updates[part]))
     return x
 
 
 def _combined(reduction: str, x: Node, y: Node) -> Node:
     combine = {"mul": ops.multiply, "max": ops.maximum, "min": ops.minimum, "add": ops.add}
     if reduction not in combine:
-        raise GraphError(f"it has no reduction={reduction!r}")
+        raise GraphError(f"reduction={reduction!r} is not supported")
     return combine[reduction](x, y)
 
 
@@ -286,29 +288,29 @@ def _combined(reduction: str, x: Node, y: Node) -> Node:
 def _scatter_nd(x: Node, indices: Node, updates: Node, reduction: str = "none") -> Node:
     *lead, depth = indices.shape
     count = math.prod(lead)
-    places = ops.unstack(ops.reshape(indices, (count, depth)), -1)
-    places = [_from_front(p, n) for p, n in zip(places, x.shape, strict=False)]
+    positions = ops.unstack(ops.reshape(indices, (count, depth)), -1)
+    positions = [_from_front(p, n) for p, n in zip(positions, x.shape, strict=False)]
     updates = ops.reshape(updates, (count, *x.shape[depth:]))
     if reduction in ("none", "add"):
-        return ops.index_put(x, tuple(places), updates, reduction == "add")
+        return ops.index_put(x, tuple(positions), updates, reduction == "add")
     for i in range(count):
-        at = tuple(p[i : i + 1] for p in places)
-        x = ops.index_put(x, at, _combined(reduction, x[at], updates[i : i + 1]))
+        position = tuple(p[i : i + 1] for p in positions)
+        x = ops.index_put(x, position, _combined(reduction, x[position], updates[i : i + 1]))
     return x
 
 
 @row("Compress")
 def _compress(x: Node, condition: Node, axis: int | None = None) -> Node:
-    (chosen,) = value_of(condition).nonzero()
-    return ops.take(ops.flatten(x) if axis is None else x, constant(chosen), axis or 0)
+    (selected,) = value_of(condition).nonzero()
+    return ops.take(ops.flatten(x) if axis is None else x, constant(selected), axis or 0)
 
 
 @row("ReverseSequence")
 def reverse_sequence(x: Node, lengths: Node, batch_axis: int = 1, time_axis: int = 0) -> Node:
-    time = along(ops.arange(x.shape[time_axis]), x.ndim, time_axis)
-    length = along(lengths, x.ndim, batch_axis)
-    places = ops.where(time < length, length - 1 - time, time)
-    return ops.take_along_axis(x, ops.broadcast_to(places, x.shape), time_axis)
+    time = vector_along(ops.arange(x.shape[time_axis]), x.ndim, time_axis)
+    length = vector_along(lengths, x.ndim, batch_axis)
+    positions = ops.where(time < length, length - 1 - time, time)
+    return ops.take_along_axis(x, ops.broadcast_to(positions, x.shape), time_axis)
 
 
 @row("TensorScatter")
@@ -316,7 +318,7 @@ def _tensor_scatter(
     past: Node, update: Node, indices: Node | None = None, axis: int = -2, mode: str = "linear"
 ) -> Node:
     axis %= past.ndim
-    at = along(ops.arange(update.shape[axis]), past.ndim, axis)
-    at = at if indices is None else at + along(indices, past.ndim, 0)
-    at = ops.remainder(at, past.shape[axis]) if mode == "circular" else at
-    return ops.scatter(past, axis, ops.broadcast_to(at, update.shape), update)
+    positions = vector_along(ops.arange(update.shape[axis]), past.ndim, axis)
+    positions = positions if indices is None else positions + vector_along(indices, past.ndim, 0)
+    positions = ops.remainder(positions, past.shape[axis]) if mode == "circular" else positions
+    return ops.scatter(past, axis, ops.broadcast_to(positions, update.shape), update)
