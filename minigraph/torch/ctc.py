@@ -11,7 +11,7 @@ import torch
 
 from minigraph import ops
 from minigraph.graph import Node
-from minigraph.torch.operators import OPERATORS, ROWS
+from minigraph.torch.operators import define
 
 LOG_ZERO = -1e30  # the logarithm of a probability of 0; finite, so differences are not NaN
 MISCOUNTED = "target_lengths are not the numbers of labels that the mask selects"
@@ -88,12 +88,8 @@ def _shifted(x: Node, by: int, value: float) -> Node:
     return ops.pad(x, [(0, 0), (by, 0)], value)[:, : x.shape[1]]
 
 
-ROWS["minigraph.ctc_loss.default"] = _losses
-OPERATORS.define(
-    "ctc_loss(Tensor log_probs, Tensor targets, Tensor steps, Tensor counts, int blank) -> Tensor"
-)
-OPERATORS.impl(
-    "ctc_loss",
+define(
+    "ctc_loss(Tensor log_probs, Tensor targets, Tensor steps, Tensor counts, int blank) -> Tensor",
     lambda x, targets, *unused: x.new_empty(targets.shape[0]),
-    "CompositeExplicitAutograd",
+    _losses,
 )

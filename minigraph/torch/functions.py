@@ -23,20 +23,11 @@ from minigraph import ops
 from minigraph.errors import GraphError
 from minigraph.graph import Node, placeholders
 from minigraph.ops.custom_gradient import with_gradient
-from minigraph.torch.operators import OPERATORS, ROWS
+from minigraph.torch.operators import define
 from minigraph.torch.substitutes import SUBSTITUTES, truth_without_error
 
 APPLY = vars(Function)["apply"]
 ENTER = torch.inference_mode.__enter__
-
-
-def _operator(signature: str) -> None:
-    name = OPERATORS.define(signature)
-    OPERATORS.impl(name, lambda y, *unused: torch.empty_like(y), "CompositeExplicitAutograd")
-
-
-_operator("gradient(Tensor y) -> Tensor")
-_operator("with_gradient(Tensor y, Tensor dy, Tensor[] xs, Tensor[] dxs) -> Tensor")
 
 
 def _with_gradient(y: Node, dy: Node, xs: Sequence[Node], dxs: Sequence[Node]) -> Node:
@@ -44,8 +35,12 @@ def _with_gradient(y: Node, dy: Node, xs: Sequence[Node], dxs: Sequence[Node]) -
     return with_gradient(y, dy, xs, cast)
 
 
-ROWS["minigraph.gradient.default"] = lambda y: placeholders([y.spec])[0]
-ROWS["minigraph.with_gradient.default"] = _with_gradient
+define("gradient(Tensor y) -> Tensor", torch.empty_like, lambda y: placeholders([y.spec])[0])
+define(
+    "with_gradient(Tensor y, Tensor dy, Tensor[] xs, Tensor[] dxs) -> Tensor",
+    lambda y, *unused: torch.empty_like(y),
+    _with_gradient,
+)
 
 
 class _Context(FunctionCtx):  # type: ignore[misc]

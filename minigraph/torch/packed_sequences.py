@@ -17,7 +17,7 @@ from minigraph import ops
 from minigraph.errors import GraphError
 from minigraph.graph import Node
 from minigraph.torch.masked_selection import ACROSS_ROWS, MaskedSelection
-from minigraph.torch.operators import OPERATORS, ROWS
+from minigraph.torch.operators import define
 from minigraph.torch.operators.layers import LAYERS, recurrent_layer
 
 RECURRENT = (torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN)
@@ -126,15 +126,18 @@ def _row(
     return [MaskedSelection(y, x.key), *last]
 
 
-OPERATORS.define(
+define(
     "packed_layer(Tensor x, Tensor valid, Tensor[] state, Tensor[] weights, str mode, bool bias, "
-    "int layers, float dropout, bool training, bool bidirectional) -> Tensor[]"
+    "int layers, float dropout, bool training, bool bidirectional) -> Tensor[]",
+    _shapes,
+    _row,
 )
-OPERATORS.impl("packed_layer", _shapes, "CompositeExplicitAutograd")
-OPERATORS.define("check(Tensor y, Tensor condition, str message) -> Tensor")
-OPERATORS.impl("check", lambda y, *unused: torch.empty_like(y), "CompositeExplicitAutograd")
-ROWS["minigraph.packed_layer.default"] = ACROSS_ROWS["minigraph.packed_layer.default"] = _row
-ROWS["minigraph.check.default"] = lambda y, condition, message: ops.check(condition, message, y)
+ACROSS_ROWS["minigraph.packed_layer.default"] = _row
+define(
+    "check(Tensor y, Tensor condition, str message) -> Tensor",
+    lambda y, *unused: torch.empty_like(y),
+    lambda y, condition, message: ops.check(condition, message, y),
+)
 
 
 @contextlib.contextmanager

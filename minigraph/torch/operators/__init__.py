@@ -4,12 +4,12 @@ from minigraph.torch.operators import backward, elementwise, images, layers, red
 from minigraph.torch.operators.table import (
     DTYPES,
     NESTED,
-    OPERATORS,
     PROMOTING,
     ROWS,
     Row,
+    define,
     row,
     rows,
 )
 
-__all__ = ["DTYPES", "NESTED", "OPERATORS", "PROMOTING", "ROWS", "Row", "row", "rows"]
+__all__ = ["DTYPES", "NESTED", "PROMOTING", "ROWS", "Row", "define", "row", "rows"]

@@ -20,7 +20,7 @@ from minigraph.torch.operators import images
 from minigraph.torch.operators.elementwise import log_gamma
 from minigraph.torch.operators.layers import embedding_bag, for_heads, nll_loss
 from minigraph.torch.operators.reductions import grouped_products
-from minigraph.torch.operators.table import ROWS, row
+from minigraph.torch.operators.table import ROWS, Row, row, rows
 from minigraph.torch.operators.tensors import BORDERS
 
 
@@ -51,7 +51,7 @@ def _identity(node: Node) -> tuple[int, int | None]:
     return (id(node.inputs[0]), node.op.index) if isinstance(node.op, Item) else (id(node), None)
 
 
-def _needed(values: Sequence[Any], mask: Sequence[bool]) -> tuple[Any, ...]:
+def _masked(values: Sequence[Any], mask: Sequence[bool]) -> tuple[Any, ...]:
     return tuple(value if needed else None for value, needed in zip(values, mask, strict=True))
 
 
@@ -86,7 +86,7 @@ def _convolution_backward(
     def forward(x: Node, w: Node, bias: Node | None = None) -> Any:
         return images.convolution(x, w, bias, *window)
 
-    return _needed([*gradients(forward, xs, dy), None][:3], mask)
+    return _masked([*gradients(forward, xs, dy), None][:3], mask)
 
 
 @row("native_batch_norm_backward")
@@ -113,7 +113,7 @@ def _batch_norm_backward(
             lambda x, w, b, mean, var: ops.batch_norm(x, mean, var, w, b, eps=eps),
             [*xs, widen(mean), widen(var)], dy,
         )[:3]  # fmt: skip
-    return _needed([ops.astype(dx, dtype), *others], mask)
+    return _masked([ops.astype(dx, dtype), *others], mask)
 
 
 # ---------------------------------------------------------------- pooling and padding
@@ -131,21 +131,35 @@ def max_pool_gradient(dy: Any, x: Any, *window: Any) -> Any:
 ROWS[f"{__name__}.{max_pool_gradient.__name__}"] = max_pool_gradient
 
 
-def _enter_gradient(names: str, forward: Callable[..., Node]) -> None:
-    """Enter a row (dy, x, *arguments): the gradient for x of `forward(x, *arguments)`."""
-
-    @row(*names.split())
-    def backward(dy: Node, x: Node, *arguments: Any) -> Node:
-        return gradients(lambda x: forward(x, *arguments), [x], dy)[0]
+def _gradient(forward: Row) -> Row:
+    """Return the row (dy, x, *arguments) of the gradient for x of `forward(x, *arguments)`."""
+    return lambda dy, x, *arguments: gradients(lambda x: forward(x, *arguments), [x], dy)[0]
 
 
-_enter_gradient("avg_pool2d_backward", images.avg_pool)
-# The last argument is the weight of all labels together.
-_enter_gradient("nll_loss_backward nll_loss2d_backward", lambda *args: nll_loss(*args[:-1]))
-for name, forward in BORDERS.items():
-    _enter_gradient(f"{name}_backward", forward)
+def _pooling_gradient(rank: int, pool: Row) -> Row:
+    """Return the row (dy, x) of the gradient for x of an adaptive pool."""
+    return lambda dy, x: _gradient(pool)(dy, x, dy.shape[-rank:])
 
 
+def _resizing_gradient(resize: Row) -> Row:
+    """Return the row (dy, size, x_size, *arguments) of the gradient for x of a resizing."""
+    return lambda dy, size, x_size, *arguments: _gradient(resize)(
+        dy, ops.zeros(tuple(x_size), dy.dtype), size, *arguments
+    )
+
+
+rows(
+    {
+        "avg_pool2d_backward": _gradient(images.avg_pool),
+        "_adaptive_avg_pool2d_backward": _pooling_gradient(2, ops.adaptive_avg_pool2d),
+        "_adaptive_avg_pool3d_backward": _pooling_gradient(3, images.adaptive_avg_pool_3d),
+        "upsample_nearest2d_backward": _resizing_gradient(images.upsample_nearest),
+        "upsample_bilinear2d_backward": _resizing_gradient(images.upsample_bilinear),
+        # The last argument is the weight of all labels together.
+        "nll_loss_backward nll_loss2d_backward": _gradient(lambda *args: nll_loss(*args[:-1])),
+        **{f"{name}_backward": _gradient(pad) for name, pad in BORDERS.items()},
+    }
+)
 ROWS["transformers.grouped_mm_fallback_backward.default"] = lambda x, w, offsets, dy: gradients(
     lambda x, w: grouped_products(x, w, offsets), [x, w], dy
 )
@@ -158,32 +172,7 @@ def _grid_sampler_backward(
     def forward(x: Node, grid: Node) -> Node:
         return images.grid_sampler_3d(x, grid, mode, border, align)
 
-    return _needed(gradients(forward, [x, grid], dy), mask)
-
-
-def _enter_adaptive_pool(rank: int, pool: Callable[..., Node]) -> None:
-    """Enter a row (dy, x): the gradient for x of an adaptive pool."""
-
-    @row(f"_adaptive_avg_pool{rank}d_backward")
-    def backward(dy: Node, x: Node) -> Node:
-        return gradients(lambda x: pool(x, dy.shape[-rank:]), [x], dy)[0]
-
-
-_enter_adaptive_pool(2, ops.adaptive_avg_pool2d)
-_enter_adaptive_pool(3, images.adaptive_avg_pool_3d)
-
-
-def _enter_resizing(name: str, forward: Callable[..., Node]) -> None:
-    """Enter a row (dy, size, x_size, *arguments): the gradient for x of a resizing `forward`."""
-
-    @row(name)
-    def backward(dy: Node, size: Any, x_size: Any, *arguments: Any) -> Node:
-        x = ops.zeros(tuple(x_size), dy.dtype)
-        return gradients(lambda x: forward(x, size, *arguments), [x], dy)[0]
-
-
-_enter_resizing("upsample_nearest2d_backward", images.upsample_nearest)
-_enter_resizing("upsample_bilinear2d_backward", images.upsample_bilinear)
+    return _masked(gradients(forward, [x, grid], dy), mask)
 
 
 # ---------------------------------------------------------------- embeddings, weight norm

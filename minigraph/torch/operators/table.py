@@ -36,6 +36,16 @@ DTYPES = _DTypes({getattr(torch, name): np.dtype(name) for name in NAMES.split()
 DTYPES[torch.bfloat16] = BFLOAT16
 
 
+def define(signature: str, empty: Callable[..., Any], function: Row) -> None:
+    """Define a custom operator of captured graphs, and enter its row.
+
+    empty  returns empty tensors of the results' shapes, which tracing needs
+    """
+    name = OPERATORS.define(signature)
+    OPERATORS.impl(name, empty, "CompositeExplicitAutograd")
+    ROWS[f"minigraph.{name}.default"] = function
+
+
 def row(*names: str, promotes: bool = False) -> Callable[[Row], Row]:
     """Return a decorator that enters a function as the row of overloads.
 
