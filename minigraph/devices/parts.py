@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,9 +28,9 @@ GENERATED = (Elementwise, Reduction, Fused, HorizontalFusion, Copy, Pad, Concat,
 
 @dataclass(frozen=True)
 class KernelPart:
-    """A generated kernel and which of the node's operands it has.
+    """A generated kernel, and its operands among those of the node.
 
-    offset  bytes by which its only output begins later than the node's does
+    offset  bytes from the start of the node's output to that of the kernel's only output
     """
 
     kernel: SpecialisedKernel
@@ -43,7 +44,7 @@ class KernelParts:
     """The independent kernels that compute a node.
 
     fill     initial value of the output, as C text
-    inplace  for each input, the outputs that may overwrite it
+    inplace  outputs that may overwrite each input
     """
 
     parts: list[KernelPart]
@@ -56,22 +57,22 @@ def can_be_generated(op: Op) -> bool:
     return isinstance(op, GENERATED) or op.composed
 
 
-def kernel_parts(node: Node, strides: Sequence[Shape], short: int = 0) -> KernelParts | None:
-    """Return the kernels for `node`, whose inputs have these strides; None if there are none.
+def kernel_parts(node: Node, strides: Sequence[Shape], short_row: int = 0) -> KernelParts | None:
+    """Return the kernels for `node`, whose inputs have these strides; None without kernels.
 
-    short  length of rows, at most, that are computed several at a time
+    short_row  largest number of elements of rows that are computed side by side
     """
     try:
-        return _parts(node, strides, short)
+        return _parts(node, strides, short_row)
     except NotFusible:
         return None
 
 
-def _parts(node: Node, strides: Sequence[Shape], short: int) -> KernelParts | None:
+def _parts(node: Node, strides: Sequence[Shape], short_row: int) -> KernelParts | None:
     inputs = tuple(x.spec for x in node.inputs)
     match node.op:
         case HorizontalFusion():
-            return _independent(node.op, node, strides, short)
+            return _independent(node.op, node, strides, short_row)
         case Pad() | Concat():
             return _copies(node, strides)
         case Reshape():  # of a strided view
@@ -86,21 +87,23 @@ def _parts(node: Node, strides: Sequence[Shape], short: int) -> KernelParts | No
             op = node.op
         case _:
             return None
-    kernel = kernel_of(op, inputs, tuple(strides), short=short)
+    kernel = kernel_of(op, inputs, tuple(strides), short_row=short_row)
     part = KernelPart(kernel, slice(len(node.inputs)), slice(len(node.specs)))
     return KernelParts([part], kernel.inplace)
 
 
 def _independent(
-    op: HorizontalFusion, node: Node, strides: Sequence[Shape], short: int
+    op: HorizontalFusion, node: Node, strides: Sequence[Shape], short_row: int
 ) -> KernelParts:
     """Independent small ops in one launch."""
     parts: list[KernelPart] = []
     inplace: list[tuple[int, ...]] = []
     first_in = first_out = 0
-    for each, inputs in op.groups(node.inputs):
+    for part_op, inputs in op.groups(node.inputs):
         ins = slice(first_in, first_in + len(inputs))
-        kernel = kernel_of(each, tuple(x.spec for x in inputs), tuple(strides[ins]), short=short)
+        kernel = kernel_of(
+            part_op, tuple(x.spec for x in inputs), tuple(strides[ins]), short_row=short_row
+        )
         outs = slice(first_out, first_out + len(kernel.pattern.stores))
         parts.append(KernelPart(kernel, ins, outs))
         inplace += [tuple(first_out + i for i in outputs) for outputs in kernel.inplace]
@@ -108,64 +111,65 @@ def _independent(
     return KernelParts(parts, inplace)
 
 
-# ---------------------------------------------------------------- ops that are others of views
+# ---------------------------------------------------------------- ops that are other ops of views
 
 
 def _averages(node: Node, strides: Shape) -> tuple[Op, Spec, Shape] | None:
-    """Return average pooling as an op that can be generated, and how the op sees the input.
+    """Return average pooling as a generated op, with the spec and strides of its view of the input.
 
-    That is a mean, and for the gradient a broadcast.  The rows and columns of a window are axes of
-    their own there.  None for other nodes, for windows that reach into padding, and for the
-    gradient of those that overlap or leave something out.
+    The op is a mean, and for the gradient a broadcast.  In the view, the rows and columns of a
+    window are separate axes.  None for other nodes, for windows that reach into padding, and for
+    the gradient of windows that overlap or do not cover the image.
 
-    strides  of the input, in bytes
+    strides  strides of the input, in bytes
     """
     op = node.op.plain if isinstance(node.op, LaidOut) else node.op
     if not isinstance(op, AvgPool2d | AvgPool2dBackward) or node.inputs[0].ndim != node.ndim:
         return None
     (x,), backward = node.inputs, isinstance(op, AvgPool2dBackward)
     pool = op.pool if isinstance(op, AvgPool2dBackward) else op
-    (high, wide), (down, across) = window, stride = pool.pooling.window, pool.pooling.stride
+    window, stride = pool.pooling.window, pool.pooling.stride
     (n, c, h, w, *lanes), (rows, columns) = (
         (node if backward else x).shape,
         (x if backward else node).shape[2:4],
     )
-    apart = stride != window or h % high or w % wide
-    if (backward and apart) or any(map(any, pool.pooling.padding)) or kind(node.dtype) != "f":
+    is_uneven = stride != window or h % window[0] or w % window[1]
+    if (backward and is_uneven) or any(map(any, pool.pooling.padding)) or kind(node.dtype) != "f":
         return None
-    split = (n, c, rows, high, columns, wide, *lanes)
+    split = (n, c, rows, window[0], columns, window[1], *lanes)
     image, channel, row, pixel, *lane = strides
     if backward:
-        given = Spec((n, c, rows, 1, columns, 1, *lanes), x.dtype)
+        view = Spec((n, c, rows, 1, columns, 1, *lanes), x.dtype)
         steps = (image, channel, row, 0, pixel, 0, *lane)
     else:
-        given = Spec(split, x.dtype)
-        steps = (image, channel, row * down, row, pixel * across, pixel, *lane)
-    (stand_in,) = xs = placeholders([given])
-    total = widen(stand_in)
+        view = Spec(split, x.dtype)
+        steps = (image, channel, row * stride[0], row, pixel * stride[1], pixel, *lane)
+    (operand,) = xs = placeholders([view])
+    total = widen(operand)
     total = BroadcastTo(split)(total) if backward else Sum((3, 5))(total)
-    return Fused(Graph(xs, ((total / float(high * wide)).astype(x.dtype),))), given, steps
+    mean = (total / float(math.prod(window))).astype(x.dtype)
+    return Fused(Graph(xs, (mean,))), view, steps
 
 
 def reordered_view(node: Node, strides: Shape) -> tuple[Op, Spec, Shape] | None:
     """Return a reorder as a copy of images whose axes are in the result's order.
 
-    An axis of larger blocks is divided in two.  None if neither number of lanes is a multiple of
-    the other.
+    The axis of the larger blocks is divided in two.  None if neither number of lanes is a multiple
+    of the other.
     """
     (x,) = node.inputs
     n, c, h, w = unpacked(x.shape)
-    before, after = ((*each.shape[4:], 1)[0] for each in (x, node))
-    most = max(before, after)
-    if most % before or most % after:
+    lanes_in, lanes_out = ((*operand.shape[4:], 1)[0] for operand in (x, node))
+    larger = max(lanes_in, lanes_out)
+    if larger % lanes_in or larger % lanes_out:
         return None
     image, block, row, pixel, *lane = strides
-    one = lane[0] if lane else block  # from a channel to the next, within a block
-    shape: Shape = (n, c // before, before // after, h, w, after)
-    steps: Shape = (image, block, one * after, row, pixel, one)
-    if after > before:
-        shape = (n, c // after, h, w, after // before, before)
-        steps = (image, block * (after // before), row, pixel, block, one)
+    lane_stride = lane[0] if lane else block  # from a channel to the next, within a block
+    shape: Shape = (n, c // lanes_in, lanes_in // lanes_out, h, w, lanes_out)
+    steps: Shape = (image, block, lane_stride * lanes_out, row, pixel, lane_stride)
+    if lanes_out > lanes_in:
+        shape = (n, c // lanes_out, h, w, lanes_out // lanes_in, lanes_in)
+        steps = (image, block * (lanes_out // lanes_in), row, pixel, block, lane_stride)
     return Copy(), Spec(shape, x.dtype), steps
 
 

@@ -2,8 +2,8 @@
 
 A kernel is a C function `int name(const int64_t *a, char **slots)`.  `slots` has the addresses of
 all buffers of the program.  `a`, the argument block, has the indices of the kernel's buffers, and
-extents and strides, so a kernel serves all shapes with the same pattern of broadcasting.  It
-returns 0, or 1 for an input with an invalid value.
+extents and strides, so a kernel serves all shapes with the same pattern of broadcasting.  The
+function returns 0, or 1 for an input with an invalid value.
 """
 
 from minigraph.cache.counters import kernel_counters

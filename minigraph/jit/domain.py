@@ -15,6 +15,7 @@ reduced loops.
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,13 +24,13 @@ from minigraph.ops.elementwise import Elementwise
 from minigraph.ops.reduction import Reduction
 from minigraph.ops.slicing import Windowed
 
-Loops = tuple[int | None, ...]  # for each axis of a node its loop; None if the length is 1
-Starts = tuple[int, ...]  # for each axis of a node the index of its loop at which it starts
+Loops = tuple[int | None, ...]  # the loop of each axis of a node; None for an axis of length 1
+Starts = tuple[int, ...]  # for each axis of a node, the index of its loop at which it starts
 Window = tuple[tuple[int, int, int], ...]  # for some loops (loop, first index, last index + 1)
 
 
 class NotFusible(Exception):
-    """One kernel cannot compute a subgraph, for this reason."""
+    """One kernel cannot compute a subgraph; the message says why."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +39,9 @@ class Domain:
 
     extents  lengths of the loops, in the order of the axes of the largest node
     reduced  loops that reductions reduce
-    loops    for each node the loops of its axes
-    starts   for each node the indices of these loops at which it starts
-    stages   for each node the stage that computes it, from 0 on
+    loops    loops of the axes of each node
+    starts   indices of these loops at which each node starts
+    stages   stage that computes each node, from 0 on
     """
 
     graph: Graph
@@ -64,22 +65,22 @@ class Domain:
         return any(isinstance(node.op, Reduction) for node in self.graph)
 
     def window(self, node: Node) -> Window:
-        """The window of a node: the loops of which it covers a part only."""
+        """The window of a node: the loops of which it covers only a part."""
         return self._window(node, self.starts[node], node.shape)
 
     def windows(self, node: Node) -> list[Window]:
         """The window of each input of a windowed op, in the loops of its result."""
         return [
-            self._window(node, [a + b for a, b in zip(self.starts[node], at, strict=True)], x.shape)
-            for x, at in zip(node.inputs, offsets(node) or (), strict=True)
+            self._window(node, [*map(operator.add, self.starts[node], offset)], x.shape)
+            for x, offset in zip(node.inputs, offsets(node) or (), strict=True)
         ]
 
     def _window(self, node: Node, starts: Sequence[int], shape: Shape) -> Window:
-        found = []
+        bounds = []
         for loop, start, n in zip(self.loops[node], starts, shape, strict=True):
             if loop is not None and (start > 0 or start + n < self.extents[loop]):
-                found.append((loop, start, start + n))
-        return tuple(sorted(found))
+                bounds.append((loop, start, start + n))
+        return tuple(sorted(bounds))
 
     @functools.cached_property
     def bounded(self) -> list[int]:
@@ -118,13 +119,13 @@ def connections(node: Node) -> Iterator[tuple[Node, list[tuple[int, int, int]]]]
         return
     if isinstance(node.op, Reduction) and node.op.combine:
         (x,) = node.inputs
-        kept = [(i, i, 0) for i, n in enumerate(x.shape) if n != 1 and i not in node.op.axes]
-        yield x, kept
+        pairs = [(i, i, 0) for i, n in enumerate(x.shape) if n != 1 and i not in node.op.axes]
+        yield x, pairs
         return
-    places = offsets(node)
-    if places is not None:
-        for x, starts in zip(node.inputs, places, strict=True):
-            yield x, [(i, i, at) for i, at in enumerate(starts) if x.shape[i] != 1]
+    input_starts = offsets(node)
+    if input_starts is not None:
+        for x, starts in zip(node.inputs, input_starts, strict=True):
+            yield x, [(i, i, start) for i, start in enumerate(starts) if x.shape[i] != 1]
         return
     if len(node.inputs) == 1 and not node.is_bundle and not node.inputs[0].is_bundle:
         (x,) = node.inputs
@@ -147,17 +148,17 @@ class _Loops:
         self.parent = list(range(len(self.extent)))
 
     def find(self, node: Node, axis: int) -> int:
-        at = self.first[node] + axis
-        while self.parent[at] != at:
-            self.parent[at] = self.parent[self.parent[at]]
-            at = self.parent[at]
-        return at
+        loop = self.first[node] + axis
+        while self.parent[loop] != loop:
+            self.parent[loop] = self.parent[self.parent[loop]]
+            loop = self.parent[loop]
+        return loop
 
-    def join(self, first: Sequence[int], other: Sequence[int]) -> bool:
+    def join(self, loops: Sequence[int], others: Sequence[int]) -> bool:
         """Join loops pairwise; return False and join none if their extents differ."""
-        if [self.extent[a] for a in first] != [self.extent[a] for a in other]:
+        if [self.extent[a] for a in loops] != [self.extent[a] for a in others]:
             return False
-        for a, b in zip(first, other, strict=True):
+        for a, b in zip(loops, others, strict=True):
             self.parent[a] = b
         return True
 
@@ -185,44 +186,44 @@ def analyse(graph: Graph) -> Domain:
                 loops.parent[loops.find(x, i)] = loops.find(node, j)
     reductions = [node for node in computed(graph) if isinstance(node.op, Reduction)]
     for node in reductions[1:]:
-        first, other = loops.reduced(reductions[0]), loops.reduced(node)
-        if set(first) != set(other) and not loops.join(first, other):
+        expected, reduced = loops.reduced(reductions[0]), loops.reduced(node)
+        if set(expected) != set(reduced) and not loops.join(expected, reduced):
             raise NotFusible("its reductions run over different axes")
     if reductions:
-        # Loops that only appear after a reduction are the reduced ones: in sum(x, 1) + y nothing
-        # else connects the columns of y with those of x.
-        known = {loop for node in reductions for loop in loops.of(node.inputs[0])}
+        # Loops that appear only after a reduction are the reduced ones: in sum(x, 1) + y nothing
+        # else connects the columns of y with the columns of x.
+        connected = {loop for node in reductions for loop in loops.of(node.inputs[0])}
         ordered = (loop for node in reversed(graph.order) for loop in loops.of(node))
-        rest = dict.fromkeys(a for a in ordered if a is not None and a not in known)
-        loops.join([*rest], loops.reduced(reductions[0]))
+        unconnected = dict.fromkeys(a for a in ordered if a is not None and a not in connected)
+        loops.join([*unconnected], loops.reduced(reductions[0]))
     axes_of = {node: loops.of(node) for node in graph if not isinstance(node.op, Constant)}
-    used: set[int] = set()
+    space: set[int] = set()
     for axes in axes_of.values():
         present = [axis for axis in axes if axis is not None]
         if len(set(present)) < len(present):
-            raise NotFusible("it reads one value at two places at once")
-        used.update(present)
-    largest = [node for node, axes in axes_of.items() if used.issubset(axes)]
+            raise NotFusible("it reads one value at two positions at once")
+        space.update(present)
+    largest = [node for node, axes in axes_of.items() if space.issubset(axes)]
     if not largest:
-        raise NotFusible("there is no common iteration space")
+        raise NotFusible("its ops have no common iteration space")
     sizes = zip(axes_of[largest[-1]], largest[-1].shape, strict=True)
     extents = {axis: n for axis, n in sizes if axis is not None}
     index: dict[int | None, int | None] = {axis: i for i, axis in enumerate(extents)}
     index[None] = None
-    reduced = {frozenset(loops.reduced(node)) for node in reductions} or {frozenset()}
-    if len(reduced) > 1:
+    reduced_sets = {frozenset(loops.reduced(node)) for node in reductions} or {frozenset()}
+    if len(reduced_sets) > 1:
         raise NotFusible("its reductions run over different axes")
     domain = Domain(
         graph,
         tuple(extents.values()),
-        frozenset(list(extents).index(axis) for axis in reduced.pop()),
+        frozenset(list(extents).index(axis) for axis in reduced_sets.pop()),
         {node: tuple(index[axis] for axis in axes) for node, axes in axes_of.items()},
         _starts(graph),
         stages,
     )
     whole_nodes = (*graph.outputs, *reductions, *(x for y in reductions for x in y.inputs))
     if any(not _is_whole(domain, x) for x in whole_nodes):
-        raise NotFusible("a part of the iteration space is stored or reduced")
+        raise NotFusible("it stores or reduces only a part of the iteration space")
     all_loops = set(range(len(domain.extents)))
     for y in graph.outputs:
         varies = domain.varies(y)
@@ -233,20 +234,20 @@ def analyse(graph: Graph) -> Domain:
 
 def _starts(graph: Graph) -> dict[Node, Starts]:
     starts: dict[Node, Starts] = {y: (0,) * y.ndim for y in graph.outputs}
-    inside = set(computed(graph))
+    computed_nodes = set(computed(graph))
     for y in reversed(graph.order):
         starts.setdefault(y, (0,) * y.ndim)
-        for x, axes in connections(y) if y in inside else ():
-            at = [0] * x.ndim
+        for x, axes in connections(y) if y in computed_nodes else ():
+            x_start = [0] * x.ndim
             for i, j, start in axes:
-                at[i] = starts[y][j] + start
-            if starts.setdefault(x, tuple(at)) != tuple(at):
-                raise NotFusible("it reads one value at two places at once")
+                x_start[i] = starts[y][j] + start
+            if starts.setdefault(x, tuple(x_start)) != tuple(x_start):
+                raise NotFusible("it reads one value at two positions at once")
     return starts
 
 
 def _is_whole(domain: Domain, node: Node) -> bool:
     """Whether a node covers exactly its loops."""
     axes = zip(domain.loops[node], node.shape, strict=True)
-    same = all(loop is None or n == domain.extents[loop] for loop, n in axes)
-    return same and not any(domain.starts[node])
+    covers_axes = all(loop is None or n == domain.extents[loop] for loop, n in axes)
+    return covers_axes and not any(domain.starts[node])

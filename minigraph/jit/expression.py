@@ -53,7 +53,7 @@ def expression(
     """Return the C expression of `op` for operands `args` of `dtypes`; a bool is 0 or 1.
 
     rounded  whether to round a result of 16 bits to its bits, or to leave it in float32
-    element  dtype of roundings inside of the expression; by default `result`
+    element  dtype of roundings inside the expression; by default `result`
     index    C expression for the index of the element, which random ops read
 
     >>> import numpy as np
@@ -68,12 +68,12 @@ def expression(
     template = op.template(dtypes[-1])
     if not template:
         raise GraphError(
-            f"{op.name} has no C: the attribute `c` of its class is the C expression for its "
-            '`forward`; the device "reference" runs `forward` itself'
+            f"{op.name} has no C expression: set the attribute `c` of its class, or use the device "
+            '"reference", which runs `forward`'
         )
     names = {**_names(dtypes, result), "round": _ROUND.get(element or result, "")}
-    wide = [_converted(d, compute_dtype(d), x) for d, x in zip(dtypes, args, strict=True)]
-    text = filled(op, template, *wide, **names, i=f"(uint64_t){index}")
+    operands = [_converted(d, compute_dtype(d), x) for d, x in zip(dtypes, args, strict=True)]
+    text = filled(op, template, *operands, **names, i=f"(uint64_t){index}")
     if result == BOOL:
         return f"({text}) != 0"
     if not rounded:
@@ -111,10 +111,10 @@ def filled(op: Op, template: str, *operands: str, **names: Any) -> str:
         return template.format(*operands, **names, op=op)
     except (AttributeError, LookupError, TypeError, ValueError) as error:
         attributes = [f"op.{field.name}" for field in fields(op)]  # type: ignore[arg-type]
-        known = ", ".join(f"{{{name}}}" for name in (*range(len(operands)), *names, *attributes))
+        keys = ", ".join(f"{{{name}}}" for name in (*range(len(operands)), *names, *attributes))
         raise GraphError(
             f"{op.name}: cannot fill the C template {short_repr(template)} ({error}); its "
-            f"fields may be {known}, and braces of C are written twice"
+            f"fields may be {keys}; write braces of C twice"
         ) from None
 
 
@@ -129,7 +129,7 @@ def takes_index(op: Op | None) -> bool:
 
 
 def literal(value: Any) -> str:
-    """Return a C literal of a NumPy scalar with exactly its value; of 16-bit floats the bits."""
+    """Return a C literal with the exact value of a NumPy scalar, or the bits of a 16-bit float."""
     if value.dtype in SMALL_FLOATS:
         return str(value.view(np.uint16))
     if kind(value.dtype) != "f":
@@ -156,7 +156,7 @@ def is_number(node: Node) -> bool:
 
 
 def _names(dtypes: Sequence[DType], result: DType) -> dict[str, str]:
-    last = compute_dtype(dtypes[-1])  # the first operand of `where` is its condition
-    suffix = "f" if last.name == "float32" else ""
-    bits = f"int{8 * last.itemsize}_t"
-    return {"T": c_type(last), "f": suffix, "R": c_type(compute_dtype(result)), "B": bits}
+    dtype = compute_dtype(dtypes[-1])  # the first operand of `where` is its condition
+    suffix = "f" if dtype.name == "float32" else ""
+    bits = f"int{8 * dtype.itemsize}_t"
+    return {"T": c_type(dtype), "f": suffix, "R": c_type(compute_dtype(result)), "B": bits}

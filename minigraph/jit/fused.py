@@ -26,16 +26,16 @@ class Fused(GraphOp, eq=False):
         return results if len(results) > 1 else results[0]
 
     def expand(self, *xs: Node) -> tuple[Node, ...]:
-        new = dict(zip(self.graph.inputs, xs, strict=True))
+        values = dict(zip(self.graph.inputs, xs, strict=True))
         return self.graph.map(
-            lambda node, inputs: new[node] if node in new else node.replace(inputs)
+            lambda node, inputs: values[node] if node in values else node.replace(inputs)
         ).outputs
 
 
 class HorizontalFusion(Op):
-    """Independent small ops in one launch; the inputs are those of the first op, the second, ...
+    """Independent small ops in one launch.
 
-    reads  number of inputs of each op
+    reads  number of inputs of each op; the node's inputs are those of all ops in order
     """
 
     ops: tuple[Op, ...]
@@ -44,10 +44,10 @@ class HorizontalFusion(Op):
     name = "fused"
 
     def groups(self, xs: Sequence[T]) -> Iterator[tuple[Op, Sequence[T]]]:
-        first = 0
+        begin = 0
         for op, count in zip(self.ops, self.reads, strict=True):
-            yield op, xs[first : first + count]
-            first += count
+            yield op, xs[begin : begin + count]
+            begin += count
 
     def infer(self, *xs: Spec) -> tuple[Spec, ...]:
         return tuple(y for op, group in self.groups(xs) for y in _tuple(op.infer(*group)))

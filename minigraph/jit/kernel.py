@@ -44,8 +44,8 @@ class SpecialisedKernel:
     """A pattern with the shapes of one use of it.
 
     constants  words of the argument block: constants, then the bounds of windows
-    inplace    for each input the outputs that may overwrite it
-    shifts     for each operand the bytes from its first element to the start of the loops
+    inplace    outputs that may overwrite each input
+    shifts     bytes from the first element of each operand to the start of the loops
     """
 
     pattern: KernelPattern
@@ -63,19 +63,20 @@ class SpecialisedKernel:
         return self.nest.count // width * math.ceil(width / self.pattern.columns)
 
     def splits(self, threads: int) -> int:
-        """The number of parts of a unit's loops, so that all threads have work.
+        """The number of parts into which a unit's loops are split, so that all threads have work.
 
-        All split units complete a stage before the next one begins, so a unit has left the cache by
-        then: with many units there is one part.
+        All split units complete a stage before the next stage begins, and a unit has left the cache
+        by then.  So with many units no unit is split.
         """
         if not self.pattern.reductions:
             return threads
-        units, least = self.units, STRETCH if self.pattern.stages == 1 else MIN_SYNCHRONISED_SPLIT
+        units = self.units
         if units >= 2 * threads or not self.pattern.divisible:
             return 1
-        evenly = threads // math.gcd(units, threads)
+        even_splits = threads // math.gcd(units, threads)
         size = self.nest.count * self.nest.length * self.pattern.lanes // units
-        return max(1, min(evenly, size // least, self.nest.length // SPLIT_MULTIPLE))
+        minimum = STRETCH if self.pattern.stages == 1 else MIN_SYNCHRONISED_SPLIT
+        return max(1, min(even_splits, size // minimum, self.nest.length // SPLIT_MULTIPLE))
 
     def scratch(self, threads: int) -> int:
         """Return the bytes of scratch memory: for partial results, or for rows of each thread."""
@@ -102,8 +103,8 @@ class SpecialisedKernel:
         """
         axes = (*self.nest.units, *self.nest.loops)
         splits = self.splits(threads)
-        busy = min(threads, self.units * splits)
-        head = [busy, len(self.nest.units), len(self.nest.loops), splits]
+        threads = min(threads, self.units * splits)
+        head = [threads, len(self.nest.units), len(self.nest.loops), splits]
         # Rows that end at borders are not a multiple of a cache line.
         streams = int(stream and not self.pattern.windows)
         values = [*head, streams, *scratch, *(n for n, _ in axes)]
@@ -120,12 +121,12 @@ def kernel_of(
     inputs: tuple[Spec, ...],
     strides: tuple[Shape, ...],
     target: Shape | None = None,
-    short: int = 0,
+    short_row: int = 0,
 ) -> SpecialisedKernel:
     """Return the kernel of an op for inputs with these specs and strides, in bytes.
 
-    target  strides of the only output if it is not contiguous
-    short   rows of up to this many elements are computed side by side
+    target     strides of the only output if it is not contiguous
+    short_row  largest number of elements of rows that are computed side by side
 
     Raises NotFusible if one kernel cannot compute the op.
     """
@@ -138,11 +139,11 @@ def kernel_of(
     ]
     steps = [*reads, *([target] if target is not None else (y.spec.strides for y in graph.outputs))]
     operands = [*graph.inputs, *graph.outputs]
-    nest = arrange(domain, operands, steps, short)
+    nest = arrange(domain, operands, steps, short_row)
     if len(nest.units) + len(nest.loops) > MAX_RANK:
         raise NotFusible(f"it has more than {MAX_RANK} axes")
-    moved = zip((domain.starts[x] for x in operands), steps, strict=True)
-    return _kernel(domain, nest, tuple(-sum(map(operator.mul, starts, s)) for starts, s in moved))
+    pairs = zip((domain.starts[x] for x in operands), steps, strict=True)
+    return _kernel(domain, nest, tuple(-sum(map(operator.mul, *pair)) for pair in pairs))
 
 
 @functools.lru_cache(4096)
@@ -150,12 +151,13 @@ def _domain_of(op: Op, inputs: tuple[Spec, ...]) -> Domain:
     return analyse(widen_reductions(meaning(op, inputs)))
 
 
-def specialise(graph: Graph, strides: Sequence[Shape], short: int = 0) -> SpecialisedKernel:
+def specialise(graph: Graph, strides: Sequence[Shape], short_row: int = 0) -> SpecialisedKernel:
     """Return the kernel for a graph whose inputs have these strides: see `kernel_of`."""
-    return kernel_of(Fused(graph), tuple(x.spec for x in graph.inputs), tuple(strides), short=short)
+    specs = tuple(x.spec for x in graph.inputs)
+    return kernel_of(Fused(graph), specs, tuple(strides), short_row=short_row)
 
 
-@functools.lru_cache(4096)  # different values of `short` often give the same nest
+@functools.lru_cache(4096)  # different values of `short_row` often give the same nest
 def _kernel(domain: Domain, nest: LoopNest, shifts: Ints) -> SpecialisedKernel:
     """Return the kernel that computes a domain with a loop nest."""
     graph = domain.graph
@@ -184,49 +186,49 @@ def _kernel(domain: Domain, nest: LoopNest, shifts: Ints) -> SpecialisedKernel:
         raise NotFusible("a kernel down columns has no borders")
     fixed = any(pattern.accesses[k] == "fixed" for k in pattern.operand_windows)
     if fixed or any(s.per_unit and pattern.values[s.value].level for s in pattern.stores):
-        raise NotFusible("borders are those of elements, not of what is reduced")
-    kept = tuple(_worth_keeping(pattern, nest))
-    inplace = _overwriting(pattern, nest, shifts, operands, {k.operand for k in kept})
+        raise NotFusible("only elements may have borders, not the results of reductions")
+    kept = tuple(_kept_values(pattern, nest))
+    inplace = _inplace_outputs(pattern, nest, shifts, operands, {k.operand for k in kept})
     pattern = replace(pattern, kept=kept)
-    few = 4 if pattern.narrow else 16
-    columns = min(pattern.columns, MAX_STACK_BYTES // (pattern.column_bytes or 1) // few * few)
+    step = 4 if pattern.narrow else 16
+    columns = min(pattern.columns, MAX_STACK_BYTES // (pattern.column_bytes or 1) // step * step)
     if pattern.narrow and pattern.stages > 1:
         accesses = zip(dtypes, pattern.accesses, strict=True)
-        row = nest.length * sum(dtype.itemsize for dtype, how in accesses if how != "fixed")
-        while columns > few and columns * row > MAX_L1_BYTES:
+        row = nest.length * sum(dtype.itemsize for dtype, access in accesses if access != "fixed")
+        while columns > step and columns * row > MAX_L1_BYTES:
             columns //= 2
     pattern = _reading_back(replace(pattern, columns=columns))
     return SpecialisedKernel(pattern, nest, (*values.constants, *values.bounds()), inplace, shifts)
 
 
-def _overwriting(
-    pattern: KernelPattern, nest: LoopNest, shifts: Ints, operands: list[Node], held: set[int]
+def _inplace_outputs(
+    pattern: KernelPattern, nest: LoopNest, shifts: Ints, operands: list[Node], kept: set[int]
 ) -> tuple[Ints, ...]:
-    """Return for each input the outputs that may overwrite it.
+    """Return the outputs that may overwrite each input.
 
-    An output is written at the same addresses as the input, and not before the input's last read.
+    The output is written at the addresses of the input, and not before the last read of the input.
 
-    held  outputs that hold another value before their final one
+    kept  outputs that hold another value before their final one
     """
-    # Without kept values, which CUDA kernels do not have.
-    last = {k: run for run in range(pattern.stages) for k in pattern.loaded(pattern.run(run))}
+    # As if no values were kept, because CUDA kernels keep none.
+    last_run = {k: run for run in range(pattern.stages) for k in pattern.loaded(pattern.run(run))}
     return tuple(
         tuple(
             i
             for i, store in enumerate(pattern.stores)
             if not shifts[k]
             and k not in pattern.operand_windows
-            and pattern.inputs + i not in held
+            and pattern.inputs + i not in kept
             and nest.same_strides(pattern.inputs + i, k)
             and operands[pattern.inputs + i].spec.nbytes == operands[k].spec.nbytes
-            and (store.per_unit or pattern.values[store.value].stage >= last.get(k, 0))
+            and (store.per_unit or pattern.values[store.value].stage >= last_run.get(k, 0))
         )
         for k in range(pattern.inputs)
     )
 
 
 class _Values:
-    """The values of a kernel; `index` has the index of each node's value."""
+    """The values of a kernel, and the index of each node's value."""
 
     def __init__(self, domain: Domain, nest: LoopNest) -> None:
         self.domain = domain
@@ -238,7 +240,7 @@ class _Values:
         operand = {x: k for k, x in enumerate(domain.graph.inputs)}
         for node in domain.graph:
             if node in operand:
-                window = self._number(domain.window(node))
+                window = self._window_index(domain.window(node))
                 value = Value(node.dtype, operand=operand[node], window=window)
                 self.index[node] = self._add(value)
             elif isinstance(node.op, Constant):
@@ -248,28 +250,28 @@ class _Values:
             elif isinstance(node.op, Reduction | Elementwise):
                 self.index[node] = self._add(self._computed(node))
             else:
-                self.index[node] = self._moved(node)
+                self.index[node] = self._movement(node)
 
     def _add(self, value: Value) -> int:
         self.values.append(value)
         return len(self.values) - 1
 
-    def _number(self, window: Window) -> int:
+    def _window_index(self, window: Window) -> int:
         return self.windows.setdefault(window, len(self.windows)) if window else -1
 
     def bounds(self) -> Iterator[int]:
         """Yield the bounds of all windows, in the units of their counters."""
         for window in self.windows:
-            for loop, *ends in window:
+            for loop, *bounds in window:
                 scale = self.nest.scales[self.domain.bounded.index(loop)]
-                yield from (end * scale for end in ends)
+                yield from (bound * scale for bound in bounds)
 
-    def _moved(self, node: Node) -> int:
-        """Return the value of an op that moves elements: its input's, or a choice of several."""
+    def _movement(self, node: Node) -> int:
+        """Return the value of an op that moves elements: that of its input, or a choice."""
         if not isinstance(node.op, Windowed):
             return self.index[node.inputs[0]]
         inputs, stage = [self.index[x] for x in node.inputs], self.domain.stages[node]
-        windows = [*map(self._number, self.domain.windows(node))]
+        windows = [*map(self._window_index, self.domain.windows(node))]
         if len(inputs) == 1:
             fill = np.array(node.op.border_value()).astype(node.dtype)
             x = self.values[inputs[0]]
@@ -277,13 +279,13 @@ class _Values:
             if zero and x.operand >= 0 and x.window == windows[0]:
                 return inputs[0]
             # gcc compiles a choice between an element and a literal to branches.
-            chosen = self._add(self._constant(fill, as_literal=False))
+            result = self._add(self._constant(fill, as_literal=False))
         else:
-            chosen = inputs.pop()
+            result = inputs.pop()
         for v, window in reversed([*zip(inputs, windows, strict=False)]):
-            choice = Value(node.dtype, args=(v, chosen), window=window, stage=stage)
-            chosen = v if window < 0 else self._add(choice)
-        return chosen
+            choice = Value(node.dtype, args=(v, result), window=window, stage=stage)
+            result = v if window < 0 else self._add(choice)
+        return result
 
     def _constant(self, number: Array, as_literal: bool = True) -> Value:
         value = number.reshape(())[()]
@@ -296,9 +298,9 @@ class _Values:
 
     def _computed(self, node: Node) -> Value:
         if takes_index(node.op):
-            long = tuple(n for n in node.shape if n != 1)
-            moved = long != self.domain.extents or any(self.domain.starts[node])
-            if self.nest.form != "map" or moved:
+            extents = tuple(n for n in node.shape if n != 1)
+            is_shifted = extents != self.domain.extents or any(self.domain.starts[node])
+            if self.nest.form != "map" or is_shifted:
                 raise NotFusible("random numbers are counted along one flat axis")
         args = tuple(self.index[x] for x in node.inputs)
         return Value(node.dtype, node.op, args, stage=self.domain.stages[node])
@@ -306,8 +308,8 @@ class _Values:
 
 def with_levels(values: Sequence[Value], nest: LoopNest) -> Iterator[Value]:
     """Yield values with the level at which a unit computes them."""
-    moving: list[bool] = []  # for each value, whether it varies along the loops
-    differing: list[bool] = []  # for each value, whether it varies along the innermost axis
+    moving: list[bool] = []  # whether each value varies along the loops
+    differing: list[bool] = []  # whether each value varies along the innermost axis
     for value in values:
         if value.operand >= 0:
             moves, differs = nest.moves(value.operand), bool(nest.innermost[value.operand])
@@ -316,15 +318,15 @@ def with_levels(values: Sequence[Value], nest: LoopNest) -> Iterator[Value]:
         elif value.reduces:
             moves, differs = False, nest.form == "column"
         else:
-            moves, differs = (any(known[a] for a in value.args) for known in (moving, differing))
+            moves, differs = (any(flags[a] for a in value.args) for flags in (moving, differing))
         moves |= value.window >= 0
         moving.append(moves)
         differing.append(differs)
         yield replace(value, level=UNIT if not moves else ELEMENT if differs else ROW)
 
 
-def _worth_keeping(pattern: KernelPattern, nest: LoopNest) -> Iterator[KeptValue]:
-    """Yield the costly values that several runs over the loops need and for which there is room."""
+def _kept_values(pattern: KernelPattern, nest: LoopNest) -> Iterator[KeptValue]:
+    """Yield the costly values that several runs over the loops need, as far as memory suffices."""
     runs = [set(pattern.run(stage)) for stage in range(pattern.stages)]
     rows = MAX_KEPT_ROWS if nest.form == "row" and nest.length <= MAX_KEPT_ROW else 0
     outputs = [
@@ -333,28 +335,28 @@ def _worth_keeping(pattern: KernelPattern, nest: LoopNest) -> Iterator[KeptValue
         if not store.per_unit and pattern.values[store.value].stage == pattern.stages - 1
     ]
     for v, value in enumerate(pattern.values):
-        needed = [stage for stage, run in enumerate(runs) if v in run]
+        stages = [stage for stage, run in enumerate(runs) if v in run]
         costly = isinstance(value.op, Elementwise) and value.op.costly
-        if value.level < ELEMENT or not costly or len(needed) < 2:
+        if value.level < ELEMENT or not costly or len(stages) < 2:
             continue
-        alike = [k for k in outputs if pattern.dtypes[k] == value.dtype]
+        same_dtype = [k for k in outputs if pattern.dtypes[k] == value.dtype]
         if rows:
             rows -= 1
-            yield KeptValue(v, needed[0])
-        elif alike:
-            outputs.remove(alike[0])
-            yield KeptValue(v, needed[0], alike[0])
+            yield KeptValue(v, stages[0])
+        elif same_dtype:
+            outputs.remove(same_dtype[0])
+            yield KeptValue(v, stages[0], same_dtype[0])
 
 
 def _reading_back(pattern: KernelPattern) -> KernelPattern:
-    """Let runs read outputs that earlier runs have stored, if that saves reads of other arrays."""
+    """Let runs read the outputs of earlier runs if that saves reads of other arrays."""
     for k, store in enumerate(pattern.stores, pattern.inputs):
         stage = pattern.values[store.value].stage
         if store.per_unit or stage == pattern.stages - 1:
             continue
-        back = replace(pattern, kept=(*pattern.kept, KeptValue(store.value, stage, k)))
-        if _arrays_read(back) < _arrays_read(pattern):
-            pattern = back
+        candidate = replace(pattern, kept=(*pattern.kept, KeptValue(store.value, stage, k)))
+        if _arrays_read(candidate) < _arrays_read(pattern):
+            pattern = candidate
     return pattern
 
 
@@ -366,4 +368,4 @@ def _arrays_read(pattern: KernelPattern) -> int:
 def check_speed(kernel: SpecialisedKernel) -> None:
     """Raise NotFusible if several kernels are faster than this one."""
     if kernel.pattern.stages > 1 and kernel.pattern.form == "column":
-        raise NotFusible("it would have to run along the outer axis more than once")
+        raise NotFusible("it would run along the outer axis more than once")

@@ -21,15 +21,15 @@ MIN_TILE = 8  # rows and columns of a tile, or length of an innermost axis
 MAX_STRIP = 1024  # length of the axis that replaces an innermost axis that is too short
 MIN_TILED_ELEMENTS = 1 << 15  # elements of an array that is read in tiles or strips
 MAX_COLUMNS = 512  # columns of a unit
-MAX_STRIDED_COLUMNS = 128  # if they are not contiguous, so that the first cache holds their lines
-MAX_SHORT_COLUMN = 12  # elements of a column for which the cache does not matter
+MAX_STRIDED_COLUMNS = 128  # of columns that are not contiguous: the first cache holds their lines
+MAX_SHORT_COLUMN = 12  # elements of a column that is too short for the cache to matter
 MAX_NARROW_ROW = 256  # elements of a narrow row
 NARROW_ROWS = 16  # narrow rows of a unit
 NARROW_LANES = 16  # accumulators of a narrow row
 SCALAR_ACCESSES = ("strided", "back")  # accesses without vector loads
 LANE_COUNTS = (8, 16)  # lengths of an innermost axis whose elements are lanes
 Ints = tuple[int, ...]
-Axis = tuple[int, Ints]  # extent, and for each operand and counter the stride
+Axis = tuple[int, Ints]  # extent, and the stride of each operand and counter
 Axes = tuple[Axis, ...]
 
 
@@ -41,8 +41,8 @@ class LoopNest:
     loops   axes that a unit runs over
     lanes   the axis within a pixel; of length 1 in other forms than "lane"
     sizes   bytes of an element of each operand
-    scales  for each counter its stride along its own loop.  A counter is the position along a loop
-            that windows bound; it has strides like an operand, after those of all operands
+    scales  stride of each counter along its own loop.  A counter is the position along a loop that
+            windows bound; it has strides like an operand, after those of all operands
     narrow  whether a unit is several narrow rows
     """
 
@@ -81,17 +81,17 @@ class LoopNest:
     def accesses(self) -> tuple[str, ...]:
         """The access of each operand along the innermost axis: see `KernelPattern`."""
         lanes, across = self.lanes
-        found = []
+        accesses = []
         for k, (size, stride) in enumerate(zip(self.sizes, self.innermost, strict=False)):
             if not stride and not self.moves(k):
-                found.append("fixed")
+                accesses.append("fixed")
             elif stride == -size and lanes == 1:
-                found.append("back")
+                accesses.append("back")
             elif stride == 0:
-                found.append("same")
+                accesses.append("same")
             else:
-                found.append("unit" if stride == (lanes * across[k] or size) else "strided")
-        return tuple(found)
+                accesses.append("unit" if stride == (lanes * across[k] or size) else "strided")
+        return tuple(accesses)
 
     def moves(self, k: int) -> bool:
         """Whether operand `k` varies within a unit."""
@@ -104,13 +104,13 @@ class LoopNest:
 
 
 def arrange(
-    domain: Domain, operands: Sequence[Node], strides: Sequence[Shape], short: int = 0
+    domain: Domain, operands: Sequence[Node], strides: Sequence[Shape], short_row: int = 0
 ) -> LoopNest:
     """Return the loop nest of a kernel for operands with these strides, in bytes.
 
-    short  rows of up to this many elements are reduced like columns if they are shorter than a
-           vector or not contiguous.  Unless it is 0, a large map gets a longer axis in place of a
-           short innermost one
+    short_row  rows of up to this many elements are reduced like columns if they are shorter than a
+               vector or not contiguous.  Unless it is 0, a large map gets a longer axis in place of
+               a short innermost one
     """
     pairs = ((domain.loops[x], s) for x, s in zip(operands, strides, strict=True))
     by_loop = [{d: s for d, s in zip(*axes, strict=True) if d is not None} for axes in pairs]
@@ -129,24 +129,24 @@ def arrange(
     steps = zip(inner[0][1], sizes, strict=False)
     contiguous = len(inner) == 1 and all(stride in (0, size) for stride, size in steps)
     vectors = contiguous and length >= NARROW_LANES
-    like_columns = form == "row" and 1 < length <= short and not vectors and not scales
+    like_columns = form == "row" and 1 < length <= short_row and not vectors and not scales
     like_columns = like_columns and outer[-1][0] > 1
-    single = (1, (0,) * len(by_loop))
-    nest = LoopNest("column" if like_columns else form, outer, inner, single, sizes, scales)
+    no_lanes = (1, (0,) * len(by_loop))
+    nest = LoopNest("column" if like_columns else form, outer, inner, no_lanes, sizes, scales)
     if like_columns or any(takes_index(node.op) for node in domain.graph):
         return nest  # random numbers are counted along one flat axis
-    if short and form == "row" and len(inner) == 1 and length <= MAX_NARROW_ROW and not scales:
+    if short_row and form == "row" and len(inner) == 1 and length <= MAX_NARROW_ROW and not scales:
         return replace(nest, narrow=True)
     with_lanes = _with_lanes(domain, nest, by_loop)
     if with_lanes or form != "map":
         return with_lanes or nest
-    return _lengthened(nest) if short and nest.loops[-1][0] < MIN_TILE else _tiled(nest)
+    return _lengthened(nest) if short_row and nest.loops[-1][0] < MIN_TILE else _tiled(nest)
 
 
 def _counter(domain: Domain, loop: int) -> dict[int, int]:
     """Return the strides of the counter of a loop.
 
-    The counter also counts along unbounded loops inside of it, so that they can be merged with it.
+    The counter also counts along the unbounded loops inside its loop, so that all can be merged.
     """
     steps, size = {}, 1
     for inner in range(len(domain.extents) - 1, loop, -1):
@@ -168,30 +168,27 @@ def collapse(axes: Iterable[Axis]) -> Axes:
     >>> collapse([(2, (48, 0)), (3, (16, 0)), (4, (4, 4))])
     ((6, (16, 0)), (4, (4, 4)))
     """
-    kept: list[Axis] = []
+    merged: list[Axis] = []
     for n, steps in axes:
         if n == 1:
             continue
-        if kept and kept[-1][1] == tuple(step * n for step in steps):
-            kept[-1] = (kept[-1][0] * n, steps)
+        if merged and merged[-1][1] == tuple(step * n for step in steps):
+            merged[-1] = (merged[-1][0] * n, steps)
         else:
-            kept.append((n, steps))
-    return tuple(kept)
+            merged.append((n, steps))
+    return tuple(merged)
 
 
 def _with_lanes(domain: Domain, nest: LoopNest, by_loop: list[dict[int, int]]) -> LoopNest | None:
     """Return the nest with the innermost axis as lanes if it is a block of channels; else None.
 
-    An axis that can be merged with its neighbour is not made lanes, because a longer axis is
-    faster, except in kernels that run over columns several times: no other form supports these.
+    An axis that can be merged with its neighbour does not become lanes, because a longer axis is
+    faster, except in kernels that run over columns several times, which no other form supports.
     """
     across = tuple(s.get(len(domain.extents) - 1, 0) for s in by_loop)
     contiguous = all(s in (0, size) for s, size in zip(across, nest.sizes, strict=False))
-    if (
-        nest.form == "row"
-        or not contiguous
-        or not set(LANE_COUNTS).intersection(domain.extents[-1:])
-    ):
+    is_block = bool(domain.extents) and domain.extents[-1] in LANE_COUNTS
+    if nest.form == "row" or not contiguous or not is_block:
         return None
     if len(domain.extents) - 1 in domain.bounded:
         return None
@@ -210,24 +207,24 @@ def _with_lanes(domain: Domain, nest: LoopNest, by_loop: list[dict[int, int]]) -
 def _tiled(nest: LoopNest) -> LoopNest:
     """Return the nest in tiles if the innermost axis of an operand is not that of the kernel.
 
-    Without tiles the kernel would read a transposed array column by column, and so read each of its
-    cache lines many times.
+    Without tiles the kernel would read a transposed array column by column, and each of its cache
+    lines many times.
     """
-    *outer, (columns, across) = nest.loops
+    *outer, (columns, column_steps) = nest.loops
     for k, size in enumerate(nest.sizes):
         along = [a for a, (_, strides) in enumerate(outer) if strides[k] == size]
-        if across[k] in (0, size) or not along or nest.length < MIN_TILED_ELEMENTS:
+        if column_steps[k] in (0, size) or not along or nest.length < MIN_TILED_ELEMENTS:
             continue
-        rows, down = outer[along[-1]]
+        rows, row_steps = outer[along[-1]]
         height, width = _tile(rows), _tile(columns)
         if min(height, width) < MIN_TILE:
             continue
         del outer[along[-1]]
         blocks = [
-            (rows // height, tuple(s * height for s in down)),
-            (columns // width, tuple(s * width for s in across)),
+            (rows // height, tuple(s * height for s in row_steps)),
+            (columns // width, tuple(s * width for s in column_steps)),
         ]
-        return replace(nest, loops=(*outer, *blocks, (height, down), (width, across)))
+        return replace(nest, loops=(*outer, *blocks, (height, row_steps), (width, column_steps)))
     return nest
 
 
@@ -236,23 +233,23 @@ def _lengthened(nest: LoopNest) -> LoopNest:
 
     The short axis becomes the next outer one, around a strip that stays in the first cache.
     """
-    *outer, short = nest.loops
+    *outer, innermost = nest.loops
 
     def rank(a: int) -> tuple[bool, int]:
         extent, strides = outer[a]
         return any(map(operator.eq, strides, nest.sizes)), extent
 
     longest = max(range(len(outer)), key=rank, default=-1)
-    if longest < 0 or outer[longest][0] <= short[0] or nest.length < MIN_TILED_ELEMENTS:
+    if longest < 0 or outer[longest][0] <= innermost[0] or nest.length < MIN_TILED_ELEMENTS:
         return nest
     extent, strides = outer.pop(longest)
     length = _tile(extent, MAX_STRIP)
     if length < MAX_TILE:  # no divisor is long enough
         length = extent
     blocks = (extent // length, tuple(s * length for s in strides))
-    return replace(nest, loops=collapse((*outer, blocks, short, (length, strides))))
+    return replace(nest, loops=collapse((*outer, blocks, innermost, (length, strides))))
 
 
-def _tile(extent: int, most: int = MAX_TILE) -> int:
+def _tile(extent: int, limit: int = MAX_TILE) -> int:
     """Return the largest divisor of an extent that is not above a limit."""
-    return next(n for n in range(min(extent, most), 0, -1) if extent % n == 0)
+    return next(n for n in range(min(extent, limit), 0, -1) if extent % n == 0)

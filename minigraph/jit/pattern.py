@@ -7,8 +7,8 @@ reduces elements along them; between stages it computes with the results.  There
     row      the innermost axis is reduced: a unit is one index of the kept axes
     column   the innermost axis is kept: a unit is a block of columns; short rows are treated as
              columns, side by side
-    lane     the innermost axis is a short block of channels, the *lanes*: the elements of the other
-             forms are pixels here, with all lanes; units and loops are those of the other axes
+    lane     the innermost axis is a short block of channels, the *lanes*; units and loops are axes
+             of pixels, and each pixel has all lanes
 
 The text depends neither on extents nor on strides, so a kernel serves all shapes with the same
 pattern of broadcasting.
@@ -67,8 +67,8 @@ class OutputStore:
 class KeptValue:
     """A value that the run `run` of a unit computes and keeps for later runs.
 
-    operand  output whose memory holds it, until the output's final value is known if that is
-             another value; -1 for a row in the scratch memory
+    operand  output whose memory holds it until the output's final value is stored; -1 for a row in
+             the scratch memory
     """
 
     value: int
@@ -84,10 +84,10 @@ class KernelPattern:
               that of pixels: "unit", "same", "back" (unit stride, from the last to the first),
               "strided", or "fixed" if the operand does not vary within a unit
     lanes     number of lanes; 1 in other forms
-    across    for each operand whether it has an element for each lane, or one for all lanes
+    across    whether each operand has an element for each lane, or one for all lanes
     columns   largest number of columns, or of narrow rows, of a unit
     kept      values that a unit keeps for its later runs instead of recomputing them
-    windows   for each window its counters; their bounds follow the constants in the argument block
+    windows   counters of each window; their bounds follow the constants in the argument block
     counters  number of counters
     narrow    whether a unit is several rows of few elements, which threads do not split
     """
@@ -117,9 +117,9 @@ class KernelPattern:
 
     def bounds(self, window: int) -> dict[int, int]:
         """The index among the constants of the bounds of each counter of a window."""
-        first = 1 + max((value.constant for value in self.values), default=-1)
-        first += 2 * sum(map(len, self.windows[:window]))
-        return {counter: first + 2 * i for i, counter in enumerate(self.windows[window])}
+        position = 1 + max((value.constant for value in self.values), default=-1)
+        position += 2 * sum(map(len, self.windows[:window]))
+        return {counter: position + 2 * i for i, counter in enumerate(self.windows[window])}
 
     @functools.cached_property
     def inputs(self) -> int:
@@ -140,14 +140,14 @@ class KernelPattern:
         return bool(self.reductions) and not self.rows and not self.narrow
 
     @functools.cached_property
-    def once(self) -> list[int]:
+    def unit_values(self) -> list[int]:
         """The values that are computed once for each unit."""
         return [v for v, value in enumerate(self.values) if value.level == UNIT]
 
     @functools.cached_property
     def wide(self) -> frozenset[int]:
-        """The values of level UNIT, of lanes all values, that differ between columns or lanes."""
-        found: set[int] = set()
+        """The values that differ between columns, of level UNIT, or between lanes, of any level."""
+        values: set[int] = set()
         for v, value in enumerate(self.values):
             k = value.operand
             if self.form == "lane":
@@ -156,30 +156,30 @@ class KernelPattern:
                 differs = k >= 0 and (self.narrow or self.accesses[k] != "fixed")
             else:
                 continue
-            if differs or value.reduces or not found.isdisjoint(value.args):
-                found.add(v)
-        return frozenset(found)
+            if differs or value.reduces or not values.isdisjoint(value.args):
+                values.add(v)
+        return frozenset(values)
 
     @property
     def column_bytes(self) -> int:
         """The largest number of bytes on the stack for each column or narrow row of a unit."""
-        read = {store.value for store in self.stores if store.per_unit}
+        array_values = {store.value for store in self.stores if store.per_unit}
         for value in self.values:
             for a in value.args:
                 if value.level != UNIT or value.stage != self.values[a].stage:
-                    read.add(a)
-        held = 0
+                    array_values.add(a)
+        nbytes = 0
         if self.narrow:
             rows = sum(self.values[v].dtype.itemsize for v in self.rows)
-            held = MAX_NARROW_ROW * rows + 8 * NARROW_LANES * len(self.reductions)
+            nbytes = MAX_NARROW_ROW * rows + 8 * NARROW_LANES * len(self.reductions)
         # For each reduction a partial result, the total, and its rounding error.
-        return held + 8 * (3 * len(self.reductions) + len(read & self.wide))
+        return nbytes + 8 * (3 * len(self.reductions) + len(array_values & self.wide))
 
     @functools.cached_property
     def stages(self) -> int:
         """The number of runs of a unit over its loops."""
-        full = [self.values[s.value].stage for s in self.stores if not s.per_unit]
-        return 1 + max(full + [self.values[v].stage - 1 for v in self.reductions])
+        store_stages = [self.values[s.value].stage for s in self.stores if not s.per_unit]
+        return 1 + max(store_stages + [self.values[v].stage - 1 for v in self.reductions])
 
     def reduced(self, stage: int) -> list[int]:
         """The reductions that a run over the loops computes."""
@@ -202,37 +202,37 @@ class KernelPattern:
 
         They include neither values of level UNIT nor values that only kept values depend on.
         """
-        once, kept = set(self.once), self.kept_before(stage)
-        found: set[int] = set()
-        stack = [v for v in self.goals(stage) if v not in once]
+        unit_values, kept = set(self.unit_values), self.kept_before(stage)
+        values: set[int] = set()
+        stack = [v for v in self.roots(stage) if v not in unit_values]
         while stack:
             v = stack.pop()
-            if v not in found:
-                found.add(v)
+            if v not in values:
+                values.add(v)
                 if not self.values[v].reduces and v not in kept:
-                    stack.extend(a for a in self.values[v].args if a not in once)
-        return sorted(found)
+                    stack.extend(a for a in self.values[v].args if a not in unit_values)
+        return sorted(values)
 
     def kept_before(self, stage: int) -> dict[int, KeptValue]:
         """The values that earlier runs have kept."""
         return {kept.value: kept for kept in self.kept if kept.run < stage}
 
-    def goals(self, stage: int) -> list[int]:
+    def roots(self, stage: int) -> list[int]:
         """The values that a run over the loops combines or stores."""
         combined = [self.values[v].args[0] for v in self.reduced(stage)]
         return [*combined, *map(self.source, self.stored(stage))]
 
-    def wide_needs(
+    def wide_operands(
         self, values: Iterable[int], results: Iterable[int], stage: int = 0
     ) -> list[int]:
         """The wide values that computing `values` reads, and those among `results`.
 
         stage  the run, which loads values that earlier runs have kept
         """
-        made, kept = set(values), self.kept_before(stage)
-        computed = (self.values[v] for v in made if v not in kept)
-        needed = {a for value in computed if not value.reduces for a in value.args}
-        return sorted((needed.union(results) & self.wide) - made)
+        available, kept = set(values), self.kept_before(stage)
+        computed = (self.values[v] for v in available if v not in kept)
+        operands = {a for value in computed if not value.reduces for a in value.args}
+        return sorted((operands.union(results) & self.wide) - available)
 
     def run_at(self, level: int, stage: int) -> list[int]:
         """The values of one level that a run over the loops computes or loads."""
@@ -241,8 +241,8 @@ class KernelPattern:
     def moving(self, stage: int) -> list[int]:
         """The operands that a run over the loops reads or writes and that vary within it."""
         values = self.run(stage)
-        held = {kept.operand for kept in self.kept if kept.value in values and kept.operand >= 0}
-        accessed = held.union(self.loaded(values), self.stored(stage))
+        kept = {kept.operand for kept in self.kept if kept.value in values} - {-1}
+        accessed = kept.union(self.loaded(values), self.stored(stage))
         return sorted(k for k in accessed if self.accesses[k] != "fixed")
 
     def functions(self, variable: Callable[[DType], DType] = lambda dtype: dtype) -> list[str]:
@@ -250,12 +250,12 @@ class KernelPattern:
 
         variable  returns the dtype of the C variable for a dtype
         """
-        needs: dict[str, None] = {}
+        texts: dict[str, None] = {}
         for value in self.values:
             if value.op is not None and not value.reduces:
                 operands = [variable(self.values[a].dtype) for a in value.args]
-                needs |= dict.fromkeys(support(value.op, operands, variable(value.dtype)))
-        return [*needs]
+                texts |= dict.fromkeys(support(value.op, operands, variable(value.dtype)))
+        return [*texts]
 
     def loaded(self, values: Sequence[int]) -> list[int]:
         """The operands that some of `values` load."""

@@ -34,19 +34,19 @@ CONVERSIONS: dict[tuple[DType, DType], str] = {
     (BFLOAT16, FLOAT32): "mg_float_of_bfloat16",
     (FLOAT32, BFLOAT16): "mg_bfloat16_of_float",
 }
-CFunction = tuple[str, tuple[str, ...]]  # name, and the texts of the functions it calls and its own
+CFunction = tuple[str, tuple[str, ...]]  # name, and its text after those of functions that it calls
 
 
 @functools.cache
 def _function(name: str) -> CFunction:
-    needed = {name}
-    for each, text in reversed(_FUNCTIONS.items()):
-        if each in needed:
-            needed.update(re.findall(r"\bmg_\w+", text))
-    return name, tuple(text for each, text in _FUNCTIONS.items() if each in needed)
+    names = {name}
+    for function, text in reversed(_FUNCTIONS.items()):
+        if function in names:
+            names.update(re.findall(r"\bmg_\w+", text))
+    return name, tuple(text for function, text in _FUNCTIONS.items() if function in names)
 
 
-# Of a float32 that bfloat16 can represent.
+# The conversion of a float32 that bfloat16 can represent.
 EXACT_TO_BFLOAT16 = _function("mg_bfloat16_of_exact_float")
 
 
@@ -58,7 +58,7 @@ def compute_dtype(dtype: DType) -> DType:
 def conversion(source: DType, target: DType) -> CFunction:
     """Return the C function for a cast from or to a float of 16 bits; ("", ()) for other casts.
 
-    As in NumPy, integers, and doubles cast to bfloat16, are cast to float32 first.
+    As in NumPy, integers are cast to float32 first, and so is float64 for a cast to bfloat16.
     """
     if source == target or SMALL_FLOATS.isdisjoint((source, target)):
         return "", ()
@@ -68,10 +68,10 @@ def conversion(source: DType, target: DType) -> CFunction:
 
 
 def conversions(dtype: DType) -> tuple[str, str, tuple[str, ...]]:
-    """Return the C functions from a 16-bit float to float32 and back, and the text they need."""
-    load, loading = conversion(dtype, FLOAT32)
-    store, storing = conversion(FLOAT32, dtype)
-    return load, store, tuple(dict.fromkeys((*loading, *storing)))
+    """Return the C functions from a 16-bit float to float32 and back, and their texts."""
+    load, load_texts = conversion(dtype, FLOAT32)
+    store, store_texts = conversion(FLOAT32, dtype)
+    return load, store, tuple(dict.fromkeys((*load_texts, *store_texts)))
 
 
 def rounding(dtype: DType) -> CFunction:

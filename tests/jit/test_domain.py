@@ -71,15 +71,15 @@ UNFIT = {
         "its reductions run over different axes",
     ),
     "axes of different lengths": (lambda: X.sum() + ROW.sum(), "over different axes"),
-    "two places at once": (lambda: SQUARE + SQUARE.T, "one value at two places at once"),
+    "two positions at once": (lambda: SQUARE + SQUARE.T, "one value at two positions at once"),
     "an outer product of sums": (
         lambda: X.sum(1, keepdims=True) * mg.input("z", (4, 7)),
-        "there is no common iteration space",
+        "its ops have no common iteration space",
     ),
     "a small result": (lambda: (X + ops.exp(ROW), ops.exp(ROW)), "a result has fewer axes"),
     "columns twice": (
         lambda: X - X.sum(0, keepdims=True),
-        "it would have to run along the outer axis more than once",
+        "it would run along the outer axis more than once",
     ),
     "an array of constants": (lambda: X + np.ones(6, "float32") * ROW, "array of constants"),
     "random numbers out of order": (

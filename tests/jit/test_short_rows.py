@@ -36,7 +36,7 @@ def results(device, build, x, **options):
 
 def form(x, short):
     y = ops.sum(x * 2, -1)
-    return specialise(Graph((x,), (y,)), [x.spec.strides], short=short).pattern.form
+    return specialise(Graph((x,), (y,)), [x.spec.strides], short_row=short).pattern.form
 
 
 def test_rows_up_to_a_length_that_the_device_names_are_computed_as_columns():
@@ -52,7 +52,7 @@ def test_strided_columns_of_a_unit_stay_in_the_first_cache():
         x = mg.input("x", shape)
         row, element = x.spec.strides
         strides = [(row, element * (1 + axis))]  # contiguous rows are no columns
-        kernel = specialise(Graph((x,), (ops.sum(x, axis),)), strides, short=48)
+        kernel = specialise(Graph((x,), (ops.sum(x, axis),)), strides, short_row=48)
         return kernel.pattern.columns, kernel.units
 
     assert made(1024, 10) == (512, 2)
@@ -151,6 +151,6 @@ def test_maps_of_short_rows_are_right(case, threads):
 def test_a_short_innermost_axis_is_run_over_outside_of_a_stretch_of_a_long_one():
     x, a = mg.input("x", (16384, 3)), mg.input("a", (3,))
     graph, strides = Graph((x, a), (x * a,)), [x.spec.strides, a.spec.strides]
-    loops = {short: specialise(graph, strides, short=short).nest.loops for short in (0, 48)}
+    loops = {short: specialise(graph, strides, short_row=short).nest.loops for short in (0, 48)}
     assert [n for n, _ in loops[0]] == [16384, 3]
     assert [n for n, _ in loops[48]] == [16, 3, 1024]

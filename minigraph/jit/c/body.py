@@ -58,8 +58,8 @@ def unit_function(
     """Return the C function that computes units, or one split of a unit.
 
     For a split unit, the argument `run` is the index of a run over the loops, in which the split
-    computes its part of the elements; or, after the last run, the number of runs: then the function
-    writes the outputs that have one element for each unit.
+    computes its part of the elements.  After the last run, `run` is the number of runs, and the
+    function writes the outputs that have one element for each unit.
 
     locate  statements that set the offsets of the operands in a unit
     body    statements that compute a unit
@@ -81,8 +81,8 @@ def entry(pattern: KernelPattern, count: str) -> str:
   if (splits > 1)
     for (int64_t u = 0; u < count; u++) NAME_units(a, slots, u, u + 1, 0, {pattern.stages});"""
     writes = pattern.divisible and any(store.per_unit for store in pattern.stores)
-    again = pattern.divisible and pattern.stages > 1
-    runs = f"splits > 1 ? {pattern.stages} : 1" if again else "1"
+    has_runs = pattern.divisible and pattern.stages > 1
+    runs = f"splits > 1 ? {pattern.stages} : 1" if has_runs else "1"
     text = _ENTRY.replace("COUNT", count).replace("RUNS", runs)
     return text.replace("WRITE", write if writes else "")
 
@@ -94,75 +94,74 @@ def in_run(pattern: KernelPattern, stage: int, body: Sequence[str]) -> list[str]
     return block(f"if (splits == 1 || run == {stage})", *body)
 
 
-def bases(pattern: KernelPattern, last: str) -> list[str]:
+def bases(pattern: KernelPattern, innermost: str) -> list[str]:
     """Return statements that declare the address of each operand in a unit, and its stride.
 
-    last  C expression for the index of the innermost stride in an operand's record
+    innermost  C expression for the index of the innermost stride in an operand's record
     """
-    made = []
-    for k, how in enumerate(pattern.accesses):
-        made.append(f"char *const base{k} = slots[operand[{k} * record]] + unit_offset[{k}];")
-        if how == "strided":
+    lines = []
+    for k, access in enumerate(pattern.accesses):
+        lines.append(f"char *const base{k} = slots[operand[{k} * record]] + unit_offset[{k}];")
+        if access == "strided":
             stride = "full_stride" if k in pattern.operand_windows else "stride"
-            made.append(f"const int64_t {stride}{k} = operand[{k} * record + {last}];")
-        elif how == "fixed":
-            made.append(pointer(pattern, k, f"base{k}"))
+            lines.append(f"const int64_t {stride}{k} = operand[{k} * record + {innermost}];")
+        elif access == "fixed":
+            lines.append(pointer(pattern, k, f"base{k}"))
     for k in range(len(pattern.dtypes), pattern.records):
-        made.append(f"const int64_t stride{k} = operand[{k} * record + {last}];")
-    return made
+        lines.append(f"const int64_t stride{k} = operand[{k} * record + {innermost}];")
+    return lines
 
 
 def row_operands(pattern: KernelPattern, stage: int) -> list[str]:
     """Return statements that declare pointers to the elements of a row, from column `col` on.
 
-    They also declare whether the row is inside each window, and shorten it to n elements, so that
-    it crosses no border of a window and is not longer than the zeros that are read outside of one.
+    They also declare whether the row is inside each window, and shorten the row to n elements, so
+    that it crosses no border of a window and, outside of a window, is not longer than the zeros.
     """
-    values, made, first = pattern.run(stage), [], len(pattern.dtypes)
-    windows = sorted({pattern.values[v].window for v in values} - {-1})
-    for window in windows:
-        tests = [
-            f"mg_in_window(unit_offset[{first + c}] + row_offset[{first + c}] + "
-            f"col * stride{first + c}, stride{first + c}, constants + {bound}, &n)"
-            for c, bound in pattern.bounds(window).items()
-        ]
-        made.append(f"const int inside{window} = {' && '.join(tests)};")
-    of = pattern.operand_windows
-    loads = sorted({of[k] for k in pattern.loaded(values) if k in of})
-    if loads:
-        inside = " && ".join(f"inside{window}" for window in loads)
-        most = f"MG_ZEROS / {pattern.lanes}"
-        made.append(f"if (!({inside}) && n > {most}) n = {most};")
+    values, lines = pattern.run(stage), []
+    for window in sorted({pattern.values[v].window for v in values} - {-1}):
+        tests = []
+        for counter, bound in pattern.bounds(window).items():
+            k = len(pattern.dtypes) + counter
+            position = f"unit_offset[{k}] + row_offset[{k}] + col * stride{k}"
+            tests.append(f"mg_in_window({position}, stride{k}, constants + {bound}, &n)")
+        lines.append(f"const int inside{window} = {' && '.join(tests)};")
+    windows = pattern.operand_windows
+    load_windows = sorted({windows[k] for k in pattern.loaded(values) if k in windows})
+    if load_windows:
+        inside = " && ".join(f"inside{window}" for window in load_windows)
+        limit = f"MG_ZEROS / {pattern.lanes}"
+        lines.append(f"if (!({inside}) && n > {limit}) n = {limit};")
     moving = pattern.moving(stage)
-    return [*made, *(pointer(pattern, k, f"base{k} + row_offset[{k}]", "col") for k in moving)]
+    return [*lines, *(pointer(pattern, k, f"base{k} + row_offset[{k}]", "col") for k in moving)]
 
 
 def combine_splits(
     pattern: KernelPattern,
     stage: int,
     cell: str,
-    at: str = "",
-    each: Callable[[list[str]], list[str]] = list,
+    subscript: str = "",
+    loop: Callable[[list[str]], list[str]] = list,
 ) -> list[str]:
     """Return statements that store a split's partial results, or later combine those of all splits.
 
-    cell  index of reduction {r} of split {s} among the partial results
-    at    index of a total, such as [k], in the loop that `each` returns
+    cell       index of reduction {r} of split {s} among the partial results
+    subscript  of a total, such as [k], in the loop that `loop` returns
     """
     save, combined = [], []
     for v in pattern.reduced(stage) if pattern.divisible else ():
         r, value = pattern.reductions.index(v), pattern.values[v]
-        _, long = accumulators(pattern, value)
-        saved = f"*({long} *)(partial + 8 * ({cell}))"
-        save.append(f"{saved.format(s='split', r=r)} = total{v}{at};")
-        new = combine(value, saved.format(s="s", r=r), f"total{v}{at}")
-        combined.append(f"total{v}{at} = {new};")
+        _, total_type = accumulators(pattern, value)
+        partial = f"*({total_type} *)(partial + 8 * ({cell}))"
+        save.append(f"{partial.format(s='split', r=r)} = total{v}{subscript};")
+        result = combine(value, partial.format(s="s", r=r), f"total{v}{subscript}")
+        combined.append(f"total{v}{subscript} = {result};")
     if not save:
         return []
     return block(
         "if (splits > 1)",
-        *block(f"if (run == {stage})", *each(save), "return;"),
-        *block("for (int64_t s = 0; s < splits; s++)", *each(combined)),
+        *block(f"if (run == {stage})", *loop(save), "return;"),
+        *block("for (int64_t s = 0; s < splits; s++)", *loop(combined)),
     )
 
 
@@ -198,33 +197,33 @@ def compute_element(
     buffered      outputs that are written to a buffer
     buffer_index  index of the element in the buffer, by default `index`
     """
-    kept_before, made = pattern.kept_before(stage), []
+    kept_before, lines = pattern.kept_before(stage), []
     for v in values:
         if v in kept_before:
             kept, ctype = kept_before[v], c_type(pattern.values[v].dtype)
             load = _if(mask if kept.operand >= 0 else "", _kept_element(pattern, kept, index))
-            made.append(f"const {ctype} v{v} = {load};")
+            lines.append(f"const {ctype} v{v} = {load};")
         else:
-            made.append(declare(pattern, v, index, mask))
+            lines.append(declare(pattern, v, index, mask))
     stored = pattern.stored(stage)
-    new = [kept for kept in pattern.kept if kept.run == stage and kept.operand not in stored]
-    when = f"if ({mask}) " if mask else ""
-    for kept in new:
+    newly_kept = [kept for kept in pattern.kept if kept.run == stage and kept.operand not in stored]
+    condition = f"if ({mask}) " if mask else ""
+    for kept in newly_kept:
         store = f"{_kept_element(pattern, kept, index)} = v{kept.value};"
-        made.append(when + store if kept.operand >= 0 else store)
+        lines.append(condition + store if kept.operand >= 0 else store)
     for k in stored:
         if k in buffered:
             store = store_element(pattern, stage, k, buffer_index or index)
         else:
             store = f"{element(pattern, k, index)} = v{pattern.source(k)};"
-        made.append(when + store)
-    return made
+        lines.append(condition + store)
+    return lines
 
 
-def accumulate(pattern: KernelPattern, v: int, so_far: str) -> str:
+def accumulate(pattern: KernelPattern, v: int, accumulator: str) -> str:
     """Return the statement that accumulates an element of a reduction."""
     value = pattern.values[v]
-    return f"{so_far} = {combine(value, widened(pattern, value), so_far)};"
+    return f"{accumulator} = {combine(value, widened(pattern, value), accumulator)};"
 
 
 def over_rows(pattern: KernelPattern, row: Sequence[str], after: Sequence[str] = ()) -> list[str]:
@@ -252,9 +251,9 @@ def over_rows(pattern: KernelPattern, row: Sequence[str], after: Sequence[str] =
     ]
 
 
-def _if(mask: str, read: str) -> str:
-    """Return the C expression `read`, which is not evaluated where `mask`, if any, is false."""
-    return f"{mask} ? {read} : 0" if mask else read
+def _if(mask: str, value: str) -> str:
+    """Return the C expression `value`, which is not evaluated where `mask`, if any, is false."""
+    return f"{mask} ? {value} : 0" if mask else value
 
 
 def _kept_element(pattern: KernelPattern, kept: KeptValue, index: str) -> str:
@@ -284,49 +283,49 @@ def declare(pattern: KernelPattern, v: int, index: str, mask: str = "") -> str:
         operands = [pattern.values[a].dtype for a in value.args]
         args = [f"v{a}" for a in value.args]
         right = expression(value.op, operands, value.dtype, args, index=f"(begin + {index})")
-    # A variable of 16 bits would be packed from vectors of floats and unpacked again.
-    narrow = value.op is not None and value.dtype == BFLOAT16
-    return f"const {'uint32_t' if narrow else c_type(value.dtype)} v{v} = {right};"
+    # Compilers would pack vectors of floats to a variable of 16 bits and unpack it again.
+    is_rounded = value.op is not None and value.dtype == BFLOAT16
+    return f"const {'uint32_t' if is_rounded else c_type(value.dtype)} v{v} = {right};"
 
 
 def element(pattern: KernelPattern, k: int, index: str) -> str:
     """Return the C lvalue of element `index` of operand `k`; with lanes, of lane k of a pixel."""
-    how, across = pattern.accesses[k], pattern.across[k]
-    if how == "unit":
+    access, across = pattern.accesses[k], pattern.across[k]
+    if access == "unit":
         return f"p{k}[{index} * {pattern.lanes} + k]" if across else f"p{k}[{index}]"
-    if how == "back":
+    if access == "back":
         return f"p{k}[-(int64_t)({index})]"
-    if how == "strided":
+    if access == "strided":
         const = "const " if k < pattern.inputs else ""
-        at = f"({const}{c_type(pattern.dtypes[k])} *)(p{k} + ({index}) * stride{k})"
-        return f"({at})[k]" if across else f"*{at}"
+        lvalue = f"({const}{c_type(pattern.dtypes[k])} *)(p{k} + ({index}) * stride{k})"
+        return f"({lvalue})[k]" if across else f"*{lvalue}"
     return f"p{k}[k]" if across else f"*p{k}"
 
 
 def pointer(pattern: KernelPattern, k: int, base: str, column: str = "") -> str:
     """Return the declaration of a pointer to operand `k` in a row that starts at `base`.
 
-    Outside of the operand's window it points to zeros.
+    Outside of the operand's window the pointer points to zeros.
     """
-    how, ctype = pattern.accesses[k], c_type(pattern.dtypes[k])
+    access, ctype = pattern.accesses[k], c_type(pattern.dtypes[k])
     const = "const " if k < pattern.inputs else ""
     window = pattern.operand_windows.get(k, -1)
-    offset, last = "", " + MG_ZEROS - 1" if how == "back" else ""
-    if how == "strided":
+    offset, last_zero = "", " + MG_ZEROS - 1" if access == "back" else ""
+    if access == "strided":
         if column:
             offset = f" + {column} * {'stride' if window < 0 else 'full_stride'}{k}"
         if window < 0:
             return f"{const}char *p{k} = {base}{offset};"
-    elif how == "back":
+    elif access == "back":
         offset = f" - {column} * (int64_t)sizeof({ctype})" if column else ""
-    elif how == "unit" and column:
+    elif access == "unit" and column:
         lanes = f"{pattern.lanes} * " if pattern.across[k] else ""
         offset = f" + {column} * {lanes}(int64_t)sizeof({ctype})"
     address = f"({const}{ctype} *)({base}{offset})"
     if window < 0:
         return f"{const}{ctype} *p{k} = {address};"
-    address = f"inside{window} ? {address} : ({const}{ctype} *)mg_zeros{last}"
-    if how == "strided":
+    address = f"inside{window} ? {address} : ({const}{ctype} *)mg_zeros{last_zero}"
+    if access == "strided":
         stride = f"const int64_t stride{k} = inside{window} ? full_stride{k} : 0;"
         return f"{stride} const char *p{k} = (const char *)({address});"
     return f"{const}{ctype} *p{k} = {address};"
@@ -336,7 +335,7 @@ def accumulators(pattern: KernelPattern, value: Value) -> tuple[str, str]:
     """Return the C types of the accumulator of a short stretch, and of the total."""
     assert isinstance(value.op, Reduction)
     source = pattern.values[value.args[0]].dtype
-    assert source not in SMALL_FLOATS, "widen_reductions comes before"
+    assert source not in SMALL_FLOATS, "widen_reductions has cast it"
     if value.op.combine.startswith("("):  # a minimum or maximum does not round
         return (c_type(source),) * 2
     if kind(source) == "f":
@@ -346,9 +345,9 @@ def accumulators(pattern: KernelPattern, value: Value) -> tuple[str, str]:
 
 def widened(pattern: KernelPattern, value: Value) -> str:
     """Return the operand of a reduction, cast to the C type of the accumulator."""
-    short, _ = accumulators(pattern, value)
+    short_type, _ = accumulators(pattern, value)
     (arg,) = value.args
-    return f"v{arg}" if c_type(pattern.values[arg].dtype) == short else f"({short})v{arg}"
+    return f"v{arg}" if c_type(pattern.values[arg].dtype) == short_type else f"({short_type})v{arg}"
 
 
 def identity(pattern: KernelPattern, value: Value) -> str:
@@ -357,10 +356,10 @@ def identity(pattern: KernelPattern, value: Value) -> str:
     return filled(value.op, value.op.identity, **limits(pattern.values[value.args[0]].dtype))
 
 
-def combine(value: Value, new: str, so_far: str) -> str:
-    """Return the C expression that combines an element with a partial result `so_far`."""
+def combine(value: Value, operand: str, accumulator: str) -> str:
+    """Return the C expression that combines an operand with an accumulator."""
     assert isinstance(value.op, Reduction)
-    return filled(value.op, value.op.combine, new, so_far)
+    return filled(value.op, value.op.combine, operand, accumulator)
 
 
 def compensated(pattern: KernelPattern, value: Value) -> bool:
@@ -370,29 +369,29 @@ def compensated(pattern: KernelPattern, value: Value) -> bool:
 
 
 def declare_total(pattern: KernelPattern, v: int, size: str = "") -> list[str]:
-    """Return the declaration of the total of reduction `v`, or of an array of it, as [4]."""
+    """Return the declaration of the total of reduction `v`; `size`, such as [4], makes an array."""
     value = pattern.values[v]
-    _, long = accumulators(pattern, value)
+    _, total_type = accumulators(pattern, value)
     error = [f"double error{v}{size};"] if compensated(pattern, value) else []
-    return [f"{long} total{v}{size};", *error]
+    return [f"{total_type} total{v}{size};", *error]
 
 
-def clear_total(pattern: KernelPattern, v: int, at: str = "") -> list[str]:
+def clear_total(pattern: KernelPattern, v: int, subscript: str = "") -> list[str]:
     value = pattern.values[v]
-    error = [f"error{v}{at} = 0;"] if compensated(pattern, value) else []
-    return [f"total{v}{at} = {identity(pattern, value)};", *error]
+    error = [f"error{v}{subscript} = 0;"] if compensated(pattern, value) else []
+    return [f"total{v}{subscript} = {identity(pattern, value)};", *error]
 
 
-def add_to_total(pattern: KernelPattern, v: int, new: str, at: str = "") -> str:
+def add_to_total(pattern: KernelPattern, v: int, partial: str, subscript: str = "") -> str:
     """Return the statement that combines a partial result with the total."""
-    value, total = pattern.values[v], f"total{v}{at}"
+    value, total = pattern.values[v], f"total{v}{subscript}"
     if not compensated(pattern, value):
-        return f"{total} = {combine(value, new, total)};"
-    return f"mg_compensated_add(&{total}, &error{v}{at}, {new});"
+        return f"{total} = {combine(value, partial, total)};"
+    return f"mg_compensated_add(&{total}, &error{v}{subscript}, {partial});"
 
 
-def complete_total(pattern: KernelPattern, v: int, at: str = "") -> list[str]:
+def complete_total(pattern: KernelPattern, v: int, subscript: str = "") -> list[str]:
     """Return the statements after the last partial result."""
     if not compensated(pattern, pattern.values[v]):
         return []
-    return [f"total{v}{at} = mg_compensated_sum(total{v}{at}, error{v}{at});"]
+    return [f"total{v}{subscript} = mg_compensated_sum(total{v}{subscript}, error{v}{subscript});"]

@@ -1,7 +1,7 @@
 """C statements for outputs that a run over the loops writes to a small buffer first.
 
 The buffer is then copied with streaming stores if the output does not fit the caches, or rounded to
-bfloat16: in a loop with other ops the rounding would take most of the time.
+bfloat16, because in a loop with other ops the rounding would take most of the time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from minigraph.jit.pattern import ELEMENT, KernelPattern
 
 BUFFER = 256  # elements of a buffer
 MAX_LONG_BUFFERS = 16  # outputs with buffers of BUFFER elements, at most
-SHORT_BUFFER = 64  # elements if there are more outputs, so that all buffers fit the stack
+SHORT_BUFFER = 64  # elements of a buffer if there are more outputs, so that all fit the stack
 
 STORE_BFLOAT16 = with_macros(
     Path(__file__).with_name("store_bfloat16.c").read_text(), BUFFER=BUFFER
@@ -38,7 +38,7 @@ def buffer_length(outputs: list[int]) -> int:
 def declare_stream(pattern: KernelPattern, stage: int) -> list[str]:
     """Return the declaration of `stream`: whether a run writes its outputs with streaming stores.
 
-    It does not if an output overwrites an input, whose lines are in the caches then.
+    The run uses none if an output overwrites an input, because its cache lines are loaded then.
     """
     outputs = buffered(pattern, stage)
     inputs = [k for k in range(pattern.inputs) if pattern.accesses[k] == "unit"]
@@ -62,13 +62,13 @@ def fence(pattern: KernelPattern) -> list[str]:
 
 def rounded(pattern: KernelPattern, stage: int) -> list[int]:
     """Return the outputs that a run over the loops rounds to bfloat16 from a buffer."""
-    kept, found = pattern.kept_before(stage), []
+    kept_before, outputs = pattern.kept_before(stage), []
     for k in buffered(pattern, stage):
         v, value = pattern.source(k), pattern.values[pattern.source(k)]
-        computed = value.op is not None and value.level == ELEMENT and v not in kept
+        computed = value.op is not None and value.level == ELEMENT and v not in kept_before
         if computed and pattern.dtypes[k] == BFLOAT16 and not is_exact(value.op, value.dtype):
-            found.append(k)
-    return found
+            outputs.append(k)
+    return outputs
 
 
 def declare_buffer(pattern: KernelPattern, stage: int, k: int, begin: str) -> list[str]:
@@ -85,7 +85,7 @@ def declare_buffer(pattern: KernelPattern, stage: int, k: int, begin: str) -> li
 
 
 def store_element(pattern: KernelPattern, stage: int, k: int, index: str) -> str:
-    """Return the statement that stores an element in a buffer, or in memory if there is none."""
+    """Return the statement that stores an element in a buffer, or in memory without a buffer."""
     v = pattern.source(k)
     right = f"v{v}"
     if k in rounded(pattern, stage):

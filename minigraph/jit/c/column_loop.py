@@ -1,8 +1,8 @@
-"""C statements of the vectorised loop over the columns, narrow rows, or lanes of a unit."""
+"""C statements of the vectorised loop over the columns, narrow rows or lanes of a unit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from minigraph.jit.c.body import clear_total, combine_splits, declare, declare_total, element
@@ -16,12 +16,12 @@ def blocks_of_columns(pattern: KernelPattern) -> tuple[list[str], str]:
 
     In C the unit has `unit_width` columns or rows, from `column` on along the last unit axis.
     """
-    most = pattern.columns
-    count = f"units / a[6 + a[1]] * ((a[6 + a[1]] + {most - 1}) / {most})"
+    size = pattern.columns
+    count = f"units / a[6 + a[1]] * ((a[6 + a[1]] + {size - 1}) / {size})"
     locate = [
-        f"const int64_t width = a[6 + unit_axes], blocks = (width + {most - 1}) / {most};",
-        f"const int64_t first = unit % blocks * {most};",
-        f"const int64_t unit_width = width - first < {most} ? width - first : {most};",
+        f"const int64_t width = a[6 + unit_axes], blocks = (width + {size - 1}) / {size};",
+        f"const int64_t first = unit % blocks * {size};",
+        f"const int64_t unit_width = width - first < {size} ? width - first : {size};",
         "const int64_t column = unit / blocks * width + first;",
         f"mg_unit_offsets(a, {len(pattern.dtypes)}, column, unit_offset);",
     ]
@@ -32,10 +32,10 @@ def blocks_of_columns(pattern: KernelPattern) -> tuple[list[str], str]:
 class ColumnLoop:
     """The vectorised C loop over the columns of a unit, with the index k.
 
-    "Columns" are narrow rows or lanes in kernels of these forms.  The C array `wide{v}` has a value
-    of level UNIT for each column, `total{v}` the total of a reduction.
+    In kernels of narrow rows or lanes, these are the "columns".  For each column, the C array
+    `wide{v}` has a value of level UNIT, and `total{v}` the total of a reduction.
 
-    loop         head of the loop
+    loop         pragma and head of the loop
     max_columns  largest number of columns
     index        index, as `element` takes it, of operands with one element for each column
     cell         index of reduction {r} of split {s} among the partial results
@@ -49,33 +49,35 @@ class ColumnLoop:
     cell: str
     head: tuple[str, ...] = ()
 
-    def each(self, body: Iterable[str]) -> list[str]:
+    def wrap(self, body: Sequence[str]) -> list[str]:
+        """Return the loop around statements, if there are any."""
         *pragma, loop = self.loop
-        return [*pragma, *block(loop, *self.head, *body)]
+        return [*pragma, *block(loop, *self.head, *body)] if body else []
 
     def totals(self) -> list[str]:
-        made, clear = [], []
+        """Return statements that declare and clear the totals of all reductions."""
+        declarations, clear = [], []
         for v in self.pattern.reductions:
-            made += declare_total(self.pattern, v, f"[{self.max_columns}]")
+            declarations += declare_total(self.pattern, v, f"[{self.max_columns}]")
             clear += clear_total(self.pattern, v, "[k]")
-        return [*made, *self.each(clear)] if clear else []
+        return [*declarations, *self.wrap(clear)]
 
-    def compute(self, values: Iterable[int]) -> list[str]:
+    def compute(self, indices: Iterable[int]) -> list[str]:
         """Return statements that compute values of level UNIT or ROW; wide ones go to arrays."""
-        of, wide = self.pattern.values, self.pattern.wide
+        values, wide = self.pattern.values, self.pattern.wide
         body, arrays = [], []
-        for v in values:
+        for v in indices:
             if v in wide:
                 arrays.append(v)
             else:
                 body.append(declare(self.pattern, v, self.index))
-        body += [f"{c_type(of[v].dtype)} wide{v}[{self.max_columns}];" for v in arrays]
-        each = self.load_wide(arrays)
+        body += [f"{c_type(values[v].dtype)} wide{v}[{self.max_columns}];" for v in arrays]
+        store = self.load_wide(arrays)
         for v in arrays:
-            total = f"const {c_type(of[v].dtype)} v{v} = total{v}[k];"
-            each.append(total if of[v].reduces else declare(self.pattern, v, self.index))
-            each.append(f"wide{v}[k] = v{v};")
-        return body + (self.each(each) if arrays else [])
+            total = f"const {c_type(values[v].dtype)} v{v} = total{v}[k];"
+            store.append(total if values[v].reduces else declare(self.pattern, v, self.index))
+            store.append(f"wide{v}[k] = v{v};")
+        return body + self.wrap(store)
 
     def load_wide(
         self, values: Iterable[int], results: Iterable[int] = (), stage: int = 0
@@ -84,15 +86,16 @@ class ColumnLoop:
 
         stage  the run, which loads values that earlier runs have kept
         """
-        of, needed = self.pattern.values, self.pattern.wide_needs(values, results, stage)
-        return [f"const {c_type(of[v].dtype)} v{v} = wide{v}[k];" for v in needed]
+        wide = self.pattern.wide_operands(values, results, stage)
+        types = (c_type(self.pattern.values[v].dtype) for v in wide)
+        return [f"const {t} v{v} = wide{v}[k];" for t, v in zip(types, wide, strict=True)]
 
-    def once(self, stage: int) -> list[str]:
+    def compute_unit(self, stage: int) -> list[str]:
         """Return statements that compute the values of level UNIT of a stage, and their outputs."""
         pattern = self.pattern
         computed = pattern.reductions if pattern.narrow else ()
-        new = [v for v in pattern.once if pattern.values[v].stage == stage and v not in computed]
-        body = self.compute(new)
+        unit_values = [v for v in pattern.unit_values if pattern.values[v].stage == stage]
+        body = self.compute(v for v in unit_values if v not in computed)
         stores = [
             k
             for k, store in enumerate(pattern.stores, pattern.inputs)
@@ -103,8 +106,8 @@ class ColumnLoop:
         write = self.load_wide([], [pattern.source(k) for k in stores])
         write += [f"{element(pattern, k, self.index)} = v{pattern.source(k)};" for k in stores]
         # Another split may still read an input that this overwrites.
-        return [*body, *block(f"if (splits == 1 || run == {pattern.stages})", *self.each(write))]
+        return [*body, *block(f"if (splits == 1 || run == {pattern.stages})", *self.wrap(write))]
 
     def splits(self, stage: int) -> list[str]:
         """Return statements that store a split's partial results, or combine those of all."""
-        return combine_splits(self.pattern, stage, self.cell, "[k]", self.each)
+        return combine_splits(self.pattern, stage, self.cell, "[k]", self.wrap)

@@ -28,24 +28,25 @@ from minigraph.jit.emitter import block
 from minigraph.jit.pattern import ELEMENT, ROW, KernelPattern
 
 STRETCH = 64  # rows that are accumulated in the input's dtype
-UNROLLED = 4  # rows of one iteration, which loads and stores the lanes once
+UNROLLED = 4  # rows of one iteration, which loads and stores each lane once
 
 
 def column_text(pattern: KernelPattern) -> str:
     """Return the functions of a "column" kernel, called NAME."""
-    most = pattern.columns
+    size = pattern.columns
     loop = ("#pragma GCC ivdep", "for (int64_t k = 0; k < unit_width; k++)")
     cell = f"((column + k) * splits + {{s}}) * {len(pattern.reductions)} + {{r}}"
-    columns = ColumnLoop(pattern, loop, most, "k", cell)
+    columns = ColumnLoop(pattern, loop, size, "k", cell)
     locate, count = blocks_of_columns(pattern)
     stores = [k for k, store in enumerate(pattern.stores, pattern.inputs) if store.per_unit]
-    moving = [k for k in [*pattern.loaded(pattern.once), *stores] if pattern.accesses[k] != "fixed"]
+    operands = [*pattern.loaded(pattern.unit_values), *stores]
+    moving = [k for k in operands if pattern.accesses[k] != "fixed"]
     body = c.bases(pattern, "1 + unit_axes")
     body += [c.pointer(pattern, k, f"base{k}") for k in moving]
-    body += columns.totals() + columns.once(0)
+    body += columns.totals() + columns.compute_unit(0)
     for stage in range(pattern.stages):
         body += _run_down(columns, stage)
-        body += columns.splits(stage) + columns.once(stage + 1)
+        body += columns.splits(stage) + columns.compute_unit(stage + 1)
     unit = c.unit_function(pattern, locate, body)
     return unit + c.entry(pattern, count)
 
@@ -54,18 +55,18 @@ def _run_down(columns: ColumnLoop, stage: int) -> list[str]:
     """Return statements for a run of a split over the rows of a block of columns."""
     pattern = columns.pattern
     reduced, moving = pattern.reduced(stage), pattern.moving(stage)
-    lanes, clear, flush, done = [], [], [], []
+    lanes, clear, flush, complete = [], [], [], []
     for v in reduced:
         value, lane = pattern.values[v], f"lane{v}[k]"
-        short, _ = c.accumulators(pattern, value)
-        lanes.append(f"{short} lane{v}[{pattern.columns}];")
+        short_type, _ = c.accumulators(pattern, value)
+        lanes.append(f"{short_type} lane{v}[{pattern.columns}];")
         clear.append(f"{lane} = {c.identity(pattern, value)};")
         flush.append(c.add_to_total(pattern, v, lane, "[k]"))
-        done += c.complete_total(pattern, v, "[k]")
+        complete += c.complete_total(pattern, v, "[k]")
     count = len(pattern.dtypes)
     rows = [
         "int64_t rows = inner - inner_index < split_end - begin "
-        "? inner - inner_index : split_end - begin;",
+        "? inner - inner_index : split_end - begin;"
     ]
     if reduced:
         rows.append(f"if (rows > {STRETCH} - accumulated) rows = {STRETCH} - accumulated;")
@@ -77,7 +78,7 @@ def _run_down(columns: ColumnLoop, stage: int) -> list[str]:
     odometer = f"a, {count}, loop_axes - 1"
     body = [
         *lanes,
-        *(columns.each(clear) if reduced else []),
+        *columns.wrap(clear),
         "const int64_t inner = extent[loop_axes - 1], first_row = split_begin / inner;",
         *(f"const int64_t inner_stride{k} = operand[{k} * record + record - 1];" for k in moving),
         f"mg_odometer_start({odometer}, first_row, row_offset, row_stride, index);",
@@ -98,7 +99,7 @@ def _run_down(columns: ColumnLoop, stage: int) -> list[str]:
             ),
             *_flush(columns, clear, flush),
         ),
-        *(columns.each(done) if done else []),
+        *columns.wrap(complete),
     ]
     return c.in_run(pattern, stage, body)
 
@@ -109,27 +110,27 @@ def _rows(columns: ColumnLoop, stage: int, rows: int) -> list[str]:
     base = "row{0} + (i + u) * inner_stride{0}" if rows > 1 else "row{0} + i * inner_stride{0}"
     row = [c.pointer(pattern, k, base.format(k)) for k in pattern.moving(stage)]
     row += columns.compute(pattern.run_at(ROW, stage))
-    each = pattern.run_at(ELEMENT, stage)
-    loads = columns.load_wide(each, pattern.goals(stage), stage)
-    body, stores = c.compute_element(pattern, stage, each, "k"), []
+    elements = pattern.run_at(ELEMENT, stage)
+    loads = columns.load_wide(elements, pattern.roots(stage), stage)
+    body, stores = c.compute_element(pattern, stage, elements, "k"), []
     for v in pattern.reduced(stage):
-        short, _ = c.accumulators(pattern, pattern.values[v])
-        loads.append(f"{short} acc{v} = lane{v}[k];")
+        short_type, _ = c.accumulators(pattern, pattern.values[v])
+        loads.append(f"{short_type} acc{v} = lane{v}[k];")
         body.append(c.accumulate(pattern, v, f"acc{v}"))
         stores.append(f"lane{v}[k] = acc{v};")
     if rows == 1:
-        return [*row, *columns.each([*loads, *body, *stores])]
+        return [*row, *columns.wrap([*loads, *body, *stores])]
     # Unrolling leaves only the loop over columns, which is vectorised.
-    inside = block(f"for (int u = 0; u < {rows}; u++)", *row, *body)
-    return columns.each([*loads, f"#pragma GCC unroll {rows}", *inside, *stores])
+    unrolled = block(f"for (int u = 0; u < {rows}; u++)", *row, *body)
+    return columns.wrap([*loads, f"#pragma GCC unroll {rows}", *unrolled, *stores])
 
 
 def _flush(columns: ColumnLoop, clear: list[str], flush: list[str]) -> list[str]:
-    """Return statements that add the lanes of a stretch of rows to the totals, and clear them."""
+    """Return statements that add the lanes of a stretch of rows to totals, and clear the lanes."""
     if not flush:
         return []
     return block(
         f"if ((accumulated += rows) == {STRETCH} || begin == split_end)",
         "accumulated = 0;",
-        *columns.each([*flush, *clear]),
+        *columns.wrap([*flush, *clear]),
     )

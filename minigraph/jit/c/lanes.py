@@ -13,11 +13,10 @@ The text of x - mean(x), a mean over all axes but channels, in outline:
         for (int k = 0; k < 16; k++) { const float v3 = wide3[k]; p1[j * 16 + k] = v0 - v3; }
     }
 
-A pixel is one element of all lanes.  Loops over lanes have a constant length, so each is one vector
-or two.  Floats are accumulated in their dtype over short stretches of pixels, in a few independent
-vectors, and then added to totals in double, so that the error does not grow with the length.  If
-there are few units they are split, and large outputs are written with streaming stores, as in
-`rows`.
+A pixel is one element of all lanes.  A loop over lanes has a constant length, of one vector or two.
+Floats are accumulated in their dtype over short stretches of pixels, in a few independent vectors,
+and then added to totals in double, so that the error does not grow with the length.  As in `rows`,
+units are split if there are few, and large outputs are written with streaming stores.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ def lane_text(pattern: KernelPattern) -> str:
         "const int64_t first_row = split_begin ? split_begin / inner : 0;",
         f"mg_unit_offsets(a, {pattern.records}, unit, unit_offset);",
     ]
-    body = c.bases(pattern, "record - 1") + lanes.totals() + lanes.once(0)
+    body = c.bases(pattern, "record - 1") + lanes.totals() + lanes.compute_unit(0)
     for stage in range(pattern.stages):
         body += _run_over_pixels(lanes, stage)
-        body += lanes.splits(stage) + lanes.once(stage + 1)
+        body += lanes.splits(stage) + lanes.compute_unit(stage + 1)
     unit = c.unit_function(pattern, locate, body, buffers.fence(pattern))
     return unit + "\n" + c.entry(pattern, "units")
 
@@ -53,80 +52,80 @@ def lane_text(pattern: KernelPattern) -> str:
 def _run_over_pixels(lanes: ColumnLoop, stage: int) -> list[str]:
     """Return statements for a run of a split over its pixels."""
     pattern = lanes.pattern
-    reduced, each = pattern.reduced(stage), pattern.run_at(ELEMENT, stage)
+    reduced, elements = pattern.reduced(stage), pattern.run_at(ELEMENT, stage)
     row = c.row_operands(pattern, stage) + lanes.compute(pattern.run_at(ROW, stage))
     buffered = buffers.buffered(pattern, stage)
-    loads = lanes.load_wide(each, pattern.goals(stage), stage)
+    loads = lanes.load_wide(elements, pattern.roots(stage), stage)
     if reduced:
-        before, after, done = _accumulators(lanes, reduced)
+        declarations, flush, complete = _accumulators(lanes, reduced)
         limit = [f"if (n > {STRETCH * PIXELS}) n = {STRETCH * PIXELS};"]
-        row += _reduce(lanes, stage, loads, each)
+        row += _reduce(lanes, stage, loads, elements)
     else:
-        before, after, done = [], [], []
+        declarations, flush, complete = [], [], []
         pixels = buffers.buffer_length(buffered) // pattern.lanes
         optional = "" if buffers.rounded(pattern, stage) else "stream && "
         limit = [f"if ({optional}n > {pixels}) n = {pixels};"] if buffered else []
-        row += _map(lanes, stage, loads, each, buffered)
+        row += _map(lanes, stage, loads, elements, buffered)
     body = [
         *buffers.declare_stream(pattern, stage),
-        *before,
-        *c.over_rows(pattern, [*limit, *row], after),
-        *done,
+        *declarations,
+        *c.over_rows(pattern, [*limit, *row], flush),
+        *complete,
     ]
     return c.in_run(pattern, stage, body)
 
 
 def _accumulators(lanes: ColumnLoop, reduced: list[int]) -> tuple[list[str], list[str], list[str]]:
-    """Return statements that declare accumulators, that add them to totals, and that end a run."""
+    """Return three lists of statements: to declare accumulators, flush them, and end a run."""
     pattern = lanes.pattern
-    made, clear, flush, done = [], [], [], []
+    declarations, clear, flush, complete = [], [], [], []
     for v in reduced:
         value, lane = pattern.values[v], f"lane{v}[u * {pattern.lanes} + k]"
-        short, _ = c.accumulators(pattern, value)
-        made.append(f"{short} lane{v}[{PIXELS * pattern.lanes}];")
+        short_type, _ = c.accumulators(pattern, value)
+        declarations.append(f"{short_type} lane{v}[{PIXELS * pattern.lanes}];")
         clear.append(f"{lane} = {c.identity(pattern, value)};")
         flush.append(c.add_to_total(pattern, v, lane, "[k]"))
-        done += c.complete_total(pattern, v, "[k]")
-    each = f"for (int u = 0; u < {PIXELS}; u++)"
-    flush_all = [each, *indented(lanes.each(flush + clear))]
+        complete += c.complete_total(pattern, v, "[k]")
+    loop = f"for (int u = 0; u < {PIXELS}; u++)"
+    flush_all = [loop, *indented(lanes.wrap(flush + clear))]
     count = f"accumulated += (n + {PIXELS - 1}) / {PIXELS};"
-    full = f"if (accumulated >= {STRETCH} || begin == split_end)"
+    condition = f"if (accumulated >= {STRETCH} || begin == split_end)"
     return (
-        [*made, each, *indented(lanes.each(clear)), "int64_t accumulated = 0;"],
-        [count, *block(full, "accumulated = 0;", *flush_all)],
-        lanes.each(done) if done else [],
+        [*declarations, loop, *indented(lanes.wrap(clear)), "int64_t accumulated = 0;"],
+        [count, *block(condition, "accumulated = 0;", *flush_all)],
+        lanes.wrap(complete),
     )
 
 
-def _reduce(lanes: ColumnLoop, stage: int, loads: list[str], each: list[int]) -> list[str]:
+def _reduce(lanes: ColumnLoop, stage: int, loads: list[str], elements: list[int]) -> list[str]:
     """Return statements that accumulate the pixels of a row, and store outputs.
 
     The remaining pixels of a row go to the first accumulators.
     """
     pattern = lanes.pattern
-    body = [*loads, *c.compute_element(pattern, stage, each, "(j + u)")]
+    body = [*loads, *c.compute_element(pattern, stage, elements, "(j + u)")]
     for v in pattern.reduced(stage):
         body.append(c.accumulate(pattern, v, f"lane{v}[u * {pattern.lanes} + k]"))
-    inside = indented(lanes.each(body))
+    pixel = indented(lanes.wrap(body))
     return [
         "int64_t j = 0;",
         f"for (; j + {PIXELS} <= n; j += {PIXELS})",
-        *indented([f"for (int u = 0; u < {PIXELS}; u++)", *inside]),
+        *indented([f"for (int u = 0; u < {PIXELS}; u++)", *pixel]),
         "for (int u = 0; u < n - j; u++)",
-        *inside,
+        *pixel,
     ]
 
 
 def _map(
-    lanes: ColumnLoop, stage: int, loads: list[str], each: list[int], buffered: list[int]
+    lanes: ColumnLoop, stage: int, loads: list[str], elements: list[int], buffered: list[int]
 ) -> list[str]:
     """Return statements that compute and store the pixels of a row."""
     pattern = lanes.pattern
     index = f"j * {pattern.lanes} + k"
-    body = c.compute_element(pattern, stage, each, "j", buffered=buffered, buffer_index=index)
+    body = c.compute_element(pattern, stage, elements, "j", buffered=buffered, buffer_index=index)
     return [
         *(line for k in buffered for line in buffers.declare_buffer(pattern, stage, k, "0")),
         "for (int64_t j = 0; j < n; j++)",
-        *indented(lanes.each([*loads, *body])),
+        *indented(lanes.wrap([*loads, *body])),
         *(buffers.flush_buffer(pattern, stage, k, "0", f"n * {pattern.lanes}") for k in buffered),
     ]

@@ -16,7 +16,7 @@ The text of softmax, in outline:
       ...
     }
 
-The constant cost of a row is most of its time.  Therefore the lanes of all rows of a unit are
+Most of the time of a row is its constant cost.  Therefore the lanes of all rows of a unit are
 folded at once, by pairs of neighbours, until a vector has one result of each row, and values that
 depend on the results are computed in vectors too.  The remainder of a row is one vector with a
 mask.
@@ -38,7 +38,7 @@ MAX_LANES = 64  # a vector of bytes
 
 def narrow_text(pattern: KernelPattern) -> str:
     """Return the functions of a "row" kernel of narrow rows, called NAME."""
-    fixed = [k for k, how in enumerate(pattern.accesses) if how == "fixed"]
+    fixed = [k for k, access in enumerate(pattern.accesses) if access == "fixed"]
     loop = ("#pragma GCC ivdep", "for (int64_t k = 0; k < unit_width; k++)")
     head = tuple(c.pointer(pattern, k, f"base{k} + k * unit_stride{k}") for k in fixed)
     rows = ColumnLoop(pattern, loop, pattern.columns, "0", "", head)
@@ -49,9 +49,9 @@ def narrow_text(pattern: KernelPattern) -> str:
     for v in pattern.rows:
         ctype = c_type(pattern.values[v].dtype)
         body.append(f"{ctype} row{v}[{pattern.columns * MAX_NARROW_ROW}];")
-    body += rows.once(0)
+    body += rows.compute_unit(0)
     for stage in range(pattern.stages):
-        body += _stage(rows, stage) + rows.once(stage + 1)
+        body += _stage(rows, stage) + rows.compute_unit(stage + 1)
     unit = c.unit_function(pattern, locate, body, buffers.fence(pattern))
     return unit + c.entry(pattern, count)
 
@@ -80,27 +80,27 @@ def _stage(rows: ColumnLoop, stage: int) -> list[str]:
     """Return statements for a run over the rows of a unit."""
     pattern = rows.pattern
     reduced, moving, lanes = pattern.reduced(stage), pattern.moving(stage), _lanes(pattern, stage)
-    before, begin, end, after = [], [], [], []
+    arrays, begin, end, fold_all = [], [], [], []
     for v in reduced:
         ctype, _ = c.accumulators(pattern, pattern.values[v])
-        identity, few = c.identity(pattern, pattern.values[v]), _folded_lanes(ctype)
-        before.append(f"{ctype} lane{v}[{pattern.columns * few}], wide{v}[{pattern.columns}];")
+        identity, count = c.identity(pattern, pattern.values[v]), _folded_lanes(ctype)
+        arrays.append(f"{ctype} lane{v}[{pattern.columns * count}], wide{v}[{pattern.columns}];")
         begin += [f"{ctype} acc{v}[{lanes}], identity{v} = {identity};"]
         begin.append(f"MG_OPAQUE(identity{v});")
         begin.append(f"for (int i = 0; i < {lanes}; i++) acc{v}[i] = identity{v};")
         half = lanes
-        while (half := half // 2) >= few:
+        while (half := half // 2) >= count:
             pair = f"const {ctype} x = acc{v}[{half} + i], y = acc{v}[i];"
             folded = f"acc{v}[i] = {c.combine(pattern.values[v], 'x', 'y')};"
             end += block(f"for (int i = 0; i < {half}; i++)", pair, folded)
-        end.append(f"for (int i = 0; i < {few}; i++) lane{v}[k * {few} + i] = acc{v}[i];")
-        after.append(f"{_fold_name(pattern, v)}(lane{v}, wide{v});")
+        end.append(f"for (int i = 0; i < {count}; i++) lane{v}[k * {count} + i] = acc{v}[i];")
+        fold_all.append(f"{_fold_name(pattern, v)}(lane{v}, wide{v});")
     buffered = buffers.buffered(pattern, stage)
-    each = pattern.run_at(ELEMENT, stage)
+    elements = pattern.run_at(ELEMENT, stage)
     padded = f"(n + {MAX_LANES - 1}) / {MAX_LANES} * {MAX_LANES}"
     row = [
         *(c.pointer(pattern, k, f"base{k} + k * unit_stride{k}") for k in moving),
-        *rows.load_wide(each, pattern.goals(stage), stage),
+        *rows.load_wide(elements, pattern.roots(stage), stage),
         f"const int64_t n = length, begin = k * ({padded});",
         *begin,
         *(line for k in buffered for line in buffers.declare_buffer(pattern, stage, k, "0")),
@@ -110,7 +110,7 @@ def _stage(rows: ColumnLoop, stage: int) -> list[str]:
             "#pragma GCC unroll 8",
             "#pragma GCC ivdep",
             *block(
-                f"for (int i = 0; i < {lanes}; i++)", *_elements(pattern, stage, each, buffered)
+                f"for (int i = 0; i < {lanes}; i++)", *_elements(pattern, stage, elements, buffered)
             ),
         ),
         *block(
@@ -119,7 +119,7 @@ def _stage(rows: ColumnLoop, stage: int) -> list[str]:
             "#pragma GCC ivdep",
             *block(
                 f"for (int i = 0; i < {_remainder_length(pattern, moving, lanes)}; i++)",
-                *_elements(pattern, stage, each, buffered, "i < rest"),
+                *_elements(pattern, stage, elements, buffered, "i < rest"),
             ),
         ),
         *end,
@@ -127,26 +127,26 @@ def _stage(rows: ColumnLoop, stage: int) -> list[str]:
         "(void)begin;",
     ]
     loop = block("for (int64_t k = 0; k < unit_width; k++)", *row)
-    return [*before, *block("", *buffers.declare_stream(pattern, stage), *loop, *after)]
+    return [*arrays, *block("", *buffers.declare_stream(pattern, stage), *loop, *fold_all)]
 
 
 def _lanes(pattern: KernelPattern, stage: int) -> int:
     """Return the number of lanes: a vector of the smallest dtype.
 
-    Compilers use the same number of elements in vectors of all dtypes of a loop, so fewer elements
-    would leave the vectors of the smallest dtype short.
+    In the vectors of all dtypes of a loop, compilers use the same number of elements, so with fewer
+    lanes the vectors of the smallest dtype would not be full.
     """
-    least = min((pattern.values[v].dtype.itemsize for v in pattern.run(stage)), default=8)
-    return max(MAX_LANES // least, LANES)
+    min_bytes = min((pattern.values[v].dtype.itemsize for v in pattern.run(stage)), default=8)
+    return max(MAX_LANES // min_bytes, LANES)
 
 
 def _folded_lanes(ctype: str) -> int:
-    """Return the lanes of a row that are folded with those of the other rows: a vector, at most."""
+    """Return how many lanes of a row are folded together with other rows: at most a vector."""
     return LANES // 2 if "64" in ctype or ctype == "double" else LANES
 
 
 def _remainder_length(pattern: KernelPattern, moving: list[int], lanes: int) -> str:
-    """Return the iterations of a remainder loop: all lanes if the elements are contiguous."""
+    """Return the length of a remainder loop: all lanes if the elements are contiguous."""
     if any(pattern.accesses[k] != "unit" for k in moving):
         return "rest"
     size = min((pattern.dtypes[k].itemsize for k in moving), default=8)
@@ -161,9 +161,9 @@ def _elements(
     for v in pattern.reduced(stage):
         value = pattern.values[v]
         ctype, _ = c.accumulators(pattern, value)
-        new = c.widened(pattern, value)
+        operand = c.widened(pattern, value)
         if mask:
-            body.append(f"const {ctype} new{v} = {mask} ? {new} : identity{v};")
-            new = f"new{v}"
-        body.append(f"acc{v}[i] = {c.combine(value, new, f'acc{v}[i]')};")
+            body.append(f"const {ctype} new{v} = {mask} ? {operand} : identity{v};")
+            operand = f"new{v}"
+        body.append(f"acc{v}[i] = {c.combine(value, operand, f'acc{v}[i]')};")
     return body

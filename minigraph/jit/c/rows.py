@@ -16,15 +16,15 @@ Floats are accumulated in their dtype in 64 lanes over short stretches.  The lan
 in double, so that the error does not grow with the length.
 
 If there are fewer units than threads, the loops are split: all threads execute the first run over
-the loops and store partial results, then all execute the second, and so on.  A run that needs the
-result of an earlier one combines the partial results in order, so the bits are the same for the
-same number of threads.
+the loops and store partial results, then all execute the second run, and so on.  A run that needs
+the result of an earlier run combines the partial results in order, so the same number of threads
+always gives the same bits.
 
 The second run of a short unit prefetches the inputs of the next unit.
 
 An output that does not fit the caches and overwrites no input is written with streaming stores,
-which do not read its cache lines first: a run without a reduction writes it to a small buffer, and
-copies the buffer.
+which do not read its cache lines first: a run without a reduction writes the output to a small
+buffer, and copies the buffer.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def row_text(pattern: KernelPattern) -> str:
     body = c.bases(pattern, "record - 1") + _next_unit(pattern)
     for v in pattern.reductions:
         body += c.declare_total(pattern, v) + c.clear_total(pattern, v)
-    body += _kept_rows(pattern) + _once(pattern, 0)
+    body += _kept_rows(pattern) + _compute_unit(pattern, 0)
     for stage in range(pattern.stages):
         body += _stage(pattern, stage) + c.combine_splits(pattern, stage, cell)
-        body += _once(pattern, stage + 1)
+        body += _compute_unit(pattern, stage + 1)
     body.append("(void)inner; (void)index; (void)row_offset; (void)split_end;")
     unit = c.unit_function(pattern, locate, body, buffers.fence(pattern))
     return unit + "\n" + c.entry(pattern, "units")
@@ -64,23 +64,23 @@ def row_text(pattern: KernelPattern) -> str:
 def fold(pattern: KernelPattern, v: int) -> str:
     """Return the C function that folds the lanes of reduction `v` of a "row" kernel to one value.
 
-    It combines the upper half with the lower half, repeatedly.  The last sixteen lanes of a sum of
-    floats are widened to double.  Without widening, as for a maximum, the last four lanes are
-    combined by two shuffles: compilers would compile a choice between two scalars to a branch.
+    The function combines the upper half with the lower half, repeatedly.  It widens the last
+    sixteen lanes of a sum of floats to double.  Without widening, as for a maximum, it combines the
+    last four lanes by two shuffles: compilers would turn a choice of two scalars into a branch.
     """
     value = pattern.values[v]
-    short, long = c.accumulators(pattern, value)
+    short_type, total_type = c.accumulators(pattern, value)
     assert isinstance(value.op, Reduction)
     half, body, source = LANES // 2, [], "lane"
-    while value.op.adds and short != long and half > 8:
+    while value.op.adds and short_type != total_type and half > 8:
         folded = c.combine(value, f"{source}[{half} + k]", f"{source}[k]")
-        body.append(f"{short} folded{half}[{half}];")
+        body.append(f"{short_type} folded{half}[{half}];")
         body.append(f"for (int k = 0; k < {half}; k++) folded{half}[k] = {folded};")
         source, half = f"folded{half}", half // 2
-    first = c.combine(value, f"({long}){source}[{half} + k]", f"({long}){source}[k]")
-    body.append(f"{long} part[{half}];")
-    body.append(f"for (int k = 0; k < {half}; k++) part[k] = {first};")
-    by_shuffles, source = short == long, "part"
+    widened = c.combine(value, f"({total_type}){source}[{half} + k]", f"({total_type}){source}[k]")
+    body.append(f"{total_type} part[{half}];")
+    body.append(f"for (int k = 0; k < {half}; k++) part[k] = {widened};")
+    by_shuffles, source = short_type == total_type, "part"
     while half > (4 if by_shuffles else 1):
         half //= 2
         folded = c.combine(value, f"part[{half} + k]", "part[k]")
@@ -89,45 +89,44 @@ def fold(pattern: KernelPattern, v: int) -> str:
         shuffled = ", ".join(f"{source}[{k ^ distance}]" for k in range(4))
         folded = c.combine(value, f"shuffled{distance}[k]", f"{source}[k]")
         source = f"folded{distance}"
-        body.append(f"{long} shuffled{distance}[4] = {{{shuffled}}}, {source}[4];")
+        body.append(f"{total_type} shuffled{distance}[4] = {{{shuffled}}}, {source}[4];")
         body.append(f"for (int k = 0; k < 4; k++) {source}[k] = {folded};")
     body.append(f"return {source}[0];")
-    return "\n" + function(
-        f"MG_FOLD {long} {c.reduction_name(pattern, v, 'mg_fold')}(const {short} *lane)", body
-    )
+    name = c.reduction_name(pattern, v, "mg_fold")
+    return "\n" + function(f"MG_FOLD {total_type} {name}(const {short_type} *lane)", body)
 
 
 def _kept_rows(pattern: KernelPattern) -> list[str]:
     """Return declarations of the rows in the thread's scratch memory that hold kept values."""
-    made, size = [], 0  # bytes of one element of all rows before
+    rows, size = [], 0  # bytes of one element of all rows before
     for v in pattern.rows:
         ctype = c_type(pattern.values[v].dtype)
-        made.append(f"{ctype} *restrict const row{v} = ({ctype} *)(rows + {size} * row_length);")
+        rows.append(f"{ctype} *restrict const row{v} = ({ctype} *)(rows + {size} * row_length);")
         size += pattern.values[v].dtype.itemsize
-    if not made:
+    if not rows:
         return []
     length = f"(length + {SPLIT_MULTIPLE - 1}) / {SPLIT_MULTIPLE} * {SPLIT_MULTIPLE}"
     thread = "(a[0] > 1 ? omp_get_thread_num() : 0)"
     return [
         f"const int64_t row_length = {length};",
         f"char *const rows = partial + {thread} * {size} * row_length;",
-        *made,
+        *rows,
     ]
 
 
-def _once(pattern: KernelPattern, stage: int) -> list[str]:
+def _compute_unit(pattern: KernelPattern, stage: int) -> list[str]:
     """Return statements that compute the values of level UNIT of a stage, and their outputs."""
-    made = []
+    lines = []
     for v, value in enumerate(pattern.values):
         if value.level == UNIT and value.stage == stage:
             total = f"const {c_type(value.dtype)} v{v} = total{v};"
-            made.append(total if value.reduces else c.declare(pattern, v, "0"))
+            lines.append(total if value.reduces else c.declare(pattern, v, "0"))
     for k, store in enumerate(pattern.stores, pattern.inputs):
         if store.per_unit and pattern.values[store.value].stage == stage:
             # Another split may still read an input that this overwrites.
-            when = f"splits == 1 || run == {pattern.stages}"
-            made.append(f"if ({when}) *p{k} = v{store.value};")
-    return made
+            condition = f"splits == 1 || run == {pattern.stages}"
+            lines.append(f"if ({condition}) *p{k} = v{store.value};")
+    return lines
 
 
 def _prefetched(pattern: KernelPattern) -> list[int]:
@@ -137,12 +136,12 @@ def _prefetched(pattern: KernelPattern) -> list[int]:
     several inputs and cheap ops the hardware prefetcher is enough.
     """
     inputs = [k for k in pattern.loaded(pattern.run(0)) if pattern.accesses[k] == "unit"]
-    many = len(inputs) > 1 and not c.is_costly(pattern, 1)
-    return [] if many or pattern.stages == 1 else inputs
+    by_hardware = len(inputs) > 1 and not c.is_costly(pattern, 1)
+    return [] if by_hardware or pattern.stages == 1 else inputs
 
 
 def _next_unit(pattern: KernelPattern) -> list[str]:
-    """Return declarations for prefetching: whether to, and addresses in the next unit."""
+    """Return declarations of `prefetch`, whether to prefetch, and of addresses in the next unit."""
     inputs = _prefetched(pattern)
     if not inputs:
         return []
@@ -159,41 +158,41 @@ def _next_unit(pattern: KernelPattern) -> list[str]:
 
 def _prefetch(pattern: KernelPattern, stage: int, index: str, count: str) -> list[str]:
     """Return statements that prefetch `count` elements of the next unit, from `index` on."""
-    made = []
+    lines = []
     for k in _prefetched(pattern) if stage == 1 else ():
         size = pattern.dtypes[k].itemsize
         begin = f"next{k} + row_offset[{k}] + (col + {index}) * {size}"
-        made.append(f"if (prefetch) mg_prefetch({begin}, ({count}) * {size});")
-    return made
+        lines.append(f"if (prefetch) mg_prefetch({begin}, ({count}) * {size});")
+    return lines
 
 
 def _stage(pattern: KernelPattern, stage: int) -> list[str]:
-    reduced, each = pattern.reduced(stage), pattern.run_at(ELEMENT, stage)
+    reduced, elements = pattern.reduced(stage), pattern.run_at(ELEMENT, stage)
     row = c.row_operands(pattern, stage)
     row += [c.declare(pattern, v, "0") for v in pattern.run_at(ROW, stage)]
-    lanes, flush, clear, done = [], [], [], []
+    lanes, flush, clear, complete = [], [], [], []
     for v in reduced:
-        short, long = c.accumulators(pattern, pattern.values[v])
+        short_type, total_type = c.accumulators(pattern, pattern.values[v])
         identity = c.identity(pattern, pattern.values[v])
-        lanes.append(f"{short} lane{v}[{LANES}], identity{v} = {identity};")
+        lanes.append(f"{short_type} lane{v}[{LANES}], identity{v} = {identity};")
         lanes.append(f"MG_OPAQUE(identity{v});")
         clear.append(f"for (int64_t k = 0; k < {LANES}; k++) lane{v}[k] = identity{v};")
         fold = c.reduction_name(pattern, v, "mg_fold")
-        flush.append(f"const {long} folded{v} = {fold}(lane{v});")
+        flush.append(f"const {total_type} folded{v} = {fold}(lane{v});")
         flush.append(c.add_to_total(pattern, v, f"folded{v}"))
-        done += c.complete_total(pattern, v)
+        complete += c.complete_total(pattern, v)
     buffered = buffers.buffered(pattern, stage)
     if reduced:
         lanes += [*clear, "int64_t accumulated = 0;"]
-        row += _reduce(pattern, stage, each, [*flush, *clear])
+        row += _reduce(pattern, stage, elements, [*flush, *clear])
     else:
-        row += _map(pattern, stage, each, buffered)
+        row += _map(pattern, stage, elements, buffered)
     body = [
         *buffers.declare_stream(pattern, stage),
         *lanes,
         *c.over_rows(pattern, row),
         *flush,
-        *done,
+        *complete,
     ]
     return c.in_run(pattern, stage, body)
 
@@ -220,7 +219,7 @@ def _reduce(pattern: KernelPattern, stage: int, values: list[int], flush: list[s
         ),
         "#pragma GCC ivdep",
         *block("for (int64_t k = 0; k < last - j; k++)", *body),
-        # Elements that a lane has accumulated, at most: short rows fill the same few lanes.
+        # The largest number of elements that a lane has accumulated: short rows fill few lanes.
         f"accumulated += (last - first + {LANES - 1}) / {LANES};",
         *block(f"if (accumulated >= {STRETCH // LANES})", "accumulated = 0;", *flush),
     )
@@ -235,14 +234,14 @@ def _map(pattern: KernelPattern, stage: int, values: list[int], buffered: list[i
             "#pragma GCC ivdep",
             *block("for (int64_t j = 0; j < n; j++)", *body),
         ]
-    # The first buffer ends at the end of a cache line, so that the others are whole lines.
-    most = buffers.buffer_length(buffered)
-    end = f"first + {most} - MG_MISALIGNMENT(p{buffered[0]} + first)"
+    # The first buffer ends at the end of a cache line, so that the other buffers are whole lines.
+    length = buffers.buffer_length(buffered)
+    end = f"first + {length} - MG_MISALIGNMENT(p{buffered[0]} + first)"
     optional = "" if buffers.rounded(pattern, stage) else "stream && "
     return block(
         "for (int64_t first = 0, last; first < n; first = last)",
         *(line for k in buffered for line in buffers.declare_buffer(pattern, stage, k, "first")),
-        f"last = {optional}n - first > {most} ? {end} : n;",
+        f"last = {optional}n - first > {length} ? {end} : n;",
         *_prefetch(pattern, stage, "first", "last - first"),
         "#pragma GCC ivdep",
         *block("for (int64_t j = first; j < last; j++)", *body),

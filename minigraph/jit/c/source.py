@@ -31,6 +31,6 @@ def _functions(pattern: KernelPattern) -> list[str]:
 
     They are always inlined, because a loop with a call is not vectorised.
     """
-    needs = [text.replace("static inline ", "MG_INLINE ") for text in pattern.functions()]
+    functions = [text.replace("static inline ", "MG_INLINE ") for text in pattern.functions()]
     rounds = any(rounded(pattern, stage) for stage in range(pattern.stages))
-    return [*needs, STORE_BFLOAT16] if rounds else needs
+    return [*functions, STORE_BFLOAT16] if rounds else functions

@@ -3,7 +3,7 @@
 In a vectorised loop gcc calls the vector variant of a function, and in the remainder loop variants
 for shorter vectors and the scalar function.  The variants in glibc's libmvec and libm differ in the
 last place, and the length of loops depends on the kernel.  Kernels therefore call mg_sinf instead
-of sinf, and so on: all variants of mg_sinf call libmvec's widest variant, with copies of their
+of sinf, for example: all variants of mg_sinf call libmvec's widest variant, with copies of their
 arguments in all lanes.
 """
 
@@ -15,8 +15,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 # The functions in libmvec: the version of glibc, the number of arguments, names.  glibc declares
-# variants only with -ffast-math, which gives up NaN and infinity.  prelude.c has its own
-# functions for those of _IN_PRELUDE; _FMOD is `fmod`.
+# variants only with -ffast-math, which gives up NaN and infinity.  prelude.c defines the functions
+# of _IN_PRELUDE, and _FMOD defines `fmod`.
 _LIBMVEC = (
     ((2, 22), 1, ("sin", "cos", "exp", "log")),
     ((2, 22), 2, ("pow",)),
@@ -25,7 +25,7 @@ _LIBMVEC = (
     ((2, 35), 2, ("atan2", "hypot")),
     ((0, 0), 2, ("fmod",)),
 )
-# libmvec has no fmod.  This one calls the scalar function if |x| >= |y| in some lane.
+# libmvec has no fmod.  This definition calls the scalar function if |x| >= |y| in some lane.
 _FMOD = """\
 static __attribute__((noinline)) {wide} mg_{name}_by_lane({wide} x, {wide} y) {{
   for (int k = 0; k < {lanes}; k++)
@@ -58,7 +58,7 @@ def vector_math(kernels: str) -> str:
     Clang does not vectorise calls of unknown functions, so it compiles scalar calls.
     """
     called = set(re.findall(r"\b[a-z][a-z0-9]*(?=\()", kernels))
-    functions = {name: how for name, how in vector_functions().items() if name in called}
+    functions = {n: signature for n, signature in vector_functions().items() if n in called}
     if not functions:
         return ""
     lines = ["#if !defined(__clang__)", "#if 0"]
@@ -111,20 +111,20 @@ def _definitions(
         f"_ZGV{letter}N{length}{'v' * arguments}_"
         for (letter, _), length in zip(variants, lengths, strict=True)
     ]
-    wide, widest = _vector(t, variants[0][1]), f"{symbols[0]}{name}"
+    all_type, widest = _vector(t, variants[0][1]), f"{symbols[0]}{name}"
     if name == f"fmod{suffix}":
-        yield _FMOD.format(wide=wide, widest=widest, name=name, lanes=lengths[0], f=suffix)
+        yield _FMOD.format(wide=all_type, widest=widest, name=name, lanes=lengths[0], f=suffix)
     else:
-        yield f"{wide} {widest}({', '.join([wide] * arguments)});"
+        yield f"{all_type} {widest}({', '.join([all_type] * arguments)});"
     # gcc would generate variants of a definition that has the name of the declaration.
     yield f'{_ATTRIBUTES} {t} mg_scalar_{name}({", ".join([t] * arguments)}) __asm__("mg_{name}");'
     functions = [(t, f"mg_scalar_{name}", [""], "all[0]")]  # operands' type, name, lanes, result
     for symbol, length, (_, size) in zip(symbols, lengths, variants, strict=True):
-        own, lanes = _vector(t, size), [f"[{i}]" for i in range(length)]
-        result = f"({own}){{{', '.join([f'all{lane}' for lane in lanes])}}}"
-        functions.append((own, f"{symbol}mg_{name}", lanes, result))
-    for own, called, lanes, result in functions:
+        type_, lanes = _vector(t, size), [f"[{i}]" for i in range(length)]
+        result = f"({type_}){{{', '.join([f'all{lane}' for lane in lanes])}}}"
+        functions.append((type_, f"{symbol}mg_{name}", lanes, result))
+    for type_, called, lanes, result in functions:
         copies = lanes * (lengths[0] // len(lanes))
-        filled = [f"({wide}){{{', '.join([x + lane for lane in copies])}}}" for x in operands]
-        head = f"{_ATTRIBUTES} {own} {called}({', '.join([f'{own} {x}' for x in operands])})"
-        yield f"{head} {{ const {wide} all = {widest}({', '.join(filled)}); return {result}; }}"
+        filled = [f"({all_type}){{{', '.join([x + lane for lane in copies])}}}" for x in operands]
+        head = f"{_ATTRIBUTES} {type_} {called}({', '.join([f'{type_} {x}' for x in operands])})"
+        yield f"{head} {{ const {all_type} all = {widest}({', '.join(filled)}); return {result}; }}"

@@ -25,11 +25,11 @@ of the block.  Down columns, x is a group of columns, and the threads along y re
 
 If there are too few units to occupy a device, their loops are split.  Each stage is then two
 launches: one stores the partial results of each split, and one combines them in order, so every
-run gives the same bits.  `stage` is the launch's stage, or -1 for all, and `combine` whether it
-combines.
+run gives the same bits.  `stage` is the launch's stage, or -1 for all stages, and `combine` says
+whether the launch combines partial results.
 
-The results of a unit are written at the end, when all its threads have read the memory that they
-may overwrite.
+The results of a unit are written at the end, because they may overwrite memory that any of its
+threads read.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ from minigraph.jit.cuda.thread import (
     body_function,
     declare,
     destination,
-    each,
     indices,
     load,
-    load_ahead,
+    load_groups,
     load_wide,
     position,
     register_type,
     store,
     store_elements,
+    unrolled,
     visit,
     whole_groups,
 )
@@ -74,15 +74,15 @@ def body(mapping: ThreadMapping) -> tuple[str, int]:
         f"{count} rest = block;",
         *(_column(mapping) if mapping.column else _row(mapping)),
         f"char *const partial = mg_global(w[{mapping.operands}]);",
-        *_once(mapping, 0),
+        *_invariants(mapping, 0),
     ]
     for stage in range(pattern.stages):
         setup += _stage(mapping, stage)
-        setup += _once(mapping, stage + 1)
+        setup += _invariants(mapping, stage + 1)
     setup += _results(mapping)
     unused = ("aligned", "inner", "shared", "blocks", "y", "write", "partial", "result")
-    most = max(len(pattern.reduced(stage)) for stage in range(pattern.stages))
-    words_shared = most * THREADS * mapping.group if mapping.column else THREADS // 32
+    max_reductions = max(len(pattern.reduced(stage)) for stage in range(pattern.stages))
+    words_shared = max_reductions * THREADS * mapping.group if mapping.column else THREADS // 32
     return body_function(setup, unused), words_shared if mapping.reduces else 0
 
 
@@ -122,56 +122,56 @@ def _column(mapping: ThreadMapping) -> list[str]:
     ]
 
 
-def _once(mapping: ThreadMapping, stage: int) -> list[str]:
+def _invariants(mapping: ThreadMapping, stage: int) -> list[str]:
     """Return statements for loop-invariant values that are first needed in `stage`."""
-    of = mapping.pattern.values
-    known = [v for v, first in _first_uses(mapping.pattern).items() if first == stage]
-    wide = [v for v in known if v in mapping.pattern.wide]
-    made = [_value(mapping, v, "") for v in known if v not in mapping.pattern.wide]
+    values = mapping.pattern.values
+    invariants = [v for v, first in _first_uses(mapping.pattern).items() if first == stage]
+    wide = [v for v in invariants if v in mapping.pattern.wide]
+    lines = [_value(mapping, v, "") for v in invariants if v not in mapping.pattern.wide]
     if not wide:
-        return made
-    loaded = [of[v].operand for v in wide if of[v].operand >= 0]
+        return lines
+    loaded = [values[v].operand for v in wide if values[v].operand >= 0]
     groups = [k for k in loaded if mapping.pattern.accesses[k] == "unit" and mapping.group > 1]
     for k in loaded:
         declared, *loads = load(mapping, k, f"base{k}", tail=True)
         if k in groups:
-            loads = _full(load(mapping, k, f"base{k}")[1], *loads)
-        made += [declared, *loads]
-    inside = load_wide(mapping, wide)
+            loads = _full_or_tail(load(mapping, k, f"base{k}")[1], *loads)
+        lines += [declared, *loads]
+    store = load_wide(mapping, wide)
     for v in wide:
-        inside += [_value(mapping, v, "[u]"), f"wide{v}[u] = v{v};"]
-    arrays = [f"{register_type(of[v].dtype)} wide{v}[{mapping.group}];" for v in wide]
-    return [*made, *arrays, *each(mapping, inside)]
+        store += [_value(mapping, v, "[u]"), f"wide{v}[u] = v{v};"]
+    arrays = [f"{register_type(values[v].dtype)} wide{v}[{mapping.group}];" for v in wide]
+    return [*lines, *arrays, *unrolled(mapping, store)]
 
 
 def _first_uses(pattern: KernelPattern) -> dict[int, int]:
     """Return the stage that first needs each value that is computed once for a unit.
 
-    Computed earlier it would occupy registers, and launches that do not need it would load it.
+    An earlier computation would occupy registers, and load values in launches without need.
     """
     uses: dict[int, int] = {}
     for stage in range(pattern.stages):
-        read = (a for v in pattern.run(stage) for a in pattern.values[v].args)
-        for a in (*read, *pattern.goals(stage)):
+        operands = (a for v in pattern.run(stage) for a in pattern.values[v].args)
+        for a in (*operands, *pattern.roots(stage)):
             uses.setdefault(a, stage)
-    for v in reversed(pattern.once):
+    for v in reversed(pattern.unit_values):
         uses[v] = max(uses.get(v, pattern.stages), pattern.values[v].stage)
         if not pattern.values[v].reduces:
             for a in pattern.values[v].args:
                 uses[a] = min(uses.get(a, pattern.stages), uses[v])
-    return {v: uses[v] for v in pattern.once}
+    return {v: uses[v] for v in pattern.unit_values}
 
 
-def _full(whole: str, tail: str) -> list[str]:
+def _full_or_tail(whole: str, tail: str) -> list[str]:
     """Return a branch: `whole` for threads with all columns of an aligned group, else `tail`."""
     return [f"if (full) {whole}", f"else {tail}"]
 
 
-def _value(mapping: ThreadMapping, v: int, at: str) -> str:
+def _value(mapping: ThreadMapping, v: int, subscript: str) -> str:
     value = mapping.pattern.values[v]
     if value.reduces:
-        return f"const {register_type(value.dtype)} v{v} = total{v}{at};"
-    return declare(mapping, v, "u" if at else "0")
+        return f"const {register_type(value.dtype)} v{v} = total{v}{subscript};"
+    return declare(mapping, v, "u" if subscript else "0")
 
 
 def _stage(mapping: ThreadMapping, stage: int) -> list[str]:
@@ -180,21 +180,21 @@ def _stage(mapping: ThreadMapping, stage: int) -> list[str]:
     if not reduced:
         return block(f"if (stage < 0 || stage == {stage})", *_loops(mapping, stage, []))
     partial = {v: _partial(mapping, v) for v in reduced}
-    made, save, loads, combined, restore = [], [], [], [], []
+    lines, save, loads, combined, restore = [], [], [], [], []
     if mapping.column and stage:
-        made.append("__syncthreads();")  # before overwriting the totals of the last stage
+        lines.append("__syncthreads();")  # before overwriting the totals of the last stage
     for slot, v in enumerate(reduced):
         value = mapping.pattern.values[v]
-        _, long = accumulators(mapping.pattern, value)
+        _, total_type = accumulators(mapping.pattern, value)
         start = identity(mapping.pattern, value)
         total = _total(mapping, v)
         if mapping.column:
-            begin = f"({long} *)(shared + {slot * THREADS * mapping.group}) + threadIdx.x"
-            made.append(f"volatile {long} *const sum{v} = {begin};")
-            made.append(f"{long} total{v}[{mapping.group}];")
-            made += each(mapping, [f"{total} = {start};"])
+            begin = f"({total_type} *)(shared + {slot * THREADS * mapping.group}) + threadIdx.x"
+            lines.append(f"volatile {total_type} *const sum{v} = {begin};")
+            lines.append(f"{total_type} total{v}[{mapping.group}];")
+            lines += unrolled(mapping, [f"{total} = {start};"])
         else:
-            made.append(f"{long} total{v} = {start};")
+            lines.append(f"{total_type} total{v} = {start};")
         result = _result(mapping, v)
         save.append(f"{partial[v].format(i='(combine ? splits : split)')} = {result};")
         if mapping.column:
@@ -206,7 +206,7 @@ def _stage(mapping: ThreadMapping, stage: int) -> list[str]:
     writer = "y == 0" if mapping.column else "x == 0 && live"
     first, step = ("y", f"{THREADS} / width") if mapping.column else ("x", "width")
     return [
-        *made,
+        *lines,
         *block(
             f"if (stage < 0 || (stage == {stage} && !combine))", *_loops(mapping, stage, reduced)
         ),
@@ -231,7 +231,7 @@ def _stage(mapping: ThreadMapping, stage: int) -> list[str]:
 def _total(mapping: ThreadMapping, v: int) -> str:
     """Return the thread's total of reduction `v`: for columns in shared memory, to save registers.
 
-    Neighbouring threads have neighbouring words there, without bank conflicts.
+    Neighbouring threads have neighbouring words of shared memory, without bank conflicts.
     """
     return f"sum{v}[u * {THREADS}]" if mapping.column else f"total{v}"
 
@@ -242,21 +242,21 @@ def _result(mapping: ThreadMapping, v: int) -> str:
 
 
 def _partial(mapping: ThreadMapping, v: int) -> str:
-    """Return the lvalue of split {i}'s partial result; those of all splits are contiguous."""
-    _, long = accumulators(mapping.pattern, mapping.pattern.values[v])
+    """Return the lvalue of split {i}'s partial result; the results of all splits are contiguous."""
+    _, total_type = accumulators(mapping.pattern, mapping.pattern.values[v])
     column = " + (u < n ? u : 0)" if mapping.column else ""
-    at = f"({mapping.pattern.reductions.index(v)} * units + result{column})"
-    return f"*({long} *)(partial + 8 * ((int64_t){at} * (splits + 1) + {{i}}))"
+    index = f"({mapping.pattern.reductions.index(v)} * units + result{column})"
+    return f"*({total_type} *)(partial + 8 * ((int64_t){index} * (splits + 1) + {{i}}))"
 
 
 def _columns(mapping: ThreadMapping, body: Sequence[str], condition: str = "") -> list[str]:
     """Return `body` for each column of the thread; along rows just `body`."""
-    return each(mapping, [condition + line for line in body]) if mapping.column else list(body)
+    return unrolled(mapping, [condition + line for line in body]) if mapping.column else list(body)
 
 
 def _loops(mapping: ThreadMapping, stage: int, reduced: Sequence[int]) -> list[str]:
     """Return the loops over the thread's groups and the single elements."""
-    single = replace(mapping, max_group=1)
+    singles = replace(mapping, max_group=1)
     if mapping.column:
         whole = _loop(mapping, stage, reduced, "rows")
         if mapping.group == 1:
@@ -264,7 +264,7 @@ def _loops(mapping: ThreadMapping, stage: int, reduced: Sequence[int]) -> list[s
         tail = _loop(mapping, stage, reduced, "rows", tail=True)
         return [*block("if (full)", *whole), *block("else", *tail)]
     groups = block("", *_loop(mapping, stage, reduced, "groups")) if mapping.group > 1 else []
-    return [*groups, *block("", *_loop(single, stage, reduced, "singles"))]
+    return [*groups, *block("", *_loop(singles, stage, reduced, "singles"))]
 
 
 def _loop(
@@ -275,9 +275,9 @@ def _loop(
     accs, clear, add, flush = [], [], [], []
     for v in reduced:
         value = pattern.values[v]
-        short, _ = accumulators(pattern, value)
+        short_type, _ = accumulators(pattern, value)
         acc, total = f"acc{v}[u]", _total(mapping, v)
-        accs.append(f"{short} acc{v}[{mapping.group}];")
+        accs.append(f"{short_type} acc{v}[{mapping.group}];")
         clear.append(f"{acc} = {identity(pattern, value)};")
         add.append(f"{acc} = {combine(value, widened(pattern, value), acc)};")
         flush.append(f"{total} = {combine(value, acc, total)};")
@@ -289,12 +289,12 @@ def _loop(
         f"const {mapping.integer} split_end = {unit}{end}{' : 0' if unit else ''};",
     ]
     begin = f"{mapping.integer} g = split_length * split + {first}"
-    ahead = 1 if tail else max(1, IN_FLIGHT // max(1, len(pattern.loaded(pattern.run(stage)))))
-    if ahead > 1:
-        visited = load_ahead(mapping, stage, ahead, visit(mapping, stage, add, ahead=True))
+    in_flight = 1 if tail else max(1, IN_FLIGHT // max(1, len(pattern.loaded(pattern.run(stage)))))
+    if in_flight > 1:
+        visited = load_groups(mapping, stage, in_flight, visit(mapping, stage, add, loaded=True))
     else:
         visited = [*position(mapping, "g"), *visit(mapping, stage, add, tail)]
-    step = f"g += {ahead} * step" if ahead > 1 else "g += step"
+    step = f"g += {in_flight} * step" if in_flight > 1 else "g += step"
     if not reduced:
         stop = f"const {mapping.integer} stop = split_end;"
         return [*bounds, stop, *block(f"for ({begin}; g < stop; {step})", *visited)]
@@ -305,9 +305,9 @@ def _loop(
         *block(
             f"for ({begin}; g < split_end;)",
             f"const {mapping.integer} stop = {stretch};",
-            *each(mapping, clear),
+            *unrolled(mapping, clear),
             *block(f"for (; g < stop; {step})", *visited),
-            *each(mapping, flush),
+            *unrolled(mapping, flush),
         ),
     ]
 
@@ -315,32 +315,33 @@ def _loop(
 def _combine(mapping: ThreadMapping, v: int) -> list[str]:
     """Return statements that combine reduction `v` over the threads of a unit or column."""
     value = mapping.pattern.values[v]
-    _, long = accumulators(mapping.pattern, value)
+    _, total_type = accumulators(mapping.pattern, value)
     if mapping.column:
         mine, other = f"sums[u * {THREADS}]", f"sums[u * {THREADS} + half * width]"
         return block(
             "",
-            f"{long} *const sums = ({long} *)sum{v};",
+            f"{total_type} *const sums = ({total_type} *)sum{v};",
             *block(
                 f"for (int half = {THREADS} / width / 2; half > 0; half /= 2)",
                 "__syncthreads();",
                 *block(
-                    "if (y < half)", *each(mapping, [f"{mine} = {combine(value, other, mine)};"])
+                    "if (y < half)",
+                    *unrolled(mapping, [f"{mine} = {combine(value, other, mine)};"]),
                 ),
             ),
             "__syncthreads();",
-            *each(mapping, [f"total{v}[u] = sums[u * {THREADS} - y * width];"]),
+            *unrolled(mapping, [f"total{v}[u] = sums[u * {THREADS} - y * width];"]),
         )
-    total = f"total{v}"
+    total, warps = f"total{v}", f"({total_type} *)shared + threadIdx.x / width * (width / 32)"
     return [
         *block(
             "for (int o = (width < 32 ? width : 32) / 2; o > 0; o /= 2)",
-            f"const {long} other = __shfl_down_sync(~0u, {total}, o);",
+            f"const {total_type} other = __shfl_down_sync(~0u, {total}, o);",
             f"{total} = {combine(value, 'other', total)};",
         ),
         *block(
             "if (width > 32)",
-            f"{long} *const warps = ({long} *)shared + threadIdx.x / width * (width / 32);",
+            f"{total_type} *const warps = {warps};",
             "__syncthreads();",
             f"if (x % 32 == 0) warps[x / 32] = {total};",
             "__syncthreads();",
@@ -354,17 +355,17 @@ def _combine(mapping: ThreadMapping, v: int) -> list[str]:
 def _results(mapping: ThreadMapping) -> list[str]:
     """Return statements that write the results of a unit."""
     pattern = mapping.pattern
-    stores = [k for k, made in enumerate(pattern.stores, pattern.inputs) if made.per_unit]
+    stores = [k for k, output in enumerate(pattern.stores, pattern.inputs) if output.per_unit]
     if not stores:
         return []
     if mapping.column:
-        inside = [line for k in stores for line in destination(mapping, k, f"base{k}")]
+        lines = [line for k in stores for line in destination(mapping, k, f"base{k}")]
         sources = load_wide(mapping, [], [pattern.source(k) for k in stores])
-        inside += each(mapping, [*sources, *store_elements(mapping, stores)])
+        lines += unrolled(mapping, [*sources, *store_elements(mapping, stores)])
         for k in stores:
             whole, tail = (store(mapping, k, f"base{k}", n) for n in (False, True))
-            inside += _full(*whole, *tail) if whole else []
+            lines += _full_or_tail(*whole, *tail) if whole else []
     else:
-        inside = store_elements(mapping, stores)
+        lines = store_elements(mapping, stores)
     writer = "y == 0" if mapping.column else "x == 0"
-    return block("if (write)", "__syncthreads();", *block(f"if ({writer} && live)", *inside))
+    return block("if (write)", "__syncthreads();", *block(f"if ({writer} && live)", *lines))

@@ -18,8 +18,8 @@ outline:
 
 If the operands or their rows are not aligned for vectors, threads load single elements, coalesced.
 
-A transposed operand is read in tiles, which the caches hold.  A group is inside of a window, or
-outside of it and then loaded as zeros.
+A transposed operand is read in tiles that fit the caches.  A group is inside a window, or outside
+and loaded as zeros.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from minigraph.jit.small_float import compute_dtype
 from minigraph.jit.source import KernelSource
 
 # The prelude of a program.  NVRTC has no headers of the C library, only its mathematical functions
-# and `memcpy`.  A flag makes all functions device functions, so the ops' C functions need no
-# `__device__`.
+# and `memcpy`.  A compiler flag makes all functions device functions, so the C functions of ops
+# need no `__device__`.
 PRELUDE = Path(__file__).with_name("prelude.cu").read_text()
 
 _ENTRY = """
@@ -64,35 +64,35 @@ def cuda_source(mapping: ThreadMapping) -> KernelSource:
     """Return the text of a kernel and the functions that it calls."""
     body, words_shared = _body(mapping)
     call = "  NAME_part(a.w, blockIdx.x, gridDim.x, shared);"
-    whole = body.replace("BODY", "NAME_part") + _entry(
+    text = body.replace("BODY", "NAME_part") + _entry(
         mapping.words, words_shared, call, mapping.resident
     )
-    return KernelSource(whole, _functions([mapping]))
+    return KernelSource(text, _functions([mapping]))
 
 
 def horizontal_source(mappings: Sequence[ThreadMapping], counts: Sequence[int]) -> KernelSource:
     """Return the source of a launch of independent kernels: `counts[i]` of `mappings[i]`.
 
-    Its words are the first block of each kernel, the number of all blocks, the offset of the words
-    of each kernel, and these words.
+    Its words are the first block of each kernel, the number of all blocks, the offset of each
+    kernel's words, and the words of all kernels.
     """
     total = sum(counts)
-    bodies, needed, calls = [], 0, []
-    first = words = 0
+    bodies, shared, calls = [], 0, []
+    begin = words = 0
     for i, (mapping, count) in enumerate(zip(mappings, counts, strict=True)):
         body, words_shared = _body(mapping)
         bodies.append(body.replace("BODY", f"NAME_part{i}"))
-        needed = max(needed, words_shared)
-        first, words = first + count, words + count * mapping.words
-        condition = f"if (t < {first}) " if i < len(mappings) - 1 else ""
-        other = "else " if i else ""
+        shared = max(shared, words_shared)
+        begin, words = begin + count, words + count * mapping.words
+        condition = f"if (t < {begin}) " if i < len(mappings) - 1 else ""
+        otherwise = "else " if i else ""
         grid = "blockIdx.x - a.w[t], a.w[t + 1] - a.w[t]"
-        calls.append(f"  {other}{condition}NAME_part{i}(w, {grid}, shared);")
+        calls.append(f"  {otherwise}{condition}NAME_part{i}(w, {grid}, shared);")
     member = [
         f"  const int t = mg_kernel_of_block(a.w, {total}, blockIdx.x);",
         f"  const long long *const w = a.w + a.w[{total + 1} + t];",
     ]
-    entry = _entry(2 * total + 1 + words, needed, "\n".join([*member, *calls]))
+    entry = _entry(2 * total + 1 + words, shared, "\n".join([*member, *calls]))
     return KernelSource("\n".join(bodies) + entry, _functions(mappings))
 
 
@@ -123,7 +123,7 @@ def _map(mapping: ThreadMapping) -> str:
         f"const {mapping.integer} inner = {mapping.extent(mapping.innermost)};",
         *whole_groups(mapping),
         *bases(mapping, ()),
-        *(declare(mapping, v, "0") for v in mapping.pattern.once),
+        *(declare(mapping, v, "0") for v in mapping.pattern.unit_values),
         *(_loop(mapping, "groups") if mapping.group > 1 else ()),
         f"const {mapping.integer} tail_begin = row_groups * {mapping.group};",
         *_loop(replace(mapping, max_group=1), "singles"),
@@ -134,12 +134,12 @@ def _map(mapping: ThreadMapping) -> str:
 def _loop(mapping: ThreadMapping, count: str) -> list[str]:
     """Return the loop over groups, or over single elements."""
     pattern = mapping.pattern
-    inside = position(mapping, "g")
+    lines = position(mapping, "g")
     if any(takes_index(value.op) for value in pattern.values):
         flat = "(int64_t)0"
         for d in mapping.rows:
             flat = f"({flat} * {mapping.extent(d)} + i{d})"
-        inside.append(f"const int64_t begin = {flat} * inner + column;")
+        lines.append(f"const int64_t begin = {flat} * inner + column;")
     start = f"{mapping.integer} g = ({mapping.integer})block * {THREADS} + threadIdx.x"
     step = f"({mapping.integer})blocks * {THREADS}"
-    return block(f"for ({start}; g < {count}; g += {step})", *inside, *visit(mapping, 0))
+    return block(f"for ({start}; g < {count}; g += {step})", *lines, *visit(mapping, 0))

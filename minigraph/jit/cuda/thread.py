@@ -56,17 +56,17 @@ def address(mapping: ThreadMapping, k: int, axes: Iterable[int], base: str) -> s
 
 def bases(mapping: ThreadMapping, axes: Sequence[int]) -> list[str]:
     """Return statements that declare the address of each operand at the indices of `axes`."""
-    made = [f"const long long *const constants = w + {mapping.first_constant};"]
-    for k, how in enumerate(mapping.pattern.accesses):
-        made.append(f"char *const base{k} = {address(mapping, k, axes, f'mg_global(w[{k}])')};")
-        if how == "strided":
+    lines = [f"const long long *const constants = w + {mapping.first_constant};"]
+    for k, access in enumerate(mapping.pattern.accesses):
+        lines.append(f"char *const base{k} = {address(mapping, k, axes, f'mg_global(w[{k}])')};")
+        if access == "strided":
             stride = "full_stride" if k in mapping.pattern.operand_windows else "stride"
-            made.append(
+            lines.append(
                 f"const {mapping.integer} {stride}{k} = {mapping.stride(k, mapping.innermost)};"
             )
-        elif how == "fixed":
-            made.append(pointer(mapping.pattern, k, f"base{k}"))
-    return [*made, "(void)constants;"]
+        elif access == "fixed":
+            lines.append(pointer(mapping.pattern, k, f"base{k}"))
+    return [*lines, "(void)constants;"]
 
 
 def whole_groups(mapping: ThreadMapping) -> list[str]:
@@ -87,34 +87,34 @@ def position(mapping: ThreadMapping, group: str) -> list[str]:
     The single elements of a row follow its whole groups.
     """
     if mapping.column:
-        return [*indices(mapping, mapping.rows, group), *_inside(mapping)]
+        return [*indices(mapping, mapping.rows, group), *_window_tests(mapping)]
     count, size = mapping.integer, mapping.group
     if size > 1:
         extent, first = "row_groups", f" * {size}"
     else:
         extent, first = "(inner - tail_begin)", " + tail_begin"
     if not mapping.rows:
-        return [f"const {count} column = {group}{first};", *_inside(mapping)]
+        return [f"const {count} column = {group}{first};", *_window_tests(mapping)]
     return [
         f"{count} row = {group};",
         f"const {count} column = mg_unravel(&row, {extent}){first};",
         *indices(mapping, mapping.rows, "row"),
-        *_inside(mapping),
+        *_window_tests(mapping),
     ]
 
 
-def _inside(mapping: ThreadMapping) -> list[str]:
-    """Return statements that declare for each window whether the thread's group is inside."""
-    made = []
+def _window_tests(mapping: ThreadMapping) -> list[str]:
+    """Return statements that declare whether the thread's group is inside each window."""
+    lines = []
     for window, _ in enumerate(mapping.pattern.windows):
         tests = []
         for c, bound in mapping.bounds(window):
             inner = f"column * {mapping.stride(c, mapping.innermost)}"
             outer = (d for d in range(mapping.units + mapping.loops) if d != mapping.innermost)
-            at = address(mapping, c, outer, inner)
-            tests.append(f"mg_in_window({at}, constants + {bound})")
-        made.append(f"const bool inside{window} = {' && '.join(tests)};")
-    return [*made, *(f"(void)inside{window};" for window, _ in enumerate(mapping.pattern.windows))]
+            position = address(mapping, c, outer, inner)
+            tests.append(f"mg_in_window({position}, constants + {bound})")
+        lines.append(f"const bool inside{window} = {' && '.join(tests)};")
+    return [*lines, *(f"(void)inside{window};" for window, _ in enumerate(mapping.pattern.windows))]
 
 
 def load(mapping: ThreadMapping, k: int, base: str, tail: bool = False) -> list[str]:
@@ -146,7 +146,7 @@ def destination(mapping: ThreadMapping, k: int, base: str) -> list[str]:
 
 
 def store(mapping: ThreadMapping, k: int, base: str, tail: bool = False) -> list[str]:
-    """Return statements that store the group of operand `k`, if it is stored as a vector."""
+    """Return statements that store the group of operand `k` if it is a vector in registers."""
     if mapping.pattern.accesses[k] != "unit" or mapping.group == 1:
         return []
     dtype = mapping.pattern.dtypes[k]
@@ -190,27 +190,27 @@ def declare(mapping: ThreadMapping, v: int, index: str) -> str:
         )
     else:
         arguments = [f"v{a}" for a in value.args]
-        wide = [compute_dtype(dtype) for dtype in operands]
+        dtypes = [compute_dtype(dtype) for dtype in operands]
         result = compute_dtype(value.dtype)
-        at = f"(begin + {index})"
-        right = expression(value.op, wide, result, arguments, element=value.dtype, index=at)
+        position = f"(begin + {index})"
+        right = expression(value.op, dtypes, result, arguments, element=value.dtype, index=position)
         if small:
-            right = _rounded(pattern, v, wide[-1], right)
+            right = _rounded(pattern, v, dtypes[-1], right)
     return f"const {register_type(value.dtype)} v{v} = {right};"
 
 
 def _rounded(pattern: KernelPattern, v: int, source: DType, number: str) -> str:
-    """Return value `v`, rounded, as a float; the store rounds a value that is only stored."""
+    """Return value `v` as a float, rounded unless no other value reads it: stores round."""
     name = pattern.values[v].dtype.name
     if source.itemsize == 8 and kind(source) == "f":
-        to, _ = conversion(source, pattern.values[v].dtype)
-        return f"mg_float_of_{name}({to}({number}))"
-    again = any(v in value.args for value in pattern.values)
-    return f"mg_round_{name}({number})" if again else number
+        convert, _ = conversion(source, pattern.values[v].dtype)
+        return f"mg_float_of_{name}({convert}({number}))"
+    is_operand = any(v in value.args for value in pattern.values)
+    return f"mg_round_{name}({number})" if is_operand else number
 
 
-def each(mapping: ThreadMapping, body: Iterable[str]) -> list[str]:
-    """Return the loop over the elements of a group."""
+def unrolled(mapping: ThreadMapping, body: Iterable[str]) -> list[str]:
+    """Return the unrolled loop over the elements of a group."""
     if mapping.group == 1:
         return block("", "const int u = 0;", *body, "(void)u;")
     return ["#pragma unroll", *block(f"for (int u = 0; u < {mapping.group}; u++)", *body)]
@@ -220,43 +220,43 @@ def load_wide(
     mapping: ThreadMapping, values: Sequence[int], results: Sequence[int] = ()
 ) -> list[str]:
     """Return statements that load the wide values which `values` and `results` need."""
-    of = mapping.pattern.values
-    needed = mapping.pattern.wide_needs(values, results)
-    return [f"const {register_type(of[v].dtype)} v{v} = wide{v}[u];" for v in needed]
+    wide = ((v, mapping.pattern.values[v]) for v in mapping.pattern.wide_operands(values, results))
+    return [f"const {register_type(value.dtype)} v{v} = wide{v}[u];" for v, value in wide]
 
 
-def load_ahead(mapping: ThreadMapping, stage: int, count: int, visited: Sequence[str]) -> list[str]:
+def load_groups(mapping: ThreadMapping, stage: int, count: int, body: Sequence[str]) -> list[str]:
     """Return statements that load `count` groups from g on, then compute each.
 
-    The compiler cannot hoist these loads, which might be beyond the end or alias a store.  Beyond
-    the end group g is loaded again.
+    The compiler cannot hoist these loads, which might be beyond the end or alias a store.  Instead
+    of a group beyond the end, group g is loaded again.
 
-    visited  statements for one group
+    body  statements for one group
     """
     pattern = mapping.pattern
-    ahead = [k for k in pattern.loaded(pattern.run(stage)) if _is_ahead(pattern, k)]
+    operands = [k for k in pattern.loaded(pattern.run(stage)) if _is_vector(pattern, k)]
     group = f"const {mapping.integer} group = g + r * step < stop ? g + r * step : g;"
     loop = f"for (int r = 0; r < {count}; r++)"
     loads = [
         f"mg_load<{mapping.group}>(loaded{k}[r], {address(mapping, k, mapping.rows, f'base{k}')} + "
         f"{_column_offset(mapping, k)});"
-        for k in ahead
+        for k in operands
     ]
-    pointers = [f"const {c_type(pattern.dtypes[k])} *const p{k} = loaded{k}[r];" for k in ahead]
+    pointers = [f"const {c_type(pattern.dtypes[k])} *const p{k} = loaded{k}[r];" for k in operands]
     return [
-        *(f"{c_type(pattern.dtypes[k])} loaded{k}[{count}][{mapping.group}];" for k in ahead),
+        *(f"{c_type(pattern.dtypes[k])} loaded{k}[{count}][{mapping.group}];" for k in operands),
         "#pragma unroll",
         *block(loop, group, *position(mapping, "group"), *loads),
         "#pragma unroll",
         *block(
             loop,
             group,
-            *block("if (g + r * step < stop)", *position(mapping, "group"), *pointers, *visited),
+            *block("if (g + r * step < stop)", *position(mapping, "group"), *pointers, *body),
         ),
     ]
 
 
-def _is_ahead(pattern: KernelPattern, k: int) -> bool:
+def _is_vector(pattern: KernelPattern, k: int) -> bool:
+    """Whether a group of operand `k` is always loaded as a vector."""
     return pattern.accesses[k] == "unit" and k not in pattern.operand_windows
 
 
@@ -265,38 +265,38 @@ def visit(
     stage: int,
     extra: Sequence[str] = (),
     tail: bool = False,
-    ahead: bool = False,
+    loaded: bool = False,
 ) -> list[str]:
     """Return statements that load a group, compute, and store the results.
 
-    extra  statements for an element that follow the values that the stage reduces
-    tail   whether the group may be shorter, with n elements
-    ahead  whether contiguous operands are already loaded
+    extra   statements for an element, after those that compute its values
+    tail    whether the group may be shorter, with n elements
+    loaded  whether contiguous operands are already loaded
     """
     pattern = mapping.pattern
     values, stores = pattern.run(stage), pattern.stored(stage)
     base = {k: address(mapping, k, mapping.rows, f"base{k}") for k in range(mapping.operands)}
     elements = pattern.run_at(ELEMENT, stage)
-    body = load_wide(mapping, elements, pattern.goals(stage))
+    body = load_wide(mapping, elements, pattern.roots(stage))
     body += [declare(mapping, v, "u") for v in elements]
     body += [*store_elements(mapping, stores), *extra]
-    loads = [k for k in pattern.loaded(values) if not (ahead and _is_ahead(pattern, k))]
+    loads = [k for k in pattern.loaded(values) if not (loaded and _is_vector(pattern, k))]
     return [
         *(line for k in loads for line in load(mapping, k, base[k], tail)),
         *(line for k in stores for line in destination(mapping, k, base[k])),
         *(declare(mapping, v, "0") for v in pattern.run_at(ROW, stage)),
-        *each(mapping, body),
+        *unrolled(mapping, body),
         *(line for k in stores for line in store(mapping, k, base[k], tail)),
     ]
 
 
 def store_elements(mapping: ThreadMapping, stores: Sequence[int]) -> list[str]:
     """Return statements that store an element to each of the operands `stores`."""
-    made = []
+    lines = []
     for k in stores:
         value, dtype = f"v{mapping.pattern.source(k)}", mapping.pattern.dtypes[k]
         together = mapping.pattern.accesses[k] == "unit" and mapping.group > 1
         if dtype in SMALL_FLOATS and not together:
             value = f"mg_{dtype.name}_of_float({value})"
-        made.append(f"{element(mapping.pattern, k, 'u')} = {value};")
-    return made
+        lines.append(f"{element(mapping.pattern, k, 'u')} = {value};")
+    return lines

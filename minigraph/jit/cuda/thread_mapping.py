@@ -1,6 +1,6 @@
 """The mapping of a kernel's axes to threads, and the words of a kernel's argument.
 
-A thread computes a *group*: a few neighbours along the innermost axis, which it loads at once.  If
+A thread computes a *group*: a few neighbours along the innermost axis that it loads at once.  If
 the innermost axis is reduced, or nothing is, the thread steps from group to group along the loops.
 If the innermost axis is kept ("column"), the thread keeps its columns and steps down the rows.
 Lanes need no special case: a block of channels is like any other columns.
@@ -26,11 +26,11 @@ from minigraph.jit.kernel import SpecialisedKernel, with_levels
 from minigraph.jit.loops import MAX_TILE, SCALAR_ACCESSES, LoopNest
 from minigraph.jit.pattern import KernelPattern
 
-VECTOR_BYTES = 16  # that a thread loads at once
+VECTOR_BYTES = 16  # bytes that a thread loads at once
 MAX_GROUP = 8  # elements of a group
 IN_32_BITS = 1 << 30  # elements below which 32 bits hold an index plus the stride of the grid
 RESIDENT = ((4, 24), (3, 48))  # (blocks of a multiprocessor, floats of a thread at most)
-MAX_SUMS = 24  # of a thread, at most; static shared memory holds them
+MAX_SUMS = 24  # sums of a thread, so that static shared memory suffices
 MIN_ROW = 64  # elements of a row from which on threads of a map keep their columns
 
 MAP_OPTIONS = ("aligned",)
@@ -43,7 +43,7 @@ class ThreadMapping:
 
     units, loops  numbers of axes of either kind
     constants     number of constants in the argument
-    in_32_bits    whether 32 bits hold all numbers of elements and all offsets in bytes
+    in_32_bits    whether 32 bits suffice for all numbers of elements and all offsets in bytes
     max_group     elements of a group, at most
     """
 
@@ -69,7 +69,7 @@ class ThreadMapping:
 
     @property
     def shared(self) -> bool:
-        """Whether a block has units of its own; else one grid-stride loop covers all elements."""
+        """Whether each block has its own units; else a grid-stride loop covers all elements."""
         return self.reduces or self.column
 
     @property
@@ -100,15 +100,17 @@ class ThreadMapping:
         """
         if not self.column:
             return 0
-        pattern, held = self.pattern, 0
+        pattern, registers = self.pattern, 0
         for stage in range(pattern.stages):
-            read = {a for v in pattern.run(stage) for a in pattern.values[v].args}
-            held = max(held, 2 * len(pattern.reduced(stage)) + len(read & pattern.wide))
-        return next((n for n, most in RESIDENT if self.group * held <= most), 2)
+            operands = {a for v in pattern.run(stage) for a in pattern.values[v].args}
+            registers = max(
+                registers, 2 * len(pattern.reduced(stage)) + len(operands & pattern.wide)
+            )
+        return next((n for n, limit in RESIDENT if self.group * registers <= limit), 2)
 
     def bounds(self, window: int) -> list[tuple[int, int]]:
         """The counters of a window, after the operands, and the position of its bounds."""
-        return [(self.operands + c, at) for c, at in self.pattern.bounds(window).items()]
+        return [(self.operands + c, bound) for c, bound in self.pattern.bounds(window).items()]
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -132,8 +134,8 @@ class ThreadMapping:
         return self.operands + 1 + (self.pattern.records + 1) * (self.units + self.loops)
 
     def option(self, name: str) -> str:
-        at = self.first_constant + self.constants + self.options.index(name)
-        return f"({self.integer})w[{at}]"
+        position = self.first_constant + self.constants + self.options.index(name)
+        return f"({self.integer})w[{position}]"
 
     @property
     def words(self) -> int:
@@ -156,20 +158,20 @@ def map_to_threads(kernel: SpecialisedKernel) -> tuple[ThreadMapping, LoopNest]:
     reach = [sum((n - 1) * abs(steps[k]) for n, steps in axes) for k in range(len(nest.sizes))]
     # Indices and offsets, also one step of the grid-stride loop beyond the end.
     in_32_bits = max(nest.count * nest.length, *reach) < IN_32_BITS
-    made = ThreadMapping(
+    mapping = ThreadMapping(
         pattern, len(nest.units), len(nest.loops), len(kernel.constants), in_32_bits
     )
     if pattern.windows or set(SCALAR_ACCESSES).intersection(nest.accesses):
-        made = replace(made, max_group=_longest_group(made, nest, kernel))
-    return made, nest
+        mapping = replace(mapping, max_group=_longest_group(mapping, nest, kernel))
+    return mapping, nest
 
 
 def _longest_group(mapping: ThreadMapping, nest: LoopNest, kernel: SpecialisedKernel) -> int:
-    """Return the most elements of a group with strided operands or windows.
+    """Return the largest number of elements of a group with strided operands or windows.
 
-    A group is inside or outside of a window.  Strided elements are loaded one by one, which pays in
-    a tile whose short rows are neighbours in the operand, as threads of a few rows then load from
-    the same sectors.
+    A window contains all of a group or nothing.  Strided elements are loaded one by one, which pays
+    in a tile whose short rows are neighbours in the operand, because threads of a few rows then
+    load from the same sectors.
     """
     axes = [*nest.units, *nest.loops]
     length, inner = axes.pop(mapping.innermost)
@@ -179,15 +181,18 @@ def _longest_group(mapping: ThreadMapping, nest: LoopNest, kernel: SpecialisedKe
         )
         if access == "back" or (access == "strided" and not tile):
             return 1
-    ends = [
-        (inner[c], math.gcd(*kernel.constants[at : at + 2], *(steps[c] for _, steps in axes)))
+    bounds = [
+        (
+            inner[c],
+            math.gcd(*kernel.constants[position : position + 2], *(steps[c] for _, steps in axes)),
+        )
         for window, _ in enumerate(mapping.pattern.windows)
-        for c, at in mapping.bounds(window)
+        for c, position in mapping.bounds(window)
     ]
 
     def fits(size: int) -> bool:
-        whole = (unit >= length * step or unit % (size * step) == 0 for step, unit in ends)
-        return all(whole) and _aligned(replace(mapping, max_group=size), nest, kernel.shifts)
+        fits_bounds = (unit >= length * step or unit % (size * step) == 0 for step, unit in bounds)
+        return all(fits_bounds) and _aligned(replace(mapping, max_group=size), nest, kernel.shifts)
 
     return next(size for size in (MAX_GROUP, 4, 2, 1) if size == 1 or fits(size))
 
@@ -214,19 +219,19 @@ def _aligned(mapping: ThreadMapping, nest: LoopNest, operands: Sequence[int]) ->
     del axes[mapping.innermost]
     for k, (access, size) in enumerate(zip(mapping.pattern.accesses, nest.sizes, strict=True)):
         unit = min(VECTOR_BYTES, mapping.group * size)
-        if access == "unit" and any(at % unit for at in (operands[k], *(s[k] for _, s in axes))):
+        if access == "unit" and any(n % unit for n in (operands[k], *(s[k] for _, s in axes))):
             return False
     return True
 
 
 def _unlaned(kernel: SpecialisedKernel) -> LoopNest:
     nest = kernel.nest
-    lanes, single = (nest.lanes,) * (nest.form == "lane"), (1, (0,) * len(nest.lanes[1]))
+    lanes, no_lanes = (nest.lanes,) * (nest.form == "lane"), (1, (0,) * len(nest.lanes[1]))
     if not kernel.pattern.reductions:
-        return replace(nest, form="map", units=(), loops=nest.loops + lanes, lanes=single)
+        return replace(nest, form="map", units=(), loops=nest.loops + lanes, lanes=no_lanes)
     if not lanes:
         return nest
-    return replace(nest, form="column", units=nest.units + lanes, lanes=single)
+    return replace(nest, form="column", units=nest.units + lanes, lanes=no_lanes)
 
 
 def _down_columns(nest: LoopNest, kernel: SpecialisedKernel) -> LoopNest:
@@ -236,6 +241,6 @@ def _down_columns(nest: LoopNest, kernel: SpecialisedKernel) -> LoopNest:
     if any(takes_index(value.op) for value in kernel.pattern.values):
         return nest
     *rows, inner = nest.loops
-    down = replace(nest, form="column", units=(inner,), loops=tuple(rows))
-    vectors = (not down.moves(k) and down.accesses[k] == "unit" for k in range(len(nest.sizes)))
-    return down if any(vectors) and not set(SCALAR_ACCESSES).intersection(down.accesses) else nest
+    column = replace(nest, form="column", units=(inner,), loops=tuple(rows))
+    vectors = (not column.moves(k) and column.accesses[k] == "unit" for k in range(len(nest.sizes)))
+    return column if any(vectors) and set(SCALAR_ACCESSES).isdisjoint(column.accesses) else nest

@@ -1,9 +1,9 @@
 """C expressions as Halide's: the same operations in the same order, with the same results.
 
-`strict_float` traverses the whole expression below an operation, so every named C value becomes a
-function that Halide inlines: the traversal ends there, and a value that is used twice is computed
-once.  Both sides of a choice are computed.  C text with branches, such as an `if` or a loop whose
-end depends on a value, is refused.
+`strict_float` traverses the whole expression below an operation.  So every named C value becomes a
+function that Halide inlines: the traversal ends at the function, and a value that is used twice is
+computed once.  Both sides of a choice are computed.  C text with branches, such as an `if` or a
+loop whose end depends on a value, is refused.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from minigraph.jit.halide.values import (
 )
 
 TYPEDEFS = "".join(f"typedef int {name};" for name in TYPES if name.endswith("_t"))
-# By name the elements of an array, or of a variable, of which there is one.
+# The elements of each array by its name; a variable is an array of one element.
 Scope = dict[str, list[Any]]
 
 
 @functools.lru_cache(256)
 def _functions(text: str) -> dict[str, c_ast.FuncDef]:
-    """Parse C without its comments, directives, and words that say how to compile it."""
+    """Return the parsed functions of C text by name, without comments, directives, attributes."""
     text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
     text = re.sub(r"^\s*#.*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"\b(MG_INLINE|MG_NOINLINE|MG_CONTRACT)\b", "static inline", text)
@@ -54,11 +54,11 @@ def _expression(text: str) -> c_ast.Node:
 
 
 class CText:
-    """Evaluates C over the axes `at`, with the functions of `text`."""
+    """Evaluates C over `axes`, with the functions of `text`."""
 
-    def __init__(self, text: str = "", at: Sequence[Any] = ()) -> None:
+    def __init__(self, text: str = "", axes: Sequence[Any] = ()) -> None:
         self.functions = _functions(text)
-        self.at = tuple(at)
+        self.axes = tuple(axes)
 
     def value(self, text: str, names: Mapping[str, hl.Expr], type_: hl.Type) -> hl.Expr:
         """Return an expression, converted to a type."""
@@ -67,9 +67,9 @@ class CText:
 
     def _as_func(self, x: hl.Expr) -> hl.Expr:
         """Return a value through a function of Halide, so that it is computed once."""
-        made = hl.Func()
-        made[self.at] = x
-        return hl.Expr(made[self.at])
+        func = hl.Func()
+        func[self.axes] = x
+        return hl.Expr(func[self.axes])
 
     def _converted(self, type_: hl.Type, node: c_ast.Node, scope: Scope) -> hl.Expr:
         """Return the value of an expression, converted to a type and computed once."""
@@ -87,9 +87,9 @@ class CText:
                 cells, i = _lvalue(node, scope)
                 return cells[i]
             case c_ast.UnaryOp(op="sizeof"):
-                of = node.expr
-                is_type = isinstance(of, c_ast.Typename)
-                type_ = _type(of) if is_type else self._value(of, scope).type()
+                operand = node.expr
+                is_type = isinstance(operand, c_ast.Typename)
+                type_ = _type(operand) if is_type else self._value(operand, scope).type()
                 return constant(hl.UInt(64), type_.bits() // 8)
             case c_ast.UnaryOp():
                 return UNARY[node.op](self._value(node.expr, scope))
@@ -105,7 +105,7 @@ class CText:
                 return self._value(node.exprs[-1], scope)
             case c_ast.FuncCall():
                 return self._call(node.name.name, node.args.exprs, scope)
-        raise NotImplementedError(f"Halide's kernels know no {type(node).__name__} of C")
+        raise NotImplementedError(f"Halide kernels support no C {type(node).__name__}")
 
     def _call(self, name: str, args: Sequence[c_ast.Node], scope: Scope) -> Any:
         if name == "MG_FMA":
@@ -117,13 +117,13 @@ class CText:
         return builtin(*(self._converted(type_, x, scope) for x in args))
 
     def _contracted(self, args: Sequence[c_ast.Node], scope: Scope) -> hl.Expr:
-        """Return x * y + z, in the type of x, for Halide to contract, so that it is rounded once.
+        """Return x * y + z, in the type of x, which Halide contracts, so that it is rounded once.
 
-        Halide would reassociate a sum of products, and make y * z + z a product; z is hidden there.
+        Where Halide would reassociate a sum of products, or make y * z + z a product, z is hidden.
         """
         type_ = self._value(args[0], scope).type()
-        x, y, z = (self._converted(type_, each, scope) for each in args)
-        factors = [each.name for each in args[:2] if isinstance(each, c_ast.ID)]
+        x, y, z = (self._converted(type_, arg, scope) for arg in args)
+        factors = [arg.name for arg in args[:2] if isinstance(arg, c_ast.ID)]
         is_variable = isinstance(args[2], c_ast.ID) and args[2].name not in factors
         if not (is_variable or isinstance(args[2], c_ast.Constant)):
             z = hidden(z)
@@ -136,10 +136,10 @@ class CText:
                 local[parameter.name], _ = _lvalue(x, scope)
             else:
                 local[parameter.name] = [self._converted(_type(parameter), x, scope)]
-        for each in function.body.block_items:
-            if isinstance(each, c_ast.Return):
-                return self._converted(_type(function.decl), each.expr, local)
-            self._execute(each, local)
+        for statement in function.body.block_items:
+            if isinstance(statement, c_ast.Return):
+                return self._converted(_type(function.decl), statement.expr, local)
+            self._execute(statement, local)
         return None
 
     # ------------------------------------------------------------ statements
@@ -154,22 +154,22 @@ class CText:
                     self._assign(node, self._value(node.init, scope), scope)
             case c_ast.For():  # from 0 on, to a number
                 for _ in range(int(node.cond.right.value)):
-                    for each in node.stmt.block_items:
-                        self._execute(each, scope)
+                    for statement in node.stmt.block_items:
+                        self._execute(statement, scope)
             case c_ast.Assignment():
-                new = self._value(node.rvalue, scope)
+                value = self._value(node.rvalue, scope)
                 if node.op != "=":
-                    new = binary(node.op[:-1], self._value(node.lvalue, scope), new)
-                self._assign(node.lvalue, new, scope)
+                    value = binary(node.op[:-1], self._value(node.lvalue, scope), value)
+                self._assign(node.lvalue, value, scope)
             case c_ast.FuncCall() if node.name.name == "memcpy":
-                (cells, i), (source, j) = (_lvalue(each, scope) for each in node.args.exprs[:2])
+                (cells, i), (source, j) = (_lvalue(x, scope) for x in node.args.exprs[:2])
                 cells[i] = self._as_func(hl.reinterpret(cells[i].type(), source[j]))
             case c_ast.FuncCall():
                 self._call(node.name.name, node.args.exprs, scope)
             case c_ast.Pragma() | c_ast.Cast():
                 pass  # (void)x
             case _:
-                raise NotImplementedError(f"Halide's kernels know no {type(node).__name__} of C")
+                raise NotImplementedError(f"Halide kernels support no C {type(node).__name__}")
 
     def _assign(self, target: c_ast.Node, value: Any, scope: Scope) -> None:
         cells, i = _lvalue(target, scope)
@@ -177,7 +177,7 @@ class CText:
 
 
 def _lvalue(node: c_ast.Node, scope: Scope) -> tuple[list[Any], int]:
-    """Return the array that a variable, element or dereferenced pointer is in, and its index."""
+    """Return the array of a variable, an element or a dereferenced pointer, and the index in it."""
     match node:
         case c_ast.UnaryOp():  # &x and *x
             return _lvalue(node.expr, scope)
@@ -189,7 +189,7 @@ def _lvalue(node: c_ast.Node, scope: Scope) -> tuple[list[Any], int]:
 def _type(node: c_ast.Node) -> hl.Type:
     while not isinstance(node, c_ast.IdentifierType):
         node = node.type
-    return TYPES.get(node.names[-1], INT)  # of `void` nothing is made
+    return TYPES.get(node.names[-1], INT)  # no value of type `void` is created
 
 
 def _literal(text: str) -> hl.Expr:

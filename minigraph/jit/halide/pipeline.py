@@ -1,6 +1,6 @@
 """The pipeline of a kernel, its schedule, and its machine code.
 
-Values are inlined where they are reduced or stored, except for costly ones that are used again.
+Values are inlined where they are reduced or stored, except for costly values with several uses.
 Softmax, exp(x - max(x)) / sum, for example:
 
     for each unit:                     units are divided among threads
@@ -34,13 +34,13 @@ from minigraph.jit.halide.values import DOUBLE, INT, TYPES, ZERO, constant, conv
 from minigraph.jit.pattern import UNIT, Value
 from minigraph.ops.elementwise import Elementwise
 
-LANES = 64  # in which stretches along the innermost axis are reduced
-STEPS = 64  # that each lane, or column, takes in its elements' type before they join a total
+LANES = 64  # lanes of a stretch along the innermost axis
+STEPS = 64  # elements that each lane, or column, accumulates in their type before a total
 UNROLLED = 4  # rows of a step down columns in kernels of few values
 FEW_VALUES = 8
-AHEAD = 256  # elements that are computed before outputs are written that may overwrite inputs
+AHEAD = 256  # elements that are computed before outputs overwrite inputs
 STACK = hl.MemoryType.Stack
-GUARD = hl.TailStrategy.GuardWithIf  # nothing is computed twice: an output may overwrite an input
+GUARD = hl.TailStrategy.GuardWithIf  # computes no element twice: an output may overwrite an input
 FEATURES = ("no_runtime", "no_asserts", "no_bounds_query")
 FIXED = ("fixed", "same")  # accesses that do not move along the innermost axis
 Exprs = list[Any]
@@ -56,42 +56,42 @@ def compile_kernel(
     debug    whether to print the schedule and the lowered code
     """
     host = str(hl.get_host_target()).split("-")
-    used = [name for name in host if not name.startswith(tuple(without))]
-    target = hl.Target("-".join((*used, *FEATURES)))
+    features = [name for name in host if not name.startswith(tuple(without))]
+    target = hl.Target("-".join((*features, *FEATURES)))
     path, text = (folder / f"{source.name}.{end}" for end in ("o", "stmt"))
     try:
-        made = KernelPipeline(source, target.natural_vector_size(hl.UInt(8)))
-        made.pipeline.compile_to_object(str(path), made.arguments, source.name, target)
+        kernel = KernelPipeline(source, target.natural_vector_size(hl.UInt(8)))
+        kernel.pipeline.compile_to_object(str(path), kernel.arguments, source.name, target)
     except (hl.HalideError, ParseError) as error:
         raise RuntimeError(str(error)) from None
     if debug or settings.jit_keep_interm():
         form = hl.StmtOutputFormat.Text
-        made.pipeline.compile_to_lowered_stmt(str(text), made.arguments, form, target)
+        kernel.pipeline.compile_to_lowered_stmt(str(text), kernel.arguments, form, target)
     if debug:
-        made.pipeline.print_loop_nest()
+        kernel.pipeline.print_loop_nest()
         print(source.kernel, text.read_text(), sep="\n", flush=True)
     return path.read_bytes()
 
 
-def _define(f: hl.Func, at: Sequence[Any], entries: Exprs) -> hl.Func:
-    f[tuple(at)] = entries[0] if len(entries) == 1 else hl.Tuple(entries)
+def _define(f: hl.Func, axes: Sequence[Any], entries: Exprs) -> hl.Func:
+    f[tuple(axes)] = entries[0] if len(entries) == 1 else hl.Tuple(entries)
     return f
 
 
-def _entries(f: hl.Func, at: Sequence[Any]) -> Exprs:
-    found = f[tuple(at)]
+def _entries(f: hl.Func, axes: Sequence[Any]) -> Exprs:
+    entries = f[tuple(axes)]
     count = f.outputs()
-    return [hl.Expr(found)] if count == 1 else [hl.Expr(found[i]) for i in range(count)]
+    return [hl.Expr(entries)] if count == 1 else [hl.Expr(entries[i]) for i in range(count)]
 
 
-def _begin(f: hl.Func, at: Sequence[Any], parts: Sequence[Accumulator]) -> None:
-    _define(f, at, [CText().value(first, {}, TYPES[t]) for _, t, first, _ in parts])
+def _begin(f: hl.Func, axes: Sequence[Any], parts: Sequence[Accumulator]) -> None:
+    _define(f, axes, [CText().value(identity, {}, TYPES[t]) for _, t, identity, _ in parts])
 
 
-def _combine(f: hl.Func, at: Sequence[Any], parts: Sequence[Accumulator], new: Exprs) -> None:
-    names = {f"new{n}": x for n, x in enumerate(new)}
-    names |= {f"old{n}": x for n, x in enumerate(_entries(f, at))}
-    _define(f, at, [CText().value(how, names, TYPES[t]) for _, t, _, how in parts])
+def _combine(f: hl.Func, axes: Sequence[Any], parts: Sequence[Accumulator], xs: Exprs) -> None:
+    names = {f"new{n}": x for n, x in enumerate(xs)}
+    names |= {f"old{n}": x for n, x in enumerate(_entries(f, axes))}
+    _define(f, axes, [CText().value(text, names, TYPES[t]) for _, t, _, text in parts])
 
 
 class KernelPipeline:
@@ -125,7 +125,7 @@ class KernelPipeline:
         kinds = [per_unit for per_unit in (True, False) if source.outputs(per_unit)]
         computed = [hl.Func("units" if per_unit else "elements") for per_unit in kinds]
         # Where a unit computes the values that its stores depend on.
-        self.inside = (
+        self.unit_level = (
             hl.LoopLevel(computed[0], self.units[-1]) if self.units else hl.LoopLevel.root()
         )
         self.values: dict[int, hl.Func] = {}
@@ -142,8 +142,8 @@ class KernelPipeline:
 
     def _constrain(self, image: Any, k: int) -> None:
         """Declare the innermost stride of operand `k`, if it is known."""
-        known = {"unit": 1, "back": -1}.get(self.source.access(k))
-        image.dim(0).set_stride(hl.Expr() if known is None else hl.Expr(known))
+        stride = {"unit": 1, "back": -1}.get(self.source.access(k))
+        image.dim(0).set_stride(hl.Expr() if stride is None else hl.Expr(stride))
 
     # ------------------------------------------------------------ values
 
@@ -157,105 +157,107 @@ class KernelPipeline:
 
     def _defined(self, v: int) -> hl.Func:
         value = self.pattern.values[v]
-        at = [*self.units, *(self.loops if value.level > UNIT else ())]
+        axes = [*self.units, *(self.loops if value.level > UNIT else ())]
         type_ = self._type(v)
         names = {f"v{a}": self._value(a) for a in value.args}
         if value.operand >= 0:
-            found = self._loaded(value)
+            expression = self._loaded(value)
         else:
             if value.constant >= 0:
                 names[f"c{value.constant}"] = hl.Expr(self.numbers[value.constant])
             if takes_index(value.op):
                 names["i"] = self._index()
             text = c_of(self.pattern, value)
-            found = CText(self.functions, at).value(text, names, type_)
-        made = _define(hl.Func(f"v{v}"), at, [convert(type_, found)])
+            expression = CText(self.functions, axes).value(text, names, type_)
+        func = _define(hl.Func(f"v{v}"), axes, [convert(type_, expression)])
         if v in self.pattern.rows:
             for axis, extent in zip(self.loops, self.extents, strict=True):
-                made.bound(axis, 0, extent)  # vectors would have it go on behind the row
-            self._in_vectors(made, self.loops[-1])
-            made.hoist_storage_root().compute_at(self.inside)
+                func.bound(axis, 0, extent)  # with vectors Halide would exceed the row
+            self._in_vectors(func, self.loops[-1])
+            func.hoist_storage_root().compute_at(self.unit_level)
         elif value.level == UNIT and isinstance(value.op, Elementwise) and value.op.costly:
             if self.source.columns:
-                made.bound_storage(self.units[-1], self.columns)
-                self._in_vectors(made, self.units[-1])
-            made.store_in(STACK).compute_at(self.inside)
-        return made
+                func.bound_storage(self.units[-1], self.columns)
+                self._in_vectors(func, self.units[-1])
+            func.store_in(STACK).compute_at(self.unit_level)
+        return func
 
     def _loaded(self, value: Value) -> hl.Expr:
         loops = self.loops if value.level > UNIT else [0] * len(self.loops)
-        at = self.source.order(self.units, loops)
+        indices = self.source.order(self.units, loops)
         if self.source.access(value.operand) in FIXED:
-            at[0] = 0
-        return self.images[value.operand][tuple(at)]
+            indices[0] = 0
+        return self.images[value.operand][tuple(indices)]
 
     def _index(self) -> hl.Expr:
         index = constant(hl.Int(64), 0)
-        for at, extent in zip(self.loops, self.extents, strict=True):
-            index = index * hl.cast(hl.Int(64), extent) + hl.cast(hl.Int(64), at)
+        for axis, extent in zip(self.loops, self.extents, strict=True):
+            index = index * hl.cast(hl.Int(64), extent) + hl.cast(hl.Int(64), axis)
         return index
 
     # ------------------------------------------------------------ reductions
 
     def _reduce(self, stage: int) -> None:
-        """Define the reductions of a run over the loops: of short stretches, then of these."""
-        found, side, columns = self.pattern.reduced(stage - 1), self.side, self.source.columns
+        """Define the reductions of a run over the loops: of stretches, then of their results."""
+        reductions, side, columns = self.pattern.reduced(stage - 1), self.side, self.source.columns
         *extents, n = (hl.Expr(extent) for extent in self.extents)
         begin, outer = hl.Var("begin"), self.loops[:-1]
         lane = self.units[-1] if columns else hl.Var("lane")
-        at = [*self.units] if columns else [lane, *self.units]
+        axes = [*self.units] if columns else [lane, *self.units]
         stretch, total = hl.Func(f"stretch{stage}"), hl.Func(f"total{stage}")
-        short, long = (accumulators_of(self.pattern, found, whole) for whole in (False, True))
-        _begin(stretch, [*at, begin, *outer], short)
+        stretch_parts = accumulators_of(self.pattern, reductions, total=False)
+        total_parts = accumulators_of(self.pattern, reductions, total=True)
+        _begin(stretch, [*axes, begin, *outer], stretch_parts)
         step = hl.RDom([(0, STEPS)])
-        first = (begin * STEPS + step.x) * side
-        step.where(first < n)
-        index = first if columns else first + lane
+        first_row = (begin * STEPS + step.x) * side
+        step.where(first_row < n)
+        index = first_row if columns else first_row + lane
         step.where(hl.likely(index < n))  # the last rows, or the last vector, have their own loop
-        elements = [self._element(v, [*outer, index]) for v in found]
-        _combine(stretch, [*at, begin, *outer], short, elements)
-        _begin(total, at, long)
+        elements = [self._element(v, [*outer, index]) for v in reductions]
+        _combine(stretch, [*axes, begin, *outer], stretch_parts, elements)
+        _begin(total, axes, total_parts)
         stretches = (n + STEPS * side - 1) // (STEPS * side)
         loops = hl.RDom([(0, n) for n in (stretches, *reversed(extents))])
         begin, *outer = (loops[i] for i in (0, *range(len(extents), 0, -1)))
-        new = dict(zip(found, _entries(stretch, [*at, begin, *outer]), strict=True))
+        results = dict(zip(reductions, _entries(stretch, [*axes, begin, *outer]), strict=True))
         nothing = constant(DOUBLE, 0)
-        _combine(total, at, long, [convert(TYPES[t], new.pop(v, nothing)) for v, t, *_ in long])
-        total.store_in(STACK).compute_at(self.inside)
+        partials = [convert(TYPES[t], results.pop(v, nothing)) for v, t, *_ in total_parts]
+        _combine(total, axes, total_parts, partials)
+        total.store_in(STACK).compute_at(self.unit_level)
         stretch.store_in(STACK).compute_at(total, begin)
-        # Not the loop over stretches is taken apart where vectors end, but the one in each.
+        # Halide partitions the loop inside each stretch where vectors end, not that over stretches.
         total.update(0).partition(begin, hl.Partition.Never)
-        for each in (stretch, total):
+        for func in (stretch, total):
             if columns:
-                each.bound_storage(lane, self.columns)
+                func.bound_storage(lane, self.columns)
             else:
-                each.bound(lane, 0, side)
-            for part in (each, each.update(0).reorder(lane, *each.rvars(0))):
+                func.bound(lane, 0, side)
+            for part in (func, func.update(0).reorder(lane, *func.rvars(0))):
                 if columns:
                     self._in_vectors(part, lane)
                 else:
                     part.vectorize(lane)
-        few = len(self.pattern.values) <= FEW_VALUES
-        if columns and few and not is_costly(self.pattern, stage - 1):
+        is_small = len(self.pattern.values) <= FEW_VALUES
+        if columns and is_small and not is_costly(self.pattern, stage - 1):
             # Several rows are accumulated between a load and a store of the columns' results.
-            # In larger kernels these take little of the time, and compiling takes twice as long.
+            # In larger kernels that saves little time, and compiling takes twice as long.
             rows, row = hl.RVar("rows"), hl.RVar("row")
             update = stretch.update(0).split(step.x, rows, row, UNROLLED)
             update.reorder(hl.Var("in"), row, lane, rows).unroll(row)
-        self._fold(total, long)
+        self._fold(total, total_parts)
 
-    def _fold(self, total: hl.Func, long: Sequence[Accumulator]) -> None:
+    def _fold(self, total: hl.Func, parts: Sequence[Accumulator]) -> None:
         """Fold the lanes of totals to one, and define the values of the reductions."""
         side = self.side
         while side > 1:
             side //= 2
             half = hl.RDom([(0, side)])
             new_half = _entries(total, [half.x + side, *self.units])
-            _combine(total, [half.x, *self.units], long, new_half)
+            _combine(total, [half.x, *self.units], parts, new_half)
             total.update(total.num_update_definitions() - 1).vectorize(half.x)
-        at = [*self.units] if self.source.columns else [0, *self.units]
+        axes = [*self.units] if self.source.columns else [0, *self.units]
         results: dict[int, hl.Expr] = {}
-        for (v, *_), x in zip(long, _entries(total, at), strict=True):
+        for (v, *_), x in zip(parts, _entries(total, axes), strict=True):
             # Infinities make the rounding errors of additions NaN.
             text = "x - x == 0 ? y + x : y" if v in results else "x"
             results[v] = CText().value(text, {"x": x, "y": results.get(v, x)}, x.type())
@@ -264,28 +266,28 @@ class KernelPipeline:
 
     def _element(self, v: int, index: Exprs) -> hl.Expr:
         """Return an element of the operand of reduction `v`."""
-        # Of all axes, though the value may stay: Halide runs over those that it sees.
-        made = hl.Func(f"element{v}")
-        _define(made, (*self.units, *self.loops), [self._value(self.pattern.values[v].args[0])])
-        return hl.Expr(made[(*self.units, *index)])
+        # Of all axes, even if the value does not vary: Halide runs over the axes of a function.
+        func = hl.Func(f"element{v}")
+        _define(func, (*self.units, *self.loops), [self._value(self.pattern.values[v].args[0])])
+        return hl.Expr(func[(*self.units, *index)])
 
     # ------------------------------------------------------------ outputs
 
     def _output(self, computed: hl.Func, per_unit: bool) -> hl.Func:
         """Define the function that computes all outputs of a kind; return one that stores them."""
-        wanted, made = self.source.outputs(per_unit), computed
+        outputs, stored = self.source.outputs(per_unit), computed
         loops = [] if per_unit else self.loops
         order = self.source.order(self.units, loops)
-        entries = [convert(self.memory[k], self._value(self.pattern.source(k))) for k in wanted]
+        entries = [convert(self.memory[k], self._value(self.pattern.source(k))) for k in outputs]
         _define(computed, order, entries)
-        if self.source.delayed:  # until a stretch of all outputs is computed
-            made = _define(hl.Func("stored"), order, _entries(computed, order))
+        if self.source.delayed:  # store a stretch of all outputs when all of it is computed
+            stored = _define(hl.Func("stored"), order, _entries(computed, order))
             inside = hl.Var("stretch")
-            made.split(order[0], order[0], inside, AHEAD, GUARD)
-            self._in_vectors(made, inside)
-            computed.compute_at(made, order[0]).store_in(STACK)
+            stored.split(order[0], order[0], inside, AHEAD, GUARD)
+            self._in_vectors(stored, inside)
+            computed.compute_at(stored, order[0]).store_in(STACK)
             computed.bound_storage(order[0], AHEAD)
-        for buffer, k in zip(made.output_buffers(), wanted, strict=True):
+        for buffer, k in zip(stored.output_buffers(), outputs, strict=True):
             if per_unit and not self.source.columns:
                 buffer.dim(0).set_stride(hl.Expr())
             else:
@@ -299,7 +301,7 @@ class KernelPipeline:
             self._in_vectors(computed, inside)
         elif loops:
             self._in_vectors(computed, order[0])
-        return made
+        return stored
 
     def _in_vectors(self, f: Any, x: hl.Var) -> None:
         f.split(x, x, hl.Var("in"), self.vector, GUARD).vectorize(hl.Var("in"))
@@ -307,8 +309,8 @@ class KernelPipeline:
     def _run_together(self, units: hl.Func, elements: hl.Func) -> None:
         """Store both kinds of outputs in one loop over the same units."""
         elements.compute_with(units, self.units[-1])
-        first, other = units.output_buffers()[0], elements.output_buffers()[0]
+        source, target = units.output_buffers()[0], elements.output_buffers()[0]
         places = [axis.name() for axis in elements.args()]
         for i, axis in enumerate(units.args()):
-            same = first.dim(i)
-            other.dim(places.index(axis.name())).set_bounds(same.min(), same.extent())
+            bounds = source.dim(i)
+            target.dim(places.index(axis.name())).set_bounds(bounds.min(), bounds.extent())

@@ -28,7 +28,7 @@ T = TypeVar("T")
 # new{n} with old{n} in accumulator n of a run.
 Accumulator = tuple[int, str, str, str]
 
-# Functions that are C here: those of the C backend, and what the C library has in vectors there.
+# C text: the C backend's functions, and functions whose vector variants the C library has.
 FUNCTIONS = "\n".join(
     (
         *re.findall(r"^MG_INLINE .*?^}", PRELUDE, re.MULTILINE | re.DOTALL),
@@ -43,7 +43,7 @@ LIBRARY = (
     *("sinh", "cosh", "tanh", "asinh", "acosh", "atanh"),
 )
 SUPPORTED = DEFINED.union(name + suffix for name in LIBRARY for suffix in ("", "f"))
-INDEX_LIMIT = 1 << 31  # elements that an axis, or a stride, has at most
+INDEX_LIMIT = 1 << 31  # larger than any number of elements of an axis or a stride
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class HalideSource(KernelSource):
     """The source of a kernel, with the pattern that it was generated from.
 
     units, loops  numbers of axes; lanes are the last axis of the units
-    delayed       whether to compute a stretch of all outputs before any is written, as Halide
+    delayed       whether to compute a stretch of all outputs before any is written, because Halide
                   assumes that buffers do not overlap
     """
 
@@ -96,15 +96,15 @@ def halide_source(kernel: SpecialisedKernel) -> HalideSource:
     """Return the source of a kernel; raise NotFusible if Halide does not support it."""
     pattern, nest = kernel.pattern, kernel.nest
     if pattern.windows or any(kernel.shifts):
-        raise NotFusible("Halide's kernels have no borders")
+        raise NotFusible("Halide's kernels do not support borders")
     for n, strides in (*nest.units, *nest.loops):
         if n >= INDEX_LIMIT or any(abs(s) >= INDEX_LIMIT for s in strides):
-            raise NotFusible("Halide counts elements in 32 bits")
+            raise NotFusible("Halide's indices have 32 bits")
         if any(s % size for s, size in zip(strides, nest.sizes, strict=True)):
-            raise NotFusible("elements are not a whole number of elements apart")
+            raise NotFusible("a stride is not a multiple of the elements' size")
     units = 0 if pattern.form == "map" else len(nest.units) + (pattern.form == "lane")
-    alike = pattern.form == "map" or all(store.per_unit for store in pattern.stores)
-    delayed = alike and len(pattern.stores) > 1 and any(kernel.inplace)
+    same_kind = pattern.form == "map" or all(store.per_unit for store in pattern.stores)
+    delayed = same_kind and len(pattern.stores) > 1 and any(kernel.inplace)
     return _source(pattern, units, len(nest.loops), delayed)
 
 
@@ -113,16 +113,16 @@ def _source(pattern: KernelPattern, units: int, loops: int, delayed: bool) -> Ha
     functions = pattern.functions()
     values = [f"v{v} = {c_of(pattern, value)};" for v, value in enumerate(pattern.values)]
     called = set(re.findall(r"\b(\w+) ?\(", "\n".join((*functions, *values))))
-    own = set(re.findall(r"(\w+)\([^;{}]*\) \{", "\n".join(functions)))
-    # A cast looks like a call of a type, and so do statements.
-    called -= own.union(("for", "return", "sizeof", "memcpy"))
+    defined = set(re.findall(r"(\w+)\([^;{}]*\) \{", "\n".join(functions)))
+    # A cast looks like a call of a type; statements look like calls, too.
+    called -= defined.union(("for", "return", "sizeof", "memcpy"))
     unknown = sorted(name for name in called - SUPPORTED if not name.endswith("_t"))
     if unknown:
-        raise NotFusible(f"Halide has no {unknown[0]}")
+        raise NotFusible(f"Halide has no function {unknown[0]}")
     # Without ops: they are in the values, and have attributes that no kernel depends on.
-    shown = replace(pattern, values=tuple(replace(value, op=None) for value in pattern.values))
-    about = f"// NAME: {units} unit axes, {loops} loop axes, outputs delayed: {delayed}"
-    text = "\n".join((about, f"// {shown}", *values))
+    printed = replace(pattern, values=tuple(replace(value, op=None) for value in pattern.values))
+    header = f"// NAME: {units} unit axes, {loops} loop axes, outputs delayed: {delayed}"
+    text = "\n".join((header, f"// {printed}", *values))
     return HalideSource(
         text, tuple(functions), pattern=pattern, units=units, loops=loops, delayed=delayed
     )
@@ -147,17 +147,17 @@ def accumulators_of(
 ) -> list[Accumulator]:
     """Return the accumulators of reductions.
 
-    total  whether they are of all elements, not of a short stretch; a sum of doubles then has a
-           second one for its rounding errors (O. Møller, 1965)
+    total  whether they are of all elements, not of a short stretch; then a sum of doubles has a
+           second accumulator for its rounding errors (O. Møller, 1965)
     """
-    made: list[Accumulator] = []
+    parts: list[Accumulator] = []
     for v in reductions:
-        value, n = pattern.values[v], len(made)
+        value, n = pattern.values[v], len(parts)
         new, old = f"new{n}", f"old{n}"
         types = accumulators(pattern, value)
-        made.append((v, types[total], identity(pattern, value), combine(value, new, old)))
+        parts.append((v, types[total], identity(pattern, value), combine(value, new, old)))
         if total and compensated(pattern, value):
-            added = f"(({new} + {old}) - {old})"
-            lost = f"({old} - (({new} + {old}) - {added})) + ({new} - {added})"
-            made.append((v, types[total], "0", f"(old{n + 1} + new{n + 1}) + ({lost})"))
-    return made
+            addend = f"(({new} + {old}) - {old})"
+            error = f"({old} - (({new} + {old}) - {addend})) + ({new} - {addend})"
+            parts.append((v, types[total], "0", f"(old{n + 1} + new{n + 1}) + ({error})"))
+    return parts

@@ -36,7 +36,7 @@ OPERATORS: dict[str, Callable[[hl.Expr, hl.Expr], hl.Expr]] = {
     "|": operator.or_,
     "^": operator.xor,
 }
-OF_BOOLS = ("&", "|", "^", "==", "!=")  # operators whose result for bools needs no integers
+OF_BOOLS = ("&", "|", "^", "==", "!=")  # operators that take bools without promotion
 # An argument of every kernel: compilers do not know that it is 0.
 ZERO = hl.Param(hl.UInt(32), "zero")
 
@@ -56,31 +56,31 @@ def constant(type_: hl.Type, value: float) -> hl.Expr:
 
 def convert(type_: hl.Type, x: hl.Expr) -> hl.Expr:
     """Return a value converted as C converts it."""
-    was = x.type()
-    if was == type_:
+    source = x.type()
+    if source == type_:
         return x
-    if was.is_bool():
+    if source.is_bool():
         return hl.select(x, constant(type_, 1), constant(type_, 0))
     if type_.is_bool():
-        return binary("!=", x, constant(was, 0))
-    if was.is_float() and not type_.is_float() and type_.bits() < 64:
-        # Numbers out of range become the processor's result, not an undefined value.  The operation
-        # in between keeps Halide from merging the two casts.
+        return binary("!=", x, constant(source, 0))
+    if source.is_float() and not type_.is_float() and type_.bits() < 64:
+        # Numbers out of range become the processor's result, not an undefined value.  The xor keeps
+        # Halide from merging the two casts.
         wide = INT if type_.bits() < 32 or type_.is_int() else hl.Int(64)
         x = hl.cast(wide, x) ^ constant(wide, 0)
-    made = hl.cast(type_, x)
-    # To compilers, a float of another length is a number that is finite.
-    return hidden(made) if was.is_float() and type_.is_float() else made
+    result = hl.cast(type_, x)
+    # Compilers assume that a float cast to another length is finite.
+    return hidden(result) if source.is_float() and type_.is_float() else result
 
 
 def hidden(x: hl.Expr) -> hl.Expr:
     """Return a float through an operation that compilers cannot simplify."""
-    held = _bits(x)
-    return hl.reinterpret(x.type(), held ^ hl.cast(held.type(), hl.Expr(ZERO)))
+    bits = _bits(x)
+    return hl.reinterpret(x.type(), bits ^ hl.cast(bits.type(), hl.Expr(ZERO)))
 
 
 def _promoted(type_: hl.Type) -> hl.Type:
-    """The type in which C computes with a value."""
+    """Return the type in which C computes with a value."""
     return INT if not type_.is_float() and type_.bits() < 32 else type_
 
 
@@ -116,10 +116,10 @@ def binary(op: str, x: hl.Expr, y: hl.Expr) -> hl.Expr:
     type_ = BOOL if are_bools and op in OF_BOOLS else _common(x, y)
     a, b = convert(type_, x), convert(type_, y)
     if type_.is_float():
-        if op in ("<=", ">="):  # Halide's are true of NaN
+        if op in ("<=", ">="):  # Halide's operators are true for NaN
             return binary(op[0], a, b) | binary("==", a, b)
         return hl.strict_float(OPERATORS[op](a, b))
-    if type_.is_int() and op in "+-*":  # Halide takes it that they do not overflow
+    if type_.is_int() and op in "+-*":  # Halide assumes that integers do not overflow
         return hl.cast(type_, OPERATORS[op](_bits(a), _bits(b)))
     return OPERATORS[op](a, b)
 
@@ -149,7 +149,7 @@ def _copysign(x: hl.Expr, y: hl.Expr) -> hl.Expr:
     return hl.reinterpret(x.type(), (_bits(x) & ~sign) | (_bits(y) & sign))
 
 
-_OWN = {  # Halide has others of these, or no such functions
+_REPLACED = {  # functions that Halide lacks or defines otherwise
     "fabs": lambda x: _copysign(x, constant(x.type(), 0)),
     "copysign": _copysign,
     "rint": hl.round,
@@ -157,7 +157,7 @@ _OWN = {  # Halide has others of these, or no such functions
 }
 # Functions of the C library, each with the type of its arguments.
 BUILTINS: dict[str, tuple[hl.Type, Callable[..., hl.Expr]]] = {
-    name + suffix: (type_, _OWN.get(name) or getattr(hl, name))
+    name + suffix: (type_, _REPLACED.get(name) or getattr(hl, name))
     for name in (*LIBRARY, "hidden")
     for suffix, type_ in (("", DOUBLE), ("f", FLOAT))
 }
