@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from minigraph.devices.problem import operations, product_of
 from minigraph.graph import GraphOp, Loop, Node
 from minigraph.jit.fused import Fused, HorizontalFusion
-from minigraph.program import Step
+from minigraph.program import Buffer, Step, View
 
 
 class StepCost(NamedTuple):
-    """Bytes that are read and written at least, and floating-point operations.
+    """The least number of bytes that a step moves, and floating-point operations.
 
-    A convolution or product counts its multiplications and additions, everything else one
-    operation for each element.
+    A convolution or product counts its multiplications and additions, any other op one operation
+    for each element.
     """
 
     bytes: int
@@ -25,14 +27,19 @@ def cost_of(step: Step) -> StepCost:
     """Return the cost of one run of a step; for a loop, of all runs of its body."""
     if step.kernel.body:
         assert isinstance(step.node.op, Loop)
-        inside = [cost_of(each) for each in step.kernel.body.steps]
+        costs = [cost_of(inner) for inner in step.kernel.body.steps]
         length = step.node.op.length
-        return StepCost(
-            length * sum(c.bytes for c in inside), length * sum(c.flops for c in inside)
-        )
-    views = (*step.inputs, *step.outputs)
-    nbytes = sum({view.buffer: view.spec.nbytes for view in views}.values())
+        return StepCost(length * sum(c.bytes for c in costs), length * sum(c.flops for c in costs))
+    nbytes = _bytes(step.inputs) + _bytes(step.outputs)
     return StepCost(nbytes, _flops(step.node))
+
+
+def _bytes(views: Sequence[View]) -> int:
+    """Return the bytes of views; parts of a buffer are not counted twice."""
+    sizes: Counter[Buffer] = Counter()
+    for view in {*views}:
+        sizes[view.buffer] += view.spec.nbytes
+    return sum(min(buffer.nbytes, size) for buffer, size in sizes.items())
 
 
 def _flops(node: Node) -> int:
