@@ -1,6 +1,6 @@
-"""The table of devices: opening one by its name.
+"""The table of devices, and opening a device by its name.
 
-A device's module, and the libraries that it needs, are loaded when the device is asked for.
+A device's module, and the libraries that it needs, are loaded when the device is opened.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from minigraph.program import Backend
 
 
 class DeviceRow(NamedTuple):
-    """The module of a kind of device, and whether its devices have numbers."""
+    """The module and class of a kind of device, and whether its devices have numbers."""
 
     module: str
     backend: str
@@ -32,7 +32,7 @@ DEVICES = {
 
 
 def check_device(device: str) -> str:
-    """Return the device's name; DeviceError for one that is not here."""
+    """Return the device's name; raise DeviceError if this machine does not have the device."""
     kind, number = split(device)
     try:
         _backend(kind).check(number)
@@ -42,18 +42,18 @@ def check_device(device: str) -> str:
 
 
 def split(device: str) -> tuple[str, int | None]:
-    """Return the kind of a device and its number, if it has one; DeviceError for no device."""
+    """Return the kind of a device and its number, if it has one; raise DeviceError if unknown."""
     match = re.fullmatch(r"(\w+)(?::(\d+))?", device) if isinstance(device, str) else None
     kind, number = match.groups() if match else ("", None)
     if kind not in DEVICES or (number and not DEVICES[kind].numbered):
         names = [f'"{kind}"' for kind in DEVICES]
         names += [f'"{kind}:1"' for kind, row in DEVICES.items() if row.numbered]
-        *others, last = sorted(names)
+        *other_names, last_name = sorted(names)
         instead = hints("devices").get(str(device).lower().partition(":")[0])
         raise DeviceError(
             f"there is no device {short_repr(device)}"
             + f" ({instead})" * bool(instead)
-            + f"; use {', '.join(others)} or {last}"
+            + f"; use {', '.join(other_names)} or {last_name}"
         )
     return kind, int(number) if number else None
 

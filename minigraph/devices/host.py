@@ -33,7 +33,7 @@ from minigraph.program import (
 from minigraph.program.memory import MAX_NAMED_RESULTS, demand
 
 BYTE = np.dtype(np.uint8)
-# The memory is this many times as large as predicted; pages that are never touched cost nothing.
+# The memory is this many times as large as predicted; pages that no thread touches cost nothing.
 MAX_SIZE_FACTOR = 4
 TOUCHED_PART = 16 << 20  # bytes that are touched before the thread checks whether to stop
 # Called with a step and its memory before the step runs; returns a function to call after it.
@@ -47,8 +47,8 @@ def no_observer(step: Step, memory: Memory) -> Done:
 class StepRunner(Protocol):
     """A runner of a program's steps on allocated memory.
 
-    A call gets the arrays of the program's `external` buffers, and the `commit` calls that end it,
-    which no signal's handler separates from the steps that change parameters.
+    A call gets the arrays of the program's `external` buffers, and the `commit` calls that end the
+    call.  No signal handler runs between these and the steps that change parameters.
     """
 
     failures: dict[Step, str]
@@ -59,15 +59,15 @@ class StepRunner(Protocol):
     def __call__(self, arrays: Sequence[Array], commit: Sequence[Done] = ()) -> None: ...
 
     def profile(
-        self, arrays: Sequence[Array], commit: Sequence[Done], look: Observer = no_observer
+        self, arrays: Sequence[Array], commit: Sequence[Done], observer: Observer = no_observer
     ) -> list[Timing]: ...
 
 
 def call_in_order(calls: Sequence[Done]) -> bool:
     """Make calls until one returns a true value, and return whether one did.
 
-    Python runs signal handlers between bytecode instructions.  So if all calls are of built-in
-    functions, no handler runs between them.
+    Python runs signal handlers between bytecode instructions.  So no handler runs between the calls
+    if all are of built-in functions.
     """
     return any(map(operator.call, calls))
 
@@ -82,7 +82,7 @@ class HostBackend(Backend):
     def runner(self, program: Program, memory: Memory) -> StepRunner:
         """Return the runner of a program's steps.
 
-        memory  of the buffers with the same address in all calls
+        memory  memory of the buffers with the same address in all calls
         """
 
     def reserve_memory(self, nbytes: int) -> ReservedMemory:
@@ -117,7 +117,7 @@ class HostExecutor(Executor):
         for view, owner in self._results:
             if owner is not None:
                 self._returned[owner].spec = view.spec
-        # At the end of each call: updates, from the arena, that are not made in place.
+        # Updates that steps do not make in place are copied at the end of each call.
         updates = [(p.state.on_host(), view) for p, view in program.updates]
         self._updates = [
             _copy(to, v, self._memory) for to, v in updates if v.buffer in self._memory
@@ -125,7 +125,7 @@ class HostExecutor(Executor):
         self._external_updates = [(to, v) for to, v in updates if v.buffer not in self._memory]
         changed = program.changed
         self._changed = [p.state for p in changed]
-        self._read = [p.state for p in program.parameters if p not in changed]
+        self._unchanged = [p.state for p in program.parameters if p not in changed]
         self._runner = bind(program, self._memory)
         self._run = self._runner.__call__  # Python calls a method faster than an object
         self.failures = self._runner.failures
@@ -140,24 +140,25 @@ class HostExecutor(Executor):
         return results
 
     def profile(
-        self, inputs: Sequence[Array], done: Done = nothing, look: Observer = no_observer
+        self, inputs: Sequence[Array], done: Done = nothing, observer: Observer = no_observer
     ) -> tuple[list[Array], list[Timing]]:
-        """Run all steps one by one, with `look` at each.
+        """Run all steps one by one, and call `observer` at each.
 
-        Where `look` raises an error, parameters may have changed.
+        If `observer` raises an error, parameters may have changed.
         """
         results, arrays, commit = self._begin(inputs, done)
-        return results, self._runner.profile(arrays, commit, look)
+        return results, self._runner.profile(arrays, commit, observer)
 
     def _begin(
         self, inputs: Sequence[Array], done: Done
     ) -> tuple[list[Array], list[Array], list[Done]]:
-        """Fetch parameters that another device changed; return the caller's results.
+        """Fetch parameters that another device changed; return results, arrays and commit calls.
 
-        And the arguments of the `StepRunner`.  The commit calls are copies for the caller, which
-        show parameters before the updates; then the updates that are not in place; then `done`.
+        The results are the caller's, arrays and commit calls the arguments of the `StepRunner`.
+        The commit calls first copy outputs for the caller, which show parameters before the
+        updates; then they make the updates that are not in place, and call `done`.
         """
-        for state in self._read:
+        for state in self._unchanged:
             state.read()
         for state in self._changed:
             state.write()
@@ -204,12 +205,12 @@ def _memory(program: Program, arena: Array) -> dict[Buffer, Array]:
 
 
 def _returned_buffers(program: Program) -> list[int | None]:
-    """Return for each output the returned buffer that is its own, None if it has to be copied."""
+    """Return the returned buffer that each output owns; None for an output that is copied."""
     owners: list[int | None] = []
     for view in program.outputs:
-        whole = view.contiguous and view.spec.nbytes == view.buffer.nbytes
-        mine = program.returned.index(view.buffer) if view.buffer in program.returned else None
-        owners.append(mine if whole and mine not in owners else None)
+        is_whole = view.contiguous and view.spec.nbytes == view.buffer.nbytes
+        index = program.returned.index(view.buffer) if view.buffer in program.returned else None
+        owners.append(index if is_whole and index not in owners else None)
     return owners
 
 
@@ -219,9 +220,9 @@ def _copy(to: Array, view: View, memory: Memory) -> Done:
 
 
 class ReturnedMemory:
-    """Memory for a returned buffer: that of the last two calls, if the caller has freed it.
+    """Memory for a returned buffer, reused from one of the last two calls if the caller freed it.
 
-    With `y = f(x)` in a loop, the caller frees one array while it gets the other.  New memory from
+    With `y = f(x)` in a loop, the caller frees one array after it gets the other.  New memory from
     the system costs more time than most kernels.
 
     spec  of the returned array if it is the whole buffer, else of bytes
@@ -232,7 +233,7 @@ class ReturnedMemory:
         self._arrays: list[Array] = []
 
     def free(self) -> Array:
-        """Return an array of the spec, in memory that no array of the caller shows."""
+        """Return an array of the spec whose memory the caller does not use."""
         for array in self._arrays:
             if _references(array) == UNSHARED_REFERENCES:
                 return array
@@ -247,7 +248,7 @@ def external_memory(program: Program, arrays: Sequence[Array]) -> Memory:
 
 
 def _references(array: Array) -> int:
-    """Return how many references there are to the owner of an array's memory."""
+    """Return the number of references to the owner of an array's memory."""
     return sys.getrefcount(array.base)
 
 
@@ -265,7 +266,7 @@ class HostMemory(ReservedMemory):
 
     def __init__(self, nbytes: int) -> None:
         self.arrays: list[Array] = []
-        self._touched = 0  # bytes from the beginning, or soon
+        self._touched = 0  # bytes from the beginning that are touched, or will be soon
         self._thread = ThreadPoolExecutor(1, "minigraph touches")
         with suppress(MemoryError):
             self.arrays.append(aligned_empty(Spec((MAX_SIZE_FACTOR * nbytes,), BYTE)))
@@ -284,11 +285,7 @@ class HostMemory(ReservedMemory):
         """Touch `nbytes` in the background, rounded down to whole parts."""
         for array in self.arrays:
             while self._touched + TOUCHED_PART <= nbytes:
-                part = array[self._touched : self._touched + TOUCHED_PART]
+                part = slice(self._touched, self._touched + TOUCHED_PART, mmap.PAGESIZE)
                 self._touched += TOUCHED_PART
                 with suppress(RuntimeError):  # the system starts no more threads
-                    self._thread.submit(_touch, part)
-
-
-def _touch(memory: Array) -> None:
-    memory[:: mmap.PAGESIZE] = 0
+                    self._thread.submit(array[part].fill, 0)

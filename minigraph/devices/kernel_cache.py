@@ -31,7 +31,7 @@ from minigraph.platform.records import encode
 
 log = logging.getLogger(__name__)
 
-# Errors of loading a unit that is no machine code, does not run here, or lacks a kernel.
+# Errors of loading a unit that is not machine code, does not run here, or lacks a kernel.
 LOAD_ERRORS = (OSError, AttributeError, DeviceError)
 
 
@@ -63,15 +63,15 @@ class CompiledUnit(NamedTuple):
 class KernelCache(ABC):
     """The kernels that a compiler has compiled.
 
-    min_unit_length  characters of kernels that take as long to compile as a run takes to begin
+    min_unit_length  characters of kernels that take as long to compile as the compiler to start
     """
 
     min_unit_length: int
 
     def __init__(self) -> None:
         self._functions: dict[str, int] = {}  # by name
-        # Kernels that a thread is loading or compiling: the one that has added the future; others
-        # wait for it, except in a forked child, which does not have that thread.
+        # Kernels that a thread is loading or compiling.  Other threads wait for its future, except
+        # in a forked child, where that thread does not exist.
         self._pending: dict[str, Future[int]] = {}
         self._lock = forks.lock()
         os.register_at_fork(after_in_child=self._pending.clear)
@@ -90,38 +90,38 @@ class KernelCache(ABC):
 
     @abstractmethod
     def refuse(self, error: str) -> None:
-        """Report that kernels cannot be compiled.  If it raises, the next caller tries again."""
+        """Report that kernels cannot be compiled; if this raises, the next caller tries again."""
 
     def functions(self, sources: Sequence[KernelSource], on_disk: bool = True) -> dict[str, int]:
         """Return the function of each kernel by name, 0 if it cannot be compiled.
 
-        on_disk  whether kernels may be looked for, and kept, on disk
+        on_disk  whether kernels may be read from and kept on disk
         """
-        wanted = {source.name: source for source in sources}
+        by_name = {source.name: source for source in sources}
         with self._lock:
-            ready = {name: f for name in wanted if (f := self._functions.get(name)) is not None}
-            awaited = {name: self._pending[name] for name in wanted if name in self._pending}
-            missing = {n: s for n, s in wanted.items() if n not in ready and n not in awaited}
-            own: dict[str, Future[int]] = {name: Future() for name in missing}
-            self._pending.update(own)
-        kernel_counters.count("memory_hits", len(wanted) - len(missing))
+            ready = {name: f for name in by_name if (f := self._functions.get(name)) is not None}
+            awaited = {name: self._pending[name] for name in by_name if name in self._pending}
+            missing = {n: s for n, s in by_name.items() if n not in ready and n not in awaited}
+            futures: dict[str, Future[int]] = {name: Future() for name in missing}
+            self._pending.update(futures)
+        kernel_counters.count("memory_hits", len(by_name) - len(missing))
         try:
             for name, function in self._load_or_compile(missing, on_disk):
                 with self._lock:
                     ready[name] = self._functions[name] = function
                     self._pending.pop(name, None)
-                own.pop(name).set_result(function)
-        finally:  # after an interrupt the next caller finds the rest
+                futures.pop(name).set_result(function)
+        finally:  # after an interrupt the next caller continues
             with self._lock:
-                for name in own:
+                for name in futures:
                     self._pending.pop(name, None)
-            for future in own.values():
+            for future in futures.values():
                 future.cancel()
         try:
             ready.update((name, future.result()) for name, future in awaited.items())
         except CancelledError:  # another thread was interrupted
             return self.functions(sources, on_disk)
-        return {name: ready[name] for name in wanted}
+        return {name: ready[name] for name in by_name}
 
     def entry(self, source: KernelSource, binary: bytes = b"") -> Entry:
         """Return a kernel as the cache keeps it, with the machine code of its unit."""
@@ -129,13 +129,13 @@ class KernelCache(ABC):
         return Entry("jit", source.name, environment, encode(source.digests), binary)
 
     def stored(self, sources: Sequence[KernelSource]) -> list[Entry]:
-        """Return the entries of those kernels that this process or the disk has kept."""
-        wanted = [self.entry(source) for source in sources]
+        """Return the entries of the kernels that this process or the disk has kept."""
+        expected = [self.entry(source) for source in sources]
         store = _store()
-        on_disk = store.find(wanted) if store else [None] * len(wanted)
-        entries = [_unstored.get(w.key, found) for w, found in zip(wanted, on_disk, strict=True)]
-        # The name of a kernel is short; its digests tell it from any other.
-        return [e for e, w in zip(entries, wanted, strict=True) if e and e.body == w.body]
+        on_disk = store.find(expected) if store else [None] * len(expected)
+        entries = [_unstored.get(w.key, entry) for w, entry in zip(expected, on_disk, strict=True)]
+        # Kernels with the same short name differ in their digests.
+        return [e for e, w in zip(entries, expected, strict=True) if e and e.body == w.body]
 
     # ------------------------------------------------------------ where functions come from
 
@@ -143,13 +143,13 @@ class KernelCache(ABC):
         self, missing: Mapping[str, KernelSource], on_disk: bool
     ) -> Iterator[tuple[str, int]]:
         """Yield the name and the function of each kernel: from disk, or compiled."""
-        left = dict(missing)
+        remaining = dict(missing)
         if on_disk and not settings.jit_keep_interm():
             for name, function in self._load_stored(missing):
-                del left[name]
+                del remaining[name]
                 yield name, function
-        if left:
-            yield from self._compile_missing(left, on_disk)
+        if remaining:
+            yield from self._compile_missing(remaining, on_disk)
 
     def _load_stored(self, missing: Mapping[str, KernelSource]) -> Iterator[tuple[str, int]]:
         units: dict[bytes, list[Entry]] = defaultdict(list)
@@ -170,7 +170,7 @@ class KernelCache(ABC):
         self, missing: Mapping[str, KernelSource], on_disk: bool
     ) -> Iterator[tuple[str, int]]:
         """Yield the name and the function of each kernel, 0 if it failed; keep the binaries."""
-        left = dict(missing)
+        remaining = dict(missing)
         errors: list[str] = []
         start = time.perf_counter()
         units = split(list(missing.values()), settings.cpus(), self.min_unit_length)
@@ -183,7 +183,7 @@ class KernelCache(ABC):
                         kernel_counters.count("compilations", len(names))
                         kernel_counters.count("loads", len(names))
                         for name in names:
-                            del left[name]
+                            del remaining[name]
                         yield from zip(names, functions, strict=True)
                         if on_disk:
                             keep_kernels([self.entry(source, binary) for source in unit.sources])
@@ -191,14 +191,14 @@ class KernelCache(ABC):
                         suspects += unit.sources
                     else:
                         errors.append(error)
-                # One by one, all but the bad kernels are compiled.
+                # Compiled one by one, all kernels without errors succeed.
                 units = [CompilationUnit((source,)) for source in suspects]
         except OSError as error:  # no folder to work in
             errors.append(str(error))
         log.info("compiled %d kernels in %.2f s", len(missing), time.perf_counter() - start)
         if errors:
             self.refuse(errors[0])
-        yield from dict.fromkeys(left, 0).items()
+        yield from dict.fromkeys(remaining, 0).items()
 
 
 def keep_kernels(entries: Sequence[Entry], replace: bool = True) -> None:
@@ -241,7 +241,7 @@ TEMPORARY_FOLDERS = ("/tmp", "/var/tmp")  # used if other users can change TMPDI
 
 @contextmanager
 def working_folder() -> Iterator[Path]:
-    """Give a folder for sources and objects, which are removed then, or kept if the user asked."""
+    """Yield a folder for sources and objects; remove them afterwards unless the user keeps them."""
     root, keeps = _workdir(), settings.jit_keep_interm()
     if keeps and root is None:
         root = _kept_folder()
@@ -263,14 +263,14 @@ def _kept_folder() -> Path:
 
 
 def _workdir() -> Path | None:
-    """Return the user's folder to compile in, made if missing; None if there is none to use."""
+    """Return the user's folder for compiling, created if missing; None without a usable one."""
     root = settings.jit_workdir()
     if root:
         try:
             trust.check_folder(root, create=True, shared=True)
         except OSError as error:
-            others = isinstance(error, trust.Untrusted)
-            why = f"{error.strerror}, so others could exchange kernels" if others else error
+            is_untrusted = isinstance(error, trust.Untrusted)
+            why = f"{error.strerror}, so others could replace kernels" if is_untrusted else error
             warn_once(
                 f"MINIGRAPH_JIT_WORKDIR is not used ({why}); kernels are compiled in a temporary "
                 "folder"

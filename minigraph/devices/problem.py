@@ -33,17 +33,17 @@ from minigraph.ops.layout import LaidOut, Layout, Reorder, image_layout, pack, p
 from minigraph.ops.matmul import Matmul
 from minigraph.program import Kernel, Tunable
 
-FEW_CHANNELS = 4  # as the first convolution of a network reads
-MIN_WARNED_OPERATIONS = 10_000_000  # operations that take NumPy a millisecond or more
+FEW_CHANNELS = 4  # channels that the first convolution of a network reads, at most
+MIN_WARNED_OPERATIONS = 10_000_000  # operations that take NumPy at least a millisecond
 WEIGHTS, BIAS = Layout("oihw"), Layout("vector")
 MATRIX, TRANSPOSED = Layout("rows"), Layout("columns")
-# Roles of the two operands and the result: images before (x) and behind (y), and weights.
+# Roles of the two operands and the result: input images (x), output images (y), and weights (w).
 ROLES: dict[type[Op], str] = {
     Conv2d: "xwy",
     Conv2dBackwardData: "ywx",
     Conv2dBackwardWeights: "yxw",
 }
-# Their first axes, and that of a bias: images, channels before and behind.
+# The first axes of each role and of a bias: images (n), input channels (c), output channels (k).
 AXES = {"x": "nc", "w": "kc", "y": "nk", "b": "k"}
 Layouts = tuple[Layout, ...]  # of the inputs, then of the result
 Lanes = tuple[int, int, int]  # of the two operands and the result; 1 is nchw, and weights
@@ -53,8 +53,8 @@ class Product(NamedTuple):
     """The parts of a node.
 
     op          its convolution or product of matrices
-    lanes       of its images
-    activation  that follows it, if any
+    lanes       lanes of the images
+    activation  activation that follows, if any
     """
 
     op: Op
@@ -116,13 +116,13 @@ def operations(node: Node) -> int:
     return 2 * math.prod(y) * first[-1]
 
 
-# ---------------------------------------------------------------- how operands lie
+# ---------------------------------------------------------------- layouts of operands
 
 
 def matrix_order(shape: Shape, strides: Shape, itemsize: int) -> Layout | None:
-    """Return which axis of matrices, or of batches of them, is innermost in memory without gaps.
+    """Return the layout of contiguous matrices or batches of matrices: MATRIX or TRANSPOSED.
 
-    MATRIX, TRANSPOSED, or None if neither is; of a vector BIAS, or None.
+    BIAS for a contiguous vector; None for operands with gaps or in another order.
     """
     if len(shape) < 2:
         return BIAS if not shape or shape[0] == 1 or strides[0] == itemsize else None
@@ -138,7 +138,7 @@ def matrix_order(shape: Shape, strides: Shape, itemsize: int) -> Layout | None:
 
 
 def strides_in(layout: Layout, spec: Spec) -> Shape:
-    """Return the strides, in bytes, of an operand without gaps in a layout of `matrix_order`."""
+    """Return the strides, in bytes, of a contiguous operand in a layout of `matrix_order`."""
     if layout != TRANSPOSED:
         return spec.strides
     *outer, m, n = spec.shape
@@ -154,10 +154,10 @@ def to_layout(x: Array, layout: Layout) -> Array:
 def layouts_of(op: Op, lanes: Lanes, inputs: Sequence[Shape], result: Shape) -> Layouts:
     """Return the layouts of inputs and result of a convolution whose images have these lanes."""
     operands = zip(ROLES[type(op)], lanes, (*inputs[:2], result), strict=True)
-    first, second, last = (
+    first, second, target = (
         WEIGHTS if role == "w" else image_layout(n, shape[1]) for role, n, shape in operands
     )
-    return first, second, *(BIAS for _ in inputs[2:]), last
+    return first, second, *(BIAS for _ in inputs[2:]), target
 
 
 def arrangement_of(
@@ -169,14 +169,14 @@ def arrangement_of(
 ) -> Arrangement:
     """Return a node of an op and an activation whose operands have these layouts.
 
-    inputs     specs of its inputs, those of images as [n, c, h, w]
+    inputs     specs of the inputs, those of images as [n, c, h, w]
     constants  indices of constant inputs
     """
-    *lanes, last = (layout.lanes or 1 for layout in layouts)
+    *lanes, result_lanes = (layout.lanes or 1 for layout in layouts)
     if isinstance(op, Reorder):
-        op = Reorder(last)
-    elif type(op) in ROLES and max(*lanes, last) > 1:
-        op = LaidOut(op, (*lanes,), (last,))
+        op = Reorder(result_lanes)
+    elif type(op) in ROLES and max(*lanes, result_lanes) > 1:
+        op = LaidOut(op, (*lanes,), (result_lanes,))
     specs = [Spec(packed(x.shape, n), x.dtype) for x, n in zip(inputs, lanes, strict=True)]
     operands = [
         Constant(np.broadcast_to(np.zeros((), x.dtype), x.shape))()
@@ -184,9 +184,9 @@ def arrangement_of(
         else input("x", x.shape, x.dtype)
         for i, x in enumerate(specs)
     ]
-    strides = [strides_in(to, x) for to, x in zip(layouts, specs, strict=False)]
-    whole = Activated(op, activation) if activation else op
-    return Arrangement(whole(*operands), strides, layouts)
+    strides = [strides_in(layout, x) for layout, x in zip(layouts, specs, strict=False)]
+    combined = Activated(op, activation) if activation else op
+    return Arrangement(combined(*operands), strides, layouts)
 
 
 # ---------------------------------------------------------------- problems
@@ -195,12 +195,12 @@ def arrangement_of(
 class OpProblem(Problem):
     """A convolution, a product of matrices, or a reorder of images between any two layouts.
 
-    maker       whose candidates compute it
-    op          for images in nchw, whatever lanes a node of the problem has
-    activation  that follows it, if any
-    specs       of inputs and result, those of images as [n, c, h, w]
-    options     the layouts in which it may be computed
-    constants   which inputs are constants
+    maker       maker of the candidates
+    op          op on images in nchw, whatever lanes a node of the problem has
+    activation  activation that follows, if any
+    specs       specs of inputs and result, those of images as [n, c, h, w]
+    options     layouts in which the op may be computed
+    constants   indices of constant inputs
     """
 
     def __init__(
@@ -224,12 +224,12 @@ class OpProblem(Problem):
         node = self.arrangement(options[0]).node
         self.work = operations(node)
         self.sums = None if activation else _sums(op, self.inputs, specs[-1].shape)
-        about = op.name if isinstance(op, Reorder) else str(op)
+        description = op.name if isinstance(op, Reorder) else str(op)
         if isinstance(op, Matmul):
-            about += f" of {' and '.join(map(str, options[0][:-1]))}"
-        about += f" and {activation.name}" if activation else ""
+            description += f" of {' and '.join(map(str, options[0][:-1]))}"
+        description += f" and {activation.name}" if activation else ""
         shapes = (f"{x.dtype}{[*x.shape]}" for x in self.inputs)
-        self.subject = " ".join([about, *shapes]) + maker.note(node)
+        self.subject = " ".join([description, *shapes]) + maker.note(node)
 
     def arrangement(self, layouts: Layouts) -> Arrangement:
         """Return a node of the problem whose operands have these layouts."""
@@ -255,7 +255,7 @@ class OpProblem(Problem):
         return self.maker.estimate(self, layouts)
 
     def kernel(self, measurement: Measurement) -> Any:
-        # Asking the library for all of its candidates takes longer.
+        # The remake is faster than asking the library for all of its candidates.
         if measurement.recipe and measurement.key not in self._retained:
             arrangement = self.arrangement(self.layouts[measurement.layouts])
             return self.maker.remake(arrangement, measurement.recipe)
@@ -274,24 +274,24 @@ def _sums(op: Op, inputs: Sequence[Spec], y: Shape) -> ChecksumAxes | None:
     roles = (first, second, *("b" for _ in inputs[2:]))
     axes = []
     for axis, name in enumerate(AXES[role]):
-        having = {i: AXES[r].index(name) for i, r in enumerate(roles) if name in AXES[r]}
-        reduced_inputs = [i for i, r in enumerate(roles) if r == "b" and i not in having]
+        axes_of_operands = {i: AXES[r].index(name) for i, r in enumerate(roles) if name in AXES[r]}
+        reduced_inputs = [i for i, r in enumerate(roles) if r == "b" and i not in axes_of_operands]
         parts = 1 if name == "n" or (role, name) == ("w", "c") else groups
-        axes.append(ChecksumAxis(y[axis] // parts, axis, having, reduced_inputs))
+        axes.append(ChecksumAxis(y[axis] // parts, axis, axes_of_operands, reduced_inputs))
 
-    def of_shape(shape: Shape, *xs: Array) -> Array:
+    def convolve(shape: Shape, *xs: Array) -> Array:
         sized = op if isinstance(op, Conv2d) else replace(op, shape=shape)  # type: ignore[type-var]
         y: Array = sized.forward(*xs)
         return y
 
-    return ChecksumAxes(axes, of_shape)
+    return ChecksumAxes(axes, convolve)
 
 
 class ProblemMaker(ABC):
     """Makes the problems of nodes for a device, each once.
 
-    kind       of the cache entries of measurements
-    workbench  that measures candidates
+    kind       kind of the cache entries of measurements
+    workbench  workbench that measures candidates
     """
 
     kind: str
@@ -308,12 +308,12 @@ class ProblemMaker(ABC):
     def image_lanes(self, roles: str, channels: Sequence[int]) -> list[Lanes]:
         """Return the lanes in which to convolve, nchw first.
 
-        channels  of the two operands and the result; those of weights do not count
+        channels  second extents of the two operands and the result; that of weights is ignored
         """
 
     @abstractmethod
     def reorder_lanes(self, spec: Spec) -> list[int]:
-        """Return the lanes between which images [n, c, h, w] are reordered; none if they cannot."""
+        """Return the lanes between which images [n, c, h, w] can be reordered."""
 
     @abstractmethod
     def candidates(self, arrangement: Arrangement) -> Iterable[Candidate]:
@@ -328,17 +328,17 @@ class ProblemMaker(ABC):
         """Return a rough prediction of a problem's seconds in layouts; None without a model."""
 
     def note(self, node: Node) -> str:
-        """Return text with further facts on which the measurements of a node depend."""
+        """Return further facts on which the measurements of a node depend, as text."""
         return ""
 
     def remake(self, arrangement: Arrangement, recipe: KernelRecipe) -> Kernel:
-        """Return the kernel of a recipe; raise GraphError if the library lacks it now."""
+        """Return the kernel of a recipe; raise GraphError if the library no longer has it."""
         raise NotImplementedError
 
     def tunable(self, node: Node, strides: Sequence[Shape]) -> Tunable | None:
         """Return the problem of `node`, or None if it has no candidates.
 
-        strides  of its inputs, in bytes, which matter only for matrix products
+        strides  strides of its inputs, in bytes; only matrix products depend on them
         """
         if isinstance(node.op, Reorder):
             return self._reorder(node)
@@ -356,8 +356,8 @@ class ProblemMaker(ABC):
                 return None
             return Tunable(self._shared_problem(op, activation, specs, (layouts,), ()), layouts)
         channels = [shape[1] for shape in (*inputs[:2], y)]
-        tried = dict.fromkeys([*self.image_lanes(ROLES[type(op)], channels), lanes])
-        options = tuple(layouts_of(op, each, inputs, y) for each in tried)
+        lanes_options = dict.fromkeys([*self.image_lanes(ROLES[type(op)], channels), lanes])
+        options = tuple(layouts_of(op, option, inputs, y) for option in lanes_options)
         constants = tuple(i for i, x in enumerate(node.inputs) if isinstance(x.op, Constant))
         problem = self._shared_problem(op, activation, specs, options, constants)
         return Tunable(problem, layouts_of(op, lanes, inputs, y))
@@ -375,9 +375,10 @@ class ProblemMaker(ABC):
         )
 
     def _shared_problem(self, *arguments: Any) -> OpProblem:
-        """Return the problem with these arguments of `OpProblem`, the same one each time.
+        """Return the thread's problem with these arguments of `OpProblem`, created once.
 
-        Threads share none: a kernel belongs to one function, and others may run at the same time.
+        Threads share no problems: a kernel belongs to one function, and functions may run at the
+        same time.
         """
         problems: dict[Any, OpProblem] = vars(self._of_thread).setdefault("problems", {})
         if arguments not in problems:

@@ -1,4 +1,4 @@
-"""The reference backend: every op by its own NumPy meaning, one after the other from Python."""
+"""The reference backend: Python computes each op in NumPy, one after the other."""
 
 from __future__ import annotations
 
@@ -15,16 +15,7 @@ from minigraph.devices.host import (
     no_observer,
 )
 from minigraph.graph import Array, Node, Shape, compute
-from minigraph.program import (
-    Choice,
-    Done,
-    Kernel,
-    KernelFailed,
-    Memory,
-    Program,
-    Step,
-    Timing,
-)
+from minigraph.program import Choice, Done, Kernel, KernelFailed, Memory, Program, Step, Timing
 
 
 class NumpyKernel(Kernel):
@@ -69,12 +60,12 @@ class Interpreter:
         self.profile(arrays, commit)
 
     def profile(
-        self, arrays: Sequence[Array], commit: Sequence[Done], look: Observer = no_observer
+        self, arrays: Sequence[Array], commit: Sequence[Done], observer: Observer = no_observer
     ) -> list[Timing]:
         memory = {**self.memory, **external_memory(self.program, arrays)}
         timings = []
         for step in self.program.steps:
-            looked = look(step, memory)
+            check_outputs = observer(step, memory)
             start = time.perf_counter()
             try:
                 run_step(step, step.kernel, memory)
@@ -83,13 +74,13 @@ class Interpreter:
                     self.failures[step] = str(error)
                 run_step(step, NumpyKernel(step.node), memory)
             timings.append(Timing(step, start, time.perf_counter() - start))
-            looked()
+            check_outputs()
         call_in_order(commit)
         return timings
 
 
 class ReferenceBackend(HostBackend):
-    """Device "reference": slow, but the standard for every other device."""
+    """Device "reference": slow, but every other device has to agree with it."""
 
     device = "reference"
 
