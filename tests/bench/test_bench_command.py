@@ -95,7 +95,7 @@ def test_a_folder_without_results_is_one_line(tmp_path, capsys):
 
 
 def test_a_precision_that_this_processor_lacks_is_one_line(monkeypatch, capsys):
-    monkeypatch.setattr(amx, "why_not", lambda: "it takes a processor with AMX")
+    monkeypatch.setattr(amx, "why_not", lambda: "the processor has no AMX")
     assert cli.main(["bench", "--device", "cpu", "--precision", "bf16x3"]) == 1
     said = capsys.readouterr().err
     assert "precision='bf16x3'" in said and "AMX" in said and said.count("\n") == 1

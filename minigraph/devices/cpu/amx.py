@@ -26,10 +26,10 @@ from minigraph.jit.source import KernelSource
 PRECISION = "bf16x3"  # the option's value that allows two parts
 PARTS = {2: "bf16x3", 3: "bf16x6"}  # names of algorithms, by the parts of a number
 TEXT = Path(__file__).with_suffix(".c").read_text()
-LINES, DEPTH = 16, 32  # of a tile: rows, sums
+LINES, DEPTH = 16, 32  # rows of a tile, and sums
 BLOCK = 2 * LINES  # rows of a block
 TILE = 1024  # bytes
-PANEL = 32  # steps of DEPTH sums that are accumulated in registers, at most
+PANEL = 32  # largest number of steps of DEPTH sums that are accumulated in registers
 # Arguments of Linux's `arch_prctl` that request the tiles' part of the processor state.
 ARCH_PRCTL, REQUEST, TILE_DATA = 158, 0x1023, 18
 
@@ -38,7 +38,7 @@ ARCH_PRCTL, REQUEST, TILE_DATA = 158, 0x1023, 18
 def why_not() -> str:
     """Return why this process cannot use AMX's tiles; "" if it can."""
     if "amx_bf16" not in features():
-        return "it takes a processor with AMX"
+        return "the processor has no AMX"
     if not compiler.compiler():
         return compiler.NO_COMPILER
     libc = ctypes.CDLL(None)

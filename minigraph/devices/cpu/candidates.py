@@ -41,13 +41,13 @@ from minigraph.ops.matmul import Matmul
 
 # Rough speeds of one thread.  Their ratios matter: kernels are many times as fast as NumPy, and
 # Winograd's algorithm is twice as fast as direct convolution.
-BYTES_PER_SECOND = 5e9  # moved
-# A convolution's operations by definition, per second.
+BYTES_PER_SECOND = 5e9  # bytes that a copy reads or writes
+# Operations of a direct convolution per second, whatever the algorithm.
 FLOPS_PER_SECOND = {"winograd": 1.6e11, "direct": 8e10, "tiles": 2.4e11, "numpy": 2e9}
 NUMPY_PENALTY = 1.0  # seconds added to NumPy's estimate, so that it is the last resort
 
 # Measuring pays if a gain of EXPECTED_GAIN of the time in EXPECTED_CALLS calls exceeds the seconds
-# for creating (oneDNN) or compiling (C) the rivals.  CALL_SECONDS are the overhead of a call.
+# for creating (oneDNN) or compiling (C) the rivals.  CALL_SECONDS is the overhead of a call.
 MAX_RIVALS, EXPECTED_CALLS, EXPECTED_GAIN = 2, 1000, 0.5
 CREATION_SECONDS, COMPILE_SECONDS, CALL_SECONDS = 2e-3, 0.3, 5e-6
 # Operations for which `_is_sure` trusts the first candidate: on Zen 5 rivals gained nothing in
@@ -100,9 +100,9 @@ class CpuWorkbench(Workbench):
 class CpuProblems(ProblemMaker):
     """Makes the problems of nodes for the CPU.
 
-    threads    of large kernels
+    threads    threads of large kernels
     on_disk    whether kernels may be read from and kept on disk
-    precision  the option
+    precision  value of the option
     """
 
     kind = "onednn"
@@ -164,8 +164,8 @@ class CpuProblems(ProblemMaker):
             return None
         arrangement = problem.arrangement(layouts)
         uses_winograd = winograd.is_favourite(arrangement.node)
-        # oneDNN lacks some grouped and some dilated convolutions, and some between nchw and
-        # another layout.  Only these are looked up, as descriptions take long.
+        # oneDNN lacks some grouped and dilated convolutions, and some between nchw and another
+        # layout.  Only these are looked up, because creating descriptors takes long.
         conv, mixed = conv_of(problem.op), len({x.lanes == 1 for x in layouts if x.lanes}) > 1
         is_common = conv.groups == 1 and conv.dilation == primitives.POINTWISE and not mixed
         is_supported = uses_winograd or (onednn.library() and is_common)
@@ -190,7 +190,7 @@ class CpuProblems(ProblemMaker):
             return [first] if first else []
         rivals = [*itertools.islice(supported, MAX_RIVALS)]
         cost = sum(
-            COMPILE_SECONDS if each.kernel.maker == "c" else CREATION_SECONDS for each in rivals
+            COMPILE_SECONDS if rival.kernel.maker == "c" else CREATION_SECONDS for rival in rivals
         )
         nbytes = sum(spec.nbytes for spec in (*problem.inputs, *problem.results))
         seconds = (

@@ -30,7 +30,7 @@ MakeKernel = Callable[[Node, Sequence[Shape]], CpuKernel | None]
 
 
 class Conversion(NamedTuple):
-    """A kernel that converts an operand, and the spec of the operand inside."""
+    """A kernel that converts an operand, and the spec of the operand of the inner kernel."""
 
     kernel: CpuKernel
     spec: Spec
@@ -43,7 +43,7 @@ class ConvertedKernel(CpuKernel):
     kernel   computes the results from the converted inputs
     after    conversion of each result; None for a result that `kernel` writes directly
     suffix   appended to the algorithm's name in reports
-    strided  for each input, whether it may be a view that is not contiguous
+    strided  whether each input may be a view that is not contiguous
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class ConvertedKernel(CpuKernel):
         self.validates_input = kernel.validates_input
         self.threads = kernel.threads
         self.preparations = kernel.preparations
-        assert all(before[i] is None for i in self.preparations), "these are read as they are"
+        assert all(before[i] is None for i in self.preparations), "they are not converted"
         conversions = [*before, *after]
         sizes = [0 if each is None else round_up(each.spec.nbytes) for each in conversions]
         self.offsets = [*itertools.accumulate(sizes, initial=0)]
@@ -84,17 +84,17 @@ class ConvertedKernel(CpuKernel):
             place if each is None else (slot, start + offset)
             for place, each, offset in zip(external, conversions, self.offsets, strict=False)
         ]
-        count, rest = len(self.before), (slot, start + self.offsets[-1])
+        count, scratch = len(self.before), (slot, start + self.offsets[-1])
         first: list[NativeCall] = []
         last: list[NativeCall] = []
         for i, each in enumerate(conversions):
             if each is not None:
                 pair = (external[i], places[i]) if i < count else (places[i], external[i])
-                conversion_operands = Operands(pair[:1], pair[1:], rest)
+                conversion_operands = Operands(pair[:1], pair[1:], scratch)
                 (first if i < count else last).extend(
                     each.kernel.calls(conversion_operands, linker)
                 )
-        inner = Operands(places[:count], places[count:], rest, operands.prepared)
+        inner = Operands(places[:count], places[count:], scratch, operands.prepared)
         return [*first, *self.kernel.calls(inner, linker), *last]
 
 
@@ -109,10 +109,10 @@ def upcast_kernel(node: Node, strides: Sequence[Shape], make: MakeKernel) -> Con
     if not any(x.dtype in SMALL_FLOATS for x in node.inputs):
         return None
     operands = placeholders([_upcast_spec(x.spec) for x in node.inputs])
-    whole = node.op.results(*operands)[0].inputs[0] if node.is_bundle else node.op(*operands)
+    upcast = node.op.results(*operands)[0].inputs[0] if node.is_bundle else node.op(*operands)
     pairs = zip(node.inputs, operands, strides, strict=True)
-    wide = make(whole, [s if x.spec == y.spec else y.spec.strides for x, y, s in pairs])
-    if wide is None:
+    kernel = make(upcast, [s if x.spec == y.spec else y.spec.strides for x, y, s in pairs])
+    if kernel is None:
         return None
     before = [
         _cast(x.spec, _upcast_spec(x.spec), s, make) if x.dtype in SMALL_FLOATS else None
@@ -124,8 +124,8 @@ def upcast_kernel(node: Node, strides: Sequence[Shape], make: MakeKernel) -> Con
         else None
         for y in node.specs
     ]
-    strided = [each is not None or wide.reads_strided(i) for i, each in enumerate(before)]
-    return ConvertedKernel(before, wide, after, "in float32", strided)
+    strided = [each is not None or kernel.reads_strided(i) for i, each in enumerate(before)]
+    return ConvertedKernel(before, kernel, after, "in float32", strided)
 
 
 def _cast(source: Spec, target: Spec, strides: Shape, make: MakeKernel) -> Conversion:
@@ -142,7 +142,7 @@ def _upcast_spec(spec: Spec) -> Spec:
 
 
 def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
-    """Yield algorithms for blocks of channels, with reorders, if oneDNN has none as good."""
+    """Yield algorithms for blocks of channels, with reorders, if oneDNN has no better one."""
     node, _, layouts = arrangement
     product = product_of(node)
     if not product or type(product.op) not in ROLES or max(product.lanes) > 1:
@@ -156,20 +156,21 @@ def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
     )
     specs = [x.spec for x in node.inputs]
     blocked = layouts_of(product.op, (first, second, result), [x.shape for x in specs], node.shape)
-    inside = arrangement_of(product.op, product.activation, specs, constants_of(node), blocked)
+    inner = arrangement_of(product.op, product.activation, specs, constants_of(node), blocked)
     for generator in (winograd.candidates, direct.candidates):
-        for each in generator(inside, threads):
-            make = partial(_between_reorders, node, inside.node, each, threads)
-            yield replace(each, name=f"{each.name} with reorders", layouts=layouts, make=make)
+        for candidate in generator(inner, threads):
+            make = partial(_between_reorders, node, inner.node, candidate, threads)
+            name = f"{candidate.name} with reorders"
+            yield replace(candidate, name=name, layouts=layouts, make=make)
 
 
 def _between_reorders(
-    node: Node, inside: Node, candidate: Candidate, threads: int
+    node: Node, inner: Node, candidate: Candidate, threads: int
 ) -> ConvertedKernel:
     """Return the kernel of a node in nchw: a candidate for blocks between reorders."""
-    pairs = [(x.spec, b.spec) for x, b in zip(node.inputs, inside.inputs, strict=True)]
+    pairs = [(x.spec, b.spec) for x, b in zip(node.inputs, inner.inputs, strict=True)]
     before = [_reorder(x, b, b, threads) for x, b in pairs]
-    after = [_reorder(inside.spec, node.spec, inside.spec, threads)]
+    after = [_reorder(inner.spec, node.spec, inner.spec, threads)]
     return ConvertedKernel(before, candidate.kernel, after, "with reorders")
 
 

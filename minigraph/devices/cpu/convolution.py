@@ -19,15 +19,15 @@ from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 from minigraph.ops.layout import LaidOut
 
 CONVOLUTIONS = (Conv2d, Conv2dBackwardData, Conv2dBackwardWeights)
-MANY_CHANNELS = 256  # whose weights exceed the cache
+MANY_CHANNELS = 256  # from which on weights exceed the cache
 
 
 class PixelSet(NamedTuple):
     """Pixels of a result, along one axis, with the same taps.
 
-    first, step, size    of the pixels
-    tap, tap_step, taps  first tap, distance to the next one, and number of taps
-    start, start_step    pixel that `first` reads at the first tap, and distance to the next tap's
+    first, step, size    first pixel, distance to the next, and number of pixels
+    tap, tap_step, taps  first tap, distance to the next, and number of taps
+    start, start_step    pixel that `first` reads at the first tap, and distance to the next
     """
 
     first: int
@@ -41,10 +41,10 @@ class PixelSet(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """One axis of a convolution: sizes of its images, `before` and `behind`, and its window."""
+    """One axis of a convolution: the sizes of its images, and its window."""
 
-    before: int
-    behind: int
+    input_size: int
+    output_size: int
     taps: int
     stride: int
     padding: int
@@ -53,8 +53,8 @@ class Axis(NamedTuple):
     def input_pixels(self, pixel: int) -> list[tuple[int, int]]:
         """Return the taps of a pixel of the output, each with the input pixel that it reads."""
         first = pixel * self.stride - self.padding
-        places = [(tap, first + tap * self.dilation) for tap in range(self.taps)]
-        return [(tap, place) for tap, place in places if 0 <= place < self.before]
+        reads = [(tap, first + tap * self.dilation) for tap in range(self.taps)]
+        return [(tap, x) for tap, x in reads if 0 <= x < self.input_size]
 
     def output_pixels(self, pixel: int) -> list[tuple[int, int]]:
         """Return the taps that read a pixel of the input, each with the output pixel."""
@@ -62,27 +62,28 @@ class Axis(NamedTuple):
         return [
             (tap, span // self.stride)
             for tap, span in spans
-            if span % self.stride == 0 and 0 <= span // self.stride < self.behind
+            if span % self.stride == 0 and 0 <= span // self.stride < self.output_size
         ]
 
     def sets(self, backward: bool) -> list[PixelSet]:
         """Return all pixels of the output, or, for the gradient, of the input."""
         period = self.stride if backward else 1
-        size = self.before if backward else self.behind
-        found = []
+        size = self.input_size if backward else self.output_size
+        sets = []
         for residue in range(min(period, size)):
             pixels = range(residue, size, period)
-            each = (
+            pairs = (
                 (p, self.output_pixels(p) if backward else self.input_pixels(p)) for p in pixels
             )
-            for taps, group in itertools.groupby(each, lambda pair: [tap for tap, _ in pair[1]]):
+            for taps, group in itertools.groupby(pairs, lambda pair: [tap for tap, _ in pair[1]]):
                 members = list(group)
-                first, met = members[0]
-                steps = (met[1][0] - met[0][0], met[1][1] - met[0][1]) if len(met) > 1 else (0, 0)
-                tap, start = met[0] if met else (0, 0)
+                first, reads = members[0]
+                tap, start = reads[0] if reads else (0, 0)
+                next_tap, next_start = reads[1] if len(reads) > 1 else (tap, start)
+                steps = next_tap - tap, next_start - start
                 spaced = first, period, len(members)
-                found.append(PixelSet(*spaced, tap, steps[0], len(taps), start, steps[1]))
-        return found
+                sets.append(PixelSet(*spaced, tap, steps[0], len(taps), start, steps[1]))
+        return sets
 
 
 class LaidOutConvolution(NamedTuple):
@@ -90,16 +91,16 @@ class LaidOutConvolution(NamedTuple):
 
     conv      the convolution
     window    sides of its window
-    read      shape of the images that it reads, in their layout
-    others    shape of the images that it writes, or of dy for the weights' gradient
-    lanes     of a block of `others`
-    lanes_in  of a block of `read`: 1 in nchw
+    x         shape of the images that it reads, in their layout
+    y         shape of the images that it writes, or of dy for the weights' gradient
+    lanes     lanes of a block of `y`
+    lanes_in  lanes of a block of `x`: 1 in nchw
     """
 
     conv: Conv2d
     window: Shape
-    read: Shape
-    others: Shape
+    x: Shape
+    y: Shape
     lanes: int
     lanes_in: int
 
@@ -124,98 +125,96 @@ def convolution_kernel(node: Node, threads: int) -> NativeKernel:
     """Return the kernel of a convolution, or of one of its gradients, of images in nchw."""
     op = node.op
     if isinstance(op, Conv2dBackwardWeights):
-        conv, (dy, x), w = op.conv, (each.shape for each in node.inputs), node.shape
+        conv, (dy, x), w = op.conv, (operand.shape for operand in node.inputs), node.shape
         batches = _groups(conv, math.prod(dy[1:]), math.prod(x[1:]), math.prod(w))
         return contraction_kernel(node, (0, 1), _weights(conv, x, dy, w), batches, (0, 0), threads)
     conv = conv_of(op)
-    read, w = (each.shape for each in node.inputs[:2])
-    sizes = math.prod(w), math.prod(read[1:]), math.prod(node.shape[1:])
+    x, w = (operand.shape for operand in node.inputs[:2])
+    sizes = math.prod(w), math.prod(x[1:]), math.prod(node.shape[1:])
     batches = _groups(conv, *sizes, bias=w[0])
-    contractions = _images(conv, read, w, node.shape, isinstance(op, Conv2dBackwardData))
+    contractions = _images(conv, x, w, node.shape, isinstance(op, Conv2dBackwardData))
     return contraction_kernel(node, (1, 0), [contractions], batches, (1, 0), threads)
 
 
 def _groups(conv: Conv2d, x: int, y: int, z: int, bias: int = 0) -> list[Batch]:
-    """Return the axis of groups, which divide these elements of each operand evenly."""
+    """Return the axis of groups, which divide the elements of each operand evenly."""
     g = conv.groups
     return [Batch(g, x // g, y // g, z // g, bias // g)] if g > 1 else []
 
 
-def axes_of(conv: Conv2d, before: Shape, behind: Shape, window: Shape) -> list[Axis]:
-    each = (before[2:4], behind[2:4], window, conv.stride, conv.padding, conv.dilation)
-    return [Axis(*axis) for axis in zip(*each, strict=True)]
+def axes_of(conv: Conv2d, shape_in: Shape, shape_out: Shape, window: Shape) -> list[Axis]:
+    columns = (shape_in[2:4], shape_out[2:4], window, conv.stride, conv.padding, conv.dilation)
+    return [Axis(*axis) for axis in zip(*columns, strict=True)]
 
 
-def _images(
-    conv: Conv2d, read: Shape, w: Shape, written: Shape, backward: bool
-) -> list[Contraction]:
+def _images(conv: Conv2d, x: Shape, w: Shape, y: Shape, backward: bool) -> list[Contraction]:
     """Return the contractions of a convolution, or of the gradient for its input."""
-    (n, _, *read_sides), (_, _, *written_sides), (k, c, r, s) = read, written, w
+    (n, _, *x_sides), (_, _, *y_sides), (k, c, r, s) = x, y, w
     (outs, ins), taps = (k // conv.groups, c), r * s
-    before, behind = (written, read) if backward else (read, written)
-    sets = [axis.sets(backward) for axis in axes_of(conv, before, behind, (r, s))]
+    shape_in, shape_out = (y, x) if backward else (x, y)
+    sets = [axis.sets(backward) for axis in axes_of(conv, shape_in, shape_out, (r, s))]
     paces = (1, 1) if backward else conv.stride
-    across = [taps, ins * taps] if backward else [ins * taps, taps]  # rows of w, and its sums
-    rows, added = (ins, outs) if backward else (outs, ins)
+    w_steps = [taps, ins * taps] if backward else [ins * taps, taps]  # rows of w, and its sums
+    rows, summed = (ins, outs) if backward else (outs, ins)
 
-    def contraction(down: PixelSet, right: PixelSet) -> Contraction:
+    def contraction(vertical: PixelSet, horizontal: PixelSet) -> Contraction:
         return Contraction(
             rows,
-            (n, down.size, right.size),
-            (added, down.taps, right.taps),
-            across[0],
-            (across[1], down.tap_step * s, right.tap_step),
-            (math.prod(read_sides), down.start_step * read_sides[1], right.start_step),
-            (math.prod(read[1:]), paces[0] * read_sides[1], paces[1]),
-            math.prod(written_sides),
-            (math.prod(written[1:]), down.step * written_sides[1], right.step),
-            down.tap * s + right.tap,
-            down.start * read_sides[1] + right.start,
-            down.first * written_sides[1] + right.first,
+            (n, vertical.size, horizontal.size),
+            (summed, vertical.taps, horizontal.taps),
+            w_steps[0],
+            (w_steps[1], vertical.tap_step * s, horizontal.tap_step),
+            (math.prod(x_sides), vertical.start_step * x_sides[1], horizontal.start_step),
+            (math.prod(x[1:]), paces[0] * x_sides[1], paces[1]),
+            math.prod(y_sides),
+            (math.prod(y[1:]), vertical.step * y_sides[1], horizontal.step),
+            vertical.tap * s + horizontal.tap,
+            vertical.start * x_sides[1] + horizontal.start,
+            vertical.first * y_sides[1] + horizontal.first,
         )
 
     return list(itertools.starmap(contraction, itertools.product(*sets)))
 
 
 def _weights(conv: Conv2d, x: Shape, dy: Shape, w: Shape) -> list[list[Contraction]]:
-    """Return the contractions of a weights' gradient, by calls; those of later calls add to it.
+    """Return the contractions of a weights' gradient by calls; later calls add to the gradient.
 
-    With many channels each tap is a contraction.  With few, whose weights stay in the cache, sets
-    of pixels add their products for all taps.
+    With many channels each tap is a contraction.  With few channels, whose weights stay in the
+    cache, sets of pixels add their products for all taps.
     """
     (n, _, *x_sides), (k, c, r, s), (_, _, *dy_sides) = x, w, dy
     rows, taps = k // conv.groups, r * s
     axes = axes_of(conv, x, dy, (r, s))
 
-    def contraction(down: PixelSet, right: PixelSet) -> Contraction:
+    def contraction(vertical: PixelSet, horizontal: PixelSet) -> Contraction:
         return Contraction(
             rows,
-            (c, down.taps, right.taps),
-            (n, down.size, right.size),
+            (c, vertical.taps, horizontal.taps),
+            (n, vertical.size, horizontal.size),
             math.prod(dy_sides),
             (math.prod(dy[1:]), dy_sides[1], 1),
             (math.prod(x[1:]), conv.stride[0] * x_sides[1], conv.stride[1]),
-            (math.prod(x_sides), down.start_step * x_sides[1], right.start_step),
+            (math.prod(x_sides), vertical.start_step * x_sides[1], horizontal.start_step),
             c * taps,
-            (taps, down.tap_step * s, right.tap_step),
-            down.first * dy_sides[1] + right.first,
-            down.start * x_sides[1] + right.start,
-            down.tap * s + right.tap,
+            (taps, vertical.tap_step * s, horizontal.tap_step),
+            vertical.first * dy_sides[1] + horizontal.first,
+            vertical.start * x_sides[1] + horizontal.start,
+            vertical.tap * s + horizontal.tap,
         )
 
     if c >= MANY_CHANNELS:
         return [[*itertools.starmap(contraction, itertools.product(*map(_each_tap, axes)))]]
-    none, whole = (0, 0, 0), (1, 1, c * taps)
-    zeros = Contraction(rows, whole, none, 0, none, none, none, c * taps, (0, 0, 1))
+    none, all_columns = (0, 0, 0), (1, 1, c * taps)
+    zeros = Contraction(rows, all_columns, none, 0, none, none, none, c * taps, (0, 0, 1))
     sets = itertools.product(*(axis.sets(False) for axis in axes))
-    return [[zeros], *([contraction(down, right)] for down, right in sets)]
+    return [[zeros], *([contraction(vertical, horizontal)] for vertical, horizontal in sets)]
 
 
 def _each_tap(axis: Axis) -> list[PixelSet]:
-    """Return the pixels that each tap reads."""
-    found = []
+    """Return the set of pixels of each tap, which may be empty."""
+    sets = []
     for tap in range(axis.taps):
-        alone = axis._replace(taps=1, padding=axis.padding - tap * axis.dilation)
-        met = [each for each in alone.sets(False) if each.taps]
-        found += [each._replace(tap=tap) for each in met] or [PixelSet(0, 1, 0, tap, 0, 1, 0, 0)]
-    return found
+        single_tap = axis._replace(taps=1, padding=axis.padding - tap * axis.dilation)
+        reading = [pixels._replace(tap=tap) for pixels in single_tap.sets(False) if pixels.taps]
+        sets += reading or [PixelSet(0, 1, 0, tap, 0, 1, 0, 0)]
+    return sets

@@ -19,7 +19,7 @@ Matrix = list[list[Fraction]]
 
 
 def matrices(results: int, taps: int, points: Sequence[Fraction]) -> tuple[Matrix, Matrix, Matrix]:
-    """Return AT, G and BT; infinity is one point more than those given."""
+    """Return AT, G and BT for the given points and infinity."""
     if len(points) != results + taps - 2:
         raise ValueError(f"{results} results of {taps} taps take {results + taps - 2} points")
     at = [[p**i for p in points] + [Fraction(i == results - 1)] for i in range(results)]
@@ -40,11 +40,11 @@ def transposed(matrix: Matrix) -> Matrix:
 
 def _polynomial(roots: Sequence[Fraction]) -> list[Fraction]:
     """Return the coefficients of the product of all x - root, the constant first."""
-    found = [Fraction(1)]
+    product = [Fraction(1)]
     for root in roots:
-        shifted, scaled = [Fraction(0), *found], [*(root * c for c in found), Fraction(0)]
-        found = [a - b for a, b in zip(shifted, scaled, strict=True)]
-    return found
+        shifted, scaled = ([Fraction(0), *product], [*(root * c for c in product), Fraction(0)])
+        product = [a - b for a, b in zip(shifted, scaled, strict=True)]
+    return product
 
 
 # ---------------------------------------------------------------- as C
@@ -61,8 +61,8 @@ def statements(matrix: Matrix) -> Iterator[str]:
         yield f"const vec s{k} = {names[k]} + {names[other]}, d{k} = {names[k]} - {names[other]};"
         names[k], names[other] = f"s{k}", f"d{k}"
         for row in rows:
-            same = row[k] == row[other]
-            row[k], row[other] = (row[k], Fraction(0)) if same else (Fraction(0), row[k])
+            is_equal = row[k] == row[other]
+            row[k], row[other] = (row[k], Fraction(0)) if is_equal else (Fraction(0), row[k])
     pairs = dict(_equal_up_to_signs(rows))
     for i, other in pairs.items():
         even = [a if a == b else Fraction(0) for a, b in zip(rows[i], rows[other], strict=True)]
@@ -76,14 +76,14 @@ def statements(matrix: Matrix) -> Iterator[str]:
 
 
 def _equal_up_to_signs(rows: Matrix) -> Iterator[tuple[int, int]]:
-    """Yield pairs of rows that differ in signs alone, and have something to share."""
-    left = list(range(len(rows)))
-    while left:
-        i = left.pop(0)
-        for j in left:
+    """Yield pairs of rows that differ only in signs and have several nonzero elements."""
+    remaining = list(range(len(rows)))
+    while remaining:
+        i = remaining.pop(0)
+        for j in remaining:
             pairs = list(zip(rows[i], rows[j], strict=True))
             if sum(map(bool, rows[i])) > 1 and all(abs(a) == abs(b) for a, b in pairs):
-                left.remove(j)
+                remaining.remove(j)
                 yield i, j
                 break
 

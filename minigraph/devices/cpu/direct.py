@@ -35,16 +35,16 @@ NAME = "direct"  # the algorithm
 IMAGES_TEXT, WEIGHTS_TEXT = (
     Path(__file__).with_name(f"direct_{part}.c").read_text() for part in ("images", "weights")
 )
-PIXEL_TILES = (6, 3, 1)  # with sums in registers at once; the later ones are for the remainder
+PIXEL_TILES = (6, 3, 1)  # pixels with sums in registers at once, then those of remainders
 PIXELS_PER_BASE = 3  # pixels that share a base address, to which multiples of their step are added
-MAX_VECTORS = {8: 2, 16: 4}  # of a pixel's sums, by lanes: at most
+MAX_VECTORS = {8: 2, 16: 4}  # largest number of vectors of a pixel's sums, by lanes
 PANEL_BYTES = {8: 40 << 10, 16: 160 << 10}  # bytes of packed weights that are used at once
 STRIP_BYTES = 320 << 10  # bytes of partial results between two of these panels
-# Gradients for weights: the vectors of sums, the sums for each, and bytes of images in a strip.
+# Gradients for weights: vectors of sums, sums for each vector, and bytes of images in a strip.
 WEIGHT_VECTORS, WEIGHT_SUMS, WEIGHT_STRIP_BYTES = 2, {8: 4, 16: 8}, {8: 24 << 10, 16: 160 << 10}
-MAX_TAPS = {8: 6, 16: 12}  # of a row that are summed at once if images are in nchw
-MAX_SEQUENTIAL_PIXELS = 1024  # pixels of a strip that are added up in sequence, at most
-TASKS_PER_THREAD = 4  # for each thread, at least, if the work can be divided so far
+MAX_TAPS = {8: 6, 16: 12}  # taps of a row that are summed at once if images are in nchw
+MAX_SEQUENTIAL_PIXELS = 1024  # pixels of a strip that are added in sequence
+TASKS_PER_THREAD = 4  # least number for each thread, if the work can be divided so far
 
 
 # ---------------------------------------------------------------- the texts
@@ -52,15 +52,15 @@ TASKS_PER_THREAD = 4  # for each thread, at least, if the work can be divided so
 
 def _pixel_products(pixels: int, vectors: int) -> str:
     """Return the function of the sums of `pixels` pixels, `q->x_pixel` apart."""
-    each = sums(pixels, vectors)
+    cells = sums(pixels, vectors)
     bases = [f"const float *x{r} = row + {r} * step;" for r in range(0, pixels, PIXELS_PER_BASE)]
-    read = [f"x{r - r % PIXELS_PER_BASE}[{r % PIXELS_PER_BASE} * step + l]" for r in range(pixels)]
+    xs = [f"x{r - r % PIXELS_PER_BASE}[{r % PIXELS_PER_BASE} * step + l]" for r in range(pixels)]
     return function(
         f"MG_CONTRACT void NAME_products_{pixels}(\n"
         "    const NAME_sums *q, const float *x, const vec *w, vec *y)",
         [
             "const int64_t step = q->x_pixel;",
-            *(f"vec s{r}_{j} = {{0}};" for r, j in each),
+            *(f"vec s{r}_{j} = {{0}};" for r, j in cells),
             "for (int64_t b = 0; b < q->blocks; b++, x += q->x_block, w += TAPS * LX * NV)",
             *indented(
                 block(
@@ -74,7 +74,7 @@ def _pixel_products(pixels: int, vectors: int) -> str:
                             "for (int64_t l = 0; l < LX; l++)",
                             *(f"vec f{j} = u[l * NV + {j}];" for j in range(vectors)),
                             *pinned(vectors),
-                            *(f"s{r}_{j} += {read[r]} * f{j};" for r, j in each),
+                            *(f"s{r}_{j} += {xs[r]} * f{j};" for r, j in cells),
                         ),
                         "row += q->x_tap_w;",
                         "u += q->w_tap_w;",
@@ -84,22 +84,22 @@ def _pixel_products(pixels: int, vectors: int) -> str:
             *(f"vec *y{j} = y + {j} * q->y_block;" for j in range(vectors)),
             *block(
                 "if (q->bias)",
-                *(f"y{j}[{r} * q->y_pixel] = s{r}_{j} + q->bias[{j}];" for r, j in each),
+                *(f"y{j}[{r} * q->y_pixel] = s{r}_{j} + q->bias[{j}];" for r, j in cells),
             ),
-            *block("else", *(f"y{j}[{r} * q->y_pixel] += s{r}_{j};" for r, j in each)),
+            *block("else", *(f"y{j}[{r} * q->y_pixel] += s{r}_{j};" for r, j in cells)),
         ],
     )
 
 
 def _weight_products(name: str, count: int, vectors: int) -> str:
-    """Return the function that adds the sums for `count` lanes, or taps, from `skip` on."""
-    each = sums(count, vectors)
+    """Return the function that adds the sums for `count` lanes or taps, from `skip` on."""
+    cells = sums(count, vectors)
     return function(
         f"MG_CONTRACT void NAME_products_{name}(\n"
         "    int64_t rows, int64_t count, const float *x, int64_t x_row, int64_t x_pixel,\n"
         "    const vec *dy, int64_t dy_row, int64_t dy_block, int64_t skip, vec *g)",
         [
-            *(f"vec s{r}_{j} = {{0}};" for r, j in each),
+            *(f"vec s{r}_{j} = {{0}};" for r, j in cells),
             *block(
                 "for (int64_t i = 0; i < rows; i++, x += x_row, dy += dy_row)",
                 "const float *pixel = x;",
@@ -107,7 +107,7 @@ def _weight_products(name: str, count: int, vectors: int) -> str:
                     "for (int64_t t = 0; t < count; t++, pixel += x_pixel)",
                     *(f"vec f{j} = dy[t + {j} * dy_block];" for j in range(vectors)),
                     *pinned(vectors),
-                    *(f"s{r}_{j} += pixel[{r}] * f{j};" for r, j in each),
+                    *(f"s{r}_{j} += pixel[{r}] * f{j};" for r, j in cells),
                 ),
             ),
             *itertools.chain.from_iterable(
@@ -137,15 +137,15 @@ def _image_text(lanes: int, lanes_in: int, vectors: int, window: Shape) -> Kerne
 
 @functools.cache
 def _weight_text(lanes: int, lanes_in: int, vectors: int, window: Shape) -> KernelSource:
-    down, across = window
+    taps_h, taps_w = window
     if lanes_in > 1:
         count = WEIGHT_SUMS[lanes]
     else:
-        count = math.ceil(across / math.ceil(across / MAX_TAPS[lanes]))
+        count = math.ceil(taps_w / math.ceil(taps_w / MAX_TAPS[lanes]))
     products = _weight_products("1", 1, vectors), _weight_products("R", count, vectors)
     text = WEIGHTS_TEXT.replace("PRODUCTS", "\n".join(products))
     fixed = {"L": lanes, "LX": lanes_in, "NV": vectors, "vec": "NAME_vec"}
-    return KernelSource(with_macros(text, **fixed, R=count, TAPS_H=down, TAPS_W=across))
+    return KernelSource(with_macros(text, **fixed, R=count, TAPS_H=taps_h, TAPS_W=taps_w))
 
 
 # ---------------------------------------------------------------- kernels
@@ -156,11 +156,11 @@ def form_of(node: Node) -> LaidOutConvolution | None:
     form = laid_out_convolution(node)
     if form is None or winograd.computes(node) or form.lanes != onednn.block():
         return None
-    if form.window == (1, 1) and onednn.library():  # these are products
+    if form.window == (1, 1) and onednn.library():  # a matrix product
         return None
     # In nchw, taps of a row are summed together, so their pixels have to be contiguous.
-    few = form.lanes_in == 1 and form.read[1] <= FEW_CHANNELS and form.conv.dilation[1] == 1
-    return form if few or form.lanes_in == form.lanes else None
+    nchw = form.lanes_in == 1 and form.x[1] <= FEW_CHANNELS and form.conv.dilation[1] == 1
+    return form if nchw or form.lanes_in == form.lanes else None
 
 
 def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
@@ -183,38 +183,38 @@ def direct_kernel(node: Node, threads: int) -> NativeKernel:
 
 
 def _to_images(node: Node, op: Op, form: LaidOutConvolution, threads: int) -> NativeKernel:
-    n, ins, *before = form.read[:4]
-    outs, *behind = form.others[1:4]
+    n, ins, *x_sides = form.x[:4]
+    outs, *y_sides = form.y[1:4]
     lanes, lanes_in, taps = form.lanes, form.lanes_in, math.prod(form.window)
     backward = isinstance(op, Conv2dBackwardData)
     if backward:
-        axes, paces = axes_of(form.conv, form.others, form.read, form.window), (1, 1)
+        axes, paces = axes_of(form.conv, form.y, form.x, form.window), (1, 1)
         steps = taps, outs * lanes * taps, 1
     else:
-        axes, paces = axes_of(form.conv, form.read, form.others, form.window), form.conv.stride
+        axes, paces = axes_of(form.conv, form.x, form.y, form.window), form.conv.stride
         steps = ins * lanes_in * taps, taps, 1
     vectors = next(v for v in range(MAX_VECTORS[lanes], 0, -1) if outs % v == 0)
-    each = taps * lanes_in * vectors * lanes * F32.itemsize  # bytes of weights at a block of inputs
-    chunk = max(1, min(PANEL_BYTES[lanes] // each, ins))
-    row = behind[1] * vectors * lanes * F32.itemsize
-    images, rows = _strip(n, behind[0], row if chunk < ins else 0, outs // vectors, threads)
+    block_bytes = taps * lanes_in * vectors * lanes * F32.itemsize  # weights of a block of inputs
+    chunk = max(1, min(PANEL_BYTES[lanes] // block_bytes, ins))
+    row = y_sides[1] * vectors * lanes * F32.itemsize
+    images, rows = _strip(n, y_sides[0], row if chunk < ins else 0, outs // vectors, threads)
     sets = [axis.sets(backward) for axis in axes]
-    values = [n, ins, outs, *before, *behind, *steps, len(node.inputs) - 2, chunk, images, rows]
+    values = [n, ins, outs, *x_sides, *y_sides, *steps, len(node.inputs) - 2, chunk, images, rows]
     return PrepackedWeights(
         node,
         NAME,
         _image_text(lanes, lanes_in, vectors, form.window),
         [*values, *paces, *map(len, sets), threads],
-        weights=outs // vectors * ins * each,
-        after=[*itertools.chain.from_iterable(itertools.chain(*sets))],
+        weights=outs // vectors * ins * block_bytes,
+        last_words=[*itertools.chain.from_iterable(itertools.chain(*sets))],
     )
 
 
 def _strip(n: int, height: int, row: int, groups: int, threads: int) -> tuple[int, int]:
-    """Return the number of images of a strip, and the number of their rows.
+    """Return the number of images of a strip, and of rows of each image.
 
     row     bytes of a row; 0 if results need not stay in the cache
-    groups  groups of outputs, each of which has all strips
+    groups  groups of outputs; each group has all strips
     """
     strips = math.ceil(TASKS_PER_THREAD * threads / groups)
     if row * height > STRIP_BYTES or n < strips:
@@ -225,8 +225,8 @@ def _strip(n: int, height: int, row: int, groups: int, threads: int) -> tuple[in
 
 
 def _to_weights(node: Node, form: LaidOutConvolution, threads: int) -> NativeKernel:
-    ins, outs, lanes, lanes_in = form.read[1], form.others[1], form.lanes, form.lanes_in
-    n, (height, width), (high, wide) = form.read[0], form.read[2:4], form.others[2:4]
+    ins, outs, lanes, lanes_in = form.x[1], form.y[1], form.lanes, form.lanes_in
+    n, (height, width), (dy_h, dy_w) = (form.x[0], form.x[2:4], form.y[2:4])
     vectors = math.gcd(outs, WEIGHT_VECTORS)
     conv, task_channels = form.conv, ins if lanes_in == 1 else 1
     tasks = outs // vectors * math.ceil(ins / task_channels)
@@ -235,10 +235,10 @@ def _to_weights(node: Node, form: LaidOutConvolution, threads: int) -> NativeKer
         if tasks < TASKS_PER_THREAD * threads
         else 1
     )
-    row = (wide * vectors * lanes + conv.stride[0] * width * lanes_in) * F32.itemsize
-    rows = max(1, min(WEIGHT_STRIP_BYTES[lanes] // row, MAX_SEQUENTIAL_PIXELS // wide, high))
+    row = (dy_w * vectors * lanes + conv.stride[0] * width * lanes_in) * F32.itemsize
+    rows = max(1, min(WEIGHT_STRIP_BYTES[lanes] // row, MAX_SEQUENTIAL_PIXELS // dy_w, dy_h))
     steps = [*conv.padding, *conv.stride, *conv.dilation]
-    values = [n, ins, outs, height, width, high, wide, *steps, task_channels, parts, rows, threads]
+    values = [n, ins, outs, height, width, dy_h, dy_w, *steps, task_channels, parts, rows, threads]
     source = _weight_text(lanes, lanes_in, vectors, form.window)
     scratch = parts * outs * ins * math.prod(form.window) * lanes_in * lanes * F32.itemsize
     return NativeKernel(node, [call(source, *values, scratch=True)], scratch, algorithm=NAME)

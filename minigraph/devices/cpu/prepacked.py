@@ -27,11 +27,11 @@ class PrepackedWeights(NativeKernel):
 
     Constant weights are packed once.  The argument block of `source` is `values`; the mode (0: pack
     and compute; 1: pack; 2: compute; 3: pack each weight right before its use); the places of
-    images, weights, bias, result, other memory, and packed weights; then `after`.
+    images, weights, bias, result, workspace and packed weights; then `last_words`.
 
     weights     bytes of packed weights
-    others      bytes of other memory
-    on_the_fly  bytes of other memory in mode 3; None if the kernel lacks that mode
+    workspace   bytes of further memory
+    on_the_fly  bytes of the workspace in mode 3; None if the kernel lacks that mode
     """
 
     def __init__(
@@ -42,19 +42,19 @@ class PrepackedWeights(NativeKernel):
         values: Sequence[int],
         *,
         weights: int,
-        others: int = 0,
+        workspace: int = 0,
         on_the_fly: int | None = None,
-        after: Sequence[int] = (),
+        last_words: Sequence[int] = (),
     ) -> None:
         self.source = source
         self.values = values
-        self.after = after
+        self.last_words = last_words
         constant = WEIGHTS in constants_of(node)
         self.mode = ALL
         if on_the_fly is not None and not constant:
-            self.mode, weights, others = ON_THE_FLY, 0, on_the_fly
+            self.mode, weights, workspace = ON_THE_FLY, 0, on_the_fly
         self.weights = round_up(weights)
-        scratch = others if constant else self.weights + others
+        scratch = workspace if constant else self.weights + workspace
         super().__init__(node, [], scratch, algorithm=algorithm)
         self.sources = [source]
         if constant:
@@ -65,17 +65,17 @@ class PrepackedWeights(NativeKernel):
         if WEIGHTS in operands.prepared:
             weights = operands.prepared[WEIGHTS]
             return [self._call(linker, operands, weights, (slot, offset), COMPUTE)]
-        others = (slot, offset + self.weights)
-        return [self._call(linker, operands, (slot, offset), others, self.mode)]
+        workspace = (slot, offset + self.weights)
+        return [self._call(linker, operands, (slot, offset), workspace, self.mode)]
 
     def _prepack(self, source: Place, target: Place, linker: Linker) -> list[NativeCall]:
         operands = Operands([NO_PLACE, source], [NO_PLACE], NO_PLACE)
         return [self._call(linker, operands, target, NO_PLACE, PACK)]
 
     def _call(
-        self, linker: Linker, operands: Operands, weights: Place, others: Place, mode: int
+        self, linker: Linker, operands: Operands, weights: Place, workspace: Place, mode: int
     ) -> NativeCall:
         ins = operands.inputs
-        places = (*ins[:2], ins[-1], *operands.outputs, others, weights)
-        words = [*self.values, mode, *(v for place in places for v in place), *self.after]
+        places = (*ins[:2], ins[-1], *operands.outputs, workspace, weights)
+        words = [*self.values, mode, *(v for place in places for v in place), *self.last_words]
         return linker.call(self.source, words)

@@ -1,7 +1,7 @@
 """The oneDNN primitives for each op.
 
-A function yields the implementations of an op in a fixed order, likely the fastest first; none if
-oneDNN has only its slow reference implementation.
+A function yields the implementations of an op in a fixed order, with the fastest probably first.
+It yields none if oneDNN has only its slow reference implementation.
 
 Images have the layout of the graph.  Kernels reorder weights to the layout that the implementation
 prefers.
@@ -47,7 +47,7 @@ MAX_GEMM_SUM, MIN_GEMM_RESULT = 64, 1 << 20
 MIN_THREADED_OPERATIONS, MIN_THREADED_ELEMENTS = 4_000_000, 1 << 16
 MIN_GENERATED_WIDTH = 16  # elements of a row of a window
 POINTWISE = (1, 1)  # a window of one pixel
-MAX_SUMMED_PIXELS = 1024  # of all images of a batch
+MAX_SUMMED_PIXELS = 1024  # pixels of all images of a batch
 Specs = Sequence[Spec]
 Strides = Sequence[Shape]
 
@@ -56,7 +56,7 @@ Strides = Sequence[Shape]
 
 
 def image_descriptor(x: Spec, blocked: bool = False) -> MemoryDescriptor:
-    """Return oneDNN's layout of images with the spec of `minigraph.ops.layout`.
+    """Return oneDNN's layout of images whose spec is one of `minigraph.ops.layout`.
 
     blocked  whether a single block of all channels is described as blocked, not as nhwc
     """
@@ -70,10 +70,10 @@ def image_descriptor(x: Spec, blocked: bool = False) -> MemoryDescriptor:
 
 
 def _is_matrix(shape: Shape, steps: Sequence[int]) -> bool:
-    """Whether oneDNN reads matrices in place.
+    """Whether oneDNN can read matrices in place.
 
-    Their rows or their columns are contiguous, and the matrices lie one after the other, or in any
-    order without gaps, as the heads of attention lie beside each other.
+    It can if rows or columns are contiguous, and the matrices follow each other, or have no gaps in
+    any order of axes, such as the interleaved heads of attention.
     """
     rows = steps[-1] == 1 and steps[-2] >= shape[-1]
     columns = steps[-2] == 1 and steps[-1] >= shape[-2]
@@ -130,7 +130,7 @@ def matmul(op: Matmul, xs: Specs, ys: Specs, strides: Strides) -> Iterator[Imple
 
 # ---------------------------------------------------------------- convolutions
 
-# oneDNN's names of a convolution and its gradients, and its indices of two operands and the result.
+# oneDNN's names of a convolution and its gradients, and indices of two operands and the result.
 CONVOLUTIONS: dict[type[Op], tuple[str, tuple[int, int, int]]] = {
     Conv2d: ("forward", (onednn.SRC, onednn.WEIGHTS, onednn.DST)),
     Conv2dBackwardData: ("backward_data", (onednn.DIFF_DST, onednn.WEIGHTS, onednn.DIFF_SRC)),
@@ -151,8 +151,8 @@ def convolution(op: Any, xs: Specs, ys: Specs) -> Iterator[Implementation]:
     x, w, y = (specs[role] for role in "xwy")
     blocked = any(len(s.shape) == 5 and s.shape[1] > 1 for s in (x, y))  # both or neither are
     # oneDNN has the groups first.
-    k, *rest = w.shape
-    grouped = w.shape if conv.groups == 1 else (conv.groups, k // conv.groups, *rest)
+    k, *window_and_channels = w.shape
+    grouped = w.shape if conv.groups == 1 else (conv.groups, k // conv.groups, *window_and_channels)
     shapes = {"x": unpacked(x.shape), "w": grouped, "y": unpacked(y.shape)}
     layouts = {"x": image_descriptor(x, blocked), "y": image_descriptor(y, blocked)}
     layouts["w"] = onednn.strided(grouped, w.dtype)
@@ -175,11 +175,11 @@ def convolution(op: Any, xs: Specs, ys: Specs) -> Iterator[Implementation]:
     hint_layouts = [onednn.any_layout(shapes[role], xs[0].dtype) for role in "xwy"]
 
     def forward(
-        x: MemoryDescriptor, w: MemoryDescriptor, y: MemoryDescriptor, added: Any = None
+        x: MemoryDescriptor, w: MemoryDescriptor, y: MemoryDescriptor, bias_layout: Any = None
     ) -> list[Any]:
         name = "dnnl_convolution_forward_primitive_desc_create"
         kinds = onednn.FORWARD_TRAINING, onednn.CONVOLUTION_DIRECT
-        return [name, *kinds, x, w, added, y, *window]
+        return [name, *kinds, x, w, bias_layout, y, *window]
 
     # "gemm" multiplies padding zeros by infinity and NaN, which gives NaN.
     padded = any(conv.padding) and not isinstance(op, Conv2dBackwardData)
@@ -203,7 +203,7 @@ def convolution(op: Any, xs: Specs, ys: Specs) -> Iterator[Implementation]:
 
 
 def _padding_behind(op: Conv2d, x: Shape, w: Shape, y: Shape) -> list[int]:
-    """Return the padding behind: oneDNN's last window ends at the last padded pixel."""
+    """Return the padding after the last pixels: oneDNN's last window ends with the padding."""
     axes = zip(x[2:], w[2:], y[2:], op.stride, op.padding, op.dilation, strict=True)
     return [(o - 1) * t + d * (k - 1) + 1 - n - p for n, k, o, t, p, d in axes]
 
@@ -220,7 +220,7 @@ def average_pooling(
     pooling = pool.pooling
     sides = zip(unpacked(x.shape)[2:], unpacked(y.shape)[2:], strict=True)
     windows = [*zip(pooling.window, pooling.stride, pooling.padding, strict=True)]
-    behind = [
+    padding_behind = [
         (o - 1) * t + k - n - p for (n, o), (k, t, (p, _)) in zip(sides, windows, strict=True)
     ]
     summands = [math.ceil(k / t) if backward else k for k, t, _ in windows]
@@ -228,13 +228,13 @@ def average_pooling(
         return iter(())  # oneDNN adds up in sequence, which loses accuracy
     if pooling.window[1] >= MIN_GENERATED_WIDTH or (not backward and pooling.window == x.shape[2:]):
         return iter(())  # generated kernels are faster; whole images are rows
-    if pool.count_padding and any(b > p for b, p in zip(behind, pool.pad, strict=True)):
+    if pool.count_padding and any(b > p for b, p in zip(padding_behind, pool.pad, strict=True)):
         return iter(())  # oneDNN would also count elements beyond the padding
     kind = onednn.POOLING_AVG_EXCLUDE_PADDING
     if pool.count_padding:
         kind = onednn.POOLING_AVG_INCLUDE_PADDING
-    before = [p for p, _ in pooling.padding]
-    window = [*map(dims, (pooling.stride, pooling.window, (0, 0), before, behind))]
+    padding_before = [p for p, _ in pooling.padding]
+    window = [*map(dims, (pooling.stride, pooling.window, (0, 0), padding_before, padding_behind))]
     image, result = image_descriptor(x), image_descriptor(y)
     operands = [kind, image, result, *window]
     create = "dnnl_pooling_forward_primitive_desc_create"
@@ -250,7 +250,7 @@ def average_pooling(
     return (Implementation(d, [(source, image)], (destination, result)) for d in descriptors)
 
 
-# ---------------------------------------------------------------- all of them
+# ---------------------------------------------------------------- all ops
 
 
 def implementations(node: Node, strides: Strides) -> Iterator[Implementation]:
@@ -303,7 +303,7 @@ def onednn_kernel(node: Node, strides: Strides, threads: int) -> OneDnnKernel | 
         for implementation in implementations(node, strides):
             try:
                 return OneDnnKernel(implementation, threads, constants_of(node))
-            except GraphError:  # described, but not supported: try the next one
+            except GraphError:  # described, but not supported
                 continue
     return None
 
@@ -311,22 +311,22 @@ def onednn_kernel(node: Node, strides: Strides, threads: int) -> OneDnnKernel | 
 def candidates(arrangement: Arrangement, threads: int) -> Iterator[Candidate]:
     if onednn.library() is None:
         return
-    found = implementations(arrangement.node, arrangement.strides)
-    for implementation in one_of_each_family(found, threads):
+    available = implementations(arrangement.node, arrangement.strides)
+    for implementation in one_of_each_family(available, threads):
         make = partial(kernel_of, implementation, threads, constants_of(arrangement.node))
         yield Candidate(implementation.name, arrangement.layouts, make)
 
 
-def one_of_each_family(found: Iterator[Implementation], threads: int) -> Iterator[Implementation]:
+def one_of_each_family(options: Iterator[Implementation], threads: int) -> Iterator[Implementation]:
     """Yield the implementations that are worth measuring with `threads` threads.
 
-    Of the implementations that differ in their instruction set alone ("jit:avx512_core" and
-    "jit:avx2") the library's first is the one with the widest.
+    Of implementations that differ only in their instruction sets ("jit:avx512_core" and
+    "jit:avx2"), the library's first uses the widest vectors.
     """
     families = set()
     while True:
-        with onednn.omp_threads(threads):  # but not while the caller uses it
-            implementation = next(found, None)
+        with onednn.omp_threads(threads):  # but not while the caller runs
+            implementation = next(options, None)
         if implementation is None:
             return
         if implementation.family not in families:

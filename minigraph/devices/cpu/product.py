@@ -1,7 +1,7 @@
 """Tensor contractions in C, of every dtype, by tiles in registers.
 
 A tile of the result has a few rows.  Columns of the second operand are packed into a panel that
-stays in the second-level cache while all tiles below are computed.
+stays in the second-level cache while all tiles of these columns are computed.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from minigraph.program import round_up
 
 NAME = "panels"  # the algorithm
 TEXT = Path(__file__).with_name("product.c").read_text()
-MAX_ROWS = {8: 6, 16: 12}  # of a tile, by the floats of a vector: the sums fit the registers
-REGISTERS = {8: 16, 16: 32}  # for vectors
-DEPTH = 256  # products that are added up in registers
+MAX_ROWS = {8: 6, 16: 12}  # rows of a tile, by the floats of a vector: the sums fit the registers
+REGISTERS = {8: 16, 16: 32}  # vector registers, by the floats of a vector
+DEPTH = 256  # products that are added in registers
 MIN_PANEL_BYTES = 256 << 10  # or a quarter of the second-level cache, if that is more
 MAX_PANEL_COLUMNS = 1024
 GROUP = 16  # rows that are packed side by side
-TASKS_PER_THREAD = 2  # at least, if the work can be divided so far
+TASKS_PER_THREAD = 2  # least number, if the work can be divided so far
 # Of few rows times a large row-major matrix, oneDNN's kernels fetch the matrix more slowly: 32 rows
 # times 4096 x 9216 take 40 ms of one core here and 49 there (Xeon).
 FEW_ROWS, MIN_MATRIX = range(8, 65), 1 << 23
@@ -45,8 +45,8 @@ def sums(rows: int, vectors: int) -> list[tuple[int, int]]:
 
 def pinned(vectors: int) -> list[str]:
     """Return statements that keep f0, f1 and so on in registers; gcc would load them again."""
-    each = [f'__asm__("" : "+x"(f{j}));' for j in range(vectors)]
-    return ["#if L * 4 <= MG_VECTOR_BYTES", *each, "#endif"]
+    statements = [f'__asm__("" : "+x"(f{j}));' for j in range(vectors)]
+    return ["#if L * 4 <= MG_VECTOR_BYTES", *statements, "#endif"]
 
 
 class Contraction(NamedTuple):
@@ -111,20 +111,20 @@ def outer_products(
     """
     plus, times = ops[0], ops[1]
     step, distance = steps
-    each, z = sums(rows, vectors), "z[{} * z_stride + {}]"
+    cells, z = sums(rows, vectors), "z[{} * z_stride + {}]"
     return function(
         f"MG_CONTRACT void NAME_products(\n    int64_t count, int64_t y_stride, const {element} *x,"
         "\n    const vec *y, vec *z, int64_t z_stride, int accumulate)",
         [
-            *(f"vec s{r}_{j} = {{0}};" for r, j in each),
+            *(f"vec s{r}_{j} = {{0}};" for r, j in cells),
             *block(
                 f"for (int64_t t = 0; t < count; t++, x += {step}, y++)",
                 *(f"vec f{j} = y[{j} * y_stride];" for j in range(vectors)),
                 *pinned(vectors),
-                *(f"s{r}_{j} {plus}= x[{r} * {distance}] {times} f{j};" for r, j in each),
+                *(f"s{r}_{j} {plus}= x[{r} * {distance}] {times} f{j};" for r, j in cells),
             ),
-            *block("if (accumulate)", *(f"s{r}_{j} {plus}= {z.format(r, j)};" for r, j in each)),
-            *(f"{z.format(r, j)} = s{r}_{j};" for r, j in each),
+            *block("if (accumulate)", *(f"s{r}_{j} {plus}= {z.format(r, j)};" for r, j in cells)),
+            *(f"{z.format(r, j)} = s{r}_{j};" for r, j in cells),
         ],
     )
 
@@ -146,16 +146,16 @@ def is_favourite(node: Node, strides: Sequence[Shape]) -> bool:
 def matmul_kernel(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel:
     *outer, m, n = node.shape
     size, count = node.dtype.itemsize, node.inputs[0].shape[-1]
-    steps = [[s // size for s in each] for each in (*strides[:2], node.spec.strides)]
-    (x_row, x_sum), (y_sum, y_column), (z_row, _) = (each[-2:] for each in steps)
+    steps = [[n // size for n in s] for s in (*strides[:2], node.spec.strides)]
+    (x_row, x_sum), (y_sum, y_column), (z_row, _) = (s[-2:] for s in steps)
     contraction = Contraction(
         m, (1, 1, n), (1, 1, count),
         x_row, (0, 0, x_sum), (0, 0, y_sum), (0, 0, y_column), z_row, (0, 0, 1),
     )  # fmt: skip
     batch_steps = [
         [0] * (len(outer) - len(x.shape) + 2)
-        + [0 if k == 1 else s for k, s in zip(x.shape[:-2], each, strict=False)]
-        for x, each in zip((*node.inputs[:2], node), steps, strict=True)
+        + [0 if k == 1 else s for k, s in zip(x.shape[:-2], operand_strides, strict=False)]
+        for x, operand_strides in zip((*node.inputs[:2], node), steps, strict=True)
     ]
     batches = [Batch(*axis) for axis in zip(outer, *batch_steps, strict=True)]
     kernel = contraction_kernel(node, (0, 1), [[contraction]], batches, (0, 1), threads)
@@ -174,7 +174,7 @@ def contraction_kernel(
     bias: tuple[int, int],
     threads: int,
 ) -> NativeKernel:
-    """Return the kernel of contractions, for each batch; those of later calls add to the result.
+    """Return the kernel of contractions of all batches; later calls add to the result.
 
     order  indices of the inputs x and y; a third input is the bias
     bias   distances of the bias from row to row and from column to column
@@ -224,8 +224,8 @@ def _blocking(
     for c in contractions:
         panels, parts = math.ceil(math.prod(c.columns) / width), 1
         if threads > 1:
-            most = math.ceil(min_tasks / max(tasks * panels, 1))
-            parts = max(min(math.ceil(c.rows / tile[0]), most), 1)
+            max_parts = math.ceil(min_tasks / max(tasks * panels, 1))
+            parts = max(min(math.ceil(c.rows / tile[0]), max_parts), 1)
         total += batches * panels * parts
         for field in (*c, panels, parts):
             words += field if isinstance(field, tuple) else (field,)
@@ -235,13 +235,13 @@ def _blocking(
 
 def _tile(rows: int, columns: int, lanes: int) -> tuple[int, int]:
     """Return the rows, and the vectors of a row, of the tiles that waste the least work."""
-    most, registers = MAX_ROWS[onednn.block()], REGISTERS[onednn.block()]
-    tiles = [(r, (registers - 2) // (r + 1)) for r in range(1, most + 1)]
+    max_rows, registers = MAX_ROWS[onednn.block()], REGISTERS[onednn.block()]
+    tiles = [(r, (registers - 2) // (r + 1)) for r in range(1, max_rows + 1)]
 
     def cost(tile: tuple[int, int]) -> float:
-        down, across = math.ceil(rows / tile[0]), math.ceil(columns / (tile[1] * lanes))
+        tiles_down, tiles_across = math.ceil(rows / tile[0]), math.ceil(columns / (tile[1] * lanes))
         loads = 1 / tile[0] + 1 / tile[1] / 2
-        return down * across * tile[0] * tile[1] * (1 + loads)
+        return tiles_down * tiles_across * tile[0] * tile[1] * (1 + loads)
 
     return min(tiles, key=cost)
 

@@ -30,19 +30,19 @@ Four = tuple[int, int, int, int]
 
 
 class Axes(NamedTuple):
-    """Lines or sums of an operand along four axes; of the vectorised ones, a unit has LINES.
+    """Lines or sums of an operand along four axes; a unit is one, or LINES if vectorised.
 
-    units   their number
-    step    distance in memory along each axis, in elements
-    down    distance along each axis in rows of an image
-    across  distance along each axis in columns of an image
+    units        number of units
+    step         distance in memory along each axis, in elements
+    row_step     distance along each axis in rows of an image
+    column_step  distance along each axis in columns of an image
     """
 
     units: int
     extent: Four
     step: Four
-    down: Four = (0, 0, 0, 0)
-    across: Four = (0, 0, 0, 0)
+    row_step: Four = (0, 0, 0, 0)
+    column_step: Four = (0, 0, 0, 0)
 
 
 class TileOperand(NamedTuple):
@@ -53,8 +53,8 @@ class TileOperand(NamedTuple):
     vertical       whether vectors run along lines, not along sums
     lane           distance of a vector's elements
     first          offset of the first line and sum
-    row, column    of the first line and sum in its image
-    height, width  of the image in pixels; there are zeros around it
+    row, column    position of the first line and sum in its image
+    height, width  sides of the image in pixels; zeros surround it
     """
 
     lines: Axes
@@ -68,11 +68,11 @@ class TileOperand(NamedTuple):
     width: int = 1
 
     def words(self, place: Place) -> list[int]:
-        """Return a NAME_operand of the text."""
+        """Return the words of a NAME_operand in the C text."""
         head = self.first, self.row, self.column, self.height, self.width, self.vertical, self.lane
         axes = [
-            (each.units, *each.extent, *each.step, *each.down, *each.across)
-            for each in (self.lines, self.sums)
+            (axis.units, *axis.extent, *axis.step, *axis.row_step, *axis.column_step)
+            for axis in (self.lines, self.sums)
         ]
         return [*place, *head, *itertools.chain(*axes)]
 
@@ -96,22 +96,22 @@ class TileProduct(NamedTuple):
 def products_in_tiles(node: Node, columns: Sequence[bool] = (False, False)) -> list[TileProduct]:
     """Return the products of tiles that compute `node`; empty if tiles do not.
 
-    columns  which of two matrices are stored by columns
+    columns  whether each of two matrices is stored by columns
 
-    Each product computes other elements of the result.  Elements that none computes are 0.
+    The products compute different elements of the result.  Elements that none computes are 0.
     """
     if isinstance(node.op, Matmul):
         return _matrices(node, columns)
     form = laid_out_convolution(node)
     if form is None or not isinstance(node.op, LaidOut):
         return []
-    if not all(_is_in_vectors(x) for x in (form.read, form.others)):
+    if not all(_is_in_vectors(x) for x in (form.x, form.y)):
         return []
     if isinstance(node.op.plain, Conv2dBackwardWeights):
         return [_weights(form)]
     backward = isinstance(node.op.plain, Conv2dBackwardData)
-    before, behind = (form.others, form.read) if backward else (form.read, form.others)
-    axes = axes_of(form.conv, before, behind, form.window)
+    shape_in, shape_out = (form.y, form.x) if backward else (form.x, form.y)
+    axes = axes_of(form.conv, shape_in, shape_out, form.window)
     sets = [[*_pixels_by_residue(axis)] if backward else [_all_pixels(axis)] for axis in axes]
     return [_images(form, pair, backward) for pair in itertools.product(*sets)]
 
@@ -135,11 +135,11 @@ def _line(count: int, step: int) -> Axes:
     return Axes(count, (1, 1, 1, count), (0, 0, 0, step))
 
 
-def _matrix(lines: int, sums: int, line: int, added: int) -> TileOperand:
+def _matrix(lines: int, sums: int, line_step: int, sum_step: int) -> TileOperand:
     """Return a matrix with these distances of lines and of sums, one of which is 1."""
-    if added == 1:
-        return TileOperand(_line(lines, line), _line(math.ceil(sums / LINES), LINES))
-    return TileOperand(_line(math.ceil(lines / LINES), LINES), _line(sums, added), vertical=True)
+    if sum_step == 1:
+        return TileOperand(_line(lines, line_step), _line(math.ceil(sums / LINES), LINES))
+    return TileOperand(_line(math.ceil(lines / LINES), LINES), _line(sums, sum_step), vertical=True)
 
 
 class _Strides(NamedTuple):
@@ -152,9 +152,9 @@ class _Strides(NamedTuple):
 
 
 def _strides(x: Shape) -> _Strides:
-    _, blocks, high, wide, lanes = x
-    area = high * wide * lanes
-    return _Strides(blocks * area, wide * lanes, lanes, area if blocks > 1 else LINES)
+    _, blocks, height, width, lanes = x
+    area = height * width * lanes
+    return _Strides(blocks * area, width * lanes, lanes, area if blocks > 1 else LINES)
 
 
 def _channels(x: Shape) -> int:
@@ -194,23 +194,23 @@ def _group(channels: int) -> int:
 
 def _all_pixels(axis: Axis) -> PixelSet:
     """Return the results of a convolution along one axis."""
-    return PixelSet(0, 1, axis.behind, 0, 1, axis.taps, -axis.padding, axis.dilation)
+    return PixelSet(0, 1, axis.output_size, 0, 1, axis.taps, -axis.padding, axis.dilation)
 
 
 def _pixels_by_residue(axis: Axis) -> Iterator[PixelSet]:
     """Yield the pixels of a gradient for images along one axis, by their residue modulo the stride.
 
-    Pixels of one residue have the same taps.  The taps are reversed, so that they read growing
-    pixels, some of them around dy, where it is 0.
+    Pixels of one residue have the same taps.  The taps are reversed, so that the pixels that they
+    read increase.  Some of these are outside of dy and 0.
     """
-    for residue in range(min(axis.stride, axis.before)):
+    for residue in range(min(axis.stride, axis.input_size)):
         spans = [(tap, residue + axis.padding - tap * axis.dilation) for tap in range(axis.taps)]
-        met = [(tap, span // axis.stride) for tap, span in spans if span % axis.stride == 0][::-1]
-        if met:
-            (tap, start), (next_tap, next_start) = met[0], met[min(1, len(met) - 1)]
-            size = len(range(residue, axis.before, axis.stride))
+        pairs = [(tap, span // axis.stride) for tap, span in spans if span % axis.stride == 0][::-1]
+        if pairs:
+            (tap, start), (next_tap, next_start) = pairs[0], pairs[min(1, len(pairs) - 1)]
+            size = len(range(residue, axis.input_size, axis.stride))
             steps = next_tap - tap, max(next_start - start, 1)
-            yield PixelSet(residue, axis.stride, size, tap, steps[0], len(met), start, steps[1])
+            yield PixelSet(residue, axis.stride, size, tap, steps[0], len(pairs), start, steps[1])
 
 
 def _images(form: LaidOutConvolution, sets: Sequence[PixelSet], backward: bool) -> TileProduct:
@@ -218,45 +218,45 @@ def _images(form: LaidOutConvolution, sets: Sequence[PixelSet], backward: bool) 
 
     backward  whether the result is the gradient for images: a convolution of dy
     """
-    (down, right), (r, s), strides = sets, form.window, _strides(form.others)
-    taps, added, columns = r * s, _channels(form.read), _channels(form.others)
-    group, windows = _group(added), (down.taps, right.taps)
-    first = down.tap * s + right.tap
+    (vertical, horizontal), (r, s), strides = sets, form.window, _strides(form.y)
+    taps, channels, columns = r * s, _channels(form.x), _channels(form.y)
+    group, windows = _group(channels), (vertical.taps, horizontal.taps)
+    first = vertical.tap * s + horizontal.tap
     # Of the weights: vectors run along columns if `backward`, else along sums.
-    line = _line(columns // LINES, LINES * taps) if backward else _line(columns, added * taps)
+    line = _line(columns // LINES, LINES * taps) if backward else _line(columns, channels * taps)
     channel, unit = (columns * taps, 1) if backward else (taps, LINES)
-    extent = added // group, *windows, group // unit
-    step = group * channel, down.tap_step * s, right.tap_step, unit * channel
+    extent = channels // group, *windows, group // unit
+    step = group * channel, vertical.tap_step * s, horizontal.tap_step, unit * channel
     vectors = Axes(math.prod(extent), extent, step)
     y = TileOperand(line, vectors, vertical=backward, lane=taps, first=first)
     pace = (1, 1) if backward else form.conv.stride
-    sizes = form.others[0], down.size, right.size
-    read = _taps(form.read, windows, (down.start_step, right.start_step))
-    x = TileOperand(_pixels(sizes, _strides(form.read), pace), read)
-    x = _with_borders(x, form.read, (down.start, right.start))
-    written = _pixels(sizes, strides, (down.step, right.step))
-    place = down.first * strides.row + right.first * strides.pixel
-    z = TileOperand(written, _line(columns // LINES, strides.channels), first=place)
+    sizes = form.y[0], vertical.size, horizontal.size
+    x_taps = _taps(form.x, windows, (vertical.start_step, horizontal.start_step))
+    x = TileOperand(_pixels(sizes, _strides(form.x), pace), x_taps)
+    x = _with_borders(x, form.x, (vertical.start, horizontal.start))
+    z_pixels = _pixels(sizes, strides, (vertical.step, horizontal.step))
+    offset = vertical.first * strides.row + horizontal.first * strides.pixel
+    z = TileOperand(z_pixels, _line(columns // LINES, strides.channels), first=offset)
     text = "images" if pace == (1, 1) and group == DEPTH else "matrices"
-    return TileProduct(math.prod(sizes), columns, math.prod(windows) * added, x, y, z, text)
+    return TileProduct(math.prod(sizes), columns, math.prod(windows) * channels, x, y, z, text)
 
 
 def _weights(form: LaidOutConvolution) -> TileProduct:
-    (r, s), dy, strides = form.window, form.others, _strides(form.others)
-    taps, ins, outs = r * s, _channels(form.read), _channels(dy)
+    (r, s), dy, strides = form.window, form.y, _strides(form.y)
+    taps, ins, outs = r * s, _channels(form.x), _channels(dy)
     sizes = dy[0], dy[2], dy[3]
     pixels, group = _pixels(sizes, strides), _group(ins)
     halo = (s - 1) * form.conv.dilation[1]
-    read = _pixels(sizes, _strides(form.read), form.conv.stride)
-    y = TileOperand(_taps(form.read, form.window, form.conv.dilation), read, vertical=True)
-    y = _with_borders(y, form.read, [-n for n in form.conv.padding])
-    each = y.lines._replace(step=(group * taps, s, 1, LINES * taps))
-    z = TileOperand(_line(outs, ins * taps), each, lane=taps)
-    lines, wide = _line(outs // LINES, strides.channels), dy[3]
-    fits = form.conv.stride == (1, 1) and halo <= LINES and wide + halo <= DEPTH * PANEL
+    x_pixels = _pixels(sizes, _strides(form.x), form.conv.stride)
+    y = TileOperand(_taps(form.x, form.window, form.conv.dilation), x_pixels, vertical=True)
+    y = _with_borders(y, form.x, [-n for n in form.conv.padding])
+    z_sums = y.lines._replace(step=(group * taps, s, 1, LINES * taps))
+    z = TileOperand(_line(outs, ins * taps), z_sums, lane=taps)
+    lines, width = _line(outs // LINES, strides.channels), dy[3]
+    fits = form.conv.stride == (1, 1) and halo <= LINES and width + halo <= DEPTH * PANEL
     if taps > 1 and fits and group == DEPTH:  # rows with borders, where dy has zeros
-        bordered = _pixels((*sizes[:2], wide + halo), strides)._replace(down=(0, 0, 0, 0))
-        x = TileOperand(lines, bordered, vertical=True, width=wide)
+        bordered = _pixels((*sizes[:2], width + halo), strides)._replace(row_step=(0, 0, 0, 0))
+        x = TileOperand(lines, bordered, vertical=True, width=width)
         return TileProduct(outs, taps * ins, bordered.units, x, y, z, "weights")
     x = TileOperand(lines, Axes(pixels.units, pixels.extent, pixels.step), vertical=True)
     return TileProduct(outs, taps * ins, pixels.units, x, y, z)

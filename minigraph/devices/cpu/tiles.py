@@ -23,13 +23,13 @@ from minigraph.program import round_up
 NAMES = {parts: f"tiles {name}" for parts, name in amx.PARTS.items()}  # the algorithms
 COMMON_TEXT = Path(__file__).with_suffix(".c").read_text()
 PIXEL = 4 * LINES  # bytes of DEPTH channels in a part of a strip
-STRIP_BYTES = 768 << 10  # of strips of images in a thread's second-level cache
-MAX_STRIPS = 8  # of a task
-AHEAD = 2  # steps of prefetching
+STRIP_BYTES = 768 << 10  # bytes of strips of images in a thread's second-level cache
+MAX_STRIPS = 8  # strips of a task
+AHEAD = 2  # distance of prefetching, in steps
 SUMS_BYTES = BLOCK * BLOCK * onednn.F32.itemsize  # of a block of results
-HEIGHT = 4  # blocks of rows that a thread packs at once, at most
-TASKS_PER_THREAD = 2  # at least, if the work can be divided so far
-MIN_OPERATIONS = 20_000_000  # below, packing takes as long as multiplying
+HEIGHT = 4  # largest number of blocks of rows that a thread packs at once
+TASKS_PER_THREAD = 2  # least number, if the work can be divided so far
+MIN_OPERATIONS = 20_000_000  # of fewer, packing takes as long as multiplying
 # Minimal sums and lines of products for which tiles are chosen without measuring, by parts.  Six
 # products took 0.7 to 1 of oneDNN's time, and up to 1.3 with fewer; three took 0.3 to 1.05 of the
 # time of the fastest other candidate, Winograd's algorithm included, and up to 4.3 with fewer.
@@ -48,16 +48,16 @@ def is_favourite(node: Node, parts: int) -> bool:
     Winograd's algorithm may be faster than three parts.
     """
     products = products_in_tiles(node) if _pays(node) else []
-    least = MIN_SUMS[parts], MIN_LINES[parts]
+    minima = MIN_SUMS[parts], MIN_LINES[parts]
     return bool(products) and all(
-        p.sums >= least[0]
-        and min(p.rows, p.columns) >= (MIN_WEIGHT_LINES if p.text == "weights" else least[1])
+        p.sums >= minima[0]
+        and min(p.rows, p.columns) >= (MIN_WEIGHT_LINES if p.text == "weights" else minima[1])
         for p in products
     )
 
 
 def candidates(arrangement: Arrangement, threads: int, parts: int = 3) -> Iterator[Candidate]:
-    """Yield the candidate for a node on tiles, with numbers in `parts` parts, if there is one."""
+    """Yield the candidate, if any, for a node on tiles, with numbers in `parts` parts."""
     node, _, layouts = arrangement
     columns = [layout == TRANSPOSED for layout in layouts]
     products = products_in_tiles(node, columns) if _pays(node) else []
@@ -94,7 +94,7 @@ def tile_kernel(
 
 
 class _Blocking(NamedTuple):
-    """The division of a product into blocks: sizes for its C text, and bytes of scratch memory."""
+    """The division of a product into blocks: words for its C text, and bytes of scratch memory."""
 
     sizes: list[int]
     memory: int
@@ -116,15 +116,16 @@ def _blocks(product: TileProduct, threads: int, parts: int) -> _Blocking:
 
 def _strips(product: TileProduct, threads: int, parts: int) -> _Blocking:
     x, (panel, panels) = product.x, _panels(product)
-    _, images, down, across = x.lines.extent
+    _, images, height, width = x.lines.extent
     channels, taps_down, taps_across, _ = x.sums.extent  # channels in units of DEPTH
-    halo, halo_columns = (taps_down - 1) * x.sums.down[1], (taps_across - 1) * x.sums.across[2]
-    row_bytes = (across + halo_columns) * channels * PIXEL * parts
+    halo = (taps_down - 1) * x.sums.row_step[1]
+    halo_columns = (taps_across - 1) * x.sums.column_step[2]
+    row_bytes = (width + halo_columns) * channels * PIXEL * parts
     tasks = math.ceil(TASKS_PER_THREAD * threads / images) if threads > 1 else 1  # of an image
-    most = max(min(STRIP_BYTES // row_bytes - halo, math.ceil(down / tasks)), 1)
-    rows = math.ceil(down / math.ceil(down / most))
+    max_rows = max(min(STRIP_BYTES // row_bytes - halo, math.ceil(height / tasks)), 1)
+    rows = math.ceil(height / math.ceil(height / max_rows))
     nbytes = (rows + halo) * row_bytes + (2 * BLOCK + halo_columns) * PIXEL * parts
-    strips = images * math.ceil(down / rows)
+    strips = images * math.ceil(height / rows)
     group = min(STRIP_BYTES // nbytes, strips // (TASKS_PER_THREAD * threads), MAX_STRIPS)
     group = max(group, 1)
     column_blocks = math.ceil(product.columns / BLOCK)
@@ -148,7 +149,7 @@ def _packed_bytes(tiles: int, parts: int) -> int:
 def _weight_strips(product: TileProduct, threads: int, parts: int) -> _Blocking:
     _, images, height, pitch = product.x.sums.extent
     channels, taps_down, _, _ = product.y.lines.extent  # channels in units of DEPTH
-    halo = (taps_down - 1) * product.y.lines.down[1]
+    halo = (taps_down - 1) * product.y.lines.row_step[1]
     rows = math.ceil(height / math.ceil(height / (PANEL * DEPTH // pitch)))
     steps = math.ceil(rows * pitch / DEPTH)
     group = min(images, PANEL // steps) if rows == height else 1

@@ -12,11 +12,11 @@ For windows of 3 x 3 the points are 0, 2/3, -2/3, 3/2, -3/2 and infinity: the er
 that of a direct convolution; with Lavin and Gray's 1, -1, 2, -2 it would be eight times (root mean
 squares, 512 channels).  With windows of 5 x 5 it is four times, too (192 channels).
 
-Errors are relative to the pixels of a whole tile.  If the sum of squares of these is more than
-MAX_RATIOS times that of a single result's pixels, the tile is computed directly.  So errors stay
-below 64 roundings of the norm of a result's pixels times the norm of its weights, and a result of
-zeros is zero.  A tile with a NaN or infinite result is computed again directly, as the algorithm
-spreads NaN over the tile; many such tiles are slow.
+Errors are relative to the pixels of a whole tile.  A tile is computed directly if the sum of
+squares of its pixels is more than MAX_RATIOS times that of the pixels of one result.  So errors
+stay below 64 roundings of the norm of a result's pixels times the norm of its weights, and a result
+of zeros is zero.  A tile with a NaN or infinite result is computed again directly, because the
+algorithm spreads NaN over the tile; many of these tiles are slow.
 
 Strides and dilations are 1, and images are in blocks of channels, see `minigraph.ops.layout`.
 """
@@ -46,8 +46,8 @@ from minigraph.jit.source import KernelSource
 from minigraph.ops.conv import Conv2d, Conv2dBackwardData, Conv2dBackwardWeights
 
 NAME = "winograd 4x4"  # the algorithm
-TILE = 4  # results on each side; tiles of 2 x 2 would round less, and take longer
-POINTS = {  # by window; infinity is one more
+TILE = 4  # results on each side; tiles of 2 x 2 would round less, but take longer
+POINTS = {  # by window; infinity is a further point
     3: [Fraction(p) for p in ("0", "2/3", "-2/3", "3/2", "-3/2")],
     5: [Fraction(p) for p in ("0", "1", "-1", "1/2", "-1/2", "2", "-2")],
 }
@@ -116,8 +116,8 @@ def _text(form: WinogradForm, rows: int, parts: Sequence[str]) -> KernelSource:
     """Return a source of these parts and the functions that they share."""
     fixed = {"WINDOW": form.window, "TILE": TILE, "SIDE": form.side, "POINTS": "(SIDE * SIDE)"}
     fixed |= {"TAPS": "(WINDOW * WINDOW)", "vec": "NAME_vec", "MAX_RATIO": MAX_RATIOS[form.window]}
-    whole = "\n".join([COMMON_TEXT, *parts])
-    return KernelSource(with_macros(whole, L=form.lanes, R=rows, NV=form.vectors, **fixed))
+    text = "\n".join([COMMON_TEXT, *parts])
+    return KernelSource(with_macros(text, L=form.lanes, R=rows, NV=form.vectors, **fixed))
 
 
 def _line_transform(name: str, matrix: Matrix) -> str:
@@ -139,23 +139,23 @@ def _image_products(name: str, rows: int, vectors: int) -> str:
 
     They are stored to m[k * capacity + t], or added to it.
     """
-    each = sums(rows, vectors)
+    cells = sums(rows, vectors)
     return function(
         f"MG_CONTRACT void NAME_products_{name}(\n"
         "    int64_t blocks, int64_t capacity, const vec *v, const vec *u, vec *m, int accumulate)",
         [
-            *(f"vec s{r}_{j} = {{0}};" for r, j in each),
+            *(f"vec s{r}_{j} = {{0}};" for r, j in cells),
             "for (int64_t b = 0; b < blocks; b++, v += capacity)",
             *indented(
                 block(
                     "for (int64_t l = 0; l < L; l++, u += NV)",
                     "const float *x = (const float *)v + l;",
                     *(f"const vec f{j} = u[{j}];" for j in range(vectors)),
-                    *(f"s{r}_{j} += x[{r} * L] * f{j};" for r, j in each),
+                    *(f"s{r}_{j} += x[{r} * L] * f{j};" for r, j in cells),
                 )
             ),
-            *block("if (accumulate)", *(f"s{r}_{j} += m[{j} * capacity + {r}];" for r, j in each)),
-            *(f"m[{j} * capacity + {r}] = s{r}_{j};" for r, j in each),
+            *block("if (accumulate)", *(f"s{r}_{j} += m[{j} * capacity + {r}];" for r, j in cells)),
+            *(f"m[{j} * capacity + {r}] = s{r}_{j};" for r, j in cells),
         ],
     )
 
@@ -178,7 +178,7 @@ def _image_text(form: WinogradForm) -> KernelSource:
 
 @functools.cache
 def _weight_text(form: WinogradForm) -> KernelSource:
-    rows = form.lanes // 2  # a divisor; with two vectors of sums each, operands have registers too
+    rows = form.lanes // 2  # a divisor that leaves registers for operands, with two vectors of sums
     at, g, bt = form.transforms
     parts = [
         _line_transform("input", bt),
@@ -252,7 +252,7 @@ def _to_images(node: Node, op: Conv2d | Conv2dBackwardData, threads: int) -> Nat
         _image_text(blocking.form),
         [*blocking.sizes, *steps, len(bias)],
         weights=blocking.weights * blocking.vector_bytes,
-        others=blocking.memory(on_the_fly=False) * blocking.vector_bytes,
+        workspace=blocking.memory(on_the_fly=False) * blocking.vector_bytes,
         on_the_fly=blocking.memory(on_the_fly=True) * blocking.vector_bytes
         if blocking.on_the_fly
         else None,
@@ -263,8 +263,8 @@ def _to_weights(node: Node, conv: Conv2d, threads: int) -> NativeKernel:
     dy, x = (operand.shape for operand in node.inputs)
     blocking = _WeightBlocking(node.shape[-1], conv.padding, x, dy, threads)
     values = [*blocking.sizes, *blocking.panel]
-    made = call(_weight_text(blocking.form), *values, scratch=True)
-    return NativeKernel(node, [made], blocking.memory * blocking.vector_bytes, algorithm=NAME)
+    parts = [call(_weight_text(blocking.form), *values, scratch=True)]
+    return NativeKernel(node, parts, blocking.memory * blocking.vector_bytes, algorithm=NAME)
 
 
 class TileGrid(NamedTuple):
@@ -309,7 +309,7 @@ def tile_grid(y: Shape, window: int, padding: Sequence[int]) -> TileGrid:
 class _Blocking:
     """The division of a convolution from images `x` to images `y` into strips of tiles.
 
-    form      of the text
+    form      parameters of the text
     shared    whether all threads share each strip; otherwise each thread has its own strips
     tiles     number of tiles of all images
     capacity  tiles of a strip, at most
@@ -331,8 +331,8 @@ class _Blocking:
         small = self.weights * self.vector_bytes <= LARGE_WEIGHTS
         self.shared = not small or self.tiles < threads * PRIVATE_STRIP
         _, tail = ROWS[lanes]
-        few = min(SHARED_STRIP, math.ceil(self.tiles / tail) * tail)
-        self.capacity = few if self.shared else PRIVATE_STRIP
+        shared_capacity = min(SHARED_STRIP, math.ceil(self.tiles / tail) * tail)
+        self.capacity = shared_capacity if self.shared else PRIVATE_STRIP
         self.ins, self.outs = x[1], y[1]
         self.sizes = [*map(int, grid), x[1], y[1], *x[2:4], *y[2:4], *padding]
 

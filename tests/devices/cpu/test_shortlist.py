@@ -14,7 +14,7 @@ pytestmark = needs_both
 
 @pytest.fixture(autouse=True)
 def without_amx(monkeypatch):
-    monkeypatch.setattr(amx, "why_not", lambda: "it takes a processor with AMX")
+    monkeypatch.setattr(amx, "why_not", lambda: "the processor has no AMX")
 
 
 def shortlist(node, blocked=True, precision="float32"):

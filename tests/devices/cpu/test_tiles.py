@@ -195,7 +195,7 @@ def test_a_device_without_amx_refuses(device, monkeypatch):
     monkeypatch.setattr(amx, "why_not", amx.why_not.__wrapped__)
     monkeypatch.setattr(amx, "features", frozenset)
     x = mg.input("x", (2, 2))
-    with pytest.raises(mg.DeviceError, match=r"precision='bf16x3' does not work .* with? AMX"):
+    with pytest.raises(mg.DeviceError, match=r"precision='bf16x3' does not work .* (no|with) AMX"):
         mg.comp_graph(device, {"precision": "bf16x3"}).compile([x], x @ x)
 
 
