@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from minigraph.devices.cpu.indexing import columns_per_thread, place_type
+from minigraph.devices.cpu.indexing import columns_per_thread, index_type
 from minigraph.devices.cpu.kernel import KernelCall, KernelTable, NativeKernel, call
 from minigraph.graph import BFLOAT16, BOOL, DType, Node, sizes_around
 from minigraph.jit.expression import c_type
@@ -30,22 +30,22 @@ from minigraph.ops.ordering import Argsort, Searchsorted
 from minigraph.ops.reduction import MAX_PLAIN_SUM, Argmax
 from minigraph.program import round_up
 
-LRN_BLOCK = 1024  # pixels: their sums stay in the first-level cache
+LRN_BLOCK = 1024  # pixels whose sums stay in the first-level cache
 ONE_BITS = {FLOAT16: "0x3c00", BFLOAT16: "0x3f80"}
-# A heap is faster than sorting to find at most one element of MAX_HEAP_ELEMENTS, or, in a short
+# A heap is faster than sorting to find at most one in MAX_HEAP_ELEMENTS elements, or, in a short
 # row, as many as the square root of its length.
 MAX_HEAP_ELEMENTS = 64
 MAX_SORTED_ROW = (1 << 32) - 1  # elements of a row that can be sorted: indices have 32 bits
-# Of cumulative sums: elements of a part of a row; the number of rows up to which rows are divided
-# into parts; columns of a vector loop, at most.
+# For cumulative sums: elements of a part of a row; the number of rows up to which rows are divided
+# into parts; the largest number of columns of a vector loop.
 ROW_PART, MAX_DIVIDED_ROWS, MAX_COLUMNS = 4096, 16, 512
 
 
 def _text(name: str, **macros: object) -> str:
     """Return the source in the file of this name, with these macros.
 
-    A function of the C library needs its parentheses: a kernel gets the vector variants of those
-    that its text calls.
+    A macro for a function of the C library includes the parentheses of the call: `vector_math`
+    searches the text for calls.
     """
     return with_macros(Path(__file__).with_name(f"{name}.c").read_text(), **macros)
 
@@ -147,7 +147,7 @@ def argmax_text(dtype: DType, index: DType, with_maxima: bool = False) -> str:
     types = {
         "T": c_type(dtype),
         "I": c_type(index),
-        "K": place_type(dtype),
+        "K": index_type(dtype),
         "BOOL": int(dtype == BOOL),
     }
     return _text("argmax", **types, WITH_MAXIMA=int(with_maxima))

@@ -23,12 +23,12 @@ TAKE_TEXT, ALONG_TEXT, BLEND_TEXT = (
     Path(__file__).with_name(f"{name}.c").read_text() for name in ("take", "along", "blend")
 )
 GATHER, ADD, ADD_TO, PUT = range(4)  # modes of along.c
-START_INPLACE = (), (), (0,)  # the result of sums may overwrite what they begin with
+START_INPLACE = (), (), (0,)  # the result may overwrite the third input, to which it adds
 ACCUMULATOR_TYPES = {"float32": "double", "float64": "long double"}
-MIN_SMALL_COLUMNS = 16  # from which on sums of 16-bit floats are faster without copies in float32
+MIN_SMALL_COLUMNS = 16  # columns from which on 16-bit floats are summed without float32 copies
 MIN_RUN_LENGTH = 6  # consecutive indices for which it pays to copy runs
 CACHE_LINE = 64  # bytes of a cache line, which only one thread may write
-MAX_SCRATCH_SUMS = 1 << 16  # sums of a thread in scratch memory, at most
+MAX_SCRATCH_SUMS = 1 << 16  # largest number of sums of a thread in scratch memory
 
 
 def take(op: Take, node: Node, threads: int) -> NativeKernel:
@@ -53,7 +53,7 @@ def take_backward(op: TakeBackward, node: Node, threads: int) -> NativeKernel | 
     macros: dict[str, object] = {"T": element, "LOAD(x)": "(x)", "STORE(x)": "(x)"}
     support: tuple[str, ...] = ()
     max_direct = count if accumulator == element else MAX_PLAIN_SUM
-    if small:  # which one addition may round
+    if small:  # even one addition may round
         load, store, support = conversions(dy.dtype)
         macros = {"T": bits_type(dy.dtype), "LOAD(x)": f"{load}(x)", "STORE(x)": f"{store}(x)"}
         accumulator, max_direct = "double", 1
@@ -146,7 +146,7 @@ def _blend(node: Node, x: Shape, axis: int, threads: int, backward: int) -> Nati
         return None
     outer, n, columns = sizes_around(x, axis)
     count, element = node.inputs[3].size, c_type(node.dtype)
-    # A place contributes to the results of two steps, at an edge of two and a half.
+    # An element contributes to the results of two steps; at an edge, to those of two and a half.
     separate = bool(backward) and 3 * count > MAX_PLAIN_SUM * n
     accumulator = accumulator_type(node.dtype) if separate else element
     macros = {"T": element, "W": accumulator, "BACKWARD": backward, "IN_SCRATCH": int(separate)}
@@ -160,12 +160,12 @@ def _blend(node: Node, x: Shape, axis: int, threads: int, backward: int) -> Nati
 
 
 def bits_type(dtype: DType) -> str:
-    """Return the C type as which elements are moved."""
+    """Return the C type of an element's bits."""
     return f"uint{8 * dtype.itemsize}_t"
 
 
-def place_type(dtype: DType) -> str:
-    """Return the C type of a place: as wide as the elements, so that their vectors match."""
+def index_type(dtype: DType) -> str:
+    """Return the C type of an index: as wide as the elements, so that their vectors match."""
     return "int64_t" if dtype.itemsize == 8 else "int32_t"
 
 
@@ -175,9 +175,9 @@ def accumulator_type(dtype: DType) -> str:
 
 
 def columns_per_thread(threads: int, outer: int, columns: int, dtype: DType) -> int:
-    """Return the number of columns of a thread, of `outer` times `columns` columns."""
-    least = max(CACHE_LINE // dtype.itemsize, 1)
-    return math.ceil(columns / math.ceil(threads / outer) / least) * least
+    """Return the number of columns of each thread, given `outer` times `columns` columns."""
+    multiple = max(CACHE_LINE // dtype.itemsize, 1)
+    return math.ceil(columns / math.ceil(threads / outer) / multiple) * multiple
 
 
 KERNELS: KernelTable = {

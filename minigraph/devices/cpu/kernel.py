@@ -28,7 +28,7 @@ MAX_CACHE_BYTES = 32 << 20
 
 @functools.cache
 def cache_bytes() -> int:
-    """Return the size of the last-level cache, at most 32 MiB, which is also the default.
+    """Return the size of the last-level cache, at most 32 MiB; 32 MiB if unknown.
 
     Linux on a virtual machine reports the cache of a whole socket, which other machines share.
     """
@@ -62,14 +62,14 @@ def threads_for(elements: int, threads: int) -> int:
     return threads if elements >= MIN_THREADED_ELEMENTS else 1
 
 
-Place = tuple[int, int]  # of an operand: slot in the table of addresses, and offset in bytes
+Place = tuple[int, int]  # an operand's slot in the table of addresses, and its offset in bytes
 NO_PLACE: Place = (0, 0)  # of unused scratch memory
 
 
 class Operands(NamedTuple):
     """The places of a kernel's operands.
 
-    prepared  of constant inputs in the kernel's own layout, by input
+    prepared  places of constant inputs in the kernel's own layout, by input
     """
 
     inputs: Sequence[Place]
@@ -78,7 +78,7 @@ class Operands(NamedTuple):
     prepared: Mapping[int, Place] = MappingProxyType({})
 
 
-# (argument block, table of addresses) to 0, or another number if the call failed.
+# (argument block, table of addresses) to 0, or to another number if the call failed.
 Function = Callable[[int, int], int]
 SIGNATURE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -94,7 +94,7 @@ class Linker:
     """Compiled functions by their sources, and argument blocks, which live as long as the linker.
 
     on_disk      whether kernels may be read from and kept on disk
-    substitutes  Python functions that stand in for sources that did not compile
+    substitutes  Python functions for sources that did not compile
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Linker:
         self._addresses = halide_compiler.functions(sources, on_disk)
         self._substitutes = {s: f for s, f in substitutes.items() if not self._addresses[s.name]}
         self._blocks: list[Array] = []
-        self.loop_progress: list[Array] = []  # of loops that can pause: all 0 before a call
+        self.loop_progress: list[Array] = []  # for loops that can pause: all 0 before a call
 
     def progress(self) -> int:
         """Return the address of a loop's progress, an array of 64-bit integers."""
@@ -143,9 +143,9 @@ def constants_of(node: Node) -> list[int]:
 
 
 class Preparation(NamedTuple):
-    """The conversion of a constant input, such as weights, to the kernel's own layout, done once.
+    """The conversion of a constant input, such as weights, to the kernel's own layout.
 
-    nbytes  of the converted input
+    nbytes  bytes of the converted input
     calls   (place of the input, place of the result, linker) to the calls that convert it
     """
 
@@ -156,7 +156,7 @@ class Preparation(NamedTuple):
 class CpuKernel(Kernel, ABC):
     """A kernel that is one or a few calls of C functions.
 
-    preparations  of constant inputs, by input
+    preparations  conversions of constant inputs, by input
     substitutes   Python functions for its sources, by source
     """
 
@@ -165,7 +165,7 @@ class CpuKernel(Kernel, ABC):
 
     @property
     def prepared_bytes(self) -> int:
-        return sum(each.nbytes for each in self.preparations.values())
+        return sum(preparation.nbytes for preparation in self.preparations.values())
 
     @abstractmethod
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
@@ -236,8 +236,8 @@ class ParallelCallsKernel(NativeKernel):
         return [*self.sources, PARALLEL_CALLS]
 
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
-        each = super().calls(operands, linker)
-        words = [self.threads, len(each), *itertools.chain(*each)]
+        calls = super().calls(operands, linker)
+        words = [self.threads, len(calls), *itertools.chain(*calls)]
         return [linker.call(PARALLEL_CALLS, words)]
 
 
@@ -253,7 +253,7 @@ class SequenceKernel(CpuKernel):
         self.first = first
         self.epilogue = epilogue
         self.node = node
-        self.epilogue_inputs = len(node.inputs) - 1  # those that `first` does not read
+        self.epilogue_inputs = len(node.inputs) - 1  # inputs that `first` does not read
         self.maker = first.maker
         self.algorithm = f"{first.algorithm} + {epilogue.name}"
         self.sources = [*first.sources, *epilogue.sources]
@@ -269,7 +269,7 @@ class SequenceKernel(CpuKernel):
     def texts(self) -> Sequence[KernelSource]:
         return [*self.first.texts, *self.epilogue.texts]
 
-    def _divided(self, inputs: Sequence[T], outputs: Sequence[T]) -> tuple[list[T], list[T]]:
+    def _split_inputs(self, inputs: Sequence[T], outputs: Sequence[T]) -> tuple[list[T], list[T]]:
         """Return the inputs of both kernels."""
         end = len(inputs) - self.epilogue_inputs
         return [*inputs[:end]], [*outputs, *inputs[end:]]
@@ -278,12 +278,12 @@ class SequenceKernel(CpuKernel):
         assert isinstance(self.epilogue, CpuKernel), "without a compiler Python runs both"
         first, second = (
             operands._replace(inputs=inputs)
-            for inputs in self._divided(operands.inputs, operands.outputs)
+            for inputs in self._split_inputs(operands.inputs, operands.outputs)
         )
         return self.first.calls(first, linker) + self.epilogue.calls(second, linker)
 
     def run(self, inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
-        first, second = self._divided(inputs, outputs)
+        first, second = self._split_inputs(inputs, outputs)
         self.first.run(first, outputs, scratch)
         try:
             self.epilogue.run(second, outputs, scratch)
@@ -344,15 +344,15 @@ class KernelRunner:
             if function(block, ctypes.addressof(self._slots)):
                 raise KernelFailed(f"{self._kernel.name} reported an error")
 
-    def _link(self, inputs: int, operands: int) -> None:
+    def _link(self, inputs: int, count: int) -> None:
         """Assign slots: to each operand, to the scratch memory, and to each converted constant."""
-        places = [(slot, 0) for slot in range(operands)]
-        self._slots = (ctypes.c_uint64 * (operands + len(self._kernel.preparations)))()
-        self._prepared = ConvertedConstants(self._slots, operands, self._linker)
-        prepared, preparing = self._prepared.convert(self._kernel, places)
-        bound = Operands(places[:inputs], places[inputs:-1], places[-1], prepared)
-        self._conversions = [*map(self._linker.callable, preparing)]
-        self._calls = [*map(self._linker.callable, self._kernel.calls(bound, self._linker))]
+        places = [(slot, 0) for slot in range(count)]
+        self._slots = (ctypes.c_uint64 * (count + len(self._kernel.preparations)))()
+        self._prepared = ConvertedConstants(self._slots, count, self._linker)
+        prepared, conversions = self._prepared.convert(self._kernel, places)
+        operands = Operands(places[:inputs], places[inputs:-1], places[-1], prepared)
+        self._conversions = [*map(self._linker.callable, conversions)]
+        self._calls = [*map(self._linker.callable, self._kernel.calls(operands, self._linker))]
 
 
 def call(text: str | KernelSource, *values: int, scratch: bool = False) -> KernelCall:

@@ -39,19 +39,19 @@ from minigraph.ops.reduction import Sum
 from minigraph.ops.shape import expand_dims
 
 HANDWRITTEN: KernelTable = {**handwritten.KERNELS, **indexing.KERNELS, **pooling.KERNELS}
-# Ops whose kernels read 16-bit floats directly: they only move elements, or convert them.
+# Ops whose kernels read 16-bit floats: they only move elements, or convert them.
 READ_SMALL_FLOATS = (Check, OneHot, PutAlong, Take, TakeAlong, TakeBackward, *pooling.KERNELS)
-MAX_SHORT_ROW = 63  # distance of rows, in elements, up to which vectors across rows are faster
+MAX_SHORT_ROW = 63  # distance between rows, in elements, up to which vectors across rows are faster
 FILL = Path(__file__).with_name("fill.c").read_text()
 
 
 def native_kernel(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel | None:
-    """Return the kernel for `node`, or None without one."""
+    """Return the kernel for `node`, or None if it has none."""
     specs = [*(x.spec for x in node.inputs), *node.specs]
     if not all(s.size for s in specs):
         return None
-    together = isinstance(node.op, HorizontalFusion)
-    elements = sum(s.size for s in node.specs) if together else max(s.size for s in specs)
+    is_horizontal = isinstance(node.op, HorizontalFusion)
+    elements = sum(s.size for s in node.specs) if is_horizontal else max(s.size for s in specs)
     threads = threads_for(elements, threads)
     kernel = _kernel(node, strides, specs, threads)
     if kernel:
@@ -66,10 +66,9 @@ def _kernel(
     small = not SMALL_FLOATS.isdisjoint(s.dtype for s in specs)
     has_c = compiler.compiler() is not None
     readable = not small or isinstance(node.op, READ_SMALL_FLOATS)
-    if has_c and type(node.op) in HANDWRITTEN and readable:
-        written = HANDWRITTEN[type(node.op)](node.op, node, threads)
-        if written:
-            return written
+    handwritten_kernel = HANDWRITTEN.get(type(node.op)) if has_c and readable else None
+    if handwritten_kernel and (kernel := handwritten_kernel(node.op, node, threads)):
+        return kernel
     if isinstance(node.op, Matmul) and 1 in node.shape[-2:]:
         node = node if small or kind(node.dtype) == "b" else _sum_of_products(node, strides)
     if isinstance(node.op, (Matmul, *CONVOLUTIONS)) and (small or not has_c):
@@ -78,17 +77,16 @@ def _kernel(
         return matmul_kernel(node, strides, threads)
     if isinstance(node.op, CONVOLUTIONS):
         return convolution_kernel(node, threads)
-    moved = move(node, strides, threads) if has_c and not halide_compiler.is_selected() else None
-    if moved is not None:
-        return moved
+    if has_c and not halide_compiler.is_selected() and (kernel := move(node, strides, threads)):
+        return kernel
     generated = kernel_parts(node, strides, MAX_SHORT_ROW)
     if generated is None:
         return None
     transposed = _transposed_inputs(generated, node, strides)
     if transposed:
         inputs = enumerate(zip(node.inputs, strides, strict=True))
-        copied = [x.spec.strides if i in transposed else s for i, (x, s) in inputs]
-        generated = kernel_parts(node, copied, MAX_SHORT_ROW)
+        contiguous = [x.spec.strides if i in transposed else s for i, (x, s) in inputs]
+        generated = kernel_parts(node, contiguous, MAX_SHORT_ROW)
         assert generated is not None
     strided = [i not in transposed for i, _ in enumerate(strides)]
     if halide_compiler.is_selected() and not generated.fill:
@@ -96,7 +94,7 @@ def _kernel(
             return HalideKernel(node, generated, threads, strided)
     if not has_c:
         return None
-    if isinstance(node.op, HorizontalFusion):  # each of them on one thread
+    if isinstance(node.op, HorizontalFusion):  # each kernel runs on one thread
         offsets = [*itertools.accumulate((p.kernel.scratch(1) for p in generated.parts), initial=0)]
         calls = [_call(part, node, 1, offsets[i]) for i, part in enumerate(generated.parts)]
         return ParallelCallsKernel(node, calls, offsets[-1], strided, generated.inplace)
@@ -108,9 +106,9 @@ def _kernel(
 
 
 def _sum_of_products(node: Node, strides: Sequence[Shape]) -> Node:
-    """Return a product of a matrix and a vector as a multiplication and a sum in one kernel.
+    """Return a product of a matrix and a vector as a fused multiplication and sum.
 
-    The kernel reads the matrix in its layout, once.
+    Its kernel reads the matrix once, in the order of memory.
     """
     xs = placeholders([x.spec for x in node.inputs])
     x, y, *bias = xs
@@ -127,7 +125,7 @@ def _sum_of_products(node: Node, strides: Sequence[Shape]) -> Node:
 def _transposed_inputs(generated: KernelParts, node: Node, strides: Sequence[Shape]) -> set[int]:
     """Return the inputs whose contiguous axis is not that of the kernel's rows.
 
-    Rows would gather their elements one by one, while a copy is transposed by tiles.
+    Rows would gather the elements one by one, while a contiguous copy is made in tiles.
     """
     transposed: set[int] = set()
     for part in generated.parts:
@@ -151,8 +149,8 @@ def _call(part: KernelPart, node: Node, threads: int, scratch_offset: int = 0) -
 
     def block(ins: Sequence[Place], outs: Sequence[Place], scratch: Place) -> list[int]:
         results = [(slot, offset + part.offset) for slot, offset in outs[part.outs]]
-        own = (scratch[0], scratch[1] + scratch_offset)
-        return part.kernel.block(threads, [*ins[part.ins], *results], own, stream)
+        part_scratch = (scratch[0], scratch[1] + scratch_offset)
+        return part.kernel.block(threads, [*ins[part.ins], *results], part_scratch, stream)
 
     return KernelCall(c_source(part.kernel.pattern), block)
 

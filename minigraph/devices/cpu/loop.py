@@ -1,8 +1,8 @@
 """Loops: one generated function if the values are small, else a C loop around kernels.
 
 The generated function keeps all values of a step on its stack.  The C loop runs the kernels of the
-body for each slice.  Steps read and write slices in place; a carry alternates between two buffers,
-or the next step reads it from the slice that the step before wrote.
+body for each slice.  Steps read and write slices in place.  A carry alternates between two buffers,
+or a step reads it from the slice that the previous step wrote.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from minigraph.program import Buffer, Kernel, MemorySpace, Program, round_up
 Table = list[tuple[int, ...]]
 CLOCK_TEXT, LOOP_TEXT = (Path(__file__).with_name(f"{n}.c").read_text() for n in ("clock", "loop"))
 LOOP = KernelSource(CLOCK_TEXT + LOOP_TEXT)
-MIN_BATCH, MAX_BATCH = 8, 1 << 14  # small products that one thread computes as a loop: least, most
+MIN_BATCH, MAX_BATCH = 8, 1 << 14  # numbers of small products that one thread computes as a loop
 
 
 def loop_kernel(node: Node, strides: Sequence[Shape], body: Program) -> Kernel:
-    """Return the kernel of a loop: NumPy's if NumPy has to compute a part of the body."""
+    """Return the kernel of a loop: NumPy's if a step of the body has no native kernel."""
     with suppress(NotFusible):
         return StraightLineLoop(node, strides)
     for step in body.steps:
@@ -71,10 +71,10 @@ class StraightLineLoop(CpuKernel):
         assert isinstance(node.op, Loop)
         self.node = node
         self.op = node.op
-        last = self.op.carried + self.op.scanned
-        sliced = [self.op.carried <= i < last for i, _ in enumerate(strides)]
+        end = self.op.carried + self.op.scanned
+        sliced = [self.op.carried <= i < end for i, _ in enumerate(strides)]
         stacks = [y.spec.nbytes for y in self.op.graph.outputs[self.op.carried :]]
-        self.steps = [s[0] if each else 0 for s, each in zip(strides, sliced, strict=True)]
+        self.steps = [s[0] if is_slice else 0 for s, is_slice in zip(strides, sliced, strict=True)]
         self.steps += [*(0 for _ in range(self.op.carried)), *stacks]
         self.strided = sliced
         self.sources = [_straight_line(self.op, strides)]
@@ -84,36 +84,36 @@ class StraightLineLoop(CpuKernel):
         for (slot, offset), step in zip(
             (*operands.inputs, *operands.outputs), self.steps, strict=True
         ):
-            first = (length - 1) * step if self.op.reverse else 0
-            words += [slot, offset + first, -step if self.op.reverse else step]
+            first_slice = (length - 1) * step if self.op.reverse else 0
+            words += [slot, offset + first_slice, -step if self.op.reverse else step]
         return [linker.call(self.sources[0], words)]
 
 
 def _straight_line(op: Loop, strides: Sequence[Shape]) -> KernelSource:
     """Return the function of a loop; raise NotFusible if its values do not fit the stack."""
-    text = loop_text(op, strides)
+    loop = loop_text(op, strides)
     operands = range(len(strides) + len(op.graph.outputs))
     pause = block(
         "if (t + 1 == clock.next_check && t + 1 < steps && NAME_must_pause(&clock))",
-        *text.results,
+        *loop.results,
         "return NAME_pause(progress, t + 1, 0);",
     )
-    whole = function(
+    text = function(
         "int NAME(const int64_t *a, char **slots)",
         [
             "const int64_t steps = a[0];",
             "int64_t *progress = (int64_t *)a[1], t = progress[2] ? progress[0] : 0;",
             *(f"char *const p{k} = slots[a[{3 * k + 2}]] + a[{3 * k + 3}];" for k in operands),
             *(f"const int64_t step{k} = a[{3 * k + 4}];" for k in operands),
-            *text.operands,
+            *loop.operands,
             "NAME_clock clock = NAME_start_clock(t);",
             "progress[2] = 0;",
-            *block("for (; t < steps; t++)", *text.step, *pause),
-            *text.results,
+            *block("for (; t < steps; t++)", *loop.step, *pause),
+            *loop.results,
             "return 0;",
         ],
     )
-    return KernelSource(CLOCK_TEXT + whole, text.support)
+    return KernelSource(CLOCK_TEXT + text, loop.support)
 
 
 class LoopKernel(CpuKernel):
@@ -130,17 +130,17 @@ class LoopKernel(CpuKernel):
         self.body = body
         self.validates_input = any(step.kernel.validates_input for step in body.steps)
         self.threads = max((step.kernel.threads for step in body.steps), default=1)
-        last = self.op.carried + self.op.scanned
-        self.strides = [s[0] for s in strides[self.op.carried : last]]
-        self.strided = [self.op.carried <= i < last for i in range(len(node.inputs))]
+        end = self.op.carried + self.op.scanned
+        self.strides = [s[0] for s in strides[self.op.carried : end]]
+        self.strided = [self.op.carried <= i < end for i in range(len(node.inputs))]
         self.carries = body.outputs[: self.op.carried]
         self.results = body.outputs[self.op.carried :]
-        written = {view.buffer for view in self.results}
-        # Offset of the two buffers of each carry that is not also a result of each step.
+        result_buffers = {view.buffer for view in self.results}
+        # Offset of the two buffers of each carry that is not also a result of every step.
         self.double_buffers: dict[Buffer, int] = {}
         self.scratch = round_up(body.arena_bytes)
         for view in self.carries:
-            if view.buffer not in written:
+            if view.buffer not in result_buffers:
                 self.double_buffers[view.buffer] = self.scratch
                 self.scratch += 2 * round_up(view.spec.nbytes)
         self.constants: dict[Buffer, Array] = {}
@@ -163,7 +163,7 @@ class LoopKernel(CpuKernel):
             assert isinstance(step.kernel, CpuKernel), "see `loop_kernel`"
             places = Operands(inputs, outputs, (slot[step.scratch], 0))
             rows += step.kernel.calls(places, linker)
-        # After the buffers, there is a slot for each carry that no kernel reads.
+        # The buffers' slots are followed by one for each carry, used if no kernel reads it.
         slots = np.zeros(len(slot) + len(self.carries), np.int64)
         for buffer, value in self.constants.items():
             slots[slot[buffer]] = value.ctypes.data
@@ -178,19 +178,19 @@ class LoopKernel(CpuKernel):
         """Return the rows of the three tables: see `loop.c`."""
         op = self.op
         inputs = dict(zip(op.graph.inputs, operands.inputs, strict=True))
-        read = {b.node: slot[b] for b in self.body.inputs}
+        slot_of = {b.node: slot[b] for b in self.body.inputs}
         outer, scratch = operands.scratch
         fixed: Table = [
             (slot[b], outer, scratch + b.offset)
             for b in self.body.buffers
             if b.space is MemorySpace.ARENA
         ]
-        last = op.carried + op.scanned
-        fixed += [(read[x], *inputs[x]) for x in op.graph.inputs[last:] if x in read]
+        end = op.carried + op.scanned
+        fixed += [(slot_of[x], *inputs[x]) for x in op.graph.inputs[end:] if x in slot_of]
         sliced: Table = []
-        for x, stride in zip(op.graph.inputs[op.carried : last], self.strides, strict=True):
-            if x in read:
-                sliced.append((read[x], *self._slices(inputs[x], stride)))
+        for x, stride in zip(op.graph.inputs[op.carried : end], self.strides, strict=True):
+            if x in slot_of:
+                sliced.append((slot_of[x], *self._slices(inputs[x], stride)))
         stacks = operands.outputs[op.carried :]
         for view, place in zip(self.results, stacks, strict=True):
             sliced.append((slot[view.buffer], *self._slices(place, view.spec.nbytes)))
@@ -201,7 +201,7 @@ class LoopKernel(CpuKernel):
             places = (*inputs[x], *operands.outputs[i], *buffers)
             size = view.spec.nbytes
             carries.append(
-                (read.get(x, len(slot) + i), slot[view.buffer], *places, size, round_up(size))
+                (slot_of.get(x, len(slot) + i), slot[view.buffer], *places, size, round_up(size))
             )
         return [fixed, sliced, carries]
 

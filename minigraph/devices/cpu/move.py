@@ -1,4 +1,4 @@
-"""Copies of arrays in another order, paddings and concatenations, in C."""
+"""Transposing copies, paddings and concatenations, in C."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from minigraph.ops.shape import Reshape
 from minigraph.ops.slicing import Pad
 
 TEXT = Path(__file__).with_name("move.c").read_text()
-MAX_TILE_SIDE = 16  # elements of a side of a tile, at most
+MAX_TILE_SIDE = 16  # largest number of elements of a tile's side
 PART_BYTES = 4 << 10  # bytes of the output that are assembled from the inputs at once
 MIN_WIDTH = 4  # elements of a tile's row, or of an innermost axis that is a loop
-MAX_VECTOR_STRIDE = 4  # elements between those that compilers load as vectors
+MAX_VECTOR_STRIDE = 4  # largest stride, in elements, of loads that compilers vectorise
 
 
 class Axis(NamedTuple):
-    """An axis of a copy: its length, and in bytes its strides and the borders of the output."""
+    """An axis of a copy: its length; its strides, and the output's borders, in bytes."""
 
     length: int
     source: int
@@ -43,7 +43,7 @@ class InputCopy(NamedTuple):
 
     parts        number of parts into which each axis may be divided
     input_index  index of the input
-    offset       of the copy in the output, in bytes
+    offset       offset of the copy in the output, in bytes
     """
 
     text: str
@@ -72,15 +72,15 @@ def move(node: Node, strides: Sequence[Shape], threads: int) -> NativeKernel | N
         case Pad() if not any(op.interior):
             fill = int.from_bytes(np.array(op.value).astype(node.dtype).tobytes(), "little")
             steps = node.spec.strides
-            ends = zip(op.low, op.high, steps, strict=True)
-            borders, places = [(low * s, high * s) for low, high, s in ends], [(steps, 0)]
+            sides = zip(op.low, op.high, steps, strict=True)
+            borders, places = [(low * s, high * s) for low, high, s in sides], [(steps, 0)]
         case _:
             return None
     axes_of_inputs = []
     for shape, source, (target, _) in zip(shapes, strides, places, strict=True):
-        around = borders or [(0, 0)] * len(shape)
-        rows = zip(shape, source, target, *zip(*around, strict=True), strict=True)
-        axes_of_inputs.append([*_collapsed(Axis(*each) for each in rows)])
+        borders_of_axes = borders or [(0, 0)] * len(shape)
+        rows = zip(shape, source, target, *zip(*borders_of_axes, strict=True), strict=True)
+        axes_of_inputs.append([*_collapsed(Axis(*row) for row in rows)])
         if len(axes_of_inputs[-1]) >= MAX_RANK:
             return None
     short_rows = all(not axes or axes[-1].length < MIN_WIDTH for axes in axes_of_inputs)
@@ -127,25 +127,25 @@ def _input_copy(
     """
     size = node.dtype.itemsize
     rows, columns = (
-        [a for a, axis in enumerate(axes) if axis[of] == size and not padded] for of in (2, 1)
+        [a for a, axis in enumerate(axes) if axis[k] == size and not padded] for k in (2, 1)
     )
     tile: dict[str, Any] = {}
     if rows and columns and rows != columns:
-        ends = [axes[rows[-1]], axes[columns[-1]]]
+        tile_axes = [axes[rows[-1]], axes[columns[-1]]]
         side = min(MAX_TILE_SIDE, CACHE_LINE // size)
-        height, width = (min(1 << axis.length.bit_length() - 1, side) for axis in ends)
+        height, width = (min(1 << axis.length.bit_length() - 1, side) for axis in tile_axes)
         if width >= MIN_WIDTH:
             tile = {"TILE_ROWS": height, "TILE_COLUMNS": width}
             tile["INTERLEAVE_LOW"] = _interleaved(range(width // 2), width)
             tile["INTERLEAVE_HIGH"] = _interleaved(range(width // 2, width), width)
-            axes = [axis for axis in axes if axis not in ends] + ends
-    if short_rows and not tile and not padded:  # a short axis should not be the innermost loop
+            axes = [axis for axis in axes if axis not in tile_axes] + tile_axes
+    if short_rows and not tile and not padded:  # the innermost loop should not be short
         longest = max(axes, key=lambda axis: axis.length, default=Axis(1, size, size))
         if not axes or axes[-1].length < MIN_WIDTH < longest.length:
             axes = [axis for axis in axes if axis != longest] + [longest]
     axes = [Axis(1, 0, 0)] * (1 + bool(tile) - len(axes) + 1) + axes
     names = ("STRIDE_IN", "STRIDE_OUT")
-    strides = {name: last // size for name, last in zip(names, axes[-1][1:3], strict=True)}
+    strides = {name: step // size for name, step in zip(names, axes[-1][1:3], strict=True)}
     text = with_macros(
         TEXT,
         T=bits_type(node.dtype),
@@ -158,8 +158,8 @@ def _input_copy(
     # A part of an axis has at least a tile, and only the outermost axis with borders is divided.
     parts = [axis.length for axis in axes]
     parts[-2:] = [parts[-2] // tile.get("TILE_ROWS", 1), parts[-1] // tile.get("TILE_COLUMNS", 1)]
-    around = next((a for a, axis in enumerate(axes) if axis.before + axis.after), len(axes))
-    return InputCopy(text, axes, parts[: around + 1], input_index, offset)
+    bordered = next((a for a, axis in enumerate(axes) if axis.before + axis.after), len(axes))
+    return InputCopy(text, axes, parts[: bordered + 1], input_index, offset)
 
 
 def _calls(node: Node, copies: Sequence[InputCopy], threads: int) -> list[KernelCall]:
@@ -192,5 +192,5 @@ def _call(
     return KernelCall(KernelSource(copies[0].text), block)
 
 
-def _interleaved(places: Sequence[int], width: int) -> str:
-    return ", ".join(f"{k}, {width + k}" for k in places)
+def _interleaved(indices: Sequence[int], width: int) -> str:
+    return ", ".join(f"{k}, {width + k}" for k in indices)

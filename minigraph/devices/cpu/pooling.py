@@ -1,8 +1,8 @@
 """Pooling in C: oneDNN's max pooling ignores NaN, and reads -inf as -3.4e38.
 
-bfloat16 in lanes is compared in float32, in registers; its gradients are summed in float32, those
-of windows that overlap much in a wider type.  In nchw, strided loads of bfloat16 are slow, so the
-kernels of float32 are faster.
+In lanes, kernels compare bfloat16 as float32 in registers, and sum gradients in float32, or in a
+wider type if many windows overlap.  In nchw, strided loads of bfloat16 are slow, so the kernels of
+float32 are faster.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from minigraph.devices.cpu import onednn
 from minigraph.devices.cpu.handwritten import argmax_text
-from minigraph.devices.cpu.indexing import accumulator_type, place_type
+from minigraph.devices.cpu.indexing import accumulator_type, index_type
 from minigraph.devices.cpu.kernel import KernelTable, NativeKernel, call
 from minigraph.devices.cpu.primitives import MIN_GENERATED_WIDTH
 from minigraph.graph import BFLOAT16, DType, Node, Shape
@@ -35,7 +35,7 @@ from minigraph.program import round_up
 MAX_TEXT, AVG_TEXT = (
     Path(__file__).with_name(f"{kind}_pool2d.c").read_text() for kind in ("max", "avg")
 )
-MIN_ARGMAX_WINDOW = 48  # elements of a window from which on argmax of a long row finds the largest
+MIN_ARGMAX_WINDOW = 48  # elements from which on a window is reduced by the argmax of a long row
 MAX_CELLS = 2048  # cells that max pooling compares at once
 MAX_WINDOW_WIDTH = 1024  # elements of a row of a window
 CONVERSION_PAIRS = ((BFLOAT16, FLOAT32), (FLOAT32, BFLOAT16))
@@ -52,9 +52,12 @@ def _pooling_kernel(
     backward: bool,
     threads: int,
 ) -> NativeKernel | None:
-    """Return the max-pooling kernel between `images` before and after, with values and places."""
+    """Return the max-pooling kernel between input and output `images`.
+
+    dtypes  of the values, and of the indices of the largest elements
+    """
     x, y = images
-    value, place = dtypes
+    value, index = dtypes
     lanes = math.prod(x[4:])
     small = value in SMALL_FLOATS
     if small and (value != BFLOAT16 or lanes == 1):
@@ -69,10 +72,10 @@ def _pooling_kernel(
         and x[3] == pooling.window[1]
     ):
         argmax_call = call(
-            argmax_text(value, place, with_maxima=True), threads, math.prod(x) // count, count, 1
+            argmax_text(value, index, with_maxima=True), threads, math.prod(x) // count, count, 1
         )
         return NativeKernel(node, [argmax_call])
-    wide = compute_dtype(value)
+    compute = compute_dtype(value)
     windows_per_pixel = zip(pooling.window, pooling.stride, strict=True)
     long_sum = (
         backward
@@ -81,22 +84,22 @@ def _pooling_kernel(
     )
     separate = backward and (small or long_sum)
     across = math.ceil(pooling.window[1] / pooling.stride[1]) * pooling.stride[1]
-    cells, index = max(MAX_CELLS, across), place_type(wide)
+    cells, c_index = max(MAX_CELLS, across), index_type(compute)
     span = round_up(cells + pooling.window[1])
     text = with_macros(
         MAX_TEXT,
         T=c_type(value),
-        W=accumulator_type(value) if long_sum else c_type(wide),
+        W=accumulator_type(value) if long_sum else c_type(compute),
         IN_SCRATCH=int(separate),
-        P=c_type(place),
-        MASK=f"int{8 * wide.itemsize}_t",
-        INDEX=index,
+        P=c_type(index),
+        MASK=f"int{8 * compute.itemsize}_t",
+        INDEX=c_index,
         ROW_WINDOWS=int(
             is_partition and pooling.window[0] == 1 and x[3] == y[3] * pooling.stride[1]
         ),
         CELLS=cells,
         SPAN=span,
-        LOWEST=limits(wide)["lowest"],
+        LOWEST=limits(compute)["lowest"],
         LANES=lanes,
         BLOCK=math.gcd(lanes, onednn.block()),
         BACKWARD=int(backward),
@@ -106,22 +109,22 @@ def _pooling_kernel(
     (top, _), (left, _) = pooling.padding
     values = threads, x[0] * x[1], *x[2:4], *y[2:4], top, left
     source = KernelSource(text, CONVERSION_FUNCTIONS if small else ())
-    thread_bytes = math.prod(x[2:]) * wide.itemsize * (1 + long_sum) if separate else 0
+    thread_bytes = math.prod(x[2:]) * compute.itemsize * (1 + long_sum) if separate else 0
     if not backward and lanes == 1:
-        thread_bytes = span * 2 * (wide.itemsize + max(wide.itemsize, 4))
+        thread_bytes = span * 2 * (compute.itemsize + max(compute.itemsize, 4))
     return NativeKernel(node, [call(source, *values, scratch=True)], threads * thread_bytes)
 
 
 def max_pool2d(op: MaxPool2d, node: Node, threads: int) -> NativeKernel | None:
-    y, place = node.specs
+    y, indices = node.specs
     images = node.inputs[0].shape, y.shape
-    return _pooling_kernel(node, op.pooling, images, (y.dtype, place.dtype), False, threads)
+    return _pooling_kernel(node, op.pooling, images, (y.dtype, indices.dtype), False, threads)
 
 
 def max_pool2d_backward(op: MaxPool2dBackward, node: Node, threads: int) -> NativeKernel | None:
-    dy, place = node.inputs
+    dy, indices = node.inputs
     images = node.shape, dy.shape
-    return _pooling_kernel(node, op.pooling, images, (dy.dtype, place.dtype), True, threads)
+    return _pooling_kernel(node, op.pooling, images, (dy.dtype, indices.dtype), True, threads)
 
 
 def avg_pool2d(op: AvgPool2d, node: Node, threads: int) -> NativeKernel | None:
@@ -137,7 +140,7 @@ def avg_pool2d_backward(op: AvgPool2dBackward, node: Node, threads: int) -> Nati
 def _average_kernel(
     node: Node, pool: AvgPool2d, images: tuple[Shape, Shape], threads: int, backward: bool = False
 ) -> NativeKernel | None:
-    """Return the average-pooling kernel between `images` before and after."""
+    """Return the average-pooling kernel between input and output `images`."""
     pooling, (x, y) = pool.pooling, images
     window, stride = pooling.window, pooling.stride
     windows_per_pixel = (
@@ -151,23 +154,23 @@ def _average_kernel(
     ):
         return None
     lanes, small = math.prod(x[4:]), node.dtype == BFLOAT16
-    wide = compute_dtype(node.dtype)
+    compute = compute_dtype(node.dtype)
     text = with_macros(
         AVG_TEXT,
         T=c_type(node.dtype),
-        W=accumulator_type(wide) if long_sum else c_type(wide),
+        W=accumulator_type(compute) if long_sum else c_type(compute),
         LANES=lanes,
         BLOCK=math.gcd(lanes, onednn.block()),
         BACKWARD=int(backward),
         BFLOAT16=int(small),
         **_window_macros(pooling),
     )
-    ends = []
-    for n, pad, (before, behind) in zip(x[2:4], pool.pad, pooling.padding, strict=True):
+    borders = []
+    for n, pad, (pad_before, pad_after) in zip(x[2:4], pool.pad, pooling.padding, strict=True):
         counted = pad * pool.count_padding
-        ends += [before, -counted, n + min(counted, behind)]
+        borders += [pad_before, -counted, n + min(counted, pad_after)]
     source = KernelSource(text, CONVERSION_FUNCTIONS if small else ())
-    return NativeKernel(node, [call(source, threads, x[0] * x[1], *x[2:4], *y[2:4], *ends)])
+    return NativeKernel(node, [call(source, threads, x[0] * x[1], *x[2:4], *y[2:4], *borders)])
 
 
 def _is_partition(pooling: Pooling) -> bool:

@@ -1,7 +1,7 @@
 """C for a loop over small values: one function for all steps, with values on its stack.
 
-Statements name each element of a small node, and loop over constant extents of a larger one.  Views
-cost nothing: they are other indices of the same array.
+Statements name each element of a small node, and loop over the constant extents of a larger node.
+Views cost nothing: they are other indices of the same array.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MAX_MATRIX_SIDE = 16  # the longest side of a product
 MAX_ELEMENTS = 1024  # elements of a value
 MAX_STACK_BYTES = 32 << 10  # bytes of all values
 MAX_OPERATIONS = 1 << 15  # operations of a step
-MAX_UNROLLED = 128  # operations of a node whose elements are named one by one, at most
+MAX_UNROLLED = 128  # operations of a node whose elements are named one by one
 
 
 class Value(NamedTuple):
@@ -72,16 +72,16 @@ def loop_text(op: Loop, strides: Sequence[Shape]) -> LoopText:
     """
     graph = expand_fused(op.graph)
     writer = _Writer()
-    last, operands = op.carried + op.scanned, []
+    end_of_slices, operands = op.carried + op.scanned, []
     for i, (x, steps) in enumerate(zip(graph.inputs, strides, strict=True)):
-        if op.carried <= i < last:
-            pointer = f"const {_element_type(x)} *"
+        if op.carried <= i < end_of_slices:
+            pointer = f"const {c_type(x.dtype)} *"
             writer.lines.append(f"{pointer}x{i} = ({pointer})(p{i} + t * step{i});")
             writer.values[x] = _slice(f"x{i}", x, steps[1:])
         else:
-            first = f"progress[2] ? p{i + len(strides)} : p{i}" if i < op.carried else f"p{i}"
-            operands.append(f"{writer.array(x, f'x{i}')} memcpy(x{i}, {first}, sizeof x{i});")
-        if x.dtype == BOOL:  # its bytes may be others than 0 and 1
+            source = f"progress[2] ? p{i + len(strides)} : p{i}" if i < op.carried else f"p{i}"
+            operands.append(f"{writer.array(x, f'x{i}')} memcpy(x{i}, {source}, sizeof x{i});")
+        if x.dtype == BOOL:  # a view of another dtype may have any byte
             bytes_value = writer.values[x]
             writer.lines.append(writer.array(x, f"bit{i}"))
             writer.copy(writer.values[x], bytes_value, x.shape, " != 0")
@@ -90,12 +90,10 @@ def loop_text(op: Loop, strides: Sequence[Shape]) -> LoopText:
             writer.compute(node)
     outputs = len(strides)
     for k, y in enumerate(graph.outputs[op.carried :], outputs + op.carried):
-        writer.lines.append(
-            f"{_element_type(y)} *y{k} = ({_element_type(y)} *)(p{k} + t * step{k});"
-        )
+        writer.lines.append(f"{c_type(y.dtype)} *y{k} = ({c_type(y.dtype)} *)(p{k} + t * step{k});")
         writer.copy(writer.contiguous(f"y{k}", y.shape), writer.values[y], y.shape)
     for i, y in enumerate(graph.outputs[: op.carried]):
-        writer.lines.append(writer.array(y, f"new{i}", keep=False))
+        writer.lines.append(writer.array(y, f"new{i}", is_value=False))
         writer.copy(writer.contiguous(f"new{i}", y.shape), writer.values[y], y.shape)
     carries = range(op.carried)
     writer.lines += [f"memcpy(x{i}, new{i}, sizeof x{i});" for i in carries]
@@ -114,18 +112,14 @@ def expand_fused(graph: Graph) -> Graph:
             elif _is_expandable(node.op):
                 results_of[node] = tuple(node.op.expand(*inputs))
             else:
-                new = node.replace(tuple(inputs))
-                results_of[node] = new.op.results(*inputs) if node.is_bundle else (new,)
+                copy = node.replace(tuple(inputs))
+                results_of[node] = copy.op.results(*inputs) if node.is_bundle else (copy,)
         graph = Graph(graph.inputs, tuple(results_of[y][0] for y in graph.outputs))
     return graph
 
 
 def _is_expandable(op: Op) -> bool:
     return isinstance(op, Fused | HorizontalFusion) or op.composed
-
-
-def _element_type(node: Node) -> str:
-    return c_type(node.dtype)
 
 
 def _slice(name: str, node: Node, strides: Shape) -> Value:
@@ -148,14 +142,14 @@ class _Writer:
         """Return the value of a contiguous array."""
         return Value(name, np.arange(math.prod(shape)).reshape(shape))
 
-    def array(self, node: Node, name: str, keep: bool = True) -> str:
-        """Declare an array for a node, and make it the node's value if `keep`."""
+    def array(self, node: Node, name: str, is_value: bool = True) -> str:
+        """Return the declaration of an array for a node; make it the node's value if `is_value`."""
         self.bytes += node.spec.nbytes
         if not 0 < node.size <= MAX_ELEMENTS or self.bytes > MAX_STACK_BYTES:
-            raise NotFusible("its values are empty, or do not fit the first cache")
-        if keep:
+            raise NotFusible("its values are empty, or do not fit the first-level cache")
+        if is_value:
             self.values[node] = self.contiguous(name, node.shape)
-        return f"{_element_type(node)} {name}[{node.size}];"
+        return f"{c_type(node.dtype)} {name}[{node.size}];"
 
     def compute(self, node: Node) -> None:
         if node.is_bundle or isinstance(node.op, Item):
@@ -170,28 +164,28 @@ class _Writer:
             self.lines.append(f"static const {self.array(node, name)[:-1]} = {{{numbers}}};")
             return
         self.lines.append(self.array(node, name))
-        to = self.values[node]
+        target = self.values[node]
         match node.op:
             case Elementwise() if not takes_index(node.op):
-                self.elementwise(node, to, xs)
+                self.elementwise(node, target, xs)
             case Reduction() as op if op.combine:
-                self.reduction(op, node, to, xs[0])
+                self.reduction(op, node, target, xs[0])
             case Matmul():
-                self.product(node, to, xs)
+                self.product(node, target, xs)
             case _:
                 raise NotFusible(f"{node.op.name} is computed by a separate kernel")
 
-    def each(self, shape: Shape, operations: int, line: Callable[[ElementText], str]) -> None:
-        """Append `line` for each element of a shape; `operations` is the number of operations."""
+    def emit(self, shape: Shape, operations: int, line: Callable[[ElementText], str]) -> None:
+        """Append `line` for each element of a shape, which take this number of operations."""
         self.operations += operations
         if self.operations > MAX_OPERATIONS:
-            raise NotFusible("a step has many operations")
-        self.lines += _each(shape, operations, line)
+            raise NotFusible("a step has too many operations")
+        self.lines += _element_lines(shape, operations, line)
 
-    def copy(self, to: Value, x: Value, shape: Shape, suffix: str = "") -> None:
-        self.each(shape, x.index.size, lambda at: f"{at(to)} = {at(x)}{suffix};")
+    def copy(self, target: Value, x: Value, shape: Shape, suffix: str = "") -> None:
+        self.emit(shape, x.index.size, lambda text: f"{text(target)} = {text(x)}{suffix};")
 
-    def elementwise(self, node: Node, to: Value, xs: Sequence[Value]) -> None:
+    def elementwise(self, node: Node, target: Value, xs: Sequence[Value]) -> None:
         xs = [x.reshaped(node.shape) for x in xs]
         dtypes = [x.dtype for x in node.inputs]
         self.support.update(
@@ -199,50 +193,51 @@ class _Writer:
             for text in support(node.op, dtypes, node.dtype)
         )
 
-        def line(at: ElementText) -> str:
-            right = expression(node.op, dtypes, node.dtype, [*map(at, xs)])
-            return f"{at(to)} = {right};"
+        def line(text: ElementText) -> str:
+            right = expression(node.op, dtypes, node.dtype, [*map(text, xs)])
+            return f"{text(target)} = {right};"
 
-        self.each(node.shape, node.size, line)
+        self.emit(node.shape, node.size, line)
 
-    def reduction(self, op: Reduction, node: Node, to: Value, x: Value) -> None:
+    def reduction(self, op: Reduction, node: Node, target: Value, x: Value) -> None:
         (operand,) = node.inputs
         count = operand.size // node.size
         if count > MAX_PLAIN_SUM or operand.dtype in SMALL_FLOATS:
-            raise NotFusible(f"{op.name} is of many elements, or of floats of 16 bits")
+            raise NotFusible(f"{op.name} reduces many elements, or floats of 16 bits")
         is_choice = op.combine.startswith("(")
-        element_type = _element_type(operand if is_choice else node)
+        element_type = c_type((operand if is_choice else node).dtype)
         order = [a for a in range(operand.ndim) if a not in op.axes] + [*op.axes]
         terms = x.index.transpose(order).reshape(*node.shape, count)
-        first = filled(op, op.identity, **limits(operand.dtype))
+        identity = filled(op, op.identity, **limits(operand.dtype))
 
-        def line(at: ElementText) -> str:
+        def line(text: ElementText) -> str:
             statements = (
-                f"s = {filled(op, op.combine, f'({element_type})' + at(x), 's')};"
+                f"s = {filled(op, op.combine, f'({element_type})' + text(x), 's')};"
                 for x in _along(x.name, terms)
             )
-            return f"{{ {element_type} s = {first}; {' '.join(statements)} {at(to)} = s; }}"
+            body = f"{element_type} s = {identity}; {' '.join(statements)} {text(target)} = s;"
+            return f"{{ {body} }}"
 
-        self.each(node.shape, operand.size, line)
+        self.emit(node.shape, operand.size, line)
 
-    def product(self, node: Node, to: Value, xs: Sequence[Value]) -> None:
+    def product(self, node: Node, target: Value, xs: Sequence[Value]) -> None:
         x, y, *bias = xs
         count = node.inputs[0].shape[-1]
         if max(*node.shape[-2:], count) > MAX_MATRIX_SIDE or node.dtype in SMALL_FLOATS:
-            raise NotFusible("a product is large, or of floats of 16 bits")
+            raise NotFusible("a product is large, or has floats of 16 bits")
         lead, (m, n) = node.shape[:-2], node.shape[-2:]
         left = np.broadcast_to(x.index[..., None, :], (*lead, m, n, count))
         right = np.broadcast_to(np.swapaxes(y.index, -1, -2)[..., None, :, :], (*lead, m, n, count))
         times, plus = ("&", "|") if kind(node.dtype) == "b" else ("*", "+")
-        element_type = _element_type(node)
+        element_type = c_type(node.dtype)
 
-        def line(at: ElementText) -> str:
+        def line(text: ElementText) -> str:
             pairs = zip(_along(x.name, left), _along(y.name, right), strict=True)
-            terms = [f"({element_type})({at(a)} {times} {at(b)})" for a, b in pairs]
-            terms += [at(b.reshaped(node.shape)) for b in bias]
-            return f"{at(to)} = {f' {plus} '.join(terms) or '0'};"
+            terms = [f"({element_type})({text(a)} {times} {text(b)})" for a, b in pairs]
+            terms += [text(b.reshaped(node.shape)) for b in bias]
+            return f"{text(target)} = {f' {plus} '.join(terms) or '0'};"
 
-        self.each(node.shape, node.size * count, line)
+        self.emit(node.shape, node.size * count, line)
 
 
 def _along(name: str, index: Array) -> Iterator[Value]:
@@ -250,10 +245,10 @@ def _along(name: str, index: Array) -> Iterator[Value]:
     return (Value(name, index[..., k]) for k in range(index.shape[-1]))
 
 
-def _each(shape: Shape, operations: int, line: Callable[[ElementText], str]) -> list[str]:
+def _element_lines(shape: Shape, operations: int, line: Callable[[ElementText], str]) -> list[str]:
     """Return `line` for each element of a shape, unrolled or in loops."""
     if operations <= MAX_UNROLLED:
-        return [line(functools.partial(_unrolled_element, place)) for place in np.ndindex(*shape)]
+        return [line(functools.partial(_unrolled_element, i)) for i in np.ndindex(*shape)]
     lines = [line(_loop_element)]
     for axis in reversed(range(len(shape))):
         if shape[axis] > 1:
@@ -261,8 +256,8 @@ def _each(shape: Shape, operations: int, line: Callable[[ElementText], str]) -> 
     return lines
 
 
-def _unrolled_element(place: tuple[int, ...], value: Value) -> str:
-    return f"{value.name}[{value.index[place]}]"
+def _unrolled_element(position: tuple[int, ...], value: Value) -> str:
+    return f"{value.name}[{value.index[position]}]"
 
 
 def _loop_element(value: Value) -> str:
