@@ -1,7 +1,7 @@
 """Collectives on the CPU: MPI's functions, called by address from the native program.
 
-MPI moves data only while it is called.  So the program calls it between kernels while a collective
-is pending (`PendingExchanges`).
+MPI moves data only inside its functions.  So the program calls one between kernels while a
+collective is pending (`PendingExchanges`).
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ int NAME(const int64_t *a, char **slots) {
 """,
     (HEADER,),
 )
-# Words of a pending collective, as in pending.c.
+# Indices of the words of a pending collective, as in pending.c, and their number.
 REQUEST, STATE, STARTED, FINISHED, PENDING_TIME, WAITING_TIME, TIMES, ERROR, WORDS = range(9)
 IDLE, PENDING, DONE, FAILED = range(4)
 
 
 class Call(NamedTuple):
-    """A function of MPI, and its calling convention."""
+    """A function of MPI, and the C expression that calls it."""
 
     function: str
     text: str
@@ -100,7 +100,7 @@ void NAME(const T *x, T *y, const int *count, const void *type) {
 """
 COMBINATIONS = {"sum": "a + b", "max": "a > b || a != a ? a : b"}
 INTERRUPTED = (
-    "an earlier call was cut short, and the processes are no longer at the same place; start anew"
+    "an earlier call was interrupted, so the processes are at different steps; restart all of them"
 )
 TEST = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p)
 
@@ -109,7 +109,7 @@ class MpiExchange:
     """The state of a pending collective, in memory that native code shares."""
 
     def __init__(self, pending: PendingCollective) -> None:
-        self.what = str(pending)
+        self.name = str(pending)
         self.nbytes = pending.nbytes
         self.world = pending.op.world
         self.words = np.zeros(WORDS, np.int64)
@@ -127,12 +127,12 @@ class MpiExchange:
         """Wait for the end; raise GraphError after `timeout` seconds, or if the exchange failed."""
         begin = time.monotonic_ns()
         if self.words[STATE] == PENDING:
-            self.world.wait(self._finished, self.what, timeout)
+            self.world.wait(self._finished, self.name, timeout)
             self.words[WAITING_TIME] += (time.monotonic_ns() - begin) * int(self.words[TIMES] >= 0)
         if self.words[STATE] == FAILED:
             error = int(self.words[ERROR])
             why = f"MPI says: {self.world.mpi.Get_error_string(error)}" if error else INTERRUPTED
-            raise GraphError(f"{self.what} failed: {why}")
+            raise GraphError(f"{self.name} failed: {why}")
         if self.words[TIMES] >= 0:
             self.words[PENDING_TIME] += self.words[FINISHED] - self.words[STARTED]
         self.words[TIMES] += 1
@@ -183,7 +183,7 @@ class CollectiveKernel(CpuKernel):
         exchange = self.exchange
         times, pending_time, waited = exchange.words[[TIMES, PENDING_TIME, WAITING_TIME]].tolist()
         return Traffic(
-            exchange.what, exchange.nbytes, max(0, times), pending_time / 1e9, waited / 1e9
+            exchange.name, exchange.nbytes, max(0, times), pending_time / 1e9, waited / 1e9
         )
 
     @property
@@ -197,12 +197,12 @@ class CollectiveKernel(CpuKernel):
 
     @property
     def _reduction_sources(self) -> list[KernelSource]:
-        """The source of the reduction, if MPI has none."""
+        """The source of the reduction if MPI has none that is correct."""
         dtype = self.node.dtype
-        how = self.op.combines
-        if not how or kind(dtype) != "f" or (how == "sum" and dtype not in SMALL_FLOATS):
+        combines = self.op.combines
+        if not combines or kind(dtype) != "f" or (combines == "sum" and dtype not in SMALL_FLOATS):
             return []
-        macros = {"C": c_type(dtype), "FROM": "", "TO": "", "RESULT": COMBINATIONS[how]}
+        macros = {"C": c_type(dtype), "FROM": "", "TO": "", "RESULT": COMBINATIONS[combines]}
         support: tuple[str, ...] = ()
         if dtype in SMALL_FLOATS:
             macros["C"] = "float"
@@ -234,10 +234,10 @@ class CollectiveKernel(CpuKernel):
         if isinstance(self.op, ReduceScatter):
             count //= world.size
         shift = world.rank * spec.nbytes if isinstance(self.op, AllGather) else 0
-        how = self._mpi_op(linker) if not moves_only else getattr(self.op, "root", 0)
+        op_or_root = self._mpi_op(linker) if not moves_only else getattr(self.op, "root", 0)
         words = [self.exchange.address, *x, *buffer, spec.nbytes, shift]
         words += [int(world.mpi.IN_PLACE), _function(world, CALLS[type(self.op)].function), count]
-        return [*words, _handle(world, dtype), _signed(world.handle), how]
+        return [*words, _handle(world, dtype), _signed(world.handle), op_or_root]
 
     def _mpi_op(self, linker: Linker) -> int:
         world = self.op.world
@@ -281,7 +281,7 @@ class PendingExchanges:
         self._started: dict[MpiExchange, Step] = {}
 
     def progress_calls(self, step: Step, linker: Linker) -> list[tuple[NativeCall, Step]]:
-        """Return the calls that let MPI progress after a step, each with the step it is for."""
+        """Return the calls that let MPI progress after a step, each with the step it serves."""
         if isinstance(step.kernel, CollectiveKernel):
             exchange = step.kernel.exchange
             if step.kernel.ends:
@@ -296,7 +296,7 @@ class PendingExchanges:
         return [(linker.call(PROGRESS, words), self._started[pending[-1]])]
 
 
-# MPI's names of types that do not follow from NumPy's; 16-bit floats travel as integers.
+# MPI's names of types that do not follow from NumPy's; 16-bit floats are sent as integers.
 _MPI_TYPES = {
     "float32": "FLOAT",
     "float64": "DOUBLE",
@@ -310,7 +310,7 @@ def _handle(world: World, name: str) -> int:
 
 
 def _signed(handle: int) -> int:
-    """Return a handle as a signed number; mpi4py gives its bits."""
+    """Return a handle as a signed number; mpi4py returns its bits."""
     return handle - (handle >> 63 << 64)
 
 

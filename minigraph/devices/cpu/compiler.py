@@ -1,6 +1,6 @@
 """The system's C compiler: it turns sources into loaded functions.
 
-The kernels that no cache has are divided among as many compiler runs as there are CPUs.
+Kernels that no cache has are divided among as many compiler runs as the machine has CPUs.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ FLAGS = (
     "-ftree-vectorize",
     "-fvect-cost-model",  # "dynamic"; clang has this name only
     "-march=native",
-    # Flags of CC would change bits, and a library that they make would flush denormals.  Intel's
-    # compiler, a clang, by default assumes that there are no NaN and infinities.
+    # Flags of CC could change bits, or link a library that flushes denormals.  Intel's compiler,
+    # which is a clang, by default assumes that no number is NaN or infinite.
     "-fno-fast-math",
     "-fno-unsafe-math-optimizations",
     "-fno-finite-math-only",
@@ -58,7 +58,7 @@ FLAGS = (
     "-fopenmp",
     "-fPIC",
     "-shared",
-    "-Werror=vla",  # no shape decides how much of a stack a kernel takes
+    "-Werror=vla",  # the stack that a kernel needs does not depend on shapes
 )
 # With these optimisations gcc compiles nested conditional expressions, or those of calls, to
 # branches, so it does not vectorise the loop, which takes 15 to 80 times as long.
@@ -67,17 +67,14 @@ ICX_FLAGS = ("-ffp-model=precise",)
 # On many processors compilers prefer vectors of 256 bits, although 512 bits are as fast or faster.
 WIDE_VECTORS = "-mprefer-vector-width=512"
 # Parallel regions of kernels go through functions of the prelude.
-LINKER_WRAPS = (
-    "-Wl,--wrap=GOMP_parallel",
-    "-Wl,--wrap=GOMP_parallel_loop_nonmonotonic_dynamic",
-)
-# Clang's headers may lack omp.h, and its library is another one: CLANG_OMP stands for both.
+LINKER_WRAPS = ("-Wl,--wrap=GOMP_parallel", "-Wl,--wrap=GOMP_parallel_loop_nonmonotonic_dynamic")
+# Clang may lack omp.h, and has another OpenMP library: CLANG_OMP takes the place of both.
 # Without -g0 zig writes the name of the folder into its results.
 CLANG_OPENMP = ("-Xclang", "-fopenmp", "-I.", "-g0")
 CLANG_OMP = Path(__file__).with_name("clang_omp.h").read_text()
 # The pragma for a loop with independent iterations, of gcc and of clang.
 IVDEP_PRAGMAS = ("#pragma GCC ivdep", "#pragma clang loop vectorize(assume_safety)")
-# By instruction set: the features that -mno- removes from -march=native, with those built on them.
+# The features of each instruction set that -mno- removes from -march=native, with later features.
 ISA_FEATURES = {onednn.AVX: ("avx",), onednn.AVX2: ("avx2", "fma"), onednn.AVX512: ("avx512f",)}
 COMPILE_TIMEOUT = 120.0  # time limit of one run of the compiler
 OTHER_BACKENDS = {  # of MINIGRAPH_JIT_BACKEND
@@ -109,7 +106,7 @@ def _compiler() -> _Compiler | None:
     if path is None:
         run = "elementwise ops and reductions run in NumPy, several times slower"
         if settings.jit_backend() in ("", "halide") and not why_no_halide():
-            run = "Halide compiles elementwise ops and reductions, NumPy runs what else would be C"
+            run = "Halide compiles elementwise ops and reductions, NumPy runs other ops"
         warn_once(
             f"no C compiler was found; {run}: install gcc (Debian: apt-get install gcc libc6-dev), "
             f"or {install_command('compiler')}",
@@ -122,14 +119,14 @@ def _compiler() -> _Compiler | None:
 
 def _compiler_from_cc(cc: str) -> _Compiler:
     """Return the compiler that `CC` names: a path, or a program with arguments as in a shell."""
-    path, others, version = shutil.which(cc), [], ""
+    path, arguments, version = shutil.which(cc), [], ""
     try:
         if path is None:
-            name, *others = shlex.split(cc) or [""]
+            name, *arguments = shlex.split(cc) or [""]
             path = shutil.which(name)
-        why = "there is no such program"
+        why = "the program was not found"
         if path is not None:
-            version, why = _version((os.path.abspath(path), *others))
+            version, why = _version((os.path.abspath(path), *arguments))
     except ValueError as error:  # a quotation mark that is left open
         why = str(error)
     if path is None or why:
@@ -137,7 +134,7 @@ def _compiler_from_cc(cc: str) -> _Compiler:
             f"CC is {cc!r}, which does not run ({why}): set it to a C compiler, such as gcc or "
             '"ccache gcc", or unset it'
         )
-    return _Compiler((os.path.abspath(path), *others), version)
+    return _Compiler((os.path.abspath(path), *arguments), version)
 
 
 def _version(command: Sequence[str]) -> tuple[str, str]:
@@ -168,14 +165,14 @@ def compiler() -> str | None:
 
     Raises CompileError if `CC` names a compiler that does not run.
     """
-    chosen = _compiler()
-    return shlex.join(chosen.command) if chosen else None
+    found_compiler = _compiler()
+    return shlex.join(found_compiler.command) if found_compiler else None
 
 
 def compiler_version() -> str:
     """Return the first line of the compiler's version, or "none"."""
-    chosen = _compiler()
-    return chosen.version if chosen else "none"
+    found_compiler = _compiler()
+    return found_compiler.version if found_compiler else "none"
 
 
 @functools.cache
@@ -194,7 +191,7 @@ def _is_icx() -> bool:
 
 
 def is_clang() -> bool:
-    """Whether the compiler is clang, or one that is built on it and takes its flags."""
+    """Whether the compiler is clang, or is built on clang and takes its flags."""
     return compiler_name().startswith("clang") or _is_icx()
 
 
@@ -204,7 +201,7 @@ def why_no_halide() -> str:
     if not elf.IS_SUPPORTED:
         return "Halide's kernels are for Linux on the x86-64"
     specs = {name: importlib.util.find_spec(name) for name in HALIDE_PACKAGES}
-    # Without a file there is only a folder of bytecode, which a package that is gone may leave.
+    # Without a file, only a folder of bytecode is left of a package that was removed.
     missing = [name for name, spec in specs.items() if spec is None or spec.origin is None]
     if missing:
         return f"{missing[0]} is not installed: {install_command('halide')}"
@@ -223,10 +220,10 @@ def _libraries() -> list[str]:
 
 
 def excluded(features: Mapping[int, Sequence[str]]) -> list[str]:
-    """Return those features of a compiler, by instruction set, that oneDNN must not use either."""
+    """Return the features of a compiler, given by instruction set, that oneDNN must not use."""
     lib = onednn.library()
-    missing = ~lib.instructions if lib else 0
-    return [name for bits, names in features.items() if bits & missing for name in names]
+    disabled = ~lib.instructions if lib else 0
+    return [name for bits, names in features.items() if bits & disabled for name in names]
 
 
 def flags() -> list[str]:
@@ -235,17 +232,17 @@ def flags() -> list[str]:
     Kernels use only instructions that oneDNN may use, so ONEDNN_MAX_CPU_ISA limits both.
     """
     clang = is_clang()
-    chosen = [*(ICX_FLAGS if _is_icx() else ()), *FLAGS, *(() if clang else GCC_FLAGS)]
+    result = [*(ICX_FLAGS if _is_icx() else ()), *FLAGS, *(() if clang else GCC_FLAGS)]
     if clang:
-        at = chosen.index("-fopenmp")
-        chosen[at : at + 1] = CLANG_OPENMP
+        position = result.index("-fopenmp")
+        result[position : position + 1] = CLANG_OPENMP
     if platform.machine() != "x86_64":
-        return chosen
+        return result
     disabled = excluded(ISA_FEATURES)
     if clang:  # zig's driver rejects -mno-
         disabling = (("-Xclang", "-target-feature", "-Xclang", f"-{name}") for name in disabled)
-        return [*chosen, WIDE_VECTORS, *itertools.chain.from_iterable(disabling)]
-    return [*chosen, WIDE_VECTORS, *LINKER_WRAPS, *(f"-mno-{name}" for name in disabled)]
+        return [*result, WIDE_VECTORS, *itertools.chain.from_iterable(disabling)]
+    return [*result, WIDE_VECTORS, *LINKER_WRAPS, *(f"-mno-{name}" for name in disabled)]
 
 
 @functools.cache
@@ -262,7 +259,7 @@ def environment() -> Mapping[str, str]:
     }
 
 
-Process = subprocess.Popen[bytes]  # the leader of a group with all that it starts
+Process = subprocess.Popen[bytes]  # the leader of a process group
 
 
 def run_commands(
@@ -279,7 +276,7 @@ def run_commands(
     max_processes  commands that may run at the same time
     timeout        time limit of each; after a timeout no further command starts
     """
-    outputs = dict.fromkeys(commands, "not started: an earlier one did not end")
+    outputs = dict.fromkeys(commands, "not started: an earlier command did not end")
     waiting, running = deque(commands), deque[tuple[str, Process, float]]()
     try:
         while waiting or running:
@@ -342,11 +339,11 @@ class CKernels(KernelCache):
         return environment()
 
     def compile(self, units: Sequence[CompilationUnit]) -> Iterator[CompiledUnit]:
-        chosen = _compiler()
-        assert chosen is not None, "nothing is compiled without a compiler"
+        c_compiler = _compiler()
+        assert c_compiler is not None, "nothing is compiled without a compiler"
         with working_folder() as folder:
             commands: dict[str, list[str]] = {}
-            begin = [*chosen.command, *flags()]
+            compile_command = [*c_compiler.command, *flags()]
             clang = is_clang()
             if clang:
                 (folder / "omp.h").write_text(CLANG_OMP)
@@ -359,8 +356,8 @@ class CKernels(KernelCache):
                 )
                 # Relative names, so that messages and objects are the same in every folder.
                 files = [f"{name}.c", "-o", f"{name}.so"]
-                commands[name] = [*begin, *files, *_libraries()]
-            variables = toolchain.environment(chosen.command[0], str(folder))
+                commands[name] = [*compile_command, *files, *_libraries()]
+            variables = toolchain.environment(c_compiler.command[0], str(folder))
             errors = run_commands(commands, folder, variables, settings.cpus(), COMPILE_TIMEOUT)
             for unit, name in zip(units, commands, strict=True):
                 if errors[name]:
@@ -369,8 +366,8 @@ class CKernels(KernelCache):
                 try:
                     binary = (folder / f"{name}.so").read_bytes()
                     yield CompiledUnit(unit, binary, self.load(binary, unit.kernels))
-                except (OSError, AttributeError) as missing:
-                    yield CompiledUnit(unit, error=str(missing))
+                except (OSError, AttributeError) as error:
+                    yield CompiledUnit(unit, error=str(error))
 
     def load(self, binary: bytes, kernels: Sequence[str]) -> list[int]:
         with suppress(OSError):  # the kernels of another compiler may need another library
@@ -380,10 +377,10 @@ class CKernels(KernelCache):
 
     def refuse(self, error: str) -> None:
         lines = error.splitlines()
-        first = next((line for line in lines if "error:" in line), error[:200])
+        summary = next((line for line in lines if "error:" in line), error[:200])
         warn_once(
-            f"{compiler()} could not compile kernels ({first}); NumPy runs them instead",
-            cause=f"not compiled: {first.rpartition('error:')[2]}",  # without unit and line
+            f"{compiler()} could not compile kernels ({summary}); NumPy runs them instead",
+            cause=f"not compiled: {summary.rpartition('error:')[2]}",  # without unit and line
         )
 
 

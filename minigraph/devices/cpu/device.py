@@ -39,10 +39,10 @@ from minigraph.version import __version__
 class CpuBackend(HostBackend):
     """Device "cpu".
 
-    threads  of large kernels; small kernels run on one
-    bulk     whether a program is one native call; otherwise each kernel is one
+    threads  threads of large kernels; small kernels run on one thread
+    bulk     whether a program is one native call, or each kernel
     on_disk  whether kernels may be read from and kept on disk
-    timeout  seconds of waiting for other processes, after which an error is raised
+    timeout  seconds of waiting for other processes before an error
     """
 
     device = "cpu"
@@ -93,7 +93,7 @@ class CpuBackend(HostBackend):
         if value == "off":
             return ""
         if value != "bfloat16":
-            return 'on the CPU amp is "bfloat16" or "off"'
+            return 'the CPU supports only "bfloat16" and "off"'
         if not self.library:
             return "oneDNN is missing: pip install onednn-cpu-gomp (x86-64)"
         if onednn.BFLOAT16 in onednn.dtypes():
@@ -106,10 +106,10 @@ class CpuBackend(HostBackend):
     def tunable(self, node: Node, strides: Sequence[Shape]) -> Tunable | None:
         if not self._convolves:
             return None
-        first = _parts(node)[0] if isinstance(node.op, Activated) else node
-        if compiler.compiler() and small_products(first, strides):
+        product = _parts(node)[0] if isinstance(node.op, Activated) else node
+        if compiler.compiler() and small_products(product, strides):
             return None
-        return self._problems.tunable(first, strides)
+        return self._problems.tunable(product, strides)
 
     def kernel(self, node: Node, strides: Sequence[Shape], choice: Choice | None = None) -> Kernel:
         if isinstance(node.op, Activated):
@@ -141,7 +141,7 @@ class CpuBackend(HostBackend):
         if not compiler.compiler():
             return compiler.NO_COMPILER
         if not kernels.has_kernels(node.op):
-            return f"there is no kernel of {node.op.name}"
+            return f"{node.op.name} has no kernel"
         why = f"no kernel of {node.op.name} fits its shapes and types"
         if operations(node) >= MIN_WARNED_OPERATIONS:
             warn_once(
@@ -151,9 +151,9 @@ class CpuBackend(HostBackend):
         return why
 
     def _activated(self, node: Node, strides: Sequence[Shape], choice: Choice | None) -> Kernel:
-        """Return the kernel for the first op followed by the activation's, or NumPy's for both.
+        """Return the first op's kernel followed by the activation's, or NumPy's for both.
 
-        The activation has a kernel of its own: oneDNN's fused ReLU turns NaN into 0, so a diverged
+        The activation has a separate kernel: oneDNN's fused ReLU turns NaN into 0, so a diverged
         network would look healthy.
         """
         product, activated = _parts(node)
@@ -174,8 +174,8 @@ class CpuBackend(HostBackend):
             return {"minigraph": __version__, **self.versions, "processor": processor()}
         if kind != "jit":
             return {}
-        kept = compiler.KERNELS if compiler.compiler() else halide_compiler.KERNELS
-        return kept.environment()
+        cache = compiler.KERNELS if compiler.compiler() else halide_compiler.KERNELS
+        return cache.environment()
 
     def kernels(self, program: Program) -> list[Entry]:
         return halide_compiler.stored(walker.texts(program))

@@ -18,14 +18,14 @@ ALLOCATED, ZEROED, SYMBOLS, RELOCATIONS = 2, 8, 2, 4  # a flag of sections, and 
 # Kinds of relocation: an address; a distance; the distance of an address.
 ABSOLUTE_KINDS, RELATIVE_KINDS, GOT_KINDS = (1,), (2, 4), (9, 41, 42)
 HEADER, SECTION, SYMBOL, RELOCATION = "<40xQ12xH", "<4xIQ8xQQIIQ8x", "<IxxHQ8x", "<QIIq"
-JUMP = b"\xff\x25\x00\x00\x00\x00"  # to the address that follows, as only that is within reach
+JUMP = b"\xff\x25\x00\x00\x00\x00"  # to the 64-bit address that follows the instruction
 STUB_BYTES = 32  # bytes of a jump with the instructions before it
-# By Halide's function: code that drops its first argument, a context, and the C library's function.
+# For Halide's functions: code that drops the first argument, a context, and the C function.
 ALLOCATION_STUBS = {
     "halide_malloc": (b"\xbf\x40\x00\x00\x00", "aligned_alloc"),  # mov edi, 64
     "halide_free": (b"\x48\x89\xf7", "free"),  # mov rdi, rsi
 }
-_loaded: list[mmap.mmap] = []  # never unloaded: kernels point into it
+_loaded: list[mmap.mmap] = []  # never unloaded, because kernels point into the memory
 
 
 def load(code: bytes) -> dict[str, int]:
@@ -33,25 +33,25 @@ def load(code: bytes) -> dict[str, int]:
     try:
         return _load(code)
     except (struct.error, IndexError, ValueError, KeyError) as error:
-        raise OSError(f"it is no object file that can be loaded ({error})") from None
+        raise OSError(f"the object file cannot be loaded ({error})") from None
 
 
 def _load(code: bytes) -> dict[str, int]:
     if code[:5] != b"\x7fELF\x02":
-        raise ValueError("it begins otherwise")
+        raise ValueError("it is not a 64-bit ELF file")
     begin, count = struct.unpack_from(HEADER, code)
     headers = code[begin:][: count * struct.calcsize(SECTION)]
     sections = [*struct.iter_unpack(SECTION, headers)]
     contents = [code[offset : offset + size] for _, _, offset, size, *_ in sections]
-    image, places = bytearray(), dict[int, int]()  # places of sections in the image
+    image, offsets = bytearray(), dict[int, int]()  # offsets of sections in the image
     for i, (kind, flags, _, size, _, _, alignment) in enumerate(sections):
         if flags & ALLOCATED:
             image += bytes(-len(image) % max(alignment, 1))
-            places[i] = len(image)
+            offsets[i] = len(image)
             image += bytes(size) if kind == ZEROED else contents[i]
     (table,) = (i for i, section in enumerate(sections) if section[0] == SYMBOLS)
     names = contents[sections[table][4]]
-    symbols = [  # each a name for a place in a section; section 0 is the C library
+    symbols = [  # names, sections and offsets; section 0 is the C library
         (names[name : names.index(b"\0", name)].decode(), section, value)
         for name, section, value in struct.iter_unpack(SYMBOL, contents[table])
     ]
@@ -65,27 +65,27 @@ def _load(code: bytes) -> dict[str, int]:
     memory = mmap.mmap(-1, len(image))
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     for (kind, *_, section, _), content in zip(sections, contents, strict=True):
-        if kind != RELOCATIONS or section not in places:
+        if kind != RELOCATIONS or section not in offsets:
             continue
         for offset, relocation, i, addend in struct.iter_unpack(RELOCATION, content):
-            (name, at, value), place = symbols[i], places[section] + offset
-            target = (places[at] if at else stubs[name]) + value + addend
+            (name, at, value), position = symbols[i], offsets[section] + offset
+            target = (offsets[at] if at else stubs[name]) + value + addend
             if relocation in ABSOLUTE_KINDS:
-                struct.pack_into("<Q", image, place, address + target)
+                struct.pack_into("<Q", image, position, address + target)
             elif relocation in RELATIVE_KINDS:
-                struct.pack_into("<i", image, place, target - place)
+                struct.pack_into("<i", image, position, target - position)
             elif relocation in GOT_KINDS:  # the jump of a library function has its address
                 slot = target + len(ALLOCATION_STUBS.get(name, (b"",))[0]) + len(JUMP)
-                struct.pack_into("<i", image, place, slot - place)
+                struct.pack_into("<i", image, position, slot - position)
             else:
-                raise ValueError(f"its relocations are of kind {relocation}")
+                raise ValueError(f"relocations of kind {relocation} are not supported")
     memory[:] = bytes(image)
     protect = ctypes.CDLL(None, use_errno=True).mprotect
     rights = mmap.PROT_READ | mmap.PROT_EXEC
     if protect(ctypes.c_void_p(address), ctypes.c_size_t(len(image)), rights):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     _loaded.append(memory)
-    return {name: address + places[at] + value for name, at, value in symbols if at in places}
+    return {name: address + offsets[at] + value for name, at, value in symbols if at in offsets}
 
 
 def _library_function(name: str) -> int:

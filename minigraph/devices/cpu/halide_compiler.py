@@ -1,6 +1,6 @@
-"""Halide as a compiler: pipelines in, loaded functions out, in this process and without a linker.
+"""Halide as a compiler: it turns sources into loaded functions, in this process without a linker.
 
-Halide itself is loaded when the first kernel is compiled; kernels of the cache need it no more.
+Halide is imported when the first kernel is compiled; kernels of the cache do not need it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from minigraph.jit.halide.source import FUNCTIONS, HalideSource
 from minigraph.jit.source import KernelSource, digest
 
 PIPELINE = "minigraph.jit.halide.pipeline"
-# By instruction set: prefixes of Halide's features that need it.
+# Prefixes of Halide's features that need each instruction set.
 ISA_FEATURES = {
     onednn.AVX: ("avx",),
     onednn.AVX2: ("avx2", "fma", "f16c", "avxvnni", "avx512", "avx10"),
@@ -35,26 +35,26 @@ ISA_FEATURES = {
 
 
 def is_selected() -> bool:
-    """Whether Halide compiles generated kernels: if the user wants it, or without a C compiler.
+    """Whether Halide compiles generated kernels: if the user requests it, or without a C compiler.
 
-    Warn if it is wanted but missing.  Then, without a C compiler, only the kernels run that Halide
-    compiled elsewhere.
+    Warn if Halide is requested but missing.  Then, without a C compiler, only cached kernels that
+    Halide has compiled run natively.
     """
-    wanted, why = settings.jit_backend(), compiler.why_no_halide()
+    requested, why = settings.jit_backend(), compiler.why_no_halide()
     has_c = compiler.compiler() is not None
-    if wanted == "halide" and why:
+    if requested == "halide" and why:
         instead = (
             "kernels are the C compiler's" if has_c else "kernels that no cache has are NumPy's"
         )
         warn_once(f"MINIGRAPH_JIT_BACKEND is halide, but {why}; {instead}")
-    usable = wanted in ("", "halide") and not (why and (has_c or not wanted))
-    if not usable or (has_c and not wanted):
+    usable = requested in ("", "halide") and not (why and (has_c or not requested))
+    if not usable or (has_c and not requested):
         return False
     return elf.IS_SUPPORTED and library.can_load_code()
 
 
 class HalideKernels(KernelCache):
-    min_unit_length = sys.maxsize  # one after the other
+    min_unit_length = sys.maxsize  # kernels are compiled one after the other
 
     def environment(self) -> Mapping[str, str]:
         return {
@@ -78,11 +78,11 @@ class HalideKernels(KernelCache):
                     yield CompiledUnit(unit, error=f"{type(error).__name__}: {error}")
 
     def load(self, binary: bytes, kernels: Sequence[str]) -> list[int]:
-        found = elf.load(binary)
+        addresses = elf.load(binary)
         try:
-            return [found[f"{name}_argv"] for name in kernels]
+            return [addresses[f"{name}_argv"] for name in kernels]
         except KeyError as missing:
-            raise OSError(f"it is an object without {missing}") from None
+            raise OSError(f"the object file lacks {missing}") from None
 
     def refuse(self, error: str) -> None:
         warn_once(f"Halide could not compile kernels ({error.splitlines()[0]}); NumPy runs them")
@@ -99,15 +99,15 @@ KERNELS = HalideKernels()
 
 
 def functions(sources: Sequence[KernelSource], on_disk: bool) -> dict[str, int]:
-    """Return the function of each kernel by name, whichever compiler it is for."""
-    halide, others = _by_compiler(sources)
-    return {**compiler.KERNELS.functions(others, on_disk), **KERNELS.functions(halide, on_disk)}
+    """Return the function of each kernel by name, compiled by Halide or the C compiler."""
+    halide, c_sources = _by_compiler(sources)
+    return {**compiler.KERNELS.functions(c_sources, on_disk), **KERNELS.functions(halide, on_disk)}
 
 
 def stored(sources: Sequence[KernelSource]) -> list[Entry]:
-    """Return the entries of those kernels that this process or the disk has kept."""
-    halide, others = _by_compiler(sources)
-    return [*compiler.KERNELS.stored(others), *KERNELS.stored(halide)]
+    """Return the entries of the kernels that this process or the disk has kept."""
+    halide, c_sources = _by_compiler(sources)
+    return [*compiler.KERNELS.stored(c_sources), *KERNELS.stored(halide)]
 
 
 def _by_compiler(sources: Sequence[KernelSource]) -> tuple[list[KernelSource], list[KernelSource]]:

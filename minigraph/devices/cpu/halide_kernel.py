@@ -32,7 +32,8 @@ from minigraph.platform.signals import signals_deferred
 
 HEADER_WORDS = 3  # words of an argument block before the buffers
 HOST_OFFSET = 16  # bytes of a buffer before the address of its elements
-# The kernel's function, its arguments, the buffers; then of each the address, slot and offset.
+# The argument block: the kernel's function, its arguments, the number of buffers; then address,
+# slot and offset of each buffer.
 CALL = KernelSource("""
 int NAME(const int64_t *a, char **slots) {
   for (const int64_t *at = a + 3; at < a + 3 + 3 * a[2]; at += 3)
@@ -65,23 +66,23 @@ def call_in_parallel(block: int, slots: int) -> int:
     """Make independent calls from Python, as PARALLEL_CALLS does in C."""
     count = c_int64.from_address(block + 8).value
     first, *others = (c_int64 * (2 + 2 * count)).from_address(block)[3::2]
-    with signals_deferred():  # else a part might still be written when the call has ended
+    with signals_deferred():  # an interrupt might end the call while a part still writes
         pool = _pool(len(others))
-        futures = [pool.submit(call, each, slots) for each in others]
+        futures = [pool.submit(call, other, slots) for other in others]
         return any([call(first, slots), *(future.result() for future in futures)])
 
 
 class HalideKernel(NativeKernel):
-    """Calls of Halide's kernels, one after the other; each in parts, one for a thread."""
+    """Calls of Halide's kernels, one after the other, each in one part for each thread."""
 
     maker = "halide"
     substitutes = MappingProxyType({CALL: call, PARALLEL_CALLS: call_in_parallel})
 
     def __init__(
-        self, node: Node, generated: KernelParts, most: int, strided: Sequence[bool]
+        self, node: Node, generated: KernelParts, max_threads: int, strided: Sequence[bool]
     ) -> None:
         self.pairs = [(part, halide_source(part.kernel)) for part in generated.parts]
-        self.most = most
+        self.max_threads = max_threads
         safe = all(source.overwrites for _, source in self.pairs)
         inplace = generated.inplace if safe else [()] * len(node.inputs)
         super().__init__(node, (), 0, strided, inplace)
@@ -92,23 +93,22 @@ class HalideKernel(NativeKernel):
         return [*self.sources, CALL, PARALLEL_CALLS]
 
     def calls(self, operands: Operands, linker: Linker) -> list[NativeCall]:
-        made: list[NativeCall] = []
+        calls: list[NativeCall] = []
         for part, source in self.pairs:
             blocks = self._blocks(part, source, operands, linker)
-            each = [linker.call(CALL, block) for block in blocks]
-            if len(each) > 1:
-                each = [
-                    linker.call(PARALLEL_CALLS, [len(each), len(each), *itertools.chain(*each)])
-                ]
-            made += each
-        return made
+            parallel = [linker.call(CALL, block) for block in blocks]
+            if len(parallel) > 1:
+                words = [len(parallel), len(parallel), *itertools.chain(*parallel)]
+                parallel = [linker.call(PARALLEL_CALLS, words)]
+            calls += parallel
+        return calls
 
     def _blocks(
         self, part: KernelPart, source: HalideSource, operands: Operands, linker: Linker
     ) -> Iterator[list[int]]:
         """Yield the argument block of each part of a call."""
         nest, inputs, axes = part.kernel.nest, source.pattern.inputs, source.axes(part.kernel.nest)
-        results = [(slot, at + part.offset) for slot, at in operands.outputs[part.outs]]
+        results = [(slot, offset + part.offset) for slot, offset in operands.outputs[part.outs]]
         places = [*operands.inputs[part.ins], *results]
         constants = part.kernel.constants
         numbers = linker.store_words([0, *constants, *(n for n, _ in nest.loops)])
@@ -119,17 +119,17 @@ class HalideKernel(NativeKernel):
         for begin, end in ranges:
             words: list[int] = []
             for k in (*range(inputs), *per_unit, *source.outputs(False)):
-                slot, at = places[k]
+                slot, offset = places[k]
                 dimensions: list[int] = []
-                for a in source.order(units, range(0) if k in per_unit else loops):
-                    extent, strides = axes[a]
-                    first, past = (begin, end) if a == divided else (0, extent)
+                for axis in source.order(units, range(0) if k in per_unit else loops):
+                    extent, strides = axes[axis]
+                    start, stop = (begin, end) if axis == divided else (0, extent)
                     stride = strides[k] // nest.sizes[k]
-                    dimensions += [past - first << 32 | first, stride & 0xFFFFFFFF]
-                    at += first * strides[k]
+                    dimensions += [stop - start << 32 | start, stride & 0xFFFFFFFF]
+                    offset += start * strides[k]
                 rank = len(dimensions) // 2
                 buffer = [0, 0, 0, 0, rank << 32, linker.store_words(dimensions), 0]
-                words += [linker.store_words(buffer), slot, at]
+                words += [linker.store_words(buffer), slot, offset]
             buffers = words[::3]
             arguments = linker.store_words([*buffers[:inputs], *scalars, *buffers[inputs:]])
             address = linker.address(source)
@@ -138,13 +138,13 @@ class HalideKernel(NativeKernel):
     def _ranges(
         self, source: HalideSource, extents: Sequence[int], elements: int
     ) -> tuple[int, list[tuple[int, int]]]:
-        """Return the axis that threads divide among themselves, and the range of each."""
+        """Return the axis that threads divide among themselves, and the range of each thread."""
         shared = range(source.units or source.loops)
         innermost, *_ = source.order(range(source.units), range(source.units, len(extents)))
-        least = [SPLIT_MULTIPLE if a == innermost else 1 for a in shared]
-        divided = max(shared, key=lambda a: extents[a] / least[a])
-        extent, step = extents[divided], least[divided]
-        threads = threads_for(elements * source.pattern.lanes, self.most)
+        multiples = [SPLIT_MULTIPLE if a == innermost else 1 for a in shared]
+        divided = max(shared, key=lambda a: extents[a] / multiples[a])
+        extent, step = extents[divided], multiples[divided]
+        threads = threads_for(elements * source.pattern.lanes, self.max_threads)
         count = min(threads, math.ceil(extent / step))
-        ends = [math.ceil(extent * i / (count * step)) * step for i in range(count)]
-        return divided, [*itertools.pairwise([*ends, extent])]
+        bounds = [math.ceil(extent * i / (count * step)) * step for i in range(count)]
+        return divided, [*itertools.pairwise([*bounds, extent])]

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from minigraph.errors import warn_once
 
-NOEXEC_SEAL = 8  # no program, which some systems demand; a library may be mapped.  Since Linux 6.3
+NOEXEC_SEAL = 8  # not executable as a program, which some systems demand (Linux 6.3 and later)
 SEALS = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _numbers = itertools.count(1)
 
@@ -31,9 +31,10 @@ def load(code: bytes) -> ctypes.CDLL:
 def can_load_code() -> bool:
     """Return whether the system lets compiled code run; warn if not."""
     try:
-        with _in_memory(bytes(mmap.PAGESIZE)) as path:
-            _map(path)
-    except (OSError, AttributeError) as error:  # no such files, no /proc, or a rule against it
+        with _in_memory(bytes(mmap.PAGESIZE)) as path, open(path, "rb") as file:
+            rights = mmap.PROT_READ | mmap.PROT_EXEC  # as the loader maps code
+            mmap.mmap(file.fileno(), mmap.PAGESIZE, mmap.MAP_PRIVATE, rights).close()
+    except (OSError, AttributeError) as error:  # no memfd, no /proc, or a security rule
         warn_once(
             f"no machine code can be loaded from memory ({error}), so kernels run in NumPy, "
             "several times slower"
@@ -54,16 +55,8 @@ def _in_memory(code: bytes) -> Iterator[str]:
         file.write(code)
         file.flush()
         fcntl.fcntl(handle, fcntl.F_ADD_SEALS, SEALS)
-        # The loader takes a known path for the library that it loaded from there, even if another
-        # file has the same number by now.  So each path is new: slashes and dots, which do not
-        # change its meaning, count in binary.
+        # The loader assumes that a path it has loaded is still the same library, but file numbers
+        # are reused.  So each path is new: slashes and dots, which do not change the meaning of a
+        # path, count in binary.
         number = "".join("/." if bit == "1" else "/" for bit in f"{next(_numbers):b}")
         yield f"/proc/self/fd{number}/{handle}"
-
-
-def _map(path: str) -> None:
-    """Map a file as the loader maps code; raise OSError if the system forbids that."""
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        rights = mmap.PROT_READ | mmap.PROT_EXEC
-        mmap.mmap(file.fileno(), size, mmap.MAP_PRIVATE, rights).close()

@@ -1,8 +1,9 @@
 """oneDNN through its C interface (version 3): memory layouts and primitives.
 
-The module knows no op; `primitives.py` maps ops to primitives.  The package `onednn-cpu-gomp` has
-the library, for x86-64.  The first compile of a CPU function loads it.  Without it, `library()`
-returns None, and minigraph's own kernels compute float32 products and most convolutions.
+The module knows no op; `primitives.py` maps ops to primitives.  The package `onednn-cpu-gomp`
+provides the library for x86-64.  The first compilation of a CPU function loads it.  Without the
+library, `library()` returns None, and minigraph's own kernels compute float32 products and most
+convolutions.
 """
 
 from __future__ import annotations
@@ -80,10 +81,10 @@ class Library:
 
     @property
     def instructions(self) -> int:
-        """The instruction sets that it uses, as bits, limited by ONEDNN_MAX_CPU_ISA."""
+        """The instruction sets that the library uses, as bits; ONEDNN_MAX_CPU_ISA limits them."""
         return int(self.dnnl.dnnl_get_effective_cpu_isa())
 
-    def has(self, instructions: int) -> bool:
+    def supports(self, instructions: int) -> bool:
         return self.instructions & instructions == instructions
 
     def call(self, name: str, *args: Any) -> None:
@@ -99,16 +100,16 @@ class Library:
 def library() -> Library | None:
     """Return the library; warn once and return None if it cannot be loaded."""
     paths = [Path(root, "lib", "libdnnl.so.3") for root in (sys.prefix, site.getuserbase())]
-    # In an unreadable home os.path.exists returns False, where Path.exists raises.
-    found = [str(path) for path in paths if os.path.exists(path)]
+    # In an unreadable home folder, os.path.exists returns False, while Path.exists raises.
+    installed = [str(path) for path in paths if os.path.exists(path)]
     try:
         gomp = openmp.library()
-        dnnl = ctypes.CDLL(found[0] if found else "libdnnl.so.3")
+        dnnl = ctypes.CDLL(installed[0] if installed else "libdnnl.so.3")
     except OSError as error:
         if platform.machine() == "x86_64":
             warn_once(
-                f"oneDNN is missing ({error}), which is faster than the kernels in its place, of "
-                "which some are NumPy's: pip install onednn-cpu-gomp, and libgomp1 from the system"
+                f"oneDNN is missing ({error}); slower kernels, some of them NumPy's, take its "
+                "place: pip install onednn-cpu-gomp, and install the system's libgomp1"
             )
         return None
     lib = Library(dnnl, gomp, c_void_p(), c_void_p())
@@ -120,14 +121,14 @@ def library() -> Library | None:
 
 def required_library() -> Library:
     lib = library()
-    assert lib is not None, "oneDNN is asked for only where it is there"
+    assert lib is not None, "callers have found oneDNN"
     return lib
 
 
 def block() -> int:
     """Return the channels of a block in the blocked layouts of this processor: 8 or 16."""
     lib = library()
-    return 16 if lib and lib.has(AVX512) else 8
+    return 16 if lib and lib.supports(AVX512) else 8
 
 
 def dtypes() -> frozenset[DType]:
@@ -135,11 +136,11 @@ def dtypes() -> frozenset[DType]:
     lib = library()
     if lib is None:
         return frozenset()
-    return frozenset((F32, BFLOAT16) if lib.has(AVX512_BF16) else (F32,))
+    return frozenset((F32, BFLOAT16) if lib.supports(AVX512_BF16) else (F32,))
 
 
 def dims(values: Iterable[int]) -> Any:
-    """Return sizes, one for each axis, as the library takes them."""
+    """Return sizes, one for each axis, as the library expects them."""
     return (c_int64 * MAX_NDIM)(*values)
 
 
@@ -200,15 +201,15 @@ def _described(by: str, shape: Shape, dtype: DType, layout: Any) -> MemoryDescri
 class Descriptor:
     """A primitive descriptor: one implementation of an operation.
 
-    create  name of the C function that makes it
-    args    that function's arguments between the engine and the attributes; those of a reorder
+    create  name of the C function that creates it
+    args    arguments of the C function between the engine and the attributes; for a reorder they
             include its engines
     """
 
     def __init__(self, create: str, *args: Any) -> None:
         lib = required_library()
         engine = () if create == REORDER else (lib.engine,)
-        self.args = args  # keep them: the library reads a forward descriptor (hint) later, too
+        self.args = args  # keep them alive: the library reads a forward descriptor (hint) later
         attributes = c_void_p()
         lib.call("dnnl_primitive_attr_create", byref(attributes))
         lib.call("dnnl_primitive_attr_set_scratchpad_mode", attributes, 1)  # the caller's memory
@@ -247,7 +248,7 @@ class Descriptor:
 def implementations(create: str, *args: Any) -> Iterator[Descriptor]:
     """Yield the implementations of an operation in the library's order.
 
-    Reference implementations are left out, as they may take a thousand times as long.
+    They exclude reference implementations, which may take a thousand times as long.
     """
     for skipped in itertools.count():
         descriptor = Descriptor(create, *args)
@@ -259,12 +260,12 @@ def implementations(create: str, *args: Any) -> Iterator[Descriptor]:
 
 @contextmanager
 def omp_threads(count: int) -> Iterator[None]:
-    """Set OpenMP's number of threads, for which oneDNN makes primitives, within the block."""
+    """Set OpenMP's number of threads, for which oneDNN creates primitives, within the block."""
     gomp = required_library().gomp
     openmp.start(count)
-    before = gomp.omp_get_max_threads()
+    previous = gomp.omp_get_max_threads()
     gomp.omp_set_num_threads(count)
     try:
         yield
     finally:
-        gomp.omp_set_num_threads(before)
+        gomp.omp_set_num_threads(previous)

@@ -40,7 +40,7 @@ int NAME(const int64_t *a, char **slots) {
 """)
 
 
-HEAD = 7  # words of the argument block before three for each argument
+HEAD = 7  # words of the argument block before the three words of each argument
 
 
 def execute(block: int, slots: int) -> int:
@@ -62,7 +62,7 @@ def execute(block: int, slots: int) -> int:
 
 # oneDNN's index of an argument, and the layout of the caller's operand.
 Argument = tuple[int, MemoryDescriptor]
-# The same, with the index of its place among `_places`, and an offset in bytes.
+# oneDNN's index, the layout, the index of the place among `_places`, and an offset in bytes.
 Placed = tuple[int, MemoryDescriptor, int, int]
 
 
@@ -75,8 +75,8 @@ def _places(operands: Operands) -> list[Place]:
 class Implementation(NamedTuple):
     """An implementation by oneDNN of a node with one result.
 
-    inputs   arguments, in the order of the node's
-    strided  for each input, whether it may be a view that is not contiguous; () if none may
+    inputs   arguments, in the order of the node's inputs
+    strided  whether each input may be a view that is not contiguous; () if none may
     suffix   appended to its name
     """
 
@@ -111,7 +111,7 @@ class PrimitiveCall:
             lib.call("dnnl_memory_create", byref(memory), layout.handle, lib.engine, None)
             self.memories.append(memory)
             self.arguments[i] = ExecArg(arg, memory)
-        # Not at exit, when a daemon thread may still run the primitive.
+        # Nothing is destroyed at exit, when a daemon thread may still run the primitive.
         destroyed = weakref.finalize(self, _destroy, lib, self.primitive, self.memories)
         destroyed.atexit = False
 
@@ -140,7 +140,7 @@ def _destroy(lib: Library, primitive: c_void_p, memories: list[c_void_p]) -> Non
 class OneDnnKernel(CpuKernel):
     """A primitive, with the reorders between the caller's layouts and its own.
 
-    threads    for which it is made
+    threads    number of threads for which it is created
     constants  constant inputs, which are reordered once
     """
 
@@ -155,37 +155,37 @@ class OneDnnKernel(CpuKernel):
         self.algorithm = implementation.name
         self.threads = threads
         self.preparations: dict[int, Preparation] = {}
-        before: list[PrimitiveCall] = []
-        after: list[PrimitiveCall] = []
+        input_reorders: list[PrimitiveCall] = []
+        output_reorders: list[PrimitiveCall] = []
         args: list[Placed] = []
         result, scratch = len(inputs), len(inputs) + 1
         for i, (arg, layout) in enumerate((*inputs, output)):
-            wanted = descriptor.layout(arg) if arg in QUERIES else layout
-            given = (layout, i, 0)
-            if wanted == layout or i in constants:
-                args.append((arg, wanted, i, 0))
-                if wanted != layout:
-                    self._prepare(i, layout, wanted)
+            inner_layout = descriptor.layout(arg) if arg in QUERIES else layout
+            operand = (layout, i, 0)
+            if inner_layout == layout or i in constants:
+                args.append((arg, inner_layout, i, 0))
+                if inner_layout != layout:
+                    self._prepare(i, layout, inner_layout)
                 continue
-            moved = (wanted, scratch, self._reserve(wanted.nbytes))
-            args.append((arg, *moved))
+            reordered = (inner_layout, scratch, self._reserve(inner_layout.nbytes))
+            args.append((arg, *reordered))
             if i < result:
-                before.append(_reorder(given, moved))
+                input_reorders.append(_reorder(operand, reordered))
             else:
-                after.append(_reorder(moved, given))
+                output_reorders.append(_reorder(reordered, operand))
         pad = descriptor.layout(SCRATCHPAD)
         if pad.nbytes:
             args.append((SCRATCHPAD, pad, scratch, self._reserve(pad.nbytes)))
-        self.primitives = [*before, PrimitiveCall(descriptor, args), *after]
+        self.primitives = [*input_reorders, PrimitiveCall(descriptor, args), *output_reorders]
 
-    def _prepare(self, i: int, layout: MemoryDescriptor, wanted: MemoryDescriptor) -> None:
+    def _prepare(self, i: int, layout: MemoryDescriptor, inner_layout: MemoryDescriptor) -> None:
         """Reorder input `i` once, before the first call."""
-        once = _reorder((layout, 0, 0), (wanted, 1, 0))
+        reorder = _reorder((layout, 0, 0), (inner_layout, 1, 0))
 
         def calls(source: Place, target: Place, linker: Linker) -> list[NativeCall]:
-            return [linker.call(EXECUTE, once.block([source, target], self.threads))]
+            return [linker.call(EXECUTE, reorder.block([source, target], self.threads))]
 
-        self.preparations[i] = Preparation(wanted.nbytes, calls)
+        self.preparations[i] = Preparation(inner_layout.nbytes, calls)
 
     def _reserve(self, nbytes: int) -> int:
         """Return the offset of `nbytes` more bytes of scratch memory."""

@@ -1,9 +1,9 @@
 """GNU's OpenMP library, whose threads oneDNN and generated kernels share.
 
 A team is the threads of a parallel region; each thread that runs kernels keeps a team.  A kernel
-needs the number of threads that it was made for: with fewer, some of oneDNN's primitives leave a
-part of their result unset.  The library may start fewer, by the user's limits, and ends the process
-if the system refuses a thread.  So a thread tries its first team out.
+needs the number of threads for which it was created: with fewer threads, some of oneDNN's
+primitives leave a part of their result unset.  The library starts fewer threads if the user limits
+them, and ends the process if the system refuses a thread.  So each thread tests its first team.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from minigraph.platform.signals import set_signal_stack, signals_blocked
 
 NAME = "libgomp.so.1"
 SPIN_VARIABLE = "GOMP_SPINCOUNT"
-# Polls of an idle thread before it sleeps, instead of 300,000 (libgomp's manual).  On a busy
-# machine, a polling thread takes the processor from the thread that it waits for.  A kernel follows
-# the one before within microseconds.
+# Polls of an idle thread before it sleeps; libgomp's default is 300,000.  On a busy machine, a
+# polling thread takes the processor from the thread that it waits for.  Between two kernels only
+# microseconds pass.
 SPIN_COUNT = 3000
 SOFT_PAUSE = 1  # omp_pause_soft
 
@@ -31,8 +31,8 @@ SOFT_PAUSE = 1  # omp_pause_soft
 class _ThreadTeam(threading.local):
     """The team of the current thread.
 
-    threads  of the team; 1 without a team, 0 before the first kernel
-    broken   whether the team belongs to the process from which this one was forked
+    threads  number of threads; 1 without a team, 0 before the first kernel
+    broken   whether the team belongs to the process from which this process was forked
     """
 
     threads = 0
@@ -50,12 +50,12 @@ def short_spins() -> Iterator[None]:
     """
     is_set = SPIN_VARIABLE in os.environ or "OMP_WAIT_POLICY" in os.environ
     if not is_set:
-        os.environ[SPIN_VARIABLE] = str(SPIN_COUNT)  # which it reads once, when it is loaded
+        os.environ[SPIN_VARIABLE] = str(SPIN_COUNT)  # the library reads it when it is loaded
     try:
         yield
     finally:
         if not is_set:
-            os.environ.pop(SPIN_VARIABLE, None)  # another thread may have been here too
+            os.environ.pop(SPIN_VARIABLE, None)  # another thread may have removed it
 
 
 @functools.cache
@@ -77,7 +77,7 @@ def path() -> list[str]:
 
 
 def available_threads(threads: int) -> int:
-    """Return the number of threads, up to `threads`, of a team here; warn if it is smaller."""
+    """Return how many of `threads` a team of this thread can have; warn if it is fewer."""
     count, why = threads, ""
     while (attempt := _attempt(count))[0] < count:
         count, why = attempt
@@ -105,24 +105,24 @@ def _attempt(threads: int) -> tuple[int, str]:
         return threads, ""
     try:
         gomp = library()
-    except OSError:  # then no kernel can be loaded that would use it
+    except OSError:  # without the library no kernel that uses it can be loaded
         return threads, ""
     if team.broken:
         return 1, (
-            "it comes from a process that has started threads, and was forked in a way that Python "
-            "did not see (start processes by spawn)"
+            "the process was forked, outside of Python, from one that has started threads (start "
+            "processes by spawn)"
         )
     if not _can_start(threads - 1):
         return threads // 2, (
-            "the system starts no more (ulimit -u and -v, and a container's limit on processes, "
-            "may be the reason)"
+            "the system starts no more threads (check ulimit -u and -v, and a container's limit on "
+            "processes)"
         )
     gomp.omp_set_dynamic(0)  # OMP_DYNAMIC would give fewer while the machine is busy
     with signals_blocked():
         gomp.GOMP_parallel(ctypes.CDLL(None).free, None, ctypes.c_uint(threads), 0)  # free(NULL)
-    allowed = gomp.omp_get_thread_limit() if gomp.omp_get_max_active_levels() else 1
-    if allowed < threads:
-        return allowed, "of OMP_THREAD_LIMIT or OMP_MAX_ACTIVE_LEVELS"
+    limit = gomp.omp_get_thread_limit() if gomp.omp_get_max_active_levels() else 1
+    if limit < threads:
+        return limit, "of OMP_THREAD_LIMIT or OMP_MAX_ACTIVE_LEVELS"
     team.threads = threads
     set_signal_stack()
     return threads, ""
@@ -130,8 +130,8 @@ def _attempt(threads: int) -> tuple[int, str]:
 
 def _can_start(count: int) -> bool:
     """Return whether the system starts `count` more threads that live at the same time."""
-    done = threading.Event()
-    threads = [threading.Thread(target=done.wait, daemon=True) for _ in range(count)]
+    release = threading.Event()
+    threads = [threading.Thread(target=release.wait, daemon=True) for _ in range(count)]
     started = 0
     try:
         for thread in threads:
@@ -140,7 +140,7 @@ def _can_start(count: int) -> bool:
     except (RuntimeError, MemoryError):
         return False
     finally:
-        done.set()
+        release.set()
         for thread in threads[:started]:
             thread.join()
     return True

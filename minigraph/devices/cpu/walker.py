@@ -47,7 +47,7 @@ METH_FASTCALL = 0x80
 
 
 class MethodDef(ctypes.Structure):
-    """Python's PyMethodDef, from which built-in functions are made; it has to outlive them."""
+    """Python's PyMethodDef, which has to outlive the built-in functions created from it."""
 
     _fields_ = (
         ("name", ctypes.c_char_p),
@@ -127,7 +127,7 @@ class NativeProgram:
         buffers = dict.fromkeys((*program.external, *program.buffers))
         self.slot = {buffer: i for i, buffer in enumerate(buffers)}
         kernels = (step.kernel for step in program.steps)
-        prepared = sum(len(each.preparations) for each in kernels if isinstance(each, CpuKernel))
+        prepared = sum(len(k.preparations) for k in kernels if isinstance(k, CpuKernel))
         self.slots = (ctypes.c_uint64 * max(len(buffers) + prepared, 1))()
         for buffer, array in memory.items():
             self.slots[self.slot[buffer]] = address_of(array)
@@ -137,7 +137,7 @@ class NativeProgram:
         self.prepared = ConvertedConstants(self.slots, len(buffers), self.linker)
         self.failed = ctypes.c_int64(-1)
         self.segments = self._segments(bulk)
-        # From the first segment that changes parameters on, a call must run to its end.
+        # After the first segment that changes parameters has begun, a call must run to its end.
         changing = [i for i, segment in enumerate(self.segments) if segment.changes_before(None)]
         end = changing[0] if changing else len(self.segments)
         self.reading_segments, self.changing_segments = self.segments[:end], self.segments[end:]
@@ -171,9 +171,9 @@ class NativeProgram:
                 close()
             rows += calls
             steps += [step] * len(calls)
-            for call, begun in collectives.progress_calls(step, self.linker):
+            for call, starter in collectives.progress_calls(step, self.linker):
                 rows.append(call)
-                steps.append(begun)
+                steps.append(starter)
         close()
         return segments
 
@@ -225,18 +225,18 @@ class NativeProgram:
             self.failed.value = -1
             try:
                 call_in_order([walk, *commit])
-            finally:  # even if a signal arrived right after the walk
+            finally:  # even if a signal handler raised after the walk
                 stopped = self.failed.value
-                at = begin - 2 - stopped
-                paused = stopped < -1 and not segment.changes_before(at)
+                row = begin - 2 - stopped
+                paused = stopped < -1 and not segment.changes_before(row)
                 if stopped != -1 and not paused:
                     with signals_deferred():
                         self._continue_walk(segment, arrays, begin)
                         call_in_order(commit)
             if not paused:
                 return
-            begin = at
-            walk = self._walk(segment.calls[at:])
+            begin = row
+            walk = self._walk(segment.calls[row:])
 
     def _run(self, segment: NativeSegment, arrays: Sequence[Array]) -> None:
         if not segment.walk:
@@ -245,7 +245,7 @@ class NativeProgram:
             self._continue_walk(segment, arrays)
 
     def _walk(self, rows: Array) -> Walk:
-        """Return a function that runs rows in C; both rows and program have to outlive it."""
+        """Return a function that runs rows in C; the rows and the program have to outlive it."""
         slots, failed = map(ctypes.addressof, (self.slots, self.failed))
         words = [rows.ctypes.data, len(rows), slots, failed, self.flushing_threads]
         words += PYTHON_FUNCTIONS
@@ -279,7 +279,7 @@ class NativeProgram:
                 return
 
     def profile(
-        self, arrays: Sequence[Array], commit: Sequence[Done], look: Observer = no_observer
+        self, arrays: Sequence[Array], commit: Sequence[Done], observer: Observer = no_observer
     ) -> list[Timing]:
         self._start_call()
         memory = self._all_memory(arrays)
@@ -287,7 +287,7 @@ class NativeProgram:
         with signals_deferred():
             for segment in self.segments:
                 for step, rows in itertools.groupby(enumerate(segment.steps), lambda row: row[1]):
-                    check_outputs = look(step, memory)
+                    check_outputs = observer(step, memory)
                     for i, _ in rows:
                         start = time.perf_counter()
                         if segment.calls is None:

@@ -49,10 +49,10 @@ def test_the_compiler_that_is_wanted_may_have_arguments(
 @pytest.mark.parametrize(
     ("wanted", "why"),
     [
-        ("no-such-compiler", "there is no such program"),
-        ("no-such-wrapper gcc", "there is no such program"),
-        (" ", "there is no such program"),
-        ("/etc/passwd", "there is no such program"),
+        ("no-such-compiler", "the program was not found"),
+        ("no-such-wrapper gcc", "the program was not found"),
+        (" ", "the program was not found"),
+        ("/etc/passwd", "the program was not found"),
         ("gcc 'and", "No closing quotation"),
         ("false", "its exit status is 1"),
         ("{}", "Exec format error"),

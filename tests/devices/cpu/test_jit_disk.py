@@ -39,10 +39,10 @@ def test_a_disk_that_refuses_costs_the_persistence_only(cache, monkeypatch, code
 
 
 def test_where_no_code_may_be_run_nothing_is_compiled(cache, monkeypatch):
-    def refuse(path):
+    def refuse(*args):
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
-    monkeypatch.setattr(library, "_map", refuse)
+    monkeypatch.setattr(library.mmap, "mmap", refuse)
     with pytest.warns(mg.MinigraphWarning, match="no machine code can be loaded") as warned:
         assert results(kernel(1)) == [None]
         assert results(kernel(2)) == [None]

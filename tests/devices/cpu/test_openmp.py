@@ -184,7 +184,7 @@ def late():
     try:
         return four(images, weights)
     except mg.DeviceError as error:
-        return "forked in a way that Python did not see" in str(error)
+        return "forked, outside of Python" in str(error)
 
 if not python.fork():
     signal.alarm(60)
