@@ -67,7 +67,7 @@ SHARED_STRIP, CHUNK_CHANNELS, MAX_ON_THE_FLY_STRIPS = 256, 64, 2
 # Gradients for weights: a thread computes PANEL_INS x PANEL_OUTS blocks of them for all tiles, if
 # there are at most SHARED_STRIP tiles, with at most PANEL_BYTES of points.  Otherwise strips have
 # at most SUMMED_STRIP tiles, and the sums at all points of all weights are kept between them.
-PANEL_INS, PANEL_OUTS, PANEL_BYTES, SUMMED_STRIP = 2, 8, 20 << 20, 96
+PANEL_INS, PANEL_OUTS, PANEL_BYTES, SUMMED_STRIP = 2, 8, 20 << 20, 200
 # By window: the largest ratio of the sum of squares of a tile's pixels to that of one result's
 # pixels.  The error grows with the root of that ratio, and with the number of points.
 MAX_RATIOS = {3: 256, 5: 64}
@@ -330,11 +330,15 @@ class _Blocking:
         self.weights = self.points * (x[1] * lanes * y[1] + 1)
         small = self.weights * self.vector_bytes <= LARGE_WEIGHTS
         self.shared = not small or self.tiles < threads * PRIVATE_STRIP
-        _, tail = ROWS[lanes]
-        shared_capacity = min(SHARED_STRIP, math.ceil(self.tiles / tail) * tail)
-        self.capacity = shared_capacity if self.shared else PRIVATE_STRIP
+        self.capacity = self.even_strip(SHARED_STRIP) if self.shared else PRIVATE_STRIP
         self.ins, self.outs = x[1], y[1]
         self.sizes = [*map(int, grid), x[1], y[1], *x[2:4], *y[2:4], *padding]
+
+    def even_strip(self, limit: int) -> int:
+        """Return the tiles of a strip if all tiles are in the fewest strips within the limit."""
+        _, tail = ROWS[self.form.lanes]
+        strips = math.ceil(self.tiles / limit)
+        return math.ceil(self.tiles / strips / tail) * tail
 
     @property
     def space(self) -> int:
@@ -386,7 +390,7 @@ class _WeightBlocking(_Blocking):
         teams = 1 if self.shared else threads  # of threads that share strips
         if not self.shared or self.capacity < self.tiles or points > PANEL_BYTES:
             self.panel = 0, 0
-            self.capacity = min(self.capacity, SUMMED_STRIP)
+            self.capacity = min(self.capacity, self.even_strip(SUMMED_STRIP))
             sums = teams * self.weights
         else:
             sums = threads * self.points * (math.prod(self.panel) * self.form.lanes + 1)

@@ -77,6 +77,11 @@ def test_strips_are_whole_groups_of_what_is_left_over():
         assert not any(size % group for size in sizes)
 
 
+def test_strips_that_all_threads_share_have_as_many_tiles_each():
+    blocking = blocking_of(in_blocks("forward", Case(32, 16, 16, (13, 13))), 2)
+    assert (blocking.shared, blocking.tiles, blocking.capacity) == (True, 392, 196)
+
+
 def blocking_of(node, threads):
     """Return how the work of a kernel is divided."""
     images = [x.shape for x in (*node.inputs, node) if len(x.shape) == 5]
