@@ -183,8 +183,8 @@ class _Layers(_Recurrence):
                 x = ops.dropout(x, self.dropout, self.training)
             results = []
             for direction in self._directions:
-                first = tuple(h[len(final_states)] for h in state)
-                y, final = self._over_time(x, first, layer, direction)
+                start = tuple(h[len(final_states)] for h in state)
+                y, final = self._over_time(x, start, f"_l{layer}{direction}", layer == 0)
                 results.append(y)
                 final_states.append(final)
             x = ops.concat(results, -1) if len(results) > 1 else results[0]
@@ -194,18 +194,22 @@ class _Layers(_Recurrence):
             x, last = ops.squeeze(x, axis), [ops.squeeze(h, 1) for h in last]
         return x, self._as_result(last)
 
-    def _over_time(self, x: Node, first: State, layer: int, direction: str) -> tuple[Node, State]:
-        """Return h of all steps (length, n, hidden_size) and the last state of one direction."""
-        project, step = self._functions(f"_l{layer}{direction}")
+    def _over_time(self, x: Node, start: State, suffix: str, first: bool) -> tuple[Node, State]:
+        """Return h of all steps (length, n, hidden_size) and the last state of one direction.
+
+        suffix  of the names of the weights
+        first   whether this is the first layer, whose x may be (n, length, ...)
+        """
+        project, step = self._functions(suffix)
         projected = project(x)
-        if layer == 0 and self.batch_first:
+        if first and self.batch_first:
             projected = ops.swapaxes(projected, 0, 1)
 
         def step_and_output(state: State, part: Node) -> tuple[State, Node]:
             state = step(state, part)
             return state, state[0]
 
-        last, y = ops.scan(step_and_output, first, projected, reverse=direction == "_reverse")
+        last, y = ops.scan(step_and_output, start, projected, reverse=suffix.endswith("_reverse"))
         return y, last
 
 

@@ -92,7 +92,7 @@ def _index_expression(value: Any) -> Node:
         value = array if array.size or hasattr(value, "dtype") else array.astype(np.int64)
     indices = as_node(value)
     if kind(indices.dtype) == "b":
-        raise GraphError("a mask of bool chooses an unknown number of elements; use where")
+        raise GraphError("a mask of bool chooses a number of elements that is not known; use where")
     if kind(indices.dtype) not in "iu":
         raise DTypeError(f"{INDEX_DESCRIPTION}, not of {indices.dtype.name}")
     return indices
