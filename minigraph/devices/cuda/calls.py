@@ -54,9 +54,8 @@ def calls_of(
     kernel = step.kernel
     if not isinstance(kernel, DeviceKernel):
         return [lambda stream: _interpret(step, addresses, driver, stream)]
-    inputs, outputs = (
-        [addresses[v.buffer] + v.offset for v in views] for views in (step.inputs, step.outputs)
-    )
+    operands = step.inputs, step.outputs
+    inputs, outputs = ([addresses[v.buffer] + v.offset for v in views] for views in operands)
     if isinstance(kernel, CudaKernel) and kernel.range is not None:
         outputs.append(flag)
     return kernel_calls(kernel, inputs, outputs, addresses[step.scratch], functions, driver)
@@ -79,10 +78,8 @@ def kernel_calls(
 
     calls = [call(launch) for launch in kernel.launches]
     if isinstance(kernel, LibraryKernel):
-        enqueue = kernel.enqueue
-        calls.insert(
-            kernel.library_position, lambda stream: enqueue(inputs, outputs, scratch, stream)
-        )
+        library_call = functools.partial(kernel.enqueue, inputs, outputs, scratch)
+        calls.insert(kernel.library_position, library_call)
     return calls
 
 

@@ -145,10 +145,9 @@ class CudaProblems(ProblemMaker):
                 return candidate.make()
 
     def remake(self, arrangement: Arrangement, recipe: KernelRecipe) -> Kernel:
+        handle = self.catalogue.handle
         with self.workbench.current():
-            return cudnn_kernel.kernel_of_recipe(
-                arrangement, recipe, self.catalogue.handle, self.exactness
-            )
+            return cudnn_kernel.kernel_of_recipe(arrangement, recipe, handle, self.exactness)
 
 
 class CudaWorkbench(Workbench):

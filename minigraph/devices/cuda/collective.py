@@ -1,8 +1,8 @@
 """Collectives on CUDA devices: calls of NCCL on a separate stream.
 
-At the start, NCCL's stream waits for the step's; at the end, the step waits for NCCL's.  In between
-the step's other kernels run concurrently.  A capture follows this fork and join, so the step stays
-one graph.
+At the start, NCCL's stream waits for the step's stream; at the end, the step's stream waits for
+NCCL's.  In between, the step's other kernels run concurrently.  A capture follows this fork and
+join, so the step is still one graph.
 """
 
 from __future__ import annotations
@@ -182,9 +182,8 @@ def collective_kernel(node: Node, driver: Driver, timeout: float) -> NcclKernel 
     """Return the kernel for a collective, its start or its wait; None for other or empty nodes."""
     if not communicates(node) or not node.size:
         return None
-    return NcclKernel(
-        node, communicator_of(pending_collective(node).op.world, driver, timeout), timeout
-    )
+    world = pending_collective(node).op.world
+    return NcclKernel(node, communicator_of(world, driver, timeout), timeout)
 
 
 def _combining_launches(node: Node, op: Collective, processors: int) -> tuple[list[Launch], int]:

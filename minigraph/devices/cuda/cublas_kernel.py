@@ -79,10 +79,8 @@ def _plain_way(node: Node, strides: Sequence[Shape], tf32: bool) -> CublasWay:
         views = zip((x, y), strides, strided, strict=False)
         steps = [_steps(s if is_view else spec.strides, spec) for spec, s, is_view in views]
         steps.append(_steps(node.spec.strides, node.spec))
-        leading = [
-            _leading_dimension(*spec.shape[-2:], *step[-2:])
-            for spec, step in zip((x, y), steps, strict=False)
-        ]
+        pairs = zip((x, y), steps, strict=False)
+        leading = [_leading_dimension(*spec.shape[-2:], *step[-2:]) for spec, step in pairs]
         if None in leading or min(map(min, steps)) < 0:
             continue
         # An operand with fewer batch axes than the result is broadcast along the others.

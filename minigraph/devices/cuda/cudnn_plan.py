@@ -213,7 +213,6 @@ def _engine_at(graph: Any, index: int) -> tuple[int, dict[Any, int]]:
         engine, knobs = graph.get_engine_and_knobs_at_index(index)
     except NotImplementedError:  # the frontend would choose another engine
         return -1, {}
-    is_replayable = 0 <= engine < FIRST_FOREIGN_ENGINE and all(
-        knob.name != UNKNOWN_KNOB for knob in knobs or {}
-    )
+    known_knobs = all(knob.name != UNKNOWN_KNOB for knob in knobs or {})
+    is_replayable = 0 <= engine < FIRST_FOREIGN_ENGINE and known_knobs
     return (engine, knobs or {}) if is_replayable else (-1, {})

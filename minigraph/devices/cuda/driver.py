@@ -297,7 +297,7 @@ class Driver:
         error, *_ = cuda.cuEventQuery(event)
         if error == cuda.CUresult.CUDA_ERROR_NOT_READY:
             return False
-        self.finish(event)  # returns at once, or raises the device's error
+        self.finish(event)  # returns immediately, or raises the device's error
         return True
 
     def finish(self, event: int) -> None:

@@ -112,9 +112,8 @@ def _launch(parts: Sequence[_MappedPart]) -> Launch:
     blocks = list(itertools.accumulate((run.blocks for run in runs), initial=0))
 
     def arguments(inputs: Addresses, outputs: Addresses, scratch: int) -> list[int]:
-        part_words = [
-            part.words(run, inputs, outputs, scratch) for part, run in zip(parts, runs, strict=True)
-        ]
+        pairs = zip(parts, runs, strict=True)
+        part_words = [part.words(run, inputs, outputs, scratch) for part, run in pairs]
         offsets = itertools.accumulate(map(len, part_words[:-1]), initial=2 * len(parts) + 1)
         return [*blocks, *offsets, *itertools.chain.from_iterable(part_words)]
 
@@ -140,10 +139,8 @@ def _geometry(
     wanted_blocks = processors * (mapping.resident * rounds or BLOCKS_PER_PROCESSOR)
     width, groups = _width(mapping, nest, wanted_blocks)
     unit_threads = THREADS // width if mapping.column else width  # of a unit or column
-    splits = min(
-        max(1, wanted_blocks // _blocks(mapping, nest, width)),
-        groups // (unit_threads * MIN_GROUPS),
-    )
+    most_splits = groups // (unit_threads * MIN_GROUPS)
+    splits = min(max(1, wanted_blocks // _blocks(mapping, nest, width)), most_splits)
     stages = mapping.pattern.stages
     runs: list[LaunchRun] = []
 
@@ -184,11 +181,10 @@ def _width(mapping: ThreadMapping, nest: LoopNest, wanted_blocks: int) -> tuple[
         width = max(min(fewest, most), THREADS // min(_next_power_of_2(groups), THREADS))
         return min(width, most, THREADS), groups
     groups = math.prod(n for n, _ in nest.loops[:-1]) * across
-    is_large = nest.count * groups >= 4 * wanted_blocks * THREADS
-    width = max(
-        _next_power_of_2(-(-groups // 4)) if is_large else 1,
-        min(_next_power_of_2(groups), 32 if is_large else THREADS),
-    )
+    fewest, most = 1, THREADS
+    if nest.count * groups >= 4 * wanted_blocks * THREADS:
+        fewest, most = _next_power_of_2(-(-groups // 4)), 32
+    width = max(fewest, min(_next_power_of_2(groups), most))
     return min(width, THREADS), groups
 
 

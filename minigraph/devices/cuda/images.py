@@ -79,10 +79,8 @@ def _pooled(
     }
     sizes = (*x[2:4], *y[2:4], lanes, planes, top, left, *counted_range)
     groups = -(-lanes // neighbours) * planes if channels_last else -(-planes // neighbours)
-    resident = RESIDENT_BLOCKS * channels_last
-    return handwritten_kernel(
-        node, "pool2d", macros, groups * grid_h * grid_w, sizes, resident=resident
-    )
+    count, resident = groups * grid_h * grid_w, RESIDENT_BLOCKS * channels_last
+    return handwritten_kernel(node, "pool2d", macros, count, sizes, resident=resident)
 
 
 def avg_pool2d(op: AvgPool2d, node: Node) -> CudaKernel | None:

@@ -88,10 +88,8 @@ def _cumulative(
     if factor is not None:
         combine = f"j ? LOAD(p[at]) + LOAD(f[at{factor}]) * total : LOAD(p[at])"
     macros |= {"OUT": len(node.inputs), "COMBINE": combine}
-    inplace = ((0,), ())[: len(node.inputs)]
-    return handwritten_kernel(
-        node, "cumulative", macros, outer * inner, (n, inner), inplace=inplace
-    )
+    count, inplace = outer * inner, ((0,), ())[: len(node.inputs)]
+    return handwritten_kernel(node, "cumulative", macros, count, (n, inner), inplace=inplace)
 
 
 def _cross_entropy(node: Node, labels: int, inplace: Sequence[Sequence[int]]) -> CudaKernel:
@@ -106,14 +104,9 @@ def _cross_entropy(node: Node, labels: int, inplace: Sequence[Sequence[int]]) ->
         "LABELS": labels,
         "BACKWARD": labels - 1,
     }
+    threads = threads_for(n)
     return handwritten_kernel(
-        node,
-        "cross_entropy",
-        macros,
-        label.size,
-        (n,),
-        threads_for(n),
-        inplace=inplace,
+        node, "cross_entropy", macros, label.size, (n,), threads, inplace=inplace
     )
 
 
