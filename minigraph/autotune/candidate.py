@@ -71,7 +71,7 @@ class Workbench:
         return array
 
     def compile(self, kernels: Iterable[Runner]) -> None:
-        """Compile the sources of kernels, as many at once as there are processors."""
+        """Compile the sources of kernels in parallel on all processors."""
 
     def runner(self, kernel: Runner) -> Run:
         """Return a function that runs a kernel; raise if the kernel cannot run."""
@@ -164,7 +164,7 @@ class Problem(ABC):
     subject    text with everything but the environment on which its measurements depend
     inputs     shapes and floating-point dtypes
     results    shapes and floating-point dtypes
-    layouts    the layouts in which there are candidates, by their names
+    layouts    the layouts of the candidates, by their names
     work       floating-point operations; the tuner measures large problems first
     workbench  that measures its candidates
     sums       by which checksums verify the only result faster than `meaning` computes it

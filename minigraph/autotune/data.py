@@ -95,9 +95,7 @@ class TrialData:
         self.problem = problem
         self.bench = bench
         self._pool = bench.upload(_pool())
-        self._plain_blocks = [
-            GuardedArray(bench, spec.shape, spec.dtype) for spec in problem.inputs
-        ]
+        self._plain_blocks = [GuardedArray(bench, x.shape, x.dtype) for x in problem.inputs]
         self.plain = [block.array for block in self._plain_blocks]
         self._draw()
         self.reference = reference_results(problem, bench, self.plain)
@@ -184,10 +182,8 @@ class TrialData:
         results = self._result_arrays(candidate)
         for i, (actual, layout) in enumerate(zip(results, layouts, strict=True)):
             pieces = self._pieces(self.reference[i], layout)
-            errors = [
-                largest_difference(actual[part], expected, chunk) for part, expected in pieces
-            ]
-            error = float(np.max(errors, initial=0.0))
+            errors = (largest_difference(actual[part], piece, chunk) for part, piece in pieces)
+            error = float(np.max([*errors], initial=0.0))
             tolerance = max(TOLERANCE[candidate.precision], TOLERANCE[actual.dtype.name])
             if math.isnan(error):
                 return "wrong result: NaN, or not written"

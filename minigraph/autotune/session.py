@@ -95,9 +95,8 @@ class Session:
         return {subject: self._tables[subject] for subject in subjects if subject in self._tables}
 
     def _find_or_measure(self, requests: Sequence[LayoutRequest]) -> None:
-        self._look_up(
-            [problem for problem, _ in requests if problem.subject not in self._looked_up]
-        )
+        problems = [problem for problem, _ in requests]
+        self._look_up([p for p in problems if p.subject not in self._looked_up])
         # Only the exhaustive mode measures all layouts; the others choose layouts by estimates.
         counted = [pair for pair in dict.fromkeys(requests) if pair[1] or self.mode == "exhaustive"]
         missing = self._unmeasured(counted)
@@ -151,9 +150,8 @@ class Session:
         """Use the stored tables of problems."""
         by_subject = {problem.subject: problem for problem in problems}
         self._looked_up.update(by_subject)
-        for problem, old in zip(
-            by_subject.values(), self._find([*by_subject.values()]), strict=True
-        ):
+        unique = [*by_subject.values()]
+        for problem, old in zip(unique, self._find(unique), strict=True):
             if old:
                 log.debug("%s: %s %s", old.origin, problem.kind, problem.subject)
                 self._use(problem, old)
@@ -218,9 +216,8 @@ class Session:
                 with self._measuring_lock() as start:
                     self._look_up([problem])  # another process may have measured it meanwhile
                     if self._unmeasured(pair for pair in requests if pair[0] is problem):
-                        self._measure_one(
-                            problem, shortlists[problem], start + self._remaining_seconds
-                        )
+                        deadline = start + self._remaining_seconds
+                        self._measure_one(problem, shortlists[problem], deadline)
                 current = self._tables.get(problem.subject)
                 best = choose_by_layouts(current.measurements if current else (), self.policy)
                 problem.release({m.key for m in best.values()})
