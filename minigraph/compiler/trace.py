@@ -100,7 +100,7 @@ def trace(
 
 
 def unpacked(values: list[Array]) -> list[Array]:
-    """Return the list of results as it is: the `pack` of a list of outputs."""
+    """Return the results unchanged; this is the `pack` of a list of outputs."""
     return values
 
 

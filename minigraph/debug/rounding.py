@@ -71,21 +71,17 @@ def perturbed(x: Array, seed: int) -> Array:
     """Return an array whose floats are off by random ulps, and without denormals."""
     if x.dtype not in FLOATS:
         return x
-    relative_error = PERTURBATION_ULPS * float(float_limits(x.dtype).eps)
-    factors = (
-        np.random.default_rng(seed)
-        .uniform(1 - relative_error, 1 + relative_error, PERTURBATION_PERIOD)
-        .astype(x.dtype)
-    )
+    error = PERTURBATION_ULPS * float(float_limits(x.dtype).eps)
+    random = np.random.default_rng(seed)
+    factors = random.uniform(1 - error, 1 + error, PERTURBATION_PERIOD).astype(x.dtype)
     with np.errstate(all="ignore"):
         return without_denormals(np.asarray(x * np.resize(factors, x.shape)))
 
 
 def without_denormals(x: Array) -> Array:
     """Return floats with zeros for denormals, as native calls may take them."""
-    return np.where(
-        np.abs(x) < float(float_limits(x.dtype).tiny), np.copysign(x.dtype.type(0), x), x
-    )
+    tiny = float(float_limits(x.dtype).tiny)
+    return np.where(np.abs(x) < tiny, np.copysign(x.dtype.type(0), x), x)
 
 
 def rounding_of(dtype: DType, exact: Array, single: Array) -> float:
@@ -181,6 +177,5 @@ def _in_dtype(value: Array, range_dtype: DType, dtype: DType) -> Array:
     if range_dtype not in FLOATS:
         return value
     wide = value.astype(dtype, copy=False)
-    return np.where(
-        np.abs(wide) > float(float_limits(range_dtype).max), np.copysign(np.inf, wide), wide
-    )
+    limit = float(float_limits(range_dtype).max)
+    return np.where(np.abs(wide) > limit, np.copysign(np.inf, wide), wide)

@@ -173,9 +173,8 @@ class VerifiedFunction(Function):
         gap = distance(expected, actual)
         if expected.dtype not in FLOATS:
             return gap > 0
-        exceeds = gap > max(TOLERANCES[expected.dtype.name], self._min_tolerance) * largest(
-            expected
-        )
+        tolerance = max(TOLERANCES[expected.dtype.name], self._min_tolerance)
+        exceeds = gap > tolerance * largest(expected)
         return exceeds if self._strict else exceeds & np.isfinite(expected)
 
     def _unexplained(

@@ -192,7 +192,7 @@ class Function(CompiledFunction):
         self._pack = traced.pack
         reads, changes = traced.graph.parameters, traced.updates
         claim = Claim((p.state for p in reads), (p.state for p in changes))
-        # Calls a function while no other call changes the parameters, if there are any.
+        # Runs a function while no other call changes the parameters.
         alone = self._counter.exclusively
         self._exclusively = functools.partial(claim.run, alone) if claim.uses else alone
         self._kernel_times: list[tuple[Step, KernelTime]] = []  # of the last profile

@@ -98,9 +98,8 @@ def _cast(node: Node, value: Any, backend: Backend) -> Array:
         array = as_array(value) if on_device is None else on_device
         return same_kind(array, node.dtype, backend.cast)
     except DTypeError as error:
-        text = (
-            f"input {node.name} takes {node.spec}: {error} {here()}{_packed_inputs_advice([value])}"
-        )
+        advice = _packed_inputs_advice([value])
+        text = f"input {node.name} takes {node.spec}: {error} {here()}{advice}"
         raise DTypeError(text) from None
 
 
