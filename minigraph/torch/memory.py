@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import weakref
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from minigraph import options
 from minigraph.devices.factory import open_backend
@@ -21,12 +21,11 @@ from minigraph.nn.module import ModuleState
 from minigraph.program import Backend
 from minigraph.torch.operators import DTYPES
 
-Reference = weakref.ref[torch.Tensor]
 CPU = torch.device("cpu")
 
-# The state of each shared tensor, by the tensor's id, so that calls of all functions that use the
-# tensor lock the same state.  A tensor's hash and equality do not identify its memory.
-_values: dict[int, tuple[Reference, State]] = {}
+# The state of each shared tensor, so that calls of all functions that use the tensor lock the same
+# state.  Its keys are compared by identity, because == of tensors compares elements.
+_states: MutableMapping[torch.Tensor, State] = WeakTensorKeyDictionary()
 
 
 class SharedParameters:
@@ -87,7 +86,7 @@ class SharedParameters:
     ) -> Parameter:
         """Return the parameter of a tensor, which is made the first time."""
         if tensor not in self:
-            parameter = kind.sharing(self._value(tensor, name), name, trainable=False)
+            parameter = kind.sharing(self._state(tensor, name), name, trainable=False)
             self._by_id[id(tensor)] = parameter
         return self[tensor]
 
@@ -95,7 +94,7 @@ class SharedParameters:
         """Move the parameter of one tensor to the memory of another."""
         parameter = self[old]
         self._move(parameter, new)
-        _values[id(new)] = _reference(new), parameter.state
+        _states[new] = parameter.state
         self._by_id[id(new)] = self._by_id.pop(id(old))
         for i, tensor in enumerate(self._tensors):
             if tensor is old:
@@ -131,15 +130,15 @@ class SharedParameters:
         _share(parameter.state, tensor)
         self.moves += 1
 
-    def _value(self, tensor: torch.Tensor, name: str) -> State:
+    def _state(self, tensor: torch.Tensor, name: str) -> State:
         """Return the state of a tensor, which all its parameters share."""
         check_supported(tensor, name, self.device)
-        entry = _values.get(id(tensor))
-        if entry is None or id(entry[0]()) != id(tensor):
-            entry = _reference(tensor), State(Spec(tuple(tensor.shape), DTYPES[tensor.dtype]))
-            _values[id(tensor)] = entry
-        _share(entry[1], tensor)
-        return entry[1]
+        state = _states.get(tensor)
+        if state is None:
+            state = State(Spec(tuple(tensor.shape), DTYPES[tensor.dtype]))
+            _states[tensor] = state
+        _share(state, tensor)
+        return state
 
 
 address = torch.Tensor.data_ptr
@@ -223,16 +222,6 @@ def tensor_of(array: Array) -> torch.Tensor:
     if array.dtype == DTYPES[torch.bfloat16]:
         return tensor_of(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array) if isinstance(array, np.ndarray) else torch.from_dlpack(array)
-
-
-def _reference(tensor: torch.Tensor) -> Reference:
-    key = id(tensor)
-
-    def forget(reference: Reference) -> None:
-        if (entry := _values.get(key)) and entry[0] is reference:
-            del _values[key]
-
-    return weakref.ref(tensor, forget)
 
 
 def _share(state: State, tensor: torch.Tensor) -> None:
