@@ -131,10 +131,10 @@ class Batches:
                         f"is {description(x)!r} now; pass a tensor for a value that changes"
                     )
                 continue
-            plain = isinstance(x, torch.Tensor) and x.layout is torch.strided
-            fits = plain and x.dtype is like.dtype and not x.requires_grad
-            sized = fits and (self._sizes is not None or x.shape == like.shape)
-            if not (sized and (x.is_cpu or x.device == self._device)):
+            is_dense = isinstance(x, torch.Tensor) and x.layout is torch.strided
+            has_type = is_dense and x.dtype is like.dtype and not x.requires_grad
+            has_size = has_type and (self._sizes is not None or x.shape == like.shape)
+            if not (has_size and (x.is_cpu or x.device == self._device)):
                 self._refuse(item, x)
             arrays.append(array_of(x))
         return arrays
@@ -184,11 +184,11 @@ def _input_names(model: torch.nn.Module, count: int) -> list[str]:
 
 def _item(path: Sequence[Any], names: Sequence[str], like: Any) -> _Item:
     """Return the value at a path in (items, keyword arguments)."""
-    (by_keyword, key), within = path[:2], pytree.keystr(path[2:])
+    (by_keyword, key), suffix = path[:2], pytree.keystr(path[2:])
     if by_keyword.idx:
-        return _Item(f"{key.key}{within}", f"{key.key}{within}", like)
+        return _Item(f"{key.key}{suffix}", f"{key.key}{suffix}", like)
     name = names[key.idx]
-    return _Item(f"batch[{key.idx}]{within} ({name})", f"{name}{within}", like)
+    return _Item(f"batch[{key.idx}]{suffix} ({name})", f"{name}{suffix}", like)
 
 
 def _sizes(what: str, dynamic: Any, tensors: Sequence[_Item]) -> list[Mapping[int, Size]] | None:

@@ -305,8 +305,8 @@ def _brief(error: Exception, names: Mapping[int, str], prefix: str) -> str:
     """
     frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
     users = [frame for frame in frames if not frame[0].startswith(LIBRARY_FOLDERS)]
-    called = [id(frame.f_locals.get("self")) for frame, _ in walk_tb(error.__traceback__)]
-    paths = [names[each] for each in called if each in names]
+    modules = [id(frame.f_locals.get("self")) for frame, _ in walk_tb(error.__traceback__)]
+    paths = [names[each] for each in modules if each in names]
     layer = paths[-1].removeprefix(prefix).removeprefix(".") if paths else ""
     source = Location(*(users[-1] if users else here()[:2]), layer)
     if isinstance(error, DATA_DEPENDENT):

@@ -31,16 +31,16 @@ def ctc_loss(
     if hasattr(targets, "padded") and targets.padded[1].ndim == 2:
         padded, mask = targets.padded
         first = (~mask).long().sort(dim=1, stable=True).indices
-        counted = mask.sum(1) == counts
-        targets = torch.ops.minigraph.check(padded.gather(1, first), counted, MISCOUNTED)
+        matches = mask.sum(1) == counts
+        targets = torch.ops.minigraph.check(padded.gather(1, first), matches, MISCOUNTED)
     elif targets.ndim == 1 and not is_unbatched:
         is_list = isinstance(target_lengths, list | tuple)
         positions = torch.arange(max(target_lengths) if is_list else len(targets), device=device)
         positions = (counts.cumsum(0) - counts)[:, None] + positions
         targets = targets[positions.clamp(max=len(targets) - 1)]
     targets = targets.long().reshape(log_probs.shape[1], -1)
-    counted = torch.arange(targets.shape[1], device=device) < counts[:, None]
-    targets = torch.where(counted, targets, blank)
+    has_label = torch.arange(targets.shape[1], device=device) < counts[:, None]
+    targets = torch.where(has_label, targets, blank)
     losses = torch.ops.minigraph.ctc_loss(log_probs, targets, steps, counts, blank)
     losses = torch.where(losses > -LOG_ZERO / 2, 0 if zero_infinity else torch.inf, losses)
     if reduction == "mean":
@@ -64,23 +64,22 @@ def _losses(log_probs: Node, targets: Node, steps: Node, counts: Node, blank: in
     # A blank may be left out between labels that differ.
     may_skip = labels != _shifted(labels, 2, blank)
     first = ops.where(ops.arange(states) < 2, emitted[0], LOG_ZERO)
-    is_step = ops.arange(1, length)[:, None] < steps  # (length - 1, n)
+    is_step = ops.expand_dims(ops.arange(length)[:, None] < steps, -1)  # (length, n, 1)
 
     def step(scores: Node, inputs: Any) -> tuple[Node, None]:
-        emitted, is_counted = inputs
-        skipping = ops.where(may_skip, _shifted(scores, 2, LOG_ZERO), LOG_ZERO)
-        total = ops.logaddexp(ops.logaddexp(scores, _shifted(scores, 1, LOG_ZERO)), skipping)
+        emitted, is_valid = inputs
+        skipped = ops.where(may_skip, _shifted(scores, 2, LOG_ZERO), LOG_ZERO)
+        total = ops.logaddexp(ops.logaddexp(scores, _shifted(scores, 1, LOG_ZERO)), skipped)
         total = ops.maximum(total + emitted, LOG_ZERO)
-        return ops.where(is_counted, total, scores), None
+        return ops.where(is_valid, total, scores), None
 
-    last, _ = ops.scan(step, first, (emitted[1:], ops.expand_dims(is_step, -1)))
+    last, _ = ops.scan(step, first, (emitted[1:], is_step[1:]))
     last_state = 2 * ops.expand_dims(counts, -1)  # at the last blank, or at the label before it
     of_blank, of_label = (ops.gather(last, 1, ops.maximum(last_state - k, 0))[:, 0] for k in (0, 1))
     # PyTorch's gradient is that of logits, which a softmax before it does not change.
-    counted = ops.where((ops.arange(length)[:, None] < steps)[..., None], ops.exp(log_probs), 0)
-    probabilities = ops.sum(counted, (0, 2))
-    likely = ops.logaddexp(of_blank, ops.where(counts > 0, of_label, LOG_ZERO))
-    return probabilities - ops.stop_gradient(probabilities) - likely
+    probabilities = ops.sum(ops.where(is_step, ops.exp(log_probs), 0), (0, 2))
+    log_likelihood = ops.logaddexp(of_blank, ops.where(counts > 0, of_label, LOG_ZERO))
+    return probabilities - ops.stop_gradient(probabilities) - log_likelihood
 
 
 def _shifted(x: Node, by: int, value: float) -> Node:

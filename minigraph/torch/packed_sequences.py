@@ -40,9 +40,9 @@ def pack(
     """Return the valid steps, and how many sequences have each step, as PyTorch does."""
     x = x.transpose(0, 1) if batch_first else x
     sizes = lengths.to(x.device)
-    ordered = sizes == sizes.sort(descending=True).values
-    fitting = ordered & (sizes > 0) & (sizes <= x.shape[0])
-    x = torch.ops.minigraph.check(x, fitting, LENGTHS)
+    is_sorted = sizes == sizes.sort(descending=True).values
+    is_valid = is_sorted & (sizes > 0) & (sizes <= x.shape[0])
+    x = torch.ops.minigraph.check(x, is_valid, LENGTHS)
     # Kept with the lengths, so that inputs and labels share a mask.
     counts_by_steps = vars(lengths).setdefault("counts", {})
     steps = x.shape[0]

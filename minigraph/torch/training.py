@@ -32,7 +32,7 @@ WHAT = "training_step"
 DEFAULTS = {"graph_opt_level": 3}
 MAX_KEPT_GRAPHS = 4  # graphs of a step, at most: for training, evaluation, and frozen layers
 UNSUPPORTED_MODULES = (torch.jit.ScriptModule, torch.nn.parallel.DistributedDataParallel)
-REASON = "give the module that it was made of"
+REASON = "pass the module that it was made from"
 Loss = Callable[..., torch.Tensor]
 MODEL = instance_of(torch.nn.Module, "a torch.nn.Module")
 LOSS = instance_of(Callable, "a function or an nn.Module")
@@ -268,12 +268,12 @@ class TrainingStep:
         if self._accumulate > 1:
             sums = Accumulation([*grads])
             updates |= sums.add(loss)
-            results, changed = self._step(sums.mean)
-            apply = self._make([], results, {**changed, **sums.clear()})
+            results, step_updates = self._step(sums.mean)
+            apply = self._make([], results, {**step_updates, **sums.clear()})
             results = []
         else:
-            results, changed = self._step(grads)
-            updates |= changed
+            results, step_updates = self._step(grads)
+            updates |= step_updates
         function = self._make(inputs, [loss, *results], updates)
         with_gradient = [p for p in tensors if p in self._shared and self._shared[p] in grads]
         returned = None if self._state.is_shared else with_gradient
@@ -285,8 +285,8 @@ class TrainingStep:
         if self._state.is_shared:
             optimizer = TorchOptimizer(self._state, grads)
             return [], optimizer.minimize(grads=grads, clip_norm=norm, clip_value=value)
-        changed = clipped(WHAT, grads, norm, value)
-        return [astype(g, p.dtype) for p, g in changed.items()], {}
+        clipped_grads = clipped(WHAT, grads, norm, value)
+        return [astype(g, p.dtype) for p, g in clipped_grads.items()], {}
 
     def _make(
         self, inputs: Sequence[Node], results: Sequence[Node], updates: Mapping[Parameter, Node]

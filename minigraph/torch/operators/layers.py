@@ -90,26 +90,22 @@ rows(
 
 def nll_loss(x: Node, labels: Node, weight: Any, reduction: int, ignored: int) -> Node:
     """Return the losses of rows x (n, classes, ...), or of one row."""
-    reduction_name = REDUCTIONS[reduction]
-    if x.ndim > 1:
-        return ops.nll_loss(x, labels, weight, ignore_index=ignored, reduction=reduction_name)
-    batch = ops.expand_dims(x, 0), ops.expand_dims(labels, 0)
-    loss = ops.nll_loss(*batch, weight, ignore_index=ignored, reduction=reduction_name)
-    return loss if reduction else ops.squeeze(loss, 0)
+    if x.ndim == 1:
+        loss = nll_loss(x[None], labels[None], weight, reduction, ignored)
+        return loss if reduction else loss[0]
+    return ops.nll_loss(x, labels, weight, ignore_index=ignored, reduction=REDUCTIONS[reduction])
 
 
 @row("cross_entropy_loss")
 def _cross_entropy(
     x: Node, labels: Node, weight: Any, reduction: int, ignored: int, smoothing: float
 ) -> Node:
-    reduction_name: Any = REDUCTIONS[reduction]
+    if x.ndim == 1:
+        loss = _cross_entropy(x[None], labels[None], weight, reduction, ignored, smoothing)
+        return loss if reduction else loss[0]
+    settings: Any = {"reduction": REDUCTIONS[reduction], "label_smoothing": smoothing}
     ignore = ignored if labels.dtype.kind in "iu" else None
-    is_unbatched = x.ndim == 1
-    operands = (ops.expand_dims(x, 0), ops.expand_dims(labels, 0)) if is_unbatched else (x, labels)
-    loss = ops.cross_entropy(
-        *operands, weight, ignore_index=ignore, reduction=reduction_name, label_smoothing=smoothing
-    )
-    return ops.squeeze(loss, 0) if is_unbatched and reduction_name == "none" else loss
+    return ops.cross_entropy(x, labels, weight, ignore_index=ignore, **settings)
 
 
 @row("nll_loss_forward", "nll_loss2d_forward")
@@ -120,9 +116,9 @@ def _nll_loss_forward(
     loss = nll_loss(x, labels, weight, reduction, ignored)
     if not reduction:
         return loss, ops.zeros((), x.dtype)
-    counted = labels != ignored
-    weights: Any = 1 if weight is None else ops.take(weight, ops.where(counted, labels, 0), 0)
-    return loss, ops.astype(ops.sum(ops.where(counted, weights, 0)), x.dtype)
+    has_weight = labels != ignored
+    weights: Any = 1 if weight is None else ops.take(weight, ops.where(has_weight, labels, 0), 0)
+    return loss, ops.astype(ops.sum(ops.where(has_weight, weights, 0)), x.dtype)
 
 
 @row("multilabel_margin_loss_forward")
@@ -133,13 +129,13 @@ def _multilabel_margin_loss(x: Node, labels: Node, reduction: int) -> tuple[Node
     """
     classes = x.shape[-1]
     rows, indices = ops.reshape(x, (-1, classes)), ops.reshape(labels, (-1, classes))
-    counted = ops.cumprod(ops.astype(indices >= 0, x.dtype), 1)
+    is_label = ops.cumprod(ops.astype(indices >= 0, x.dtype), 1)
     indices = ops.maximum(indices, 0)
-    label_counts = ops.scatter_add(ops.zeros_like(rows), 1, indices, counted)
+    label_counts = ops.scatter_add(ops.zeros_like(rows), 1, indices, is_label)
     is_other = ops.astype(label_counts == 0, x.dtype)
     label_scores = ops.take_along_axis(rows, indices, 1)
     margins = ops.relu(1 - label_scores[:, :, None] + rows[:, None, :])
-    loss = ops.sum(margins * counted[:, :, None] * is_other[:, None, :], (1, 2)) / classes
+    loss = ops.sum(margins * is_label[:, :, None] * is_other[:, None, :], (1, 2)) / classes
     if reduction:
         loss = ops.mean(loss) if reduction == 1 else ops.sum(loss)
     return loss, ops.reshape(1 - is_other, x.shape)

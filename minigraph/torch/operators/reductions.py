@@ -139,19 +139,19 @@ def _sort(x: Node, dim: int = -1, descending: bool = False, **unused: Any) -> tu
 
 
 @row("addmm", "baddbmm", "addmv")
-def _addmm(added: Node, x: Node, y: Node, beta: Any = 1, alpha: Any = 1) -> Node:
-    if added.dtype not in FLOATS:  # torch takes numbers as integers then
+def _addmm(bias: Node, x: Node, y: Node, beta: Any = 1, alpha: Any = 1) -> Node:
+    if bias.dtype not in FLOATS:  # torch takes numbers as integers then
         beta, alpha = int(beta), int(alpha)
     product = ops.matmul(x, y)
     product = product if alpha == 1 else product * alpha
-    return product + (added if beta == 1 else added * beta)
+    return product + (bias if beta == 1 else bias * beta)
 
 
 @row("addbmm")
-def _addbmm(added: Node, x: Node, y: Node, beta: Any = 1, alpha: Any = 1) -> Node:
+def _addbmm(bias: Node, x: Node, y: Node, beta: Any = 1, alpha: Any = 1) -> Node:
     b, n, m = x.shape  # the sum over b is one product
     x = ops.reshape(ops.permute_dims(x, (1, 0, 2)), (n, b * m))
-    return _addmm(added, x, ops.reshape(y, (b * m, y.shape[2])), beta, alpha)
+    return _addmm(bias, x, ops.reshape(y, (b * m, y.shape[2])), beta, alpha)
 
 
 @row("_grouped_mm")
