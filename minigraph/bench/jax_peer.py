@@ -26,12 +26,11 @@ def jax_side(task: Task) -> Side:
     jax.config.update("jax_default_matmul_precision", PRECISIONS[task.precision].jax)
     subject = task.subject
     step = _expression(subject) if isinstance(subject, Expression) else _training(subject.data())
+    return Side(step, device_memory=lambda: _peak(task.device))
 
-    def peak() -> int | None:
-        (device, *_) = jax.devices()
-        return None if task.device == "cpu" else device.memory_stats()["peak_bytes_in_use"]
 
-    return Side(step, device_memory=peak)
+def _peak(device: str) -> int | None:
+    return None if device == "cpu" else jax.devices()[0].memory_stats()["peak_bytes_in_use"]
 
 
 def _expression(subject: Expression) -> Any:
@@ -62,11 +61,11 @@ def _training(batches: Any) -> Any:
         )
         return (weights, means, squares), loss
 
-    jitted, coming, steps = jax.jit(update, donate_argnums=0), cycle(data), count(1)
+    jitted, arrays, steps = jax.jit(update, donate_argnums=0), cycle(data), count(1)
 
     def step() -> None:
         nonlocal state
-        state, loss = jitted(state, jnp.int32(next(steps)), *next(coming))
+        state, loss = jitted(state, jnp.int32(next(steps)), *next(arrays))
         jax.block_until_ready((state, loss))
 
     return step

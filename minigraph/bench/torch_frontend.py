@@ -37,8 +37,8 @@ def frontend_side(task: Task) -> Side:
         options = {"graph_opt_level": LEVEL, **task.options}
         step = mgt.training_step(net, functional.cross_entropy, adam, batches[0], options=options)
         steps.append(step)
-        coming = cycle(batches)
-        return lambda: float(step(*next(coming)))
+        inputs = cycle(batches)
+        return lambda: float(step(*next(inputs)))
 
     def peak() -> int | None:
         return None if task.device == "cpu" else steps[0].report().memory.peak_bytes

@@ -179,10 +179,7 @@ class BufferRecord(Record, frozen=True, omit_defaults=True):
 
 
 class Run(Record, frozen=True):
-    """The time of a step, or of a part of it, in a profiled call.
-
-    start  seconds since the first step began
-    """
+    """The run of a step, or of a part of it, in a profiled call: seconds from the call's start."""
 
     step: Count
     start: float

@@ -160,7 +160,7 @@ def _name_outputs(traced: TracedGraph, writer: Writer) -> list[str]:
 VERSION = "10.15"
 OPSETS = range(9, 25)
 NUMERIC_TYPES = ("FLOAT", "FLOAT16", "BFLOAT16", "INT32", "INT64")
-# The operators that exports write, by the types that TensorRT takes of their first operand.
+# The operators that exports write, by the types of the first operand that TensorRT supports.
 TABLE = {
     NUMERIC_TYPES[:3]: (
         "Acos Acosh Asin Asinh Atan Atanh AveragePool BatchNormalization Ceil Clip Conv "
