@@ -368,11 +368,9 @@ class ProblemMaker(ABC):
         lanes = dict.fromkeys(self.reorder_lanes(spec)) if node.size else ()
         layouts = [image_layout(n, spec.shape[1]) for n in lanes]
         options = (*itertools.permutations(layouts, 2),)
-        return (
-            Tunable(self._shared_problem(Reorder(1), None, (spec, spec), options, ()), ())
-            if options
-            else None
-        )
+        if not options:
+            return None
+        return Tunable(self._shared_problem(Reorder(1), None, (spec, spec), options, ()), ())
 
     def _shared_problem(self, *arguments: Any) -> OpProblem:
         """Return the thread's problem with these arguments of `OpProblem`, created once.

@@ -185,12 +185,11 @@ def _with_lanes(domain: Domain, nest: LoopNest, by_loop: list[dict[int, int]]) -
     An axis that can be merged with its neighbour does not become lanes, because a longer axis is
     faster, except in kernels that run over columns several times, which no other form supports.
     """
-    across = tuple(s.get(len(domain.extents) - 1, 0) for s in by_loop)
+    innermost = len(domain.extents) - 1
+    across = tuple(s.get(innermost, 0) for s in by_loop)
     contiguous = all(s in (0, size) for s, size in zip(across, nest.sizes, strict=False))
     is_block = bool(domain.extents) and domain.extents[-1] in LANE_COUNTS
-    if nest.form == "row" or not contiguous or not is_block:
-        return None
-    if len(domain.extents) - 1 in domain.bounded:
+    if nest.form == "row" or not contiguous or not is_block or innermost in domain.bounded:
         return None
     lanes = (domain.extents[-1], across)
     if nest.form == "map":

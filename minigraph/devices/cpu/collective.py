@@ -225,11 +225,8 @@ class CollectiveKernel(CpuKernel):
     def _begin_block(self, x: Place, buffer: Place, linker: Linker) -> list[int]:
         world, spec = self.op.world, self.node.inputs[0].spec
         moves_only = not self.op.combines
-        dtype = (
-            "BYTE"
-            if moves_only
-            else _MPI_TYPES.get(spec.dtype.name, f"{spec.dtype.name.upper()}_T")
-        )
+        name = spec.dtype.name
+        dtype = "BYTE" if moves_only else _MPI_TYPES.get(name, f"{name.upper()}_T")
         count = spec.nbytes if moves_only else spec.size
         if isinstance(self.op, ReduceScatter):
             count //= world.size

@@ -351,9 +351,8 @@ class CKernels(KernelCache):
                 kernels = unit.text("")
                 text = f"{PRELUDE}\n{vector_math(kernels)}{kernels}"
                 name = f"mg_unit_{digest(text)[:16]}"
-                Path(folder, f"{name}.c").write_text(
-                    text.replace(*IVDEP_PRAGMAS) if clang else text
-                )
+                source = text.replace(*IVDEP_PRAGMAS) if clang else text
+                Path(folder, f"{name}.c").write_text(source)
                 # Relative names, so that messages and objects are the same in every folder.
                 files = [f"{name}.c", "-o", f"{name}.so"]
                 commands[name] = [*compile_command, *files, *_libraries()]

@@ -69,12 +69,11 @@ class Axis(NamedTuple):
         """Return all pixels of the output, or, for the gradient, of the input."""
         period = self.stride if backward else 1
         size = self.input_size if backward else self.output_size
+        reads_of = self.output_pixels if backward else self.input_pixels
         sets = []
         for residue in range(min(period, size)):
             pixels = range(residue, size, period)
-            pairs = (
-                (p, self.output_pixels(p) if backward else self.input_pixels(p)) for p in pixels
-            )
+            pairs = ((p, reads_of(p)) for p in pixels)
             for taps, group in itertools.groupby(pairs, lambda pair: [tap for tap, _ in pair[1]]):
                 members = list(group)
                 first, reads = members[0]

@@ -230,11 +230,7 @@ def _to_weights(node: Node, form: LaidOutConvolution, threads: int) -> NativeKer
     vectors = math.gcd(outs, WEIGHT_VECTORS)
     conv, task_channels = form.conv, ins if lanes_in == 1 else 1
     tasks = outs // vectors * math.ceil(ins / task_channels)
-    parts = (
-        min(n, math.ceil(TASKS_PER_THREAD * threads / tasks))
-        if tasks < TASKS_PER_THREAD * threads
-        else 1
-    )
+    parts = min(n, math.ceil(TASKS_PER_THREAD * threads / tasks))
     row = (dy_w * vectors * lanes + conv.stride[0] * width * lanes_in) * F32.itemsize
     rows = max(1, min(WEIGHT_STRIP_BYTES[lanes] // row, MAX_SEQUENTIAL_PIXELS // dy_w, dy_h))
     steps = [*conv.padding, *conv.stride, *conv.dilation]

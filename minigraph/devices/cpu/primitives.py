@@ -277,11 +277,8 @@ def implementations_of(op: Op, xs: Specs, ys: Specs, strides: Strides) -> Iterat
 
 def threads_for(node: Node, threads: int) -> int:
     largest = max(spec.size for spec in (*(x.spec for x in node.inputs), *node.specs))
-    return (
-        threads
-        if operations(node) >= MIN_THREADED_OPERATIONS or largest >= MIN_THREADED_ELEMENTS
-        else 1
-    )
+    is_large = operations(node) >= MIN_THREADED_OPERATIONS or largest >= MIN_THREADED_ELEMENTS
+    return threads if is_large else 1
 
 
 def sums_of_many_pixels(op: Op, node: Node) -> bool:

@@ -214,10 +214,8 @@ def _blocking(
     tile_columns = tile[1] * lanes
     panel_bytes = max(MIN_PANEL_BYTES, second_level_cache_bytes() // 4)
     width = min(panel_bytes // (DEPTH * dtype.itemsize), MAX_PANEL_COLUMNS)
-    width = min(width, columns + tile_columns - 1)
     tasks, min_tasks = batches * len(contractions), TASKS_PER_THREAD * threads
-    if tasks < min_tasks:
-        width = min(width, columns // math.ceil(min_tasks / tasks) + tile_columns - 1)
+    width = min(width, columns // math.ceil(min_tasks / tasks) + tile_columns - 1)
     width = max(width // tile_columns, 1) * tile_columns
     words: list[int] = []
     total = 0
